@@ -1,4 +1,5 @@
 /* Rounds of a pool: every task runs once, and none after its round, even if a thread is late. */
+#include <float.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -156,6 +157,49 @@ static void test_late_worker(void **state)
     assert_false(gave_up);
 }
 
+static atomic_int n_inits;
+
+static void count_init(void)
+{
+    atomic_fetch_add(&n_inits, 1);
+}
+
+struct flushing {
+    atomic_int met;       /* threads that have begun a task */
+    float half[2], up[2]; /* by thread: what denormals give as results, and as operands */
+};
+
+/* Each thread takes one task: it waits for the other. */
+static void flush_task(void *ctx, size_t task, int thread)
+{
+    struct flushing *f = ctx;
+    volatile float least = FLT_MIN, denormal;
+    const uint32_t bits = 1 << 20;
+    atomic_fetch_add(&f->met, 1);
+    for (int i = 0; i < lks_test_tries(2000) && atomic_load(&f->met) < 2; i++)
+        usleep(1000);
+    memcpy((void *)&denormal, &bits, sizeof bits);
+    f->half[thread] = least * 0.5f;
+    f->up[thread] = denormal * 0x1p100f;
+}
+
+/* Every thread begins with thread_init, and has the same arithmetic: denormals are 0. */
+static void test_thread_state(void **state)
+{
+    lks__pool *pool;
+    struct flushing f = {.half = {1, 1}, .up = {1, 1}};
+    assert_int_equal(lks__pool_open(2, 0, count_init, &pool), LKS_OK);
+    lks__pool_run(pool, 2, flush_task, &f);
+    lks__pool_close(pool);
+    assert_int_equal(atomic_load(&n_inits), 2);
+#if defined(__x86_64__)
+    for (int i = 0; i < 2; i++) {
+        assert_true(f.half[i] == 0);
+        assert_true(f.up[i] == 0);
+    }
+#endif
+}
+
 /* Scratch memory: each thread has its own, complete and aligned; lks__pool_alone() gives the
  * same. */
 static void test_scratch(void **state)
@@ -186,9 +230,10 @@ static void test_scratch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),  cmocka_unit_test(test_short_lives),
-        cmocka_unit_test(test_waits),   cmocka_unit_test(test_late_worker),
-        cmocka_unit_test(test_scratch), cmocka_unit_test(test_short_rounds),
+        cmocka_unit_test(test_rounds),       cmocka_unit_test(test_short_lives),
+        cmocka_unit_test(test_waits),        cmocka_unit_test(test_late_worker),
+        cmocka_unit_test(test_scratch),      cmocka_unit_test(test_thread_state),
+        cmocka_unit_test(test_short_rounds),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -78,6 +78,20 @@ static void check_normal_small(lks__mt *g, const json_t *f)
     assert_floats(lks_test_member(f, "normal7_normal7_rand3.2"), u, 3, 0);
 }
 
+/* A value that was kept belongs to the old seed. */
+static void test_seeded_again(void **state)
+{
+    lks__mt g = {0}, fresh = {0};
+    float x[7], y[7];
+    lks__mt_seed(&g, 1);
+    lks__mt_normal(&g, x, 7, 0, 1); /* 7: the eighth is kept */
+    lks__mt_seed(&g, 2);
+    lks__mt_seed(&fresh, 2);
+    lks__mt_normal(&g, x, 7, 0, 1);
+    lks__mt_normal(&fresh, y, 7, 0, 1);
+    assert_memory_equal(x, y, sizeof x);
+}
+
 static void test_normal_below_16(void **state)
 {
     for_seeds(check_normal_small);
@@ -281,6 +295,7 @@ int main(void)
         cmocka_unit_test(test_rand),
         cmocka_unit_test(test_uniform),
         cmocka_unit_test(test_normal_below_16),
+        cmocka_unit_test(test_seeded_again),
         cmocka_unit_test(test_normal_from_16),
         cmocka_unit_test(test_normal_1000),
         cmocka_unit_test(test_normal_tails),

@@ -225,6 +225,13 @@ static void test_forms(void **state)
     lks__bpe_close(other);
 
     json_t *json = json_loads(text, 0, NULL), *model = json_object_get(json, "model");
+    const json_t *from = lks_test_member(figure(), "tokenizer");
+    static const char *const alike[] = {"added_tokens", "pre_tokenizer"};
+    for (int i = 0; i < 2; i++) /* of what other programs read, too, nothing has changed */
+        assert_true(json_equal(json_object_get(json, alike[i]), lks_test_member(from, alike[i])));
+    from = lks_test_member(from, "model");
+    assert_true(json_equal(json_object_get(model, "vocab"), lks_test_member(from, "vocab")));
+    assert_true(json_equal(json_object_get(model, "merges"), lks_test_member(from, "merges")));
     char *vocab = json_dumps(json_object_get(model, "vocab"), 0);
     const char *merges = "#version: 0.2\n";
     for (size_t i = 0; i < json_array_size(json_object_get(model, "merges")); i++) {
@@ -261,6 +268,32 @@ static void test_forms(void **state)
     lks__bpe_close(bpe);
 }
 
+/* Words of 8 and of 9 bytes, which no merge changes, have their bytes' ids, also if they come
+ * again, and after more words of their length than the work space can keep. */
+static void test_words(const lks__bpe *bpe)
+{
+    enum { BYTES = 1 << 18 };
+    char *text = malloc(BYTES);
+    lks__bpe_work *work = lks__bpe_work_open();
+    int32_t *ids = malloc(BYTES * sizeof *ids);
+    uint32_t random = 1;
+    size_t n;
+    for (size_t i = 0; i < BYTES; i++) {
+        random = random * 1664525 + 1013904223;
+        text[i] = i % 17 == 0 || i % 17 == 8 ? ' ' : (char)('d' + (random >> 24) % 20);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        assert_ok(lks__bpe_encode(bpe, work, text, BYTES, ids, &n));
+        assert_int_equal(n, BYTES);
+        for (size_t i = 0; i < BYTES; i++)
+            if (ids[i] != text[i])
+                fail_msg("byte %zu has id %d, not %d", i, ids[i], text[i]);
+    }
+    lks__bpe_work_close(work);
+    free(ids);
+    free(text);
+}
+
 /* tiktoken's form: 256 bytes, "ab" and "abc", which "a" + "bc" would make as well if "bc" were
  * there. */
 static void test_tiktoken(void **state)
@@ -282,6 +315,18 @@ static void test_tiktoken(void **state)
     assert_int_equal(ids.at[0], 257);
     assert_int_equal(ids.at[1], 256);
     free(ids.at);
+    for (int i = 0; i < 256; i++) { /* all digits of base64 mean what they should */
+        const char byte = (char)i;
+        ids = encode(bpe, &byte, 1);
+        assert_int_equal(ids.at[0], i);
+        free(ids.at);
+    }
+    assert_special(bpe, "<|endoftext|>", &(int32_t){258}, 1);
+    size_t n;
+    assert_non_null(lks__bpe_bytes(bpe, 258, &n));
+    assert_null(lks__bpe_bytes(bpe, 259, &n));
+    assert_null(lks__bpe_bytes(bpe, -1, &n));
+    test_words(bpe);
     lks__bpe_close(bpe);
     /* one that has <|endoftext|> itself, and no line feed at its end */
     text = lks_test_text("%sPHxlbmRvZnRleHR8Pg== 300", bytes);
@@ -299,9 +344,9 @@ static void test_pieces(void **state)
     static const struct {
         const char *text;
         size_t end;
-    } cases[] = {{"'ve x", 3}, {"'re", 3},  {"'ll", 3}, {"'s", 2},   {"'d", 2},
-                 {"'m", 2},    {"'t", 2},   {"'vx", 1}, {"'S", 1},   {" 've", 2},
-                 {"ab1", 2},   {" 12a", 3}, {"  a", 1}, {" \n ", 3}, {"!?'s", 3}};
+    } cases[] = {{"'ve x", 3}, {"'re", 3}, {"'ll", 3},  {"'s", 2},   {"'d", 2},  {"'m", 2},
+                 {"'t", 2},    {"'vx", 1}, {"'S", 1},   {" 've", 2}, {"ab1", 2}, {" 12a", 3},
+                 {" a", 2},    {"  a", 1}, {" \n ", 3}, {"!?'s", 3}};
     lks__bpe *bpe = small();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (lks__bpe_piece_end(bpe, cases[i].text, 0, strlen(cases[i].text)) != cases[i].end)

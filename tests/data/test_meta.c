@@ -272,6 +272,32 @@ static void test_bytes(void **state)
     assert_true(lks__meta_differ(&other, &meta));
 }
 
+/* Characters differ at any place that both have; one list may go on where the other ends. */
+static void test_differ(void **state)
+{
+    uint32_t abcd[] = {'a', 'b', 'c', 'd'}, abce[] = {'a', 'b', 'c', 'e'};
+    const lks__meta one = {.vocab_size = 4, .chars = abcd},
+                    other = {.vocab_size = 4, .chars = abce};
+    const lks__meta begin = {.vocab_size = 3, .chars = abce},
+                    bytes = {.vocab_size = 260, .is_bytes = true};
+    assert_false(lks__meta_differ(&one, &one));
+    assert_true(lks__meta_differ(&one, &other));
+    assert_false(lks__meta_differ(&one, &begin));
+    assert_false(lks__meta_differ(&begin, &one));
+    assert_true(lks__meta_differ(&one, &bytes));
+    assert_true(lks__meta_differ(&bytes, &one));
+}
+
+/* The file that was read is named. */
+static void test_file(void **state)
+{
+    const char *folder = lks_test_folder();
+    lks_test_write(lks_test_text("%s/meta.pkl", folder), "", 0);
+    assert_string_equal(lks__meta_file(folder), "meta.pkl");
+    lks_test_write(lks_test_text("%s/meta.json", folder), "", 0);
+    assert_string_equal(lks__meta_file(folder), "meta.json");
+}
+
 /* ---- meta.pkl ---------------------------------------------------------------------------- */
 
 /* {"vocab_size": 2, "stoi": {first: 0, second: 1}, "itos": …} by opcodes; texts of one byte. */
@@ -308,6 +334,12 @@ static void test_pickle(void **state)
     /* not as prepare.py makes them: a size only */
     assert_ok(LOAD(PKL("\2", "b", "a", "b", "a"), &meta));
     assert_int_equal(meta.vocab_size, 2);
+    assert_null(meta.chars);
+    /* {"vocab_size": 1, "stoi": {"ab": 0}, "itos": {0: "ab"}}: no characters either */
+    assert_ok(LOAD("\x80\4}(\x8c\12vocab_sizeK\1\x8c\4stoi}\x8c\2abK\0s\x8c\4itos}K\0\x8c\2ab"
+                   "su.",
+                   &meta));
+    assert_int_equal(meta.vocab_size, 1);
     assert_null(meta.chars);
 }
 
@@ -355,7 +387,8 @@ int main(void)
         cmocka_unit_test(test_missing),       cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_hostile_files), cmocka_unit_test(test_encode),
         cmocka_unit_test(test_decode),        cmocka_unit_test(test_ids_without_text),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_bytes),         cmocka_unit_test(test_differ),
+        cmocka_unit_test(test_file),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -160,6 +160,14 @@ static void test_lines(void **state)
     add(&train, "four", 4, true);
     assert_ids(out, "train.bin", train);
     assert_ids(out, "val.bin", val);
+    o.input = file(lks_test_folder(), "empty.jsonl", "{\"body\":\"\"}\n{\"body\":\"\"}\n");
+    o.val_fraction = 0.0;
+    struct want ends = {0};
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    add(&ends, "", 0, true);
+    add(&ends, "", 0, true);
+    assert_ids(out, "train.bin", ends);
+    o.input = input;
     o.field = "text";
     assert_fails(LKS_ERR_FORMAT, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "line 1",
                  "a string \"text\"");

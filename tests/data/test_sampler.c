@@ -106,6 +106,31 @@ static void test_nanogpt_ddp(void **state)
     check_nanogpt("generated/nanogpt_ddp2.json", 200000, 20000);
 }
 
+/* After a step back every rank's batches come again. */
+static void test_back(void **state)
+{
+    enum { V = 3, B = 4, N = V * B };
+    const lks__sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
+                                        .seed = 5,
+                                        .V = V,
+                                        .A = 1,
+                                        .B = B,
+                                        .T = 8,
+                                        .n_tokens = {100000, 100000}};
+    lks__sampler *s = open_sampler(&config);
+    uint64_t first[2 * N];
+    lks__sampler_step(s, 0);
+    lks__sampler_mark(s);
+    for (int step = 0; step < 2; step++)
+        memcpy(first + step * N, lks__sampler_step(s, (uint64_t)step + 1), N * sizeof *first);
+    assert_memory_not_equal(first, first + N, N * sizeof *first);
+    lks__sampler_back(s);
+    for (int step = 0; step < 2; step++)
+        assert_memory_equal(first + step * N, lks__sampler_step(s, (uint64_t)step + 1),
+                            N * sizeof *first);
+    lks__sampler_close(s);
+}
+
 /* ---- random ------------------------------------------------------------------------------ */
 
 static const lks__sampler_config random_config = {
@@ -379,11 +404,17 @@ static void test_epoch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epoch),           cmocka_unit_test(test_nanogpt),
-        cmocka_unit_test(test_nanogpt_ddp),     cmocka_unit_test(test_random_definition),
-        cmocka_unit_test(test_random_is_keyed), cmocka_unit_test(test_random_is_uniform),
-        cmocka_unit_test(test_limits),          cmocka_unit_test(test_state),
-        cmocka_unit_test(test_state_layout),    cmocka_unit_test(test_hostile_state),
+        cmocka_unit_test(test_epoch),
+        cmocka_unit_test(test_nanogpt),
+        cmocka_unit_test(test_nanogpt_ddp),
+        cmocka_unit_test(test_back),
+        cmocka_unit_test(test_random_definition),
+        cmocka_unit_test(test_random_is_keyed),
+        cmocka_unit_test(test_random_is_uniform),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_state_layout),
+        cmocka_unit_test(test_hostile_state),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
