@@ -73,6 +73,7 @@ static void save_and_open(void **state)
     assert_int_equal(lks__ckpt_open(inside(out, "//"), 1, &ckpt), LKS_OK);
     assert_string_equal(ckpt.name, "ckpt-00000300");
     assert_string_equal(ckpt.path, inside(out, "ckpt-00000300"));
+    assert_false(ckpt.itself);
     assert_true(has_content(&ckpt, 300, 1));
     assert_false(has_content(&ckpt, 300, 2));
     lks__ckpt_close(&ckpt);
@@ -83,6 +84,9 @@ static void save_and_open(void **state)
     assert_true(opens_as(inside(out, "ckpt-00000010/"), 10, 0));
     assert_int_equal(rename(inside(out, "ckpt-00000010"), inside(out, "best")), 0);
     assert_true(opens_as(inside(out, "best"), 10, 0));
+    assert_int_equal(lks__ckpt_open(inside(out, "best"), 1, &ckpt), LKS_OK);
+    assert_true(ckpt.itself);
+    lks__ckpt_close(&ckpt);
     /* A folder that only its name makes a checkpoint is a torn one. */
     assert_int_equal(mkdir(inside(out, "ckpt-00000050"), 0777), 0);
     refused(inside(out, "ckpt-00000050"), LKS_ERR_FORMAT, "torn: it has no state.json",
@@ -217,10 +221,14 @@ static void stale_folders(void **state)
     write_bytes(inside(out, "precious"), "x", 1);
     assert_int_equal(symlink("precious", inside(out, "ckpt-00000008.tmp")), 0);
     assert_int_equal(symlink("precious", inside(out, "latest.tmp")), 0);
+    assert_int_equal(mkdir(inside(out, "aside"), 0777), 0);
+    write_bytes(inside(out, "aside/model.safetensors"), "x", 1);
+    assert_int_equal(symlink("aside", inside(out, "ckpt-00000009.tmp")), 0);
     assert_true(opens_as(out, 10, 0));
     assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
     assert_false(any_name_ends(out, ".tmp"));
     assert_true(exists(inside(out, "precious")));
+    assert_true(exists(inside(out, "aside/model.safetensors")));
     assert_true(opens_as(out, 20, 0));
     /* A temporary folder with foreign files is not emptied. */
     assert_int_equal(mkdir(inside(out, "ckpt-00000030.tmp"), 0777), 0);
@@ -498,7 +506,12 @@ static void offers(void **state)
         assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 0), LKS_OK);
     assert_int_equal(truncate(inside(out, "ckpt-00000040/state.json"), 100), 0);
     assert_int_equal(truncate(inside(out, "ckpt-00000030/model.safetensors"), 600), 0);
+    const int unused = dup(0);
+    close(unused);
     refused(out, LKS_ERR_FORMAT, "state.json", "checkpoint is ckpt-00000020", "/ckpt-00000020");
+    const int still = dup(0); /* the one that is offered was opened, and is closed again */
+    close(still);
+    assert_int_equal(still, unused);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "model.safetensors", "/ckpt-00000020",
             NULL);
     /* Without `latest` the newest good one opens. */

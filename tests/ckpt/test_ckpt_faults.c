@@ -214,8 +214,15 @@ static void without_links(void **state)
     }
     kill_at_each(&scenarios[1], "die", ",symlink:*:EPERM", 1);
     kill_at_each(&scenarios[2], "die-after", ",symlink:*:EPERM", 1);
-    /* A full disk is not mistaken for that. */
+    /* Its content is durable before it becomes `latest`: the sixth sync, after those of the files,
+     * of their folder and of its name. */
     const char *out = prepared(&scenarios[1]);
+    assert_true(
+        WIFSIGNALED(run(&scenarios[1], out, "fsync:6:die,symlink:*:EPERM", text, sizeof text)));
+    assert_true(exists(in_scratch("out/latest.tmp")));
+    is_old(&scenarios[1], out);
+    /* A full disk is not mistaken for that. */
+    out = prepared(&scenarios[1]);
     assert_int_not_equal(run(&scenarios[1], out, "symlink:1:ENOSPC", text, sizeof text), 0);
     is_old(&scenarios[1], out);
 }
@@ -277,6 +284,21 @@ static void failed(void **state)
         fail_each(&scenarios[i], "EIO", "Input/output error");
     }
     fail_each(&scenarios[1], "EACCES", "Permission denied");
+}
+
+/* The best checkpoint stays even if the file that names it can't be read. */
+static void best_unknown(void **state)
+{
+    const scenario *s = &scenarios[1];
+    char fault[64], text[4096];
+    const int calls = count_calls(s) + 10;
+    for (int k = 20; k <= calls; k++) { /* names are read after all else */
+        const char *out = prepared(s);
+        write_bytes(in_scratch("out/best"), "ckpt-00000010\n", 14);
+        snprintf(fault, sizeof fault, "any:%d:EIO", k);
+        assert_true(WIFEXITED(run(s, out, fault, text, sizeof text)));
+        assert_true(exists(in_scratch("out/ckpt-00000010")));
+    }
 }
 
 /* Half a write, then a full disk. */
@@ -341,7 +363,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed), cmocka_unit_test(without_links), cmocka_unit_test(failed),
-        cmocka_unit_test(torn),   cmocka_unit_test(synced),
+        cmocka_unit_test(torn),   cmocka_unit_test(synced),        cmocka_unit_test(best_unknown),
     };
     const struct CMUnitTest on_disk[] = {
         cmocka_unit_test(killed_sometimes),

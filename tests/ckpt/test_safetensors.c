@@ -4,10 +4,13 @@
 
 #include <cmocka.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "ckpt/safetensors.h"
@@ -63,6 +66,14 @@ static void round_trip(void **state)
     /* A tensor that isn't the file's is refused. */
     char out[64];
     assert_int_equal(lks__st_read(file, &tensors[0], out), LKS_ERR_ARG);
+    /* Parts of one: what reaches beyond its end is another one's. */
+    const lks__st_tensor *odd = lks__st_find(file, "a.odd");
+    assert_int_equal(lks__st_read_part(file, odd, 2, out, 4), LKS_OK);
+    assert_memory_equal(out, u16 + 1, 4);
+    assert_int_equal(lks__st_read_part(file, odd, 6, out, 0), LKS_OK);
+    assert_int_equal(lks__st_read_part(file, odd, 4, out, 3), LKS_ERR_ARG);
+    assert_int_equal(lks__st_read_part(file, odd, 7, out, 0), LKS_ERR_ARG);
+    assert_int_equal(lks__st_read_part(file, &tensors[2], 0, out, 1), LKS_ERR_ARG);
     lks__st_close(file);
 
     /* Equal arguments give equal bytes, and an existing file is not touched. */
@@ -77,6 +88,49 @@ static void round_trip(void **state)
     assert_memory_equal(a, b, a_bytes);
     free(a);
     free(b);
+}
+
+/* Data are synced every 64 MiB: here in the middle of the second tensor. */
+static void large(void **state)
+{
+    enum { MIB = 1 << 20 };
+    static const char cut[8] = "abcdefgh";
+    char *zeros = calloc(64, MIB), back[8];
+    /* In memory if there is room, as a slow disk takes seconds for that. */
+    struct statvfs shm;
+    const bool fits = statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_frsize > 256 * MIB;
+    char in_memory[64];
+    snprintf(in_memory, sizeof in_memory, "/dev/shm/lockstep-test-%d", (int)getpid());
+    const char *path = fits ? in_memory : in_scratch("large.safetensors");
+    const lks__st_tensor tensors[] = {{"zeros", "U8", 1, {64 * MIB - 4}, zeros, 64 * MIB - 4},
+                                      {"cut", "U8", 1, {8}, cut, 8}};
+    lks__st_file *file;
+    assert_non_null(zeros);
+    assert_int_equal(lks__st_write(path, tensors, 2, NULL), LKS_OK);
+    assert_int_equal(lks__st_open(path, &file), LKS_OK);
+    assert_int_equal(lks__st_read(file, lks__st_find(file, "cut"), back), LKS_OK);
+    assert_memory_equal(back, cut, 8);
+    lks__st_close(file);
+    free(zeros);
+    unlink(path);
+}
+
+/* A file that can't be written to its end doesn't stay. */
+static void no_room(void **state)
+{
+    static const char data[4096];
+    const lks__st_tensor tensor = {"x", "U8", 1, {sizeof data}, data, sizeof data};
+    const char *path = in_scratch("no_room.safetensors");
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){1000, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const lks_status st = lks__st_write(path, &tensor, 1, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(st, LKS_ERR_IO);
+    assert_non_null(strstr(lks_last_error(), path));
+    assert_false(exists(path));
 }
 
 static void no_tensors(void **state)
@@ -455,7 +509,8 @@ static void mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),       cmocka_unit_test(no_tensors),
+        cmocka_unit_test(round_trip),       cmocka_unit_test(large),
+        cmocka_unit_test(no_room),          cmocka_unit_test(no_tensors),
         cmocka_unit_test(golden),           cmocka_unit_test(writer_refuses),
         cmocka_unit_test(hostile_headers),  cmocka_unit_test(deep_header),
         cmocka_unit_test(lying_lengths),    cmocka_unit_test(lying_numbers),

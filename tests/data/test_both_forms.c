@@ -65,6 +65,23 @@ static void test_choice(void **state)
         lks__shards_close(s);
     }
 
+    /* A file by itself, of either width. */
+    for (int width = 2; width <= 4; width += 2) {
+        uint8_t file[LKS__SHARD_HEADER + 8] = {0};
+        const char *path = lks_test_text("%s/%d", dir, width);
+        lks__shard_header(width, 2, file);
+        lks_test_write(path, file, LKS__SHARD_HEADER + 2 * (size_t)width);
+        assert_ok(lks__shards_open_any(path, 9, &s));
+        assert_false(lks__shards_are_raw(s));
+        assert_int_equal(lks__shards_count(s), 2);
+        lks__shards_close(s);
+    }
+    /* One that can't be read is there: opening it tells why. */
+    assert_int_equal(symlink("val.bin", lks_test_text("%s/val.bin", dir)), 0);
+    assert_true(lks__split_exists(dir, LKS__SPLIT_VAL));
+    assert_fails(LKS_ERR_IO, lks__split_open(dir, LKS__SPLIT_VAL, true, 9, &s),
+                 "val.bin: ", "symbolic links");
+
     /* The digest of a file without a header is its own, which checkpoints keep. */
     lks__tokens *t;
     const char *path = lks_test_text("%s/train.bin", dir);

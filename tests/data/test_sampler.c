@@ -255,6 +255,13 @@ static void test_limits(void **state)
     c = random_config;
     c.A = 65537;
     assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "65537 micro-steps");
+    c.V = c.B = 1;
+    c.A = 65536; /* the last one's number is all ones */
+    s = open_sampler(&c);
+    assert_int_equal(lks__sampler_step(s, 3)[65535],
+                     offset_of(c.seed, 3, 65535, LKS__SITE_DATA_TRAIN, 0, 1000 - 16));
+    lks__sampler_close(s);
+    s = NULL;
     c = random_config;
     c.B = 0;
     assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "at least 1");
@@ -391,6 +398,9 @@ static void test_epoch(void **state)
     const uint64_t later = lks__sampler_step(s, 6)[5]; /* no state: any step at any time */
     lks__sampler_step(s, 0);
     assert_int_equal(lks__sampler_step(s, 6)[5], later);
+    lks__sampler_step(s, 0); /* also back to the first epoch */
+    lks_sampler_set_epoch(d, 0);
+    assert_int_equal(lks__sampler_step(s, 0)[5], 10 * lks_sampler_index(d, 0, 5));
     assert_int_equal(lks__sampler_state_bytes(s), 0);
     lks_sampler_close(d);
     lks__sampler_close(s);

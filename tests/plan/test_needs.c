@@ -41,6 +41,9 @@ static void test_adds_up(void **state)
     assert_float_equal(n.rank_bytes * 2, n.host_bytes, 1.0);
     assert_float_equal(n.moments, 2 * n.params, 0.0); /* no tensor without AdamW's moments */
     assert_float_equal(needs_of(1, 4, NULL).inter_host, 0.0, 0.0);
+    /* The other host's gradients are one node, which is in pieces if it is large. */
+    const lks__needs tiny = needs_of(2, 1, "--n_layer=1", "--n_embd=16");
+    assert_true(tiny.inter_host > 0 && tiny.inter_host <= tiny.params);
     /* two nodes of 12 + 4 bytes less, as each rank of the 4 adds two leaves */
     assert_int_equal(n.n_arenas, 1);
     assert_float_equal(lks__needs_per_parameter(&n),
@@ -53,6 +56,7 @@ static void test_zero(void **state)
     const lks__needs all = needs_of(4, 1, NULL), part = needs_of(4, 1, "--zero=1");
     const double blocks = 8 * 4096.0 * 4 * 8; /* a block of each bucket more or less, two moments */
     assert_true(part.moments > all.moments / 4 - blocks && part.moments < all.moments / 4 + blocks);
+    assert_true(4 * part.moments >= all.moments); /* the host with the larger part counts */
     assert_float_equal(part.moments + part.checkpoint, all.moments, 1.0);
     assert_float_equal(all.checkpoint, 0.0, 0.0);
     assert_true(part.host_bytes < all.host_bytes);
@@ -77,6 +81,8 @@ static void test_private(void **state)
 {
     const lks__needs one = needs_of(1, 4, NULL), each = needs_of(1, 4, "--replicas=private");
     assert_float_equal(each.host_bytes - one.host_bytes, 3 * (one.params + one.moments), 1.0);
+    assert_float_equal(lks__needs_per_parameter(&each),
+                       4 * (each.params * 3 + each.gradients) / (double)each.n_params, 1e-9);
 }
 
 /* Shards in half the bytes need a copy of the bucket, too. */
@@ -137,12 +143,67 @@ static void test_advice(void **state)
     assert_true(less.host_bytes < room.bytes);
 }
 
+/* The run of needs() fits into `bytes` if it is divided over more hosts. */
+static void test_more_hosts(void **state)
+{
+    char *const argv[] = {"--n_layer=4",    "--n_head=4",     "--n_embd=256",
+                          "--bias=false",   "--batch_size=2", "--gradient_accumulation_steps=8",
+                          "--block_size=64"};
+    const lks__place here = {1, 1};
+    const double eight = needs_of(8, 1, "--zero=1").host_bytes;
+    lks__settings s;
+    lks__args args;
+    lks__device device;
+    char text[LKS__ADVICE_TEXT];
+    assert_ok(lks__session_ask("cpu", &device));
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 7, argv, 0, &args));
+    assert_ok(lks__settings_check(&s, 1));
+    /* As many as there are virtual ranks, and no fewer: 8 of 8 with their own part of the moments.
+     */
+    const lks__room little = {&device, 1.01 * eight, 0};
+    assert_true(needs_of(4, 1, "--zero=1").host_bytes > little.bytes);
+    assert_true(needs_of(8, 1, NULL).host_bytes > little.bytes);
+    assert_ok(lks__advice_find(&little, &s, 65, &here, &process, text));
+    assert_contains(text, lks_test_text("8 hosts with --zero=1: %.1f MB, on each", eight / 1e6));
+}
+
+/* A run gets the benefit of the doubt: 3 %, or 5 MB a rank if that is more. Pages of libraries
+ * don't count, which the kernel gives up. */
+static void test_doubt(void **state)
+{
+    static const char *const widths[] = {"--n_embd=64", "--n_embd=2048"};
+    for (int i = 0; i < 2; i++) {
+        char *const argv[] = {"--n_layer=4", "--n_head=4", (char *)widths[i], "--batch_size=1",
+                              "--gradient_accumulation_steps=8"};
+        const lks__place here = {1, 2};
+        lks__settings s;
+        lks__args args;
+        lks__device device;
+        lks__needs n;
+        assert_ok(lks__session_ask("cpu", &device));
+        lks__settings_defaults(&s);
+        assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 5, argv, 0, &args));
+        assert_ok(lks__settings_check(&s, 2));
+        assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &n));
+        const double sure = n.host_bytes - n.libraries, doubt = i == 0 ? 2 * 5e6 : 0.03 * sure;
+        assert_true(i == 0 ? 0.03 * sure < doubt : 2 * 5e6 < doubt);
+        const lks__room enough = {&device, sure - 0.99 * doubt, 0},
+                        less = {&device, sure - 1.01 * doubt, 0};
+        assert_ok(lks__advice_check(&enough, &s, 65, &here, &process));
+        assert_fails(LKS_ERR_NOMEM, lks__advice_check(&less, &s, 65, &here, &process),
+                     "the run takes");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adds_up), cmocka_unit_test(test_zero), cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_private), cmocka_unit_test(test_wire), cmocka_unit_test(test_device),
-        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_adds_up), cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_uneven),  cmocka_unit_test(test_private),
+        cmocka_unit_test(test_wire),    cmocka_unit_test(test_device),
+        cmocka_unit_test(test_advice),  cmocka_unit_test(test_more_hosts),
+        cmocka_unit_test(test_doubt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,14 +37,14 @@ static void test_recipe(void **state)
                                 "weight_decay = 0.5*0.5\n"
                                 "compile = False\n"
                                 "n_layer = 5\n"
-                                "init_from='resume'")); /* no line feed at the end */
+                                "init_from='re #1'")); /* no line feed at the end */
     assert_int_equal(s.n_layer, 5);
     assert_true(s.learning_rate == 1e-3 && s.weight_decay == 0.25);
     assert_int_equal(s.gradient_accumulation_steps, 40);
     assert_true(s.bias && !s.decay_lr);
     assert_string_equal(s.dataset, "data/some#1's");
     assert_string_equal(s.out_dir, "a \"b\" # c");
-    assert_string_equal(s.init_from, "resume");
+    assert_string_equal(s.init_from, "re #1");
     assert_int_equal(s.from[LKS__SETTING_n_layer], LKS__FROM_FILE);
     assert_int_equal(args.n_notes, 1);
     assert_contains(args.notes[0], "a.conf:11: compile = False");
@@ -133,6 +133,8 @@ static void test_arithmetic(void **state)
         {"2 ** -1", 0.5},
         {"2 ** 3 ** 2", 512.0},
         {"(-1) ** 9223372036854775807 + 2", 1.0},
+        {"(-1) ** 4", 1.0},
+        {"(-9223372036854775807 - 1) % -1", 0.0},
         {"7 // 2", 3.0},
         {"-7 // 2 + 5", 1.0},
         {"-7 % 3", 2.0},
@@ -228,7 +230,11 @@ static void test_deep(void **state)
         assert_fails(LKS_ERR_CONFIG, read_bytes("a.py", text, sizeof text),
                      "this is nested too deeply");
     }
-    memcpy(text, "n_layer = 1", 11);
+    memcpy(text, "n_layer = 1", 11); /* long, and not deep */
+    for (size_t i = 11; i + 2 <= 11 + 2 * 99; i += 2)
+        memcpy(text + i, "+1", 2);
+    assert_ok(read_bytes("a.py", text, 11 + 2 * 99));
+    assert_int_equal(s.n_layer, 100);
     for (size_t i = 11; i + 3 <= sizeof text; i += 3)
         memcpy(text + i, "**1", 3);
     assert_fails(LKS_ERR_CONFIG, read_bytes("a.py", text, 11 + 3 * 1000), "nested too deeply");
@@ -262,6 +268,8 @@ static void test_mistakes(void **state)
         {"a.py", "n_layer = 24 / 2\n", "must be a whole number"}, /* 12.0 */
         {"a.py", "n_layer = int(12)\n", "a.py:1: the value of n_layer is more than arithmetic"},
         {"a.py", "n_layer = [12]\n", "is more than arithmetic"},
+        {"a.py", "n_layer = n_head[0]\n", "is more than arithmetic"},
+        {"a.py", "n_layer = (-9223372036854775807 - 1) // -1\n", "doesn't fit into 64 bits"},
         {"a.py", "n_layer = 12, 13\n", "is more than arithmetic"},
         {"a.py", "n_layer = True + 1\n", "a.py:1:16: this needs two numbers"},
         {"a.py", "n_layer = 'a' * 2\n", "a.py:1:15: this needs two numbers"},

@@ -88,6 +88,7 @@ static const struct {
      {4, false, true},
      true},
     {"the same, died before its line", "g t0 t1 c2 t2 t3 r4 t2 t3", "t4", {4, false, true}, false},
+    {"a rollback and nothing behind it", "g t0 t1 c2 t2 r3", "t4", {4, false, true}, false},
     {"nothing", "", "", {0, false, false}, false},
     {"nothing that stays", "", "t1 t2", {0, false, false}, false},
 };
@@ -226,12 +227,35 @@ static void test_create(void **state)
     assert_int_equal(info.st_size, 0);
 }
 
+/* The evaluation of an iteration: the newest line of it, and that of no other iteration. */
+static void test_eval_at(void **state)
+{
+    const lks__metrics_cut cut = {2, true, true};
+    const char *dir = lks_test_folder();
+    FILE *f = fopen(file_of(dir), "w");
+    lks__metrics *m;
+    json_t *eval;
+    bool empty, has_line;
+    put_lines(f, "g h t0 e1 t1 c2");
+    fclose(f);
+    assert_ok(lks__metrics_resume(dir, &cut, &empty, &has_line, &m));
+    assert_ok(lks__metrics_eval_at(m, 2, &eval));
+    assert_null(eval);
+    assert_ok(lks__metrics_eval_at(m, 0, &eval));
+    assert_null(eval);
+    assert_ok(lks__metrics_eval_at(m, 1, &eval));
+    assert_int_equal(lks_test_number(eval, "iter"), 1);
+    json_decref(eval);
+    assert_ok(lks__metrics_close(m));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases), cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_huge),  cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_odd),   cmocka_unit_test(test_create),
+        cmocka_unit_test(test_cases),   cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_huge),    cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_odd),     cmocka_unit_test(test_create),
+        cmocka_unit_test(test_eval_at),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,13 +1,16 @@
-/* A run's folder: what an earlier run has left is moved aside, all of it and nothing else, and one
- * run at a time has the folder. */
+/* A run's folder: what an earlier run has left is moved aside, all of it and nothing else, one run
+ * at a time has the folder, and the best checkpoint in it is found again. */
 #include "support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "ckpt/ckpt.h"
+#include "rundir/best.h"
 #include "rundir/outdir.h"
 
 static const char *in(const char *folder, const char *name)
@@ -77,11 +80,88 @@ static void test_lock(void **state)
     assert_int_equal(fd, -1);
 }
 
+/* --- the best checkpoint -----------------------------------------------------------------------
+ */
+
+static void save(const char *out, uint64_t iter)
+{
+    const lks__ckpt_content nothing = {.iter = iter};
+    char name[32], hash[17];
+    assert_ok(lks__ckpt_save(out, &nothing, 0, name, hash));
+    assert_string_equal(hash, "2d06800538d394c2"); /* XXH3-64 of nothing */
+}
+
+static void put_eval(FILE *f, int iter, double loss, int saved)
+{
+    fprintf(f, "{\"kind\":\"eval\",\"iter\":%d,\"val_loss\":%.9g}\n", iter, loss);
+    fprintf(f, "{\"kind\":\"checkpoint\",\"iter\":%d,\"params_hash\":\"2d06800538d394c2\"}\n",
+            saved);
+}
+
+static void assert_best(const char *out, const lks__best *best, uint64_t iter, double loss)
+{
+    lks__ckpt ckpt;
+    assert_true(best->found && best->iter == iter && best->loss == loss);
+    assert_ok(lks__ckpt_open_best(out, LKS__CKPT_ONLY_STATE, &ckpt));
+    assert_int_equal(ckpt.iter, iter);
+    lks__ckpt_close(&ckpt);
+}
+
+/* In a file of any length, whose lines end anywhere: it is read in pieces of 256 KiB. */
+static void test_best(void **state)
+{
+    enum { PIECE = 256 << 10, N = 300, LOWEST = 299 };
+    const char *out = lks_test_folder();
+    lks__best best;
+    save(out, 2);
+    save(out, 50);
+    save(out, 51);
+    save(out, LOWEST);
+    FILE *f = fopen(in(out, "metrics.jsonl"), "w");
+    /* The state of evaluation 50 was never saved: checkpoint 50 is another run's. */
+    for (int i = 1; i < LOWEST; i++)
+        put_eval(f, i, i == 50 ? 0.1 : i == 51 ? 1.5 : 2.0 - i * 0.001, i == 50 ? 49 : i);
+    fprintf(f, "{\"kind\":\"train\",\"x\":\"");
+    while (ftell(f) < PIECE - 20)
+        fputs(ftell(f) % 1000 != 999 ? "x" : "\"}\n{\"kind\":\"train\",\"x\":\"", f);
+    fputs("\"}\n", f);
+    put_eval(f, LOWEST, 0.5, LOWEST);
+    fclose(f);
+    assert_ok(lks__best_decide(out, N, &best));
+    assert_best(out, &best, LOWEST, 0.5);
+    assert_ok(lks__best_decide(out, LOWEST - 1, &best));
+    assert_best(out, &best, 51, 1.5);
+
+    /* Without that file the name that is there counts, unless its checkpoint is a later one. */
+    assert_ok(lks__best_decide(out, N, &best));
+    assert_ok(lks__best_keep(out, LOWEST, 0.7, &best));
+    assert_best(out, &best, LOWEST, 0.7);
+    assert_ok(lks__best_keep(out, LOWEST - 1, 0.7, &best));
+    assert_false(best.found);
+    assert_false(lks_test_exists(in(out, "best")));
+}
+
+/* Losses are compared as they are written, with nine digits; of equal ones the earlier stays. */
+static void test_beaten(void **state)
+{
+    lks__best best = {.found = false};
+    assert_false(lks__best_beaten(&best, (double)NAN));
+    assert_true(lks__best_beaten(&best, 3.0));
+    lks__best_take(&best, 7, 0.123456789012);
+    assert_true(best.found && best.iter == 7 && best.loss == 0.123456789);
+    assert_false(lks__best_beaten(&best, 0.123456789012));
+    assert_false(lks__best_beaten(&best, 0.1234567888));
+    assert_true(lks__best_beaten(&best, 0.123456788));
+    assert_false(lks__best_beaten(&best, (double)NAN));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start),
         cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_beaten),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -141,6 +141,16 @@ static void test_values_behind(void **state)
     assert_int_equal(s.n_head, 3);
     assert_int_equal(args.n_notes, 2);
 
+    /* A recipe is no value of a name without a meaning here. */
+    const char *recipe = lks_test_text("%s/a.conf", lks_test_folder());
+    lks_test_write(recipe, "n_layer = 5\n", 12);
+    char *const foreign[] = {"--compile", (char *)recipe};
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 2, foreign, 0, &args));
+    assert_int_equal(s.n_layer, 4); /* the command line's, which wins */
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 2, foreign, 0, &args));
+    assert_int_equal(s.n_layer, 5);
+
     char *const words[][3] = {{"--bias", "step"}, {"--n_layer", "--bias"}, {"--n_layer", "four"}};
     assert_ok(lks__settings_parse(&s, LKS__CMD_BENCH, 2, words[0], 1, &args));
     assert_string_equal(args.positional[0], "step");
@@ -276,6 +286,7 @@ static void test_words_notes_help(void **state)
         many[i] = "--compile=True";
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, LKS__ARGS_NOTES + 5, many, 0, &args));
     assert_int_equal(args.n_notes, LKS__ARGS_NOTES + 5);
+    assert_string_equal(args.notes[LKS__ARGS_NOTES - 1], "command line: compile");
 }
 
 static void test_help_lists_every_setting(void **state)
@@ -380,6 +391,14 @@ static void test_list(void **state)
     assert_fails(LKS_ERR_CONFIG,
                  lks__settings_set(&s, LKS__CMD_EXPORT, "code", longest, LKS__FROM_ARG, "--code"),
                  "all code together");
+    /* With "b.py", "c.py" and two line feeds it is one byte too long, or just fits. */
+    longest[LKS__SETTING_STR - 10] = '\0';
+    assert_fails(LKS_ERR_CONFIG,
+                 lks__settings_set(&s, LKS__CMD_EXPORT, "code", longest, LKS__FROM_ARG, "--code"),
+                 "all code together");
+    longest[LKS__SETTING_STR - 11] = '\0';
+    assert_ok(lks__settings_set(&s, LKS__CMD_EXPORT, "code", longest, LKS__FROM_ARG, "--code"));
+    assert_int_equal(strlen(s.code), LKS__SETTING_STR - 1);
     free(longest);
 }
 
@@ -441,6 +460,12 @@ static void test_choices(void **state)
                      lks__settings_set(&s, command, d->name, "", LKS__FROM_ARG, "here"), range);
     }
     assert_true(n_choices >= 9);
+    /* Nor does a text end early. */
+    lks__settings s, back;
+    lks__settings_defaults(&s);
+    const lks__setting *d = &lks__setting_table[LKS__SETTING_freeze];
+    assert_fails(LKS_ERR_FORMAT, read_back(&s, d, json_stringn("wte\0h", 5), &back), "freeze");
+    assert_ok(read_back(&s, d, json_string("wte"), &back));
 }
 
 int main(void)

@@ -352,6 +352,39 @@ static void test_resume(void **state)
     }
 }
 
+/* The shape of a run that begins with weights is theirs; of its own it may have more tokens and a
+ * shorter block. */
+static void test_begin(void **state)
+{
+    static const struct {
+        const char *key, *value, *refused; /* NULL: it stays */
+    } rows[] = {{"vocab_size", "101", NULL},   {"vocab_size", "99", "or give a larger one"},
+                {"vocab_size", "100", NULL},   {"block_size", "63", NULL},
+                {"block_size", "64", NULL},    {"block_size", "65", "or give a smaller one"},
+                {"n_embd", "64", "n_embd=32"}, {"n_embd", "32", NULL}};
+    static const char *const shape[][2] = {
+        {"n_layer", "3"}, {"n_embd", "32"}, {"vocab_size", "100"}, {"block_size", "64"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lks__settings source, s, want;
+        lks__settings_defaults(&source);
+        for (int k = 0; k < 4; k++)
+            assert_ok(lks__settings_set(&source, TRAIN, shape[k][0], shape[k][1],
+                                        LKS__FROM_CHECKPOINT, "test"));
+        lks__settings_defaults(&s);
+        set(&s, rows[i].key, rows[i].value);
+        want = source;
+        assert_ok(lks__settings_set(&want, TRAIN, rows[i].key, rows[i].value, LKS__FROM_ARG, "x"));
+        if (rows[i].refused != NULL) {
+            assert_fails(LKS_ERR_CONFIG, lks__settings_begin(&s, &source, "there"),
+                         "the weights in there have", rows[i].refused);
+            continue;
+        }
+        assert_ok(lks__settings_begin(&s, &source, "there"));
+        assert_true(s.n_layer == 3 && s.n_embd == 32 && s.vocab_size == want.vocab_size &&
+                    s.block_size == want.block_size);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_exchange),      cmocka_unit_test(test_data_dir),
         cmocka_unit_test(test_config_line),   cmocka_unit_test(test_json_round_trip),
         cmocka_unit_test(test_altered_json),  cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_begin),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

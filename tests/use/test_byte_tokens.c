@@ -47,7 +47,9 @@ static int train(void **state)
         lks_test_tool("prep", "bytes", lks_test_text("--input=%s", write_documents()),
                       lks_test_text("--out=%s", data), "--num_val_docs=20", "--shards=1000"));
     assert_contains(r.out, "vocab size: 260\n");
-    run_ok(lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", data), run));
+    const lks_test_result trained =
+        run_ok(lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", data), run));
+    assert_contains(trained.out, "next: lockstep sample ");
     return 0;
 }
 

@@ -151,6 +151,14 @@ static void test_stride(void **state)
                         lks_test_text("over %zu windows of 16 tokens, stride %zu",
                                       1 + (n_text - 1 - GPT2_T + stride - 1) / stride, stride));
     }
+    /* What is recorded is what was printed; of equal lines the last one's stride is 16. */
+    const json_t *kept = lks_test_metrics(lks_test_text("%s/out/evals.jsonl", gpt2), "eval");
+    const json_t *last = json_array_get(kept, json_array_size(kept) - 1);
+    assert_near(lks_test_number(last, "loss"), naive(gpt2, text, n_text, GPT2_T, GPT2_T), 2e-6);
+    assert_int_equal(lks_test_number(last, "stride"), GPT2_T);
+    assert_int_equal(lks_test_number(last, "block_size"), GPT2_T);
+    assert_int_equal(lks_test_number(last, "windows"), 1 + (n_text - 2) / GPT2_T);
+    assert_string_equal(json_string_value(json_object_get(last, "split")), "val");
     /* Fewer tokens than a window. */
     const char *few = lks_test_text("%s/few.bin", gpt2);
     const uint16_t three[] = {(uint16_t)text[0], (uint16_t)text[1], (uint16_t)text[2]};
@@ -158,6 +166,15 @@ static void test_stride(void **state)
     const lks_test_result r = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4"));
     assert_near(number_after(r.out, "few.bin loss "), naive(gpt2, text, 3, GPT2_T, 4), 2e-6);
     assert_contains(r.out, "over 1 windows");
+    /* Of 32 tokens the last one has no target: one window of 16. */
+    uint16_t two[2 * GPT2_T];
+    for (size_t i = 0; i < 2 * GPT2_T; i++)
+        two[i] = (uint16_t)text[i];
+    lks_test_write(few, two, sizeof two);
+    const lks_test_result one = tool_ok(EVAL(gpt2, lks_test_text("--dataset=%s", few)));
+    assert_near(number_after(one.out, "few.bin loss "), naive(gpt2, text, 17, GPT2_T, GPT2_T),
+                2e-6);
+    assert_contains(one.out, "over 1 windows");
     lks_test_write(few, three, 2);
     assert_contains(EVAL(gpt2, lks_test_text("--dataset=%s", few), "--stride=4").err,
                     "too few tokens");

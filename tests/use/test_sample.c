@@ -21,7 +21,7 @@ static int train(void **state)
     const char *dir = lks_test_folder(), *text = "";
     for (int i = 0; i < 40; i++)
         text = lks_test_text("%sn\xc3\xa9"
-                             "e %c\xc3\xa0 l'\xc3\xa9t\xc3\xa9,\nun jour d'orage.\n",
+                             "e %c\xc3\xa0 l'\xc3\xa9t\xc3\xa9,\nun jour d'orage\\.\n",
                              text, 'a' + i % 26);
     const char *input = lks_test_text("%s/text", dir), *data = lks_test_text("%s/data", dir);
     lks_test_write(input, text, strlen(text));
@@ -106,15 +106,26 @@ static void test_likeliest(void **state)
     assert_string_equal(SAMPLE("--num_samples=2", "--top_p=1e-9", "--max_new_tokens=50"), want);
 }
 
+/* The beginning may stand in a file. */
+static void test_prompt_in_file(void **state)
+{
+    const char *path = lks_test_text("%s/prompt", lks_test_folder());
+    lks_test_write(path, "n\303\251e", 4);
+    assert_string_equal(
+        sampled(lks_test_tool("sample", out_dir, "--num_samples=1", "--max_new_tokens=9",
+                              lks_test_text("--start=FILE:%s", path))),
+        SAMPLE("--num_samples=1", "--max_new_tokens=9"));
+}
+
 /* A text is what stands before the stop text in the text without one, and no token is drawn after
  * that; the prompt doesn't count. */
 static void test_stop(void **state)
 {
-    static const char *const stops[] = {"\xc3\xa9t", "r", "ou", "n\303\251e", "\n", "zz"};
+    static const char *const stops[] = {"\xc3\xa9t", "r", "ou", "n\303\251e", "\n", "\\", "zz"};
     const char *whole = SAMPLE("--num_samples=4", "--max_new_tokens=90");
     int cut = 0;
     for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
-        const char *stop = stops[i][0] == '\n' ? "\\n" : stops[i];
+        const char *stop = stops[i][0] == '\n' ? "\\n" : stops[i][0] == '\\' ? "\\\\" : stops[i];
         const lks_test_result r =
             lks_test_tool("sample", out_dir, "--start=n\303\251e", "--num_samples=4",
                           "--max_new_tokens=90", lks_test_text("--stop=%s", stop), "--stop=zzz");
@@ -248,7 +259,7 @@ int main(void)
         cmocka_unit_test(test_same_text),   cmocka_unit_test(test_tokenizer),
         cmocka_unit_test(test_likeliest),   cmocka_unit_test(test_stop),
         cmocka_unit_test(test_characters),  cmocka_unit_test(test_interactive),
-        cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_interrupted), cmocka_unit_test(test_prompt_in_file),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
 }

@@ -363,6 +363,15 @@ static void test_ranks(void **state)
         waited -= lks_test_number(line, "comm_exposed_ms");
         took -= lks_test_number(line, "ms");
     }
+    struct seen *s = read_run(out); /* TensorBoard has the same sums */
+    size_t n_sums = 0;
+    for (i = 0; i < s->n; i++)
+        if (strcmp(s->points[i].tag, "memory/all_ranks") == 0 && s->points[i].step == 11) {
+            assert_near(s->points[i].value / memory, 1.0, 1e-6);
+            n_sums++;
+        }
+    assert_int_equal(n_sums, 1);
+    free(s);
     assert_near(waited, 0.0, 1e-4);
     assert_near(took, 0.0, 1e-4);
 }
@@ -443,6 +452,17 @@ static void test_prometheus(void **state)
     at = strstr(text, name);
     assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
     assert_near(value, lks_test_number(steps, "10.loss"), 1e-7);
+    static const char *const fields[][2] = {{"learning_rate", "lr"},
+                                            {"grad_norm", "grad_norm"},
+                                            {"tokens_per_second", "tok_per_s"},
+                                            {"mfu", "mfu"}};
+    for (int i = 0; i < 4; i++) {
+        name = lks_test_text("\nlockstep_%s%s ", fields[i][0], label);
+        assert_non_null(at = strstr(text, name));
+        assert_int_equal(sscanf(at + strlen(name), "%lf", &value), 1);
+        assert_near(value / lks_test_number(steps, lks_test_text("10.%s", fields[i][1])), 1.0,
+                    1e-6);
+    }
     assert_contains(text, lks_test_text("\nlockstep_tokens%s %.0f\n", label,
                                         lks_test_number(steps, "10.tokens")));
     assert_contains(text, lks_test_text("\nlockstep_best_val_loss%s ", label));
@@ -602,6 +622,37 @@ static void test_crc(void **state)
     assert_int_equal(lks__crc32c(bytes, sizeof bytes), 0x46dd794eu);
 }
 
+/* Steps of every length as a varint; and an earlier file is cut only at a tag, not at a text of
+ * that beginning. */
+static void test_steps(void **state)
+{
+    static const uint64_t steps[] = {0, 1, 127, 128, 129, 16383, 16384, UINT32_MAX};
+    enum { N = sizeof steps / sizeof *steps };
+    const char *out = lks_test_folder();
+    lks__events *e;
+    size_t before, after;
+    assert_ok(lks__events_create(out, 0, &e));
+    for (int i = 0; i < N; i++) {
+        lks__events_begin(e, steps[i]);
+        lks__events_text(e, "settings", "    out_dir = final/run\n");
+        lks__events_scalar(e, "x", i);
+        assert_ok(lks__events_end(e));
+    }
+    assert_ok(lks__events_close(e));
+    struct seen *s = read_run(out);
+    assert_int_equal(s->n, 2 * N);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(s->points[2 * i + 1].step, steps[i]);
+        assert_near(s->points[2 * i + 1].value, i, 0.0);
+    }
+    free(s);
+    lks_test_read(file_of(out, 1), &before);
+    assert_ok(lks__events_create(out, 0, &e));
+    assert_ok(lks__events_close(e));
+    lks_test_read(file_of(out, 1), &after);
+    assert_int_equal(after, before);
+}
+
 /* A text that a record can't hold is an error, and writes nothing. */
 static void test_limits(void **state)
 {
@@ -626,11 +677,12 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc),    cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_run),    cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_resume), cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_off),    cmocka_unit_test(test_prometheus),
-        cmocka_unit_test(test_sample), cmocka_unit_test(test_sample_prompt),
+        cmocka_unit_test(test_crc),           cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_steps),         cmocka_unit_test(test_run),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_rollback),      cmocka_unit_test(test_off),
+        cmocka_unit_test(test_prometheus),    cmocka_unit_test(test_sample),
+        cmocka_unit_test(test_sample_prompt),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
