@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "base/utf8.h"
 #include "launch/job.h"
 #include "launch/nodes_state.h"
 #include "net/address.h"
@@ -238,11 +239,25 @@ static void show_table(const struct lks__nodes *n, const char *table)
         lks__show(n->job, table);
 }
 
-/* Any bytes as a JSON text. */
-static json_t *text_json(const char *text, const char *instead)
+/* Any bytes as a JSON text; NULL without memory. What isn't UTF-8 becomes question marks: kept last
+ * lines may begin within a character, and a program may print anything. */
+static json_t *text_json(const char *text)
 {
-    json_t *json = json_string(text);
-    return json != NULL ? json : json_string(instead);
+    char *copy = strdup(text);
+    size_t left = copy != NULL ? strlen(copy) : 0;
+    for (char *at = copy; left > 0;) {
+        uint32_t cp;
+        size_t n = lks__utf8_decode(at, left, &cp);
+        if (n == 0) {
+            *at = '?';
+            n = 1;
+        }
+        at += n;
+        left -= n;
+    }
+    json_t *json = copy != NULL ? json_string(copy) : NULL;
+    free(copy);
+    return json;
 }
 
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
@@ -259,8 +274,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
                                      v->culprit < 0 && r->user_signal == 0, "by_signal",
                                      r->by_signal, "follows", r->follows, "code", v->exit_code,
                                      "user_signal", r->user_signal, "text", own ? v->text : "",
-                                     "tail", text_json(tail, "    (not text)\n"), "table",
-                                     text_json(r->table, "")));
+                                     "tail", text_json(tail), "table", text_json(r->table)));
     double until = lks__sys_now() + LKS__SETTLE_S + n->job->options->shutdown_timeout_s;
     while (n->lost_text[0] == '\0' && n->running) {
         int sig;

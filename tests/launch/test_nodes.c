@@ -132,6 +132,25 @@ static void test_failure(void **state)
     }
 }
 
+/* Last lines that aren't all UTF-8 reach the other node: of 4096 kept bytes the first two are here
+ * the end of a character of three, and one line has a byte of another encoding. */
+static void test_failure_not_utf8(void **state)
+{
+    int port = lks_test_free_port();
+    static const char script[] =
+        "[ $RANK = 1 ] || exec sleep 50; "
+        "{ printf '\\342\\202\\254'; head -c 4076 /dev/zero | tr '\\0' x; "
+        "printf '\\nna\\357ve \\303\\251t\\303\\251\\nlast\\n'; } >&2; exit 7";
+    struct node a = START(port, script, "--nnodes=2", "--nproc-per-node=1", "--node-rank=0"),
+                b = START(port, script, "--nnodes=2", "--nproc-per-node=1", "--node-rank=1");
+    lks_test_result r[2] = {end_of(&a), end_of(&b)};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i].exit_code, 7);
+        assert_contains(r[i].err, "its last lines on stderr:\n    ??xxx");
+        assert_contains(r[i].err, "xxx\n    na?ve \u00e9t\u00e9\n    last\n");
+    }
+}
+
 static void test_restart(void **state)
 {
     int port = lks_test_free_port();
@@ -671,6 +690,7 @@ int main(void)
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_failure_not_utf8),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_restart_of_groups),
         cmocka_unit_test(test_signal),
