@@ -130,6 +130,46 @@ static bool other_alloc(lks_comm *comm)
     return suite_mismatch(comm, st, "1000 bytes of own", "1001 bytes of own");
 }
 
+static bool other_op(lks_comm *comm)
+{
+    float values[4] = {0};
+    lks_status st = lks_comm_all_reduce(comm, values, 4, LKS_FLOAT32,
+                                        lks_comm_rank(comm) == 1 ? LKS_MAX : LKS_SUM);
+    return suite_mismatch(comm, st, "elements by sum", "rank 1 called all_reduce of 4 float32");
+}
+
+/* Of the same bytes in other blocks, or to other ranks. */
+static bool other_shares(lks_comm *comm, int n_blocks, int to_first)
+{
+    static const size_t start[] = {0, 100, 200};
+    static const size_t whole[] = {0, 200};
+    void *common = NULL;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 200, &common) == LKS_OK);
+    lks_status st = lks_comm_gather_shares(comm, common, n_blocks == 2 ? start : whole,
+                                           (size_t)n_blocks, to_first);
+    return suite_mismatch(comm, st, "rank 0 called gather_shares of 200 bytes", "rank 1 called");
+}
+
+static bool other_blocks(lks_comm *comm)
+{
+    return other_shares(comm, 1 + lks_comm_rank(comm), 0);
+}
+
+static bool other_receivers(lks_comm *comm)
+{
+    return other_shares(comm, 2, lks_comm_rank(comm));
+}
+
+/* The step at which a rank was is named. */
+static bool at_step(lks_comm *comm)
+{
+    char byte = 0;
+    lks_comm_note(comm, 41 + (uint64_t)lks_comm_rank(comm), "forward");
+    lks_status st = lks_comm_rank(comm) == 1 ? lks_comm_broadcast(comm, &byte, 1, LKS_UINT8, 0)
+                                             : lks_comm_barrier(comm);
+    return suite_mismatch(comm, st, "rank 0 called barrier at step 41", "from rank 0 at step 42");
+}
+
 static bool other_borders(lks_comm *comm)
 {
     int rank = lks_comm_rank(comm);
@@ -152,6 +192,10 @@ static void test_mismatches(void **state)
     run_ranks(2, 20, other_size);
     run_ranks(2, 20, other_root);
     run_ranks(2, 20, other_alloc);
+    run_ranks(2, 20, other_op);
+    run_ranks(2, 20, other_blocks);
+    run_ranks(2, 20, other_receivers);
+    run_ranks(2, 20, at_step);
     run_ranks(2, 20, other_borders);
     run_ranks(2, 20, same_leaf);
     run_ranks(2, 20, leaf_missing);

@@ -205,6 +205,54 @@ static void test_right_after_round(void **state)
     }
 }
 
+/* A node that has left and gets no ranks keeps nobody from beginning. */
+static void test_left_without_ranks(void **state)
+{
+    struct job j;
+    open_job(&j, 2, false);
+    hear(&j, hello('a', 1, 2));
+    hear(&j, hello('b', 1, 2));
+    hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
+    hear(&j, "{\"is\":\"round\",\"round\":0,\"attempt\":0,\"world\":1,\"groups\":1,\"port\":1,"
+             "\"job\":\"x\",\"members\":[{\"node\":0,\"group\":0,\"first\":0,\"ranks\":1},"
+             "{\"node\":1,\"group\":1,\"first\":1,\"ranks\":0}]}");
+    assert_true(j.nodes->running && j.nodes->nodes[0].in_round && !j.nodes->nodes[1].in_round);
+    close_job(&j);
+}
+
+/* What a node said of the round before counts no more, and a new round begins without its traces.
+ */
+static void test_next_round(void **state)
+{
+    struct job j;
+    begin(&j, 2);
+    hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0}");
+    assert_true(j.nodes->end_by > 0 && j.nodes->event.end_ours);
+    hear(&j, "{\"is\":\"end\",\"round\":0,\"again\":true,\"code\":3,\"text\":\"A\"}");
+    assert_true(j.nodes->ended && j.nodes->again && !j.nodes->running);
+    hear(&j, round_of(2));
+    assert_true(j.nodes->running && !j.nodes->ended && j.nodes->end_by == 0);
+    hear(&j, "{\"is\":\"down\",\"node\":1,\"round\":0}");
+    hear(&j, verdict_of(1, "\"ok\":false,\"code\":3,\"text\":\"B\""));
+    assert_false(j.nodes->event.end_ours || j.nodes->nodes[1].settled);
+    assert_true(j.nodes->nodes[1].down_at == 0);
+    close_job(&j);
+}
+
+/* A node whose ranks have ended well may leave: that is no failure. */
+static void test_leaves_at_end(void **state)
+{
+    struct job j;
+    begin(&j, 2);
+    hear(&j, verdict_of(1, "\"ok\":true,\"code\":0,\"text\":\"\""));
+    hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
+    const struct lks__node *b = &j.nodes->nodes[1];
+    assert_true(b->settled && b->ok && !b->here && !b->lost);
+    assert_int_equal(b->code, 0);
+    assert_false(j.nodes->event.end_ours);
+    close_job(&j);
+}
+
 /* --- which failure is named --------------------------------------------------------------- */
 
 #define FAILED(text, more) "\"ok\":false,\"code\":3,\"text\":\"" text "\"" more
@@ -280,11 +328,10 @@ static void test_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle_node),
-        cmocka_unit_test(test_left_before_round),
-        cmocka_unit_test(test_right_after_round),
-        cmocka_unit_test(test_first_failure),
-        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_idle_node),         cmocka_unit_test(test_left_before_round),
+        cmocka_unit_test(test_right_after_round), cmocka_unit_test(test_left_without_ranks),
+        cmocka_unit_test(test_next_round),        cmocka_unit_test(test_leaves_at_end),
+        cmocka_unit_test(test_first_failure),     cmocka_unit_test(test_tables),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -595,6 +595,12 @@ static void test_hosts(void **state)
     assert_false(lks_test_exists(lks_test_text("%s/line-localhost", folder)));
     assert_contains(lks_test_read(lks_test_text("%s/line-three", folder), &bytes),
                     "'--rdzv_id=an '\\''id'\\''' ");
+    /* In this folder, and the program is none of the options. */
+    char here[4096];
+    assert_non_null(getcwd(here, sizeof here));
+    const char *line = lks_test_read(lks_test_text("%s/line-three", folder), &bytes);
+    assert_memory_equal(line, lks_test_text("cd '%s' &&", here), strlen(here) + 8);
+    assert_contains(line, " '--' 'sh' '-c' ");
     /* Nor does this machine's name; and the ranks have the signal mask that we have. */
     char name[256] = "";
     assert_int_equal(gethostname(name, sizeof name - 1), 0);
@@ -664,6 +670,9 @@ static void test_hosts_wrong(void **state)
     r = HOSTS("true", "--hosts=nowhere:1", rsh);
     assert_int_equal(r.exit_code, 255);
     assert_contains(r.err, "the command for host nowhere ended with code 255");
+    r = HOSTS("true", "--hosts=far:1", "--rsh=lks-no-such-command");
+    assert_int_equal(r.exit_code, 127);
+    assert_contains(r.err, "the command for host far ended with code 127");
     r = HOSTS("true", "--hosts=dies:1", rsh);
     assert_int_equal(r.exit_code, 128 + SIGKILL);
     /* As many as there may be, and one more. */
@@ -682,6 +691,55 @@ static void test_hosts_wrong(void **state)
     assert_int_equal(hosts[0].slots, 1024);
     assert_fails(LKS_ERR_CONFIG, lks__hosts_parse("h:1025", 3, hosts, &n), "from 1 to 1024");
     free(hosts);
+}
+
+/* The names and ranks that a file of hosts gives. */
+static void test_hosts_file(void **state)
+{
+    const char *file = lks_test_text("%s/hosts", lks_test_folder());
+    struct lks__host hosts[8];
+    int n;
+    static const char good[] = "# of the test\n\none slots=3\n \ttwo:2 # both\nthree#3\n";
+    lks_test_write(file, good, sizeof good - 1);
+    assert_ok(lks__hosts_read(file, 5, hosts, &n));
+    assert_int_equal(n, 3);
+    assert_string_equal(hosts[0].name, "one");
+    assert_int_equal(hosts[0].slots, 3);
+    assert_string_equal(hosts[1].name, "two");
+    assert_int_equal(hosts[1].slots, 2);
+    assert_string_equal(hosts[2].name, "three");
+    assert_int_equal(hosts[2].slots, 5);
+    lks_test_write(file, "one\0two\n", 8);
+    assert_fails(LKS_ERR_CONFIG, lks__hosts_read(file, 1, hosts, &n), "is not a text");
+    lks_test_write(file, "# one\n\n", 7);
+    assert_fails(LKS_ERR_CONFIG, lks__hosts_read(file, 1, hosts, &n), "names no host");
+}
+
+/* Signals that come through the lifeline, one by one, and its end. */
+static void test_lifeline(void **state)
+{
+    int fds[2], before = dup(STDIN_FILENO);
+    char token[16];
+    static const char text[] = "secret\n15\n0\n99\n10\n2";
+    assert_true(before >= 0 && pipe(fds) == 0);
+    assert_int_equal(write(fds[1], text, sizeof text - 1), sizeof text - 1);
+    assert_int_equal(dup2(fds[0], STDIN_FILENO), STDIN_FILENO);
+    lks_status st = lks__lifeline_token(token, sizeof token);
+    int first = lks__lifeline_look(), second = lks__lifeline_look(), part = lks__lifeline_look();
+    assert_int_equal(write(fds[1], "\n", 1), 1);
+    int rest = lks__lifeline_look();
+    close(fds[1]);
+    int end = lks__lifeline_look();
+    dup2(before, STDIN_FILENO);
+    close(before);
+    close(fds[0]);
+    assert_ok(st);
+    assert_string_equal(token, "secret");
+    assert_int_equal(first, SIGTERM);
+    assert_int_equal(second, SIGUSR1); /* 0 and 99 are none */
+    assert_int_equal(part, 0);
+    assert_int_equal(rest, SIGINT);
+    assert_int_equal(end, -1);
 }
 
 int main(void)
@@ -708,6 +766,8 @@ int main(void)
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_hosts_end),
         cmocka_unit_test(test_hosts_wrong),
+        cmocka_unit_test(test_hosts_file),
+        cmocka_unit_test(test_lifeline),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -216,12 +216,21 @@ static void run_load_needed(struct rank *r)
     r->status = lks_checkpoint_load(r->comm, r->dir, r->model.tensors, N_TENSORS, NULL, NULL);
 }
 
+/* Nothing is found although the program's variable says so. */
+static void run_load_again(struct rank *r)
+{
+    r->found = true;
+    run_load(r);
+}
+
 static void test_none(void **state)
 {
     const char *dir = lks_test_folder(), *absent = lks_test_text("%s/absent", dir);
     assert_ok(on_ranks(3, dir, 0, run_load));
     check_untouched(3);
     assert_ok(on_ranks(2, absent, 0, run_load));
+    check_untouched(2);
+    assert_ok(on_ranks(2, absent, 0, run_load_again));
     check_untouched(2);
     assert_false(lks_test_exists(absent));
     assert_int_equal(on_ranks(2, absent, 0, run_load_needed), LKS_ERR_IO);
