@@ -129,6 +129,25 @@ static void params_hash(void **state)
     assert_string_equal(hash, "2d06800538d394c2"); /* XXH3-64 of nothing */
 }
 
+/* Numbers of the state come back bit for bit. */
+static void numbers(void **state)
+{
+    static const double values[] = {0.1, 1.0 / 3, 1e300 / 7, -5e-324, 3};
+    const char *out = fresh();
+    for (size_t i = 0; i < COUNT(values); i++) {
+        json_t *s = json_pack("{s:f}", "best_val_loss", values[i]);
+        const lks__ckpt_content content = {.iter = i, .state = s};
+        char name[32], hash[17];
+        lks__ckpt ckpt;
+        assert_int_equal(lks__ckpt_save(out, &content, 0, name, hash), LKS_OK);
+        json_decref(s);
+        assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ONLY_STATE, &ckpt), LKS_OK);
+        assert_int_equal(ckpt.iter, i);
+        assert_true(json_number_value(json_object_get(ckpt.state, "best_val_loss")) == values[i]);
+        lks__ckpt_close(&ckpt);
+    }
+}
+
 static void keeps(void **state)
 {
     const char *out = fresh();
@@ -595,13 +614,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(save_and_open), cmocka_unit_test(same_bytes),
-        cmocka_unit_test(params_hash),   cmocka_unit_test(keeps),
-        cmocka_unit_test(stale_folders), cmocka_unit_test(unnamed),
-        cmocka_unit_test(same_iter),     cmocka_unit_test(best_stays),
-        cmocka_unit_test(latest_link),   cmocka_unit_test(flipped_bits),
-        cmocka_unit_test(swapped_files), cmocka_unit_test(huge_header),
-        cmocka_unit_test(offers),        cmocka_unit_test(forged_states),
-        cmocka_unit_test(unwritable),
+        cmocka_unit_test(params_hash),   cmocka_unit_test(numbers),
+        cmocka_unit_test(keeps),         cmocka_unit_test(stale_folders),
+        cmocka_unit_test(unnamed),       cmocka_unit_test(same_iter),
+        cmocka_unit_test(best_stays),    cmocka_unit_test(latest_link),
+        cmocka_unit_test(flipped_bits),  cmocka_unit_test(swapped_files),
+        cmocka_unit_test(huge_header),   cmocka_unit_test(offers),
+        cmocka_unit_test(forged_states), cmocka_unit_test(unwritable),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

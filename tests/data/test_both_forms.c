@@ -165,6 +165,26 @@ static void test_golf(void **state)
     assert_memory_equal(r.out, "line", 4);
 }
 
+/* A run doesn't go on with other data, also if only the validation tokens are others. */
+static void test_other_data(void **state)
+{
+    static const char *const files[] = {"train.bin", "val.bin", "meta.json"};
+    for (int golf = 0; golf < 2; golf++)
+        for (int k = 0; k < 2; k++) {
+            const char *run = golf ? golf_on(raw) : gpt2_on(raw, "random");
+            const char *dir = lks_test_folder();
+            for (int i = 0; i < 3; i++) {
+                size_t bytes;
+                char *data = (char *)lks_test_read(lks_test_text("%s/%s", raw, files[i]), &bytes);
+                data[2] ^= i == k; /* another id: there are more than these two */
+                lks_test_write(lks_test_text("%s/%s", dir, files[i]), data, bytes);
+            }
+            const lks_test_result r = train(dir, run, "--init_from=resume", "--eval_iters=2");
+            assert_int_equal(r.exit_code, 2);
+            assert_contains(r.err, "is not what checkpoint");
+        }
+}
+
 static void test_no_validation(void **state)
 {
     const char *data = lks_test_folder(), *run = lks_test_text("%s/run", lks_test_folder());
@@ -192,9 +212,8 @@ static void test_no_validation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_golf),
+        cmocka_unit_test(test_choice),        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_golf),          cmocka_unit_test(test_other_data),
         cmocka_unit_test(test_no_validation),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, prepare_both, NULL));

@@ -100,6 +100,23 @@ static void test_kernels(void **state)
         const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
         const json_t *line = json_array_get(lines, 0);
         assert_string_equal(json_string_value(lks_test_member(line, "kernels")), "ref");
+        if (other == 0 || level == LKS__CPU_REF)
+            continue;
+        /* A resume with other kernels says so; one with the same doesn't. */
+        const char *const resume[] = {"lockstep",
+                                      "train",
+                                      lks_test_text("--dataset=%s", law_data()),
+                                      lks_test_text("--out_dir=%s", out),
+                                      "--init_from=resume",
+                                      "--max_iters=2",
+                                      NULL};
+        static const char warning[] = "but not with the bits it would have had there";
+        r = lks_test_run(resume, NULL, 60);
+        assert_int_equal(r.exit_code, 0);
+        assert_contains(r.err, warning);
+        r = lks_test_run(resume, (const char *const[]){"LOCKSTEP_CPU=ref", NULL}, 60);
+        assert_int_equal(r.exit_code, 0);
+        assert_null(strstr(r.err, warning));
     }
 }
 

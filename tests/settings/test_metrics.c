@@ -236,7 +236,7 @@ static void test_eval_at(void **state)
     lks__metrics *m;
     json_t *eval;
     bool empty, has_line;
-    put_lines(f, "g h t0 e1 t1 c2");
+    put_lines(f, "g h t0 e1 c2");
     fclose(f);
     assert_ok(lks__metrics_resume(dir, &cut, &empty, &has_line, &m));
     assert_ok(lks__metrics_eval_at(m, 2, &eval));

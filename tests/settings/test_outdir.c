@@ -10,6 +10,7 @@
 
 #include "base/sys.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/name.h"
 #include "rundir/best.h"
 #include "rundir/outdir.h"
 
@@ -76,6 +77,13 @@ static void test_lock(void **state)
     assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
     close(fd);
     lks_test_write(in(out, "file"), "x", 1);
+    /* A look at what names can be leaves nothing. */
+    bool links;
+    int err;
+    const int before = lks_test_count_files(out);
+    assert_ok(lks__name_probe(out, &links, &err));
+    assert_true(links && err == 0);
+    assert_int_equal(lks_test_count_files(out), before);
     assert_int_equal(lks__outdir_lock(in(out, "file"), &fd), LKS_ERR_IO);
     assert_int_equal(fd, -1);
 }

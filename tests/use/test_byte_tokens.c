@@ -50,6 +50,14 @@ static int train(void **state)
     const lks_test_result trained =
         run_ok(lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", data), run));
     assert_contains(trained.out, "next: lockstep sample ");
+    assert_contains(trained.out, lks_test_text("val_bpb:enabled tokenizer_kind=byte "
+                                               "tokenizer_path=%s/meta.json\n",
+                                               data));
+    const json_t *evals = lks_test_metrics(lks_test_text("%s/run/metrics.jsonl", dir), "eval");
+    const json_t *last = json_array_get(evals, json_array_size(evals) - 1);
+    assert_contains(trained.out, lks_test_text(" val_loss:%.4f val_bpb:%.4f train_time:",
+                                               lks_test_number(last, "val_loss"),
+                                               lks_test_number(last, "val_bpb")));
     return 0;
 }
 

@@ -180,6 +180,28 @@ static void test_refused(void **state)
     assert_int_equal(r.exit_code, 0);
 }
 
+/* Rows that the weights lack are drawn, by the run's seed. */
+static void test_drawn_rows(void **state)
+{
+    const char *data = lks_test_folder(), *model = from(weights_folder()), *hashes[3];
+    lks_test_generated_vocabulary(data, 90);
+    const char *meta = "{\"kind\":\"ids\",\"vocab_size\":90}";
+    lks_test_write(lks_test_text("%s/meta.json", data), meta, strlen(meta));
+    for (int i = 0; i < 3; i++) {
+        const char *out = lks_test_folder();
+        const lks_test_result r = lks_test_tool(
+            "train", lks_test_text("--dataset=%s", data), lks_test_text("--out_dir=%s", out), model,
+            "--vocab_size=90", lks_test_text("--seed=%d", i == 0 ? 1 : 2), "--max_iters=0",
+            "--learning_rate=0", "--min_lr=0", "--gradient_accumulation_steps=1",
+            "--eval_interval=0");
+        if (r.exit_code != 0)
+            fail_msg("%s", r.err);
+        hashes[i] = json_string_value(lks_test_member(config_line(out), "init_hash"));
+    }
+    assert_string_not_equal(hashes[0], hashes[1]);
+    assert_string_equal(hashes[1], hashes[2]);
+}
+
 /* The launcher knows the shape for --dry_run. */
 static void test_dry_run(void **state)
 {
@@ -195,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_own_run),
         cmocka_unit_test(test_gelu),       cmocka_unit_test(test_refused),
         cmocka_unit_test(test_given_by),   cmocka_unit_test(test_dry_run),
+        cmocka_unit_test(test_drawn_rows),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
