@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/nearest.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "base/utf8_stream.h"
@@ -70,6 +71,18 @@ static void test_escape_is_cut(void **state)
             assert_int_equal(out[i], '#');
     }
     assert_string_equal(lks__escape(out, 10, "0123456789", 10), "012345...");
+}
+
+/* The name that was meant: signs for each other are none of its mistakes, and it may have few. */
+static void test_nearest(void **state)
+{
+    static const char *const names[] = {"a_b_c_d", NULL, "decay_lr", "seed"};
+    const size_t n = sizeof names / sizeof *names;
+    assert_string_equal(lks__nearest("A-B-C-D", names, n), "a_b_c_d");
+    assert_string_equal(lks__nearest("deacy-lr", names, n), "decay_lr");
+    assert_string_equal(lks__nearest("see", names, n), "seed");
+    assert_null(lks__nearest("sd", names, n));
+    assert_null(lks__nearest("", names, n));
 }
 
 static void test_utf8(void **state)
@@ -163,8 +176,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sentences), cmocka_unit_test(test_long_sentences),
         cmocka_unit_test(test_escape),    cmocka_unit_test(test_escape_is_cut),
-        cmocka_unit_test(test_utf8),      cmocka_unit_test(test_checked),
-        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_utf8),      cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_checked),   cmocka_unit_test(test_stream),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -217,6 +218,21 @@ static void test_make_dirs(void **state)
     assert_fails(LKS_ERR_IO, lks__sys_sync_dir(lks_test_text("%s/file", folder)), "/file");
 }
 
+/* A name may contain what else ends it; a process that doesn't exist has no state. */
+static void test_process_state(void **state)
+{
+    char name[16];
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(lks__sys_process_state(pid), 0);
+    assert_int_equal(prctl(PR_GET_NAME, name), 0);
+    assert_int_equal(prctl(PR_SET_NAME, "a) Z (b"), 0);
+    assert_int_equal(lks__sys_process_state(getpid()), 'R');
+    assert_int_equal(prctl(PR_SET_NAME, name), 0);
+}
+
 static void test_shared_memory(void **state)
 {
     int fd = lks__sys_memfd("lockstep-test");
@@ -376,23 +392,15 @@ int main(int argc, char **argv)
     if (argc == 4)
         return child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_stale_temporary),
-        cmocka_unit_test(test_planted_link),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_read_at),
-        cmocka_unit_test(test_make_dirs),
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_clock),
-        cmocka_unit_test(test_failed_replacement),
-        cmocka_unit_test(test_counting),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_one_rank_only),
-        cmocka_unit_test(test_other_calls),
-        cmocka_unit_test(test_bad_rules),
-        cmocka_unit_test(test_proc_bytes),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_stale_temporary),
+        cmocka_unit_test(test_planted_link),  cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_unreadable),    cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_read_at),       cmocka_unit_test(test_make_dirs),
+        cmocka_unit_test(test_process_state), cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_clock),         cmocka_unit_test(test_failed_replacement),
+        cmocka_unit_test(test_counting),      cmocka_unit_test(test_death),
+        cmocka_unit_test(test_one_rank_only), cmocka_unit_test(test_other_calls),
+        cmocka_unit_test(test_bad_rules),     cmocka_unit_test(test_proc_bytes),
         cmocka_unit_test(test_stop),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -143,6 +143,26 @@ static void test_chunks(void **state)
     free(text);
 }
 
+/* A split that lies behind the first read of the text. */
+static void test_late_split(void **state)
+{
+    enum { BYTES = 5 << 18, CUT = 9 << 17 };
+    char *text = malloc(BYTES + 1);
+    for (size_t i = 0; i < BYTES; i++)
+        text[i] = "one two "[i % 8];
+    text[BYTES] = '\0';
+    const char *out = lks_test_folder(), *input = file(out, "a.txt", text);
+    struct want train = {0}, val = {0};
+    const lks__prep_options o = options_of(input, out, 0.1);
+    lks__prep_result r;
+    assert_ok(lks__prep(lks__prep_kind_of("gpt2"), &o, &r));
+    add(&train, text, CUT, false);
+    add(&val, text + CUT, BYTES - CUT, false);
+    free(text);
+    assert_ids(out, "train.bin", train);
+    assert_ids(out, "val.bin", val);
+}
+
 /* JSON lines: the first documents are for validation, and end-of-text follows each. */
 static void test_lines(void **state)
 {
@@ -408,11 +428,17 @@ static void test_tool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),          cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_lines),          cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_many_documents), cmocka_unit_test(test_long_document),
-        cmocka_unit_test(test_openwebtext),    cmocka_unit_test(test_large_vocabulary),
-        cmocka_unit_test(test_missing),        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_late_split),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_many_documents),
+        cmocka_unit_test(test_long_document),
+        cmocka_unit_test(test_openwebtext),
+        cmocka_unit_test(test_large_vocabulary),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_edges),
         cmocka_unit_test(test_tool),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary));

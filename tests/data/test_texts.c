@@ -89,6 +89,11 @@ static void test_documents(void **state)
     assert_string_equal(raw_text(out, "train"), "alpha\nbeta\ng\xc3\xa9\n\ndel\n");
     assert_string_equal(raw_text(out, "val"), "ta\nend\n");
 
+    /* An empty file is a document, too, whatever the one before it ended in. */
+    const char *empty = lks_test_text("%s/b.txt\n%s", dir, file(lks_test_folder(), "none.txt", ""));
+    assert_ok(prep((lks__prep_options){.input = empty, .out_dir = out}));
+    assert_string_equal(raw_text(out, "train"), "beta\n\n");
+
     /* Several inputs, in the order in which they are given. */
     const char *two = lks_test_text("%s/d.txt\n%s/a.txt", dir, dir);
     assert_ok(prep((lks__prep_options){.input = two, .out_dir = out}));
@@ -221,6 +226,13 @@ static void test_cut_character(void **state)
         assert_ok(prep((lks__prep_options){.input = path, .out_dir = out}));
         assert_int_equal(result.vocab_size, 2);
         assert_int_equal(result.n_train, BLOCK + 16 - 3);
+        const char *lines = lks_test_text("%s/t.jsonl", lks_test_folder()); /* the same in memory */
+        FILE *f = fopen(lines, "w");
+        fprintf(f, "{\"text\":\"%.*s\"}\n", BLOCK + 16, text);
+        assert_int_equal(fclose(f), 0);
+        assert_ok(prep((lks__prep_options){.input = lines, .out_dir = out}));
+        assert_int_equal(result.vocab_size, 3);
+        assert_int_equal(result.n_train, BLOCK + 16 - 3 + 1);
         text[BLOCK - before + 3] = 'x';
         lks_test_write(path, text, BLOCK + 16);
         assert_fails(LKS_ERR_FORMAT, prep((lks__prep_options){.input = path, .out_dir = out}),

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/jsontext.h"
 #include "base/jsonw.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -104,6 +105,38 @@ static void test_json_strings(void **state)
     }
 }
 
+/* An object may stand where an array stood, and the other way round. */
+static void test_json_groups(void **state)
+{
+    lks__jsonw w;
+    char buf[64];
+    size_t n;
+    lks__jsonw_open(&w, buf, sizeof buf);
+    lks__jsonw_object(&w, NULL);
+    lks__jsonw_array(&w, "a");
+    lks__jsonw_int(&w, NULL, 1);
+    lks__jsonw_end(&w);
+    lks__jsonw_object(&w, "b");
+    lks__jsonw_int(&w, "c", 2);
+    lks__jsonw_end(&w);
+    lks__jsonw_array(&w, "d");
+    lks__jsonw_end(&w);
+    lks__jsonw_end(&w);
+    assert_ok(lks__jsonw_close(&w, &n));
+    assert_string_equal(buf, "{\"a\":[1],\"b\":{\"c\":2},\"d\":[]}\n");
+}
+
+/* JSON has no number for NaN and infinity. */
+static void test_json_real(void **state)
+{
+    const double odd[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 3; i++)
+        assert_true(json_is_null(lks__json_real(odd[i])));
+    json_t *real = lks__json_real(-1.5);
+    assert_true(json_real_value(real) == -1.5);
+    json_decref(real);
+}
+
 static void test_json_misuse(void **state)
 {
     lks__jsonw w;
@@ -122,6 +155,10 @@ static void test_json_misuse(void **state)
     lks__jsonw_end(&w);
     assert_fails(LKS_ERR_NOMEM, lks__jsonw_close(&w, &n), "malformed");
     lks__jsonw_open(&w, buf, sizeof buf);
+    lks__jsonw_int(&w, NULL, 1);
+    lks__jsonw_int(&w, NULL, 2); /* a second value behind the whole */
+    assert_fails(LKS_ERR_NOMEM, lks__jsonw_close(&w, &n), "malformed");
+    lks__jsonw_open(&w, buf, sizeof buf);
     for (int i = 0; i < 40; i++)
         lks__jsonw_array(&w, NULL);
     for (int i = 0; i < 40; i++)
@@ -137,6 +174,7 @@ static void test_log_without_terminal(void **state)
     lks__log log;
     lks__log_open(&log, "lockstep train", out, err);
     assert_ok(lks__log_to_file(&log, path));
+    lks__log_live(&log, true); /* a file can't be live */
     lks__log_line(&log, "iter %d", 1);
     lks__log_progress(&log, "iter 2", "live 2");
     lks__log_progress(&log, NULL, "live 3");
@@ -342,6 +380,8 @@ int main(void)
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_json_overflow),
         cmocka_unit_test(test_json_strings),
+        cmocka_unit_test(test_json_groups),
+        cmocka_unit_test(test_json_real),
         cmocka_unit_test(test_json_misuse),
         cmocka_unit_test(test_log_without_terminal),
         cmocka_unit_test(test_log_status),
