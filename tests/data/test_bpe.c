@@ -256,6 +256,7 @@ static void test_forms(void **state)
         uint64_t want, got;
         lks_test_write(lks_test_text("%s/%s", dir, names[i][0]), lines, strlen(lines));
         lks_test_write(lks_test_text("%s/%s", dir, names[i][1]), vocab, strlen(vocab));
+        assert_true(lks__bpe_is_at(dir));
         assert_ok(lks__bpe_open(dir, &other));
         assert_ok(lks__bpe_hash(bpe, &want));
         assert_ok(lks__bpe_hash(other, &got));
@@ -375,6 +376,66 @@ static void test_pieces(void **state)
     lks__bpe_close(bpe);
 }
 
+/* What tiktoken does, the slow way: of all neighbours that together are a token, those of the
+ * lowest rank are merged, the first of them first. */
+static size_t merge_slowly(const char *const *tokens, int n_tokens, const char *text, size_t bytes,
+                           int32_t *ids)
+{
+    size_t start[512], n = bytes;
+    assert_true(bytes < 512);
+    for (size_t i = 0; i <= bytes; i++)
+        start[i] = i;
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (unsigned char)text[i];
+    for (int rank = 0; rank < n_tokens; rank++) {
+        const size_t length = strlen(tokens[rank]);
+        for (size_t i = 0; i + 1 < n; i++)
+            if (start[i + 2] - start[i] == length &&
+                memcmp(text + start[i], tokens[rank], length) == 0) {
+                ids[i] = 256 + rank;
+                memmove(start + i + 1, start + i + 2, (n - i - 1) * sizeof *start);
+                memmove(ids + i + 1, ids + i + 2, (n - i - 2) * sizeof *ids);
+                n--;
+                rank = -1; /* again from the lowest */
+                break;
+            }
+    }
+    return n;
+}
+
+static void test_long_pieces(void **state)
+{
+    static const char *const tokens[] = {"ab", "ca", "abc",  "dd", "bcd", "cab",
+                                         "bc", "da", "abca", "cd", "aa",  "ddab"};
+    static const char *const base64[] = {"YWI=", "Y2E=", "YWJj",     "ZGQ=", "YmNk", "Y2Fi",
+                                         "YmM=", "ZGE=", "YWJjYQ==", "Y2Q=", "YWE=", "ZGRhYg=="};
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { N = sizeof tokens / sizeof *tokens };
+    const char *text = "", *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
+    for (int i = 0; i < 256; i++)
+        text = lks_test_text("%s%c%c== %d\n", text, digits[i >> 2], digits[(i & 3) << 4], i);
+    for (int i = 0; i < N; i++)
+        text = lks_test_text("%s%s %d\n", text, base64[i], 256 + i);
+    lks_test_write(path, text, strlen(text));
+    lks__bpe *bpe;
+    assert_ok(lks__bpe_open(path, &bpe));
+    uint32_t random = 1;
+    for (size_t bytes = 40; bytes < 140; bytes++) { /* from 65 on by a heap */
+        char piece[140];
+        int32_t want[140];
+        for (size_t i = 0; i < bytes; i++) {
+            random = random * 1664525 + 1013904223;
+            piece[i] = (char)('a' + (random >> 30));
+        }
+        const size_t n = merge_slowly(tokens, N, piece, bytes, want);
+        struct ids ids = encode(bpe, piece, bytes);
+        assert_int_equal(ids.n, n);
+        assert_memory_equal(ids.at, want, n * sizeof *want);
+        free(ids.at);
+    }
+    lks__bpe_close(bpe);
+}
+
 /* --- hostile --------------------------------------------------------------------------------- */
 
 #define MODEL(rest)                                                                                \
@@ -425,6 +486,9 @@ static void test_hostile(void **state)
         {MODEL("\"vocab\":{\"a\":0,\"ab\":1},\"merges\":[\"b a\"]"), "the first"},
         {MODEL("\"vocab\":{\"a\":0},\"merges\":[\"aa\"]"), "is not two tokens"},
         {MODEL("\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]"), "is not two tokens"},
+        {MODEL("\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[[\"a\",\"a\",\"a\"]]"),
+         "is not two tokens"},
+        {MODEL("\"vocab\":{\"a\":0},\"merges\":[\"a \"]"), "is not two tokens"},
         {MODEL("\"vocab\":{\"a\":0},\"merges\":{}"), "must be a list"},
         {MODEL("\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\",\"a a\"]"), "are the same"},
         {MODEL("\"vocab\":{\"a\":0},\"merges\":[]"), "all 256"},
@@ -438,6 +502,7 @@ static void test_hostile(void **state)
         assert_contains(lks_last_error(), "here");
     }
     assert_fails(LKS_ERR_IO, lks__bpe_open(lks_test_folder(), &bpe), "no byte-level BPE");
+    assert_false(lks__bpe_is_at(lks_test_folder()));
     const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
     char *most = malloc((64 << 10) + 2);
     memset(most, 'a', (64 << 10) + 1);
@@ -448,6 +513,7 @@ static void test_hostile(void **state)
     free(most);
     static const char *const lines[][2] = {{"?? 1\n", "line 1 is not a token in base64"},
                                            {"YQ==\n", "line 1 is not"},
+                                           {"Y!Q== 1\n", "line 1 is not"},
                                            {"YQ== x\n", "line 1 is not"},
                                            {"YQ== 1x\n", "line 1 is not"},
                                            {"YQ== -1\n", "line 1 is not"},
@@ -467,7 +533,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_cut),     cmocka_unit_test(test_special),
         cmocka_unit_test(test_forms),   cmocka_unit_test(test_tiktoken),
         cmocka_unit_test(test_hostile), cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_pieces),  cmocka_unit_test(test_long_pieces),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/byte_tokens.h"
 #include "data/meta.h"
 
 static const char *folder_with(const char *text, size_t bytes)
@@ -298,6 +299,33 @@ static void test_file(void **state)
     assert_string_equal(lks__meta_file(folder), "meta.json");
 }
 
+/* The script's description of byte tokens: every number in it counts, and none is a limit. */
+static void test_description(void **state)
+{
+    const char *path = lks_test_text("%s/t.json", lks_test_folder());
+    static const char *const keys[] = {"pad_id", "bos_id",      "eos_id",
+                                       "unk_id", "byte_offset", "byte_count"};
+    for (int k = 0; k <= 6; k++)
+        for (int by = -1; by <= 1; by++) {
+            json_t *json =
+                json_pack("{s:s, s:i, s:{s:i, s:i, s:i, s:i, s:i, s:i}}", "tokenizer_type",
+                          "pure_byte", "vocab_size", 260, "config", "pad_id", 0, "bos_id", 1,
+                          "eos_id", 2, "unk_id", 3, "byte_offset", 4, "byte_count", 256);
+            json_t *in = k == 6 ? json : json_object_get(json, "config");
+            const char *key = k == 6 ? "vocab_size" : keys[k];
+            json_object_set_new(in, key,
+                                json_integer(json_integer_value(json_object_get(in, key)) + by));
+            char *text = json_dumps(json, 0);
+            lks_test_write(path, text, strlen(text));
+            free(text);
+            json_decref(json);
+            bool found = false;
+            const lks_status st = lks__byte_tokens_at(path, &found);
+            assert_int_equal(st, by == 0 ? LKS_OK : LKS_ERR_FORMAT);
+            assert_true(found);
+        }
+}
+
 /* ---- meta.pkl ---------------------------------------------------------------------------- */
 
 /* {"vocab_size": 2, "stoi": {first: 0, second: 1}, "itos": …} by opcodes; texts of one byte. */
@@ -388,7 +416,7 @@ int main(void)
         cmocka_unit_test(test_hostile_files), cmocka_unit_test(test_encode),
         cmocka_unit_test(test_decode),        cmocka_unit_test(test_ids_without_text),
         cmocka_unit_test(test_bytes),         cmocka_unit_test(test_differ),
-        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_file),          cmocka_unit_test(test_description),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
