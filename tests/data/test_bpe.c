@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/bpb.h"
 #include "data/bpe_table.h"
 
 static const json_t *figure(void)
@@ -327,6 +328,13 @@ static void test_tiktoken(void **state)
     assert_non_null(lks__bpe_bytes(bpe, 258, &n));
     assert_null(lks__bpe_bytes(bpe, 259, &n));
     assert_null(lks__bpe_bytes(bpe, -1, &n));
+    lks__byte_table table;
+    assert_ok(lks__byte_table_bpe(bpe, 300, &table));
+    assert_int_equal(table.bytes[256], 2);
+    assert_int_equal(table.bytes[257], 3);
+    assert_int_equal(table.bytes[258], 0); /* the end of a text is none of its bytes */
+    assert_int_equal(table.bytes[259], 0);
+    lks__byte_table_free(&table);
     test_words(bpe);
     lks__bpe_close(bpe);
     /* one that has <|endoftext|> itself, and no line feed at its end */

@@ -229,6 +229,11 @@ static void test_edges(void **state)
                  "--val_fraction=0");
     assert_ids(out, "train.bin", (struct want){0}); /* as it was */
     assert_int_equal(lks_test_count_files(out), 4);
+    o.input = file(dir, "one.txt", "a text");
+    o.val_docs = 1;
+    assert_fails(LKS_ERR_CONFIG, lks__prep(lks__prep_kind_of("gpt2"), &o, &r),
+                 "one.txt is one text", "--val_fraction");
+    o.val_docs = 0;
     o.input = lks_test_text("%s/missing", dir);
     assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "missing");
     o.input = "/dev/zero";

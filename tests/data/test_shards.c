@@ -140,6 +140,19 @@ static void test_beyond_vocabulary(void **state)
     assert_null(t);
 }
 
+/* Ids that begin as a shard does, in a file of another size, are ids. */
+static void test_alike(void **state)
+{
+    const char *path = lks_test_text("%s/t.bin", lks_test_folder());
+    const uint16_t ids[] = {20240520 & 0xffff, 20240520 >> 16, 1, 0, 6, 0};
+    lks__shards *shards;
+    lks_test_write(path, ids, sizeof ids);
+    assert_ok(lks__shards_open_any(path, 65536, &shards));
+    assert_true(lks__shards_are_raw(shards));
+    assert_int_equal(lks__shards_count(shards), 6);
+    lks__shards_close(shards);
+}
+
 /* Over 16 MiB, and not to be checked completely: an error is found when it is read. */
 static void test_large(void **state)
 {
@@ -370,12 +383,12 @@ static void test_usable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),   cmocka_unit_test(test_both_widths),
-        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_beyond_vocabulary),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_order),
-        cmocka_unit_test(test_wrong_lists), cmocka_unit_test(test_list_digest),
-        cmocka_unit_test(test_stream),      cmocka_unit_test(test_stream_worlds),
-        cmocka_unit_test(test_usable),
+        cmocka_unit_test(test_generated),     cmocka_unit_test(test_both_widths),
+        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_beyond_vocabulary),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_order),         cmocka_unit_test(test_wrong_lists),
+        cmocka_unit_test(test_list_digest),   cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stream_worlds), cmocka_unit_test(test_usable),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

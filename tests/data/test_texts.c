@@ -267,6 +267,32 @@ static void test_remarks(void **state)
     }
 }
 
+static int n_notes;
+
+static void count_note(const char *text)
+{
+    n_notes++;
+}
+
+/* Three remarks are enough, and JSON lines have none; without validation there is no such file. */
+static void test_notes(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_folder();
+    for (int i = 0; i < 5; i++)
+        file(dir, lks_test_text("%d.txt", i), "\xef\xbb\xbftext");
+    n_notes = 0;
+    assert_ok(prep((lks__prep_options){.input = dir, .out_dir = out, .note = count_note}));
+    assert_int_equal(n_notes, 3);
+    const lks__prep_options o = {
+        .input = file(lks_test_folder(), "t.jsonl", "{\"text\":\"a\"}\r\n{\"text\":\"b\"}\r\n"),
+        .out_dir = lks_test_folder(),
+        .note = count_note};
+    assert_ok(lks__prep(lks__prep_kind_of("bytes"), &o, &result));
+    assert_int_equal(n_notes, 3);
+    assert_int_equal(result.n_train, 4);
+    assert_int_equal(lks_test_count_files(o.out_dir), 2); /* and meta.json */
+}
+
 /* --- the tool -------------------------------------------------------------------------------- */
 
 /* `prep` with standard input from a shell's pipe, or from a file. */
@@ -296,6 +322,9 @@ static void test_stdin(void **state)
     r = shell(lks_test_text("cat %s |", lines), "", out, "--field=text --val_fraction=0");
     assert_int_equal(r.exit_code, 0);
     assert_string_equal(raw_text(out, "train"), "one\ntwo\n");
+    r = shell("printf a |", "", out, lks_test_text("--input=%s --val_fraction=0", text));
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(raw_text(out, "train"), "a\na text\n");
     r = shell("printf 'caf\\351 noir' |", "", out, "");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "standard input is not valid UTF-8");
@@ -353,11 +382,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory), /* first, as it looks at all children so far */
-        cmocka_unit_test(test_documents),  cmocka_unit_test(test_done),
-        cmocka_unit_test(test_shards),     cmocka_unit_test(test_long_shard),
-        cmocka_unit_test(test_encodings),  cmocka_unit_test(test_cut_character),
-        cmocka_unit_test(test_remarks),    cmocka_unit_test(test_stdin),
-        cmocka_unit_test(test_bad_inputs),
+        cmocka_unit_test(test_documents), cmocka_unit_test(test_done),
+        cmocka_unit_test(test_shards),    cmocka_unit_test(test_long_shard),
+        cmocka_unit_test(test_encodings), cmocka_unit_test(test_cut_character),
+        cmocka_unit_test(test_notes),     cmocka_unit_test(test_remarks),
+        cmocka_unit_test(test_stdin),     cmocka_unit_test(test_bad_inputs),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -121,11 +121,24 @@ static void group_done(void *ctx, int group)
     }
 }
 
+static void count_beat(void *ctx)
+{
+    ++*(int *)ctx;
+}
+
 static void pass(struct frozen_run *run)
 {
-    lks__backward bw = {
-        .grads = run->grads, .seed = 3, .step = 2, .done = group_done, .done_ctx = run};
+    int beats = 0;
+    lks__backward bw = {.grads = run->grads,
+                        .seed = 3,
+                        .step = 2,
+                        .done = group_done,
+                        .done_ctx = run,
+                        .beat = count_beat,
+                        .beat_ctx = &beats};
     lks__model_train(run->model, run->params, &run->base->mb, &bw, &run->loss);
+    /* after each layer forward, and after each group */
+    assert_int_equal(beats, run->base->config.n_layer + run->table.n_groups);
     for (; run->next < run->table.n_groups; run->next++)
         assert_false(has_trained(&run->table, run->next));
 }
@@ -287,6 +300,7 @@ static void test_matches(void **state)
         {"h\\.1{2}\\.mlp\\.c_fc", 2, {"transformer.h.11.mlp.c_fc.weight"}},
         {"h.([02468]|10).ln_1.bias", 6, {"transformer.h.0,2,4,6,8,10.ln_1.bias", NULL}},
         {"ln_f.bias", 1, {"transformer.ln_f.bias", NULL}},
+        {"wte|h.0.ln_1.weight", 2, {"transformer.wte.weight", "transformer.h.0.ln_1.weight", NULL}},
     };
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         lks__table table;

@@ -1,6 +1,7 @@
 /* Rates and momentum against values computed with the text of parameter-golf's script. */
 #include "support.h"
 
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 
 static double column(const json_t *row, size_t i)
@@ -55,11 +56,20 @@ static void test_cosine(void **state)
         assert_near(lks__cosine_lr(&cosine, rows[i].iter), rows[i].lr, 1e-15);
 }
 
+/* A step: two products of a matrix with n x n, one of them symmetric, and a symmetric one of n x n,
+ * n the shorter side. */
+static void test_muon_flops(void **state)
+{
+    assert_true(lks__muon_flops(2, 3, 5) == 5 * (3 * 2 * 6 + 8));
+    assert_true(lks__muon_flops(3, 2, 5) == lks__muon_flops(2, 3, 5));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lr_scale),
         cmocka_unit_test(test_momentum),
+        cmocka_unit_test(test_muon_flops),
         cmocka_unit_test(test_cosine),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
