@@ -1,6 +1,7 @@
 /* The suite with ranks as threads of one process, so that sanitizers see all of them. */
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 #include "comm/suite.h"
 #include "support.h"
 
-enum { MAX_RANKS = 8 };
+enum { MAX_RANKS = 11 };
 
 struct thread {
     pthread_t id;
@@ -359,8 +360,24 @@ static bool one_gives_up(lks_comm *comm)
     return true;
 }
 
+/* Eight of those that are missing are named. */
+static bool most_are_late(lks_comm *comm)
+{
+    const struct lks__shm *g = comm->state;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    while (lks_comm_rank(comm) > 0 && !lks__segment_aborted(g->segment))
+        usleep(1000);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    CHECK(strstr(lks_last_error(), "from rank 1 (") != NULL);
+    CHECK(strstr(lks_last_error(), ", rank 8 (") != NULL);
+    CHECK(strstr(lks_last_error(), ") and others") != NULL);
+    CHECK(strstr(lks_last_error(), "rank 9 (") == NULL);
+    return true;
+}
+
 static void test_waits_end(void **state)
 {
+    run_ranks(11, 0.3, most_are_late);
     run_ranks(3, 0.4, one_is_late);
     run_ranks(2, 0.4, one_is_busy);
     run_ranks(4, 20, one_gives_up);
@@ -422,6 +439,89 @@ static void test_wait_time(void **state)
     run_ranks(2, 20, wait_time);
 }
 
+/* More reductions than may be in flight: the oldest end first, and none is lost. */
+static bool many_in_flight(lks_comm *comm)
+{
+    enum { MANY = LKS__SHM_IN_FLIGHT + 6, EACH = 16 };
+    static const size_t start[] = {0, EACH};
+    lks_work *works[MANY];
+    void *own, *common, *squares;
+    const int rank = lks_comm_rank(comm);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, MANY * EACH * sizeof(float), &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, MANY * EACH * sizeof(float), &common) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, MANY * sizeof(double), &squares) == LKS_OK);
+    for (int i = 0; i < MANY; i++) {
+        float *buf = (float *)own + (size_t)i * EACH;
+        for (int e = 0; e < EACH; e++)
+            buf[e] = (float)(i + rank);
+        lks_part part = {{0, rank}, buf};
+        lks_reduction r = {.n_leaves = 2,
+                           .parts = &part,
+                           .n_parts = 1,
+                           .scale = 1,
+                           .count = EACH,
+                           .block_start = start,
+                           .n_blocks = 1,
+                           .block_sumsq = (double *)squares + i,
+                           .dst = (float *)common + (size_t)i * EACH};
+        CHECK(lks_comm_reduce_start(comm, &r, &works[i]) == LKS_OK);
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK(lks_work_wait(works[i]) == LKS_OK);
+        for (int e = 0; e < EACH; e++)
+            CHECK(((const float *)common)[i * EACH + e] == (float)(2 * i + 1));
+        CHECK(((const double *)squares)[i] == EACH * (2.0 * i + 1) * (2.0 * i + 1));
+    }
+    return true;
+}
+
+static void test_many_in_flight(void **state)
+{
+    run_ranks(2, 20, many_in_flight);
+}
+
+/* --- the segment -------------------------------------------------------------------------- */
+
+/* The first signal counts, and saves are told apart. */
+static void test_segment_flags(void **state)
+{
+    lks__segment *s;
+    assert_ok(lks__segment_create(2, &s));
+    lks__segment_ask_stop(s, SIGTERM);
+    lks__segment_ask_stop(s, SIGINT);
+    assert_int_equal(lks__segment_asked_stop(s), SIGTERM);
+    assert_false(lks__segment_saving(s, true));
+    lks__segment_saves_elsewhere(s, true);
+    assert_true(lks__segment_saving(s, true));
+    assert_false(lks__segment_saving(s, false));
+    lks__segment_close(s);
+}
+
+/* What a rank is given must be the segment of its job, of this build, and sealed. */
+static void test_wrong_segment(void **state)
+{
+    lks__segment *s, *other;
+    char text[LKS__SEGMENT_ENV_BYTES];
+    assert_ok(lks__segment_create(2, &s));
+    struct lks__segment_header *h = lks__segment_header(s);
+    lks__segment_env(s, text);
+    setenv(LKS__SEGMENT_ENV, lks_test_text("%sx", text), 1);
+    assert_fails(LKS_ERR_FORMAT, lks__segment_inherit(2, &other), "is not of the form FD:TOKEN");
+    setenv(LKS__SEGMENT_ENV, text, 1);
+    h->version++;
+    assert_fails(LKS_ERR_FORMAT, lks__segment_inherit(2, &other), "the shared segment has version");
+    h->version--;
+    int copy = lks__sys_memfd("copy");
+    assert_true(copy >= 0 && ftruncate(copy, (off_t)h->base_bytes) == 0);
+    assert_int_equal(pwrite(copy, h, sizeof *h, 0), sizeof *h);
+    setenv(LKS__SEGMENT_ENV, lks_test_text("%d%s", copy, strchr(text, ':')), 1);
+    assert_fails(LKS_ERR_FORMAT, lks__segment_inherit(2, &other),
+                 "is not the job's shared segment");
+    unsetenv(LKS__SEGMENT_ENV);
+    close(copy);
+    lks__segment_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +530,8 @@ int main(void)
         cmocka_unit_test(test_mismatches),      cmocka_unit_test(test_lying_descriptor),
         cmocka_unit_test(test_wrong_arguments), cmocka_unit_test(test_waits_end),
         cmocka_unit_test(test_one_leaves),      cmocka_unit_test(test_wait_time),
+        cmocka_unit_test(test_many_in_flight),  cmocka_unit_test(test_segment_flags),
+        cmocka_unit_test(test_wrong_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
