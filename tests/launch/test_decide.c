@@ -253,6 +253,25 @@ static void test_leaves_at_end(void **state)
     close_job(&j);
 }
 
+/* Our own ranks' end, heard back, isn't another node's; and of two users' signals the first node's
+ * counts. */
+static void test_own_end(void **state)
+{
+    struct job j;
+    begin(&j, 2);
+    hear(&j, "{\"is\":\"down\",\"node\":0,\"round\":0}");
+    assert_true(j.nodes->nodes[0].down_at > 0);
+    assert_false(j.nodes->event.end_ours);
+    hear(&j, verdict_of(0, "\"ok\":false,\"code\":143,\"user_signal\":15,\"text\":\"\""));
+    hear(&j, verdict_of(1, "\"ok\":false,\"code\":130,\"user_signal\":2,\"text\":\"\""));
+    lks__nodes_try_to_decide(j.nodes);
+    json_t *end = posted(&j, 1);
+    assert_int_equal(number_of(end, "code"), 143);
+    assert_false(json_is_true(json_object_get(end, "again")));
+    json_decref(end);
+    close_job(&j);
+}
+
 /* --- which failure is named --------------------------------------------------------------- */
 
 #define FAILED(text, more) "\"ok\":false,\"code\":3,\"text\":\"" text "\"" more
@@ -328,10 +347,15 @@ static void test_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle_node),         cmocka_unit_test(test_left_before_round),
-        cmocka_unit_test(test_right_after_round), cmocka_unit_test(test_left_without_ranks),
-        cmocka_unit_test(test_next_round),        cmocka_unit_test(test_leaves_at_end),
-        cmocka_unit_test(test_first_failure),     cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_idle_node),
+        cmocka_unit_test(test_left_before_round),
+        cmocka_unit_test(test_right_after_round),
+        cmocka_unit_test(test_left_without_ranks),
+        cmocka_unit_test(test_next_round),
+        cmocka_unit_test(test_leaves_at_end),
+        cmocka_unit_test(test_own_end),
+        cmocka_unit_test(test_first_failure),
+        cmocka_unit_test(test_tables),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
