@@ -154,6 +154,30 @@ static void test_skip_not_in_a_row(void **state)
     check_line(out, "skip", 2, 8, 3, 1);
 }
 
+/* Each goes back to the newest checkpoint, which isn't written again, and the data go on behind the
+ * bad step. */
+static void check_ways_back(const char *out)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), NULL), *line;
+    int newest = -1, shift = 0;
+    size_t i;
+    json_array_foreach(lines, i, line)
+    {
+        const char *kind = json_string_value(json_object_get(line, "kind"));
+        const int iter = (int)json_integer_value(json_object_get(line, "iter"));
+        if (strcmp(kind, "checkpoint") == 0) {
+            assert_true(iter > newest);
+            newest = iter;
+        }
+        if (strcmp(kind, "rollback") == 0) {
+            shift += iter + 1 - newest;
+            assert_int_equal(lks_test_number(line, "to"), newest);
+            assert_int_equal(lks_test_number(line, "data_shift"), shift);
+        }
+    }
+    assert_true(shift > 0);
+}
+
 /* From iteration 5 back to checkpoint 4, twice: after the data of iteration 5 come those of 6. */
 static void test_rollback(void **state)
 {
@@ -165,6 +189,7 @@ static void test_rollback(void **state)
         assert_int_equal(count(out, "rollback"), 2);
         check_line(out, "rollback", 0, 5, 2, 1);
         check_line(out, "rollback", 1, 4, 0, 0);
+        check_ways_back(out);
         reference = reference == NULL ? out : reference;
         law_assert_same(out, reference);
     }

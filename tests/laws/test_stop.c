@@ -204,7 +204,7 @@ static void test_earlier_checkpoint(void **state)
     const char *name = strstr(offer, "/ckpt-"); /* the text before it may contain blanks */
     assert_non_null(name);
     law_resume("nanogpt",
-               lks_test_text("%.*s", (int)(name - offer) + (int)strcspn(name, " \n;,"), offer),
+               lks_test_text("%.*s//", (int)(name - offer) + (int)strcspn(name, " \n;,"), offer),
                "--nproc_per_node=4");
     law_assert_same(out, whole[1]);
 }
