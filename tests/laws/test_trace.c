@@ -284,8 +284,10 @@ static void test_times(void **state)
         assert_int_equal(json_array_size(lines), 80);
         const double tokens = lks_test_number(json_array_get(lines, 0), "tokens");
         double ms = 0.0, exposed = 0.0;
+        assert_true(tokens == LAW_V * LAW_A * 6.0 * law_model().block_size);
         for (size_t i = 0; i < 80; i++) {
             const json_t *line = json_array_get(lines, i);
+            assert_true(lks_test_number(line, "tokens") == (double)(i + 1) * tokens);
             const double now = lks_test_number(line, "ms");
             const double waited = lks_test_number(line, "comm_exposed_ms");
             assert_true(waited >= 0 && waited <= now);
