@@ -571,8 +571,8 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX])
 {
     struct stat info;
     char shown[512];
-    if (realpath(path, target) ==
-        NULL) { /* it isn't there; or whoever writes will meet the reason */
+    if (realpath(path, target) == NULL) {
+        /* It isn't there, or whoever writes meets the reason. */
         if (strlen(path) >= PATH_MAX) {
             errno = ENAMETOOLONG;
             return lks__sys_fail("cannot write", path);

@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <string.h>
+
 size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* by length */
@@ -59,4 +61,17 @@ size_t lks__utf8_encode(uint32_t cp, char *out)
     out[2] = (char)(0x80 | (cp >> 6 & 0x3f));
     out[3] = (char)(0x80 | (cp & 0x3f));
     return 4;
+}
+
+void lks__utf8_make(char *text)
+{
+    const size_t n = strlen(text);
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t cp;
+        len = lks__utf8_decode(text + i, n - i, &cp);
+        if (len == 0) {
+            text[i] = '?';
+            len = 1;
+        }
+    }
 }

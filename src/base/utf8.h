@@ -12,4 +12,8 @@ size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p);
 /* Write `cp` to `out` (4 bytes of room); returns the length. */
 size_t lks__utf8_encode(uint32_t cp, char *out);
 
+/* Make a text UTF-8, in place: '?' for each byte that isn't, as in the name of a folder, or in a
+ * text that was cut within a character. JSON, SVG and PNG take no others. */
+void lks__utf8_make(char *text);
+
 #endif

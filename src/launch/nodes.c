@@ -244,17 +244,8 @@ static void show_table(const struct lks__nodes *n, const char *table)
 static json_t *text_json(const char *text)
 {
     char *copy = strdup(text);
-    size_t left = copy != NULL ? strlen(copy) : 0;
-    for (char *at = copy; left > 0;) {
-        uint32_t cp;
-        size_t n = lks__utf8_decode(at, left, &cp);
-        if (n == 0) {
-            *at = '?';
-            n = 1;
-        }
-        at += n;
-        left -= n;
-    }
+    if (copy != NULL)
+        lks__utf8_make(copy);
     json_t *json = copy != NULL ? json_string(copy) : NULL;
     free(copy);
     return json;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/jsontext.h"
+#include "base/utf8.h"
 
 enum { ROWS = 10 };
 
@@ -54,7 +55,7 @@ static json_t *describe(const lks__series *s)
     const lks__point *end = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
     char folder[sizeof s->dir];
     memcpy(folder, s->dir, sizeof folder);
-    lks__series_make_utf8(folder);
+    lks__utf8_make(folder);
     return json_pack(
         "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
         "s:o, s:i, s:i, s:i, s:i, s:s, s:b}",

@@ -20,19 +20,6 @@ enum {
     MOST_SAMPLES = 16,
 };
 
-void lks__series_make_utf8(char *text)
-{
-    const size_t n = strlen(text);
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t cp;
-        len = lks__utf8_decode(text + i, n - i, &cp);
-        if (len == 0) {
-            text[i] = '?';
-            len = 1;
-        }
-    }
-}
-
 /* --- lines ------------------------------------------------------------------------------------ */
 
 static lks_status out_of_memory(void)
@@ -124,8 +111,8 @@ static lks_status add_mark(lks__series *s, const char *kind, uint64_t iter, cons
     m->iter = iter;
     snprintf(m->kind, sizeof m->kind, "%s", kind);
     snprintf(m->text, sizeof m->text, "%s", text);
-    lks__series_make_utf8(m->kind);
-    lks__series_make_utf8(m->text);
+    lks__utf8_make(m->kind);
+    lks__utf8_make(m->text);
     return LKS_OK;
 }
 
@@ -182,7 +169,7 @@ static lks_status read_object(lks__series *s, json_t *o)
     if (strcmp(kind, "checkpoint") == 0) {
         s->checkpoints++;
         snprintf(s->params_hash, sizeof s->params_hash, "%s", hash != NULL ? hash : "");
-        lks__series_make_utf8(s->params_hash);
+        lks__utf8_make(s->params_hash);
     } else if (strcmp(kind, "skip") == 0) {
         s->skips++;
     } else if (strcmp(kind, "rollback") == 0) {
@@ -394,7 +381,7 @@ lks_status lks__series_open(const char *what, lks__series *s)
         snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - what) - 1, what);
     else
         snprintf(s->name, sizeof s->name, "%s", last != NULL && last[1] ? last + 1 : s->dir);
-    lks__series_make_utf8(s->name);
+    lks__utf8_make(s->name);
     snprintf(shown, sizeof shown, "%s/metrics.jsonl", s->dir);
     if (stat(shown, &info) != 0)
         return lks__fail(
@@ -463,6 +450,6 @@ const char *lks__series_setting(const lks__series *s, const char *key, char out[
     else
         snprintf(out, 256, "-");
     free(text);
-    lks__series_make_utf8(out);
+    lks__utf8_make(out);
     return out;
 }

@@ -75,9 +75,6 @@ const lks__eval_point *lks__series_best(const lks__series *s);
 /* The newest evaluation, also of the final checkpoint. */
 const lks__eval_point *lks__series_last_eval(const lks__series *s);
 
-/* Make a text UTF-8, in place: '?' for each byte that isn't, as in the name of a folder, or in a
- * text that was cut within a character. JSON, SVG and PNG take no others. */
-void lks__series_make_utf8(char *text);
 /* A setting as text: strings as they are, the rest as JSON; "-" if the run has none. */
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256]);
 
