@@ -1,0 +1,13 @@
+/* level.h - what the files of one level's tests share. */
+#ifndef LKS_TESTS_LEVEL_H
+#define LKS_TESTS_LEVEL_H
+
+#include "kernels/kernels.h"
+
+extern lks__kernels ref, lvl; /* the scalar reference, and the level that is tested */
+
+/* level_fingerprint.c */
+void test_fingerprint(void **state);
+void test_fingerprint_covers(void **state);
+
+#endif
