@@ -158,26 +158,6 @@ static void test_many_shards(void **state)
     assert_int_equal(lks_test_count_files(out), 90 + 10 + 1);
 }
 
-static int n_remarks;
-static void count_remark(const char *sentence)
-{
-    assert_contains(sentence, "byte order mark");
-    n_remarks++;
-}
-
-/* Of many alike files the first three are enough. */
-static void test_few_remarks(void **state)
-{
-    const char *dir = lks_test_folder(), *out = lks_test_text("%s/out", lks_test_folder());
-    lks__prep_result r;
-    for (int i = 0; i < 5; i++)
-        lks_test_write(lks_test_text("%s/%d.txt", dir, i), "\xef\xbb\xbftext of its own", 18);
-    const lks__prep_options o = {
-        .input = dir, .out_dir = out, .val_fraction = 0.1, .note = count_remark};
-    assert_ok(lks__prep(lks__prep_kind_of("char"), &o, &r));
-    assert_int_equal(n_remarks, 3);
-}
-
 /* Tokens in the folder of the texts would be text for the next preparation. */
 static void test_folder_of_texts(void **state)
 {
@@ -388,13 +368,12 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_and_split), cmocka_unit_test(test_readers_agree),
-        cmocka_unit_test(test_line_ends),     cmocka_unit_test(test_split_sizes),
-        cmocka_unit_test(test_many_shards),   cmocka_unit_test(test_folder_of_texts),
-        cmocka_unit_test(test_few_remarks),   cmocka_unit_test(test_bad_text),
-        cmocka_unit_test(test_bad_places),    cmocka_unit_test(test_vocabulary_limit),
-        cmocka_unit_test(test_full_disk),     cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_ids_and_split),    cmocka_unit_test(test_readers_agree),
+        cmocka_unit_test(test_line_ends),        cmocka_unit_test(test_split_sizes),
+        cmocka_unit_test(test_many_shards),      cmocka_unit_test(test_folder_of_texts),
+        cmocka_unit_test(test_bad_text),         cmocka_unit_test(test_bad_places),
+        cmocka_unit_test(test_vocabulary_limit), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_killed),           cmocka_unit_test(test_stopped),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -271,6 +271,7 @@ static int n_notes;
 
 static void count_note(const char *text)
 {
+    assert_contains(text, "byte order mark");
     n_notes++;
 }
 
