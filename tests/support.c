@@ -553,6 +553,16 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
     _exit(127);
 }
 
+void lks_test_wait_for_text(const char *path, const char *text)
+{
+    for (int i = 0; i < lks_test_tries(10000); i++) {
+        if (lks_test_exists(path) && strstr(lks_test_read(path, NULL), text) != NULL)
+            return;
+        usleep(2000);
+    }
+    fail_msg("no \"%s\" in %s", text, lks_test_exists(path) ? lks_test_read(path, NULL) : path);
+}
+
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
 {
     lks_test_result r = {.exit_code = -1};

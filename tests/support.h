@@ -169,6 +169,9 @@ bool lks_test_on_device(void);
  * NULL-terminated; may be NULL) added to the environment, and stdin empty. LKS_TEST_START counts
  * the children. */
 lks_test_child lks_test_start(const char *const argv[], const char *const env[]);
+/* Until the file at `path`, such as a child's out_path, has `text` in it: 20 s times
+ * lks_test_patience(), then the test fails. */
+void lks_test_wait_for_text(const char *path, const char *text);
 /* Wait; a child that runs longer than lks_test_patience() times `timeout_s` is killed. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);

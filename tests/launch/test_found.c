@@ -86,9 +86,7 @@ static void test_two_jobs(void **state)
     assert_int_equal(symlink("/bin/sh", proxy), 0); /* its name is that of the file */
     for (int j = 0; j < JOBS; j++) {
         law_args args = law_train("random", &out[j]);
-        const char *line = lks_test_program(), *ranks = "";
-        for (int i = 1; i < args.n; i++)
-            line = lks_test_text("%s '%s'", line, args.argv[i]);
+        const char *line = law_words(&args), *ranks = "";
         for (int r = 1; r >= 0; r--)
             ranks = lks_test_text("%sPMI_RANK=%d MPI_LOCALRANKID=%d sh -c \"%s%s --threads=1; exit "
                                   "\\$?\" & p%d=$!; ",

@@ -53,6 +53,13 @@ static lks_test_result end_of(const struct node *node)
     return r;
 }
 
+/* Until the ranks have made `n` files in it. */
+static void wait_for_files(const char *folder, int n)
+{
+    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < n; i++)
+        usleep(10000);
+}
+
 /* Any id of a job, up to 255 bytes; ranks get it whole. */
 static void test_ids(void **state)
 {
@@ -178,12 +185,9 @@ static void test_restart_of_groups(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--max_iters=1");
     law_add(&args, "--timeout=%g", 4 * lks_test_patience());
-    const char *script = "";
-    for (int i = 0; i < args.n; i++)
-        script = lks_test_text("%s '%s'", script, i == 0 ? LKS_TEST_TOOL : args.argv[i]);
-    script = lks_test_text("%s --out_dir='%s'-$TORCHELASTIC_RESTART_COUNT || exit 4; "
-                           "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3",
-                           script, out);
+    const char *script = lks_test_text("%s --out_dir='%s'-$TORCHELASTIC_RESTART_COUNT || exit 4; "
+                                       "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3",
+                                       law_words(&args), out);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=1"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=1");
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
@@ -202,8 +206,7 @@ static void test_signal(void **state)
     const char *script = lks_test_text(
         "trap 'echo term; exit 9' TERM; touch \"%s\"/$RANK; while :; do sleep 0.05; done", folder);
     struct node a = START(port, script, "--nnodes=2"), b = START(port, script, "--nnodes=2");
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
-        usleep(10000);
+    wait_for_files(folder, 2);
     kill(b.child.pid, SIGTERM);
     lks_test_result r[2] = {end_of(&a), end_of(&b)};
     for (int i = 0; i < 2; i++) {
@@ -225,19 +228,14 @@ static void test_signal_everywhere(void **state)
                                        saved, folder);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1");
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
-        usleep(10000);
+    wait_for_files(folder, 2);
     kill(a.child.pid, SIGTERM);
-    for (int i = 0; i < lks_test_tries(2000); i++, usleep(10000))
-        if (strstr(lks_test_read(b.child.out_path, NULL), "asked") != NULL)
-            break;
+    lks_test_wait_for_text(b.child.out_path, "asked");
     usleep(500000);
     kill(b.child.pid, SIGTERM);
     usleep(300000);
     lks_test_write(lks_test_text("%s-1", saved), "", 0);
-    for (int i = 0; i < lks_test_tries(500); i++, usleep(10000))
-        if (strstr(lks_test_read(b.child.out_path, NULL), "ended") != NULL)
-            break;
+    lks_test_wait_for_text(b.child.out_path, "ended");
     lks_test_write(lks_test_text("%s-0", saved), "", 0);
     end_of(&a);
     lks_test_result r = end_of(&b);
@@ -255,13 +253,10 @@ static void test_signal_twice(void **state)
                                        folder);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1");
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 1; i++)
-        usleep(10000);
+    wait_for_files(folder, 1);
     usleep(200000);
     kill(b.child.pid, SIGTERM);
-    for (int i = 0; i < lks_test_tries(2000); i++, usleep(10000))
-        if (strstr(lks_test_read(a.child.out_path, NULL), "asked") != NULL)
-            break;
+    lks_test_wait_for_text(a.child.out_path, "asked");
     kill(b.child.pid, SIGTERM);
     lks_test_result r = lks_test_wait(&b.child, 10 * lks_test_patience());
     kill(a.child.pid, SIGKILL);
@@ -291,8 +286,7 @@ static void test_node_lost(void **state)
     const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1");
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
-        usleep(10000);
+    wait_for_files(folder, 2);
     kill(b.child.pid, SIGKILL);
     lks_test_result r = end_of(&a);
     end_of(&b); /* its ranks have ended with it */
@@ -308,8 +302,7 @@ static void test_coordinator_lost(void **state)
     const char *script = lks_test_text("touch \"%s\"/$RANK; exec sleep 50", folder);
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=3"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=3");
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 2; i++)
-        usleep(10000);
+    wait_for_files(folder, 2);
     kill(a.child.pid, SIGKILL);
     lks_test_result r = end_of(&b);
     end_of(&a);
@@ -325,9 +318,7 @@ static void test_coordinator_lost_later(void **state)
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--max_iters=1000000");
-    const char *script = "exec";
-    for (int i = 0; i < args.n; i++)
-        script = lks_test_text("%s '%s'", script, i == 0 ? LKS_TEST_TOOL : args.argv[i]);
+    const char *script = lks_test_text("exec %s", law_words(&args));
     struct node a = START(port, script, "--nnodes=2", "--node-rank=0"),
                 b = START(port, script, "--nnodes=2", "--node-rank=1");
     for (int i = 0; i < lks_test_tries(2000) && law_count_checkpoints(out) == 0; i++)
@@ -362,12 +353,10 @@ static void test_resize(void **state)
     struct node a = START(port, script, n, two, V, restarts, "--node-rank=0"),
                 b = START(port, script, n, two, V, restarts, "--node-rank=1"),
                 c = START(port, script, n, "--nproc-per-node=4", V, restarts, "--node-rank=2");
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 8; i++)
-        usleep(10000);
+    wait_for_files(folder, 8);
     assert_true(lks_test_exists(lks_test_text("%s/0-7-8", folder)));
     kill(c.child.pid, SIGKILL);
-    for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 8 + 4; i++)
-        usleep(10000);
+    wait_for_files(folder, 8 + 4);
     assert_true(lks_test_exists(lks_test_text("%s/1-3-4", folder)));
     /* A new node waits while the others run. */
     struct node d = START(port, script, n, "--nproc-per-node=3", V, restarts);
@@ -491,8 +480,7 @@ static void test_strangers(void **state)
         if (i != 20)
             continue;
         b = START(port, script, "--nnodes=2", "--node-rank=1");
-        for (int k = 0; k < lks_test_tries(2000) && lks_test_count_files(folder) < 2; k++)
-            usleep(10000);
+        wait_for_files(folder, 2);
         assert_int_equal(lks_test_count_files(folder), 2);
     }
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
@@ -634,8 +622,7 @@ static void test_hosts_end(void **state)
             (const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1", port, rsh,
                                   "--hosts=one:1,two:1", "sh", "-c", script, NULL},
             (const char *const[]){mark, NULL});
-        for (int i = 0; i < lks_test_tries(2000) && lks_test_count_files(folder) < 5; i++)
-            usleep(10000);
+        wait_for_files(folder, 5);
         assert_int_equal(lks_test_count_files(folder), 5); /* the script, two lines, two ranks */
         kill(child.pid, which == 0 ? SIGTERM : SIGKILL);
         lks_test_result r = lks_test_wait(&child, 60);

@@ -44,16 +44,6 @@ static void wait_for_main(pid_t pid, int sig)
     fail_msg("signal %d is neither blocked nor caught", sig);
 }
 
-static void wait_for_text(const char *path, const char *text)
-{
-    for (int i = 0; i < 10000; i++) {
-        if (lks_test_exists(path) && strstr(lks_test_read(path, NULL), text) != NULL)
-            return;
-        pause_ms(2);
-    }
-    fail_msg("no \"%s\" in %s", text, lks_test_read(path, NULL));
-}
-
 /* --- early ones --------------------------------------------------------------------------- */
 
 enum { MOMENTS = 6 };
@@ -133,7 +123,7 @@ static void test_programs_of_others(void **state)
 
     const char *const plain[] = {"lockstep", "run", "sh", "-c", "echo begun; exec sleep 50", NULL};
     run = lks_test_start(plain, NULL);
-    wait_for_text(run.out_path, "begun");
+    lks_test_wait_for_text(run.out_path, "begun");
     assert_int_equal(kill(run.pid, SIGUSR2), 0);
     pause_ms(100);
     assert_int_equal(kill(run.pid, SIGTERM), 0);
@@ -218,7 +208,7 @@ static void check_ignored(int sig, int W)
     law_add(&args, "--checkpoint_interval=1000000");
     lks_test_child run = start_ignoring(sig, args.argv, mark);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    wait_for_text(metrics, "\"train\"");
+    lks_test_wait_for_text(metrics, "\"train\"");
     kill(run.pid, sig);
     for (int r = 0; r < W && W > 1; r++)
         kill(marked_rank(mark, r), sig);
@@ -264,7 +254,7 @@ static void test_ignored_by_launcher(void **state)
                               "echo begun; sleep 0.4; exit 3",
                               NULL};
         lks_test_child run = start_ignoring(sig, argv, marked_variable());
-        wait_for_text(run.out_path, "begun");
+        lks_test_wait_for_text(run.out_path, "begun");
         assert_int_equal(kill(run.pid, sig), 0);
         lks_test_result r = lks_test_wait(&run, 60);
         assert_int_equal(r.exit_code, 3);

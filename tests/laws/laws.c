@@ -49,6 +49,14 @@ void law_add(law_args *args, const char *fmt, ...)
     args->argv[args->n] = NULL;
 }
 
+const char *law_words(const law_args *args)
+{
+    const char *words = lks_test_text("'%s'", lks_test_program());
+    for (int i = 1; i < args->n; i++)
+        words = lks_test_text("%s '%s'", words, args->argv[i]);
+    return words;
+}
+
 static bool is_wide;
 
 void law_wide_model(void)

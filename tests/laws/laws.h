@@ -34,6 +34,9 @@ const char *law_data(void);
 law_args law_train(const char *sampler, const char **out_p);
 void law_add(law_args *args, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The command as words of a shell, for the tests' program. */
+const char *law_words(const law_args *args);
+
 /* The same for a family, into `out`: the run of all laws with the sampler `random`, or a golf run
  * of six steps, whose rates don't depend on its end. And the name of its last checkpoint. */
 law_args law_family(bool golf, const char *out);

@@ -328,6 +328,16 @@ static void test_odd_run(void **state)
     }
 }
 
+/* The SVG that `lockstep plot` draws of these runs (NULL behind the last), with their options. */
+static const char *drawn(const char *const runs[])
+{
+    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
+    lks_test_result r = tool("plot", lks_test_text("--out=%s", file), runs);
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    return lks_test_read(file, NULL);
+}
+
 /* Names that aren't UTF-8, or are longer than a picture has room for. */
 static void test_names(void **state)
 {
@@ -356,10 +366,9 @@ static void test_names(void **state)
     assert_int_equal(i, 3); /* seed, n_layer and the long one */
     json_decref(o);
     /* a picture has 40 characters of a name */
-    const char *svg = lks_test_text("%s/loss.svg", folder);
-    assert_int_equal(tool("plot", lks_test_text("--out=%s", svg), runs).exit_code, 0);
-    assert_contains(lks_test_read(svg, NULL), ">caf?: training, validation</text>");
-    assert_contains(lks_test_read(svg, NULL),
+    const char *svg = drawn(runs);
+    assert_contains(svg, ">caf?: training, validation</text>");
+    assert_contains(svg,
                     lks_test_text(">%s%s%s%s: training, validation</text>", ten, ten, ten, ten));
     lks_test_result r = tool("plot", lks_test_text("--out=%s/loss.png", folder), runs);
     assert_true(r.exit_code == 0 || strstr(r.err, "writes no PNG") != NULL);
@@ -431,12 +440,7 @@ static void test_refused(void **state)
 static void test_svg(void **state)
 {
     const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
-    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
-    lks_test_result r = tool("plot", lks_test_text("--out=%s", file),
-                             (const char *const[]){lks_test_text("<&>=%s", dir), dir, NULL});
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    const char *svg = lks_test_read(file, NULL);
+    const char *svg = drawn((const char *const[]){lks_test_text("<&>=%s", dir), dir, NULL});
     assert_contains(svg, "<svg xmlns=");
     assert_contains(svg, "&#60;&#38;&#62;: training, validation</text>");
     /* The marks are 1, 1.2, … 2.2: the curve, which ends at 1, ends at the bottom on the right. */
@@ -453,12 +457,7 @@ static void test_svg(void **state)
 static void test_svg_marks(void **state)
 {
     const char *dir = fake_run("run", 1, 31, 1.0, "\"n_layer\":2");
-    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
-    lks_test_result r = tool("plot", lks_test_text("--out=%s", file),
-                             (const char *const[]){"--log_scale", dir, NULL});
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    const char *svg = lks_test_read(file, NULL);
+    const char *svg = drawn((const char *const[]){"--log_scale", dir, NULL});
     assert_contains(svg, "text-anchor=\"end\">1.26</text>");
     assert_contains(svg, "text-anchor=\"end\">1.58</text>");
     assert_contains(svg, "text-anchor=\"middle\">5</text>");
