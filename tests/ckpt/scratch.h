@@ -11,8 +11,10 @@ enum { SCRATCH_PATH = 512 };
 extern char scratch[SCRATCH_PATH]; /* made by scratch_open() */
 
 int scratch_open(void **state); /* for cmocka's group set-up and tear-down */
-int scratch_open_in_memory(
-    void **state); /* in memory, where a sync takes no time; on disk if there is no such folder */
+/* In memory, where a sync takes no time; on disk if there is no such folder, or in the second form
+ * if it has no room for so many bytes. */
+int scratch_open_in_memory(void **state);
+int scratch_open_with_room(size_t bytes);
 int scratch_close(void **state);
 
 const char *in_scratch(const char *name); /* path; one of a few static buffers */

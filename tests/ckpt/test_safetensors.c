@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "ckpt/safetensors.h"
@@ -96,12 +95,7 @@ static void large(void **state)
     enum { MIB = 1 << 20 };
     static const char cut[8] = "abcdefgh";
     char *zeros = calloc(64, MIB), back[8];
-    /* In memory if there is room, as a slow disk takes seconds for that. */
-    struct statvfs shm;
-    const bool fits = statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_frsize > 256 * MIB;
-    char in_memory[64];
-    snprintf(in_memory, sizeof in_memory, "/dev/shm/lockstep-test-%d", (int)getpid());
-    const char *path = fits ? in_memory : in_scratch("large.safetensors");
+    const char *path = in_scratch("large.safetensors");
     const lks__st_tensor tensors[] = {{"zeros", "U8", 1, {64 * MIB - 4}, zeros, 64 * MIB - 4},
                                       {"cut", "U8", 1, {8}, cut, 8}};
     lks__st_file *file;
@@ -506,6 +500,11 @@ static void mutations(void **state)
     free(copy);
 }
 
+static int open_scratch(void **state)
+{
+    return scratch_open_with_room(256 << 20); /* large() writes 64 MiB */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -518,5 +517,5 @@ int main(void)
         cmocka_unit_test(without_hashes),   cmocka_unit_test(not_a_file),
         cmocka_unit_test(mutations),
     };
-    return cmocka_run_group_tests(tests, scratch_open, scratch_close);
+    return cmocka_run_group_tests(tests, open_scratch, scratch_close);
 }
