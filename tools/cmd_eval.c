@@ -178,9 +178,9 @@ static lks_status open_job(struct job *j)
 {
     lks__replica *r = &j->replica;
     if (j->s->artifact[0] != '\0')
-        LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, 0, j->session, r));
+        LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, j->session, r));
     else
-        LKS__TRY(lks__replica_open(j->s->out_dir, j->s, 0, j->session, r));
+        LKS__TRY(lks__replica_open(j->s->out_dir, j->s, j->session, r));
     if (r->run_dir[0] != '\0')
         LKS__TRY(lks__remember_data(j->session, r->run_dir, j->s));
     LKS__TRY(choose_length(j));

@@ -123,7 +123,7 @@ static lks_status open_job(struct job *j)
     LKS__TRY(find_stops(j));
     LKS__TRY(lks__session_device(&j->session, s->device, s->share_gpu));
     tool_print_device_note("sample", &j->session);
-    LKS__TRY(lks__replica_open(s->out_dir, s, 0, &j->session, &j->replica));
+    LKS__TRY(lks__replica_open(s->out_dir, s, &j->session, &j->replica));
     fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
     LKS__TRY(lks__text_open(tokenizer_of(j), &j->replica, &j->text));
     j->text.special = s->special;

@@ -56,9 +56,9 @@ lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes);
 void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
 
 /* Copy each host's share of the blocks at `mem`, common or lazy memory, to the counterparts on all
- * hosts, or, with `to_first`, on rank 0's host alone. block_start [n_blocks + 1] is in bytes. All
- * ranks must have finished writing there before the call, and see the copies after it. ERR_ARG if
- * `mem` isn't such memory. */
+ * hosts, or, with `to_first`, on rank 0's host alone. block_start [n_blocks + 1] is in bytes; `mem`
+ * is where the first block starts. All ranks must have finished writing there before the call, and
+ * see the copies after it. ERR_ARG if `mem` isn't such memory. */
 lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);
 

@@ -13,8 +13,7 @@
 
 /* r->run and r->meta hold `settings` and `tokenizer`: make table, model and the parameters'
  * arena. */
-static lks_status open_model(const lks__settings *s, int batch, lks__session *session,
-                             lks__replica *r)
+static lks_status open_model(const lks__settings *s, lks__session *session, lks__replica *r)
 {
     if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE && s->dtype != LKS__dtype_auto)
         r->run.dtype = s->dtype;
@@ -28,15 +27,13 @@ static lks_status open_model(const lks__settings *s, int batch, lks__session *se
                          s->n_head, r->run.n_head);
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
-    if (batch > 0)
-        LKS__TRY(lks__model_open(&r->config, &r->table, batch, session->device, &r->model));
     void *host;
     const size_t bytes = r->table.count * sizeof(float);
     LKS__TRY(lks_comm_alloc(session->comm, LKS_MEM_OWN, bytes, &host));
     return lks__mirror_wrap(session->device, host, bytes, &r->params);
 }
 
-static lks_status load(lks__weights *w, const lks__settings *s, int batch, lks__session *session,
+static lks_status load(lks__weights *w, const lks__settings *s, lks__session *session,
                        lks__replica *r)
 {
     snprintf(r->path, sizeof r->path, "%s", w->path);
@@ -50,12 +47,12 @@ static lks_status load(lks__weights *w, const lks__settings *s, int batch, lks__
     w->meta = (lks__meta){0}; /* the replica's from here on */
     if (r->meta.vocab_size == 0)
         r->meta.vocab_size = (uint32_t)r->run.vocab_size;
-    LKS__TRY(open_model(s, batch, session, r));
+    LKS__TRY(open_model(s, session, r));
     return lks__weights_read(w, &r->config, &r->table, 0, r->params.host);
 }
 
-static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int batch,
-                                lks__session *session, lks__replica *r)
+static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__session *session,
+                                lks__replica *r)
 {
     char shown[512];
     if (a->settings == NULL)
@@ -75,7 +72,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, int ba
     lks_status st = lks__artifact_check(a, &table);
     lks__table_free(&table);
     if (st == LKS_OK)
-        st = open_model(s, batch, session, r);
+        st = open_model(s, session, r);
     return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params.host) : st;
 }
 
@@ -99,7 +96,7 @@ static lks_status make_ready(lks__session *session, const lks__replica *r)
     return lks__session_products(session, r->config.bf16);
 }
 
-lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
+lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
                                       lks__session *session, lks__replica *r)
 {
     lks__artifact artifact;
@@ -108,7 +105,7 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, 
     snprintf(r->took, sizeof r->took, "artifact");
     LKS__TRY(lks__given_alone(s, "artifact", LKS__SETTING_artifact));
     LKS__TRY(lks__session_agree(session, lks__artifact_open(path, &artifact)));
-    lks_status st = load_artifact(&artifact, s, batch, session, r);
+    lks_status st = load_artifact(&artifact, s, session, r);
     lks__artifact_close(&artifact);
     st = lks__session_agree(session, st);
     if (st == LKS_OK)
@@ -131,14 +128,14 @@ static lks_status open_weights(const char *out_dir, const lks__settings *s, lks_
                                  out_dir);
 }
 
-lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
-                             lks__session *session, lks__replica *r)
+lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__session *session,
+                             lks__replica *r)
 {
     lks__weights *w = NULL;
     memset(r, 0, sizeof *r);
     lks_status st = open_weights(out_dir, s, session, &w);
     if (st == LKS_OK)
-        st = lks__session_agree(session, load(w, s, batch, session, r));
+        st = lks__session_agree(session, load(w, s, session, r));
     lks__weights_close(w);
     if (st == LKS_OK && lks__settings_uses_weights(s))
         st = same_weights(session, r);

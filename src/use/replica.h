@@ -18,18 +18,17 @@ typedef struct lks__replica {
     lks__meta meta;
     lks__model_config config;
     lks__table table;
-    lks__model *model;  /* NULL: opened for batches of 0 */
+    lks__model *model;  /* NULL until its user opens it for batches; closed with the rest */
     lks__mirror params; /* an arena; the host's side is the group's memory */
 } lks__replica;
 
 /* Verify and load the checkpoint `s->which` in `out_dir` or, if `s` names weights (--init_from on
- * the command line), those in its place; for batches of `batch` sequences; 0: the
- * parameters alone, without a model. The session then computes in the run's dtype, unless `s` gives
- * another one. Collective. */
-lks_status lks__replica_open(const char *out_dir, const lks__settings *s, int batch,
-                             lks__session *session, lks__replica *r);
+ * the command line), those in its place. The session then computes in the run's dtype, unless `s`
+ * gives another one. Collective. */
+lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__session *session,
+                             lks__replica *r);
 /* The same from an artifact (artifact/artifact.h), a file that needs no other. */
-lks_status lks__replica_open_artifact(const char *path, const lks__settings *s, int batch,
+lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
                                       lks__session *session, lks__replica *r);
 void lks__replica_close(lks__replica *r);
 

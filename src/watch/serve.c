@@ -100,7 +100,7 @@ static size_t read_reader(void *p, char *out, size_t room)
  * a site sends that name. */
 static bool host_ok(void *ctx, const char *host)
 {
-    const struct site *site = ctx;
+    struct site *site = ctx;
     char with_port[80];
     const char *const names[] = {"localhost", site->address, "127.0.0.1", "::1"};
     const bool any = strcmp(site->address, "0.0.0.0") == 0 || strcmp(site->address, "::") == 0;
@@ -108,9 +108,12 @@ static bool host_ok(void *ctx, const char *host)
     char bare[80];
     if (host == NULL || strlen(host) >= sizeof bare)
         return false;
+    pthread_mutex_lock(&site->lock);
+    const int port = site->port;
+    pthread_mutex_unlock(&site->lock);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const bool v6 = strchr(names[i], ':') != NULL;
-        snprintf(with_port, sizeof with_port, v6 ? "[%.60s]:%d" : "%.60s:%d", names[i], site->port);
+        snprintf(with_port, sizeof with_port, v6 ? "[%.60s]:%d" : "%.60s:%d", names[i], port);
         if (strcasecmp(host, with_port) == 0 || (!v6 && strcasecmp(host, names[i]) == 0))
             return true;
     }

@@ -101,7 +101,7 @@ static double naive(const char *run, const int32_t *tokens, size_t n, size_t T, 
     lks__replica r;
     double sum = 0.0;
     lks__settings_defaults(&s);
-    assert_ok(lks__replica_open(lks_test_text("%s/out", run), &s, 0, &session, &r));
+    assert_ok(lks__replica_open(lks_test_text("%s/out", run), &s, &session, &r));
     r.config.block_size = (int)T;
     assert_ok(lks__model_open(&r.config, &r.table, 1, session.device, &r.model));
     const size_t V = (size_t)r.config.vocab_size;
@@ -140,9 +140,9 @@ static void test_stride(void **state)
         const char *first = NULL;
         const double want = naive(gpt2, text, n_text, GPT2_T, stride);
         for (int W = 1; W <= 3; W++) {
-            const lks_test_result r =
-                tool_ok(EVAL(gpt2, data, lks_test_text("--stride=%zu", stride),
-                             lks_test_text("--nproc_per_node=%d", W), "--batch_size=3"));
+            const lks_test_result r = tool_ok(
+                EVAL(gpt2, data, lks_test_text("--stride=%zu", stride),
+                     lks_test_text("--nproc_per_node=%d", W), lks_test_text("--batch_size=%d", W)));
             assert_near(number_after(r.out, "val loss "), want, 2e-6);
             first = first == NULL ? r.out : first;
             assert_string_equal(r.out, first);
