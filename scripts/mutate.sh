@@ -7,4 +7,4 @@ cd "$(dirname "$0")/.."
 logs=${LKS_MUTANTS_BUILD:-build-mutants}/logs
 mkdir -p "$logs"
 need python3
-exec python3 tests/mutants/mutate.py "$@"
+exec python3 -B tests/mutants/mutate.py "$@"

@@ -14,10 +14,13 @@ One build holds all faults: a function is compiled with its sound body and with 
 fault, and the environment variable LKS_PLANTED says which are on. A fault outside of functions is
 built by itself. A fault that no longer finds its expression is an error, so the list stays true.
 
-The tests of a fault run one after another, the quickest first, until one fails. Before its first use
-each must pass without a fault; then it has ten times the seconds that this took, and 30 more. If only that limit ended it, it runs again at
-the end, first without the fault: a fault counts as noticed by a time limit only if the sound
-program keeps to three times the limit and the faulty one doesn't.
+With --draw=N the list only says which tests to run: those that it names for the same file, then those
+for the same folder. The faults are drawn by draw.py; one that the compiler refuses isn't counted.
+
+The tests of a fault run one after another, the quickest first, until one fails that passes without a
+fault. Each has ten times the seconds that it took without one, and 30 more. If only that limit ended it,
+it runs again at the end: a fault counts as noticed by a time limit only if the faulty program doesn't
+keep to three times the limit, and the sound one to the limit itself.
 """
 import argparse
 import concurrent.futures
@@ -34,6 +37,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+
+from draw import draw
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORK = Path(os.environ.get("LKS_MUTANTS_BUILD", ROOT / "build-mutants"))
@@ -73,13 +78,14 @@ class Fault:
         for key in ("function", "now"):
             if not getattr(self, key):
                 fail(f"{where}: a record needs 'in' and 'now'")
-        if not self.by and not self.but:
-            fail(f"{where}: a record needs 'by' or 'but'")
         text = "\0".join((self.function, self.at, self.now, self.new))
         self.name = hashlib.sha256(text.encode()).hexdigest()[:6]
+        self.tests = [{self.by}, set()]  # expressions of CTest's names; the first ones run first
+        self.line = ""  # of a drawn one: the line as it stands
 
     def __str__(self):
-        return f"{self.name}  {self.function}: {self.now}  ->  {self.new or '(removed)'}"
+        whole = f"{self.line}  |  " if self.line else ""
+        return f"{self.name}  {self.function}: {whole}{self.now.strip()}  ->  {self.new.strip() or '(removed)'}"
 
 
 def read_faults():
@@ -92,6 +98,8 @@ def read_faults():
             if not line.strip():
                 if fields:
                     faults.append(Fault(fields, f"{path.name}:{start}"))
+                    if "by" not in fields and "but" not in fields:
+                        fail(f"{faults[-1].where}: a record needs 'by' or 'but'")
                 fields = {}
                 continue
             key, _, value = line.partition(" ")
@@ -170,16 +178,59 @@ def place(faults, sources):
             lost.append(f"{fault.where}: found {len(found)} times{': ' + places if places else ''}: {fault}")
             continue
         source, match, body = found[0]
-        fault.number, fault.source, fault.match = number, source, match
-        fault.place = match.span()
-        parts = source.path.relative_to(TREE).parts
-        fault.folder = parts[1] if parts[0] == "src" else parts[0]
+        settle(fault, number, source, match.span())
         if body is not None:
-            new = fault.new or ";" * fault.now.endswith(";")  # a statement may have to be there
-            text = source.text[body[0] : match.start()] + new + source.text[match.end() : body[1]]
-            source.bodies.setdefault(body, []).append((number, text))
+            add_body(fault, body)
     if lost:
         fail("\n".join(lost))
+
+
+def settle(fault, number, source, place):
+    fault.number, fault.source, fault.place = number, source, place
+    parts = source.path.relative_to(TREE).parts
+    fault.folder = parts[1] if parts[0] == "src" else parts[0]
+
+
+def add_body(fault, body):
+    """Its function's body, with the fault, beside the sound one."""
+    (start, end), text = fault.place, fault.source.text
+    new = fault.new or ";" * fault.now.endswith(";")  # a statement may have to be there
+    fault.source.bodies.setdefault(body, []).append((fault.number, text[body[0] : start] + new + text[end : body[1]]))
+
+
+def drawn(listed, sources, count, seed):
+    """Faults that nobody chose, and the tests that the list names for their files and folders."""
+    faults = []
+    for number, (source, body, span, new) in enumerate(draw(sources, count, seed), 1):
+        path = source.path.relative_to(TREE)
+        line = source.text.count("\n", 0, span[0]) + 1
+        fault = Fault({"in": f"{path}:{line}", "now": source.text[slice(*span)], "new": new}, "drawn")
+        settle(fault, number, source, span)
+        fault.line = source.text.splitlines()[line - 1].strip()
+        for known in listed:
+            if known.by and known.folder == fault.folder:
+                fault.tests[known.source is not source].add(known.by)
+        add_body(fault, body)
+        faults.append(fault)
+    return faults
+
+
+def build_drawn(faults, sources, targets):
+    """Builds, without those that the compiler refuses; the others are returned."""
+    while run(["ninja", "-C", BUILD, "-k", "0", *targets], WORK / "logs/build.log") != 0:
+        refused = set()
+        for name, line in re.findall(r"^(\S+?):(\d+):\d+: error: ", open(WORK / "logs/build.log").read(), re.M):
+            before = "".join(Path(name).read_text().splitlines(True)[: int(line)])
+            numbers = re.findall(r"lks__planted\[(\d+)\]", before)
+            refused |= {int(numbers[-1])} if numbers else set()
+        if not refused:
+            fail(f"the build failed: see {WORK}/logs/build.log")
+        faults = [f for f in faults if f.number not in refused]
+        for source in sources:
+            for body, others in source.bodies.items():
+                source.bodies[body] = [(n, text) for n, text in others if n not in refused]
+            write(source.path, source.with_bodies())
+    return faults
 
 
 def copy_tree():
@@ -245,13 +296,23 @@ def all_tests():
 def targets_of(tests, faults):
     """Programs of the tests that these faults name; the tool and its modules are always there. CTest
     shows no command for a program that has yet to be built: then all of them."""
-    wanted = re.compile("|".join(f"(?:{f.by})" for f in faults if f.by) or "$^")
+    wanted = re.compile("|".join(sorted({f"(?:{by})" for f in faults for by in f.tests[0] | f.tests[1] if by})) or "$^")
     named = [t for t in tests if wanted.search(t["name"])]
     if any("command" not in t for t in named):
         return ["all"]
     programs = [t["command"][t["command"][0].endswith("/steady.sh")] for t in named]
     inside = {os.path.relpath(p, BUILD) for p in programs if p.startswith(str(BUILD))}
     return sorted(inside | {"tools/all"}) if inside else ["all"]
+
+
+def kill_all(mark):
+    """Processes that a faulty program has left, in sessions of their own: those with `mark` in their environment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            pass  # it has ended, or isn't ours
 
 
 class Test:
@@ -271,7 +332,9 @@ class Test:
 
     def run(self, numbers, log, patience=1):
         """"passes", "fails", "late" or "skipped"."""
+        mark = f"LKS_PLANTED_RUN={os.getpid()}.{threading.get_ident()}"
         env = dict(os.environ, LKS_PLANTED=",".join(map(str, numbers)), **self.env)
+        env.update([mark.split("=")])
         for name, how, value in self.changes:
             there = env.get(name, "")
             env[name] = there + value if how == "string_append" else ":".join(filter(None, [value, there]))
@@ -288,6 +351,7 @@ class Test:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 code = None
+            kill_all(mark)
             took = time.time() - started
             result = ("late" if code is None else "passes" if code == 0 else
                       "skipped" if code == self.skip else "fails")
@@ -314,42 +378,49 @@ class Test:
 
 
 times = {}  # seconds of each test, of earlier runs too
+longest = float("inf")  # seconds of a test, for the second half of a fault's tests
 
-def tests_of(by, tests):
-    named = [t for t in tests if t.command and re.search(by, t.name)]
-    return sorted(named, key=lambda t: times.get(t.name, 0.0))
+
+def tests_of(fault, tests):
+    out = []
+    for names in fault.tests:
+        named = [t for t in tests if t.command and t not in out and any(by and re.search(by, t.name) for by in names)
+                 and (names is fault.tests[0] or times.get(t.name, 0.0) <= longest)]
+        out += sorted(named, key=lambda t: times.get(t.name, 0.0))
+    return out
 
 
 def judge(fault, tests, patience=1):
     """"fails" if a test does, else "late" if one was, else "passes"; "not judged": all are skipped."""
-    if fault.by == "":
-        return "passes"
     log = WORK / f"logs/{fault.name}.log"
     if patience == 1:
         log.unlink(missing_ok=True)
     result, ran = "passes", 0
     numbers = [fault.number] if fault.function != "-" else [0]
-    for test in tests_of(fault.by, tests):
-        ran += test.works()
+    for test in tests_of(fault, tests):
+        if test.seconds is None:
+            test.works()
         if not test.passes_sound():
             continue
         # One that is skipped in part may notice, too.
         now = test.run(numbers, log, patience)
-        if now == "fails":
-            return "fails"
-        if now == "late":
-            result = "late"
-    return result if ran else "not judged"
+        ran += now != "skipped"
+        if now in ("fails", "late"):
+            test.works()
+            result = now if test.passes_sound() else result
+        if result == "fails":
+            break
+    return result if ran or not fault.by else "not judged"
 
 
 def judge_alone(fault, tests, targets):
     """A fault outside of functions: build with it, run, and build without it."""
-    for test in tests_of(fault.by, tests):
+    for test in tests_of(fault, tests):
         test.works()
     source, path = fault.source, fault.source.path
     sound = path.read_text()
-    at = fault.match.start()
-    path.write_text(source.text[:at] + fault.new + source.text[fault.match.end() :])
+    start, end = fault.place_now
+    path.write_text(source.text[:start] + fault.new + source.text[end:])
     try:
         if run(["ninja", "-C", BUILD, *targets], WORK / f"logs/{fault.name}.build.log") != 0:
             return "fails"  # the compiler has noticed
@@ -361,7 +432,7 @@ def judge_alone(fault, tests, targets):
 
 def judge_again(fault, tests):
     """A test ran out of time: was it the fault, or the machine?"""
-    for test in tests_of(fault.by, tests):
+    for test in tests_of(fault, tests):
         test.sound = None
     return judge(fault, tests, 3)
 
@@ -402,6 +473,7 @@ def chosen(faults, args):
 
 
 def main():
+    global longest
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # --list | head
     options = argparse.ArgumentParser(prog="scripts/mutate.sh", description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -409,7 +481,11 @@ def main():
     options.add_argument("--folder", help="faults of these folders of src, such as comm,hier")
     options.add_argument("--set", help="faults with this name in their field 'set'")
     options.add_argument("--today", type=int, metavar="N", help="N faults, chosen by the date")
-    options.add_argument("--seed", help="with --today: choose by this instead of the date")
+    options.add_argument("--draw", type=int, metavar="N",
+                         help="N faults that aren't in the list, at places that the seed determines")
+    options.add_argument("--longest", type=float, default=longest, metavar="S",
+                         help="with --draw: without tests of the folder that take more than S seconds")
+    options.add_argument("--seed", help="with --today and --draw: choose by this instead of the date")
     options.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
     options.add_argument("--together", action="store_true",
                          help="afterwards run all tests with all survivors planted at once")
@@ -417,6 +493,7 @@ def main():
                          help="don't judge one by one: run all tests with all of them planted at once")
     options.add_argument("--list", action="store_true", help="show the faults and end")
     args = options.parse_args()
+    longest = args.longest
     faults = read_faults()
     # Sources are taken from the repository itself: the copies hold faults.
     sources = [Source(p) for folder in ("src", "tools") for p in sorted((ROOT / folder).rglob("*"))
@@ -424,6 +501,10 @@ def main():
     for source in sources:
         source.path = TREE / source.path.relative_to(ROOT)
     place(faults, sources)
+    if args.draw:
+        for source in sources:
+            source.bodies = {}
+        faults = drawn(faults, sources, args.draw, args.seed or datetime.date.today().isoformat())
     faults_now = chosen(faults, args)
     if not faults_now:
         fail("no fault was chosen")
@@ -436,10 +517,11 @@ def main():
     for source in sources:
         source.path.parent.mkdir(parents=True, exist_ok=True)
         write(source.path, source.with_bodies())
-        source.text = source.path.read_text() if source.bodies else source.text
+        if not args.draw:
+            source.text = source.path.read_text() if source.bodies else source.text
     for f in faults_now:  # their place in the text that is there now
         if f.function == "-":
-            f.match = pattern_of(f.now).search(f.source.text)
+            f.place_now = pattern_of(f.now).search(f.source.text).span()
     write(WORK / "planted.h", HEADER)
     started = time.time()
     configure()
@@ -447,12 +529,16 @@ def main():
         at_once(faults_now, args.jobs)
         return
     targets = targets_of(all_tests(), faults_now)
+    if args.draw:
+        faults_now = build_drawn(faults_now, sources, targets)
     build(targets)
     tests = [Test(d) for d in all_tests()]
     print(f"{len(faults_now)} faults, built in {time.time() - started:.0f} s", flush=True)
 
     kept = WORK / "seconds.json"
     times.update(json.loads(kept.read_text()) if kept.exists() else {})
+    for test in tests:
+        test.seconds = times.get(test.name)
     noticed, by_time = {}, []
 
     def note(fault, result):
