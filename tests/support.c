@@ -218,15 +218,25 @@ const char *lks_test_text(const char *fmt, ...)
     return text;
 }
 
-const char *lks_test_folder(void)
+static const char *folder_in(const char *base)
 {
-    const char *base = getenv("TMPDIR");
     char *path;
-    assert_true(asprintf(&path, "%s/lockstep-test-XXXXXX", base && *base ? base : "/tmp") > 0);
+    assert_true(asprintf(&path, "%s/lockstep-test-XXXXXX", base) > 0);
     if (!mkdtemp(path))
         fail_msg("cannot make a folder like %s: %s", path, strerror(errno));
     keep(path, NULL, getpid());
     return path;
+}
+
+const char *lks_test_folder(void)
+{
+    const char *base = getenv("TMPDIR");
+    return folder_in(base && *base ? base : "/tmp");
+}
+
+const char *lks_test_folder_in_memory(void)
+{
+    return access("/dev/shm", W_OK) == 0 ? folder_in("/dev/shm") : lks_test_folder();
 }
 
 void lks_test_write(const char *path, const void *data, size_t bytes)

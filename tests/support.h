@@ -79,6 +79,8 @@ int lks_test_exit(int n_failed);
 /* ---- files ------------------------------------------------------------------------------- */
 
 const char *lks_test_folder(void); /* a new empty folder, removed at the end with what is in it */
+/* The same in memory, if the machine has /dev/shm: for thousands of small files. */
+const char *lks_test_folder_in_memory(void);
 const char *lks_test_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void lks_test_write(const char *path, const void *data, size_t bytes);
 /* With a 0 byte at its end; the test fails if it can't be read. */

@@ -1,10 +1,12 @@
 #include "comm/fake_engine.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 #include "comm/hier/hier.h"
@@ -22,6 +24,10 @@ static struct {
     lks__engine_op op[FAKE_MAX_HOSTS][LKS__ENGINE_SLOTS];
     uint64_t started[FAKE_MAX_HOSTS], copied[FAKE_MAX_HOSTS];
     bool cut[FAKE_MAX_HOSTS], broken[FAKE_MAX_HOSTS];
+    bool hangs;
+    int refuses[FAKE_MAX_HOSTS];
+    struct fake_deeds deeds[FAKE_MAX_HOSTS];
+    double told_s[FAKE_MAX_HOSTS];
     double heard_from[FAKE_MAX_HOSTS]; /* notes of a host are withheld until this time */
     struct {
         int n;
@@ -39,6 +45,12 @@ void fake_engine_hosts(int n_hosts, const int *local)
     memset(bus.copied, 0, sizeof bus.copied);
     memset(bus.cut, 0, sizeof bus.cut);
     memset(bus.broken, 0, sizeof bus.broken);
+    memset(bus.refuses, 0, sizeof bus.refuses);
+    memset(bus.deeds, 0, sizeof bus.deeds);
+    for (int h = 0; h < n_hosts; h++) {
+        bus.deeds[h].left = -1;
+        bus.deeds[h].gap_s = INFINITY;
+    }
     memset(bus.heard_from, 0, sizeof bus.heard_from);
     memset(bus.notes, 0, sizeof bus.notes);
     pthread_mutex_unlock(&bus.lock);
@@ -69,6 +81,52 @@ void fake_engine_break_late(int host, double late_s)
     pthread_mutex_unlock(&bus.lock);
 }
 
+void fake_engine_refuse(int host, int n)
+{
+    pthread_mutex_lock(&bus.lock);
+    bus.refuses[host] = n;
+    pthread_mutex_unlock(&bus.lock);
+}
+
+static void send_note(int from, const void *note)
+{
+    for (int i = 0; i < bus.n; i++)
+        if (i != from && !bus.cut[from] && !bus.cut[i])
+            memcpy(bus.notes[i][from].bytes[bus.notes[i][from].n++], note, LKS__ENGINE_NOTE);
+}
+
+static bool has_room(int from)
+{
+    for (int i = 0; i < bus.n; i++)
+        if (bus.notes[i][from].n == NOTES)
+            return false;
+    return true;
+}
+
+void fake_engine_forge(int host, const void *note)
+{
+    for (bool sent = false; !sent; usleep(1000)) {
+        pthread_mutex_lock(&bus.lock);
+        sent = has_room(host);
+        if (sent)
+            send_note(host, note);
+        pthread_mutex_unlock(&bus.lock);
+    }
+}
+
+void fake_engine_hang(void)
+{
+    set(&bus.hangs);
+}
+
+void fake_engine_deeds(int host, struct fake_deeds *deeds)
+{
+    pthread_mutex_lock(&bus.lock);
+    *deeds = bus.deeds[host];
+    bus.deeds[host].gap_s = INFINITY;
+    pthread_mutex_unlock(&bus.lock);
+}
+
 static int fake_probe(char *why, size_t why_bytes)
 {
     return 1;
@@ -79,6 +137,8 @@ static void *fake_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char
 {
     struct member *m = calloc(1, sizeof *m);
     int first = 0;
+    while (bus.hangs)
+        pause();
     while (first + bus.local[m->host] <= join->rank)
         first += bus.local[m->host++];
     *host_p = m->host;
@@ -91,6 +151,9 @@ static void fake_leave(void *engine, int orderly)
     struct member *m = engine;
     if (!orderly)
         fake_engine_break(m->host);
+    pthread_mutex_lock(&bus.lock);
+    bus.deeds[m->host].left = orderly;
+    pthread_mutex_unlock(&bus.lock);
     free(engine);
 }
 
@@ -171,13 +234,19 @@ static int fake_test(void *engine, int slot, char *why, size_t why_bytes)
 static int fake_tell(void *engine, const void *note)
 {
     struct member *m = engine;
-    bool sent = true;
     pthread_mutex_lock(&bus.lock);
-    for (int i = 0; i < bus.n; i++)
-        sent = sent && bus.notes[i][m->host].n < NOTES;
-    for (int i = 0; i < bus.n && sent; i++)
-        if (i != m->host && !bus.cut[m->host] && !bus.cut[i])
-            memcpy(bus.notes[i][m->host].bytes[bus.notes[i][m->host].n++], note, LKS__ENGINE_NOTE);
+    bool sent = bus.refuses[m->host] == 0 && has_room(m->host);
+    if (sent) {
+        struct fake_deeds *d = &bus.deeds[m->host];
+        double now = lks__sys_now();
+        d->gap_s = d->told > 0 ? fmin(d->gap_s, now - bus.told_s[m->host]) : INFINITY;
+        bus.told_s[m->host] = now;
+        d->told++;
+        memcpy(d->note, note, sizeof d->note);
+        send_note(m->host, note);
+    } else if (bus.refuses[m->host] > 0) {
+        bus.refuses[m->host]--;
+    }
     pthread_mutex_unlock(&bus.lock);
     return sent;
 }

@@ -30,6 +30,22 @@ void fake_engine_break(int host);
  * later. */
 void fake_engine_break_late(int host, double late_s);
 
+/* The next n notes of host h find no room at first, as if the one before were still being sent. */
+void fake_engine_refuse(int host, int n);
+/* A note that host h hasn't sent, with other bytes, arrives at the others. */
+void fake_engine_forge(int host, const void *note);
+/* From now on nobody can join: the call doesn't return. */
+void fake_engine_hang(void);
+
+/* What host h has done. */
+struct fake_deeds {
+    unsigned told; /* notes */
+    double gap_s;  /* shortest time between two of them, since the last question */
+    int left;      /* 1: in order, 0: otherwise, -1: not yet */
+    unsigned char note[LKS__ENGINE_NOTE]; /* the last one */
+};
+void fake_engine_deeds(int host, struct fake_deeds *deeds);
+
 extern const lks__engine fake_engine;
 
 #endif

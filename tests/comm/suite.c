@@ -205,14 +205,15 @@ static bool one_tree(lks_comm *comm, struct bench *m, int V, int first, int end,
     return true;
 }
 
-enum { SHARE_BLOCKS = 7, SHARE_BYTES = 20000 };
+/* Borders needn't begin with 0: the first one is that of the memory. */
+enum { SHARE_BLOCKS = 7, SHARE_BYTES = 20000, SHARE_START = 300 };
 
 static void write_share(lks_comm *comm, unsigned char *mem, const size_t *start)
 {
     size_t first, end;
     lks_comm_host_share(comm, SHARE_BLOCKS, &first, &end);
     if (lks_comm_rank(comm) == lks_comm_leader(comm))
-        for (size_t i = start[first]; i < start[end]; i++)
+        for (size_t i = start[first] - SHARE_START; i < start[end] - SHARE_START; i++)
             mem[i] = (unsigned char)(i % 251 + 1);
 }
 
@@ -226,7 +227,7 @@ static bool shares(lks_comm *comm)
     CHECK(lks_comm_alloc(comm, LKS_MEM_LAZY, SHARE_BYTES, &lazy) == LKS_OK);
     unsigned char *mem = lazy;
     for (size_t b = 0; b <= SHARE_BLOCKS; b++)
-        start[b] = b * SHARE_BYTES / SHARE_BLOCKS;
+        start[b] = SHARE_START + b * SHARE_BYTES / SHARE_BLOCKS;
     lks_comm_host_share(comm, SHARE_BLOCKS, &first, &end);
     CHECK(first <= end && end <= SHARE_BLOCKS);
     write_share(comm, mem, start);
@@ -234,16 +235,19 @@ static bool shares(lks_comm *comm)
     for (size_t i = 0; i < SHARE_BYTES; i++)
         CHECK(mem[i] == (unsigned char)(i % 251 + 1));
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    if (leads)
+    if (leads) {
+        lks_comm_drop(comm, mem, 0, (size_t)1 << 30); /* not all of it is ours */
         lks_comm_drop(comm, mem, 100, SHARE_BYTES);
+    }
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     CHECK(mem[0] == 1 && mem[99] == 100 && mem[8192] == 0); /* whole pages only */
+    CHECK(mem[16383] == 0 && mem[16384] == 16384 % 251 + 1);
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     write_share(comm, mem, start);
     CHECK(lks_comm_gather_shares(comm, mem, start, SHARE_BLOCKS, 1) == LKS_OK);
     for (size_t i = 0; i < SHARE_BYTES && lks_comm_leader(comm) == 0; i++)
         CHECK(mem[i] == (unsigned char)(i % 251 + 1));
-    for (size_t i = start[first]; i < start[end]; i++)
+    for (size_t i = start[first] - SHARE_START; i < start[end] - SHARE_START; i++)
         CHECK(mem[i] == (unsigned char)(i % 251 + 1));
     return true;
 }
@@ -330,3 +334,52 @@ bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, co
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
     return suite_mismatch(comm, lks_work_wait(work), a, b);
 }
+
+static bool other_root(lks_comm *comm)
+{
+    char bytes[2000] = {0};
+    lks_status st = lks_comm_broadcast(comm, bytes, sizeof bytes, LKS_UINT8, lks_comm_rank(comm));
+    return suite_mismatch(comm, st, "from rank 0", "from rank 1");
+}
+
+static bool other_type(lks_comm *comm)
+{
+    const int rank = lks_comm_rank(comm);
+    float mine = 0, all[8];
+    lks_status st = lks_comm_all_gather(comm, &mine, all, 1, rank == 1 ? LKS_INT32 : LKS_FLOAT32);
+    return suite_mismatch(comm, st, "rank 0 called all_gather of 1 float32 elements",
+                          "rank 1 called all_gather of 1 int32 elements");
+}
+
+static bool other_op(lks_comm *comm)
+{
+    float values[4] = {0};
+    lks_status st = lks_comm_all_reduce(comm, values, 4, LKS_FLOAT32,
+                                        lks_comm_rank(comm) == 1 ? LKS_MAX : LKS_SUM);
+    return suite_mismatch(comm, st, "elements by sum", "rank 1 called all_reduce of 4 float32");
+}
+
+/* Of the same bytes in other blocks, or to other ranks. */
+static bool other_shares(lks_comm *comm, int n_blocks, int to_first)
+{
+    static const size_t start[] = {0, 100, 200};
+    static const size_t whole[] = {0, 200};
+    void *common = NULL;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 200, &common) == LKS_OK);
+    lks_status st = lks_comm_gather_shares(comm, common, n_blocks == 2 ? start : whole,
+                                           (size_t)n_blocks, to_first);
+    return suite_mismatch(comm, st, "rank 0 called gather_shares of 200 bytes", "rank 1 called");
+}
+
+static bool other_blocks(lks_comm *comm)
+{
+    return other_shares(comm, 1 + lks_comm_rank(comm), 0);
+}
+
+static bool other_receivers(lks_comm *comm)
+{
+    return other_shares(comm, 2, lks_comm_rank(comm));
+}
+
+bool (*const suite_others[])(lks_comm *comm) = {other_root,   other_type,      other_op,
+                                                other_blocks, other_receivers, NULL};

@@ -27,6 +27,9 @@ bool suite_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
 bool suite_reduce_leaf(lks_comm *comm, int V, int leaf, size_t second_border, const char *a,
                        const char *b);
 
+/* The same for calls of two ranks that differ in one argument each; NULL behind the last. */
+extern bool (*const suite_others[])(lks_comm *comm);
+
 #define CHECK(cond)                                                                                \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

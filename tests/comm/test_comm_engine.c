@@ -25,12 +25,11 @@ enum { KEPT = 8 };
 
 /* Record that this rank has passed its checks, and wait until all have: mpirun kills everybody as
  * soon as one rank ends without MPI_Finalize. */
-static int seen_by_all(lks_comm *comm)
+static int seen_by(int rank, int W)
 {
     char path[4096];
-    int W = lks_comm_world_size(comm);
     double end = lks__sys_now() + 10 * lks_test_patience();
-    snprintf(path, sizeof path, "%s/%d", getenv("MARKS"), lks_comm_rank(comm));
+    snprintf(path, sizeof path, "%s/%d", getenv("MARKS"), rank);
     EXPECT(mkdir(path, 0700) == 0);
     for (int r = 0; r < W;) {
         snprintf(path, sizeof path, "%s/%d", getenv("MARKS"), r);
@@ -42,6 +41,11 @@ static int seen_by_all(lks_comm *comm)
             usleep(10000);
     }
     return 0;
+}
+
+static int seen_by_all(lks_comm *comm)
+{
+    return seen_by(lks_comm_rank(comm), lks_comm_world_size(comm));
 }
 
 static lks_comm *open_group(double timeout_s)
@@ -204,6 +208,32 @@ static int body_killed(void)
     return 0;
 }
 
+/* MPI counts other ranks than the environment does: no rank joins. */
+static int joins_wrongly(const char *name, const char *value, const char *says)
+{
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 10};
+    lks_comm *comm = NULL;
+    setenv(name, value, 1);
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_PEER && comm == NULL);
+    EXPECT(strstr(lks_last_error(), says) != NULL);
+    return seen_by(world.rank, 2);
+}
+
+static int body_wrong_world(void)
+{
+    return joins_wrongly("WORLD_SIZE", "3",
+                         "MPI has 2 processes, WORLD_SIZE is 3: start all by one mpirun");
+}
+
+static int body_wrong_host(void)
+{
+    return joins_wrongly("LOCAL_WORLD_SIZE", "2",
+                         "MPI finds local rank 0 of 1 on this machine, but the environment has 0 "
+                         "of 2");
+}
+
 /* One collective of each kind; small, sometimes larger. */
 static bool mixed(lks_comm *comm, int i)
 {
@@ -352,6 +382,12 @@ static void test_alloc_fails(void **state)
     expect_all("21", "alloc_fails");
 }
 
+static void test_wrong_numbers(void **state)
+{
+    expect_all("11", "wrong_world");
+    expect_all("11", "wrong_host");
+}
+
 /* Without lockstep's launcher, rank 0 serves the store. */
 static void test_at_master(void **state)
 {
@@ -394,6 +430,8 @@ int main(int argc, char **argv)
         {"gives_up", body_gives_up},
         {"stands_still", body_stands_still},
         {"killed", body_killed},
+        {"wrong_world", body_wrong_world},
+        {"wrong_host", body_wrong_host},
         {"many", body_many},
         {NULL, NULL},
     };
@@ -412,8 +450,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many),
     };
     const struct CMUnitTest gloos[] = {cmocka_unit_test(test_at_master)};
+    const struct CMUnitTest mpis[] = {cmocka_unit_test(test_wrong_numbers)};
     int failed = cmocka_run_group_tests(tests, make_marks, NULL);
     if (strcmp(engine, "gloo") == 0)
         failed += cmocka_run_group_tests(gloos, make_marks, NULL);
+    else
+        failed += cmocka_run_group_tests(mpis, make_marks, NULL);
     return failed;
 }

@@ -1,12 +1,15 @@
 /* Groups over several hosts: the layer above engines, with an engine of threads. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -15,6 +18,7 @@
 #include "comm/fake_engine.h"
 #include "comm/hier/hier.h"
 #include "comm/suite.h"
+#include "comm/tree.h"
 #include "support.h"
 
 struct thread {
@@ -70,7 +74,7 @@ static void test_collectives(void **state)
 /* Types differ in what is done with elements: for that a few divisions are enough. */
 static void test_types(void **state)
 {
-    static const char *const few[] = {"1", "2", "11", "21", "122", "2222"};
+    static const char *const few[] = {"1", "2", "11", "26", "122", "2222"};
     for (size_t i = 0; i < sizeof few / sizeof few[0]; i++)
         run_hosts(few[i], 60, suite_types);
 }
@@ -89,8 +93,13 @@ static bool other_kind(lks_comm *comm)
     lks_status st = lks_comm_world(comm)->rank >= 2
                         ? lks_comm_broadcast(comm, &byte, 1, LKS_UINT8, 0)
                         : lks_comm_barrier(comm);
-    return suite_mismatch(comm, st, "rank 0 called barrier",
-                          "rank 2 called broadcast of 1 bytes from rank 0");
+    /* No engine writes into a caller's memory any more. */
+    const struct lks__hier *h = comm->state;
+    struct fake_deeds deeds;
+    fake_engine_deeds(h->host, &deeds);
+    CHECK(!h->leads || deeds.left == 0);
+    return suite_mismatch(comm, st, "rank 0 called barrier, rank 2 called broadcast of 1 bytes",
+                          "from rank 0");
 }
 
 static bool other_size(lks_comm *comm)
@@ -139,23 +148,51 @@ static void test_mismatches(void **state)
     run_hosts("22", 20, other_borders);
     run_hosts("22", 20, same_leaf);
     run_hosts("22", 20, leaf_missing);
+    for (int i = 0; suite_others[i] != NULL; i++)
+        run_hosts("11", 20, suite_others[i]);
 }
 
 /* --- waits end ---------------------------------------------------------------------------- */
 
-/* Every host learns of one rank's failure, with its number. */
+static lks__segment *segment_of(const lks_comm *comm)
+{
+    const struct lks__hier *h = comm->state;
+    return lks__shm_segment(h->local);
+}
+
+/* Is `rank` named as the cause to the launcher of its own host, and no rank to that of another? */
+static bool is_culprit(const lks_comm *comm, int rank)
+{
+    const struct lks__hier *h = comm->state;
+    lks_status st;
+    int named;
+    lks__segment_failure(segment_of(comm), &st, &named, NULL, 0);
+    bool ours = rank >= h->first[h->host] && rank < h->first[h->host + 1];
+    return named == (ours ? rank - h->first[h->host] : -1);
+}
+
+/* Every host learns of one rank's failure, with its number, also if there was no room for the note
+ * at first. */
 static bool one_gives_up(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     if (lks_comm_rank(comm) == 3) {
         lks_comm_note(comm, 3, "data");
+        fake_engine_refuse(1, 3);
         lks_comm_abort(comm, "the shard is torn");
     }
     double start = lks__sys_now();
     CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
     CHECK(strstr(lks_last_error(), "rank 3 failed at step 3, phase data: the shard is torn"));
     CHECK(lks__sys_now() - start < 1 * lks_test_patience());
+    CHECK(is_culprit(comm, 3));
     return true;
+}
+
+static void stand_still(const lks_comm *comm)
+{
+    for (int i = 0; i < lks_test_tries(20000) && !lks__segment_aborted(segment_of(comm)); i++)
+        usleep(1000);
 }
 
 /* Rank 2 is the leader of the second host: its thread runs although it stands still. */
@@ -164,13 +201,33 @@ static bool one_is_late(lks_comm *comm)
     lks_comm_note(comm, 12, "backward");
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     if (lks_comm_rank(comm) == 2) {
-        usleep(2500 * 1000);
-        CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+        stand_still(comm);
+        CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT && is_culprit(comm, 2));
         return true;
     }
     CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
     CHECK(strstr(lks_last_error(), "rank 2 ") != NULL);
     CHECK(strstr(lks_last_error(), "step 12, phase backward") != NULL);
+    CHECK(is_culprit(comm, 2));
+    static _Thread_local char report[LKS__SHM_REPORT];
+    lks__segment_report(segment_of(comm), report); /* its last column: for whom rank 0 waits */
+    CHECK(lks_comm_rank(comm) > 1 || strstr(report, "  2\n") != NULL);
+    return true;
+}
+
+/* Rank 1 stands still beside another rank of its host that is busy. */
+static bool one_beside_is_late(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 1)
+        stand_still(comm);
+    for (int i = 0; i < lks_test_tries(2000) && lks_comm_rank(comm) == 2 &&
+                    !lks__segment_aborted(segment_of(comm));
+         i++, usleep(10000))
+        lks_comm_beat(comm);
+    CHECK(lks_comm_rank(comm) != 2 || lks__segment_aborted(segment_of(comm)));
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
+    CHECK(strstr(lks_last_error(), "from rank 1 on host 1 (ranks 1 to 2)") != NULL);
     return true;
 }
 
@@ -178,7 +235,7 @@ static bool one_is_late(lks_comm *comm)
 static bool one_is_busy(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    for (int i = 0; i < 10 && lks_comm_rank(comm) == 2; i++) {
+    for (int i = 0; i < 20 && lks_comm_rank(comm) == 2; i++) { /* longer than a wait's 1.8 s */
         usleep(100 * 1000);
         lks_comm_beat(comm);
     }
@@ -194,8 +251,146 @@ static bool one_is_cut_off(lks_comm *comm)
         fake_engine_cut(1);
     usleep(100 * 1000);
     CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT);
-    CHECK(strstr(lks_last_error(), "no heartbeat from host") != NULL);
+    CHECK(strstr(lks_last_error(), lks_comm_rank(comm) < 2
+                                       ? "no heartbeat from host 1 (rank 2) for"
+                                       : "no heartbeat from host 0 (ranks 0 to 1) for") != NULL);
     return true;
+}
+
+/* A host that leaves the group has no part in what the others call afterwards. */
+static bool one_host_leaves(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) >= 2)
+        return true;
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(strstr(lks_last_error(), "host 1 (ranks 2 to 3) left the group before operation") !=
+          NULL);
+    return true;
+}
+
+/* … but that is no failure for those that only work on, even when its connection has ended. */
+static bool one_host_ends(lks_comm *comm)
+{
+    struct lks__hier_heartbeat beat = {.left = 0};
+    struct fake_deeds deeds;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) != 0)
+        return true;
+    for (int i = 0; i < lks_test_tries(20000) && !beat.left; i++, usleep(1000)) {
+        fake_engine_deeds(1, &deeds);
+        memcpy(&beat, deeds.note, sizeof beat);
+    }
+    CHECK(beat.left);
+    fake_engine_break(1);
+    fake_engine_deeds(0, &deeds);
+    const unsigned enough = deeds.told + 2;
+    for (int i = 0; i < lks_test_tries(20000) && deeds.told < enough; i++, usleep(1000))
+        fake_engine_deeds(0, &deeds);
+    CHECK(deeds.told >= enough && !lks__segment_aborted(segment_of(comm)));
+    return true;
+}
+
+/* Host 1 fails when host 0 has begun to leave. */
+static bool one_fails_late(lks_comm *comm)
+{
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 1) {
+        usleep(100 * 1000);
+        lks_comm_abort(comm, "too late");
+    }
+    return true;
+}
+
+static void expect_left(int n_hosts, int orderly)
+{
+    for (int h = 0; h < n_hosts; h++) {
+        struct fake_deeds deeds;
+        fake_engine_deeds(h, &deeds);
+        assert_int_equal(deeds.left, orderly);
+    }
+}
+
+/* The end is orderly on all hosts or on none: an engine such as MPI waits for all in an orderly
+ * one. */
+static void test_leaving(void **state)
+{
+    run_hosts("22", 20, one_host_leaves);
+    expect_left(2, 0);
+    run_hosts("11", 20, one_host_ends);
+    expect_left(2, 1);
+    run_hosts("11", 20, one_fails_late);
+    expect_left(2, 0);
+}
+
+/* Host 1 sends what another program might. */
+static bool other_build(lks_comm *comm)
+{
+    static const struct lks__hier_heartbeat beat = {.magic = 1};
+    static unsigned char note[LKS__ENGINE_NOTE];
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 0) {
+        memcpy(note, &beat, sizeof beat);
+        fake_engine_forge(1, note);
+    }
+    stand_still(comm);
+    CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    CHECK(strstr(lks_last_error(), "host 1 (rank 1) runs another build of lockstep") != NULL);
+    return true;
+}
+
+/* The numbers of ranks that the launchers give don't add up: every rank is told, at once. */
+static void *open_wrong(void *arg)
+{
+    struct thread *t = arg;
+    lks_comm *comm = NULL;
+    lks_status st = fake_open(&t->rank, t->timeout_s, &comm);
+    bool leads = t->rank.world.local_rank == 0;
+    t->ok = st == (leads ? LKS_ERR_CONFIG : LKS_ERR_PEER) && comm == NULL &&
+            strstr(lks_last_error(), "the 2 hosts have 3 ranks together, WORLD_SIZE is 4");
+    if (!t->ok)
+        fprintf(stderr, "rank %d: %d, %s\n", t->rank.world.rank, (int)st, lks_last_error());
+    lks_comm_close(comm);
+    return NULL;
+}
+
+static void test_wrong_numbers(void **state)
+{
+    struct thread threads[3];
+    struct fake_rank ranks[FAKE_MAX_RANKS];
+    double start = lks__sys_now();
+    assert_int_equal(fake_ranks("12", ranks), 3);
+    for (int r = 0; r < 3; r++) {
+        ranks[r].world.world_size = 4;
+        threads[r] = (struct thread){.rank = ranks[r], .timeout_s = 20 * lks_test_patience()};
+        assert_int_equal(pthread_create(&threads[r].id, NULL, open_wrong, &threads[r]), 0);
+    }
+    for (int r = 0; r < 3; r++)
+        pthread_join(threads[r].id, NULL);
+    assert_true(lks__sys_now() - start < 10 * lks_test_patience());
+    for (int r = 0; r < 3; r++)
+        assert_true(threads[r].ok);
+}
+
+/* A join that doesn't return ends with the deadline, and nothing waits for it any more. */
+static void test_hanging_join(void **state)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct fake_rank ranks[FAKE_MAX_RANKS];
+        lks_comm *comm = NULL;
+        alarm((unsigned)(20 * lks_test_patience()));
+        fake_ranks("11", ranks);
+        fake_engine_hang();
+        bool ok = fake_open(&ranks[0], 0.1, &comm) == LKS_ERR_TIMEOUT && comm == NULL &&
+                  strstr(lks_last_error(), "the other hosts have not reached fake within 0.1 s");
+        _exit(ok ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
 }
 
 static bool one_host_dies(lks_comm *comm)
@@ -348,9 +543,8 @@ static void test_devices(void **state)
 /* Does this host's launcher see that ranks anywhere save, or that none does? */
 static bool sees(lks_comm *comm, bool saving)
 {
-    const struct lks__hier *h = comm->state;
     for (int i = 0; i < lks_test_tries(2000); i++, usleep(5000))
-        if (lks__segment_saving(lks__shm_segment(h->local), true) == saving)
+        if (lks__segment_saving(segment_of(comm), true) == saving)
             return true;
     return false;
 }
@@ -373,14 +567,82 @@ static bool one_saves(lks_comm *comm)
 static void test_saving(void **state)
 {
     run_hosts("22", 20, one_saves);
-    run_hosts("121", 20, one_saves);
+    run_hosts("131", 20, one_saves);
+    expect_left(3, 1);
+}
+
+/* A signal to one rank reaches all. Afterwards, and while a rank saves, there are no more
+ * heartbeats than otherwise. */
+static bool one_asks_to_stop(lks_comm *comm)
+{
+    struct fake_deeds deeds;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 3) {
+        lks__comm_saving(comm, true);
+        lks__comm_ask_stop(comm, SIGUSR1);
+    }
+    for (int i = 0; i < lks_test_tries(2000) && lks__comm_asked_stop(comm) == 0; i++)
+        usleep(5000);
+    CHECK(lks__comm_asked_stop(comm) == SIGUSR1);
+    CHECK(sees(comm, true));
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    for (int h = 0; h < 2 && lks_comm_rank(comm) == 0; h++) {
+        double gap_s = INFINITY;
+        fake_engine_deeds(h, &deeds);
+        const unsigned enough = deeds.told + 3;
+        for (int i = 0; i < lks_test_tries(20000) && deeds.told < enough; i++, usleep(1000)) {
+            fake_engine_deeds(h, &deeds);
+            gap_s = fmin(gap_s, deeds.gap_s);
+        }
+        CHECK(gap_s > 0.9 * LKS__HIER_HEARTBEAT_S && gap_s < INFINITY);
+    }
+    return lks_comm_barrier(comm) == LKS_OK;
+}
+
+static double urgent_s[2];
+
+/* How soon after another heartbeat are there one for a save, and one for a signal? */
+static bool has_news(lks_comm *comm)
+{
+    struct fake_deeds deeds;
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    for (int n = 0; n < 2 && lks_comm_rank(comm) == 1; n++) {
+        fake_engine_deeds(1, &deeds);
+        for (unsigned told = deeds.told; deeds.told == told; usleep(100))
+            fake_engine_deeds(1, &deeds);
+        if (n == 0)
+            lks__comm_saving(comm, true);
+        else
+            lks__comm_ask_stop(comm, SIGUSR1);
+        for (unsigned told = deeds.told; deeds.told == told; usleep(100))
+            fake_engine_deeds(1, &deeds);
+        urgent_s[n] = fmin(urgent_s[n], deeds.gap_s);
+    }
+    return lks_comm_barrier(comm) == LKS_OK;
+}
+
+/* Saves and signals don't wait for the next heartbeat: that is so in one of several tries at least,
+ * as the machine may be busy. */
+static void test_urgent(void **state)
+{
+    const double soon = 0.9 * LKS__HIER_HEARTBEAT_S;
+    urgent_s[0] = urgent_s[1] = INFINITY;
+    for (int i = 0; i < 10 && (urgent_s[0] > soon || urgent_s[1] > soon); i++)
+        run_hosts("11", 20, has_news);
+    assert_true(urgent_s[0] < soon);
+    assert_true(urgent_s[1] < soon);
 }
 
 static void test_waits_end(void **state)
 {
     run_hosts("22", 20, one_gives_up);
+    expect_left(2, 0);
     run_hosts("13", 20, one_gives_up);
     run_hosts("22", 0.8, one_is_late);
+    run_hosts("21", 0.8, one_is_late);
+    run_hosts("12", 0.8, one_beside_is_late);
+    run_hosts("11", 20, other_build);
+    run_hosts("22", 20, one_asks_to_stop);
     run_hosts("211", 0.8, one_is_busy);
     run_hosts("21", 1.5, one_is_cut_off);
     run_hosts("22", 20, one_host_dies);
@@ -435,6 +697,91 @@ static bool half_the_bytes(lks_comm *comm)
     return true;
 }
 
+/* A reduction that travels in more pieces than are in transfer at a time, each with more nodes than
+ * one, on two hosts, with blocks of many sizes. */
+enum { PIECES_V = 16, PIECES_NODES = 5, PIECES_COUNT = 2600000 };
+
+/* Element i of node k, with more digits than bfloat16 has. */
+static float pieces_value(int k, size_t i)
+{
+    return (float)((i * 2654435761u + (size_t)k * 40503) % 1000003) * 1e-3f - 300;
+}
+
+/* What the tree makes of nodes 0-3, 4, 5, 6-7 and 8-15, the first two of which are host 0's; `host`
+ * adds them up, and what comes from the other one may be rounded. */
+static float pieces_sum(size_t i, int host, bool narrow)
+{
+    float x[PIECES_NODES];
+    for (int k = 0; k < PIECES_NODES; k++) {
+        x[k] = pieces_value(k, i);
+        if (narrow && (k >= 2) != host)
+            x[k] = to_bf16(x[k]);
+    }
+    float sum = ((x[0] + ((x[1] + x[2]) + x[3])) + x[4]) * 0.25f;
+    return narrow ? to_bf16(sum) : sum;
+}
+
+static bool in_pieces(lks_comm *comm, int wire)
+{
+    const int rank = lks_comm_rank(comm), first = rank == 0 ? 0 : 5, end = rank == 0 ? 5 : 16;
+    lks_node nodes[PIECES_NODES];
+    lks_part parts[PIECES_NODES];
+    const int n = lks__tree_cover(PIECES_V, first, end, nodes, PIECES_NODES);
+    const size_t most = PIECES_COUNT / 1000;
+    size_t *start = calloc(most, sizeof *start), blocks = 0;
+    void *own, *common, *squares;
+    lks_work *work;
+    CHECK(n == 2 + rank && start != NULL);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 3 * PIECES_COUNT * sizeof(float), &own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, PIECES_COUNT * sizeof(float), &common) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, most * sizeof(double), &squares) == LKS_OK);
+    for (; start[blocks] < PIECES_COUNT; blocks++) {
+        start[blocks + 1] = start[blocks] + 1000 + blocks * blocks % 3001;
+        if (start[blocks + 1] > PIECES_COUNT)
+            start[blocks + 1] = PIECES_COUNT;
+    }
+    for (int k = 0; k < n; k++) {
+        parts[k] = (lks_part){nodes[k], (float *)own + (size_t)k * PIECES_COUNT};
+        for (size_t i = 0; i < PIECES_COUNT; i++)
+            parts[k].buf[i] = pieces_value(2 * rank + k, i);
+    }
+    lks_reduction r = {.n_leaves = PIECES_V,
+                       .parts = parts,
+                       .n_parts = n,
+                       .scale = 0.25f,
+                       .count = PIECES_COUNT,
+                       .block_start = start,
+                       .n_blocks = blocks,
+                       .block_sumsq = squares,
+                       .dst = common,
+                       .wire = wire};
+    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    CHECK(lks_work_wait(work) == LKS_OK);
+    for (size_t b = 0; b < blocks; b++) {
+        for (size_t i = start[b]; i < start[b + 1]; i++)
+            CHECK(r.dst[i] == pieces_sum(i, b >= blocks / 2, wire == LKS_WIRE_BFLOAT16));
+        CHECK(r.block_sumsq[b] == lks__sumsq_ref(r.dst + start[b], start[b + 1] - start[b]));
+    }
+    free(start);
+    return true;
+}
+
+static bool in_float_pieces(lks_comm *comm)
+{
+    return in_pieces(comm, LKS_WIRE_FLOAT32);
+}
+
+static bool in_bfloat16_pieces(lks_comm *comm)
+{
+    return in_pieces(comm, LKS_WIRE_BFLOAT16);
+}
+
+static void test_pieces(void **state)
+{
+    run_hosts("11", 60, in_float_pieces);
+    run_hosts("11", 60, in_bfloat16_pieces);
+}
+
 static bool other_wire(lks_comm *comm)
 {
     void *own, *common;
@@ -485,11 +832,14 @@ static void test_two_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_types),
-        cmocka_unit_test(test_reductions),   cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_waits_end),    cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_two_thousand), cmocka_unit_test(test_saving),
+        cmocka_unit_test(test_collectives),   cmocka_unit_test(test_types),
+        cmocka_unit_test(test_reductions),    cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_waits_end),     cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_wire),
+        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_hanging_join),
+        cmocka_unit_test(test_urgent),        cmocka_unit_test(test_two_thousand),
+        cmocka_unit_test(test_saving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* The suite with ranks as processes, and what only processes can do: die, stop, inherit. */
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -271,6 +273,36 @@ static int body_bad_segment(void)
     return 0;
 }
 
+/* The launcher's variables, which differ between jobs on one host. */
+static const char *const job_names[] = {
+    "MASTER_ADDR",    "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"};
+enum { JOB_NAMES = sizeof job_names / sizeof job_names[0] };
+
+/* Another launcher has started this rank: all ranks of the group are of its job. Rank 1 comes late,
+ * so that the first ranks of several jobs wait at the same time. */
+static int body_of_job(void)
+{
+    char mine[200] = "", all[2][200];
+    for (int i = 0; i < JOB_NAMES; i++) {
+        const char *value = getenv(job_names[i]);
+        snprintf(mine + strlen(mine), sizeof mine - strlen(mine), "%s,",
+                 value != NULL ? value : "-");
+    }
+    snprintf(mine + strlen(mine), sizeof mine - strlen(mine), "%d", (int)getppid());
+    unsetenv("LOCKSTEP_SEGMENT");
+    int fds = ranks_count_fds();
+    if (strcmp(getenv("RANK"), "1") == 0)
+        usleep(200 * 1000);
+    lks_comm *comm = ranks_open(20 * lks_test_patience());
+    EXPECT(comm != NULL);
+    EXPECT(lks_comm_all_gather(comm, mine, all, sizeof mine, LKS_UINT8) == LKS_OK);
+    EXPECT(strcmp(all[0], all[1]) == 0);
+    EXPECT(ranks_count_fds() == fds + 1);
+    lks_comm_close(comm);
+    return 0;
+}
+
 static int body_no_memfd(void)
 {
     lks_world alone = {0, 1, 0, 1};
@@ -360,6 +392,81 @@ static void test_joining(void **state)
     ranks_run(2, "never_joins", NULL, 30);
     ranks_run(2, "joins_twice", NULL, 30);
     ranks_run(2, "bad_segment", NULL, 30);
+}
+
+/* Jobs of other launchers at the same time: one variable differs, or, without any of them, only the
+ * parent. */
+static void test_jobs_at_once(void **state)
+{
+    static const char *const envs[] = {"MASTER_ADDR=1",     "MASTER_PORT=29500",
+                                       "MASTER_PORT=29501", "SLURM_STEP_ID=1",
+                                       "SLURM_JOB_ID=1",    "TORCHELASTIC_RESTART_COUNT=1",
+                                       "PMIX_NAMESPACE=1",  "TORCHELASTIC_RUN_ID=1"};
+    enum { JOBS = sizeof envs / sizeof envs[0], PARENTS = 2 };
+    struct ranks jobs[JOBS];
+    pid_t parents[PARENTS];
+    for (int i = 0; i < JOB_NAMES; i++)
+        unsetenv(job_names[i]);
+    fflush(NULL);
+    for (int i = 0; i < PARENTS; i++) {
+        parents[i] = fork();
+        assert_true(parents[i] >= 0);
+        if (parents[i] > 0)
+            continue;
+        struct ranks r;
+        int status, bad = 0;
+        ranks_start(&r, 2, "of_job", NULL);
+        for (int k = 0; k < 2; k++)
+            bad |= waitpid(r.pids[k], &status, 0) != r.pids[k] || status != 0;
+        _exit(bad);
+    }
+    for (int i = 0; i < JOBS; i++)
+        ranks_start(&jobs[i], 2, "of_job", envs[i]);
+    for (int i = 0; i < JOBS; i++) {
+        ranks_wait(&jobs[i], 60);
+        if (jobs[i].status[0] != 0 || jobs[i].status[1] != 0)
+            fail_msg("job with %s: wait statuses %#x, %#x", envs[i], jobs[i].status[0],
+                     jobs[i].status[1]);
+    }
+    for (int i = 0; i < PARENTS; i++) {
+        int status;
+        assert_int_equal(waitpid(parents[i], &status, 0), parents[i]);
+        assert_int_equal(status, 0);
+    }
+}
+
+/* Both ranks are stopped, as if the machine were, for longer than the deadline, and the one that
+ * waits goes on first. That isn't the other one's silence. */
+static int body_paused(void)
+{
+    lks_comm *comm = ranks_open(0.8 * lks_test_patience());
+    EXPECT(comm != NULL);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    if (lks_comm_rank(comm) == 1)
+        kill(getpid(), SIGSTOP);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    lks_comm_close(comm);
+    return 0;
+}
+
+static void test_paused(void **state)
+{
+    struct ranks r;
+    int status;
+    ranks_start(&r, 2, "paused", NULL);
+    assert_int_equal(waitpid(r.pids[1], &status, WUNTRACED), r.pids[1]);
+    assert_true(WIFSTOPPED(status));
+    for (int i = 0; i < lks_test_tries(5000); i++, usleep(1000))
+        if (atomic_load(&lks__segment_line(r.segment, 0)->waiting) != LKS__WAIT_NONE)
+            break;
+    kill(r.pids[0], SIGSTOP);
+    usleep((unsigned)(1e6 * fmax(1.1, 0.9 * lks_test_patience())));
+    kill(r.pids[0], SIGCONT);
+    usleep(100 * 1000);
+    kill(r.pids[1], SIGCONT);
+    ranks_wait(&r, 30);
+    assert_int_equal(r.status[0], 0);
+    assert_int_equal(r.status[1], 0);
 }
 
 static void test_memory_faults(void **state)
@@ -477,6 +584,85 @@ static void test_table(void **state)
     lks__segment_close(s);
 }
 
+static pid_t start_child(bool stays)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (stays)
+            pause();
+        _exit(0);
+    }
+    return pid;
+}
+
+/* A line of the table without its first column, "" if there is none. */
+static const char *row_of(const char *text, int rank)
+{
+    for (text = strchr(text, '\n'); text != NULL && text[1] != '\0'; text = strchr(text + 1, '\n'))
+        if (atoi(text + 1) == rank)
+            return lks_test_text("%.*s", (int)strcspn(text + 1, "\n"), text + 1);
+    return "";
+}
+
+/* Each state of a rank, and for whom it waits: those that haven't arrived or done their share, or
+ * that don't wait for devices as well. */
+static void test_table_words(void **state)
+{
+    static const struct {
+        unsigned waiting;
+        const char *word, *has, *end;
+    } rows[] = {
+        {LKS__WAIT_NONE, " running ", " 7  data ", " -"},
+        {LKS__WAIT_NONE, " stopped ", " after 4 barrier ", " -"},
+        {LKS__WAIT_NONE, " dead ", " after 4 barrier ", " -"},
+        {LKS__WAIT_NONE, " left ", " -  - ", " -"},
+        {LKS__WAIT_BETWEEN, " waiting ", " 4 barrier ", " other hosts"},
+        {LKS__WAIT_DEVICES, " waiting ", " exchange between GPUs ", " 0, 1, 2, 3, 8"},
+        {LKS__WAIT_ARRIVE, " waiting ", " 19 barrier ", " 0, 1, 2, 3, 4, 5, ..."},
+        {LKS__WAIT_FINISH, " waiting ", " 4 barrier ", " 2"},
+        {LKS__WAIT_NONE, " absent ", " -                     -  ", " -"},
+    };
+    enum { RANKS = sizeof rows / sizeof rows[0] };
+    const pid_t stopped = start_child(true), dead = start_child(false);
+    siginfo_t info;
+    int status;
+    lks__segment *s;
+    char text[4000];
+    assert_int_equal(kill(stopped, SIGSTOP), 0);
+    assert_int_equal(waitpid(stopped, &status, WUNTRACED), stopped);
+    assert_int_equal(waitid(P_PID, (id_t)dead, &info, WEXITED | WNOWAIT), 0);
+    assert_ok(lks__segment_create(RANKS, &s));
+    for (int r = 0; r < RANKS; r++) {
+        const unsigned posted = rows[r].waiting == LKS__WAIT_ARRIVE ? 20 : 5;
+        set_line(s, r, r == 8 ? 0 : posted, rows[r].waiting);
+        lks__segment_descriptor(s, r, posted - 1)->kind = LKS__OP_BARRIER;
+        lks__segment_line(s, r)->finished = r == 2 || r == 7 ? 4 : 5;
+    }
+    lks__segment_line(s, 0)->step = 7;
+    lks__segment_line(s, 0)->phase[0] = 0x61746164; /* "data" */
+    lks__segment_line(s, 1)->pid = stopped;
+    lks__segment_line(s, 2)->pid = dead;
+    lks__segment_line(s, 3)->state = LKS__RANK_LEFT;
+    lks__segment_line(s, 8)->state = LKS__RANK_ABSENT;
+    lks__segment_table(s, RANKS, 0, text, sizeof text);
+    for (int r = 0; r < RANKS; r++) {
+        const char *row = row_of(text, r);
+        assert_contains(row, rows[r].word);
+        assert_contains(row, rows[r].has);
+        assert_string_equal(row + strlen(row) - strlen(rows[r].end), rows[r].end);
+    }
+    for (int r = 0; r < RANKS; r++)
+        lks__segment_line(s, r)->waiting = LKS__WAIT_DEVICES;
+    lks__segment_table(s, RANKS, 0, text, sizeof text);
+    assert_contains(row_of(text, 4), " other GPUs");
+    lks__segment_close(s);
+    kill(stopped, SIGKILL);
+    waitpid(stopped, &status, 0);
+    waitpid(dead, &status, 0);
+}
+
 /* If there isn't room for all ranks, the rest are counted, and those that wait come last. */
 static void test_short_table(void **state)
 {
@@ -512,6 +698,8 @@ int main(int argc, char **argv)
         {"bad_segment", body_bad_segment},
         {"alloc_fails", body_alloc_fails},
         {"too_much_memory", body_too_much_memory},
+        {"of_job", body_of_job},
+        {"paused", body_paused},
         {"no_memfd", body_no_memfd},
         {"file_limit", body_file_limit},
         {NULL, NULL},
@@ -521,9 +709,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_suite),           cmocka_unit_test(test_killed_in_a_wait),
         cmocka_unit_test(test_killed_anywhere), cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_joining),         cmocka_unit_test(test_memory_faults),
+        cmocka_unit_test(test_jobs_at_once),    cmocka_unit_test(test_paused),
         cmocka_unit_test(test_file_limit),      cmocka_unit_test(test_world_from_env),
         cmocka_unit_test(test_unknown_backend), cmocka_unit_test(test_table),
-        cmocka_unit_test(test_short_table),
+        cmocka_unit_test(test_table_words),     cmocka_unit_test(test_short_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,6 +251,9 @@ static void test_remarks(void **state)
         {"", "", LKS__KEEPS_ALL},
         {"plain\ntext \xc3\xa9\r", "", LKS__KEEPS_ALL},
         {"cut \xc3", "", LKS__KEEPS_ALL},
+        {"\xe9 or", "(byte 0xe9 at offset 0)",
+         LKS__KEEPS_BYTES}, /* too long for a character that was cut */
+        {"\xe9 o", "", LKS__KEEPS_ALL},
         {"\xef\xbb\xbftext", "byte order mark", LKS__KEEPS_MARK},
         {"a\r\nb", "tr -d '\\r' < t", LKS__KEEPS_CRLF},
         {"caf\xe9 noir", "iconv -f LATIN1 -t UTF-8 t", LKS__KEEPS_BYTES},

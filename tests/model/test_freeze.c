@@ -400,6 +400,7 @@ static void test_long(void **state)
 
 int main(void)
 {
+    lks_test_need_level(NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients), cmocka_unit_test(test_work_gpt2),
         cmocka_unit_test(test_work_golf), cmocka_unit_test(test_matches),

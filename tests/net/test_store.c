@@ -328,28 +328,63 @@ static void test_wrong_token(void **state)
     lks__store_stop(server);
 }
 
+static void *serve_later(void *arg)
+{
+    const int *port = arg;
+    lks__store_server *server = NULL;
+    usleep(100000);
+    return lks__store_serve("127.0.0.1", *port, token, &server) == LKS_OK ? server : NULL;
+}
+
+/* A client that comes before the store tries again. */
+static void test_late_server(void **state)
+{
+    int port = lks_test_free_port();
+    lks__store *a = NULL;
+    pthread_t thread;
+    void *server;
+    assert_int_equal(pthread_create(&thread, NULL, serve_later, &port), 0);
+    const int next = dup(0);
+    close(next);
+    lks_status st = lks__store_open("127.0.0.1", port, token, 10 * lks_test_patience(), &a);
+    pthread_join(thread, &server);
+    assert_non_null(server);
+    assert_int_equal(st, LKS_OK);
+    assert_int_equal(lks__store_set(a, "k", "v", 1), LKS_OK);
+    lks__store_close(a);
+    lks__store_stop(server);
+    const int then = dup(0);
+    close(then);
+    assert_int_equal(then, next); /* nothing of the tries is left open */
+}
+
 /* Listens where the job's store should, without the secret. It may answer anything: no proof, one
- * made with another secret, or the client's own sent back. */
+ * made with another secret, the client's own sent back; or it is another version's. */
 struct impostor {
     int fd, way;
+    unsigned char nonce[LKS__NONCE_BYTES]; /* of the client */
 };
 
 static void *pretend(void *arg)
 {
-    const struct impostor *p = arg;
+    struct impostor *p = arg;
     struct lks__hello hello = {.magic = {'L', 'K', 'S', 'T', 'O', 'R', 'E', '1'}, .nonce = {7}};
     struct lks__proof proof;
     struct lks__verdict verdict = {.refused = 0};
+    hello.magic[7] = p->way == 4 ? '2' : '1';
     int fd = accept(p->fd, NULL, NULL);
-    if (fd >= 0 && send(fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello &&
+    (void)!send(fd, &hello, 9, MSG_NOSIGNAL); /* the rest may come later */
+    usleep(10000);
+    if (fd >= 0 && send(fd, (char *)&hello + 9, sizeof hello - 9, MSG_NOSIGNAL) > 0 &&
         recv(fd, &proof, sizeof proof, MSG_WAITALL) == sizeof proof) {
+        memcpy(p->nonce, proof.nonce, sizeof p->nonce);
         if (p->way == 1)
             lks__prove("another secret, as long as theirs", "server", hello.nonce, proof.nonce,
                        verdict.mac);
         if (p->way == 2)
             memcpy(verdict.mac, proof.mac, sizeof verdict.mac);
         /* The true server: shows that the others fail only because of their proof. */
-        if (p->way == 3)
+        if (p->way >= 3)
             lks__prove(token, "server", hello.nonce, proof.nonce, verdict.mac);
         (void)!send(fd, &verdict, sizeof verdict, MSG_NOSIGNAL);
         char rest;
@@ -361,11 +396,12 @@ static void *pretend(void *arg)
 
 static void test_impostor(void **state)
 {
-    for (int way = 0; way <= 3; way++) {
+    unsigned char last[LKS__NONCE_BYTES] = {0};
+    for (int way = 0; way <= 4; way++) {
         struct sockaddr_in addr = {.sin_family = AF_INET,
                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         socklen_t len = sizeof addr;
-        struct impostor p = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), way};
+        struct impostor p = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), way, {0}};
         assert_int_equal(bind(p.fd, (struct sockaddr *)&addr, sizeof addr), 0);
         assert_int_equal(listen(p.fd, 1), 0);
         assert_int_equal(getsockname(p.fd, (struct sockaddr *)&addr, &len), 0);
@@ -376,13 +412,16 @@ static void test_impostor(void **state)
         if (way == 3) {
             assert_int_equal(st, LKS_OK);
         } else {
-            assert_int_equal(st, LKS_ERR_CONFIG);
-            assert_non_null(strstr(lks_last_error(), "has another token than this process"));
+            assert_int_equal(st, way == 4 ? LKS_ERR_FORMAT : LKS_ERR_CONFIG);
+            assert_contains(lks_last_error(), way == 4 ? "is no store of this version of lockstep"
+                                                       : "has another token than this process");
             assert_null(s);
         }
         lks__store_close(s);
         pthread_join(thread, NULL);
         close(p.fd);
+        assert_true(way == 4 || memcmp(p.nonce, last, sizeof last) != 0); /* a new one each time */
+        memcpy(last, p.nonce, sizeof last);
     }
 }
 
@@ -658,6 +697,7 @@ int main(void)
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_late_server),
         cmocka_unit_test(test_impostor),
         cmocka_unit_test(test_random_bytes),
         cmocka_unit_test(test_broken_requests),

@@ -13,6 +13,7 @@ remove() {
 }
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
+plain_build "${tool%/tools/*}" "a sanitizer's own memory counts, too"
 
 cd "$work"
 seq 1 9000 >text

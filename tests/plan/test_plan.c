@@ -412,7 +412,7 @@ static void test_command_figures(void **state)
     assert_int_equal(r.exit_code, 0);
     json_t *plan = json_loads(r.out, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(plan, "points")), 3);
-    double steps[3], compute[3], ring[3], parameters = 0.0;
+    double steps[3], compute[3], ring[3], parameters = 0.0, weak = 0.0;
     int knee = 1;
     for (int i = 0, n = 1; i < 3; i++, n *= 2) {
         const json_t *p = json_array_get(json_object_get(plan, "points"), (size_t)i);
@@ -428,6 +428,7 @@ static void test_command_figures(void **state)
         assert_near(compute[i], compute[0] / n, 1e-3);
         /* with as many times the micro-batches each host computes as one alone */
         assert_near(lks_test_number(p, "weak_time.compute_ms"), compute[0], 1e-3);
+        weak = lks_test_number(p, "weak_time.step_ms");
         assert_true(json_is_true(lks_test_member(p, "memory.fits")));
         if (knee == n / 2 && steps[i - 1] / steps[i] - 1 >= 0.5) /* a half more, of twice as many */
             knee = n;
@@ -435,6 +436,14 @@ static void test_command_figures(void **state)
     assert_near(ring[2] / ring[1], (2 * 3 / 4.0) / (2 * 1 / 2.0), 1e-9);
     assert_true(steps[1] / steps[2] > 1.6 && steps[1] / steps[2] < 1.8); /* not clear at once */
     assert_int_equal(lks_test_number(plan, "knee"), knee);
+    json_decref(plan);
+
+    /* Four times the micro-batches and virtual ranks of the run. */
+    r = lks_test_tool(PLAN, machine, "--nnodes=4", "--gradient_accumulation_steps=2048",
+                      "--virtual_ranks=32", "--json");
+    plan = json_loads(r.out, 0, NULL);
+    assert_near(lks_test_number(json_array_get(json_object_get(plan, "points"), 2), "time.step_ms"),
+                weak, 1e-6);
     json_decref(plan);
 
     r = lks_test_tool(SLOW);

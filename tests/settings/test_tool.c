@@ -258,8 +258,14 @@ static void test_size_not_asked_for(void **state)
         double total = number_behind(r.out, "total on 1 rank: ");
         r = lks_test_tool("train", "--dry_run", data);
         const char *at = strstr(r.err, recipes[i]);
-        if (at != NULL) /* it fits this machine */
-            assert_near(number_behind(at, "parameters, "), total, 0.1 * total);
+        if (at == NULL) /* it doesn't fit this machine */
+            continue;
+        const double said_of_it = number_behind(at, "parameters, ");
+#ifdef __SANITIZE_ADDRESS__ /* whose own memory grows while a program runs */
+        assert_true(said_of_it > 0.5 * total && said_of_it < 2 * total);
+#else
+        assert_near(said_of_it, total, 0.1 * total);
+#endif
     }
 }
 
@@ -360,8 +366,22 @@ static void test_bench_comm(void **state)
     lks_test_result r =
         lks_test_tool("bench", "comm", "--nproc_per_node=2", "--backend=shm", "--iters=1");
     expect(r, 0, "shm, 2 ranks", "");
-    assert_contains(r.out, "all-reduce");
-    assert_contains(r.out, " 64 MiB ");
+    static const char *const sizes[] = {"4 B",    "64 B",  "1 KiB", "4 KiB",
+                                        "64 KiB", "1 MiB", "8 MiB", "64 MiB"};
+    const char *at = r.out;
+    static const char *const names[] = {"broadcast", "all-gather", "all-reduce"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        at = strstr(at, names[i]);
+        assert_non_null(at);
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const char *row = strstr(r.out, lks_test_text(" %s ", sizes[i]));
+        assert_non_null(row);
+        int n_times = 0;
+        for (const char *end = strchr(row, '\n'); (row = strstr(row, " us ")) && row < end; row++)
+            n_times++;
+        assert_int_equal(n_times, 3);
+    }
     assert_true(number_behind(r.out, "sums of squares: ") > 0);
     assert_true(number_behind(r.out, "two cores: ") > 0);
 }

@@ -48,9 +48,11 @@ static struct served serve(const char *const runs[])
     return s;
 }
 
+/* By Ctrl-C, or by what a service's manager sends. */
 static void stop(const struct served *s)
 {
-    kill(s->child.pid, SIGINT);
+    static int n_stops;
+    kill(s->child.pid, n_stops++ % 2 == 0 ? SIGINT : SIGTERM);
     lks_test_result r = lks_test_wait(&s->child, 20);
     if (r.exit_code != 0 || r.err[0] != '\0')
         fail_msg("exit code %d: %s", r.exit_code, r.err);

@@ -407,13 +407,15 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* Groups that are on streams need it until their turn comes: it is never freed. What was to be
- * moved stays in the folder. */
+/* Groups that are on streams need it until their turn comes: it is never freed, and kept where a
+ * search for leaks finds it. What was to be moved stays in the folder. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    static auto &aborted = *new std::vector<ncclComm_t>();
     NCCL_CALL(comm, "");
     if (comm->aborted)
         DIE("ncclCommAbort again");
+    aborted.push_back(comm);
     comm->aborted = true;
     return ncclSuccess;
 }

@@ -410,7 +410,7 @@ int main(int argc, char **argv)
     };
     setenv("CUDA_STANDIN_NCCL",
            argc > 1 && getenv("CUDA_STANDIN_NCCL") != NULL ? getenv("CUDA_STANDIN_NCCL")
-                                                           : lks_test_folder(),
+                                                           : lks_test_folder_in_memory(),
            1);
     if (argc > 1 && strcmp(argv[1], "use") == 0) {
         runs_print(use());

@@ -217,9 +217,9 @@ static void test_exchanges(void **state)
 /* A folder with the module for GPUs alone. */
 static const char *without_nccl(void)
 {
-    const char *modules = lks_test_folder(), *tools = strdup(tool);
-    char *folder = strndup(tools, (size_t)(strrchr(tools, '/') - tools));
-    assert_int_equal(symlink(lks_test_text("%s/standin/lockstep_cuda.so", folder),
+    const char *modules = lks_test_folder();
+    const int folder = (int)(strrchr(tool, '/') - tool);
+    assert_int_equal(symlink(lks_test_text("%.*s/standin/lockstep_cuda.so", folder, tool),
                              lks_test_text("%s/lockstep_cuda.so", modules)),
                      0);
     return lks_test_text("CUDA_STANDIN_MODULES=%s", modules);
@@ -491,11 +491,10 @@ static void test_killed(void **state)
 /* The sentence of the launcher about the end: its last line. */
 static const char *last_line(const char *err)
 {
-    char *text = strdup(err);
-    size_t n = strlen(text);
-    while (n > 0 && text[n - 1] == '\n')
-        text[--n] = '\0';
-    const char *newline = strrchr(text, '\n');
+    size_t n = strlen(err);
+    while (n > 0 && err[n - 1] == '\n')
+        n--;
+    const char *text = lks_test_text("%.*s", (int)n, err), *newline = strrchr(text, '\n');
     return newline == NULL ? text : newline + 1;
 }
 
@@ -589,7 +588,7 @@ int main(int argc, char **argv)
     tool = argv[1];
     all_calls = lks_test_text("%s/calls", lks_test_folder());
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
-    setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
+    setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
 #define FLOAT32(test) cmocka_unit_test_setup(test, use_float32)
 #define BF16(test)    cmocka_unit_test_setup(test, use_bf16)
     const struct CMUnitTest tests[] = {

@@ -371,7 +371,7 @@ int main(int argc, char **argv)
     tool = argv[1];
     all_calls = lks_test_text("%s/calls", lks_test_folder());
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
-    setenv("CUDA_STANDIN_NCCL", lks_test_folder(), 1);
+    setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golf),        cmocka_unit_test(test_golf_bf16),
         cmocka_unit_test(test_use),         cmocka_unit_test(test_no_room),
