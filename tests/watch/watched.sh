@@ -26,44 +26,58 @@ train() {
     awk '/^(summary|totals):/ { print $2; exit }' "$work/$1.out" >"$work/$1.count"
 }
 
-train alone
-rm -rf "$work/run"
-train watched &
-run=$!
-tries=0
-until grep -q '"kind":"train"' "$work/run/metrics.jsonl" 2>/dev/null; do
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 1200)" ] || fail 'no step'
-    sleep 0.05
-done
-"$tool" watch --port=0 "$work/run" >"$work/url" 2>"$work/watch.log" &
-watch=$!
-trap 'kill $watch 2>/dev/null || :; rm -rf "$work"' EXIT
-tries=0
-until [ -s "$work/url" ]; do
-    ! grep -qs 'serves no page' "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 400)" ] || fail 'no page'
-    sleep 0.05
-done
-python3 -c 'import sys, urllib.request
+# A pair of runs, alone and watched; of each the least count of any pair is kept. Valgrind runs one thread at a time, so a
+# thread that waits for another one sometimes adds a turn of 100,000 blocks.
+pair() {
+    rm -rf "$work/run" "$work/url" "$work/seen"
+    train alone
+    rm -rf "$work/run"
+    train watched &
+    run=$!
+    tries=0
+    until grep -q '"kind":"train"' "$work/run/metrics.jsonl" 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt "$(patient 1200)" ] || fail 'no step'
+        sleep 0.05
+    done
+    "$tool" watch --port=0 "$work/run" >"$work/url" 2>"$work/watch.log" &
+    watch=$!
+    trap 'kill $watch 2>/dev/null || :; rm -rf "$work"' EXIT
+    tries=0
+    until [ -s "$work/url" ]; do
+        ! grep -qs 'serves no page' "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
+        tries=$((tries + 1))
+        [ $tries -lt "$(patient 400)" ] || fail 'no page'
+        sleep 0.05
+    done
+    python3 -c 'import sys, urllib.request
 for line in urllib.request.urlopen(sys.argv[1] + "events"):
     sys.stdout.write(line.decode())
     sys.stdout.flush()' "$(cat "$work/url")" >"$work/seen" 2>"$work/client.log" &
-client=$!
-wait $run || fail 'the watched run'
-tries=0
-until grep -q '\[12,' "$work/seen"; do # all of it was seen
-    tries=$((tries + 1))
-    [ $tries -lt "$(patient 400)" ] || fail 'the page has not got the last step'
-    sleep 0.05
-done
-kill $client $watch
+    client=$!
+    wait $run || fail 'the watched run'
+    tries=0
+    until grep -q '\[12,' "$work/seen"; do # all of it was seen
+        tries=$((tries + 1))
+        [ $tries -lt "$(patient 400)" ] || fail 'the page has not got the last step'
+        sleep 0.05
+    done
+    kill $client $watch
+    [ "$(wc -l <"$work/alone.kinds")" -gt 10 ] || fail 'no system calls were seen'
+    diff "$work/alone.kinds" "$work/watched.kinds" >"$work/log" || fail 'a watched run makes system calls of another kind'
+    cmp "$work/alone.numbers" "$work/watched.numbers" || fail 'a watched run has other numbers'
+    for name in alone watched; do
+        cat "$work/$name.count" >>"$work/$name.counts"
+        sort -n "$work/$name.counts" | head -n 1 >"$work/$name.least"
+    done
+}
 
-[ "$(wc -l <"$work/alone.kinds")" -gt 10 ] || fail 'no system calls were seen'
-diff "$work/alone.kinds" "$work/watched.kinds" >"$work/log" || fail 'a watched run makes system calls of another kind'
-cmp "$work/alone.numbers" "$work/watched.numbers" || fail 'a watched run has other numbers'
-awk -v a="$(cat "$work/alone.count")" -v b="$(cat "$work/watched.count")" 'BEGIN {
-    printf "%d and %d instructions, alone and watched: %.5f times; ", a, b, b / a
-    exit !(a > 1000000 && b / a < 1.01 && b / a > 0.99) }' || fail 'instructions'
+as_many() {
+    awk -v a="$(cat "$work/alone.least")" -v b="$(cat "$work/watched.least")" 'BEGIN {
+        printf "%d and %d instructions, alone and watched: %.5f times; ", a, b, b / a
+        exit !(a > 1000000 && b / a < 1.01 && b / a > 0.99) }'
+}
+
+pair
+as_many || { pair && as_many; } || { pair && as_many; } || fail 'instructions'
 echo "$(wc -l <"$work/alone.kinds") kinds of system calls, the same"
