@@ -4,6 +4,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,24 +34,26 @@ static const char *why_not(const char *path)
     return why;
 }
 
-static void *try_place(const char *folder, const char *below, const char *file, char *why,
-                       size_t why_bytes)
+/* Is the file there? Then it is loaded, or *lib stays NULL and `why` says why. */
+static bool try_place(const char *folder, const char *below, const char *file, void **lib,
+                      char *why, size_t why_bytes)
 {
     char path[PATH_MAX + 128];
     snprintf(path, sizeof path, "%s%s%s", folder, below, file);
     if (access(path, F_OK) < 0)
-        return NULL;
+        return false;
     const char *refused = why_not(path);
     if (refused != NULL) {
         snprintf(why, why_bytes, "%s: %s", path, refused);
-        return NULL;
+        return true;
     }
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL)
-        snprintf(why, why_bytes, "%s", dlerror()); /* the file exists but doesn't load */
-    return lib;
+    *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (*lib == NULL)
+        snprintf(why, why_bytes, "%s", dlerror());
+    return true;
 }
 
+/* The first file there is: one that is damaged isn't replaced by another one silently. */
 static void *find(const char *file, char *why, size_t why_bytes)
 {
     static const char *const by_program[] = {"", "../lib/lockstep/"};
@@ -59,12 +62,12 @@ static void *find(const char *file, char *why, size_t why_bytes)
     char folder[PATH_MAX];
     const char *given = getenv("LOCKSTEP_MODULES");
     void *lib = NULL;
-    if (given != NULL && given[0] != '\0')
-        lib = try_place(given, "/", file, why, why_bytes);
-    for (int i = 0; i < 2 && lib == NULL && *lks__program_folder(folder) != '\0'; i++)
-        lib = try_place(folder, by_program[i], file, why, why_bytes);
-    for (int i = 0; i < 2 && lib == NULL && *lks__library_folder(folder) != '\0'; i++)
-        lib = try_place(folder, by_library[i], file, why, why_bytes);
+    bool there =
+        given != NULL && given[0] != '\0' && try_place(given, "/", file, &lib, why, why_bytes);
+    for (int i = 0; i < 2 && !there && *lks__program_folder(folder) != '\0'; i++)
+        there = try_place(folder, by_program[i], file, &lib, why, why_bytes);
+    for (int i = 0; i < 2 && !there && *lks__library_folder(folder) != '\0'; i++)
+        there = try_place(folder, by_library[i], file, &lib, why, why_bytes);
     return lib;
 }
 

@@ -14,9 +14,9 @@
 #define LKS__MODULE_EXPORT __attribute__((visibility("default")))
 
 /* Load the module `file` from LOCKSTEP_MODULES, beside the program, ../lib/lockstep from there, or
- * `lockstep` beside liblockstep or beside its folder. Returns its table, which stays loaded. If
- * there is none of this `version`, return NULL and put the reason into `why`: half a sentence,
- * which may hold any bytes. */
+ * `lockstep` beside liblockstep or beside its folder: the first that is there. Returns its table,
+ * which stays loaded. If there is none of this `version`, return NULL and put the reason into
+ * `why`: half a sentence, which may hold any bytes. */
 const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes);
 
 /* What to do about a missing module, for the end of a message. `package` is the Debian package that

@@ -101,7 +101,8 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
     const uint32_t *alignment = &p->key.alignment;
     lks__cuda_products *pr = c->products;
     const cublasLtMatmulPreference_t wanted = pr->preferences[p->key.count > 0];
-    /* Zeros, because the library leaves parts of it as they are, and they are in the fingerprint. */
+    /* Zeros, because the library leaves parts of it as they are, and they are in the fingerprint.
+     */
     cublasLtMatmulHeuristicResult_t found = {0};
     int n = 0;
     for (int i = 0; i < 4; i++)
