@@ -31,6 +31,7 @@ enum {
     MAX_THREADS = 1024, /* of a block */
     MAX_SHARED = 48 << 10,
     MAX_GRID_YZ = 65535,
+    MAX_COPIES = 64, /* that a thread begins before it waits */
     STACK_BYTES = 256 << 10,
     PAGE = 4096,
     LINE = 64, /* of the cache */
@@ -193,6 +194,12 @@ struct shared_array {
     size_t bytes;
 };
 std::vector<shared_array> arrays;
+/* Copies that a thread has begun. To allocate them would order threads. */
+struct begun {
+    lks_fibers::copy at[MAX_COPIES];
+    unsigned n, taken;
+};
+begun copies[MAX_THREADS];
 
 #ifdef LKS_FIBERS_THREAD
 /* To the sanitizer a CUDA thread is a fiber of its own. Blocks use the sets in turn, for two blocks
@@ -375,6 +382,9 @@ void run_block(unsigned long long number)
     make_ready(0, n_threads);
     go_on_with(next_ready());
 
+    for (unsigned t = 0; t < n_threads; t++)
+        if (copies[t].n != 0)
+            die("%s: thread %u hasn't waited for its copies", running->name, t);
     for (const shared_array &a : arrays) {
 #ifdef LKS_FIBERS_THREAD
         unfreed.push_back(a.memory); /* to free it now would order this block and the next */
@@ -488,6 +498,28 @@ const lks_fibers::shown *lks_fibers::show(const shown &mine, const char *where)
 void lks_fibers::die_of(const char *what)
 {
     die("%s: %s", running->name, what);
+}
+
+bool lks_fibers::keep_copy(const copy &c)
+{
+    begun &mine = copies[self->thread];
+    if (seed % 2 != 0)
+        return false;
+    if (mine.n == MAX_COPIES)
+        die("%s: a thread begins more than %d copies", running->name, MAX_COPIES);
+    mine.at[mine.n++] = c;
+    return true;
+}
+
+bool lks_fibers::take_copy(copy *c)
+{
+    begun &mine = copies[self->thread];
+    if (mine.taken == mine.n) {
+        mine.taken = mine.n = 0;
+        return false;
+    }
+    *c = mine.at[mine.taken++];
+    return true;
 }
 
 void *lks_fibers::shared(const void *site, size_t bytes)

@@ -7,6 +7,7 @@
  *
  *   - some threads of a block, or lanes of a warp, don't reach a barrier or shuffle that others
  * wait at, or reach another one;
+ *   - a thread ends with copies to shared memory that it hasn't waited for;
  *   - a launch is one that CUDA refuses: an empty grid, a block of more than 1,024 threads, more
  * than 48 KiB of shared memory, more than 4 KiB of arguments. A block of which the last warp isn't
  *     full is refused, too.
@@ -218,6 +219,37 @@ static inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t 
             const shown &y = all[(lane % 4 * 2 + i % 2) * 4 + k % 8 / 2];
             c[i] += x.a[i / 2 + k / 8 * 2][k % 2] * y.b[k / 8][k % 2];
         }
+}
+
+/* cp.async of 16 bytes; from NULL: zeros. They are copied at once or, as late as may be, when this
+ * thread waits for them: the seed decides. */
+struct copy {
+    void *to;
+    const void *from;
+};
+bool keep_copy(const copy &c); /* for take_copy(); false: it is to be done now */
+bool take_copy(copy *c);       /* the oldest of this thread's; false: there is none */
+
+static inline void do_copy(const copy &c)
+{
+    if (c.from != NULL)
+        memcpy(c.to, c.from, 16);
+    else
+        memset(c.to, 0, 16);
+}
+
+static inline void begin_copy(void *to, const void *from)
+{
+    if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0)
+        die_of("cp.async of 16 bytes that aren't aligned");
+    if (!keep_copy({to, from}))
+        do_copy({to, from});
+}
+
+static inline void wait_copies()
+{
+    for (copy c; take_copy(&c);)
+        do_copy(c);
 }
 
 void put(const void *stream, lks_fibers_launch *launch);

@@ -60,13 +60,23 @@ static const struct shape bf16_shapes[] = {
     {{2, 5, 2, 3, 1}, 1},    {{1, 66, 1, 20, 0}, 4}, {{1, 5, 2, 12, 0}, 0},
     {{1, 100, 1, 70, 1}, 2}, {{1, 130, 2, 8, 1}, 0},
 };
+/* Heads of 64 elements, which have kernels of their own without dropout: a token; two blocks of the
+ * forward pass and a rest, shared keys; rows that can't be moved by eights; more heads than a group
+ * has, with several tiles each. */
+static const struct shape shapes_64[] = {
+    {{1, 1, 1, 64, 0}, 0},
+    {{1, 201, 2, 64, 1}, 8},
+    {{1, 66, 1, 64, 0}, 4},
+    {{13, 130, 5, 64, 0}, 0},
+};
 #if defined(LKS_TEST_THREAD)
-enum { SHAPES = 3, BF16_SHAPES = 2 };
+enum { SHAPES = 3, BF16_SHAPES = 2, SHAPES_64 = 3 };
 #elif defined(LKS_TEST_ADDRESS)
-enum { SHAPES = 5, BF16_SHAPES = 3 };
+enum { SHAPES = 5, BF16_SHAPES = 3, SHAPES_64 = 4 };
 #else
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 enum { BF16_SHAPES = sizeof bf16_shapes / sizeof *bf16_shapes };
+enum { SHAPES_64 = sizeof shapes_64 / sizeof *shapes_64 };
 #endif
 
 /* q, k, v of a token lie side by side, in that order. */
@@ -232,6 +242,12 @@ static void test_matches_formula(void **state)
         check(&shapes[i], 0.0, 1.0f);
 }
 
+static void test_heads_of_64(void **state)
+{
+    for (size_t i = 0; i < SHAPES_64; i++)
+        check(&shapes_64[i], 0.0, 1.0f);
+}
+
 static void test_matches_formula_with_dropout(void **state)
 {
     for (size_t i = 0; i < (halves ? BF16_SHAPES : SHAPES); i++)
@@ -241,8 +257,10 @@ static void test_matches_formula_with_dropout(void **state)
 /* Rows of which one probability is nearly 1, and others vanish. */
 static void test_large_scores(void **state)
 {
-    const struct shape shape = {{1, 66, 1, 12, 0}, 0};
+    const struct shape shape = {{1, 66, 1, 12, 0}, 0}, of_64 = {{1, 66, 1, 64, 0}, 0};
     check(&shape, 0.0, 6.0f);
+    if (halves)
+        check(&of_64, 0.0, 6.0f);
 }
 
 /* Without log-sum-exps, and with a mask that drops nothing, out has the same bits. */
@@ -256,10 +274,10 @@ static void test_options(void **state)
 
 #ifndef LKS_TEST_THREAD /* the same launches as above, with more blocks */
 /* A head's bits don't depend on the other heads, on the batch, or on how rows are moved. */
-static void test_same_bits_alone(void **state)
+static void check_same_bits_alone(size_t HS, size_t pad)
 {
-    enum { T = 65, HS = 8 };
-    const struct shape alone = {{1, T, 1, HS, 1}, 0}, many = {{2, T, 2, HS, 2}, 3};
+    enum { T = 65 };
+    const struct shape alone = {{1, T, 1, HS, 1}, 0}, many = {{2, T, 2, HS, 2}, pad};
     const struct problem t = problem_make(&alone, 0.0, 1.0f);
     struct problem u = problem_make(&many, 0.0, 1.0f);
     for (size_t i = 0; i < T; i++) /* the last head of the last sequence */
@@ -276,12 +294,19 @@ static void test_same_bits_alone(void **state)
                         a.dqkv + i * t.ld + part * HS, HS);
     }
 }
+
+static void test_same_bits_alone(void **state)
+{
+    check_same_bits_alone(8, 3);
+    if (halves)
+        check_same_bits_alone(64, 8); /* by the same kernels */
+}
 #endif
 
 /* A token's bits don't depend on later tokens. A NaN in a key reaches all tokens from it on. */
-static void test_causal(void **state)
+static void check_causal(size_t HS)
 {
-    enum { T = 70, HS = 4, AT = 30 };
+    enum { T = 70, AT = 30 };
     const struct shape shape = {{1, T, 1, HS, 1}, 0};
     struct problem t = problem_make(&shape, 0.0, 1.0f);
     float *lse = host_floats(T);
@@ -294,6 +319,13 @@ static void test_causal(void **state)
     assert_bits(out, want, AT * HS);
     for (size_t i = AT; i < T; i++)
         assert_true(isnan(lse[i]) && isnan(out[i * HS]));
+}
+
+static void test_causal(void **state)
+{
+    check_causal(4);
+    if (halves)
+        check_causal(64);
 }
 
 /* --- over kept keys and values ---------------------------------------------------------------- */
@@ -379,6 +411,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_matches_formula, use_float32),
+        cmocka_unit_test_setup(test_heads_of_64, use_bf16),
         BOTH(test_matches_formula_with_dropout),
         BOTH(test_large_scores),
         BOTH(test_options),

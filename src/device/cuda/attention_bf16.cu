@@ -7,52 +7,28 @@
  * next in registers, where the sums of one have the place of the other's operands.
  *
  * A head is cut into *pieces* of 64 elements, of which a block makes one. */
-#include "device/cuda/attention.h"
-#include "device/cuda/bf16.h"
+#include "device/cuda/attention_bf16.h"
 
 enum {
-    TILE = LKS_TILE,
-    CHUNKS = TILE / 8, /* of a tile's row: 8 numbers, which a thread moves as one */
     WARPS = 4,
     THREADS = WARPS * 32,
-    TILE_ROWS = THREADS / CHUNKS, /* that all threads load at once */
-    ROWS = TILE / WARPS,          /* of a warp */
-    STEPS = TILE / 16,            /* of a product over a tile's columns */
-    COLUMNS = TILE / 8,           /* groups of 8 columns of a result */
-};
-
-/* The logarithms here are to base 2, as the GPU's instruction is. */
-static const float LOG2_E = 1.44269504088896340736f, LN_2 = 0.69314718055994530942f;
-
-struct alignas(16) chunk {
-    uint32_t pair[4];
+    TILE_ROWS = THREADS / LKS_CHUNKS, /* that all threads load at once */
+    ROWS = LKS_TILE / WARPS,          /* of a warp */
+    STEPS = LKS_TILE / 16,            /* of a product over a tile's columns */
 };
 
 /* --- tiles ----------------------------------------------------------------------------------- */
 
-/* Where a tile keeps a chunk of a row: eight rows' chunks of one number are in all of the 32 banks.
- */
-__device__ static int slot(int row, int number)
-{
-    return row * CHUNKS + (number ^ (row % CHUNKS));
-}
-
-/* A head of an operand. */
-struct operand {
-    const lks_half *at;
-    size_t ld;
-};
-
 /* Eight elements. */
-__device__ static chunk eight_of(const lks_half *p)
+__device__ static lks_chunk eight_of(const lks_half *p)
 {
-    return *(const chunk *)p;
+    return *(const lks_chunk *)p;
 }
 
 /* The same of the first n of eight, and zeros. */
-__device__ static chunk some_of(const lks_half *p, unsigned n)
+__device__ static lks_chunk some_of(const lks_half *p, unsigned n)
 {
-    chunk to;
+    lks_chunk to;
 #pragma unroll
     for (unsigned k = 0; k < 4; k++)
         to.pair[k] = lks_bf16_pair(2 * k < n ? lks_element(p + 2 * k) : 0.0f,
@@ -68,30 +44,30 @@ __device__ static unsigned width_of(const lks_attention &a)
 
 /* The tile that begins at row r0 and at column c0. Rows beyond T are zeros. If rows can be moved by
  * eights, all loads of a thread begin before the first one has to be there. */
-__device__ static void load_tile(const lks_attention &a, chunk *tile, const operand &m, unsigned r0,
-                                 unsigned c0)
+__device__ static void load_tile(const lks_attention &a, lks_chunk *tile, const lks_operand &m,
+                                 unsigned r0, unsigned c0)
 {
-    const unsigned number = threadIdx.x % CHUNKS, column = c0 + number * 8;
-    const unsigned first = threadIdx.x / CHUNKS, T = (unsigned)a.shape.T;
+    const unsigned number = threadIdx.x % LKS_CHUNKS, column = c0 + number * 8;
+    const unsigned first = threadIdx.x / LKS_CHUNKS, T = (unsigned)a.shape.T;
     const unsigned hs = (unsigned)a.shape.hs;
     const lks_half *p = m.at + (size_t)(r0 + first) * m.ld + column;
     if (column >= width_of(a))
         return;
     if (a.wide) {
-        chunk mine[TILE / TILE_ROWS] = {};
+        lks_chunk mine[LKS_TILE / TILE_ROWS] = {};
 #pragma unroll
-        for (int k = 0; k < TILE / TILE_ROWS; k++)
+        for (int k = 0; k < LKS_TILE / TILE_ROWS; k++)
             if (r0 + first + k * TILE_ROWS < T && column < hs)
                 mine[k] = eight_of(p + k * TILE_ROWS * m.ld);
 #pragma unroll
-        for (int k = 0; k < TILE / TILE_ROWS; k++)
-            tile[slot((int)first + k * TILE_ROWS, (int)number)] = mine[k];
+        for (int k = 0; k < LKS_TILE / TILE_ROWS; k++)
+            tile[lks_slot((int)first + k * TILE_ROWS, (int)number)] = mine[k];
         return;
     }
 #pragma unroll 1
-    for (int k = 0; k < TILE / TILE_ROWS; k++) {
+    for (int k = 0; k < LKS_TILE / TILE_ROWS; k++) {
         const bool inside = r0 + first + k * TILE_ROWS < T && column < hs;
-        tile[slot((int)first + k * TILE_ROWS, (int)number)] =
+        tile[lks_slot((int)first + k * TILE_ROWS, (int)number)] =
             some_of(p + k * TILE_ROWS * m.ld, inside ? hs - column : 0);
     }
 }
@@ -103,45 +79,25 @@ __device__ static int steps_of(const lks_attention &a, unsigned c0)
     return left < STEPS ? (int)left : (int)STEPS;
 }
 
-__device__ static int lane(void)
-{
-    return (int)threadIdx.x % 32;
-}
-
 /* First of this warp's rows of a tile. */
 __device__ static int own_row(void)
 {
     return (int)threadIdx.x / 32 * ROWS;
 }
 
-/* A warp's sums: 16 rows of 64 columns. This thread has columns 8 n + 2 (lane % 4) and the next one
- * of row lane / 4 in at[n][0] and at[n][1], and of the eighth row after it in at[n][2] and
- * at[n][3]. */
-struct sums {
-    float at[COLUMNS][4];
-};
-
-__device__ static int sums_row(int which)
-{
-    return lane() / 4 + which / 2 * 8;
-}
-
-__device__ static int sums_column(int n, int which)
-{
-    return n * 8 + lane() % 4 * 2 + which % 2;
-}
-
 /* s += x y^T, over the first `steps` steps of both tiles' rows; x: this warp's rows. */
-__device__ static void add_x_yt(sums &s, const chunk *x, const chunk *y, int steps)
+__device__ static void add_x_yt(lks_sums &s, const lks_chunk *x, const lks_chunk *y, int steps)
 {
-    const int l = lane(), quarter = l / 8;
+    const int l = lks_lane(), quarter = l / 8;
     for (int k = 0; k < steps; k++) {
         uint32_t a[4];
-        lks_load_matrices(a, &x[slot(own_row() + quarter % 2 * 8 + l % 8, k * 2 + quarter / 2)]);
+        lks_load_matrices(a,
+                          &x[lks_slot(own_row() + quarter % 2 * 8 + l % 8, k * 2 + quarter / 2)]);
 #pragma unroll
-        for (int n = 0; n < COLUMNS; n += 2) {
+        for (int n = 0; n < LKS_COLUMNS; n += 2) {
             uint32_t b[4];
-            lks_load_matrices(b, &y[slot(n * 8 + quarter / 2 * 8 + l % 8, k * 2 + quarter % 2)]);
+            lks_load_matrices(b,
+                              &y[lks_slot(n * 8 + quarter / 2 * 8 + l % 8, k * 2 + quarter % 2)]);
             lks_multiply_add(s.at[n], a, b);
             lks_multiply_add(s.at[n + 1], a, b + 2);
         }
@@ -149,9 +105,9 @@ __device__ static void add_x_yt(sums &s, const chunk *x, const chunk *y, int ste
 }
 
 /* s += p y, for the first `steps` steps of 16 columns of y. p is rounded. */
-__device__ static void add_p_y(sums &s, const sums &p, const chunk *y, int steps)
+__device__ static void add_p_y(lks_sums &s, const lks_sums &p, const lks_chunk *y, int steps)
 {
-    const int l = lane(), quarter = l / 8;
+    const int l = lks_lane(), quarter = l / 8;
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
         const float *left = p.at[2 * k], *right = p.at[2 * k + 1];
@@ -163,7 +119,8 @@ __device__ static void add_p_y(sums &s, const sums &p, const chunk *y, int steps
             if (n >= steps)
                 break;
             uint32_t b[4];
-            lks_load_transposed(b, &y[slot(k * 16 + quarter % 2 * 8 + l % 8, n * 2 + quarter / 2)]);
+            lks_load_transposed(
+                b, &y[lks_slot(k * 16 + quarter % 2 * 8 + l % 8, n * 2 + quarter / 2)]);
             lks_multiply_add(s.at[2 * n], a, b);
             lks_multiply_add(s.at[2 * n + 1], a, b + 2);
         }
@@ -171,43 +128,6 @@ __device__ static void add_p_y(sums &s, const sums &p, const chunk *y, int steps
 }
 
 /* --- where a block works --------------------------------------------------------------------- */
-
-/* Head h of sequence b in a matrix of B sequences. */
-__device__ static operand head(const lks_attention &a, const lks__act *x, size_t ld, size_t b,
-                               size_t h)
-{
-    return {LKS_ACTS(const lks_half, x) + b * a.shape.T * ld + h * a.shape.hs, ld};
-}
-
-/* Rows t0 on, column c0 on of head `h` of a matrix = factor[row / 8] * s. */
-__device__ static void store_sums(const lks_attention &a, lks__act *out, size_t ld, size_t b,
-                                  size_t h, unsigned t0, unsigned c0, const sums &s,
-                                  const float factor[2])
-{
-    lks_half *to = LKS_ACTS(lks_half, out);
-    const bool pairs =
-        a.shape.hs % 2 == 0 && ld % 2 == 0 && (uintptr_t)to % (2 * sizeof(lks_half)) == 0;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const size_t t = t0 + own_row() + sums_row(2 * r);
-        lks_half *row = to + (b * a.shape.T + t) * ld + h * a.shape.hs;
-        if (t >= a.shape.T)
-            continue;
-#pragma unroll
-        for (int n = 0; n < COLUMNS; n++) {
-            const size_t c = c0 + sums_column(n, 0);
-            const float x = factor[r] * s.at[n][2 * r], y = factor[r] * s.at[n][2 * r + 1];
-            if (pairs && c < a.shape.hs) {
-                lks_store<2>(row + c, {{x, y}});
-            } else {
-                if (c < a.shape.hs)
-                    lks_put(row + c, x);
-                if (c + 1 < a.shape.hs)
-                    lks_put(row + c + 1, y);
-            }
-        }
-    }
-}
 
 /* Dropout's factors of the scores of query i with keys j and j + 1. */
 __device__ static float2 mask_pair(const lks_attention &a, size_t b, size_t h, unsigned i,
@@ -236,21 +156,6 @@ __device__ static float2 mask_pair(const lks_attention &a, size_t b, size_t h, u
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-/* Over the 4 threads that share rows of sums. */
-__device__ static float row_max(float v)
-{
-    for (int m = 2; m > 0; m /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, m));
-    return v;
-}
-
-__device__ static float row_sum(float v)
-{
-    for (int m = 2; m > 0; m /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, m);
-    return v;
-}
-
 /* Running maximum and sum of this thread's two rows; the sum is that of its own columns. */
 struct softmax {
     float max[2], sum[2];
@@ -258,28 +163,28 @@ struct softmax {
 
 /* Scores of queries from i0 on with keys from j0 on become 2^(score - maximum), 0 for keys behind
  * the query; factor: by which what was summed before is to be multiplied. */
-__device__ static void softmax_sums(softmax &w, sums &s, float factor[2], float scale, unsigned i0,
-                                    unsigned j0)
+__device__ static void softmax_sums(softmax &w, lks_sums &s, float factor[2], float scale,
+                                    unsigned i0, unsigned j0)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const unsigned i = i0 + own_row() + sums_row(2 * r);
+        const unsigned i = i0 + own_row() + lks_sums_row(2 * r);
         float max = -INFINITY, sum = 0.0f;
 #pragma unroll
-        for (int n = 0; n < COLUMNS; n++)
+        for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
             for (int k = 2 * r; k < 2 * r + 2; k++) {
                 s.at[n][k] *= scale;
-                if (j0 + sums_column(n, k) <= i)
+                if (j0 + lks_sums_column(n, k) <= i)
                     max = fmaxf(max, s.at[n][k]);
             }
-        max = fmaxf(w.max[r], row_max(max));
+        max = fmaxf(w.max[r], lks_row_max(max));
         factor[r] = max == w.max[r] ? 1.0f : exp2f(w.max[r] - max);
 #pragma unroll
-        for (int n = 0; n < COLUMNS; n++)
+        for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
             for (int k = 2 * r; k < 2 * r + 2; k++) {
-                s.at[n][k] = j0 + sums_column(n, k) <= i ? exp2f(s.at[n][k] - max) : 0.0f;
+                s.at[n][k] = j0 + lks_sums_column(n, k) <= i ? exp2f(s.at[n][k] - max) : 0.0f;
                 sum += s.at[n][k];
             }
         w.sum[r] = w.sum[r] * factor[r] + sum;
@@ -288,14 +193,14 @@ __device__ static void softmax_sums(softmax &w, sums &s, float factor[2], float 
 }
 
 /* Probabilities of queries from i0 on with keys from j0 on, times dropout's factors. */
-__device__ static void drop_sums(const lks_attention &a, sums &s, size_t b, size_t h, unsigned i0,
-                                 unsigned j0)
+__device__ static void drop_sums(const lks_attention &a, lks_sums &s, size_t b, size_t h,
+                                 unsigned i0, unsigned j0)
 {
 #pragma unroll
-    for (int n = 0; n < COLUMNS; n++)
+    for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
         for (int k = 0; k < 4; k += 2) {
-            const unsigned i = i0 + own_row() + sums_row(k), j = j0 + sums_column(n, k);
+            const unsigned i = i0 + own_row() + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
             const float2 mask = j <= i ? mask_pair(a, b, h, i, j) : make_float2(1.0f, 1.0f);
             s.at[n][k] *= mask.x;
             s.at[n][k + 1] *= mask.y;
@@ -304,22 +209,22 @@ __device__ static void drop_sums(const lks_attention &a, sums &s, size_t b, size
 
 static __global__ void __launch_bounds__(THREADS, 4) attention_fwd_bf16(const lks_attention a)
 {
-    LKS_SHARED(chunk, query, TILE * CHUNKS);
-    LKS_SHARED(chunk, key, TILE * CHUNKS);
-    LKS_SHARED(chunk, value, TILE * CHUNKS);
+    LKS_SHARED(lks_chunk, query, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, key, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, value, LKS_TILE * LKS_CHUNKS);
     const lks_place at = lks_place_of(a, a.shape.NH, 1, true);
-    const operand q = head(a, a.in.q, a.in.ldq, at.b, at.h);
-    const operand k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
-    const operand v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
-    const unsigned piece = at.piece * TILE, width = (unsigned)a.shape.hs;
+    const lks_operand q = lks_head(a, a.in.q, a.in.ldq, at.b, at.h);
+    const lks_operand k = lks_head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
+    const unsigned piece = at.piece * LKS_TILE, width = (unsigned)a.shape.hs;
     softmax w = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
-    sums out = {};
-    for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE) {
-        sums s = {};
+    lks_sums out = {};
+    for (unsigned j0 = 0; j0 <= at.t0; j0 += LKS_TILE) {
+        lks_sums s = {};
         float factor[2];
-        for (unsigned c0 = 0; c0 < width; c0 += TILE) {
+        for (unsigned c0 = 0; c0 < width; c0 += LKS_TILE) {
             __syncthreads();
-            if (j0 == 0 || width > TILE)
+            if (j0 == 0 || width > LKS_TILE)
                 load_tile(a, query, q, at.t0, c0);
             load_tile(a, key, k, j0, c0);
             if (c0 == 0)
@@ -327,11 +232,11 @@ static __global__ void __launch_bounds__(THREADS, 4) attention_fwd_bf16(const lk
             __syncthreads();
             add_x_yt(s, query, key, steps_of(a, c0));
         }
-        softmax_sums(w, s, factor, a.scale * LOG2_E, at.t0, j0);
+        softmax_sums(w, s, factor, a.scale * LKS_LOG2_E, at.t0, j0);
         if (a.drop.threshold != 0)
             drop_sums(a, s, at.b, at.h, at.t0, j0);
 #pragma unroll
-        for (int n = 0; n < COLUMNS; n++)
+        for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 out.at[n][i] *= factor[i / 2];
@@ -339,35 +244,23 @@ static __global__ void __launch_bounds__(THREADS, 4) attention_fwd_bf16(const lk
     }
     float inverse[2];
     for (int r = 0; r < 2; r++) {
-        const float total = row_sum(w.sum[r]);
-        const size_t i = at.t0 + own_row() + sums_row(2 * r);
+        const float total = lks_row_sum(w.sum[r]);
+        const size_t i = at.t0 + own_row() + lks_sums_row(2 * r);
         inverse[r] = 1.0f / total;
-        if (a.lse != NULL && piece == 0 && lane() % 4 == 0 && i < a.shape.T)
-            a.lse[(at.b * a.shape.NH + at.h) * a.shape.T + i] = LN_2 * (w.max[r] + log2f(total));
+        if (a.lse != NULL && piece == 0 && lks_lane() % 4 == 0 && i < a.shape.T)
+            a.lse[(at.b * a.shape.NH + at.h) * a.shape.T + i] =
+                LKS_LN_2 * (w.max[r] + log2f(total));
     }
-    store_sums(a, a.out, a.c, at.b, at.h, at.t0, piece, out, inverse);
+    lks_store_sums(a, a.out, a.c, at.b, at.h, at.t0 + own_row(), piece, out, inverse);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
 
-/* attention.cu has the formulas. What a block needs of its tile's or its loop's queries: */
-struct of_query {
-    float lse, delta; /* lse to base 2; beyond T the probabilities are 0 */
-};
-
-__device__ static of_query query_of(const lks_attention &a, size_t b, size_t h, unsigned i)
-{
-    const size_t row = (b * a.shape.NH + h) * a.shape.T + i;
-    if (i >= a.shape.T)
-        return {INFINITY, 0.0f};
-    return {LOG2_E * a.f_lse[row], a.delta[row]};
-}
-
 /* A score and the gradient of its probability become P*M and dS. */
-__device__ static void grad_of(const lks_attention &a, float &s, float &d, const of_query &of,
+__device__ static void grad_of(const lks_attention &a, float &s, float &d, const lks_of_query &of,
                                float mask, unsigned i, unsigned j)
 {
-    const float p = j <= i && i < a.shape.T ? exp2f(a.scale * LOG2_E * s - of.lse) : 0.0f;
+    const float p = j <= i && i < a.shape.T ? exp2f(a.scale * LKS_LOG2_E * s - of.lse) : 0.0f;
     d = p * (mask * d - of.delta);
     s = p * mask;
 }
@@ -375,24 +268,24 @@ __device__ static void grad_of(const lks_attention &a, float &s, float &d, const
 /* Rows of products are keys here, so that P and dS stand as the next products need them. */
 static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(const lks_attention a)
 {
-    LKS_SHARED(chunk, key, TILE * CHUNKS);
-    LKS_SHARED(chunk, value, TILE * CHUNKS);
-    LKS_SHARED(chunk, query, TILE * CHUNKS);
-    LKS_SHARED(chunk, grad, TILE * CHUNKS);
-    LKS_SHARED(of_query, of, TILE);
+    LKS_SHARED(lks_chunk, key, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, value, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, query, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, grad, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_of_query, of, LKS_TILE);
     const lks_place at = lks_place_of(a, a.shape.NKV, 1, false);
-    const operand k = head(a, a.in.k, a.in.ldkv, at.b, at.h);
-    const operand v = head(a, a.in.v, a.in.ldkv, at.b, at.h);
-    const unsigned piece = at.piece * TILE, width = (unsigned)a.shape.hs;
-    const bool whole = width <= TILE;
-    sums dk = {}, dv = {};
+    const lks_operand k = lks_head(a, a.in.k, a.in.ldkv, at.b, at.h);
+    const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h);
+    const unsigned piece = at.piece * LKS_TILE, width = (unsigned)a.shape.hs;
+    const bool whole = width <= LKS_TILE;
+    lks_sums dk = {}, dv = {};
     for (size_t g = 0; g < a.group; g++) {
         const size_t h = at.h * a.group + g;
-        const operand q = head(a, a.in.q, a.in.ldq, at.b, h);
-        const operand dout = head(a, a.dout, a.c, at.b, h);
-        for (unsigned i0 = at.t0; i0 < a.shape.T; i0 += TILE) {
-            sums s = {}, d = {};
-            for (unsigned c0 = 0; c0 < width; c0 += TILE) {
+        const lks_operand q = lks_head(a, a.in.q, a.in.ldq, at.b, h);
+        const lks_operand dout = lks_head(a, a.dout, a.c, at.b, h);
+        for (unsigned i0 = at.t0; i0 < a.shape.T; i0 += LKS_TILE) {
+            lks_sums s = {}, d = {};
+            for (unsigned c0 = 0; c0 < width; c0 += LKS_TILE) {
                 __syncthreads();
                 if (!whole || (g == 0 && i0 == at.t0)) {
                     load_tile(a, key, k, at.t0, c0);
@@ -400,21 +293,21 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(con
                 }
                 load_tile(a, query, q, i0, c0);
                 load_tile(a, grad, dout, i0, c0);
-                if (c0 == 0 && threadIdx.x < TILE)
-                    of[threadIdx.x] = query_of(a, at.b, h, i0 + threadIdx.x);
+                if (c0 == 0 && threadIdx.x < LKS_TILE)
+                    of[threadIdx.x] = lks_query_of(a, at.b, h, i0 + threadIdx.x);
                 __syncthreads();
                 add_x_yt(s, key, query, steps_of(a, c0));
                 add_x_yt(d, value, grad, steps_of(a, c0));
             }
 #pragma unroll
-            for (int n = 0; n < COLUMNS; n++)
+            for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
                 for (int m = 0; m < 4; m++) {
-                    const unsigned i = i0 + sums_column(n, m);
-                    const unsigned j = at.t0 + own_row() + sums_row(m);
+                    const unsigned i = i0 + lks_sums_column(n, m);
+                    const unsigned j = at.t0 + own_row() + lks_sums_row(m);
                     const bool dropped = a.drop.threshold != 0 && j <= i;
                     const float mask = dropped ? mask_pair(a, at.b, h, i, j).x : 1.0f;
-                    grad_of(a, s.at[n][m], d.at[n][m], of[sums_column(n, m)], mask, i, j);
+                    grad_of(a, s.at[n][m], d.at[n][m], of[lks_sums_column(n, m)], mask, i, j);
                 }
             if (!whole) {
                 __syncthreads();
@@ -427,30 +320,30 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(con
         }
     }
     const float ones[2] = {1.0f, 1.0f}, scales[2] = {a.scale, a.scale};
-    store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, at.t0, piece, dk, scales);
-    store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, at.t0, piece, dv, ones);
+    lks_store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, at.t0 + own_row(), piece, dk, scales);
+    lks_store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, at.t0 + own_row(), piece, dv, ones);
 }
 
 static __global__ void __launch_bounds__(THREADS, 3)
     attention_bwd_queries_bf16(const lks_attention a)
 {
-    LKS_SHARED(chunk, query, TILE * CHUNKS);
-    LKS_SHARED(chunk, grad, TILE * CHUNKS);
-    LKS_SHARED(chunk, key, TILE * CHUNKS);
-    LKS_SHARED(chunk, value, TILE * CHUNKS);
+    LKS_SHARED(lks_chunk, query, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, grad, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, key, LKS_TILE * LKS_CHUNKS);
+    LKS_SHARED(lks_chunk, value, LKS_TILE * LKS_CHUNKS);
     const lks_place at = lks_place_of(a, a.shape.NH, 1, true);
-    const operand q = head(a, a.in.q, a.in.ldq, at.b, at.h);
-    const operand dout = head(a, a.dout, a.c, at.b, at.h);
-    const operand k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
-    const operand v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
-    const unsigned piece = at.piece * TILE, i = at.t0 + own_row() + sums_row(0);
+    const lks_operand q = lks_head(a, a.in.q, a.in.ldq, at.b, at.h);
+    const lks_operand dout = lks_head(a, a.dout, a.c, at.b, at.h);
+    const lks_operand k = lks_head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
+    const unsigned piece = at.piece * LKS_TILE, i = at.t0 + own_row() + lks_sums_row(0);
     const unsigned width = (unsigned)a.shape.hs;
-    const bool whole = width <= TILE;
-    const of_query of[2] = {query_of(a, at.b, at.h, i), query_of(a, at.b, at.h, i + 8)};
-    sums dq = {};
-    for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE) {
-        sums s = {}, d = {};
-        for (unsigned c0 = 0; c0 < width; c0 += TILE) {
+    const bool whole = width <= LKS_TILE;
+    const lks_of_query of[2] = {lks_query_of(a, at.b, at.h, i), lks_query_of(a, at.b, at.h, i + 8)};
+    lks_sums dq = {};
+    for (unsigned j0 = 0; j0 <= at.t0; j0 += LKS_TILE) {
+        lks_sums s = {}, d = {};
+        for (unsigned c0 = 0; c0 < width; c0 += LKS_TILE) {
             __syncthreads();
             if (!whole || j0 == 0) {
                 load_tile(a, query, q, at.t0, c0);
@@ -463,10 +356,10 @@ static __global__ void __launch_bounds__(THREADS, 3)
             add_x_yt(d, grad, value, steps_of(a, c0));
         }
 #pragma unroll
-        for (int n = 0; n < COLUMNS; n++)
+        for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
             for (int m = 0; m < 4; m += 2) {
-                const unsigned own = i + m / 2 * 8, j = j0 + sums_column(n, m);
+                const unsigned own = i + m / 2 * 8, j = j0 + lks_sums_column(n, m);
                 const bool dropped = a.drop.threshold != 0 && j <= own;
                 const float2 mask =
                     dropped ? mask_pair(a, at.b, at.h, own, j) : make_float2(1.0f, 1.0f);
@@ -481,7 +374,7 @@ static __global__ void __launch_bounds__(THREADS, 3)
         add_p_y(dq, d, key, steps_of(a, piece));
     }
     const float scales[2] = {a.scale, a.scale};
-    store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, at.t0, piece, dq, scales);
+    lks_store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, at.t0 + own_row(), piece, dq, scales);
 }
 
 /* --- launches -------------------------------------------------------------------------------- */
@@ -491,7 +384,8 @@ static __global__ void __launch_bounds__(THREADS, 3)
  * each piece computes the scores again, which isn't counted. */
 static dim3 tiles_grid(const lks_attention &a, size_t heads)
 {
-    const size_t tiles = (a.shape.T + TILE - 1) / TILE, pieces = (a.shape.hs + TILE - 1) / TILE;
+    const size_t tiles = (a.shape.T + LKS_TILE - 1) / LKS_TILE,
+                 pieces = (a.shape.hs + LKS_TILE - 1) / LKS_TILE;
     return dim3((unsigned)(tiles * a.shape.B * heads * pieces));
 }
 

@@ -69,4 +69,19 @@ static __device__ inline void lks_multiply_add(float c[4], const uint32_t a[4], 
 #endif
 }
 
+/* c = a b^T: as lks_multiply_add(), but what c was before doesn't matter. */
+static __device__ inline void lks_multiply(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+#ifdef __CUDACC__
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+                 : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+#else
+    for (int i = 0; i < 4; i++)
+        c[i] = 0.0f;
+    lks_fibers::multiply_add(c, a, b);
+#endif
+}
+
 #endif
