@@ -163,6 +163,23 @@ class Tool:
             raise Failed(f"{' '.join(command)}: exit code {done.returncode}: {(done.stderr or done.stdout)[-1500:].strip()}")
         return done.stdout
 
+    def run_together(self, commands, limit=60):
+        """All at once; Failed if one fails, or if they take too long."""
+        running, until = [], time.monotonic() + min(limit, self.result.left())
+        try:
+            for words in commands:
+                running.append(subprocess.Popen([self.path, *words], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                                text=True, start_new_session=True))
+            for p in running:
+                err = p.communicate(timeout=max(until - time.monotonic(), 1))[1]
+                if p.returncode != 0:
+                    raise Failed(f"{' '.join(p.args)}: exit code {p.returncode}: {err[-1500:].strip()}")
+        except subprocess.TimeoutExpired as e:
+            raise Failed(f"{len(running)} at once: not done after {limit:.0f} s: {' '.join(e.cmd)}") from e
+        finally:
+            for p in running:
+                end(p)
+
     def look(self):
         """GPUs and versions; Failed if there is no GPU."""
         lines = self.run("info").splitlines()
@@ -227,7 +244,7 @@ def write_data(folder, n, n_val, vocab):
 def arguments(description, what, minutes):
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--lockstep", default=os.path.join(ROOT, "build", "tools", "lockstep"),
-                   help="the program, with lockstep_cuda.so beside it (build/tools/lockstep)")
+                   help="the program, with its modules beside it (build/tools/lockstep)")
     p.add_argument("--libraries", help="folders of CUDA's libraries, for LD_LIBRARY_PATH")
     p.add_argument("--python", default="python3", help="the Python of the programs beside it (python3)")
     p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py and model.py")

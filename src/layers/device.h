@@ -90,17 +90,24 @@ typedef struct lks__waiter {
     double timeout_s; /* 0: none. A device that passes no mark for so long is given up */
 } lks__waiter;
 
-enum { LKS__DEVICE_WHICH = 400 };
+/* A part of a fingerprint. `name` is what messages call it; it isn't freed. */
+typedef struct lks__device_part {
+    const char *name;
+    uint64_t value;
+} lks__device_part;
+
+enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 8 };
 
 struct lks__device {
     const struct lks__device_ops *ops;
     const lks__layers *layers; /* fixed while the device is open, and so is ex */
     const lks__exec *ex;       /* passed to the layer operations */
     uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
-    bool bf16;                 /* --dtype=auto is bfloat16 on it */
-    bool hung;                 /* given up: nobody may wait for what is queued any more */
-    int joined;                /* ranks whose devices ops->exchange reaches, all of the group: 1
-                                * if there is no other; 0: it isn't used */
+    lks__device_part parts[LKS__DEVICE_PARTS]; /* what that is made of, up to a name of NULL */
+    bool bf16;                                 /* --dtype=auto is bfloat16 on it */
+    bool hung;  /* given up: nobody may wait for what is queued any more */
+    int joined; /* ranks whose devices ops->exchange reaches, all of the group: 1
+                 * if there is no other; 0: it isn't used */
     /* Which piece of hardware it is, the same for all processes of the host, and its name in
      * messages; 0: each process has its own. */
     uint64_t unit;

@@ -197,11 +197,15 @@ lks_status lks__session_same_word(lks__session *s, const char *what, const char 
 /* The bits of a run are those of the CPU's kernels and, if the device has its own, of those. */
 static lks_status agree_on_fingerprint(lks__session *s)
 {
-    const uint64_t parts[] = {lks__kernels_fingerprint(&s->kernels, s->ex.bf16),
-                              s->device->fingerprint};
-    const uint64_t print = parts[1] == 0 ? parts[0] : XXH3_64bits(parts, sizeof parts);
+    const uint64_t prints[] = {lks__kernels_fingerprint(&s->kernels, s->ex.bf16),
+                               s->device->fingerprint};
+    const uint64_t print = prints[1] == 0 ? prints[0] : XXH3_64bits(prints, sizeof prints);
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
-    return lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", print);
+    LKS__TRY(
+        lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", prints[0]));
+    for (int i = 0; i < LKS__DEVICE_PARTS && s->device->parts[i].name != NULL; i++)
+        LKS__TRY(lks__session_same(s, s->device->parts[i].name, s->device->parts[i].value));
+    return LKS_OK;
 }
 
 /* Ranks of a host that have one device together must be meant to. A launcher may show each rank

@@ -421,17 +421,24 @@ static void close_device(lks__device *device)
 /* What the bits of a run depend on: GPU, libraries, driver (it may compile kernels), algorithms. */
 static bool find_fingerprint(lks__cuda *c)
 {
-    int facts[5] = {c->about.major, c->about.minor};
-    if (!LKS__CUDA_CALL(c, cudaDeviceGetAttribute, &facts[2], cudaDevAttrMultiProcessorCount,
+    lks__device_part *parts = c->device.parts;
+    uint64_t facts[6] = {(uint64_t)c->about.major, (uint64_t)c->about.minor, cublasLtGetVersion()};
+    int found[3];
+    if (!LKS__CUDA_CALL(c, cudaDeviceGetAttribute, &found[0], cudaDevAttrMultiProcessorCount,
                         c->gpu) ||
-        !LKS__CUDA_CALL(c, cudaRuntimeGetVersion, &facts[3]) ||
-        !LKS__CUDA_CALL(c, cudaDriverGetVersion, &facts[4]))
+        !LKS__CUDA_CALL(c, cudaRuntimeGetVersion, &found[1]) ||
+        !LKS__CUDA_CALL(c, cudaDriverGetVersion, &found[2]))
         return false;
+    for (int i = 0; i < 3; i++)
+        facts[3 + i] = (uint64_t)found[i];
     uint64_t h = XXH3_64bits(LKS_VERSION, sizeof LKS_VERSION);
     h = XXH3_64bits_withSeed(c->about.name, strlen(c->about.name), h);
-    h = XXH3_64bits_withSeed(facts, sizeof facts, h);
-    const uint64_t products = lks__cuda_products_fingerprint(c);
-    c->device.fingerprint = XXH3_64bits_withSeed(&products, sizeof products, h) | 1; /* not 0 */
+    parts[0].name = "the GPU's kind, its driver or CUDA's libraries";
+    parts[0].value = h = XXH3_64bits_withSeed(facts, sizeof facts, h);
+    const int n = lks__cuda_products_parts(c, parts + 1);
+    for (int i = 0; i < n; i++)
+        h = XXH3_64bits_withSeed(&parts[1 + i].value, sizeof parts[1 + i].value, h);
+    c->device.fingerprint = h | 1; /* not 0 */
     return !lks__cuda_failed(c);
 }
 

@@ -120,8 +120,9 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
 /* The handle, and work space. False: the device has failed. */
 bool lks__cuda_products_open(lks__cuda *c);
 void lks__cuda_products_close(lks__cuda *c); /* nothing is queued */
-/* Of the algorithms for some shapes. */
-uint64_t lks__cuda_products_fingerprint(lks__cuda *c);
+/* The algorithms for some shapes, as parts of the fingerprint. Returns how many; 0: the device has
+ * failed. */
+int lks__cuda_products_parts(lks__cuda *c, lks__device_part *parts);
 
 #define LKS__CUDA_CALL(c, call, ...)    lks__cuda_check((c), call(__VA_ARGS__), #call)
 #define LKS__CUDA_PRODUCT(c, call, ...) lks__cuda_check_product((c), call(__VA_ARGS__), #call)

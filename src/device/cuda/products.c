@@ -16,6 +16,9 @@
 #include "device/cuda/device.h"
 #include "device/cuda/questions.h"
 
+/* A part of the fingerprint. */
+#define ALGORITHM "cuBLASLt's algorithm for "
+
 enum { WORK_BYTES = LKS__CUDA_PRODUCT_BYTES, BUCKETS = 64, ASKED = 8 };
 
 /* What a plan depends on. Filled with zeros first, because it is compared as bytes. */
@@ -354,7 +357,7 @@ void lks__cuda_products_close(lks__cuda *c)
     c->products = NULL;
 }
 
-uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
+int lks__cuda_products_parts(lks__cuda *c, lks__device_part *parts)
 {
     /* A layer of GPT-2: forward, and both products of backward; an odd shape; and a batch. acts:
      * the result is activations. */
@@ -362,14 +365,15 @@ uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
         char ta, tb;
         bool acts;
         size_t m, n, k, count;
-    } shapes[] = {{'N', 'T', true, 12288, 3072, 768, 0},
-                  {'N', 'N', true, 12288, 768, 3072, 0},
-                  {'T', 'N', false, 3072, 768, 12288, 0},
-                  {'N', 'T', true, 37, 65, 101, 0},
-                  {'N', 'T', false, 512, 512, 1024, 1}};
-    const size_t version = cublasLtGetVersion();
-    uint64_t h = XXH3_64bits(&version, sizeof version);
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const char *name;
+    } shapes[] = {
+        {'N', 'T', true, 12288, 3072, 768, 0, ALGORITHM "[12288, 768] by [768, 3072]"},
+        {'N', 'N', true, 12288, 768, 3072, 0, ALGORITHM "[12288, 3072] by [3072, 768]"},
+        {'T', 'N', false, 3072, 768, 12288, 0, ALGORITHM "[3072, 12288] by [12288, 768]"},
+        {'N', 'T', true, 37, 65, 101, 0, ALGORITHM "[37, 101] by [101, 65]"},
+        {'N', 'T', false, 512, 512, 1024, 1, ALGORITHM "products [512, 1024] by [1024, 512]"}};
+    enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+    for (int i = 0; i < SHAPES; i++) {
         struct key key;
         fill_key(&key, shapes[i].ta, shapes[i].tb, shapes[i].m, shapes[i].n, shapes[i].k);
         key.bf16 = c->bf16;
@@ -384,7 +388,8 @@ uint64_t lks__cuda_products_fingerprint(lks__cuda *c)
         const struct plan *p = plan_for(c, &key);
         if (p == NULL)
             return 0;
-        h = XXH3_64bits_withSeed(&p->algorithm, sizeof p->algorithm, h);
+        parts[i].name = shapes[i].name;
+        parts[i].value = XXH3_64bits(&p->algorithm, sizeof p->algorithm);
     }
-    return h;
+    return SHAPES;
 }

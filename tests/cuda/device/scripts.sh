@@ -29,8 +29,8 @@ for text in sys.argv[2:]:
 
 script gpu-check 0 --short
 found 'r["complete"] and not r["whole"] and r["gpus"] and "src/device/cuda/muon.cu" in r["sources"]' \
-    '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "losses", "gradients", "ranks", "nccl", "repeated",
-       "crossing", "evaluation"]' \
+    '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "starts", "losses", "gradients", "ranks", "nccl",
+       "repeated", "crossing", "evaluation"]' \
     'all(e[n]["outcome"] == "left out" and "--nanogpt is not given" in e[n]["why"] for n in ("torch", "autograd"))' \
     '"cuda" in e["evaluation"]["figures"] and max(e["losses"]["figures"].values()) <= 1e-4'
 cp "$work/result.json" "$work/passed.json"
@@ -39,6 +39,8 @@ cp "$work/result.json" "$work/passed.json"
 CUDA_STANDIN_OFF=20000 script gpu-check 1 --short --only=losses,gradients
 found 'e["losses"]["outcome"] == e["gradients"]["outcome"] == "failed" and "differ from the CPU" in e["losses"]["why"]' \
     '"is off by" in e["gradients"]["why"] and len(e) == 3'
+CUDA_STANDIN_ALGORITHMS=-1 script gpu-check 1 --short --only=starts
+found 'e["starts"]["outcome"] == "failed" and "fingerprints of 2 starts in float32" in e["starts"]["why"]'
 CUDA_STANDIN_GPUS=none script gpu-check 1 --short
 found 'list(e) == ["GPU"] and "shows no GPU" in e["GPU"]["why"]'
 

@@ -811,6 +811,12 @@ struct algorithm {
 };
 static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm has 64 bytes");
 
+uint32_t algorithms_here()
+{
+    const unsigned n = number_here("CUDA_STANDIN_ALGORITHMS", 0);
+    return n == ~0u ? (unsigned)getpid() : n;
+}
+
 uint32_t shape_of(const description *d, const layout *a, const layout *b, const layout *c)
 {
     uint64_t h = 1469598103934665603u;
@@ -1032,8 +1038,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
     algorithm found = {};
-    found.shape =
-        shape_of((const description *)what, la, lb, lc) + number_here("CUDA_STANDIN_ALGORITHMS", 0);
+    found.shape = shape_of((const description *)what, la, lb, lc) + algorithms_here();
     memcpy(found.alignments, pref->alignments, sizeof found.alignments);
     found.work = (uint32_t)pref->work;
     found.backwards = la->count > 1 && la->count % 2 != 0;
@@ -1067,7 +1072,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
         lc.cols != (d.tb ? lb.rows : lb.cols) || la.count != lc.count || lb.count != lc.count ||
         c_layout != d_layout || la.bf16 != lb.bf16 || (lc.bf16 && !la.bf16) ||
-        how_to.shape != shape_of(&d, &la, &lb, &lc) + number_here("CUDA_STANDIN_ALGORITHMS", 0) ||
+        how_to.shape != shape_of(&d, &la, &lb, &lc) + algorithms_here() ||
         work_bytes < how_to.work || memory_of("work space", work, work_bytes) == NULL ||
         !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
         !fits("c", c, &lc, how_to.alignments[2]) || !fits("d", out, &lc, how_to.alignments[3]))

@@ -10,7 +10,7 @@
  *   CUDA_STANDIN_OWN=1          each rank sees other GPUs than the ranks before it
  *   CUDA_STANDIN_MAJOR=N        their capability (9)
  *   CUDA_STANDIN_PROCESSORS=N   multiprocessors of this rank's GPU
- *   CUDA_STANDIN_ALGORITHMS=N   another number: other algorithms for products
+ *   CUDA_STANDIN_ALGORITHMS=N   another number: other algorithms for products; -1: in each process
  *   CUDA_STANDIN_OFF=N          products are off by N millionths
  *   CUDA_STANDIN_MB=X           memory of a GPU, in MiB (4,096)
  *   CUDA_STANDIN_PEAK=PATH      append the most bytes that a process had allocated, at its end
