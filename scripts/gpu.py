@@ -66,7 +66,7 @@ def unshown(folder):
         except (OSError, ValueError, KeyError, TypeError) as e:
             raise ValueError(f"{path}: not a result of gpu-check or gpu-bench: {e}") from e
     if not kept:
-        return ["no GPU has run it: tests/cuda/results has no gpu-check that passed"]
+        return ["no whole gpu-check in tests/cuda/results has passed"]
     now = sources()
     stale = [name for name in now if all(of.get(name) != now[name] for _, of in kept)]
     return [f"{name}: changed since the last GPU ran it, {max(kept)[0]}" for name in stale]

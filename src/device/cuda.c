@@ -172,9 +172,8 @@ bool lks__device_look_cuda(char text[LKS__DEVICE_LOOK])
         return false;
     }
     size_t at = (size_t)snprintf(text, LKS__DEVICE_LOOK,
-                                 "%d GPU%s%s; %s; no GPU has run this program: docs/cuda.md lists "
-                                 "what is unshown",
-                                 n, n == 1 ? "" : "s", visible(hidden), versions);
+                                 "%d GPU%s%s; %s; new: docs/cuda.md says what a GPU has shown", n,
+                                 n == 1 ? "" : "s", visible(hidden), versions);
     for (int i = 0; i < n; i++)
         at = look_at(module, i, text, at);
     look_at_nccl(nccl, sizeof nccl);

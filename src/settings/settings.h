@@ -377,9 +377,8 @@ enum {
       "what backward computes again, to need less memory: rows: norms and activation functions "   \
       "(gpt2; golf always does); block: all of a block but its output; the same bytes")            \
     X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS, \
-      "device to compute on; auto: the CPU, as no GPU has run the kernels of cuda yet; cuda: "     \
-      "each "                                                                                      \
-      "rank the GPU of its number on this host; cuda:N: GPU N, from 0 on")                         \
+      "device to compute on; auto: the CPU, as cuda is new; cuda: each rank the GPU of its "       \
+      "number on this host; cuda:N: GPU N, from 0 on")                                             \
     X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS,                     \
       "let several ranks of a host compute on one GPU")                                            \
     X(CHOICE, exchange, auto, WORDS, TRAIN, HOST, RANKS,                                           \

@@ -17,7 +17,7 @@ enum {
     LKS__CUDA_SUM_ROWS = 512,           /* that a block of threads adds up */
     LKS__CUDA_PRODUCT_BYTES = 32 << 20, /* work space of matrix products */
     /* Memory of the GPU for CUDA's context, and for code that is loaded when it is first used. Both
-     * are estimates: no GPU has shown them. */
+     * are estimates: no GPU has been asked. */
     LKS__CUDA_CONTEXT_BYTES = 500 << 20,
     LKS__CUDA_LATER_BYTES = 256 << 20,
 };

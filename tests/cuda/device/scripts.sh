@@ -187,7 +187,7 @@ kept 3 'r["sources"]["src/device/cuda/muon.cu"] = "0"'
 grep -qx 'src/device/cuda/muon.cu: changed since the last GPU ran it, .*' "$work/log" || fail 'which source is stale'
 for edit in 'r["entries"][1]["outcome"] = "failed"' 'r["whole"] = False' 'r["complete"] = False' 'r["what"] = "gpu-bench"'; do
     kept 3 "$edit"
-    grep -q '^no GPU has run it' "$work/log" || fail "what $edit says"
+    grep -q '^no whole gpu-check in ' "$work/log" || fail "what $edit says"
 done
 kept 1 'r["gpus"] = ["cuda:0: Stand-in"]'
 kept 1 'del r["entries"]'

@@ -213,8 +213,8 @@ static void test_info(void **state)
     lks_test_result r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out,
-                    "device       cuda: 2 GPUs; CUDA 0.0; no GPU has run this program: "
-                    "docs/cuda.md lists what is unshown\n"
+                    "device       cuda: 2 GPUs; CUDA 0.0; new: docs/cuda.md says what "
+                    "a GPU has shown\n"
                     "device       cuda:0: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n"
                     "device       cuda:1: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n");
     /* As many as fit into the text. */
