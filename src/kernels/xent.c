@@ -31,3 +31,9 @@ void lks__xent_rows(const lks__exec *ex, const lks__xent *xent, lks__act *logits
     struct xent_op o = {ex->k, xent, lks__floats(logits), targets, row_loss};
     lks__pool_run(ex->pool, (xent->rows + ROWS_A_TASK - 1) / ROWS_A_TASK, xent_task, &o);
 }
+
+/* A chunk's logits stay in a cache from their product to those of their gradient. */
+size_t lks__head_bytes(void)
+{
+    return 8 << 20;
+}

@@ -304,6 +304,9 @@ typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, lks__
 /* loss: the mean of row_loss[rows], summed in order. */
 typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *row_loss,
                                size_t rows);
+/* Bytes of the logits that the head computes at once, counted as float32 (model/head.h). The cut
+ * changes bits of the gradient, so it depends on the device's kind and on nothing else. */
+typedef size_t lks__head_bytes_fn(void);
 /* y[n] = cap * tanh(logits / cap), or the logits themselves if the cap is 0. Where activations are
  * floats, y and logits may be the same memory. */
 typedef void lks__cap_logits_fn(const lks__exec *ex, float *y, const lks__act *logits, size_t n,
@@ -415,6 +418,7 @@ typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_
 #define LKS__LAYER_QUESTION_MAP(X)                                                                 \
     X(act_bytes)                                                                                   \
     X(work_bytes)                                                                                  \
+    X(head_bytes)                                                                                  \
     X(layernorm_partial_floats)                                                                    \
     X(golf_partial_floats)
 

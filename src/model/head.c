@@ -3,11 +3,11 @@
 #include "base/checked.h"
 #include "base/trace.h"
 
-enum { CHUNK_BYTES = 8 << 20, CHUNK_ROWS_UNIT = 128 };
+enum { CHUNK_ROWS_UNIT = 128 };
 
-size_t lks__head_chunk_rows(size_t rows, size_t V)
+size_t lks__head_chunk_rows(const lks__layers *layers, size_t rows, size_t V)
 {
-    size_t fit = CHUNK_BYTES / (lks__round_up(V, 16) * sizeof(float));
+    size_t fit = layers->head_bytes() / (lks__round_up(V, 16) * sizeof(float));
     fit = fit / CHUNK_ROWS_UNIT * CHUNK_ROWS_UNIT;
     if (fit < CHUNK_ROWS_UNIT)
         fit = CHUNK_ROWS_UNIT;

@@ -17,8 +17,9 @@ typedef struct lks__head {
     float softcap;    /* logits are cap * tanh(logit / cap); 0: unchanged */
 } lks__head;
 
-/* Rows of a chunk for a vocabulary of V: about 8 MB of logits in float32, at least 128 rows. */
-size_t lks__head_chunk_rows(size_t rows, size_t V);
+/* Rows of a chunk for a vocabulary of V: as many as the device's question head_bytes allows, at
+ * least 128 rows, and at most `rows`. */
+size_t lks__head_chunk_rows(const lks__layers *layers, size_t rows, size_t V);
 
 /* *loss = mean loss of x[rows, C] w[V, C]^T against targets (loss NULL: it isn't computed), and its
  * gradients that are wanted (not NULL): dx[rows, C] out, dw[V, C] += gradient. All arrays are

@@ -70,6 +70,7 @@ static lks__layers cuda_layers(void)
         .mean_loss = lks__cuda_mean_loss,
         .cap_logits = lks__cuda_cap_logits,
         .act_bytes = act_bytes,
+        .head_bytes = lks__cuda_head_bytes,
         .layernorm_partial_floats = lks__cuda_layernorm_partial_floats,
         .golf_partial_floats = lks__cuda_golf_partial_floats,
     };
@@ -228,6 +229,17 @@ static void check_head(float softcap)
     assert_true(distance(got.dw, want.dw, V * C) < tolerance);
 }
 
+/* Rows of the head's chunks: GPT-2's and golf's vocabulary, fewer rows than a chunk may have, and a
+ * vocabulary of which few rows fit. */
+static void test_chunks(void **state)
+{
+    const lks__layers layers = cuda_layers();
+    assert_int_equal(lks__head_chunk_rows(&layers, 12288, 50304), 2560);
+    assert_int_equal(lks__head_chunk_rows(&layers, 65536, 1024), 65536);
+    assert_int_equal(lks__head_chunk_rows(&layers, 1024, 50304), 1024);
+    assert_int_equal(lks__head_chunk_rows(&layers, 1024, 1 << 22), 128);
+}
+
 static void test_head(void **state)
 {
     check_head(0.0f);
@@ -305,7 +317,7 @@ static void test_decoder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), HOST_BOTH(test_head),
-                                       HOST_BOTH(test_decoder)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_models), cmocka_unit_test(test_chunks),
+                                       HOST_BOTH(test_head), HOST_BOTH(test_decoder)};
     return lks_test_exit(cmocka_run_group_tests(tests, small_open_exec, small_close_exec));
 }

@@ -276,6 +276,7 @@ const lks__layers deferred_layers = {
 #undef X
         .act_bytes = lks__act_bytes,
     .work_bytes = lks__work_bytes,
+    .head_bytes = lks__head_bytes,
     .layernorm_partial_floats = layernorm_partial_floats,
     .golf_partial_floats = golf_partial_floats,
 };

@@ -220,7 +220,7 @@ static void check_dw(const struct problem *p, const struct expected *e, const fl
 
 static lks__head head_of(const shape *s)
 {
-    lks__head h = {.chunk_rows = lks__head_chunk_rows(s->rows, s->V),
+    lks__head h = {.chunk_rows = lks__head_chunk_rows(&lks__layers_cpu, s->rows, s->V),
                    .ld = lks__round_up(s->V, 16),
                    .softcap = s->softcap,
                    .act_bytes = sizeof(float)};

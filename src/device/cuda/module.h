@@ -9,7 +9,7 @@
 
 #define LKS__CUDA_MODULE_FILE "lockstep_cuda.so"
 
-enum { LKS__CUDA_MODULE_VERSION = 8 }; /* increase it with every change below, or in layers/ */
+enum { LKS__CUDA_MODULE_VERSION = 9 }; /* increase it with every change below, or in layers/ */
 
 typedef struct lks__cuda_gpu {
     char name[256];
