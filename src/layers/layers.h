@@ -301,7 +301,7 @@ typedef struct lks__xent {
 /* row_loss[rows] out: each row's cross-entropy. */
 typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, lks__act *logits,
                                const int32_t *targets, double *row_loss);
-/* loss: the mean of row_loss[rows], summed in order. */
+/* loss: the mean of row_loss[rows], summed in an order that depends on `rows` alone. */
 typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *row_loss,
                                size_t rows);
 /* Bytes of the logits that the head computes at once, counted as float32 (model/head.h). The cut
