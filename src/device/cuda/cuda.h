@@ -102,6 +102,8 @@ void lks__cuda_count(const lks__exec *ex, double bytes, double flops);
 void lks__cuda_sum_shard(cudaStream_t stream, const lks__shard_sum *s);
 /* Work space of lks__cuda_column_sums(). */
 size_t lks__cuda_sums_bytes(size_t rows, size_t columns);
+/* Work space of lks__cuda_embedding_bwd(). */
+size_t lks__cuda_sort_bytes(size_t rows);
 
 /* The kernel of this name was put on a stream, or wasn't: LKS_LAUNCH calls it. */
 void lks__cuda_launched(const char *kernel);

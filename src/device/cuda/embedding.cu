@@ -1,5 +1,7 @@
 /* cuda/embedding.cu - gpt2's embeddings and dropout of rows. Sums and masks have the CPU's bits. */
 #include "device/cuda/cuda.h"
+#include "device/cuda/questions.h"
+#include "device/cuda/reduce.h"
 #include "device/cuda/rows.h"
 
 static const unsigned THREADS = 256;
@@ -62,38 +64,78 @@ extern "C" void lks__cuda_dropout_rows(const lks__exec *ex, lks__act *y, const l
 /* --- backward --------------------------------------------------------------------------------
  *
  * Every element of the tables gets its rows in their order, as on the CPU. So the rows are first
- * sorted by token: a row's place is the number of rows that come before it, which each thread
- * counts for one row. That is rows² comparisons: 0.3 milliseconds' for 65,536 rows on an H100, by
- * its peak. Then one block adds all rows of a token. */
+ * sorted by token: each tile of rows in shared memory, and then each row gets its place, which is
+ * the number of rows that come before it. It finds them by a binary search in every tile. Then one
+ * block adds all rows of a token. */
+
+enum { TILE = LKS__CUDA_SORT_ROWS };
 
 struct sorted {
-    int32_t *row; /* [rows] in the order of their tokens, then of their numbers */
+    int32_t *token, *of_tile; /* [rows] of each tile: its tokens in order, and their rows */
+    int32_t *row;             /* [rows] in the order of their tokens, then of their numbers */
     int32_t *run; /* [rows] rows of the same token from this place on; 0 if it isn't their first */
 };
 
-static __global__ void __launch_bounds__(THREADS)
-    sort_rows(sorted s, const int32_t *tokens, int32_t rows)
+/* A bitonic network: a block has a thread for each two rows of its tile. The row's number is in the
+ * key, so no two keys are equal. */
+static __global__ void __launch_bounds__(TILE / 2)
+    sort_tiles(sorted s, const int32_t *tokens, size_t rows)
 {
-    LKS_SHARED(int32_t, tile, THREADS);
-    const int32_t row = (int32_t)(blockIdx.x * THREADS + threadIdx.x);
-    const int32_t token = row < rows ? tokens[row] : 0;
-    int32_t less = 0, equal_before = 0, equal = 0;
-    for (int32_t first = 0; first < rows; first += (int32_t)THREADS) {
-        const int32_t here = first + (int32_t)threadIdx.x;
-        const int32_t n = rows - first < (int32_t)THREADS ? rows - first : (int32_t)THREADS;
-        tile[threadIdx.x] = here < rows ? tokens[here] : 0;
-        __syncthreads();
-        for (int32_t i = 0; i < n; i++) {
-            less += tile[i] < token;
-            equal += tile[i] == token;
-            equal_before += tile[i] == token && first + i < row;
+    LKS_SHARED(uint64_t, key, TILE);
+    const size_t first = (size_t)blockIdx.x * TILE;
+    const unsigned n = (unsigned)(rows - first < TILE ? rows - first : (size_t)TILE);
+    const unsigned size = 2 * blockDim.x;
+    for (unsigned i = threadIdx.x; i < size; i += blockDim.x)
+        key[i] = i < n ? (uint64_t)(uint32_t)tokens[first + i] << 32 | i : UINT64_MAX;
+    for (unsigned ordered = 2; ordered <= size; ordered *= 2)
+        for (unsigned step = ordered / 2; step > 0; step /= 2) {
+            const unsigned low = 2 * threadIdx.x - (threadIdx.x & (step - 1)), high = low + step;
+            const bool falling = (low & ordered) != 0;
+            __syncthreads();
+            const uint64_t a = key[low], b = key[high];
+            if ((a > b) != falling) {
+                key[low] = b;
+                key[high] = a;
+            }
         }
-        __syncthreads();
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
+        s.token[first + i] = (int32_t)(key[i] >> 32);
+        s.of_tile[first + i] = (int32_t)first + (int32_t)(uint32_t)key[i];
     }
-    if (row < rows) {
-        s.row[less + equal_before] = row;
-        s.run[less + equal_before] = equal_before == 0 ? equal : 0;
+}
+
+/* How many of n ordered tokens are less than `token`. */
+static __device__ inline int32_t less_than(const int32_t *tokens, int32_t n, int32_t token)
+{
+    int32_t at = 0;
+#pragma unroll
+    for (int32_t step = TILE; step > 0; step /= 2)
+        if (at + step <= n && tokens[at + step - 1] < token)
+            at += step;
+    return at;
+}
+
+static __global__ void __launch_bounds__(THREADS) place_rows(sorted s, int32_t rows)
+{
+    const int32_t own = (int32_t)(blockIdx.x * THREADS + threadIdx.x);
+    if (own >= rows)
+        return;
+    const int32_t token = s.token[own];
+    int32_t less = 0, equal = 0, equal_before = 0;
+#pragma unroll 2
+    for (int32_t tile = 0; tile < (rows + TILE - 1) / TILE; tile++) {
+        const int32_t first = tile * TILE, n = rows - first < TILE ? rows - first : TILE;
+        const int32_t here = less_than(s.token + first, n, token);
+        const int32_t equal_here = less_than(s.token + first, n, token + 1) - here;
+        less += here;
+        equal += equal_here;
+        equal_before += tile < own / TILE    ? equal_here
+                        : tile == own / TILE ? own - first - here
+                                             : 0;
     }
+    s.row[less + equal_before] = s.of_tile[own];
+    s.run[less + equal_before] = equal_before == 0 ? equal : 0;
 }
 
 template <typename E, int N>
@@ -153,13 +195,22 @@ extern "C" void lks__cuda_embedding_bwd(const lks__exec *ex, float *dwte, float 
     const unsigned n = fours ? 4 : 1, threads = lks_row_threads(C, fours);
     if (dwte != NULL) {
         sorted s;
-        s.row = (int32_t *)lks__cuda_work(ex, 2 * rows * sizeof *s.row);
-        if (s.row == NULL)
+        s.token = (int32_t *)lks__cuda_work(ex, lks__cuda_sort_bytes(rows));
+        if (s.token == NULL)
             return;
+        s.of_tile = s.token + rows;
+        s.row = s.of_tile + rows;
         s.run = s.row + rows;
-        lks__cuda_count(ex, 12.0 * (double)rows, 0.0); /* tokens, again and again from the cache */
-        LKS_LAUNCH(sort_rows, dim3((unsigned)((rows + THREADS - 1) / THREADS)), dim3(THREADS),
-                   lks__cuda_stream(ex), s, tokens, (int32_t)rows);
+        unsigned size = 2 * LKS_WARP;
+        while (size < TILE && size < rows)
+            size *= 2;
+        lks__cuda_count(ex, 12.0 * (double)rows, 0.0);
+        LKS_LAUNCH(sort_tiles, dim3((unsigned)((rows + TILE - 1) / TILE)), dim3(size / 2),
+                   lks__cuda_stream(ex), s, tokens, rows);
+        /* tokens that are searched come from the cache */
+        lks__cuda_count(ex, 16.0 * (double)rows, 0.0);
+        LKS_LAUNCH(place_rows, dim3((unsigned)((rows + THREADS - 1) / THREADS)), dim3(THREADS),
+                   lks__cuda_stream(ex), s, (int32_t)rows);
         /* without the rows of tokens, of which nobody here knows how many there are */
         lks__cuda_count(ex, lks_act_bytes(halves) * added, added);
         LKS_LAUNCH_ACTS(add_tokens, halves, fours, grid_of(rows, C, n, threads), dim3(threads),

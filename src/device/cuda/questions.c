@@ -44,12 +44,17 @@ size_t lks__cuda_sums_bytes(size_t rows, size_t columns)
                : (rows / (LKS__CUDA_SUM_ROWS - 1) + 2) * columns * sizeof(float);
 }
 
+/* Four numbers of a row: the embedding's gradient has them. */
+size_t lks__cuda_sort_bytes(size_t rows)
+{
+    return 4 * rows * sizeof(int32_t);
+}
+
 /* What callers of lks__cuda_work() ask for; and in bfloat16 a rounded copy of the parameters, and
  * of the largest factors of updates. */
 size_t lks__cuda_work_bytes(const lks__work_use *use)
 {
-    const size_t tokens =
-        2 * use->rows * sizeof(int32_t); /* sorted, for the embedding's gradient */
+    const size_t tokens = lks__cuda_sort_bytes(use->rows);
     const size_t deltas = use->rows * use->n_heads * sizeof(float); /* attention's backward */
     const size_t sums = lks__cuda_sums_bytes(use->rows, use->columns);
     const size_t rounded = use->params + use->factors[0] + use->factors[1];

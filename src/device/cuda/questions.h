@@ -15,6 +15,7 @@ enum {
     LKS__CUDA_GOLF_ROWS = 16,           /* of a line of golf's `partial` ... */
     LKS__CUDA_GOLF_VECTORS = 3,         /* ... which has so many vectors of C floats */
     LKS__CUDA_SUM_ROWS = 512,           /* that a block of threads adds up */
+    LKS__CUDA_SORT_ROWS = 2048,         /* that a block of threads sorts by token */
     LKS__CUDA_HEAD_BYTES = 512 << 20,   /* of a chunk of logits in float32 */
     LKS__CUDA_PRODUCT_BYTES = 32 << 20, /* work space of matrix products */
     /* Memory of the GPU for CUDA's context, and for code that is loaded when it is first used. Both
