@@ -45,6 +45,28 @@ static dim3 warps_grid(size_t n)
 
 static const dim3 warps_block(WARPS *LKS_WARP);
 
+/* Puts kernel<E, fours> on the stream. Both ways to load are code of their own, so that no branch
+ * keeps a load from being on the way with others. */
+#define LAUNCH_EACH(kernel, halves, fours, grid, block, stream, ...)                               \
+    do {                                                                                           \
+        if (fours)                                                                                 \
+            LAUNCH_WITH(kernel, true, halves, grid, block, stream, __VA_ARGS__);                   \
+        else                                                                                       \
+            LAUNCH_WITH(kernel, false, halves, grid, block, stream, __VA_ARGS__);                  \
+    } while (0)
+#define LAUNCH_WITH(kernel, FOURS, halves, grid, block, stream, ...)                               \
+    do {                                                                                           \
+        if (halves) {                                                                              \
+            using E = lks_half;                                                                    \
+            LKS_LAUNCH_NAMED(#kernel "<half>", (kernel<E, FOURS>), grid, block, stream,            \
+                             __VA_ARGS__);                                                         \
+        } else {                                                                                   \
+            using E = float;                                                                       \
+            LKS_LAUNCH_NAMED(#kernel "<float>", (kernel<E, FOURS>), grid, block, stream,           \
+                             __VA_ARGS__);                                                         \
+        }                                                                                          \
+    } while (0)
+
 /* A lane takes elements 4 lane to 4 lane + 3 of a row, and so on in steps of a warp. */
 __device__ static size_t first_of_lane(void)
 {
@@ -500,8 +522,11 @@ template <typename E> static heads<E> heads_of(const lks__golf_heads &h)
             h.k_rms};
 }
 
-/* One head of one row: a query's, or a key's behind them. Lane j takes the pairs j, j + 32, … of
- * the head's halves, which the rotation mixes. */
+enum { HEAD_LANES = 8, HEADS = LKS_WARP / HEAD_LANES, HEAD_STEP = HEAD_LANES * 4 };
+
+/* One head of one row: a query's, or a key's behind them. Eight lanes take it, so a warp has four
+ * heads of a row. A lane takes elements 4 lane to 4 lane + 3 of both of the head's halves, which
+ * the rotation mixes, and so on in steps of the lanes. */
 template <typename E> struct head {
     const E *raw;
     const float *cosine, *sine;
@@ -511,101 +536,208 @@ template <typename E> struct head {
     bool query;
 };
 
-template <typename E> __device__ static head<E> head_of(const heads<E> &h, size_t row, size_t i)
+/* i beyond the last head: the last one. */
+template <typename E> __device__ static head<E> head_of(const heads<E> &h, size_t row, unsigned i)
 {
+    const unsigned all = (unsigned)(h.n_head + h.n_kv_head), n_head = (unsigned)h.n_head;
+    const size_t position = (unsigned)row % (unsigned)h.T; /* 64 bits would take 70 instructions */
     head<E> one;
-    one.query = i < h.n_head;
-    const size_t heads = one.query ? h.n_head : h.n_kv_head, own = one.query ? i : i - h.n_head;
-    one.number = row * heads + own;
+    i = i < all ? i : all - 1;
+    one.query = i < n_head;
+    one.number = one.query ? row * n_head + i : row * h.n_kv_head + (i - n_head);
     one.at = one.number * h.hs;
     one.raw = (one.query ? h.q_raw : h.k_raw) + one.at;
-    one.gain = one.query ? h.gain[own] : 1.0f;
-    one.cosine = h.cosine + row % h.T * (h.hs / 2);
-    one.sine = h.sine + row % h.T * (h.hs / 2);
+    one.gain = one.query ? h.gain[i] : 1.0f;
+    one.cosine = h.cosine + position * (h.hs / 2);
+    one.sine = h.sine + position * (h.hs / 2);
     return one;
 }
 
-template <typename E> static __global__ void golf_heads_fwd(heads<E> h)
+/* Over the lanes of a head. */
+static __device__ float head_sum(float v)
 {
-    const size_t all = h.n_head + h.n_kv_head, i = warp_index(), half = h.hs / 2;
-    if (i >= h.rows * all)
+    for (int lane = HEAD_LANES / 2; lane > 0; lane /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, lane);
+    return v;
+}
+
+/* Elements j to j + 3 of both halves of a head, or of its angles' cosines and sines. */
+struct pair {
+    lks_four a, b;
+};
+
+template <bool FOURS, typename A>
+static __device__ pair pair_at(const A *a, const A *b, size_t j, size_t half)
+{
+    const lks_rest rest = {half - j, FOURS};
+    return {lks_four_at(a + j, rest), lks_four_at(b + j, rest)};
+}
+
+template <bool FOURS, typename E>
+static __device__ void pair_put(E *p, size_t j, size_t half, const pair &v)
+{
+    const lks_rest rest = {half - j, FOURS};
+    lks_four_put(p + j, rest, v.a);
+    lks_four_put(p + half + j, rest, v.b);
+}
+
+static __device__ float pair_product(const pair &u, const pair &v, float sum)
+{
+    for (int k = 0; k < 4; k++) {
+        sum = fmaf(u.a.at[k], v.a.at[k], sum);
+        sum = fmaf(u.b.at[k], v.b.at[k], sum);
+    }
+    return sum;
+}
+
+static __device__ pair turned(pair v, const pair &angles, float rms, float gain)
+{
+    for (int k = 0; k < 4; k++) {
+        const float a = v.a.at[k] * rms, b = v.b.at[k] * rms;
+        v.a.at[k] = gain * (a * angles.a.at[k] + b * angles.b.at[k]);
+        v.b.at[k] = gain * (b * angles.a.at[k] - a * angles.b.at[k]);
+    }
+    return v;
+}
+
+/* A warp takes a row. What a lane has first of a head stays in registers, which is all for heads of
+ * up to 64 elements; the rest is loaded a second time. */
+template <typename E, bool FOURS>
+static __global__ void __launch_bounds__(WARPS *LKS_WARP, 5) golf_heads_fwd(heads<E> h)
+{
+    const size_t row = warp_index(), half = h.hs / 2, first = threadIdx.x % HEAD_LANES * 4;
+    const unsigned all = (unsigned)(h.n_head + h.n_kv_head);
+    if (row >= h.rows)
         return;
-    const head<E> one = head_of(h, i / all, i % all);
-    E *y = (one.query ? h.q : h.k) + one.at;
-    float squares = 0.0f;
-    for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-        const float a = lks_element(one.raw + j), b = lks_element(one.raw + j + half);
-        squares = fmaf(a, a, squares);
-        squares = fmaf(b, b, squares);
+    const head<E> last = head_of(h, row, all);
+    pair angles = {};
+    if (first < half)
+        angles = pair_at<FOURS>(last.cosine, last.sine, first, half);
+    for (unsigned quad = 0; quad < all; quad += HEADS) {
+        const unsigned i = quad + threadIdx.x % LKS_WARP / HEAD_LANES;
+        const size_t own = i < all ? first : half; /* beyond the last head there is nothing */
+        const head<E> one = head_of(h, row, i);
+        const E *raw = one.raw;
+        pair x = {};
+        if (own < half)
+            x = pair_at<FOURS>(raw, raw + half, own, half);
+        float squares = pair_product(x, x, 0.0f);
+#pragma unroll 1
+        for (size_t j = own + HEAD_STEP; j < half; j += HEAD_STEP) {
+            const pair v = pair_at<FOURS>(raw, raw + half, j, half);
+            squares = pair_product(v, v, squares);
+        }
+        const float rms = reciprocal_rms(head_sum(squares), h.hs);
+        E *y = (one.query ? h.q : h.k) + one.at;
+        if (own < half)
+            pair_put<FOURS>(y, own, half, turned(x, angles, rms, one.gain));
+#pragma unroll 1
+        for (size_t j = own + HEAD_STEP; j < half; j += HEAD_STEP)
+            pair_put<FOURS>(y, j, half,
+                            turned(pair_at<FOURS>(raw, raw + half, j, half),
+                                   pair_at<FOURS>(one.cosine, one.sine, j, half), rms, one.gain));
+        if (own == 0)
+            (one.query ? h.q_rms : h.k_rms)[one.number] = rms;
     }
-    const float rms = reciprocal_rms(lks_warp_sum(squares), h.hs);
-    for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-        const float a = lks_element(one.raw + j) * rms, b = lks_element(one.raw + j + half) * rms;
-        lks_put(y + j, one.gain * (a * one.cosine[j] + b * one.sine[j]));
-        lks_put(y + j + half, one.gain * (b * one.cosine[j] - a * one.sine[j]));
-    }
-    if (threadIdx.x % LKS_WARP == 0)
-        (one.query ? h.q_rms : h.k_rms)[one.number] = rms;
 }
 
 extern "C" void lks__cuda_golf_heads_fwd(const lks__exec *ex, const lks__golf_heads *h)
 {
     const double n = (double)(h->rows * (h->n_head + h->n_kv_head) * h->hs);
     const bool halves = lks__cuda_halves(ex);
+    const bool fours = lks_in_fours(h->hs / 2, h->q_raw, h->k_raw, h->q, h->k, h->cosine, h->sine);
     lks__cuda_count(ex, 2 * lks_act_bytes(halves) * n, 9 * n); /* angles come from the cache */
-    LKS_LAUNCH_TYPED(golf_heads_fwd, halves, warps_grid(h->rows * (h->n_head + h->n_kv_head)),
-                     warps_block, lks__cuda_stream(ex), heads_of<E>(*h));
+    LAUNCH_EACH(golf_heads_fwd, halves, fours, warps_grid(h->rows), warps_block,
+                lks__cuda_stream(ex), heads_of<E>(*h));
 }
 
-/* A warp takes a head of each row of a slab in order, so that the gain's gradient is summed in a
- * register. In place: a thread reads what it writes, and no other does. */
-template <typename E>
-static __global__ void __launch_bounds__(WARPS *LKS_WARP, 4)
+/* dy through the rotation. */
+static __device__ pair turned_back(pair v, const pair &angles)
+{
+    for (int k = 0; k < 4; k++) {
+        const float p = v.a.at[k], q = v.b.at[k];
+        v.a.at[k] = p * angles.a.at[k] - q * angles.b.at[k];
+        v.b.at[k] = p * angles.b.at[k] + q * angles.a.at[k];
+    }
+    return v;
+}
+
+static __device__ pair pair_grad(pair u, const pair &x, float gain, float rms, float mean)
+{
+    for (int k = 0; k < 4; k++) {
+        u.a.at[k] = gain * norm_grad(u.a.at[k], x.a.at[k], rms, mean);
+        u.b.at[k] = gain * norm_grad(u.b.at[k], x.b.at[k], rms, mean);
+    }
+    return u;
+}
+
+/* A warp takes four heads of two rows of a slab, and the warps' sums of the gain's gradient are
+ * added in their order. In place: a thread reads what it writes, and no other does. */
+template <typename E, bool FOURS>
+static __global__ void __launch_bounds__(WARPS *LKS_WARP, 3)
     golf_heads_bwd(heads<E> h, E *dq, E *dk, float *partial)
 {
-    const size_t i = (size_t)blockIdx.y * WARPS + threadIdx.x / LKS_WARP, half = h.hs / 2;
-    if (i >= h.n_head + h.n_kv_head)
-        return;
-    const size_t r0 = (size_t)blockIdx.x * SLAB, n = slab_rows(h.rows, r0);
+    LKS_SHARED(float, sums, WARPS *HEADS);
+    const size_t half = h.hs / 2, first = threadIdx.x % HEAD_LANES * 4;
+    const size_t r0 = (size_t)blockIdx.x * SLAB, end = r0 + slab_rows(h.rows, r0);
+    const unsigned i = blockIdx.y * HEADS + threadIdx.x % LKS_WARP / HEAD_LANES;
+    const size_t own = i < h.n_head + h.n_kv_head ? first : half; /* as above */
     float dgain = 0.0f;
-    for (size_t k = 0; k < n; k++) {
-        const head<E> one = head_of(h, r0 + k, i);
-        const float rms = (one.query ? h.q_rms : h.k_rms)[one.number];
+    for (size_t row = r0 + threadIdx.x / LKS_WARP; row < end; row += WARPS) {
+        const head<E> one = head_of(h, row, i);
+        const E *raw = one.raw;
         E *d = (one.query ? dq : dk) + one.at;
-        float sum = 0.0f;
-        for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-            const float p = lks_element(d + j), q = lks_element(d + j + half);
-            const float c = one.cosine[j], s = one.sine[j];
-            sum = fmaf(p * c - q * s, lks_element(one.raw + j), sum);
-            sum = fmaf(p * s + q * c, lks_element(one.raw + j + half), sum);
+        const float rms = (one.query ? h.q_rms : h.k_rms)[one.number];
+        pair x = {}, u = {};
+        if (own < half) {
+            x = pair_at<FOURS>(raw, raw + half, own, half);
+            u = turned_back(pair_at<FOURS>(d, d + half, own, half),
+                            pair_at<FOURS>(one.cosine, one.sine, own, half));
         }
-        const float m = lks_warp_sum(sum) * rms; /* sum of u * xhat */
+        float sum = pair_product(u, x, 0.0f);
+#pragma unroll 1
+        for (size_t j = own + HEAD_STEP; j < half; j += HEAD_STEP)
+            sum = pair_product(turned_back(pair_at<FOURS>(d, d + half, j, half),
+                                           pair_at<FOURS>(one.cosine, one.sine, j, half)),
+                               pair_at<FOURS>(raw, raw + half, j, half), sum);
+        const float m = head_sum(sum) * rms; /* sum of u * xhat */
         const float mean = m / (float)h.hs;
-        for (size_t j = threadIdx.x % LKS_WARP; j < half; j += LKS_WARP) {
-            const float p = lks_element(d + j), q = lks_element(d + j + half);
-            const float c = one.cosine[j], s = one.sine[j];
-            lks_put(d + j,
-                    one.gain * norm_grad(p * c - q * s, lks_element(one.raw + j), rms, mean));
-            lks_put(d + j + half, one.gain * norm_grad(p * s + q * c,
-                                                       lks_element(one.raw + j + half), rms, mean));
-        }
         dgain += m;
+        if (own < half)
+            pair_put<FOURS>(d, own, half, pair_grad(u, x, one.gain, rms, mean));
+#pragma unroll 1
+        for (size_t j = own + HEAD_STEP; j < half; j += HEAD_STEP) {
+            u = turned_back(pair_at<FOURS>(d, d + half, j, half),
+                            pair_at<FOURS>(one.cosine, one.sine, j, half));
+            x = pair_at<FOURS>(raw, raw + half, j, half);
+            pair_put<FOURS>(d, j, half, pair_grad(u, x, one.gain, rms, mean));
+        }
     }
-    if (partial != NULL && i < h.n_head && threadIdx.x % LKS_WARP == 0)
-        partial[blockIdx.x * h.n_head + i] = dgain;
+    if (partial == NULL)
+        return;
+    if (first == 0)
+        sums[threadIdx.x / LKS_WARP * HEADS + threadIdx.x % LKS_WARP / HEAD_LANES] = dgain;
+    __syncthreads();
+    const unsigned of = blockIdx.y * HEADS + threadIdx.x;
+    if (threadIdx.x < HEADS && of < h.n_head) {
+        float sum = sums[threadIdx.x];
+        for (unsigned w = 1; w < WARPS; w++)
+            sum += sums[w * HEADS + threadIdx.x];
+        partial[blockIdx.x * h.n_head + of] = sum;
+    }
 }
 
 extern "C" void lks__cuda_golf_heads_bwd(const lks__exec *ex, const lks__golf_heads *h,
                                          lks__act *dq, lks__act *dk, float *dgain, float *partial)
 {
-    const size_t all = h->n_head + h->n_kv_head;
-    const dim3 grid((unsigned)slabs(h->rows), (unsigned)((all + WARPS - 1) / WARPS));
-    const double n = (double)(h->rows * all * h->hs);
+    const double n = (double)(h->rows * (h->n_head + h->n_kv_head) * h->hs);
     const bool halves = lks__cuda_halves(ex);
+    const bool fours = lks_in_fours(h->hs / 2, h->q_raw, h->k_raw, dq, dk, h->cosine, h->sine);
     lks__cuda_count(ex, 3 * lks_act_bytes(halves) * n, 20 * n);
-    LKS_LAUNCH_TYPED(golf_heads_bwd, halves, grid, warps_block, lks__cuda_stream(ex),
-                     heads_of<E>(*h), LKS_ACTS(E, dq), LKS_ACTS(E, dk),
-                     dgain != NULL ? partial : (float *)NULL);
+    const unsigned quads = (unsigned)((h->n_head + h->n_kv_head + HEADS - 1) / HEADS);
+    LAUNCH_EACH(golf_heads_bwd, halves, fours, dim3((unsigned)slabs(h->rows), quads), warps_block,
+                lks__cuda_stream(ex), heads_of<E>(*h), LKS_ACTS(E, dq), LKS_ACTS(E, dk),
+                dgain != NULL ? partial : (float *)NULL);
     if (dgain != NULL)
         lks__cuda_column_sums(ex, dgain, partial, h->n_head, slabs(h->rows), h->n_head);
 }
