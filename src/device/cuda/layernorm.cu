@@ -69,72 +69,91 @@ extern "C" void lks__cuda_layernorm_rows_fwd(const lks__exec *ex, lks__act *y, f
                     bias, rows, C);
 }
 
-template <int N>
-static __device__ inline lks_floats<N> plus(lks_floats<N> a, const lks_floats<N> &b)
+static const unsigned MOST = 512;  /* threads of a block */
+static const unsigned AT_ONCE = 4; /* loads that a thread has on the way of each matrix */
+
+/* What backward knows of a row. */
+struct row_stats {
+    float mean, rstd, mean_d, mean_d_xhat; /* d = dy * gain */
+};
+
+/* In all lanes of the warp. Beyond the row a lane loads its first elements once more, since a load
+ * without a condition waits for no other. */
+template <int N, typename E>
+static __device__ row_stats stats_of(const E *dy, const E *x, const float *gain, float mean,
+                                     float rstd, size_t C)
 {
+    float d_sum = 0.0f, d_xhat_sum = 0.0f;
+    for (size_t c0 = threadIdx.x % LKS_WARP * N; c0 < C; c0 += AT_ONCE * LKS_WARP * N) {
+        lks_floats<N> vx[AT_ONCE], vdy[AT_ONCE], g[AT_ONCE];
 #pragma unroll
-    for (int k = 0; k < N; k++)
-        a.at[k] += b.at[k];
-    return a;
+        for (unsigned i = 0; i < AT_ONCE; i++) {
+            const size_t c = c0 + i * LKS_WARP * N, at = c < C ? c : c0;
+            vx[i] = lks_load<N>(x + at);
+            vdy[i] = lks_load<N>(dy + at);
+            g[i] = lks_load<N>(gain + at);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; i++)
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const float d = c0 + i * LKS_WARP * N < C ? vdy[i].at[k] * g[i].at[k] : 0.0f;
+                d_sum += d;
+                d_xhat_sum = fmaf(d, (vx[i].at[k] - mean) * rstd, d_xhat_sum);
+            }
+    }
+    return {mean, rstd, lks_warp_sum(d_sum) / (float)C, lks_warp_sum(d_xhat_sum) / (float)C};
 }
 
-static const unsigned MOST = 1024; /* threads of a block */
-
-/* A block for ROWS_A_PARTIAL rows, one after the other; a thread has the same columns in all of
- * them. The sums of its first N columns stay in registers, which is all for C up to 4,096; those of
- * further columns are added up in `partial` itself. partial: row b has C sums for dgain, then C for
- * dbias; NULL: none is wanted. A row is read from memory once: its second reading finds it in the
- * first-level cache. */
+/* A block for ROWS_A_PARTIAL rows. First its warps sum what each row needs; then a thread goes down
+ * its columns, whose sums it keeps in registers. What is read twice comes from a cache then.
+ * partial: row b has C sums for dgain, then C for dbias; NULL: none is wanted. */
 template <typename E, int N>
 static __global__ void __launch_bounds__(MOST)
     norm_rows_bwd(E *dx, float *partial, const E *dy, const E *x, const float *gain,
                   const float *mean, const float *rstd, size_t rows, size_t C)
 {
-    const size_t first = (size_t)blockIdx.x * ROWS_A_PARTIAL, own = threadIdx.x * N;
-    const size_t end = rows - first < ROWS_A_PARTIAL ? rows : first + ROWS_A_PARTIAL;
-    lks_floats<N> own_dgain = {}, own_dbias = {};
-    if (partial != NULL)
-        partial += (size_t)blockIdx.x * 2 * C;
-
-    for (size_t row = first; row < end; row++) {
-        const float m = mean[row], r = rstd[row];
-        float d_sum = 0.0f, d_xhat_sum = 0.0f;
-        for (size_t c = own; c < C; c += blockDim.x * N) {
-            const lks_floats<N> vx = lks_load<N>(x + row * C + c), g = lks_load<N>(gain + c);
-            const lks_floats<N> vdy = lks_load<N>(dy + row * C + c);
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                const float d = vdy.at[k] * g.at[k];
-                d_sum += d;
-                d_xhat_sum = fmaf(d, (vx.at[k] - m) * r, d_xhat_sum);
-            }
-        }
-        const float2 sums = lks_block_sum2(d_sum, d_xhat_sum);
-        const float mean_d = sums.x / (float)C, mean_d_xhat = sums.y / (float)C;
-        for (size_t c = own; c < C; c += blockDim.x * N) {
-            const lks_floats<N> vx = lks_load<N>(x + row * C + c), g = lks_load<N>(gain + c);
-            const lks_floats<N> vdy = lks_load<N>(dy + row * C + c);
-            lks_floats<N> v = lks_load<N>(dx + row * C + c), dgain;
-#pragma unroll
-            for (int k = 0; k < N; k++) {
-                const float xhat = (vx.at[k] - m) * r;
-                v.at[k] = fmaf(r, vdy.at[k] * g.at[k] - mean_d - xhat * mean_d_xhat, v.at[k]);
-                dgain.at[k] = vdy.at[k] * xhat;
-            }
-            lks_store<N>(dx + row * C + c, v);
-            if (c == own) {
-                own_dgain = plus(own_dgain, dgain);
-                own_dbias = plus(own_dbias, vdy);
-            } else if (partial != NULL) {
-                const bool more = row != first;
-                lks_store<N>(partial + c, more ? plus(dgain, lks_load<N>(partial + c)) : dgain);
-                lks_store<N>(partial + C + c, more ? plus(vdy, lks_load<N>(partial + C + c)) : vdy);
-            }
-        }
+    LKS_SHARED(row_stats, stats, ROWS_A_PARTIAL);
+    const size_t first = (size_t)blockIdx.x * ROWS_A_PARTIAL;
+    const unsigned n = rows - first < ROWS_A_PARTIAL ? (unsigned)(rows - first) : ROWS_A_PARTIAL;
+    for (unsigned k = threadIdx.x / LKS_WARP; k < n; k += blockDim.x / LKS_WARP) {
+        const size_t row = first + k;
+        const row_stats s = stats_of<N>(dy + row * C, x + row * C, gain, mean[row], rstd[row], C);
+        if (threadIdx.x % LKS_WARP == 0)
+            stats[k] = s;
     }
-    if (partial != NULL && own < C) {
-        lks_store<N>(partial + own, own_dgain);
-        lks_store<N>(partial + C + own, own_dbias);
+    __syncthreads();
+    for (size_t c = (size_t)threadIdx.x * N; c < C; c += (size_t)blockDim.x * N) {
+        const lks_floats<N> g = lks_load<N>(gain + c);
+        lks_floats<N> dgain = {}, dbias = {};
+        for (unsigned k0 = 0; k0 < n; k0 += AT_ONCE) {
+            lks_floats<N> vx[AT_ONCE], vdy[AT_ONCE], v[AT_ONCE];
+#pragma unroll
+            for (unsigned i = 0; i < AT_ONCE; i++) {
+                const size_t at = (first + (k0 + i < n ? k0 + i : k0)) * C + c;
+                vx[i] = lks_load<N>(x + at);
+                vdy[i] = lks_load<N>(dy + at);
+                v[i] = lks_load<N>(dx + at);
+            }
+#pragma unroll
+            for (unsigned i = 0; i < AT_ONCE; i++) {
+                if (i > 0 && k0 + i >= n) /* the first is always one of the rows */
+                    continue;
+                const row_stats s = stats[k0 + i];
+#pragma unroll
+                for (int k = 0; k < N; k++) {
+                    const float xhat = (vx[i].at[k] - s.mean) * s.rstd, d = vdy[i].at[k] * g.at[k];
+                    v[i].at[k] = fmaf(s.rstd, d - s.mean_d - xhat * s.mean_d_xhat, v[i].at[k]);
+                    dgain.at[k] += vdy[i].at[k] * xhat;
+                    dbias.at[k] += vdy[i].at[k];
+                }
+                lks_store<N>(dx + (first + k0 + i) * C + c, v[i]);
+            }
+        }
+        if (partial != NULL) {
+            lks_store<N>(partial + (size_t)blockIdx.x * 2 * C + c, dgain);
+            lks_store<N>(partial + ((size_t)blockIdx.x * 2 + 1) * C + c, dbias);
+        }
     }
 }
 
