@@ -321,6 +321,7 @@ static void test_xent(void **state)
         check_xent(5, 65, 68, cap);
         check_xent(3, 1030, 1056, cap);
         check_xent(33, 7, 16, cap);
+        check_xent(2, 9003, 9008, cap); /* more than a thread has at once */
     }
 }
 
