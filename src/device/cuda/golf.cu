@@ -16,7 +16,8 @@
 
 enum {
     LANE_STEP = LKS_WARP * 4,
-    WARPS = 8, /* of a block */
+    WARPS = 8,   /* of a block */
+    AT_ONCE = 4, /* loads that a thread has on the way of a row */
     SLAB = LKS__CUDA_GOLF_ROWS,
     MAX_VECTORS = LKS__CUDA_GOLF_VECTORS,
 };
@@ -121,16 +122,24 @@ static __global__ void golf_embed_fwd(E *y, float *rms, const int32_t *tokens, c
         norm_fwd(y, rms, emb + (size_t)tokens[r] * C, r, C, fours);
 }
 
-/* The mean over j of dy[j] * xhat[j], in all threads of the warp. */
-template <typename E, typename X>
-__device__ static float norm_mean(const E *dy, const X *x, float rms, size_t C, bool fours)
+/* The mean over j of dy[j] * xhat[j], in all threads of the warp. Beyond the row a lane loads its
+ * first elements once more, since a load without a condition waits for no other. */
+template <bool FOURS, typename E, typename X>
+__device__ static float norm_mean(const E *dy, const X *x, float rms, size_t C)
 {
     float sum = 0.0f;
-    for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
-        const lks_rest rest = {C - i, fours};
-        const lks_four d = lks_four_at(dy + i, rest), v = lks_four_at(x + i, rest);
-        for (int j = 0; j < 4; j++)
-            sum = fmaf(d.at[j], v.at[j], sum);
+    for (size_t i0 = first_of_lane(); i0 < C; i0 += AT_ONCE * LANE_STEP) {
+        lks_four d[AT_ONCE], v[AT_ONCE];
+#pragma unroll
+        for (size_t k = 0; k < AT_ONCE; k++) {
+            const size_t i = i0 + k * LANE_STEP < C ? i0 + k * LANE_STEP : i0;
+            d[k] = lks_four_at(dy + i, {C - i, FOURS});
+            v[k] = lks_four_at(x + i, {C - i, FOURS});
+        }
+#pragma unroll
+        for (size_t k = 0; k < AT_ONCE; k++)
+            for (int j = 0; j < 4 && i0 + k * LANE_STEP < C; j++)
+                sum = fmaf(d[k].at[j], v[k].at[j], sum);
     }
     return lks_warp_sum(sum) * rms / (float)C;
 }
@@ -142,13 +151,13 @@ __device__ static float norm_grad(float dy, float x, float rms, float mean)
 }
 
 /* Backward of norm_fwd(); dx, dy: of all rows. */
-template <typename E, typename X>
+template <bool FOURS, typename E, typename X>
 __device__ static void norm_bwd(E *dx, const E *dy, const X *x, const float *rms, size_t r,
-                                size_t C, bool fours)
+                                size_t C)
 {
-    const float scale = rms[r], mean = norm_mean(dy + r * C, x, scale, C, fours);
+    const float scale = rms[r], mean = norm_mean<FOURS>(dy + r * C, x, scale, C);
     for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
-        const lks_rest rest = {C - i, fours};
+        const lks_rest rest = {C - i, FOURS};
         const lks_four d = lks_four_at(dy + r * C + i, rest), v = lks_four_at(x + i, rest);
         lks_four out;
         for (int j = 0; j < 4; j++)
@@ -157,22 +166,22 @@ __device__ static void norm_bwd(E *dx, const E *dy, const X *x, const float *rms
     }
 }
 
-template <typename E>
+template <typename E, bool FOURS>
 static __global__ void golf_norm_bwd(E *dx, const E *dy, const E *x, const float *rms, size_t rows,
-                                     size_t C, bool fours)
+                                     size_t C)
 {
     const size_t r = warp_index();
     if (r < rows)
-        norm_bwd(dx, dy, x + r * C, rms, r, C, fours);
+        norm_bwd<FOURS>(dx, dy, x + r * C, rms, r, C);
 }
 
-template <typename E>
+template <typename E, bool FOURS>
 static __global__ void golf_embed_bwd(E *dx, const E *dy, const int32_t *tokens, const float *emb,
-                                      const float *rms, size_t rows, size_t C, bool fours)
+                                      const float *rms, size_t rows, size_t C)
 {
     const size_t r = warp_index();
     if (r < rows)
-        norm_bwd(dx, dy, emb + (size_t)tokens[r] * C, rms, r, C, fours);
+        norm_bwd<FOURS>(dx, dy, emb + (size_t)tokens[r] * C, rms, r, C);
 }
 
 extern "C" void lks__cuda_golf_norm_fwd(const lks__exec *ex, lks__act *y, float *rms,
@@ -191,9 +200,9 @@ extern "C" void lks__cuda_golf_norm_bwd(const lks__exec *ex, lks__act *dx, const
     const bool halves = lks__cuda_halves(ex);
     const double n = (double)(rows * C);
     lks__cuda_count(ex, 3 * lks_act_bytes(halves) * n, 7 * n);
-    LKS_LAUNCH_TYPED(golf_norm_bwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
-                     LKS_ACTS(E, dx), LKS_ACTS(const E, dy), LKS_ACTS(const E, x), rms, rows, C,
-                     lks_in_fours(C, dx, dy, x));
+    const bool fours = lks_in_fours(C, dx, dy, x);
+    LAUNCH_EACH(golf_norm_bwd, halves, fours, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                LKS_ACTS(E, dx), LKS_ACTS(const E, dy), LKS_ACTS(const E, x), rms, rows, C);
 }
 
 extern "C" void lks__cuda_golf_embed_fwd(const lks__exec *ex, lks__act *x, float *rms,
@@ -214,9 +223,9 @@ extern "C" void lks__cuda_golf_embed_bwd(const lks__exec *ex, float *demb, lks__
     const bool halves = lks__cuda_halves(ex);
     const double n = (double)(rows * C);
     lks__cuda_count(ex, (2 * lks_act_bytes(halves) + 4) * n, 7 * n);
-    LKS_LAUNCH_TYPED(golf_embed_bwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
-                     LKS_ACTS(E, d_row), LKS_ACTS(const E, dx), tokens, emb, rms, rows, C,
-                     lks_in_fours(C, d_row, dx, emb));
+    const bool fours = lks_in_fours(C, d_row, dx, emb);
+    LAUNCH_EACH(golf_embed_bwd, halves, fours, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                LKS_ACTS(E, d_row), LKS_ACTS(const E, dx), tokens, emb, rms, rows, C);
     lks__cuda_embedding_bwd(ex, demb, NULL, d_row, tokens, rows, rows, C);
 }
 
@@ -242,43 +251,86 @@ template <typename E> static entry<E> entry_of(const lks__golf_entry &e)
             e.rms};
 }
 
-/* Elements from `at` on of prev + skip_weight * skip; without a skip, those of prev. Products are
- * rounded before they are added, here and in entry_fwd(): the mixed input has the CPU's bits. */
+/* prev + skip_weight * skip; without a skip, prev. Products are rounded before they are added, here
+ * and in entry_batch(): the mixed input has the CPU's bits. */
 template <typename E>
-__device__ static lks_four entry_input(const entry<E> &e, size_t at, size_t column, lks_rest rest)
+__device__ static lks_four entry_input(const entry<E> &e, lks_four prev, const lks_four &skip,
+                                       const lks_four &weight)
 {
-    lks_four in = lks_four_at(e.prev + at, rest);
-    if (e.skip != NULL) {
-        const lks_four skip = lks_four_at(e.skip + at, rest);
-        const lks_four weight = lks_four_at(e.skip_weight + column, rest);
-        for (int j = 0; j < 4; j++)
-            in.at[j] += weight.at[j] * skip.at[j];
-    }
-    return in;
+    for (int j = 0; j < 4; j++)
+        prev.at[j] = e.skip != NULL ? prev.at[j] + weight.at[j] * skip.at[j] : prev.at[j];
+    return prev;
 }
 
-/* The norm is that of x as it is stored, which is what backward reads. */
-template <typename E>
-static __global__ void golf_entry_fwd(entry<E> e, size_t rows, size_t C, bool fours)
+/* What is loaded in place of a skip that isn't there, so that a load has no condition. */
+template <typename E> __device__ static const E *skip_or_prev(const entry<E> &e)
 {
-    const size_t r = warp_index();
+    return e.skip != NULL ? e.skip : e.prev;
+}
+
+template <typename E> __device__ static const float *weight_or_mix(const entry<E> &e)
+{
+    return e.skip != NULL ? e.skip_weight : e.mix;
+}
+
+/* x of AT_ONCE fours of row r from column i0 on, a warp's step apart, as it is stored; the sum of
+ * its squares is added to `squares`. As in norm_mean() no load has a condition. */
+template <bool FOURS, typename E>
+__device__ static void entry_batch(const entry<E> &e, size_t r, size_t i0, size_t C,
+                                   lks_four x[AT_ONCE], float *squares)
+{
+    lks_four skip[AT_ONCE], x0[AT_ONCE];
+#pragma unroll
+    for (size_t k = 0; k < AT_ONCE; k++) {
+        const size_t i = i0 + k * LANE_STEP < C ? i0 + k * LANE_STEP : i0, at = r * C + i;
+        x[k] = lks_four_at(e.prev + at, {C - i, FOURS});
+        skip[k] = lks_four_at(skip_or_prev(e) + at, {C - i, FOURS});
+        x0[k] = lks_four_at(e.x0 + at, {C - i, FOURS});
+    }
+#pragma unroll
+    for (size_t k = 0; k < AT_ONCE; k++) {
+        const size_t i = i0 + k * LANE_STEP;
+        if (i >= C)
+            break;
+        const lks_rest rest = {C - i, FOURS};
+        const lks_four mix = lks_four_at(e.mix + i, rest), mix0 = lks_four_at(e.mix + C + i, rest);
+        x[k] = entry_input(e, x[k], skip[k], lks_four_at(weight_or_mix(e) + i, rest));
+        for (int j = 0; j < 4; j++) {
+            x[k].at[j] = lks_as_stored(e.x, mix.at[j] * x[k].at[j] + mix0.at[j] * x0[k].at[j]);
+            *squares = fmaf(x[k].at[j], x[k].at[j], *squares);
+        }
+        lks_four_put(e.x + r * C + i, rest, x[k]);
+    }
+}
+
+/* The norm is that of x as it is stored, which is what backward reads. What a thread has first
+ * stays in registers, which is all of rows of up to 512 elements. */
+template <typename E, bool FOURS>
+static __global__ void __launch_bounds__(WARPS *LKS_WARP)
+    golf_entry_fwd(entry<E> e, size_t rows, size_t C)
+{
+    const size_t r = warp_index(), first = first_of_lane(), step = AT_ONCE * LANE_STEP;
     if (r >= rows)
         return;
     float squares = 0.0f;
-    for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
-        const lks_rest rest = {C - i, fours};
-        lks_four x = entry_input(e, r * C + i, i, rest);
-        const lks_four x0 = lks_four_at(e.x0 + r * C + i, rest);
-        const lks_four mix = lks_four_at(e.mix + i, rest), mix0 = lks_four_at(e.mix + C + i, rest);
-        for (int j = 0; j < 4; j++) {
-            x.at[j] = lks_as_stored(e.x, mix.at[j] * x.at[j] + mix0.at[j] * x0.at[j]);
-            squares = fmaf(x.at[j], x.at[j], squares);
-        }
-        lks_four_put(e.x + r * C + i, rest, x);
+    lks_four kept[AT_ONCE] = {};
+    if (first < C)
+        entry_batch<FOURS>(e, r, first, C, kept, &squares);
+    for (size_t i = first + step; i < C; i += step) {
+        lks_four x[AT_ONCE];
+        entry_batch<FOURS>(e, r, i, C, x, &squares);
     }
     const float scale = reciprocal_rms(lks_warp_sum(squares), C);
-    for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
-        const lks_rest rest = {C - i, fours};
+#pragma unroll
+    for (size_t k = 0; k < AT_ONCE; k++) {
+        const size_t i = first + k * LANE_STEP;
+        for (int j = 0; j < 4; j++)
+            kept[k].at[j] *= scale;
+        if (i < C)
+            lks_four_put(e.norm + r * C + i, {C - i, FOURS}, kept[k]);
+    }
+    for (size_t i = first + step; i < C; i += LANE_STEP) {
+        const lks_rest rest = {C - i, FOURS};
         lks_four x = lks_four_at(e.x + r * C + i, rest); /* this thread's own */
         for (int j = 0; j < 4; j++)
             x.at[j] *= scale;
@@ -297,8 +349,8 @@ extern "C" void lks__cuda_golf_entry_fwd(const lks__exec *ex, const lks__golf_en
     const double n = (double)(rows * C);
     lks__cuda_count(ex, (e->skip != NULL ? 5 : 4) * lks_act_bytes(halves) * n,
                     (e->skip != NULL ? 9 : 7) * n);
-    LKS_LAUNCH_TYPED(golf_entry_fwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
-                     entry_of<E>(*e), rows, C, fours);
+    LAUNCH_EACH(golf_entry_fwd, halves, fours, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                entry_of<E>(*e), rows, C);
 }
 
 /* What backward of an entry reads and writes beside its lks__golf_entry. */
@@ -310,47 +362,46 @@ template <typename E> struct entry_grads {
 
 /* A block takes a slab. First a warp sums a row's mean; then a thread goes down its columns, so
  * that it sums the vectors' gradients in registers. The slab's rows are still in a cache then. */
-template <typename E>
-static __global__ void golf_entry_bwd(entry<E> e, entry_grads<E> g, size_t rows, size_t C,
-                                      bool fours)
+template <typename E, bool FOURS>
+static __global__ void golf_entry_bwd(entry<E> e, entry_grads<E> g, size_t rows, size_t C)
 {
     LKS_SHARED(float, mean, SLAB);
     const size_t r0 = (size_t)blockIdx.x * SLAB, n = slab_rows(rows, r0);
     for (size_t k = threadIdx.x / LKS_WARP; k < n; k += blockDim.x / LKS_WARP) {
         const size_t at = (r0 + k) * C;
-        const float m = norm_mean(g.dnorm + at, e.x + at, e.rms[r0 + k], C, fours);
+        const float m = norm_mean<FOURS>(g.dnorm + at, e.x + at, e.rms[r0 + k], C);
         if (threadIdx.x % LKS_WARP == 0)
             mean[k] = m;
     }
     __syncthreads();
     for (size_t c = threadIdx.x * 4; c < C; c += blockDim.x * 4) {
-        const lks_rest rest = {C - c, fours};
+        const lks_rest rest = {C - c, FOURS};
         const lks_four mix = lks_four_at(e.mix + c, rest), mix0 = lks_four_at(e.mix + C + c, rest);
+        const lks_four weight = lks_four_at(weight_or_mix(e) + c, rest);
         lks_four dmix = {}, dmix0 = {}, dweight = {};
         for (size_t k = 0; k < n; k++) {
             const size_t at = (r0 + k) * C + c;
-            const lks_four in = entry_input(e, at, c, rest), x = lks_four_at(e.x + at, rest);
-            const lks_four x0 = lks_four_at(e.x0 + at, rest);
+            const lks_four prev = lks_four_at(e.prev + at, rest);
+            const lks_four skip = lks_four_at(skip_or_prev(e) + at, rest);
+            const lks_four x = lks_four_at(e.x + at, rest), x0 = lks_four_at(e.x0 + at, rest);
             const lks_four dnorm = lks_four_at(g.dnorm + at, rest);
             lks_four dx = lks_four_at(g.dx + at, rest), dx0 = lks_four_at(g.dx0 + at, rest);
+            const float rms = e.rms[r0 + k], m = mean[k];
+            const lks_four in = entry_input(e, prev, skip, weight);
+            lks_four dskip;
             for (int j = 0; j < 4; j++) {
-                dx.at[j] += norm_grad(dnorm.at[j], x.at[j], e.rms[r0 + k], mean[k]);
+                dx.at[j] += norm_grad(dnorm.at[j], x.at[j], rms, m);
                 dmix.at[j] = fmaf(dx.at[j], in.at[j], dmix.at[j]);
                 dmix0.at[j] = fmaf(dx.at[j], x0.at[j], dmix0.at[j]);
                 dx0.at[j] += mix0.at[j] * dx.at[j];
                 dx.at[j] *= mix.at[j];
+                dweight.at[j] = fmaf(dx.at[j], skip.at[j], dweight.at[j]);
+                dskip.at[j] = weight.at[j] * dx.at[j];
             }
             lks_four_put(g.dx + at, rest, dx);
             lks_four_put(g.dx0 + at, rest, dx0);
-            if (e.skip != NULL) {
-                const lks_four skip = lks_four_at(e.skip + at, rest);
-                lks_four dskip = lks_four_at(e.skip_weight + c, rest);
-                for (int j = 0; j < 4; j++) {
-                    dweight.at[j] = fmaf(dx.at[j], skip.at[j], dweight.at[j]);
-                    dskip.at[j] *= dx.at[j];
-                }
+            if (e.skip != NULL)
                 lks_four_put(g.dskip + at, rest, dskip);
-            }
         }
         if (g.partial != NULL) {
             float *line = g.partial + (size_t)blockIdx.x * MAX_VECTORS * C + c;
@@ -376,11 +427,11 @@ extern "C" void lks__cuda_golf_entry_bwd(const lks__exec *ex, const lks__golf_en
     lks__cuda_count(
         ex, (e->skip != NULL ? 10 : 8) * lks_act_bytes(halves) * n + 4.0 * MAX_VECTORS * sums,
         (e->skip != NULL ? 23 : 18) * n);
-    LKS_LAUNCH_TYPED(golf_entry_bwd, halves, dim3((unsigned)slabs(rows)), columns,
-                     lks__cuda_stream(ex), entry_of<E>(*e),
-                     (entry_grads<E>{LKS_ACTS(E, dx), LKS_ACTS(E, dx0), LKS_ACTS(E, dskip),
-                                     LKS_ACTS(const E, dnorm), lines}),
-                     rows, C, fours);
+    LAUNCH_EACH(golf_entry_bwd, halves, fours, dim3((unsigned)slabs(rows)), columns,
+                lks__cuda_stream(ex), entry_of<E>(*e),
+                (entry_grads<E>{LKS_ACTS(E, dx), LKS_ACTS(E, dx0), LKS_ACTS(E, dskip),
+                                LKS_ACTS(const E, dnorm), lines}),
+                rows, C);
     if (dmix != NULL)
         lks__cuda_column_sums(ex, dmix, partial, MAX_VECTORS * C, slabs(rows), 2 * C);
     if (dskip_weight != NULL)
@@ -405,8 +456,8 @@ template <typename E> static branch<E> branch_of(const lks__golf_branch &b)
             LKS_ACTS(const E, b.add)};
 }
 
-template <typename E>
-static __global__ void golf_branch_bwd(branch<E> b, size_t rows, size_t C, bool fours)
+template <typename E, bool FOURS>
+static __global__ void golf_branch_bwd(branch<E> b, size_t rows, size_t C)
 {
     const size_t r = warp_index();
     if (r >= rows)
@@ -414,10 +465,10 @@ static __global__ void golf_branch_bwd(branch<E> b, size_t rows, size_t C, bool 
     float rms = 0.0f, mean = 0.0f;
     if (b.dnorm != NULL) {
         rms = b.rms[r];
-        mean = norm_mean(b.dnorm + r * C, b.normed + r * C, rms, C, fours);
+        mean = norm_mean<FOURS>(b.dnorm + r * C, b.normed + r * C, rms, C);
     }
     for (size_t i = first_of_lane(); i < C; i += LANE_STEP) {
-        const lks_rest rest = {C - i, fours};
+        const lks_rest rest = {C - i, FOURS};
         const size_t at = r * C + i;
         lks_four dx = lks_four_at(b.dx + at, rest), dy = lks_four_at(b.scale + i, rest);
         if (b.dnorm != NULL) {
@@ -454,8 +505,8 @@ extern "C" void lks__cuda_golf_branch_bwd(const lks__exec *ex, const lks__golf_b
                      : b->add != NULL ? 2
                                       : 1) *
                         n);
-    LKS_LAUNCH_TYPED(golf_branch_bwd, halves, warps_grid(rows), warps_block, lks__cuda_stream(ex),
-                     branch_of<E>(*b), rows, C, fours);
+    LAUNCH_EACH(golf_branch_bwd, halves, fours, warps_grid(rows), warps_block, lks__cuda_stream(ex),
+                branch_of<E>(*b), rows, C);
 }
 
 static __global__ void golf_scaled_bwd(lks__golf_scaled s, size_t C, size_t in, bool fours)
