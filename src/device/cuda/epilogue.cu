@@ -5,13 +5,37 @@
 
 /* --- epilogues: a block for each row ---------------------------------------------------------- */
 
+static const unsigned MOST = 512; /* threads of a row */
+/* Loads that a thread has on the way of each matrix. Beyond the row it loads its first elements
+ * once more, and y in place of an input that isn't there: a load without a condition waits for no
+ * other.
+ */
+static const unsigned AT_ONCE = 2;
+
+static unsigned threads_of(size_t width, bool fours)
+{
+    return lks_row_threads((width + AT_ONCE - 1) / AT_ONCE, fours, MOST);
+}
+
 template <typename E, int N>
-static __global__ void __launch_bounds__(256)
+static __global__ void __launch_bounds__(MOST)
     finish_rows(lks_epilogue<E> e, E *y, size_t ldy, size_t width)
 {
-    const size_t row = (size_t)blockIdx.x * ldy;
-    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N)
-        lks_finish<N>(e, y, row + c, c, lks_load<N>(y + row + c));
+    const size_t row = (size_t)blockIdx.x * ldy, step = (size_t)blockDim.x * N;
+    const E *in = e.in != NULL ? e.in : y;
+    for (size_t c0 = (size_t)threadIdx.x * N; c0 < width; c0 += AT_ONCE * step) {
+        lks_floats<N> v[AT_ONCE], x[AT_ONCE];
+#pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; i++) {
+            const size_t at = row + (c0 + i * step < width ? c0 + i * step : c0);
+            v[i] = lks_load<N>(y + at);
+            x[i] = lks_load<N>(in + at);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; i++)
+            if (i == 0 || c0 + i * step < width)
+                lks_finish<N>(e, y, row + c0 + i * step, c0 + i * step, v[i], x[i]);
+    }
 }
 
 /* Floating-point operations for an element; a function of the library counts as one of 10. */
@@ -40,21 +64,29 @@ extern "C" void lks__cuda_epilogue(const lks__exec *ex, lks__act *y, size_t ldy,
     lks__cuda_count(ex, lks_act_bytes(halves) * matrices * n, flops_of(e->kind) * n);
     const bool fours = width % 4 == 0 && lks_in_fours(ldy, y, e->bias, e->in, e->scale, e->out);
     LKS_LAUNCH_ACTS(finish_rows, halves, fours, dim3((unsigned)rows),
-                    dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex),
-                    lks_epilogue_of<E>(e), LKS_ACTS(E, y), ldy, width);
+                    dim3(threads_of(width, fours)), lks__cuda_stream(ex), lks_epilogue_of<E>(e),
+                    LKS_ACTS(E, y), ldy, width);
 }
 
 template <typename E, int N>
-static __global__ void __launch_bounds__(256)
+static __global__ void __launch_bounds__(MOST)
     activate_rows(lks__epilogue_kind kind, E *y, const E *x, size_t width)
 {
-    const size_t row = (size_t)blockIdx.x * width;
-    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N) {
-        lks_floats<N> v = lks_load<N>(x + row + c);
+    const size_t row = (size_t)blockIdx.x * width, step = (size_t)blockDim.x * N;
+    for (size_t c0 = (size_t)threadIdx.x * N; c0 < width; c0 += AT_ONCE * step) {
+        lks_floats<N> v[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            v.at[k] = lks_activation(kind, v.at[k]);
-        lks_store<N>(y + row + c, v);
+        for (unsigned i = 0; i < AT_ONCE; i++)
+            v[i] = lks_load<N>(x + row + (c0 + i * step < width ? c0 + i * step : c0));
+#pragma unroll
+        for (unsigned i = 0; i < AT_ONCE; i++) {
+            if (i > 0 && c0 + i * step >= width)
+                break;
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                v[i].at[k] = lks_activation(kind, v[i].at[k]);
+            lks_store<N>(y + row + c0 + i * step, v[i]);
+        }
     }
 }
 
@@ -68,7 +100,7 @@ extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind
     lks__cuda_count(ex, 2 * lks_act_bytes(halves) * n, flops_of(kind) * n);
     const bool fours = lks_in_fours(width, x, y);
     LKS_LAUNCH_ACTS(activate_rows, halves, fours, dim3((unsigned)rows),
-                    dim3(lks_row_threads(width, fours)), lks__cuda_stream(ex), kind, LKS_ACTS(E, y),
+                    dim3(threads_of(width, fours)), lks__cuda_stream(ex), kind, LKS_ACTS(E, y),
                     LKS_ACTS(E, x), width);
 }
 

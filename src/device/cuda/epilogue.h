@@ -82,11 +82,11 @@ static __device__ inline float lks_activation_slope(lks__epilogue_kind kind, flo
 }
 
 /* Finish N elements of y, number `at` of the matrices and `column` of the vectors, whose value
- * without the bias is v. A second output is made of what y keeps, so that it can be made again of
- * y. */
+ * without the bias is v; `in` is that of the input, if there is one. A second output is made of
+ * what y keeps, so that it can be made again of y. */
 template <int N, typename E>
 static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t at, size_t column,
-                                         lks_floats<N> v)
+                                         lks_floats<N> v, const lks_floats<N> &in)
 {
     if (e.bias != NULL) {
         const lks_floats<N> bias = lks_load<N>(e.bias + column);
@@ -111,23 +111,19 @@ static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t 
         break;
     case LKS__EPILOGUE_GELU_BWD:
     case LKS__EPILOGUE_GELU_TANH_BWD:
-    case LKS__EPILOGUE_RELU2_BWD: {
-        const lks_floats<N> in = lks_load<N>(e.in + at);
+    case LKS__EPILOGUE_RELU2_BWD:
 #pragma unroll
         for (int k = 0; k < N; k++)
             v.at[k] *= lks_activation_slope(e.kind, in.at[k]);
         break;
-    }
-    case LKS__EPILOGUE_RESIDUAL: {
-        const lks_floats<N> in = lks_load<N>(e.in + at);
+    case LKS__EPILOGUE_RESIDUAL:
         v = lks_dropout_of<N>(e.drop, at, v);
 #pragma unroll
         for (int k = 0; k < N; k++)
             v.at[k] += in.at[k];
         break;
-    }
     case LKS__EPILOGUE_BRANCH: {
-        const lks_floats<N> in = lks_load<N>(e.in + at), scale = lks_load<N>(e.scale + column);
+        const lks_floats<N> scale = lks_load<N>(e.scale + column);
 #pragma unroll
         for (int k = 0; k < N; k++)
             second.at[k] = scale.at[k] * second.at[k] + in.at[k];

@@ -41,16 +41,16 @@ template <int N> static __device__ inline lks_floats<N> lks_load(const lks_half 
     return wide;
 }
 
-/* Four of them as the two registers that one instruction stores: as elements the compiler may store
- * them one by one. */
-struct alignas(8) [[gnu::may_alias]] lks_two_pairs {
-    uint32_t low, high;
-};
+/* Four of them, which one instruction stores: as elements the compiler may store them one by one.
+ */
+typedef uint64_t lks_four_halves __attribute__((may_alias));
 
 template <int N> static __device__ inline void lks_store(lks_half *p, lks_floats<N> v)
 {
     if constexpr (N == 4) {
-        *(lks_two_pairs *)p = {lks_bf16_pair(v.at[0], v.at[1]), lks_bf16_pair(v.at[2], v.at[3])};
+        const uint32_t low = lks_bf16_pair(v.at[0], v.at[1]),
+                       high = lks_bf16_pair(v.at[2], v.at[3]);
+        *(lks_four_halves *)p = (uint64_t)high << 32 | low;
         return;
     }
     lks_halves<N> to;

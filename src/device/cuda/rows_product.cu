@@ -45,8 +45,13 @@ static __global__ void __launch_bounds__(WARPS *LKS_WARP)
         if (lane == r)
             mine.at[0] = s;
     }
-    if (lane < n)
-        lks_finish<1>(e, y, (first + lane) * ldy + column, column, mine);
+    if (lane < n) {
+        const size_t at = (first + lane) * ldy + column;
+        lks_floats<1> input = {};
+        if (e.in != NULL)
+            input = lks_load<1>(e.in + at);
+        lks_finish<1>(e, y, at, column, mine, input);
+    }
 }
 
 extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, lks__act *y, size_t ldy,
