@@ -387,9 +387,7 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
     a.lse = lse;
     a.wide = a.wide && lks_in_fours(a.c, out);
     count(ex, a, 2, 20, 2, 2); /* q, out; k, v */
-    if (a.halves && lks_attention_is_64(a))
-        lks_attention_fwd_64(lks__cuda_stream(ex), a);
-    else if (a.halves)
+    if (a.halves)
         lks_attention_fwd_bf16(lks__cuda_stream(ex), a);
     else
         LAUNCH_TILES(attention_fwd_tiles, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
@@ -425,7 +423,7 @@ static void launch_delta(const lks__exec *ex, const lks_attention &a)
     const size_t rows = a.shape.B * a.shape.T * a.shape.NH;
     const double n = (double)(rows * a.shape.hs);
     lks__cuda_count(ex, 2 * lks_act_bytes(a.halves) * n, 2 * n);
-    if (a.halves && lks_attention_is_64(a)) {
+    if (lks_attention_is_64(a)) {
         lks_attention_delta_64(lks__cuda_stream(ex), a);
         return;
     }
@@ -575,16 +573,12 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
         return;
     launch_delta(ex, a);
     count(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
-    if (a.halves && lks_attention_is_64(a))
-        lks_attention_bwd_keys_64(lks__cuda_stream(ex), a);
-    else if (a.halves)
+    if (a.halves)
         lks_attention_bwd_keys_bf16(lks__cuda_stream(ex), a);
     else
         LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
     count(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
-    if (a.halves && lks_attention_is_64(a))
-        lks_attention_bwd_queries_64(lks__cuda_stream(ex), a);
-    else if (a.halves)
+    if (a.halves)
         lks_attention_bwd_queries_bf16(lks__cuda_stream(ex), a);
     else
         LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);

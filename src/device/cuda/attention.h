@@ -54,11 +54,9 @@ void lks_attention_fwd_bf16(cudaStream_t stream, const lks_attention &a);
 void lks_attention_bwd_keys_bf16(cudaStream_t stream, const lks_attention &a);
 void lks_attention_bwd_queries_bf16(cudaStream_t stream, const lks_attention &a);
 
-/* The same for heads of 64 elements that can be moved by eights, without dropout. */
+/* Heads of 64 elements in bfloat16 that can be moved by eights, without dropout: those launches
+ * take kernels of their own (attention_64.cu), and so does a.delta. */
 bool lks_attention_is_64(const lks_attention &a);
-void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a);
-void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a); /* a.delta */
-void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a);
-void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a);
+void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a);
 
 #endif

@@ -13,7 +13,6 @@ enum {
     WARPS = 4,
     THREADS = WARPS * 32,
     CELLS = TILE * LKS_CHUNKS, /* chunks of a tile */
-    STEPS = TILE / 16,         /* of a product over a tile's columns */
     SIDES = 2,                 /* of a warp's queries in the forward pass, 16 each */
     QUERIES = TILE * SIDES,    /* of a block, there */
     GROUP = 64,                /* heads: 16 MiB of keys and values of 1,024 tokens */
@@ -35,21 +34,15 @@ __device__ static void begin_tile(lks_chunk *tile, const lks_operand &m, unsigne
 
 /* A warp's 16 rows as a product takes them, for each step. */
 struct rows {
-    uint32_t at[STEPS][4];
+    uint32_t at[LKS_STEPS][4];
 };
-
-__device__ static void load_rows(uint32_t to[4], const lks_chunk *tile, int row, int step)
-{
-    const int l = lks_lane(), quarter = l / 8;
-    lks_load_matrices(to, &tile[lks_slot(row + quarter % 2 * 8 + l % 8, step * 2 + quarter / 2)]);
-}
 
 __device__ static rows all_rows(const lks_chunk *tile, int row)
 {
     rows r;
 #pragma unroll
-    for (int k = 0; k < STEPS; k++)
-        load_rows(r.at[k], tile, row, k);
+    for (int k = 0; k < LKS_STEPS; k++)
+        lks_load_left(r.at[k], tile, row, k);
     return r;
 }
 
@@ -58,9 +51,8 @@ template <int N>
 __device__ static void add_step(lks_sums *s, const uint32_t (*a)[4], const lks_chunk *y, int n,
                                 int step)
 {
-    const int l = lks_lane(), quarter = l / 8;
     uint32_t b[4];
-    lks_load_matrices(b, &y[lks_slot(n * 8 + quarter / 2 * 8 + l % 8, step * 2 + quarter % 2)]);
+    lks_load_right(b, y, n, step);
 #pragma unroll
     for (int m = 0; m < N; m++)
 #pragma unroll
@@ -76,7 +68,7 @@ __device__ static void add_step(lks_sums *s, const uint32_t (*a)[4], const lks_c
 __device__ static void multiply_x_yt(lks_sums &s, const rows &x, const lks_chunk *y)
 {
 #pragma unroll
-    for (int step = 0; step < STEPS; step++)
+    for (int step = 0; step < LKS_STEPS; step++)
 #pragma unroll
         for (int n = 0; n < LKS_COLUMNS; n += 2)
             add_step<1>(&s, &x.at[step], y, n, step);
@@ -85,27 +77,20 @@ __device__ static void multiply_x_yt(lks_sums &s, const rows &x, const lks_chunk
 /* s[m] += p[m] y, for N groups of 16 rows. p is rounded. */
 template <int N> __device__ static void add_p_y(lks_sums *s, const lks_sums *p, const lks_chunk *y)
 {
-    const int l = lks_lane(), quarter = l / 8;
 #pragma unroll
-    for (int k = 0; k < STEPS; k++) {
+    for (int step = 0; step < LKS_STEPS; step++) {
         uint32_t a[N][4];
 #pragma unroll
-        for (int m = 0; m < N; m++) {
-            const float *left = p[m].at[2 * k], *right = p[m].at[2 * k + 1];
-            a[m][0] = lks_bf16_pair(left[0], left[1]);
-            a[m][1] = lks_bf16_pair(left[2], left[3]);
-            a[m][2] = lks_bf16_pair(right[0], right[1]);
-            a[m][3] = lks_bf16_pair(right[2], right[3]);
-        }
+        for (int m = 0; m < N; m++)
+            lks_left_of(a[m], p[m], step);
 #pragma unroll
-        for (int n = 0; n < STEPS; n++) {
+        for (int n = 0; n < LKS_COLUMNS; n += 2) {
             uint32_t b[4];
-            lks_load_transposed(
-                b, &y[lks_slot(k * 16 + quarter % 2 * 8 + l % 8, n * 2 + quarter / 2)]);
+            lks_load_right_of_rows(b, y, n, step);
 #pragma unroll
             for (int m = 0; m < N; m++) {
-                lks_multiply_add(s[m].at[2 * n], a[m], b);
-                lks_multiply_add(s[m].at[2 * n + 1], a[m], b + 2);
+                lks_multiply_add(s[m].at[n], a[m], b);
+                lks_multiply_add(s[m].at[n + 1], a[m], b + 2);
             }
         }
     }
@@ -190,11 +175,11 @@ __device__ static void add_tile(forward &f, const lks_chunk *query, int own, con
 {
     lks_sums s[SIDES];
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < LKS_STEPS; step++) {
         uint32_t x[SIDES][4];
 #pragma unroll
         for (int m = 0; m < SIDES; m++)
-            load_rows(x[m], query, own + 16 * m, step);
+            lks_load_left(x[m], query, own + 16 * m, step);
 #pragma unroll
         for (int n = 0; n < LKS_COLUMNS; n += 2)
             add_step<SIDES>(s, x, key, n, step);
@@ -423,11 +408,10 @@ static __global__ void __launch_bounds__(THREADS, 3) attention_bwd_queries_64(co
         if (j0 < at.t0) {
             begin_tile(keys + (1 - turn) * CELLS, k, j0 + TILE, T);
             begin_tile(values + (1 - turn) * CELLS, v, j0 + TILE, T);
-        }
-        if (j0 < at.t0)
             add_keys<true>(dq, query, grad, key, value, of, i0, j0, scale);
-        else
+        } else {
             add_keys<false>(dq, query, grad, key, value, of, i0, j0, scale);
+        }
     }
     const float scales[2] = {a.scale, a.scale};
     lks_store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, i0, 0, dq, scales);
@@ -437,7 +421,7 @@ static __global__ void __launch_bounds__(THREADS, 3) attention_bwd_queries_64(co
 
 bool lks_attention_is_64(const lks_attention &a)
 {
-    return a.shape.hs == TILE && a.wide && a.drop.threshold == 0;
+    return a.halves && a.shape.hs == TILE && a.wide && a.drop.threshold == 0;
 }
 
 static dim3 grid_of(const lks_attention &a, size_t heads, size_t length)

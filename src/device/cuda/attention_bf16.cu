@@ -14,7 +14,6 @@ enum {
     THREADS = WARPS * 32,
     TILE_ROWS = THREADS / LKS_CHUNKS, /* that all threads load at once */
     ROWS = LKS_TILE / WARPS,          /* of a warp */
-    STEPS = LKS_TILE / 16,            /* of a product over a tile's columns */
 };
 
 /* --- tiles ----------------------------------------------------------------------------------- */
@@ -76,7 +75,7 @@ __device__ static void load_tile(const lks_attention &a, lks_chunk *tile, const 
 __device__ static int steps_of(const lks_attention &a, unsigned c0)
 {
     const unsigned left = (width_of(a) - c0) / 16;
-    return left < STEPS ? (int)left : (int)STEPS;
+    return left < LKS_STEPS ? (int)left : (int)LKS_STEPS;
 }
 
 /* First of this warp's rows of a tile. */
@@ -88,16 +87,13 @@ __device__ static int own_row(void)
 /* s += x y^T, over the first `steps` steps of both tiles' rows; x: this warp's rows. */
 __device__ static void add_x_yt(lks_sums &s, const lks_chunk *x, const lks_chunk *y, int steps)
 {
-    const int l = lks_lane(), quarter = l / 8;
-    for (int k = 0; k < steps; k++) {
+    for (int step = 0; step < steps; step++) {
         uint32_t a[4];
-        lks_load_matrices(a,
-                          &x[lks_slot(own_row() + quarter % 2 * 8 + l % 8, k * 2 + quarter / 2)]);
+        lks_load_left(a, x, own_row(), step);
 #pragma unroll
         for (int n = 0; n < LKS_COLUMNS; n += 2) {
             uint32_t b[4];
-            lks_load_matrices(b,
-                              &y[lks_slot(n * 8 + quarter / 2 * 8 + l % 8, k * 2 + quarter % 2)]);
+            lks_load_right(b, y, n, step);
             lks_multiply_add(s.at[n], a, b);
             lks_multiply_add(s.at[n + 1], a, b + 2);
         }
@@ -107,22 +103,18 @@ __device__ static void add_x_yt(lks_sums &s, const lks_chunk *x, const lks_chunk
 /* s += p y, for the first `steps` steps of 16 columns of y. p is rounded. */
 __device__ static void add_p_y(lks_sums &s, const lks_sums &p, const lks_chunk *y, int steps)
 {
-    const int l = lks_lane(), quarter = l / 8;
 #pragma unroll
-    for (int k = 0; k < STEPS; k++) {
-        const float *left = p.at[2 * k], *right = p.at[2 * k + 1];
-        const uint32_t a[4] = {lks_bf16_pair(left[0], left[1]), lks_bf16_pair(left[2], left[3]),
-                               lks_bf16_pair(right[0], right[1]),
-                               lks_bf16_pair(right[2], right[3])};
+    for (int step = 0; step < LKS_STEPS; step++) {
+        uint32_t a[4];
+        lks_left_of(a, p, step);
 #pragma unroll
-        for (int n = 0; n < STEPS; n++) {
-            if (n >= steps)
+        for (int n = 0; n < LKS_COLUMNS; n += 2) {
+            if (n >= 2 * steps)
                 break;
             uint32_t b[4];
-            lks_load_transposed(
-                b, &y[lks_slot(k * 16 + quarter % 2 * 8 + l % 8, n * 2 + quarter / 2)]);
-            lks_multiply_add(s.at[2 * n], a, b);
-            lks_multiply_add(s.at[2 * n + 1], a, b + 2);
+            lks_load_right_of_rows(b, y, n, step);
+            lks_multiply_add(s.at[n], a, b);
+            lks_multiply_add(s.at[n + 1], a, b + 2);
         }
     }
 }
@@ -391,15 +383,24 @@ static dim3 tiles_grid(const lks_attention &a, size_t heads)
 
 void lks_attention_fwd_bf16(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH(attention_fwd_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS), stream, a);
+    if (lks_attention_is_64(a))
+        lks_attention_fwd_64(stream, a);
+    else
+        LKS_LAUNCH(attention_fwd_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS), stream, a);
 }
 
 void lks_attention_bwd_keys_bf16(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH(attention_bwd_keys_bf16, tiles_grid(a, a.shape.NKV), dim3(THREADS), stream, a);
+    if (lks_attention_is_64(a))
+        lks_attention_bwd_keys_64(stream, a);
+    else
+        LKS_LAUNCH(attention_bwd_keys_bf16, tiles_grid(a, a.shape.NKV), dim3(THREADS), stream, a);
 }
 
 void lks_attention_bwd_queries_bf16(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH(attention_bwd_queries_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS), stream, a);
+    if (lks_attention_is_64(a))
+        lks_attention_bwd_queries_64(stream, a);
+    else
+        LKS_LAUNCH(attention_bwd_queries_bf16, tiles_grid(a, a.shape.NH), dim3(THREADS), stream, a);
 }

@@ -9,6 +9,7 @@
 enum {
     LKS_CHUNKS = LKS_TILE / 8,  /* of a tile's row: 8 numbers, which a thread moves as one */
     LKS_COLUMNS = LKS_TILE / 8, /* groups of 8 columns of a result */
+    LKS_STEPS = LKS_TILE / 16,  /* of a product over a tile's columns */
 };
 
 /* The logarithms here are to base 2, as the GPU's instruction is. */
@@ -51,6 +52,39 @@ static __device__ inline int lks_sums_row(int which)
 static __device__ inline int lks_sums_column(int n, int which)
 {
     return n * 8 + lks_lane() % 4 * 2 + which % 2;
+}
+
+/* Operands of one instruction. The left one: 16 rows of a tile from `row` on, in a step of 16
+ * columns. */
+static __device__ inline void lks_load_left(uint32_t a[4], const lks_chunk *tile, int row, int step)
+{
+    const int l = lks_lane(), quarter = l / 8;
+    lks_load_matrices(a, &tile[lks_slot(row + quarter % 2 * 8 + l % 8, step * 2 + quarter / 2)]);
+}
+
+/* The same 16 rows and columns of the left one, from sums, which are rounded. */
+static __device__ inline void lks_left_of(uint32_t a[4], const lks_sums &p, int step)
+{
+    const float *left = p.at[2 * step], *right = p.at[2 * step + 1];
+    a[0] = lks_bf16_pair(left[0], left[1]);
+    a[1] = lks_bf16_pair(left[2], left[3]);
+    a[2] = lks_bf16_pair(right[0], right[1]);
+    a[3] = lks_bf16_pair(right[2], right[3]);
+}
+
+/* Two right ones, b and b + 2, of a product with y^T: groups n and n + 1 of 8 rows of y. */
+static __device__ inline void lks_load_right(uint32_t b[4], const lks_chunk *y, int n, int step)
+{
+    const int l = lks_lane(), quarter = l / 8;
+    lks_load_matrices(b, &y[lks_slot(n * 8 + quarter / 2 * 8 + l % 8, step * 2 + quarter % 2)]);
+}
+
+/* Two of a product with y, whose rows are summed over: groups n and n + 1 of 8 columns. */
+static __device__ inline void lks_load_right_of_rows(uint32_t b[4], const lks_chunk *y, int n,
+                                                     int step)
+{
+    const int l = lks_lane(), quarter = l / 8;
+    lks_load_transposed(b, &y[lks_slot(step * 16 + quarter % 2 * 8 + l % 8, n + quarter / 2)]);
 }
 
 /* Head h of sequence b in a matrix of B sequences. */
@@ -118,5 +152,10 @@ static __device__ inline lks_of_query lks_query_of(const lks_attention &a, size_
         return {INFINITY, 0.0f};
     return {LKS_LOG2_E * a.f_lse[row], a.delta[row]};
 }
+
+/* The launches if lks_attention_is_64(). */
+void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a);
 
 #endif
