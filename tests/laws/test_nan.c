@@ -10,6 +10,7 @@
 #include "data/tokens.h"
 #include "kernels/device.h"
 #include "model/model.h"
+#include "train/procedure.h"
 #include "train/state.h"
 
 enum { FIRST = 2, STEPS = 10 };
@@ -239,6 +240,56 @@ static void test_rollback_counts(void **state)
     check_line(out, "rollback", 2, 7, 3, 1);
 }
 
+static double elapsed(const char *out)
+{
+    const char *text = lks_test_read(lks_test_text("%s/latest/state.json", out), NULL);
+    json_t *state = json_loads(text, 0, NULL);
+    const double s = lks_test_number(state, "elapsed_s");
+    json_decref(state);
+    return s;
+}
+
+/* max_wallclock_seconds counts the time of steps that were rolled back. The limit isn't reached, so
+ * the result doesn't depend on the machine's speed. */
+static void test_rollback_time(void **state)
+{
+    const char *out;
+    double ms = 0.0;
+    lks_test_result r = GO_ON(2, &out, "--on_nan=rollback", "--max_wallclock_seconds=1e6");
+    assert_ran_to_end(&r);
+    assert_int_equal(count(out, "rollback"), 2);
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train"), *line;
+    size_t i;
+    json_array_foreach(lines, i, line)
+    {
+        if (i >= FIRST) /* before those, the run had no time limit */
+            ms += lks_test_number(line, "ms");
+    }
+    assert_true(elapsed(out) * 1e3 > ms);
+}
+
+/* The time runs out in a step that is rolled back. The checkpoint to which the run goes back is
+ * then its last one, and is written again, with the time: a resume knows that the run is complete.
+ */
+static void test_rollback_out_of_time(void **state)
+{
+    const char *out;
+    const char *const more[] = {"--on_nan=rollback", "--max_wallclock_seconds=1e-6", NULL};
+    const char *data = with_third(FIRST);
+    lks_test_result r = go_on(2, data, more, &out);
+    assert_ran_to_end(&r);
+    assert_int_equal(count(out, "rollback"), 1);
+    assert_int_equal(count(out, "train"), FIRST);
+    assert_true(elapsed(out) >= 1e-6);
+    law_args args = poison_train(out, 1);
+    law_add(&args, "--dataset=%s", data);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--max_wallclock_seconds=1e-6");
+    r = lks_test_run(args.argv, NULL, 60);
+    assert_ran_to_end(&r);
+    assert_contains(r.err, "the run is complete; with a larger max_wallclock_seconds");
+}
+
 /* Forward stays small (c_fc is zero), but backward goes through c_proj. */
 static void spoil_gradient(const char *name, float *x, size_t n, size_t width)
 {
@@ -295,6 +346,7 @@ static void open_trainer(lks__trainer *t, const char *sampler)
                                 "--gradient_accumulation_steps=4",
                                 "--virtual_ranks=4",
                                 "--on_nan=rollback",
+                                "--eval_iters=4",
                                 lks_test_text("--sampler=%s", sampler),
                                 lks_test_text("--dataset=%s", law_data()),
                                 lks_test_text("--out_dir=%s", lks_test_folder())};
@@ -312,37 +364,46 @@ static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
     memcpy(offsets, t->offsets, N_OFFSETS * sizeof *offsets);
 }
 
-/* Back from iteration 4 to checkpoint 2: iteration 2 gets the data of 5, and so on, also if the
- * sampler's generators must skip what is left out. */
-static void check_data_behind(const char *sampler)
+/* Make the steps of iterations first .. end - 1, with an evaluation before iteration `evaluated`.
+ */
+static void steps(lks__trainer *t, int first, int end, int evaluated, uint64_t offsets[][N_OFFSETS])
+{
+    lks__eval_result eval;
+    for (int i = first; i < end; i++) {
+        if (i == evaluated)
+            assert_ok(t->procedure->evaluate(t, &eval));
+        step(t, offsets[i]);
+    }
+}
+
+/* Back from iteration 4 to checkpoint 2: iteration 2 gets the data of 5, and so on, even if the
+ * sampler's generators have drawn for an evaluation in between (-1: for none). */
+static void check_data_behind(const char *sampler, int evaluated)
 {
     lks__trainer t;
-    uint64_t plain[N_STEPS][N_OFFSETS], seen[N_OFFSETS];
+    uint64_t plain[N_STEPS][N_OFFSETS], seen[N_STEPS][N_OFFSETS];
     char name[32], hash[17];
     open_trainer(&t, sampler);
-    for (int i = 0; i < N_STEPS; i++)
-        step(&t, plain[i]);
+    steps(&t, 0, N_STEPS, evaluated, plain);
     lks__trainer_close(&t);
     open_trainer(&t, sampler);
-    for (int i = 0; i < 5; i++) {
-        if (i == 2)
-            assert_ok(lks__state_save(&t, false, name, hash));
-        step(&t, seen);
-    }
+    steps(&t, 0, 2, evaluated, seen);
+    assert_ok(lks__state_save(&t, false, name, hash));
+    steps(&t, 2, 5, evaluated, seen);
     assert_ok(lks__trainer_go_back(&t));
     assert_int_equal(t.iter, 2);
     assert_int_equal(t.data_shift, 3);
-    for (int i = 5; i < N_STEPS; i++) {
-        step(&t, seen);
-        assert_memory_equal(seen, plain[i], sizeof seen);
-    }
+    steps(&t, 5, N_STEPS, -1, seen);
+    assert_memory_equal(seen, plain, sizeof seen);
     lks__trainer_close(&t);
 }
 
 static void test_data_behind(void **state)
 {
-    check_data_behind("random");
-    check_data_behind("nanogpt");
+    for (int evaluated = -1; evaluated <= 4; evaluated += 5) {
+        check_data_behind("random", evaluated);
+        check_data_behind("nanogpt", evaluated);
+    }
 }
 
 /* The module that is named as the source, for a bad number in each of a model's tensors. */
@@ -430,6 +491,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_skip_not_in_a_row),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_rollback_counts),
+        cmocka_unit_test(test_rollback_time),
+        cmocka_unit_test(test_rollback_out_of_time),
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_data_behind),
     };
