@@ -17,6 +17,7 @@ struct run {
     lks__report report;
     /* Iteration of the newest checkpoint; UINT64_MAX: none by this process yet. */
     uint64_t saved_iter;
+    uint64_t back_to;      /* the run has gone back to this one; UINT64_MAX: to none since a save */
     bool wanted;           /* a signal has asked for a checkpoint */
     bool improved;         /* evaluation t->iter was the best so far */
     lks__eval_result eval; /* the last evaluation of this process ... */
@@ -44,7 +45,7 @@ static bool evaluated(const struct run *r)
 static lks_status write_checkpoint(struct run *r)
 {
     lks__trainer *t = r->t;
-    if (t->s.on_nan == LKS__on_nan_rollback)
+    if (t->s.on_nan == LKS__on_nan_rollback && t->iter != r->back_to)
         t->nonfinite = 0; /* the run has got further than before */
     LKS__TRY(lks__arenas_fetch(t));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
@@ -74,6 +75,7 @@ static lks_status save(struct run *r)
     r->wanted = false;
     lks__session_saving(ses, true);
     LKS__TRY(write_checkpoint(r));
+    r->back_to = UINT64_MAX;
     /* The last save: hold second signals until the process ends. */
     lks__session_saving(ses, r->stopped != 0);
     return LKS_OK;
@@ -202,8 +204,16 @@ static lks_status finish(struct run *r)
 static lks_status go_back(struct run *r)
 {
     LKS__TRY(lks__trainer_go_back(r->t));
-    r->saved_iter = r->t->iter;
+    r->saved_iter = r->back_to = r->t->iter;
     return LKS_OK;
+}
+
+/* Must the last state be saved? A checkpoint to which a run by the clock went back lacks the time
+ * that it took: without that, a resume would train longer. */
+static bool unsaved(const struct run *r)
+{
+    const lks__trainer *t = r->t;
+    return t->iter != r->saved_iter || (t->iter == r->back_to && lks__state_by_the_clock(t));
 }
 
 /* Stopped without an update: the loaded checkpoint is still the state, and is not written again.
@@ -245,11 +255,11 @@ static lks_status keep_first_draws(struct run *r)
 static lks_status save_stopped(struct run *r, uint64_t first_iter)
 {
     lks__trainer *t = r->t;
-    if (t->resumed && t->iter == first_iter)
+    if (t->resumed && t->iter == first_iter && t->iter != r->back_to)
         return keep_loaded(r);
     if (t->iter == 0)
         LKS__TRY(back_to_start(r));
-    return t->iter != r->saved_iter ? save(r) : LKS_OK;
+    return unsaved(r) ? save(r) : LKS_OK;
 }
 
 static lks_status loop(struct run *r)
@@ -287,7 +297,7 @@ static lks_status loop(struct run *r)
     }
     if (r->stopped != 0)
         LKS__TRY(save_stopped(r, first_iter));
-    else if (t->iter != r->saved_iter)
+    else if (unsaved(r))
         LKS__TRY(save(r));
     const bool final = r->stopped == 0 && t->s.eval_interval > 0;
     if (final)
@@ -328,6 +338,7 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
     struct run r = {
         .t = t,
         .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
+        .back_to = UINT64_MAX,
         .wanted = again,
         .eval_iter = UINT64_MAX,
     };

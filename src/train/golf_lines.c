@@ -137,7 +137,8 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
 /* "train_time:…ms step_avg:…ms"; the average is over the steps in the measured time. */
 static const char *time_text(const lks__trainer *t, char out[80])
 {
-    uint64_t steps = t->iter > t->elapsed_from ? t->iter - t->elapsed_from : 1;
+    const uint64_t made = t->iter + t->data_shift;
+    const uint64_t steps = made > t->elapsed_from ? made - t->elapsed_from : 1;
     snprintf(out, 80, "train_time:%.0fms step_avg:%.2fms", t->elapsed_s * 1e3,
              t->elapsed_s * 1e3 / (double)steps);
     return out;

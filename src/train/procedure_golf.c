@@ -104,7 +104,7 @@ static double lr_scale(const lks__trainer *t)
     const lks__settings *s = &t->s;
     if (s->max_wallclock_seconds > 0.0)
         return lks__golf_lr_scale_clock(s->max_wallclock_seconds * 1e3, s->warmdown_iters,
-                                        (int64_t)t->iter, t->elapsed_s * 1e3);
+                                        (int64_t)(t->iter + t->data_shift), t->elapsed_s * 1e3);
     return lks__golf_lr_scale(s->iterations, s->warmdown_iters, (int64_t)t->iter);
 }
 

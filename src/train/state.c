@@ -223,7 +223,7 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
     t->eval_done = json_is_true(eval_done);
     t->best_val_loss = json_number_value(best);
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
-    t->elapsed_from = t->iter;
+    t->elapsed_from = t->iter + t->data_shift;
     if (lks__state_by_the_clock(t) && elapsed > 0.0) {
         t->elapsed_s = elapsed;
         t->elapsed_from = 0;

@@ -443,16 +443,22 @@ static lks_status load_newest(lks__trainer *t, uint64_t bad_iter)
 
 lks_status lks__trainer_go_back(lks__trainer *t)
 {
-    const uint64_t bad_iter = t->iter - 1, shift = t->data_shift;
+    const uint64_t bad_iter = t->iter - 1, shift = t->data_shift, elapsed_from = t->elapsed_from;
     const int tries = t->nonfinite;
+    const double elapsed_s = t->elapsed_s;
+    const bool out_of_time = t->out_of_time;
     t->divergence.sealed = false;
     lks_comm_note(t->ses.comm, bad_iter, "going back");
+    /* Only the model goes back. Data and time continue: the generators of the sampler have drawn
+     * the bad batch, and those of evaluations before it. */
+    lks__sampler_mark(t->sampler);
     LKS__TRY(load_newest(t, bad_iter));
-    uint64_t end = shift + bad_iter + 1 - t->iter;
-    for (; t->data_shift < end; t->data_shift++)
-        if (t->sampler != NULL) /* its generators must skip those batches */
-            lks__sampler_step(t->sampler, t->iter + t->data_shift);
+    lks__sampler_back(t->sampler);
+    t->data_shift = shift + bad_iter + 1 - t->iter;
     t->nonfinite = tries;
+    t->elapsed_s = elapsed_s;
+    t->elapsed_from = elapsed_from;
+    t->out_of_time = out_of_time;
     return agree(t, true);
 }
 

@@ -84,7 +84,9 @@ typedef struct lks__trainer {
     bool asked;          /* this rank has taken part in the save that was agreed on last ... */
     double agreed_at;    /* ... and the time of that; 0: never */
     uint64_t agreed_iter;
-    double elapsed_s; /* training time since iteration elapsed_from; rank 0's clock */
+    /* Training time since the run had made elapsed_from steps, with those that were rolled back;
+     * rank 0's clock. */
+    double elapsed_s;
     uint64_t elapsed_from;
     bool out_of_time; /* the procedure's time limit has been reached */
     double best_val_loss;
