@@ -134,9 +134,80 @@ int lks__cpu_count(void)
     return n > 0 ? n : 1;
 }
 
-void lks__cpu_flush_denormals(void)
-{
+/* --- floating-point mode -------------------------------------------------------------------- */
+
 #if defined(__x86_64__)
-    _mm_setcsr(_mm_getcsr() | 0x8040u); /* FTZ and DAZ */
+
+/* MXCSR has control bits and flags. */
+enum {
+    FLAGS = 0x3f,
+    NO_TRAPS = 0x1f80, /* and rounds to nearest */
+    FLUSHES = 0x8040,  /* results (FTZ), operands (DAZ) */
+    OUR_MODE = NO_TRAPS | (LKS__FLUSH_SUBNORMALS ? FLUSHES : 0),
+};
+
+static lks__float_mode get_mode(void)
+{
+    const unsigned all = _mm_getcsr();
+    return (lks__float_mode){.control = all & ~(unsigned)FLAGS, .flags = all & FLAGS};
+}
+
+static void put_mode(const lks__float_mode *mode)
+{
+    _mm_setcsr((unsigned)(mode->control | mode->flags));
+}
+
+#elif defined(__aarch64__)
+
+/* FPCR has control bits, FPSR the flags. FZ flushes operands and results of floats and doubles. */
+enum { OUR_MODE = LKS__FLUSH_SUBNORMALS ? 1 << 24 : 0 };
+
+static lks__float_mode get_mode(void)
+{
+    lks__float_mode mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode.control));
+    __asm__ volatile("mrs %0, fpsr" : "=r"(mode.flags));
+    return mode;
+}
+
+static void put_mode(const lks__float_mode *mode)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode->control) : "memory");
+    __asm__ volatile("msr fpsr, %0" : : "r"(mode->flags) : "memory");
+}
+
+#else
+
+enum { OUR_MODE = 0 };
+
+static lks__float_mode get_mode(void)
+{
+    return (lks__float_mode){0};
+}
+
+static void put_mode(const lks__float_mode *mode)
+{
+}
+
 #endif
+
+void lks__float_mode_set(void)
+{
+    const lks__float_mode ours = {.control = OUR_MODE};
+    put_mode(&ours);
+}
+
+lks__float_mode lks__float_mode_enter(void)
+{
+    const lks__float_mode callers = get_mode();
+    if (callers.control != OUR_MODE)
+        lks__float_mode_set();
+    return callers;
+}
+
+void lks__float_mode_leave(const lks__float_mode *callers)
+{
+    const lks__float_mode now = get_mode();
+    if (now.control != callers->control || now.flags != callers->flags)
+        put_mode(callers);
 }

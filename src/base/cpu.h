@@ -1,6 +1,9 @@
-/* base/cpu.h - which instructions this machine has, and which level of kernels to use. */
+/* base/cpu.h - which instructions this machine has, which level of kernels to use, and in which
+ * mode to compute with floats. */
 #ifndef LKS_BASE_CPU_H
 #define LKS_BASE_CPU_H
+
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -24,8 +27,33 @@ const char *lks__cpu_model(void); /* the processor's own name, for logs */
 /* Processors that this process may run on (its affinity mask). */
 int lks__cpu_count(void);
 
-/* Subnormal floats cost hundreds of cycles and don't help training: every thread that computes
- * flushes them to zero. Part of the numerics: docs/numerics.md. */
-void lks__cpu_flush_denormals(void);
+/* --- floating-point mode -----------------------------------------------------------------------
+ *
+ * All arithmetic of the library runs in one mode: round to nearest, no traps, and subnormals as
+ * LKS__FLUSH_SUBNORMALS says. Part of the numerics: docs/numerics.md. */
+
+/* 1: subnormal operands and results of floats and doubles are zeros, which saves hundreds of cycles
+ * for each; 0: they are kept. It changes results, so nothing else may decide it. */
+enum { LKS__FLUSH_SUBNORMALS = 1 };
+
+/* A thread's mode and its exception flags. */
+typedef struct lks__float_mode {
+    uint64_t control, flags;
+} lks__float_mode;
+
+/* Set the library's mode in this thread. For threads that are ours. */
+void lks__float_mode_set(void);
+
+/* Set the library's mode for a while in a thread of the caller's, and restore the caller's mode and
+ * flags. A few nanoseconds, and 20 if the caller has another mode. */
+lks__float_mode lks__float_mode_enter(void);
+void lks__float_mode_leave(const lks__float_mode *callers);
+
+/* As the first line of a public function that computes, directly or in a function that it calls:
+ * the rest of the function runs in the library's mode. Compilers may move arithmetic on local
+ * variables across this line, but not arithmetic on memory. */
+#define LKS__FLOAT_MODE()                                                                          \
+    __attribute__((cleanup(lks__float_mode_leave))) lks__float_mode callers_mode_ =                \
+        lks__float_mode_enter()
 
 #endif

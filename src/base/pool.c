@@ -110,7 +110,7 @@ static void *worker_main(void *arg)
     struct worker *w = arg;
     lks__pool *p = w->pool;
     unsigned seen = 0;
-    lks__cpu_flush_denormals();
+    lks__float_mode_set();
     if (p->thread_init != NULL)
         p->thread_init();
     for (;;) {
@@ -169,7 +169,7 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
         p->workers[i].alone = (lks__pool){.n_threads = 1,
                                           .scratch = p->scratch + (size_t)i * p->scratch_bytes,
                                           .scratch_bytes = p->scratch_bytes};
-    lks__cpu_flush_denormals();
+    lks__float_mode_set();
     if (thread_init != NULL)
         thread_init();
     /* Only the main thread handles signals. */

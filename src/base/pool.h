@@ -15,8 +15,8 @@ typedef struct lks__pool lks__pool; /* opaque; close with lks__pool_close() */
 typedef void lks__task_fn(void *ctx, size_t task, int thread);
 
 /* Start `n_threads - 1` threads beside the caller's own (n_threads >= 1). Each thread, the
- * caller's included, gets `scratch_bytes` of 64-byte aligned scratch, flushes subnormals, and runs
- * `thread_init` once (may be NULL). */
+ * caller's included, gets `scratch_bytes` of 64-byte aligned scratch, computes in the library's
+ * floating-point mode from then on (cpu.h), and runs `thread_init` once (may be NULL). */
 lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_init)(void),
                           lks__pool **pool_p);
 void lks__pool_close(lks__pool *pool); /* NULL does nothing */

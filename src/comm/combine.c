@@ -1,6 +1,5 @@
 #include "comm/combine.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "comm/shm/segment.h"
@@ -24,17 +23,28 @@ typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
         }                                                                                          \
     }
 
-/* If any rank has a NaN, the result is the same quiet NaN, and -0 is less than +0: so the result
- * doesn't depend on the order or number of ranks. */
-#define MIN(a, b) (a != a || b != b ? NAN : a < b || (a == b && signbit(a)) ? a : b)
-#define MAX(a, b) (a != a || b != b ? NAN : a > b || (a == b && !signbit(a)) ? a : b)
+/* Minimum and maximum compare bits: in a mode that flushes subnormals, these would all be equal to
+ * 0, and the result would depend on the order. If any rank has a NaN, the result is the same quiet
+ * NaN, and -0 is less than +0: so the result doesn't depend on the order or number of ranks. */
+typedef uint32_t __attribute__((may_alias)) bits32;
+typedef uint64_t __attribute__((may_alias)) bits64;
+
+#define IS_NAN32(x) (((x)&0x7fffffff) > 0x7f800000)
+#define IS_NAN64(x) (((x)&INT64_MAX) > 0x7ff0000000000000)
+/* Integers in the order of the floats. */
+#define KEY32(x) ((int32_t)((x) >> 31 != 0 ? (x) ^ 0x7fffffff : (x)))
+#define KEY64(x) ((int64_t)((x) >> 63 != 0 ? (x) ^ INT64_MAX : (x)))
+#define EXTREME32(a, relation, b)                                                                  \
+    (IS_NAN32(a) || IS_NAN32(b) ? 0x7fc00000 : KEY32(a) relation KEY32(b) ? a : b)
+#define EXTREME64(a, relation, b)                                                                  \
+    (IS_NAN64(a) || IS_NAN64(b) ? 0x7ff8000000000000 : KEY64(a) relation KEY64(b) ? a : b)
 
 COMBINE_FN(sum_float32, float, a + b)
-COMBINE_FN(min_float32, float, MIN(a, b))
-COMBINE_FN(max_float32, float, MAX(a, b))
+COMBINE_FN(min_float32, bits32, EXTREME32(a, <, b))
+COMBINE_FN(max_float32, bits32, EXTREME32(a, >, b))
 COMBINE_FN(sum_float64, double, a + b)
-COMBINE_FN(min_float64, double, MIN(a, b))
-COMBINE_FN(max_float64, double, MAX(a, b))
+COMBINE_FN(min_float64, bits64, EXTREME64(a, <, b))
+COMBINE_FN(max_float64, bits64, EXTREME64(a, >, b))
 /* Unsigned additions wrap around; the bits are those of two's complement. */
 COMBINE_FN(sum_int32, uint32_t, a + b)
 COMBINE_FN(min_int32, int32_t, a < b ? a : b)
@@ -77,6 +87,16 @@ const char *lks__op_name(lks_op op)
     return "no operation";
 }
 
+/* The sum of one part is what the floating-point mode makes of it, as with more parts. Compilers
+ * leave out a multiplication by a constant 1. */
+static void sum_one_float64(double *out, const double *a, size_t n)
+{
+    static const volatile double one = 1;
+    const double factor = one;
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] * factor;
+}
+
 /* Works with a stack of partial results: a value is a part, read in place, or the buffer of its
  * level. */
 static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t at, size_t n)
@@ -98,7 +118,9 @@ static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t a
     }
     if (c->n_parts > 1)
         return;
-    if (c->op == LKS_SUM)
+    if (c->op == LKS_SUM && c->dtype == LKS_FLOAT64)
+        sum_one_float64(dst, stack[0], n);
+    else if (c->op == LKS_SUM)
         memmove(dst, stack[0], n * size);
     else
         fn(dst, stack[0], stack[0], n); /* gives NaNs the same form as on several ranks */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "comm/backend.h"
 #include "comm/combine.h"
 #include "comm/hier/hier.h"
@@ -219,6 +220,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
 
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options, lks_comm **comm_p)
 {
+    LKS__FLOAT_MODE();
     if (world == NULL || options == NULL || comm_p == NULL || options->backend == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_open: an argument is NULL");
     if (!(options->timeout_s > 0))
@@ -247,6 +249,7 @@ lks_status lks_comm_init(lks_comm **comm_p)
 
 void lks_comm_close(lks_comm *comm)
 {
+    LKS__FLOAT_MODE();
     static const struct lks_comm_ops nothing = {.name = "closed"};
     if (comm == NULL || comm->closed)
         return;
@@ -305,12 +308,14 @@ void lks__comm_use(lks_comm *comm, const lks__exec *exec)
 
 void lks_comm_abort(lks_comm *comm, const char *why)
 {
+    LKS__FLOAT_MODE();
     if (comm != NULL)
         comm->ops.abort(comm, why != NULL ? why : "no reason was given");
 }
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL)
         return;
     comm->noted = false;
@@ -329,6 +334,7 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
 
 void lks_comm_beat(lks_comm *comm)
 {
+    LKS__FLOAT_MODE();
     if (comm != NULL)
         comm->ops.beat(comm);
 }
@@ -371,6 +377,7 @@ double lks_comm_take_wait_s(lks_comm *comm)
 
 lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL || mem_p == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: an argument is NULL");
     if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON && kind != LKS_MEM_LAZY)
@@ -393,6 +400,7 @@ void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer)
 
 lks_status lks_comm_barrier(lks_comm *comm)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_barrier: comm is NULL");
     return comm->ops.barrier(comm);
@@ -414,6 +422,7 @@ static lks_status check_elements(const char *call, size_t count, lks_dtype dtype
 
 lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL || (buf == NULL && count > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: an argument is NULL");
     LKS__TRY(check_elements("lks_comm_broadcast", count, dtype, 1));
@@ -426,6 +435,7 @@ lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
 lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                lks_dtype dtype)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
     LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
@@ -434,6 +444,7 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
 
 lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
+    LKS__FLOAT_MODE();
     static const char call[] = "lks_comm_all_reduce";
     if (comm == NULL || (buf == NULL && count > 0))
         return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
@@ -454,6 +465,7 @@ lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtyp
 
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL || (mem == NULL && bytes > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_replicate: an argument is NULL");
     return comm->ops.replicate(comm, mem, bytes);
@@ -486,6 +498,7 @@ static lks_status check_order(const char *call, const size_t *start, size_t n_bl
 lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL || block_start == NULL || (mem == NULL && n_blocks > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_gather_shares: an argument is NULL");
     LKS__TRY(check_order("lks_comm_gather_shares", block_start, n_blocks));
@@ -505,6 +518,7 @@ static lks_status check_blocks(const lks_reduction *r)
 
 lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL || r == NULL || work_p == NULL || (r->parts == NULL && r->n_parts > 0) ||
         (r->n_blocks > 0 && (r->block_start == NULL || r->block_sumsq == NULL)) ||
         (r->dst == NULL && r->count > 0))
@@ -535,6 +549,7 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
 
 lks_status lks_comm_progress(lks_comm *comm)
 {
+    LKS__FLOAT_MODE();
     if (comm == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_progress: comm is NULL");
     return comm->ops.progress(comm);
@@ -542,6 +557,7 @@ lks_status lks_comm_progress(lks_comm *comm)
 
 lks_status lks_work_wait(lks_work *work)
 {
+    LKS__FLOAT_MODE();
     if (work == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_work_wait: work is NULL");
     if (!work->live)

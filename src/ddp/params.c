@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/cpu.h"
 #include "comm/backend.h"
 #include "comm/samelist.h"
 #include "ddp/ddp.h"
@@ -229,6 +230,7 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
 lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
                         const lks_ddp_options *options, lks_ddp **ddp_p)
 {
+    LKS__FLOAT_MODE();
     static const lks_ddp_options defaults;
     if (comm == NULL || params == NULL || ddp_p == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: an argument is NULL");
@@ -272,6 +274,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
 
 void lks_ddp_close(lks_ddp *d)
 {
+    LKS__FLOAT_MODE();
     if (d == NULL)
         return;
     lks__ddp_close(d->inner);
@@ -331,6 +334,7 @@ static lks_status give_up(lks_ddp *d, lks_status st)
 
 lks_status lks_ddp_broadcast(lks_ddp *d)
 {
+    LKS__FLOAT_MODE();
     LKS__TRY(check_open(d, "lks_ddp_broadcast"));
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
@@ -341,6 +345,7 @@ lks_status lks_ddp_broadcast(lks_ddp *d)
 
 lks_status lks_ddp_verify(lks_ddp *d)
 {
+    LKS__FLOAT_MODE();
     LKS__TRY(check_open(d, "lks_ddp_verify"));
     lks__span *values = malloc(d->n_params * sizeof *values);
     if (values == NULL)
@@ -396,6 +401,7 @@ static struct tally *tally_of(const lks_ddp *d, int v)
 
 lks_status lks_ddp_begin(lks_ddp *d, int v)
 {
+    LKS__FLOAT_MODE();
     LKS__TRY(check_whole(d, "lks_ddp_begin"));
     if (d->begun || v != d->v || v == d->end)
         return out_of_turn(d, "lks_ddp_begin");
@@ -436,6 +442,7 @@ static void announce(lks_ddp *d, bool all)
 
 lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
 {
+    LKS__FLOAT_MODE();
     LKS__TRY(check_whole(d, "lks_ddp_mark_ready"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_mark_ready");
@@ -460,6 +467,7 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
 
 lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
 {
+    LKS__FLOAT_MODE();
     LKS__TRY(check_whole(d, "lks_ddp_add_loss"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_add_loss");
@@ -469,6 +477,7 @@ lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
 
 lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
 {
+    LKS__FLOAT_MODE();
     LKS__TRY(check_whole(d, "lks_ddp_accumulate"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_accumulate");
@@ -554,6 +563,7 @@ static lks_status finish(lks_ddp *d, struct tally *sum, double *norm_p)
 
 lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
 {
+    LKS__FLOAT_MODE();
     double norm;
     struct tally sum;
     LKS__TRY(check_whole(d, "lks_ddp_step"));

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/checked.h"
+#include "base/cpu.h"
 #include "base/status.h"
 #include "base/sys.h"
 #include "base/utf8.h"
@@ -277,6 +278,7 @@ static lks_status write_files(const char *dir, const struct call *c)
 lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep)
 {
+    LKS__FLOAT_MODE();
     const struct call c = {save_call, step, keep, tensors, n};
     struct outcome o = {0};
     lks_status st = LKS_OK;
@@ -388,6 +390,7 @@ static lks_status read_files(const char *dir, const struct call *c, bool needed,
 lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
                                uint64_t *step_p, bool *found_p)
 {
+    LKS__FLOAT_MODE();
     const struct call c = {load_call, 0, 0, tensors, n};
     struct outcome o = {0};
     lks_status st = LKS_OK;

@@ -10,6 +10,7 @@
 #include <immintrin.h>
 #endif
 
+#include "base/cpu.h"
 #include "base/rng.h"
 #include "comm/hosts.h"
 #include "comm/ranks.h"
@@ -17,12 +18,14 @@
 #include "lockstep/ddp.h"
 #include "support.h"
 
-enum { V = 8, N_PARAMS = 2, COUNT = 5000, SMALL = 9, LARGE = 70000 };
+enum { V = 8, N_PARAMS = 2, COUNT = 5000, SMALL = 9, LARGE = 40000 };
 
 /* --- modes -------------------------------------------------------------------------------- */
 
 /* PLAIN is what processes begin with. TRAPS: every exception ends the process. */
 enum mode { PLAIN, FLUSHES, TO_ZERO, TRAPS, N_MODES };
+
+static const enum mode LIBRARY = LKS__FLUSH_SUBNORMALS ? FLUSHES : PLAIN;
 
 static void set_mode(enum mode mode)
 {
@@ -67,8 +70,8 @@ static double number64(int leaf, size_t i)
     uint32_t words[4];
     double x;
     lks__philox4x32(lks__philox_key_of(7), counter, words);
-    uint64_t bits = (uint64_t)(words[0] & 0x800fffff) << 32 | words[2] |
-                    exponents[words[1] % 4] << 52;
+    uint64_t bits =
+        (uint64_t)(words[0] & 0x800fffff) << 32 | words[2] | exponents[words[1] % 4] << 52;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
@@ -76,13 +79,14 @@ static double number64(int leaf, size_t i)
 /* A variable, because compilers leave out a multiplication by a constant 1. */
 static volatile float one = 1;
 
-#define TREE(number, n_leaves, i, node)                                                      \
+#define TREE(number, n_leaves, i, node)                                                            \
     do {                                                                                           \
         for (int v_ = 0; v_ < (n_leaves); v_++)                                                    \
             (node)[v_] = number(v_, (i));                                                          \
         for (int n_ = (n_leaves); n_ > 1; n_ = (n_ + 1) / 2)                                       \
             for (int k_ = 0; k_ < (n_ + 1) / 2; k_++)                                              \
-                (node)[k_] = 2 * k_ + 1 < n_ ? (node)[2 * k_] + (node)[2 * k_ + 1] : (node)[2 * k_]; \
+                (node)[k_] =                                                                       \
+                    2 * k_ + 1 < n_ ? (node)[2 * k_] + (node)[2 * k_ + 1] : (node)[2 * k_];        \
     } while (0)
 
 /* The definition; computed in the library's mode. */
@@ -102,7 +106,8 @@ static double sum64_of(int leaves, size_t i)
 
 /* --- ranks -------------------------------------------------------------------------------- */
 
-/* A call as a rank makes it: in its mode, which stays. The mode is PLAIN while the test computes. */
+/* A call as a rank makes it: in its mode, which stays. The mode is PLAIN while the test computes.
+ */
 #define CALL(mode, call)                                                                           \
     do {                                                                                           \
         set_mode(mode);                                                                            \
@@ -133,7 +138,7 @@ static double x64[LARGE], sum64[LARGE], least64[LARGE], most64[LARGE];
 
 static void define_all_reduce(int W)
 {
-    set_mode(FLUSHES);
+    set_mode(LIBRARY);
     for (size_t i = 0; i < LARGE; i++) {
         sum32[i] = sum_of(W, i);
         sum64[i] = sum64_of(W, i);
@@ -184,7 +189,7 @@ static const double weight = 3;
 static void define_step(struct step *want)
 {
     double squares = 0, lanes[8];
-    set_mode(FLUSHES);
+    set_mode(LIBRARY);
     const float scale = (float)(1.0 / (V * weight));
     for (int p = 0; p < N_PARAMS; p++)
         for (size_t at = 0; at < COUNT; at += 4096) {
@@ -233,8 +238,8 @@ static int ddp_step(lks_comm *comm, enum mode mode, const struct step *want)
     return 0;
 }
 
-/* All ranks in each mode, then each in another one. The group's own thread begins in the mode of the
- * call that opens the group. */
+/* All ranks in each mode, then each in another one. The group's own thread begins in the mode of
+ * the call that opens the group. */
 static int in_all_modes(void)
 {
     static struct step want;

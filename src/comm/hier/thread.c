@@ -127,7 +127,7 @@ static void *thread_main(void *arg)
     struct lks__hier *h = arg;
     char why[sizeof h->open_why] = "";
     prctl(PR_SET_TIMERSLACK, 1000UL); /* so that sleeps of 20 us don't become 70 */
-    lks__cpu_flush_denormals();
+    lks__float_mode_set();
     h->engine = h->ops->join(&h->join, &h->host, &h->n_hosts, why, sizeof why);
     pthread_mutex_lock(&h->lock);
     memcpy(h->open_why, why, sizeof why);
