@@ -1,0 +1,92 @@
+#!/bin/sh
+# The packages that ./quickstart and ./check choose, with package tools that only pretend: packages.sh SOURCE
+set -eu
+. "${0%/*}/../support.sh"
+source=$1
+work_folder
+mkdir "$work/bin"
+PATH=$work/bin:$PATH
+logs=$work
+cd "$source"
+# shellcheck source=scripts/common.sh
+. scripts/common.sh
+
+# tool NAME: a program in the path; its text is standard input.
+tool() {
+    { echo '#!/bin/sh' && cat; } >"$work/bin/$1"
+    chmod +x "$work/bin/$1"
+}
+tool apt-cache <<END
+[ "\$1" = policy ] || { cut -d ' ' -f 1 '$work/lists'; exit; }
+sed -n "s/^\$2 \(.*\)/\$2:\n  Installed: (none)\n  Candidate: \1/p" '$work/lists'
+END
+tool ldconfig <<END
+cat '$work/libraries'
+END
+# One library's file for a package.
+tool apt-get <<END
+echo "\$*" >>'$work/calls'
+case "\$*" in
+*libdnnl2*) echo '	libdnnl.so.2 (libc6,x86-64) => /lib/libdnnl.so.2' >>'$work/libraries' ;;
+*libdnnl3.6*) echo '	libdnnl.so.3.6 (libc6,x86-64) => /lib/libdnnl.so.3.6' >>'$work/libraries' ;;
+esac
+END
+tool sudo <<'END'
+while [ "$1" != apt-get ]; do shift; done
+exec "$@"
+END
+
+# chooses PACKAGE LISTS: of these lists, lines of PACKAGE CANDIDATE, `want_onednn` installs PACKAGE; '': none,
+# but it says so.
+chooses() {
+    printf '%s\n' "$2" >"$work/lists"
+    : >"$work/calls"
+    echo '	libc.so.6 (libc6,x86-64) => /lib/libc.so.6' >"$work/libraries"
+    want_onednn >"$work/said"
+    if [ -n "$1" ]; then
+        grep -q "^-o .* install .* $1\$" "$work/calls" || fail "no $1 from: $2; $(cat "$work/calls")"
+        grep -q "isn't installed" "$work/said" && fail "it says that there is none: $2"
+        : >"$work/calls"
+        want_onednn
+        [ ! -s "$work/calls" ] || fail 'a package that is there is installed again'
+    else
+        grep -q 'works without it' "$work/said" || fail "it says nothing without oneDNN: $2"
+    fi
+}
+bookworm='libdnnl2 2.6.3-1
+libdnnl-dev 2.6.3-1
+clang-format 1:14.0-55.7~deb12u1'
+trixie='libdnnl-dev 3.7.2+ds-2
+libdnnl3.6 3.7.2+ds-2
+clang-format 1:19.0-63'
+chooses libdnnl2 "$bookworm"
+chooses libdnnl3.6 "$trixie"
+chooses libdnnl3.6 "libdnnl2 2.6.3-1
+$trixie"
+chooses libdnnl2 'libdnnl2 2.6.3-1
+libdnnl3.6 (none)'
+chooses '' 'libdnnl3.6 (none)'
+chooses '' ''
+[ ! -s "$work/calls" ] || fail 'it calls apt-get without a package'
+
+# Other versions of clang-format format differently.
+printf '%s\n' "$bookworm" >"$work/lists"
+[ "$(package_named clang-format '1:14\.')" = clang-format ] || fail "no clang-format of Debian 12"
+printf '%s\n' "$trixie" >"$work/lists"
+[ -z "$(package_named clang-format '1:14\.')" ] || fail "clang-format of Debian 13"
+
+# An old cmake is named before anything is installed.
+for version in 3.21.7 3.9.0 2.8; do
+    echo "echo 'cmake version $version' && echo && echo 'CMake suite maintained'" | tool cmake
+    : >"$work/calls"
+    if (need cmake no-such-package) >"$work/said" 2>&1; then
+        fail "cmake $version is taken"
+    fi
+    grep -q "/bin/cmake has version $version, and lockstep needs 3.22 or newer" "$work/said" ||
+        fail "cmake $version: $(cat "$work/said")"
+    [ ! -s "$work/calls" ] || fail 'packages are installed with an old cmake'
+done
+for version in 3.22.0 3.22.1-rc1 3.31.6 4.1.0; do
+    echo "echo 'cmake version $version'" | tool cmake
+    (need cmake) >"$work/said" 2>&1 || fail "cmake $version: $(cat "$work/said")"
+done
