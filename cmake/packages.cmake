@@ -71,7 +71,7 @@ set(CPACK_COMPONENTS_ALL lockstep library dev)
 lks_package(lockstep lockstep science ""
   "data-parallel training of GPT language models"
   "Starts the ranks, splits the batch, sums gradients while backward still runs,\nupdates, evaluates, checkpoints and samples. The run is the same, byte for\nbyte, on any number of ranks and threads.")
-set(CPACK_DEBIAN_LOCKSTEP_PACKAGE_RECOMMENDS "libdnnl2, lockstep-zip")
+set(CPACK_DEBIAN_LOCKSTEP_PACKAGE_RECOMMENDS "libdnnl2 | libdnnl3.6, lockstep-zip")
 set(CPACK_DEBIAN_LOCKSTEP_PACKAGE_SUGGESTS "lockstep-gloo, lockstep-mpi, lockstep-sentencepiece, liblockstep-dev")
 lks_package(library liblockstep0 libs ""
   "data-parallel training for C programs (shared library)"

@@ -39,6 +39,7 @@ have() {
     valgrind) command -v valgrind ;;
     python3) command -v python3 ;;
     clang-format) clang-format --version | grep -q 'version 14\.' ;;
+    onednn) PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -Eq 'libdnnl\.so\.[23]' ;;
     gcovr) command -v gcovr ;;
     iproute2) command -v ip ;;
     procps) command -v pgrep ;;
@@ -48,7 +49,7 @@ have() {
     zsh) command -v zsh ;;
     fish) command -v fish ;;
     doxygen) command -v doxygen ;;
-    libsentencepiece-dev) pkg-config --exists sentencepiece ;;
+    libsentencepiece-dev) echo '#include <sentencepiece_trainer.h>' | c++ -x c++ -E - ;;
     libzip-dev) pkg-config --exists libzip ;;
     libopenmpi-dev) command -v mpicc ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
@@ -76,8 +77,18 @@ install_packages() {
     apt update && apt install -y --no-install-recommends "$@"
 }
 
+# check_cmake: fail if the cmake in PATH is too old. A missing one is fine, because Debian's is new enough.
+check_cmake() {
+    command -v cmake >/dev/null || return 0
+    least=$(sed -n 's/^cmake_minimum_required(VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+    found=$(cmake --version | sed -n '1s/^cmake version //p')
+    [ "$(printf '%s\n' "$least" "$found" | sort -V | head -n 1)" = "$least" ] ||
+        die "$(command -v cmake) has version $found, and lockstep needs $least or newer: update it, or remove it from PATH"
+}
+
 # need PACKAGE...: install those that are missing. If none is, it calls nothing.
 need() {
+    check_cmake
     missing=
     for package in "$@"; do
         have "$package" || missing="$missing $package"
@@ -95,9 +106,34 @@ need() {
     done
 }
 
-# What the build needs; libdnnl2 (oneDNN's matrix products) is loaded at run time.
+# package_named NAMES VERSION: print the newest package whose name and version match these patterns and
+# that apt-get can install; nothing if there is none.
+package_named() {
+    apt-cache pkgnames 2>/dev/null | grep -Ex "$1" | sort -Vr | while IFS= read -r name; do
+        ! LC_ALL=C apt-cache policy "$name" | grep -Eq "^  Candidate: $2" || { printf '%s\n' "$name" && break; }
+    done
+}
+
+# want WHAT PACKAGE SENTENCE: install an optional package. If that fails, or PACKAGE is '', print SENTENCE.
+want() {
+    ! have "$1" || return 0
+    if [ -n "$2" ]; then
+        echo "Installing the Debian package $2"
+        ! install_packages "$2" >"$logs/$1.log" 2>&1 </dev/null || ! have "$1" || return 0
+    fi
+    echo "$3"
+}
+
+# oneDNN's package is libdnnl2 in Debian 12 and libdnnl3.6 in Debian 13. Call this after need(), which may
+# have fetched the package lists.
+want_onednn() {
+    want onednn "$(package_named 'libdnnl[0-9.]+' '[^(]')" \
+        "oneDNN (Debian 12: libdnnl2, Debian 13: libdnnl3.6) isn't installed. lockstep works without it, but takes longer."
+}
+
+# The build needs these. oneDNN is loaded at run time, and optional.
 build_packages='cmake ninja-build gcc libc6-dev pkg-config libjansson-dev libxxhash-dev
-    zlib1g-dev libmd-dev libdnnl2'
+    zlib1g-dev libmd-dev'
 
 # cores: how many this process may use.
 cores() {

@@ -11,15 +11,15 @@ Usage: scripts/package.sh [--out=out/packages] [--tree=DIR] [--chroot]
 Makes, from the last commit,
 
   lockstep-VERSION.tar.gz   the sources, made twice: both must be equal, byte for byte
-  *.deb                     packages for Debian 12, built from that tarball, twice in different folders:
-                            both must be equal, byte for byte
+  *.deb                     packages for the Debian on which it runs, built from that tarball, twice in
+                            different folders: both must be equal, byte for byte
 
 and has lintian look at the packages, if it is installed (an error of lintian's is one here, too).
 
   --out=DIR    folder for them
   --tree=DIR   build from this folder as it is, once; no tarball
-  --chroot     then install the packages in a bare Debian 12 (debootstrap, as root; some minutes and
-               a download of 100 MB), train there, look at the runs, build a program, remove them,
+  --chroot     then install the packages in a bare Debian of that release (debootstrap, as root; some
+               minutes and a download of 100 MB), train there, look at the runs, build a program, remove them,
                and see that nothing is left; LKS_PACKAGE_ROOT names one that is there already
 END
 }
@@ -94,10 +94,11 @@ fi
 (cd "$out" && sha256sum ./*.deb ./*.tar.gz 2>/dev/null) || :
 [ -n "$chroot" ] || exit 0
 
-echo '== a bare Debian 12'
+release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+echo "== a bare Debian ($release)"
 root=${LKS_PACKAGE_ROOT:-$work/bare}
 [ -x "$root/usr/bin/apt-get" ] ||
-    step debootstrap debootstrap --variant=minbase --include=ca-certificates bookworm "$root" http://deb.debian.org/debian
+    step debootstrap debootstrap --variant=minbase --include=ca-certificates "$release" "$root" http://deb.debian.org/debian
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 mount -t proc proc "$root/proc"
 mkdir -p "$root/packages"
@@ -111,7 +112,7 @@ files() {
 }
 step update in_root apt-get update
 # What others bring stays: so install all that ours depend on, and a compiler, first.
-step others in_root sh -c 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config man-db curl libdnnl2 \
+step others in_root sh -c 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config man-db curl "^libdnnl[0-9.]+\$" \
     $(for deb in /packages/*.deb; do dpkg-deb -f "$deb" Depends | tr "," "\n" | sed "s/|.*//; s/(.*//"; done |
     sort -u | grep -vE "^ *(lib)?lockstep")'
 files >"$work/before"

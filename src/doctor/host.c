@@ -99,11 +99,11 @@ static void look_at_kernels(lks__doctor *d)
                     "%s, level %s", lks__cpu_model(), lks__cpu_level_name(d->level));
     const char *gemm = lks__kernels_gemm_library(&d->kernels);
     bool own = strcmp(gemm, "own") == 0;
-    lks__doctor_say(
-        d, own && d->level != LKS__CPU_REF ? LKS__NOTE : LKS__FINE, "gemm",
-        "install oneDNN (Debian: libdnnl2): a step then takes less time, and has the last "
-        "digits of hosts with oneDNN",
-        "matrix products by %s", own ? "lockstep's own code" : gemm);
+    lks__doctor_say(d, own && d->level != LKS__CPU_REF ? LKS__NOTE : LKS__FINE, "gemm",
+                    "install oneDNN (" LKS__ONEDNN_PACKAGES
+                    "): a step then takes less time, and has the last "
+                    "digits of hosts with oneDNN",
+                    "matrix products by %s", own ? "lockstep's own code" : gemm);
 }
 
 /* Cores that one control group allows: version 2's "QUOTA PERIOD", version 1's two files. */

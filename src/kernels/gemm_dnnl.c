@@ -11,10 +11,11 @@
 /* The part of oneDNN's C interface that is used here, the same in versions 2 and 3 (the number in
  * the file's name is that of the interface). Declared here so that building lockstep needs no
  * oneDNN. */
-static const char *const libraries[] = {"libdnnl.so.2", "libdnnl.so.3"};
 #define LIBRARY "oneDNN's library"
 
 enum {
+    N_MINORS = 32, /* of version 3: Debian 13's file is libdnnl.so.3.6 */
+    N_NAMES = 2 + N_MINORS,
     DNNL_SUCCESS = 0,
     DNNL_OUT_OF_MEMORY = 1,
     DNNL_CPU_ISA_AVX2 = 0x7,
@@ -58,11 +59,10 @@ static struct {
 
 static lks_status missing(const char *what)
 {
-    return lks__fail(
-        LKS_ERR_SUPPORT,
-        "cannot use the matrix library oneDNN: %s; install the Debian package libdnnl2 "
-        "(libdnnl-dev brings it along), or set LOCKSTEP_CPU=ref for our own, slow one",
-        what);
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "cannot use the matrix library oneDNN: %s; install it (" LKS__ONEDNN_PACKAGES
+                     "), or set LOCKSTEP_CPU=ref for our own, slow one",
+                     what);
 }
 
 /* All that the library uses must be capped at `level` before its first use. */
@@ -82,12 +82,23 @@ static lks_status cap(void *lib, lks__cpu_level level)
     return LKS_OK;
 }
 
+/* The library's names: libdnnl.so.2, libdnnl.so.3, then libdnnl.so.3.MINOR from the newest on. */
+static const char *library_name(int i, char name[32])
+{
+    if (i < 2)
+        snprintf(name, 32, "libdnnl.so.%d", 2 + i);
+    else
+        snprintf(name, 32, "libdnnl.so.3.%d", N_NAMES - 1 - i);
+    return name;
+}
+
 /* The reason for the first name that can't be loaded goes to `why`. */
 static void *find(char why[256])
 {
+    char name[32];
     why[0] = '\0';
-    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0] && dnnl.lib == NULL; i++) {
-        dnnl.lib = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < N_NAMES && dnnl.lib == NULL; i++) {
+        dnnl.lib = dlopen(library_name(i, name), RTLD_NOW | RTLD_LOCAL);
         if (dnnl.lib != NULL || why[0] != '\0')
             continue;
         const char *error = dlerror();

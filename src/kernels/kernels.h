@@ -237,6 +237,8 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
 /* The same with products of our own, though the library may be there: others lack it. */
 lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k);
 bool lks__kernels_have_library(void); /* is it installed? */
+/* The packages that contain it, for messages. */
+#define LKS__ONEDNN_PACKAGES "Debian 12: libdnnl2, Debian 13: libdnnl3.6"
 /* A sentence if the level has to do without the library; else NULL. */
 const char *lks__kernels_warning(const lks__kernels *k);
 
