@@ -133,6 +133,10 @@ has() {
         command -v systemd-analyze ;;
     mpich) # a second MPI beside Open MPI, 70 MB: mpich and libmpich-dev
         command -v mpirun.mpich && [ -e "$build/tools/lockstep_mpich.so" ] ;;
+    onednn) # matrix products of a library; lockstep works without it
+        have onednn ;;
+    clang-format-14) # formats as the sources are; other versions differ, and Debian 13 doesn't have it
+        have clang-format ;;
     gcc-12) # counts of instructions are those of Debian 12's compiler
         cc --version | grep -q '^cc (Debian 12\.' ;;
     plain-build) # not in builds with sanitizers, or for coverage
