@@ -1,0 +1,28 @@
+#!/bin/sh
+# A module whose packages were missing is built after they were installed: configures a build without any of
+# them, and again with this machine's. configure.sh SOURCE BUILD
+set -eu
+. "${0%/*}/../support.sh"
+source=$1 build=$2
+work_folder
+
+modules() {
+    sed -n 's,^build tools/\(lockstep_[a-z]*\.so\):.*,\1,p' "$1/build.ninja" | sort
+}
+
+# Required libraries only, no C++ compiler, and nothing in the system's folders.
+mkdir "$work/pkgconfig"
+for library in jansson libxxhash zlib libmd; do
+    ln -s "$(pkg-config --variable=pcfiledir $library)/$library.pc" "$work/pkgconfig"
+done
+lib=$(pkg-config --variable=libdir zlib)
+CXX=/nonexistent PKG_CONFIG_LIBDIR=$work/pkgconfig cmake -S "$source" -B "$work/build" -G Ninja -DLKS_TESTS=OFF \
+    -DCMAKE_IGNORE_PATH="/bin;/usr/bin;/usr/local/bin;/usr/include;/lib;/usr/lib;$lib" \
+    -DCMAKE_C_COMPILER="$(command -v cc)" -DCMAKE_MAKE_PROGRAM="$(command -v ninja)" \
+    -DPKG_CONFIG_EXECUTABLE="$(command -v pkg-config)" >"$work/first.log" 2>&1 || fail 'no build without modules'
+[ -z "$(modules "$work/build")" ] || fail "modules without their libraries: $(modules "$work/build")"
+
+cmake -S "$source" -B "$work/build" -UCMAKE_IGNORE_PATH >"$work/second.log" 2>&1 || fail 'configuring again fails'
+modules "$build" | grep -v 'lockstep_\(cuda\|nccl\)' >"$work/all" || :
+modules "$work/build" | cmp "$work/all" - ||
+    fail "modules of a build that began without their libraries: $(modules "$work/build")"
