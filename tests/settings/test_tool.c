@@ -156,6 +156,34 @@ static void check_bench_step(const char *family)
     }
 }
 
+/* Only a run that writes golf's artifact at its end needs libzip. */
+static void test_without_zip(void **state)
+{
+    const char *dir = lks_test_folder();
+    const char *modules = lks_test_text("LOCKSTEP_MODULES=%s", dir);
+    const char *const env[] = {modules, NULL};
+    lks_test_write(lks_test_text("%s/lockstep_zip.so", dir), "no module", 9);
+    lks_test_short_golf(dir);
+#define GOLF                                                                                       \
+    "--family=golf", "--num_kv_heads=1", "--n_layer=1", "--n_head=2", "--n_embd=16",               \
+        "--block_size=16"
+#define RUN                                                                                        \
+    GOLF, lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/out", dir),              \
+        "--train_batch_tokens=128", "--val_batch_size=128", "--iterations=1", "--vocab_size=1024"
+    const char *const bench[] = {"lockstep",  "bench",           "step",           GOLF,
+                                 "--iters=1", "--vocab_size=65", "--batch_size=2", NULL};
+    expect(lks_test_run(bench, env, 60), 0, "step: median", "");
+    const char *const evaluate[] = {"lockstep", "train", RUN, "--eval_only", NULL};
+    expect(lks_test_run(evaluate, env, 60), 0, "val_loss", "");
+    /* It is refused before it changes the folder. */
+    const char *const train[] = {"lockstep", "train", RUN, NULL};
+    expect(lks_test_run(train, env, 60), 1, "", "cannot read or write zip files");
+    assert_int_equal(access(lks_test_text("%s/out/train.log", dir), F_OK), 0);
+    assert_int_equal(access(lks_test_text("%s/out/metrics.jsonl", dir), F_OK), 0);
+#undef RUN
+#undef GOLF
+}
+
 static void test_bench_step(void **state)
 {
     check_bench_step("--family=gpt2");
@@ -469,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_lost_output),
         cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_without_zip),
         cmocka_unit_test(test_bench_comm),
         cmocka_unit_test(test_bench_engine),
         cmocka_unit_test(test_info),
