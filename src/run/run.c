@@ -342,7 +342,11 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
         .wanted = again,
         .eval_iter = UINT64_MAX,
     };
-    lks_status st = lks__report_open(&r.report, t);
+    lks_status st = LKS_OK;
+    if (t->procedure->can_finish != NULL && !t->s.eval_only)
+        st = t->procedure->can_finish();
+    if (st == LKS_OK)
+        st = lks__report_open(&r.report, t);
     if (st == LKS_OK)
         st = keep_first_draws(&r);
     st = lks__session_agree(&t->ses, st);

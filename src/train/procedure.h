@@ -46,6 +46,9 @@ struct lks__procedure {
     /* Collective; ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */
     lks_status (*evaluate)(lks__trainer *t, lks__eval_result *result);
 
+    /* Called before a run's first step: fails if finish() will, maybe hours from then. NULL: it
+     * can't. */
+    lks_status (*can_finish)(void);
     /* Called after the last iteration; NULL: nothing to do. Collective; ERR_STOPPED as above. */
     lks_status (*finish)(lks__trainer *t, lks__finish_result *result);
 

@@ -42,8 +42,6 @@ static lks_status open_data(lks__trainer *t)
     struct lks__golf_run *g = t->golf = calloc(1, sizeof *g);
     if (g == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
-    LKS__TRY(
-        lks__artifact_available()); /* the artifact is written at the end, maybe hours from now */
     LKS__TRY(lks__procedure_find_data(t));
     LKS__TRY(lks__procedure_open_meta(t));
     if (t->meta.chars == NULL && !t->meta.is_bpe) { /* the tokenizer tells what the ids are */
@@ -269,6 +267,7 @@ const struct lks__procedure lks__procedure_golf = {
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
     .finish = finish,
+    .can_finish = lks__artifact_available,
     .log_path = lks__golf_log_path,
     .head_lines = lks__golf_head_lines,
     .train_line = lks__golf_train_line,
