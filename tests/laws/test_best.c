@@ -281,16 +281,19 @@ static void test_none_left(void **state)
 static void test_final(void **state)
 {
     const char *out = lks_test_folder(), *whole = lks_test_folder();
-    go_on(out, 3, NULL); /* before the second evaluation: lower than the first */
+    /* Before the second evaluation: lower than the first. */
+    go_on(out, 3, "--exec_on=best:echo best is $LOCKSTEP_ITER");
     const json_t *final = lines(out, "final");
     assert_int_equal(json_array_size(final), 1);
     final = json_array_get(final, 0);
     assert_int_equal(lks_test_number(final, "iter"), 4);
     assert_true(lks_test_number(final, "val_loss") <
                 lks_test_number(json_array_get(lines(out, "eval"), 0), "val_loss"));
-    assert_int_equal(named(out, "best"), -1); /* the final evaluation never moves `best` */
     const json_t *own = lks_test_figure(lks_test_text("%s/ckpt-00000004/state.json", out));
     assert_true(json_is_false(json_object_get(own, "eval_done")));
+    assert_int_equal(named(out, "best"), 4); /* a name only: the checkpoint exists already */
+    assert_int_equal(json_array_size(lines(out, "checkpoint")), 2);
+    assert_contains(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "best is 4\n");
     const char *text = law_lines(out);
     assert_true(strstr(text, "\"checkpoint\",\"iter\":4") < strstr(text, "\"kind\":\"final\""));
 
@@ -325,6 +328,33 @@ static void test_final(void **state)
     const char *none = lks_test_folder();
     go_on(none, 3, "--eval_interval=0");
     assert_null(strstr(law_lines(none), "\"val_loss\""));
+}
+
+/* The final evaluation counts for `best`, which sample and eval take. A run that is extended decides
+ * again without it, and still has the checkpoint that was the best one before, whatever --keep. */
+static void test_final_is_best(void **state)
+{
+    const char *out = lks_test_folder(), *whole = lks_test_folder();
+    static const char keep[] = "--keep=1";
+    go_on(out, 7, keep);
+    const json_t *final = json_array_get(lines(out, "final"), 0);
+    const double loss = lks_test_number(final, "val_loss");
+    assert_int_equal(lowest(out), 5);
+    assert_true(loss < lks_test_number(json_array_get(lines(out, "eval"), 1), "val_loss"));
+    assert_int_equal(named(out, "best"), 8);
+    loss_of(out, "best", "ckpt-00000008 (best)");
+    const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
+    assert_contains(log, lks_test_text("last validation loss %.4f, best validation loss %.4f at "
+                                       "iteration 8\n",
+                                       loss, loss));
+    go_on(out, 8, "--eval_interval=0");
+    assert_int_equal(named(out, "best"), 5);
+    loss_of(out, "best", "ckpt-00000005 (best)");
+    go_on(out, 12, keep);
+    go_on(whole, 12, keep);
+    assert_int_equal(named(out, "best"), named(whole, "best"));
+    law_assert_same_checkpoints(out, whole);
+    assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(whole));
 }
 
 /* The evaluation of the final checkpoint uses a copy of the generators, which afterwards are as in
@@ -563,7 +593,7 @@ int main(void)
         cmocka_unit_test(test_last_lines),   cmocka_unit_test(test_without_links),
         cmocka_unit_test(test_not_recorded), cmocka_unit_test(test_golf),
         cmocka_unit_test(test_generators),   cmocka_unit_test(test_none_left),
-        cmocka_unit_test(test_equal_losses),
+        cmocka_unit_test(test_equal_losses), cmocka_unit_test(test_final_is_best),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
