@@ -617,9 +617,14 @@ lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__e
 {
     if (!r->on)
         return LKS_OK;
+    bool best;
     r->newest.val_loss = eval->val_loss;
+    LKS__TRY(evaluation_line(r, t, "final", eval, NULL));
+    LKS__TRY(lks__best_final(t->s.out_dir, t->iter, eval->val_loss, &r->best, &best));
     lks__report_prometheus(r, t, true);
-    return evaluation_line(r, t, "final", eval, NULL);
+    if (best)
+        lks__report_best(r, t);
+    return LKS_OK;
 }
 
 lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,

@@ -61,7 +61,7 @@ lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__ev
 /* Report the result of --eval_only, also in evals.jsonl. */
 lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
                                  const lks__eval_result *eval);
-/* Report the evaluation of the final checkpoint. */
+/* Report the evaluation of the final checkpoint, which counts for OUT/best. */
 lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
 lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
                                   const char *params_hash);
@@ -115,6 +115,8 @@ lks_status lks__report_others_open(lks__report *r, const lks__trainer *t);
 void lks__report_alive(lks__report *r, const char *text);
 /* A checkpoint is there, the best so far if `best`. */
 void lks__report_saved(lks__report *r, const lks__trainer *t, bool best);
+/* The newest checkpoint has turned out to be the best so far. */
+void lks__report_best(lks__report *r, const lks__trainer *t);
 /* A signal ends the run: it saves what it has. */
 void lks__report_stopping(lks__report *r);
 /* The run has ended and its files are complete: start what was given for that, and wait. */

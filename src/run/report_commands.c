@@ -49,6 +49,12 @@ void lks__report_saved(lks__report *r, const lks__trainer *t, bool best)
     lks__report_alive(r, NULL);
 }
 
+void lks__report_best(lks__report *r, const lks__trainer *t)
+{
+    const lks__command_facts facts = facts_of(r, t);
+    lks__commands_on(r->commands, LKS__ON_BEST, &facts);
+}
+
 void lks__report_stopping(lks__report *r)
 {
     if (r->on)

@@ -142,7 +142,7 @@ static lks_status read_record(const char *out_dir, struct record *r)
     return st;
 }
 
-/* --- on a resume ------------------------------------------------------------------------------ */
+/* --- at the end of a run, and on a resume ----------------------------------------------------- */
 
 /* Lowest loss first; for equal losses the earlier one. */
 static int lowest_first(const void *a, const void *b)
@@ -194,6 +194,16 @@ lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best)
             *best = (lks__best){true, r.all[i].iter, r.all[i].loss};
     free(r.all);
     return st == LKS_OK ? name_it(out_dir, best) : st;
+}
+
+lks_status lks__best_final(const char *out_dir, uint64_t iter, double val_loss, lks__best *best,
+                           bool *moved_p)
+{
+    *moved_p = lks__best_beaten(best, val_loss);
+    if (!*moved_p)
+        return LKS_OK;
+    lks__best_take(best, iter, val_loss);
+    return name_it(out_dir, best);
 }
 
 lks_status lks__best_keep(const char *out_dir, uint64_t iter, double val_loss, lks__best *best)

@@ -19,12 +19,18 @@ typedef struct lks__best {
 bool lks__best_beaten(const lks__best *best, double val_loss);
 void lks__best_take(lks__best *best, uint64_t iter, double val_loss);
 
+/* Checkpoint `iter`, which exists, has been evaluated at the end of the run: if that is lower,
+ * OUT/best names it. The one that it named so far isn't pruned, because a run that is extended
+ * decides again without this evaluation. *moved_p: it was lower. */
+lks_status lks__best_final(const char *out_dir, uint64_t iter, double val_loss, lks__best *best,
+                           bool *moved_p);
+
 /* A run begins: there is no best checkpoint yet. */
 lks_status lks__best_clear(const char *out_dir, lks__best *best);
 
 /* A run goes on from checkpoint `iter`, and metrics.jsonl has been cut after it. Of the remaining
  * evaluations, the lowest one whose checkpoint still exists becomes the best, and OUT/best names
- * it. */
+ * it. The final evaluation isn't among them: a run that goes on is as if it had never ended. */
 lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best);
 
 /* The same without metrics.jsonl: an existing name stays, unless it is of a later checkpoint;
