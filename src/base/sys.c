@@ -75,7 +75,8 @@ static const struct {
     {"short", FAULT_SHORT, ENOSPC},
     {"die", FAULT_DIE, EIO},
     {"die-after", FAULT_DIE_AFTER, EIO},
-    {"term", FAULT_SIGNAL, 0},
+    {"term", FAULT_SIGNAL, SIGTERM},
+    {"usr1", FAULT_SIGNAL, SIGUSR1},
     {"slow", FAULT_LATE, 400},
     {"slower", FAULT_LATE, 2500},
     {"hang", FAULT_LATE, -1}, /* milliseconds */
@@ -154,7 +155,7 @@ static enum fault fault_of(enum call call)
         if (rule->fault == FAULT_DIE)
             kill(getpid(), SIGKILL);
         if (rule->fault == FAULT_SIGNAL)
-            kill(getpid(), SIGTERM);
+            kill(getpid(), rule->err);
         if (rule->fault == FAULT_LATE)
             poll(NULL, 0, rule->err);
         if (rule->fault == FAULT_SIGNAL || rule->fault == FAULT_LATE)

@@ -8,8 +8,8 @@
  * CALL is one of the names in LKS__SYS_CALLS or `any`. N counts this process's calls of that name
  * from 1; `*` means every call. WHAT is an errno name (ENOSPC, EIO, ENOMEM, EMFILE, EACCES, EPERM,
  * EOPNOTSUPP, EROFS), `short` (transfer half, then ENOSPC), `die` (SIGKILL before the call),
- * `die-after`, `term` (SIGTERM before the call, which then goes on), `slow` (0.4 s late) or `hang`
- * (never). LOCKSTEP_FAULT_RANK=r limits faults to rank r (environment RANK). */
+ * `die-after`, `term` or `usr1` (that signal before the call, which is then made), `slow` (0.4 s
+ * late) or `hang` (never). LOCKSTEP_FAULT_RANK=r limits faults to rank r (environment RANK). */
 #ifndef LKS_BASE_SYS_H
 #define LKS_BASE_SYS_H
 

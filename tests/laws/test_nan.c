@@ -3,6 +3,7 @@
 #include "poison.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +227,85 @@ static void test_rollback(void **state)
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "on_nan=rollback at iteration 5: ");
     assert_contains(r.err, "/ckpt-00000010 is newer than iteration 5, from which it is to go back");
+}
+
+/* law_lines() without those of checkpoints that were asked for. */
+static const char *undisturbed_lines(const char *out)
+{
+    const char *text = "";
+    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
+        end = strchr(p, '\n') + 1;
+        const char *asked = strstr(p, "\"asked\":");
+        if (asked == NULL || asked > end)
+            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
+    }
+    return text;
+}
+
+/* Resume a copy of the begun run on 2 ranks; rank 0 sends itself the signal at its n-th read. */
+static lks_test_result signalled(int n, const char *signal, const char **out_p)
+{
+    setenv("LOCKSTEP_FAULT", lks_test_text("read:%d:%s", n, signal), 1);
+    setenv("LOCKSTEP_FAULT_RANK", "0", 1);
+    lks_test_result r = GO_ON(2, out_p, "--on_nan=rollback");
+    unsetenv("LOCKSTEP_FAULT");
+    unsetenv("LOCKSTEP_FAULT_RANK");
+    return r;
+}
+
+static bool has_fifth(const char *out)
+{
+    return strstr(law_lines(out), "\"checkpoint\",\"iter\":5,") != NULL;
+}
+
+/* Continue one that was stopped at checkpoint 5, after which comes the bad iteration; *n_p: its
+ * number of reads until then, which is searched for. */
+static lks_test_result stopped_at_fifth(int *n_p, const char **out_p)
+{
+    lks_test_result r;
+    for (int low = 0, high = 256; high - low > 1;) {
+        *n_p = (low + high) / 2;
+        r = signalled(*n_p, "term", out_p);
+        const char *lines = law_lines(*out_p); /* of the begun run, if it stops in its set-up */
+        const bool late = strstr(lines, "\"rollback\"") != NULL;
+        if (!late && has_fifth(*out_p)) {
+            assert_int_equal(r.exit_code, 128 + SIGTERM);
+            law_args again = poison_train(*out_p, 1);
+            law_add(&again, "--init_from=resume");
+            law_add(&again, "--iterations=%d", STEPS);
+            return lks_test_run(again.argv, NULL, 60);
+        }
+        *(late ? &high : &low) = *n_p;
+    }
+    fail_msg("no stop leads to checkpoint 5");
+    return r;
+}
+
+static lks_test_result saved_at_fifth(int n, const char **out_p)
+{
+    lks_test_result r;
+    for (int i = 1; i < 16; i += 2) {
+        r = signalled(n - i, "usr1", out_p);
+        if (has_fifth(*out_p))
+            return r;
+    }
+    fail_msg("no save leads to checkpoint 5");
+    return r;
+}
+
+/* A run that is stopped, or saves by a signal, at checkpoint 5 goes back to checkpoint 4 all the
+ * same: its bytes are those of the undisturbed run. (shared/studies/resume-and-rollback/c1.) */
+static void test_rollback_disturbed(void **state)
+{
+    const char *reference, *out;
+    int n = 0;
+    lks_test_result r = GO_ON(1, &reference, "--on_nan=rollback");
+    for (int saves = 0; saves < 2; saves++) {
+        r = saves ? saved_at_fifth(n, &out) : stopped_at_fifth(&n, &out);
+        assert_ran_to_end(&r);
+        law_assert_same_lines(undisturbed_lines(out), undisturbed_lines(reference));
+        law_assert_same_checkpoints(out, reference);
+    }
 }
 
 /* Once a checkpoint lies behind the last one to which the run went back, it counts anew. Iterations
@@ -490,6 +570,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_skip_over_a_restart),
         cmocka_unit_test(test_skip_not_in_a_row),
         cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_rollback_disturbed),
         cmocka_unit_test(test_rollback_counts),
         cmocka_unit_test(test_rollback_time),
         cmocka_unit_test(test_rollback_out_of_time),
