@@ -19,6 +19,21 @@
 
 #include "ckpt/safetensors.h"
 
+/* Why a checkpoint was written: state.json and metrics.jsonl have the word as "asked". NOT, and no
+ * word: the undisturbed run writes it, too, because it is on its schedule or because the validation
+ * loss improved. Only such a checkpoint is the target of a rollback. */
+typedef enum lks__asked {
+    LKS__ASKED_NOT,
+    LKS__ASKED_END,    /* the run ended here */
+    LKS__ASKED_STOP,   /* it was stopped */
+    LKS__ASKED_SIGNAL, /* a signal asked for it */
+    LKS__ASKED_CLOCK,  /* the time since the one before did */
+} lks__asked;
+
+const char *lks__asked_word(lks__asked asked); /* NULL for NOT */
+/* From a checkpoint's state. A word that this version doesn't know counts as SIGNAL. */
+lks__asked lks__asked_of(const json_t *state);
+
 typedef struct lks__ckpt_content {
     uint64_t iter;
     const lks__st_tensor *model; /* parameters, table order */
@@ -37,17 +52,23 @@ typedef struct lks__ckpt_content {
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
 
 /* Write checkpoint `iter`, move `latest`, then delete older checkpoints beyond the `keep` newest
- * (0: keep all) and stale temporary folders. Never deleted: the ones that `latest` and `best` name,
- * newer ones than `iter`, folders that hold other files. If something can't be deleted, that is no
- * failure: the next save tries again. On failure everything is as before, and the half-written
- * folder is removed; but if only `best` couldn't move, the checkpoint is saved and nothing is
- * deleted.
+ * (0: keep all) and stale temporary folders. Those of ASKED_NOT are counted alone, so no other one
+ * displaces them. Of the others those stay that are among the `keep` newest of all, but one of
+ * ASKED_CLOCK only until there is anything newer. So the target of a rollback is always kept.
+ * Never deleted: the ones that `latest` and `best` name, newer ones than `iter`,
+ * folders that hold other files. If something can't be deleted, that is no failure: the next save
+ * tries again. On failure everything is as before, and the half-written folder is removed; but if
+ * only `best` couldn't move, the checkpoint is saved and nothing is deleted.
  *
  * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
  * knows: so a good checkpoint exists at every moment. Only one process may save into OUT at a time.
  * name_p[32]: the folder's name. */
 lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content, int keep,
                           char name[32], char params_hash[17]);
+
+/* The run has gone back to checkpoint `iter`: let `latest` name it, and delete later ones that were
+ * asked for, because the run has left their history. */
+lks_status lks__ckpt_went_back(const char *out_dir, uint64_t iter);
 
 typedef struct lks__ckpt {
     char path[4096]; /* the folder */
@@ -74,6 +95,9 @@ lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt);
 /* Open OUT's checkpoint `iter`. ERR_CONFIG if there is none. */
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
+/* Open the newest one up to `iter` to which a rollback may go: ASKED_NOT. ERR_IO if there is
+ * none. */
+lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
 void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed one is fine */
 
 #endif

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,6 +162,24 @@ void lks__ckpt_close(lks__ckpt *ckpt)
     lks__st_close(ckpt->model);
     lks__st_close(ckpt->optimizer);
     *ckpt = (lks__ckpt){.iter = 0};
+}
+
+static const char *const asked_words[] = {NULL, "end", "stop", "signal", "clock"};
+
+const char *lks__asked_word(lks__asked asked)
+{
+    return asked_words[asked];
+}
+
+lks__asked lks__asked_of(const json_t *state)
+{
+    const char *word = json_string_value(json_object_get(state, "asked"));
+    if (word == NULL)
+        return LKS__ASKED_NOT;
+    for (int i = LKS__ASKED_END; i <= LKS__ASKED_CLOCK; i++)
+        if (strcmp(word, asked_words[i]) == 0)
+            return (lks__asked)i;
+    return LKS__ASKED_SIGNAL;
 }
 
 /* ---- which folder -------------------------------------------------------------------------- */
@@ -334,4 +353,46 @@ lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lk
     if (!find_folder(out, &e, path))
         return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint %s in %s", name, show(shown, out));
     return open_found(out, &e, path, parts, ckpt);
+}
+
+/* Is entry `i` the target? Of two folders of one iteration the first counts. */
+static lks_status is_target(const char *out, const lks__entry *entries, size_t i, bool *yes_p)
+{
+    char path[LKS__CKPT_PATH];
+    lks__ckpt ckpt = {.iter = 0};
+    *yes_p = false;
+    if (entries[i].kind == LKS__ENTRY_TMP || (i > 0 && entries[i - 1].iter == entries[i].iter))
+        return LKS_OK;
+    LKS__TRY(lks__ckpt_join(path, out, entries[i].name));
+    LKS__TRY(open_folder(path, LKS__CKPT_ONLY_STATE, &ckpt));
+    *yes_p = lks__asked_of(ckpt.state) == LKS__ASKED_NOT;
+    lks__ckpt_close(&ckpt);
+    return LKS_OK;
+}
+
+lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
+    shown_path shown;
+    lks__entry *entries;
+    size_t n, i;
+    bool yes = false;
+    LKS__TRY(clean_path(out_dir, out));
+    LKS__TRY(lks__ckpt_scan(out, &entries, &n));
+    lks_status st = LKS_OK;
+    for (i = 0; i < n && st == LKS_OK; i++) {
+        if (entries[i].iter <= iter)
+            st = is_target(out, entries, i, &yes);
+        if (yes)
+            break;
+    }
+    if (st == LKS_OK && !yes)
+        st = lks__fail(LKS_ERR_IO,
+                       "%s has no checkpoint up to iteration %" PRIu64
+                       " that was on the schedule or improved the validation loss",
+                       show(shown, out), iter);
+    else if (st == LKS_OK)
+        st = lks__ckpt_join(path, out, entries[i].name);
+    free(entries);
+    return st == LKS_OK ? open_folder(path, parts, ckpt) : st;
 }

@@ -85,32 +85,83 @@ static lks_status clear_leftovers(const char *out)
     return st;
 }
 
-/* Delete checkpoints older than the `keep` newest up to `iter`, except the best one, and the one
- * that was replaced. A folder first gets a temporary name, so a half-deleted one doesn't look like
- * a checkpoint. */
-static void prune(const places *p, uint64_t iter, int keep)
+/* Delete one. The folder first gets a temporary name, so a half-deleted one doesn't look like a
+ * checkpoint. */
+static void drop(const char *out, const lks__entry *e)
+{
+    char path[LKS__CKPT_PATH], temp[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
+    lks__entry_name(name, LKS__ENTRY_TMP, e->iter);
+    if (lks__ckpt_join(path, out, e->name) == LKS_OK && lks__ckpt_join(temp, out, name) == LKS_OK &&
+        lks__ckpt_only_ours(path) && lks__sys_rename(path, temp) == 0)
+        lks__ckpt_remove(temp);
+}
+
+/* False if its state can't be read. */
+static bool read_asked(const char *out, const lks__entry *e, lks__asked *asked_p)
+{
+    char path[LKS__CKPT_PATH];
+    lks__ckpt ckpt = {.iter = 0};
+    if (lks__ckpt_join(path, out, e->name) != LKS_OK ||
+        lks__ckpt_open(path, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
+        return false;
+    *asked_p = lks__asked_of(ckpt.state);
+    lks__ckpt_close(&ckpt);
+    return true;
+}
+
+/* Delete what lks__ckpt_save() promises, from the newest on. With keep = 0 nothing has to be read
+ * past the first one that the clock didn't ask for: an earlier save has looked there. */
+static void prune(const places *p, const lks__ckpt_content *c, int keep)
 {
     lks__entry *entries;
     size_t n;
-    int kept = 0;
+    int scheduled = 0, others = 0;
     lks__entry best;
-    char path[LKS__CKPT_PATH], temp[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
     lks__ckpt_remove(p->old);
-    if (keep == 0 || lks__ckpt_scan(p->out, &entries, &n) != LKS_OK)
+    if (lks__ckpt_scan(p->out, &entries, &n) != LKS_OK)
         return;
     if (lks__name_read(p->out, LKS__NAME_BEST, &best) == LKS_ERR_IO)
         n = 0; /* it isn't known which one `best` names, so delete none */
     for (size_t i = 0; i < n; i++) {
-        if (entries[i].kind != LKS__ENTRY_CKPT || entries[i].iter > iter || kept++ < keep ||
-            strcmp(entries[i].name, best.name) == 0)
+        const lks__entry *e = &entries[i];
+        lks__asked asked = lks__asked_of(c->state);
+        if (e->kind != LKS__ENTRY_CKPT || e->iter > c->iter)
             continue;
-        lks__entry_name(name, LKS__ENTRY_TMP, entries[i].iter);
-        if (lks__ckpt_join(path, p->out, entries[i].name) == LKS_OK &&
-            lks__ckpt_join(temp, p->out, name) == LKS_OK && lks__ckpt_only_ours(path) &&
-            lks__sys_rename(path, temp) == 0)
-            lks__ckpt_remove(temp);
+        bool beyond = keep > 0 && scheduled >= keep;
+        if (!beyond && e->iter != c->iter) {
+            if (!read_asked(p->out, e, &asked))
+                continue;
+            beyond = asked == LKS__ASKED_CLOCK ||
+                     (keep > 0 && asked != LKS__ASKED_NOT && scheduled + others >= keep);
+        }
+        scheduled += asked == LKS__ASKED_NOT;
+        others += asked != LKS__ASKED_NOT && asked != LKS__ASKED_CLOCK;
+        if (beyond && strcmp(e->name, best.name) != 0)
+            drop(p->out, e);
+        else if (keep == 0 && e->iter != c->iter)
+            break;
     }
     free(entries);
+}
+
+lks_status lks__ckpt_went_back(const char *out_dir, uint64_t iter)
+{
+    char name[LKS__CKPT_NAME];
+    lks__entry *entries, best;
+    lks__asked asked;
+    size_t n;
+    lks__entry_name(name, LKS__ENTRY_CKPT, iter);
+    LKS__TRY(lks__name_set(out_dir, LKS__NAME_LATEST, name));
+    LKS__TRY(lks__sys_sync_dir(out_dir));
+    if (lks__name_read(out_dir, LKS__NAME_BEST, &best) == LKS_ERR_IO)
+        return LKS_OK;
+    LKS__TRY(lks__ckpt_scan(out_dir, &entries, &n));
+    for (size_t i = 0; i < n && entries[i].iter > iter; i++)
+        if (entries[i].kind == LKS__ENTRY_CKPT && strcmp(entries[i].name, best.name) != 0 &&
+            read_asked(out_dir, &entries[i], &asked) && asked != LKS__ASKED_NOT)
+            drop(out_dir, &entries[i]);
+    free(entries);
+    return LKS_OK;
 }
 
 /* ---- the files ----------------------------------------------------------------------------- */
@@ -268,7 +319,7 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
         if (st != LKS_OK)
             return lks__fail_in(st, "checkpoint %s is saved, but `best` can't name it", p.name);
     }
-    prune(&p, content->iter, keep);
+    prune(&p, content, keep);
     memcpy(name, p.name, sizeof p.name);
     memcpy(params_hash, digits, sizeof digits);
     return LKS_OK;

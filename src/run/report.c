@@ -402,7 +402,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         !has_line) { /* the checkpoint was saved, but the run died before it wrote this line */
         char name[32];
         snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
-        LKS__TRY(lks__report_checkpoint(r, t, name, t->resumed_hash));
+        LKS__TRY(lks__report_checkpoint(r, t, t->resumed_asked, name, t->resumed_hash));
     }
     if (!t->resumed)
         LKS__TRY(lks__best_clear(t->s.out_dir, &r->best));
@@ -627,13 +627,15 @@ lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__e
     return LKS_OK;
 }
 
-lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
-                                  const char *params_hash)
+lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, lks__asked asked,
+                                  const char *name, const char *params_hash)
 {
     lks__jsonw *w = lks__metrics_begin(r->metrics, "checkpoint");
     lks__jsonw_u64(w, "iter", t->iter);
     lks__jsonw_str(w, "path", name);
     lks__jsonw_str(w, "params_hash", params_hash);
+    if (asked != LKS__ASKED_NOT)
+        lks__jsonw_str(w, "asked", lks__asked_word(asked));
     return lks__metrics_end(r->metrics);
 }
 

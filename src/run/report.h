@@ -63,8 +63,8 @@ lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
                                  const lks__eval_result *eval);
 /* Report the evaluation of the final checkpoint, which counts for OUT/best. */
 lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__eval_result *eval);
-lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, const char *name,
-                                  const char *params_hash);
+lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, lks__asked asked,
+                                  const char *name, const char *params_hash);
 lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
                               const lks__finish_result *result);
 /* The last lines for people: time, losses, paths, the next command. `final` is NULL if the final

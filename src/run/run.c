@@ -18,7 +18,7 @@ struct run {
     /* Iteration of the newest checkpoint; UINT64_MAX: none by this process yet. */
     uint64_t saved_iter;
     uint64_t back_to;      /* the run has gone back to this one; UINT64_MAX: to none since a save */
-    bool wanted;           /* a signal has asked for a checkpoint */
+    lks__asked wanted;     /* why a checkpoint is wanted that isn't scheduled; NOT: none is */
     bool improved;         /* evaluation t->iter was the best so far */
     lks__eval_result eval; /* the last evaluation of this process ... */
     uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
@@ -41,11 +41,26 @@ static bool evaluated(const struct run *r)
     return r->t->eval_done && r->eval_iter == r->t->iter;
 }
 
+/* Would a run that nobody disturbs write checkpoint t->iter on its schedule? */
+static bool on_schedule(const lks__trainer *t)
+{
+    uint64_t interval = checkpoint_interval(&t->s);
+    return t->s.always_save_checkpoint && t->iter > 0 && interval > 0 && t->iter % interval == 0;
+}
+
+/* Why is it written? `otherwise` counts only if it wouldn't be written anyway, or is the target of
+ * a rollback that is written again. */
+static lks__asked reason(const struct run *r, lks__asked otherwise)
+{
+    bool undisturbed = on_schedule(r->t) || (r->improved && evaluated(r));
+    return undisturbed || r->t->iter == r->back_to ? LKS__ASKED_NOT : otherwise;
+}
+
 /* Rank 0 writes; the others go on, and wait for it in their next reduction. */
-static lks_status write_checkpoint(struct run *r)
+static lks_status write_checkpoint(struct run *r, lks__asked asked)
 {
     lks__trainer *t = r->t;
-    if (t->s.on_nan == LKS__on_nan_rollback && t->iter != r->back_to)
+    if (t->s.on_nan == LKS__on_nan_rollback && asked == LKS__ASKED_NOT && t->iter != r->back_to)
         t->nonfinite = 0; /* the run has got further than before */
     LKS__TRY(lks__arenas_fetch(t));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
@@ -55,26 +70,27 @@ static lks_status write_checkpoint(struct run *r)
     char name[32], hash[17];
     lks_comm_note(t->ses.comm, t->iter, "checkpoint");
     lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
-    bool best = evaluated(r) && lks__best_beaten(&r->report.best, r->eval.val_loss);
-    LKS__TRY(lks__state_save(t, best, name, hash));
+    bool best = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END) &&
+                lks__best_beaten(&r->report.best, r->eval.val_loss);
+    LKS__TRY(lks__state_save(t, asked, best, name, hash));
     if (best)
         lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
         lks__ddp_drop(t->ddp, t->moments[i].host);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
-    LKS__TRY(lks__report_checkpoint(&r->report, t, name, hash));
+    LKS__TRY(lks__report_checkpoint(&r->report, t, asked, name, hash));
     lks__report_saved(&r->report, t, best);
     return LKS_OK;
 }
 
-static lks_status save(struct run *r)
+static lks_status save(struct run *r, lks__asked otherwise)
 {
     lks__session *ses = &r->t->ses;
     r->saved_iter = r->t->iter;
-    r->wanted = false;
+    r->wanted = LKS__ASKED_NOT;
     lks__session_saving(ses, true);
-    LKS__TRY(write_checkpoint(r));
+    LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
     r->back_to = UINT64_MAX;
     /* The last save: hold second signals until the process ends. */
     lks__session_saving(ses, r->stopped != 0);
@@ -172,17 +188,11 @@ static lks_status evaluate_final(struct run *r)
     return r->stopped != 0 ? LKS_OK : lks__report_final(&r->report, r->t, &r->eval);
 }
 
-static bool on_schedule(const lks__trainer *t)
-{
-    uint64_t interval = checkpoint_interval(&t->s);
-    return interval > 0 && t->iter % interval == 0;
-}
-
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
-    bool scheduled = on_schedule(t) && t->s.always_save_checkpoint;
-    return t->iter > 0 && t->iter != r->saved_iter && (scheduled || r->improved || r->wanted);
+    return t->iter > 0 && t->iter != r->saved_iter &&
+           (on_schedule(t) || r->improved || r->wanted != LKS__ASKED_NOT);
 }
 
 bool lks__train_saves_again(const lks__trainer *t)
@@ -223,7 +233,8 @@ static lks_status keep_loaded(struct run *r)
     char name[32];
     snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->iter);
     return r->report.on && r->saved_iter != r->t->iter
-               ? lks__report_checkpoint(&r->report, r->t, name, r->t->resumed_hash)
+               ? lks__report_checkpoint(&r->report, r->t, r->t->resumed_asked, name,
+                                        r->t->resumed_hash)
                : LKS_OK;
 }
 
@@ -259,7 +270,7 @@ static lks_status save_stopped(struct run *r, uint64_t first_iter)
         return keep_loaded(r);
     if (t->iter == 0)
         LKS__TRY(back_to_start(r));
-    return unsaved(r) ? save(r) : LKS_OK;
+    return unsaved(r) ? save(r, LKS__ASKED_STOP) : LKS_OK;
 }
 
 static lks_status loop(struct run *r)
@@ -278,7 +289,7 @@ static lks_status loop(struct run *r)
         if (t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time)
             break;
         if (checkpoint_due(r))
-            LKS__TRY(save(r));
+            LKS__TRY(save(r, r->wanted));
         lks__report_work(&r->report, t, "iter");
         LKS__TRY(lks__train_step(t, &step));
         if (step.outcome == LKS__STEP_BACK)
@@ -289,7 +300,8 @@ static lks_status loop(struct run *r)
             r->stepped = true;
             r->loss = step.loss;
         }
-        r->wanted |= step.save;
+        if (step.save)
+            r->wanted = LKS__ASKED_SIGNAL;
         if (step.stop_signal != 0)
             stop(r, step.stop_signal,
                  step.outcome == LKS__STEP_DISCARDED ? "the step under way is discarded"
@@ -298,7 +310,7 @@ static lks_status loop(struct run *r)
     if (r->stopped != 0)
         LKS__TRY(save_stopped(r, first_iter));
     else if (unsaved(r))
-        LKS__TRY(save(r));
+        LKS__TRY(save(r, LKS__ASKED_END));
     const bool final = r->stopped == 0 && t->s.eval_interval > 0;
     if (final)
         LKS__TRY(evaluate_final(r));
@@ -339,7 +351,9 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
         .t = t,
         .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
         .back_to = UINT64_MAX,
-        .wanted = again,
+        .wanted = !again                               ? LKS__ASKED_NOT
+                  : t->resumed_asked != LKS__ASKED_NOT ? t->resumed_asked
+                                                       : LKS__ASKED_STOP,
         .eval_iter = UINT64_MAX,
     };
     lks_status st = LKS_OK;

@@ -136,18 +136,6 @@ lks_status lks__agree_checkpoint(lks__session *ses, lks_status st, const lks__ck
     return ses->world.world_size == 1 ? st : compare_files(ses, st, ckpt, out_dir, "");
 }
 
-/* Open rank 0's newest checkpoint, which must not be newer than the state that it is to replace. */
-static lks_status choose(const char *out_dir, uint64_t bad_iter, lks__ckpt *ckpt)
-{
-    LKS__TRY(lks__ckpt_open(out_dir, LKS__CKPT_ALL, ckpt));
-    if (ckpt->iter <= bad_iter)
-        return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "%s is newer than iteration %" PRIu64
-                     ", from which it is to go back: move it away",
-                     ckpt->path, bad_iter);
-}
-
 lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t bad_iter,
                               lks__ckpt *ckpt)
 {
@@ -155,7 +143,7 @@ lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t b
     lks_status st = LKS_OK;
     snprintf(context, sizeof context, "on_nan=rollback at iteration %" PRIu64, bad_iter);
     if (ses->world.rank == 0) {
-        st = choose(out_dir, bad_iter, ckpt);
+        st = lks__ckpt_open_target(out_dir, bad_iter, LKS__CKPT_ALL, ckpt);
         if (st != LKS_OK)
             lks__fail_in(st, "%s", context);
         memcpy(name, ckpt->name, sizeof name);

@@ -17,10 +17,9 @@
 lks_status lks__agree_checkpoint(lks__session *ses, lks_status st, const lks__ckpt *ckpt,
                                  const char *out_dir);
 
-/* Collective, for --on_nan=rollback: every rank opens the checkpoint that is rank 0's newest,
- * and all compare as above. A rank that has no checkpoint of that name fails, whatever its own
- * `latest` names. A checkpoint newer than iteration `bad_iter` is an error, too. Close `ckpt` in
- * any case. */
+/* Collective, for --on_nan=rollback: every rank opens the checkpoint that lks__ckpt_open_target()
+ * finds for rank 0, up to iteration `bad_iter`, and all compare as above. A rank that has no
+ * checkpoint of that name fails, whatever its own `latest` names. Close `ckpt` in any case. */
 lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t bad_iter,
                               lks__ckpt *ckpt);
 

@@ -61,9 +61,10 @@ bool lks__state_by_the_clock(const lks__trainer *t)
     return t->procedure->time_limit != NULL && t->procedure->time_limit(&t->s) > 0.0;
 }
 
-static json_t *state_json(const lks__trainer *t)
+static json_t *state_json(const lks__trainer *t, lks__asked asked)
 {
     char digest[17];
+    const char *word = lks__asked_word(asked);
     snprintf(digest, sizeof digest, "%016" PRIx64, t->data_digest);
     json_t *settings = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *meta = lks__meta_to_json(&t->meta);
@@ -72,8 +73,9 @@ static json_t *state_json(const lks__trainer *t)
                               "tokenizer", meta, "data_digest", digest, "eval_done", t->eval_done,
                               "best_val_loss", t->best_val_loss, "data_shift",
                               (json_int_t)t->data_shift, "nonfinite", t->nonfinite);
-    if (t->init_hash[0] != '\0' &&
-        json_object_set_new(state, "init_hash", json_string(t->init_hash)) < 0) {
+    if ((t->init_hash[0] != '\0' &&
+         json_object_set_new(state, "init_hash", json_string(t->init_hash)) < 0) ||
+        (word != NULL && json_object_set_new(state, "asked", json_string(word)) < 0)) {
         json_decref(state);
         return NULL;
     }
@@ -102,13 +104,14 @@ lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
     return st;
 }
 
-lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char params_hash[17])
+lks_status lks__state_save(lks__trainer *t, lks__asked asked, bool best, char name[32],
+                           char params_hash[17])
 {
     size_t n = t->table.n_tensors, sampler_bytes = sampler_state_bytes(t);
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
     void *sampler = malloc(sampler_bytes + 1);
-    json_t *state = state_json(t);
+    json_t *state = state_json(t, asked);
     lks_status st = LKS_OK;
     if (model.text == NULL || model.tensors == NULL || optim.text == NULL ||
         optim.tensors == NULL || sampler == NULL || state == NULL) {

@@ -7,7 +7,8 @@
 #include "weights/saved.h"
 
 /* Rank 0: write checkpoint t->iter, reading the arenas in place; OUT/best names it if `best`. */
-lks_status lks__state_save(lks__trainer *t, bool best, char name[32], char params_hash[17]);
+lks_status lks__state_save(lks__trainer *t, lks__asked asked, bool best, char name[32],
+                           char params_hash[17]);
 
 /* The hash of the parameters in the host's arena, as a checkpoint's params_hash. */
 lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17]);

@@ -124,6 +124,7 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
         snprintf(t->resumed_fingerprint, sizeof t->resumed_fingerprint, "%s",
                  print == NULL ? "" : print);
         t->resumed = true;
+        t->resumed_asked = lks__asked_of(resume->state);
         const char *init = json_string_value(json_object_get(resume->state, "init_hash"));
         snprintf(t->init_hash, sizeof t->init_hash, "%s", init == NULL ? "" : init);
         lks__settings_defaults(&t->resumed_from);
@@ -429,8 +430,9 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     return LKS_OK;
 }
 
-/* Load rank 0's newest checkpoint, the same on every host, into the existing arenas. */
-static lks_status load_newest(lks__trainer *t, uint64_t bad_iter)
+/* Load the checkpoint that rank 0 goes back to, the same on every host, into the existing
+ * arenas. */
+static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
     memset(&ckpt, 0, sizeof ckpt);
@@ -452,8 +454,10 @@ lks_status lks__trainer_go_back(lks__trainer *t)
     /* Only the model goes back. Data and time continue: the generators of the sampler have drawn
      * the bad batch, and those of evaluations before it. */
     lks__sampler_mark(t->sampler);
-    LKS__TRY(load_newest(t, bad_iter));
+    LKS__TRY(load_target(t, bad_iter));
     lks__sampler_back(t->sampler);
+    LKS__TRY(lks__session_agree(
+        &t->ses, t->ses.world.rank == 0 ? lks__ckpt_went_back(t->s.out_dir, t->iter) : LKS_OK));
     t->data_shift = shift + bad_iter + 1 - t->iter;
     t->nonfinite = tries;
     t->elapsed_s = elapsed_s;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "ckpt/ckpt.h"
 #include "data/meta.h"
 #include "data/sampler.h"
 #include "data/shards.h"
@@ -76,6 +77,7 @@ typedef struct lks__trainer {
     lks__settings resumed_from; /* after a resume, the checkpoint's settings */
     char resumed_hash[17];      /* … its params_hash, and the fingerprint of its kernels */
     char resumed_fingerprint[17];
+    lks__asked resumed_asked; /* … and why it was written */
 
     uint64_t iter;       /* number of updates made or skipped */
     uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift */
@@ -139,8 +141,8 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
 /* Read its tokens, and send them to the device. */
 lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb);
 
-/* Go back to the newest checkpoint, and continue with the data after iteration t->iter - 1, whose
- * loss or gradient wasn't finite (--on_nan=rollback). Collective. */
+/* Go back to the newest checkpoint that nobody asked for, and continue with the data after
+ * iteration t->iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);
 
 typedef struct lks__eval_result {
