@@ -229,6 +229,84 @@ static void best_stays(void **state)
     assert_non_null(strstr(lks_last_error(), "best names"));
 }
 
+static void save_asked(const char *out, uint64_t iter, lks__asked asked, int keep)
+{
+    const char *word = lks__asked_word(asked);
+    char name[32], hash[17];
+    json_t *s = word != NULL ? json_pack("{s:s}", "asked", word) : json_object();
+    const lks__ckpt_content content = {.iter = iter, .state = s};
+    assert_int_equal(lks__ckpt_save(out, &content, keep, name, hash), LKS_OK);
+    json_decref(s);
+}
+
+/* The checkpoints of the folder, such as "10 30 ". */
+static const char *all_of(const char *out)
+{
+    static char text[256];
+    char name[32];
+    size_t n = 0;
+    text[0] = '\0';
+    for (int i = 10; i <= 90; i += 10) {
+        snprintf(name, sizeof name, "ckpt-%08d", i);
+        if (exists(inside(out, name)))
+            n += (size_t)snprintf(text + n, sizeof text - n, "%d ", i);
+    }
+    return text;
+}
+
+/* Where a rollback from there leads; 0: nowhere. */
+static int target_of(const char *out, uint64_t iter)
+{
+    lks__ckpt ckpt;
+    if (lks__ckpt_open_target(out, iter, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
+        return 0;
+    const int found = (int)ckpt.iter;
+    lks__ckpt_close(&ckpt);
+    return found;
+}
+
+/* Those that were asked for displace no other one, and are no targets. */
+static void asked_for(void **state)
+{
+    const char *out = fresh();
+    save_asked(out, 10, LKS__ASKED_STOP, 2);
+    assert_int_equal(target_of(out, 90), 0);
+    assert_non_null(strstr(lks_last_error(), "no checkpoint up to iteration 90 that was on the "
+                                             "schedule"));
+    save_asked(out, 20, LKS__ASKED_NOT, 2);
+    save_asked(out, 30, LKS__ASKED_SIGNAL, 2);
+    save_asked(out, 40, LKS__ASKED_STOP, 2);
+    assert_string_equal(all_of(out), "20 30 40 "); /* 10 was older than two others */
+    assert_int_equal(target_of(out, 40), 20);
+    assert_int_equal(target_of(out, 19), 0);
+    save_asked(out, 50, LKS__ASKED_CLOCK, 2);
+    save_asked(out, 60, LKS__ASKED_CLOCK, 2);
+    assert_string_equal(all_of(out), "20 30 40 60 ");
+    save_asked(out, 70, LKS__ASKED_NOT, 2);
+    assert_string_equal(all_of(out), "20 40 70 ");
+    assert_int_equal(target_of(out, 69), 20);
+    assert_int_equal(target_of(out, 70), 70);
+    save_asked(out, 80, LKS__ASKED_END, 2);
+    save_asked(out, 90, LKS__ASKED_NOT, 2);
+    assert_string_equal(all_of(out), "70 80 90 ");
+
+    out = fresh(); /* all are kept, except the clock's */
+    save_asked(out, 10, LKS__ASKED_NOT, 0);
+    save_asked(out, 20, LKS__ASKED_CLOCK, 0);
+    save_asked(out, 30, LKS__ASKED_NOT, 0);
+    save_asked(out, 40, LKS__ASKED_SIGNAL, 0);
+    save_asked(out, 50, LKS__ASKED_CLOCK, 0);
+    assert_string_equal(all_of(out), "10 30 40 50 ");
+
+    /* Back to 10: `latest` follows, those in between that were asked for are gone. */
+    assert_int_equal(lks__ckpt_went_back(out, 10), LKS_OK);
+    assert_string_equal(all_of(out), "10 30 ");
+    lks__ckpt ckpt;
+    assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ONLY_STATE, &ckpt), LKS_OK);
+    assert_int_equal(ckpt.iter, 10);
+    lks__ckpt_close(&ckpt);
+}
+
 static void stale_folders(void **state)
 {
     const char *out = fresh();
@@ -621,6 +699,7 @@ int main(void)
         cmocka_unit_test(flipped_bits),  cmocka_unit_test(swapped_files),
         cmocka_unit_test(huge_header),   cmocka_unit_test(offers),
         cmocka_unit_test(forged_states), cmocka_unit_test(unwritable),
+        cmocka_unit_test(asked_for),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }
