@@ -111,6 +111,14 @@ static json_t *posted(struct job *j, int number)
     return message;
 }
 
+/* The newest one of all. */
+static json_t *last_posted(struct job *j)
+{
+    int64_t n;
+    assert_ok(lks__store_add(j->reader, LKS__NODES_LIST, 0, &n));
+    return posted(j, (int)n);
+}
+
 static const char *text_of(const json_t *m, const char *key)
 {
     const char *text = json_string_value(json_object_get(m, key));
@@ -344,6 +352,93 @@ static void test_tables(void **state)
     close_job(&j);
 }
 
+/* --- the exit code ------------------------------------------------------------------------ */
+
+/* All ways in which a node's ranks can end; `zero`: all of them exited with 0. */
+static const struct way {
+    const char *verdict; /* NULL: the node is lost; "": it never reports */
+    bool zero;
+} ways[] = {
+    {"\"ok\":true,\"code\":0,\"text\":\"\"", true},
+    {"\"ok\":false,\"code\":0,\"user_signal\":15,\"text\":\"\"",
+     true}, /* they handled the signal */
+    {"\"ok\":false,\"code\":143,\"user_signal\":15,\"text\":\"\"", false},
+    {FAILED("A", ""), false},
+    {FAILED("A", BY_SIGNAL), false},
+    {FAILED("A", FOLLOWS), false},
+    {FAILED("", ""), false}, /* ended because of the other node */
+    {"\"ok\":false,\"code\":0,\"text\":\"\"", false},
+    {"\"ok\":true,\"code\":3,\"text\":\"\"", false},
+    {NULL, false},
+    {"", false},
+};
+enum { N_WAYS = sizeof ways / sizeof ways[0] };
+
+static void end_node(struct job *j, int node, const struct way *way)
+{
+    if (way->verdict == NULL)
+        hear(j, lks_test_text("{\"is\":\"lost\",\"key\":\"%c\"}", 'a' + node));
+    else if (way->verdict[0] != '\0')
+        hear(j, verdict_of(node, way->verdict));
+}
+
+/* A job exits with 0 only if every rank on every node exited with 0, and says why otherwise. */
+static void test_code_of_nodes(void **state)
+{
+    for (int first = 0; first < N_WAYS; first++)
+        for (int second = 0; second < N_WAYS; second++) {
+            struct job j;
+            begin(&j, 2);
+            end_node(&j, 0, &ways[first]);
+            end_node(&j, 1, &ways[second]);
+            j.nodes->end_by = 1; /* so long ago that no node is waited for */
+            lks__nodes_try_to_decide(j.nodes);
+            json_t *end = last_posted(&j);
+            bool zero = ways[first].zero && ways[second].zero;
+            if ((number_of(end, "code") == 0) != zero)
+                fail_msg("ends %d and %d: the job's code is %d", first, second,
+                         number_of(end, "code"));
+            json_decref(end);
+            close_job(&j);
+        }
+}
+
+/* The same for the ranks of a host: each way in which two ranks end, and each reason why the
+ * launcher ended them. */
+static void test_code_of_ranks(void **state)
+{
+    static const struct lks__rank_process ends[] = {
+        {.code = 0},
+        {.code = 3},
+        {.code = 143},
+        {.by_signal = true, .code = SIGSEGV},
+        {.by_signal = true, .code = SIGTERM, .late = true},
+        {.by_signal = true, .code = SIGKILL, .late = true},
+    };
+    enum { N = sizeof ends / sizeof ends[0], REASONS = 16 };
+    const lks__launch_options options = {.self = "test"};
+    struct lks__job job = {.options = &options, .host = "a"};
+    lks__segment *segment = NULL;
+    assert_ok(lks__segment_create(2, &segment));
+    for (int i = 0; i < N * N * REASONS; i++) {
+        const int one = i % N, other = i / N % N, reason = i / N / N;
+        struct lks__rank_process ranks[2] = {ends[one], ends[other]};
+        ranks[1].order = 1;
+        struct lks__attempt a = {
+            .job = &job, .nproc = 2, .n_started = 2, .ranks = ranks, .segment = segment};
+        struct lks__supervisor sup = {.attempt = &a,
+                                      .user_signal = reason & 1 ? SIGTERM : 0,
+                                      .first_by_rank = (reason & 2) != 0,
+                                      .first_rank = reason & 4 ? 1 : -1,
+                                      .stood_still = (reason & 8) != 0,
+                                      .first_text = "x"};
+        struct lks__verdict v;
+        lks__verdict(&sup, &v);
+        assert_int_equal(v.exit_code == 0, one == 0 && other == 0);
+    }
+    lks__segment_close(segment);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +451,8 @@ int main(void)
         cmocka_unit_test(test_own_end),
         cmocka_unit_test(test_first_failure),
         cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_code_of_nodes),
+        cmocka_unit_test(test_code_of_ranks),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
