@@ -168,41 +168,66 @@ static char *all_tables(const struct lks__nodes *n)
     return text;
 }
 
-static void decide(struct lks__nodes *n)
+/* The node of which the end is named: of those that failed at about the same time as the first, the
+ * one that looks most like the cause. */
+static const struct lks__node *find_first(const struct lks__nodes *n)
 {
-    struct lks__node *first = NULL;
-    int user_signal = 0, code = 0;
+    const struct lks__node *first = NULL;
     double earliest = INFINITY;
     bool cause = false;
     for (int i = 0; i < n->n_nodes; i++)
         cause |= may_be_first(&n->nodes[i], false);
+    for (int i = 0; i < n->n_nodes; i++)
+        if (may_be_first(&n->nodes[i], !cause) && n->nodes[i].down_at > 0)
+            earliest = fmin(earliest, n->nodes[i].down_at);
     for (int i = 0; i < n->n_nodes; i++) {
-        struct lks__node *m = &n->nodes[i];
-        if (m->in_round && m->user_signal != 0 && user_signal == 0) {
-            user_signal = m->user_signal;
-            code = m->code;
-        }
-        if (may_be_first(m, !cause) && m->down_at > 0)
-            earliest = fmin(earliest, m->down_at);
-    }
-    for (int i = 0; i < n->n_nodes && user_signal == 0; i++) {
-        struct lks__node *m = &n->nodes[i];
+        const struct lks__node *m = &n->nodes[i];
         if (!may_be_first(m, !cause) || m->down_at > earliest + SAME_TIME_S)
             continue;
         if (first == NULL || weight(m) > weight(first) ||
             (weight(m) == weight(first) && m->down_at < first->down_at))
             first = m;
     }
+    return first;
+}
+
+/* The job's exit code, which `code` is if it has failed. Only here: 0 if every node of the round
+ * has reported that all its ranks exited with 0. */
+static int exit_code(const struct lks__nodes *n, int code)
+{
+    for (int i = 0; i < n->n_nodes; i++) {
+        const struct lks__node *m = &n->nodes[i];
+        bool zero = m->settled && m->code == 0 && (m->ok || m->user_signal != 0);
+        if (m->in_round && !zero)
+            return code != 0 ? code : 1;
+    }
+    return 0;
+}
+
+static void decide(struct lks__nodes *n)
+{
+    const struct lks__node *first = NULL;
+    int user_signal = 0, code = 0;
+    for (int i = 0; i < n->n_nodes; i++) {
+        const struct lks__node *m = &n->nodes[i];
+        if (!m->in_round || m->user_signal == 0)
+            continue;
+        user_signal = m->user_signal;
+        code = code != 0 ? code : m->code;
+    }
+    if (user_signal == 0) {
+        first = find_first(n);
+        code = first != NULL ? first->code : 0;
+    }
     bool again =
         first != NULL && user_signal == 0 && n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     n->ended = true;
-    lks__nodes_post(n,
-                    json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round", n->round,
-                              "again", again, "code", first != NULL ? first->code : code, "text",
-                              first != NULL ? first->text : "", "tail",
-                              first != NULL && first->tail != NULL ? first->tail : "", "table",
-                              table != NULL ? table : ""));
+    lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round",
+                                 n->round, "again", again, "code", exit_code(n, code), "text",
+                                 first != NULL ? first->text : "", "tail",
+                                 first != NULL && first->tail != NULL ? first->tail : "", "table",
+                                 table != NULL ? table : ""));
     free(table);
 }
 
