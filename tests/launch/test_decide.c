@@ -119,6 +119,15 @@ static json_t *last_posted(struct job *j)
     return posted(j, (int)n);
 }
 
+/* Hear a message that was posted, and free it. */
+static void hear_posted(struct job *j, json_t *message)
+{
+    char *text = json_dumps(message, 0);
+    hear(j, text);
+    free(text);
+    json_decref(message);
+}
+
 static const char *text_of(const json_t *m, const char *key)
 {
     const char *text = json_string_value(json_object_get(m, key));
@@ -177,10 +186,7 @@ static void test_left_before_round(void **state)
     const json_t *members = json_object_get(round, "members");
     assert_int_equal(json_array_size(members), 2);
     assert_int_equal(number_of(json_array_get(members, 1), "node"), 2);
-    char *text = json_dumps(round, 0);
-    hear(&j, text);
-    free(text);
-    json_decref(round);
+    hear_posted(&j, round);
     assert_true(j.nodes->running && j.nodes->nodes[2].in_round && !j.nodes->nodes[1].in_round);
     close_job(&j);
 }
@@ -352,6 +358,71 @@ static void test_tables(void **state)
     close_job(&j);
 }
 
+/* --- a node that doesn't end its ranks ---------------------------------------------------- */
+
+/* It is left out of the next round, which begins at once, because all others have reported. */
+static void test_dropped(void **state)
+{
+    struct job j;
+    begin(&j, 3);
+    j.nodes->min = 1;
+    j.options.max_restarts = 1;
+    hear(&j, verdict_of(0, FAILED("A", FOLLOWS)));
+    lks__nodes_try_to_decide(j.nodes);
+    assert_false(j.nodes->ended); /* they have some seconds */
+    j.nodes->end_by = 1;          /* which are over */
+    hear(&j, verdict_of(2, FAILED("", "")));
+    lks__nodes_try_to_decide(j.nodes);
+    json_t *drop = posted(&j, 1), *end = posted(&j, 2);
+    assert_string_equal(text_of(drop, "is"), "drop");
+    assert_int_equal(number_of(drop, "node"), 1);
+    assert_contains(text_of(end, "text"),
+                    "node 1 (host host-b, ranks 1 to 1) didn't end its ranks");
+    assert_true(json_is_true(json_object_get(end, "again")));
+    hear_posted(&j, drop);
+    hear_posted(&j, end);
+    assert_false(j.nodes->nodes[1].here);
+    assert_true(lks__nodes_gather_more(j.nodes));
+    assert_true(j.nodes->starting);
+    json_t *round = posted(&j, 3);
+    assert_int_equal(number_of(round, "world"), 2);
+    assert_int_equal(number_of(json_array_get(json_object_get(round, "members"), 1), "node"), 2);
+    json_decref(round);
+    close_job(&j);
+}
+
+/* When it runs again, its ranks are ended, and it ends with a reason, whatever the others do. */
+static void test_dropped_itself(void **state)
+{
+    for (int again = 0; again < 2; again++) {
+        struct job j;
+        struct lks__nodes_event event = {0};
+        struct lks__nodes_report report = {.table = ""};
+        struct lks__verdict v = {.culprit = 0, .exit_code = 137};
+        char tail[2 * LKS__TAIL_BYTES] = "";
+        bool restart = true;
+        int other_end;
+        open_job(&j, 2, false);
+        const char *const list[] = {
+            "{\"is\":\"drop\",\"node\":0,\"why\":\"its ranks didn't end\"}",
+            lks_test_text("{\"is\":\"end\",\"round\":0,\"again\":%s,\"code\":1,\"text\":\"A\"}",
+                          again ? "true" : "false")};
+        hear(&j, hello('a', 1, 2));
+        hear(&j, hello('b', 1, 2));
+        hear(&j, round_of(2));
+        lks__store_close(j.nodes->hear);
+        j.nodes->hear = played_store(token, list, 2, &other_end);
+        assert_ok(lks__nodes_ask_next(j.nodes));
+        while (lks__nodes_next(j.nodes, false, &event))
+            assert_true(event.end_ours);
+        assert_fails(LKS_ERR_PEER, lks__nodes_settle(j.nodes, &report, &v, tail, &restart),
+                     "this node isn't part of the job any more: its ranks didn't end");
+        assert_false(restart);
+        close_job(&j);
+        close(other_end);
+    }
+}
+
 /* --- the exit code ------------------------------------------------------------------------ */
 
 /* All ways in which a node's ranks can end; `zero`: all of them exited with 0. */
@@ -451,6 +522,8 @@ int main(void)
         cmocka_unit_test(test_own_end),
         cmocka_unit_test(test_first_failure),
         cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_code_of_nodes),
         cmocka_unit_test(test_code_of_ranks),
     };

@@ -295,6 +295,40 @@ static void test_node_lost(void **state)
     assert_contains(r.err, ", ranks 1 to 1) is gone");
 }
 
+/* All processes of a node are stopped, and a rank of another one fails: the job continues without
+ * that node. When it runs again, it ends with a reason, and its ranks end. */
+static void test_frozen(void **state)
+{
+    const int port = lks_test_free_port();
+    const char *folder = lks_test_folder();
+    const char *script = lks_test_text(
+        "touch \"%s\"/$TORCHELASTIC_RESTART_COUNT-$RANK; "
+        "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || { while [ ! -e \"%s/stop\" ]; do sleep "
+        "0.05; done; exit 0; }; [ $RANK = 1 ] || while [ ! -e \"%s/fail\" ]; do sleep "
+        "0.05; done; [ $RANK = 1 ] || exit 5; exec sleep 50",
+        folder, folder, folder);
+    struct node a = START(port, script, "--nnodes=1:2", "--node-rank=0", "--max-restarts=1"),
+                b = START(port, script, "--nnodes=1:2", "--node-rank=1", "--max-restarts=1");
+    wait_for_files(folder, 2);
+    const pid_t stopped[] = {b.child.pid, marked_child_of(b.child.pid), marked_rank(b.mark, 1)};
+    for (int i = 0; i < 3; i++)
+        assert_true(stopped[i] > 0 && kill(stopped[i], SIGSTOP) == 0);
+    lks_test_write(lks_test_text("%s/fail", folder), "", 0);
+    wait_for_files(folder, 4);
+    assert_true(lks_test_exists(lks_test_text("%s/1-0", folder)));
+    for (int i = 0; i < 3; i++)
+        kill(stopped[i], SIGCONT);
+    lks_test_result r = end_of(&b);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "this node isn't part of the job any more: its ranks didn't end within");
+    lks_test_write(lks_test_text("%s/stop", folder), "", 0);
+    r = end_of(&a);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.err, "node 1 (host ");
+    assert_contains(r.err, ", ranks 1 to 1) didn't end its ranks within 10 s");
+    assert_contains(r.err, "restart 1 of 1");
+}
+
 static void test_coordinator_lost(void **state)
 {
     int port = lks_test_free_port();
@@ -743,6 +777,7 @@ int main(void)
         cmocka_unit_test(test_signal_twice),
         cmocka_unit_test(test_signal_alone),
         cmocka_unit_test(test_node_lost),
+        cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_coordinator_lost),
         cmocka_unit_test(test_coordinator_lost_later),
         cmocka_unit_test(test_resize),
