@@ -179,7 +179,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
         say_full(n);
         LKS__TRY(listen_for(n, 100, false, &sig));
         if (n->refused[0] != '\0')
-            return lks__fail(LKS_ERR_CONFIG, "the job refuses this node: %s", n->refused);
+            return lks__fail(LKS_ERR_CONFIG, "%s", n->refused);
         bool done = n->ended && !n->again && n->self >= 0 && !n->running;
         if (sig == 0 && !done)
             continue;
@@ -259,7 +259,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
     n->stopping = r->user_signal != 0;
     /* A rank that we ended because of another node has no failure of its own. */
     bool own = v->culprit >= 0 && !r->ended_by_others;
-    if (n->lost_text[0] == '\0')
+    if (n->lost_text[0] == '\0' && n->refused[0] == '\0')
         lks__nodes_post(n, json_pack("{s:s, s:i, s:i, s:b, s:b, s:b, s:i, s:i, s:s, s:o, s:o}",
                                      "is", "verdict", "node", n->self, "round", n->round, "ok",
                                      v->culprit < 0 && r->user_signal == 0, "by_signal",
@@ -267,7 +267,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
                                      "user_signal", r->user_signal, "text", own ? v->text : "",
                                      "tail", text_json(tail), "table", text_json(r->table)));
     double until = lks__sys_now() + LKS__SETTLE_S + n->job->options->shutdown_timeout_s;
-    while (n->lost_text[0] == '\0' && n->running) {
+    while (n->lost_text[0] == '\0' && n->refused[0] == '\0' && n->running) {
         int sig;
         lks__nodes_try_to_decide(n);
         lks_status st = listen_for(n, 100, true, &sig);
@@ -284,6 +284,8 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         if (!failing)
             until = lks__sys_now() + LKS__SETTLE_S + n->job->options->shutdown_timeout_s;
     }
+    if (n->refused[0] != '\0')
+        return lks__fail(LKS_ERR_PEER, "%s", n->refused);
     show_table(n, n->lost_text[0] != '\0' ? r->table : n->table);
     if (n->lost_text[0] != '\0') {
         if (own && !r->follows) /* our own verdict is better than none, but not a rank's that only

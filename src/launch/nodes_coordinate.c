@@ -204,8 +204,22 @@ static int exit_code(const struct lks__nodes *n, int code)
     return 0;
 }
 
+/* The end in a sentence: the first failure, and a node without which the job continues. */
+static void describe(const struct lks__nodes *n, const struct lks__node *first,
+                     char text[LKS__LAUNCH_MESSAGE])
+{
+    snprintf(text, LKS__LAUNCH_MESSAGE, "%s", first != NULL ? first->text : "");
+    for (int i = 0; i < n->n_nodes && first != NULL; i++) {
+        const struct lks__node *m = &n->nodes[i];
+        size_t used = strlen(text);
+        if (m->in_round && m->dropped && m != first && m->text != NULL)
+            snprintf(text + used, LKS__LAUNCH_MESSAGE - used, "; %s", m->text);
+    }
+}
+
 static void decide(struct lks__nodes *n)
 {
+    char text[LKS__LAUNCH_MESSAGE];
     const struct lks__node *first = NULL;
     int user_signal = 0, code = 0;
     for (int i = 0; i < n->n_nodes; i++) {
@@ -222,13 +236,31 @@ static void decide(struct lks__nodes *n)
     bool again =
         first != NULL && user_signal == 0 && n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
+    describe(n, first, text);
     n->ended = true;
     lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round",
-                                 n->round, "again", again, "code", exit_code(n, code), "text",
-                                 first != NULL ? first->text : "", "tail",
-                                 first != NULL && first->tail != NULL ? first->tail : "", "table",
-                                 table != NULL ? table : ""));
+                                 n->round, "again", again, "code", exit_code(n, code), "text", text,
+                                 "tail", first != NULL && first->tail != NULL ? first->tail : "",
+                                 "table", table != NULL ? table : ""));
     free(table);
+}
+
+/* Wait no longer for a node, and leave it out of the next round. It hears so when it runs again. */
+static void drop(struct lks__nodes *n, struct lks__node *m)
+{
+    char why[96];
+    snprintf(why, sizeof why, "its ranks didn't end within %d s of the first failure",
+             LKS__SETTLE_S);
+    m->dropped = true;
+    m->down_at = lks__sys_now();
+    m->code = 1;
+    lks__node_forget(m);
+    if (asprintf(&m->text, "node %d (host %s, ranks %d to %d) didn't end its ranks within %d s",
+                 m->group_rank, m->host, m->first_rank, m->first_rank + m->n_ranks - 1,
+                 LKS__SETTLE_S) < 0)
+        m->text = NULL;
+    lks__nodes_post(
+        n, json_pack("{s:s, s:i, s:s}", "is", "drop", "node", (int)(m - n->nodes), "why", why));
 }
 
 void lks__nodes_try_to_decide(struct lks__nodes *n)
@@ -238,11 +270,11 @@ void lks__nodes_try_to_decide(struct lks__nodes *n)
         return;
     for (int i = 0; i < n->n_nodes; i++) {
         struct lks__node *m = &n->nodes[i];
-        if (m->in_round && !m->settled && late && m->text == NULL &&
-            asprintf(&m->text, "node %d (host %s) didn't end its ranks in time", m->group_rank,
-                     m->host) < 0)
-            m->text = NULL;
-        if (m->in_round && !m->settled && !late)
+        if (!m->in_round || m->settled || m->dropped)
+            continue;
+        if (late)
+            drop(n, m);
+        else
             all = false;
     }
     if (all)

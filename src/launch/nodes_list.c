@@ -165,6 +165,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         lks__node_forget(m);
         m->n_ranks = 0;
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
+        m->dropped = false;
         m->code = m->user_signal = 0;
         m->down_at = 0;
     }
@@ -261,6 +262,20 @@ static void end_with_others(struct lks__nodes *n)
             n->event.end_ours = true;
 }
 
+/* The job doesn't take a node, or continues without it. If it is this one, `what` begins the
+ * reason.
+ */
+static void on_refusal(struct lks__nodes *n, struct lks__node *m, const json_t *message,
+                       const char *what)
+{
+    char why[600];
+    m->here = false;
+    if (n->self < 0 || m != &n->nodes[n->self])
+        return;
+    copy_sentence(why, sizeof why, message, "why");
+    snprintf(n->refused, sizeof n->refused, "%s: %s", what, why);
+}
+
 static lks_status on_message(struct lks__nodes *n, const json_t *m)
 {
     const char *is = lks__nodes_text(m, "is");
@@ -275,9 +290,10 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
     if (node == NULL)
         return LKS_OK;
     if (strcmp(is, "refuse") == 0) {
-        node->here = false;
-        if (n->self >= 0 && node == &n->nodes[n->self])
-            copy_sentence(n->refused, sizeof n->refused, m, "why");
+        on_refusal(n, node, m, "the job refuses this node");
+    } else if (strcmp(is, "drop") == 0) {
+        on_refusal(n, node, m, "this node isn't part of the job any more");
+        n->event.end_ours = n->refused[0] != '\0';
     } else if (strcmp(is, "down") == 0 && int_of(m, "round", MAX_COUNT, -1) == n->round) {
         begin_end(n, node);
     } else if (strcmp(is, "signal") == 0 && n->running) {

@@ -22,6 +22,7 @@ struct lks__node {
     bool here;              /* has joined, wasn't refused, isn't lost */
     /* In the current round: */
     bool in_round, settled;
+    bool dropped; /* coordinator: it is waited for no longer */
     int group_rank, first_rank, n_ranks;
     double down_at; /* coordinator: when its end began; 0: it hasn't */
     bool ok, by_signal, lost;
@@ -52,7 +53,7 @@ struct lks__nodes {
     lks_status unsaid;
     char unsaid_text[600];
     char lost_text[600]; /* the connection to the job is lost: why */
-    char refused[800];   /* this node is refused: why */
+    char refused[900];   /* this node is refused or dropped: a sentence */
     struct lks__verdict verdict;
     char *tail, *table;
 };
@@ -84,7 +85,8 @@ bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks_
 /* Begin the next attempt if enough nodes have joined; false if they didn't in time. */
 bool lks__nodes_gather_more(struct lks__nodes *n);
 double lks__nodes_join_s(const struct lks__nodes *n); /* limit of that time */
-/* Once all nodes have posted how they ended, or are gone: decide about the job. */
+/* Once all nodes have posted how they ended, or are gone: decide about the job. Nodes that haven't
+ * in time are dropped. */
 void lks__nodes_try_to_decide(struct lks__nodes *n);
 
 #endif
