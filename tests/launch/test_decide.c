@@ -63,12 +63,17 @@ static void hear(struct job *j, const char *text)
     assert_ok(lks__nodes_hear(j->nodes, text, strlen(text)));
 }
 
-static const char *hello(char key, int nproc, int n)
+static const char *hello_among(char key, int nproc, int min, int max)
 {
     return lks_test_text("{\"is\":\"hello\",\"key\":\"%c\",\"host\":\"host-%c\",\"address\":"
                          "\"127.0.0.1\",\"nproc\":%d,\"rank\":-1,\"version\":\"" LKS_VERSION
                          "\",\"nnodes\":\"%d:%d\",\"run_id\":\"none\",\"max_restarts\":\"0\"}",
-                         key, key, nproc, n, n);
+                         key, key, nproc, min, max);
+}
+
+static const char *hello(char key, int nproc, int n)
+{
+    return hello_among(key, nproc, n, n);
 }
 
 /* One rank on each of n nodes. */
@@ -264,6 +269,33 @@ static void test_leaves_at_end(void **state)
     assert_true(b->settled && b->ok && !b->here && !b->lost);
     assert_int_equal(b->code, 0);
     assert_false(j.nodes->event.end_ours);
+    close_job(&j);
+}
+
+/* At the start and after a newcomer more nodes may come, so the coordinator waits some seconds for
+ * them. After a failure all remaining nodes have reported, and the next round begins at once. */
+static void test_last_call(void **state)
+{
+    struct job j;
+    begin(&j, 2);
+    j.nodes->min = 1;
+    j.nodes->max = 3;
+    j.nodes->running = false;
+    assert_true(lks__nodes_gather_more(j.nodes));
+    assert_false(j.nodes->starting);
+    j.nodes->running = true;
+    hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
+    hear(&j, "{\"is\":\"end\",\"round\":0,\"again\":true,\"code\":3,\"text\":\"A\"}");
+    assert_true(lks__nodes_gather_more(j.nodes));
+    assert_true(j.nodes->starting);
+    j.nodes->starting = false;
+    usleep(1000);
+    hear(&j, hello_among('c', 1, 1, 3));
+    assert_true(lks__nodes_gather_more(j.nodes));
+    assert_false(j.nodes->starting);
+    j.nodes->joined_at -= 10;
+    assert_true(lks__nodes_gather_more(j.nodes));
+    assert_true(j.nodes->starting);
     close_job(&j);
 }
 
@@ -514,19 +546,13 @@ static void test_code_of_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle_node),
-        cmocka_unit_test(test_left_before_round),
-        cmocka_unit_test(test_right_after_round),
-        cmocka_unit_test(test_left_without_ranks),
-        cmocka_unit_test(test_next_round),
-        cmocka_unit_test(test_leaves_at_end),
-        cmocka_unit_test(test_own_end),
-        cmocka_unit_test(test_first_failure),
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_dropped),
-        cmocka_unit_test(test_dropped_itself),
-        cmocka_unit_test(test_code_of_nodes),
-        cmocka_unit_test(test_code_of_ranks),
+        cmocka_unit_test(test_idle_node),         cmocka_unit_test(test_left_before_round),
+        cmocka_unit_test(test_right_after_round), cmocka_unit_test(test_left_without_ranks),
+        cmocka_unit_test(test_next_round),        cmocka_unit_test(test_leaves_at_end),
+        cmocka_unit_test(test_own_end),           cmocka_unit_test(test_last_call),
+        cmocka_unit_test(test_first_failure),     cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_dropped),           cmocka_unit_test(test_dropped_itself),
+        cmocka_unit_test(test_code_of_nodes),     cmocka_unit_test(test_code_of_ranks),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
