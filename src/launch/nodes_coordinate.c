@@ -12,7 +12,7 @@ enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store 
 /* Seconds. */
 static const double JOIN_S = 600.0;    /* for enough nodes at the start, as in torchrun */
 static const double REJOIN_S = 60.0;   /* ... and after a failure */
-static const double LAST_CALL_S = 3.0; /* for more nodes, once there are enough */
+static const double LAST_CALL_S = 3.0; /* after a newcomer, once there are enough, for more */
 static const double SAME_TIME_S = 0.5; /* events within it may have happened in any order */
 
 double lks__nodes_join_s(const struct lks__nodes *n)
@@ -122,7 +122,9 @@ bool lks__nodes_gather_more(struct lks__nodes *n)
 {
     double now = lks__sys_now();
     int here = lks__nodes_here(n);
-    if (here >= n->max || (here >= n->min && now - n->joined_at >= LAST_CALL_S)) {
+    /* At the end of a round all remaining nodes have reported, so only newcomers may follow. */
+    bool newcomers = n->round == 0 || n->joined_at > n->gather_since;
+    if (here >= n->max || (here >= n->min && (!newcomers || now - n->joined_at >= LAST_CALL_S))) {
         n->starting = true;
         start_round(n);
         return true;
