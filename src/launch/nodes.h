@@ -39,7 +39,8 @@ struct lks__nodes_report {
     bool ended_by_others; /* since another node's ranks have ended */
     bool by_signal;       /* the culprit was killed by one */
     bool follows;         /* they have ended because of another host's, and name nobody here */
-    const char *table;    /* of this node's ranks; "" if none stood still */
+    bool still;           /* a rank here or elsewhere stood still, as our ranks found */
+    const char *table;    /* of this node's ranks; may be "" */
 };
 
 /* Join the job: serve its store if this node is the coordinator, and say hello. ERR_CONFIG if an

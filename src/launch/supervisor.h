@@ -48,6 +48,7 @@ void lks__end_all(struct lks__supervisor *sup);
  * and the exit code of the launch. */
 struct lks__verdict {
     int culprit;
+    bool elsewhere; /* the culprit has only given another host's ranks up, which the text names */
     int exit_code;
     char text[LKS__LAUNCH_MESSAGE];
 };

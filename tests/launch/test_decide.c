@@ -372,6 +372,9 @@ static void test_first_failure(void **state)
     }
 }
 
+#define TABLE(row, more) FAILED("x", ",\"table\":\"head\\n row " row "\\n\"" more)
+#define STILL            ",\"still\":true"
+
 /* Ranks of three hosts stood still: one table with one head, in the order of groups. */
 static void test_tables(void **state)
 {
@@ -380,14 +383,63 @@ static void test_tables(void **state)
     j.nodes->nodes[0].group_rank = 2;
     j.nodes->nodes[2].group_rank = 0;
     for (int node = 0; node < 3; node++)
-        hear(&j, verdict_of(node,
-                            lks_test_text(FAILED("x", ",\"table\":\"head\\n row %d\\n\""), node)));
+        hear(&j, verdict_of(node, lks_test_text(TABLE("%d", STILL), node)));
     lks__nodes_try_to_decide(j.nodes);
     json_t *end = posted(&j, 1);
     assert_string_equal(text_of(end, "table"), "head\n host host-c\n row 2\n host host-b\n row 1\n"
                                                " host host-a\n row 0\n");
     json_decref(end);
     close_job(&j);
+}
+
+/* The table has a line for each host, also for those that sent none, if a rank stood still. */
+static void test_table_of_all(void **state)
+{
+    for (int still = 0; still < 2; still++) {
+        struct job j;
+        begin(&j, 4);
+        hear(&j, verdict_of(0, still ? TABLE("0", STILL) : TABLE("0", "")));
+        hear(&j, verdict_of(1, FAILED("", "")));
+        hear(&j, "{\"is\":\"lost\",\"key\":\"c\"}");
+        j.nodes->end_by = 1;
+        lks__nodes_try_to_decide(j.nodes);
+        json_t *end = last_posted(&j);
+        assert_string_equal(text_of(end, "table"), still ? "head\n host host-a\n row 0\n"
+                                                           " host host-b: its ranks have ended\n"
+                                                           " host host-c: it is gone\n"
+                                                           " host host-d: it doesn't answer\n"
+                                                         : "");
+        json_decref(end);
+        close_job(&j);
+    }
+}
+
+/* A rank that gives another host up is not the culprit: the message is the group's failure, whole,
+ * without the rank's last lines. */
+static void test_silent_host(void **state)
+{
+    static const char text[] = "host a (rank 0) has had no heartbeat from host b (rank 1) for "
+                               "5.0 s, in operation 7: the processes of host b are stopped";
+    const lks__launch_options options = {.self = "test"};
+    struct lks__job job = {.options = &options, .host = "a"};
+    for (int killed = 0; killed < 2; killed++) {
+        struct lks__rank_process rank = {
+            .code = killed ? SIGKILL : 1, .by_signal = killed, .late = killed};
+        struct lks__attempt a = {.job = &job, .nproc = 1, .n_started = 1, .ranks = &rank};
+        struct lks__supervisor sup = {.attempt = &a, .first_by_rank = true, .first_rank = -1};
+        struct lks__verdict v;
+        struct lks__nodes_report report;
+        assert_ok(lks__segment_create(1, &a.segment));
+        lks__segment_abort_report(a.segment, LKS_ERR_TIMEOUT, -1, text, "head\n row\n");
+        snprintf(sup.first_text, sizeof sup.first_text, "%s", text);
+        lks__verdict(&sup, &v);
+        assert_string_equal(v.text, text);
+        assert_int_equal(v.exit_code, 1);
+        assert_true(v.elsewhere);
+        lks__verdict_report(&sup, &v, &report);
+        assert_true(report.follows && report.still);
+        lks__segment_close(a.segment);
+    }
 }
 
 /* --- a node that doesn't end its ranks ---------------------------------------------------- */
@@ -551,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_next_round),        cmocka_unit_test(test_leaves_at_end),
         cmocka_unit_test(test_own_end),           cmocka_unit_test(test_last_call),
         cmocka_unit_test(test_first_failure),     cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_table_of_all),      cmocka_unit_test(test_silent_host),
         cmocka_unit_test(test_dropped),           cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_code_of_nodes),     cmocka_unit_test(test_code_of_ranks),
     };
