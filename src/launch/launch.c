@@ -64,7 +64,8 @@ static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *aga
     lks__files_errors(a, &v);
     lks__segment_report(a->segment, table);
     if (v.culprit >= 0) {
-        lks__output_tail(job->output, v.culprit, tail);
+        if (!v.elsewhere)
+            lks__output_tail(job->output, v.culprit, tail);
         *again_p = a->number < job->options->max_restarts;
     }
     if (sup->nodes == NULL) {

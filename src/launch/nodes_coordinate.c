@@ -145,25 +145,42 @@ static bool may_be_first(const struct lks__node *m, bool followers)
     return m->in_round && !m->ok && m->text != NULL && (followers || !m->follows);
 }
 
+/* The rows of a table, after its head; NULL if there is none. */
+static const char *rows_of(const struct lks__node *m)
+{
+    return m->table != NULL ? strchr(m->table, '\n') : NULL;
+}
+
+/* A host's rows, or a line that says why it sent none. */
+static void add_rows(FILE *f, const struct lks__node *m)
+{
+    const char *rows = rows_of(m);
+    fprintf(f, " host %s%s", m->host,
+            rows != NULL ? rows
+            : m->lost    ? ": it is gone\n"
+            : m->settled ? ": its ranks have ended\n"
+                         : ": it doesn't answer\n");
+}
+
 /* One status table of all nodes' ranks, with one head; "" if none stood still. The caller frees
  * it. */
 static char *all_tables(const struct lks__nodes *n)
 {
+    const struct lks__node *still = NULL;
     char *text = NULL;
     size_t bytes = 0;
-    bool any = false;
     FILE *f = open_memstream(&text, &bytes);
-    for (int g = 0; f != NULL && g < n->n_nodes; g++)
+    for (int i = 0; i < n->n_nodes; i++)
+        if (n->nodes[i].in_round && n->nodes[i].still && rows_of(&n->nodes[i]) != NULL)
+            still = &n->nodes[i];
+    if (f != NULL && still != NULL)
+        fprintf(f, "%.*s\n", (int)(rows_of(still) - still->table), still->table);
+    for (int g = 0; f != NULL && still != NULL && g < n->n_nodes; g++)
         for (int i = 0; i < n->n_nodes; i++) {
             const struct lks__node *m = &n->nodes[i];
-            const char *rows = m->table != NULL ? strchr(m->table, '\n') : NULL;
-            if (!m->in_round || m->group_rank != g || rows == NULL ||
-                (size_t)ftell(f) + strlen(m->table) > MOST_TABLES)
-                continue;
-            if (!any)
-                fprintf(f, "%.*s\n", (int)(rows - m->table), m->table);
-            fprintf(f, " host %s%s", m->host, rows);
-            any = true;
+            size_t more = m->table != NULL ? strlen(m->table) : 0;
+            if (m->in_round && m->group_rank == g && (size_t)ftell(f) + more <= MOST_TABLES)
+                add_rows(f, m);
         }
     if (f != NULL)
         fclose(f);

@@ -27,8 +27,9 @@ struct lks__node {
     double down_at; /* coordinator: when its end began; 0: it hasn't */
     bool ok, by_signal, lost;
     bool follows; /* its ranks ended because of another host's */
+    bool still;   /* its ranks found that a rank stood still */
     int code, user_signal;
-    char *text, *tail, *table; /* table: status table of its ranks, if one stood still */
+    char *text, *tail, *table; /* table: status table of its ranks */
 };
 
 struct lks__nodes {

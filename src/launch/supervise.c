@@ -149,11 +149,15 @@ static void reap(struct lks__supervisor *sup)
 static void end_with_others(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
+    char table[LKS__SHM_REPORT];
     reap(sup); /* ranks that have ended by now did so by themselves */
     if (a->segment == NULL || a->n_running == 0 || sup->failed)
         return;
     sup->failed = sup->ended_by_others = true;
-    if (!lks__segment_abort(a->segment, LKS_ERR_PEER, -1, "ranks on another node have ended")) {
+    /* The table is shown if ranks of another node found that one of ours stands still. */
+    lks__segment_table(a->segment, a->nproc, a->first_global, table, sizeof table);
+    if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, "ranks on another node have ended",
+                                   table)) {
         lks_status st;
         lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
                              sizeof sup->first_text);

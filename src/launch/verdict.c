@@ -5,11 +5,15 @@
 
 #include "launch/supervisor.h"
 
-/* "the loss is not finite" of "rank 1 failed at step 3, phase backward: the loss is not finite" */
+/* "the loss is not finite" of "rank 1 failed at step 3, phase backward: the loss is not finite";
+ * other sentences whole. */
 static const char *why_of(const char *failure)
 {
+    int rank, used = 0;
     const char *colon = strstr(failure, ": ");
-    return colon == NULL ? failure : colon + 2;
+    if (colon == NULL || sscanf(failure, "rank %d failed%n", &rank, &used) != 1 || used == 0)
+        return failure;
+    return colon + 2;
 }
 
 static int exit_code_of(const struct lks__rank_process *p)
@@ -57,6 +61,17 @@ static int after_user_signal(const struct lks__supervisor *sup)
     return code;
 }
 
+/* Have our ranks ended because of another host's? Then their failure names nobody here. */
+static bool follows_others(const struct lks__attempt *a, bool *still_p)
+{
+    lks_status st = LKS_OK;
+    int rank = -1;
+    if (lks__segment_aborted(a->segment))
+        lks__segment_failure(a->segment, &st, &rank, NULL, 0);
+    *still_p = st == LKS_ERR_TIMEOUT;
+    return rank < 0 && (st == LKS_ERR_TIMEOUT || st == LKS_ERR_PEER);
+}
+
 void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
     const struct lks__attempt *a = sup->attempt;
@@ -77,8 +92,11 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
             first = r;
     lks__describe_end(a, v->culprit, text);
     /* If the others gave a rank up, and we ended it, their report counts. */
-    bool hung = sup->first_by_rank && p->by_signal && p->late;
-    if (hung)
+    bool hung = sup->first_by_rank && p->by_signal && p->late, still;
+    v->elsewhere = sup->first_by_rank && (!p->by_signal || p->late) && follows_others(a, &still);
+    if (v->elsewhere)
+        snprintf(v->text, sizeof v->text, "%s", sup->first_text);
+    else if (hung)
         snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended: %s",
                  a->first_global + v->culprit, (int)p->pid, a->job->host, sup->first_text);
     else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > a->oom_kills)
@@ -93,16 +111,6 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
     v->exit_code = no_code ? 1 : exit_code_of(hung ? &a->ranks[first] : p);
 }
 
-/* Have our ranks ended because of another host's? Then their failure names nobody here. */
-static bool follows_others(const struct lks__attempt *a)
-{
-    lks_status st = LKS_OK;
-    int rank = -1;
-    if (lks__segment_aborted(a->segment))
-        lks__segment_failure(a->segment, &st, &rank, NULL, 0);
-    return rank < 0 && (st == LKS_ERR_TIMEOUT || st == LKS_ERR_PEER);
-}
-
 void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,
                          struct lks__nodes_report *r)
 {
@@ -110,6 +118,6 @@ void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__ve
     *r = (struct lks__nodes_report){.user_signal = sup->user_signal,
                                     .ended_by_others = sup->ended_by_others,
                                     .by_signal = v->culprit >= 0 && a->ranks[v->culprit].by_signal,
-                                    .follows = follows_others(a),
                                     .table = ""};
+    r->follows = follows_others(a, &r->still);
 }

@@ -344,7 +344,7 @@ static bool other_build(lks_comm *comm)
     }
     stand_still(comm);
     CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
-    CHECK(strstr(lks_last_error(), "host 1 (rank 1) runs another build of lockstep") != NULL);
+    CHECK(says("host %s (rank 1) runs another build of lockstep"));
     return true;
 }
 

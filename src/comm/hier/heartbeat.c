@@ -22,15 +22,40 @@ lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const ch
     return lks__shm_fail(h->local, st, rank, h->late, text);
 }
 
+/* A host's name, or its number if it has sent none yet. */
+static const char *name_of(const struct lks__hier *h, int host, char number[16])
+{
+    const struct lks__hier_heartbeat *last = &h->hosts[host].last;
+    snprintf(number, 16, "%d", host);
+    return host == h->host ? h->name : last->magic == MAGIC ? last->name : number;
+}
+
+/* "host b (ranks 2 to 3)" */
 static void name_host(const struct lks__hier *h, int host, char *text, size_t bytes)
 {
     int first = h->first[host], last = h->first[host + 1] - 1;
+    char number[16];
+    const char *name = name_of(h, host, number);
     if (h->first[h->n_hosts] == 0) /* not known yet */
-        snprintf(text, bytes, "host %d", host);
+        snprintf(text, bytes, "host %s", name);
     else if (first == last)
-        snprintf(text, bytes, "host %d (rank %d)", host, first);
+        snprintf(text, bytes, "host %s (rank %d)", name, first);
     else
-        snprintf(text, bytes, "host %d (ranks %d to %d)", host, first, last);
+        snprintf(text, bytes, "host %s (ranks %d to %d)", name, first, last);
+}
+
+/* "host a (rank 0) has had no heartbeat from host b (rank 1) for 5.0 s, …": on a network that fails
+ * in part, either side may be the cause. */
+static void describe_silence(const struct lks__hier *h, int host, double silent, const char *in,
+                             char text[768])
+{
+    char us[LKS__HIER_WHO], who[LKS__HIER_WHO], number[16];
+    name_host(h, h->host, us, sizeof us);
+    name_host(h, host, who, sizeof who);
+    snprintf(text, 768,
+             "%s has had no heartbeat from %s for %.1f s, in %s: the processes of host %s are "
+             "stopped, or the network between the two hosts fails",
+             us, who, silent, in, name_of(h, host, number));
 }
 
 /* --- heartbeats --------------------------------------------------------------------------- */
@@ -70,6 +95,7 @@ static bool send_heartbeat(struct lks__hier *h, bool leaves)
     } else {
         find_silent(h, &beat);
     }
+    memcpy(beat.name, h->name, sizeof beat.name);
     memcpy(bytes, &beat, sizeof beat);
     if (h->ops->tell(h->engine, bytes) == 0)
         return false;
@@ -84,10 +110,11 @@ static lks_status take_heartbeat(struct lks__hier *h, int host, const unsigned c
                                  double now)
 {
     struct lks__hier_host *other = &h->hosts[host];
-    char who[96];
+    char who[LKS__HIER_WHO];
     name_host(h, host, who, sizeof who);
     memcpy(&other->last, bytes, sizeof other->last);
     other->last.phase[sizeof other->last.phase - 1] = '\0';
+    other->last.name[sizeof other->last.name - 1] = '\0';
     other->last.text[sizeof other->last.text - 1] = '\0';
     other->last_s = now;
     if (other->last.magic != MAGIC) {
@@ -125,7 +152,7 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
         saving |= i != h->host && other->last.saving != 0;
         if (!other->gone || other->last.left)
             continue;
-        char who[96], text[512];
+        char who[LKS__HIER_WHO], text[512];
         name_host(h, i, who, sizeof who);
         snprintf(text, sizeof text, "%s is gone: %s", who, why);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
@@ -148,7 +175,7 @@ static bool waits_for_devices(const struct lks__hier *h)
 static lks_status look_for_silence(struct lks__hier *h, double now, bool operation)
 {
     double limit = h->comm->timeout_s + (operation ? 0 : LKS__OWN_WORD_S);
-    char who[96], in[96], text[512];
+    char who[LKS__HIER_WHO], in[96], text[768];
     lks__shm_name_wait(operation ? &h->descs[h->host] : NULL, h->number, in, sizeof in);
     for (int i = 0; i < h->n_hosts; i++) {
         const struct lks__hier_host *other = &h->hosts[i];
@@ -163,10 +190,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
         else if (other->last.left)
             continue;
         else if (silent > limit)
-            snprintf(text, sizeof text,
-                     "no heartbeat from %s for %.1f s, in %s: its processes are stopped, or the "
-                     "network is",
-                     who, silent, in);
+            describe_silence(h, i, silent, in, text);
         else if (other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
             snprintf(text, sizeof text,
                      "no answer for %g s in %s from rank %d on %s (at step %llu, phase %s)", limit,
@@ -213,7 +237,7 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
  * Without either, name at least the other one of two hosts. */
 lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 {
-    char text[768], at[96], who[96] = "between hosts";
+    char text[768], at[96], who[LKS__HIER_WHO + 8] = "between hosts";
     for (double end = lks__sys_now() + CAUSE_S; lks__sys_now() < end; usleep(5000))
         LKS__TRY(lks__hier_look(h, true));
     if (h->n_hosts == 2) {

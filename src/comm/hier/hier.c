@@ -178,6 +178,9 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
     comm->state = h;
     h->ops = engine;
     h->leads = comm->world.local_rank == 0;
+    char name[sizeof h->name] = "localhost";
+    gethostname(name, sizeof name - 1);
+    lks__escape(h->name, sizeof h->name, name, strlen(name));
     h->late = -1;
     h->join = (lks__engine_join){.rank = comm->world.rank,
                                  .world_size = comm->world.world_size,

@@ -25,6 +25,7 @@ enum {
     LKS__HIER_JOBS = LKS__SHM_IN_FLIGHT + 2, /* reductions in flight, and one call that waits */
     LKS__HIER_SUMS = 2,                      /* pieces of an all-reduce in progress */
     LKS__HIER_SUM_BLOCKS = 512,              /* maximal number of blocks in a piece */
+    LKS__HIER_WHO = 128,                     /* size of a host in words */
 };
 
 /* Seconds between heartbeats. */
@@ -71,7 +72,8 @@ struct lks__hier_heartbeat {
     uint64_t step;
     double age_s;
     char phase[LKS__SHM_PHASE + 1];
-    char text[900]; /* of the failure */
+    char name[64];  /* the host's, safe on a terminal */
+    char text[880]; /* of the failure */
 };
 _Static_assert(sizeof(struct lks__hier_heartbeat) <= LKS__ENGINE_NOTE, "a note fits");
 
@@ -89,7 +91,8 @@ struct lks__hier {
     lks__store_server *server; /* rank 0's store, if the launcher serves none */
     bool leads;
     int host, n_hosts;
-    int *first; /* [n_hosts + 1] the first rank of each host */
+    char name[64]; /* this host's */
+    int *first;    /* [n_hosts + 1] the first rank of each host */
 
     /* Pieces of lks_comm_all_reduce() in progress. */
     struct lks__hier_sum {
