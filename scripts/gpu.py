@@ -1,4 +1,4 @@
-"""What gpu-check and gpu-bench share: results that are written as they come, runs of the program, and
+"""What gpu-first, gpu-check and gpu-bench share: results that are written as they come, runs of the program, and
 which sources a kept result speaks for. Python's own library is enough.
 
 A result is a JSON file. It has the GPU, the versions, a hash of each source of src/device/cuda, and one
@@ -34,7 +34,11 @@ class OutOfTime(LeftOut):
 
 
 class Failed(Exception):
-    """It was done, and the result is wrong."""
+    """It was done, and the result is wrong. Figures may tell more."""
+
+    def __init__(self, why, figures=None):
+        super().__init__(why)
+        self.figures = figures or {}
 
 
 # --- sources --------------------------------------------------------------------------------------
@@ -78,6 +82,7 @@ def unshown(folder):
 class Result:
     def __init__(self, what, a):
         self.path, self.begin, self.only = a.out, time.monotonic(), a.only
+        self.on_entry = lambda entry: None
         self.deadline = self.until = self.begin + 60 * a.minutes
         self.data = {"what": what, "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                      "seconds": 0.0, "complete": False, "whole": not (a.short or a.only), "gpus": [], "software": [], "sources": sources(), "entries": []}
@@ -114,11 +119,16 @@ class Result:
             self.data["whole"] = self.data["whole"] and not isinstance(e, OutOfTime)
         except (Failed, OSError, ValueError, KeyError, IndexError) as e:
             entry["outcome"], entry["why"] = "failed", str(e) if isinstance(e, Failed) else repr(e)
+            entry["figures"] = getattr(e, "figures", {})
         entry["seconds"] = round(time.monotonic() - start, 2)
+        self.keep(entry)
+
+    def keep(self, entry):
+        shown = json.dumps(entry["figures"]) if entry["figures"] else ""
+        print(f"{entry['outcome']:8} {entry['name']}: {entry['why'] or shown[:300]} ({entry['seconds']:.1f} s)", flush=True)
+        self.on_entry(entry)
         self.data["entries"].append(entry)
         self.write()
-        shown = json.dumps(entry["figures"]) if entry["figures"] else ""
-        print(f"{entry['outcome']:8} {name}: {entry['why'] or shown[:300]} ({entry['seconds']:.1f} s)", flush=True)
 
     def finish(self):
         """The exit code."""
@@ -238,6 +248,29 @@ def write_data(folder, n, n_val, vocab):
     return folder
 
 
+# --- whole steps ----------------------------------------------------------------------------------
+
+SHAPES = {"golf": dict(vocab_size=1024, num_layers=9, model_dim=512, num_heads=8, num_kv_heads=4, mlp_mult=2,
+                       train_seq_len=1024, train_batch_tokens=524288, val_batch_size=524288),
+          "gpt2": dict(n_layer=12, n_head=12, n_embd=768, block_size=1024, batch_size=12, gradient_accumulation_steps=8)}
+TINY = {"golf": dict(vocab_size=64, num_layers=2, model_dim=16, num_heads=2, num_kv_heads=1, mlp_mult=2,
+                     train_seq_len=4, train_batch_tokens=32, val_batch_size=32),
+        "gpt2": dict(n_layer=1, n_head=2, n_embd=16, block_size=8, batch_size=2, gradient_accumulation_steps=1)}
+SETTINGS = dict(num_layers="n_layer", model_dim="n_embd", num_heads="n_head", train_seq_len="block_size")  # lockstep's names
+
+
+def whole_steps(family, shape, steps, short):
+    """Settings of `lockstep train` for so many steps on the GPU, without evaluations and checkpoints."""
+    settings = [f"--{SETTINGS.get(k, k)}={v}" for k, v in shape.items()]
+    if family == "golf":
+        settings += ["--family=golf", "--sampler=stream", f"--iterations={steps}", "--warmdown_iters=0", "--max_wallclock_seconds=0"]
+    else:
+        settings += [f"--max_iters={steps - 1}", "--warmup_iters=0"]
+    if short:
+        settings += ["--vocab_size=64"]
+    return [*settings, "--log_interval=1", "--eval_interval=0", "--checkpoint_interval=0", "--device=cuda"]
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 
@@ -249,6 +282,7 @@ def arguments(description, what, minutes):
     p.add_argument("--python", default="python3", help="the Python of the programs beside it (python3)")
     p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py and model.py")
     p.add_argument("--golf", metavar="FILE", help="parameter-golf's train_gpt.py")
+    p.add_argument("--llmc", metavar="FILE", help="llm.c's train_gpt2cu, compiled (gpu-bench)")
     p.add_argument("--out", default=f"{what}.json", help=f"the result ({what}.json)")
     p.add_argument("--minutes", type=float, default=minutes, help=f"begin nothing more after that time ({minutes})")
     p.add_argument("--only", metavar="NAMES", help="only those whose name begins so, with commas between")

@@ -90,13 +90,14 @@ typedef struct lks__waiter {
     double timeout_s; /* 0: none. A device that passes no mark for so long is given up */
 } lks__waiter;
 
-/* A part of a fingerprint. `name` is what messages call it; it isn't freed. */
+enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 8, LKS__DEVICE_PART_TEXT = 320 };
+
+/* A part of a fingerprint. `name` is its name in messages; it isn't freed. */
 typedef struct lks__device_part {
     const char *name;
     uint64_t value;
+    char text[LKS__DEVICE_PART_TEXT]; /* the facts that `value` is the hash of, for a person */
 } lks__device_part;
-
-enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 8 };
 
 struct lks__device {
     const struct lks__device_ops *ops;

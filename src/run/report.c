@@ -203,6 +203,21 @@ static const char *exchange_of(const lks__trainer *t)
     return t->ses.device->joined == 1 && t->s.exchange == LKS__exchange_auto ? "none" : "nccl";
 }
 
+/* The parts of the fingerprint: if two runs' fingerprints differ, they show the reason. */
+static void write_parts(lks__jsonw *w, const lks__session *s)
+{
+    const lks__device_part *parts = s->device->parts;
+    char text[17 + LKS__DEVICE_PART_TEXT];
+    lks__jsonw_object(w, "fingerprint_parts");
+    snprintf(text, sizeof text, "%016" PRIx64, lks__kernels_fingerprint(&s->kernels, s->ex.bf16));
+    lks__jsonw_str(w, "the CPU's kernels", text);
+    for (int i = 0; i < LKS__DEVICE_PARTS && parts[i].name != NULL; i++) {
+        snprintf(text, sizeof text, "%016" PRIx64 " %s", parts[i].value, parts[i].text);
+        lks__jsonw_str(w, parts[i].name, text);
+    }
+    lks__jsonw_end(w);
+}
+
 static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
 {
     char *absolute = realpath(t->data_dir, NULL);
@@ -219,6 +234,8 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
     lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));
     lks__jsonw_str(w, "fingerprint", t->ses.fingerprint);
+    if (t->ses.device->fingerprint != 0)
+        write_parts(w, &t->ses);
     lks__jsonw_float(w, "peak_gflops", r->peak.flops * 1e-9);
     lks__jsonw_object(w, "paths");
     lks__jsonw_str(w, "dataset", t->data_dir);

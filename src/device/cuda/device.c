@@ -435,6 +435,10 @@ static bool find_fingerprint(lks__cuda *c)
     h = XXH3_64bits_withSeed(c->about.name, strlen(c->about.name), h);
     parts[0].name = "the GPU's kind, its driver or CUDA's libraries";
     parts[0].value = h = XXH3_64bits_withSeed(facts, sizeof facts, h);
+    snprintf(parts[0].text, sizeof parts[0].text,
+             "%.200s capability=%d.%d multiprocessors=%d runtime=%d driver=%d cublaslt=%zu",
+             c->about.name, c->about.major, c->about.minor, found[0], found[1], found[2],
+             (size_t)facts[2]);
     const int n = lks__cuda_products_parts(c, parts + 1);
     for (int i = 0; i < n; i++)
         h = XXH3_64bits_withSeed(&parts[1 + i].value, sizeof parts[1 + i].value, h);

@@ -7,6 +7,8 @@
  *
  * Products of one shape that are computed at once have an algorithm that adds no parts at all, the
  * heuristic's for ASKED of them: so the bits of one don't depend on how many there are. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -357,6 +359,34 @@ void lks__cuda_products_close(lks__cuda *c)
     c->products = NULL;
 }
 
+/* The attributes of an algorithm as "name=value name=value …". */
+static bool describe(lks__cuda *c, const cublasLtMatmulAlgo_t *algorithm, lks__device_part *part)
+{
+    static const struct {
+        cublasLtMatmulAlgoConfigAttributes_t which;
+        uint32_t bytes;
+        const char *name;
+    } attributes[] = {{CUBLASLT_ALGO_CONFIG_ID, 4, "id"},
+                      {CUBLASLT_ALGO_CONFIG_TILE_ID, 4, " tile"},
+                      {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4, " split_k"},
+                      {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4, " reduction"},
+                      {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4, " swizzling"},
+                      {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4, " custom"},
+                      {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4, " stages"},
+                      {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2, " inner"},
+                      {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2, " cluster"}};
+    size_t used = 0, written;
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+        uint32_t value = 0;
+        if (!LKS__CUDA_PRODUCT(c, cublasLtMatmulAlgoConfigGetAttribute, algorithm,
+                               attributes[i].which, &value, attributes[i].bytes, &written))
+            return false;
+        used += (size_t)snprintf(part->text + used, sizeof part->text - used, "%s=%" PRIu32,
+                                 attributes[i].name, value);
+    }
+    return true;
+}
+
 int lks__cuda_products_parts(lks__cuda *c, lks__device_part *parts)
 {
     /* A layer of GPT-2: forward, and both products of backward; an odd shape; and a batch. acts:
@@ -390,6 +420,8 @@ int lks__cuda_products_parts(lks__cuda *c, lks__device_part *parts)
             return 0;
         parts[i].name = shapes[i].name;
         parts[i].value = XXH3_64bits(&p->algorithm, sizeof p->algorithm);
+        if (!describe(c, &p->algorithm, &parts[i]))
+            return 0;
     }
     return SHAPES;
 }

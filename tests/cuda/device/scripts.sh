@@ -29,7 +29,7 @@ for text in sys.argv[2:]:
 
 script gpu-check 0 --short
 found 'r["complete"] and not r["whole"] and r["gpus"] and "src/device/cuda/muon.cu" in r["sources"]' \
-    '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "starts", "losses", "gradients", "ranks", "nccl",
+    '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "starts", "cpu starts", "losses", "gradients", "ranks", "nccl",
        "repeated", "crossing", "evaluation"]' \
     'all(e[n]["outcome"] == "left out" and "--nanogpt is not given" in e[n]["why"] for n in ("torch", "autograd"))' \
     '"cuda" in e["evaluation"]["figures"] and max(e["losses"]["figures"].values()) <= 1e-4'
@@ -40,7 +40,7 @@ CUDA_STANDIN_OFF=20000 script gpu-check 1 --short --only=losses,gradients
 found 'e["losses"]["outcome"] == e["gradients"]["outcome"] == "failed" and "differ from the CPU" in e["losses"]["why"]' \
     '"is off by" in e["gradients"]["why"] and len(e) == 3'
 CUDA_STANDIN_ALGORITHMS=-1 script gpu-check 1 --short --only=starts
-found 'e["starts"]["outcome"] == "failed" and "fingerprints of 2 starts in float32" in e["starts"]["why"]'
+found 'e["starts"]["outcome"] == "failed" and "float32: 2 starts have 2 fingerprints" in e["starts"]["why"]'
 CUDA_STANDIN_GPUS=none script gpu-check 1 --short
 found 'list(e) == ["GPU"] and "shows no GPU" in e["GPU"]["why"]'
 
@@ -90,7 +90,7 @@ found 'r["complete"] and not r["whole"] and all(x["outcome"] == "passed" for x i
     'golf["ratio to train_gpt.py"]["figure"] > 1 and "ratio to llm.c" not in gpt2' \
     '"0 times enable_cudnn_sdp(False)" in golf["left out"]["train_gpt.py with cuDNN\x27s attention"]' \
     '"CUDA is required" in gpt2["left out"]["nanoGPT\x27s train.py"] and gpt2["left out"]["llm.c"] == "--llmc is not given"' \
-    '"muon" in e["operations, golf, float32"]["figures"] and "layernorm" in e["operations, gpt2, float32"]["figures"]'
+    '"muon" in e["float32 operations, golf"]["figures"] and "layernorm" in e["float32 operations, gpt2"]["figures"]'
 
 # All of gpu-bench, with programs that only print, lockstep too. uses N: N MiB of the GPU's memory until they have been seen.
 mkdir "$work/bin"

@@ -1048,6 +1048,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* The id is that of the shape; the split is 2 if parts may be added; other attributes are 0. */
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *given,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which,
+                                                    void *value, size_t bytes, size_t *written)
+{
+    PRODUCT_CALL("");
+    algorithm found;
+    memcpy(&found, given, sizeof found);
+    const bool narrow = which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
+                        which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+    const uint32_t is = which == CUBLASLT_ALGO_CONFIG_ID           ? found.shape % 1000
+                        : which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 + found.parts
+                                                                   : 0;
+    if (bytes != (narrow ? 2 : 4) || written == NULL)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(value, &is, *written = bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
