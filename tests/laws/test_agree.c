@@ -280,7 +280,7 @@ static void test_eval(void **state)
     assert_int_not_equal(run_in("11", all, &args), 0);
     assert_contains(
         refusal("11", all),
-        lks_test_text("the hash of the weights in %s differs between ranks: rank 0 has ",
+        lks_test_text("the hash of the weights in %s differs between ranks: rank 0 (host ",
                       artifact));
 }
 
@@ -309,9 +309,10 @@ static void test_settings(void **state)
         argv[n++] = lks_test_text("--backend=%s", engine);
         assert_int_not_equal(hosts_run(engine, "22", argv), 0);
         const char *said = refusal("22", all);
-        assert_contains(said, "the run (settings, data, version, iteration) differs between ranks: "
-                              "rank 0 has ");
-        assert_contains(said, ", rank 3 has ");
+        assert_contains(said, lks_test_text("%s differs between ranks: rank 0 (host ",
+                                            i == 0 ? "the data" : "check_interval"));
+        assert_contains(said, ", rank 3 (host ");
+        assert_contains(said, i == 0 ? lks_test_text("has %s (digest ", other) : ") has 7: ");
         assert_false(lks_test_exists(lks_test_text("%s/fresh", all)));
     }
 }
@@ -445,8 +446,9 @@ static int run_compare(void)
         EXPECT(st == LKS_ERR_DIVERGED);
         const char *said = lks_last_error();
         if (is("same")) {
-            EXPECT(strstr(said, "the thing differs between ranks: rank 0 has 0000000000000123, "
-                                "rank 2 has 0000000000000abc"));
+            EXPECT(strstr(said, "the thing differs between ranks: rank 0 (host ") &&
+                   strstr(said, ") has 0000000000000123, rank 2 (host ") &&
+                   strstr(said, ") has 0000000000000abc"));
         } else {
             EXPECT(strstr(said, "rank 2 (host ") && strstr(said, "state_hash"));
         }

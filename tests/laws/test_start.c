@@ -9,6 +9,8 @@
 
 #include "base/cpu.h"
 
+#define OTHER "9.9.9" /* as long as the version */
+
 /* The run on two ranks, each started by a shell, which executes `each` first and adds `more` to the
  * settings. */
 static lks_test_result started(const char *each, const char *more, const char **out_p)
@@ -30,30 +32,63 @@ static lks_test_result started(const char *each, const char *more, const char **
     return r;
 }
 
-static void expect_refused(const char *more, const char *what)
+/* Both ranks end with one sentence that names what differs, and both values. */
+static void expect_refused(const char *each, const char *more, const char *what, const char *first,
+                           const char *second)
 {
     const char *out;
-    lks_test_result r = started(":", more, &out);
+    char host[65] = "";
+    gethostname(host, sizeof host - 1);
+    lks_test_result r = started(each, more, &out);
     if (r.exit_code != 1)
         fail_msg("%s: exit code %d: %s%s", more, r.exit_code, r.out, r.err);
-    assert_contains(r.err, lks_test_text("%s differs between ranks: rank 0 has ", what));
-    assert_contains(r.err, ", rank 1 has ");
+    assert_contains(r.err, lks_test_text("%s differs between ranks: rank 0 (host %s) has %s", what,
+                                         host, first));
+    assert_contains(r.err, lks_test_text(", rank 1 (host %s) has %s", host, second));
     assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
 }
 
-static const char run_differs[] = "the run (settings, data, version, iteration)";
-
 static void test_settings(void **state)
 {
-    static const char *const different[] = {
-        "--seed=$((7 + RANK))",
-        "--learning_rate=0.00$((1 + RANK))",
-        "--eval_interval=$((4 + RANK))",
-        "--check_interval=$((4 + RANK))",
+    static const char *const different[][4] = {
+        {"--seed=$((7 + RANK))", "seed", "7,", "8:"},
+        {"--learning_rate=0.00$((1 + RANK))", "learning_rate", "0.001,", "0.002:"},
+        {"--eval_interval=$((4 + RANK))", "eval_interval", "4,", "5:"},
+        {"--check_interval=$((4 + RANK))", "check_interval", "4,", "5:"},
+        {"--bucket_mb=$((4 + RANK)).1", "bucket_mb", "4.1,", "5.1:"},
+        {"--zero=$RANK", "zero", "0,", "1:"},
+        {"--n_layer=$((1 + RANK))", "n_layer", "1,", "2:"},
+        {"--virtual_ranks=$((2 + RANK))", "virtual_ranks", "2,", "3:"},
+        {"--freeze=w$([ $RANK = 0 ] && echo p || echo t)e", "freeze", "wpe,", "wte:"},
+        {"--dry_run=$RANK", "dry_run", "false,", "true:"},
+        {"--dtype=$([ $RANK = 0 ] && echo float32 || echo bfloat16)", "dtype", "float32,",
+         "bfloat16:"},
+        {"--replicas=$([ $RANK = 0 ] && echo private || echo shared)", "replicas", "private,",
+         "shared:"},
+        {"$([ $RANK = 0 ] || echo --batch_size=auto)", "batch_size", "a number,", "auto:"},
+        {"$([ $RANK = 0 ] || echo --init_from=resume)", "init_from", "scratch,", "resume:"},
+        /* The first one in the order of the help is named. */
+        {"--beta1=0.$((1 + RANK)) --dropout=0.$((1 + RANK)) --grad_clip=$RANK", "dropout", "0.1,",
+         "0.2:"},
     };
     for (size_t i = 0; i < sizeof different / sizeof different[0]; i++)
-        expect_refused(different[i], run_differs);
-    expect_refused("--dtype=$([ $RANK = 0 ] && echo float32 || echo bfloat16)", "dtype");
+        expect_refused(":", different[i][0], different[i][1], different[i][2], different[i][3]);
+}
+
+/* A copy of the program that has another version. */
+static void test_version(void **state)
+{
+    const char *other = lks_test_text("%s/lockstep", lks_test_folder());
+    const lks_test_result r =
+        lks_test_run((const char *const[]){"sh", "-ec",
+                                           lks_test_text("LC_ALL=C sed 's/" LKS_VERSION "/" OTHER
+                                                         "/g' '%s' >'%s'; chmod +x '%s'",
+                                                         lks_test_program(), other, other),
+                                           NULL},
+                     NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    expect_refused(lks_test_text("[ $RANK = 0 ] || exec '%s' \"$@\"", other), "",
+                   "the version of lockstep", LKS_VERSION ",", OTHER ":");
 }
 
 /* One token differs, in the middle of the training data or of the validation data. */
@@ -74,7 +109,8 @@ static void test_data(void **state)
         assert_int_equal(fseek(f, 2 * 10001, SEEK_SET), 0);
         fputc(was == 5 ? 6 : 5, f);
         fclose(f);
-        expect_refused(lks_test_text("--dataset=%s/$RANK", two), run_differs);
+        expect_refused(":", lks_test_text("--dataset=%s/$RANK", two), "the data",
+                       lks_test_text("%s/0 (digest ", two), lks_test_text("%s/1 (digest ", two));
     }
     /* Equal data in two folders are one run. */
     const char *out;
@@ -169,9 +205,8 @@ static void test_own_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_data),
-        cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_settings),     cmocka_unit_test(test_version),
+        cmocka_unit_test(test_data),         cmocka_unit_test(test_kernels),
         cmocka_unit_test(test_own_products),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
