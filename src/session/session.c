@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/sys.h"
@@ -100,7 +101,7 @@ static lks_status bind_rank(lks__session *s, enum lks__bind bind)
 {
     const int W = s->world.world_size, local = s->world.local_world_size;
     const int first = s->world.rank - s->world.local_rank;
-    if (bind == LKS__BIND_NONE || W == 1)
+    if (W == 1)
         return LKS_OK;
     cpu_set_t mine, *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
@@ -128,7 +129,10 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(beat, s->comm); /* for reads and writes of large files */
     lks__signals_on_stop(ask_stop, s->comm);
-    lks_status st = agree_on_level(s);
+    lks_status st = lks__session_same_word(s, "the version of lockstep", LKS_VERSION);
+    if (st != LKS_OK)
+        goto fail;
+    st = agree_on_level(s);
     if (st != LKS_OK)
         goto fail;
     st = lks__session_agree(s, choose_threads(s, threads));
@@ -173,25 +177,65 @@ static lks_status open_device(const char *name, const lks__device_place *place,
     return st == LKS_ERR_SUPPORT ? LKS_OK : st;
 }
 
-enum { SAME_TEXT = 17 };
+/* --- the same on all ranks -------------------------------------------------------------------- */
+
+void lks__session_place(lks__place_text *out, int rank, const char host[LKS__HOST_NAME])
+{
+    char shown[4 * LKS__HOST_NAME];
+    snprintf(out->text, sizeof out->text, "rank %d (host %s)", rank,
+             lks__escape(shown, sizeof shown, host, strnlen(host, LKS__HOST_NAME)));
+}
+
+void lks__session_host(char host[LKS__HOST_NAME])
+{
+    memset(host, 0, LKS__HOST_NAME);
+    gethostname(host, LKS__HOST_NAME - 1);
+}
+
+enum { SAME_TEXT = 17, SAME_ABOUT = 160 };
+
+struct same {
+    char text[SAME_TEXT], about[SAME_ABOUT], host[LKS__HOST_NAME];
+};
+
+/* `about`, if it isn't empty, is shown with the text and not compared. */
+static lks_status same_text(lks__session *s, const char *what, const char *text, const char *about)
+{
+    const int W = s->world.world_size;
+    struct same mine = {0}, *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    snprintf(mine.text, sizeof mine.text, "%s", text);
+    lks__escape(mine.about, sizeof mine.about, about, strlen(about));
+    lks__session_host(mine.host);
+    lks_status st = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
+    int r = 0;
+    while (st == LKS_OK && r < W && strncmp(all[r].text, all[0].text, SAME_TEXT) == 0)
+        r++;
+    if (st == LKS_OK && r < W) {
+        lks__place_text first, other;
+        lks__session_place(&first, 0, all[0].host);
+        lks__session_place(&other, r, all[r].host);
+        st = lks__fail(LKS_ERR_DIVERGED,
+                       "%s differs between ranks: %s has %.16s%.159s, %s has "
+                       "%.16s%.159s",
+                       what, first.text, all[0].text, all[0].about, other.text, all[r].text,
+                       all[r].about);
+    }
+    free(all);
+    return lks__session_agree(s, st);
+}
 
 lks_status lks__session_same_word(lks__session *s, const char *what, const char *text)
 {
-    const int W = s->world.world_size;
-    char(*all)[SAME_TEXT] = calloc((size_t)W, sizeof *all), mine[SAME_TEXT] = "";
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
-    snprintf(mine, sizeof mine, "%s", text);
-    lks_status st = lks_comm_all_gather(s->comm, mine, all, sizeof mine, LKS_UINT8);
-    int other = 0;
-    while (st == LKS_OK && other < W && strncmp(all[other], all[0], SAME_TEXT) == 0)
-        other++;
-    if (st == LKS_OK && other < W)
-        st = lks__fail(LKS_ERR_DIVERGED,
-                       "%s differs between ranks: rank 0 has %.16s, rank %d has %.16s", what,
-                       all[0], other, all[other]);
-    free(all);
-    return lks__session_agree(s, st);
+    return same_text(s, what, text, "");
+}
+
+lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
+{
+    char text[SAME_TEXT];
+    snprintf(text, sizeof text, "%016" PRIx64, value);
+    return same_text(s, what, text, "");
 }
 
 /* The bits of a run are those of the CPU's kernels and, if the device has its own, of those. */
@@ -201,8 +245,12 @@ static lks_status agree_on_fingerprint(lks__session *s)
                                s->device->fingerprint};
     const uint64_t print = prints[1] == 0 ? prints[0] : XXH3_64bits(prints, sizeof prints);
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);
-    LKS__TRY(
-        lks__session_same(s, "the kernel fingerprint (equal machines have equal ones)", prints[0]));
+    char text[SAME_TEXT], about[SAME_ABOUT];
+    snprintf(text, sizeof text, "%016" PRIx64, prints[0]);
+    snprintf(about, sizeof about, " (level %s, products by %s, %s)",
+             lks__cpu_level_name(s->kernels.level), lks__kernels_gemm_library(&s->kernels),
+             lks__cpu_model());
+    LKS__TRY(same_text(s, "the kernel fingerprint (equal machines have equal ones)", text, about));
     for (int i = 0; i < LKS__DEVICE_PARTS && s->device->parts[i].name != NULL; i++)
         LKS__TRY(lks__session_same(s, s->device->parts[i].name, s->device->parts[i].value));
     return LKS_OK;
@@ -512,13 +560,6 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     lks_comm_barrier(
         s->comm); /* until it has done so: a rank that exits earlier would be taken for the cause */
     return lks__fail(LKS_ERR_PEER, "rank %d failed; its own message has the reason", first);
-}
-
-lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
-{
-    char text[SAME_TEXT];
-    snprintf(text, sizeof text, "%016" PRIx64, value);
-    return lks__session_same_word(s, what, text);
 }
 
 /* Don't publish ERR_PEER: it could hide the rank that really failed. */

@@ -71,7 +71,16 @@ lks_status lks__session_peak(const lks__session *s, int threads, int bursts, dou
  * fails, all get it, and lks__session_asked_stop() is the signal on all. */
 lks_status lks__session_agree(lks__session *s, lks_status st);
 
-/* Collective: ERR_DIVERGED, naming `what` and two ranks, if `value` isn't the same on all. */
+/* This host's name, as ranks send it to each other, and "rank 2 (host b)" for messages. */
+enum { LKS__HOST_NAME = 64 };
+typedef struct lks__place_text {
+    char text[4 * LKS__HOST_NAME + 32];
+} lks__place_text;
+void lks__session_host(char host[LKS__HOST_NAME]);
+void lks__session_place(lks__place_text *out, int rank, const char host[LKS__HOST_NAME]);
+
+/* Collective: ERR_DIVERGED, naming `what` and two ranks with their hosts and values, if `value`
+ * isn't the same on all. */
 lks_status lks__session_same(lks__session *s, const char *what, uint64_t value);
 /* The same for a word, of 16 characters at most. */
 lks_status lks__session_same_word(lks__session *s, const char *what, const char *text);

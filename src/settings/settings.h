@@ -55,6 +55,8 @@ enum {
     LKS__SETTING_LATER = 1 << 8,
     /* Taken from the command line alone: no file and no variable may start commands. */
     LKS__SETTING_TYPED = 1 << 9,
+    /* HOST: all ranks of a run must have the same value, as they must of SHAPE, RUN and FREE. */
+    LKS__SETTING_SAME = 1 << 10,
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -226,12 +228,12 @@ enum {
     X(CHOICE, stop_signal, none, WORDS, TRAIN, HOST, REPORT,                                       \
       "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
       "SIGUSR2 write a checkpoint, and the run goes on")                                           \
-    X(BOOL, eval_only, false, ANY, TRAIN, HOST, REPORT,                                            \
+    X(BOOL, eval_only, false, ANY, TRAIN, HOST | SAME, REPORT,                                     \
       "evaluate once, then stop; with init_from=resume: the newest checkpoint, and only "          \
       "evals.jsonl is written")                                                                    \
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
       "steps to time; comm: of the largest size")                                                  \
-    X(STR, trace, "", PATH, TRAIN | BENCH, HOST, REPORT,                                           \
+    X(STR, trace, "", PATH, TRAIN | BENCH, HOST | SAME, REPORT,                                    \
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
     X(BOOL, tensorboard, true, ANY, TRAIN, HOST, REPORT,                                           \
       "write events for TensorBoard into out_dir")                                                 \
@@ -259,7 +261,7 @@ enum {
       "seconds after which a command of exec_on is ended")                                         \
     X(STR, html, "", A_PATH, WATCH, HOST, REPORT,                                                  \
       "file to write the page to, with what there is now; nothing is served")                      \
-    X(BOOL, dry_run, false, ANY, TRAIN, HOST, REPORT,                                              \
+    X(BOOL, dry_run, false, ANY, TRAIN, HOST | SAME, REPORT,                                       \
       "print what the run would need and stop before the first step")                              \
                                                                                                    \
     X(BOOL, skip_fit_check, false, ANY, TRAIN, HOST, REPORT,                                       \
@@ -359,19 +361,19 @@ enum {
       "let ranks carry different numbers of virtual ranks")                                        \
     X(STR, backend, "auto", BUILT(LKS__BACKEND_CHOICES), TRAIN | EVAL | BENCH, HOST, RANKS,        \
       "how ranks exchange data; auto: the first that works")                                       \
-    X(INT, zero, 0, INTS(0, 1), TRAIN, HOST, RANKS,                                                \
+    X(INT, zero, 0, INTS(0, 1), TRAIN, HOST | SAME, RANKS,                                         \
       "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \
     X(CHOICE, wire, float32, WORDS, TRAIN, FREE, RANKS,                                            \
       "how gradients travel between hosts; bfloat16: half the bytes, and a run that depends on "   \
       "which ranks share a host")                                                                  \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "seconds after which a rank that stands still ends the run")                                 \
-    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST, RANKS,                           \
+    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST | SAME, RANKS,                    \
       "iterations between checks that no parameter has changed by itself, and that replicas are "  \
       "equal; 0: none")                                                                            \
-    X(CHOICE, replicas, shared, WORDS, TRAIN, HOST, RANKS,                                         \
+    X(CHOICE, replicas, shared, WORDS, TRAIN, HOST | SAME, RANKS,                                  \
       "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
-    X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST, RANKS,                          \
+    X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST | SAME, RANKS,                   \
       "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
     X(CHOICE, recompute, none, WORDS, TRAIN | BENCH, HOST, RANKS,                                  \
       "what backward computes again, to need less memory: rows: norms and activation functions "   \
@@ -517,6 +519,10 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
 /* Write them as members of the object open in `w`; with `other`, only those that differ from it. */
 void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
                          const lks__settings *other, lks__jsonw *w);
+
+/* Write the settings that all ranks of a run must have, one a line: "seed=1337", in the order of
+ * the table; text is escaped. ERR_NOMEM if they don't fit. */
+lks_status lks__settings_lines(const lks__settings *s, char *out, size_t bytes);
 
 /* Read the output of to_json into defaults, with all checks of the command line. Members of other
  * roles than `flags` are ignored. ERR_FORMAT, naming `where`, if one of SHAPE or RUN is missing, or

@@ -1,5 +1,6 @@
 /* settings/settings_json.c - settings in checkpoints and metrics. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "settings/family.h"
@@ -73,6 +74,38 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
             break;
         }
     }
+}
+
+/* As few digits as tell the number from its neighbours: "0.001", not "0.001000…02". */
+static void shortest(double x, char out[LKS__SETTING_STR])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, LKS__SETTING_STR, "%.*g", digits, x);
+        if (strtod(out, NULL) == x)
+            return;
+    }
+}
+
+lks_status lks__settings_lines(const lks__settings *s, char *out, size_t bytes)
+{
+    const unsigned flags = LKS__SETTING_CONFIG | LKS__SETTING_SAME;
+    size_t at = 0;
+    for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
+         d = next(d, LKS__CMD_TRAIN, flags)) {
+        const lks__setting_value v = lks__setting_load(s, d);
+        char text[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
+        if (!relevant(s, d))
+            continue;
+        if (d->type == LKS__SETTING_IS_FLOAT)
+            shortest(v.f, text);
+        else
+            lks__settings_text(s, (int)(d - lks__setting_table), text);
+        lks__escape(shown, sizeof shown, text, strlen(text));
+        at += (size_t)snprintf(out + at, bytes - at, "%s=%s\n", d->name, shown);
+        if (at >= bytes)
+            return lks__fail(LKS_ERR_NOMEM, "the settings take more than %zu bytes", bytes);
+    }
+    return LKS_OK;
 }
 
 /* Checks the type; the caller checks the range. A string points into `json`. */

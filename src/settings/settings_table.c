@@ -33,6 +33,7 @@ enum {
     MUON = LKS__SETTING_MUON,
     LATER = LKS__SETTING_LATER,
     TYPED = LKS__SETTING_TYPED,
+    SAME = LKS__SETTING_SAME,
 };
 
 /* clang-format off */

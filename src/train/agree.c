@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "ckpt/folder.h"
@@ -13,24 +12,115 @@
 static const char way_out[] = "all ranks must use one checkpoint: copy rank 0's to every host, or "
                               "give an --out_dir that all hosts share";
 
-static void name_host(char host[LKS__HOST_NAME])
+static lks__place_text place_of(int rank, const char host[LKS__HOST_NAME])
 {
-    memset(host, 0, LKS__HOST_NAME);
-    gethostname(host, LKS__HOST_NAME - 1);
+    lks__place_text place;
+    lks__session_place(&place, rank, host);
+    return place;
 }
 
-/* names a rank: "rank 2 (host b)" */
-struct place {
-    char text[4 * LKS__HOST_NAME + 32];
+/* --- settings and data ----------------------------------------------------------------------- */
+
+enum { GIVEN, RESULT, N_LINES };
+
+/* Hashes of one rank's lines. */
+struct run_note {
+    uint64_t hash[N_LINES];
+    int32_t failed; /* it has no RESULT */
+    char host[LKS__HOST_NAME];
 };
 
-static struct place place_of(int rank, const char host[LKS__HOST_NAME])
+static const char data_name[] = "the data";
+
+lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines)
 {
-    char shown[4 * LKS__HOST_NAME];
-    struct place p;
-    snprintf(p.text, sizeof p.text, "rank %d (host %s)", rank,
-             lks__escape(shown, sizeof shown, host, strnlen(host, LKS__HOST_NAME)));
-    return p;
+    LKS__TRY(lks__settings_lines(&t->s, lines->text, sizeof lines->text - 64));
+    if (!data)
+        return LKS_OK;
+    const size_t n = strlen(lines->text);
+    snprintf(lines->text + n, sizeof lines->text - n, "%s=%016" PRIx64 "\n", data_name,
+             t->data_digest);
+    snprintf(lines->data_dir, sizeof lines->data_dir, "%s", t->shown_data_dir);
+    return LKS_OK;
+}
+
+/* One side of a difference: "rank 1 (host b) has 8", or "… has /data (digest 0123…)". */
+static void describe_value(const lks__run_lines *lines, const char *line, int rank,
+                           const struct run_note *note, char *text, size_t bytes)
+{
+    const size_t name = strcspn(line, "=\n");
+    const int n = (int)strcspn(line + name, "\n") - 1;
+    const bool data = strncmp(line, data_name, name) == 0;
+    snprintf(text, bytes, "%s has %s%s%.*s%s", place_of(rank, note->host).text,
+             data ? lines->data_dir : "", data ? " (digest " : "", n > 0 ? n : 0, line + name + 1,
+             data ? ")" : "");
+}
+
+/* All ranks have both ranks' lines, so all have the same sentence. */
+static lks_status name_difference(const lks__run_lines both[2], const struct run_note *all, int r)
+{
+    const char *a = both[0].text, *b = both[1].text;
+    char first[1600], other[1600];
+    size_t n;
+    while (*a != '\0' && (n = strcspn(a, "\n") + 1) <= strlen(b) && memcmp(a, b, n) == 0) {
+        a += n;
+        b += n;
+    }
+    describe_value(&both[0], a, 0, &all[0], first, sizeof first);
+    describe_value(&both[1], b, r, &all[r], other, sizeof other);
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "%.*s differs between ranks: %s, %s: start all ranks with the same settings "
+                     "and data",
+                     (int)strcspn(a, "=\n"), a, first, other);
+}
+
+static lks_status fetch_difference(lks__session *ses, const lks__run_lines *mine,
+                                   const struct run_note *all, int r)
+{
+    lks__run_lines *both = calloc(2, sizeof *both);
+    lks_status st = LKS_OK;
+    if (both == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare the settings of two ranks");
+    for (int i = 0; i < 2 && st == LKS_OK; i++) {
+        const int root = i == 0 ? 0 : r;
+        if (ses->world.rank == root)
+            both[i] = *mine;
+        st = lks_comm_broadcast(ses->comm, &both[i], sizeof both[i], LKS_UINT8, root);
+        both[i].text[sizeof both[i].text - 1] = '\0';
+        both[i].data_dir[sizeof both[i].data_dir - 1] = '\0';
+    }
+    if (st == LKS_OK)
+        st = name_difference(both, all, r);
+    free(both);
+    return st;
+}
+
+lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines *given,
+                          const lks__run_lines *result)
+{
+    const int W = ses->world.world_size;
+    char cause[1024]; /* the exchange below may replace the recorded sentence */
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    struct run_note mine, *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    memset(&mine, 0, sizeof mine);
+    mine.hash[GIVEN] = XXH3_64bits(given->text, strlen(given->text));
+    mine.hash[RESULT] = XXH3_64bits(result->text, strlen(result->text));
+    mine.failed = st != LKS_OK;
+    lks__session_host(mine.host);
+    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    int lines = RESULT, other = 1;
+    for (int r = 0; r < W && comm == LKS_OK; r++)
+        lines = all[r].failed ? GIVEN : lines;
+    while (comm == LKS_OK && other < W && all[other].hash[lines] == all[0].hash[lines])
+        other++;
+    if (comm == LKS_OK && other < W)
+        comm = fetch_difference(ses, lines == GIVEN ? given : result, all, other);
+    else if (st != LKS_OK)
+        lks__fail(st, "%s", cause);
+    free(all);
+    return lks__session_agree(ses, comm != LKS_OK ? comm : st);
 }
 
 /* --- checkpoints ----------------------------------------------------------------------------- */
@@ -52,7 +142,7 @@ static void describe_file(lks_status st, const lks__ckpt *ckpt, const char *out_
     note->found = st != LKS_OK ? FAILED : ckpt == NULL ? NONE : FOUND;
     const char *path = note->found == FOUND ? ckpt->path : out_dir;
     lks__escape(note->path, sizeof note->path, path, strlen(path));
-    name_host(note->host);
+    lks__session_host(note->host);
     if (note->found != FOUND)
         return;
     const char *digits = json_string_value(json_object_get(ckpt->state, "state_hash"));
@@ -262,7 +352,7 @@ lks_status lks__agree_state(lks__trainer *t, bool moments)
     mine.iter = t->iter;
     mine.compares = lks__agree_compares(t);
     mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
-    name_host(mine.host);
+    lks__session_host(mine.host);
     st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, judge_states(all, W));

@@ -9,6 +9,23 @@
 #include "ckpt/ckpt.h"
 #include "train/trainer.h"
 
+/* What all ranks of a run must have in common, as lines of text: "seed=1337". */
+typedef struct lks__run_lines {
+    char text[32 << 10];
+    char data_dir[512]; /* escaped; shown with a difference of the data, and not compared */
+} lks__run_lines;
+
+/* The settings of `t`, and with `data` also the digest of its data. */
+lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines);
+
+/* Collective, before memory is taken: ERR_DIVERGED names the first line that differs, both values,
+ * and their ranks and hosts. `st` is the status of opening the run on this rank, which gave
+ * `result`. If a rank has failed, the settings that ranks were `given` are compared instead, since
+ * such a difference explains a failure better. If they are equal, it is as
+ * lks__session_agree(st). */
+lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines *given,
+                          const lks__run_lines *result);
+
 /* Collective. `st` is the status of opening a checkpoint in `out_dir` on this rank, `ckpt` the
  * checkpoint, NULL if this rank begins without one. OK if every rank passes OK and the same
  * checkpoint: the same iteration and the same "state_hash" in state.json, which identifies every

@@ -14,8 +14,6 @@
 #include "model/table.h"
 #include "session/session.h"
 
-enum { LKS__HOST_NAME = 64 };
-
 typedef struct lks__divergence {
     uint64_t *hashes; /* [n_tensors] hashes of this rank's part of each tensor */
     bool sealed;      /* they were made after an update; the next look compares */

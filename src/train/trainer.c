@@ -178,27 +178,6 @@ static lks_status open_on_device(lks__trainer *t)
     return open_buffers(t);
 }
 
-/* One digest of the settings that define the run, the data, the program and the kernels. Ranks with
- * different digests would not compute one run. */
-static lks_status run_digest(const lks__trainer *t, uint64_t *digest_p)
-{
-    char text[32 << 10];
-    size_t len = 0;
-    lks__jsonw w;
-    lks__jsonw_open(&w, text, sizeof text);
-    lks__jsonw_object(&w, NULL);
-    lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, &w);
-    lks__jsonw_str(&w, "version", LKS_VERSION);
-    lks__jsonw_u64(&w, "data", t->data_digest);
-    lks__jsonw_u64(&w, "iter", t->iter);
-    /* All must compare at the same time. */
-    lks__jsonw_int(&w, "check_interval", t->s.check_interval);
-    lks__jsonw_end(&w);
-    LKS__TRY(lks__jsonw_close(&w, &len));
-    *digest_p = XXH3_64bits(text, len);
-    return LKS_OK;
-}
-
 /* --- with other ranks ------------------------------------------------------------------------ */
 
 lks__ddp_config lks__train_ddp_config(const lks__settings *s)
@@ -306,11 +285,9 @@ static lks_status agree(lks__trainer *t, bool loaded)
     return lks__arenas_upload(t, loaded);
 }
 
-/* With another dtype or exchange ranks wouldn't even start the same operations. */
-static lks_status agree_on_operations(lks__trainer *t)
+/* With another exchange ranks wouldn't even start the same operations. */
+static lks_status agree_on_exchange(lks__trainer *t)
 {
-    LKS__TRY(
-        lks__session_same_word(&t->ses, "dtype", lks__setting_word(&t->s, LKS__SETTING_dtype)));
     if (t->ses.device->ops->host_memory)
         return LKS_OK;
     return lks__session_same_word(&t->ses, "exchange",
@@ -319,12 +296,11 @@ static lks_status agree_on_operations(lks__trainer *t)
 
 static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 {
-    LKS__TRY(agree_on_operations(t));
+    LKS__TRY(agree_on_exchange(t));
     if (t->model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(t)));
     LKS__TRY(open_arenas(t));
-    uint64_t digest = 0;
     lks_status st = check_activations(t);
     if (st == LKS_OK)
         st = lks__train_open_optimizer(t);
@@ -332,11 +308,39 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
         st = lks__arenas_open_moments(t);
     if (st == LKS_OK)
         st = start_state(t, resume);
-    if (st == LKS_OK)
-        st = run_digest(t, &digest);
     LKS__TRY(lks__session_agree(&t->ses, st));
-    LKS__TRY(lks__session_same(&t->ses, "the run (settings, data, version, iteration)", digest));
     return agree(t, resume != NULL || t->continued);
+}
+
+/* What decides which operations ranks start until all settings are compared. */
+static lks_status agree_on_start(lks__trainer *t)
+{
+    static const char *const kinds[] = {[LKS__INIT_SCRATCH] = "scratch",
+                                        [LKS__INIT_RESUME] = "resume",
+                                        [LKS__INIT_WEIGHTS] = "weights"};
+    LKS__TRY(lks__session_same_word(&t->ses, "init_from", kinds[lks__settings_init(&t->s)]));
+    return lks__session_same_word(&t->ses, "batch_size",
+                                  t->s.auto_batch != 0 ? "auto" : "a number");
+}
+
+/* The settings and the data of all ranks must be the same before memory is taken. */
+static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
+{
+    lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
+    lks_status st = LKS_OK;
+    if (given == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings");
+    else
+        st = lks__agree_lines(t, false, given);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK) {
+        st = open_alone(t, resume);
+        if (st == LKS_OK)
+            st = lks__agree_lines(t, true, result);
+        st = lks__agree_run(&t->ses, st, given, result);
+    }
+    free(given);
+    return st;
 }
 
 /* A run that is restarted after a failure goes on from its newest good checkpoint, whatever is left
@@ -396,9 +400,12 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     lks__session_stoppable(&t->ses, true);
     lks__ckpt ckpt, *resume = NULL;
     memset(&ckpt, 0, sizeof ckpt);
-    if (lks__settings_init(s) == LKS__INIT_RESUME || lks__job_goes_on(s->out_dir))
+    const bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
+    const bool same = (st = agree_on_start(t)) == LKS_OK;
+    if (same && (resumes || lks__job_goes_on(s->out_dir)))
         st = open_checkpoint(s, t->ses.world.rank, &ckpt, &resume);
-    st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
+    if (same)
+        st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
     if (st == LKS_OK)
         st = recall(t, resume);
     if (st == LKS_OK)
@@ -406,7 +413,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     if (st == LKS_OK && t->s.auto_batch != 0)
         st = lks__train_fit(t);
     if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, open_alone(t, resume));
+        st = open_the_same(t, resume);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, lks__train_check_device(t));
     if (st == LKS_OK)

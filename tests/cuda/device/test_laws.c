@@ -553,9 +553,10 @@ static void test_refused(void **state)
         const char *env, *more, *says;
     } runs[] = {
         {"CUDA_STANDIN_ALGORITHMS=3", "--nproc_per_node=2",
-         "cuBLASLt's algorithm for [12288, 768] by [768, 3072] differs between ranks: rank 0 has"},
+         "cuBLASLt's algorithm for [12288, 768] by [768, 3072] differs between ranks: rank 0 "
+         "(host "},
         {"CUDA_STANDIN_PROCESSORS=108", "--nproc_per_node=2",
-         "the GPU's kind, its driver or CUDA's libraries differs between ranks: rank 0 has"},
+         "the GPU's kind, its driver or CUDA's libraries differs between ranks: rank 0 (host "},
         {"CUDA_STANDIN_GPUS=2", "--nproc_per_node=4",
          "4 ranks on this host, but 2 GPUs: ranks 0 and 2 both have GPU 0 (Stand-in, PCI "
          "0000:10:00.0); "

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "calls.h"
 
@@ -228,21 +229,23 @@ static void test_hosts(void **state)
 static void test_mixed_hosts(void **state)
 {
     static const struct {
-        const char *options[2], *says;
+        const char *options[2], *what, *first, *second;
     } runs[] = {
-        {{"--device=cuda", "--device=cpu"},
-         "device differs between ranks: rank 0 has cuda, rank 2 has cpu"},
-        {{"--dtype=float32", "--dtype=bfloat16"},
-         "dtype differs between ranks: rank 0 has float32, rank 2 has bfloat16"},
-        {{"--exchange=nccl", "--share_gpu"},
-         "exchange differs between ranks: rank 0 has nccl, rank 2 has staged"},
+        {{"--device=cuda", "--device=cpu"}, "device", "cuda", "cpu"},
+        {{"--dtype=float32", "--dtype=bfloat16"}, "dtype", "float32", "bfloat16"},
+        {{"--exchange=nccl", "--share_gpu"}, "exchange", "nccl", "staged"},
     };
+    char host[65] = "";
+    gethostname(host, sizeof host - 1);
     for (size_t k = 0; k < sizeof runs / sizeof runs[0]; k++) {
         lks_test_result r[2];
         run_hosts(runs[k].options, lks_test_folder(), r);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(r[i].exit_code, 1);
-            assert_contains(r[i].err, runs[k].says);
+            assert_contains(r[i].err,
+                            lks_test_text("%s differs between ranks: rank 0 (host %s) has %s, "
+                                          "rank 2 (host %s) has %s",
+                                          runs[k].what, host, runs[k].first, host, runs[k].second));
         }
     }
 }
