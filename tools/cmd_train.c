@@ -7,6 +7,7 @@
 
 #include "comm/shm/memory.h"
 #include "plan/dryrun.h"
+#include "plan/process.h"
 #include "run.h"
 #include "run/commands.h"
 #include "session/signals.h"
@@ -106,13 +107,14 @@ static lks_status take_shape(lks__settings *s)
     return st;
 }
 
-/* Recipes for little machines, the smallest first, with what --dry_run says of them on one rank. */
+/* Recipes for little machines, the smallest first. Megabytes are --dry_run's total on one rank
+ * without the process and its libraries, whose size depends on the system. */
 static const struct {
     const char *name, *parameters;
     double megabytes;
 } recipes[] = {
-    {"config/quickstart.conf", "0.8M", 48},
-    {"config/train_shakespeare_char.conf", "10.7M", 2840},
+    {"config/quickstart.conf", "0.8M", 33},
+    {"config/train_shakespeare_char.conf", "10.7M", 2825},
 };
 
 /* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If nobody
@@ -122,17 +124,21 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     static const int shape[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
                                 LKS__SETTING_n_embd, LKS__SETTING_block_size};
     const double room = (double)lks__memory_available() / 1e6;
+    const lks__place one = {1, 1};
+    lks__process process;
     char fit[200] = "";
     double bytes;
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
         if (s->from[shape[i]] != LKS__FROM_DEFAULT)
             return LKS_OK;
     LKS__TRY(lks__plan_bytes(s, n_ranks, &bytes));
-    for (size_t i = 0, n = 0; i < sizeof recipes / sizeof recipes[0]; i++)
-        if (i == 0 || recipes[i].megabytes < room)
+    LKS__TRY(lks__process_measure(s, &one, &process));
+    for (size_t i = 0, n = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
+        const double all = recipes[i].megabytes + (process.own + process.libraries) / 1e6;
+        if (i == 0 || all < room)
             n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %.0f MB)",
-                                  i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters,
-                                  recipes[i].megabytes);
+                                  i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters, all);
+    }
     fprintf(stderr,
             "lockstep train: no size was given, so the model is GPT-2's: %" PRId64
             " layers of %" PRId64 ", %.0f GB on %d rank%s; recipes that fit this machine: %s\n",
