@@ -25,6 +25,7 @@ struct server {
     struct MHD_Connection *idle[MOST_CONNECTIONS];
     int n_idle;
     bool stopping;
+    int error; /* errno at the first message of libmicrohttpd; 0: none */
 };
 
 struct stream {
@@ -139,9 +140,13 @@ static void wake(void *p)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* What libmicrohttpd would write about clients that misbehave. */
-static void silent(void *ctx, const char *format, va_list ap)
+/* libmicrohttpd reports a port that it can't bind, and later clients that misbehave. Keep the first
+ * error only: version 1 changes errno before it returns. */
+static void keep_error(void *ctx, const char *format, va_list ap)
 {
+    struct server *server = ctx;
+    if (server->error == 0)
+        server->error = errno;
 }
 
 static void *start(const char *address, int port, const lks__http_app *app, char *why,
@@ -163,13 +168,14 @@ static void *start(const char *address, int port, const lks__http_app *app, char
     server->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_ALLOW_SUSPEND_RESUME |
             MHD_USE_ERROR_LOG | (is_v4 ? 0 : MHD_USE_IPv6),
-        (uint16_t)port, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, silent, NULL,
-        MHD_OPTION_SOCK_ADDR, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
+        (uint16_t)port, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, keep_error,
+        server, MHD_OPTION_SOCK_ADDR, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)MOST_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(REQUEST_BYTES + PIECE),
         MHD_OPTION_END);
     if (server->daemon == NULL) {
-        snprintf(why, why_bytes, "%s", errno != 0 ? strerror(errno) : "libmicrohttpd can't");
+        const int error = server->error != 0 ? server->error : errno;
+        snprintf(why, why_bytes, "%s", error != 0 ? strerror(error) : "libmicrohttpd can't");
         pthread_mutex_destroy(&server->lock);
         free(server);
         return NULL;
