@@ -111,8 +111,8 @@ static int code_of(pid_t pid)
 static int run_mpi(const char *engine, const char *hosts, const char *const argv[])
 {
     char self[2048], ranks[16];
-    const char *open_mpi[64] = {"timeout", "120", "mpirun", "--quiet",  "--oversubscribe",
-                                "-n",      ranks, self,     "--become", hosts};
+    const char *open_mpi[64] = {"timeout", "120",      "mpirun", "--oversubscribe", "-n", ranks,
+                                self,      "--become", hosts};
     const char *mpich[64] = {"timeout", "120", "mpirun.mpich", "-n",
                              ranks,     self,  "--become",     hosts};
     const char **all = strcmp(engine, "mpich") == 0 ? mpich : open_mpi;
