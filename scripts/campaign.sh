@@ -1,5 +1,5 @@
 #!/bin/sh
-# The long fault campaign: see --help.
+# Long campaigns: see --help.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -18,9 +18,15 @@ failed is named, and stays. `./check` makes the build, and a campaign of five ru
 With --stops they are asked to stop instead, by a signal to a launcher or to one rank, on one host or
 on two launchers of this machine. Each must leave the last complete state, and in the end the bytes
 of a run that never stopped.
+
+With --chroot=bookworm or --chroot=trixie: ./quickstart and ./check in a bare Debian 12 or 13
+(scripts/bare.sh --help).
 END
 }
 
+case ${1-} in
+--chroot=*) exec scripts/bare.sh "$@" ;;
+esac
 runs=400 seed=$(date +%s) build=build-check only= program=faults_campaign
 for arg; do
     case $arg in
