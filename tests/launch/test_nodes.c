@@ -344,6 +344,64 @@ static void test_coordinator_lost(void **state)
     assert_contains(r.err, "the coordinator's node is gone");
 }
 
+/* A launcher that is stopped, with its rank or without, while the other node waits for it: that one
+ * says for whom it waits, and ends in a bounded time. */
+static void test_launcher_stopped(void **state)
+{
+    static const struct {
+        int node;      /* whose launcher is stopped */
+        bool rank_too; /* … before the end of training */
+        const char *texts[3];
+    } cases[] = {
+        {0, true, {"the coordinator's node (host ", ") doesn't answer: its launcher is stopped"}},
+        {0,
+         false,
+         {"waiting for node 0 (host ", "the coordinator's node (host ", "doesn't answer"}},
+        {1, false, {"waiting for node 1 (host ", "node 1 (host ", "ranks 1 to 1) doesn't answer"}},
+    };
+    enum { N = sizeof cases / sizeof cases[0] };
+    struct node nodes[N][2];
+    double stopped_at[N];
+    for (int i = 0; i < N; i++) {
+        const char *out, *port = lks_test_text("%d", lks_test_free_port());
+        law_args args = law_train("random", &out);
+        law_add(&args, "--max_iters=%d", cases[i].rank_too ? 1000000 : 20);
+        law_add(&args, "--timeout=4");
+        const char *script = lks_test_text("exec %s", law_words(&args));
+        for (int n = 0; n < 2; n++)
+            nodes[i][n] =
+                START(atoi(port), script, "--nnodes=2", lks_test_text("--node-rank=%d", n));
+        const struct node *victim = &nodes[i][cases[i].node];
+        pid_t rank = -1;
+        for (int k = 0; k < lks_test_tries(2000) && rank < 0; k++, usleep(10000))
+            rank = marked_rank(victim->mark, cases[i].node);
+        for (int k = 0; k < lks_test_tries(2000) && cases[i].rank_too; k++, usleep(10000))
+            if (law_count_checkpoints(out) > 0)
+                break;
+        pid_t launcher = marked_child_of(victim->child.pid);
+        assert_true(launcher > 0 && rank > 0);
+        kill(victim->child.pid, SIGSTOP);
+        kill(launcher, SIGSTOP);
+        if (cases[i].rank_too)
+            kill(rank, SIGSTOP);
+        stopped_at[i] = lks__sys_now();
+    }
+    for (int i = 0; i < N; i++) {
+        lks_test_result r = end_of(&nodes[i][1 - cases[i].node]);
+        assert_int_equal(r.exit_code, 1);
+        assert_true(lks__sys_now() - stopped_at[i] < (4 + 10) * lks_test_patience());
+        for (int k = 0; k < 3 && cases[i].texts[k] != NULL; k++)
+            assert_contains(r.err, cases[i].texts[k]);
+    }
+    for (int i = 0; i < N; i++) {
+        pid_t left[8];
+        const struct node *victim = &nodes[i][cases[i].node];
+        for (int k = marked_processes(victim->mark, left, 8); k-- > 0;)
+            kill(left[k], SIGKILL);
+        end_of(victim);
+    }
+}
+
 /* A rank of a node notices that others have gone, and ends, before its launcher hears of the
  * coordinator's end: the launcher is stopped meanwhile. What it names is the node all the same. */
 static void test_coordinator_lost_later(void **state)
@@ -778,6 +836,7 @@ int main(void)
         cmocka_unit_test(test_signal_alone),
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_launcher_stopped),
         cmocka_unit_test(test_coordinator_lost),
         cmocka_unit_test(test_coordinator_lost_later),
         cmocka_unit_test(test_resize),
