@@ -1,5 +1,6 @@
 /* Joining a job of several nodes, and its ends, as the launch sees them. */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +19,11 @@ static const double CONNECT_S = 300.0; /* for the coordinator to answer */
 static const double PATIENCE_S = 5.0;  /* until a message about what we wait for */
 
 static const double TRY_S = 2.0; /* for one try, between checks for signals */
+static const double DUE_S = 1.0; /* between looks at what others wait for */
+
+/* How long a launcher may stand still while others wait for it, if its ranks have no --timeout; and
+ * at least. */
+static const double STILL_S = 60.0, LEAST_STILL_S = 5.0;
 
 /* --- joining ------------------------------------------------------------------------------ */
 
@@ -177,6 +183,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                      lks__nodes_here(n), n->min, n->max);
         }
         say_full(n);
+        lks__nodes_show_life(n);
         LKS__TRY(listen_for(n, 100, false, &sig));
         if (n->refused[0] != '\0')
             return lks__fail(LKS_ERR_CONFIG, "%s", n->refused);
@@ -198,10 +205,26 @@ int lks__nodes_fd(const struct lks__nodes *n)
     return n != NULL && n->lost_text[0] == '\0' ? lks__store_fd(n->hear) : -1;
 }
 
+double lks__nodes_due(const struct lks__nodes *n)
+{
+    if (n == NULL || n->lost_text[0] != '\0')
+        return 0;
+    if (n->owed_since > 0 || n->asked)
+        return lks__sys_now() + DUE_S;
+    return n->coordinator && n->running && !n->ended ? n->end_by : 0;
+}
+
 static void give_job_up(struct lks__nodes *n, lks_status why)
 {
-    snprintf(n->lost_text, sizeof n->lost_text, "%s%s",
-             why != LKS_ERR_NOMEM ? "the coordinator's node is gone: " : "", lks_last_error());
+    const struct lks__node *first = lks__nodes_first(n);
+    if (why == LKS_ERR_TIMEOUT && first != NULL)
+        snprintf(n->lost_text, sizeof n->lost_text,
+                 "the coordinator's node (host %s) doesn't answer: its launcher is stopped, or its "
+                 "machine is",
+                 first->host);
+    else
+        snprintf(n->lost_text, sizeof n->lost_text, "%s%s",
+                 why != LKS_ERR_NOMEM ? "the coordinator's node is gone: " : "", lks_last_error());
 }
 
 bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event)
@@ -210,6 +233,9 @@ bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_even
         return false;
     n->stopping = stopping;
     n->event = (struct lks__nodes_event){0};
+    lks__nodes_try_to_decide(n); /* if our own ranks don't end */
+    if (n->asked)
+        lks__nodes_show_life(n);
     lks_status st = lks__nodes_hear_all(n);
     if (st != LKS_OK) {
         give_job_up(n, st);
@@ -221,6 +247,8 @@ bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_even
 
 void lks__nodes_down(struct lks__nodes *n)
 {
+    if (n != NULL)
+        n->failing = true;
     if (n != NULL && n->lost_text[0] == '\0')
         lks__nodes_post(
             n, json_pack("{s:s, s:i, s:i}", "is", "down", "node", n->self, "round", n->round));
@@ -251,12 +279,47 @@ static json_t *text_json(const char *text)
     return json;
 }
 
+/* Print which nodes' ends we wait for: their ranks still run, or their launchers stand still. */
+static void say_whom(const struct lks__nodes *n)
+{
+    const struct lks__node *m = NULL;
+    char more[32] = "";
+    int others = 0;
+    for (int i = 0; i < n->n_nodes; i++) {
+        const struct lks__node *other = &n->nodes[i];
+        if (i == n->self || !other->in_round || other->settled)
+            continue;
+        others += m != NULL;
+        m = m == NULL || other->group_rank < m->group_rank ? other : m;
+    }
+    if (m == NULL) /* all have reported: for the decision */
+        m = lks__nodes_first(n);
+    if (m == NULL || m == &n->nodes[n->self])
+        return;
+    if (others > 0)
+        snprintf(more, sizeof more, " and %d more", others);
+    lks__say(n->job, "waiting for node %d (host %s)%s", m->group_rank, m->host, more);
+}
+
+/* Look after the other launchers while we wait for them; `since`: since then. */
+static void look_at_others(struct lks__nodes *n, double since, bool *said_p)
+{
+    lks__nodes_show_life(n);
+    if (lks__sys_now() - since < PATIENCE_S)
+        return;
+    if (!*said_p)
+        say_whom(n);
+    *said_p = true;
+    lks__nodes_ask_for_life(n);
+}
+
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
                              struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p)
 {
-    bool told = false;
+    bool told = false, said = false;
     *again_p = false;
     n->stopping = r->user_signal != 0;
+    n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LEAST_STILL_S);
     /* A rank that we ended because of another node has no failure of its own. */
     bool own = v->culprit >= 0 && !r->ended_by_others;
     if (n->lost_text[0] == '\0' && n->refused[0] == '\0')
@@ -267,9 +330,11 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
                                   "follows", r->follows, "still", r->still, "code", v->exit_code,
                                   "user_signal", r->user_signal, "text", own ? v->text : "", "tail",
                                   text_json(tail), "table", text_json(r->table)));
-    double until = lks__sys_now() + LKS__SETTLE_S + n->job->options->shutdown_timeout_s;
+    double since = lks__sys_now();
+    double until = since + LKS__SETTLE_S + n->job->options->shutdown_timeout_s;
     while (n->lost_text[0] == '\0' && n->refused[0] == '\0' && n->running) {
         int sig;
+        look_at_others(n, since, &said);
         lks__nodes_try_to_decide(n);
         lks_status st = listen_for(n, 100, true, &sig);
         if (st != LKS_OK)

@@ -41,6 +41,7 @@ struct lks__nodes_report {
     bool follows;         /* they have ended because of another host's, and name nobody here */
     bool still;           /* a rank here or elsewhere stood still, as our ranks found */
     const char *table;    /* of this node's ranks; may be "" */
+    double timeout_s;     /* deadline of the ranks' waits; 0: not known */
 };
 
 /* Join the job: serve its store if this node is the coordinator, and say hello. ERR_CONFIG if an
@@ -56,7 +57,8 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                              bool *over_p, int *exit_code_p);
 
 /* While ranks run. `n` is NULL without other nodes: nothing happens then. */
-int lks__nodes_fd(const struct lks__nodes *n); /* to poll; -1: none */
+int lks__nodes_fd(const struct lks__nodes *n);     /* to poll; -1: none */
+double lks__nodes_due(const struct lks__nodes *n); /* when to call next() at the latest; 0: never */
 /* The next event that has come; false: none. `stopping`: the user has asked our ranks to stop. */
 bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event);
 void lks__nodes_down(struct lks__nodes *n);            /* our ranks are being ended */

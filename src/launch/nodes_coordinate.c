@@ -13,6 +13,9 @@ enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store 
 static const double JOIN_S = 600.0;    /* for enough nodes at the start, as in torchrun */
 static const double REJOIN_S = 60.0;   /* ... and after a failure */
 static const double LAST_CALL_S = 3.0; /* after a newcomer, once there are enough, for more */
+static const double ASK_S = 1.0;
+static const double STOPPED_S = 3.0;   /* after so long a pause, this process itself was stopped */
+static const double SILENT_S = 2.5;    /* a launcher that runs shows it more often, once asked */
 static const double SAME_TIME_S = 0.5; /* events within it may have happened in any order */
 
 double lks__nodes_join_s(const struct lks__nodes *n)
@@ -264,19 +267,30 @@ static void decide(struct lks__nodes *n)
     free(table);
 }
 
+/* For how long has a node's launcher, which was asked, not shown that it runs? */
+static double silence_of(const struct lks__nodes *n, const struct lks__node *m)
+{
+    return n->asked_at > 0 ? lks__sys_now() - fmax(m->alive_at, n->asked_at) : 0;
+}
+
 /* Wait no longer for a node, and leave it out of the next round. It hears so when it runs again. */
 static void drop(struct lks__nodes *n, struct lks__node *m)
 {
-    char why[96];
-    snprintf(why, sizeof why, "its ranks didn't end within %d s of the first failure",
+    char how[96], why[96];
+    bool silent = silence_of(n, m) > SILENT_S;
+    snprintf(how, sizeof how,
+             silent ? "doesn't answer: its launcher is stopped, or its machine is"
+                    : "didn't end its ranks within %d s",
+             LKS__SETTLE_S);
+    snprintf(why, sizeof why,
+             silent ? "it didn't answer" : "its ranks didn't end within %d s of the first failure",
              LKS__SETTLE_S);
     m->dropped = true;
     m->down_at = lks__sys_now();
     m->code = 1;
     lks__node_forget(m);
-    if (asprintf(&m->text, "node %d (host %s, ranks %d to %d) didn't end its ranks within %d s",
-                 m->group_rank, m->host, m->first_rank, m->first_rank + m->n_ranks - 1,
-                 LKS__SETTLE_S) < 0)
+    if (asprintf(&m->text, "node %d (host %s, ranks %d to %d) %s", m->group_rank, m->host,
+                 m->first_rank, m->first_rank + m->n_ranks - 1, how) < 0)
         m->text = NULL;
     lks__nodes_post(
         n, json_pack("{s:s, s:i, s:s}", "is", "drop", "node", (int)(m - n->nodes), "why", why));
@@ -298,4 +312,42 @@ void lks__nodes_try_to_decide(struct lks__nodes *n)
     }
     if (all)
         decide(n);
+}
+
+static void read_life(struct lks__nodes *n, struct lks__node *m)
+{
+    char key[64];
+    void *data = NULL;
+    size_t bytes = 0;
+    uint64_t alive = m->alive;
+    snprintf(key, sizeof key, LKS__NODES_ALIVE, (int)(m - n->nodes));
+    if (lks__store_get(n->say, key, 0, &data, &bytes) == LKS_OK && bytes == sizeof alive)
+        memcpy(&alive, data, sizeof alive);
+    free(data);
+    if (alive != m->alive)
+        m->alive_at = lks__sys_now();
+    m->alive = alive;
+}
+
+void lks__nodes_ask_for_life(struct lks__nodes *n)
+{
+    double now = lks__sys_now();
+    if (!n->coordinator || !n->running || n->ended || now < n->asked_next)
+        return;
+    if (n->asked_at == 0)
+        lks__nodes_post(n, json_pack("{s:s, s:i}", "is", "ask", "node", n->self));
+    if (n->asked_at == 0 || now - n->asked_next > STOPPED_S)
+        n->asked_at = now;
+    n->asked_next = now + ASK_S;
+    for (int i = 0; i < n->n_nodes; i++) {
+        struct lks__node *m = &n->nodes[i];
+        if (!m->in_round || m->settled || m->dropped || i == n->self)
+            continue;
+        read_life(n, m);
+        if (silence_of(n, m) <= n->patience_s)
+            continue;
+        lks__nodes_post(n,
+                        json_pack("{s:s, s:i, s:i}", "is", "down", "node", i, "round", n->round));
+        drop(n, m);
+    }
 }

@@ -9,20 +9,63 @@
 
 enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
 
+/* Seconds. */
+static const double ANSWER_S = 30.0; /* for the store's answer while nothing depends on it */
+static const double STOPPED_S = 2.0; /* after so long a pause, this process itself was stopped */
+static const double SHOW_S = 1.0;
+
 /* --- messages ----------------------------------------------------------------------------- */
+
+/* lks__nodes_hear_all() returns the first error. */
+static void keep_error(struct lks__nodes *n, lks_status st)
+{
+    if (st == LKS_OK || n->unsaid != LKS_OK)
+        return;
+    n->unsaid = st;
+    snprintf(n->unsaid_text, sizeof n->unsaid_text, "%s", lks_last_error());
+}
 
 void lks__nodes_post(struct lks__nodes *n, json_t *message)
 {
     char *text = message != NULL ? lks__json_dump(message, JSON_COMPACT) : NULL;
     json_decref(message);
-    lks_status st = text != NULL ? lks__store_post(n->say, LKS__NODES_LIST, text, strlen(text))
-                                 : lks__fail(LKS_ERR_NOMEM, "no memory for a message to the job's "
-                                                            "other launchers");
+    lks_status st = text != NULL
+                        ? lks__store_post_later(n->say, LKS__NODES_LIST, text, strlen(text))
+                        : lks__fail(LKS_ERR_NOMEM, "no memory for a message to the job's "
+                                                   "other launchers");
     free(text);
-    if (st == LKS_OK || n->unsaid != LKS_OK)
+    keep_error(n, st);
+}
+
+void lks__nodes_show_life(struct lks__nodes *n)
+{
+    char key[64];
+    double now = lks__sys_now();
+    if (n->self < 0 || n->owed_since > 0 || now - n->shown_at < SHOW_S)
         return;
-    n->unsaid = st;
-    snprintf(n->unsaid_text, sizeof n->unsaid_text, "%s", lks_last_error());
+    n->shown_at = now;
+    n->n_shown++;
+    snprintf(key, sizeof key, LKS__NODES_ALIVE, n->self);
+    keep_error(n, lks__store_set_later(n->say, key, &n->n_shown, sizeof n->n_shown));
+}
+
+/* The store answers at once unless its launcher, or its machine, stands still. */
+static void take_answers(struct lks__nodes *n)
+{
+    double now = lks__sys_now(), limit = n->patience_s > 0 ? n->patience_s : ANSWER_S;
+    lks_status st = lks__store_told(n->say);
+    if (st != LKS_IN_PROGRESS) {
+        n->owed_since = 0;
+        keep_error(n, st);
+        return;
+    }
+    if (n->owed_since == 0 || now - n->looked_at > STOPPED_S)
+        n->owed_since = now;
+    n->looked_at = now;
+    if (n->failing && !n->stopping && limit > LKS__STORE_DEAD_S)
+        limit = LKS__STORE_DEAD_S;
+    if (now - n->owed_since > limit)
+        keep_error(n, lks__fail(LKS_ERR_TIMEOUT, "the job's store doesn't answer"));
 }
 
 /* A member from 0 to `most`, else the fallback. */
@@ -83,6 +126,14 @@ static struct lks__node *node_by_key(struct lks__nodes *n, const char *key)
     return NULL;
 }
 
+const struct lks__node *lks__nodes_first(const struct lks__nodes *n)
+{
+    for (int i = 0; i < n->n_nodes; i++)
+        if (n->nodes[i].in_round && n->nodes[i].group_rank == 0)
+            return &n->nodes[i];
+    return NULL;
+}
+
 int lks__nodes_here(const struct lks__nodes *n)
 {
     int here = 0;
@@ -96,6 +147,7 @@ int lks__nodes_here(const struct lks__nodes *n)
 static void begin_end(struct lks__nodes *n, struct lks__node *m)
 {
     double now = lks__sys_now();
+    n->failing = true;
     if (m->down_at == 0)
         m->down_at = now;
     if (n->end_by == 0)
@@ -166,6 +218,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->n_ranks = 0;
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
         m->dropped = m->still = false;
+        m->alive_at = 0;
         m->code = m->user_signal = 0;
         m->down_at = 0;
     }
@@ -180,8 +233,9 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->in_round = m->n_ranks > 0;
     }
     n->running = true;
-    n->ended = n->again = false;
+    n->ended = n->again = n->failing = n->asked = false;
     n->end_by = 0;
+    n->patience_s = n->asked_at = n->asked_next = 0;
     struct lks__node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
     if (me != NULL && me->here && me->n_ranks < n->job->options->nproc)
         lks__say(n->job,
@@ -299,6 +353,8 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         begin_end(n, node);
     } else if (strcmp(is, "signal") == 0 && n->running) {
         n->event.signal = int_of(m, "signal", SIGRTMAX, SIGTERM);
+    } else if (strcmp(is, "ask") == 0 && n->running) {
+        n->asked = true;
     } else if (strcmp(is, "verdict") == 0) {
         on_verdict(n, node, m);
     } else if (strcmp(is, "lost") == 0) {
@@ -329,6 +385,7 @@ lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes)
 
 lks_status lks__nodes_hear_all(struct lks__nodes *n)
 {
+    take_answers(n);
     for (;;) {
         void *data = NULL;
         size_t bytes = 0;

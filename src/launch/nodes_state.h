@@ -9,7 +9,8 @@
 #include "launch/nodes.h"
 #include "launch/supervisor.h"
 
-#define LKS__NODES_LIST "lockstep/launch"
+#define LKS__NODES_LIST  "lockstep/launch"
+#define LKS__NODES_ALIVE "lockstep/alive/%d" /* node's number: a count that grows while it runs */
 
 enum { LKS__NODES_RUN_ID = 4 * LKS__RUN_ID + 1 }; /* size of a job's id, escaped */
 enum { LKS__SETTLE_S = 10 }; /* from the first failure to every node's verdict */
@@ -24,7 +25,9 @@ struct lks__node {
     bool in_round, settled;
     bool dropped; /* coordinator: it is waited for no longer */
     int group_rank, first_rank, n_ranks;
-    double down_at; /* coordinator: when its end began; 0: it hasn't */
+    double down_at;  /* coordinator: when its end began; 0: it hasn't */
+    uint64_t alive;  /* coordinator: the newest count of LKS__NODES_ALIVE ... */
+    double alive_at; /* ... and when it changed */
     bool ok, by_signal, lost;
     bool follows; /* its ranks ended because of another host's */
     bool still;   /* its ranks found that a rank stood still */
@@ -50,6 +53,16 @@ struct lks__nodes {
     bool running, ended, again;
     double gather_since, joined_at, end_by;
     bool said_what, said_full;
+
+    /* Since then the coordinator's store owes an answer (0: it doesn't), and when we last looked.
+     */
+    double owed_since, looked_at;
+    bool failing;                /* a node's ranks have failed or been ended in this round */
+    double patience_s;           /* how long a launcher may stand still while others wait for it */
+    bool asked;                  /* the coordinator waits for others: all show that they run ... */
+    double shown_at;             /* ... last then ... */
+    uint64_t n_shown;            /* ... so often */
+    double asked_at, asked_next; /* on the coordinator */
     /* Not OK: a message couldn't be posted, so others would wait for it forever. */
     lks_status unsaid;
     char unsaid_text[600];
@@ -72,6 +85,10 @@ void lks__node_forget(struct lks__node *m); /* frees its texts */
 /* Handle one message, whatever it contains; what the supervisor of our ranks must do about it is in
  * n->event. */
 lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes);
+/* Show that this launcher runs. The answer shows that the coordinator's does. */
+void lks__nodes_show_life(struct lks__nodes *n);
+/* The node with the first ranks, which is the coordinator's; NULL outside of a round. */
+const struct lks__node *lks__nodes_first(const struct lks__nodes *n);
 /* Handle all messages so far, at most to the next event or a round's beginning or end, and ask for
  * the next. */
 lks_status lks__nodes_hear_all(struct lks__nodes *n);
@@ -89,5 +106,8 @@ double lks__nodes_join_s(const struct lks__nodes *n); /* limit of that time */
 /* Once all nodes have posted how they ended, or are gone: decide about the job. Nodes that haven't
  * in time are dropped. */
 void lks__nodes_try_to_decide(struct lks__nodes *n);
+/* Coordinator, while it waits for others: ask whether their launchers run, and drop those that have
+ * not shown it for n->patience_s. */
+void lks__nodes_ask_for_life(struct lks__nodes *n);
 
 #endif

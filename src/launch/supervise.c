@@ -302,6 +302,7 @@ static void wait_and_serve(struct lks__supervisor *sup, double until)
     if (sup->failed || sup->user_signal != 0)
         lks__hurry(a->job);
     until = sooner(until, lks__output_next(a->job->output));
+    until = sooner(until, lks__nodes_due(sup->nodes));
     if (until > 0) {
         double left = until - lks__sys_now();
         wait_ms = left > 0 ? (int)(left * 1e3) + 1 : 0;

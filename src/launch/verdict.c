@@ -118,6 +118,7 @@ void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__ve
     *r = (struct lks__nodes_report){.user_signal = sup->user_signal,
                                     .ended_by_others = sup->ended_by_others,
                                     .by_signal = v->culprit >= 0 && a->ranks[v->culprit].by_signal,
-                                    .table = ""};
+                                    .table = "",
+                                    .timeout_s = lks__segment_timeout_s(a->segment)};
     r->follows = follows_others(a, &r->still);
 }

@@ -79,6 +79,14 @@ lks_status lks__store_get(lks__store *store, const char *key, double timeout_s, 
 /* Add to a number, which starts at 0; *sum_p is the new value. */
 lks_status lks__store_add(lks__store *store, const char *key, int64_t n, int64_t *sum_p);
 
+/* set() and post() without waiting for the answer. told() collects answers: IN_PROGRESS until all
+ * have come, and an error if one was refused or the connection has ended. Other calls wait for
+ * them. */
+lks_status lks__store_set_later(lks__store *store, const char *key, const void *data, size_t bytes);
+lks_status lks__store_post_later(lks__store *store, const char *list, const void *data,
+                                 size_t bytes);
+lks_status lks__store_told(lks__store *store);
+
 /* --- lists: every client that waits for LIST/1, LIST/2 ... gets the same values
  * ---------------- */
 

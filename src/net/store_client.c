@@ -14,6 +14,7 @@
 /* For an answer that needs no waiting. The kernel notices a peer that is gone earlier. */
 static const double ANSWER_S = 30.0;
 static const double HELLO_S = 5.0;
+static const double SEND_S = 1.0; /* for the system to take a message that nothing waits for */
 
 struct lks__store {
     int fd;
@@ -21,6 +22,7 @@ struct lks__store {
     struct lks__reply reply; /* for lks__store_answer(), which reads in parts */
     unsigned char *value;
     size_t n_got;
+    unsigned n_later; /* requests of the ..._later() calls without an answer */
 };
 
 /* --- bytes with a deadline ---------------------------------------------------------------- */
@@ -290,12 +292,33 @@ static lks_status hand_over(lks__store *s, const char *key, void **data_p, size_
     return st;
 }
 
+static lks_status ask_later(lks__store *s, enum lks__op op, const char *key, const void *value,
+                            size_t bytes)
+{
+    LKS__TRY(ask(s, op, key, value, bytes, lks__sys_now() + SEND_S));
+    s->n_later++;
+    return LKS_OK;
+}
+
+lks_status lks__store_told(lks__store *store)
+{
+    while (store->n_later > 0) {
+        LKS__TRY(take_some(store));
+        store->n_later--;
+        LKS__TRY(hand_over(store, "an earlier message", NULL, NULL));
+    }
+    return LKS_OK;
+}
+
 static lks_status exchange(lks__store *s, enum lks__op op, const char *key, const void *value,
                            size_t bytes, double timeout_s, void **data_p, size_t *bytes_p)
 {
     double until = lks__sys_now() + timeout_s;
-    LKS__TRY(ask(s, op, key, value, bytes, until));
     lks_status st;
+    while ((st = lks__store_told(s)) == LKS_IN_PROGRESS)
+        LKS__TRY(wait_for(s, POLLIN, until));
+    LKS__TRY(st);
+    LKS__TRY(ask(s, op, key, value, bytes, until));
     while ((st = take_some(s)) == LKS_IN_PROGRESS)
         LKS__TRY(wait_for(s, POLLIN, until));
     return st == LKS_OK ? hand_over(s, key, data_p, bytes_p) : st;
@@ -330,6 +353,17 @@ lks_status lks__store_add(lks__store *store, const char *key, int64_t n, int64_t
 lks_status lks__store_post(lks__store *store, const char *list, const void *data, size_t bytes)
 {
     return exchange(store, LKS__OP_POST, list, data, bytes, ANSWER_S, NULL, NULL);
+}
+
+lks_status lks__store_set_later(lks__store *store, const char *key, const void *data, size_t bytes)
+{
+    return ask_later(store, LKS__OP_SET, key, data, bytes);
+}
+
+lks_status lks__store_post_later(lks__store *store, const char *list, const void *data,
+                                 size_t bytes)
+{
+    return ask_later(store, LKS__OP_POST, list, data, bytes);
 }
 
 lks_status lks__store_will(lks__store *store, const char *list, const void *data, size_t bytes)

@@ -186,6 +186,30 @@ static void test_waiting_for_numbers(void **state)
     lks__store_stop(server);
 }
 
+/* Calls that don't wait arrive in order, and before what the same connection asks for later. */
+static void test_later(void **state)
+{
+    lks__store_server *server = serve();
+    lks__store *a = join(server);
+    assert_int_equal(lks__store_told(a), LKS_OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(lks__store_set_later(a, "x", "012" + i, 1), LKS_OK);
+    assert_int_equal(lks__store_post_later(a, "log", "one", 3), LKS_OK);
+    expect_stored(a, "x", "2");
+    expect_stored(a, "log/1", "one");
+    assert_int_equal(lks__store_told(a), LKS_OK);
+    assert_int_equal(lks__store_set_later(a, "x", "3", 1), LKS_OK);
+    lks_status st = LKS_IN_PROGRESS;
+    for (int i = 0; i < lks_test_tries(2000) && st == LKS_IN_PROGRESS; i++, usleep(1000))
+        st = lks__store_told(a);
+    assert_int_equal(st, LKS_OK);
+    lks__store_stop(server);
+    st = lks__store_set_later(a, "x", "4", 1);
+    st = st == LKS_OK ? lks__store_told(a) : st;
+    assert_int_equal(st, LKS_ERR_PEER);
+    lks__store_close(a);
+}
+
 static void test_lists_and_wills(void **state)
 {
     lks__store_server *server = serve();
@@ -685,25 +709,16 @@ static void test_deaf_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_waiting_for_numbers),
-        cmocka_unit_test(test_proof),
-        cmocka_unit_test(test_deadlines),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_lists_and_wills),
-        cmocka_unit_test(test_server_gone),
-        cmocka_unit_test(test_one_address_only),
-        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_late_server),
-        cmocka_unit_test(test_impostor),
-        cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_broken_requests),
-        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_few_descriptors),
-        cmocka_unit_test(test_no_descriptor),
+        cmocka_unit_test(test_long_names),      cmocka_unit_test(test_waiting_for_numbers),
+        cmocka_unit_test(test_proof),           cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_values),          cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_later),           cmocka_unit_test(test_lists_and_wills),
+        cmocka_unit_test(test_server_gone),     cmocka_unit_test(test_one_address_only),
+        cmocka_unit_test(test_environment),     cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_wrong_token),     cmocka_unit_test(test_late_server),
+        cmocka_unit_test(test_impostor),        cmocka_unit_test(test_random_bytes),
+        cmocka_unit_test(test_broken_requests), cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_few_descriptors), cmocka_unit_test(test_no_descriptor),
         cmocka_unit_test(test_deaf_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
