@@ -67,6 +67,33 @@ static void test_resume_and_eval(void **state)
     assert_contains(line, lks_test_text("\"dataset\":\"%s/data/text\"", dir));
 }
 
+/* Settings that define no bytes, so that checkpoints lack them: a resume keeps them all the same.
+ */
+static void test_settings(void **state)
+{
+    const char *dir = new_run();
+    const char *more = "--checkpoint_interval=1 --eval_interval=0";
+    expect(in(dir, ".", lks_test_text("%s %s --keep=0 --tensorboard=false", begin, more)), 0, "",
+           "");
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=5"), 0, "", "");
+    for (int i = 1; i <= 6; i++)
+        assert_true(lks_test_exists(lks_test_text("%s/run/ckpt-%08d", dir, i)));
+    assert_false(lks_test_exists(lks_test_text("%s/run/events.out.tfevents.000001.lockstep", dir)));
+    /* A value that is given wins, and is kept from then on. */
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=6 --keep=2"), 0, "",
+           "");
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=7"), 0, "", "");
+    for (int i = 1; i <= 8; i++)
+        assert_int_equal(lks_test_exists(lks_test_text("%s/run/ckpt-%08d", dir, i)), i > 6);
+    /* A value that no run has written. */
+    const char *metrics = lks_test_text("%s/run/metrics.jsonl", dir);
+    const char *edit = lks_test_text("sed -i 's/\"keep\":2/\"keep\":-1/' '%s'", metrics);
+    assert_int_equal(
+        lks_test_run((const char *const[]){"sh", "-c", edit, NULL}, NULL, 10).exit_code, 0);
+    expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=8"), 1, "",
+           "metrics.jsonl: the setting keep is not a whole number from 0 to 1,000,000");
+}
+
 static void test_moved(void **state)
 {
     const char *dir = new_run();
@@ -152,9 +179,8 @@ static void test_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_and_eval),
-        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_resume_and_eval), cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_moved),           cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -184,6 +184,10 @@ static void test_description(void **state)
     assert_same_file(lks_test_text("%s/again/latest/state.json", dir),
                      lks_test_text("%s/run/latest/state.json", dir));
     run_ok(lks_test_tool("sample", out, token, "--num_samples=1", "--max_new_tokens=5"));
+    /* A resume keeps it: evaluations still have val_bpb, and checkpoints the tokenizer. */
+    run_ok(lks_test_tool("train", out, "--init_from=resume", "--iterations=5"));
+    const json_t *final = lks_test_metrics(lks_test_text("%s/again/metrics.jsonl", dir), "final");
+    assert_true(lks_test_number(json_array_get(final, 0), "val_bpb") > 0.0);
     const lks_test_result r =
         lks_test_tool("train", SMALL, lks_test_text("--dataset=%s", bare),
                       lks_test_text("--out_dir=%s/other", dir), token, "--vocab_size=261");
