@@ -242,6 +242,9 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "dataset_absolute", absolute != NULL ? absolute : t->data_dir);
     lks__jsonw_str(w, "out_dir", t->s.out_dir);
     lks__jsonw_end(w);
+    lks__jsonw_object(w, "settings");
+    lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_KEPT, NULL, w);
+    lks__jsonw_end(w);
     free(absolute);
     return w;
 }

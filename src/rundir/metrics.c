@@ -214,11 +214,12 @@ static void copy_path(const json_t *paths, const char *name, char out[LKS__METRI
     snprintf(out, LKS__METRICS_PATH, "%s", fits ? path : "");
 }
 
-/* Does the line tell where the data was? */
-static lks_status read_paths(const struct tail *t, uint64_t end, const char *line, size_t bytes,
-                             char used[LKS__METRICS_PATH], char absolute[LKS__METRICS_PATH])
+/* The line as an object, if it is a host line with paths; otherwise *host_p = NULL. */
+static lks_status read_host(const struct tail *t, uint64_t end, const char *line, size_t bytes,
+                            json_t **host_p)
 {
     json_error_t error;
+    *host_p = NULL;
     if (memmem(line, bytes, "\"host\"", 6) == NULL || memchr(line, '\0', bytes) != NULL)
         return LKS_OK;
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
@@ -226,35 +227,35 @@ static lks_status read_paths(const struct tail *t, uint64_t end, const char *lin
         return lks__json_no_memory(&error) ? lks__fail(LKS_ERR_NOMEM, "no memory for the metrics")
                                            : bad_line(t, end, "is no JSON object");
     const char *kind = json_string_value(json_object_get(o, "kind"));
-    if (kind != NULL && strcmp(kind, "host") == 0) {
-        copy_path(json_object_get(o, "paths"), "dataset", used);
-        copy_path(json_object_get(o, "paths"), "dataset_absolute", absolute);
-    }
-    json_decref(o);
+    const json_t *paths = json_object_get(o, "paths");
+    if (kind != NULL && strcmp(kind, "host") == 0 &&
+        json_is_string(json_object_get(paths, "dataset")))
+        *host_p = o;
+    else
+        json_decref(o);
     return LKS_OK;
 }
 
-static lks_status find_paths(struct tail *t, uint64_t end, char used[LKS__METRICS_PATH],
-                             char absolute[LKS__METRICS_PATH])
+static lks_status find_host(struct tail *t, uint64_t end, json_t **host_p)
 {
     const char *line = NULL;
     size_t bytes = 0;
     LKS__TRY(last_end(t, &end));
-    for (; end > 0 && used[0] == '\0'; end -= bytes) {
+    for (; end > 0 && *host_p == NULL; end -= bytes) {
         LKS__TRY(line_before(t, end, &line, &bytes));
-        LKS__TRY(read_paths(t, end, line, bytes, used, absolute));
+        LKS__TRY(read_host(t, end, line, bytes, host_p));
     }
     return LKS_OK;
 }
 
-lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH],
-                                char absolute[LKS__METRICS_PATH], bool *found_p)
+/* The last host line of OUT/metrics.jsonl; NULL if there is none. */
+static lks_status last_host(const char *out_dir, json_t **host_p)
 {
     struct stat info;
     lks__metrics *m = calloc(1, sizeof *m);
     struct tail *t = malloc(sizeof *t);
     lks_status st = LKS_OK;
-    used[0] = absolute[0] = '\0';
+    *host_p = NULL;
     if (m == NULL || t == NULL) {
         st = lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
     } else {
@@ -262,13 +263,33 @@ lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH
         m->fd = lks__sys_open(m->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
         *t = (struct tail){.m = m};
         if (m->fd >= 0 && fstat(m->fd, &info) == 0 && S_ISREG(info.st_mode))
-            st = find_paths(t, (uint64_t)info.st_size, used, absolute);
+            st = find_host(t, (uint64_t)info.st_size, host_p);
         if (m->fd >= 0)
             lks__sys_close(m->fd);
     }
-    *found_p = used[0] != '\0';
     free(t);
     free(m);
+    return st;
+}
+
+lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH],
+                                char absolute[LKS__METRICS_PATH], bool *found_p)
+{
+    json_t *host;
+    lks_status st = last_host(out_dir, &host);
+    copy_path(json_object_get(host, "paths"), "dataset", used);
+    copy_path(json_object_get(host, "paths"), "dataset_absolute", absolute);
+    json_decref(host);
+    *found_p = used[0] != '\0';
+    return st;
+}
+
+lks_status lks__metrics_settings(const char *out_dir, json_t **settings_p)
+{
+    json_t *host;
+    lks_status st = last_host(out_dir, &host);
+    *settings_p = json_incref(json_object_get(host, "settings"));
+    json_decref(host);
     return st;
 }
 

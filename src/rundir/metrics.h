@@ -42,6 +42,10 @@ enum { LKS__METRICS_PATH = 4096 };
 lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH],
                                 char absolute[LKS__METRICS_PATH], bool *found_p);
 
+/* The settings in its last host line, which checkpoints lack, as an object that the caller frees;
+ * NULL if it has none. Errors as above. */
+lks_status lks__metrics_settings(const char *out_dir, json_t **settings_p);
+
 /* The newest `eval` line of iteration `iter` in an open file, as an object that the caller frees;
  * NULL if there is none. Reads backwards to an earlier iteration's line. */
 lks_status lks__metrics_eval_at(const lks__metrics *metrics, uint64_t iter, json_t **eval_p);

@@ -57,6 +57,8 @@ enum {
     LKS__SETTING_TYPED = 1 << 9,
     /* HOST: all ranks of a run must have the same value, as they must of SHAPE, RUN and FREE. */
     LKS__SETTING_SAME = 1 << 10,
+    /* HOST: a resume keeps the run's value, which is in its host lines (train/remember.h). */
+    LKS__SETTING_KEPT = 1 << 11,
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -223,7 +225,7 @@ enum {
       "checkpoint_interval, too")                                                                  \
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
       "iterations between checkpoints; 0: eval_interval")                                          \
-    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST, REPORT,                                         \
+    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT, REPORT,                                  \
       "number of newest checkpoints to keep, beside the best one; 0: all")                         \
     X(CHOICE, stop_signal, none, WORDS, TRAIN, HOST, REPORT,                                       \
       "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
@@ -235,9 +237,9 @@ enum {
       "steps to time; comm: of the largest size")                                                  \
     X(STR, trace, "", PATH, TRAIN | BENCH, HOST | SAME, REPORT,                                    \
       "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
-    X(BOOL, tensorboard, true, ANY, TRAIN, HOST, REPORT,                                           \
+    X(BOOL, tensorboard, true, ANY, TRAIN, HOST | KEPT, REPORT,                                    \
       "write events for TensorBoard into out_dir")                                                 \
-    X(INT, sample_tokens, 0, INTS(0, 1000), TRAIN, HOST, REPORT,                                   \
+    X(INT, sample_tokens, 0, INTS(0, 1000), TRAIN, HOST | KEPT, REPORT,                            \
       "tokens of a text to draw after each evaluation, for metrics.jsonl, TensorBoard and "        \
       "`lockstep watch`; 0: none")                                                                 \
     X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
@@ -321,7 +323,7 @@ enum {
       "stays "                                                                                     \
       "float32, every other such tensor becomes float16; by default the parts of "                 \
       "control_tensor_name_patterns")                                                              \
-    X(STR, tokenizer_path, "", PATH, TRAIN | SAMPLE | EVAL, HOST | GOLF, MODEL_GOLF,               \
+    X(STR, tokenizer_path, "", PATH, TRAIN | SAMPLE | EVAL, HOST | GOLF | KEPT, MODEL_GOLF,        \
       "SentencePiece model, or the data script's description of single bytes, for val_bpb and "    \
       "samples; empty: what the data folder's meta.json names (train, eval)")                      \
     X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
@@ -533,6 +535,11 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
 /* Go on with `run` (read from a checkpoint at `where`). SHAPE and RUN are taken from it, and a
  * different value that was given explicitly is ERR_CONFIG. FREE is taken if no value was given. */
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where);
+
+/* Take the settings of role LKS__SETTING_KEPT that were not given from `kept`, as
+ * lks__settings_write() wrote them; NULL, and members that are missing, change nothing. ERR_FORMAT,
+ * naming `where`, for a value that isn't possible. */
+lks_status lks__settings_keep(lks__settings *s, const json_t *kept, const char *where);
 
 /* Begin a run with the weights at `where`, whose model `source` describes: SHAPE settings that it
  * has from its file (LKS__FROM_CHECKPOINT) are taken. A different value that was given explicitly

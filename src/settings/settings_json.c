@@ -135,6 +135,18 @@ static bool json_value(const lks__setting *d, const json_t *json, lks__setting_v
     return false;
 }
 
+static lks_status take(lks__settings *s, const lks__setting *d, const json_t *value,
+                       const char *where)
+{
+    char range[LKS__SETTING_RANGE];
+    lks__setting_value v;
+    if (!json_value(d, value, &v) || !lks__setting_in_range(d, v))
+        return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is not %s", where, d->name,
+                         lks__setting_describe(d, range));
+    lks__setting_store(s, d, v, LKS__FROM_CHECKPOINT);
+    return LKS_OK;
+}
+
 lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
                                    const char *where, lks__settings *s_p)
 {
@@ -155,19 +167,25 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
     lks__settings_defaults(&s);
     for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         const json_t *member_d = json_object_get(json, d->name);
-        char range[LKS__SETTING_RANGE];
-        lks__setting_value v;
         if (!member_d && (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) ||
                           d->flags & LKS__SETTING_LATER || !relevant(&s, d)))
             continue; /* from a version without this setting: the default has the same effect */
         if (!member_d)
             return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is missing", where, d->name);
-        if (!json_value(d, member_d, &v) || !lks__setting_in_range(d, v))
-            return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is not %s", where, d->name,
-                             lks__setting_describe(d, range));
-        lks__setting_store(&s, d, v, LKS__FROM_CHECKPOINT);
+        LKS__TRY(take(&s, d, member_d, where));
     }
     *s_p = s;
+    return LKS_OK;
+}
+
+lks_status lks__settings_keep(lks__settings *s, const json_t *kept, const char *where)
+{
+    const unsigned command = LKS__CMD_TRAIN, flags = LKS__SETTING_KEPT;
+    for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
+        const json_t *value = json_object_get(kept, d->name);
+        if (value != NULL && s->from[d - lks__setting_table] < LKS__FROM_FILE)
+            LKS__TRY(take(s, d, value, where));
+    }
     return LKS_OK;
 }
 

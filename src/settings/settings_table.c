@@ -34,6 +34,7 @@ enum {
     LATER = LKS__SETTING_LATER,
     TYPED = LKS__SETTING_TYPED,
     SAME = LKS__SETTING_SAME,
+    KEPT = LKS__SETTING_KEPT,
 };
 
 /* clang-format off */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/jsontext.h"
 #include "rundir/metrics.h"
 
 static bool is_folder(const char *path)
@@ -60,4 +61,35 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__setti
     strcpy(s->dataset, path);
     s->from[LKS__SETTING_dataset] = LKS__FROM_CHECKPOINT;
     return LKS_OK;
+}
+
+enum { KEPT_BYTES = 8 * LKS__SETTING_STR };
+
+/* The values in rank 0's file, which other hosts may not have, as text: "" if there are none. */
+static lks_status read_settings(const char *run_dir, char text[KEPT_BYTES])
+{
+    json_t *settings;
+    LKS__TRY(lks__metrics_settings(run_dir, &settings));
+    const size_t n =
+        json_is_object(settings) ? json_dumpb(settings, text, KEPT_BYTES - 1, JSON_COMPACT) : 0;
+    text[n < KEPT_BYTES ? n : 0] = '\0';
+    json_decref(settings);
+    return LKS_OK;
+}
+
+lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s)
+{
+    char text[KEPT_BYTES] = "", where[LKS__SETTING_STR + 16];
+    json_error_t error;
+    lks_status st = ses->world.rank == 0 ? read_settings(run_dir, text) : LKS_OK;
+    LKS__TRY(lks__session_agree(ses, st));
+    LKS__TRY(lks_comm_broadcast(ses->comm, text, sizeof text, LKS_UINT8, 0));
+    snprintf(where, sizeof where, "%s/metrics.jsonl", run_dir);
+    json_t *settings = lks__json_load(text, strlen(text), JSON_REJECT_DUPLICATES, &error);
+    if (settings == NULL && text[0] != '\0')
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the settings in %s", where);
+    else
+        st = lks__settings_keep(s, settings, where);
+    json_decref(settings);
+    return lks__session_agree(ses, st);
 }

@@ -1,4 +1,5 @@
-/* train/remember.h - a run knows its data: nobody has to name it again. */
+/* train/remember.h - a run knows its data, and settings that its checkpoints lack because they
+ * change no byte of it. */
 #ifndef LKS_TRAIN_REMEMBER_H
 #define LKS_TRAIN_REMEMBER_H
 
@@ -9,5 +10,9 @@
  * rank 0's host must know. Nothing changes if the run has no record of it. Collective. ERR_CONFIG
  * if the folder is gone; names it. */
 lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__settings *s);
+
+/* Take the settings of role LKS__SETTING_KEPT that were not given from the run in `run_dir`.
+ * Collective. ERR_FORMAT if a value isn't possible. */
+lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s);
 
 #endif

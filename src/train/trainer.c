@@ -365,13 +365,14 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
     return st;
 }
 
-/* A run that goes on knows its data. */
+/* A run that continues knows its data, and settings that checkpoints lack. */
 static lks_status recall(lks__trainer *t, const lks__ckpt *resume)
 {
     if (resume == NULL)
         return LKS_OK;
     leave_checkpoint_folder(&t->s, resume);
-    return lks__remember_data(&t->ses, t->s.out_dir, &t->s);
+    LKS__TRY(lks__remember_data(&t->ses, t->s.out_dir, &t->s));
+    return lks__remember_settings(&t->ses, t->s.out_dir, &t->s);
 }
 
 static lks_status open_session(const lks__settings *s, lks__trainer *t)
