@@ -298,6 +298,31 @@ static void test_rollback_disturbed(void **state)
     }
 }
 
+/* A rollback after a resume from an older checkpoint doesn't go to the history that was left.
+ * (shared/studies/resume-and-rollback/c3b.) */
+static void test_rollback_other_history(void **state)
+{
+    const char *outs[2];
+    GO_ON(1, &outs[0], "--iterations=4", "--matrix_lr=0.2"); /* checkpoint 4 of that history */
+    GO_ON(1, &outs[1], "--iterations=2");
+    for (int i = 0; i < 2; i++) {
+        law_args again = poison_train(lks_test_text("%s/ckpt-00000002", outs[i]), 2);
+        law_add(&again, "--init_from=resume");
+        law_add(&again, "--on_nan=rollback");
+        law_add(&again, "--checkpoint_interval=10");
+        law_add(&again, "--iterations=%d", STEPS);
+        lks_test_result r = lks_test_run(again.argv, NULL, 60);
+        assert_ran_to_end(&r);
+        const json_t *backs =
+            lks_test_metrics(lks_test_text("%s/metrics.jsonl", outs[i]), "rollback");
+        assert_int_equal(lks_test_number(json_array_get(backs, 0), "to"), 2);
+    }
+    law_assert_same_lines(law_lines(outs[0]), law_lines(outs[1]));
+    law_assert_same_checkpoints(outs[0], outs[1]);
+    assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-00000004", outs[0])));
+    assert_false(lks_test_exists(lks_test_text("%s/earlier-1", outs[1])));
+}
+
 /* Once a checkpoint lies behind the last one to which the run went back, it counts anew. Iterations
  * 4 to 7 read the data of steps 7 to 10 then. */
 static void test_rollback_counts(void **state)
@@ -561,6 +586,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_skip_not_in_a_row),
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_rollback_disturbed),
+        cmocka_unit_test(test_rollback_other_history),
         cmocka_unit_test(test_rollback_counts),
         cmocka_unit_test(test_rollback_time),
         cmocka_unit_test(test_rollback_out_of_time),

@@ -4,6 +4,7 @@
 #include "marked.h"
 
 #include <signal.h>
+#include <string.h>
 
 static const char *whole[2]; /* outputs of uninterrupted runs */
 static const char *const samplers[2] = {"random", "nanogpt"};
@@ -91,6 +92,39 @@ static void test_killed_in_save(void **state)
     }
 }
 
+/* Resumed from checkpoint 6 with another learning rate, killed before its first save, and resumed:
+ * neither loses anything nor mixes the two histories.
+ * (shared/studies/resume-and-rollback/c3.) */
+static void test_older_checkpoint(void **state)
+{
+    static const char rate[] = "--learning_rate=1e-4";
+    const char *out = law_output("random", LAW_REFERENCE), *reference = lks_test_folder();
+    const char *lines = law_lines(out), *log = lks_test_text("%s/train.log", out);
+    const char *printed = lks_test_read(log, NULL);
+    const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", out), reference, NULL};
+    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+    law_resume("random", lks_test_text("%s/ckpt-00000006", reference), rate);
+
+    const char *unused;
+    law_args args = law_train("random", &unused);
+    law_add(&args, "--out_dir=%s/ckpt-00000006", out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "%s", rate);
+    /* The first syncs are those of the move; then come those of the save. */
+    const char *env[] = {"LOCKSTEP_FAULT=fsync:10:die", NULL};
+    lks_test_result r = lks_test_run(args.argv, env, 60);
+    assert_int_equal(r.signal, SIGKILL);
+    const char *left = law_lines(out), *moved = lks_test_text("%s/earlier-1", out);
+    assert_non_null(strstr(left, "\"train\",\"iter\":6,"));
+    assert_null(strstr(left, "\"checkpoint\",\"iter\":8,"));
+    law_assert_same_lines(law_lines(moved), lines);
+    assert_string_equal(lks_test_read(lks_test_text("%s/train.log", moved), NULL), printed);
+    law_resume("random", out, rate, "--nproc_per_node=2");
+    law_assert_same(out, reference);
+    assert_false(lks_test_exists(lks_test_text("%s/earlier-2", out)));
+    law_assert_same_checkpoint(moved, whole[0], lks_test_text("ckpt-%08d", LAW_STEPS));
+}
+
 /* Its ranks die with it. */
 static void test_killed_launcher(void **state)
 {
@@ -108,7 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_rank),    cmocka_unit_test(test_killed_twice),
         cmocka_unit_test(test_killed_in_save), cmocka_unit_test(test_killed_launcher),
-        cmocka_unit_test(test_killed_alone),
+        cmocka_unit_test(test_killed_alone),   cmocka_unit_test(test_older_checkpoint),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
