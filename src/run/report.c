@@ -390,12 +390,13 @@ static lks_status keep_vocabulary(const lks__trainer *t)
 
 static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
-    char log_path[LKS__SETTING_STR + 16], moved[4200] = "";
+    char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
     bool goes_on = lks__job_goes_on(t->s.out_dir); /* must be read before we take the lock */
     LKS__TRY(lks__outdir_lock(t->s.out_dir, &r->out_lock));
     if (t->resumed) {
+        LKS__TRY(lks__outdir_back(t->s.out_dir, t->iter, moved));
         LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
     } else {
         if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
@@ -415,7 +416,9 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     }
     LKS__TRY(probe_names(r, t));
     if (moved[0] != '\0')
-        lks__log_line(&r->log, "an earlier run was moved to %s", moved);
+        lks__log_line(&r->log, "%s was moved to %s",
+                      t->resumed ? "the part of the run after this checkpoint" : "an earlier run",
+                      lks__escape(shown, sizeof shown, moved, strlen(moved)));
     if (empty)
         LKS__TRY(config_line(r, t));
     if (t->resumed && cut.own_line &&

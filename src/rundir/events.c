@@ -249,11 +249,6 @@ lks_status lks__events_end(lks__events *e)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-bool lks__events_name(const char *name)
-{
-    return strncmp(name, prefix, sizeof prefix - 1) == 0;
-}
-
 /* Has a record a tag that begins with "final/"? */
 static bool is_final(const unsigned char *record, size_t bytes)
 {

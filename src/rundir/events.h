@@ -15,9 +15,6 @@
 
 typedef struct lks__events lks__events; /* opaque; close with lks__events_close() */
 
-/* Is this the name of such a file? */
-bool lks__events_name(const char *name);
-
 /* Begin the next file in `out_dir`, for a run that starts, or goes on, with iteration `step`. The
  * evaluation of an earlier end ("final/…") is cut off the file before. ERR_IO names the file. */
 lks_status lks__events_create(const char *out_dir, uint64_t step, lks__events **events_p);

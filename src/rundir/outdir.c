@@ -1,6 +1,5 @@
 #include "rundir/outdir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -9,61 +8,6 @@
 #include <unistd.h>
 
 #include "base/sys.h"
-#include "rundir/events.h"
-
-static bool of_a_run(const char *name)
-{
-    static const char *const names[] = {"latest",       "best",       "metrics.jsonl",
-                                        "evals.jsonl",  "train.log",  "tokenizer.json",
-                                        "commands.log", "ranks.jsonl"};
-    bool found = strncmp(name, "ckpt-", 5) == 0 || lks__events_name(name);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        found = found || strcmp(name, names[i]) == 0;
-    return found;
-}
-
-/* Make the first earlier-N that doesn't exist yet. */
-static lks_status make_earlier(const char *out_dir, char moved[4200])
-{
-    for (int n = 1; n < 100000; n++) {
-        snprintf(moved, 4200, "%s/earlier-%d", out_dir, n);
-        if (lks__sys_mkdir(moved, 0777) == 0)
-            return LKS_OK;
-        if (errno != EEXIST)
-            break;
-    }
-    lks_status st = lks__sys_fail("can't make", moved);
-    moved[0] = '\0';
-    return st;
-}
-
-lks_status lks__outdir_start(const char *out_dir, char moved[4200])
-{
-    moved[0] = '\0';
-    LKS__TRY(lks__sys_make_dirs(out_dir));
-    DIR *dir = opendir(out_dir);
-    if (dir == NULL)
-        return lks__sys_fail("can't read", out_dir);
-    lks_status st = LKS_OK;
-    for (struct dirent *e; st == LKS_OK && (e = readdir(dir)) != NULL;) {
-        char from[4200], to[4600];
-        if (!of_a_run(e->d_name))
-            continue;
-        if (moved[0] == '\0')
-            st = make_earlier(out_dir, moved);
-        if (st != LKS_OK)
-            break;
-        snprintf(from, sizeof from, "%s/%s", out_dir, e->d_name);
-        snprintf(to, sizeof to, "%s/%s", moved, e->d_name);
-        if (lks__sys_rename(from, to) != 0)
-            st = lks__sys_fail("can't move", from);
-    }
-    closedir(dir);
-    return st;
-}
-
-/* --- one run at a time ------------------------------------------------------------------------ */
-
 /* The lock's text, such as "pid 12 on somewhere", which its holder has written. */
 static lks_status in_use(const char *out_dir, int fd)
 {

@@ -2,12 +2,22 @@
 #ifndef LKS_RUNDIR_OUTDIR_H
 #define LKS_RUNDIR_OUTDIR_H
 
+#include <stdint.h>
+
 #include "base/status.h"
 
-/* Make `out_dir` if it is missing. An earlier run in it (checkpoints and their names,
- * metrics.jsonl, evals.jsonl, train.log) is moved into out_dir/earlier-N, so that a new run neither
- * loses it nor mixes with it. `moved` is its new path, or "" if there was none. */
+/* Make `out_dir` if it is missing. An earlier run in it (the files of rundir/files.h) is moved into
+ * out_dir/earlier-N, so that a new run neither loses it nor mixes with it. `moved` is its new path,
+ * or "" if there was none. */
 lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
+
+/* The run continues from its checkpoint `iter`. If it has later ones, they are moved into
+ * out_dir/earlier-N, with copies of metrics.jsonl and the logs, and `latest` names `iter`. It is
+ * done as a whole, and durably: a process that dies at any moment leaves the folder as it was, or
+ * so that the next call completes it. The caller cuts metrics.jsonl afterwards, and decides on
+ * `best`, which is removed if its checkpoint moves. `moved` is the new path, or "" if there is
+ * nothing later. */
+lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]);
 
 /* Lock `out_dir` for this process until it closes *fd_p or ends in any way; the folder is made if
  * it is missing. ERR_CONFIG if another process has the lock; names it. The lock is on OUT/.lock, a

@@ -11,6 +11,7 @@
 #include "data/sampler.h"
 #include "lockstep/reduce.h"
 #include "optim/schedule.h"
+#include "rundir/files.h"
 #include "train/arenas.h"
 #include "train/evaluate.h"
 #include "train/golf.h"
@@ -174,8 +175,6 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 
 /* --- the artifact ----------------------------------------------------------------------------- */
 
-static const char artifact_name[] = "final_model.int8.ptz";
-
 /* The compressed artifact needs the host's memory, as much as its own size; activations aren't
  * needed until the next pass. */
 static void make_room(const lks__trainer *t)
@@ -220,7 +219,7 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     char path[LKS__SETTING_STR + 64];
     size_t bytes = t->table.count * sizeof(float);
     lks_status st = LKS_OK;
-    snprintf(path, sizeof path, "%s/%s", t->s.out_dir, artifact_name);
+    snprintf(path, sizeof path, "%s/%s", t->s.out_dir, LKS__ARTIFACT_FILE);
     lks_comm_note(t->ses.comm, t->iter, "artifact");
     make_room(t);
     /* All have read the parameters that are overwritten now. */
@@ -239,7 +238,7 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
     double started = lks__sys_now();
     LKS__TRY(evaluate(t, &r->eval));
     r->eval_seconds = lks__sys_now() - started;
-    r->name = artifact_name;
+    r->name = LKS__ARTIFACT_FILE;
     snprintf(path, sizeof path, "%s/ckpt-%08" PRIu64 "/model.safetensors", t->s.out_dir, t->iter);
     return t->ses.world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
 }

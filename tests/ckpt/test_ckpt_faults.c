@@ -19,7 +19,10 @@
 #include <unistd.h>
 
 #include "ckpt/content.h"
+#include "ckpt/name.h"
 #include "ckpt/scratch.h"
+#include "rundir/files.h"
+#include "rundir/outdir.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
@@ -352,18 +355,154 @@ static void synced(void **state)
     assert_false(WIFSIGNALED(run(s, prepared(s), fault, text, sizeof text)));
 }
 
+/* --- a resume from an older checkpoint ----------------------------------------------------------
+ */
+
+static const char metrics[] = "{\"kind\":\"config\"}\n"
+                              "{\"kind\":\"checkpoint\",\"iter\":10,\"path\":\"\"}\n"
+                              "{\"kind\":\"checkpoint\",\"iter\":30,\"path\":\"\"}\n";
+
+/* A run with three checkpoints, of which the newest is the best, and the files of its end. */
+static void prepare_run(const char *out)
+{
+    prepare_two(out);
+    assert_int_equal(save_best(out, 30, 0, 0), LKS_OK);
+    write_bytes(in_scratch("out/metrics.jsonl"), metrics, strlen(metrics));
+    write_bytes(in_scratch("out/train.log"), "lines\n", 6);
+    write_bytes(in_scratch("out/" LKS__ARTIFACT_FILE), "artifact", 8);
+}
+
+static const scenario back_to_10 = {"back", prepare_run, 30, 0, 10, -1, 0};
+
+static void has_text(const char *path, const char *text)
+{
+    size_t bytes;
+    char *data = read_bytes(in_scratch(path), &bytes);
+    assert_int_equal(bytes, strlen(text));
+    assert_memory_equal(data, text, bytes);
+    free(data);
+}
+
+/* Everything later is in earlier-1, and nothing else. */
+static void is_moved(const char *out)
+{
+    static const char *const moved[] = {"ckpt-00000020", "ckpt-00000030", LKS__ARTIFACT_FILE};
+    char path[128];
+    lks__entry e;
+    for (size_t i = 0; i < COUNT(moved); i++) {
+        snprintf(path, sizeof path, "out/%s", moved[i]);
+        assert_false(exists(in_scratch(path)));
+        snprintf(path, sizeof path, "out/earlier-1/%s", moved[i]);
+        assert_true(exists(in_scratch(path)));
+    }
+    assert_true(opens_as(out, 10, 0));
+    assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
+    has_text("out/earlier-1/metrics.jsonl", metrics);
+    has_text("out/earlier-1/train.log", "lines\n");
+    assert_int_equal(lks__name_read(in_scratch("out/earlier-1"), "best", &e), LKS_OK);
+    assert_true(e.kind == LKS__ENTRY_CKPT && e.iter == 30);
+    assert_false(exists(in_scratch("out/best")));
+    assert_false(exists(in_scratch("out/earlier-2")));
+    assert_false(exists(in_scratch("out/earlier.tmp")));
+}
+
+static void is_unmoved(const char *out)
+{
+    assert_true(opens_as(out, 30, 0));
+    assert_true(exists(in_scratch("out/best")));
+    assert_true(exists(in_scratch("out/ckpt-00000010")));
+    assert_true(exists(in_scratch("out/ckpt-00000020")));
+    assert_true(exists(in_scratch("out/" LKS__ARTIFACT_FILE)));
+    assert_false(exists(in_scratch("out/earlier-1")));
+    assert_false(exists(in_scratch("out/earlier.tmp")));
+}
+
+/* After a death or a failure a plain resume goes on from the checkpoint that `latest` names: with
+ * all of the old history, or with its later part in one folder. */
+static void resumes(const char *out)
+{
+    lks__ckpt ckpt;
+    char moved[4200];
+    has_text("out/metrics.jsonl", metrics);
+    assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ALL, &ckpt), LKS_OK);
+    const uint64_t iter = ckpt.iter;
+    lks__ckpt_close(&ckpt);
+    assert_int_equal(lks__outdir_back(out, iter, moved), LKS_OK);
+    if (iter == 30)
+        is_unmoved(out);
+    else
+        is_moved(out);
+    /* asked again, it is complete */
+    assert_int_equal(lks__outdir_back(out, 10, moved), LKS_OK);
+    is_moved(out);
+}
+
+static void back_killed(void **state)
+{
+    static const char *const faults[] = {"die", "die-after", "EIO", "ENOSPC"};
+    char fault[64], text[4096];
+    for (size_t f = 0; f < COUNT(faults); f++) {
+        int hit = 0;
+        for (int k = 1;; k++) {
+            const char *out = prepared(&back_to_10);
+            snprintf(fault, sizeof fault, "any:%d:%s", k, faults[f]);
+            int status = run(&back_to_10, out, fault, text, sizeof text);
+            hit += WIFSIGNALED(status) || WEXITSTATUS(status) == 1;
+            if (WIFEXITED(status) && WEXITSTATUS(status) == 1)
+                assert_non_null(strstr(text, scratch));
+            resumes(out);
+            if (f < 2 && WIFEXITED(status))
+                break;
+            if (f >= 2 && k == 60)
+                break;
+        }
+        assert_in_range(hit, 25, 60);
+    }
+}
+
+/* What a new run in the folder finds of a move that died belongs to the earlier one. A complete
+ * checkpoint of a save that died before `latest` moved is a leftover; one that metrics.jsonl has
+ * is not. */
+static void back_otherwise(void **state)
+{
+    char text[4096], moved[4200];
+    const char *out = prepared(&back_to_10);
+    assert_true(WIFSIGNALED(run(&back_to_10, out, "rename:5:die", text, sizeof text)));
+    assert_true(exists(in_scratch("out/earlier.tmp/ckpt-00000030")));
+    assert_int_equal(lks__outdir_start(out, moved), LKS_OK);
+    assert_non_null(strstr(moved, "/earlier-2"));
+    assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
+    assert_true(opens_as(in_scratch("out/earlier-2"), 10, 0));
+
+    for (int recorded = 0; recorded < 2; recorded++) {
+        out = prepared(&scenarios[1]);
+        assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die", text, sizeof text)));
+        write_bytes(in_scratch("out/metrics.jsonl"), metrics,
+                    recorded ? strlen(metrics) : strlen(metrics) / 2);
+        assert_int_equal(lks__outdir_back(out, 20, moved), LKS_OK);
+        assert_true(opens_as(out, 20, 0));
+        assert_false(exists(in_scratch("out/ckpt-00000030")));
+        assert_int_equal(exists(in_scratch("out/earlier-1/ckpt-00000030")), recorded);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "--save") == 0) {
-        lks_status st =
-            save_content(argv[2], strtoull(argv[3], NULL, 10), atoi(argv[4]), atoi(argv[5]));
+        char moved[4200];
+        uint64_t iter = strtoull(argv[3], NULL, 10);
+        int variant = atoi(argv[4]); /* -1: go back to the checkpoint */
+        lks_status st = variant < 0 ? lks__outdir_back(argv[2], iter, moved)
+                                    : save_content(argv[2], iter, variant, atoi(argv[5]));
         if (st != LKS_OK)
             puts(lks_last_error());
         return st == LKS_OK ? 0 : 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed), cmocka_unit_test(without_links), cmocka_unit_test(failed),
-        cmocka_unit_test(torn),   cmocka_unit_test(synced),        cmocka_unit_test(best_unknown),
+        cmocka_unit_test(killed),      cmocka_unit_test(without_links),
+        cmocka_unit_test(failed),      cmocka_unit_test(torn),
+        cmocka_unit_test(synced),      cmocka_unit_test(best_unknown),
+        cmocka_unit_test(back_killed), cmocka_unit_test(back_otherwise),
     };
     const struct CMUnitTest on_disk[] = {
         cmocka_unit_test(killed_sometimes),

@@ -283,12 +283,15 @@ void law_assert_same_lines(const char *got, const char *want)
     }
 }
 
-/* Events for TensorBoard have times in them, and each start of a run has a file of its own. */
+/* Events for TensorBoard have times in them, and each start of a run has a file of its own. Earlier
+ * parts of the run have folders. */
 static int count_files(const char *out)
 {
     int n = lks_test_count_files(out);
     for (int i = 1; lks_test_exists(lks_test_text("%s/events.out.tfevents.%06d.lockstep", out, i));
          i++)
+        n--;
+    for (int i = 1; lks_test_exists(lks_test_text("%s/earlier-%d", out, i)); i++)
         n--;
     return n;
 }

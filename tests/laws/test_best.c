@@ -217,7 +217,9 @@ static void test_decided_anew(void **state)
     law_add(&args, "--init_from=resume");
     law_add(&args, "--keep=0");
     law_run(&args); /* one iteration */
-    assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
+    assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, best)));
+    assert_int_equal(named(lks_test_text("%s/earlier-1", out), "best"), best);
+    assert_int_equal(lowest(lks_test_text("%s/earlier-1", out)), best);
     assert_int_equal(named(out, "best"), lowest_up_to(out, from));
     assert_true(named(out, "best") < best);
 
@@ -287,7 +289,7 @@ static void test_none_left(void **state)
     law_add(&args, "--keep=0");
     law_add(&args, "--eval_interval=0");
     law_run(&args);
-    assert_true(lks_test_exists(lks_test_text("%s/ckpt-00000005", out)));
+    assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-00000005", out)));
     assert_int_equal(named(out, "best"), -1);
 }
 

@@ -208,6 +208,7 @@ static void test_earlier_checkpoint(void **state)
                lks_test_text("%.*s//", (int)(name - offer) + (int)strcspn(name, " \n;,"), offer),
                "--nproc_per_node=4");
     law_assert_same(out, whole[1]);
+    assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
 }
 
 /* oneDNN's products use the stack pointer as a register that points into their work space: a

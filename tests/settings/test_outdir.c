@@ -12,7 +12,31 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/name.h"
 #include "rundir/best.h"
+#include "rundir/files.h"
 #include "rundir/outdir.h"
+
+/* docs/formats.md lists the files of rundir/files.h, and no others. */
+static void test_documented(void **state)
+{
+    const char *page = lks_test_read(LKS_TEST_SOURCE_DIR "/docs/formats.md", NULL);
+    const char *list = strstr(page, "\n## Files of a run\n");
+    assert_non_null(list);
+    size_t rows = 0;
+    const char *end = strstr(list + 1, "\n## ");
+    for (const char *p = list; (p = strstr(p, "\n| `")) != NULL && p < end; p++)
+        rows++;
+    assert_int_equal(rows, lks__n_run_files);
+    for (size_t i = 0; i < lks__n_run_files; i++) {
+        const lks__run_file *f = &lks__run_files[i];
+        static const char *const later[] = {"stays", "copied", "moved"};
+        const char *row = strstr(list, lks_test_text("\n| `%s` |", f->name));
+        if (row == NULL || row > end)
+            fail_msg("formats.md doesn't list %s", f->name);
+        const char *line = lks_test_text("%.*s", (int)strcspn(row + 1, "\n"), row + 1);
+        assert_contains(
+            line, lks_test_text("| %s | %s |", f->moves ? "moved" : "stays", later[f->later]));
+    }
+}
 
 static const char *in(const char *folder, const char *name)
 {
@@ -21,12 +45,12 @@ static const char *in(const char *folder, const char *name)
 
 static void test_start(void **state)
 {
-    static const char *const of_a_run[] = {"ckpt-00000003", "ckpt-00000004.tmp",
-                                           "latest",        "best",
-                                           "metrics.jsonl", "evals.jsonl",
-                                           "train.log",     "events.out.tfevents.000001.lockstep",
-                                           "commands.log",  "ranks.jsonl",
-                                           "tokenizer.json", "final_model.int8.ptz"};
+    static const char *const of_a_run[] = {"ckpt-00000003",  "ckpt-00000004.tmp",
+                                           "latest",         "best",
+                                           "metrics.jsonl",  "evals.jsonl",
+                                           "train.log",      "events.out.tfevents.000001.lockstep",
+                                           "commands.log",   "ranks.jsonl",
+                                           "tokenizer.json", LKS__ARTIFACT_FILE};
     static const char *const others[] = {"notes", "ckpt", "latest.txt", "metrics.json", ".lock"};
     enum { N_RUN = 12, N_OTHERS = 5 };
     const char *out = in(lks_test_folder(), "a/new");
@@ -166,9 +190,8 @@ static void test_beaten(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_start),
-        cmocka_unit_test(test_lock),
-        cmocka_unit_test(test_best),
+        cmocka_unit_test(test_documented), cmocka_unit_test(test_start),
+        cmocka_unit_test(test_lock),       cmocka_unit_test(test_best),
         cmocka_unit_test(test_beaten),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
