@@ -63,7 +63,8 @@ static void test_live_line(void **state)
             assert_null(strstr(text, "iter 30: "));
         } else {
             assert_contains(text, "iter 30: loss");
-            assert_null(strchr(text, '\033'));
+            /* a launcher clears the line before a message, such as that oneDNN isn't installed */
+            assert_null(strstr(text, "\033[K\r"));
         }
         const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL);
         assert_contains(log, "\niter 0: loss");
