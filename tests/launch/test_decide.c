@@ -299,6 +299,30 @@ static void test_last_call(void **state)
     close_job(&j);
 }
 
+/* Disks that are full fail again at a restart, so there is none, whichever node reports it. */
+static void test_full_disk(void **state)
+{
+    for (int full = 0; full < 2; full++) {
+        struct job j;
+        begin(&j, 2);
+        j.options.max_restarts = 2;
+        for (int node = 0; node < 2; node++) {
+            hear(&j, lks_test_text("{\"is\":\"down\",\"node\":%d,\"round\":0}", node));
+            hear(&j,
+                 verdict_of(node, lks_test_text("\"ok\":false,\"code\":1,\"follows\":%s,"
+                                                "\"no_room\":%s,\"text\":\"%c\"",
+                                                node == 0 ? "true" : "false",
+                                                full && node == 1 ? "true" : "false", 'A' + node)));
+        }
+        lks__nodes_try_to_decide(j.nodes);
+        json_t *end = last_posted(&j);
+        assert_string_equal(text_of(end, "is"), "end");
+        assert_int_equal(json_is_true(json_object_get(end, "again")), !full);
+        json_decref(end);
+        close_job(&j);
+    }
+}
+
 /* Our own ranks' end, heard back, isn't another node's; and of two users' signals the first node's
  * counts. */
 static void test_own_end(void **state)
@@ -598,14 +622,23 @@ static void test_code_of_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_idle_node),         cmocka_unit_test(test_left_before_round),
-        cmocka_unit_test(test_right_after_round), cmocka_unit_test(test_left_without_ranks),
-        cmocka_unit_test(test_next_round),        cmocka_unit_test(test_leaves_at_end),
-        cmocka_unit_test(test_own_end),           cmocka_unit_test(test_last_call),
-        cmocka_unit_test(test_first_failure),     cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_table_of_all),      cmocka_unit_test(test_silent_host),
-        cmocka_unit_test(test_dropped),           cmocka_unit_test(test_dropped_itself),
-        cmocka_unit_test(test_code_of_nodes),     cmocka_unit_test(test_code_of_ranks),
+        cmocka_unit_test(test_idle_node),
+        cmocka_unit_test(test_left_before_round),
+        cmocka_unit_test(test_right_after_round),
+        cmocka_unit_test(test_left_without_ranks),
+        cmocka_unit_test(test_next_round),
+        cmocka_unit_test(test_leaves_at_end),
+        cmocka_unit_test(test_own_end),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_last_call),
+        cmocka_unit_test(test_first_failure),
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_table_of_all),
+        cmocka_unit_test(test_silent_host),
+        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_dropped_itself),
+        cmocka_unit_test(test_code_of_nodes),
+        cmocka_unit_test(test_code_of_ranks),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -214,12 +214,40 @@ static void test_train_itself(void **state)
     fail_msg("no run could be killed before its end");
 }
 
+/* A restart would fail at the same save, so there is none: the message says what to do, and then
+ * the run goes on. */
+static void test_full_disk(void **state)
+{
+    static const char *const faults[][2] = {{"fsync:4:ENOSPC", "No space left on device"},
+                                            {"fsync:4:EDQUOT", "Disk quota exceeded"},
+                                            {"fsync:4:EIO", "Input/output error"}};
+    for (int i = 0; i < 3; i++) {
+        const char *out;
+        lks_test_result r = disturbed(
+            2, 2, lks_test_text("export LOCKSTEP_FAULT_RANK=0 LOCKSTEP_FAULT=%s", faults[i][0]),
+            "--threads=1", &out);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, faults[i][1]);
+        const char *advice = strstr(r.err, "not restarted: free space there, then resume the run");
+        if (i == 2) { /* another start may have more luck */
+            assert_null(advice);
+            assert_contains(r.err, "restart 2 of 2");
+            continue;
+        }
+        assert_non_null(advice);
+        assert_null(strstr(r.err, "restart 1 of 2"));
+        law_resume("random", out, "--threads=1");
+        law_assert_same(out, whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_three_deaths), cmocka_unit_test(test_torn_checkpoint),
         cmocka_unit_test(test_budget),       cmocka_unit_test(test_not_an_earlier_run),
         cmocka_unit_test(test_other_job),    cmocka_unit_test(test_train_itself),
+        cmocka_unit_test(test_full_disk),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
