@@ -506,13 +506,24 @@ const char *lks__sys_reason(int err)
     return text;
 }
 
+/* The last sentence of this thread about a disk or quota without room. */
+static _Thread_local char no_room[1024];
+
+bool lks__sys_is_no_room(const char *failure)
+{
+    return no_room[0] != '\0' && strstr(failure, no_room) != NULL;
+}
+
 lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
     char name[512];
     lks__escape(name, sizeof name, path, strlen(path));
-    return lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what, name,
-                     err ? lks__sys_reason(err) : "the file ended early");
+    lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
+                              name, err ? lks__sys_reason(err) : "the file ended early");
+    if (err == ENOSPC || err == EDQUOT)
+        snprintf(no_room, sizeof no_room, "%s", lks_last_error());
+    return st;
 }
 
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)

@@ -53,6 +53,20 @@ static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_c
     return LKS_OK;
 }
 
+/* A disk or quota of a rank here has no room left. */
+static bool is_no_room(const struct lks__supervisor *sup, struct lks__verdict *v)
+{
+    const size_t used = strlen(v->text);
+    if (v->culprit < 0 || v->elsewhere || !lks__segment_no_room(sup->attempt->segment))
+        return false;
+    snprintf(v->text + used, sizeof v->text - used,
+             "; not restarted: free space there, then resume the run%s",
+             strcmp(sup->attempt->job->options->self, "lockstep train") == 0
+                 ? " with --init_from=resume"
+                 : "");
+    return true;
+}
+
 /* How the attempt has ended, here and on other nodes; *again_p: the ranks may be started anew. */
 static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *again_p)
 {
@@ -61,12 +75,13 @@ static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *aga
     struct lks__verdict v;
     char table[LKS__SHM_REPORT], tail[2 * LKS__TAIL_BYTES] = "";
     lks__verdict(sup, &v);
+    const bool no_room = is_no_room(sup, &v);
     lks__files_errors(a, &v);
     lks__segment_report(a->segment, table);
     if (v.culprit >= 0) {
         if (!v.elsewhere)
             lks__output_tail(job->output, v.culprit, tail);
-        *again_p = a->number < job->options->max_restarts;
+        *again_p = a->number < job->options->max_restarts && !no_room;
     }
     if (sup->nodes == NULL) {
         lks__show(job, table);
@@ -74,6 +89,7 @@ static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *aga
         struct lks__nodes_report report;
         lks__verdict_report(sup, &v, &report);
         report.table = table;
+        report.no_room = no_room;
         LKS__TRY(lks__nodes_settle(sup->nodes, &report, &v, tail, again_p));
     }
     *exit_code_p = v.exit_code;

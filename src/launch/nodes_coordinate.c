@@ -244,8 +244,10 @@ static void decide(struct lks__nodes *n)
     char text[LKS__LAUNCH_MESSAGE];
     const struct lks__node *first = NULL;
     int user_signal = 0, code = 0;
+    bool no_room = false;
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__node *m = &n->nodes[i];
+        no_room |= m->in_round && m->no_room;
         if (!m->in_round || m->user_signal == 0)
             continue;
         user_signal = m->user_signal;
@@ -255,8 +257,8 @@ static void decide(struct lks__nodes *n)
         first = find_first(n);
         code = first != NULL ? first->code : 0;
     }
-    bool again =
-        first != NULL && user_signal == 0 && n->part.attempt < n->job->options->max_restarts;
+    bool again = first != NULL && user_signal == 0 && !no_room &&
+                 n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     describe(n, first, text);
     n->ended = true;

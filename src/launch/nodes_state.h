@@ -29,6 +29,7 @@ struct lks__node {
     uint64_t alive;  /* coordinator: the newest count of LKS__NODES_ALIVE ... */
     double alive_at; /* ... and when it changed */
     bool ok, by_signal, lost;
+    bool no_room; /* on a disk of it, so a restart would fail, too */
     bool follows; /* its ranks ended because of another host's */
     bool still;   /* its ranks found that a rank stood still */
     int code, user_signal;

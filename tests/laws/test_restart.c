@@ -218,9 +218,9 @@ static void test_train_itself(void **state)
  * the run goes on. */
 static void test_full_disk(void **state)
 {
-    static const char *const faults[][2] = {{"fsync:4:ENOSPC", "No space left on device"},
-                                            {"fsync:4:EDQUOT", "Disk quota exceeded"},
-                                            {"fsync:4:EIO", "Input/output error"}};
+    static const char *const faults[][2] = {{"fsync:14:ENOSPC", "No space left on device"},
+                                            {"fsync:14:EDQUOT", "Disk quota exceeded"},
+                                            {"fsync:14:EIO", "Input/output error"}};
     for (int i = 0; i < 3; i++) {
         const char *out;
         lks_test_result r = disturbed(

@@ -18,7 +18,7 @@
 #include "base/utf8.h"
 #include "comm/shm/memory.h"
 
-enum { MAGIC = 0x6c6b7353, VERSION = 5, PAGE = 4096 };
+enum { MAGIC = 0x6c6b7353, VERSION = 6, PAGE = 4096 };
 
 struct region {
     uint64_t offset, bytes;
@@ -389,6 +389,16 @@ bool lks__segment_abort_report(lks__segment *s, lks_status status, int rank, con
     snprintf(h->abort_report, sizeof h->abort_report, "%s", report);
     atomic_store(&h->abort_state, ABORT_READY);
     return true;
+}
+
+void lks__segment_set_no_room(lks__segment *s)
+{
+    atomic_store(&lks__segment_header(s)->no_room, true);
+}
+
+bool lks__segment_no_room(const lks__segment *s)
+{
+    return atomic_load(&lks__segment_header(s)->no_room);
 }
 
 bool lks__segment_aborted(const lks__segment *s)

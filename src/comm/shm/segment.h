@@ -65,6 +65,11 @@ bool lks__segment_abort_report(lks__segment *segment, lks_status status, int ran
 
 bool lks__segment_aborted(const lks__segment *segment);
 
+/* For the launcher: the cause of the group's failure is a disk without room, so a restart would
+ * fail, too. */
+void lks__segment_set_no_room(lks__segment *segment);
+bool lks__segment_no_room(const lks__segment *segment);
+
 /* Request a stop: the first signal is kept. May be called in a signal handler. */
 void lks__segment_ask_stop(lks__segment *segment, int signo);
 int lks__segment_asked_stop(const lks__segment *segment); /* 0: none */

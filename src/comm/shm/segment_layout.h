@@ -74,6 +74,7 @@ struct lks__segment_header {
     /* The signal that asks all ranks to stop, 0: none; and whether a rank of another host saves. */
     atomic_int stop_signal;
     atomic_uint saving_elsewhere;
+    atomic_bool no_room; /* the cause of the group's failure */
 
     /* The group's failure: 0 none, 1 being written, 2 complete. The first one is kept. */
     alignas(64) atomic_uint abort_state;

@@ -80,7 +80,9 @@ static void shm_abort(lks_comm *comm, const char *why)
         snprintf(where, sizeof where, " at step %llu%s%s", (unsigned long long)s.step,
                  s.phase[0] != '\0' ? ", phase " : "", s.phase);
     snprintf(text, sizeof text, "rank %d failed%s: %s", comm->first_rank + g->rank, where, why);
-    lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text);
+    const bool no_room = lks__sys_is_no_room(why);
+    if (lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text) && no_room)
+        lks__segment_set_no_room(g->segment);
 }
 
 /* --- joining and leaving ------------------------------------------------------------------ */
