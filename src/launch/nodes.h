@@ -31,6 +31,7 @@ struct lks__nodes_part {
 struct lks__nodes_event {
     int signal;    /* 0, or the user's on another node: pass it on to our ranks */
     bool end_ours; /* another node's ranks have failed, or the job is lost: end ours */
+    bool orderly;  /* ... because they have stopped on the user's signal, as ours do */
 };
 
 /* How this node's ranks have ended, beside the verdict. */

@@ -77,22 +77,31 @@ for host in a b c; do
     ended "$host" 20 0
 done
 
-echo '== cut for good: each side ends, and says who is gone'
-for host in a b c; do
-    start "$host" "$host" --nnodes=3 --node-rank="$(echo $host | tr abc 012)" -- \
-        sh -c 'echo ready; exec sleep 50'
+for victim in c a; do
+    echo "== $victim cut for good: each side ends, and says who is gone"
+    for host in a b c; do
+        start "$host" "$host" --nnodes=3 --node-rank="$(echo $host | tr abc 012)" -- \
+            sh -c 'echo ready; exec sleep 50'
+    done
+    for host in a b c; do
+        until_log "$host" ready
+    done
+    cable $victim down
+    for host in c a b; do
+        ended "$host" 15 1
+    done
+    cut='its network interface eth0 has no link'
+    if [ $victim = c ]; then
+        said c "this host (.*) lost its connection to the coordinator's node: $cut"
+        said a "node 2 (host .*, ranks 2 to 2) is gone"
+        said b "node 2 (host .*, ranks 2 to 2) is gone"
+    else
+        said a "this host (.*) lost its connection to all other nodes: $cut"
+        said b "the coordinator's node is gone"
+        said c "the coordinator's node is gone"
+    fi
+    cable $victim up
 done
-for host in a b c; do
-    until_log "$host" ready
-done
-cable c down
-ended c 15 1
-ended a 15 1
-ended b 15 1
-said c "the coordinator's node is gone"
-said a "node 2 (host .*, ranks 2 to 2) is gone"
-said b "node 2 (host .*, ranks 2 to 2) is gone"
-cable c up
 
 [ -f "${tool%/*}/lockstep_gloo.so" ] || lacks gloo 'there is no training between hosts without its module'
 

@@ -33,8 +33,11 @@ static lks__store *connect_to(const struct job *j)
 static void open_job(struct job *j, int n, bool coordinator)
 {
     *j = (struct job){.options = {.nproc = 1, .min_nodes = n, .max_nodes = n, .self = "test"}};
-    j->job = (struct lks__job){
-        .options = &j->options, .signals = -1, .given_id = "none", .store_host = "127.0.0.1"};
+    j->job = (struct lks__job){.options = &j->options,
+                               .signals = -1,
+                               .given_id = "none",
+                               .store_host = "127.0.0.1",
+                               .host = "host-a"};
     assert_ok(lks__store_serve("127.0.0.1", 0, token, &j->server));
     j->reader = connect_to(j);
     struct lks__nodes *m = calloc(1, sizeof *m);
@@ -532,6 +535,56 @@ static void test_dropped_itself(void **state)
     }
 }
 
+/* During a stop each launcher gives its ranks their time, so a node that hasn't reported may still
+ * save. Only one whose ranks have been killed has no more than some seconds. */
+static void test_not_dropped_while_stopping(void **state)
+{
+    struct job j;
+    begin(&j, 2);
+    hear(&j, verdict_of(1, "\"ok\":false,\"code\":143,\"user_signal\":15,\"text\":\"\""));
+    assert_true(j.nodes->event.end_ours && j.nodes->event.orderly);
+    j.nodes->end_by = 1;
+    lks__nodes_try_to_decide(j.nodes);
+    assert_false(j.nodes->ended);
+    hear(&j, "{\"is\":\"down\",\"node\":0,\"round\":0}");
+    j.nodes->end_by = 1;
+    lks__nodes_try_to_decide(j.nodes);
+    assert_true(j.nodes->ended);
+    json_t *end = last_posted(&j);
+    assert_int_equal(number_of(end, "code"), 143);
+    json_decref(end);
+    close_job(&j);
+}
+
+/* --- lost nodes --------------------------------------------------------------------------- */
+
+/* If the coordinator loses all others at once, they have hardly failed all. */
+static void test_lost_all(void **state)
+{
+    static const struct {
+        int n, n_lost;
+        const char *text;
+    } cases[] = {{2, 1, "node 1 (host host-b, ranks 1 to 1) is gone: "},
+                 {3, 1, "node 1 (host host-b, ranks 1 to 1) is gone: "},
+                 {3, 2, "this host (host-a) lost its connection to all other nodes: "}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job j;
+        begin(&j, cases[i].n);
+        hear(&j, verdict_of(0, FAILED("A", FOLLOWS)));
+        for (int node = 1; node < cases[i].n; node++)
+            if (node <= cases[i].n_lost)
+                hear(&j, lks_test_text("{\"is\":\"lost\",\"key\":\"%c\"}", 'a' + node));
+            else
+                hear(&j, verdict_of(node, FAILED("", "")));
+        lks__nodes_try_to_decide(j.nodes);
+        json_t *end = last_posted(&j);
+        assert_contains(text_of(end, "text"), cases[i].text);
+        assert_int_equal(number_of(end, "code"), 1);
+        json_decref(end);
+        close_job(&j);
+    }
+}
+
 /* --- the exit code ------------------------------------------------------------------------ */
 
 /* All ways in which a node's ranks can end; `zero`: all of them exited with 0. */
@@ -637,6 +690,8 @@ int main(void)
         cmocka_unit_test(test_silent_host),
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_dropped_itself),
+        cmocka_unit_test(test_not_dropped_while_stopping),
+        cmocka_unit_test(test_lost_all),
         cmocka_unit_test(test_code_of_nodes),
         cmocka_unit_test(test_code_of_ranks),
     };

@@ -266,6 +266,41 @@ static void test_signal_twice(void **state)
     assert_contains(r.err, "stopped by a signal while other nodes still ran");
 }
 
+/* A stop, and then another node ends, or is lost, while rank 0 still saves: it has its time for
+ * that, and the job ends with the stop's code. */
+static void test_stop_then_lost(void **state)
+{
+    struct node a[2], b[2];
+    const char *folders[2];
+    for (int lost = 0; lost < 2; lost++) {
+        const int port = lks_test_free_port();
+        folders[lost] = lks_test_folder();
+        const char *script = lks_test_text(
+            "trap 'touch \"%s\"/asked-$RANK; while [ $RANK = 0 ] && [ ! -e \"%s/save\" ]; do sleep "
+            "0.02; done; echo saved; exit 143' TERM; touch \"%s\"/$RANK; "
+            "while :; do sleep 0.02; done",
+            folders[lost], folders[lost], folders[lost]);
+        a[lost] = START(port, script, "--nnodes=2", "--node-rank=0");
+        b[lost] = START(port, script, "--nnodes=2", "--node-rank=1");
+        wait_for_files(folders[lost], 2);
+        kill(a[lost].child.pid, SIGTERM);
+        wait_for_files(folders[lost], 4);
+        if (lost)
+            kill(b[lost].child.pid, SIGKILL);
+    }
+    usleep(1700000); /* longer than ranks have after a failure */
+    for (int lost = 0; lost < 2; lost++) {
+        lks_test_write(lks_test_text("%s/save", folders[lost]), "", 0);
+        lks_test_result r[2] = {end_of(&a[lost]), end_of(&b[lost])};
+        assert_contains(r[0].out, "saved\n");
+        assert_int_equal(r[0].exit_code, 143);
+        if (lost)
+            assert_contains(r[0].err, "node 1 (host ");
+        else
+            assert_int_equal(r[1].exit_code, 143);
+    }
+}
+
 /* A node that still waits for the first one can be stopped, too. */
 static void test_signal_alone(void **state)
 {
@@ -830,6 +865,7 @@ int main(void)
         cmocka_unit_test(test_signal),
         cmocka_unit_test(test_signal_everywhere),
         cmocka_unit_test(test_signal_twice),
+        cmocka_unit_test(test_stop_then_lost),
         cmocka_unit_test(test_signal_alone),
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_frozen),
