@@ -217,7 +217,13 @@ double lks__nodes_due(const struct lks__nodes *n)
 static void give_job_up(struct lks__nodes *n, lks_status why)
 {
     const struct lks__node *first = lks__nodes_first(n);
-    if (why == LKS_ERR_TIMEOUT && first != NULL)
+    char name[LKS__INTERFACE_BYTES];
+    if (why == LKS_ERR_PEER && lks__address_is_cut(n->job->local_address, name))
+        snprintf(n->lost_text, sizeof n->lost_text,
+                 "this host (%s) lost its connection to the coordinator's node: its network "
+                 "interface %s has no link",
+                 n->job->host, name);
+    else if (why == LKS_ERR_TIMEOUT && first != NULL)
         snprintf(n->lost_text, sizeof n->lost_text,
                  "the coordinator's node (host %s) doesn't answer: its launcher is stopped, or its "
                  "machine is",
@@ -231,7 +237,7 @@ bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_even
 {
     if (n == NULL || n->lost_text[0] != '\0')
         return false;
-    n->stopping = stopping;
+    n->stopping |= stopping;
     n->event = (struct lks__nodes_event){0};
     lks__nodes_try_to_decide(n); /* if our own ranks don't end */
     if (n->asked)
@@ -318,7 +324,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
 {
     bool told = false, said = false;
     *again_p = false;
-    n->stopping = r->user_signal != 0;
+    n->stopping |= r->user_signal != 0;
     n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LEAST_STILL_S);
     /* A rank that we ended because of another node has no failure of its own. */
     bool own = v->culprit >= 0 && !r->ended_by_others;
@@ -330,8 +336,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
                          "no_room", r->no_room, "follows", r->follows, "still", r->still, "code",
                          v->exit_code, "user_signal", r->user_signal, "text", own ? v->text : "",
                          "tail", text_json(tail), "table", text_json(r->table)));
-    double since = lks__sys_now();
-    double until = since + LKS__SETTLE_S + n->job->options->shutdown_timeout_s;
+    const double since = lks__sys_now();
     while (n->lost_text[0] == '\0' && n->refused[0] == '\0' && n->running) {
         int sig;
         look_at_others(n, since, &said);
@@ -344,11 +349,8 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         else if (sig != 0)
             lks__nodes_signal(n, sig);
         told |= sig != 0;
-        bool failing = !n->nodes[n->self].ok || n->end_by > 0;
-        if (failing && lks__sys_now() >= until)
+        if (n->end_by > 0 && !n->stopping && lks__sys_now() >= n->end_by + LKS__STORE_DEAD_S)
             return lks__fail(LKS_ERR_TIMEOUT, "the coordinator has sent no decision about the job");
-        if (!failing)
-            until = lks__sys_now() + LKS__SETTLE_S + n->job->options->shutdown_timeout_s;
     }
     if (n->refused[0] != '\0')
         return lks__fail(LKS_ERR_PEER, "%s", n->refused);
@@ -357,7 +359,8 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         if (own && !r->follows) /* our own verdict is better than none, but not a rank's that only
                                  * noticed that others had gone */
             return LKS_OK;
-        v->exit_code = 1;
+        if (r->user_signal == 0 || v->exit_code == 0)
+            v->exit_code = 1;
         tail[0] = '\0';
         snprintf(v->text, sizeof v->text, "%s", n->lost_text);
         return LKS_OK;

@@ -6,6 +6,7 @@
 #include "base/sys.h"
 #include "launch/job.h"
 #include "launch/nodes_state.h"
+#include "net/address.h"
 
 enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store */
 
@@ -226,16 +227,42 @@ static int exit_code(const struct lks__nodes *n, int code)
     return 0;
 }
 
-/* The end in a sentence: the first failure, and a node without which the job continues. */
+/* Has this host lost all others? Then it is the cause, not they. */
+static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_MESSAGE])
+{
+    char name[LKS__INTERFACE_BYTES], why[96] = "its own network fails, or all their launchers were "
+                                               "killed at once";
+    int others = 0, lost = 0;
+    for (int i = 0; i < n->n_nodes; i++) {
+        others += n->nodes[i].in_round && i != n->self;
+        lost += n->nodes[i].in_round && i != n->self && n->nodes[i].lost;
+    }
+    if (lost == 0 || lost < others)
+        return false;
+    if (lks__address_is_cut(n->job->local_address, name))
+        snprintf(why, sizeof why, "its network interface %s has no link", name);
+    else if (lost == 1)
+        return false;
+    snprintf(text, LKS__LAUNCH_MESSAGE, "this host (%s) lost its connection to all other nodes: %s",
+             n->job->host, why);
+    return true;
+}
+
+/* The end in a sentence: the first failure, and a node without which the job continues; during a
+ * stop, the nodes that have not stopped. */
 static void describe(const struct lks__nodes *n, const struct lks__node *first,
                      char text[LKS__LAUNCH_MESSAGE])
 {
+    if (describe_own_loss(n, text))
+        return;
     snprintf(text, LKS__LAUNCH_MESSAGE, "%s", first != NULL ? first->text : "");
-    for (int i = 0; i < n->n_nodes && first != NULL; i++) {
+    for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__node *m = &n->nodes[i];
         size_t used = strlen(text);
-        if (m->in_round && m->dropped && m != first && m->text != NULL)
-            snprintf(text + used, LKS__LAUNCH_MESSAGE - used, "; %s", m->text);
+        if (m->in_round && (m->dropped || (first == NULL && m->lost)) && m != first &&
+            m->text != NULL)
+            snprintf(text + used, LKS__LAUNCH_MESSAGE - used, "%s%s", used > 0 ? "; " : "",
+                     m->text);
     }
 }
 
@@ -307,7 +334,8 @@ void lks__nodes_try_to_decide(struct lks__nodes *n)
         struct lks__node *m = &n->nodes[i];
         if (!m->in_round || m->settled || m->dropped)
             continue;
-        if (late)
+        /* During a stop launchers give their ranks their time; then they report that they kill. */
+        if (late && (!n->stopping || m->down_at > 0))
             drop(n, m);
         else
             all = false;

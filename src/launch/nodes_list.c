@@ -233,7 +233,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->in_round = m->n_ranks > 0;
     }
     n->running = true;
-    n->ended = n->again = n->failing = n->asked = false;
+    n->ended = n->again = n->failing = n->asked = n->stopping = false;
     n->end_by = 0;
     n->patience_s = n->asked_at = n->asked_next = 0;
     struct lks__node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
@@ -274,6 +274,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *
     m->tail = strdup(lks__nodes_text(message, "tail"));
     if (*lks__nodes_text(message, "table") != '\0')
         m->table = strdup(lks__nodes_text(message, "table"));
+    n->stopping |= m->user_signal != 0;
     if (!m->ok)
         begin_end(n, m);
 }
@@ -313,9 +314,15 @@ static void on_end(struct lks__nodes *n, const json_t *message)
 /* Must our ranks end because another node's have failed? */
 static void end_with_others(struct lks__nodes *n)
 {
-    for (int i = 0; i < n->n_nodes; i++)
-        if (n->running && i != n->self && n->nodes[i].in_round && n->nodes[i].down_at > 0)
-            n->event.end_ours = true;
+    bool failed = false;
+    for (int i = 0; i < n->n_nodes; i++) {
+        const struct lks__node *m = &n->nodes[i];
+        if (!n->running || i == n->self || !m->in_round || m->down_at == 0)
+            continue;
+        n->event.end_ours = true;
+        failed |= !m->settled || m->user_signal == 0;
+    }
+    n->event.orderly = n->event.end_ours && !failed;
 }
 
 /* The job doesn't take a node, or continues without it. If it is this one, `what` begins the
@@ -354,6 +361,7 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         begin_end(n, node);
     } else if (strcmp(is, "signal") == 0 && n->running) {
         n->event.signal = int_of(m, "signal", SIGRTMAX, SIGTERM);
+        n->stopping = true;
     } else if (strcmp(is, "ask") == 0 && n->running) {
         n->asked = true;
     } else if (strcmp(is, "verdict") == 0) {

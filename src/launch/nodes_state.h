@@ -40,7 +40,7 @@ struct lks__nodes {
     struct lks__job *job;
     struct lks__nodes_part part;   /* this node's, of the round at hand */
     struct lks__nodes_event event; /* of the last message */
-    bool stopping;                 /* the user has asked our ranks to stop */
+    bool stopping;                 /* the user has asked the ranks to stop, here or elsewhere */
     lks__store *say, *hear;        /* two connections: one always waits for the next message */
     long n_heard;
     bool coordinator;

@@ -146,18 +146,25 @@ static void reap(struct lks__supervisor *sup)
 }
 
 /* Ranks of another node have failed: end ours, if any run. */
-static void end_with_others(struct lks__supervisor *sup)
+static void end_with_others(struct lks__supervisor *sup, bool orderly)
 {
+    static const char text[] = "ranks on another node have ended";
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
     reap(sup); /* ranks that have ended by now did so by themselves */
     if (a->segment == NULL || a->n_running == 0 || sup->failed)
         return;
+    if (sup->user_signal == 0)
+        ask_orderly(sup, lks__segment_asked_stop(a->segment));
+    if (sup->user_signal != 0) { /* ours stop, too: one may still save, and has its time for it */
+        if (!orderly)
+            lks__segment_abort(a->segment, LKS_ERR_PEER, -1, text);
+        return;
+    }
     sup->failed = sup->ended_by_others = true;
     /* The table is shown if ranks of another node found that one of ours stands still. */
     lks__segment_table(a->segment, a->nproc, a->first_global, table, sizeof table);
-    if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, "ranks on another node have ended",
-                                   table)) {
+    if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, text, table)) {
         lks_status st;
         lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
                              sizeof sup->first_text);
@@ -175,6 +182,8 @@ static void end_with_others(struct lks__supervisor *sup)
 static void kill_all(struct lks__supervisor *sup)
 {
     lks__signal_all(sup->attempt, SIGKILL, -1);
+    if (sup->user_signal != 0)
+        lks__nodes_down(sup->nodes); /* from now on the others have some seconds */
     sup->killed = true;
     sup->kill_at = 0;
 }
@@ -285,7 +294,7 @@ static void take_events(struct lks__supervisor *sup)
         if (event.signal != 0)
             pass_on(sup, event.signal);
         if (event.end_ours)
-            end_with_others(sup);
+            end_with_others(sup, event.orderly);
     }
 }
 

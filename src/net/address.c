@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -71,6 +73,28 @@ lks_status lks__address_parse(const char *what, const char *text, char *host, si
     memcpy(host, first, n);
     host[n] = '\0';
     return LKS_OK;
+}
+
+bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES])
+{
+    struct ifaddrs *all = NULL;
+    bool cut = false;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *i = all; i != NULL && !cut; i = i->ifa_next) {
+        char number[64];
+        const int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
+        socklen_t bytes =
+            family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+        if ((family != AF_INET && family != AF_INET6) ||
+            getnameinfo(i->ifa_addr, bytes, number, sizeof number, NULL, 0, NI_NUMERICHOST) != 0 ||
+            strcmp(number, address) != 0)
+            continue;
+        cut = (i->ifa_flags & IFF_RUNNING) == 0;
+        snprintf(name, LKS__INTERFACE_BYTES, "%s", i->ifa_name);
+    }
+    freeifaddrs(all);
+    return cut;
 }
 
 static void set_option(int fd, int level, int option, int value)

@@ -7,7 +7,10 @@
 
 #include "base/status.h"
 
-enum { LKS__ADDRESS_BYTES = 320 }; /* size of "HOST:PORT", escaped */
+enum {
+    LKS__ADDRESS_BYTES = 320,  /* size of "HOST:PORT", escaped */
+    LKS__INTERFACE_BYTES = 16, /* IFNAMSIZ */
+};
 
 /* Find the addresses of `host` (a name, or an IPv4 or IPv6 number); free them with freeaddrinfo().
  * `passive`: for bind(). ERR_CONFIG names the host and the resolver's reason. */
@@ -20,6 +23,10 @@ char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int por
  * wrong; `what` names the text in the message. */
 lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
                               int *port_p);
+
+/* True if the interface of this host with that address (a number) has no link: its cable is cut.
+ * `name` is the interface's. */
+bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES]);
 
 /* Make a socket non-blocking, without delay, and closed once the peer's machine has been silent for
  * LKS__STORE_DEAD_S. */

@@ -127,6 +127,8 @@ static bool is_named(const strike_run *r, const lks_test_result *results, int vi
     const char *first = results[0].err, *second = r->n_nodes > 1 ? results[1].err : "";
     bool first_lost = strstr(second, "the coordinator's node is gone") != NULL;
     bool other_lost = strstr(first, "node 1 (host ") != NULL && strstr(first, "is gone") != NULL;
+    bool first_cut = strstr(first, "lost its connection to all other nodes: its network") != NULL;
+    bool other_cut = strstr(second, "lost its connection to the coordinator's node: its") != NULL;
     switch (r->fault->kind) {
     case STRIKE_CLOCK:
     case STRIKE_LAUNCHER:
@@ -138,7 +140,7 @@ static bool is_named(const strike_run *r, const lks_test_result *results, int vi
     case STRIKE_NODE:
         return r->fault->arg == 0 ? first_lost : other_lost;
     case STRIKE_CABLE:
-        return r->fault->arg > 0 || (first_lost && other_lost);
+        return r->fault->arg > 0 || (first_lost && first_cut) || (other_cut && other_lost);
     default:
         return strstr(first, rank) != NULL;
     }

@@ -589,7 +589,7 @@ static void test_lost_all(void **state)
 
 /* All ways in which a node's ranks can end; `zero`: all of them exited with 0. */
 static const struct way {
-    const char *verdict; /* NULL: the node is lost; "": it never reports */
+    const char *verdict; /* NULL: the node is lost; "": it ends its ranks, and never reports */
     bool zero;
 } ways[] = {
     {"\"ok\":true,\"code\":0,\"text\":\"\"", true},
@@ -613,6 +613,8 @@ static void end_node(struct job *j, int node, const struct way *way)
         hear(j, lks_test_text("{\"is\":\"lost\",\"key\":\"%c\"}", 'a' + node));
     else if (way->verdict[0] != '\0')
         hear(j, verdict_of(node, way->verdict));
+    else
+        hear(j, lks_test_text("{\"is\":\"down\",\"node\":%d,\"round\":0}", node));
 }
 
 /* A job exits with 0 only if every rank on every node exited with 0, and says why otherwise. */

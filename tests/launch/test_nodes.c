@@ -275,11 +275,12 @@ static void test_stop_then_lost(void **state)
     for (int lost = 0; lost < 2; lost++) {
         const int port = lks_test_free_port();
         folders[lost] = lks_test_folder();
-        const char *script = lks_test_text(
-            "trap 'touch \"%s\"/asked-$RANK; while [ $RANK = 0 ] && [ ! -e \"%s/save\" ]; do sleep "
-            "0.02; done; echo saved; exit 143' TERM; touch \"%s\"/$RANK; "
-            "while :; do sleep 0.02; done",
-            folders[lost], folders[lost], folders[lost]);
+        const char *script =
+            lks_test_text("trap 'touch \"%s\"/asked-$RANK; while [ $RANK -le %d ] && [ ! -e "
+                          "\"%s/save\" ]; do sleep "
+                          "0.02; done; echo saved; exit 143' TERM; touch \"%s\"/$RANK; "
+                          "while :; do sleep 0.02; done",
+                          folders[lost], lost, folders[lost], folders[lost]);
         a[lost] = START(port, script, "--nnodes=2", "--node-rank=0");
         b[lost] = START(port, script, "--nnodes=2", "--node-rank=1");
         wait_for_files(folders[lost], 2);
