@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'END'
-Usage: scripts/campaign.sh [--stops] [--runs=400] [--seed=S] [--build=build-check] [--only=I]
+Usage: scripts/campaign.sh [--stops|--histories] [--runs=400] [--seed=S] [--build=build-check] [--only=I]
 
 Small runs are killed (any rank or the launcher; a part of them in the middle of a save), stopped,
 hung or starved at random moments, and resumed on another number of ranks, some of them killed once
@@ -18,6 +18,10 @@ failed is named, and stays. `./check` makes the build, and a campaign of five ru
 With --stops they are asked to stop instead, by a signal to a launcher or to one rank, on one host or
 on two launchers of this machine. Each must leave the last complete state, and in the end the bytes
 of a run that never stopped.
+
+With --histories they meet losses that aren't finite and go back (--on_nan=rollback). Meanwhile they are
+stopped, killed, saved by SIGUSR1 and resumed, also from older checkpoints with another learning rate.
+In the end each must have the bytes of the undisturbed run of the same history.
 
 With --chroot=bookworm or --chroot=trixie: ./quickstart and ./check in a bare Debian 12 or 13
 (scripts/bare.sh --help).
@@ -31,6 +35,7 @@ runs=400 seed=$(date +%s) build=build-check only= program=faults_campaign
 for arg; do
     case $arg in
     --stops) program=faults_stops ;;
+    --histories) program=faults_histories ;;
     --runs=?*) runs=${arg#*=} ;;
     --seed=?*) seed=${arg#*=} ;;
     --build=?*) build=${arg#*=} ;;

@@ -224,15 +224,6 @@ static const json_t *lines_of(const char *out, const char *kind)
     return lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
 }
 
-static bool has_line(const char *out, const char *kind, int iter)
-{
-    const json_t *lines = lines_of(out, kind);
-    for (size_t i = 0; i < json_array_size(lines); i++)
-        if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
-            return true;
-    return false;
-}
-
 /* Hashes of the files of `latest`, and its name; "" if there is none. */
 static const char *latest_state(const char *out)
 {
@@ -261,47 +252,23 @@ static void check_left(const char *out, const char *before, enum phase phase)
     bool eval_done = json_is_true(lks_test_member(state, "eval_done"));
     json_decref(state);
     assert_int_equal(iter, n_steps); /* the last complete state */
-    assert_true(has_line(out, "checkpoint", iter));
+    assert_true(law_has_line(out, "checkpoint", iter));
     if (strcmp(latest_state(out), before) != 0) /* ... unless it is the one that was loaded */
         /* 0: the very first state. */
-        assert_true(eval_done == (iter > 0 && has_line(out, "eval", iter)));
-}
-
-/* law_lines() without the lines of checkpoints that `whole` doesn't have. */
-static const char *common_lines(const char *out, const char *whole)
-{
-    const char *text = "";
-    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
-        int iter;
-        end = strchr(p, '\n') + 1;
-        if (sscanf(p, "{\"kind\":\"checkpoint\",\"iter\":%d", &iter) != 1 ||
-            has_line(whole, "checkpoint", iter))
-            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
-    }
-    return text;
+        assert_true(eval_done == (iter > 0 && law_has_line(out, "eval", iter)));
 }
 
 static void check_whole(const run *r)
 {
     const char *whole = r->setup->whole, *artifact = "final_model.int8.ptz";
     law_assert_same_checkpoints(r->out, whole);
-    assert_string_equal(common_lines(r->out, whole), common_lines(whole, whole));
+    assert_string_equal(law_common_lines(r->out, whole), law_common_lines(whole, whole));
     if (lks_test_exists(lks_test_text("%s/%s", whole, artifact)))
         assert_same_file(lks_test_text("%s/%s", r->out, artifact),
                          lks_test_text("%s/%s", whole, artifact));
 }
 
 /* ---- one stop -------------------------------------------------------------------------------- */
-
-static int count_lines(const char *out)
-{
-    const char *path = lks_test_text("%s/metrics.jsonl", out);
-    int n = 0;
-    if (lks_test_exists(path))
-        for (const char *p = lks_test_read(path, NULL); (p = strchr(p, '\n')) != NULL; p++)
-            n++;
-    return n;
-}
 
 /* Of ten moments one lies in the set-up, two in a save, the others at any time after the n-th line
  * of the metrics. False if it ended before. */
@@ -317,7 +284,7 @@ static bool wait_for_moment(const run *r, int n_lines, bool *in_save_p)
         sleep_us(draw(400000));
         return alive(r);
     }
-    while (*in_save_p ? !any_name_ends(r->out, ".tmp") : count_lines(r->out) < n) {
+    while (*in_save_p ? !any_name_ends(r->out, ".tmp") : law_count_lines(r->out) < n) {
         if (!alive(r))
             return false;
         sleep_us(*in_save_p ? 100 : 1000);
@@ -349,9 +316,9 @@ static enum phase phase_of(const lks_test_result *r, bool wrote)
 /* The signal reached a launcher, or the process, when the run was already complete. */
 static bool is_complete(const run *r, const lks_test_result *result)
 {
-    return strstr(result->err, "stopped by signal") == NULL && count_lines(r->out) > 0 &&
-           strcmp(common_lines(r->out, r->setup->whole),
-                  common_lines(r->setup->whole, r->setup->whole)) == 0;
+    return strstr(result->err, "stopped by signal") == NULL && law_count_lines(r->out) > 0 &&
+           strcmp(law_common_lines(r->out, r->setup->whole),
+                  law_common_lines(r->setup->whole, r->setup->whole)) == 0;
 }
 
 /* Start or resume the run, and stop it. False if it ended before. */
@@ -360,7 +327,7 @@ static bool stop(run *r, bool resumes)
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
     int signo = signals[draw((int)COUNT(signals))];
     const char *before = latest_state(r->out);
-    int n_before = count_lines(r->out);
+    int n_before = law_count_lines(r->out);
     bool in_save;
     place(r);
     start(r, resumes);
@@ -376,7 +343,7 @@ static bool stop(run *r, bool resumes)
     if (result.signal != signo && result.exit_code != 128 + signo)
         fail_msg("exit code %d, signal %d, instead of signal %d: %s", result.exit_code,
                  result.signal, signo, result.err);
-    enum phase phase = phase_of(&result, count_lines(r->out) != n_before);
+    enum phase phase = phase_of(&result, law_count_lines(r->out) != n_before);
     check_left(r->out, before, phase);
     tally.phases[phase]++;
     tally.in_save += in_save;
@@ -433,7 +400,7 @@ static int train_whole(void **state)
         r->tokens(r->data);
         add_training(&args, r, r->whole);
         law_run(&args);
-        r->n_lines = count_lines(r->whole);
+        r->n_lines = law_count_lines(r->whole);
     }
     return 0;
 }

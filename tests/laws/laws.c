@@ -271,6 +271,40 @@ const char *law_lines(const char *out)
     return kept;
 }
 
+int law_count_lines(const char *out)
+{
+    FILE *f =
+        fopen(lks_test_text("%s/metrics.jsonl", out), "r"); /* a resume may cut it meanwhile */
+    int n = 0;
+    for (int c; f != NULL && (c = fgetc(f)) != EOF;)
+        n += c == '\n';
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+bool law_has_line(const char *out, const char *kind, int iter)
+{
+    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), kind);
+    for (size_t i = 0; i < json_array_size(lines); i++)
+        if ((int)lks_test_number(json_array_get(lines, i), "iter") == iter)
+            return true;
+    return false;
+}
+
+const char *law_common_lines(const char *out, const char *whole)
+{
+    const char *text = "";
+    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
+        int iter;
+        end = strchr(p, '\n') + 1;
+        if (sscanf(p, "{\"kind\":\"checkpoint\",\"iter\":%d", &iter) != 1 ||
+            law_has_line(whole, "checkpoint", iter))
+            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
+    }
+    return text;
+}
+
 void law_assert_same_lines(const char *got, const char *want)
 {
     for (int line = 1; *got != '\0' || *want != '\0'; line++) {

@@ -72,6 +72,12 @@ void law_assert_same_checkpoint(const char *out, const char *reference, const ch
 const char *law_lines(const char *out);
 void law_assert_same_lines(const char *got, const char *want);
 
+/* law_lines() without the lines of checkpoints that `whole` doesn't have; lines of the metrics, 0
+ * if there are none yet; is there one of that kind and iteration? */
+const char *law_common_lines(const char *out, const char *whole);
+int law_count_lines(const char *out);
+bool law_has_line(const char *out, const char *kind, int iter);
+
 /* Output of a run on `W` ranks whose launcher got `signo` once there was a checkpoint, and which
  * ended with that exit code (-1: by that signal). If the machine is so busy that the run ends
  * first, it is tried again. `more`: one more setting, or NULL. */

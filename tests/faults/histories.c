@@ -1,0 +1,519 @@
+/* The campaign of histories: small runs that meet losses that aren't finite (--on_nan=rollback) are
+ * stopped, killed, saved by SIGUSR1 and resumed at random moments, on random numbers of ranks, also
+ * from older checkpoints with another learning rate. In the end each has the bytes of the
+ * undisturbed run of the same history.
+ *
+ *     faults_histories [--runs=N] [--seed=S] [--only=I]
+ *
+ * A resume from an older checkpoint N with another rate begins a new history: that of a folder
+ * which only has what an undisturbed run had written up to N.
+ *
+ * Run I of a seed uses the same ranks, events and moments each time; where in the program a moment
+ * falls depends on the machine. The folder of a run that failed is named, and kept. */
+#include "laws/laws.h"
+#include "laws/marked.h"
+#include "laws/poison.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ckpt/scratch.h"
+
+#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+
+/* ---- what is run --------------------------------------------------------------------------- */
+
+enum { V = 4, A = 4, T = 16, VOCAB = 64, POISON = VOCAB - 1, BEGUN = 2, LAST = 20 };
+
+/* The token's embedding isn't finite, and golf's head has its own weights: so a micro-batch that
+ * reads the token has no finite loss. */
+static void spoil_golf(const char *name, float *x, size_t n, size_t width)
+{
+    if (strcmp(name, "tok_emb.weight") == 0)
+        x[POISON * width] = NAN;
+}
+
+/* GPT-2's head has the same weights. Finite ones, so large that LayerNorm overflows, give a token
+ * that is read no finite loss; but as a possible next token its logit is -inf, whose probability is
+ * 0, because the last LayerNorm's biases keep its input positive. */
+static void spoil_gpt2(const char *name, float *x, size_t n, size_t width)
+{
+    for (size_t i = 0; i < width && strcmp(name, "transformer.wte.weight") == 0; i++)
+        x[POISON * width + i] = -3e38f;
+    for (size_t i = 0; i < n && strcmp(name, "transformer.ln_f.bias") == 0; i++)
+        x[i] = 10;
+}
+
+static const char *const golf[] = {"--family=golf",
+                                   "--sampler=stream",
+                                   "--num_kv_heads=1",
+                                   "--tie_embeddings=false",
+                                   "--train_batch_tokens=256",
+                                   "--val_batch_size=256",
+                                   "--max_wallclock_seconds=0",
+                                   "--iterations=20",
+                                   "--warmdown_iters=4",
+                                   NULL};
+#define GPT2 "--bias", "--batch_size=1", "--max_iters=19", "--eval_iters=2", "--warmup_iters=0"
+static const char *const gpt2_random[] = {GPT2, "--sampler=random", "--dropout=0.1",
+                                          "--learning_rate=1e-3", NULL};
+static const char *const gpt2_nanogpt[] = {GPT2, "--sampler=nanogpt", "--learning_rate=1e-3", NULL};
+
+static struct setup {
+    const char *name, *const *settings;
+    poison_change *spoil;
+    const char *rate; /* a setting that a new history changes */
+    int keep;
+    const char *begun, *whole; /* folders: BEGUN iterations, then the token is bad; all of them */
+} setups[] = {
+    {"golf, stream", golf, spoil_golf, "matrix_lr", 0, NULL, NULL},
+    {"gpt2, nanogpt", gpt2_nanogpt, spoil_gpt2, "learning_rate", 0, NULL, NULL},
+    {"gpt2, random, keep=2", gpt2_random, spoil_gpt2, "learning_rate", 2, NULL, NULL},
+};
+
+/* Data for both families. The token is in the stream's data of steps 5, 6 and 13; the samplers that
+ * draw positions meet it about once in ten steps. */
+static const char *write_data(void)
+{
+    enum { N = 8000, N_VAL = 300 };
+    static uint16_t ids[N];
+    static const char *dir;
+    if (dir != NULL)
+        return dir;
+    dir = lks_test_folder();
+    for (int i = 0; i < N; i++)
+        ids[i] = (uint16_t)(i * i % 59 + i % 4);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), ids, N_VAL);
+    lks_test_write(lks_test_text("%s/val.bin", dir), ids, 2 * (size_t)N_VAL);
+    static const int at[][3] = {{5, 2, 1}, {6, 0, 0}, {13, 3, 2}}; /* step, virtual rank, batch */
+    for (size_t i = 0; i < COUNT(at); i++)
+        ids[((at[i][0] * A + at[i][2]) * V + at[i][1]) * (T + 1) + 5] = POISON;
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", dir), ids, N);
+    lks_test_write(lks_test_text("%s/train.bin", dir), ids, 2 * (size_t)N);
+    return dir;
+}
+
+/* "lockstep train"; `rate`: a value, or NULL. */
+static law_args training(const struct setup *s, const char *out, int W, const char *rate)
+{
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", write_data());
+    law_add(&args, "--out_dir=%s", out);
+    law_add(&args, "--vocab_size=%d", VOCAB);
+    for (const char *const *p = s->settings; *p != NULL; p++)
+        law_add(&args, "%s", *p);
+    law_add(&args, "--n_layer=2");
+    law_add(&args, "--n_head=2");
+    law_add(&args, "--n_embd=32");
+    law_add(&args, "--block_size=%d", T);
+    law_add(&args, "--gradient_accumulation_steps=%d", V * A);
+    law_add(&args, "--virtual_ranks=%d", V);
+    law_add(&args, "--eval_interval=4");
+    law_add(&args, "--checkpoint_interval=3");
+    law_add(&args, "--keep=%d", s->keep);
+    law_add(&args, "--on_nan=rollback");
+    law_add(&args, "--tensorboard=false");
+    law_add(&args, "--threads=1");
+    law_add(&args, "--allow_uneven");
+    if (rate != NULL)
+        law_add(&args, "--%s=%s", s->rate, rate);
+    law_add(&args, "--nproc_per_node=%d", W);
+    return args;
+}
+
+/* A copy of its folder, links too. */
+static void copy_run(const char *from, const char *to)
+{
+    const char *const copy[] = {"cp", "-a", "-T", from, to, NULL};
+    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+}
+
+/* ---- chance and time ------------------------------------------------------------------------- */
+
+static uint64_t chance;
+
+static int draw(int n) /* 0 .. n - 1 */
+{
+    return (int)(next_random(&chance) >> 33) % n;
+}
+
+static void sleep_us(int us)
+{
+    struct timespec t = {us / 1000000, us % 1000000 * 1000L};
+    while (nanosleep(&t, &t) < 0 && errno == EINTR)
+        ;
+}
+
+/* ---- a run and its history ------------------------------------------------------------------- */
+
+typedef struct run {
+    const struct setup *setup;
+    const char *out, *mark;
+    const char *folder;    /* of `out` and of references */
+    const char *reference; /* the undisturbed run of its history */
+    const char *rate;      /* of its history */
+    int W;
+    lks_test_child child;
+} run;
+
+static struct {
+    int seed, index;
+    const char *setup, *out, *reference;
+    char events[2000];
+} at; /* for the report of a failure */
+
+static struct {
+    int stops, kills, restarted, saves, older, rollbacks, ends;
+} tally;
+
+static void __attribute__((format(printf, 1, 2))) note(const char *fmt, ...)
+{
+    const size_t n = strlen(at.events);
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(at.events + n, sizeof at.events - n, fmt, list);
+    va_end(list);
+}
+
+static void start(run *r, const char *out, const char *rate, const char *more)
+{
+    law_args args = training(r->setup, out, r->W, rate);
+    law_add(&args, "--init_from=resume");
+    if (more != NULL)
+        law_add(&args, "%s", more);
+    r->mark = marked_variable();
+    r->child = lks_test_start(args.argv, (const char *const[]){r->mark, NULL});
+}
+
+static bool alive(const run *r)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)r->child.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+}
+
+/* Has it come to its end? Golf's artifact can't have the bad token, and is the last thing. */
+static bool is_complete(const lks_test_result *result)
+{
+    return result->exit_code == 0 ||
+           (result->exit_code == 1 &&
+            strstr(result->err, "tensor tok_emb.weight can't be exported") != NULL);
+}
+
+static lks_test_result ended(const run *r)
+{
+    lks_test_result result = lks_test_wait(&r->child, 300);
+    if (result.timed_out)
+        fail_msg("it did not end within 300 s: %s", result.err);
+    marked_assert_gone(r->mark, 2);
+    return result;
+}
+
+static int latest_of(const char *out)
+{
+    char target[64];
+    ssize_t n = readlink(lks_test_text("%s/latest", out), target, sizeof target - 1);
+    assert_true(n > 5);
+    target[n] = '\0';
+    return atoi(target + 5); /* after "ckpt-" */
+}
+
+/* Folders to which later parts of the run were moved as a whole. */
+static int count_moved(const char *out)
+{
+    int n = 0;
+    while (lks_test_exists(lks_test_text("%s/earlier-%d", out, n + 1)))
+        n++;
+    return n;
+}
+
+/* A checkpoint of the reference that the run has, too, and that is older than its newest one; 0:
+ * there is none. */
+static int older_checkpoint(const run *r)
+{
+    int found[LAST], n = 0, latest = latest_of(r->out);
+    for (int i = BEGUN; i < latest && i < LAST; i++)
+        if (lks_test_exists(lks_test_text("%s/ckpt-%08d", r->out, i)) &&
+            law_has_line(r->reference, "checkpoint", i) &&
+            lks_test_exists(lks_test_text("%s/ckpt-%08d", r->reference, i)))
+            found[n++] = i;
+    return n > 0 ? found[draw(n)] : 0;
+}
+
+/* The iteration of the lowest validation loss in the first n lines; 0: none was evaluated. */
+static int best_of(const char *text, const char *end)
+{
+    double least = INFINITY, loss;
+    int best = 0, iter;
+    for (const char *p = text; p < end; p = strchr(p, '\n') + 1) {
+        const char *value = strstr(p, "\"val_loss\":");
+        if (sscanf(p, "{\"kind\":\"eval\",\"iter\":%d", &iter) == 1 && value != NULL &&
+            sscanf(value, "\"val_loss\":%lf", &loss) == 1 && loss < least) {
+            least = loss;
+            best = iter;
+        }
+    }
+    return best;
+}
+
+/* Train a folder that has nothing of the reference behind checkpoint `older`, to its end. */
+static const char *new_reference(const run *r, int older, const char *rate)
+{
+    static int n;
+    const char *out = lks_test_text("%s/reference-%d", r->folder, ++n);
+    copy_run(r->reference, out);
+    for (int i = older + 1; i <= LAST; i++)
+        remove_tree(lks_test_text("%s/ckpt-%08d", out, i));
+    size_t bytes;
+    const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", out), &bytes);
+    const char *cut = strstr(text, lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", older));
+    assert_non_null(cut);
+    cut = strchr(cut, '\n') + 1;
+    lks_test_write(lks_test_text("%s/metrics.jsonl", out), text, (size_t)(cut - text));
+    const char *const links[] = {"latest", "best"};
+    const int to[] = {older, best_of(text, cut)};
+    for (int i = 0; i < 2; i++) {
+        const char *link = lks_test_text("%s/%s", out, links[i]);
+        assert_true(unlink(link) == 0 || errno == ENOENT);
+        if (to[i] > 0)
+            assert_int_equal(symlink(lks_test_text("ckpt-%08d", to[i]), link), 0);
+    }
+    law_args args = training(r->setup, out, 1, rate);
+    law_add(&args, "--init_from=resume");
+    lks_test_result result = lks_test_run(args.argv, NULL, 60);
+    if (!is_complete(&result))
+        fail_msg("the reference ends with %d: %s", result.exit_code, result.err);
+    return out;
+}
+
+/* Has a process with that rate written its line about the host? */
+static bool has_begun(const run *r, const char *rate)
+{
+    const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", r->out), NULL);
+    return strstr(text, lks_test_text("\"--%s=%s\"", r->setup->rate, rate)) != NULL;
+}
+
+/* ---- the check ------------------------------------------------------------------------------- */
+
+static const char *target_of(const char *out, const char *name)
+{
+    char target[64] = "none";
+    ssize_t n = readlink(lks_test_text("%s/%s", out, name), target, sizeof target - 1);
+    return lks_test_text("%.*s", n < 0 ? 4 : (int)n, target);
+}
+
+static void check_whole(const run *r)
+{
+    static const char *const names[] = {"latest", "best"};
+    law_assert_same_lines(law_common_lines(r->out, r->reference),
+                          law_common_lines(r->reference, r->reference));
+    for (int i = 0; i < 2; i++) {
+        const char *name = target_of(r->reference, names[i]);
+        assert_string_equal(target_of(r->out, names[i]), name);
+        if (strcmp(name, "none") != 0)
+            law_assert_same_checkpoint(r->out, r->reference, name);
+    }
+    if (r->setup->keep == 0)
+        law_assert_same_checkpoints(r->out, r->reference);
+    if (any_name_ends(r->out, ".tmp") || any_name_ends(r->out, ".old"))
+        fail_msg("%s has something half-written", r->out);
+}
+
+/* ---- one process, or those of one launcher ---------------------------------------------------- */
+
+/* One moment of five lies in the set-up, the others after so many lines of the metrics as are drawn
+ * between those at the start and those at the end. False if it ended before. */
+static bool wait_for_moment(const run *r, int n_lines)
+{
+    const int end = law_count_lines(r->reference), wait = draw(5000);
+    const int n = n_lines + 1 + draw(end > n_lines + 2 ? end - n_lines - 2 : 1);
+    if (draw(5) == 0) {
+        sleep_us(draw(120000));
+        return alive(r);
+    }
+    while (law_count_lines(r->out) < n) {
+        if (!alive(r))
+            return false;
+        sleep_us(500);
+    }
+    sleep_us(wait);
+    return alive(r);
+}
+
+/* A rank, or the launcher. */
+static pid_t any_process(const run *r, bool rank)
+{
+    const int which = draw(r->W);
+    const pid_t pid = rank && r->W > 1 ? marked_rank(r->mark, which) : -1;
+    return pid > 0 ? pid : r->child.pid;
+}
+
+enum event { RUN_ON, STOP, KILL, KILL_AND_RESTART };
+
+/* Signals in a run that is under way: up to two saves, then its end, if it is to end early. */
+static void disturb(run *r, enum event event, int n_lines)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
+    const int n_saves = draw(3), signo = signals[draw((int)COUNT(signals))], rank = draw(3);
+    for (int i = 0; i < n_saves; i++) {
+        if (!wait_for_moment(r, n_lines))
+            return;
+        kill(any_process(r, rank == 0), SIGUSR1);
+        note(" save@%d", law_count_lines(r->out));
+        tally.saves++;
+    }
+    if (event == RUN_ON || !wait_for_moment(r, n_lines))
+        return;
+    note(event == STOP ? " stop@%d" : " kill@%d", law_count_lines(r->out));
+    if (event == STOP)
+        kill(any_process(r, rank == 1), signo);
+    else
+        kill(any_process(r, event == KILL_AND_RESTART || rank == 1), SIGKILL);
+}
+
+/* Start it and disturb it; `older`: the checkpoint to go on from, or 0. True if it came to its end. */
+static bool go_on(run *r, enum event event, int older)
+{
+    const char *from = older > 0 ? lks_test_text("%s/ckpt-%08d", r->out, older) : r->out;
+    const char *rate = older > 0 ? lks_test_text("%d.%de-3", 1 + draw(9), draw(9)) : r->rate;
+    const int before = law_count_lines(r->out), moved = count_moved(r->out);
+    r->W = 1 + draw(V);
+    if (event == KILL_AND_RESTART && (r->W == 1 || r->setup->spoil == spoil_golf))
+        event = KILL;
+    note("; on %d", r->W);
+    if (older > 0)
+        note(" from %d with %s", older, rate);
+    start(r, from, rate, event == KILL_AND_RESTART ? "--max_restarts=1" : NULL);
+    int n_lines = before;
+    if (older > 0) { /* lines up to that checkpoint */
+        const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", r->reference), NULL);
+        const char *line =
+            strstr(text, lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", older));
+        assert_non_null(line);
+        n_lines = 0;
+        for (const char *p = text; p < line; p = strchr(p, '\n') + 1)
+            n_lines++;
+        while (alive(r) && count_moved(r->out) == moved && law_count_lines(r->out) >= before &&
+               draw(100) > 0) /* or soon: in the move */
+            sleep_us(1000);
+    }
+    disturb(r, event, n_lines);
+    lks_test_result result = ended(r);
+    if (result.exit_code != 0 && result.signal == 0 && result.exit_code < 128 &&
+        !is_complete(&result))
+        fail_msg("exit code %d: %s", result.exit_code, result.err);
+    /* Once anything of the folder has changed, it is another history. */
+    if (older > 0 && (count_moved(r->out) > moved || law_count_lines(r->out) < before ||
+                      latest_of(r->out) == older || has_begun(r, rate))) {
+        r->reference = at.reference = new_reference(r, older, rate);
+        r->rate = rate;
+        tally.older++;
+    }
+    tally.stops += event == STOP && !is_complete(&result);
+    tally.kills += event == KILL && !is_complete(&result);
+    tally.restarted += event == KILL_AND_RESTART && strstr(result.err, "restart") != NULL;
+    note(" -> %s%d", result.signal ? "signal " : "", result.signal ? result.signal : result.exit_code);
+    return is_complete(&result);
+}
+
+static void attempt(int index)
+{
+    static const enum event events[] = {STOP, STOP, KILL, KILL, KILL_AND_RESTART, RUN_ON};
+    const char *base = getenv("TMPDIR");
+    char *folder = (char *)lks_test_text("%s/lockstep-histories-XXXXXX",
+                                         base != NULL && *base != '\0' ? base : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    run r = {.setup = &setups[index % (int)COUNT(setups)], .folder = folder};
+    r.out = at.out = lks_test_text("%s/out", folder);
+    r.reference = at.reference = r.setup->whole;
+    at.setup = r.setup->name;
+    at.events[0] = '\0';
+    copy_run(r.setup->begun, r.out);
+    bool complete = false;
+    for (int i = 1 + draw(4); i > 0; i--) {
+        const int older = draw(3) == 0 ? older_checkpoint(&r) : 0;
+        if (older == 0 && complete)
+            break;
+        complete = go_on(&r, events[draw((int)COUNT(events))], older);
+    }
+    if (!complete && !go_on(&r, RUN_ON, 0))
+        fail_msg("it doesn't come to its end");
+    check_whole(&r);
+    tally.ends++;
+    const json_t *back = lks_test_metrics(lks_test_text("%s/metrics.jsonl", r.out), "rollback");
+    tally.rollbacks += (int)json_array_size(back);
+    remove_tree(folder);
+}
+
+/* ---- the campaign ---------------------------------------------------------------------------- */
+
+static int n_runs = 3, seed = 1, only = -1;
+
+static int train_whole(void **state)
+{
+    for (size_t i = 0; i < COUNT(setups); i++) {
+        struct setup *s = &setups[i];
+        s->begun = lks_test_folder();
+        s->whole = lks_test_folder();
+        law_args args = training(s, s->begun, 1, NULL);
+        law_add(&args, s->settings == golf ? "--iterations=%d" : "--max_iters=%d",
+                s->settings == golf ? BEGUN : BEGUN - 1);
+        law_run(&args);
+        poison_alter(s->begun, POISON_MODEL, s->spoil);
+        copy_run(s->begun, s->whole);
+        args = training(s, s->whole, 1, NULL);
+        law_add(&args, "--init_from=resume");
+        lks_test_result result = lks_test_run(args.argv, NULL, 60);
+        if (!is_complete(&result))
+            fail_msg("%s: the undisturbed run ends with %d: %s", s->name, result.exit_code,
+                     result.err);
+        const char *metrics = lks_test_text("%s/metrics.jsonl", s->whole);
+        const size_t n = json_array_size(lks_test_metrics(metrics, "rollback"));
+        print_message("%s: %zu rollbacks, %d lines\n", s->name, n, law_count_lines(s->whole));
+        assert_true(n > 0);
+    }
+    return 0;
+}
+
+static void test_histories(void **state)
+{
+    at.seed = seed;
+    for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
+        chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(i + 1));
+        at.index = i;
+        attempt(i);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
+            sscanf(argv[i], "--seed=%d", &seed) != 1 && sscanf(argv[i], "--only=%d", &only) != 1) {
+            fprintf(stderr, "can't read the argument %s\n", argv[i]);
+            return 2;
+        }
+    lks_test_need_zip();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_histories)};
+    printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
+    int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);
+    if (n_failed != 0)
+        printf("seed %d, run %d: %s%s\nits folder is %s, and that of the undisturbed run %s\n",
+               at.seed, at.index, at.setup, at.events, at.out, at.reference);
+    printf("%d runs have the right bytes: %d stops, %d kills and %d more with a "
+           "restart, %d saves by signal, %d resumes from older checkpoints; %d rollbacks are left "
+           "in their metrics\n",
+           tally.ends, tally.stops, tally.kills, tally.restarted, tally.saves,
+           tally.older, tally.rollbacks);
+    return lks_test_exit(n_failed);
+}
