@@ -331,13 +331,13 @@ static void check_whole(const run *r)
 
 /* ---- one process, or those of one launcher ---------------------------------------------------- */
 
-/* One moment of five lies in the set-up, the others after so many lines of the metrics as are drawn
+/* One moment of five lies in the set-up, if it may, the others after so many lines of the metrics as are drawn
  * between those at the start and those at the end. False if it ended before. */
-static bool wait_for_moment(const run *r, int n_lines)
+static bool wait_for_moment(const run *r, int n_lines, bool set_up)
 {
     const int end = law_count_lines(r->reference), wait = draw(5000);
     const int n = n_lines + 1 + draw(end > n_lines + 2 ? end - n_lines - 2 : 1);
-    if (draw(5) == 0) {
+    if (draw(5) == 0 && set_up) {
         sleep_us(draw(120000));
         return alive(r);
     }
@@ -366,13 +366,13 @@ static void disturb(run *r, enum event event, int n_lines)
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP};
     const int n_saves = draw(3), signo = signals[draw((int)COUNT(signals))], rank = draw(3);
     for (int i = 0; i < n_saves; i++) {
-        if (!wait_for_moment(r, n_lines))
+        if (!wait_for_moment(r, n_lines, false)) /* it has no handler in the set-up */
             return;
         kill(any_process(r, rank == 0), SIGUSR1);
         note(" save@%d", law_count_lines(r->out));
         tally.saves++;
     }
-    if (event == RUN_ON || !wait_for_moment(r, n_lines))
+    if (event == RUN_ON || !wait_for_moment(r, n_lines, true))
         return;
     note(event == STOP ? " stop@%d" : " kill@%d", law_count_lines(r->out));
     if (event == STOP)
