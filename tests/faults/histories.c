@@ -329,10 +329,11 @@ static void check_whole(const run *r)
         fail_msg("%s has something half-written", r->out);
 }
 
-/* ---- one process, or those of one launcher ---------------------------------------------------- */
+/* ---- one process, or those of one launcher ----------------------------------------------------
+ */
 
-/* One moment of five lies in the set-up, if it may, the others after so many lines of the metrics as are drawn
- * between those at the start and those at the end. False if it ended before. */
+/* One moment of five lies in the set-up, if it may, the others after so many lines of the metrics
+ * as are drawn between those at the start and those at the end. False if it ended before. */
 static bool wait_for_moment(const run *r, int n_lines, bool set_up)
 {
     const int end = law_count_lines(r->reference), wait = draw(5000);
@@ -381,7 +382,8 @@ static void disturb(run *r, enum event event, int n_lines)
         kill(any_process(r, event == KILL_AND_RESTART || rank == 1), SIGKILL);
 }
 
-/* Start it and disturb it; `older`: the checkpoint to go on from, or 0. True if it came to its end. */
+/* Start it and disturb it; `older`: the checkpoint to go on from, or 0. True if it came to its end.
+ */
 static bool go_on(run *r, enum event event, int older)
 {
     const char *from = older > 0 ? lks_test_text("%s/ckpt-%08d", r->out, older) : r->out;
@@ -422,7 +424,8 @@ static bool go_on(run *r, enum event event, int older)
     tally.stops += event == STOP && !is_complete(&result);
     tally.kills += event == KILL && !is_complete(&result);
     tally.restarted += event == KILL_AND_RESTART && strstr(result.err, "restart") != NULL;
-    note(" -> %s%d", result.signal ? "signal " : "", result.signal ? result.signal : result.exit_code);
+    note(" -> %s%d", result.signal ? "signal " : "",
+         result.signal ? result.signal : result.exit_code);
     return is_complete(&result);
 }
 
@@ -513,7 +516,7 @@ int main(int argc, char **argv)
     printf("%d runs have the right bytes: %d stops, %d kills and %d more with a "
            "restart, %d saves by signal, %d resumes from older checkpoints; %d rollbacks are left "
            "in their metrics\n",
-           tally.ends, tally.stops, tally.kills, tally.restarted, tally.saves,
-           tally.older, tally.rollbacks);
+           tally.ends, tally.stops, tally.kills, tally.restarted, tally.saves, tally.older,
+           tally.rollbacks);
     return lks_test_exit(n_failed);
 }
