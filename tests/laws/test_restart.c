@@ -106,6 +106,24 @@ static void test_torn_checkpoint(void **state)
     law_assert_same(out, whole);
 }
 
+/* The first start resumes from an older checkpoint, the second one from the newest of this job.
+ * (shared/studies/resume-and-rollback/c4.) */
+static void test_older_checkpoint(void **state)
+{
+    const char *out = law_output("random", LAW_REFERENCE), *unused;
+    const char *from =
+        lks_test_text("set -- \"$@\" --init_from=resume --out_dir='%s/ckpt-00000003';", out);
+    lks_test_result r = disturbed(2, 1, lks_test_text(DIES(0, 0, "rename:14:die") "%s :", from),
+                                  "--threads=1", &unused);
+    if (r.exit_code != 0)
+        fail_msg("%d: %s", r.exit_code, r.err);
+    assert_contains(r.err, "restart 1 of 1");
+    assert_in_range(resumed_at(out), 4, LAW_STEPS - 1);
+    law_assert_same(out, whole);
+    assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-%08d", out, LAW_STEPS)));
+    assert_false(lks_test_exists(lks_test_text("%s/earlier-2", out)));
+}
+
 /* Too many deaths: the exit code is the last one's, and any number of ranks can go on from its
  * checkpoint. */
 static void test_budget(void **state)
@@ -244,9 +262,10 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_deaths), cmocka_unit_test(test_torn_checkpoint),
-        cmocka_unit_test(test_budget),       cmocka_unit_test(test_not_an_earlier_run),
-        cmocka_unit_test(test_other_job),    cmocka_unit_test(test_train_itself),
+        cmocka_unit_test(test_three_deaths),       cmocka_unit_test(test_torn_checkpoint),
+        cmocka_unit_test(test_older_checkpoint),   cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_not_an_earlier_run), cmocka_unit_test(test_other_job),
+        cmocka_unit_test(test_train_itself),
         cmocka_unit_test(test_full_disk),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
