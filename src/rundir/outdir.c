@@ -8,6 +8,27 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "ckpt/name.h"
+void lks__outdir_of(const char *path, char *run, size_t bytes)
+{
+    lks__entry latest;
+    snprintf(run, bytes, "%s", path);
+    size_t n = strlen(run);
+    while (n > 1 && run[n - 1] == '/')
+        run[--n] = '\0';
+    char *name = strrchr(run, '/');
+    name = name == NULL ? run : name + 1;
+    const lks__entry e = lks__entry_parse(name);
+    if ((e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD) ||
+        lks__name_read(path, LKS__NAME_LATEST, &latest) != LKS_OK ||
+        latest.kind != LKS__ENTRY_OTHER)
+        snprintf(run, bytes, "%s", path);
+    else if (name == run)
+        snprintf(run, bytes, ".");
+    else
+        name[name == run + 1 ? 0 : -1] = '\0';
+}
+
 /* The lock's text, such as "pid 12 on somewhere", which its holder has written. */
 static lks_status in_use(const char *out_dir, int fd)
 {

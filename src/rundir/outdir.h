@@ -2,9 +2,13 @@
 #ifndef LKS_RUNDIR_OUTDIR_H
 #define LKS_RUNDIR_OUTDIR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
+
+/* The run's folder: RUN, if `path` is RUN/ckpt-… and not a run itself; else `path`. */
+void lks__outdir_of(const char *path, char *run, size_t bytes);
 
 /* Make `out_dir` if it is missing. An earlier run in it (the files of rundir/files.h) is moved into
  * out_dir/earlier-N, so that a new run neither loses it nor mixes with it. `moved` is its new path,

@@ -346,16 +346,18 @@ static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
 /* A run that is restarted after a failure goes on from its newest good checkpoint, whatever is left
  * of the others. If there is none yet, it begins again. In a folder without any, a resume continues
  * nanoGPT's run, if its ckpt.pt is there: *resume_p stays NULL. */
-static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *ckpt,
-                                  lks__ckpt **resume_p)
+static lks_status open_checkpoint(const lks__settings *s, const char *run, int rank,
+                                  lks__ckpt *ckpt, lks__ckpt **resume_p)
 {
-    bool again = lks__job_goes_on(s->out_dir);
+    bool again = lks__job_goes_on(run);
     bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
+    const char *from =
+        again ? run : s->out_dir; /* which may name a checkpoint for the first start */
     if (rank == 0)
-        LKS__TRY(lks__outdir_free(s->out_dir));
-    lks_status st = lks__ckpt_open(s->out_dir, LKS__CKPT_ALL, ckpt);
+        LKS__TRY(lks__outdir_free(run));
+    lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
     if (again && st == LKS_ERR_FORMAT)
-        st = lks__ckpt_open_newest(s->out_dir, LKS__CKPT_ALL, ckpt);
+        st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK)
         *resume_p = ckpt;
     else if (again && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
@@ -366,11 +368,14 @@ static lks_status open_checkpoint(const lks__settings *s, int rank, lks__ckpt *c
 }
 
 /* A run that continues knows its data, and settings that checkpoints lack. */
-static lks_status recall(lks__trainer *t, const lks__ckpt *resume)
+static lks_status recall(lks__trainer *t, const char *run, const lks__ckpt *resume)
 {
     if (resume == NULL)
         return LKS_OK;
-    leave_checkpoint_folder(&t->s, resume);
+    if (resume->itself)
+        leave_checkpoint_folder(&t->s, resume);
+    else
+        snprintf(t->s.out_dir, sizeof t->s.out_dir, "%s", run);
     LKS__TRY(lks__remember_data(&t->ses, t->s.out_dir, &t->s));
     return lks__remember_settings(&t->ses, t->s.out_dir, &t->s);
 }
@@ -403,12 +408,16 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     memset(&ckpt, 0, sizeof ckpt);
     const bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
     const bool same = (st = agree_on_start(t)) == LKS_OK;
-    if (same && (resumes || lks__job_goes_on(s->out_dir)))
-        st = open_checkpoint(s, t->ses.world.rank, &ckpt, &resume);
+    char run[LKS__SETTING_STR];
+    snprintf(run, sizeof run, "%s", s->out_dir);
+    if (resumes)
+        lks__outdir_of(s->out_dir, run, sizeof run);
+    if (same && (resumes || lks__job_goes_on(run)))
+        st = open_checkpoint(s, run, t->ses.world.rank, &ckpt, &resume);
     if (same)
         st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
     if (st == LKS_OK)
-        st = recall(t, resume);
+        st = recall(t, run, resume);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, open_settings(t, resume));
     if (st == LKS_OK && t->s.auto_batch != 0)
