@@ -254,6 +254,29 @@ static void test_folder_in_use(void **state)
     }
 }
 
+/* A file system without locks: nobody would notice a second run. With --lock=off a run that was
+ * killed there goes on, too. (shared/studies/resume-and-rollback/c6.) */
+static void test_no_locks(void **state)
+{
+    static const char no_locks[] = "LOCKSTEP_FAULT=lock:*:EOPNOTSUPP";
+    fault_run run = fault_train(2);
+    fault_expect(&run, 2, FAULT_ENV(no_locks), run.out, "give --lock=off, and see to it");
+    fault_add(&run, "--lock=off");
+    const char *const dies[] = {lks_test_text("%s,rename:5:die", no_locks), "LOCKSTEP_FAULT_RANK=0",
+                                NULL};
+    fault_expect(&run, 128 + SIGKILL, dies, "rank 0", "killed by signal 9");
+    assert_true(lks_test_exists(lks_test_text("%s/latest", run.out)));
+    fault_run again = fault_resume(&run, 1);
+    fault_add(&again, "--lock=on");
+    fault_expect(&again, 2, FAULT_ENV(no_locks), run.out, "give --lock=off");
+    fault_add(&again, "--lock=off");
+    lks_test_result r = lks_test_run(again.argv, FAULT_ENV(no_locks), 60);
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),
+                        whole_model());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,7 +284,7 @@ int main(void)
         cmocka_unit_test(test_full_metrics),       cmocka_unit_test(test_full_events),
         cmocka_unit_test(test_altered_checkpoint), cmocka_unit_test(test_readers),
         cmocka_unit_test(test_earlier_run),        cmocka_unit_test(test_lying_checkpoint),
-        cmocka_unit_test(test_folder_in_use),
+        cmocka_unit_test(test_folder_in_use),      cmocka_unit_test(test_no_locks),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
