@@ -394,7 +394,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
     bool goes_on = lks__job_goes_on(t->s.out_dir); /* must be read before we take the lock */
-    LKS__TRY(lks__outdir_lock(t->s.out_dir, &r->out_lock));
+    LKS__TRY(lks__outdir_lock(t->s.out_dir, t->s.lock == LKS__lock_on, &r->out_lock));
     if (t->resumed) {
         LKS__TRY(lks__outdir_back(t->s.out_dir, t->iter, moved));
         LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));

@@ -43,19 +43,36 @@ static lks_status in_use(const char *out_dir, int fd)
         len > 0 ? lks__escape(shown, sizeof shown, text, len) : "by an unknown process");
 }
 
-lks_status lks__outdir_free(const char *out_dir)
+/* Lock the file, or tell why it can't be locked. */
+static lks_status lock_file(const char *out_dir, int fd)
+{
+    char path[512];
+    if (lks__sys_lock(fd) == 0)
+        return LKS_OK;
+    if (errno == EWOULDBLOCK)
+        return in_use(out_dir, fd);
+    lks__escape(path, sizeof path, out_dir, strlen(out_dir));
+    if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s can't be locked (%s), so another run in it would not be noticed: give "
+                         "--lock=off, and see to it that only one run uses the folder",
+                         path, strerror(errno));
+    return lks__sys_fail("can't lock the folder", out_dir);
+}
+
+lks_status lks__outdir_free(const char *out_dir, bool lock)
 {
     char path[4200];
     snprintf(path, sizeof path, "%s/.lock", out_dir);
-    int fd = lks__sys_open(path, O_RDWR | O_NOFOLLOW, 0);
+    int fd = lock ? lks__sys_open(path, O_RDWR | O_NOFOLLOW, 0) : -1;
     if (fd < 0)
         return LKS_OK; /* taking the lock will report the error */
-    lks_status st = lks__sys_lock(fd) != 0 && errno == EWOULDBLOCK ? in_use(out_dir, fd) : LKS_OK;
+    lks_status st = lock_file(out_dir, fd);
     lks__sys_close(fd);
     return st;
 }
 
-lks_status lks__outdir_lock(const char *out_dir, int *fd_p)
+lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p)
 {
     char path[4200], host[65] = "", text[128];
     *fd_p = -1;
@@ -64,22 +81,15 @@ lks_status lks__outdir_lock(const char *out_dir, int *fd_p)
     int fd = lks__sys_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (fd < 0)
         return lks__sys_fail("can't open", path);
-    if (lks__sys_lock(fd) != 0) {
-        lks_status st = LKS_OK;
-        if (errno == EWOULDBLOCK)
-            st = in_use(out_dir, fd);
-        else if (errno != ENOLCK && errno != EOPNOTSUPP && errno != ENOSYS)
-            st = lks__sys_fail("can't lock", path);
-        lks__sys_close(fd);
-        return st;
-    }
+    lks_status st = lock ? lock_file(out_dir, fd) : LKS_OK;
     gethostname(host, sizeof host - 1);
     int len = snprintf(text, sizeof text, "pid %d on %s\n", (int)getpid(), host);
-    if (lks__sys_truncate(fd, 0) != 0 || lks__sys_write_all(fd, text, (size_t)len) != 0) {
-        lks_status st = lks__sys_fail("can't write", path);
-        lks__sys_close(fd);
-        return st;
-    }
-    *fd_p = fd;
-    return LKS_OK;
+    if (st == LKS_OK &&
+        (lks__sys_truncate(fd, 0) != 0 || lks__sys_write_all(fd, text, (size_t)len) != 0))
+        st = lks__sys_fail("can't write", path);
+    if (st == LKS_OK && lock)
+        *fd_p = fd;
+    else if (lks__sys_close(fd) != 0 && st == LKS_OK)
+        st = lks__sys_fail("can't write", path);
+    return st;
 }

@@ -2,6 +2,7 @@
 #ifndef LKS_RUNDIR_OUTDIR_H
 #define LKS_RUNDIR_OUTDIR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,13 +25,13 @@ lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
 lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]);
 
 /* Lock `out_dir` for this process until it closes *fd_p or ends in any way; the folder is made if
- * it is missing. ERR_CONFIG if another process has the lock; names it. The lock is on OUT/.lock, a
- * file that stays: it can't be removed without a race. A file system without locks is no failure
- * (*fd_p = -1). */
-lks_status lks__outdir_lock(const char *out_dir, int *fd_p);
+ * it is missing. ERR_CONFIG if another process has the lock, which is named, or if the file system
+ * has no locks. The lock is on OUT/.lock, a file that stays: it can't be removed without a race.
+ * With lock = false the process only writes its name there (*fd_p = -1). */
+lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p);
 
 /* ERR_CONFIG as above if the folder is locked; takes no lock and writes nothing. For use before a
  * checkpoint is read there: while a run goes on, each rank could find another one. */
-lks_status lks__outdir_free(const char *out_dir);
+lks_status lks__outdir_free(const char *out_dir, bool lock);
 
 #endif

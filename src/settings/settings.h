@@ -69,6 +69,7 @@ enum {
 #define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
 #define LKS__WORDS_on_nan(X, of)      X(of, stop) X(of, skip) X(of, rollback)
 #define LKS__WORDS_stop_signal(X, of) X(of, none) X(of, USR1) X(of, USR2)
+#define LKS__WORDS_lock(X, of)        X(of, on) X(of, off)
 #define LKS__WORDS_axis(X, of)        X(of, steps) X(of, tokens) X(of, time)
 #define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
@@ -227,6 +228,9 @@ enum {
       "iterations between checkpoints; 0: eval_interval")                                          \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT, REPORT,                                  \
       "number of newest checkpoints to keep, beside the best one; 0: all")                         \
+    X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
+      "on: one run at a time writes into out_dir, by a lock; off: you see to that, on a file "     \
+      "system without locks")                                                                      \
     X(CHOICE, stop_signal, none, WORDS, TRAIN, HOST, REPORT,                                       \
       "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
       "SIGUSR2 write a checkpoint, and the run goes on")                                           \

@@ -354,7 +354,7 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
     const char *from =
         again ? run : s->out_dir; /* which may name a checkpoint for the first start */
     if (rank == 0)
-        LKS__TRY(lks__outdir_free(run));
+        LKS__TRY(lks__outdir_free(run, s->lock == LKS__lock_on));
     lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
     if (again && st == LKS_ERR_FORMAT)
         st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);

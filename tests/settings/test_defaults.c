@@ -127,6 +127,7 @@ static const struct figure ours[] = {
     {"on_nan_limit", "10"},
     {"checkpoint_interval", "0"},
     {"keep", "3"},
+    {"lock", "on"},
     {"stop_signal", "none"},
     {"iters", "10"},
     {"trace", ""},

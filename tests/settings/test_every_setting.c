@@ -603,6 +603,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "keep", "2", FILES),
     ROW(TRAIN, "eval_only", "true", ALL & ~(RESULT | HOST | SKIPS | TEXT), .where = A_EVALS,
         .is = "0"),
+    ROW(TRAIN, "lock", "off", 0),         /* what it is for: faults_output */
     ROW(TRAIN, "stop_signal", "USR1", 0), /* what the signal then does: laws_stop */
     ROW(TRAIN, "trace", "@trace", 0, .makes = true),
     ROW(TRAIN, "prometheus", "@prometheus", 0, .makes = true),

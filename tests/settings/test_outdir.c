@@ -83,19 +83,19 @@ static void test_lock(void **state)
 {
     const char *out = in(lks_test_folder(), "new"), *own = lks_test_text("pid %d", (int)getpid());
     int fd, again;
-    assert_ok(lks__outdir_free(out)); /* not there: free */
-    assert_ok(lks__outdir_lock(out, &fd));
-    assert_fails(LKS_ERR_CONFIG, lks__outdir_free(out), out, "still going on", own);
-    assert_fails(LKS_ERR_CONFIG, lks__outdir_lock(out, &again), out, "still going on", own);
+    assert_ok(lks__outdir_free(out, true)); /* not there: free */
+    assert_ok(lks__outdir_lock(out, true, &fd));
+    assert_fails(LKS_ERR_CONFIG, lks__outdir_free(out, true), out, "still going on", own);
+    assert_fails(LKS_ERR_CONFIG, lks__outdir_lock(out, true, &again), out, "still going on", own);
     assert_int_equal(again, -1);
     close(fd);
-    assert_ok(lks__outdir_free(out));
-    assert_ok(lks__outdir_lock(out, &fd));
+    assert_ok(lks__outdir_free(out, true));
+    assert_ok(lks__outdir_lock(out, true, &fd));
     close(fd);
     /* What others have written there is gone, such as the name of another job. */
     static const char stale[] = "pid 1 on somewhere with quite a long name\njob of yesterday\n";
     lks_test_write(in(out, ".lock"), stale, sizeof stale - 1);
-    assert_ok(lks__outdir_lock(out, &fd));
+    assert_ok(lks__outdir_lock(out, true, &fd));
     const char *text = lks_test_read(in(out, ".lock"), NULL);
     assert_memory_equal(text, own, strlen(own));
     assert_int_equal(strcspn(text, "\n"), strlen(text) - 1);
@@ -108,7 +108,7 @@ static void test_lock(void **state)
     assert_ok(lks__name_probe(out, &links, &err));
     assert_true(links && err == 0);
     assert_int_equal(lks_test_count_files(out), before);
-    assert_int_equal(lks__outdir_lock(in(out, "file"), &fd), LKS_ERR_IO);
+    assert_int_equal(lks__outdir_lock(in(out, "file"), true, &fd), LKS_ERR_IO);
     assert_int_equal(fd, -1);
 }
 
