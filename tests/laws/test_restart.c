@@ -265,8 +265,7 @@ int main(void)
         cmocka_unit_test(test_three_deaths),       cmocka_unit_test(test_torn_checkpoint),
         cmocka_unit_test(test_older_checkpoint),   cmocka_unit_test(test_budget),
         cmocka_unit_test(test_not_an_earlier_run), cmocka_unit_test(test_other_job),
-        cmocka_unit_test(test_train_itself),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_train_itself),       cmocka_unit_test(test_full_disk),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
