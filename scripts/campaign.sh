@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'END'
-Usage: scripts/campaign.sh [--stops|--histories] [--runs=400] [--seed=S] [--build=build-check] [--only=I]
+Usage: scripts/campaign.sh [--stops|--histories|--hosts] [--runs=400] [--seed=S]
+                           [--build=build-check] [--only=I]
 
 Small runs are killed (any rank or the launcher; a part of them in the middle of a save), stopped,
 hung or starved at random moments, and resumed on another number of ranks, some of them killed once
@@ -23,6 +24,10 @@ With --histories they meet losses that aren't finite and go back (--on_nan=rollb
 stopped, killed, saved by SIGUSR1 and resumed, also from older checkpoints with another learning rate.
 In the end each must have the bytes of the undisturbed run of the same history.
 
+With --hosts a node of two stands still, on this machine: all its processes, its rank or its launcher,
+by SIGSTOP or the control group freezer; it is the first node or the other one, in training or after it.
+Each kind --runs=15 times: the other node ends in time, not with 0, and names that node.
+
 With --chroot=bookworm or --chroot=trixie: ./quickstart and ./check in a bare Debian 12 or 13
 (scripts/bare.sh --help).
 END
@@ -31,11 +36,12 @@ END
 case ${1-} in
 --chroot=*) exec scripts/bare.sh "$@" ;;
 esac
-runs=400 seed=$(date +%s) build=build-check only= program=faults_campaign
+runs= seed=$(date +%s) build=build-check only= program=faults_campaign
 for arg; do
     case $arg in
     --stops) program=faults_stops ;;
     --histories) program=faults_histories ;;
+    --hosts) program=hosts ;;
     --runs=?*) runs=${arg#*=} ;;
     --seed=?*) seed=${arg#*=} ;;
     --build=?*) build=${arg#*=} ;;
@@ -45,6 +51,8 @@ for arg; do
     esac
 done
 
+[ $program != hosts ] || exec tests/launch/still.sh "$build/tools/lockstep" "${runs:-15}"
+: "${runs:=400}"
 campaign=$build/tests/faults/$program
 [ -x "$campaign" ] || die "$campaign is not there: ./check -R faults builds it"
 # shellcheck disable=SC2086 # nothing or one word

@@ -284,7 +284,9 @@ static void decide(struct lks__nodes *n)
         first = find_first(n);
         code = first != NULL ? first->code : 0;
     }
-    bool again = first != NULL && user_signal == 0 && !no_room &&
+    /* A coordinator whose own ranks don't end can't begin another round. */
+    bool stuck = n->self >= 0 && n->nodes[n->self].dropped;
+    bool again = first != NULL && user_signal == 0 && !no_room && !stuck &&
                  n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     describe(n, first, text);

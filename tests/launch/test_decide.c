@@ -503,6 +503,27 @@ static void test_dropped(void **state)
     close_job(&j);
 }
 
+/* If the coordinator's own ranks don't end, it can't begin another round: the job ends. */
+static void test_dropped_coordinator(void **state)
+{
+    struct job j;
+    begin(&j, 2);
+    j.options.max_restarts = 1;
+    hear(&j, "{\"is\":\"down\",\"node\":0,\"round\":0}");
+    hear(&j, verdict_of(1, FAILED("A", FOLLOWS)));
+    j.nodes->end_by = 1;
+    struct lks__nodes_event event;
+    lks__nodes_next(j.nodes, false, &event); /* as while its ranks run */
+    assert_true(j.nodes->ended);
+    json_t *end = last_posted(&j);
+    assert_false(json_is_true(json_object_get(end, "again")));
+    assert_contains(text_of(end, "text"),
+                    "node 0 (host host-a, ranks 0 to 0) didn't end its ranks");
+    assert_int_equal(number_of(end, "code"), 1);
+    json_decref(end);
+    close_job(&j);
+}
+
 /* When it runs again, its ranks are ended, and it ends with a reason, whatever the others do. */
 static void test_dropped_itself(void **state)
 {
@@ -691,6 +712,7 @@ int main(void)
         cmocka_unit_test(test_table_of_all),
         cmocka_unit_test(test_silent_host),
         cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_lost_all),
