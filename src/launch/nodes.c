@@ -310,13 +310,13 @@ static void say_whom(const struct lks__nodes *n)
 /* Look after the other launchers while we wait for them; `since`: since then. */
 static void look_at_others(struct lks__nodes *n, double since, bool *said_p)
 {
+    bool long_ago = lks__sys_now() - since >= PATIENCE_S;
     lks__nodes_show_life(n);
-    if (lks__sys_now() - since < PATIENCE_S)
-        return;
-    if (!*said_p)
+    if (long_ago && !*said_p)
         say_whom(n);
-    *said_p = true;
-    lks__nodes_ask_for_life(n);
+    *said_p |= long_ago;
+    if (long_ago || n->failing)
+        lks__nodes_ask_for_life(n);
 }
 
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,

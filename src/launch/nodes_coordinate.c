@@ -376,7 +376,7 @@ void lks__nodes_ask_for_life(struct lks__nodes *n)
         if (!m->in_round || m->settled || m->dropped || i == n->self)
             continue;
         read_life(n, m);
-        if (silence_of(n, m) <= n->patience_s)
+        if (silence_of(n, m) <= lks__nodes_limit(n, n->patience_s))
             continue;
         lks__nodes_post(n,
                         json_pack("{s:s, s:i, s:i}", "is", "down", "node", i, "round", n->round));

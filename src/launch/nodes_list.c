@@ -49,6 +49,12 @@ void lks__nodes_show_life(struct lks__nodes *n)
     keep_error(n, lks__store_set_later(n->say, key, &n->n_shown, sizeof n->n_shown));
 }
 
+double lks__nodes_limit(const struct lks__nodes *n, double seconds)
+{
+    bool short_one = n->failing && !n->stopping && seconds > LKS__STORE_DEAD_S;
+    return short_one ? LKS__STORE_DEAD_S : seconds;
+}
+
 /* The store answers at once unless its launcher, or its machine, stands still. */
 static void take_answers(struct lks__nodes *n)
 {
@@ -62,9 +68,7 @@ static void take_answers(struct lks__nodes *n)
     if (n->owed_since == 0 || now - n->looked_at > STOPPED_S)
         n->owed_since = now;
     n->looked_at = now;
-    if (n->failing && !n->stopping && limit > LKS__STORE_DEAD_S)
-        limit = LKS__STORE_DEAD_S;
-    if (now - n->owed_since > limit)
+    if (now - n->owed_since > lks__nodes_limit(n, limit))
         keep_error(n, lks__fail(LKS_ERR_TIMEOUT, "the job's store doesn't answer"));
 }
 

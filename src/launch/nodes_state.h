@@ -86,6 +86,9 @@ void lks__node_forget(struct lks__node *m); /* frees its texts */
 /* Handle one message, whatever it contains; what the supervisor of our ranks must do about it is in
  * n->event. */
 lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes);
+/* How long another launcher may stand still: `seconds`, but no longer than a lost one's connection
+ * lasts if ranks have failed. */
+double lks__nodes_limit(const struct lks__nodes *n, double seconds);
 /* Show that this launcher runs. The answer shows that the coordinator's does. */
 void lks__nodes_show_life(struct lks__nodes *n);
 /* The node with the first ranks, which is the coordinator's; NULL outside of a round. */
