@@ -419,6 +419,24 @@ static void test_sampler(void **state)
     lks__sampler_back(NULL);
 }
 
+/* The signal is answered at once, even if the current micro-batch never ends. */
+static void test_answered_at_once(void **state)
+{
+    const char *out, *env[] = {"LOCKSTEP_FAULT=read:150:term,read:151:hang", NULL};
+    law_args args = law_train("random", &out);
+    lks_test_child child = lks_test_start(args.argv, env);
+    bool answered = false;
+    for (int i = 0; i < lks_test_tries(2000) && !answered; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        answered = strstr(lks_test_read(child.err_path, NULL),
+                          "lockstep train: stopping once the batch under way is done; a second "
+                          "signal ends the run at once\n") != NULL;
+    }
+    assert_int_equal(kill(child.pid, SIGKILL), 0);
+    assert_int_equal(lks_test_wait(&child, 60).signal, SIGKILL);
+    assert_true(answered);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -428,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_save),
         cmocka_unit_test(test_launcher),
         cmocka_unit_test(test_second),
+        cmocka_unit_test(test_answered_at_once),
         cmocka_unit_test(test_nothing_new),
         cmocka_unit_test(test_sampler),
     };
