@@ -50,6 +50,7 @@ typedef struct lks__optimizer {
     /* What is kept for a tensor of that kind, in arenas of its own: behind the tensor's name this
      * is its name in checkpoints. NULL: nothing in that arena. */
     const char *state[LKS__N_PARAM_KINDS][LKS__OPTIM_STATES];
+    bool decays; /* it applies weight_decay */
     /* One rank updates a tensor of that kind as a whole; the others are divided by blocks. */
     bool whole[LKS__N_PARAM_KINDS];
     double (*cost)(const lks__tensor *t); /* of an update, for an even division; NULL: the size */

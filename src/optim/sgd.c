@@ -55,5 +55,6 @@ const lks__optimizer lks__optimizer_sgd = {
               [LKS__PARAM_HEAD] = {".momentum"},
               [LKS__PARAM_SCALAR] = {".momentum"},
               [LKS__PARAM_MATRIX] = {".momentum"}},
+    .decays = true,
     .update = update,
 };

@@ -444,6 +444,17 @@ static bool on_wait(void *comm)
     return lks__stop_requested == 0;
 }
 
+/* A launcher's ranks are several processes, and the first that gets the signal need not be this
+ * one; the launcher's own messages follow. A live line is cleared first. */
+static void answer_signals(const lks__report *r, const lks__trainer *t)
+{
+#define ANSWER                                                                                     \
+    "lockstep train: stopping once the batch under way is done; a second signal ends the run at "  \
+    "once\n"
+    if (t->ses.world.world_size == 1)
+        lks__signals_answer(r->log.err_moves ? LKS__CLEAR_LINE ANSWER : ANSWER);
+}
+
 lks_status lks__report_open(lks__report *r, lks__trainer *t)
 {
     memset(r, 0, sizeof *r);
@@ -477,6 +488,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         warn_of_slow_run(r, t);
         say_complete(r, t);
         st = lks__report_others_open(r, t);
+        answer_signals(r, t);
     }
     return st;
 }
@@ -716,6 +728,7 @@ void lks__report_abandon(lks__report *r)
 {
     if (!r->on)
         return;
+    lks__signals_answer(NULL);
     lks__commands_close(r->commands);
     lks__samples_close(r->samples);
     lks__notify_close(&r->notify);

@@ -1,7 +1,10 @@
 #include "session/signals.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/early.h"
 #include "base/sys.h"
@@ -13,10 +16,28 @@ volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 static volatile sig_atomic_t held, n_requests;
 static void (*on_first)(void *ctx, int signo);
 static void *on_first_ctx;
+static const char *volatile answer;
 
 void lks__signals_hold(bool hold)
 {
     held = hold;
+}
+
+void lks__signals_answer(const char *text)
+{
+    answer = text;
+}
+
+/* A reader that doesn't read must not hold up the handler. */
+static void write_answer(void)
+{
+    const char *text = answer;
+    const int kept = errno;
+    struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (text != NULL && poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0 &&
+        write(STDERR_FILENO, text, strlen(text)) < 0)
+        answer = NULL; /* nobody reads it */
+    errno = kept;
 }
 
 void lks__signals_rearm(void)
@@ -46,6 +67,7 @@ static void on_stop(int signo)
     n_requests++;
     if (n_requests == 1) {
         lks__stop_requested = signo;
+        write_answer();
         if (on_first != NULL)
             on_first(on_first_ctx, signo);
     } else if (n_requests > 2 || !held) {

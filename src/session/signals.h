@@ -20,6 +20,10 @@ void lks__signals_hold(bool hold);
  * was one already. NULL: call nothing. */
 void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx);
 
+/* Write `text`, which must stay valid, to standard error in the handler, for the first signal that
+ * asks to stop: the work under way may last minutes. NULL: write nothing. */
+void lks__signals_answer(const char *text);
+
 /* The request to stop has been answered: the next signal is a first one again. */
 void lks__signals_rearm(void);
 

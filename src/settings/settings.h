@@ -195,7 +195,7 @@ enum {
     X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
       "last iteration, counted from 0: the run makes one step more than that")                     \
     X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
-      "decay of adamw and sgd, on matrices and embeddings only")                                   \
+      "decay of adamw and sgd, on matrices and embeddings only; muon has none, and refuses it")    \
     X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM,                                     \
       "AdamW's first moment, sgd's momentum")                                                      \
     X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's second moment")           \

@@ -76,6 +76,18 @@ static lks_status check_zero(const lks__trainer *t)
     return LKS_OK;
 }
 
+/* A decay that was asked for and isn't applied would be another run than the user means. */
+static lks_status check_decay(const lks__settings *s)
+{
+    if (s->from[LKS__SETTING_weight_decay] < LKS__FROM_FILE || s->weight_decay == 0.0 ||
+        lks__train_optimizer(s)->decays)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "weight_decay=%g was given, but optimizer=%s applies no decay: leave it out, "
+                     "give --weight_decay=0, or take another --optimizer",
+                     s->weight_decay, lks__train_optimizer(s)->name);
+}
+
 static bool same_folder(const char *a, const char *b)
 {
     struct stat x, y;
@@ -149,6 +161,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->procedure = lks__procedure_of(&t->s);
     lks__train_choose_optimizer(&t->s);
     LKS__TRY(check_zero(t));
+    LKS__TRY(check_decay(&t->s));
     t->V = (int)t->s.virtual_ranks;
     t->N = (int)t->s.gradient_accumulation_steps;
     t->A = t->N / t->V;

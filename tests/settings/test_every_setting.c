@@ -692,7 +692,7 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "beta2", "0.9", LATER),
     ROW(TRAIN, "grad_clip", "0.01", LATER),
     ROW(TRAIN, "weight_decay", "0.5", REFUSED, .says = "optimizer=muon applies no decay"),
-    ROW(TRAIN, "weight_decay", "0", LATER),
+    ROW(TRAIN, "weight_decay", "0", 0),
     ROW(TRAIN, "learning_rate", "0.5", 0), /* for the other family */
     ROW(TRAIN, "eval_interval", "2", EVALS | VALUES | LOG, .where = A_EVALS,
         .is = "0 2 4 6 8 final artifact", .may = SAVES | FILES),
