@@ -305,6 +305,18 @@ const char *law_common_lines(const char *out, const char *whole)
     return text;
 }
 
+const char *law_undisturbed_lines(const char *out)
+{
+    const char *text = "";
+    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
+        end = strchr(p, '\n') + 1;
+        const char *asked = strstr(p, "\"asked\":");
+        if (asked == NULL || asked > end)
+            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
+    }
+    return text;
+}
+
 void law_assert_same_lines(const char *got, const char *want)
 {
     for (int line = 1; *got != '\0' || *want != '\0'; line++) {

@@ -70,6 +70,8 @@ void law_assert_same_checkpoint(const char *out, const char *reference, const ch
 /* The lines that must be the same, as one text. law_assert_same() fails with the first line that
  * differs. */
 const char *law_lines(const char *out);
+/* Those that the undisturbed run writes, too: without checkpoints that were asked for. */
+const char *law_undisturbed_lines(const char *out);
 void law_assert_same_lines(const char *got, const char *want);
 
 /* law_lines() without the lines of checkpoints that `whole` doesn't have; lines of the metrics, 0

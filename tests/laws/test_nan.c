@@ -219,19 +219,6 @@ static void test_rollback(void **state)
     assert_contains(r.err, "on_nan_limit");
 }
 
-/* law_lines() without those of checkpoints that were asked for. */
-static const char *undisturbed_lines(const char *out)
-{
-    const char *text = "";
-    for (const char *p = law_lines(out), *end; *p != '\0'; p = end) {
-        end = strchr(p, '\n') + 1;
-        const char *asked = strstr(p, "\"asked\":");
-        if (asked == NULL || asked > end)
-            text = lks_test_text("%s%.*s", text, (int)(end - p), p);
-    }
-    return text;
-}
-
 /* Resume a copy of the begun run on 2 ranks; rank 0 sends itself the signal at its n-th read. */
 static lks_test_result signalled(int n, const char *signal, const char **out_p)
 {
@@ -293,7 +280,7 @@ static void test_rollback_disturbed(void **state)
     for (int saves = 0; saves < 2; saves++) {
         r = saves ? saved_at_fifth(n, &out) : stopped_at_fifth(&n, &out);
         assert_ran_to_end(&r);
-        law_assert_same_lines(undisturbed_lines(out), undisturbed_lines(reference));
+        law_assert_same_lines(law_undisturbed_lines(out), law_undisturbed_lines(reference));
         law_assert_same_checkpoints(out, reference);
     }
 }
@@ -321,6 +308,21 @@ static void test_rollback_other_history(void **state)
     law_assert_same_checkpoints(outs[0], outs[1]);
     assert_true(lks_test_exists(lks_test_text("%s/earlier-1/ckpt-00000004", outs[0])));
     assert_false(lks_test_exists(lks_test_text("%s/earlier-1", outs[1])));
+}
+
+/* A checkpoint after each step, because rank 0's clock asks for it, is never the target: the run
+ * goes back to the same ones as without a clock, and is the same run. */
+static void test_rollback_with_clock(void **state)
+{
+    const char *reference, *out;
+    lks_test_result r = GO_ON(1, &reference, "--on_nan=rollback", "--checkpoint_minutes=off");
+    assert_ran_to_end(&r);
+    r = GO_ON(2, &out, "--on_nan=rollback", "--checkpoint_minutes=1e-9");
+    assert_ran_to_end(&r);
+    assert_contains(law_lines(out), "\"iter\":5,\"path\":\"ckpt-00000005\",");
+    law_assert_same_lines(law_undisturbed_lines(out), law_undisturbed_lines(reference));
+    law_assert_same_checkpoints(out, reference);
+    assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(reference));
 }
 
 /* Once a checkpoint lies behind the last one to which the run went back, it counts anew. Iterations
@@ -587,6 +589,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_rollback_disturbed),
         cmocka_unit_test(test_rollback_other_history),
+        cmocka_unit_test(test_rollback_with_clock),
         cmocka_unit_test(test_rollback_counts),
         cmocka_unit_test(test_rollback_time),
         cmocka_unit_test(test_rollback_out_of_time),

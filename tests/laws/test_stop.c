@@ -173,6 +173,50 @@ static void test_extended_and_killed(void **state)
     assert_string_equal(lines_but(out, -1), lines_but(whole[1], -1));
 }
 
+/* A checkpoint after each step, because rank 0's clock asks for it. The scheduled ones and their
+ * lines are those of a run without, and no other one is left at the end. */
+static void check_clock(const char *out, const char *want)
+{
+    law_assert_same_lines(law_undisturbed_lines(out), law_undisturbed_lines(want));
+    law_assert_same_checkpoints(out, want);
+    assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(want));
+}
+
+static void test_clock(void **state)
+{
+    static const char each[] = "--checkpoint_minutes=1e-9", off[] = "--checkpoint_minutes=off";
+    const char *out = law_output("nanogpt", "--nproc_per_node=2", each);
+    int n = 0;
+    for (const char *p = law_lines(out); (p = strstr(p, ",\"asked\":\"clock\"}")) != NULL; p++)
+        n++;
+    assert_int_equal(n, LAW_STEPS - 1 - 6); /* iterations 1, 2, 5, 7, 10, 11, 13 */
+    check_clock(out, whole[1]);
+    /* None displaces a scheduled one. */
+    out = law_output("random", "--keep=2", each);
+    check_clock(out, law_output("random", "--keep=2", off));
+    out = law_output("random", each, off);
+    assert_null(strstr(law_lines(out), "\"clock\""));
+}
+
+/* It dies in iteration 5, whose beginning only the clock has saved. A resume on other ranks begins
+ * there, and has the bytes of a run that never died. */
+static void test_clock_and_killed(void **state)
+{
+    for (int which = 0; which < 2; which++) {
+        const char *out, *env[] = {"LOCKSTEP_FAULT=read:298:die", "LOCKSTEP_FAULT_RANK=1", NULL};
+        law_args args = law_train(samplers[which], &out);
+        law_add(&args, "--nproc_per_node=2");
+        law_add(&args, "--checkpoint_minutes=1e-9");
+        assert_int_not_equal(lks_test_run(args.argv, env, 60).exit_code, 0);
+        assert_int_equal(latest_iter(out), 5);
+        const char *state_path = lks_test_text("%s/latest/state.json", out);
+        assert_contains(lks_test_read(state_path, NULL), "\"asked\": \"clock\"");
+        law_resume(samplers[which], out, lks_test_text("--nproc_per_node=%d", which == 0 ? 1 : 8),
+                   "--checkpoint_minutes=off");
+        check_clock(out, whole[which]);
+    }
+}
+
 /* Resuming a run that has ended changes nothing. */
 static void test_ended(void **state)
 {
@@ -238,6 +282,8 @@ int main(void)
         cmocka_unit_test(test_extended),
         cmocka_unit_test(test_extended_and_killed),
         cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_clock_and_killed),
         cmocka_unit_test(test_earlier_checkpoint),
         cmocka_unit_test(test_handlers_have_a_stack_of_their_own),
     };

@@ -126,6 +126,7 @@ static const struct figure ours[] = {
     {"on_nan", "stop"},
     {"on_nan_limit", "10"},
     {"checkpoint_interval", "0"},
+    {"checkpoint_minutes", "10"},
     {"keep", "3"},
     {"lock", "on"},
     {"stop_signal", "none"},

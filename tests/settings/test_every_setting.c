@@ -600,6 +600,8 @@ static const struct row gpt2_rows[] = {
         .with = "--eval_interval=0"),
     ROW(TRAIN, "checkpoint_interval", "0", SAVES | FILES | LOG, .where = A_SAVES, .is = "4 8 9",
         .with = "--eval_interval=4"),
+    ROW(TRAIN, "checkpoint_minutes", "off", 0), /* its checkpoints: laws_stop */
+    ROW(TRAIN, "checkpoint_minutes", "never", REFUSED, .says = "at most 1,000,000, or off"),
     ROW(TRAIN, "keep", "2", FILES),
     ROW(TRAIN, "eval_only", "true", ALL & ~(RESULT | HOST | SKIPS | TEXT), .where = A_EVALS,
         .is = "0"),
