@@ -91,6 +91,7 @@ static lks_status save(struct run *r, lks__asked otherwise)
     r->wanted = LKS__ASKED_NOT;
     lks__session_saving(ses, true);
     LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
+    r->t->saved_at = lks__sys_now();
     r->back_to = UINT64_MAX;
     /* The last save: hold second signals until the process ends. */
     lks__session_saving(ses, r->stopped != 0);
@@ -300,8 +301,8 @@ static lks_status loop(struct run *r)
             r->stepped = true;
             r->loss = step.loss;
         }
-        if (step.save)
-            r->wanted = LKS__ASKED_SIGNAL;
+        if (step.save != LKS__ASKED_NOT && r->wanted != LKS__ASKED_SIGNAL)
+            r->wanted = step.save;
         if (step.stop_signal != 0)
             stop(r, step.stop_signal,
                  step.outcome == LKS__STEP_DISCARDED ? "the step under way is discarded"

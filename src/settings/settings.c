@@ -119,7 +119,7 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
             s->auto_batch = (unsigned char)from;
         return LKS_OK;
     }
-    if (!parse_value(d, text, &v))
+    if (!parse_value(d, d->flags & LKS__SETTING_OFF && strcmp(text, "off") == 0 ? "0" : text, &v))
         return fail_value(d, text, where, LKS_ERR_CONFIG);
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;

@@ -59,6 +59,8 @@ enum {
     LKS__SETTING_SAME = 1 << 10,
     /* HOST: a resume keeps the run's value, which is in its host lines (train/remember.h). */
     LKS__SETTING_KEPT = 1 << 11,
+    /* FLOAT: "off" stands for 0. */
+    LKS__SETTING_OFF = 1 << 12,
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -226,6 +228,9 @@ enum {
       "checkpoint_interval, too")                                                                  \
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
       "iterations between checkpoints; 0: eval_interval")                                          \
+    X(FLOAT, checkpoint_minutes, 10, FROM_TO(0, 1e6), TRAIN, HOST | KEPT | OFF, REPORT,            \
+      "minutes without a checkpoint after which one is written that stays until the next; off: "   \
+      "none")                                                                                      \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT, REPORT,                                  \
       "number of newest checkpoints to keep, beside the best one; 0: all")                         \
     X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \

@@ -35,6 +35,7 @@ enum {
     TYPED = LKS__SETTING_TYPED,
     SAME = LKS__SETTING_SAME,
     KEPT = LKS__SETTING_KEPT,
+    OFF = LKS__SETTING_OFF,
 };
 
 /* clang-format off */
@@ -321,9 +322,10 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
                      lks__number_text((double)d->high_i, true, high));
         break;
     case LKS__SETTING_IS_FLOAT:
-        snprintf(out, LKS__SETTING_RANGE, "a number %s %s and %s %s",
+        snprintf(out, LKS__SETTING_RANGE, "a number %s %s and %s %s%s",
                  d->over_low ? "over" : "of at least", lks__number_text(d->low, true, low),
-                 d->below_high ? "below" : "at most", lks__number_text(d->high, true, high));
+                 d->below_high ? "below" : "at most", lks__number_text(d->high, true, high),
+                 d->flags & LKS__SETTING_OFF ? ", or off" : "");
         break;
     case LKS__SETTING_IS_BOOL:
         snprintf(out, LKS__SETTING_RANGE, "true or false");

@@ -100,6 +100,15 @@ static bool asks_to_save(lks__trainer *t)
     return false;
 }
 
+/* Does rank 0's clock ask for a checkpoint? Its wish reaches all ranks, so that they save at the
+ * same step. */
+static bool clock_asks(const lks__trainer *t)
+{
+    const double minutes = t->s.checkpoint_minutes;
+    return t->ses.world.rank == 0 && minutes > 0.0 &&
+           lks__sys_now() - t->saved_at >= 60.0 * minutes;
+}
+
 /* Exchange the N losses and the ranks' notes. ERR_STOPPED if a rank has left out micro-batches. */
 static lks_status gather(lks__trainer *t, lks__step_result *r)
 {
@@ -107,8 +116,11 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     size_t bytes = sizeof(lks__step_note) + (size_t)most * sizeof(float);
     char *mine = t->exchange, *all = t->exchange + bytes;
     bool asks = asks_to_save(t);
-    lks__step_note note = {
-        .stop_signal = lks__session_asked_stop(&t->ses), .save = asks, .skipped = t->skipped};
+    lks__step_note note = {.stop_signal = lks__session_asked_stop(&t->ses),
+                           .save = asks            ? LKS__ASKED_SIGNAL
+                                   : clock_asks(t) ? LKS__ASKED_CLOCK
+                                                   : LKS__ASKED_NOT,
+                           .skipped = t->skipped};
     bool skipped = false;
     size_t first, n;
     own_losses(t, &first, &n);
@@ -119,19 +131,20 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
     memcpy(mine + sizeof note, (const char *)t->losses.host + first, n);
     LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes, LKS_UINT8));
     r->stop_signal = 0;
-    r->save = false;
+    r->save = LKS__ASKED_NOT;
     for (int rank = 0; rank < W; rank++) {
         int v0 = lks__ddp_first_leaf(t->V, W, rank), v1 = lks__ddp_first_leaf(t->V, W, rank + 1);
         const char *theirs = all + (size_t)rank * bytes;
         memcpy(&note, theirs, sizeof note);
         if (r->stop_signal == 0)
             r->stop_signal = note.stop_signal;
-        r->save |= note.save != 0;
+        if (r->save != LKS__ASKED_SIGNAL && note.save != LKS__ASKED_NOT)
+            r->save = (lks__asked)note.save;
         skipped |= note.skipped != 0;
         memcpy(losses + v0 * t->A, theirs + sizeof note,
                (size_t)((v1 - v0) * t->A) * sizeof(float));
     }
-    if (r->save) {
+    if (r->save == LKS__ASKED_SIGNAL) {
         t->asked = asks;
         t->agreed_at = lks__sys_now();
         t->agreed_iter = t->iter;

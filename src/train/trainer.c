@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/sys.h"
 #include "comm/shm/memory.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
@@ -456,6 +457,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
         lks__trainer_close(t);
         return st;
     }
+    t->saved_at = lks__sys_now();
     lks__trace_end();
     return LKS_OK;
 }

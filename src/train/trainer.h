@@ -83,6 +83,7 @@ typedef struct lks__trainer {
     uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift */
     int nonfinite;       /* updates skipped in a row, or rollbacks since the last checkpoint */
     bool eval_done;      /* evaluation `iter` has been made */
+    double saved_at;     /* the time of the last save, or of the start; for checkpoint_minutes */
     bool asked;          /* this rank has taken part in the save that was agreed on last ... */
     double agreed_at;    /* ... and the time of that; 0: never */
     uint64_t agreed_iter;
@@ -121,14 +122,14 @@ typedef struct lks__step_result {
     double lr, grad_norm; /* norm before clipping */
     double seconds;       /* duration of the step */
     double exposed_s;     /* part of it spent waiting for other ranks' gradients */
-    bool save;            /* a signal has asked some rank for a checkpoint */
+    lks__asked save;      /* a signal has asked some rank for a checkpoint, or rank 0's clock */
     int stop_signal; /* a signal that asked some rank to stop, so that all stop here; 0: none */
 } lks__step_result;
 
 /* What each rank sends to all others in every step; its losses follow. */
 typedef struct lks__step_note {
     lks__divergence_note divergence;
-    int32_t stop_signal, save;
+    int32_t stop_signal, save; /* `save`: lks__asked */
     int32_t skipped; /* this rank has left out micro-batches, because it was asked to stop */
 } lks__step_note;
 
