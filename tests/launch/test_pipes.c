@@ -142,18 +142,34 @@ static void test_death(void **state)
     assert_contains(lks_test_read(r.err_path, NULL), "exited with code 7");
 }
 
-/* Everything has ended except the output, which waits for its reader; a signal ends that. */
-static void test_end(void **state)
+/* Everything has ended except the output, which waits for its reader: `lines` of each rank. */
+static struct run start_and_end(int lines)
 {
     const char *done = lks_test_text("%s/done-", lks_test_folder());
-    struct run r = START(lks_test_text("seq 1 9000; touch %s$RANK", done), "--nproc-per-node=2");
+    struct run r =
+        START(lks_test_text("seq 1 %d; touch %s$RANK", lines, done), "--nproc-per-node=2");
     for (int rank = 0; rank < 2; rank++)
         wait_for_file(lks_test_text("%s%d", done, rank));
     pause_ms(500);
     assert_int_equal(waitpid(r.pid, NULL, WNOHANG), 0);
+    return r;
+}
+
+/* A signal to stop ends that. One that asks for a checkpoint doesn't, and the job has succeeded. */
+static void test_end(void **state)
+{
+    struct run r = start_and_end(9000);
     kill(r.pid, SIGTERM);
     finish(&r, 20);
     assert_contains(lks_test_read(r.err_path, NULL), "were dropped");
+
+    char text[4096];
+    r = start_and_end(5000); /* the launcher's queue has what the pipe hasn't: 120 KB in all */
+    kill(r.pid, SIGUSR1);
+    pause_ms(100);
+    while (read(r.out, text, sizeof text) > 0)
+        ;
+    assert_int_equal(finish(&r, 20), 0);
 }
 
 /* A second signal ends it without waiting. */
