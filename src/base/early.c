@@ -28,6 +28,14 @@ void lks__early_subtract(sigset_t *mask)
             sigdelset(mask, sig);
 }
 
+void lks__late_add(const sigset_t *blocked, sigset_t *mask)
+{
+    static const int requests[] = {SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        if (sigismember(blocked, requests[i]) == 1)
+            sigaddset(mask, requests[i]);
+}
+
 bool lks__signal_is_ignored(int sig)
 {
     struct sigaction now;

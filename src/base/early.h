@@ -15,6 +15,11 @@ void lks__early_release(void); /* does nothing without a hold */
  * start. */
 void lks__early_subtract(sigset_t *mask);
 
+/* Of SIGUSR1 and SIGUSR2, add those in `blocked` to `mask`. A launcher whose ranks have ended keeps
+ * them blocked until it exits, because a request for a checkpoint must not end a job that has
+ * succeeded. */
+void lks__late_add(const sigset_t *blocked, sigset_t *mask);
+
 /* Is the signal ignored now? If it was already ignored when the program started (under nohup, or as
  * a background job of a shell without job control), it has to stay ignored. */
 bool lks__signal_is_ignored(int sig);

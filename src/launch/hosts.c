@@ -323,6 +323,7 @@ lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
     if (st == LKS_OK)
         *exit_code_p = code;
     lks__sys_close(signals);
+    lks__late_add(&mask, &before);
     sigprocmask(SIG_SETMASK, &before, NULL);
     free(agents);
     return st;

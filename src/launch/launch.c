@@ -252,6 +252,7 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
     lks_status st = lks__front_fork(options.self, &mask, &job.old_mask);
     if (st == LKS_OK)
         st = launch(&job, &mask, exit_code_p);
+    lks__late_add(&mask, &job.old_mask);
     sigprocmask(SIG_SETMASK, &job.old_mask, NULL);
     sigaction(SIGPIPE, &job.old_pipe, NULL);
     sigaction(SIGCHLD, &job.old_child, NULL);
