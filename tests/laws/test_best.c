@@ -278,6 +278,49 @@ static void test_decided_anew(void **state)
     assert_int_equal(named(out, "best"), second);
 }
 
+/* The number that state.json has. */
+static double number_in(const char *out, int iter, const char *key)
+{
+    return lks_test_number(lks_test_figure(lks_test_text("%s/ckpt-%08d/state.json", out, iter)),
+                           key);
+}
+
+/* After a power loss the last lines of metrics.jsonl may be missing, but `best` and the checkpoints
+ * still agree. (shared/studies/resume-and-rollback/c2.) */
+static void test_power_loss(void **state)
+{
+    const char *out = lks_test_folder(), *whole = lks_test_folder();
+    go_on(whole, 60, NULL);
+    const int best = named(whole, "best");
+    go_on(out, best, NULL);
+    const char *lose = lks_test_text("cd '%s' && rm -rf ckpt-%08d && ln -sfn ckpt-%08d latest && "
+                                     "sed -i '/\"train\",\"iter\":%d,/,$d' metrics.jsonl",
+                                     out, best + 1, best, best - 3);
+    const char *const argv[] = {"sh", "-c", lose, NULL};
+    assert_int_equal(lks_test_run(argv, NULL, 10).exit_code, 0);
+    assert_null(strstr(law_lines(out), lks_test_text("\"eval\",\"iter\":%d,", best)));
+    go_on(out, 60, NULL);
+    assert_int_equal(named(out, "best"), best);
+    assert_true(lks_test_exists(lks_test_text("%s/ckpt-%08d", out, best)));
+    assert_true(number_in(out, best, "val_loss") == number_in(out, 61, "best_val_loss"));
+    law_assert_same_checkpoints(out, whole);
+
+    /* The lines are durable before the checkpoint is there. */
+    out = lks_test_folder();
+    law_args args = train(out, 8);
+    law_add(&args, "--checkpoint_interval=5");
+    for (int fails = 0; fails < 2; fails++) {
+        const char *env[] = {
+            fails ? "LOCKSTEP_FAULT=fdatasync:1:EIO" : "LOCKSTEP_FAULT=fdatasync:1:die", NULL};
+        lks_test_result r = lks_test_run(args.argv, env, 60);
+        assert_int_equal(r.exit_code, fails ? 1 : -1);
+        assert_non_null(strstr(law_lines(out), "\"eval\",\"iter\":5,"));
+        assert_int_equal(law_count_checkpoints(out), 0);
+        if (fails)
+            assert_contains(r.err, "metrics.jsonl: Input/output error");
+    }
+}
+
 /* A resume from a checkpoint before all evaluations: the name of a later checkpoint is removed. */
 static void test_none_left(void **state)
 {
@@ -605,12 +648,13 @@ static void test_equal_losses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_overfitting),  cmocka_unit_test(test_only_improvements),
-        cmocka_unit_test(test_decided_anew), cmocka_unit_test(test_final),
-        cmocka_unit_test(test_last_lines),   cmocka_unit_test(test_without_links),
-        cmocka_unit_test(test_not_recorded), cmocka_unit_test(test_golf),
-        cmocka_unit_test(test_generators),   cmocka_unit_test(test_none_left),
-        cmocka_unit_test(test_equal_losses), cmocka_unit_test(test_final_is_best),
+        cmocka_unit_test(test_overfitting),   cmocka_unit_test(test_only_improvements),
+        cmocka_unit_test(test_decided_anew),  cmocka_unit_test(test_power_loss),
+        cmocka_unit_test(test_final),         cmocka_unit_test(test_last_lines),
+        cmocka_unit_test(test_without_links), cmocka_unit_test(test_not_recorded),
+        cmocka_unit_test(test_golf),          cmocka_unit_test(test_generators),
+        cmocka_unit_test(test_none_left),     cmocka_unit_test(test_equal_losses),
+        cmocka_unit_test(test_final_is_best),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
