@@ -322,6 +322,12 @@ int lks__sys_fsync(int fd)
     return result;
 }
 
+int lks__sys_fdatasync(int fd)
+{
+    int result;
+    FAULTY(fdatasync, -1, fdatasync(fd));
+}
+
 int lks__sys_rename(const char *from, const char *to)
 {
     int result;

@@ -24,7 +24,7 @@
 
 /* clang-format off */
 #define LKS__SYS_CALLS(X)                                                                          \
-    X(open) X(read) X(write) X(fsync) X(rename) X(link) X(mkdir) X(unlink) X(symlink)                      \
+    X(open) X(read) X(write) X(fsync) X(fdatasync) X(rename) X(link) X(mkdir) X(unlink) X(symlink)                      \
     X(truncate) X(memfd) X(fallocate) X(mmap) X(lock)                                              \
     X(socket) X(bind) X(listen) X(accept) X(connect) X(send) X(recv)
 /* clang-format on */
@@ -38,6 +38,7 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset);
 ssize_t lks__sys_read_some(int fd, void *buf, size_t bytes);
 int lks__sys_write_all(int fd, const void *buf, size_t bytes); /* at the file's position */
 int lks__sys_fsync(int fd);
+int lks__sys_fdatasync(int fd); /* the data and the size of a file that exists */
 int lks__sys_rename(const char *from, const char *to);
 int lks__sys_link(const char *from, const char *to); /* another name for the file */
 int lks__sys_mkdir(const char *path, mode_t mode);

@@ -1,5 +1,6 @@
 /* run/run.c - a whole run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,9 +71,12 @@ static lks_status write_checkpoint(struct run *r, lks__asked asked)
     char name[32], hash[17];
     lks_comm_note(t->ses.comm, t->iter, "checkpoint");
     lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
-    bool best = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END) &&
-                lks__best_beaten(&r->report.best, r->eval.val_loss);
-    LKS__TRY(lks__state_save(t, asked, best, name, hash));
+    const bool counts = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END);
+    const bool best = counts && lks__best_beaten(&r->report.best, r->eval.val_loss);
+    const lks__save_about about = {asked, best, counts ? r->eval.val_loss : NAN};
+    /* After a power loss a resume needs the lines of the checkpoint that is left. */
+    LKS__TRY(lks__metrics_sync(r->report.metrics));
+    LKS__TRY(lks__state_save(t, &about, name, hash));
     if (best)
         lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
     for (int i = 0; i < LKS__OPTIM_STATES; i++)

@@ -37,7 +37,7 @@ lks_status lks__best_clear(const char *out_dir, lks__best *best)
     return lks__name_remove(out_dir, LKS__NAME_BEST);
 }
 
-/* --- evaluations in metrics.jsonl ------------------------------------------------------------ */
+/* --- evaluations in metrics.jsonl and in checkpoints ------------------------------------------ */
 
 /* An evaluation, and the checkpoint that followed it. */
 struct candidate {
@@ -72,6 +72,7 @@ static lks_status read_object(struct record *r, const json_t *o)
 {
     const char *kind = json_string_value(json_object_get(o, "kind"));
     const char *hash = json_string_value(json_object_get(o, "params_hash"));
+    const lks__asked asked = lks__asked_of(o);
     const json_t *i = json_object_get(o, "iter"), *loss = json_object_get(o, "val_loss");
     if (kind == NULL || !json_is_integer(i) || json_integer_value(i) < 0)
         return LKS_OK;
@@ -82,7 +83,7 @@ static lks_status read_object(struct record *r, const json_t *o)
     } else if (strcmp(kind, "checkpoint") == 0 && r->evaluated && iter == r->last.iter &&
                hash != NULL) {
         r->evaluated = false;
-        return add(r, hash);
+        return asked == LKS__ASKED_NOT || asked == LKS__ASKED_END ? add(r, hash) : LKS_OK;
     }
     return LKS_OK;
 }
@@ -101,6 +102,36 @@ static lks_status read_line(struct record *r, const char *line, size_t bytes)
         return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
     lks_status st = read_object(r, o);
     json_decref(o);
+    return st;
+}
+
+/* Add the evaluation that the checkpoint itself records. */
+static lks_status read_state(const char *out_dir, uint64_t iter, struct record *r)
+{
+    lks__ckpt ckpt = {.iter = 0};
+    lks_status st = lks__ckpt_open_iter(out_dir, iter, LKS__CKPT_ONLY_STATE, &ckpt);
+    if (st != LKS_OK)
+        return st == LKS_ERR_NOMEM ? st : LKS_OK; /* a damaged one is none */
+    const char *hash = json_string_value(json_object_get(ckpt.state, "params_hash"));
+    const json_t *loss = json_object_get(ckpt.state, "val_loss");
+    if (json_is_number(loss) && hash != NULL) {
+        r->last = (struct candidate){.iter = iter, .loss = as_recorded(json_number_value(loss))};
+        st = add(r, hash);
+    }
+    lks__ckpt_close(&ckpt);
+    return st;
+}
+
+static lks_status read_states(const char *out_dir, uint64_t iter, struct record *r)
+{
+    lks__entry *entries;
+    size_t n;
+    LKS__TRY(lks__ckpt_scan(out_dir, &entries, &n));
+    lks_status st = LKS_OK;
+    for (size_t i = 0; i < n && st == LKS_OK; i++)
+        if (entries[i].kind == LKS__ENTRY_CKPT && entries[i].iter <= iter)
+            st = read_state(out_dir, entries[i].iter, r);
+    free(entries);
     return st;
 }
 
@@ -187,6 +218,8 @@ lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best)
     struct record r = {.n = 0};
     *best = (lks__best){.found = false};
     lks_status st = read_record(out_dir, &r);
+    if (st == LKS_OK)
+        st = read_states(out_dir, iter, &r);
     if (st == LKS_OK && r.n > 0)
         qsort(r.all, r.n, sizeof *r.all, lowest_first);
     for (size_t i = 0; i < r.n && st == LKS_OK && !best->found; i++)

@@ -355,3 +355,8 @@ lks_status lks__metrics_end(lks__metrics *m)
         return lks__sys_fail("can't write", m->path);
     return LKS_OK;
 }
+
+lks_status lks__metrics_sync(lks__metrics *m)
+{
+    return lks__sys_fdatasync(m->fd) == 0 ? LKS_OK : lks__sys_fail("can't write", m->path);
+}

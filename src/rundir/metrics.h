@@ -57,4 +57,7 @@ lks_status lks__metrics_close(lks__metrics *metrics); /* NULL does nothing */
 lks__jsonw *lks__metrics_begin(lks__metrics *metrics, const char *kind);
 lks_status lks__metrics_end(lks__metrics *metrics);
 
+/* Make durable all lines that were written. */
+lks_status lks__metrics_sync(lks__metrics *metrics);
+
 #endif

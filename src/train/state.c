@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,10 +62,10 @@ bool lks__state_by_the_clock(const lks__trainer *t)
     return t->procedure->time_limit != NULL && t->procedure->time_limit(&t->s) > 0.0;
 }
 
-static json_t *state_json(const lks__trainer *t, lks__asked asked)
+static json_t *state_json(const lks__trainer *t, const lks__save_about *about)
 {
     char digest[17];
-    const char *word = lks__asked_word(asked);
+    const char *word = lks__asked_word(about->asked);
     snprintf(digest, sizeof digest, "%016" PRIx64, t->data_digest);
     json_t *settings = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *meta = lks__meta_to_json(&t->meta);
@@ -75,7 +76,9 @@ static json_t *state_json(const lks__trainer *t, lks__asked asked)
                               (json_int_t)t->data_shift, "nonfinite", t->nonfinite);
     if ((t->init_hash[0] != '\0' &&
          json_object_set_new(state, "init_hash", json_string(t->init_hash)) < 0) ||
-        (word != NULL && json_object_set_new(state, "asked", json_string(word)) < 0)) {
+        (word != NULL && json_object_set_new(state, "asked", json_string(word)) < 0) ||
+        (isfinite(about->val_loss) &&
+         json_object_set_new(state, "val_loss", json_real(about->val_loss)) < 0)) {
         json_decref(state);
         return NULL;
     }
@@ -104,14 +107,14 @@ lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
     return st;
 }
 
-lks_status lks__state_save(lks__trainer *t, lks__asked asked, bool best, char name[32],
+lks_status lks__state_save(lks__trainer *t, const lks__save_about *about, char name[32],
                            char params_hash[17])
 {
     size_t n = t->table.n_tensors, sampler_bytes = sampler_state_bytes(t);
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
     void *sampler = malloc(sampler_bytes + 1);
-    json_t *state = state_json(t, asked);
+    json_t *state = state_json(t, about);
     lks_status st = LKS_OK;
     if (model.text == NULL || model.tensors == NULL || optim.text == NULL ||
         optim.tensors == NULL || sampler == NULL || state == NULL) {
@@ -138,7 +141,7 @@ lks_status lks__state_save(lks__trainer *t, lks__asked asked, bool best, char na
         .n_optimizer = optim.n,
         .fingerprint = t->ses.fingerprint,
         .state = state,
-        .best = best,
+        .best = about->best,
     };
     st = lks__ckpt_save(t->s.out_dir, &content, (int)t->s.keep, name, params_hash);
 out:

@@ -6,8 +6,14 @@
 #include "train/trainer.h"
 #include "weights/saved.h"
 
-/* Rank 0: write checkpoint t->iter, reading the arenas in place; OUT/best names it if `best`. */
-lks_status lks__state_save(lks__trainer *t, lks__asked asked, bool best, char name[32],
+typedef struct lks__save_about {
+    lks__asked asked; /* why it is written */
+    bool best;        /* OUT/best names it */
+    double val_loss;  /* of its evaluation, if that counts for `best`; else NAN */
+} lks__save_about;
+
+/* Rank 0: write checkpoint t->iter, reading the arenas in place. */
+lks_status lks__state_save(lks__trainer *t, const lks__save_about *about, char name[32],
                            char params_hash[17]);
 
 /* The hash of the parameters in the host's arena, as a checkpoint's params_hash. */
