@@ -337,6 +337,23 @@ static void test_environment(void **state)
     assert_contains(r.out, prefixed(1, "127.0.0.1"));
 }
 
+/* The ranks' own connections have it, too; the option wins over the variable. */
+static void test_link_timeout(void **state)
+{
+    static const char show[] = "echo link ${LOCKSTEP_LINK_TIMEOUT-none}";
+    lks_test_result r = RUN("sh", "-c", show);
+    assert_contains(r.out, "link none\n");
+    r = RUN("--link-timeout=20", "sh", "-c", show);
+    assert_contains(r.out, "link 20\n");
+    r = RUN_ENV("LOCKSTEP_LINK_TIMEOUT=30", "sh", "-c", show);
+    assert_contains(r.out, "link 30\n");
+    r = RUN_ENV("LOCKSTEP_LINK_TIMEOUT=30", "--link-timeout=20", "sh", "-c", show);
+    assert_contains(r.out, "link 20\n");
+    r = RUN_ENV("LOCKSTEP_LINK_TIMEOUT=1", "touch", "/nowhere/at-all");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "LOCKSTEP_LINK_TIMEOUT is \"1\"");
+}
+
 static void test_wrong_options(void **state)
 {
     static const struct {
@@ -347,6 +364,9 @@ static void test_wrong_options(void **state)
         {"--max-restarts=-1", "--max-restarts must be"},
         {"--shutdown-timeout=0", "--shutdown-timeout must be"},
         {"--shutdown-timeout=1x", "not \"1x\""},
+        {"--link-timeout=1", "--link-timeout must be a whole number from 2 to 3600"},
+        {"--link-timeout=3601", "--link-timeout must be"},
+        {"--link-timeout=9s", "--link-timeout must be"},
         {"--tee=4", "--tee must be"},
         {"--tee=1:1", "--tee must be"},
         {"--redirects=0:1,", "--redirects must be"},
@@ -410,12 +430,19 @@ static void test_restarts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes),           cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_last_words),         cmocka_unit_test(test_log_dir),
-        cmocka_unit_test(test_tee_and_redirects),  cmocka_unit_test(test_reader_that_does_not_read),
-        cmocka_unit_test(test_reader_that_leaves), cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_environment),        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_restarts),           cmocka_unit_test(test_colours),
+        cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_last_words),
+        cmocka_unit_test(test_log_dir),
+        cmocka_unit_test(test_tee_and_redirects),
+        cmocka_unit_test(test_reader_that_does_not_read),
+        cmocka_unit_test(test_reader_that_leaves),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_link_timeout),
+        cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_colours),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

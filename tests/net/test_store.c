@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -280,6 +281,51 @@ static void test_environment(void **state)
     assert_string_equal(local, "127.0.0.1");
     lks__store_close(s);
     lks__store_stop(server);
+}
+
+static int option_of(const lks__store *s, int option)
+{
+    int value = 0;
+    socklen_t n = sizeof value;
+    assert_int_equal(getsockopt(lks__store_fd(s), IPPROTO_TCP, option, &value, &n), 0);
+    return value;
+}
+
+/* After how many seconds the kernel closes the connection to a machine that is off: by keep-alive,
+ * or if data are on their way. */
+static void test_link_timeout(void **state)
+{
+    static const struct {
+        const char *given;
+        int seconds;
+    } links[] = {{NULL, 5}, {"", 5}, {"2", 2}, {"12", 12}, {"600", 600}, {"3600", 3600}};
+    static const char *const bad[] = {"1", "3601", "-5", "5s", "x", "2.5", " 7", "99999999999"};
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        unsetenv("LOCKSTEP_LINK_TIMEOUT");
+        if (links[i].given != NULL)
+            setenv("LOCKSTEP_LINK_TIMEOUT", links[i].given, 1);
+        lks__store_server *server = serve();
+        lks__store *s = NULL;
+        assert_ok(lks__store_open("127.0.0.1", lks__store_port(server), token, 5, &s));
+        assert_int_equal(option_of(s, TCP_USER_TIMEOUT), 1000 * links[i].seconds);
+        assert_int_equal(option_of(s, TCP_KEEPIDLE) +
+                             option_of(s, TCP_KEEPCNT) * option_of(s, TCP_KEEPINTVL),
+                         links[i].seconds);
+        lks__store_close(s);
+        lks__store_stop(server);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        lks__store_server *server = NULL;
+        lks__store *s = NULL;
+        setenv("LOCKSTEP_LINK_TIMEOUT", bad[i], 1);
+        assert_int_equal(lks__store_serve("127.0.0.1", 0, token, &server), LKS_ERR_CONFIG);
+        assert_contains(lks_last_error(),
+                        lks_test_text("LOCKSTEP_LINK_TIMEOUT is \"%s\": it must be a whole number "
+                                      "of seconds from 2 to 3600",
+                                      bad[i]));
+        assert_int_equal(lks__store_open("127.0.0.1", 1, token, 5, &s), LKS_ERR_CONFIG);
+    }
+    unsetenv("LOCKSTEP_LINK_TIMEOUT");
 }
 
 static void test_addresses(void **state)
@@ -709,17 +755,17 @@ static void test_deaf_member(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_names),      cmocka_unit_test(test_waiting_for_numbers),
-        cmocka_unit_test(test_proof),           cmocka_unit_test(test_deadlines),
-        cmocka_unit_test(test_values),          cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_later),           cmocka_unit_test(test_lists_and_wills),
-        cmocka_unit_test(test_server_gone),     cmocka_unit_test(test_one_address_only),
-        cmocka_unit_test(test_environment),     cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_wrong_token),     cmocka_unit_test(test_late_server),
-        cmocka_unit_test(test_impostor),        cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_broken_requests), cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_few_descriptors), cmocka_unit_test(test_no_descriptor),
-        cmocka_unit_test(test_deaf_member),
+        cmocka_unit_test(test_long_names),    cmocka_unit_test(test_waiting_for_numbers),
+        cmocka_unit_test(test_proof),         cmocka_unit_test(test_deadlines),
+        cmocka_unit_test(test_values),        cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_later),         cmocka_unit_test(test_lists_and_wills),
+        cmocka_unit_test(test_server_gone),   cmocka_unit_test(test_one_address_only),
+        cmocka_unit_test(test_environment),   cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_link_timeout),  cmocka_unit_test(test_wrong_token),
+        cmocka_unit_test(test_late_server),   cmocka_unit_test(test_impostor),
+        cmocka_unit_test(test_random_bytes),  cmocka_unit_test(test_broken_requests),
+        cmocka_unit_test(test_crowd),         cmocka_unit_test(test_few_descriptors),
+        cmocka_unit_test(test_no_descriptor), cmocka_unit_test(test_deaf_member),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
