@@ -41,6 +41,9 @@ enum { RUN_MAX_RANKS = 1024 };
       "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")                                             \
     X(shutdown_timeout, "", "30",                                                                  \
       "seconds from a signal, or the last heartbeat after it, to SIGKILL")                         \
+    X(link_timeout, "", "5",                                                                       \
+      "seconds after which a node whose machine or cable is silent counts as\n" INDENT             \
+      "lost; the same on all nodes")                                                               \
     X(help, "h", "", "this text")
 
 enum option {

@@ -118,7 +118,7 @@ lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
  * left. */
 static void let_others_go(struct lks__nodes *n)
 {
-    double until = lks__sys_now() + LKS__STORE_DEAD_S;
+    double until = lks__sys_now() + lks__link_s();
     while (lks__nodes_here(n) > 1 && lks__sys_now() < until) {
         struct pollfd p = {.fd = lks__store_fd(n->hear), .events = POLLIN};
         poll(&p, 1, 100);
@@ -349,7 +349,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         else if (sig != 0)
             lks__nodes_signal(n, sig);
         told |= sig != 0;
-        if (n->end_by > 0 && !n->stopping && lks__sys_now() >= n->end_by + LKS__STORE_DEAD_S)
+        if (n->end_by > 0 && !n->stopping && lks__sys_now() >= n->end_by + lks__link_s())
             return lks__fail(LKS_ERR_TIMEOUT, "the coordinator has sent no decision about the job");
     }
     if (n->refused[0] != '\0')

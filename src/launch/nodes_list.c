@@ -51,8 +51,8 @@ void lks__nodes_show_life(struct lks__nodes *n)
 
 double lks__nodes_limit(const struct lks__nodes *n, double seconds)
 {
-    bool short_one = n->failing && !n->stopping && seconds > LKS__STORE_DEAD_S;
-    return short_one ? LKS__STORE_DEAD_S : seconds;
+    bool short_one = n->failing && !n->stopping && seconds > lks__link_s();
+    return short_one ? lks__link_s() : seconds;
 }
 
 /* The store answers at once unless its launcher, or its machine, stands still. */

@@ -103,13 +103,37 @@ static void set_option(int fd, int level, int option, int value)
     (void)setsockopt(fd, level, option, &value, sizeof value);
 }
 
-void lks__address_tune(int fd)
+lks_status lks__link_timeout(int *seconds_p)
 {
+    const char *text = getenv(LKS__LINK_ENV);
+    char shown[64], *end;
+    *seconds_p = LKS__LINK_PRESET_S;
+    if (text == NULL || *text == '\0')
+        return LKS_OK;
+    long s = strtol(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || s < LKS__LINK_LEAST_S || s > LKS__LINK_MOST_S)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is \"%s\": it must be a whole number of seconds from %d to %d",
+                         LKS__LINK_ENV, lks__escape(shown, sizeof shown, text, strlen(text)),
+                         LKS__LINK_LEAST_S, LKS__LINK_MOST_S);
+    *seconds_p = (int)s;
+    return LKS_OK;
+}
+
+int lks__link_s(void)
+{
+    int link_s;
+    return lks__link_timeout(&link_s) == LKS_OK ? link_s : LKS__LINK_PRESET_S;
+}
+
+void lks__address_tune(int fd, int link_s)
+{
+    const int probes = 60, interval = (link_s + probes - 1) / probes;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, LKS__STORE_DEAD_S - 1);
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, LKS__STORE_DEAD_S * 1000);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, interval);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, link_s / interval - 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, link_s * 1000);
 }

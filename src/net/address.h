@@ -29,7 +29,7 @@ lks_status lks__address_parse(const char *what, const char *text, char *host, si
 bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES]);
 
 /* Make a socket non-blocking, without delay, and closed once the peer's machine has been silent for
- * LKS__STORE_DEAD_S. */
-void lks__address_tune(int fd);
+ * `link_s` seconds. */
+void lks__address_tune(int fd, int link_s);
 
 #endif

@@ -12,8 +12,9 @@
  * LOCKSTEP_STORE=ADDRESS:PORT (an IPv6 address in brackets) and the token as LOCKSTEP_TOKEN. A
  * client that can't prove the token gets no answer, and no memory beyond a few fixed bytes.
  *
- * If a peer's machine or cable fails, the kernel's keep-alive notices it after LKS__STORE_DEAD_S. A
- * process that is only stopped or starved keeps its connection. */
+ * If a peer's machine or cable fails, the kernel's keep-alive notices it after
+ * LOCKSTEP_LINK_TIMEOUT seconds (5 by default). A process that is only stopped or starved keeps its
+ * connection. */
 #ifndef LKS_NET_STORE_H
 #define LKS_NET_STORE_H
 
@@ -25,14 +26,22 @@
 
 #define LKS__STORE_ENV "LOCKSTEP_STORE"
 #define LKS__TOKEN_ENV "LOCKSTEP_TOKEN"
+#define LKS__LINK_ENV  "LOCKSTEP_LINK_TIMEOUT"
 
 enum {
     LKS__STORE_KEY_BYTES = 256,
     LKS__STORE_VALUE_BYTES = 1 << 20,
     LKS__STORE_TOTAL_BYTES = 64 << 20, /* of all keys and values together */
-    LKS__STORE_DEAD_S = 5,
+    LKS__LINK_PRESET_S = 5,
+    LKS__LINK_LEAST_S = 2,
+    LKS__LINK_MOST_S = 3600,
     LKS__TOKEN_BYTES = 33, /* a new token: 32 hex digits and a 0 byte */
 };
+
+/* Read the seconds after which a silent machine is lost from the environment, or take the preset.
+ * ERR_CONFIG if the value is wrong. */
+lks_status lks__link_timeout(int *seconds_p);
+int lks__link_s(void); /* the same, once a store was opened */
 
 /* Make a token that can't be guessed. ERR_IO if the system has no random bytes. */
 lks_status lks__token_new(char token[LKS__TOKEN_BYTES]);
@@ -42,8 +51,8 @@ lks_status lks__token_new(char token[LKS__TOKEN_BYTES]);
 typedef struct lks__store_server lks__store_server;
 
 /* Serve on `host` (a name or address of this machine) and `port` (0: a free one), for clients with
- * `token` (copied). ERR_IO names the address and the cause; ERR_SUPPORT if the address isn't this
- * machine's, or if another program already listens there. */
+ * `token` (copied). ERR_CONFIG as lks__link_timeout(). ERR_IO names the address and the cause;
+ * ERR_SUPPORT if the address isn't this machine's, or if another program already listens there. */
 lks_status lks__store_serve(const char *host, int port, const char *token,
                             lks__store_server **server_p);
 int lks__store_port(const lks__store_server *server);

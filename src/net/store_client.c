@@ -82,7 +82,7 @@ static lks_status take(const lks__store *s, void *data, size_t bytes, double unt
 /* --- opening ------------------------------------------------------------------------------ */
 
 /* Try all addresses of the host once; ERR_PEER if none answers (yet). */
-static lks_status connect_once(lks__store *s, const char *host, int port, double until)
+static lks_status connect_once(lks__store *s, const char *host, int port, int link_s, double until)
 {
     struct addrinfo *list;
     LKS__TRY(lks__address_find(host, port, false, &list));
@@ -96,7 +96,7 @@ static lks_status connect_once(lks__store *s, const char *host, int port, double
             st = lks__fail(LKS_ERR_IO, "can't open a socket: %s", lks__sys_reason(errno));
             continue;
         }
-        lks__address_tune(s->fd);
+        lks__address_tune(s->fd, link_s);
         bool started =
             lks__sys_connect(s->fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS;
         err = errno;
@@ -172,10 +172,12 @@ lks_status lks__store_open(const char *host, int port, const char *token, double
     struct lks__store way = {.fd = -1}; /* names the address in messages */
     lks__address_text(way.where, host, port);
     double until = lks__sys_now() + timeout_s;
+    int link_s;
     lks_status st;
+    LKS__TRY(lks__link_timeout(&link_s));
     for (int tries = 0;; tries++) {
         double try_until = fmin(until, lks__sys_now() + HELLO_S);
-        st = connect_once(&way, host, port, try_until);
+        st = connect_once(&way, host, port, link_s, try_until);
         if (st == LKS_OK)
             st = lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p);
         /* Not there yet, or no room for us: either may pass. */

@@ -34,6 +34,7 @@ struct lks__conn {
 struct lks__store_server {
     pthread_t thread;
     int listener, stop_fd, port;
+    int link_s; /* a machine that is silent for so long is lost */
     char *token;
     lks__values values;
     atomic_bool is_full; /* no descriptor was left for a connection */

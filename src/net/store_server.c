@@ -77,7 +77,7 @@ static void welcome(lks__store_server *s, int fd)
         lks__sys_close(fd);
         return;
     }
-    lks__address_tune(fd);
+    lks__address_tune(fd, s->link_s);
     c->fd = fd;
     c->deadline = lks__sys_now() + PROOF_S;
     memcpy(hello.magic, LKS__NET_MAGIC, sizeof hello.magic);
@@ -239,6 +239,8 @@ lks_status lks__store_serve(const char *host, int port, const char *token,
     if (!make_room(s) || s->token == NULL || s->stop_fd < 0)
         st = lks__fail(LKS_ERR_NOMEM, "no memory or descriptor for the store: %s",
                        lks__sys_reason(errno));
+    if (st == LKS_OK)
+        st = lks__link_timeout(&s->link_s);
     if (st == LKS_OK)
         st = listen_on(s, host, port);
     if (st == LKS_OK)
