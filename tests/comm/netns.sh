@@ -108,7 +108,7 @@ END
     # In a sanitizer's build: what Open MPI leaves to the end of a process isn't ours.
     export LSAN_OPTIONS=detect_leaks=0
     # shellcheck disable=SC2046
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on a mpirun --oversubscribe \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 on a mpirun --oversubscribe --map-by ppr:2:node \
         -n 4 -H 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent lks-agent \
         --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
         "$tool" $(train mpi) >"$work/mpi.log" 2>&1 || fail 'over MPI'

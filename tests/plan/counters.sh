@@ -55,7 +55,7 @@ run_mpi() { # STEPS NAME MORE...
     list=$(seq "$count" | sed 's/^/10.77.0./; s/$/:1/' | paste -sd,)
     # shellcheck disable=SC2086 # words
     PATH="$work:$PATH" LSAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        ip netns exec "$net-a" timeout "$(patient 200)" mpirun --oversubscribe -n "$count" \
+        ip netns exec "$net-a" timeout "$(patient 200)" mpirun --oversubscribe --map-by ppr:1:node -n "$count" \
         -H "$list" --mca plm_rsh_agent lks-agent --mca btl_tcp_if_include eth0 \
         --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 \
         "$tool" train --dataset=data --out_dir="$name" $shape --backend=mpi --eval_interval=0 \
