@@ -43,7 +43,7 @@ run_line() {
         echo "$1 --val_fraction=0.05" | sed 's,--tokenizer=[^ ]*,--tokenizer=models,' ;;
     'lockstep prep '*) echo "$1" | sed 's,--tokenizer=[^ ]*,--tokenizer=models,' ;;
     'lockstep train config/train_shakespeare_char.conf') echo "$1 $small --max_iters=4 --eval_iters=2" ;;
-    'lockstep train config/train_shakespeare_char.conf '*) echo "$1 --max_iters=12 --warmup_iters=2" ;;
+    'lockstep train config/train_shakespeare_char.conf '*) echo "$1 --max_iters=12 --warmup_iters=12" ;;
     'lockstep train config/train_gpt2.conf --nproc_per_node=8')
         echo "${1%8}2 $small --max_iters=2 --eval_iters=2 --warmup_iters=0" ;;
     'lockstep train config/eval_gpt2'*) echo "$1 --init_from=models --dataset=openwebtext --eval_iters=2" ;;
