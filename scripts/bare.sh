@@ -54,6 +54,8 @@ mkdir -p "$logs" "$root"
     "${LKS_DEBIAN_MIRROR:-http://deb.debian.org/debian}"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 apt-config dump 2>/dev/null | grep -iE '^Acquire::https?::Proxy' >"$root/etc/apt/apt.conf.d/90proxy" || :
+# unshare --mount in the chroot needs a mount at its root.
+mount --bind "$root" "$root"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --bind /dev "$root/dev"
