@@ -185,12 +185,16 @@ static void __attribute__((format(printf, 1, 2))) note(const char *fmt, ...)
     va_end(list);
 }
 
-static void start(run *r, const char *out, const char *rate, const char *more)
+static void start(run *r, const char *out, const char *rate, bool restarts)
 {
     law_args args = training(r->setup, out, r->W, rate);
     law_add(&args, "--init_from=resume");
-    if (more != NULL)
-        law_add(&args, "%s", more);
+    if (restarts)
+        law_add(&args, "--max_restarts=1");
+    if (draw(3) == 0) {
+        law_add(&args, "--checkpoint_minutes=0.0002"); /* 12 ms: one in some steps */
+        note(" by the clock");
+    }
     r->mark = marked_variable();
     r->child = lks_test_start(args.argv, (const char *const[]){r->mark, NULL});
 }
@@ -395,7 +399,7 @@ static bool go_on(run *r, enum event event, int older)
     note("; on %d", r->W);
     if (older > 0)
         note(" from %d with %s", older, rate);
-    start(r, from, rate, event == KILL_AND_RESTART ? "--max_restarts=1" : NULL);
+    start(r, from, rate, event == KILL_AND_RESTART);
     int n_lines = before;
     if (older > 0) { /* lines up to that checkpoint */
         const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", r->reference), NULL);
