@@ -163,7 +163,8 @@ static void add_rows(FILE *f, const struct lks__node *m)
             rows != NULL ? rows
             : m->lost    ? ": it is gone\n"
             : m->settled ? ": its ranks have ended\n"
-                         : ": it doesn't answer\n");
+            : m->silent  ? ": it doesn't answer\n"
+                         : ": its ranks don't end\n");
 }
 
 /* One status table of all nodes' ranks, with one head; "" if none stood still. The caller frees
@@ -308,13 +309,14 @@ static double silence_of(const struct lks__nodes *n, const struct lks__node *m)
 static void drop(struct lks__nodes *n, struct lks__node *m)
 {
     char how[96], why[96];
-    bool silent = silence_of(n, m) > SILENT_S;
+    m->silent = silence_of(n, m) > SILENT_S;
     snprintf(how, sizeof how,
-             silent ? "doesn't answer: its launcher is stopped, or its machine is"
-                    : "didn't end its ranks within %d s",
+             m->silent ? "doesn't answer: its launcher is stopped, or its machine is"
+                       : "didn't end its ranks within %d s",
              LKS__SETTLE_S);
     snprintf(why, sizeof why,
-             silent ? "it didn't answer" : "its ranks didn't end within %d s of the first failure",
+             m->silent ? "it didn't answer"
+                       : "its ranks didn't end within %d s of the first failure",
              LKS__SETTLE_S);
     m->dropped = true;
     m->down_at = lks__sys_now();

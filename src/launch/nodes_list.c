@@ -221,7 +221,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         lks__node_forget(m);
         m->n_ranks = 0;
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
-        m->dropped = m->still = m->no_room = false;
+        m->dropped = m->silent = m->still = m->no_room = false;
         m->alive_at = 0;
         m->code = m->user_signal = 0;
         m->down_at = 0;

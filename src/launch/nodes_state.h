@@ -23,7 +23,8 @@ struct lks__node {
     bool here;              /* has joined, wasn't refused, isn't lost */
     /* In the current round: */
     bool in_round, settled;
-    bool dropped; /* coordinator: it is waited for no longer */
+    bool dropped; /* coordinator: it is waited for no longer ... */
+    bool silent;  /* ... because its launcher doesn't answer */
     int group_rank, first_rank, n_ranks;
     double down_at;  /* coordinator: when its end began; 0: it hasn't */
     uint64_t alive;  /* coordinator: the newest count of LKS__NODES_ALIVE ... */

@@ -424,17 +424,20 @@ static void test_table_of_all(void **state)
 {
     for (int still = 0; still < 2; still++) {
         struct job j;
-        begin(&j, 4);
+        begin(&j, 5);
         hear(&j, verdict_of(0, still ? TABLE("0", STILL) : TABLE("0", "")));
         hear(&j, verdict_of(1, FAILED("", "")));
         hear(&j, "{\"is\":\"lost\",\"key\":\"c\"}");
+        j.nodes->asked_at = 1; /* long ago: of d and e only d has shown since that it runs */
+        j.nodes->nodes[3].alive_at = lks__sys_now();
         j.nodes->end_by = 1;
         lks__nodes_try_to_decide(j.nodes);
         json_t *end = last_posted(&j);
         assert_string_equal(text_of(end, "table"), still ? "head\n host host-a\n row 0\n"
                                                            " host host-b: its ranks have ended\n"
                                                            " host host-c: it is gone\n"
-                                                           " host host-d: it doesn't answer\n"
+                                                           " host host-d: its ranks don't end\n"
+                                                           " host host-e: it doesn't answer\n"
                                                          : "");
         json_decref(end);
         close_job(&j);
