@@ -655,6 +655,7 @@ lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__e
     bool best;
     r->newest.val_loss = eval->val_loss;
     LKS__TRY(evaluation_line(r, t, "final", eval, NULL));
+    LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss `best` must have its line */
     LKS__TRY(lks__best_final(t->s.out_dir, t->iter, eval->val_loss, &r->best, &best));
     lks__report_prometheus(r, t, true);
     if (best)
