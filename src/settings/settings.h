@@ -212,7 +212,8 @@ enum {
                                                                                                    \
     X(CHOICE, on_nan, stop, WORDS, TRAIN, FREE, OPTIM,                                             \
       "if a loss or gradient is not finite: stop the run; skip the update; rollback: "             \
-      "go back to the newest checkpoint and leave out the data from there to here")                \
+      "go back to the newest checkpoint that was on schedule or improved the validation loss, "    \
+      "and leave out the data from there to here")                                                 \
     X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
       "updates skipped in a row, or times the run went back without a new checkpoint, after "      \
       "which it stops")                                                                            \
