@@ -273,6 +273,26 @@ static void test_handlers_have_a_stack_of_their_own(void **state)
     }
 }
 
+/* The save after a signal fails: the launcher gives the reason. */
+static void test_save_fails(void **state)
+{
+    const char *out;
+    const char *env[] = {"LOCKSTEP_FAULT=fsync:3:ENOSPC", "LOCKSTEP_FAULT_RANK=0", NULL};
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=2");
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--checkpoint_interval=1000000");
+    law_add(&args, "--eval_interval=0");
+    law_add(&args, "--log_interval=1");
+    lks_test_child child = lks_test_start(args.argv, env);
+    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "iter 2:");
+    assert_int_equal(kill(child.pid, SIGTERM), 0);
+    lks_test_result r = lks_test_wait(&child, 60);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, " is not saved: ");
+    assert_contains(r.err, "No space left on device");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_clock_and_killed),
         cmocka_unit_test(test_earlier_checkpoint),
         cmocka_unit_test(test_handlers_have_a_stack_of_their_own),
+        cmocka_unit_test(test_save_fails),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
