@@ -89,8 +89,15 @@ static void give_up(struct lks__supervisor *sup, int rank)
 {
     struct lks__attempt *a = sup->attempt;
     char text[LKS__LAUNCH_MESSAGE];
+    lks_status st;
+    if (sup->gave_up)
+        return;
+    sup->gave_up = true;
     lks__describe_end(a, rank, text);
-    lks__segment_abort(a->segment, LKS_ERR_PEER, rank, text);
+    sup->first_by_rank = !lks__segment_abort(a->segment, LKS_ERR_PEER, rank, text);
+    if (sup->first_by_rank)
+        lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
+                             sizeof sup->first_text);
 }
 
 /* The signal on which a rank ended in an orderly way, or 0. A rank that exits with 128 + SIGUSRn

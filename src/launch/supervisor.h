@@ -25,6 +25,7 @@ struct lks__supervisor {
     bool held_back;              /* a second one has not ended the ranks, because they save */
     double kill_at;              /* when to send SIGKILL; 0: never */
     bool first_by_rank;          /* the group had a failure before we recorded one */
+    bool gave_up;                /* a rank failed after a signal to stop */
     int first_rank;              /* ... and the rank that it names, -1 for none */
     char first_text[1100];       /* ... and its text */
 };

@@ -46,8 +46,10 @@ static int after_user_signal(const struct lks__supervisor *sup)
     const struct lks__attempt *a = sup->attempt;
     char text[LKS__LAUNCH_MESSAGE];
     int code = 0;
+    bool died = false;
     for (int r = 0; r < a->n_started; r++) {
         const struct lks__rank_process *p = &a->ranks[r];
+        died |= p->by_signal;
         /* a rank that died of the signal itself, before it could handle it, made others fail */
         if (code == 0 || (p->by_signal && p->code == sup->user_signal))
             code = exit_code_of(p);
@@ -58,6 +60,8 @@ static int after_user_signal(const struct lks__supervisor *sup)
     }
     if (sup->killed)
         lks__say(a->job, "the ranks were killed");
+    else if (sup->first_by_rank && sup->first_rank >= 0 && !died)
+        lks__say(a->job, "%s", sup->first_text); /* it failed instead, such as in its save */
     return code;
 }
 
