@@ -32,8 +32,8 @@ static void test_stack(void **state)
                                   "--batch_size=2 --gradient_accumulation_steps=2 --max_iters=2 "
                                   "--eval_iters=1 --threads=2",
                                   data, data, ranks, ranks));
-        assert_string_equal(r.err, "");
-        assert_int_equal(r.exit_code, 0);
+        if (r.exit_code != 0) /* stderr may have the warning that oneDNN is missing */
+            fail_msg("%d ranks: exit code %d: %s", ranks, r.exit_code, r.err);
     }
     r = limited("ulimit -s 256", lks_test_text("sample --out_dir=%s/run1 --start=line "
                                                "--num_samples=1 --max_new_tokens=4",
