@@ -472,6 +472,40 @@ static void test_silent_host(void **state)
     }
 }
 
+/* A stop may last longer than the time that a failure would have. The coordinator then waits for
+ * messages, and doesn't poll without a pause. */
+static void test_due_while_stopping(void **state)
+{
+    struct job j;
+    begin(&j, 2);
+    hear(&j, "{\"is\":\"signal\",\"node\":1,\"signal\":15}");
+    hear(&j, verdict_of(1, "\"ok\":false,\"code\":143,\"user_signal\":15,\"text\":\"\""));
+    assert_true(lks__nodes_due(j.nodes) == j.nodes->end_by);
+    j.nodes->end_by = 1; /* long ago */
+    lks__nodes_try_to_decide(j.nodes);
+    assert_false(j.nodes->ended);
+    assert_true(lks__nodes_due(j.nodes) > lks__sys_now());
+    close_job(&j);
+}
+
+/* A launcher shows every second or two that it runs, so a shorter --link-timeout doesn't count for
+ * it. */
+static void test_limit(void **state)
+{
+    static const struct {
+        const char *link_s;
+        double limit;
+    } cases[] = {{"2", 5}, {"5", 5}, {"12", 12}, {"100", 60}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct lks__nodes n = {.failing = true};
+        setenv("LOCKSTEP_LINK_TIMEOUT", cases[i].link_s, 1);
+        assert_true(lks__nodes_limit(&n, 60) == cases[i].limit);
+        n.stopping = true;
+        assert_true(lks__nodes_limit(&n, 60) == 60);
+    }
+    unsetenv("LOCKSTEP_LINK_TIMEOUT");
+}
+
 /* --- a node that doesn't end its ranks ---------------------------------------------------- */
 
 /* It is left out of the next round. */
@@ -714,6 +748,8 @@ int main(void)
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_table_of_all),
         cmocka_unit_test(test_silent_host),
+        cmocka_unit_test(test_due_while_stopping),
+        cmocka_unit_test(test_limit),
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),
