@@ -21,9 +21,8 @@ static const double PATIENCE_S = 5.0;  /* until a message about what we wait for
 static const double TRY_S = 2.0; /* for one try, between checks for signals */
 static const double DUE_S = 1.0; /* between looks at what others wait for */
 
-/* How long a launcher may stand still while others wait for it, if its ranks have no --timeout; and
- * at least. */
-static const double STILL_S = 60.0, LEAST_STILL_S = 5.0;
+/* How long a launcher may stand still while others wait for it, if its ranks have no --timeout. */
+static const double STILL_S = 60.0;
 
 /* --- joining ------------------------------------------------------------------------------ */
 
@@ -209,9 +208,12 @@ double lks__nodes_due(const struct lks__nodes *n)
 {
     if (n == NULL || n->lost_text[0] != '\0')
         return 0;
+    const double now = lks__sys_now();
     if (n->owed_since > 0 || n->asked)
-        return lks__sys_now() + DUE_S;
-    return n->coordinator && n->running && !n->ended ? n->end_by : 0;
+        return now + DUE_S;
+    if (!n->coordinator || !n->running || n->ended)
+        return 0;
+    return n->end_by > 0 && n->end_by <= now ? now + DUE_S : n->end_by; /* a stop may last longer */
 }
 
 static void give_job_up(struct lks__nodes *n, lks_status why)
@@ -325,7 +327,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
     bool told = false, said = false;
     *again_p = false;
     n->stopping |= r->user_signal != 0;
-    n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LEAST_STILL_S);
+    n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LKS__LEAST_STILL_S);
     /* A rank that we ended because of another node has no failure of its own. */
     bool own = v->culprit >= 0 && !r->ended_by_others;
     if (n->lost_text[0] == '\0' && n->refused[0] == '\0')

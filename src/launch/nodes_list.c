@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,8 +52,9 @@ void lks__nodes_show_life(struct lks__nodes *n)
 
 double lks__nodes_limit(const struct lks__nodes *n, double seconds)
 {
-    bool short_one = n->failing && !n->stopping && seconds > lks__link_s();
-    return short_one ? lks__link_s() : seconds;
+    if (!n->failing || n->stopping)
+        return seconds;
+    return fmin(seconds, fmax(lks__link_s(), LKS__LEAST_STILL_S));
 }
 
 /* The store answers at once unless its launcher, or its machine, stands still. */

@@ -13,7 +13,10 @@
 #define LKS__NODES_ALIVE "lockstep/alive/%d" /* node's number: a count that grows while it runs */
 
 enum { LKS__NODES_RUN_ID = 4 * LKS__RUN_ID + 1 }; /* size of a job's id, escaped */
-enum { LKS__SETTLE_S = 10 }; /* from the first failure to every node's verdict */
+enum {
+    LKS__SETTLE_S = 10,     /* from the first failure to every node's verdict */
+    LKS__LEAST_STILL_S = 5, /* a launcher that stands still gets so long in any case */
+};
 
 /* One node, from its messages. */
 struct lks__node {
@@ -87,8 +90,8 @@ void lks__node_forget(struct lks__node *m); /* frees its texts */
 /* Handle one message, whatever it contains; what the supervisor of our ranks must do about it is in
  * n->event. */
 lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes);
-/* How long another launcher may stand still: `seconds`, but no longer than a lost one's connection
- * lasts if ranks have failed. */
+/* How long another launcher may stand still: `seconds`, but if ranks have failed, no longer than
+ * the connection of a lost machine lasts. At least LKS__LEAST_STILL_S. */
 double lks__nodes_limit(const struct lks__nodes *n, double seconds);
 /* Show that this launcher runs. The answer shows that the coordinator's does. */
 void lks__nodes_show_life(struct lks__nodes *n);
