@@ -32,7 +32,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ -n "$release" ] || die 'give --chroot=bookworm or --chroot=trixie'
-[ "$(id -u)" -eq 0 ] || die 'a system of its own needs root'
+[ "$(id -u)" -eq 0 ] || die 'run it as root: it mounts file systems and calls chroot'
 command -v debootstrap >/dev/null || die 'install the Debian package debootstrap'
 
 # Mounts end with the namespace, however this ends.

@@ -108,8 +108,9 @@ typedef enum lks_op { LKS_SUM = 101, LKS_MIN = 102, LKS_MAX = 103 } lks_op;
  *   Subnormal elements and sums are zeros, also if there is only one rank.
  * - Sums of integers wrap around, as two's complement does (INT32_MAX + 1 is INT32_MIN).
  * - Minimum and maximum keep subnormals. They are a quiet NaN (sign 0, payload 0) if any rank's
- * element is a NaN, as torch.amin() and amax() have it; -0 is less than +0. Integers, minimum and
- * maximum depend neither on the order nor on the number of ranks. */
+ *   element is a NaN, as in torch.amin() and amax(). -0 is less than +0.
+ *
+ * Integers, minimum and maximum depend neither on the order nor on the number of ranks. */
 lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
 
 #pragma GCC visibility pop

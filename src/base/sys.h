@@ -107,8 +107,8 @@ const char *lks__sys_reason(int err);
 
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
-/* Is this sentence, with what callers put around it, of a failure of this thread for lack of room
- * on a disk (ENOSPC, EDQUOT)? Then the same again would fail again. */
+/* True if the sentence, which may have more words around it, is of a failure of this thread because
+ * a disk or quota has no room left (ENOSPC, EDQUOT). Then another attempt would fail, too. */
 bool lks__sys_is_no_room(const char *failure);
 
 #endif

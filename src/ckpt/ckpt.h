@@ -19,15 +19,15 @@
 
 #include "ckpt/safetensors.h"
 
-/* Why a checkpoint was written: state.json and metrics.jsonl have the word as "asked". NOT, and no
- * word: the undisturbed run writes it, too, because it is on its schedule or because the validation
- * loss improved. Only such a checkpoint is the target of a rollback. */
+/* Why a checkpoint was written: state.json and metrics.jsonl contain the word as "asked". NOT has
+ * no word: the undisturbed run writes it, too, on its schedule or because the validation loss
+ * improved. Only such a checkpoint is the target of a rollback. */
 typedef enum lks__asked {
     LKS__ASKED_NOT,
     LKS__ASKED_END,    /* the run ended here */
     LKS__ASKED_STOP,   /* it was stopped */
     LKS__ASKED_SIGNAL, /* a signal asked for it */
-    LKS__ASKED_CLOCK,  /* the time since the one before did */
+    LKS__ASKED_CLOCK,  /* the last one was --checkpoint_minutes ago */
 } lks__asked;
 
 const char *lks__asked_word(lks__asked asked); /* NULL for NOT */
@@ -52,9 +52,9 @@ typedef struct lks__ckpt_content {
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
 
 /* Write checkpoint `iter`, move `latest`, then delete older checkpoints beyond the `keep` newest
- * (0: keep all) and stale temporary folders. Those of ASKED_NOT are counted alone, so no other one
- * displaces them. Of the others those stay that are among the `keep` newest of all, but one of
- * ASKED_CLOCK only until there is anything newer. So the target of a rollback is always kept.
+ * (0: keep all) and stale temporary folders. Checkpoints of ASKED_NOT are counted separately, so no
+ * other one displaces them. Others stay while they are among the `keep` newest of all, and one of
+ * ASKED_CLOCK stays until the next save. So the target of a rollback is always kept.
  * Never deleted: the ones that `latest` and `best` name, newer ones than `iter`,
  * folders that hold other files. If something can't be deleted, that is no failure: the next save
  * tries again. On failure everything is as before, and the half-written folder is removed; but if
@@ -95,8 +95,8 @@ lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt);
 /* Open OUT's checkpoint `iter`. ERR_CONFIG if there is none. */
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
-/* Open the newest one up to `iter` to which a rollback may go: ASKED_NOT. ERR_IO if there is
- * none. */
+/* Open the newest checkpoint of ASKED_NOT up to `iter`, to which a rollback goes. ERR_IO if none
+ * exists. */
 lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
 void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed one is fine */
 

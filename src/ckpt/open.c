@@ -355,7 +355,7 @@ lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lk
     return open_found(out, &e, path, parts, ckpt);
 }
 
-/* Is entry `i` the target? Of two folders of one iteration the first counts. */
+/* *yes_p: true if entry `i` is the target. Of two folders of one iteration the first counts. */
 static lks_status is_target(const char *out, const lks__entry *entries, size_t i, bool *yes_p)
 {
     char path[LKS__CKPT_PATH];

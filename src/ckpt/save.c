@@ -109,8 +109,9 @@ static bool read_asked(const char *out, const lks__entry *e, lks__asked *asked_p
     return true;
 }
 
-/* Delete what lks__ckpt_save() promises, from the newest on. With keep = 0 nothing has to be read
- * past the first one that the clock didn't ask for: an earlier save has looked there. */
+/* Delete old checkpoints as lks__ckpt_save() promises, from the newest on. With keep = 0 the first
+ * one that the clock didn't ask for ends the search, because an earlier save has searched the rest.
+ */
 static void prune(const places *p, const lks__ckpt_content *c, int keep)
 {
     lks__entry *entries;

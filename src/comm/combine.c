@@ -87,8 +87,8 @@ const char *lks__op_name(lks_op op)
     return "no operation";
 }
 
-/* The sum of one part is what the floating-point mode makes of it, as with more parts. Compilers
- * leave out a multiplication by a constant 1. */
+/* The sum of one part follows the floating-point mode, too, which may flush it. Compilers leave out
+ * a multiplication by a constant 1. */
 static void sum_one_float64(double *out, const double *a, size_t n)
 {
     static const volatile double one = 1;

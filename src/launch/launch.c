@@ -53,7 +53,7 @@ static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_c
     return LKS_OK;
 }
 
-/* A disk or quota of a rank here has no room left. */
+/* True if a disk or quota of a rank here has no room left. The message then says what to do. */
 static bool is_no_room(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
     const size_t used = strlen(v->text);

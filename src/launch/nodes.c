@@ -19,7 +19,7 @@ static const double CONNECT_S = 300.0; /* for the coordinator to answer */
 static const double PATIENCE_S = 5.0;  /* until a message about what we wait for */
 
 static const double TRY_S = 2.0; /* for one try, between checks for signals */
-static const double DUE_S = 1.0; /* between looks at what others wait for */
+static const double DUE_S = 1.0; /* between calls of lks__nodes_next() while others wait for us */
 
 /* How long a launcher may stand still while others wait for it, if its ranks have no --timeout. */
 static const double STILL_S = 60.0;

@@ -192,8 +192,8 @@ static char *all_tables(const struct lks__nodes *n)
     return text;
 }
 
-/* The node of which the end is named: of those that failed at about the same time as the first, the
- * one that looks most like the cause. */
+/* The node whose end the message names. Of the nodes that failed at about the same time as the
+ * first, it is the one that looks most like the cause. */
 static const struct lks__node *find_first(const struct lks__nodes *n)
 {
     const struct lks__node *first = NULL;
@@ -215,8 +215,8 @@ static const struct lks__node *find_first(const struct lks__nodes *n)
     return first;
 }
 
-/* The job's exit code, which `code` is if it has failed. Only here: 0 if every node of the round
- * has reported that all its ranks exited with 0. */
+/* The job's exit code: 0 if every node of the round has reported that all its ranks exited with 0,
+ * else `code`, or 1. */
 static int exit_code(const struct lks__nodes *n, int code)
 {
     for (int i = 0; i < n->n_nodes; i++) {
@@ -228,7 +228,7 @@ static int exit_code(const struct lks__nodes *n, int code)
     return 0;
 }
 
-/* Has this host lost all others? Then it is the cause, not they. */
+/* True if this host has lost all others, and so is the cause itself. */
 static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_MESSAGE])
 {
     char name[LKS__INTERFACE_BYTES], why[96] = "its own network fails, or all their launchers were "
@@ -299,7 +299,7 @@ static void decide(struct lks__nodes *n)
     free(table);
 }
 
-/* For how long has a node's launcher, which was asked, not shown that it runs? */
+/* Seconds for which a node's launcher, which was asked, has not shown that it runs. */
 static double silence_of(const struct lks__nodes *n, const struct lks__node *m)
 {
     return n->asked_at > 0 ? lks__sys_now() - fmax(m->alive_at, n->asked_at) : 0;

@@ -331,9 +331,7 @@ static void end_with_others(struct lks__nodes *n)
     n->event.orderly = n->event.end_ours && !failed;
 }
 
-/* The job doesn't take a node, or continues without it. If it is this one, `what` begins the
- * reason.
- */
+/* The job refuses a node, or continues without it. If it is this one, `what` begins the reason. */
 static void on_refusal(struct lks__nodes *n, struct lks__node *m, const json_t *message,
                        const char *what)
 {

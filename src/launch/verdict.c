@@ -65,7 +65,7 @@ static int after_user_signal(const struct lks__supervisor *sup)
     return code;
 }
 
-/* Have our ranks ended because of another host's? Then their failure names nobody here. */
+/* True if our ranks ended because of another host's, so that their failure names no rank here. */
 static bool follows_others(const struct lks__attempt *a, bool *still_p)
 {
     lks_status st = LKS_OK;

@@ -42,15 +42,15 @@ static bool evaluated(const struct run *r)
     return r->t->eval_done && r->eval_iter == r->t->iter;
 }
 
-/* Would a run that nobody disturbs write checkpoint t->iter on its schedule? */
+/* True if an undisturbed run writes checkpoint t->iter on its schedule. */
 static bool on_schedule(const lks__trainer *t)
 {
     uint64_t interval = checkpoint_interval(&t->s);
     return t->s.always_save_checkpoint && t->iter > 0 && interval > 0 && t->iter % interval == 0;
 }
 
-/* Why is it written? `otherwise` counts only if it wouldn't be written anyway, or is the target of
- * a rollback that is written again. */
+/* Why the checkpoint is written. NOT if the undisturbed run writes it, too, or if it is the target
+ * of a rollback, written again; else `otherwise`. */
 static lks__asked reason(const struct run *r, lks__asked otherwise)
 {
     bool undisturbed = on_schedule(r->t) || (r->improved && evaluated(r));
@@ -223,8 +223,8 @@ static lks_status go_back(struct run *r)
     return LKS_OK;
 }
 
-/* Must the last state be saved? A checkpoint to which a run by the clock went back lacks the time
- * that it took: without that, a resume would train longer. */
+/* True if the last state must be saved. A checkpoint to which a run by the clock went back lacks
+ * the time of the steps that were undone, so a resume from it would train longer. */
 static bool unsaved(const struct run *r)
 {
     const lks__trainer *t = r->t;

@@ -111,7 +111,7 @@ static lks_status read_state(const char *out_dir, uint64_t iter, struct record *
     lks__ckpt ckpt = {.iter = 0};
     lks_status st = lks__ckpt_open_iter(out_dir, iter, LKS__CKPT_ONLY_STATE, &ckpt);
     if (st != LKS_OK)
-        return st == LKS_ERR_NOMEM ? st : LKS_OK; /* a damaged one is none */
+        return st == LKS_ERR_NOMEM ? st : LKS_OK; /* ignore a damaged one */
     const char *hash = json_string_value(json_object_get(ckpt.state, "params_hash"));
     const json_t *loss = json_object_get(ckpt.state, "val_loss");
     if (json_is_number(loss) && hash != NULL) {

@@ -28,10 +28,11 @@ lks_status lks__best_final(const char *out_dir, uint64_t iter, double val_loss, 
 /* A run begins: there is no best checkpoint yet. */
 lks_status lks__best_clear(const char *out_dir, lks__best *best);
 
-/* A run goes on from checkpoint `iter`, and metrics.jsonl has been cut after it. Of the evaluations
- * in the remaining lines and in the state.json of checkpoints, the lowest one whose checkpoint
- * still exists becomes the best, and OUT/best names it. So lines that a power loss took don't
- * matter. The final evaluation isn't among them: a run that goes on is as if it had never ended. */
+/* A run continues from checkpoint `iter`, and metrics.jsonl has been cut after it. Of the
+ * evaluations in the remaining lines and in the state.json of checkpoints, the lowest one whose
+ * checkpoint still exists becomes the best, and OUT/best names it. So lines that a power loss took
+ * don't matter. The final evaluation isn't among them: a run that continues is as if it had never
+ * ended. */
 lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best);
 
 /* The same without metrics.jsonl: an existing name stays, unless it is of a later checkpoint;

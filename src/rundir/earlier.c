@@ -3,7 +3,7 @@
  * The later part is gathered in OUT/earlier.tmp, which gets its name last. Whatever call the
  * process dies at, one of these holds:
  *
- *     `latest` hasn't moved: the folder is as it was; earlier.tmp has nothing but copies.
+ *     `latest` hasn't moved: the folder is unchanged, and earlier.tmp contains only copies.
  *     `latest` has moved: the next start finds later checkpoints in OUT or in earlier.tmp, and
  *         completes the move. metrics.jsonl is still whole then, because a resume cuts it last. */
 #include <dirent.h>
@@ -133,7 +133,7 @@ static lks_status remove_file(const char *dir, const char *name, void *ctx)
     return LKS_OK;
 }
 
-/* earlier.tmp has nothing but copies, so the move never began. */
+/* Remove earlier.tmp, which contains only copies. */
 static void discard(const char *temp)
 {
     each_name(temp, remove_file, NULL);
@@ -147,7 +147,7 @@ static bool is_later(const lks__entry *e, uint64_t iter)
     return (e->kind == LKS__ENTRY_CKPT || e->kind == LKS__ENTRY_OLD) && e->iter > iter;
 }
 
-/* Does earlier.tmp have checkpoints, so that a move has begun? */
+/* *yes_p: true if earlier.tmp contains checkpoints, so that a move has begun. */
 static lks_status has_begun(const char *temp, bool *yes_p)
 {
     struct stat info;
@@ -162,7 +162,8 @@ static lks_status has_begun(const char *temp, bool *yes_p)
     return LKS_OK;
 }
 
-/* Does metrics.jsonl have the line of this checkpoint? It is written after `latest` moved. */
+/* True if metrics.jsonl contains the line of this checkpoint, which is written after `latest`
+ * moved; also if that can't be known. */
 static bool is_recorded(const char *out_dir, uint64_t iter)
 {
     char path[4200], needle[64];
@@ -211,8 +212,8 @@ static lks_status find_later(const char *out_dir, const char *temp, uint64_t ite
     return LKS_OK;
 }
 
-/* A save that died before `latest` moved leaves one complete checkpoint that nothing knows of. It
- * is a leftover, as its temporary folder was, and gets that name back. */
+/* A save that died before `latest` moved leaves one complete checkpoint without a line in
+ * metrics.jsonl. It is a leftover, as its temporary folder was, and gets that name back. */
 static bool drop_unpublished(const char *out_dir, uint64_t iter, const struct later *l)
 {
     char from[4200], to[4200], name[LKS__CKPT_NAME];
@@ -301,7 +302,7 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
     if (st == LKS_OK)
         return LKS_OK;
     moved[0] = '\0';
-    return lks__fail_in(st, "what the run did after iteration %" PRIu64 " can't be moved away",
+    return lks__fail_in(st, "the part of the run after iteration %" PRIu64 " can't be moved away",
                         iter);
 }
 
@@ -325,7 +326,8 @@ static lks_status move_earlier(const char *dir, const char *name, void *ctx)
     return move(dir, moved, name);
 }
 
-/* A move that began has everything but its name. */
+/* Give a move that began its name. Checkpoints that it left in OUT move with the rest of the run.
+ */
 static lks_status name_begun(const char *out_dir)
 {
     char temp[4200], path[4200];

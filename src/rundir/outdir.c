@@ -9,6 +9,7 @@
 
 #include "base/sys.h"
 #include "ckpt/name.h"
+
 void lks__outdir_of(const char *path, char *run, size_t bytes)
 {
     lks__entry latest;

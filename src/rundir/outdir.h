@@ -17,9 +17,9 @@ void lks__outdir_of(const char *path, char *run, size_t bytes);
 lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
 
 /* The run continues from its checkpoint `iter`. If it has later ones, they are moved into
- * out_dir/earlier-N, with copies of metrics.jsonl and the logs, and `latest` names `iter`. It is
- * done as a whole, and durably: a process that dies at any moment leaves the folder as it was, or
- * so that the next call completes it. The caller cuts metrics.jsonl afterwards, and decides on
+ * out_dir/earlier-N, with copies of metrics.jsonl and the logs, and `latest` names `iter`. The
+ * move is atomic and durable: if the process dies at any moment, the folder is unchanged, or the
+ * next call completes the move. The caller cuts metrics.jsonl afterwards, and decides on
  * `best`, which is removed if its checkpoint moves. `moved` is the new path, or "" if there is
  * nothing later. */
 lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]);

@@ -36,7 +36,7 @@ static void write_answer(void)
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (text != NULL && poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0 &&
         write(STDERR_FILENO, text, strlen(text)) < 0)
-        answer = NULL; /* nobody reads it */
+        answer = NULL; /* the reader is gone */
     errno = kept;
 }
 

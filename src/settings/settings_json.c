@@ -76,7 +76,8 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
     }
 }
 
-/* As few digits as tell the number from its neighbours: "0.001", not "0.001000…02". */
+/* Write the number with the fewest digits that read back as the same: "0.001", not "0.001000…02".
+ */
 static void shortest(double x, char out[LKS__SETTING_STR])
 {
     for (int digits = 1; digits <= 17; digits++) {

@@ -9,7 +9,7 @@
 #include "ckpt/ckpt.h"
 #include "train/trainer.h"
 
-/* What all ranks of a run must have in common, as lines of text: "seed=1337". */
+/* The settings and data that must be equal on all ranks, as lines of text: "seed=1337". */
 typedef struct lks__run_lines {
     char text[32 << 10];
     char data_dir[512]; /* escaped; shown with a difference of the data, and not compared */

@@ -1,5 +1,5 @@
-/* train/remember.h - a run knows its data, and settings that its checkpoints lack because they
- * change no byte of it. */
+/* train/remember.h - restore the dataset's path on resume, and settings that checkpoints lack
+ * because they change no byte of the run. */
 #ifndef LKS_TRAIN_REMEMBER_H
 #define LKS_TRAIN_REMEMBER_H
 

@@ -100,8 +100,8 @@ static bool asks_to_save(lks__trainer *t)
     return false;
 }
 
-/* Does rank 0's clock ask for a checkpoint? Its wish reaches all ranks, so that they save at the
- * same step. */
+/* True on rank 0 if its clock asks for a checkpoint. All ranks learn so, and save at the same step.
+ */
 static bool clock_asks(const lks__trainer *t)
 {
     const double minutes = t->s.checkpoint_minutes;

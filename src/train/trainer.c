@@ -77,7 +77,7 @@ static lks_status check_zero(const lks__trainer *t)
     return LKS_OK;
 }
 
-/* A decay that was asked for and isn't applied would be another run than the user means. */
+/* Refuse a weight_decay that was given if the optimizer applies none. */
 static lks_status check_decay(const lks__settings *s)
 {
     if (s->from[LKS__SETTING_weight_decay] < LKS__FROM_FILE || s->weight_decay == 0.0 ||
@@ -326,7 +326,8 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     return agree(t, resume != NULL || t->continued);
 }
 
-/* What decides which operations ranks start until all settings are compared. */
+/* Compare the settings that decide which operations ranks start before all settings are compared.
+ */
 static lks_status agree_on_start(lks__trainer *t)
 {
     static const char *const kinds[] = {[LKS__INIT_SCRATCH] = "scratch",
@@ -337,7 +338,7 @@ static lks_status agree_on_start(lks__trainer *t)
                                   t->s.auto_batch != 0 ? "auto" : "a number");
 }
 
-/* The settings and the data of all ranks must be the same before memory is taken. */
+/* Open the run, and compare settings and data of all ranks before memory is taken. */
 static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
 {
     lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
@@ -381,7 +382,7 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
     return st;
 }
 
-/* A run that continues knows its data, and settings that checkpoints lack. */
+/* Restore the dataset's path, and settings that checkpoints lack. */
 static lks_status recall(lks__trainer *t, const char *run, const lks__ckpt *resume)
 {
     if (resume == NULL)

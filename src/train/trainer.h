@@ -142,7 +142,7 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
 /* Read its tokens, and send them to the device. */
 lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb);
 
-/* Go back to the newest checkpoint that nobody asked for, and continue with the data after
+/* Go back to the newest checkpoint of LKS__ASKED_NOT, and continue with the data after
  * iteration t->iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);
 

@@ -140,8 +140,8 @@ static void wake(void *p)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* libmicrohttpd reports a port that it can't bind, and later clients that misbehave. Keep the first
- * error only: version 1 changes errno before it returns. */
+/* libmicrohttpd reports a port that it can't bind, and later clients that misbehave. Keep only the
+ * first error, because version 1 changes errno before it returns. */
 static void keep_error(void *ctx, const char *format, va_list ap)
 {
     struct server *server = ctx;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Two nodes of one rank each on this machine, of which one stands still; what the other one does.
+# Check how a node of one rank ends if the other node, on this machine too, stands still.
 #
 #     still.sh TOOL RUNS [KIND...]
 #
@@ -57,7 +57,7 @@ start() { # NODE ITERATIONS
         --log_interval=1000 >"$work/$1.log" 2>&1 &
 }
 
-# What is stopped, which node it is on, and what the other one prints at last.
+# Set the processes to stop, their node, and the last message of the other node.
 describe_kind() {
     what='' node=1 iterations=1000000
     gone="node 1 (host .*, ranks 1 to 1)"
