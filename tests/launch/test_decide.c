@@ -620,11 +620,13 @@ static void test_not_dropped_while_stopping(void **state)
 static void test_lost_all(void **state)
 {
     static const struct {
-        int n, n_lost;
+        int n, n_lost, n_silent;
         const char *text;
-    } cases[] = {{2, 1, "node 1 (host host-b, ranks 1 to 1) is gone: "},
-                 {3, 1, "node 1 (host host-b, ranks 1 to 1) is gone: "},
-                 {3, 2, "this host (host-a) lost its connection to all other nodes: "}};
+    } cases[] = {{2, 1, 0, "node 1 (host host-b, ranks 1 to 1) is gone: "},
+                 {3, 1, 0, "node 1 (host host-b, ranks 1 to 1) is gone: "},
+                 {2, 0, 1, "node 1 (host host-b, ranks 1 to 1) doesn't answer: "},
+                 {3, 2, 0, "this host (host-a) lost its connection to all other nodes: "},
+                 {3, 1, 1, "this host (host-a) lost its connection to all other nodes: "}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct job j;
         begin(&j, cases[i].n);
@@ -632,8 +634,10 @@ static void test_lost_all(void **state)
         for (int node = 1; node < cases[i].n; node++)
             if (node <= cases[i].n_lost)
                 hear(&j, lks_test_text("{\"is\":\"lost\",\"key\":\"%c\"}", 'a' + node));
-            else
+            else if (node > cases[i].n_lost + cases[i].n_silent)
                 hear(&j, verdict_of(node, FAILED("", "")));
+        j.nodes->asked_at = 1; /* long ago, and a silent node hasn't shown since that it runs */
+        j.nodes->end_by = 1;
         lks__nodes_try_to_decide(j.nodes);
         json_t *end = last_posted(&j);
         assert_contains(text_of(end, "text"), cases[i].text);
