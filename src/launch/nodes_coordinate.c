@@ -228,21 +228,23 @@ static int exit_code(const struct lks__nodes *n, int code)
     return 0;
 }
 
-/* True if this host has lost all others, and so is the cause itself. */
+/* True if this host has lost all others, and so is the cause itself. A host that doesn't answer
+ * counts: it would be lost a moment later. */
 static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_MESSAGE])
 {
     char name[LKS__INTERFACE_BYTES], why[96] = "its own network fails, or all their launchers were "
-                                               "killed at once";
-    int others = 0, lost = 0;
+                                               "killed or stopped at once";
+    int others = 0, gone = 0;
     for (int i = 0; i < n->n_nodes; i++) {
-        others += n->nodes[i].in_round && i != n->self;
-        lost += n->nodes[i].in_round && i != n->self && n->nodes[i].lost;
+        const struct lks__node *m = &n->nodes[i];
+        others += m->in_round && i != n->self;
+        gone += m->in_round && i != n->self && (m->lost || (m->dropped && m->silent));
     }
-    if (lost == 0 || lost < others)
+    if (gone == 0 || gone < others)
         return false;
     if (lks__address_is_cut(n->job->local_address, name))
         snprintf(why, sizeof why, "its network interface %s has no link", name);
-    else if (lost == 1)
+    else if (gone == 1)
         return false;
     snprintf(text, LKS__LAUNCH_MESSAGE, "this host (%s) lost its connection to all other nodes: %s",
              n->job->host, why);
