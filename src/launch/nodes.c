@@ -228,7 +228,7 @@ static void give_job_up(struct lks__nodes *n, lks_status why)
     else if (why == LKS_ERR_TIMEOUT && first != NULL)
         snprintf(n->lost_text, sizeof n->lost_text,
                  "the coordinator's node (host %s) doesn't answer: its launcher is stopped, or its "
-                 "machine is",
+                 "machine hangs",
                  first->host);
     else
         snprintf(n->lost_text, sizeof n->lost_text, "%s%s",

@@ -313,7 +313,7 @@ static void drop(struct lks__nodes *n, struct lks__node *m)
     char how[96], why[96];
     m->silent = silence_of(n, m) > SILENT_S;
     snprintf(how, sizeof how,
-             m->silent ? "doesn't answer: its launcher is stopped, or its machine is"
+             m->silent ? "doesn't answer: its launcher is stopped, or its machine hangs"
                        : "didn't end its ranks within %d s",
              LKS__SETTLE_S);
     snprintf(why, sizeof why,

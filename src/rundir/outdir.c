@@ -54,10 +54,11 @@ static lks_status lock_file(const char *out_dir, int fd)
         return in_use(out_dir, fd);
     lks__escape(path, sizeof path, out_dir, strlen(out_dir));
     if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s can't be locked (%s), so another run in it would not be noticed: give "
-                         "--lock=off, and see to it that only one run uses the folder",
-                         path, strerror(errno));
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "%s can't be locked (%s), so another run in it would not be noticed: if no "
+            "other run uses the folder, give --lock=off",
+            path, strerror(errno));
     return lks__sys_fail("can't lock the folder", out_dir);
 }
 

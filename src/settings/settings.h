@@ -197,7 +197,7 @@ enum {
     X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
       "last iteration, counted from 0: the run makes one step more than that")                     \
     X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
-      "decay of adamw and sgd, on matrices and embeddings only; muon has none, and refuses it")    \
+      "decay of adamw and sgd, on matrices and embeddings only; muon refuses it")                  \
     X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM,                                     \
       "AdamW's first moment, sgd's momentum")                                                      \
     X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's second moment")           \
@@ -230,13 +230,12 @@ enum {
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
       "iterations between checkpoints; 0: eval_interval")                                          \
     X(FLOAT, checkpoint_minutes, 10, FROM_TO(0, 1e6), TRAIN, HOST | KEPT | OFF, REPORT,            \
-      "minutes without a checkpoint after which one is written that stays until the next; off: "   \
-      "none")                                                                                      \
+      "write a checkpoint after so many minutes without one; it stays until the next; off: none")  \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT, REPORT,                                  \
       "number of newest checkpoints to keep, beside the best one; 0: all")                         \
     X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
-      "on: one run at a time writes into out_dir, by a lock; off: you see to that, on a file "     \
-      "system without locks")                                                                      \
+      "on: lock out_dir, so that only one run at a time writes there; off: no lock, for file "     \
+      "systems without locks")                                                                     \
     X(CHOICE, stop_signal, none, WORDS, TRAIN, HOST, REPORT,                                       \
       "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
       "SIGUSR2 write a checkpoint, and the run goes on")                                           \

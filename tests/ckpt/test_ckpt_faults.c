@@ -417,7 +417,7 @@ static void is_unmoved(const char *out)
     assert_false(exists(in_scratch("out/earlier.tmp")));
 }
 
-/* After a death or a failure a plain resume goes on from the checkpoint that `latest` names: with
+/* After a death or a failure a plain resume continues from the checkpoint that `latest` names: with
  * all of the old history, or with its later part in one folder. */
 static void resumes(const char *out)
 {
@@ -460,7 +460,7 @@ static void back_killed(void **state)
     }
 }
 
-/* What a new run in the folder finds of a move that died belongs to the earlier one. A complete
+/* The remains of a move that died belong to the earlier run, if a new one begins. A complete
  * checkpoint of a save that died before `latest` moved is a leftover; one that metrics.jsonl has
  * is not. */
 static void back_otherwise(void **state)

@@ -195,7 +195,7 @@ static void stand_still(const lks_comm *comm)
         usleep(1000);
 }
 
-/* Is that in the last error, with this machine's name for %s? */
+/* True if the last error contains the text, with this machine's name for %s. */
 static bool says(const char *format)
 {
     char name[64] = "", text[256];

@@ -206,7 +206,7 @@ static bool alive(const run *r)
            info.si_pid == 0;
 }
 
-/* Has it come to its end? Golf's artifact can't have the bad token, and is the last thing. */
+/* True if it came to its end. Golf's artifact can't have the bad token, and is the last thing. */
 static bool is_complete(const lks_test_result *result)
 {
     return result->exit_code == 0 ||
@@ -270,7 +270,7 @@ static int best_of(const char *text, const char *end)
     return best;
 }
 
-/* Train a folder that has nothing of the reference behind checkpoint `older`, to its end. */
+/* Train a folder that has nothing of the reference after checkpoint `older`, to its end. */
 static const char *new_reference(const run *r, int older, const char *rate)
 {
     static int n;
@@ -300,7 +300,7 @@ static const char *new_reference(const run *r, int older, const char *rate)
     return out;
 }
 
-/* Has a process with that rate written its line about the host? */
+/* True if a process with that rate has written its host line. */
 static bool has_begun(const run *r, const char *rate)
 {
     const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", r->out), NULL);
@@ -386,7 +386,8 @@ static void disturb(run *r, enum event event, int n_lines)
         kill(any_process(r, event == KILL_AND_RESTART || rank == 1), SIGKILL);
 }
 
-/* Start it and disturb it; `older`: the checkpoint to go on from, or 0. True if it came to its end.
+/* Start it and disturb it; `older`: the checkpoint to continue from, or 0. True if it came to its
+ * end.
  */
 static bool go_on(run *r, enum event event, int older)
 {

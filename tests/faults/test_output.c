@@ -254,8 +254,8 @@ static void test_folder_in_use(void **state)
     }
 }
 
-/* A file system without locks: nobody would notice a second run. With --lock=off a run that was
- * killed there goes on, too. (shared/studies/resume-and-rollback/c6.) */
+/* A file system without locks, where a second run would not be noticed. With --lock=off a run that
+ * was killed there continues, too. (shared/studies/resume-and-rollback/c6.) */
 static void test_no_locks(void **state)
 {
     static const char no_locks[] = "LOCKSTEP_FAULT=lock:*:EOPNOTSUPP";

@@ -34,7 +34,7 @@ static bool has_signal(pid_t pid, const char *mask, int sig)
     return bits >> (sig - 1) & 1;
 }
 
-/* Is this the child of a fork() that hasn't begun its program? glibc 2.41 blocks all signals in it
+/* True for the child of a fork() that hasn't begun its program. glibc 2.41 blocks all signals in it
  * for a moment. */
 static bool is_copy(pid_t pid)
 {

@@ -76,7 +76,7 @@ void law_assert_same_lines(const char *got, const char *want);
 
 /* law_lines() without the lines of checkpoints that were asked for (by a stop, a signal, the clock
  * or the end) or that `whole` doesn't have; lines of the metrics, 0
- * if there are none yet; is there one of that kind and iteration? */
+ * if there are none yet; true if one has that kind and iteration. */
 const char *law_common_lines(const char *out, const char *whole);
 int law_count_lines(const char *out);
 bool law_has_line(const char *out, const char *kind, int iter);

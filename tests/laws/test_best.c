@@ -119,7 +119,7 @@ static const char *loss_of(const char *out, const char *which, const char *took)
     return lks_test_text("%.*s", (int)(strrchr(r.out, ',') - r.out), r.out);
 }
 
-/* How many checkpoints nobody asked for: at most --keep, and the best one. */
+/* Number of checkpoints without `asked`: at most --keep, and the best one. */
 static int improvements_kept(const char *out)
 {
     int n = 0;
