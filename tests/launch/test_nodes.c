@@ -694,6 +694,7 @@ static void test_hosts(void **state)
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
     const char *port = lks_test_text("--master-port=%d", lks_test_free_port());
     size_t bytes;
+    setenv("LOCKSTEP_LINK_TIMEOUT", "20", 1); /* ssh passes no variables on */
     lks_test_result r = HOSTS(
         "echo \"it's $RANK of $WORLD_SIZE, $LOCAL_RANK in $GROUP_RANK\"; "
         "[ ${LOCKSTEP_LIFELINE-none} = none ] || exit 1; read x; [ -z \"$x\" ]",
@@ -708,6 +709,9 @@ static void test_hosts(void **state)
     assert_false(lks_test_exists(lks_test_text("%s/line-localhost", folder)));
     assert_contains(lks_test_read(lks_test_text("%s/line-three", folder), &bytes),
                     "'--rdzv_id=an '\\''id'\\''' ");
+    unsetenv("LOCKSTEP_LINK_TIMEOUT");
+    assert_contains(lks_test_read(lks_test_text("%s/line-three", folder), &bytes),
+                    "'--link_timeout=20' ");
     /* In this folder, and the program is none of the options. */
     char here[4096];
     assert_non_null(getcwd(here, sizeof here));
