@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "net/store.h"
 #include "run.h"
 #include "tool.h"
 
@@ -26,13 +27,16 @@ static lks_status read_hosts(struct run *r)
 }
 
 /* Options as given, for the launcher of every node. */
-static lks_status launch_hosts(const struct run *r, int *code_p)
+static lks_status launch_hosts(struct run *r, int *code_p)
 {
     static const bool own[N_OPTIONS] = {
         [OPT_hosts] = true,  [OPT_hostfile] = true,       [OPT_rsh] = true,
         [OPT_nnodes] = true, [OPT_nproc_per_node] = true, [OPT_standalone] = true};
     char *words[N_OPTIONS + 3] = {NULL};
+    const char *link_s = getenv(LKS__LINK_ENV); /* the option's value, too, if it was given */
     int n = 0;
+    if (link_s != NULL && *link_s != '\0')
+        r->given[OPT_link_timeout] = link_s;
     bool made = asprintf(&words[n++], "--nnodes=%d", r->n_hosts) >= 0;
     if (r->given[OPT_master_addr] == NULL && r->given[OPT_rdzv_endpoint] == NULL)
         made = made && asprintf(&words[n++], "--master-addr=%s", r->hosts[0].name) >= 0;
