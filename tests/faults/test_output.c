@@ -260,7 +260,8 @@ static void test_no_locks(void **state)
 {
     static const char no_locks[] = "LOCKSTEP_FAULT=lock:*:EOPNOTSUPP";
     fault_run run = fault_train(2);
-    fault_expect(&run, 2, FAULT_ENV(no_locks), run.out, "give --lock=off, and see to it");
+    fault_expect(&run, 2, FAULT_ENV(no_locks), run.out,
+                 "other run uses the folder, give --lock=off");
     fault_add(&run, "--lock=off");
     const char *const dies[] = {lks_test_text("%s,rename:5:die", no_locks), "LOCKSTEP_FAULT_RANK=0",
                                 NULL};
