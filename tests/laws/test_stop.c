@@ -293,6 +293,30 @@ static void test_save_fails(void **state)
     assert_contains(r.err, "No space left on device");
 }
 
+/* Another rank dies while rank 0 saves what was asked for: the stop has succeeded all the same. */
+static void test_saved_alone(void **state)
+{
+    const char *out, *mark = marked_variable();
+    const char *env[] = {"LOCKSTEP_FAULT=fsync:3:slow", "LOCKSTEP_FAULT_RANK=0", mark, NULL};
+    law_args args = law_train("random", &out);
+    law_add(&args, "--nproc_per_node=2");
+    law_add(&args, "--max_iters=1000000");
+    law_add(&args, "--checkpoint_interval=1000000");
+    law_add(&args, "--eval_interval=0");
+    law_add(&args, "--log_interval=1");
+    lks_test_child child = lks_test_start(args.argv, env);
+    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "iter 2:");
+    const pid_t other = marked_rank(mark, 1);
+    assert_true(other > 0);
+    assert_int_equal(kill(child.pid, SIGTERM), 0);
+    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "stopped by signal 15");
+    assert_int_equal(kill(other, SIGKILL), 0);
+    lks_test_result r = lks_test_wait(&child, 60);
+    assert_contains(r.err, "rank 1 (pid ");
+    assert_contains(r.out, "saving checkpoint to ");
+    assert_int_equal(r.exit_code, 128 + SIGTERM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_earlier_checkpoint),
         cmocka_unit_test(test_handlers_have_a_stack_of_their_own),
         cmocka_unit_test(test_save_fails),
+        cmocka_unit_test(test_saved_alone),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
