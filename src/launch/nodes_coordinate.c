@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -273,7 +274,7 @@ static void decide(struct lks__nodes *n)
 {
     char text[LKS__LAUNCH_MESSAGE];
     const struct lks__node *first = NULL;
-    int user_signal = 0, code = 0;
+    int user_signal = 0, code = 0, group = INT_MAX;
     bool no_room = false;
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__node *m = &n->nodes[i];
@@ -281,7 +282,10 @@ static void decide(struct lks__nodes *n)
         if (!m->in_round || m->user_signal == 0)
             continue;
         user_signal = m->user_signal;
-        code = code != 0 ? code : m->code;
+        if (m->code != 0 && m->group_rank < group) { /* rank 0 has saved, if any has */
+            code = m->code;
+            group = m->group_rank;
+        }
     }
     if (user_signal == 0) {
         first = find_first(n);

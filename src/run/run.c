@@ -349,6 +349,15 @@ static lks_status say_where(const lks__trainer *t, lks_status st)
     return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", t->iter, why);
 }
 
+/* After a stop rank 0 has saved everything that is wanted, so it doesn't fail because others do. */
+static lks_status close_report(struct run *r)
+{
+    lks__session *ses = &r->t->ses;
+    const lks_status st = lks__session_agree(ses, lks__report_close(&r->report, r->t));
+    const bool others = st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT;
+    return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
+}
+
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
     bool again = lks__train_saves_again(t);
@@ -376,7 +385,7 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
     if (st == LKS_OK)
         st = write_trace(&r);
     if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, lks__report_close(&r.report, t));
+        st = close_report(&r);
     if (st != LKS_OK) {
         lks__session_fail(&t->ses, st);
         lks__report_abandon(&r.report);
