@@ -17,6 +17,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -178,8 +179,7 @@ class Tool:
         running, until = [], time.monotonic() + min(limit, self.result.left())
         try:
             for words in commands:
-                running.append(subprocess.Popen([self.path, *words], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                                text=True, start_new_session=True))
+                start(running, [self.path, *words], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             for p in running:
                 err = p.communicate(timeout=max(until - time.monotonic(), 1))[1]
                 if p.returncode != 0:
@@ -200,18 +200,40 @@ class Tool:
         return {"gpus": self.result.data["gpus"]}
 
 
+signals = {"held": False, "came": 0}
+
+
+def on_signal(signo, _):
+    """End with what the run has. A process that is being started would be left, so that is completed first."""
+    signals["came"] = signo
+    if not signals["held"]:
+        sys.exit(128 + signo)
+
+
+def start(running, command, **how):
+    """A process in a group of its own. It is in `running` before a signal ends this run."""
+    signals["held"] = True
+    try:
+        running.append(subprocess.Popen(command, text=True, start_new_session=True, **how))
+    finally:
+        signals["held"] = False
+    if signals["came"]:
+        sys.exit(128 + signals["came"])
+    return running[-1]
+
+
 def finished(command, env, limit, **how):
     """As subprocess.run(), in a group of its own, which ends with it; None: it took too long."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
-                          start_new_session=True, **how) as p:
-        try:
-            out, err = p.communicate(timeout=max(limit, 1))
-        except subprocess.TimeoutExpired:
+    running = []
+    try:
+        p = start(running, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, **how)
+        out, err = p.communicate(timeout=max(limit, 1))
+    except BaseException as e:
+        for p in running:
             end(p)
+        if isinstance(e, subprocess.TimeoutExpired):
             return None
-        except BaseException:
-            end(p)
-            raise
+        raise
     return subprocess.CompletedProcess(command, p.returncode, out, err)
 
 
@@ -220,7 +242,8 @@ def end(process):
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.wait()
+    with process:  # closes its pipes
+        process.wait()
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -306,7 +329,7 @@ def begin(what, p, a):
     if os.path.exists(a.out) and not os.path.isfile(a.out):
         p.error(f"--out={a.out}: that is no file")
     for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signo, lambda signo, _: exit(128 + signo))
+        signal.signal(signo, on_signal)
     result = Result(what, a)
     try:
         result.write()
