@@ -149,8 +149,9 @@ static enum fault fault_of(enum call call)
             kill(getpid(), SIGKILL);
         if (rule->fault == FAULT_SIGNAL)
             kill(getpid(), rule->err);
-        if (rule->fault == FAULT_LATE)
-            poll(NULL, 0, rule->err);
+        /* A signal, which may come late, ends no hang. */
+        while (rule->fault == FAULT_LATE && poll(NULL, 0, rule->err) < 0 && rule->err < 0)
+            ;
         if (rule->fault == FAULT_SIGNAL || rule->fault == FAULT_LATE)
             return FAULT_NONE;
         errno = rule->err;
