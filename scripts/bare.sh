@@ -53,6 +53,8 @@ mkdir -p "$logs" "$root"
 [ -x "$root/usr/bin/apt-get" ] || step debootstrap debootstrap --variant=minbase "$release" "$root" \
     "${LKS_DEBIAN_MIRROR:-http://deb.debian.org/debian}"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+# As Debian's installer writes it. Without the host's name Open MPI asks name servers for it, for seconds.
+printf '127.0.0.1\tlocalhost\n127.0.1.1\t%s\n' "$(hostname)" >"$root/etc/hosts"
 apt-config dump 2>/dev/null | grep -iE '^Acquire::https?::Proxy' >"$root/etc/apt/apt.conf.d/90proxy" || :
 # unshare --mount in the chroot needs a mount at its root.
 mount --bind "$root" "$root"
