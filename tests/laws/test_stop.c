@@ -273,19 +273,26 @@ static void test_handlers_have_a_stack_of_their_own(void **state)
     }
 }
 
-/* The save after a signal fails: the launcher gives the reason. */
-static void test_save_fails(void **state)
+/* Two ranks whose first save is that of a stop, at iteration 2 or later. */
+static lks_test_child start_endless(const char *const env[], const char **out_p)
 {
-    const char *out;
-    const char *env[] = {"LOCKSTEP_FAULT=fsync:3:ENOSPC", "LOCKSTEP_FAULT_RANK=0", NULL};
-    law_args args = law_train("random", &out);
+    law_args args = law_train("random", out_p);
     law_add(&args, "--nproc_per_node=2");
     law_add(&args, "--max_iters=1000000");
     law_add(&args, "--checkpoint_interval=1000000");
     law_add(&args, "--eval_interval=0");
     law_add(&args, "--log_interval=1");
     lks_test_child child = lks_test_start(args.argv, env);
-    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "iter 2:");
+    lks_test_wait_for_text(lks_test_text("%s/train.log", *out_p), "iter 2:");
+    return child;
+}
+
+/* The save after a signal fails: the launcher gives the reason. */
+static void test_save_fails(void **state)
+{
+    const char *out;
+    const char *env[] = {"LOCKSTEP_FAULT=fsync:3:ENOSPC", "LOCKSTEP_FAULT_RANK=0", NULL};
+    lks_test_child child = start_endless(env, &out);
     assert_int_equal(kill(child.pid, SIGTERM), 0);
     lks_test_result r = lks_test_wait(&child, 60);
     assert_int_equal(r.exit_code, 1);
@@ -298,14 +305,7 @@ static void test_saved_alone(void **state)
 {
     const char *out, *mark = marked_variable();
     const char *env[] = {"LOCKSTEP_FAULT=fsync:3:slow", "LOCKSTEP_FAULT_RANK=0", mark, NULL};
-    law_args args = law_train("random", &out);
-    law_add(&args, "--nproc_per_node=2");
-    law_add(&args, "--max_iters=1000000");
-    law_add(&args, "--checkpoint_interval=1000000");
-    law_add(&args, "--eval_interval=0");
-    law_add(&args, "--log_interval=1");
-    lks_test_child child = lks_test_start(args.argv, env);
-    lks_test_wait_for_text(lks_test_text("%s/train.log", out), "iter 2:");
+    lks_test_child child = start_endless(env, &out);
     const pid_t other = marked_rank(mark, 1);
     assert_true(other > 0);
     assert_int_equal(kill(child.pid, SIGTERM), 0);
