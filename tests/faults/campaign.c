@@ -9,7 +9,6 @@
 #include "faults.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,11 +17,10 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/scratch.h"
+#include "faults/chance.h"
 #include "laws/laws.h"
 #include "laws/marked.h"
 
@@ -98,22 +96,6 @@ static law_args training(const struct setup *r, const char *out, int W)
     return args;
 }
 
-/* ---- chance and time ------------------------------------------------------------------------- */
-
-static uint64_t chance;
-
-static int draw(int n) /* 0 .. n - 1 */
-{
-    return (int)(next_random(&chance) >> 33) % n;
-}
-
-static void sleep_us(int us)
-{
-    struct timespec t = {us / 1000000, us % 1000000 * 1000L};
-    while (nanosleep(&t, &t) < 0 && errno == EINTR)
-        ;
-}
-
 /* ---- one disturbed run ----------------------------------------------------------------------- */
 
 enum disturbance { KILL, KILL_IN_SAVE, STOP, HANG, STARVE, N_DISTURBANCES };
@@ -151,32 +133,25 @@ static void start(run *r, const char *const more[])
     at.W[at.n_W++] = r->W;
 }
 
-static bool alive(const run *r)
-{
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)r->child.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == 0;
-}
-
 /* Wait until there is a checkpoint and the victim's process is known; false if the run ended
  * first. */
 static bool under_way(run *r)
 {
     const char *latest = lks_test_text("%s/latest", r->out);
     while (!lks_test_exists(latest)) {
-        if (!alive(r))
+        if (!is_running(&r->child))
             return false;
         sleep_us(200);
     }
     r->pid = r->victim < 0 ? r->child.pid : marked_rank(r->mark, r->victim);
-    return r->pid > 0 && alive(r);
+    return r->pid > 0 && is_running(&r->child);
 }
 
 /* Wait until the folder of a save or deletion has appeared in `out` n times from now. */
 static bool wait_for_save(const run *r, int watch, int n)
 {
     _Alignas(struct inotify_event) char events[4096];
-    while (alive(r)) {
+    while (is_running(&r->child)) {
         ssize_t bytes = read(watch, events, sizeof events);
         for (ssize_t i = 0; i < bytes;) {
             const struct inotify_event *e = (const void *)(events + i);
@@ -283,7 +258,8 @@ static bool disturb_stop(run *r)
 /* It is stopped for good: the others give it up and name it. */
 static bool disturb_hang(run *r)
 {
-    bool hit = under_way(r) && (sleep_us(draw(40000)), alive(r)) && kill(r->pid, SIGSTOP) == 0;
+    bool hit = under_way(r) && (sleep_us(draw(40000)), is_running(&r->child)) &&
+               kill(r->pid, SIGSTOP) == 0;
     lks_test_result result = ended(r, 60);
     if (result.exit_code == 0)
         return false;
@@ -338,7 +314,7 @@ static void resume(run *r, bool again)
     r->victim = r->W == 1 ? -1 : draw(r->W + 1) - 1;
     sleep_us(draw(150000)); /* may be before it has read anything */
     r->pid = r->victim < 0 ? r->child.pid : marked_rank(r->mark, r->victim);
-    if (r->pid > 0 && alive(r))
+    if (r->pid > 0 && is_running(&r->child))
         kill(r->pid, SIGKILL);
     if (died_of_kill(r)) {
         tally.again++;
@@ -415,7 +391,7 @@ static void test_campaign(void **state)
 {
     at.seed = seed;
     for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(i + 1));
+        chance_begin(seed, i);
         at.index = i;
         int tries = 0;
         while (!attempt(disturbance_of(i), i % (int)COUNT(setups)))

@@ -10,6 +10,7 @@
  *
  * Run I of a seed uses the same ranks, events and moments each time; where in the program a moment
  * falls depends on the machine. The folder of a run that failed is named, and kept. */
+#include "faults/chance.h"
 #include "laws/laws.h"
 #include "laws/marked.h"
 #include "laws/poison.h"
@@ -21,8 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/scratch.h"
@@ -131,29 +130,6 @@ static law_args training(const struct setup *s, const char *out, int W, const ch
     return args;
 }
 
-/* A copy of its folder, links too. */
-static void copy_run(const char *from, const char *to)
-{
-    const char *const copy[] = {"cp", "-a", "-T", from, to, NULL};
-    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
-}
-
-/* ---- chance and time ------------------------------------------------------------------------- */
-
-static uint64_t chance;
-
-static int draw(int n) /* 0 .. n - 1 */
-{
-    return (int)(next_random(&chance) >> 33) % n;
-}
-
-static void sleep_us(int us)
-{
-    struct timespec t = {us / 1000000, us % 1000000 * 1000L};
-    while (nanosleep(&t, &t) < 0 && errno == EINTR)
-        ;
-}
-
 /* ---- a run and its history ------------------------------------------------------------------- */
 
 typedef struct run {
@@ -197,13 +173,6 @@ static void start(run *r, const char *out, const char *rate, bool restarts)
     }
     r->mark = marked_variable();
     r->child = lks_test_start(args.argv, (const char *const[]){r->mark, NULL});
-}
-
-static bool alive(const run *r)
-{
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)r->child.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == 0;
 }
 
 /* True if it came to its end. Golf's artifact can't have the bad token, and is the last thing. */
@@ -275,7 +244,7 @@ static const char *new_reference(const run *r, int older, const char *rate)
 {
     static int n;
     const char *out = lks_test_text("%s/reference-%d", r->folder, ++n);
-    copy_run(r->reference, out);
+    copy_tree(r->reference, out);
     for (int i = older + 1; i <= LAST; i++)
         remove_tree(lks_test_text("%s/ckpt-%08d", out, i));
     size_t bytes;
@@ -344,15 +313,15 @@ static bool wait_for_moment(const run *r, int n_lines, bool set_up)
     const int n = n_lines + 1 + draw(end > n_lines + 2 ? end - n_lines - 2 : 1);
     if (draw(5) == 0 && set_up) {
         sleep_us(draw(120000));
-        return alive(r);
+        return is_running(&r->child);
     }
     while (law_count_lines(r->out) < n) {
-        if (!alive(r))
+        if (!is_running(&r->child))
             return false;
         sleep_us(500);
     }
     sleep_us(wait);
-    return alive(r);
+    return is_running(&r->child);
 }
 
 /* A rank, or the launcher. */
@@ -410,8 +379,8 @@ static bool go_on(run *r, enum event event, int older)
         n_lines = 0;
         for (const char *p = text; p < line; p = strchr(p, '\n') + 1)
             n_lines++;
-        while (alive(r) && count_moved(r->out) == moved && law_count_lines(r->out) >= before &&
-               draw(100) > 0) /* or soon: in the move */
+        while (is_running(&r->child) && count_moved(r->out) == moved &&
+               law_count_lines(r->out) >= before && draw(100) > 0) /* or soon: in the move */
             sleep_us(1000);
     }
     disturb(r, event, n_lines);
@@ -446,7 +415,7 @@ static void attempt(int index)
     r.reference = at.reference = r.setup->whole;
     at.setup = r.setup->name;
     at.events[0] = '\0';
-    copy_run(r.setup->begun, r.out);
+    copy_tree(r.setup->begun, r.out);
     bool complete = false;
     for (int i = 1 + draw(4); i > 0; i--) {
         const int older = draw(3) == 0 ? older_checkpoint(&r) : 0;
@@ -472,13 +441,13 @@ static int train_whole(void **state)
     for (size_t i = 0; i < COUNT(setups); i++) {
         struct setup *s = &setups[i];
         s->begun = lks_test_folder();
-        s->whole = lks_test_folder();
+        s->whole = lks_test_text("%s/whole", lks_test_folder());
         law_args args = training(s, s->begun, 1, NULL);
         law_add(&args, s->settings == golf ? "--iterations=%d" : "--max_iters=%d",
                 s->settings == golf ? BEGUN : BEGUN - 1);
         law_run(&args);
         poison_alter(s->begun, POISON_MODEL, s->spoil);
-        copy_run(s->begun, s->whole);
+        copy_tree(s->begun, s->whole);
         args = training(s, s->whole, 1, NULL);
         law_add(&args, "--init_from=resume");
         lks_test_result result = lks_test_run(args.argv, NULL, 60);
@@ -497,7 +466,7 @@ static void test_histories(void **state)
 {
     at.seed = seed;
     for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(i + 1));
+        chance_begin(seed, i);
         at.index = i;
         attempt(i);
     }

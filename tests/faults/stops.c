@@ -6,16 +6,14 @@
  *
  * Stop I of a seed uses the same ranks, signal and moment each time; where in the program the
  * moment falls depends on the machine. The folder of a run that failed is named, and kept. */
+#include "faults/chance.h"
 #include "laws/laws.h"
 #include "laws/marked.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/sys.h"
@@ -103,22 +101,6 @@ static void add_training(law_args *args, const struct setup *r, const char *out)
     law_add(args, "--allow_uneven");
 }
 
-/* ---- chance and time ------------------------------------------------------------------------- */
-
-static uint64_t chance;
-
-static int draw(int n) /* 0 .. n - 1 */
-{
-    return (int)(next_random(&chance) >> 33) % n;
-}
-
-static void sleep_us(int us)
-{
-    struct timespec t = {us / 1000000, us % 1000000 * 1000L};
-    while (nanosleep(&t, &t) < 0 && errno == EINTR)
-        ;
-}
-
 /* ---- one process or more --------------------------------------------------------------------- */
 
 typedef struct run {
@@ -192,13 +174,6 @@ static void start(run *r, bool resumes)
         const char *env[] = {r->mark, "LOCKSTEP_TOKEN=0123456789abcdef", NULL};
         r->child[host] = lks_test_start(args.argv, env);
     }
-}
-
-static bool alive(const run *r)
-{
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)r->child[0].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == 0;
 }
 
 /* The processes have ended; returns the first one's result. */
@@ -278,19 +253,19 @@ static bool wait_for_moment(const run *r, int n_lines, bool *in_save_p)
     int kind = draw(10), n = n_lines + 1 + draw(left > 1 ? left - 1 : 1);
     *in_save_p = kind == 1 || kind == 2;
     /* Two launchers must have met, or one of them would wait for the other. */
-    while (r->n_children == 2 && marked_rank(r->mark, r->W - 1) < 0 && alive(r))
+    while (r->n_children == 2 && marked_rank(r->mark, r->W - 1) < 0 && is_running(&r->child[0]))
         sleep_us(1000);
     if (kind == 0) {
         sleep_us(draw(400000));
-        return alive(r);
+        return is_running(&r->child[0]);
     }
     while (*in_save_p ? !any_name_ends(r->out, ".tmp") : law_count_lines(r->out) < n) {
-        if (!alive(r))
+        if (!is_running(&r->child[0]))
             return false;
         sleep_us(*in_save_p ? 100 : 1000);
     }
     sleep_us(*in_save_p ? draw(2000) : after);
-    return alive(r);
+    return is_running(&r->child[0]);
 }
 
 /* Send it to a launcher, or to a single rank. */
@@ -409,7 +384,7 @@ static void test_stops(void **state)
 {
     at.seed = seed;
     for (int i = only < 0 ? 0 : only; i < (only < 0 ? n_runs : only + 1); i++) {
-        chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(i + 1));
+        chance_begin(seed, i);
         at.index = i;
         for (int tries = 0; !attempt(i);)
             if (++tries == 40)

@@ -1,0 +1,33 @@
+#include "faults/chance.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "ckpt/scratch.h"
+
+static uint64_t chance;
+
+void chance_begin(int seed, int index)
+{
+    chance = 0x9E3779B97F4A7C15u * ((uint64_t)seed << 32 | (uint64_t)(index + 1));
+}
+
+int draw(int n)
+{
+    return (int)(next_random(&chance) >> 33) % n;
+}
+
+void sleep_us(int us)
+{
+    struct timespec t = {us / 1000000, us % 1000000 * 1000L};
+    while (nanosleep(&t, &t) < 0 && errno == EINTR)
+        ;
+}
+
+bool is_running(const lks_test_child *child)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+}

@@ -1,0 +1,17 @@
+/* chance.h - random numbers, pauses and processes of the campaigns. */
+#ifndef LKS_TESTS_CHANCE_H
+#define LKS_TESTS_CHANCE_H
+
+#include "support.h"
+
+/* Begin the random numbers of run `index` of a campaign. */
+void chance_begin(int seed, int index);
+
+int draw(int n); /* 0 .. n - 1 */
+
+void sleep_us(int us); /* signals don't shorten it */
+
+/* True until the process ends; it can still be waited for. */
+bool is_running(const lks_test_child *child);
+
+#endif
