@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "ckpt/ckpt.h"
 
 #define LKS__CKPT_FORMAT    "lockstep-checkpoint-1"
 #define LKS__CKPT_MODEL     "model.safetensors"
@@ -48,6 +49,9 @@ lks__entry lks__entry_parse(const char *name);
 /* The checkpoint folders of OUT, newest iter first; for equal iter CKPT, OLD, TMP. Links and files
  * with such names don't count, except TMP, which are only ever removed. The caller frees. */
 lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n_p);
+
+/* Why the checkpoint of an entry of OUT was written; verifies its state.json. */
+lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *asked_p);
 
 /* "dir/name"; ERR_IO if it's too long. */
 lks_status lks__ckpt_join(char out[LKS__CKPT_PATH], const char *dir, const char *name);

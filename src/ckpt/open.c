@@ -355,18 +355,26 @@ lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lk
     return open_found(out, &e, path, parts, ckpt);
 }
 
-/* *yes_p: true if entry `i` is the target. Of two folders of one iteration the first counts. */
-static lks_status is_target(const char *out, const lks__entry *entries, size_t i, bool *yes_p)
+lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *asked_p)
 {
     char path[LKS__CKPT_PATH];
     lks__ckpt ckpt = {.iter = 0};
+    LKS__TRY(lks__ckpt_join(path, out, e->name));
+    LKS__TRY(open_folder(path, LKS__CKPT_ONLY_STATE, &ckpt));
+    *asked_p = lks__asked_of(ckpt.state);
+    lks__ckpt_close(&ckpt);
+    return LKS_OK;
+}
+
+/* *yes_p: true if entry `i` is the target. Of two folders of one iteration the first counts. */
+static lks_status is_target(const char *out, const lks__entry *entries, size_t i, bool *yes_p)
+{
+    lks__asked asked;
     *yes_p = false;
     if (entries[i].kind == LKS__ENTRY_TMP || (i > 0 && entries[i - 1].iter == entries[i].iter))
         return LKS_OK;
-    LKS__TRY(lks__ckpt_join(path, out, entries[i].name));
-    LKS__TRY(open_folder(path, LKS__CKPT_ONLY_STATE, &ckpt));
-    *yes_p = lks__asked_of(ckpt.state) == LKS__ASKED_NOT;
-    lks__ckpt_close(&ckpt);
+    LKS__TRY(lks__entry_asked(out, &entries[i], &asked));
+    *yes_p = asked == LKS__ASKED_NOT;
     return LKS_OK;
 }
 

@@ -96,19 +96,6 @@ static void drop(const char *out, const lks__entry *e)
         lks__ckpt_remove(temp);
 }
 
-/* False if its state can't be read. */
-static bool read_asked(const char *out, const lks__entry *e, lks__asked *asked_p)
-{
-    char path[LKS__CKPT_PATH];
-    lks__ckpt ckpt = {.iter = 0};
-    if (lks__ckpt_join(path, out, e->name) != LKS_OK ||
-        lks__ckpt_open(path, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
-        return false;
-    *asked_p = lks__asked_of(ckpt.state);
-    lks__ckpt_close(&ckpt);
-    return true;
-}
-
 /* Delete old checkpoints as lks__ckpt_save() promises, from the newest on. With keep = 0 the first
  * one that the clock didn't ask for ends the search, because an earlier save has searched the rest.
  */
@@ -130,7 +117,7 @@ static void prune(const places *p, const lks__ckpt_content *c, int keep)
             continue;
         bool beyond = keep > 0 && scheduled >= keep;
         if (!beyond && e->iter != c->iter) {
-            if (!read_asked(p->out, e, &asked))
+            if (lks__entry_asked(p->out, e, &asked) != LKS_OK)
                 continue;
             beyond = asked == LKS__ASKED_CLOCK ||
                      (keep > 0 && asked != LKS__ASKED_NOT && scheduled + others >= keep);
@@ -159,7 +146,7 @@ lks_status lks__ckpt_went_back(const char *out_dir, uint64_t iter)
     LKS__TRY(lks__ckpt_scan(out_dir, &entries, &n));
     for (size_t i = 0; i < n && entries[i].iter > iter; i++)
         if (entries[i].kind == LKS__ENTRY_CKPT && strcmp(entries[i].name, best.name) != 0 &&
-            read_asked(out_dir, &entries[i], &asked) && asked != LKS__ASKED_NOT)
+            lks__entry_asked(out_dir, &entries[i], &asked) == LKS_OK && asked != LKS__ASKED_NOT)
             drop(out_dir, &entries[i]);
     free(entries);
     return LKS_OK;
