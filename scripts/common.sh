@@ -73,7 +73,7 @@ apt() {
 # The lists of packages are fetched only if they are missing or too old.
 install_packages() {
     apt install -y --no-install-recommends "$@" && return 0
-    echo 'Not with the package lists at hand: fetching new ones.'
+    echo 'The installation failed with the current package lists: fetching new ones.'
     apt update && apt install -y --no-install-recommends "$@"
 }
 
@@ -95,14 +95,14 @@ need() {
     done
     [ -n "$missing" ] || return 0
     command -v apt-get >/dev/null ||
-        die "these Debian packages (or what they hold) are missing, and there is no apt-get:$missing"
+        die "these Debian packages (or their files) are missing, and there is no apt-get to install them:$missing"
     [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
-        die "packages are missing and there is no sudo; as root, once: apt-get install$missing"
+        die "packages are missing and there is no sudo; run this once as root: apt-get install$missing"
     echo "Installing Debian packages:$missing"
     # shellcheck disable=SC2086 # a list of names
     step packages install_packages $missing
     for package in $missing; do
-        have "$package" || die "the package $package was installed, but what it brings isn't found"
+        have "$package" || die "the package $package was installed, but its files can't be found"
     done
 }
 

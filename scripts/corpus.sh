@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 
 source_files | grep -E '\.(c|h|md)$' | grep -v '^tests/figures/' >"$to.list" ||
-    die "there are no sources beside $0"
+    die "no sources found in $PWD"
 while IFS= read -r file; do
     cat -- "$file"
     echo

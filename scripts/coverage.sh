@@ -8,13 +8,13 @@ usage() {
     cat <<'END'
 Usage: scripts/coverage.sh BUILD | --left-out
 
-Prints a table of the files of src/, from what the tests of BUILD (made by ./check --coverage) left:
-lines and branches reached. Files under 80 % of either are listed at the end, and have their reason in
-docs/robustness.md. Ranks that are killed by SIGKILL leave no counts: what only they ran isn't seen.
+Prints a table of the lines and branches that tests reached, by file of src/. BUILD was made by
+./check --coverage. Files under 80 % of either are listed at the end; docs/robustness.md has the reasons.
+Ranks that are killed by SIGKILL leave no counts, so lines that only they reached are missing.
 
 --left-out prints a regular expression: tests that ./check --coverage leaves out, because counting
-makes kernels slow and other tests reach the same code. These are whole runs beside outsiders'
-figures and recorded hashes (laws make such runs, kernels_* and model_* call each kernel), the
+makes kernels slow and other tests reach the same code. These compare whole runs with other
+programs' figures and recorded hashes (laws make such runs, kernels_* and model_* call each kernel), the
 same tests at another kernel level (kernels_* have all), and most laws once more on the device of
 tests/device (deferred_ddp remains).
 END

@@ -44,7 +44,7 @@ failed=
 cd "$build/fuzz"
 for target in $targets; do
     "$bin/fuzz_$target" --inputs="$inputs" --seed="$seed" || {
-        [ $? -eq 77 ] && echo "fuzz_$target: skipped, what it needs is not here" || failed="$failed $target"
+        [ $? -eq 77 ] && echo "fuzz_$target: skipped, since this machine lacks something that it needs" || failed="$failed $target"
     }
 done
 [ -z "$failed" ] || die "failed:$failed"

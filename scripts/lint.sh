@@ -65,13 +65,17 @@ while IFS= read -r page; do
             file=${link%%#*} target=$page
             [ -z "$file" ] || target=$(dirname "$page")/$file
             if [ ! -e "$target" ]; then
-                echo "$page: a link to $link, which isn't there"
+                echo "$page: a link to $link, which doesn't exist"
             elif [ "$file" != "$link" ] && ! sed -n 's/^##* //p' "$target" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' |
                 grep -qx -e "${link#*#}"; then
                 echo "$page: a link to $link: that page has no such heading"
             fi
         done
 done <"$work/pages" >>"$work/report"
+
+# Phrases that we don't use, in text that people read.
+# shellcheck disable=SC2046 # names without blanks
+python3 -B scripts/words.py --clean $(source_files) >>"$work/report" || true
 
 # Versions of the tool format differently. Ours is Debian 12's.
 formats=yes

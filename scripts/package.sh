@@ -17,10 +17,10 @@ Makes, from the last commit,
 and has lintian look at the packages, if it is installed (an error of lintian's is one here, too).
 
   --out=DIR    folder for them
-  --tree=DIR   build from this folder as it is, once; no tarball
+  --tree=DIR   build once, from this folder with its changes; no tarball
   --chroot     then install the packages in a bare Debian of that release (debootstrap, as root; some
-               minutes and a download of 100 MB), train there, look at the runs, build a program, remove them,
-               and see that nothing is left; LKS_PACKAGE_ROOT names one that is there already
+               minutes and a download of 100 MB), train there, look at the runs, build a program, remove
+               the packages, and check that no file is left. LKS_PACKAGE_ROOT=DIR uses the Debian in DIR
 END
 }
 

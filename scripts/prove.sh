@@ -8,10 +8,13 @@ usage() {
     cat <<'END'
 Usage: scripts/prove.sh [--dataset=DIR] [--lockstep=build/tools/lockstep] [--out=out/prove]
 
-Trains a small GPT with dropout on 8 virtual ranks, carried out by 1, 2, 4 and 8 ranks; once more on
-4 ranks, which are killed half way, and resumed on 2. Then prints (half of) the SHA-256 of each run's
-checkpoints and of its metrics (without the lines and fields about time and machine), and whether
-all are the same. DIR holds token files; default: made of this repository's sources.
+Shows that the number of ranks (processes) doesn't change a run. Trains a small GPT with dropout and
+8 virtual ranks (parts of each step) on 1, 2, 4 and 8 ranks. Trains it once more on 4 ranks, kills
+them halfway and resumes on 2. Then prints half of the SHA-256 of each run's checkpoints and metrics,
+without the fields about time and machine, and whether all are equal.
+
+  --dataset=DIR  folder with token files; default: made from this repository's sources
+  --lockstep=…   program to run; --out=… folder for the runs
 END
 }
 
@@ -25,7 +28,7 @@ for arg; do
     *) usage >&2; die "can't read the argument $arg" ;;
     esac
 done
-[ -x "$lockstep" ] || die "$lockstep is not there: ./quickstart builds it"
+[ -x "$lockstep" ] || die "no program $lockstep: build it with ./quickstart"
 
 logs=$out/logs
 mkdir -p "$logs"

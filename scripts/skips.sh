@@ -8,14 +8,14 @@ usage() {
     cat <<'END'
 Usage: scripts/skips.sh BUILD [RESULTS.xml]
 
-Looks through the last run of CTest in BUILD. A test that is skipped prints a line `SKIP: lacks WHAT:
-WHY`. This prints what this machine lacks, with the tests that need it, and fails if
+Reads the log of the last run of CTest in BUILD. A test that is skipped prints a line `SKIP: lacks WHAT:
+WHY`. This script prints each WHAT with the tests that need it, and fails if
 
   - a test was skipped without such a line, or printed one and counts as passed;
-  - WHAT isn't in the list below, which holds what a machine may lack;
+  - WHAT isn't in the list below, of things that a machine may lack;
   - the machine has it after all.
 
-RESULTS.xml is what `ctest --output-junit` wrote.
+RESULTS.xml is the file that `ctest --output-junit` wrote.
 
 END
     sed -n 's/^    \([a-z0-9_-]*\)) # \(.*\)/  \1\t\2/p' "$0" | expand -t 19
@@ -82,29 +82,29 @@ has() {
         python_has torch.distributed && command -v torchrun ;;
     chromium) # a browser, 300 MB: the page of lockstep watch in it
         command -v chromium ;;
-    tensorboard) # the same, to read what runs write for it
+    tensorboard) # the same, to read the events of runs
         python_has tensorboard ;;
     numpy) # a Python that has it; LOCKSTEP_TEST_PYTHON names one
         python_has numpy ;;
     transformers) # as pytorch
         python_has transformers ;;
-    golf-data) # parameter-golf's data script, in data/ beside the path that LOCKSTEP_TEST_GOLF gives
+    golf-data) # parameter-golf's data script, in data/ next to the path in LOCKSTEP_TEST_GOLF
         [ -e "$(dirname "${LOCKSTEP_TEST_GOLF-none}")/data/download_hf_docs_and_tokenize.py" ] ;;
-    golf-script) # parameter-golf's train_gpt.py, at the path that LOCKSTEP_TEST_GOLF gives
+    golf-script) # parameter-golf's train_gpt.py, at the path in LOCKSTEP_TEST_GOLF
         [ -e "${LOCKSTEP_TEST_GOLF-}" ] ;;
-    nanogpt) # nanoGPT's train.py and model.py, in the folder that LOCKSTEP_TEST_NANOGPT gives
+    nanogpt) # nanoGPT's train.py and model.py, in the folder LOCKSTEP_TEST_NANOGPT
         [ -e "${LOCKSTEP_TEST_NANOGPT-}/model.py" ] ;;
     two-cores) # shares of cores
         [ "$(nproc)" -ge 2 ] ;;
     gpu) # an NVIDIA GPU and its driver
         [ -e /dev/nvidiactl ] ;;
-    no-driver) # a machine without NVIDIA's driver, to see what is said there
+    no-driver) # a machine without NVIDIA's driver, to test the message
         [ ! -e /dev/nvidiactl ] ;;
-    nvidia-headers) # CUDA's headers, in the folder that LOCKSTEP_TEST_CUDA gives
+    nvidia-headers) # CUDA's headers, in the folder LOCKSTEP_TEST_CUDA
         [ -e "${LOCKSTEP_TEST_CUDA-none}/include/cublasLt.h" ] ;;
     cuda-toolkit) # the module for NVIDIA's GPUs, in a build with LKS_CUDA=FOLDER: CUDA's toolkit, gigabytes
         [ -e "$build/tools/lockstep_cuda.so" ] ;;
-    gpu-results) # what a GPU gave for src/device/cuda as it is: tests/cuda/results, by scripts/gpu-check
+    gpu-results) # a GPU's results for the current src/device/cuda, in tests/cuda/results, by scripts/gpu-check
         scripts/gpu-check --kept ;;
     namespaces) # hosts, mounts and names of a test's own: needs root, or the system's leave
         unshare --net --uts --mount true && command -v ip && ip netns add "lksprobe$$" && ip netns del "lksprobe$$" ;;
@@ -131,7 +131,7 @@ has() {
             PATH=$PATH:/usr/sbin command -v munged && command -v srun ;;
     systemd) # looks at a unit; containers do without
         command -v systemd-analyze ;;
-    mpich) # a second MPI beside Open MPI, 70 MB: mpich and libmpich-dev
+    mpich) # a second MPI next to Open MPI, 70 MB: mpich and libmpich-dev
         command -v mpirun.mpich && [ -e "$build/tools/lockstep_mpich.so" ] ;;
     onednn) # matrix products of a library; lockstep works without it
         have onednn ;;
@@ -141,7 +141,7 @@ has() {
         cc --version | grep -q '^cc (Debian 12\.' ;;
     plain-build) # not in builds with sanitizers, or for coverage
         ! grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "$build/CMakeCache.txt" ;;
-    shared) # data in ../shared, beside the repository
+    shared) # data in ../shared, next to the repository
         [ -e "../shared/${2%%:*}" ] ;;
     *) listed=no && return 1 ;;
     esac >/dev/null 2>&1
@@ -196,21 +196,21 @@ done <"$work/passed"
 
 LC_ALL=C sort -t "$(printf '\t')" -k 2,2 -k 1,1 "$work/said" >"$work/sorted"
 : >"$work/lacks"
-while IFS="$(printf '\t')" read -r test what why; do
-    if has "$what" "$why"; then
-        echo "$test: skipped because this machine lacks $what ($why), and yet it is there"
+while IFS="$(printf '\t')" read -r test lacked why; do
+    if has "$lacked" "$why"; then
+        echo "$test: skipped because this machine lacks $lacked ($why), although it doesn't"
         bad=yes
     elif [ $listed = no ]; then
-        echo "$test: skipped because of $what ($why), which no machine may lack"
+        echo "$test: skipped because of $lacked ($why), which no machine may lack"
         bad=yes
     else
-        printf '%s\t%s\n' "$what" "$test" >>"$work/lacks"
+        printf '%s\t%s\n' "$lacked" "$test" >>"$work/lacks"
     fi
 done <"$work/sorted"
 
 if [ -s "$work/lacks" ]; then
     echo 'This machine lacks, and so these tests were skipped (scripts/skips.sh --help):'
-    awk -F '\t' '$1 != what { printf "%s  %-14s", what == "" ? "" : "\n", $1; what = $1 }
+    awk -F '\t' '$1 != last { printf "%s  %-14s", last == "" ? "" : "\n", $1; last = $1 }
         !(($1, $2) in seen) { seen[$1, $2]; printf " %s", $2 } END { print "" }' "$work/lacks"
 fi
 [ -z "$bad" ]
