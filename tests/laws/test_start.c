@@ -75,6 +75,17 @@ static void test_settings(void **state)
         expect_refused(":", different[i][0], different[i][1], different[i][2], different[i][3]);
 }
 
+/* On one host the shared memory alone and an engine with one host give the same bits, and start
+ * other operations. */
+static void test_backend(void **state)
+{
+    lks_test_need_gloo();
+    expect_refused(":", "--backend=$([ $RANK = 0 ] && echo auto || echo gloo)", "backend", "shm,",
+                   "gloo:");
+    expect_refused(":", "--backend=$([ $RANK = 1 ] && echo shm || echo gloo)", "backend", "gloo,",
+                   "shm:");
+}
+
 /* Others may differ, also if they decide what ranks do on the way. */
 static void test_free_settings(void **state)
 {
@@ -219,9 +230,10 @@ static void test_own_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings), cmocka_unit_test(test_free_settings),
-        cmocka_unit_test(test_version),  cmocka_unit_test(test_data),
-        cmocka_unit_test(test_kernels),  cmocka_unit_test(test_own_products),
+        cmocka_unit_test(test_settings),     cmocka_unit_test(test_free_settings),
+        cmocka_unit_test(test_backend),      cmocka_unit_test(test_version),
+        cmocka_unit_test(test_data),         cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_own_products),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
