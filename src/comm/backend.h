@@ -65,7 +65,8 @@ struct lks_comm_ops {
 struct lks_comm {
     struct lks_comm_ops ops;
     lks_world world;
-    int first_rank; /* added to ranks in messages; a group may be one host of a world */
+    const char *backend; /* the program's; this group may be one host of it */
+    int first_rank;      /* added to ranks in messages; a group may be one host of a world */
     double timeout_s;
     lks__exec exec; /* k NULL: the reference kernels; pool NULL: only the caller's thread */
     double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */

@@ -212,6 +212,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     if (comm == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's handle");
     comm->ops = complete(ops);
+    comm->backend = ops->name;
     comm->world = *world;
     comm->timeout_s = timeout_s;
     *comm_p = comm;

@@ -57,6 +57,7 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
         return st;
     }
     h->local->first_rank = j->rank - j->local_rank;
+    h->local->backend = h->comm->backend;
     return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops.open(h->local);
 }
 

@@ -39,7 +39,8 @@ struct lks__shm_descriptor {
     alignas(64) uint32_t seq;
     uint32_t kind;    /* enum lks__shm_kind */
     uint64_t size;    /* bytes, or elements for the reductions */
-    uint64_t args[4]; /* root, memory kind, offsets, hash of borders ..., depending on kind */
+    uint64_t args[4]; /* root, memory kind, offsets, hash of borders, the backend's name at the
+                         start ..., depending on kind */
     uint32_t n_parts; /* for LKS__OP_REDUCE: entries of the payload; may differ */
     uint32_t has_step;
     uint64_t step; /* of the rank's last lks_comm_note(), for messages */

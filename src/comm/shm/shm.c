@@ -131,6 +131,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
                  (unsigned long long)(comm->timeout_s * 1e6));
     atomic_store(&line->pid, (int)getpid());
     struct lks__shm_descriptor desc = {.kind = LKS__OP_JOIN, .size = (uint64_t)g->world_size};
+    memcpy(desc.args, comm->backend, strnlen(comm->backend, sizeof desc.args - 1));
     return lks__shm_arrive(g, &desc, NULL, 0, seq_p);
 }
 
