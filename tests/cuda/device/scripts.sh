@@ -27,6 +27,10 @@ for text in sys.argv[2:]:
     assert eval(text), (text, r["entries"])' "$work/result.json" "$@" 2>>"$work/log" || fail "not so: $*"
 }
 
+# A process that isn't started by gpu.py's start() may outlive a signal.
+! grep -n 'subprocess\.Popen' "$source/scripts/gpu-check" "$source/scripts/gpu-bench" "$source/scripts/gpu-first" >"$work/log" ||
+    fail "scripts start processes by other means than start()"
+
 script gpu-check 0 --short
 found 'r["complete"] and not r["whole"] and r["gpus"] and "src/device/cuda/muon.cu" in r["sources"]' \
     '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "starts", "cpu starts", "losses", "gradients", "ranks", "nccl",
