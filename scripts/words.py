@@ -15,7 +15,8 @@ import sys
 
 # Pages, folders and scripts that have been rewritten: lint fails if one of the phrases comes back.
 CLEAN = [
-    "check", "scripts/*.sh",
+    "check", "scripts/*.sh", "cmake/pages/man.awk",
+    "src/settings/settings.h", "tools/main.c", "tools/commands.h", "tools/run*",
     "src/families/*", "src/kernels/*.[ch]", "src/library/*", "src/model/*", "src/optim/*", "src/session/*", "src/use/*",
 ]
 

@@ -8,10 +8,14 @@ static const char usage[] =
     "Usage: lockstep doctor [--out_dir=DIR] [HOST[:PORT] ...]\n"
     "       lockstep doctor --serve=ADDRESS[:PORT]\n"
     "\n"
-    "Checks this host for what stops runs from working or slows them down, and prints what to do.\n"
-    "Between hosts: on one, --serve waits and prints the command for the others (and the token\n"
-    "that it needs). That command measures the network and compares the hosts. PORT: 29500.\n"
-    "The exit code is 1 if there is a problem, 0 if there are only notes.\n";
+    "Checks this host for problems that stop runs or slow them down, and prints how to fix each.\n"
+    "\n"
+    "To check the network, run `lockstep doctor --serve=ADDRESS` on one host. It waits, and "
+    "prints\n"
+    "the command for the other hosts, with the token that it needs. That command measures the\n"
+    "network and compares the hosts. PORT is 29500 if you give none.\n"
+    "\n"
+    "The exit code is 1 if there is a problem, and 0 if there are only notes.\n";
 
 int tool_doctor(int argc, char **argv)
 {

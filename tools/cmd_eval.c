@@ -18,15 +18,17 @@ static const char usage[] =
     "Usage: lockstep eval --out_dir=DIR [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"
     "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR|FILE|PATTERN\n"
     "\n"
-    "Mean loss of a checkpoint in --out_dir (--which), of other weights, or of an exported "
-    "artifact,\n"
-    "over all windows of block_size tokens of a split, or of a file of tokens, or of shards that\n"
-    "match a pattern; the same figure on any number of ranks. --stride=N lets windows overlap. "
-    "Bits\n"
-    "per byte are printed if the tokenizer is known: SentencePiece's is given as "
-    "--tokenizer_path=MODEL.\n"
-    "Without --dataset it is the data that the run used last.\n"
-    "A checkpoint's result is also appended to evals.jsonl in --out_dir.\n";
+    "Computes the mean loss of a model over all windows of block_size tokens. The model is a\n"
+    "checkpoint of the run in --out_dir (--which), or given by --init_from or --artifact. The\n"
+    "tokens are a split of a data folder, a file of tokens, or all shards that match a pattern.\n"
+    "Without --dataset they are the run's own data. Overlapping windows: --stride=N.\n"
+    "\n"
+    "The result is the same on any number of ranks. It includes bits per byte if the tokenizer is\n"
+    "known. For a SentencePiece model, give --tokenizer_path=MODEL. A checkpoint's result is also\n"
+    "appended to evals.jsonl in --out_dir.\n"
+    "\n"
+    "  lockstep eval --out_dir=out/my\n"
+    "  lockstep eval --out_dir=out/my --split=train --which=latest\n";
 
 /* What is evaluated, and on which data. */
 struct job {

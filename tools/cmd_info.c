@@ -13,7 +13,9 @@
 #include "watch/serve.h"
 
 static const char usage[] =
-    "Usage: lockstep info\n\nShows what this build and this machine support.\n";
+    "Usage: lockstep info\n"
+    "\n"
+    "Shows the features of this build and of this machine: kernels, devices, libraries.\n";
 
 int tool_info(int argc, char **argv)
 {

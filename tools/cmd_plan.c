@@ -15,16 +15,17 @@
 #include "train/procedure.h"
 
 static const char usage[] =
-    "Usage: lockstep plan [config/NAME.conf] [--machine=FILE] [--nnodes=N] [--nproc_per_node=R] "
-    "[--json]\n"
+    "Usage: lockstep plan [config/NAME.conf] [--machine=FILE] [--nnodes=N] [--nproc_per_node=R]\n"
+    "                     [--json]\n"
     "\n"
-    "Prints memory and communication, and with a machine file (`lockstep bench machine`) also the "
-    "time\n"
-    "of a step, of a run on 1, 2, 4 … N hosts with R ranks each. It starts no rank. All settings "
-    "of\n"
-    "train are understood. With --device=cuda it counts a GPU's memory, too, of which --memory "
-    "says\n"
-    "how much there is; it needs no GPU for that, and prints no times.\n";
+    "Predicts the memory and communication of a run on 1, 2, 4 … N hosts with R ranks each. With "
+    "a\n"
+    "machine file (`lockstep bench machine`) it also predicts the time of a step. It starts no\n"
+    "rank, and accepts all settings of train. With --device=cuda it also counts the memory of a\n"
+    "GPU, of size --memory. It needs no GPU for that, and prints no times.\n"
+    "\n"
+    "  lockstep bench machine --out=machine.json --nproc_per_node=2 train_gpt2\n"
+    "  lockstep plan train_gpt2 --machine=machine.json --nnodes=8 --nproc_per_node=2\n";
 
 enum { MOST_POINTS = 12, JSON_BYTES = 64 << 10, MOST_VIRTUAL = 1024 };
 

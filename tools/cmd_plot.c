@@ -11,9 +11,11 @@
 static const char usage[] =
     "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--axis=steps|tokens|time] [--log_scale] RUN…\n"
     "\n"
-    "Draws the training and validation losses of runs: into a file, or without --out as text. RUN "
-    "is\n"
-    "a run's folder, or one that has runs' folders in it, or NAME=FOLDER.\n";
+    "Draws the training and validation losses of runs, into a file or, without --out, as text. "
+    "RUN\n"
+    "is a run's folder, a folder of runs, or NAME=FOLDER.\n"
+    "\n"
+    "  lockstep plot --out=loss.svg small=out/small large=out/large\n";
 
 /* Of the terminal; 80 if there is none. */
 static int width(void)

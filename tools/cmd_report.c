@@ -12,10 +12,12 @@ static const char usage[] =
     "\n"
     "Compares runs: losses, speed, memory and restarts, the settings that differ, and the losses "
     "at\n"
-    "equal steps and at equal times. RUN is a run's folder, or one that has runs' folders in it, "
-    "or\n"
-    "NAME=FOLDER. Runs that differ in the seed alone are taken together: their mean and spread,\n"
-    "and whether the difference to other runs is more than chance (Welch's t test).\n";
+    "equal steps and at equal times. RUN is a run's folder, a folder of runs, or NAME=FOLDER.\n"
+    "\n"
+    "Runs that differ only in the seed form a group. The report shows a group's mean and spread,\n"
+    "and whether its difference to another group is more than chance (Welch's t test).\n"
+    "\n"
+    "  lockstep report out/small out/large\n";
 
 static lks_status report(const lks__settings *s, const tool_runs *runs)
 {

@@ -11,14 +11,16 @@
 #include "tool.h"
 
 static const char usage[] =
-    "Usage: lockstep sample --out_dir=DIR|--init_from=PATH [--start=TEXT|FILE:PATH] [--key=value "
-    "...]\n"
+    "Usage: lockstep sample --out_dir=DIR|--init_from=PATH [--start=TEXT|FILE:PATH]\n"
+    "                       [--key=value ...]\n"
     "       lockstep sample --out_dir=DIR|--init_from=PATH --interactive\n"
     "\n"
-    "Continues a text with the model of a checkpoint in --out_dir (--which). If its tokens are\n"
-    "those of a SentencePiece model, give that as --tokenizer_path=MODEL; GPT-2's vocabulary is "
-    "in\n"
-    "--out_dir since the run began.\n";
+    "Generates text that continues --start. The model is a checkpoint of the run in --out_dir\n"
+    "(--which), or the weights at --init_from. The run's folder contains GPT-2's vocabulary if "
+    "the\n"
+    "run used it. For a SentencePiece model, give --tokenizer_path=MODEL.\n"
+    "\n"
+    "  lockstep sample --out_dir=out/my --start=\"Once upon\" --num_samples=2\n";
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 

@@ -18,17 +18,25 @@
 static const char usage[] =
     "Usage: lockstep train [config/NAME.conf] [--key=value ...]\n"
     "\n"
-    "Trains a GPT on the tokens in --dataset=DIR and leaves checkpoints, metrics.jsonl and "
-    "train.log\n"
-    "in --out_dir=DIR. With --nproc_per_node=N it starts N ranks; under `lockstep run` it is one.\n"
-    "The result is the same, bit for bit, on any number of ranks and threads.\n"
-    "SIGINT, SIGTERM and SIGHUP stop the run: a step or evaluation under way is discarded, the "
-    "state\n"
-    "before it is saved, and the exit code is 128 + the signal's number. A second signal ends it "
-    "at\n"
-    "once; while it saves, a third one does. SIGUSR1 and SIGUSR2 write a checkpoint, and "
-    "the\n"
-    "run goes on.\n";
+    "Trains a GPT on the token files in --dataset=DIR, which `lockstep prep` makes. Checkpoints,\n"
+    "metrics.jsonl and train.log are written to --out_dir=DIR. A recipe, such as\n"
+    "config/quickstart.conf, contains settings; `quickstart` is enough.\n"
+    "\n"
+    "--nproc_per_node=N starts N ranks (processes). Under `lockstep run` each process is one "
+    "rank.\n"
+    "The result has the same bytes on any number of ranks and threads.\n"
+    "\n"
+    "  lockstep prep char --input=my.txt --out=data/my\n"
+    "  lockstep train quickstart --dataset=data/my --out_dir=out/my --nproc_per_node=2\n"
+    "\n"
+    "To continue a run that was interrupted:\n"
+    "\n"
+    "  lockstep train --out_dir=out/my --init_from=resume\n"
+    "\n"
+    "SIGINT (Ctrl-C), SIGTERM and SIGHUP stop the run: it discards an unfinished step or\n"
+    "evaluation, saves the state before it, and exits with 128 + the signal's number. A second\n"
+    "signal ends the run at once. While it saves, that takes a third signal. SIGUSR1 and SIGUSR2\n"
+    "write a checkpoint, and the run continues.\n";
 
 /* A signal asked to stop before the run began. */
 static int stop_early(int signo)

@@ -15,13 +15,12 @@ static const char usage[] =
     "       lockstep watch --tty RUN…\n"
     "       lockstep watch --html=FILE RUN…\n"
     "\n"
-    "Serves a page that shows runs while they train, or later, to browsers on this host; "
-    "--address\n"
-    "chooses who else may look. RUN is a run's folder, or one that has "
-    "runs'\n"
-    "folders in it, or NAME=FOLDER. Reads these folders and changes nothing. --tty shows them in "
-    "the terminal, until q is pressed. --html writes the page as one "
-    "file, with what there is now. Ctrl-C ends it.\n";
+    "Serves a page that shows runs, during and after training, to browsers on this host. RUN is a\n"
+    "run's folder, a folder of runs, or NAME=FOLDER. These folders are only read. --address lets\n"
+    "other hosts see the page. --tty shows the runs in the terminal instead, until you press q.\n"
+    "--html writes the current page to a file and ends. Ctrl-C ends the command.\n"
+    "\n"
+    "  lockstep watch out\n";
 
 static volatile sig_atomic_t asked;
 

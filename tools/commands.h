@@ -11,18 +11,18 @@ enum {
 
 /* X(name, flags, text for --help): tool_NAME() of cmd_NAME.c is its main function. */
 #define TOOL_COMMANDS(X)                                                                           \
-    X(prep, 0, "turn a text into token files")                                                     \
-    X(train, TOOL_HANDLES, "train a GPT on one or more ranks")                                     \
-    X(plan, 0, "what a run will take, and how fast it will be, on 1 to 1024 hosts")                \
-    X(sample, 0, "write text with a model of a checkpoint")                                        \
-    X(eval, 0, "loss of a checkpoint over a whole split")                                          \
-    X(export, 0, "write a trained model as one file")                                              \
+    X(prep, 0, "turn text into token files")                                                       \
+    X(train, TOOL_HANDLES, "train a GPT on one or more ranks (processes)")                         \
+    X(plan, 0, "predict the memory and speed of a run on 1 to 1024 hosts")                         \
+    X(sample, 0, "generate text with a trained model")                                             \
+    X(eval, 0, "compute the loss of a model over a whole split")                                   \
+    X(export, 0, "write a trained model for other programs")                                       \
     X(report, 0, "compare runs")                                                                   \
     X(plot, 0, "draw the losses of runs")                                                          \
-    X(watch, 0, "show runs in a browser")                                                          \
-    X(run, TOOL_LAUNCHES | TOOL_HANDLES, "start the ranks of any program")                         \
-    X(bench, 0, "speed of this machine and of a training step on it")                              \
+    X(watch, 0, "show runs in a browser or a terminal")                                            \
+    X(run, TOOL_LAUNCHES | TOOL_HANDLES, "start the ranks of any program, as torchrun does")       \
+    X(bench, 0, "measure the speed of this machine and of training steps")                         \
     X(doctor, 0, "find problems on this host and between hosts")                                   \
-    X(info, 0, "what this build and this machine support")
+    X(info, 0, "show the features of this build and this machine")
 
 #endif

@@ -29,7 +29,7 @@ static const struct {
     const char *code, *meaning;
 } exits[] = {
     {"0", "success"},
-    {"1", "failure; one sentence on stderr says what, where, and what to do"},
+    {"1", "failure; a message on stderr gives the reason and a remedy"},
     {"2", "a command or setting is unknown, mistyped or out of range; nothing was done"},
     {"128+n", "ended by signal n"},
 };
@@ -38,23 +38,29 @@ enum { N_EXITS = sizeof exits / sizeof exits[0] };
 
 static void print_help(FILE *out)
 {
-    fputs(
-        "Usage: lockstep COMMAND [ARGUMENTS]\n"
-        "\n"
-        "Data-parallel training of GPT language models: the same run, bit for bit, on any number\n"
-        "of ranks and threads.\n"
-        "\n"
-        "Commands\n",
-        out);
+    fputs("Usage: lockstep COMMAND [ARGUMENTS]\n"
+          "\n"
+          "Trains GPT language models on one or many processes (ranks) and hosts. A run has the "
+          "same\n"
+          "bytes on any number of ranks and threads.\n"
+          "\n"
+          "Commands\n",
+          out);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s%s\n", commands[i].name, commands[i].help);
     fputs(
         "\n"
-        "`lockstep COMMAND --help` lists what the command takes, `lockstep help SETTING` explains\n"
-        "one setting, `lockstep --version` (-V) prints the version. Settings are written\n"
-        "--key=value or --key value ('-' equals '_'); a true/false setting alone, as in --bias, "
-        "is\n"
-        "set to true. The command line wins over config files.\n"
+        "Try it: train on a text, then let the model write.\n"
+        "\n"
+        "  lockstep prep char --input=my.txt --out=data/my\n"
+        "  lockstep train quickstart --dataset=data/my --out_dir=out/my\n"
+        "  lockstep sample --out_dir=out/my\n"
+        "\n"
+        "`lockstep COMMAND --help` lists a command's arguments and settings, `lockstep help "
+        "SETTING`\n"
+        "explains a setting, and `lockstep --version` (-V) prints the version. Write settings as\n"
+        "--key=value or --key value, with - or _ in the key. --bias is short for --bias=true. The\n"
+        "command line wins over config files.\n"
         "\n"
         "Exit codes\n",
         out);

@@ -12,38 +12,36 @@ enum { RUN_MAX_RANKS = 1024 };
 
 /* name, short name, default or meaning of the value ("" takes none), help */
 #define OPTIONS(X)                                                                                 \
-    X(standalone, "", "", "all ranks are on this machine, which is the default")                   \
-    X(nproc_per_node, "", "1", "ranks to start: a number; cpu, gpu or auto for one on each")       \
-    X(nnodes, "", "1", "nodes that run this same command: N, or MIN:MAX")                          \
-    X(node_rank, "", "N", "this node's number; default: in the order in which nodes join")         \
-    X(hosts, "", "HOST:N,...", "start this on these hosts, N ranks on each, through ssh")          \
-    X(hostfile, "", "FILE", "as --hosts, from a file with one host a line")                        \
-    X(rsh, "", "COMMAND", "use this instead of ssh; called with a host and a command line")        \
+    X(standalone, "", "", "all ranks are on this machine (the default)")                           \
+    X(nproc_per_node, "", "1", "number of ranks to start; cpu, gpu or auto: one per core or GPU")  \
+    X(nnodes, "", "1", "nodes that run this command: N, or MIN:MAX")                               \
+    X(node_rank, "", "N", "this node's number; by default nodes are numbered as they join")        \
+    X(hosts, "", "HOST:N,...", "start this on these hosts through ssh, with N ranks on each")      \
+    X(hostfile, "", "FILE", "as --hosts, from a file with one host per line")                      \
+    X(rsh, "", "COMMAND", "use COMMAND instead of ssh; it gets a host and a command line")         \
     X(master_addr, "", "127.0.0.1", "address of the first node")                                   \
-    X(master_port, "", "29500",                                                                    \
-      "its port, for all nodes; with one node, MASTER_PORT of the ranks")                          \
-    X(rdzv_endpoint, "", "HOST:PORT", "both --master-addr and --master-port")                      \
-    X(rdzv_backend, "", "static", "static or c10d: nodes meet in the same way")                    \
-    X(local_addr, "", "ADDR", "this node's address, as others reach it")                           \
+    X(master_port, "", "29500", "port of the first node; with one node, MASTER_PORT of the ranks") \
+    X(rdzv_endpoint, "", "HOST:PORT", "--master-addr and --master-port in one option")             \
+    X(rdzv_backend, "", "static", "static or c10d: nodes meet in the same way with both")          \
+    X(local_addr, "", "ADDR", "address at which other nodes reach this node")                      \
     X(virtual_ranks, "", "V", "start the most ranks that divide V evenly (with --nnodes=MIN:MAX)") \
     X(allow_uneven, "", "", "with --virtual-ranks: any number of ranks up to V")                   \
-    X(max_restarts, "", "0", "new starts of all ranks after one has failed")                       \
-    X(rdzv_id, "", "ID", "the job's name, as ranks see it in TORCHELASTIC_RUN_ID")                 \
+    X(max_restarts, "", "0", "times to restart all ranks after one has failed")                    \
+    X(rdzv_id, "", "ID", "name of the job, TORCHELASTIC_RUN_ID of the ranks")                      \
     X(role, "", "default", "ROLE_NAME of the ranks")                                               \
     X(log_dir, "", "DIR", "write both streams of each rank to files in a new folder of DIR")       \
     X(redirects, "r", "WHICH",                                                                     \
-      "streams that go to files only: 0 none, 1 stdout, 2 stderr,\n" INDENT                        \
+      "streams that go only to files: 0 none, 1 stdout, 2 stderr,\n" INDENT                        \
       "3 both, or RANK:N,... by local rank")                                                       \
     X(tee, "t", "WHICH", "streams that go to the console and to files; WHICH as above")            \
-    X(local_ranks_filter, "", "RANKS", "show these local ranks' streams only: 0,1,...")            \
+    X(local_ranks_filter, "", "RANKS", "show only the streams of these local ranks: 0,1,...")      \
     X(signals_to_handle, "", "LIST",                                                               \
-      "signals that are passed on to the ranks:\n" INDENT                                          \
-      "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2")                                             \
+      "signals to pass on to the ranks:\n" INDENT "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2") \
     X(shutdown_timeout, "", "30",                                                                  \
       "seconds from a signal, or the last heartbeat after it, to SIGKILL")                         \
     X(link_timeout, "", "5",                                                                       \
-      "seconds after which a node whose machine or cable is silent counts as\n" INDENT             \
-      "lost; the same on all nodes")                                                               \
+      "seconds without a packet after which a node counts as lost; give the\n" INDENT              \
+      "same value on all nodes")                                                                   \
     X(help, "h", "", "this text")
 
 enum option {

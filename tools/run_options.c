@@ -41,14 +41,17 @@ bool run_takes_value(enum option option)
 static const char usage[] =
     "Usage: lockstep run [OPTIONS] [--] PROGRAM [ARGS]\n"
     "\n"
-    "Starts ranks of PROGRAM with torchrun's environment (RANK, LOCAL_RANK, WORLD_SIZE,\n"
-    "MASTER_ADDR, ...). If a rank fails, the others are ended, and this command exits\n"
-    "with that rank's code. PROGRAM is searched in PATH; a Python script (train.py) is run\n"
-    "by python3.\n";
+    "Starts ranks (processes) of PROGRAM with torchrun's environment (RANK, LOCAL_RANK,\n"
+    "WORLD_SIZE, MASTER_ADDR, ...). If a rank fails, the other ranks are ended, and this command\n"
+    "exits with that rank's code. PROGRAM is searched in PATH. A Python script (train.py) is run\n"
+    "by python3.\n"
+    "\n"
+    "  lockstep run --nproc-per-node=2 train.py --my_option=3\n"
+    "  lockstep run --hosts=a:2,b:2 lockstep train quickstart --out_dir=out/two\n";
 static const char usage_end[] =
     "\n"
-    "Options may be written with - or _, and their values behind = or as the next word. An\n"
-    "option that isn't given is taken from PET_OPTION in the environment, as torchrun's.\n";
+    "Options may be written with - or _, and their values after = or as the next word. An option\n"
+    "that isn't given is read from PET_OPTION in the environment, as torchrun does.\n";
 
 /* "--nproc-per-node". */
 static size_t write_name(int option, char *out, size_t bytes)

@@ -26,19 +26,24 @@ function section(title)
     print ".SH " toupper(title)
 }
 
-# A line of a usage text: a line that begins with a blank stands as it is.
+# A line of a usage text. A line that begins with a blank is printed unchanged.
 function line(text)
 {
-    if (text ~ /^ / && filled != "no") {
-        print ".PP\n.nf"
-        filled = "no"
-    } else if (text !~ /^ / && filled == "no") {
-        print ".fi\n.PP"
-        filled = "yes"
-    } else if (text == "") {
-        print ".PP"
+    if (text == "") {
+        gap = 1
+        return
     }
-    if (text != "") print plain(text)
+    if (text ~ /^ /) {
+        if (filled != "no") print ".PP\n.nf"
+        else if (gap) print ""
+        filled = "no"
+    } else {
+        if (filled == "no") print ".fi\n.PP"
+        else if (gap) print ".PP"
+        filled = "yes"
+    }
+    gap = 0
+    print plain(text)
 }
 
 function option(    shown, preset)
@@ -81,8 +86,8 @@ $1 == "usage" && !begun {
         section("Synopsis")
         print "\\fBlockstep\\fR \\fICOMMAND\\fR [\\fIARGUMENTS\\fR]"
         section("Description")
-        print "Trains GPT language models data\\-parallel: the same run, bit for bit, on any number of ranks and threads."
-        print "Each command has a page of its own; \\fBlockstep help\\fR \\fISETTING\\fR explains one setting."
+        print "Trains GPT language models on one or many processes (ranks) and hosts. A run has the same bytes on any number of ranks and threads."
+        print "Each command has its own page. \\fBlockstep help\\fR \\fISETTING\\fR explains one setting."
         section("Commands")
         for (i = 1; i <= n_commands; i++)
             print ".TP\n\\fBlockstep " commands[i] "\\fR\n" plain(about[commands[i]]) "."
@@ -90,11 +95,11 @@ $1 == "usage" && !begun {
         print "lockstep-settings \\- settings of lockstep, and recipes"
         section("Description")
         print "A setting is written \\fB\\-\\-key=value\\fR on the command line, \\(aq\\-\\(aq or \\(aq_\\(aq within its name."
-        print "A true/false setting alone is true."
+        print "A true/false setting without a value is true."
         print "A recipe, \\fBconfig/\\fINAME\\fB.conf\\fR, has a line \\fBkey = value\\fR for each setting;"
         print "texts may be in quotes, numbers may be products such as 5 * 8, and a # begins a comment."
         print "nanoGPT\\(aqs own config files (.py) are read, too; nothing in them is run."
-        print "A command takes a recipe by its path, or by its name: \\fBlockstep train quickstart\\fR reads"
+        print "A command accepts a path or a name of a recipe: \\fBlockstep train quickstart\\fR reads"
         print "config/quickstart.conf of this folder or, if there is none, the installed one."
         print "The command line wins over recipes, these win over a checkpoint, and that over defaults."
     } else {
@@ -131,10 +136,10 @@ END {
     if (command == "") {
         section("Environment")
         print ".TP\n\\fBLOCKSTEP_CPU\\fR\na kernel level to use instead of the machine\\(aqs best (lockstep info names it)."
-        print ".TP\n\\fBLOCKSTEP_MODULES\\fR\na folder in which modules are looked for first."
+        print ".TP\n\\fBLOCKSTEP_MODULES\\fR\na folder that is searched for modules first."
         print ".TP\n\\fBLOCKSTEP_TOKEN\\fR\nthe secret that the nodes of a job share."
         section("Files")
-        print ".TP\n\\fIshare/lockstep/config\\fR\ninstalled recipes, beside the program\\(aqs folder."
+        print ".TP\n\\fIshare/lockstep/config\\fR\ninstalled recipes, next to the program\\(aqs folder."
         print ".TP\n\\fIshare/doc/lockstep\\fR\nall pages, and examples."
     }
     section("See also")

@@ -97,7 +97,7 @@ static void prepare_bench(lks__settings *s)
 
 const lks__family lks__family_golf = {
     .name = "golf",
-    .about = "parameter-golf's",
+    .about = "parameter-golf's model",
     .model = &lks__model_golf,
     .procedure = &lks__procedure_golf,
     .config = config,

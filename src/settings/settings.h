@@ -97,222 +97,224 @@ enum {
  * line follow this order; settings of a group must be adjacent. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
-      "text file to read (UTF-8), folder of such files, or - for standard input; may be given "    \
-      "several times")                                                                             \
+      "text file (UTF-8), folder of text files, or - for standard input; may be given several "    \
+      "times")                                                                                     \
     X(STR, out, "", A_PATH, PREP | EXPORT | PLOT | BENCH, HOST, FILES,                             \
-      "prep: folder to write token files to; export: file or folder to write; plot: picture to "   \
-      "write, .svg or .png; empty: as text; bench machine: file to write")                         \
+      "prep: folder for the token files; export: file or folder to write; plot: picture to "       \
+      "write, .svg or .png (empty: print as text); bench machine: file to write")                  \
     X(STR, machine, "", A_PATH, PLAN, HOST, FILES,                                                 \
-      "machine file of `lockstep bench machine`; empty: memory and communication alone")           \
+      "machine file of `lockstep bench machine`; empty: predict only memory and communication")    \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
-      "golf: parameter-golf's artifact, int8 under zlib, or its raw model if --out ends in .pt; "  \
-      "nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "          \
-      "safetensors: the parameters alone")                                                         \
+      "golf: parameter-golf's artifact, int8 compressed by zlib, or its raw model if --out ends "  \
+      "in .pt; nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "  \
+      "safetensors: only the parameters")                                                          \
     X(STR, code, "", A_PATH, TRAIN | EXPORT, HOST | LIST, FILES,                                   \
-      "file whose size counts as the submission's code (golf); may be given several times")        \
+      "file whose size counts as code of the submission (golf); may be given several times")       \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
-      "share of the text that is kept for validation: the end of a text, or the first of several " \
-      "documents; gpt2 and openwebtext: by default 0.0005; 0: no validation tokens")               \
+      "share of the text that is kept for validation: the end of a single text, or the first of "  \
+      "several documents; default for gpt2 and openwebtext: 0.0005; 0: no validation tokens")      \
     X(BOOL, special, false, ANY, PREP | SAMPLE, HOST, FILES,                                       \
-      "the spelling of a special token (<|endoftext|>) in the text, or in a prompt of sample, is " \
-      "that token; false: it is ordinary text (gpt2)")                                             \
+      "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
+      "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
     X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
-      "prep: write shards of so many tokens; 0: train.bin and val.bin, with sentencepiece and "    \
-      "bytes shards of 100,000,000")                                                               \
+      "prep: write shards of this many tokens; 0: one train.bin and one val.bin, or with "         \
+      "sentencepiece and bytes shards of 100,000,000")                                             \
     X(INT, num_val_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                                 \
-      "prep: keep so many documents for validation, the first ones; 0: by val_fraction")           \
+      "prep: number of documents, from the first on, to keep for validation; 0: use val_fraction") \
     X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                         \
-      "sentencepiece: train the model on so many of the training documents; 0: on all, up to 256 " \
+      "sentencepiece: number of training documents to train the tokenizer on; 0: all, up to 256 "  \
       "MiB")                                                                                       \
-    X(STR, field, "text", TEXT, PREP, HOST, FILES, "JSON lines: the member that has the text")     \
+    X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
+      "JSON lines: name of the member that contains the text")                                     \
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST, FILES,                             \
-      "sentencepiece: the model to use; empty: one is trained. gpt2: folder with vocab.bpe and "   \
+      "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | EXPORT, HOST, FILES,                  \
-      "folder with train.bin and val.bin; if NAME is no folder with tokens, data/NAME is tried. "  \
-      "eval also takes a file, or a pattern of shards")                                            \
+      "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
+      "data/NAME is tried. eval also accepts a file, or a pattern of shards")                      \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,            \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST, FILES,                           \
-      "checkpoint in out_dir to take: best, latest, or an iteration; empty: best if the run has "  \
-      "always_save_checkpoint=false, else latest")                                                 \
+      "checkpoint in out_dir to use: best, latest, or an iteration; empty: best if the run has "   \
+      "always_save_checkpoint=false, otherwise latest")                                            \
     X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST, FILES,             \
-      "train: scratch: new weights; resume: go on from the newest checkpoint in out_dir; PATH, "   \
-      "or "                                                                                        \
-      "gpt2, gpt2-medium, gpt2-large, gpt2-xl: begin with those weights (docs/weights.md). Other " \
-      "commands, on the command line alone: use those weights instead of out_dir's")               \
+      "train: scratch: new weights; resume: continue from the newest checkpoint in out_dir; "      \
+      "PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: start with those weights "                  \
+      "(docs/weights.md). Other commands, only on the command line: use those weights instead of " \
+      "out_dir's")                                                                                 \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
-      "address of this host, at which to wait for `lockstep doctor` on other hosts")               \
+      "address of this host on which to wait for `lockstep doctor` of other hosts")                \
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
-      "artifact to evaluate, instead of the checkpoint in out_dir")                                \
-    X(CHOICE, split, val, WORDS, EVAL, HOST, FILES, "which tokens to evaluate on")                 \
+      "artifact to evaluate, instead of a checkpoint in out_dir")                                  \
+    X(CHOICE, split, val, WORDS, EVAL, HOST, FILES, "tokens to evaluate on")                       \
     X(INT, stride, 0, INTS(0, 1 << 20), EVAL, HOST, FILES,                                         \
-      "tokens from one window to the next, which overlap and count each token once; 0: windows "   \
-      "side by side")                                                                              \
+      "tokens from the start of one window to the start of the next; windows overlap, and each "   \
+      "token counts once; 0: windows don't overlap")                                               \
                                                                                                    \
     X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
-    X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL, "transformer blocks")          \
+    X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                \
+      "number of transformer blocks")                                                              \
     X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE, MODEL,        \
-      "attention heads of a block; must divide n_embd")                                            \
+      "attention heads per layer; must divide n_embd")                                             \
     X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
     X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE, MODEL,                 \
-      "context length in tokens; eval: the model's, if none is given")                             \
+      "context length in tokens; eval: the model's by default")                                    \
     X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
-      "number of token ids; 0: from the data's meta.json, or 50304 without it. prep "              \
-      "sentencepiece trains that many; 0: 1024")                                                   \
-    X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "biases in Linear and LayerNorm")       \
+      "number of token ids; 0: from the data's meta.json, or 50304 without that file. prep "       \
+      "sentencepiece: number of ids to train; 0: 1024")                                            \
+    X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "use biases in Linear and LayerNorm")   \
     X(CHOICE, gelu, auto, WORDS, TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE | AUTO | LATER,     \
       MODEL,                                                                                       \
-      "form of GELU: tanh as in GPT-2, exact as in nanoGPT; auto: that of the initial weights, "   \
-      "exact without them")                                                                        \
+      "form of GELU: tanh as in GPT-2, exact as in nanoGPT; auto: the initial weights' form, or "  \
+      "exact without initial weights")                                                             \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
       "share of activations dropped in training")                                                  \
                                                                                                    \
     X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN, BATCH,                       \
-      "samples in a micro-batch; train: auto: as many as fit into memory, with as many samples "   \
-      "in a step as without auto")                                                                 \
+      "sequences per micro-batch; train: auto: as many as fit into memory, with the same number "  \
+      "of sequences per step as without auto")                                                     \
     X(STR, memory, "", ANY, TRAIN, HOST, BATCH,                                                    \
       "memory of each host, or with --device=cuda of each GPU, for batch_size=auto and for plan: " \
-      "bytes, or a number with K, M, G (powers of 1024) or KB, MB, GB (of 1000); empty: what is "  \
-      "left")                                                                                      \
+      "bytes, or a number with K, M, G (powers of 1024) or KB, MB, GB (of 1000), for example "     \
+      "16G; empty: the free memory")                                                               \
     X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN, BATCH,                     \
-      "micro-batches in a step, over all ranks together")                                          \
+      "micro-batches per step, over all ranks together")                                           \
     X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
-      "virtual ranks that the run is defined on; any number of ranks up to it gives the same "     \
-      "run; 0: the largest power of two up to 8 that divides gradient_accumulation_steps")         \
+      "parts into which each step is split; any number of ranks up to this gives the same bytes; " \
+      "0: the largest power of two up to 8 that divides gradient_accumulation_steps")              \
     X(CHOICE, sampler, random, WORDS, TRAIN, RUN, BATCH,                                           \
       "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; epoch: "  \
-      "whole passes in DistributedSampler's order; stream: one token after the other (golf)")      \
+      "whole passes in DistributedSampler's order; stream: all tokens in order (golf)")            \
     X(BOOL, drop_last, false, ANY, TRAIN, RUN, BATCH,                                              \
-      "epoch sampler: leave out samples that don't divide by virtual_ranks, instead of repeating " \
-      "some")                                                                                      \
+      "epoch sampler: leave out samples that don't divide by virtual_ranks; false: repeat some "   \
+      "samples")                                                                                   \
     X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
       "seed of all random numbers")                                                                \
                                                                                                    \
-    X(LISTED, optimizer, 0, WORDS, TRAIN, RUN | AUTO | LATER, OPTIM, "what updates parameters")    \
+    X(LISTED, optimizer, 0, WORDS, TRAIN, RUN | AUTO | LATER, OPTIM, "optimizer")                  \
     X(STR, freeze, "", ANY, TRAIN, RUN | LATER, OPTIM,                                             \
-      "regular expression (POSIX extended): tensors whose names contain a match are left as they " \
-      "are, without gradient and optimizer state")                                                 \
+      "regular expression (POSIX extended): tensors whose names contain a match are not trained; " \
+      "they have no gradient and no optimizer state")                                              \
     X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
     X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
-      "last iteration, counted from 0: the run makes one step more than that")                     \
+      "number of steps minus one, as in nanoGPT: N trains N + 1 steps")                            \
     X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
-      "decay of adamw and sgd, on matrices and embeddings only; muon refuses it")                  \
+      "weight decay of adamw and sgd, only on matrices and embeddings; muon refuses it")           \
     X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM,                                     \
-      "AdamW's first moment, sgd's momentum")                                                      \
-    X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "AdamW's second moment")           \
+      "decay of AdamW's first moment; momentum of sgd")                                            \
+    X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "decay of AdamW's second moment")  \
     X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30), TRAIN, FREE, OPTIM,                                 \
       "largest norm of the whole gradient; 0: no clipping")                                        \
     X(BOOL, decay_lr, true, ANY, TRAIN, FREE, OPTIM,                                               \
-      "warm-up and cosine decay; false: learning_rate all the time")                               \
+      "true: warm-up and cosine decay; false: constant learning_rate")                             \
     X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE, OPTIM, "iterations of warm-up")   \
     X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                        \
       "iteration at which the learning rate reaches min_lr")                                       \
     X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
                                                                                                    \
     X(CHOICE, on_nan, stop, WORDS, TRAIN, FREE, OPTIM,                                             \
-      "if a loss or gradient is not finite: stop the run; skip the update; rollback: "             \
-      "go back to the newest checkpoint that was on schedule or improved the validation loss, "    \
-      "and leave out the data from there to here")                                                 \
+      "if a loss or gradient is not finite: stop the run; skip the update; rollback: return to "   \
+      "the newest checkpoint that was on schedule or improved the validation loss, and leave out " \
+      "the data since then")                                                                       \
     X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
-      "updates skipped in a row, or times the run went back without a new checkpoint, after "      \
-      "which it stops")                                                                            \
+      "stop after this many skipped updates in a row, or rollbacks without a new checkpoint")      \
                                                                                                    \
     X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE, REPORT,                          \
       "iterations between evaluations; 0: none")                                                   \
     X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
-      "batches of each split in an evaluation")                                                    \
+      "batches per split in an evaluation")                                                        \
     X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE, REPORT,                              \
       "iterations between log lines; 0: none")                                                     \
     X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
-      "false: checkpoint only if the validation loss has fallen, and at the end; true: at every "  \
-      "checkpoint_interval, too")                                                                  \
+      "true: write a checkpoint every checkpoint_interval, when the validation loss falls, and "   \
+      "at the end; false: only when it falls, and at the end")                                     \
     X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
       "iterations between checkpoints; 0: eval_interval")                                          \
     X(FLOAT, checkpoint_minutes, 10, FROM_TO(0, 1e6), TRAIN, HOST | KEPT | OFF, REPORT,            \
-      "write a checkpoint after so many minutes without one; it stays until the next; off: none")  \
+      "write a checkpoint after this many minutes without one; the next checkpoint replaces it; "  \
+      "off: none")                                                                                 \
     X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT, REPORT,                                  \
-      "number of newest checkpoints to keep, beside the best one; 0: all")                         \
+      "number of newest checkpoints to keep, in addition to the best one; 0: all")                 \
     X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
-      "on: lock out_dir, so that only one run at a time writes there; off: no lock, for file "     \
+      "on: lock out_dir, so that only one run at a time writes to it; off: no lock, for file "     \
       "systems without locks")                                                                     \
     X(CHOICE, stop_signal, none, WORDS, TRAIN, HOST, REPORT,                                       \
-      "signal that stops the run as SIGTERM does, for batch systems; otherwise SIGUSR1 and "       \
-      "SIGUSR2 write a checkpoint, and the run goes on")                                           \
+      "signal that stops the run as SIGTERM does, for batch systems; by default SIGUSR1 and "      \
+      "SIGUSR2 write a checkpoint and the run continues")                                          \
     X(BOOL, eval_only, false, ANY, TRAIN, HOST | SAME, REPORT,                                     \
-      "evaluate once, then stop; with init_from=resume: the newest checkpoint, and only "          \
-      "evals.jsonl is written")                                                                    \
+      "evaluate once, then stop; with init_from=resume: evaluate the newest checkpoint and write " \
+      "only evals.jsonl")                                                                          \
     X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
-      "steps to time; comm: of the largest size")                                                  \
+      "steps to time; comm: repetitions of the largest size")                                      \
     X(STR, trace, "", PATH, TRAIN | BENCH, HOST | SAME, REPORT,                                    \
-      "file to write a Chrome trace of all ranks to, for chrome://tracing or Perfetto")            \
+      "file for a Chrome trace of all ranks; open it with chrome://tracing or Perfetto")           \
     X(BOOL, tensorboard, true, ANY, TRAIN, HOST | KEPT, REPORT,                                    \
       "write events for TensorBoard into out_dir")                                                 \
     X(INT, sample_tokens, 0, INTS(0, 1000), TRAIN, HOST | KEPT, REPORT,                            \
-      "tokens of a text to draw after each evaluation, for metrics.jsonl, TensorBoard and "        \
+      "tokens of a sample to generate after each evaluation, for metrics.jsonl, TensorBoard and "  \
       "`lockstep watch`; 0: none")                                                                 \
     X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
     X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
     X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
-    X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "what the horizontal axis counts")           \
+    X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "unit of the horizontal axis")               \
     X(BOOL, log_scale, false, ANY, PLOT, HOST, REPORT, "draw the logarithm of the losses")         \
-    X(INT, port, 6007, INTS(0, 65535), WATCH, HOST, REPORT,                                        \
-      "port on which the page is served; 0: a free one")                                           \
+    X(INT, port, 6007, INTS(0, 65535), WATCH, HOST, REPORT, "port of the page; 0: a free one")     \
     X(STR, address, "127.0.0.1", TEXT, WATCH, HOST, REPORT,                                        \
-      "address of this host on which the page is served, in numbers; 0.0.0.0: all. Whoever "       \
-      "reaches it can read the runs")                                                              \
+      "address of this host on which the page is served, in numbers; 0.0.0.0: all. Whoever can "   \
+      "connect to it can read the runs")                                                           \
     X(BOOL, tty, false, ANY, WATCH, HOST, REPORT, "show the runs in the terminal")                 \
     X(STR, prometheus, "", A_PATH, TRAIN, HOST, REPORT,                                            \
-      "file to write the newest numbers to, every 5 s, for Prometheus's node_exporter")            \
+      "file for the newest numbers, rewritten every 5 s, for Prometheus's node_exporter")          \
     X(STR, exec_on, "", BEGINS(LKS__EVENT_CHOICES), TRAIN, HOST | LIST | TYPED, REPORT,            \
-      "EVENT:COMMAND: run COMMAND by /bin/sh when a checkpoint is written, when that is the best " \
-      "so far, at the end, or if the run fails; may be given several times, on the command line "  \
-      "alone (docs/watch.md)")                                                                     \
+      "EVENT:COMMAND: run COMMAND by /bin/sh when a checkpoint is written, when it is the best "   \
+      "so far, at the end, or if the run fails; may be given several times, only on the command "  \
+      "line (docs/watch.md)")                                                                      \
     X(FLOAT, exec_timeout, 60, OVER_TO(0, 86400), TRAIN, HOST, REPORT,                             \
       "seconds after which a command of exec_on is ended")                                         \
     X(STR, html, "", A_PATH, WATCH, HOST, REPORT,                                                  \
-      "file to write the page to, with what there is now; nothing is served")                      \
+      "file for the page, with the current state of the runs; nothing is served")                  \
     X(BOOL, dry_run, false, ANY, TRAIN, HOST | SAME, REPORT,                                       \
-      "print what the run would need and stop before the first step")                              \
+      "print the memory that the run would need, and stop before the first step")                  \
                                                                                                    \
     X(BOOL, skip_fit_check, false, ANY, TRAIN, HOST, REPORT,                                       \
       "start even if this host has too little memory for the run")                                 \
     X(INT, num_kv_heads, 4, INTS(1, 1024), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                \
       "key and value heads; must divide n_head")                                                   \
     X(INT, mlp_mult, 2, INTS(1, 64), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                      \
-      "width of the MLP, in n_embd")                                                               \
+      "width of the MLP, as a multiple of n_embd")                                                 \
     X(BOOL, tie_embeddings, true, ANY, TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                    \
-      "one matrix for embedding and head")                                                         \
+      "use one matrix for embedding and head")                                                     \
     X(FLOAT, rope_base, 10000, OVER_TO(0, 1e12), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
       "base of the rotary frequencies")                                                            \
     X(FLOAT, logit_softcap, 30, OVER_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
-      "logits are c tanh(x / c)")                                                                  \
+      "soft limit c of the logits: c tanh(x / c)")                                                 \
     X(FLOAT, qk_gain_init, 1.5, FROM_TO(-1e6, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,       \
       "initial query gain of every head")                                                          \
     X(FLOAT, tied_embed_init_std, 0.005, FROM_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF, \
-      "standard deviation of the tied embedding at the start")                                     \
+      "standard deviation of the tied embedding's initial values")                                 \
     X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
-      "tokens of a step; sets batch_size")                                                         \
+      "tokens per step; sets batch_size")                                                          \
     X(INT, iterations, 20000, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
       "steps of the run (golf does not use max_iters)")                                            \
     X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
-      "steps over which the rates go down to 0 at the end; 0: none")                               \
+      "steps at the end over which the learning rates fall to 0; 0: none")                         \
     X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
       "no effect: the script primes its compiler with these steps and undoes them")                \
     X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9), TRAIN, FREE | GOLF, MODEL_GOLF,          \
-      "training time after which the run stops, and by which the rates go down; 0: no limit")      \
+      "training time after which the run stops; the learning rates fall by this time, too; 0: no " \
+      "limit")                                                                                     \
     X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
       "tokens that all virtual ranks together evaluate at once")                                   \
     X(FLOAT, embed_lr, 0.6, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                       \
-      "rate of an embedding that is not tied")                                                     \
+      "learning rate of an embedding that is not tied")                                            \
     X(FLOAT, head_lr, 0.008, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                      \
-      "rate of a head that is not tied")                                                           \
+      "learning rate of a head that is not tied")                                                  \
     X(FLOAT, tied_embed_lr, 0.05, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
-      "rate of the tied embedding")                                                                \
+      "learning rate of the tied embedding")                                                       \
     X(FLOAT, matrix_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,              \
-      "rate of the layers' matrices; with another optimizer than muon: golf alone")                \
+      "learning rate of the layers' matrices; only for the golf family and optimizer=muon")        \
     X(FLOAT, scalar_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
-      "rate of vectors, gains and scales")                                                         \
+      "learning rate of vectors, gains and scales")                                                \
     X(FLOAT, muon_momentum, 0.95, FROM_BELOW(0, 1), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,         \
       "Muon's momentum after its warm-up")                                                         \
     X(FLOAT, muon_momentum_warmup_start, 0.85, FROM_BELOW(0, 1), TRAIN, FREE | GOLF | MUON,        \
@@ -324,82 +326,82 @@ enum {
     X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
     X(STR, control_tensor_name_patterns, LKS__GOLF_CONTROL, ANY, TRAIN, RUN | GOLF | LATER,        \
       MODEL_GOLF,                                                                                  \
-      "parts of names, between commas: a layer's tensor whose name has one of them is updated by " \
-      "Adam with scalar_lr, every other matrix of a layer by Muon; vectors are always Adam's")     \
+      "parts of names, separated by commas: Adam with scalar_lr updates the tensors of a layer "   \
+      "whose names contain one of them, and Muon every other matrix of a layer; Adam always "      \
+      "updates vectors")                                                                           \
     X(STR, int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL, ANY, TRAIN, FREE | GOLF,      \
       MODEL_GOLF,                                                                                  \
-      "the same for artifacts: a tensor of at most 65,536 elements whose name has one of them "    \
-      "stays "                                                                                     \
-      "float32, every other such tensor becomes float16; by default the parts of "                 \
-      "control_tensor_name_patterns")                                                              \
+      "parts of names, for artifacts: a tensor of at most 65,536 elements whose name contains "    \
+      "one of them stays float32, every other such tensor becomes float16; by default the parts "  \
+      "of control_tensor_name_patterns")                                                           \
     X(STR, tokenizer_path, "", PATH, TRAIN | SAMPLE | EVAL, HOST | GOLF | KEPT, MODEL_GOLF,        \
       "SentencePiece model, or the data script's description of single bytes, for val_bpb and "    \
-      "samples; empty: what the data folder's meta.json names (train, eval)")                      \
+      "samples; empty: the tokenizer that the data folder's meta.json names (train, eval)")        \
     X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
-      "also write the log to logs/RUN_ID.txt, as the script does; empty: train.log alone")         \
+      "also write the log to logs/RUN_ID.txt, as the script does; empty: only train.log")          \
                                                                                                    \
-    X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to go on from, or FILE:PATH")          \
-    X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "samples to write")          \
-    X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING,                       \
-      "tokens of each sample")                                                                     \
+    X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to continue, or FILE:PATH")            \
+    X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "number of samples")         \
+    X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING, "tokens per sample")  \
     X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6), SAMPLE, HOST, SAMPLING,                            \
-      "under 1: likely tokens more often; over 1: unlikely ones; 0: always the likeliest")         \
+      "below 1: likely tokens more often; above 1: unlikely tokens more often; 0: always the "     \
+      "most likely token")                                                                         \
     X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST, SAMPLING,                                   \
-      "draw from the k likeliest tokens; 0: from all")                                             \
+      "draw only from the k most likely tokens; 0: from all")                                      \
     X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST, SAMPLING,                                    \
-      "draw from the likeliest tokens whose probability together reaches this; 1: from all")       \
+      "draw only from the most likely tokens whose probabilities add up to this; 1: from all")     \
     X(STR, stop, "", TEXT, SAMPLE, HOST | LIST, SAMPLING,                                          \
-      "a text ends before this text; \\n in it is a line feed; may be given several times")        \
+      "end a sample before this text; \\n is a line feed; may be given several times")             \
     X(BOOL, interactive, false, ANY, SAMPLE, HOST, SAMPLING,                                       \
-      "read lines from standard input, and write what follows each, in one context")               \
+      "read lines from standard input and continue each, in one context")                          \
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
       "ranks (processes) to start on this machine")                                                \
-    X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, RANKS, "hosts to plan for")                       \
+    X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, RANKS, "number of hosts to plan for")             \
     X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6), PLAN, HOST, RANKS,                                    \
-      "hours after which a host fails, for the checkpoint interval that loses least; 0: none")     \
+      "mean hours until a host fails, to find the checkpoint interval that loses least; 0: none")  \
     X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
-      "how often to restart all ranks, from the newest checkpoint, after one has failed")          \
+      "number of times to restart all ranks from the newest checkpoint after a rank has failed")   \
     X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, RANKS,             \
-      "seconds that ranks have to end after a signal to stop, from their last heartbeat on")       \
+      "seconds that ranks have to end after a signal to stop, counted from their last heartbeat")  \
     X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
-      "threads of each rank; 0: cores / ranks on this machine")                                    \
+      "threads per rank; 0: cores / ranks on this machine")                                        \
     X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, RANKS,                                \
-      "bind each rank to its share of this machine's cores: auto: if it has several memory "       \
-      "nodes, "                                                                                    \
+      "bind each rank to its share of this machine's cores: auto: if it has several memory nodes " \
       "and no launcher has bound the ranks; cores: always; none: never")                           \
     X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
-      "let ranks carry different numbers of virtual ranks")                                        \
+      "allow ranks to have different numbers of virtual ranks")                                    \
     X(STR, backend, "auto", BUILT(LKS__BACKEND_CHOICES), TRAIN | EVAL | BENCH, HOST, RANKS,        \
-      "how ranks exchange data; auto: the first that works")                                       \
+      "method by which ranks exchange data; auto: the first that works")                           \
     X(INT, zero, 0, INTS(0, 1), TRAIN, HOST | SAME, RANKS,                                         \
       "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \
     X(CHOICE, wire, float32, WORDS, TRAIN, FREE, RANKS,                                            \
-      "how gradients travel between hosts; bfloat16: half the bytes, and a run that depends on "   \
+      "format of gradients between hosts; bfloat16: half the traffic, but the result depends on "  \
       "which ranks share a host")                                                                  \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
-      "seconds after which a rank that stands still ends the run")                                 \
+      "end the run if a rank makes no progress for this many seconds")                             \
     X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST | SAME, RANKS,                    \
-      "iterations between checks that no parameter has changed by itself, and that replicas are "  \
+      "iterations between checks that no parameter has changed by itself and that replicas are "   \
       "equal; 0: none")                                                                            \
     X(CHOICE, replicas, shared, WORDS, TRAIN, HOST | SAME, RANKS,                                  \
-      "shared: one copy of parameters and moments for all ranks of a host; private: one each")     \
+      "shared: one copy of parameters and moments for all ranks of a host; private: one copy per " \
+      "rank")                                                                                      \
     X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST | SAME, RANKS,                   \
       "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
     X(CHOICE, recompute, none, WORDS, TRAIN | BENCH, HOST, RANKS,                                  \
-      "what backward computes again, to need less memory: rows: norms and activation functions "   \
-      "(gpt2; golf always does); block: all of a block but its output; the same bytes")            \
+      "values that backward computes again, to save memory: rows: norms and activation functions " \
+      "(gpt2; golf always does); block: everything in a block except its output; the same bytes")  \
     X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS, \
-      "device to compute on; auto: the CPU, as cuda is new; cuda: each rank the GPU of its "       \
-      "number on this host; cuda:N: GPU N, from 0 on")                                             \
+      "device to compute on; auto: the CPU (CUDA is experimental); cuda: each rank uses the GPU "  \
+      "of its number on this host; cuda:N: GPU N, counted from 0")                                 \
     X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS,                     \
-      "let several ranks of a host compute on one GPU")                                            \
+      "allow several ranks of a host to compute on one GPU")                                       \
     X(CHOICE, exchange, auto, WORDS, TRAIN, HOST, RANKS,                                           \
-      "how gradients and parameters go from GPU to GPU: nccl: by NCCL; staged: through host "      \
-      "memory; auto: nccl if it is there and ranks don't share GPUs; the same bytes")              \
+      "how gradients and parameters travel between GPUs: nccl: by NCCL; staged: through host "     \
+      "memory; auto: nccl if it is available and ranks don't share GPUs; the same bytes")          \
     X(CHOICE, dtype, auto, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE | AUTO, RANKS,         \
-      "precision to compute in; auto: that of the run or model; for a new one float32, on a GPU "  \
-      "bfloat16")
+      "precision to compute in; auto: the precision of the run or model; for a new one float32, "  \
+      "on a GPU bfloat16")
 
 enum {
 #define X(type, name, ...) LKS__SETTING_##name,

@@ -20,7 +20,7 @@ const char *lks__optimizer_word(int i)
 
 const char *lks__optimizer_about(int i)
 {
-    return i == 0 ? "what the family's script has" : at(i) == NULL ? NULL : at(i)->about;
+    return i == 0 ? "the optimizer of the family's script" : at(i) == NULL ? NULL : at(i)->about;
 }
 
 unsigned lks__optimizer_settings(int i)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# scripts/words.py on bad and good text made up here.
+# scripts/words.py on bad and good text made up here, and on the help of all commands.
 #
-#     words.sh SOURCE
+#     words.sh SOURCE LOCKSTEP
 set -eu
 . "${0%/*}/../support.sh"
-source=$1
+source=$1 lockstep=$2
 work_folder
 cd "$work"
 
@@ -70,10 +70,8 @@ expect '' a.sh <<'X'
 # What is beside it.
 what=alone
 X
-# Each rule, in plain text.
-while read -r rule text; do
-    echo "$text" | expect "1: $(echo "$rule" | tr _ ' '): " a.txt
-done <<'X'
+# Each rule, in plain text: a line each, found by its own rule only.
+cat >rules <<'X'
 what-clause it prints what is left
 beside the figures beside nanoGPT's
 go_on to go on, resume it
@@ -88,3 +86,11 @@ by_its_name the file by its name
 of_its_own a file of its own
 nobody nobody reads it
 X
+cut -d ' ' -f 2- rules | expect '1: what-clause: ' lines.txt
+grep '^lines' out | cut -d : -f 3 | cut -c 2- | tr ' ' _ >found
+cut -d ' ' -f 1 rules | diff - found || fail 'words.py finds other rules than these'
+
+for command in '' prep train plan sample eval export report plot watch run bench doctor info; do
+    # shellcheck disable=SC2086 # none or one word
+    "$lockstep" $command --help
+done | expect '' help.txt

@@ -45,7 +45,7 @@ for part in 'train a GPT on one or more ranks' 'SYNOPSIS lockstep train \[config
     'highest learning rate (a number of at least 0 and at most 1,000,000)' '128+n ended by signal n' 'lockstep-settings(5)'; do
     grep -q "$part" "$work/text" || fail "lockstep-train(1) lacks: $part"
 done
-text_of lockstep-run 1 | grep -q -- '--nproc-per-node=1 ranks to start: a number' || fail 'lockstep-run(1)'
+text_of lockstep-run 1 | grep -q -- '--nproc-per-node=1 number of ranks to start' || fail 'lockstep-run(1)'
 text_of lockstep-formats 5 | grep -q 'CHECKPOINTS: OUT/CKPT-%08D.*"kind":"train"' || text_of lockstep-formats 5 | grep -q '20240520 1; uint16' || fail 'lockstep-formats(5)'
 text_of lockstep-settings 5 | grep -q -- '--dtype=auto precision to compute in' || fail 'lockstep-settings(5)'
 
