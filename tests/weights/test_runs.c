@@ -4,15 +4,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "laws.h"
 
-/* The laws' model (tests/laws/laws.c), with made-up weights. */
-static const char *weights_folder(void)
+/* The laws' model (tests/laws/laws.c), with made-up weights; `more` is added to the last one. */
+static const char *forged_folder(float more)
 {
-    static const char *folder;
-    if (folder != NULL)
-        return folder;
     const law_shape shape = law_model();
     const lks__model_config config = {.n_layer = shape.n_layer,
                                       .n_head = shape.n_head,
@@ -22,8 +20,18 @@ static const char *weights_folder(void)
                                       .bias = true};
     forge_model m = forge_open_as(&config);
     const forge_hf how = {0};
-    folder = forge_hf_folder(&m, &how);
+    const lks__tensor *last = &m.table.tensors[m.table.n_tensors - 1];
+    m.params[last->offset + last->count - 1] += more;
+    const char *folder = forge_hf_folder(&m, &how);
     forge_close(&m);
+    return folder;
+}
+
+static const char *weights_folder(void)
+{
+    static const char *folder;
+    if (folder == NULL)
+        folder = forged_folder(0);
     return folder;
 }
 
@@ -202,6 +210,56 @@ static void test_drawn_rows(void **state)
     assert_string_equal(hashes[1], hashes[2]);
 }
 
+/* A run on two ranks, of which each begins with the weights of its own folder, W/RANK. */
+static lks_test_result begun_apart(const char *weights, const char **out_p)
+{
+    law_args run = law_train("random", out_p), args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "run");
+    law_add(&args, "--nproc-per-node=2");
+    law_add(&args, "sh");
+    law_add(&args, "-c");
+    law_add(&args, "exec \"$0\" \"$@\" --init_from='%s'/$RANK", weights);
+    law_add(&args, "%s", lks_test_program());
+    for (int i = 1; i < run.n; i++)
+        law_add(&args, "%s", run.argv[i]);
+    law_add(&args, "--max_iters=2");
+    return lks_test_run(args.argv, NULL, 60);
+}
+
+/* Ranks whose files hold other weights don't begin, and the weights are named. Copies are the same
+ * weights. */
+static void test_other_weights(void **state)
+{
+    char host[65] = "";
+    const char *out, *pairs[3];
+    const char *runs[] = {law_output("random", "--max_iters=1"),
+                          law_output("random", "--max_iters=1", "--seed=2")};
+    gethostname(host, sizeof host - 1);
+    for (int i = 0; i < 3; i++) {
+        pairs[i] = lks_test_folder();
+        for (int rank = 0; rank < 2; rank++) {
+            const char *from =
+                i == 2 ? runs[rank] : forged_folder(i == 1 && rank == 1 ? 1 / 64.0F : 0);
+            const char *const copy[] = {"cp", "-r", from, lks_test_text("%s/%d", pairs[i], rank),
+                                        NULL};
+            assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        const lks_test_result r = begun_apart(pairs[i], &out);
+        if (r.exit_code != (i == 0 ? 0 : 1))
+            fail_msg("%d: exit code %d: %s", i, r.exit_code, r.err);
+        if (i == 0)
+            continue;
+        assert_contains(r.err,
+                        lks_test_text("init_from differs between ranks: rank 0 (host %s) has %s/0",
+                                      host, pairs[i]));
+        assert_contains(r.err, lks_test_text(", rank 1 (host %s) has %s/1", host, pairs[i]));
+        assert_false(lks_test_exists(lks_test_text("%s/metrics.jsonl", out)));
+    }
+}
+
 /* The launcher knows the shape for --dry_run. */
 static void test_dry_run(void **state)
 {
@@ -217,7 +275,7 @@ int main(void)
         cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_own_run),
         cmocka_unit_test(test_gelu),       cmocka_unit_test(test_refused),
         cmocka_unit_test(test_given_by),   cmocka_unit_test(test_dry_run),
-        cmocka_unit_test(test_drawn_rows),
+        cmocka_unit_test(test_drawn_rows), cmocka_unit_test(test_other_weights),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
