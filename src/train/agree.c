@@ -30,17 +30,27 @@ struct run_note {
     char host[LKS__HOST_NAME];
 };
 
-static const char data_name[] = "the data";
+static const char data_name[] = "the data", weights_name[] = "init_from";
+
+static void add_digest(lks__run_lines *lines, const char *name, uint64_t digest)
+{
+    const size_t n = strlen(lines->text);
+    snprintf(lines->text + n, sizeof lines->text - n, "%s=%016" PRIx64 "\n", name, digest);
+}
 
 lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines)
 {
+    uint64_t digest;
     LKS__TRY(lks__settings_lines(&t->s, lines->text, sizeof lines->text - 64));
     if (!data)
         return LKS_OK;
-    const size_t n = strlen(lines->text);
-    snprintf(lines->text + n, sizeof lines->text - n, "%s=%016" PRIx64 "\n", data_name,
-             t->data_digest);
+    add_digest(lines, data_name, t->data_digest);
     snprintf(lines->data_dir, sizeof lines->data_dir, "%s", t->shown_data_dir);
+    if (t->weights == NULL)
+        return LKS_OK;
+    LKS__TRY(lks__weights_digest(t->weights, &digest));
+    add_digest(lines, weights_name, digest);
+    snprintf(lines->weights, sizeof lines->weights, "%s", t->weights->shown);
     return LKS_OK;
 }
 
@@ -50,10 +60,12 @@ static void describe_value(const lks__run_lines *lines, const char *line, int ra
 {
     const size_t name = strcspn(line, "=\n");
     const int n = (int)strcspn(line + name, "\n") - 1;
-    const bool data = strncmp(line, data_name, name) == 0;
+    const char *path = strncmp(line, data_name, name) == 0      ? lines->data_dir
+                       : strncmp(line, weights_name, name) == 0 ? lines->weights
+                                                                : NULL;
     snprintf(text, bytes, "%s has %s%s%.*s%s", place_of(rank, note->host).text,
-             data ? lines->data_dir : "", data ? " (digest " : "", n > 0 ? n : 0, line + name + 1,
-             data ? ")" : "");
+             path != NULL ? path : "", path != NULL ? " (digest " : "", n > 0 ? n : 0,
+             line + name + 1, path != NULL ? ")" : "");
 }
 
 /* All ranks have both ranks' lines, so all have the same sentence. */
@@ -88,6 +100,7 @@ static lks_status fetch_difference(lks__session *ses, const lks__run_lines *mine
         st = lks_comm_broadcast(ses->comm, &both[i], sizeof both[i], LKS_UINT8, root);
         both[i].text[sizeof both[i].text - 1] = '\0';
         both[i].data_dir[sizeof both[i].data_dir - 1] = '\0';
+        both[i].weights[sizeof both[i].weights - 1] = '\0';
     }
     if (st == LKS_OK)
         st = name_difference(both, all, r);
@@ -311,26 +324,30 @@ static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
     return LKS_OK;
 }
 
-static lks_status differs(const struct state_note *all, int r, const char *what, uint64_t theirs,
-                          uint64_t rank0s)
+/* Of large weights only samples have been compared so far. */
+static lks_status differs(const lks__trainer *t, const struct state_note *all, int r,
+                          const char *what, uint64_t theirs, uint64_t rank0s)
 {
     return lks__fail(LKS_ERR_DIVERGED,
                      "%s would begin from another state than %s: iteration %" PRIu64 " and %" PRIu64
-                     ", %s of state_hash %016" PRIx64 " and %016" PRIx64
-                     ": memory that loses bits, or a program error; start again from the last "
-                     "checkpoint",
+                     ", %s of state_hash %016" PRIx64 " and %016" PRIx64 ": %s",
                      place_of(r, all[r].host).text, place_of(0, all[0].host).text, all[r].iter,
-                     all[0].iter, what, theirs, rank0s);
+                     all[0].iter, what, theirs, rank0s,
+                     t->weights != NULL
+                         ? "--init_from names other weights there, or memory loses bits; copy "
+                           "rank 0's weights to every host"
+                         : "memory that loses bits, or a program error; start again from the last "
+                           "checkpoint");
 }
 
 /* Rank 0 is the leader of its host, so it holds a replica if any rank compares one. */
-static lks_status judge_states(const struct state_note *all, int W)
+static lks_status judge_states(const lks__trainer *t, const struct state_note *all, int W)
 {
     for (int r = 1; r < W; r++) {
         if (all[r].values != all[0].values)
-            return differs(all, r, "sampler, clock and counts", all[r].values, all[0].values);
+            return differs(t, all, r, "sampler, clock and counts", all[r].values, all[0].values);
         if (all[r].compares && all[r].arenas != all[0].arenas)
-            return differs(all, r, "parameters and moments", all[r].arenas, all[0].arenas);
+            return differs(t, all, r, "parameters and moments", all[r].arenas, all[0].arenas);
     }
     return LKS_OK;
 }
@@ -355,7 +372,7 @@ lks_status lks__agree_state(lks__trainer *t, bool moments)
     lks__session_host(mine.host);
     st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, judge_states(all, W));
+        st = lks__session_agree(&t->ses, judge_states(t, all, W));
     free(all);
     return st;
 }

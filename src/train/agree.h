@@ -9,13 +9,16 @@
 #include "ckpt/ckpt.h"
 #include "train/trainer.h"
 
-/* The settings and data that must be equal on all ranks, as lines of text: "seed=1337". */
+/* The settings, data and start weights that must be equal on all ranks, as lines of text:
+ * "seed=1337". */
 typedef struct lks__run_lines {
     char text[32 << 10];
-    char data_dir[512]; /* escaped; shown with a difference of the data, and not compared */
+    /* Escaped paths; shown with a difference of data or weights, and not compared. */
+    char data_dir[512], weights[512];
 } lks__run_lines;
 
-/* The settings of `t`, and with `data` also the digest of its data. */
+/* The settings of `t`, and with `data` also the digests of its data and of the weights that it
+ * begins with. */
 lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines);
 
 /* Collective, before memory is taken: ERR_DIVERGED names the first line that differs, both values,

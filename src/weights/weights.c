@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "base/sys.h"
 #include "data/bpe.h"
@@ -22,7 +23,13 @@ static const lks__weights_form *const forms[] = {
     &lks__weights_nanogpt,
 };
 
-enum { N_FORMS = sizeof forms / sizeof forms[0] };
+enum {
+    N_FORMS = sizeof forms / sizeof forms[0],
+    /* A digest reads about so many pieces, of so many floats, spread evenly; all if there are
+     * fewer. */
+    SAMPLES = 4096,
+    SAMPLE = 1024,
+};
 
 /* --- for the forms --------------------------------------------------------------------------- */
 
@@ -344,6 +351,35 @@ lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta)
     return LKS_OK;
 }
 
+static uint64_t count_of(const lks__weights_tensor *t)
+{
+    return t->shape[0] * (t->n_dims == 2 ? t->shape[1] : 1);
+}
+
+lks_status lks__weights_digest(lks__weights *w, uint64_t *digest_p)
+{
+    float sample[SAMPLE];
+    uint64_t total = 0;
+    if (w->params_hash[0] != '\0') {
+        *digest_p = strtoull(w->params_hash, NULL, 16);
+        return LKS_OK;
+    }
+    for (size_t i = 0; i < w->n_tensors; i++)
+        total += count_of(&w->tensors[i]);
+    const uint64_t step = total / SAMPLES > SAMPLE ? total / SAMPLES : SAMPLE;
+    *digest_p = total;
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const lks__weights_tensor *t = &w->tensors[i];
+        const uint64_t count = count_of(t);
+        for (uint64_t at = 0; at < count; at += step) {
+            const size_t n = count - at < SAMPLE ? (size_t)(count - at) : SAMPLE;
+            LKS__TRY(w->form->read(w, t, at, n, sample));
+            *digest_p = XXH3_64bits_withSeed(sample, n * sizeof *sample, *digest_p);
+        }
+    }
+    return LKS_OK;
+}
+
 void lks__weights_close(lks__weights *w)
 {
     if (w == NULL)
@@ -398,7 +434,7 @@ static lks_status read_transposed(lks__weights *w, const lks__weights_tensor *t,
 static lks_status compare_tied(lks__weights *w, const lks__weights_tensor *t, const float *x)
 {
     char name[120];
-    const uint64_t count = t->shape[0] * (t->n_dims == 2 ? t->shape[1] : 1);
+    const uint64_t count = count_of(t);
     float *piece = malloc(PIECE * sizeof *piece);
     if (piece == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a part of a tensor of %s", w->shown);
@@ -451,7 +487,7 @@ static lks_status read_tensor(lks__weights *w, const lks__weights_tensor *have,
 {
     if (have->transposed)
         return read_transposed(w, have, x);
-    const uint64_t count = have->shape[0] * (have->n_dims == 2 ? have->shape[1] : 1);
+    const uint64_t count = count_of(have);
     const size_t n = count < t->count ? (size_t)count : t->count;
     LKS__TRY(w->form->read(w, have, 0, n, x));
     return check_finite(w, have, x, 0, n);

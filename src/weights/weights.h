@@ -70,6 +70,9 @@ const struct lks__ckpt *lks__weights_checkpoint(const lks__weights *w);
 /* The tokenizer that belongs to the weights: the one that a run of lockstep recorded, or a
  * vocabulary beside the file; else vocab_size alone. The caller frees it. */
 lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta);
+/* A number that distinguishes two sets of weights: params_hash of a checkpoint of lockstep, else a
+ * hash of the values, of which large weights are sampled: then at most some 16 MiB are read. */
+lks_status lks__weights_digest(lks__weights *w, uint64_t *digest_p);
 void lks__weights_close(lks__weights *w); /* NULL does nothing */
 
 /* Fill the zeroed arena `params`, tensor by tensor, without a second copy of any. `config` and
