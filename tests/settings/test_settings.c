@@ -256,6 +256,45 @@ static void test_names(void **state)
     assert_fails(LKS_ERR_CONFIG, parse_train("--\xff\x01=3"), "\\xff\\x01");
 }
 
+/* --ranks is another name of nproc_per_node; the command line wins over files by either. */
+static void test_ranks(void **state)
+{
+    static char *const same[] = {"--ranks=3", "--nproc_per_node=3", "--ranks=3"},
+                       *const later[] = {"--ranks=3", "--ranks=4"},
+                       *const differ[] = {"--ranks=3", "--nproc_per_node=4"},
+                       *const other[] = {"--nproc-per-node=4", "--ranks", "3"};
+    lks__settings s;
+    lks__args args;
+    for (unsigned command = 1; command <= LKS__CMD_PLAN; command *= 2)
+        if (command & (LKS__CMD_TRAIN | LKS__CMD_EVAL | LKS__CMD_BENCH)) {
+            assert_ok(parse_one(command, "--ranks=3", &s));
+            assert_int_equal(s.nproc_per_node, 3);
+        }
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--ranks=3", &s),
+                 "nproc_per_node is a setting of `lockstep train`, not of `lockstep sample`");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--ranks=0"),
+                 "--ranks=0: nproc_per_node must be a whole number from 1 to 1024, not \"0\"");
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 3, same, 0, &args));
+    assert_int_equal(s.nproc_per_node, 3);
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 2, later, 0, &args));
+    assert_int_equal(s.nproc_per_node, 4);
+    lks__settings_defaults(&s);
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 2, differ, 0, &args),
+                 "--nproc_per_node=4: ranks is another name of nproc_per_node, and has the value 3");
+    lks__settings_defaults(&s);
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 3, other, 0, &args),
+                 "--ranks: nproc_per_node is another name of ranks, and has the value 4");
+
+    char *recipe = (char *)lks_test_text("%s/a.conf", lks_test_folder());
+    lks_test_write(recipe, "nproc_per_node = 2\n", 19);
+    char *const file[] = {recipe, "--ranks=4"};
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 2, file, 0, &args));
+    assert_int_equal(s.nproc_per_node, 4);
+}
+
 static void test_nothing_is_half_set(void **state)
 {
     lks__settings s, d;
@@ -481,7 +520,7 @@ int main(void)
         cmocka_unit_test(test_values_behind),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_long_text),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_nothing_is_half_set),
         cmocka_unit_test(test_words_notes_help),

@@ -83,6 +83,15 @@ static void test_run(void **state)
     expect(lks_test_tool("run", "--nproc-per-node=0", "true"), 2, "", "from 1 to 1024");
     expect(lks_test_tool("run", "--nproc-per-node=all", "true"), 2, "", "not \"all\"");
     expect(lks_test_tool("run", "--nproc_per_node"), 2, "", ": --nproc-per-node needs a value");
+    expect(lks_test_tool("run", "--ranks=2", "sh", "-c", "echo $WORLD_SIZE"), 0, "0] 2\n", "");
+    expect(lks_test_tool("run", "--ranks=2", "--nproc-per-node=2", "true"), 0, "", "");
+    expect(lks_test_tool("run", "--ranks=2", "--nproc-per-node=3", "true"), 2, "",
+           "--ranks=2 and --nproc-per-node=3 are one option by two names: give one of them");
+    expect(lks_test_tool("run", "--ranks=all", "true"), 2, "", "--ranks must be auto, cpu");
+    expect(lks_test_tool("run", "--ranks=2", "--nnodes=2", "true"), 2, "",
+           "--ranks is for one host; on several, --nproc-per-node=2 counts the ranks of each");
+    expect(lks_test_tool("run", "--ranks=2", "--hosts=a,b", "true"), 2, "",
+           "--ranks is for one host; on several, --nproc-per-node=2 counts the ranks of each");
     expect(lks_test_tool("run", "-t"), 2, "", ": --tee needs a value");
     expect(lks_test_tool("run", "--logs-specs"), 2, "", ": --logs_specs needs a value");
     expect(lks_test_tool("run", "--standalone=1", "true"), 2, "", ": --standalone takes no value");
@@ -103,6 +112,25 @@ static void test_run(void **state)
     expect(lks_test_tool("run", "missing.py"), 127, "", "missing.py");
     /* Programs start with signals as the system has them: SIGPIPE still ends them. */
     expect(lks_test_tool("run", "sh", "-c", "kill -PIPE $$"), 128 + 13, "", "");
+}
+
+/* --ranks counts the ranks of one host. */
+static void test_ranks_name(void **state)
+{
+    expect(lks_test_tool("train", "--help"), 0, "--ranks=N is the same", "");
+    expect(lks_test_tool("help", "ranks"), 0, "nproc_per_node, a setting of `lockstep train`", "");
+    expect(lks_test_tool("plan", "--ranks=2", "--nnodes=2", "--n_layer=1", "--vocab_size=65"), 2, "",
+           "--ranks is for one host; on several, --nproc_per_node=2 counts the ranks of each");
+    expect(lks_test_tool("plan", "--ranks=2", "--n_layer=1", "--vocab_size=65"), 0, "", "");
+    /* A rank that another launcher has started on one of two hosts; or of two on one host. */
+    static const char *const hosts[] = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0",
+                                        "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", NULL},
+                            *const host[] = {"RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0",
+                                             "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", NULL};
+    const char *const train[] = {LKS_TEST_TOOL, "train", "--ranks=2", "--dataset=/none", NULL};
+    expect(lks_test_run(train, hosts, 60), 2, "",
+           "--ranks is for one host; on several, --nproc_per_node=2 counts the ranks of each");
+    expect(lks_test_run(train, host, 60), 2, "", "/none");
 }
 
 static void test_lost_output(void **state)
@@ -498,7 +526,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dispatch),
         cmocka_unit_test(test_prep),
-        cmocka_unit_test(test_run),
+        cmocka_unit_test(test_run), cmocka_unit_test(test_ranks_name),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_lost_output),
