@@ -14,6 +14,7 @@ enum { RUN_MAX_RANKS = 1024 };
 #define OPTIONS(X)                                                                                 \
     X(standalone, "", "", "all ranks are on this machine (the default)")                           \
     X(nproc_per_node, "", "1", "number of ranks to start; cpu, gpu or auto: one per core or GPU")  \
+    X(ranks, "", "1", "the same as --nproc-per-node, on one host")                                 \
     X(nnodes, "", "1", "nodes that run this command: N, or MIN:MAX")                               \
     X(node_rank, "", "N", "this node's number; by default nodes are numbered as they join")        \
     X(hosts, "", "HOST:N,...", "start this on these hosts through ssh, with N ranks on each")      \

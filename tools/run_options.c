@@ -195,6 +195,22 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
     return LKS_OK;
 }
 
+/* --ranks is --nproc-per-node. */
+static lks_status take_ranks(struct run *r)
+{
+    char ranks[32], nproc[32];
+    const char *a = r->given[OPT_ranks], *b = r->given[OPT_nproc_per_node];
+    if (a != NULL && b != NULL && strcmp(a, b) != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--ranks=%s and --nproc-per-node=%s are one option by two names: give "
+                         "one of them",
+                         lks__escape(ranks, sizeof ranks, a, strlen(a)),
+                         lks__escape(nproc, sizeof nproc, b, strlen(b)));
+    if (a != NULL)
+        r->given[OPT_nproc_per_node] = a;
+    return LKS_OK;
+}
+
 lks_status run_read_options(struct run *r, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -206,12 +222,13 @@ lks_status run_read_options(struct run *r, int argc, char **argv)
         if (r->given[OPT_help] != NULL)
             return LKS_OK;
     }
+    LKS__TRY(take_ranks(r));
     /* As in torchrun, a missing option may be in the environment. */
     for (int i = 0; i < N_OPTIONS; i++) {
         char name[64] = "PET_";
         for (size_t c = 0; run_names[i][c] != '\0'; c++)
             name[c + 4] = (char)(run_names[i][c] == '_' ? '_' : run_names[i][c] - 'a' + 'A');
-        if (r->given[i] == NULL && *options[i].value != '\0')
+        if (r->given[i] == NULL && *options[i].value != '\0' && i != OPT_ranks)
             r->given[i] = getenv(name);
     }
     return LKS_OK;

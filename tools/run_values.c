@@ -31,7 +31,7 @@ static int64_t count_gpus(void)
     }
 }
 
-static lks_status read_nproc(const char *text, int *nproc_p)
+static lks_status read_nproc(enum option option, const char *text, int *nproc_p)
 {
     int64_t n;
     bool is_auto = strcmp(text, "auto") == 0;
@@ -40,9 +40,10 @@ static lks_status read_nproc(const char *text, int *nproc_p)
     else if (is_auto || strcmp(text, "cpu") == 0)
         n = lks__cpu_count();
     else if (!lks__parse_int(text, &n) || n < 1 || n > RUN_MAX_RANKS)
-        return wrong(OPT_nproc_per_node, text, "auto, cpu, gpu or a whole number from 1 to 1024");
+        return wrong(option, text, "auto, cpu, gpu or a whole number from 1 to 1024");
     if (n == 0)
-        return lks__fail(LKS_ERR_CONFIG, "--nproc-per-node=gpu: there is no /dev/nvidia0 here");
+        return lks__fail(LKS_ERR_CONFIG, "--%s=gpu: there is no /dev/nvidia0 here",
+                         option == OPT_ranks ? "ranks" : "nproc-per-node");
     *nproc_p = (int)n;
     return LKS_OK;
 }
@@ -144,6 +145,11 @@ lks_status run_read_nodes(struct run *r)
     if (text != NULL)
         LKS__TRY(read_nnodes(text, l));
     bool several = l->max_nodes > 1;
+    if (r->given[OPT_ranks] != NULL && (several || r->n_hosts > 1))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--ranks is for one host; on several, --nproc-per-node=%d counts the "
+                         "ranks of each",
+                         l->nproc);
     if (several && r->given[OPT_standalone] != NULL)
         return lks__fail(LKS_ERR_CONFIG, "--standalone is for one node, and --nnodes is %s", text);
     if (backend != NULL && strcmp(backend, "static") != 0 && strcmp(backend, "c10d") != 0)
@@ -178,7 +184,8 @@ lks_status run_read_values(struct run *r)
 {
     lks__launch_options *l = &r->launch;
     const char *text = r->given[OPT_nproc_per_node];
-    LKS__TRY(read_nproc(text != NULL ? text : "1", &l->nproc));
+    LKS__TRY(read_nproc(r->given[OPT_ranks] != NULL ? OPT_ranks : OPT_nproc_per_node,
+                        text != NULL ? text : "1", &l->nproc));
     LKS__TRY(read_number(r, OPT_max_restarts, 0, 1000000, &l->max_restarts));
     if ((text = r->given[OPT_shutdown_timeout]) != NULL) {
         char *end;

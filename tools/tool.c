@@ -38,9 +38,21 @@ static lks_status check_ranks(const lks__settings *s)
 {
     lks_world w;
     char shown[32];
-    if (!tool_is_rank() || s->nproc_per_node == 1)
+    if (s->as_ranks && s->nnodes > 1)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--ranks is for one host; on several, --nproc_per_node=%" PRId64
+                         " counts the ranks of each",
+                         s->nproc_per_node);
+    if (!tool_is_rank() || (s->nproc_per_node == 1 && !s->as_ranks))
         return LKS_OK;
     LKS__TRY(lks_world_from_env(&w));
+    if (s->as_ranks && w.local_world_size < w.world_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--ranks is for one host; on several, the launcher starts the ranks: "
+                         "`lockstep run --nproc-per-node=%" PRId64 " ...`",
+                         s->nproc_per_node);
+    if (s->nproc_per_node == 1)
+        return LKS_OK;
     if (w.world_size > 1)
         return LKS_OK;
     const char *rank = getenv("RANK");

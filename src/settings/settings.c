@@ -96,6 +96,22 @@ static lks_status fail_unknown(const char *key, unsigned command, const char *wh
                      name);
 }
 
+/* nproc_per_node by one of its names: two values by two names of one source contradict. */
+static lks_status take_ranks(lks__settings *s, const char *key, lks__setting_value v,
+                             lks__setting_from from, const char *where)
+{
+    const int i = LKS__SETTING_nproc_per_node;
+    const bool as_ranks = strcmp(key, LKS__RANKS) == 0;
+    if (s->from[i] == (unsigned char)from && s->as_ranks != as_ranks && s->nproc_per_node != v.i)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: %s is another name of %s, and has the value %" PRId64
+                         ": give one of them",
+                         where, s->as_ranks ? LKS__RANKS : lks__setting_name(i),
+                         as_ranks ? LKS__RANKS : lks__setting_name(i), s->nproc_per_node);
+    s->as_ranks = as_ranks;
+    return LKS_OK;
+}
+
 lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key, const char *text,
                              lks__setting_from from, const char *where)
 {
@@ -125,6 +141,8 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
         return LKS_OK;
     if (i == LKS__SETTING_batch_size && s->auto_batch <= (unsigned char)from)
         s->auto_batch = 0; /* the later of two */
+    if (i == LKS__SETTING_nproc_per_node)
+        LKS__TRY(take_ranks(s, key, v, from, where));
     char list[2 * LKS__SETTING_STR];
     if (d->flags & LKS__SETTING_LIST && s->from[i] == (unsigned char)from) {
         snprintf(list, sizeof list, "%s\n%s", lks__setting_load(s, d).s, text);

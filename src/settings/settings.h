@@ -356,7 +356,7 @@ enum {
       "read lines from standard input and continue each, in one context")                          \
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
-      "ranks (processes) to start on this machine")                                                \
+      "ranks (processes) to start on this machine; --ranks=N is the same, on one host")            \
     X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, RANKS, "number of hosts to plan for")             \
     X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6), PLAN, HOST, RANKS,                                    \
       "mean hours until a host fails, to find the checkpoint interval that loses least; 0: none")  \
@@ -447,6 +447,7 @@ typedef struct lks__settings {
     /* Where batch_size=auto comes from (lks__setting_from); 0: it wasn't given. batch_size then has
      * the value without auto. */
     unsigned char auto_batch;
+    bool as_ranks; /* nproc_per_node was given as ranks, its name on one host */
 } lks__settings;
 
 void lks__settings_defaults(lks__settings *s);

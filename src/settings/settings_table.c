@@ -229,7 +229,7 @@ int lks__setting_find(const char *key)
     char name[LKS__SETTING_KEY];
     if (!fold_key(key, name))
         return -1;
-    const char *ours = lks__family_setting(name);
+    const char *ours = strcmp(name, LKS__RANKS) == 0 ? "nproc_per_node" : lks__family_setting(name);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         if (strcmp(lks__setting_table[i].name, ours != NULL ? ours : name) == 0)
             return i;

@@ -50,6 +50,9 @@ typedef struct lks__setting {
     int names;                 /* STR: LKS__NAMES_* */
 } lks__setting;
 
+/* Another name of nproc_per_node. */
+#define LKS__RANKS "ranks"
+
 extern const lks__setting lks__setting_table[LKS__N_SETTINGS];
 
 /* Name of the first command in `commands`; "" if none. */

@@ -281,8 +281,9 @@ static void test_ranks(void **state)
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 2, later, 0, &args));
     assert_int_equal(s.nproc_per_node, 4);
     lks__settings_defaults(&s);
-    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 2, differ, 0, &args),
-                 "--nproc_per_node=4: ranks is another name of nproc_per_node, and has the value 3");
+    assert_fails(
+        LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 2, differ, 0, &args),
+        "--nproc_per_node=4: ranks is another name of nproc_per_node, and has the value 3");
     lks__settings_defaults(&s);
     assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 3, other, 0, &args),
                  "--ranks: nproc_per_node is another name of ranks, and has the value 4");
@@ -520,7 +521,8 @@ int main(void)
         cmocka_unit_test(test_values_behind),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_long_text),
-        cmocka_unit_test(test_names), cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_nothing_is_half_set),
         cmocka_unit_test(test_words_notes_help),
