@@ -296,6 +296,97 @@ static void test_ranks(void **state)
     assert_int_equal(s.nproc_per_node, 4);
 }
 
+static const struct {
+    unsigned command;
+    const char *word, *meant;
+} synonyms[] = {
+    {LKS__CMD_TRAIN, "lr", "learning_rate"},
+    {LKS__CMD_TRAIN, "epochs", "max_iters, which counts steps"},
+    {LKS__CMD_TRAIN, "steps", "max_iters"},
+    {LKS__CMD_BENCH, "steps", "iters"},
+    {LKS__CMD_TRAIN, "max_steps", "max_iters"},
+    {LKS__CMD_TRAIN, "batch", "batch_size"},
+    {LKS__CMD_TRAIN, "data", "dataset"},
+    {LKS__CMD_PREP, "data", "input"},
+    {LKS__CMD_TRAIN, "gpus", "nproc_per_node, with --device=cuda"},
+    {LKS__CMD_TRAIN, "context", "block_size"},
+    {LKS__CMD_TRAIN, "model", "family, or for its first weights init_from"},
+    {LKS__CMD_SAMPLE, "model", "out_dir, the folder of a run"},
+    {LKS__CMD_EVAL, "model", "out_dir, the folder of a run"},
+    {LKS__CMD_EXPORT, "model", "out_dir, the folder of a run"},
+    {LKS__CMD_TRAIN, "workers", "nproc_per_node"},
+    {LKS__CMD_SAMPLE, "prompt", "start"},
+    {LKS__CMD_TRAIN, "resume", "init_from=resume"},
+    {LKS__CMD_TRAIN, "layers", "n_layer"},
+    {LKS__CMD_TRAIN, "heads", "n_head"},
+    {LKS__CMD_TRAIN, "output_dir", "out_dir"},
+};
+
+/* Words of other programs for our settings, on the command line and in files. */
+static void test_synonyms(void **state)
+{
+    lks__settings s;
+    lks__args args;
+    for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++) {
+        const char *word = synonyms[i].word,
+                   *says = lks_test_text("there is no setting \"%s\"; did you mean %s?", word,
+                                         synonyms[i].meant);
+        assert_fails(LKS_ERR_CONFIG,
+                     parse_one(synonyms[i].command, lks_test_text("--%s", word), &s), says);
+        for (int python = 0; python < 2; python++) {
+            const char *name = python ? "a.py" : "a.conf",
+                       *text = lks_test_text("seed = 3\n%s = 1\n", word);
+            char *path = (char *)lks_test_text("%s/%s", lks_test_folder(), name);
+            lks_test_write(path, text, strlen(text));
+            lks__settings_defaults(&s);
+            assert_fails(LKS_ERR_CONFIG,
+                         lks__settings_parse(&s, synonyms[i].command, 1, &path, 0, &args),
+                         lks_test_text("%s:2: %s", name, says));
+        }
+    }
+    /* Case and dashes don't matter; a word for another command's setting names that command. */
+    assert_fails(LKS_ERR_CONFIG, parse_train("--LR=1"), "did you mean learning_rate?");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--output-dir=x"), "did you mean out_dir?");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--prompt=x"),
+                 "did you mean start of `lockstep sample`?");
+}
+
+/* The same for values; and values that are misspelled. */
+static void test_values_of_others(void **state)
+{
+    static const struct {
+        const char *key, *value, *meant;
+    } rows[] = {
+        {"device", "gpu", "cuda"},       {"optimizer", "adam", "adamw"},
+        {"dtype", "bf16", "bfloat16"},   {"dtype", "fp32", "float32"},
+        {"optimizer", "admaw", "adamw"}, {"sampler", "Random", "random"},
+        {"family", "nanogpt", "gpt2"},   {"on_nan", "rolback", "rollback"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *says =
+            lks_test_text("not \"%s\"; did you mean %s?", rows[i].value, rows[i].meant);
+        const char *text = lks_test_text("%s = '%s'\n", rows[i].key, rows[i].value);
+        assert_fails(LKS_ERR_CONFIG,
+                     parse_train(lks_test_text("--%s=%s", rows[i].key, rows[i].value)), says);
+        for (int python = 0; python < 2; python++) {
+            lks__settings s;
+            lks__args args;
+            char *path =
+                (char *)lks_test_text("%s/a.%s", lks_test_folder(), python ? "py" : "conf");
+            lks_test_write(path, text, strlen(text));
+            lks__settings_defaults(&s);
+            lks_status st = lks__settings_parse(&s, LKS__CMD_TRAIN, 1, &path, 0, &args);
+            /* nanoGPT's scripts name the machine that they are for: that is noted only */
+            if (python && (strcmp(rows[i].key, "device") == 0 || strcmp(rows[i].key, "dtype") == 0))
+                assert_int_equal(args.n_notes, 1);
+            else
+                assert_fails(LKS_ERR_CONFIG, st, says);
+        }
+    }
+    assert_fails(LKS_ERR_CONFIG, parse_train("--optimizer=quux"), "not \"quux\"");
+    assert_null(strstr(lks_last_error(), "did you mean"));
+}
+
 static void test_nothing_is_half_set(void **state)
 {
     lks__settings s, d;
@@ -522,6 +613,8 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_synonyms),
+        cmocka_unit_test(test_values_of_others),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_nothing_is_half_set),
