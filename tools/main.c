@@ -10,6 +10,7 @@
 
 #include "base/early.h"
 #include "base/nearest.h"
+#include "settings/synonyms.h"
 #include "table.h"
 #include "tool.h"
 
@@ -101,7 +102,10 @@ static int help(const char *word)
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         names[N_COMMANDS + i] = lks__setting_name(i);
     lks__escape(shown, sizeof shown, word, strlen(word));
+    char suggestion[LKS__SUGGESTION];
     const char *near = lks__nearest(word, names, N_COMMANDS + LKS__N_SETTINGS);
+    if (near == NULL)
+        near = lks__suggest_setting(word, ~0u, suggestion);
     if (near)
         fprintf(stderr, "lockstep: \"%s\" is no command and no setting; did you mean %s?\n", shown,
                 near);

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/nearest.h"
 #include "settings/family.h"
+#include "settings/synonyms.h"
 
 /* --- values from text ------------------------------------------------------------------------- */
 
@@ -73,27 +73,25 @@ static bool parse_value(const lks__setting *d, const char *text, lks__setting_va
 static lks_status fail_value(const lks__setting *d, const char *text, const char *where,
                              lks_status st)
 {
-    char range[LKS__SETTING_RANGE], shown[120];
-    return lks__fail(st, "%s: %s must be %s, not \"%s\"", where, d->name,
-                     lks__setting_describe(d, range),
-                     lks__escape(shown, sizeof shown, text, strlen(text)));
+    char range[LKS__SETTING_RANGE], shown[120], suggestion[LKS__SUGGESTION];
+    const char *near = lks__suggest_value(d, text, suggestion);
+    return lks__fail(
+        st, "%s: %s must be %s, not \"%s\"%s%s%s", where, d->name, lks__setting_describe(d, range),
+        lks__escape(shown, sizeof shown, text, strlen(text)), near == NULL ? "" : "; did you mean ",
+        near == NULL ? "" : near, near == NULL ? "" : "?");
 }
 
 static lks_status fail_unknown(const char *key, unsigned command, const char *where)
 {
-    const char *names[LKS__N_SETTINGS];
-    for (int i = 0; i < LKS__N_SETTINGS; i++)
-        names[i] = lks__setting_table[i].commands & command ? lks__setting_table[i].name : NULL;
-    const char *near = lks__nearest(key, names, LKS__N_SETTINGS);
-    const char *name = lks__command_name(command);
-    char shown[120];
+    char shown[120], suggestion[LKS__SUGGESTION];
+    const char *near = lks__suggest_setting(key, command, suggestion);
     lks__escape(shown, sizeof shown, key, strlen(key));
     if (near)
         return lks__fail(LKS_ERR_CONFIG, "%s: there is no setting \"%s\"; did you mean %s?", where,
                          shown, near);
     return lks__fail(LKS_ERR_CONFIG,
                      "%s: there is no setting \"%s\"; `lockstep %s --help` lists all", where, shown,
-                     name);
+                     lks__command_name(command));
 }
 
 /* nproc_per_node by one of its names: two values by two names of one source contradict. */

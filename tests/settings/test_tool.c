@@ -35,6 +35,7 @@ static void test_dispatch(void **state)
            "`lockstep train`, `lockstep sample`, `lockstep bench`", "");
     expect(lks_test_tool("help", "--n-layer"), 0, "transformer blocks (a whole", "");
     expect(lks_test_tool("help", "n_layr"), 2, "", "did you mean n_layer?");
+    expect(lks_test_tool("help", "lr"), 2, "", "did you mean learning_rate?");
     expect(lks_test_tool("prpe"), 2, "", "did you mean prep?");
     expect(lks_test_tool("\x1b[2J"), 2, "", "\\x1b[2J");
     expect(lks_test_tool(""), 2, "", "there is no command \"\"");

@@ -1,0 +1,105 @@
+#include "settings/synonyms.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/nearest.h"
+
+/* Of rows with the same word, the first whose setting the command takes counts. `note` follows the
+ * setting's name in the suggestion. */
+static const struct {
+    const char *word;
+    int setting;
+    const char *note;
+} names[] = {
+    {"lr", LKS__SETTING_learning_rate, ""},
+    {"epochs", LKS__SETTING_max_iters, ", which counts steps"},
+    {"epoch", LKS__SETTING_max_iters, ", which counts steps"},
+    {"num_epochs", LKS__SETTING_max_iters, ", which counts steps"},
+    {"steps", LKS__SETTING_max_iters, ""},
+    {"steps", LKS__SETTING_iters, ""},
+    {"max_steps", LKS__SETTING_max_iters, ""},
+    {"batch", LKS__SETTING_batch_size, ""},
+    {"data", LKS__SETTING_dataset, ""},
+    {"data", LKS__SETTING_input, ""},
+    {"gpus", LKS__SETTING_nproc_per_node, ", with --device=cuda"},
+    {"context", LKS__SETTING_block_size, ""},
+    {"model", LKS__SETTING_family, ", or for its first weights init_from"},
+    {"model", LKS__SETTING_out_dir, ", the folder of a run"},
+    {"workers", LKS__SETTING_nproc_per_node, ""},
+    {"prompt", LKS__SETTING_start, ""},
+    {"resume", LKS__SETTING_init_from, "=resume"},
+    {"layers", LKS__SETTING_n_layer, ""},
+    {"heads", LKS__SETTING_n_head, ""},
+    {"output_dir", LKS__SETTING_out_dir, ""},
+};
+
+static const struct {
+    int setting;
+    const char *word, *ours;
+} values[] = {
+    {LKS__SETTING_device, "gpu", "cuda"},        {LKS__SETTING_optimizer, "adam", "adamw"},
+    {LKS__SETTING_dtype, "bf16", "bfloat16"},    {LKS__SETTING_dtype, "fp32", "float32"},
+    {LKS__SETTING_family, "nanogpt", "gpt2"},
+};
+
+/* Are the names equal, apart from case and '-' for '_'? */
+static bool is_same(const char *a, const char *b)
+{
+    for (; *a != '\0' && (*a == *b || (*a == '-' && *b == '_') || strncasecmp(a, b, 1) == 0); a++)
+        b++;
+    return *a == *b;
+}
+
+static const char *synonym(const char *key, unsigned command, char out[LKS__SUGGESTION])
+{
+    const size_t n = sizeof names / sizeof names[0];
+    size_t found = n;
+    for (size_t i = n; i-- > 0;) {
+        const bool takes = lks__setting_table[names[i].setting].commands & command;
+        if (is_same(key, names[i].word) && (takes || found == n))
+            found = i;
+    }
+    if (found == n)
+        return NULL;
+    const lks__setting *d = &lks__setting_table[names[found].setting];
+    if (d->commands & command)
+        snprintf(out, LKS__SUGGESTION, "%s%s", d->name, names[found].note);
+    else
+        snprintf(out, LKS__SUGGESTION, "%s of `lockstep %s`", d->name,
+                 lks__command_name(d->commands));
+    return out;
+}
+
+const char *lks__suggest_setting(const char *key, unsigned command, char out[LKS__SUGGESTION])
+{
+    const char *list[LKS__N_SETTINGS];
+    if (synonym(key, command, out) != NULL)
+        return out;
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        list[i] = lks__setting_table[i].commands & command ? lks__setting_table[i].name : NULL;
+    const char *near = lks__nearest(key, list, LKS__N_SETTINGS);
+    if (near != NULL)
+        snprintf(out, LKS__SUGGESTION, "%s", near);
+    return near == NULL ? NULL : out;
+}
+
+const char *lks__suggest_value(const lks__setting *d, const char *text, char out[LKS__SUGGESTION])
+{
+    enum { MOST = 32 };
+    const char *words[MOST], *near = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        if (&lks__setting_table[values[i].setting] == d && is_same(text, values[i].word))
+            near = values[i].ours;
+    while (d->type == LKS__SETTING_IS_CHOICE && n < MOST && d->word((int)n) != NULL) {
+        words[n] = d->word((int)n);
+        n++;
+    }
+    if (near == NULL)
+        near = lks__nearest(text, words, n);
+    if (near != NULL)
+        snprintf(out, LKS__SUGGESTION, "%s", near);
+    return near == NULL ? NULL : out;
+}
