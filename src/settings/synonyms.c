@@ -39,8 +39,8 @@ static const struct {
     int setting;
     const char *word, *ours;
 } values[] = {
-    {LKS__SETTING_device, "gpu", "cuda"},        {LKS__SETTING_optimizer, "adam", "adamw"},
-    {LKS__SETTING_dtype, "bf16", "bfloat16"},    {LKS__SETTING_dtype, "fp32", "float32"},
+    {LKS__SETTING_device, "gpu", "cuda"},     {LKS__SETTING_optimizer, "adam", "adamw"},
+    {LKS__SETTING_dtype, "bf16", "bfloat16"}, {LKS__SETTING_dtype, "fp32", "float32"},
     {LKS__SETTING_family, "nanogpt", "gpt2"},
 };
 
