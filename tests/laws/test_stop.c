@@ -229,6 +229,28 @@ static void test_ended(void **state)
     law_assert_same(again, out);
 }
 
+/* SIGTERM in the last micro-batch of the last iteration: the run ends as one that isn't stopped.
+ * The data of three iterations are 288 reads of 6 per micro-batch, after 7 other reads. */
+static void test_stopped_at_the_end(void **state)
+{
+    static const char last[] = "--max_iters=2", once[] = "--checkpoint_interval=100",
+                      unevaluated[] = "--eval_interval=0";
+    const char *env[] = {"LOCKSTEP_FAULT=read:292:term", NULL};
+    for (int which = 0; which < 2; which++) {
+        const char *out;
+        law_args args = law_train(samplers[which], &out);
+        law_add(&args, last);
+        law_add(&args, once);
+        law_add(&args, unevaluated);
+        assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, 128 + SIGTERM);
+        assert_int_equal(latest_iter(out), 3);
+        law_resume(samplers[which], out, last, once, unevaluated);
+        const char *want = law_output(samplers[which], last, once, unevaluated);
+        law_assert_same_lines(law_lines(out), law_lines(want));
+        law_assert_same_checkpoints(out, want);
+    }
+}
+
 /* The newest checkpoint is damaged: it is refused, and from the one that is offered the run goes on
  * in its own folder, to the bytes of an undamaged run. */
 static void test_earlier_checkpoint(void **state)
@@ -328,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_ended),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_clock_and_killed),
+        cmocka_unit_test(test_stopped_at_the_end),
         cmocka_unit_test(test_earlier_checkpoint),
         cmocka_unit_test(test_handlers_have_a_stack_of_their_own),
         cmocka_unit_test(test_save_fails),
