@@ -49,12 +49,20 @@ static bool on_schedule(const lks__trainer *t)
     return t->s.always_save_checkpoint && t->iter > 0 && interval > 0 && t->iter % interval == 0;
 }
 
+static bool at_end(const lks__trainer *t)
+{
+    return t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time;
+}
+
 /* Why the checkpoint is written. NOT if the undisturbed run writes it, too, or if it is the target
- * of a rollback, written again; else `otherwise`. */
+ * of a rollback, written again. END at the run's end, also if the run is stopped there, because a
+ * resume doesn't write it again. Else `otherwise`. */
 static lks__asked reason(const struct run *r, lks__asked otherwise)
 {
     bool undisturbed = on_schedule(r->t) || (r->improved && evaluated(r));
-    return undisturbed || r->t->iter == r->back_to ? LKS__ASKED_NOT : otherwise;
+    if (undisturbed || r->t->iter == r->back_to)
+        return LKS__ASKED_NOT;
+    return at_end(r->t) ? LKS__ASKED_END : otherwise;
 }
 
 /* Rank 0 writes; the others go on, and wait for it in their next reduction. */
@@ -291,7 +299,7 @@ static lks_status loop(struct run *r)
             LKS__TRY(evaluate(r));
         if (r->stopped != 0)
             break;
-        if (t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time)
+        if (at_end(t))
             break;
         if (checkpoint_due(r))
             LKS__TRY(save(r, r->wanted));
