@@ -119,9 +119,9 @@ try:
     browser.open(url)
     browser.wait("runs.length === 2 && runs[0].points.length === 300 && runs[1].points.length === 200", "all points")
     browser.wait("document.getElementById('state').textContent === 'live'", "live")
-    browser.wait("!due && document.body.innerText.includes('123456')", "the tables")
+    browser.wait("!due && document.body.innerText.includes('123.5 kB')", "the tables")
     text = browser.ask("document.body.innerText")
-    for part in ("<b>one", "two", "<img src=x onerror=alert(1)>", "ckpt-00000250", "somewhere", "a processor", "learning_rate", "123456", "ended"):
+    for part in ("<b>one", "two", "<img src=x onerror=alert(1)>", "ckpt-00000250", "somewhere", "a processor", "learning_rate", "memory of all ranks", "123.5 kB", "share of the peak (MFU)", "ended"):
         assert part in text, f"{part} is not in {text}"
     assert browser.ask("document.images.length") == 0
     assert browser.ask("[...document.querySelectorAll('tr.differs td:first-child')].map(e => e.textContent).join()") == "learning_rate"
@@ -138,6 +138,10 @@ try:
     assert browser.ask(read % "ranks") == ("<b>one rank 0: 10 at iteration 250; <b>one rank 1: 25 at iteration 250; "
                                            "two rank 0: 10 at iteration 150; two rank 1: 25 at iteration 150"), browser.ask(read % "ranks")
     assert "<b>one rank 0: 50.25 at iteration 250; <b>one rank 1: 70 at" in browser.ask(read % "memory"), browser.ask(read % "memory")
+    # Both losses name their own iteration.
+    said = browser.ask(read % "loss")
+    assert re.search(r"^<b>one: [\d.]+ at iteration 299, validation [\d.]+ at iteration 250; two: ", said), said
+    assert browser.ask("short(12345678)") == "12345678"
     browser.picture("two-runs")
     # Live: within 2 seconds.
     train(one, 300, 1.5)

@@ -318,7 +318,15 @@ static void test_odd_run(void **state)
     assert_contains(r.out, "\n|---|--:|--:|\n");
     r = tool("report", NULL, runs);
     assert_contains(r.out, " 50000 ");                /* tokens/s */
-    assert_contains(r.out, " 3000.0\n");              /* tokens */
+    assert_contains(r.out, " 3000\n"); /* tokens: a whole number at any size */
+    assert_null(strstr(r.out, "3000.0"));
+    /* Each row says what its number is, and in which unit. */
+    assert_contains(r.out, "\n  iteration of the best loss ");
+    assert_contains(r.out, "\n  share of the peak (MFU)          25.0%      50.0%\n");
+    assert_contains(r.out, "\n  waiting per step                     -     2.0 ms\n");
+    assert_contains(r.out, "\n  memory of all ranks                  -   123.5 kB\n");
+    assert_contains(r.out, "\n  time of all steps                0.5 s      0.3 s\n");
+    assert_contains(r.out, "\n  threads per rank ");
     assert_null(strstr(r.out, "last bits per byte")); /* nobody has them */
     /* the columns of a table end below each other */
     const char *line = strstr(r.out, "Runs\n") + 5, *next;
@@ -579,6 +587,8 @@ static void test_text(void **state)
     assert_int_equal(bottom[strcspn(bottom + 1, "\n")], 'b');
     assert_contains(r.out, "b run");
     assert_null(strstr(r.out, "\xe2"));
+    r = tool("plot", "--axis=tokens", one);
+    assert_contains(r.out, " 30000\n        tokens\n");
     const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
     for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
         r = lks_test_run(
@@ -589,6 +599,26 @@ static void test_text(void **state)
         for (const char *c = r.out; *c != '\0'; c++)
             assert_true((unsigned char)*c < 0x80);
     }
+}
+
+/* Whole numbers stay whole, however many tokens; a label has room, however high the loss. */
+static void test_large_numbers(void **state)
+{
+    const char *dir = lks_test_folder();
+    for (int i = 0; i < 9; i++)
+        fake_append(dir,
+                    lks_test_text("{'kind':'train','iter':%d,'loss':%s,'ms':9,'tokens':%d}\n", i,
+                                  i == 1 ? "65979962368" : "1.5", 12345678 * (i + 1)));
+    const char *const runs[] = {dir, NULL};
+    const char *svg = lks_test_text("%s/x.svg", dir);
+    lks_test_result r = tool("plot", "--axis=tokens", runs);
+    assert_contains(r.out, "\n          12345678 ");
+    assert_contains(r.out, " 111111102\n          tokens\n");
+    assert_memory_equal(r.out, "6.598e+10 |", 11);
+    assert_contains(r.out, "\n          |");
+    r = tool("plot", lks_test_text("--out=%s", svg), (const char *const[]){"--axis=tokens", dir, NULL});
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(lks_test_read(svg, NULL), "text-anchor=\"middle\">20000000</text>");
 }
 
 /* A flat line has room above and below; a loss that is no number is left out. */
@@ -617,6 +647,7 @@ int main(void)
         cmocka_unit_test(test_names),      cmocka_unit_test(test_no_spread),
         cmocka_unit_test(test_odd_run),    cmocka_unit_test(test_svg_marks),
         cmocka_unit_test(test_long_curve), cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_large_numbers),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
