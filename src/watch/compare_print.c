@@ -5,9 +5,13 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/units.h"
 #include "watch/compare.h"
 
 enum { CELL = 128, MOST_COLUMNS = 65 };
+
+/* How a value is printed for people. */
+enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
 
 struct printer {
     FILE *out;
@@ -15,14 +19,30 @@ struct printer {
     const json_t *runs;
     size_t n; /* runs */
     const char *table;
+    enum kind kind; /* of the row's values */
     int widths[MOST_COLUMNS];
 };
 
+static void number_cell(enum kind kind, double x, char out[CELL])
+{
+    char bytes[LKS__UNITS_TEXT];
+    if (kind == BYTES)
+        snprintf(out, CELL, "%s", lks__units_bytes(x, bytes));
+    else if (kind == SHARE)
+        snprintf(out, CELL, "%.1f%%", 100.0 * x);
+    else if (kind == COUNT)
+        snprintf(out, CELL, "%.0f", x);
+    else
+        snprintf(out, CELL, x >= 10.0 ? "%.1f %s" : "%.3g %s", x, kind == SECONDS ? "s" : "ms");
+}
+
 /* A value for people: numbers of a loss's size with four digits after the point, others short. */
-static const char *cell(const json_t *value, char out[CELL])
+static const char *cell_of(enum kind kind, const json_t *value, char out[CELL])
 {
     double x = json_number_value(value);
-    if (json_is_string(value))
+    if (kind != PLAIN && json_is_number(value))
+        number_cell(kind, x, out);
+    else if (json_is_string(value))
         lks__escape(out, CELL, json_string_value(value), strlen(json_string_value(value)));
     else if (json_is_integer(value))
         snprintf(out, CELL, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
@@ -33,6 +53,11 @@ static const char *cell(const json_t *value, char out[CELL])
     else
         snprintf(out, CELL, "-");
     return out;
+}
+
+static const char *cell(const json_t *value, char out[CELL])
+{
+    return cell_of(PLAIN, value, out);
 }
 
 /* Columns of a text on a terminal: bytes that don't go on a UTF-8 character. */
@@ -116,7 +141,7 @@ static void row(struct printer *p, bool print, const char *name, const json_t *c
         return;
     }
     for (size_t i = 0; i <= p->n; i++) {
-        const char *shown = i == 0 ? name : cell(values[i - 1], text);
+        const char *shown = i == 0 ? name : cell_of(p->kind, values[i - 1], text);
         if (print)
             print_cell(p, i, shown);
         else if (columns(shown) > p->widths[i])
@@ -144,29 +169,30 @@ static void head(struct printer *p, bool print, const char *name)
 
 static const struct {
     const char *key, *name;
+    enum kind kind;
 } facts[] = {
-    {"steps", "steps"},
-    {"tokens", "tokens"},
-    {"seconds", "seconds of all steps"},
-    {"last_loss", "last training loss"},
-    {"best_val_loss", "best validation loss"},
-    {"best_iter", "at iteration"},
-    {"last_val_loss", "last validation loss"},
-    {"last_val_bpb", "last bits per byte"},
-    {"tok_per_s", "tokens/s"},
-    {"mfu", "MFU"},
-    {"wait_ms", "ms a step waited"},
-    {"memory_bytes", "memory, bytes"},
-    {"world_size", "ranks"},
-    {"threads", "threads of each"},
-    {"cpu", "processor"},
-    {"commit", "commit of lockstep"},
-    {"restarts", "restarts"},
-    {"skips", "skipped steps"},
-    {"rollbacks", "rollbacks"},
-    {"checkpoints", "checkpoints"},
-    {"params_hash", "hash of the weights"},
-    {"ended", "ended"},
+    {"steps", "steps", COUNT},
+    {"tokens", "tokens", COUNT},
+    {"seconds", "time of all steps", SECONDS},
+    {"last_loss", "last training loss", PLAIN},
+    {"best_val_loss", "best validation loss", PLAIN},
+    {"best_iter", "iteration of the best loss", COUNT},
+    {"last_val_loss", "last validation loss", PLAIN},
+    {"last_val_bpb", "last bits per byte", PLAIN},
+    {"tok_per_s", "tokens/s", COUNT},
+    {"mfu", "share of the peak (MFU)", SHARE},
+    {"wait_ms", "waiting per step", MILLISECONDS},
+    {"memory_bytes", "memory of all ranks", BYTES},
+    {"world_size", "ranks", COUNT},
+    {"threads", "threads per rank", COUNT},
+    {"cpu", "processor", PLAIN},
+    {"commit", "commit of lockstep", PLAIN},
+    {"restarts", "restarts", COUNT},
+    {"skips", "skipped steps", COUNT},
+    {"rollbacks", "rollbacks", COUNT},
+    {"checkpoints", "checkpoints", COUNT},
+    {"params_hash", "hash of the weights", PLAIN},
+    {"ended", "ended", PLAIN},
 };
 
 static void print_runs(struct printer *p)
@@ -181,8 +207,10 @@ static void print_runs(struct printer *p)
                 values[i] = json_object_get(json_array_get(p->runs, i), facts[f].key);
                 any = any || !json_is_null(values[i]);
             }
+            p->kind = facts[f].kind;
             if (any)
                 row(p, print, p->form == LKS__COMPARE_CSV ? facts[f].key : facts[f].name, values);
+            p->kind = PLAIN;
         }
     }
 }

@@ -136,6 +136,12 @@ static const char *axis_name(const lks__plot *p)
                                          : "seconds of training";
 }
 
+/* Iterations and tokens keep all their digits. */
+static void number_on_x(const lks__plot *p, double x, char out[32])
+{
+    snprintf(out, 32, p->axis == LKS__PLOT_TIME ? "%.6g" : "%.12g", x);
+}
+
 /* --- a picture -------------------------------------------------------------------------------- */
 
 struct drawing {
@@ -169,7 +175,7 @@ static void draw_axes(struct drawing *d)
     }
     n = marks_of(d->b.x_low, d->b.x_high, step_of(d->b.x_high - d->b.x_low, 6), marks);
     for (int i = 0; i < n; i++) {
-        snprintf(text, sizeof text, "%g", marks[i]);
+        number_on_x(d->plot, marks[i], text);
         d->to->text(d->to->ctx, at_x(d, marks[i]), HEIGHT - BOTTOM + 18, 0, grey, text);
     }
     d->to->text(d->to->ctx, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8, 0, grey, axis_name(d->plot));
@@ -379,10 +385,11 @@ lks_status lks__plot_file(const lks__plot *p, const char *path)
 
 /* --- characters ------------------------------------------------------------------------------- */
 
-enum { ROWS = 16, MOST_COLUMNS = 400, LABEL = 8 };
+enum { ROWS = 16, MOST_COLUMNS = 400, LABEL_EVERY = 5, LABEL = 6 };
 
 struct grid {
     int columns; /* of the drawing, without labels */
+    int label;   /* columns of the longest label, at least LABEL */
     bool braille;
     unsigned char cells[ROWS][MOST_COLUMNS]; /* braille: dots; else the character */
     struct bounds b;
@@ -418,16 +425,31 @@ static void set_curve(struct grid *g, const double *xy, size_t n, char letter)
     }
 }
 
+static void label_of(const struct grid *g, const lks__plot *p, int row, char out[32])
+{
+    const double y = g->b.y_high - (g->b.y_high - g->b.y_low) * row / (ROWS - 1);
+    snprintf(out, 32, "%.4g", p->log_scale ? pow(10.0, y) : y);
+}
+
+static void find_label(struct grid *g, const lks__plot *p)
+{
+    char text[32];
+    g->label = LABEL;
+    for (int k = 0; k < ROWS; k += LABEL_EVERY) {
+        label_of(g, p, k, text);
+        g->label = (int)strlen(text) > g->label ? (int)strlen(text) : g->label;
+    }
+}
+
 static void print_grid(const struct grid *g, const lks__plot *p, FILE *out)
 {
     char text[32], low[32], high[32];
     for (int k = 0; k < ROWS; k++) {
-        double y = g->b.y_high - (g->b.y_high - g->b.y_low) * k / (ROWS - 1);
-        snprintf(text, sizeof text, "%.4g", p->log_scale ? pow(10.0, y) : y);
+        label_of(g, p, k, text);
         int end = g->columns;
         while (end > 0 && g->cells[k][end - 1] == 0)
             end--;
-        fprintf(out, "%*s |", LABEL - 2, k % 5 == 0 ? text : "");
+        fprintf(out, "%*s |", g->label, k % LABEL_EVERY == 0 ? text : "");
         for (int i = 0; i < end; i++) {
             char utf8[5] = {(char)0xe2, (char)(0xa0 | g->cells[k][i] >> 6),
                             (char)(0x80 | (g->cells[k][i] & 0x3f)), '\0'};
@@ -440,12 +462,12 @@ static void print_grid(const struct grid *g, const lks__plot *p, FILE *out)
         }
         fputc('\n', out);
     }
-    snprintf(low, sizeof low, "%g", g->b.x_low);
-    snprintf(high, sizeof high, "%.6g", g->b.x_high);
+    number_on_x(p, g->b.x_low, low);
+    number_on_x(p, g->b.x_high, high);
     int room = g->columns - (int)(strlen(low) + strlen(high));
-    fprintf(out, "%*s%s%*s\n", LABEL, "", low,
+    fprintf(out, "%*s%s%*s\n", g->label + 2, "", low,
             room > 0 ? room + (int)strlen(high) : (int)strlen(high) + 1, high);
-    fprintf(out, "%*s%s\n", LABEL, "", axis_name(p));
+    fprintf(out, "%*s%s\n", g->label + 2, "", axis_name(p));
 }
 
 static void print_legend(const lks__plot *p, const lks__curve *curves, const char *letters,
@@ -474,9 +496,11 @@ static void print_legend(const lks__plot *p, const lks__curve *curves, const cha
 lks_status lks__plot_text(const lks__plot *p, FILE *out, int columns, bool braille)
 {
     static const char letters[] = "abcdefghijklmnpqrstuvwxyz";
-    struct grid g = {.columns = columns - LABEL, .braille = braille && p->n == 1};
+    struct grid g = {.braille = braille && p->n == 1};
     lks__curve *curves;
     LKS__TRY(read_curves(p, &curves, &g.b));
+    find_label(&g, p);
+    g.columns = columns - g.label - 2;
     g.columns = g.columns < 8 ? 8 : g.columns > MOST_COLUMNS ? MOST_COLUMNS : g.columns;
     for (size_t i = 0; i < p->n; i++)
         set_curve(&g, curves[i].train, curves[i].n_train,

@@ -8,6 +8,7 @@
 
 #include "base/module.h"
 #include "base/sys.h"
+#include "base/units.h"
 #include "watch/tty_module.h"
 
 enum { PAUSE_MS = 500, MOST_COLUMNS = 1000, FACT = 160 };
@@ -95,18 +96,18 @@ static void put_ranks(struct page *p, const lks__series *s)
     for (size_t i = 0; i < json_array_size(memory); i++) {
         const double wait = json_number_value(json_array_get(waits, i));
         const double step = wait + json_number_value(json_array_get(compute, i));
-        char share[32] = "";
+        char share[32] = "", bytes[LKS__UNITS_TEXT];
         if (step > 0.0)
             snprintf(share, sizeof share, " wait %.1f%%", 100.0 * wait / step);
-        put(p, "rank %zu:%s %.0f MB", i, share,
-            json_number_value(json_array_get(memory, i)) * 1e-6);
+        put(p, "rank %zu:%s %s", i, share,
+            lks__units_bytes(json_number_value(json_array_get(memory, i)), bytes));
     }
     end_line(p);
 }
 
 static void put_run(struct page *p, const lks__series *s, bool utf8)
 {
-    char name[80];
+    char name[80], bytes[LKS__UNITS_TEXT];
     const lks__point *last = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
     const lks__eval_point *eval = lks__series_last_eval(s), *best = lks__series_best(s);
     const json_t *ranks = json_object_get(s->host, "world_size");
@@ -125,7 +126,7 @@ static void put_run(struct page *p, const lks__series *s, bool utf8)
     if (eval != NULL)
         put(p, "val %.4f", eval->val_loss);
     if (best != NULL)
-        put(p, "best %.4f at %llu", best->val_loss, (unsigned long long)best->iter);
+        put(p, "best %.4f at iteration %llu", best->val_loss, (unsigned long long)best->iter);
     if (last != NULL && isfinite(last->tok_per_s))
         put(p, "%.0f tok/s", last->tok_per_s);
     if (last != NULL && isfinite(last->mfu))
@@ -136,9 +137,9 @@ static void put_run(struct page *p, const lks__series *s, bool utf8)
         put(p, "%d rank%s", (int)json_integer_value(ranks),
             json_integer_value(ranks) == 1 ? "" : "s");
     if (json_is_integer(memory))
-        put(p, "%.0f MB", (double)json_integer_value(memory) * 1e-6);
+        put(p, "%s", lks__units_bytes((double)json_integer_value(memory), bytes));
     if (s->starts > 1)
-        put(p, "%u restarts", s->starts - 1);
+        put(p, "%u restart%s", s->starts - 1, s->starts == 2 ? "" : "s");
     if (s->skips + s->rollbacks > 0)
         put(p, "%u not finite", s->skips + s->rollbacks);
     end_line(p);

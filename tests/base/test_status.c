@@ -2,11 +2,14 @@
  * terminal. */
 #include "support.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/nearest.h"
 #include "base/status.h"
+#include "base/units.h"
 #include "base/utf8.h"
 #include "base/utf8_stream.h"
 
@@ -171,6 +174,32 @@ static void test_checked(void **state)
     assert_int_equal(lks__round_up(64, 64), 64);
 }
 
+static void test_units(void **state)
+{
+    static const struct {
+        double bytes;
+        const char *text;
+    } cases[] = {
+        {0, "0 bytes"},
+        {1, "1 byte"},
+        {999, "999 bytes"},
+        {999.6, "1.0 kB"},
+        {999949, "999.9 kB"},
+        {999960, "1.0 MB"},
+        {12545024, "12.5 MB"},
+        {999.96e6, "1.00 GB"},
+        {66532.8e6, "66.53 GB"},
+        {999.996e9, "1.00 TB"},
+        {19465368.1e6, "19.47 TB"},
+    };
+    char out[LKS__UNITS_TEXT];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(lks__units_bytes(cases[i].bytes, out), cases[i].text);
+    snprintf(out, sizeof out, "%.2f", lks__units_plain(-(double)NAN));
+    assert_string_equal(out, "nan");
+    assert_true(lks__units_plain(-1.5) == -1.5 && lks__units_plain(-(double)INFINITY) < -1e300);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +207,7 @@ int main(void)
         cmocka_unit_test(test_escape),    cmocka_unit_test(test_escape_is_cut),
         cmocka_unit_test(test_utf8),      cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_checked),   cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_units),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -147,7 +147,7 @@ try:
     train(one, 300, 1.5)
     began = time.monotonic()
     browser.wait("runs[0].points.length === 301", "the new step", 2.0)
-    browser.wait("document.getElementById('loss').parentNode.querySelector('.read').textContent.includes('<b>one: 1.5, ')", "its loss", 2.0)
+    browser.wait("document.getElementById('loss').parentNode.querySelector('.read').textContent.includes('<b>one: 1.5 at iteration 300, ')", "its loss", 2.0)
     print(f"a new step is on the page after {time.monotonic() - began:.2f} s")
     # Keys: axis, logarithm, smoothing.
     before = browser.ask("document.getElementById('loss').toDataURL()")

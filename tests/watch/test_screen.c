@@ -30,8 +30,9 @@ static void test_facts(void **state)
     assert_ok(lks__series_open(one, &s[0]));
     assert_ok(lks__series_open(fake_run("two\033[31m", 1, 32, 1.0, "\"n_layer\":2"), &s[1]));
     const char *wide = screen_of(s, 2, 24, 200, false);
-    assert_contains(wide, "one  ended  iter 63  loss 1.5000  val 1.5000  best 1.5000 at iteration 64  "
-                          "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB");
+    assert_contains(wide,
+                    "one  ended  iter 63  loss 1.5000  val 1.5000  best 1.5000 at iteration 64  "
+                    "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB");
     assert_contains(wide, "\nrank 0: wait 10.0% 5.0 MB  rank 1: wait 25.0% 7.0 MB\n");
     /* The loss falls in a line: as many steps as characters, from the highest to the lowest. */
     assert_contains(wide, "\n#####****");
