@@ -614,6 +614,7 @@ static void test_large_numbers(void **state)
     assert_contains(r.out, " 111111102\n           tokens\n");
     assert_memory_equal(r.out, "6.598e+10 |", 11);
     assert_contains(r.out, "\n          |");
+    assert_contains(tool("report", NULL, runs).out, "  65979962368\n");
     r = tool("plot", lks_test_text("--out=%s", svg),
              (const char *const[]){"--axis=tokens", dir, NULL});
     assert_int_equal(r.exit_code, 0);
