@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "rundir/evals.h"
+#include "runs.h"
 #include "session/signals.h"
 #include "tool.h"
 #include "train/evaluate.h"
@@ -15,20 +16,21 @@
 #include "weights/given.h"
 
 static const char usage[] =
-    "Usage: lockstep eval --out_dir=DIR [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"
+    "Usage: lockstep eval RUN [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"
     "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR|FILE|PATTERN\n"
     "\n"
     "Computes the mean loss of a model over all windows of block_size tokens. The model is a\n"
-    "checkpoint of the run in --out_dir (--which), or given by --init_from or --artifact. The\n"
+    "checkpoint (--which) of the run in the folder RUN, or given by --init_from or --artifact. "
+    "The\n"
     "tokens are a split of a data folder, a file of tokens, or all shards that match a pattern.\n"
     "Without --dataset they are the run's own data. Overlapping windows: --stride=N.\n"
     "\n"
     "The result is the same on any number of ranks. It includes bits per byte if the tokenizer is\n"
     "known. For a SentencePiece model, give --tokenizer_path=MODEL. A checkpoint's result is also\n"
-    "appended to evals.jsonl in --out_dir.\n"
+    "appended to evals.jsonl in RUN. --out_dir=RUN is the older form of RUN.\n"
     "\n"
-    "  lockstep eval --out_dir=out/my\n"
-    "  lockstep eval --out_dir=out/my --split=train --which=latest\n";
+    "  lockstep eval out/my\n"
+    "  lockstep eval out/my --split=train --which=latest\n";
 
 /* What is evaluated, and on which data. */
 struct job {
@@ -289,5 +291,8 @@ int tool_eval(int argc, char **argv)
     if (tool_is_rank())
         return run_rank(&s);
     tool_print_notes("eval", &args);
+    if (!lks__settings_uses_weights(&s) && s.artifact[0] == '\0' &&
+        tool_run_check("eval", s.out_dir) != LKS_OK)
+        return tool_fail("eval", LKS_ERR_IO);
     return tool_launches(&s) ? tool_launch("eval", &s, argc, argv) : run_rank(&s);
 }

@@ -2,16 +2,17 @@
 #include <stdio.h>
 
 #include "export/export.h"
+#include "runs.h"
 #include "session/signals.h"
 #include "tool.h"
 
 static const char usage[] =
-    "Usage: lockstep export --format=golf|nanogpt|hf|safetensors --out_dir=DIR --out=PATH\n"
-    "       lockstep export --format=golf|nanogpt|hf|safetensors --init_from=PATH --out=PATH\n"
+    "Usage: lockstep export RUN --format=golf|nanogpt|hf|safetensors --out=PATH\n"
+    "       lockstep export --init_from=PATH --format=golf|nanogpt|hf|safetensors --out=PATH\n"
     "\n"
-    "Writes a model in a format that other programs read. The model is a checkpoint of the run in\n"
-    "--out_dir (--which), or the weights at --init_from, in any form that train accepts\n"
-    "(docs/weights.md).\n"
+    "Writes a model in a format that other programs read. The model is a checkpoint (--which) of\n"
+    "the run in the folder RUN, or the weights at --init_from, in any form that train accepts\n"
+    "(docs/weights.md). --out_dir=RUN is the older form of RUN.\n"
     "\n"
     "golf: as parameter-golf's train_gpt.py saves it. If the name ends in .pt, the file contains\n"
     "the raw model, otherwise the artifact: int8 with a scale per row, compressed by zlib. The\n"
@@ -27,7 +28,7 @@ static const char usage[] =
     "\n"
     "safetensors: the parameters in float32, under lockstep's names.\n"
     "\n"
-    "  lockstep export --format=hf --out_dir=out/my --out=my-hf\n";
+    "  lockstep export out/my --format=hf --out=my-hf\n";
 
 static void print_result(const char *lines)
 {
@@ -48,6 +49,8 @@ int tool_export(int argc, char **argv)
     if (!tool_settings("export", LKS__CMD_EXPORT, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("export", &args);
+    if (!lks__settings_uses_weights(&s) && tool_run_check("export", s.out_dir) != LKS_OK)
+        return tool_fail("export", LKS_ERR_IO);
     tool_stoppable();
     const lks__export_sink sink = {print_result, print_note};
     lks_status st = lks__export(&s, &sink);

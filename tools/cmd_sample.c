@@ -6,21 +6,23 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "runs.h"
 #include "sample.h"
 #include "session/signals.h"
 #include "tool.h"
 
 static const char usage[] =
-    "Usage: lockstep sample --out_dir=DIR|--init_from=PATH [--start=TEXT|FILE:PATH]\n"
-    "                       [--key=value ...]\n"
-    "       lockstep sample --out_dir=DIR|--init_from=PATH --interactive\n"
+    "Usage: lockstep sample RUN [--start=TEXT|FILE:PATH] [--key=value ...]\n"
+    "       lockstep sample RUN --interactive\n"
+    "       lockstep sample --init_from=PATH [--key=value ...]\n"
     "\n"
-    "Generates text that continues --start. The model is a checkpoint of the run in --out_dir\n"
-    "(--which), or the weights at --init_from. The run's folder contains GPT-2's vocabulary if "
+    "Generates text that continues --start. The model is a checkpoint (--which) of the run in the\n"
+    "folder RUN, or the weights at --init_from. --out_dir=RUN is the older form of RUN. The "
+    "folder contains GPT-2's vocabulary if "
     "the\n"
     "run used it. For a SentencePiece model, give --tokenizer_path=MODEL.\n"
     "\n"
-    "  lockstep sample --out_dir=out/my --start=\"Once upon\" --num_samples=2\n";
+    "  lockstep sample out/my --start=\"Once upon\" --num_samples=2\n";
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 
@@ -228,6 +230,8 @@ int tool_sample(int argc, char **argv)
     if (!tool_settings("sample", LKS__CMD_SAMPLE, usage, argc, argv, 0, &s, &args, &code))
         return code;
     tool_print_notes("sample", &args);
+    if (!lks__settings_uses_weights(&s) && tool_run_check("sample", s.out_dir) != LKS_OK)
+        return tool_fail("sample", LKS_ERR_IO);
     tool_stoppable();
     lks_status st = lks__session_open("auto", 60.0, (int)s.threads, LKS__BIND_NONE, &j.session);
     if (st != LKS_OK)

@@ -13,6 +13,7 @@ enum {
 #define TOOL_COMMANDS(X)                                                                           \
     X(prep, 0, "turn text into token files")                                                       \
     X(train, TOOL_HANDLES, "train a GPT on one or more ranks (processes)")                         \
+    X(resume, TOOL_HANDLES, "continue a run on the cores of this machine")                         \
     X(plan, 0, "predict the memory and speed of a run on 1 to 1024 hosts")                         \
     X(sample, 0, "generate text with a trained model")                                             \
     X(eval, 0, "compute the loss of a model over a whole split")                                   \

@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/folder.h"
 
 static lks_status add(const char *what, tool_runs *runs)
 {
@@ -66,6 +70,83 @@ static lks_status add_inside(const char *tool, const char *dir, const char *name
         print_found(tool, dir, runs, first);
     return st;
 }
+
+/* --- the folder of one run ---------------------------------------------------------------------
+ */
+
+static bool has(const char *folder, const char *name)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static bool has_checkpoint(const char *folder)
+{
+    lks__entry *entries;
+    size_t n;
+    if (has(folder, LKS__CKPT_STATE)) /* it is one */
+        return true;
+    if (lks__ckpt_scan(folder, &entries, &n) != LKS_OK)
+        return true; /* opening it tells why it can't be read */
+    free(entries);
+    return n > 0;
+}
+
+/* "A, B": the runs in `folder`; "" if there are none. */
+static void list_runs(const char *folder, char *out, size_t bytes)
+{
+    enum { NAMED = 5 };
+    struct dirent **list;
+    size_t o = 0, n_found = 0;
+    out[0] = '\0';
+    const int n = scandir(folder, &list, NULL, versionsort);
+    for (int i = 0; i < n; i++) {
+        char path[4352], shown[512];
+        snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
+        if (list[i]->d_name[0] != '.' && is_run(path) && n_found++ < NAMED && o < bytes)
+            o += (size_t)snprintf(out + o, bytes - o, "%s%s", o > 0 ? ", " : "",
+                                  lks__escape(shown, sizeof shown, path, strlen(path)));
+        free(list[i]);
+    }
+    if (n >= 0)
+        free(list);
+}
+
+lks_status tool_run_check(const char *command, const char *folder)
+{
+    char shown[512], runs[3000], other[600];
+    struct stat info;
+    lks__escape(shown, sizeof shown, folder, strlen(folder));
+    if (stat(folder, &info) != 0) {
+        snprintf(other, sizeof other, "out/%.500s", folder);
+        return lks__fail(LKS_ERR_IO,
+                         "there is no folder %s: give the folder of a run, as in `lockstep %s %s`",
+                         shown, command, is_run(other) ? other : "out/my");
+    }
+    if (!S_ISDIR(info.st_mode))
+        return lks__fail(LKS_ERR_IO,
+                         "%s is a file: give the folder of a run, as in `lockstep %s out/my`",
+                         shown, command);
+    if (has_checkpoint(folder))
+        return LKS_OK;
+    list_runs(folder, runs, sizeof runs);
+    if (is_run(folder))
+        return lks__fail(LKS_ERR_IO,
+                         "there is no checkpoint in %s: the run there has not written one yet",
+                         shown);
+    if (runs[0] != '\0')
+        return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s: give a run in it: %s", shown,
+                         runs);
+    return lks__fail(
+        LKS_ERR_IO,
+        "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
+        "train TEXT` makes one%s",
+        shown, has(folder, "ckpt.pt") ? "; --init_from=FOLDER uses nanoGPT's ckpt.pt in it" : "");
+}
+
+/* --- several runs ------------------------------------------------------------------------------
+ */
 
 /* A run, or a folder that has runs. */
 static lks_status add_named(const char *tool, const char *what, tool_runs *runs)

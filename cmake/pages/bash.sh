@@ -59,12 +59,13 @@ _lockstep_runs() {
     [[ -n $found ]] || compgen -d -- "$1"
 }
 
-# _lockstep_checkpoints WORD...: of the run that the words name by --out_dir.
+# _lockstep_checkpoints WORD...: of the run that the words name.
 _lockstep_checkpoints() {
     local run=out folder before=
     for folder; do
         [[ ${before//-/_} != __out_dir ]] || run=$folder
         [[ ${folder//-/_} != __out_dir=* ]] || run=${folder#*=}
+        [[ ! -f $folder/metrics.jsonl ]] || run=$folder
         before=$folder
     done
     printf '%s\n' best latest

@@ -8,6 +8,7 @@ BEGIN {
     print "function __lockstep_runs\n    for file in */metrics.jsonl */*/metrics.jsonl\n        dirname $file\n    end\nend"
     print "function __lockstep_checkpoints\n    printf '%s\\n' best latest"
     print "    set -l run (string match -r -- '--out[-_]dir[= ]([^ ]*)' (commandline -p))[2]"
+    print "    for word in (commandline -opc)\n        test -f $word/metrics.jsonl; and set run $word\n    end"
     print "    test -n \"$run\"; or set run out"
     print "    for folder in $run/ckpt-*\n        string replace -r '.*/ckpt-0*([0-9])' '$1' -- $folder\n    end\nend"
     print "complete -c lockstep -f"
@@ -29,7 +30,7 @@ $1 == "command" {
     if ($2 == "run") print seen($2) " -F -a '(__fish_complete_command)'"
     else words_of[$2] = "(__lockstep_recipes)"
 }
-$1 == "usage" && $3 ~ / RUN[^A-Za-z ]+$/ { words_of[$2] = "(__lockstep_runs)" }
+$1 == "usage" && $3 ~ /lockstep [a-z]+ RUN| RUN[^A-Za-z ]+$/ { words_of[$2] = "(__lockstep_runs)" }
 $1 == "word" { print seen($2) " -a " $3 }
 $1 == "option" {
     if ($3 == "--help") next

@@ -26,7 +26,7 @@ $1 == "command" {
     commands[++n] = $2
     about[$2] = $3
 }
-$1 == "usage" && $3 ~ / RUN[^A-Za-z ]+$/ { takes_runs[$2] = 1 }
+$1 == "usage" && $3 ~ /lockstep [a-z]+ RUN| RUN[^A-Za-z ]+$/ { takes_runs[$2] = 1 }
 $1 == "word" { words[$2] = words[$2] " " $3 }
 $1 == "option" {
     name = ($4 == "flag") ? "" : ($4 == "truth") ? "=-" : "="
@@ -45,7 +45,7 @@ END {
     print "    _alternative \"names:data set:($names)\" 'folders:folder:_files'\n}"
     print "_lockstep_weights() { _alternative 'names:model:(" known ")' 'files:file:_files' }"
     print "_lockstep_checkpoints() {\n    local run=out word\n    local -a names"
-    print "    for word in $words; do [[ $word == --out[-_]dir=* ]] && run=${word#*=}; done"
+    print "    for word in $words; do [[ $word == --out[-_]dir=* ]] && run=${word#*=}; [[ -f $word/metrics.jsonl ]] && run=$word; done"
     print "    names=(best latest ${run}/ckpt-<->(N:t:s/ckpt-/))"
     print "    compadd -- ${names/#%0#(#b)(<->)/$match[1]}\n}"
     print "_lockstep() {\n    local line state\n    local -a words_of\n    typeset -A opt_args"

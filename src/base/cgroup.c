@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,4 +209,33 @@ bool lks__cgroup_number(const char *dir, const char *name, uint64_t *value_p)
         return false;
     *value_p = v;
     return true;
+}
+
+/* Cores that one group allows: version 2's "QUOTA PERIOD", version 1's two files. */
+static bool look_at_quota(void *ctx, const char *dir, int version, bool own)
+{
+    char path[PATH_MAX + 16];
+    double *cores = ctx, quota = 0, period = 0;
+    uint64_t us[2];
+    snprintf(path, sizeof path, "%s/cpu.max", dir);
+    FILE *f = version == 2 ? fopen(path, "re") : NULL;
+    if (f != NULL) {
+        if (fscanf(f, "%lf %lf", &quota, &period) != 2)
+            quota = 0;
+        fclose(f);
+    } else if (version == 1 && lks__cgroup_number(dir, "cpu.cfs_quota_us", &us[0]) &&
+               lks__cgroup_number(dir, "cpu.cfs_period_us", &us[1])) {
+        quota = (double)us[0];
+        period = (double)us[1];
+    }
+    if (quota > 0 && period > 0 && quota / period < *cores)
+        *cores = quota / period;
+    return true;
+}
+
+double lks__cgroup_cores(const char *root)
+{
+    double cores = INFINITY;
+    lks__cgroup_walk(root, "cpu", look_at_quota, &cores);
+    return cores;
 }

@@ -20,4 +20,7 @@ void lks__cgroup_walk(const char *root, const char *controller, lks__cgroup_fn *
  * for example "max" (no limit). */
 bool lks__cgroup_number(const char *dir, const char *name, uint64_t *value_p);
 
+/* Cores that the quotas of this process's groups allow, 0.5 for example; INFINITY without any. */
+double lks__cgroup_cores(const char *root);
+
 #endif

@@ -106,35 +106,16 @@ static void look_at_kernels(lks__doctor *d)
                     "matrix products by %s", own ? "lockstep's own code" : gemm);
 }
 
-/* Cores that one control group allows: version 2's "QUOTA PERIOD", version 1's two files. */
-static bool look_at_quota(void *ctx, const char *dir, int version, bool own)
-{
-    char text[128], path[PATH_MAX];
-    double *given = ctx, quota = 0, period = 0;
-    uint64_t us[2];
-    snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (version == 2 && first_line(path, text)) {
-        sscanf(text, "%lf %lf", &quota, &period);
-    } else if (version == 1 && lks__cgroup_number(dir, "cpu.cfs_quota_us", &us[0]) &&
-               lks__cgroup_number(dir, "cpu.cfs_period_us", &us[1])) {
-        quota = (double)us[0];
-        period = (double)us[1];
-    }
-    if (quota > 0 && period > 0 && quota / period < *given)
-        *given = quota / period;
-    return true;
-}
-
 /* How many of the cores that this process sees the container allows. */
 static void look_at_cores(lks__doctor *d)
 {
     int cores = lks__cpu_count();
-    double given = cores;
-    lks__cgroup_walk("", "cpu", look_at_quota, &given);
+    double given = lks__cgroup_cores("");
     lks__doctor_say(
         d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
         "start no more ranks and threads than cores are allowed: more of them stop each other",
-        "%d for this process, of which the container allows %.3g", cores, given);
+        "%d for this process, of which the container allows %.3g", cores,
+        given < cores ? given : cores);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* run/report_end.c - the last lines of a run, for people: results, and what to do next. */
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/shell.h"
 #include "base/sys.h"
 #include "run/report.h"
 
@@ -14,20 +14,6 @@ static void seconds_text(double s, char out[32])
     else
         snprintf(out, 32, "%.0f min %02.0f s", (s - (double)((long)s % 60)) / 60.0,
                  (double)((long)s % 60));
-}
-
-/* "--key=VALUE" as a shell takes it. A value that can't be shown completely and safely is left to
- * the user. */
-static const char *shell_word(const char *key, const char *value, char out[600])
-{
-    bool plain = value[0] != '\0' && strlen(value) < 500, quotable = plain;
-    for (const char *c = value; *c != '\0'; c++) {
-        plain = plain && (isalnum((unsigned char)*c) || strchr("/._-+,:@%", *c) != NULL);
-        quotable = quotable && (unsigned char)*c >= ' ' && *c != '\'' && *c != 0x7f &&
-                   (unsigned char)*c < 0x80;
-    }
-    snprintf(out, 600, plain ? "--%s=%s" : quotable ? "--%s='%s'" : "--%s=...", key, value);
-    return out;
 }
 
 static void losses_line(lks__report *r, const double *loss, const lks__eval_result *final)
@@ -64,9 +50,9 @@ static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_res
 static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
 {
     char out[600]; /* the run knows its data */
-    shell_word("out_dir", t->s.out_dir, out);
+    lks__shell_word(out, sizeof out, t->s.out_dir);
     if (stop_signal != 0)
-        lks__log_line(&r->log, "to go on: lockstep train %s --init_from=resume", out);
+        lks__log_line(&r->log, "to go on: lockstep resume %s", out);
     else if (t->meta.chars != NULL || t->meta.is_bytes)
         lks__log_line(&r->log, "next: lockstep sample %s", out);
     else

@@ -1,6 +1,7 @@
 /* settings/args.c - the command line of a command. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/place.h"
 #include "settings/config_file.h"
@@ -92,6 +93,71 @@ static lks_status read_recipe(lks__settings *s, unsigned command, const char *ar
                      lks__share_path("config", share));
 }
 
+/* True if `path` is the folder of a run. */
+static bool is_run(const char *path)
+{
+    static const char *const files[] = {"metrics.jsonl", "latest"};
+    char file[PATH_MAX];
+    struct stat info;
+    for (int i = 0; i < 2; i++) {
+        const int n = snprintf(file, sizeof file, "%s/%s", path, files[i]);
+        if (n < PATH_MAX && lstat(file, &info) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The folder of the run that the command uses. */
+static lks_status take_run(lks__settings *s, unsigned command, const char *arg, lks__args *args)
+{
+    char where[120];
+    lks__escape(where, sizeof where, arg, strlen(arg));
+    if (args->run != NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: the command uses one run, and its folder was given "
+                         "already",
+                         where);
+    args->run = arg;
+    return lks__settings_set(s, command, "out_dir", arg, LKS__FROM_ARG, where);
+}
+
+/* A run's folder together with settings that name other weights. */
+static lks_status check_run(const lks__settings *s, const lks__args *args)
+{
+    char shown[120];
+    const char *other = NULL;
+    if (args->run == NULL)
+        return LKS_OK;
+    if (strcmp(s->out_dir, args->run) != 0)
+        other = "out_dir";
+    else if (lks__settings_uses_weights(s))
+        other = "init_from";
+    else if (s->artifact[0] != '\0')
+        other = "artifact";
+    if (other == NULL)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the folder %s and --%s each name a model: leave one of them out",
+                     lks__escape(shown, sizeof shown, args->run, strlen(args->run)), other);
+}
+
+/* A word that is no option. */
+static lks_status read_word(lks__settings *s, unsigned command, const char *arg, int max_positional,
+                            lks__args *args)
+{
+    char path[PATH_MAX];
+    const bool is_file = lks__recipe_is_file(arg);
+    const unsigned uses_run = LKS__CMD_SAMPLE | LKS__CMD_EVAL | LKS__CMD_EXPORT;
+    if (command & uses_run && !is_file &&
+        (is_run(arg) || lks__recipe_find(arg, path) == LKS__RECIPE_NONE))
+        return take_run(s, command, arg, args);
+    if (args->n_positional >= max_positional || args->n_positional >= LKS__ARGS_POSITIONAL ||
+        is_file)
+        return read_recipe(s, command, arg, args);
+    args->positional[args->n_positional++] = arg;
+    return LKS_OK;
+}
+
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args)
 {
@@ -104,15 +170,12 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
     }
     for (struct words w = {argv, argc, 0}; w.at < argc; w.at++) {
         const char *arg = w.argv[w.at];
-        const bool is_word =
-            args->n_positional < max_positional && args->n_positional < LKS__ARGS_POSITIONAL;
         if (arg[0] == '-')
             LKS__TRY(read_option(s, command, &w, args));
-        else if (is_word && !lks__recipe_is_file(arg))
-            args->positional[args->n_positional++] = arg;
         else
-            LKS__TRY(read_recipe(s, command, arg, args));
+            LKS__TRY(read_word(s, command, arg, max_positional, args));
     }
+    LKS__TRY(check_run(s, args));
     /* A run that goes on brings its family: then its variables are read (lks__settings_resume). */
     const bool known = s->from[LKS__SETTING_family] != LKS__FROM_DEFAULT ||
                        lks__settings_init(s) != LKS__INIT_RESUME;

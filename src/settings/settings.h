@@ -461,6 +461,7 @@ typedef struct lks__args {
     /* Arguments that are neither settings nor files. */
     const char *positional[LKS__ARGS_POSITIONAL];
     int n_positional;
+    const char *run; /* the word that set out_dir: a run's folder; NULL: none did */
     /* Settings that have no meaning here ("config/x.py:3: wandb_log"), for the tool to print;
      * escaped. n_notes counts all; those that don't fit are dropped. */
     char notes[LKS__ARGS_NOTES][LKS__ARGS_NOTE];
@@ -471,9 +472,10 @@ typedef struct lks__args {
 } lks__args;
 
 /* Read the arguments after the command's name: `--key=value`, `--key value`, `--flag` for a BOOL;
- * '-' equals '_'. Arguments ending in .conf or .py are config files (settings/config_file.h). Of
- * the other words, the first `max_positional` are positional, and the rest names of recipes
- * (settings/recipe.h). The command line wins over files; among equals the later wins. `s` holds
+ * '-' equals '_'. Arguments ending in .conf or .py are config files (settings/config_file.h).
+ * For a command that uses a run, another word is the run's folder, unless it names a recipe only
+ * (settings/recipe.h). For others, the first `max_positional` words are positional, and the rest
+ * names of recipes. The command line wins over files; among equals the later wins. `s` holds
  * defaults on entry. ERR_CONFIG names the argument or file:line, and the range or the nearest
  * setting. */
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,

@@ -1,6 +1,7 @@
 /* How much memory a process may use, from made-up trees of /proc and of control groups. */
 #include "support.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,27 @@ static void test_machines(void **state)
     }
 }
 
+/* The narrowest quota of the groups counts. */
+static void test_cores(void **state)
+{
+    const char *root = lks_test_folder();
+    assert_true(isinf(lks__cgroup_cores(root)));
+    put(root, GROUP, "0::/a/b\n");
+    put(root, MOUNTS, V2);
+    put(root, G2 "a/b/cpu.max", "max 100000\n");
+    assert_true(isinf(lks__cgroup_cores(root)));
+    put(root, G2 "a/cpu.max", "150000 100000\n");
+    assert_true(lks__cgroup_cores(root) == 1.5);
+    put(root, G2 "a/b/cpu.max", "400000 100000\n");
+    assert_true(lks__cgroup_cores(root) == 1.5);
+    root = lks_test_folder();
+    put(root, GROUP, OF_V1);
+    put(root, MOUNTS, V1);
+    put(root, "sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_quota_us", "300000\n");
+    put(root, "sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_period_us", "100000\n");
+    assert_true(lks__cgroup_cores(root) == 3.0);
+}
+
 /* Lines of any length and paths that are too long are skipped, and the others found. */
 static void test_long_lines(void **state)
 {
@@ -205,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_cores),
         cmocka_unit_test(test_long_lines),
         cmocka_unit_test(test_real_group),
     };

@@ -71,6 +71,9 @@ lockstep train --optimizer=m = muon ! adamw
 lockstep train quick = quickstart ! own
 lockstep train ow = own ! quickstart
 lockstep sample --out_dir=runs/ = runs/small ! runs/other
+lockstep sample runs/ = runs/small ! runs/other quickstart
+lockstep resume ru = runs/small ! runs/other own
+lockstep eval runs/small --which= = best latest 10 300 !
 lockstep watch runs/ = runs/small ! runs/other quickstart
 lockstep report runs/small runs/sm = runs/small ! runs/other
 lockstep plot --axis=time ru = runs/small ! runs/other own

@@ -330,10 +330,16 @@ static const char *ended(lks__report *r, lks__trainer *t, int signal, const doub
 
 static void test_end(void **state)
 {
-    static const char *const words[][2] = {{"out/a.b", "--out_dir=out/a.b"},
-                                           {"a b", "--out_dir='a b'"},
-                                           {"it's", "--out_dir=..."},
-                                           {"caf\xc3\xa9", "--out_dir=..."}};
+    static const char *const words[][2] = {{"out/a.b", "out/a.b"},
+                                           {"a b", "'a b'"},
+                                           {"it's", "'it'\\''s'"},
+                                           {"", "''"},
+                                           {"caf\xc3\xa9", "'caf\xc3\xa9'"},
+                                           {"caf\xe9", "..."},
+                                           {"\xc2\x9b", "..."},
+                                           {"a\nb", "..."},
+                                           {"--a=b", "--a=b"},
+                                           {"--a=b c", "--a='b c'"}};
     const double loss = 1.5;
     const lks__eval_result final = {.val_loss = 2.0};
     uint32_t chars[1] = {'a'};
@@ -360,8 +366,7 @@ static void test_end(void **state)
     assert_contains(ended(r, t, 15, NULL, NULL),
                     "stopped by signal 15 before iteration 70, after 62 min 35 s\n"
                     "best validation loss 1.7500 at iteration 40\n");
-    assert_contains(ended(r, t, 15, NULL, NULL), "to go on: lockstep train --out_dir=... "
-                                                 "--init_from=resume\n");
+    assert_contains(ended(r, t, 15, NULL, NULL), "to go on: lockstep resume --a='b c'\n");
     assert_int_equal(r->stop_signal, 15);
     /* the last evaluation is the best, or a better one than before */
     r->best = (lks__best){.found = true, .iter = 70, .loss = 1.75};

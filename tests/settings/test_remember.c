@@ -42,7 +42,7 @@ static const char begin[] =
 static void test_resume_and_eval(void **state)
 {
     const char *dir = new_run();
-    expect(in(dir, ".", begin), 0, "next: lockstep eval --out_dir=run\n", "");
+    expect(in(dir, ".", begin), 0, "next: lockstep eval run\n", "");
     /* as it was used, also on several ranks; rank 0 tells the others */
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=6 --nproc_per_node=2"),
            0, "Resuming training", "");
@@ -65,6 +65,82 @@ static void test_resume_and_eval(void **state)
     expect(in(dir, "else", "eval --out_dir=../run/ckpt-00000009"), 0, "val loss ", "");
     const char *line = lks_test_read(lks_test_text("%s/run/evals.jsonl", dir), NULL);
     assert_contains(line, lks_test_text("\"dataset\":\"%s/data/text\"", dir));
+}
+
+/* A run's folder as a word: the same as --out_dir, and `resume` the same as train's longer form. */
+static void test_folder(void **state)
+{
+    const char *dir = new_run();
+    expect(in(dir, ".", begin), 0, "", "");
+    expect(in(dir, ".", "eval run"), 0, in(dir, ".", "eval --out_dir=run").out, "");
+    expect(in(dir, ".", "export run --format=safetensors --out=weights"), 0, "", "");
+    const char *copy = lks_test_text("cp -r '%s/run' '%s/copy'", dir, dir);
+    assert_int_equal(
+        lks_test_run((const char *const[]){"sh", "-c", copy, NULL}, NULL, 10).exit_code, 0);
+    expect(in(dir, ".", "resume run --max_iters=6 --nproc_per_node=2"), 0, "Resuming training",
+           "lockstep resume: the same as lockstep train --out_dir=run --init_from=resume "
+           "--max_iters=6 --nproc_per_node=2\n");
+    expect(in(dir, ".", "train --out_dir=copy --init_from=resume --max_iters=6"), 0, "", "");
+    assert_same_file(lks_test_text("%s/run/ckpt-00000007/model.safetensors", dir),
+                     lks_test_text("%s/copy/ckpt-00000007/model.safetensors", dir));
+    /* on this machine's cores; a checkpoint's folder, too */
+    expect(in(dir, ".", "resume run/ckpt-00000005 --max_iters=6"), 0, "was moved to run/earlier-1",
+           "lockstep resume: the same as lockstep train --out_dir=run/ckpt-00000005 "
+           "--init_from=resume --max_iters=6 --nproc_per_node=");
+    /* the launcher's ranks leave the number of ranks to it */
+    lks_test_result r = in(
+        dir, ".",
+        lks_test_text("run --nproc_per_node=2 '%s' resume run --max_iters=8", lks_test_program()));
+    expect(r, 0, "2 ranks", "");
+    assert_null(strstr(r.err, "the same as"));
+}
+
+static void test_no_run(void **state)
+{
+    static const char *const commands[] = {"sample", "eval", "export --out=x", "resume"};
+    const char *dir = new_run();
+    expect(in(dir, ".", begin), 0, "", "");
+    lks_test_write(lks_test_text("%s/text", dir), "a", 1);
+    assert_int_equal(mkdir(lks_test_text("%s/out", dir), 0755), 0);
+    const char *move = lks_test_text("mv '%s/run' '%s/out/run'", dir, dir);
+    assert_int_equal(
+        lks_test_run((const char *const[]){"sh", "-c", move, NULL}, NULL, 10).exit_code, 0);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        const char *command = lks_test_text("%.*s", (int)strcspn(commands[i], " "), commands[i]),
+                   *rest = commands[i] + strlen(command);
+        const struct {
+            const char *word, *what;
+        } cases[] = {
+            {"none",
+             "there is no folder none: give the folder of a run, as in `lockstep %s out/my`"},
+            {"run",
+             "there is no folder run: give the folder of a run, as in `lockstep %s out/run`"},
+            {"text", "text is a file: give the folder of a run, as in `lockstep %s out/my`"},
+            {"else", "there is no checkpoint in else, so it is not the folder of a run: `lockstep "
+                     "train TEXT` makes one"},
+            {"out", "there is no checkpoint in out: give a run in it: out/run"},
+        };
+        for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+            char what[200];
+            const char *hole = strstr(cases[c].what, "%s");
+            snprintf(what, sizeof what, "%.*s%s%s",
+                     (int)(hole != NULL ? hole - cases[c].what : 200), cases[c].what,
+                     hole != NULL ? command : "", hole != NULL ? hole + 2 : "");
+            lks_test_result r =
+                in(dir, ".", lks_test_text("%s %s%s", command, cases[c].word, rest));
+            expect(r, 1, "", lks_test_text("lockstep %s: %s\n", command, what));
+            assert_string_equal(strchr(r.err, '\n'), "\n"); /* one line */
+        }
+    }
+    expect(in(dir, ".", "eval out/run else"), 2, "", "else: the command uses one run");
+    expect(in(dir, ".", "eval out/run --out_dir=else"), 2, "",
+           "the folder out/run and --out_dir each name a model");
+    expect(in(dir, ".", "sample out/run --init_from=text"), 2, "",
+           "the folder out/run and --init_from each name a model");
+    expect(in(dir, ".", "resume"), 2, "", "give the folder of the run to continue");
+    expect(in(dir, ".", "resume out/run --out_dir=else"), 2, "", "leave --out_dir out");
+    expect(in(dir, ".", "resume out/run --init_from=scratch"), 2, "", "leave --init_from out");
+    expect(in(dir, ".", "resume --help"), 0, "Usage: lockstep resume RUN", "");
 }
 
 /* Settings that define no bytes, so that checkpoints lack them: a resume keeps them all the same.
@@ -180,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_and_eval), cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_folder),          cmocka_unit_test(test_no_run),
         cmocka_unit_test(test_moved),           cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines),
     };

@@ -1,0 +1,108 @@
+#include "plan/choose.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/cgroup.h"
+#include "base/cpu.h"
+
+/* The rules (docs/runs.md has the same): the first row that fits the machine and the text. The
+ * model of the last row is the recipe's own. */
+static const struct rule {
+    int cores;       /* the machine has at least so many */
+    uint64_t tokens; /* the text has at least so many */
+    const char *parameters;
+    int64_t n_layer, n_head, n_embd, block_size; /* n_layer 0: the recipe's */
+} rules[] = {
+    {8, 500000, "2.7M", 6, 6, 192, 128},
+    {1, 0, "0.8M", 0, 0, 0, 64},
+};
+
+enum {
+    LEAST_BLOCK = 8,
+    MICRO_BATCHES = 8, /* the recipe's: samples of a step are MICRO_BATCHES * BATCH */
+    BATCH = 4,
+    LEAST_STEPS = 300,
+    MOST_STEPS = 2000,
+    PASSES = 40, /* a small text is read at most so often, if that is more than LEAST_STEPS */
+    WARMUP = 20, /* the least number of steps */
+};
+
+int lks__choose_cores(void)
+{
+    const int cores = lks__cpu_count();
+    const double quota = lks__cgroup_cores("");
+    if (quota >= cores)
+        return cores;
+    return quota < 1.0 ? 1 : (int)quota;
+}
+
+int lks__choose_ranks(int cores, int64_t virtual_ranks)
+{
+    for (int64_t ranks = virtual_ranks < cores ? virtual_ranks : cores; ranks > 1; ranks--)
+        if (virtual_ranks % ranks == 0 && 4 * ranks * (cores / ranks) >= 3 * cores)
+            return (int)ranks;
+    return 1;
+}
+
+static bool is_given(const lks__settings *s, int setting)
+{
+    return s->from[setting] == LKS__FROM_ARG;
+}
+
+static void add(lks__choice *c, const lks__settings *given, int setting, int64_t value)
+{
+    if (is_given(given, setting))
+        return;
+    c->setting[c->n] = setting;
+    snprintf(c->value[c->n++], LKS__CHOOSE_VALUE, "%" PRId64, value);
+}
+
+static int64_t clamp(int64_t value, int64_t low, int64_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* Steps for a text, in hundreds. */
+static int64_t steps_for(const lks__choose_text *text, int64_t tokens)
+{
+    const uint64_t enough = (uint64_t)(MOST_STEPS * tokens) / PASSES;
+    if (text->n_train >= enough)
+        return MOST_STEPS;
+    return clamp(PASSES * (int64_t)text->n_train / tokens / 100 * 100, LEAST_STEPS, MOST_STEPS);
+}
+
+lks_status lks__choose(const lks__choose_text *text, int cores, const lks__settings *given,
+                       lks__choice *c)
+{
+    const struct rule *rule = rules;
+    const uint64_t least = text->n_val < text->n_train ? text->n_val : text->n_train;
+    while (rule->tokens > text->n_train || rule->cores > cores)
+        rule++;
+    *c = (lks__choice){.recipe = "quickstart", .parameters = rule->parameters};
+    if (least <= LEAST_BLOCK)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the text is too short: it has %" PRIu64
+                         " tokens for training and %" PRIu64
+                         " for validation, and both need more than %d; give a longer text",
+                         text->n_train, text->n_val, LEAST_BLOCK);
+    int64_t block = rule->block_size;
+    while ((uint64_t)block >= least)
+        block /= 2;
+    if (rule->n_layer > 0) {
+        add(c, given, LKS__SETTING_n_layer, rule->n_layer);
+        add(c, given, LKS__SETTING_n_head, rule->n_head);
+        add(c, given, LKS__SETTING_n_embd, rule->n_embd);
+    }
+    if (rule->n_layer > 0 || block != rule->block_size)
+        add(c, given, LKS__SETTING_block_size, block);
+    c->tokens = MICRO_BATCHES * BATCH * block;
+    c->steps =
+        is_given(given, LKS__SETTING_max_iters) ? given->max_iters : steps_for(text, c->tokens);
+    const int64_t warmup = c->steps / 20 > WARMUP ? c->steps / 20 : WARMUP;
+    add(c, given, LKS__SETTING_max_iters, c->steps);
+    add(c, given, LKS__SETTING_lr_decay_iters, c->steps);
+    add(c, given, LKS__SETTING_warmup_iters, clamp(warmup, 0, c->steps / 2));
+    add(c, given, LKS__SETTING_eval_interval, clamp((c->steps + 4) / 5, 1, c->steps + 1));
+    return LKS_OK;
+}

@@ -1,0 +1,38 @@
+/* plan/choose.h - what `lockstep train TEXT` and `lockstep resume` choose: ranks for this machine,
+ * and settings that fit a text. */
+#ifndef LKS_PLAN_CHOOSE_H
+#define LKS_PLAN_CHOOSE_H
+
+#include <stdint.h>
+
+#include "settings/settings.h"
+
+/* Cores that this process may use: its affinity mask, and the quota of its control groups. */
+int lks__choose_cores(void);
+
+/* Ranks for `cores`: the largest number that divides the virtual ranks and leaves at most a quarter
+ * of the cores without a thread, if each rank has cores / ranks of them. */
+int lks__choose_ranks(int cores, int64_t virtual_ranks);
+
+/* A text as tokens. */
+typedef struct lks__choose_text {
+    uint64_t n_train, n_val;
+} lks__choose_text;
+
+enum { LKS__CHOOSE_SETTINGS = 12, LKS__CHOOSE_VALUE = 24 };
+
+typedef struct lks__choice {
+    const char *recipe, *parameters; /* "quickstart", "0.8M" */
+    int n;                           /* settings that differ from the recipe's, in order */
+    int setting[LKS__CHOOSE_SETTINGS];
+    char value[LKS__CHOOSE_SETTINGS][LKS__CHOOSE_VALUE];
+    int64_t steps, tokens; /* of the run; of a step */
+} lks__choice;
+
+/* Choose a recipe and its settings for a text. Settings that `given` has from the command line stay
+ * out of the choice, and the rest follows them (--max_iters sets the schedule's length). ERR_CONFIG
+ * if the text is too short for any context. */
+lks_status lks__choose(const lks__choose_text *text, int cores, const lks__settings *given,
+                       lks__choice *choice);
+
+#endif

@@ -1,0 +1,91 @@
+/* What `lockstep train TEXT` and `lockstep resume` choose. */
+#include "support.h"
+
+#include <string.h>
+
+#include "plan/choose.h"
+
+static void test_ranks(void **state)
+{
+    static const struct {
+        int cores, virtual_ranks, ranks;
+    } cases[] = {
+        {1, 8, 1}, {2, 8, 2},  {3, 8, 1},  {4, 8, 4},    {5, 8, 4},  {6, 8, 2},    {7, 8, 2},
+        {8, 8, 8}, {10, 8, 8}, {12, 8, 4}, {16, 8, 8},   {64, 8, 8}, {2, 1, 1},    {8, 1, 1},
+        {6, 6, 6}, {4, 6, 3},  {9, 12, 4}, {64, 40, 20}, {1, 40, 1}, {2, 1024, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (lks__choose_ranks(cases[i].cores, cases[i].virtual_ranks) != cases[i].ranks)
+            fail_msg("%d cores, %d virtual ranks: %d ranks, not %d", cases[i].cores,
+                     cases[i].virtual_ranks,
+                     lks__choose_ranks(cases[i].cores, cases[i].virtual_ranks), cases[i].ranks);
+    assert_true(lks__choose_cores() >= 1);
+}
+
+/* "--n_layer=6 …" */
+static const char *chosen(uint64_t n_train, uint64_t n_val, int cores, const lks__settings *given)
+{
+    lks__choice c;
+    const char *text = "";
+    const lks__choose_text size = {n_train, n_val};
+    assert_ok(lks__choose(&size, cores, given, &c));
+    assert_string_equal(c.recipe, "quickstart");
+    for (int i = 0; i < c.n; i++)
+        text = lks_test_text("%s%s%s=%s", text, i > 0 ? " " : "", lks__setting_name(c.setting[i]),
+                             c.value[i]);
+    return text;
+}
+
+static void test_text(void **state)
+{
+    lks__settings given;
+    lks__choice c;
+    lks__settings_defaults(&given);
+    /* the recipe's model, on any small machine, however long the text is */
+    static const char usual[] =
+        "max_iters=2000 lr_decay_iters=2000 warmup_iters=100 eval_interval=400";
+    assert_string_equal(chosen(900000, 100000, 2, &given), usual);
+    assert_string_equal(chosen(900000, 100000, 7, &given), usual);
+    assert_string_equal(chosen(UINT64_MAX / 2, 1000000, 1, &given), usual);
+    assert_string_equal(chosen(400000, 40000, 64, &given), usual);
+    /* a larger one for many cores and a longer text */
+    assert_string_equal(chosen(500000, 50000, 8, &given),
+                        "n_layer=6 n_head=6 n_embd=192 block_size=128 max_iters=2000 "
+                        "lr_decay_iters=2000 warmup_iters=100 eval_interval=400");
+    /* fewer steps for a shorter text */
+    assert_string_equal(chosen(90000, 10000, 2, &given),
+                        "max_iters=1700 lr_decay_iters=1700 warmup_iters=85 eval_interval=340");
+    assert_string_equal(chosen(900, 100, 2, &given),
+                        "max_iters=300 lr_decay_iters=300 warmup_iters=20 eval_interval=60");
+    /* a shorter context for the shortest */
+    assert_string_equal(chosen(576, 64, 8, &given),
+                        "block_size=32 max_iters=300 lr_decay_iters=300 warmup_iters=20 "
+                        "eval_interval=60");
+    assert_string_equal(chosen(81, 9, 2, &given),
+                        "block_size=8 max_iters=300 lr_decay_iters=300 warmup_iters=20 "
+                        "eval_interval=60");
+    const lks__choose_text least = {80, 8};
+    assert_fails(LKS_ERR_CONFIG, lks__choose(&least, 2, &given, &c), "too short",
+                 "80 tokens for training and 8 for validation", "more than 8");
+    /* what the command line has stays out, and the schedule follows it */
+    const lks__setting_from file = LKS__FROM_FILE, arg = LKS__FROM_ARG;
+    given.max_iters = 200;
+    given.from[LKS__SETTING_max_iters] = (unsigned char)arg;
+    given.from[LKS__SETTING_n_embd] = (unsigned char)arg;
+    given.from[LKS__SETTING_n_head] = (unsigned char)file;
+    assert_string_equal(chosen(500000, 50000, 8, &given),
+                        "n_layer=6 n_head=6 block_size=128 lr_decay_iters=200 warmup_iters=20 "
+                        "eval_interval=40");
+    given.max_iters = 4;
+    assert_string_equal(chosen(900000, 100000, 2, &given),
+                        "lr_decay_iters=4 warmup_iters=2 eval_interval=1");
+    given.max_iters = 0;
+    assert_string_equal(chosen(900000, 100000, 2, &given),
+                        "lr_decay_iters=0 warmup_iters=0 eval_interval=1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ranks), cmocka_unit_test(test_text)};
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
