@@ -684,6 +684,8 @@ static void test_death_while_stopping(void **state)
     assert_int_equal(WEXITSTATUS(finish(&l)), 7);
     expect_in(l.out, "lockstep test: rank 1 (pid ");
     expect_in(l.out, ") was killed by signal 11 (SIGSEGV)\n");
+    expect_in(l.out, "lockstep test: rank 0 (pid ");
+    expect_in(l.out, ") exited with code 7\n");
 }
 
 static void test_second_signal_kills(void **state)

@@ -213,7 +213,46 @@ static void test_signal(void **state)
         assert_int_equal(r[i].exit_code, 9);
         assert_contains(r[i].out, "term\n");
         assert_contains(r[i].err, "passing signal 15 (SIGTERM)");
+        assert_contains(r[i].err, "lockstep run: rank 0 (pid "); /* whose code it is */
+        assert_contains(r[i].err, ") exited with code 9\n");
+        assert_null(strstr(r[i].err, "lockstep run: rank 1 "));
     }
+}
+
+/* A stop while a rank stands still: it is named on all nodes, and all have one exit code, whichever
+ * rank it is. */
+static void test_signal_stands_still(void **state)
+{
+    struct node nodes[2][2];
+    pid_t stopped[2];
+    const double limit_s = 2 * lks_test_patience();
+    for (int late = 0; late < 2; late++) {
+        const int port = lks_test_free_port();
+        const char *out;
+        law_args args = law_train("random", &out);
+        law_add(&args, "--max_iters=1000000");
+        for (int n = 0; n < 2; n++)
+            nodes[late][n] = START(port, lks_test_text("exec %s", law_words(&args)), "--nnodes=2",
+                                   lks_test_text("--node-rank=%d", n),
+                                   lks_test_text("--shutdown-timeout=%g", limit_s));
+        for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
+            usleep(10000);
+        stopped[late] = marked_rank(nodes[late][late].mark, late);
+        assert_true(stopped[late] > 0 && kill(stopped[late], SIGSTOP) == 0);
+        kill(nodes[late][0].child.pid, SIGTERM);
+    }
+    for (int late = 0; late < 2; late++)
+        for (int n = 0; n < 2; n++) {
+            lks_test_result r = end_of(&nodes[late][n]);
+            if (r.exit_code != 128 + SIGKILL)
+                fail_msg("rank %d, node %d: exit code %d: %s", late, n, r.exit_code, r.err);
+            assert_contains(
+                r.err, lks_test_text("lockstep run: rank %d (pid %d, host ", late, stopped[late]));
+            assert_contains(
+                r.err, lks_test_text(") hasn't ended within %g s of its last heartbeat", limit_s));
+            assert_contains(r.err, "the ranks were killed");
+            assert_null(strstr(r.err, lks_test_text("lockstep run: rank %d", 1 - late)));
+        }
 }
 
 /* All launchers get the same request, as from a batch system, and one of them gets it after another
@@ -868,6 +907,7 @@ int main(void)
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_restart_of_groups),
         cmocka_unit_test(test_signal),
+        cmocka_unit_test(test_signal_stands_still),
         cmocka_unit_test(test_signal_everywhere),
         cmocka_unit_test(test_signal_twice),
         cmocka_unit_test(test_stop_then_lost),

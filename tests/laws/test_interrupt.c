@@ -331,6 +331,8 @@ static void test_launcher(void **state)
     law_add(&args, "--shutdown_timeout=%g", 1.4 * lks_test_patience());
     r = signalled(1, out, args, "fsync:2:hang");
     assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_contains(r.err, "lockstep train: rank 0 (pid ");
+    assert_contains(r.err, " of its last heartbeat at step ");
 }
 
 /* Two signals at once count as one; a later second one ends the process, unless it saves. */
