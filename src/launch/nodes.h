@@ -39,6 +39,7 @@ struct lks__nodes_report {
     int user_signal;      /* 0, or the signal on which they were to stop */
     bool ended_by_others; /* since another node's ranks have ended */
     bool by_signal;       /* the culprit was killed by one */
+    bool killed;          /* the launcher has killed them, because they didn't stop */
     bool no_room;         /* ... or its disk is full, so a restart would fail, too */
     bool follows;         /* they have ended because of another host's, and name nobody here */
     bool still;           /* a rank here or elsewhere stood still, as our ranks found */

@@ -1,5 +1,5 @@
-#include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,18 +252,47 @@ static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_
     return true;
 }
 
+/* Has the node's first rank ended on the user's signal, as it should? */
+static bool has_stopped(const struct lks__node *m)
+{
+    return m->user_signal != 0 && m->code == 128 + m->user_signal;
+}
+
+/* The node whose exit code is that of a stop: the first one whose ranks haven't only followed
+ * others, since rank 0 has saved, if any has. NULL if all codes are 0. */
+static const struct lks__node *find_stop(const struct lks__nodes *n)
+{
+    const struct lks__node *found = NULL;
+    bool found_follows = true;
+    for (int i = 0; i < n->n_nodes; i++) {
+        const struct lks__node *m = &n->nodes[i];
+        const bool follows = m->follows && !has_stopped(m);
+        if (!m->in_round || m->user_signal == 0 || m->code == 0)
+            continue;
+        if (found != NULL &&
+            (follows != found_follows ? follows : m->group_rank > found->group_rank))
+            continue;
+        found = m;
+        found_follows = follows;
+    }
+    return found;
+}
+
 /* The end in a sentence: the first failure, and a node without which the job continues; during a
  * stop, the nodes that have not stopped. */
 static void describe(const struct lks__nodes *n, const struct lks__node *first,
                      char text[LKS__LAUNCH_MESSAGE])
 {
+    const bool stop = first != NULL && first->user_signal != 0;
     if (describe_own_loss(n, text))
         return;
-    snprintf(text, LKS__LAUNCH_MESSAGE, "%s", first != NULL ? first->text : "");
+    snprintf(text, LKS__LAUNCH_MESSAGE, "%s",
+             first != NULL && first->text != NULL ? first->text : "");
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__node *m = &n->nodes[i];
         size_t used = strlen(text);
-        if (m->in_round && (m->dropped || (first == NULL && m->lost)) && m != first &&
+        const bool lost = m->dropped || ((stop || first == NULL) && m->lost);
+        if (m->in_round && (lost || (stop && m->killed && !m->follows)) && m != first &&
             m->text != NULL)
             snprintf(text + used, LKS__LAUNCH_MESSAGE - used, "%s%s", used > 0 ? "; " : "",
                      m->text);
@@ -274,26 +303,18 @@ static void decide(struct lks__nodes *n)
 {
     char text[LKS__LAUNCH_MESSAGE];
     const struct lks__node *first = NULL;
-    int user_signal = 0, code = 0, group = INT_MAX;
-    bool no_room = false;
+    bool no_room = false, stop = false, killed = false;
     for (int i = 0; i < n->n_nodes; i++) {
         const struct lks__node *m = &n->nodes[i];
         no_room |= m->in_round && m->no_room;
-        if (!m->in_round || m->user_signal == 0)
-            continue;
-        user_signal = m->user_signal;
-        if (m->code != 0 && m->group_rank < group) { /* rank 0 has saved, if any has */
-            code = m->code;
-            group = m->group_rank;
-        }
+        stop |= m->in_round && m->user_signal != 0;
+        killed |= m->in_round && m->killed;
     }
-    if (user_signal == 0) {
-        first = find_first(n);
-        code = first != NULL ? first->code : 0;
-    }
+    first = stop ? find_stop(n) : find_first(n);
+    int code = first == NULL ? 0 : killed && !has_stopped(first) ? 128 + SIGKILL : first->code;
     /* A coordinator whose own ranks don't end can't begin another round. */
     bool stuck = n->self >= 0 && n->nodes[n->self].dropped;
-    bool again = first != NULL && user_signal == 0 && !no_room && !stuck &&
+    bool again = first != NULL && !stop && !no_room && !stuck &&
                  n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     describe(n, first, text);

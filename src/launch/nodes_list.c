@@ -223,7 +223,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         lks__node_forget(m);
         m->n_ranks = 0;
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
-        m->dropped = m->silent = m->still = m->no_room = false;
+        m->dropped = m->silent = m->still = m->no_room = m->killed = false;
         m->alive_at = 0;
         m->code = m->user_signal = 0;
         m->down_at = 0;
@@ -270,6 +270,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *
     m->ok = json_is_true(json_object_get(message, "ok"));
     m->by_signal = json_is_true(json_object_get(message, "by_signal"));
     m->no_room = json_is_true(json_object_get(message, "no_room"));
+    m->killed = json_is_true(json_object_get(message, "killed"));
     m->follows = json_is_true(json_object_get(message, "follows"));
     m->still = json_is_true(json_object_get(message, "still"));
     m->code = int_of(message, "code", UINT8_MAX, 1);

@@ -34,6 +34,7 @@ struct lks__node {
     double alive_at; /* ... and when it changed */
     bool ok, by_signal, lost;
     bool no_room; /* on a disk of it, so a restart would fail, too */
+    bool killed;  /* they were killed because they didn't stop */
     bool follows; /* its ranks ended because of another host's */
     bool still;   /* its ranks found that a rank stood still */
     int code, user_signal;

@@ -258,6 +258,40 @@ static bool out_of_time(struct lks__supervisor *sup)
     return now >= sup->kill_at;
 }
 
+/* Is a rank that is without a heartbeat itself the cause, or does it wait for others? */
+static bool stands_still(const struct lks__rank_process *p, const lks__rank_status *s)
+{
+    const char state = lks__sys_process_state(p->pid);
+    return s->state != LKS__RANK_JOINED || !(s->waiting || s->among_devices) || state == 'T' ||
+           state == 't' || state == 'D';
+}
+
+/* Ranks are killed because they haven't ended in their time: name the first one that is the
+ * cause. */
+static void name_late(struct lks__supervisor *sup)
+{
+    struct lks__attempt *a = sup->attempt;
+    sup->all_wait = true;
+    for (int r = 0; r < a->n_started && sup->all_wait; r++) {
+        lks__rank_status s;
+        char where[96] = "";
+        if (!a->ranks[r].running)
+            continue;
+        lks__segment_status(a->segment, r, &s);
+        sup->all_wait = !stands_still(&a->ranks[r], &s);
+        if (s.state != LKS__RANK_ABSENT && s.phase[0] != '\0')
+            snprintf(where, sizeof where, " at step %llu, phase %s", (unsigned long long)s.step,
+                     s.phase);
+        if (!sup->all_wait)
+            snprintf(sup->late_text, sizeof sup->late_text,
+                     "rank %d (pid %d, host %s) hasn't ended within %g s of %s%s; the ranks were "
+                     "killed",
+                     a->first_global + r, (int)a->ranks[r].pid, a->job->host,
+                     a->job->options->shutdown_timeout_s,
+                     s.state != LKS__RANK_ABSENT ? "its last heartbeat" : "the signal", where);
+    }
+}
+
 /* The process in front has been killed: end what has been started, and ourselves. */
 static _Noreturn void front_is_gone(struct lks__supervisor *sup)
 {
@@ -378,8 +412,11 @@ void lks__supervise(struct lks__supervisor *sup)
         lks__deliver_due(a);
         if (lks__still_look(sup))
             end_ranks(sup, -1);
-        if (sup->kill_at > 0 && lks__sys_now() >= sup->kill_at && out_of_time(sup))
+        if (sup->kill_at > 0 && lks__sys_now() >= sup->kill_at && out_of_time(sup)) {
+            if (!sup->failed)
+                name_late(sup);
             kill_all(sup);
+        }
     }
     sweep(sup, !sup->killed);
 }

@@ -24,10 +24,12 @@ struct lks__supervisor {
     bool signalled;              /* this launcher itself got one that asks to stop */
     bool held_back;              /* a second one has not ended the ranks, because they save */
     double kill_at;              /* when to send SIGKILL; 0: never */
+    bool all_wait;               /* all ranks that were killed for their time waited for others */
     bool first_by_rank;          /* the group had a failure before we recorded one */
     bool gave_up;                /* a rank failed after a signal to stop */
     int first_rank;              /* ... and the rank that it names, -1 for none */
     char first_text[1100];       /* ... and its text */
+    char late_text[512];         /* a rank that hasn't ended in its time after a signal to stop */
 };
 
 /* --- supervise.c -------------------------------------------------------------------------- */

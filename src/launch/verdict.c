@@ -41,28 +41,42 @@ static int find_culprit(const struct lks__supervisor *sup)
     return first;
 }
 
-static int after_user_signal(const struct lks__supervisor *sup)
+/* The rank that failed instead of stopping, such as in its save, or -1. */
+static int failed_instead(const struct lks__supervisor *sup)
 {
     const struct lks__attempt *a = sup->attempt;
-    char text[LKS__LAUNCH_MESSAGE];
-    int code = 0;
-    bool died = false;
+    for (int r = 0; r < a->n_started; r++)
+        if (a->ranks[r].by_signal)
+            return -1; /* the others failed because of it */
+    return sup->first_by_rank && sup->first_rank < a->n_started ? sup->first_rank : -1;
+}
+
+static void after_user_signal(const struct lks__supervisor *sup, struct lks__verdict *v)
+{
+    const struct lks__attempt *a = sup->attempt;
+    const int orderly = 128 + sup->user_signal, failed = failed_instead(sup);
+    int code = 0, from = -1;
     for (int r = 0; r < a->n_started; r++) {
         const struct lks__rank_process *p = &a->ranks[r];
-        died |= p->by_signal;
         /* a rank that died of the signal itself, before it could handle it, made others fail */
-        if (code == 0 || (p->by_signal && p->code == sup->user_signal))
+        if (code == 0 || (p->by_signal && p->code == sup->user_signal)) {
             code = exit_code_of(p);
+            from = r;
+        }
         if (!p->by_signal || p->code == sup->user_signal || sup->killed)
             continue;
-        lks__describe_end(a, r, text);
-        lks__say(a->job, "%s", text);
+        lks__describe_end(a, r, v->text);
+        lks__say(a->job, "%s", v->text);
     }
+    v->text[0] = '\0';
+    v->exit_code = sup->killed && code != orderly ? 128 + SIGKILL : code;
     if (sup->killed)
-        lks__say(a->job, "the ranks were killed");
-    else if (sup->first_by_rank && sup->first_rank >= 0 && !died)
-        lks__say(a->job, "%s", sup->first_text); /* it failed instead, such as in its save */
-    return code;
+        snprintf(v->text, sizeof v->text, "%s",
+                 sup->late_text[0] != '\0' ? sup->late_text : "the ranks were killed");
+    else if (failed >= 0)
+        snprintf(v->text, sizeof v->text, "%s", sup->first_text);
+    else if (code != 0 && code != orderly && !a->ranks[from].by_signal)
+        lks__describe_end(a, from, v->text);
 }
 
 /* True if our ranks ended because of another host's, so that their failure names no rank here. */
@@ -81,7 +95,7 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
     const struct lks__attempt *a = sup->attempt;
     *v = (struct lks__verdict){.culprit = -1};
     if (sup->user_signal != 0) {
-        v->exit_code = after_user_signal(sup);
+        after_user_signal(sup, v);
         return;
     }
     v->culprit = find_culprit(sup);
@@ -124,5 +138,6 @@ void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__ve
                                     .by_signal = v->culprit >= 0 && a->ranks[v->culprit].by_signal,
                                     .table = "",
                                     .timeout_s = lks__segment_timeout_s(a->segment)};
-    r->follows = follows_others(a, &r->still);
+    r->killed = sup->killed && sup->user_signal != 0;
+    r->follows = follows_others(a, &r->still) || (r->killed && sup->all_wait);
 }

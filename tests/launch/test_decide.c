@@ -614,6 +614,43 @@ static void test_not_dropped_while_stopping(void **state)
     close_job(&j);
 }
 
+/* Ranks were killed because they didn't stop: all nodes name them, and the code is SIGKILL's,
+ * unless rank 0 has saved. A node whose ranks only followed isn't named. */
+static void test_killed_while_stopping(void **state)
+{
+    static const struct {
+        const char *ends[2];
+        int code;
+        const char *text;
+    } cases[] = {
+        {{"\"code\":1,\"text\":\"A\",\"follows\":true",
+          "\"code\":137,\"text\":\"B\",\"killed\":true"},
+         137,
+         "B"},
+        {{"\"code\":9,\"text\":\"A\"", "\"code\":137,\"text\":\"B\",\"killed\":true"}, 137, "A; B"},
+        {{"\"code\":143,\"text\":\"\"", "\"code\":137,\"text\":\"B\",\"killed\":true"}, 143, "B"},
+        {{"\"code\":143,\"text\":\"\",\"follows\":true", "\"code\":1,\"text\":\"B\""}, 143, ""},
+        {{"\"code\":137,\"text\":\"A\",\"killed\":true,\"follows\":true",
+          "\"code\":137,\"text\":\"B\",\"killed\":true"},
+         137,
+         "B"},
+        {{"\"code\":9,\"text\":\"A\"", "\"code\":9,\"text\":\"B\""}, 9, "A"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct job j;
+        begin(&j, 2);
+        for (int node = 0; node < 2; node++)
+            hear(&j, verdict_of(node, lks_test_text("\"ok\":false,\"user_signal\":15,%s",
+                                                    cases[i].ends[node])));
+        lks__nodes_try_to_decide(j.nodes);
+        json_t *end = last_posted(&j);
+        assert_int_equal(number_of(end, "code"), cases[i].code);
+        assert_string_equal(text_of(end, "text"), cases[i].text);
+        json_decref(end);
+        close_job(&j);
+    }
+}
+
 /* --- lost nodes --------------------------------------------------------------------------- */
 
 /* If the coordinator loses all others at once, they have hardly failed all. */
@@ -758,6 +795,7 @@ int main(void)
         cmocka_unit_test(test_dropped_coordinator),
         cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_not_dropped_while_stopping),
+        cmocka_unit_test(test_killed_while_stopping),
         cmocka_unit_test(test_lost_all),
         cmocka_unit_test(test_code_of_nodes),
         cmocka_unit_test(test_code_of_ranks),
