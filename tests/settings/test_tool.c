@@ -132,6 +132,50 @@ static void test_ranks_name(void **state)
     expect(lks_test_run(train, hosts, 60), 2, "", "`lockstep run --nproc-per-node=2 ...`");
 }
 
+/* Train a tiny model by a recipe whose lines are `recipe`, with up to two more arguments. */
+static lks_test_result train_by(const char *dir, const char *recipe, const char *one,
+                                const char *two)
+{
+    const char *path = lks_test_text("%s/a.conf", dir);
+    lks_test_write(path, recipe, strlen(recipe));
+    return lks_test_tool(
+        "train", path, lks_test_text("--dataset=%s", dir), lks_test_text("--out_dir=%s/run", dir),
+        "--n_layer=1", "--n_head=1", "--n_embd=16", "--block_size=8", "--batch_size=2",
+        "--gradient_accumulation_steps=1", "--eval_iters=1", "--warmup_iters=1", one, two);
+}
+
+/* A run that is longer than its recipe's schedule ends at the lowest rate: one line says so, unless
+ * somebody chose both. */
+static void test_short_decay(void **state)
+{
+    static const char said[] = "lockstep train: the learning rate stays at min_lr=6e-5 after "
+                               "iteration 4, as lr_decay_iters=4 and max_iters=9; "
+                               "--lr_decay_iters=9 lets it fall over the whole run\n";
+    static const char both[] = "lr_decay_iters = 4\nmax_iters = 4\n";
+    const char *dir = lks_test_folder();
+    lks_test_generated_tokens(dir);
+    expect(train_by(dir, both, "--max_iters=9", NULL), 0, "latest is ckpt-00000010", said);
+    const struct {
+        const char *recipe, *one, *two;
+    } silent[] = {
+        {both, NULL, NULL},
+        {"lr_decay_iters = 4\nmax_iters = 9\n", NULL, NULL},
+        {both, "--max_iters=9", "--lr_decay_iters=4"},
+        {both, "--max_iters=9", "--decay_lr=false"},
+        {"lr_decay_iters = 40\n", "--max_iters=43", NULL}, /* 3 of 43 steps */
+        {both, "--max_iters=4", NULL},                     /* the run that is resumed next */
+    };
+    for (size_t i = 0; i < sizeof silent / sizeof silent[0]; i++) {
+        lks_test_result r = train_by(dir, silent[i].recipe, silent[i].one, silent[i].two);
+        expect(r, 0, "latest is ckpt-", "");
+        assert_null(strstr(r.err, "learning rate"));
+    }
+    expect(train_by(dir, "", "--init_from=resume", "--max_iters=9"), 0, "latest is ckpt-00000010",
+           said);
+    lks_test_result again = train_by(dir, "", "--init_from=resume", NULL); /* nothing is left */
+    assert_null(strstr(again.err, "learning rate"));
+}
+
 static void test_lost_output(void **state)
 {
     const char *const full[] = {"sh", "-c", "\"$1\" --help >/dev/full", "sh", LKS_TEST_TOOL, NULL};
@@ -527,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_prep),
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_ranks_name),
+        cmocka_unit_test(test_short_decay),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_lost_output),
