@@ -15,6 +15,7 @@
 #include "rundir/job.h"
 #include "rundir/outdir.h"
 #include "session/signals.h"
+#include "settings/settings_table.h"
 #include "train/nonfinite.h"
 #include "train/peak_device.h"
 #include "train/procedure.h"
@@ -322,6 +323,24 @@ static void say_complete(lks__report *r, const lks__trainer *t)
                          t->out_of_time ? "max_wallclock_seconds" : t->procedure->length);
 }
 
+/* A run that is longer than the schedule of its recipe, or of the run that it continues, ends with
+ * many steps at the lowest rate. Values that were given together are a choice. */
+static void note_short_decay(lks__report *r, const lks__trainer *t)
+{
+    const lks__settings *s = &t->s;
+    const bool chosen = s->from[LKS__SETTING_max_iters] == s->from[LKS__SETTING_lr_decay_iters];
+    const uint64_t end = (uint64_t)s->max_iters, decay = (uint64_t)s->lr_decay_iters;
+    if (strcmp(t->procedure->length, "max_iters") != 0 || !s->decay_lr || s->eval_only || chosen ||
+        decay >= end || end - decay <= end / 10 || t->iter > end)
+        return;
+    char min_lr[LKS__NUMBER_TEXT];
+    lks__log_message(&r->log,
+                     "the learning rate stays at min_lr=%s after iteration %" PRIu64
+                     ", as lr_decay_iters=%" PRIu64 " and max_iters=%" PRIu64
+                     "; --lr_decay_iters=%" PRIu64 " lets it fall over the whole run",
+                     lks__number_text(s->min_lr, false, min_lr), decay, decay, end, end);
+}
+
 static void warn_of_own_products(lks__report *r, const lks__trainer *t)
 {
     const char *warning = lks__kernels_warning(&t->ses.kernels);
@@ -486,6 +505,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         note_device(r, t);
         warn_of_other_kernels(r, t);
         warn_of_slow_run(r, t);
+        note_short_decay(r, t);
         say_complete(r, t);
         st = lks__report_others_open(r, t);
         answer_signals(r, t);
