@@ -75,8 +75,8 @@ run_line() {
     # --- shortened ----------------------------------------------------------------------------
     ./quickstart | './quickstart '*) # a minute; it evaluates at each of these steps
         set_option "$1" iters 1 ;;
-    'lockstep resume out/my/ckpt-00001001 '*) # a checkpoint of the shortened run
-        set_option "$(printf '%s\n' "$1" | sed 's/00001001/00000005/')" max_iters 6 ;;
+    'lockstep resume out/my/ckpt-00000800 '*) # a checkpoint of the shortened run
+        set_option "$(printf '%s\n' "$1" | sed 's/00000800/00000005/')" max_iters 6 ;;
     'lockstep train '*init_from=resume* | 'lockstep resume '*) # minutes; after the 4 of the next line
         set_option "$1" max_iters 6 ;;
     'lockstep train '*) # minutes
