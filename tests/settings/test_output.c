@@ -375,6 +375,14 @@ static void test_end(void **state)
     assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
     t->meta.chars = chars;
     assert_contains(ended(r, t, 0, &loss, &final), "next: lockstep sample ");
+    /* the program as the user started it: `lockstep` may not be in the path */
+    char *name = program_invocation_name;
+    program_invocation_name = (char[]){"build/tools/lockstep"};
+    assert_contains(ended(r, t, 0, &loss, &final), "\nnext: build/tools/lockstep sample ");
+    assert_contains(ended(r, t, 15, NULL, NULL), "\nto go on: build/tools/lockstep train ");
+    program_invocation_name = (char[]){"/a b/lockstep"};
+    assert_contains(ended(r, t, 0, &loss, &final), "\nnext: '/a b/lockstep' sample ");
+    program_invocation_name = name;
     free(r);
     free(t);
 }

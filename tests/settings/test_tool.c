@@ -416,6 +416,30 @@ static void test_info(void **state)
     expect(r, 0, "kernels      ref ", "");
 }
 
+/* Without its modules, which a copy in an empty folder doesn't find, each line of info is short;
+ * one sentence at the end says how to add them. */
+static void test_info_without_modules(void **state)
+{
+    const char *dir = lks_test_folder(), *copy = lks_test_text("%s/lockstep", dir);
+    const char *const cp = lks_test_text("cp '%s' '%s'", LKS_TEST_TOOL, copy);
+    assert_int_equal(lks_test_run((const char *const[]){"sh", "-c", cp, NULL}, NULL, 60).exit_code,
+                     0);
+    lks_test_result r = lks_test_run((const char *const[]){copy, "info", NULL}, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "\nzip          libzip: not in this build (libzip-dev)\n");
+    assert_contains(r.out, "\nbackend      mpi: not in this build (libopenmpi-dev)\n");
+    int n = 0;
+    for (const char *at = r.out; (at = strstr(at, "build lockstep again")) != NULL; at++)
+        n++;
+    assert_int_equal(n, 1);
+    /* doctor doesn't call that ok */
+    r = lks_test_run((const char *const[]){copy, "doctor", NULL}, NULL, 60);
+    assert_contains(r.out, "\nnote     backend       mpi: not in this build\n");
+    assert_contains(r.out, "-> install the Debian package libopenmpi-dev");
+    assert_contains(r.out, "\nnote     tokenizer     sentencepiece: not in this build\n");
+    assert_null(strstr(r.out, "ok       backend       mpi"));
+}
+
 /* Plain C is slower than this machine's own level, and two threads aren't slower than one by much;
  * every kernel has its line. */
 static void test_bench_peak(void **state)
@@ -463,6 +487,11 @@ static void test_bench_kernels(void **state)
             fail_msg("no line of %s in: %s", names[i], r.out);
         assert_true(number_behind(line, " us ") > 0); /* the rate, behind the time */
     }
+}
+
+static void test_bench_comm_alone(void **state)
+{
+    expect(lks_test_tool("bench", "comm", "--backend=shm", "--iters=1"), 0, "shm, 1 rank\n", "");
 }
 
 /* Every operation at every size, and the two sides of the last line. */
@@ -580,6 +609,8 @@ int main(void)
         cmocka_unit_test(test_bench_comm),
         cmocka_unit_test(test_bench_engine),
         cmocka_unit_test(test_info),
+        cmocka_unit_test(test_info_without_modules),
+        cmocka_unit_test(test_bench_comm_alone),
         cmocka_unit_test(test_bench_peak),
         cmocka_unit_test(test_bench_kernels),
         cmocka_unit_test(test_dry_run),

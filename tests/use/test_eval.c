@@ -315,9 +315,41 @@ static void test_full_output(void **state)
     }
 }
 
+/* A run whose tokenizer was given as --tokenizer_path: eval and sample use it without being told. */
+static void test_knows_the_tokenizer(void **state)
+{
+    enum { N = 600, V = 7 };
+    static spm_bytes model;
+    uint16_t tokens[N];
+    const char *dir = lks_test_folder(), *path = lks_test_text("%s/some.model", dir);
+    const char *run = lks_test_text("--out_dir=%s/out", dir);
+    for (size_t i = 0; i < N; i++)
+        tokens[i] = (uint16_t)(1 + i * i % 4);
+    lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", dir), tokens, N);
+    lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), tokens, N / 2);
+    spm_put_small_model(&model, SPM_BPE);
+    lks_test_write(path, model.data, model.n);
+    const lks_test_result trained = lks_test_tool(
+        "train", "--family=golf", lks_test_text("--dataset=%s", dir), run,
+        lks_test_text("--tokenizer_path=%s", path), lks_test_text("--vocab_size=%d", V),
+        "--n_layer=2", "--n_head=2", "--num_kv_heads=1", "--n_embd=16", "--block_size=8",
+        "--train_batch_tokens=64", "--val_batch_size=64", "--iterations=2", "--threads=1");
+    if (strstr(trained.err, "install ") != NULL)
+        lks_test_lacks("sentencepiece", "SentencePiece");
+    tool_ok(trained);
+    assert_contains(tool_ok(lks_test_tool("eval", run)).out, " bits per byte), ckpt-00000002");
+    tool_ok(lks_test_tool("sample", run, "--start=x", "--num_samples=1", "--max_new_tokens=3"));
+    /* The file is gone: the loss is still right, and a note says why there is only that. */
+    assert_int_equal(unlink(path), 0);
+    const lks_test_result less = tool_ok(lks_test_tool("eval", run));
+    assert_null(strstr(less.out, "bits per byte"));
+    assert_contains(less.err, lks_test_text("the run's tokenizer %s isn't there now", path));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_knows_the_tokenizer),
         cmocka_unit_test(test_stride),      cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_files),       cmocka_unit_test(test_split),
         cmocka_unit_test(test_length),      cmocka_unit_test(test_stride_of_python),
