@@ -121,7 +121,7 @@ cat >"$root/tmp/use.sh" <<'END'
 set -eux
 cd /tmp
 lockstep info
-lockstep info | grep -q 'gloo: it is built in'
+lockstep info | grep -q 'gloo: ready'
 zcat /usr/share/man/man1/lockstep-train.1.gz >/dev/null
 cat /usr/share/doc/lockstep/docs/*.md >my.txt
 lockstep prep char --input=my.txt --out=my

@@ -181,12 +181,20 @@ static lks_status choose_length(struct job *j)
 static lks_status open_job(struct job *j)
 {
     lks__replica *r = &j->replica;
+    char gone[LKS__SETTING_STR] = "", shown[512];
     if (j->s->artifact[0] != '\0')
         LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, j->session, r));
     else
         LKS__TRY(lks__replica_open(j->s->out_dir, j->s, j->session, r));
     if (r->run_dir[0] != '\0')
         LKS__TRY(lks__remember_data(j->session, r->run_dir, j->s));
+    if (r->run_dir[0] != '\0' && r->meta.is_sentencepiece)
+        LKS__TRY(lks__remember_tokenizer(j->session, r->run_dir, j->s, gone));
+    if (gone[0] != '\0')
+        fprintf(stderr,
+                "lockstep eval: the run's tokenizer %s isn't there now: without it there are no "
+                "bits per byte; give it as --tokenizer_path=MODEL\n",
+                lks__escape(shown, sizeof shown, gone, strlen(gone)));
     LKS__TRY(choose_length(j));
     LKS__TRY(lks__model_open(&r->config, &r->table, (int)j->s->batch_size, j->session->device,
                              &r->model));

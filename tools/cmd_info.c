@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/module.h"
 #include "comm/backend.h"
 #include "data/spm.h"
 #include "pickle/zip.h"
@@ -16,6 +17,32 @@ static const char usage[] =
     "Usage: lockstep info\n"
     "\n"
     "Shows the features of this build and of this machine: kernels, devices, libraries.\n";
+
+static int n_packages; /* of modules that this build lacks */
+static char advice_on_missing[160];
+
+/* One line. The sentence about a missing module is long, and the same for all of them: only the
+ * package is named, and the end of the list says what to do with it. */
+static void print_module(const char *topic, const char *name, const char *sentence)
+{
+    char package[80];
+    const char *advice;
+    if (!lks__module_is_missing(sentence, &advice, package)) {
+        printf("%-13s%s: %s\n", topic, name, sentence);
+        return;
+    }
+    printf("%-13s%s: not in this build%s%s%s\n", topic, name, package[0] != '\0' ? " (" : "",
+           package, package[0] != '\0' ? ")" : "");
+    if (package[0] != '\0') {
+        n_packages++;
+        snprintf(advice_on_missing, sizeof advice_on_missing, "%s", advice);
+    }
+}
+
+static void print_status(const char *topic, const char *name, lks_status st)
+{
+    print_module(topic, name, st == LKS_OK ? "ready" : lks_last_error());
+}
 
 int tool_info(int argc, char **argv)
 {
@@ -31,14 +58,10 @@ int tool_info(int argc, char **argv)
            lks__cpu_count() == 1 ? "" : "s");
     printf("memory       %.1f GB\n",
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1e9);
-    bool has_sentencepiece = lks__spm_available() == LKS_OK;
-    printf("tokenizer    sentencepiece: %s\n", has_sentencepiece ? "ready" : lks_last_error());
-    bool has_zip = lks__zip_available() == LKS_OK;
-    printf("zip          libzip: %s\n", has_zip ? "ready" : lks_last_error());
-    bool has_page = lks__serve_available() == LKS_OK;
-    printf("page         libmicrohttpd: %s\n", has_page ? "ready" : lks_last_error());
-    bool has_png = lks__plot_png_available() == LKS_OK;
-    printf("png          cairo: %s\n", has_png ? "ready" : lks_last_error());
+    print_status("tokenizer", "sentencepiece", lks__spm_available());
+    print_status("zip", "libzip", lks__zip_available());
+    print_status("page", "libmicrohttpd", lks__serve_available());
+    print_status("png", "cairo", lks__plot_png_available());
     lks_status st = lks__cpu_level_get(&level);
     if (st == LKS_OK) {
         printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));
@@ -52,7 +75,7 @@ int tool_info(int argc, char **argv)
     for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
         char text[LKS__DEVICE_LOOK], *rest;
         row->look(text);
-        printf("device       %s: %s\n", row->name, strtok_r(text, "\n", &rest));
+        print_module("device", row->name, strtok_r(text, "\n", &rest));
         for (const char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL;)
             printf("device       %s:%s\n", row->name, line);
     }
@@ -60,17 +83,21 @@ int tool_info(int argc, char **argv)
     char why_not[512];
     const char *library = lks__bind_look(0, 1, &share, why_not, sizeof why_not);
     if (library == NULL)
-        printf("binding      %s\n", why_not);
+        print_module("binding", "hwloc", why_not);
     else
         printf("binding      %s: %d core%s, %d memory node%s: --bind=auto %s\n", library,
                share.cores, share.cores == 1 ? "" : "s", share.nodes, share.nodes == 1 ? "" : "s",
                share.nodes > 1 ? "binds ranks" : "leaves ranks to the system");
-    lks_world world = {0, 1, 0, 1};
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-        char why[512] = "";
+        char state[LKS__BACKEND_TEXT];
         const struct lks_comm_ops *ops = lks__comm_backend(i);
-        bool can = ops->probe(ops, &world, why, sizeof why);
-        printf("backend      %s: %s\n", ops->name, can ? "ready" : why);
+        lks__comm_describe(ops, state);
+        print_module("backend", ops->name, state);
     }
+    if (n_packages > 0)
+        printf("\nTo add what isn't in this build, install the package in brackets%s.\n",
+               strstr(advice_on_missing, "build") != NULL
+                   ? ", then configure and build lockstep again"
+                   : "");
     return st == LKS_OK ? TOOL_OK : tool_fail("info", st);
 }

@@ -10,6 +10,7 @@
 #include "sample.h"
 #include "session/signals.h"
 #include "tool.h"
+#include "train/remember.h"
 
 static const char usage[] =
     "Usage: lockstep sample RUN [--start=TEXT|FILE:PATH] [--key=value ...]\n"
@@ -31,7 +32,7 @@ enum { AT_ONCE = 16 };
 
 /* Everything that a call of the command opens. */
 struct job {
-    const lks__settings *s;
+    lks__settings *s;
     lks__session session;
     lks__replica replica;
     lks__text text;
@@ -121,6 +122,7 @@ static const char *tokenizer_of(const struct job *j)
 static lks_status open_job(struct job *j)
 {
     const lks__settings *s = j->s;
+    char gone[LKS__SETTING_STR];
     if (s->interactive && s->from[LKS__SETTING_num_samples] == LKS__FROM_ARG)
         return lks__fail(LKS_ERR_CONFIG, "--interactive goes on with one text: leave out "
                                          "--num_samples");
@@ -129,6 +131,8 @@ static lks_status open_job(struct job *j)
     tool_print_device_note("sample", &j->session);
     LKS__TRY(lks__replica_open(s->out_dir, s, &j->session, &j->replica));
     fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
+    if (j->replica.run_dir[0] != '\0' && j->replica.meta.is_sentencepiece)
+        LKS__TRY(lks__remember_tokenizer(&j->session, j->replica.run_dir, j->s, gone));
     LKS__TRY(lks__text_open(tokenizer_of(j), &j->replica, &j->text));
     j->text.special = s->special;
     LKS__TRY(lks__text_ids(&j->text, (size_t)j->replica.config.vocab_size, &j->has));

@@ -13,6 +13,10 @@
 
 #include "base/place.h"
 
+/* The beginnings of a report and of its advice, by which lks__module_is_missing() finds them. */
+#define MISSING "this build of lockstep has no module for it"
+#define INSTALL "install the "
+
 /* Why the loader is not to see this file; NULL: it may look. It maps what the file's headers claim,
  * and touching what a copy that was cut off lacks ends the process by SIGBUS. A pipe would hold it
  * for ever. */
@@ -74,8 +78,8 @@ static void *find(const char *file, char *why, size_t why_bytes)
 const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes)
 {
     snprintf(why, why_bytes,
-             "this build of lockstep has no module for it (%s lies neither beside the program nor "
-             "in ../lib/lockstep)",
+             MISSING " (%s lies neither beside the program nor "
+                     "in ../lib/lockstep)",
              file);
     void *lib = find(file, why, why_bytes);
     if (lib == NULL)
@@ -96,10 +100,23 @@ const char *lks__module_advice(const char *file, const char *package, char out[L
     snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
     for (char *c = name; *c != '\0'; c++)
         *c = *c == '_' ? '-' : *c;
-    snprintf(out, LKS__MODULE_ADVICE, "install the package %s", name);
+    snprintf(out, LKS__MODULE_ADVICE, INSTALL "package %s", name);
 #else
     snprintf(out, LKS__MODULE_ADVICE,
-             "install the Debian package %s, then configure and build lockstep again", package);
+             INSTALL "Debian package %s, then configure and build lockstep again", package);
 #endif
     return out;
+}
+
+bool lks__module_is_missing(const char *sentence, const char **advice_p, char package[80])
+{
+    const char *advice = strstr(sentence, INSTALL);
+    const char *name = advice != NULL ? strstr(advice, "package ") : NULL;
+    package[0] = '\0';
+    if (name != NULL) {
+        name += strlen("package ");
+        snprintf(package, 80, "%.*s", (int)strcspn(name, ",; "), name);
+    }
+    *advice_p = advice != NULL ? advice : "";
+    return strstr(sentence, MISSING) != NULL;
 }

@@ -4,6 +4,7 @@
 #ifndef LKS_BASE_MODULE_H
 #define LKS_BASE_MODULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Each module defines one constant that others see,
@@ -24,5 +25,10 @@ const void *lks__module_load(const char *file, int version, char *why, size_t wh
  * that has the module. Returns `out`. */
 enum { LKS__MODULE_ADVICE = 160 };
 const char *lks__module_advice(const char *file, const char *package, char out[LKS__MODULE_ADVICE]);
+
+/* Does this sentence report a module that this build lacks? Then *advice_p is the part of it that
+ * says what to do, or "", and `package` is the package to install, or "". For lists, in which the
+ * whole sentence would be repeated. */
+bool lks__module_is_missing(const char *sentence, const char **advice_p, char package[80]);
 
 #endif

@@ -24,6 +24,9 @@ struct lks__engine_module {
 struct lks_comm_ops {
     const char *name;                        /* of --backend */
     const struct lks__engine_module *engine; /* NULL: it is for one host, and needs none */
+    /* Can its module be loaded? If so, the backend is ready, though perhaps not in this process.
+     * NULL: it needs none. */
+    bool (*loads)(const struct lks_comm_ops *ops, char *why, size_t why_bytes);
 
     /* Could this backend serve `world`? If not, `why` is half a sentence. `ops` is its own table.
      */
@@ -136,5 +139,10 @@ void lks__work_forget(lks_work *work);
 /* Open `n` ranks in this process, on shm, one thread for each: comms[r] is rank r. Close each with
  * lks_comm_close(). For tests. */
 lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms);
+
+/* For lists of backends: "ready", which program must start the ranks, or why not. True if it can be
+ * used on this machine. */
+enum { LKS__BACKEND_TEXT = 512 };
+bool lks__comm_describe(const struct lks_comm_ops *ops, char text[LKS__BACKEND_TEXT]);
 
 #endif

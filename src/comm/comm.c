@@ -575,3 +575,17 @@ void lks__work_forget(lks_work *work)
     work->live = false;
     work->comm->ops.forget(work->comm, work);
 }
+
+bool lks__comm_describe(const struct lks_comm_ops *ops, char text[LKS__BACKEND_TEXT])
+{
+    const char *launcher = ops->engine != NULL ? ops->engine->launcher : NULL;
+    if (ops->loads == NULL)
+        snprintf(text, LKS__BACKEND_TEXT, "ready");
+    else if (!ops->loads(ops, text, LKS__BACKEND_TEXT))
+        return false;
+    else if (launcher != NULL)
+        snprintf(text, LKS__BACKEND_TEXT, "ready, in ranks that %s starts", launcher);
+    else
+        snprintf(text, LKS__BACKEND_TEXT, "ready, in ranks that lockstep run or torchrun starts");
+    return true;
+}

@@ -240,18 +240,30 @@ static void look_at_clock(lks__doctor *d)
 
 /* --- modules ------------------------------------------------------------------------------ */
 
+/* A module that can't be used is worth a note: whoever needs it finds here what to do. */
+static void say_module(lks__doctor *d, const char *topic, const char *name, bool ready,
+                       const char *text)
+{
+    char package[80];
+    const char *advice;
+    if (ready)
+        lks__doctor_say(d, LKS__FINE, topic, NULL, "%s: %s", name, text);
+    else if (lks__module_is_missing(text, &advice, package))
+        lks__doctor_say(d, LKS__NOTE, topic, advice[0] != '\0' ? advice : NULL,
+                        "%s: not in this build", name);
+    else
+        lks__doctor_say(d, LKS__NOTE, topic, NULL, "%s: %s", name, text);
+}
+
 static void look_at_modules(lks__doctor *d)
 {
-    lks_world several = {0, 2, 0, 1};
     for (int i = 0; lks__comm_backend(i) != NULL; i++) {
         const struct lks_comm_ops *ops = lks__comm_backend(i);
-        char why[512] = "";
-        bool can = ops->engine == NULL || ops->probe(ops, &several, why, sizeof why);
-        lks__doctor_say(d, LKS__FINE, "backend", NULL, "%s: %s", ops->name, can ? "ready" : why);
+        char text[LKS__BACKEND_TEXT];
+        say_module(d, "backend", ops->name, lks__comm_describe(ops, text), text);
     }
-    bool spm = lks__spm_available() == LKS_OK;
-    lks__doctor_say(d, LKS__FINE, "tokenizer", NULL, "sentencepiece: %s",
-                    spm ? "ready" : lks_last_error());
+    const bool spm = lks__spm_available() == LKS_OK;
+    say_module(d, "tokenizer", "sentencepiece", spm, spm ? "ready" : lks_last_error());
 }
 
 void lks__doctor_host(lks__doctor *d)

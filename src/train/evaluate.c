@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
+
 lks_status lks__eval_batches(const lks__eval_job *job, double *values)
 {
     lks__session *ses = job->session;
@@ -24,8 +26,8 @@ lks_status lks__eval_batches(const lks__eval_job *job, double *values)
     if (st == LKS_OK)
         st = lks_comm_all_gather(ses->comm, mine, all, most * sizeof *mine, LKS_UINT8);
     for (size_t i = 0; i < job->n_batches && st == LKS_OK; i++)
-        memcpy(values + i * n_values, all + i % W * most + i / W * n_values,
-               n_values * sizeof *values);
+        for (size_t k = 0; k < n_values; k++)
+            values[i * n_values + k] = lks__units_plain(all[i % W * most + i / W * n_values + k]);
     free(mine);
     free(all);
     return st;

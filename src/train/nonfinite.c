@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "train/procedure.h"
 
 /* --- searching ------------------------------------------------------------------------------- */
@@ -170,7 +171,8 @@ void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char 
         snprintf(text, 320,
                  "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "
                  "isn't finite is the output of %s",
-                 m, v, rank, (double)((const float *)t->losses.host)[bad->index], bad->place);
+                 m, v, rank, lks__units_plain((double)((const float *)t->losses.host)[bad->index]),
+                 bad->place);
     else
         snprintf(text, 320,
                  "the gradient of micro-batch %d of virtual rank %d (rank %d) isn't finite, though "

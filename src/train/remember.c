@@ -63,6 +63,44 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__setti
     return LKS_OK;
 }
 
+/* The tokenizer that the run was given, if it was given one and it is still there. */
+static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_STR], bool *gone_p)
+{
+    json_t *settings;
+    struct stat info;
+    LKS__TRY(lks__metrics_settings(run_dir, &settings));
+    const char *text = json_string_value(json_object_get(settings, "tokenizer_path"));
+    if (text != NULL && strlen(text) < LKS__SETTING_STR)
+        strcpy(path, text);
+    json_decref(settings);
+    *gone_p = path[0] != '\0' && stat(path, &info) != 0;
+    return LKS_OK;
+}
+
+lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__settings *s,
+                                   char gone[LKS__SETTING_STR])
+{
+    char path[LKS__SETTING_STR] = "";
+    bool is_gone = false;
+    lks_status st = LKS_OK;
+    gone[0] = '\0';
+    if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_DEFAULT)
+        return LKS_OK; /* on all ranks: they have the same arguments */
+    if (ses->world.rank == 0)
+        st = choose_tokenizer(run_dir, path, &is_gone);
+    LKS__TRY(lks__session_agree(ses, st));
+    if (is_gone) {
+        strcpy(gone, path);
+        path[0] = '\0';
+    }
+    LKS__TRY(lks_comm_broadcast(ses->comm, path, sizeof path, LKS_UINT8, 0));
+    if (path[0] == '\0')
+        return LKS_OK;
+    strcpy(s->tokenizer_path, path);
+    s->from[LKS__SETTING_tokenizer_path] = LKS__FROM_CHECKPOINT;
+    return LKS_OK;
+}
+
 enum { KEPT_BYTES = 8 * LKS__SETTING_STR };
 
 /* The values in rank 0's file, which other hosts may not have, as text: "" if there are none. */

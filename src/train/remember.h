@@ -15,4 +15,9 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__setti
  * Collective. ERR_FORMAT if a value isn't possible. */
 lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s);
 
+/* If no tokenizer was given, take the one that the run in `run_dir` was given. If that is gone from
+ * rank 0's host, nothing changes, and there `gone` is its path; otherwise "". Collective. */
+lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__settings *s,
+                                   char gone[LKS__SETTING_STR]);
+
 #endif

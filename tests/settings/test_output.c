@@ -1,6 +1,7 @@
 /* Output: JSON lines, log lines, the progress line, the last lines of a run. */
 #include "support.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -379,7 +380,7 @@ static void test_end(void **state)
     char *name = program_invocation_name;
     program_invocation_name = (char[]){"build/tools/lockstep"};
     assert_contains(ended(r, t, 0, &loss, &final), "\nnext: build/tools/lockstep sample ");
-    assert_contains(ended(r, t, 15, NULL, NULL), "\nto go on: build/tools/lockstep train ");
+    assert_contains(ended(r, t, 15, NULL, NULL), "\nto go on: build/tools/lockstep resume ");
     program_invocation_name = (char[]){"/a b/lockstep"};
     assert_contains(ended(r, t, 0, &loss, &final), "\nnext: '/a b/lockstep' sample ");
     program_invocation_name = name;

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "spm_model.h"
 #include "use/replica.h"
 
 enum { GPT2_T = 16, GOLF_T = 8, MOST = 400, N_VAL = 171 };
@@ -315,7 +317,8 @@ static void test_full_output(void **state)
     }
 }
 
-/* A run whose tokenizer was given as --tokenizer_path: eval and sample use it without being told. */
+/* A run whose tokenizer was given as --tokenizer_path: eval and sample use it without being told.
+ */
 static void test_knows_the_tokenizer(void **state)
 {
     enum { N = 600, V = 7 };
@@ -350,9 +353,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_knows_the_tokenizer),
-        cmocka_unit_test(test_stride),      cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_files),       cmocka_unit_test(test_split),
-        cmocka_unit_test(test_length),      cmocka_unit_test(test_stride_of_python),
+        cmocka_unit_test(test_stride),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_stride_of_python),
         cmocka_unit_test(test_full_output),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, open_all, close_all));

@@ -74,6 +74,11 @@ static bool probe(const struct lks_comm_ops *ops, const lks_world *world, char *
     return engine->probe(why, why_bytes) != 0;
 }
 
+static bool loads(const struct lks_comm_ops *ops, char *why, size_t why_bytes)
+{
+    return find(ops->engine, why, why_bytes) != NULL;
+}
+
 static lks_status open_engine(lks_comm *comm)
 {
     char why[512];
@@ -87,6 +92,7 @@ static const struct lks_comm_ops backends[] = {
 #define BACKEND(text, ...)                                                                         \
     {.name = #text,                                                                                \
      .engine = &modules[ENGINE_##text],                                                            \
+     .loads = loads,                                                                               \
      .probe = probe,                                                                               \
      .open = open_engine,                                                                          \
      LKS__HIER_OPS},
