@@ -17,8 +17,8 @@ static void seconds_text(double s, char out[32])
                  (double)((long)s % 60));
 }
 
-/* The program as the user started it: it may not be in the path. A program of another name uses this
- * as a library. */
+/* The program as the user started it: it may not be in the path. A program of another name uses
+ * this as a library. */
 static const char *program(char out[600])
 {
     const char *path = program_invocation_name, *slash = strrchr(path, '/');
