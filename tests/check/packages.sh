@@ -90,3 +90,45 @@ for version in 3.22.0 3.22.1-rc1 3.31.6 4.1.0; do
     echo "echo 'cmake version $version'" | tool cmake
     (need cmake) >"$work/said" 2>&1 || fail "cmake $version: $(cat "$work/said")"
 done
+
+# The default text: without a download, scripts/novels.sh fails with a reason and leaves no file.
+tool apt-get <<END
+echo "\$*" >>'$work/calls'
+echo 'E: Temporary failure resolving' >&2
+exit 100
+END
+: >"$work/calls"
+if scripts/novels.sh "$work/novels.txt" >"$work/said" 2>&1; then
+    fail 'novels without a download'
+fi
+grep -q 'download r-cran-janeaustenr=' "$work/calls" || fail "apt-get was called with $(cat "$work/calls")"
+grep -q "apt-get can't download r-cran-janeaustenr" "$work/said" || fail "novels.sh: $(cat "$work/said")"
+# A package with other contents is refused.
+tool apt-get <<'END'
+echo other >r-cran-janeaustenr_1.0.0-1_all.deb
+END
+printf '#!/bin/sh\nexit 0\n' | tool dpkg-deb
+if scripts/novels.sh "$work/novels.txt" >"$work/said" 2>&1; then
+    fail 'other novels are taken'
+fi
+[ ! -e "$work/novels.txt" ] && [ ! -e "$work/novels.txt.part" ] || fail 'novels.sh leaves a file'
+
+# A step shows ninja's progress on a terminal, and leaves nothing of it there. Elsewhere it is silent.
+export work
+cat >"$work/slow" <<'END'
+. scripts/common.sh
+logs=$work progress_period=0.1
+step slow sh -c 'echo "[3/9] compiling"; n=0
+    until grep -q "slow \[3/9\]" "$work/typescript" || [ $n -gt 300 ]; do sleep 0.1; n=$((n + 1)); done'
+echo end
+END
+sh -eu "$work/slow" >"$work/said" 2>&1 &
+silent=$!
+if have bsdutils; then
+    script -qefc "sh -eu '$work/slow'" "$work/typescript" </dev/null >/dev/null || fail 'a step on a terminal fails'
+    grep -q 'slow \[3/9\], [0-9]* s' "$work/typescript" || fail "on a terminal: $(cat "$work/typescript")"
+else
+    echo 'slow [3/9]' >"$work/typescript"
+fi
+wait $silent
+[ "$(cat "$work/said")" = end ] || fail "not on a terminal: $(cat "$work/said")"
