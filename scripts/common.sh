@@ -8,14 +8,41 @@ die() {
     exit 1
 }
 
+# show_progress NAME LOG: every second rewrite a line of the terminal: NAME, ninja's newest [n/m] in LOG,
+# and the time. It ends with the shell that started it, which Ctrl-C may end at any time.
+show_progress() {
+    progress_began=$(date +%s)
+    trap '' INT
+    while sleep "${progress_period:-1}" && kill -0 $$ 2>/dev/null; do
+        progress_at=$(tail -c 4000 "$2" 2>/dev/null | grep -aoE '^\[[0-9]+/[0-9]+\]' | tail -n 1)
+        printf '\r%s%s, %d s\033[K' "$1" "${progress_at:+ $progress_at}" $(($(date +%s) - progress_began)) >&2
+    done
+}
+
+# watched NAME COMMAND...: run it with its output in $logs/NAME.log. If standard error is a terminal, it
+# shows progress.
+watched() {
+    watched_name=$1 watcher='' watched_code=0
+    shift
+    : >"$logs/$watched_name.log"
+    if [ -t 2 ]; then
+        show_progress "$watched_name" "$logs/$watched_name.log" &
+        watcher=$!
+    fi
+    "$@" >"$logs/$watched_name.log" 2>&1 </dev/null || watched_code=$?
+    if [ -n "$watcher" ]; then
+        kill "$watcher" 2>/dev/null || :
+        wait "$watcher" 2>/dev/null || :
+        printf '\r\033[K' >&2
+    fi
+    return $watched_code
+}
+
 # step NAME COMMAND...: run it with its output in $logs/NAME.log; if it fails, print a message and the
 # end of the log, and exit.
 step() {
     step_name=$1
-    shift
-    if "$@" >"$logs/$step_name.log" 2>&1 </dev/null; then
-        return 0
-    fi
+    ! watched "$@" || return 0
     printf '\nThe end of %s:\n' "$logs/$step_name.log" >&2
     tail -n 25 "$logs/$step_name.log" >&2
     printf '\n' >&2
@@ -59,6 +86,11 @@ have() {
     esac >/dev/null 2>&1
 }
 
+# sudo's question must not disappear under a line that shows progress.
+ask_for_password() {
+    [ "$(id -u)" -eq 0 ] || [ ! -t 2 ] || [ -n "${CI-}" ] || ! command -v sudo >/dev/null || sudo -v || :
+}
+
 # Run apt-get as root. If sudo can't ask for a password (no terminal, or CI), it fails instead of waiting.
 apt() {
     if [ "$(id -u)" -eq 0 ]; then
@@ -99,6 +131,7 @@ need() {
     [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
         die "packages are missing and there is no sudo; run this once as root: apt-get install$missing"
     echo "Installing Debian packages:$missing"
+    ask_for_password
     # shellcheck disable=SC2086 # a list of names
     step packages install_packages $missing
     for package in $missing; do
@@ -119,7 +152,8 @@ want() {
     ! have "$1" || return 0
     if [ -n "$2" ]; then
         echo "Installing the Debian package $2"
-        ! install_packages "$2" >"$logs/$1.log" 2>&1 </dev/null || ! have "$1" || return 0
+        ask_for_password
+        ! watched "$1" install_packages "$2" || ! have "$1" || return 0
     fi
     echo "$3"
 }
