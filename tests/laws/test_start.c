@@ -60,6 +60,7 @@ static void test_settings(void **state)
         {"--n_layer=$((1 + RANK))", "n_layer", "1,", "2:"},
         {"--virtual_ranks=$((2 + RANK))", "virtual_ranks", "2,", "3:"},
         {"--freeze=w$([ $RANK = 0 ] && echo p || echo t)e", "freeze", "wpe,", "wte:"},
+        {"--freeze=$([ $RANK = 0 ] || echo wte)", "freeze", "(none),", "wte:"},
         {"--dry_run=$RANK", "dry_run", "false,", "true:"},
         {"--dtype=$([ $RANK = 0 ] && echo float32 || echo bfloat16)", "dtype", "float32,",
          "bfloat16:"},
@@ -94,7 +95,8 @@ static void test_free_settings(void **state)
                                 "--bind=$([ $RANK = 0 ] && echo none || echo auto) --max_iters=2 "
                                 "--recompute=$([ $RANK = 0 ] && echo none || echo block) "
                                 "--threads=$((1 + RANK)) --keep=$((1 + RANK)) "
-                                "--timeout=$((50 + RANK)) --skip_fit_check=$RANK",
+                                "--timeout=$((50 + RANK)) --skip_fit_check=$RANK "
+                                "--log_interval=$((1 + RANK))",
                                 &out);
     if (r.exit_code != 0)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
