@@ -61,6 +61,8 @@ enum {
     LKS__SETTING_KEPT = 1 << 11,
     /* FLOAT: "off" stands for 0. */
     LKS__SETTING_OFF = 1 << 12,
+    /* FREE: only rank 0 uses the value, so the other ranks may have another one. */
+    LKS__SETTING_FIRST = 1 << 13,
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -223,7 +225,7 @@ enum {
       "iterations between evaluations; 0: none")                                                   \
     X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
       "batches per split in an evaluation")                                                        \
-    X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE, REPORT,                              \
+    X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE | FIRST, REPORT,                      \
       "iterations between log lines; 0: none")                                                     \
     X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
       "true: write a checkpoint every checkpoint_interval, when the validation loss falls, and "   \

@@ -95,7 +95,7 @@ lks_status lks__settings_lines(const lks__settings *s, char *out, size_t bytes)
          d = next(d, LKS__CMD_TRAIN, flags)) {
         const lks__setting_value v = lks__setting_load(s, d);
         char text[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
-        if (!relevant(s, d))
+        if (!relevant(s, d) || d->flags & LKS__SETTING_FIRST)
             continue;
         if (d->type == LKS__SETTING_IS_FLOAT)
             shortest(v.f, text);

@@ -36,6 +36,7 @@ enum {
     SAME = LKS__SETTING_SAME,
     KEPT = LKS__SETTING_KEPT,
     OFF = LKS__SETTING_OFF,
+    FIRST = LKS__SETTING_FIRST,
 };
 
 /* clang-format off */

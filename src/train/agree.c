@@ -63,9 +63,12 @@ static void describe_value(const lks__run_lines *lines, const char *line, int ra
     const char *path = strncmp(line, data_name, name) == 0      ? lines->data_dir
                        : strncmp(line, weights_name, name) == 0 ? lines->weights
                                                                 : NULL;
-    snprintf(text, bytes, "%s has %s%s%.*s%s", place_of(rank, note->host).text,
-             path != NULL ? path : "", path != NULL ? " (digest " : "", n > 0 ? n : 0,
-             line + name + 1, path != NULL ? ")" : "");
+    if (n <= 0)
+        snprintf(text, bytes, "%s has (none)", place_of(rank, note->host).text);
+    else
+        snprintf(text, bytes, "%s has %s%s%.*s%s", place_of(rank, note->host).text,
+                 path != NULL ? path : "", path != NULL ? " (digest " : "", n, line + name + 1,
+                 path != NULL ? ")" : "");
 }
 
 /* All ranks have both ranks' lines, so all have the same sentence. */
