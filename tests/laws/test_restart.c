@@ -232,6 +232,26 @@ static void test_train_itself(void **state)
     fail_msg("no run could be killed before its end");
 }
 
+static const char no_room[] = "; not restarted: free space there, then start it again";
+
+/* The disk is full before there is anything to resume: in the set-up, or at the first save. */
+static void test_full_disk_at_once(void **state)
+{
+    static const char *const faults[] = {"write:2", "fsync:1"};
+    for (int i = 0; i < 2; i++) {
+        const char *out, *env[] = {lks_test_text("LOCKSTEP_FAULT=%s:ENOSPC", faults[i]),
+                                   "LOCKSTEP_FAULT_RANK=0", NULL};
+        law_args args = law_train("random", &out);
+        law_add(&args, "--nproc_per_node=2");
+        law_add(&args, "--max_restarts=2");
+        lks_test_result r = lks_test_run(args.argv, env, 60);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, no_room);
+        assert_contains(r.err, "again, with --init_from=resume if it has saved a checkpoint");
+        assert_null(strstr(r.err, "restart 1 of 2"));
+    }
+}
+
 /* A restart would fail at the same save, so there is none: the message says what to do, and then
  * the run goes on. */
 static void test_full_disk(void **state)
@@ -246,7 +266,7 @@ static void test_full_disk(void **state)
             "--threads=1", &out);
         assert_int_equal(r.exit_code, 1);
         assert_contains(r.err, faults[i][1]);
-        const char *advice = strstr(r.err, "not restarted: free space there, then resume the run");
+        const char *advice = strstr(r.err, no_room);
         if (i == 2) { /* another start may have more luck */
             assert_null(advice);
             assert_contains(r.err, "restart 2 of 2");
@@ -266,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_older_checkpoint),   cmocka_unit_test(test_budget),
         cmocka_unit_test(test_not_an_earlier_run), cmocka_unit_test(test_other_job),
         cmocka_unit_test(test_train_itself),       cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk_at_once),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }

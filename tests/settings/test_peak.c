@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "run/report.h"
 
@@ -95,6 +96,10 @@ static void test_run(void **state)
         assert_true(mfu > 0 && mfu <= 1);
     }
     assert_true(lks_test_number(lks_test_metrics(metrics, "host"), "1.peak_gflops") > 1e-5);
+    /* The log's mean begins after the first iterations. */
+    const char *log = lks_test_read(lks_test_text("%s/out/train.log", dir), NULL);
+    assert_contains(log, "iter 0: loss ");
+    assert_null(strstr(log, "mfu"));
 }
 
 int main(void)
