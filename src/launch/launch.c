@@ -60,9 +60,9 @@ static bool is_no_room(const struct lks__supervisor *sup, struct lks__verdict *v
     if (v->culprit < 0 || v->elsewhere || !lks__segment_no_room(sup->attempt->segment))
         return false;
     snprintf(v->text + used, sizeof v->text - used,
-             "; not restarted: free space there, then resume the run%s",
+             "; not restarted: free space there, then start it again%s",
              strcmp(sup->attempt->job->options->self, "lockstep train") == 0
-                 ? " with --init_from=resume"
+                 ? ", with --init_from=resume if it has saved a checkpoint"
                  : "");
     return true;
 }

@@ -217,7 +217,7 @@ static void pass_on(struct lks__supervisor *sup, int sig)
     const char *name = sigabbrev_np(sig);
     lks__say(a->job,
              "passing signal %d (SIG%s) on to the ranks; they have %g s from their last "
-             "heartbeat, a second signal kills",
+             "heartbeat, a second signal kills, and a third while they save",
              sig, name != NULL ? name : "?", a->job->options->shutdown_timeout_s);
     ask_orderly(sup, sig);
     lks__deliver(a, sig);

@@ -469,7 +469,7 @@ static void answer_signals(const lks__report *r, const lks__trainer *t)
 {
 #define ANSWER                                                                                     \
     "lockstep train: stopping once the batch under way is done; a second signal ends the run at "  \
-    "once\n"
+    "once, and a third while it saves\n"
     if (t->ses.world.world_size == 1)
         lks__signals_answer(r->log.err_moves ? LKS__CLEAR_LINE ANSWER : ANSWER);
 }

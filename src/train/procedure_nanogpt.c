@@ -185,13 +185,17 @@ static void head_lines(const lks__trainer *t, lks__log *log)
                   ((double)t->table.n_params - (double)c->block_size * c->n_embd) / 1e6);
 }
 
+/* The script's line, but without its "mfu -100.00%" while no mean is known. */
 static void train_line(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200])
 {
     uint64_t iter = t->iter - 1;
+    char share[32] = "";
     out[0] = '\0';
+    if (mfu >= 0.0)
+        snprintf(share, sizeof share, ", mfu %.2f%%", mfu * 100.0);
     if (t->s.log_interval > 0 && iter % (uint64_t)t->s.log_interval == 0)
-        snprintf(out, 200, "iter %" PRIu64 ": loss %.4f, time %.2fms, mfu %.2f%%", iter, r->loss,
-                 r->seconds * 1e3, mfu < 0.0 ? -100.0 : mfu * 100.0);
+        snprintf(out, 200, "iter %" PRIu64 ": loss %.4f, time %.2fms%s", iter, r->loss,
+                 r->seconds * 1e3, share);
 }
 
 static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200])
