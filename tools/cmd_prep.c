@@ -9,7 +9,7 @@
 
 #include "base/cpu.h"
 #include "base/sys.h"
-#include "data/prep.h"
+#include "prep.h"
 #include "session/signals.h"
 #include "tool.h"
 
@@ -78,6 +78,8 @@ static void training(bool on)
     }
 }
 
+static const char *command = "prep"; /* begins messages */
+
 /* Once a second, if somebody looks. */
 static void show_progress(uint64_t done, uint64_t all)
 {
@@ -92,13 +94,14 @@ static void show_progress(uint64_t done, uint64_t all)
     if (done >= all || now - shown < 1.0 || done == 0)
         return;
     shown = now;
-    fprintf(stderr, "\rlockstep prep: %.0f of %.0f MB, %.0f s left\033[K", (double)done / 1e6,
-            (double)all / 1e6, (now - began) * (double)(all - done) / (double)done);
+    fprintf(stderr, "\rlockstep %s: preparing the text: %.0f of %.0f MB, %.0f s left\033[K",
+            command, (double)done / 1e6, (double)all / 1e6,
+            (now - began) * (double)(all - done) / (double)done);
 }
 
 static void print_note(const char *sentence)
 {
-    fprintf(stderr, "lockstep prep: note: %s\n", sentence);
+    fprintf(stderr, "lockstep %s: note: %s\n", command, sentence);
 }
 
 /* A setting that means nothing to this kind of tokens is refused. */
@@ -156,6 +159,20 @@ static lks_status prep(const char *name, const lks__settings *s, lks__prep_resul
     };
     LKS__TRY(check(name, kind, s));
     return lks__prep(kind, &options, result);
+}
+
+lks_status prep_text(const char *for_command, const char *kind, const char *input, const char *out,
+                     lks__prep_result *result)
+{
+    const lks__prep_options options = {.input = input,
+                                       .out_dir = out,
+                                       .val_fraction = -1.0,
+                                       .n_threads = lks__cpu_count(),
+                                       .progress = show_progress,
+                                       .note = print_note,
+                                       .training = training};
+    command = for_command;
+    return lks__prep(lks__prep_kind_of(kind), &options, result);
 }
 
 int tool_prep(int argc, char **argv)

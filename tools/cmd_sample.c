@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "base/utf8.h"
 #include "runs.h"
 #include "sample.h"
 #include "session/signals.h"
@@ -54,6 +55,22 @@ static lks_status write_text(void *ctx, const char *text, size_t bytes)
     return LKS_OK;
 }
 
+/* A model of a text in one line has no line feed to begin with: take its first character. */
+static lks_status begin_otherwise(struct job *j)
+{
+    char spelling[8] = "", shown[40];
+    j->prompt = calloc(1, sizeof *j->prompt);
+    if (j->prompt == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a prompt");
+    j->n_prompt = 1;
+    const size_t n = lks__utf8_encode(j->text.meta->chars[0], spelling);
+    fprintf(stderr,
+            "lockstep sample: the model knows no line feed, so samples begin with \"%s\"; --start "
+            "sets another beginning\n",
+            lks__escape(shown, sizeof shown, spelling, n));
+    return LKS_OK;
+}
+
 /* The prompt as ids: --start's text, or the file after FILE:. */
 static lks_status read_prompt(struct job *j)
 {
@@ -68,6 +85,9 @@ static lks_status read_prompt(struct job *j)
     }
     lks_status st = lks__text_encode(&j->text, start, bytes, &j->prompt, &j->n_prompt);
     free(text);
+    if (st != LKS_OK && j->s->from[LKS__SETTING_start] == LKS__FROM_DEFAULT &&
+        j->text.meta->chars != NULL)
+        return begin_otherwise(j);
     if (st == LKS_OK && j->n_prompt == 0)
         st = lks__fail(LKS_ERR_CONFIG, "--start is empty: give at least one character");
     return st == LKS_OK ? st : lks__fail_in(st, "--start");

@@ -14,6 +14,7 @@
 #include "settings/settings_table.h"
 #include "tool.h"
 #include "train/trainer.h"
+#include "train_text.h"
 
 static const char usage[] =
     "Usage: lockstep train [config/NAME.conf] [--key=value ...]\n"
@@ -166,8 +167,11 @@ int tool_train(int argc, char **argv)
                                                 "%.*s=... lockstep train ...`, see docs/launch.md",
                                                 (int)strcspn(argv[i], "="), argv[i],
                                                 (int)strcspn(argv[i], "="), argv[i]));
-    if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code))
+    if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
+                       &code))
         return code;
+    if (args.n_positional > 0)
+        return train_text(argc, argv, &s, &args);
     if (check_failure_commands(&s) != LKS_OK)
         return tool_fail("train", LKS_ERR_CONFIG);
     if (tool_is_rank())

@@ -34,6 +34,7 @@ struct lks__docs {
     size_t next_read;     /* bytes to read at once */
     uint64_t read_bytes;  /* bytes of the file read so far */
     bool has_lines;       /* are lines counted? Not after a seek. */
+    bool any_bytes;       /* of texts */
     uint64_t line;        /* number of the line returned last, from 1 */
     uint64_t line_offset; /* offset of its first byte in the file */
     struct bytes doc;     /* lines of a text document, joined */
@@ -97,6 +98,11 @@ void lks__docs_close(lks__docs *d)
     free(d->chunk.data);
     free(d->doc.data);
     free(d);
+}
+
+void lks__docs_any_bytes(lks__docs *d)
+{
+    d->any_bytes = true;
 }
 
 void lks__docs_rewind(lks__docs *d)
@@ -235,7 +241,7 @@ static lks_status next_text(lks__docs *d, const char **text_p, size_t *bytes_p)
         LKS__TRY(next_line(d, &line, &bytes));
         size_t skip = 0, end = line ? bytes : 0;
         if (line)
-            LKS__TRY(check_utf8(d, line, bytes));
+            LKS__TRY(d->any_bytes ? LKS_OK : check_utf8(d, line, bytes));
         while (skip < end && is_white(line[skip]))
             skip++;
         if (skip == end && d->doc.n > 0)

@@ -18,6 +18,8 @@ lks_status lks__docs_open(const lks__texts *texts, size_t first, size_t end, con
                           lks__docs **docs_p);
 void lks__docs_close(lks__docs *docs); /* NULL does nothing */
 
+/* From now on texts may have any bytes; JSON lines are UTF-8 in any case. */
+void lks__docs_any_bytes(lks__docs *docs);
 void lks__docs_rewind(lks__docs *docs);
 /* Go on at byte `at` of file `file`, which a document begins at: one that lks__docs_place() gave.
  */
@@ -26,9 +28,10 @@ void lks__docs_seek(lks__docs *docs, size_t file, uint64_t at);
 void lks__docs_place(const lks__docs *docs, size_t *file_p, uint64_t *at_p);
 uint64_t lks__docs_done(const lks__docs *docs); /* bytes read since the first file's beginning */
 
-/* The next document: valid UTF-8, perhaps empty (JSON lines), and NULL at the end. Valid until the
- * next call. ERR_FORMAT if the text isn't UTF-8, a line isn't such an object, or a document exceeds
- * 1 GiB; names file, line and byte offset. After a seek lines count from there. */
+/* The next document: valid UTF-8 (see lks__docs_any_bytes()), perhaps empty (JSON lines), and NULL
+ * at the end. Valid until the next call. ERR_FORMAT if the text isn't UTF-8, a line isn't such an
+ * object, or a document exceeds 1 GiB; names file, line and byte offset. After a seek lines count
+ * from there. */
 lks_status lks__docs_next(lks__docs *docs, const char **text_p, size_t *bytes_p);
 /* Pass the next document by, *found_p = false at the end. JSON isn't looked at: a line is one. */
 lks_status lks__docs_skip(lks__docs *docs, bool *found_p);

@@ -48,7 +48,7 @@ static const struct lks__prep_kind kinds[] = {
      .val_fraction = 0.1,
      .shard_tokens = LKS__PREP_SHARD_TOKENS,
      .takes = LKS__PREP_VAL_DOCS,
-     .keeps = LKS__KEEPS_MARK | LKS__KEEPS_CRLF,
+     .keeps = LKS__KEEPS_ALL,
      .run = lks__prep_bytes},
 };
 

@@ -44,6 +44,10 @@ typedef struct lks__prep_kind lks__prep_kind;
 /* "char", "gpt2", ...; NULL if there is no such kind. The table is prep.c's. */
 const lks__prep_kind *lks__prep_kind_of(const char *name);
 const char *lks__prep_kind_name(int i); /* of the i-th one; NULL behind the last */
+/* The kind for a text that a user gives without one: char, or bytes if it isn't UTF-8. Reads all of
+ * it. ERR_FORMAT if it is empty, a compressed file, or no text (it has a byte of value 0). */
+lks_status lks__prep_guess(const char *input, const char **kind_p);
+
 /* Does `tokenizer`, `vocab_size`, `special`, `val_docs` or `train_docs` mean anything to this kind?
  */
 enum {

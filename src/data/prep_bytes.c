@@ -30,7 +30,7 @@ static lks_status write_all(lks__prep_docs *d)
 lks_status lks__prep_bytes(lks__prep_job *job)
 {
     lks__prep_docs d;
-    lks_status st = lks__prep_docs_open(job, &d);
+    lks_status st = lks__prep_docs_open(job, true, &d);
     if (st == LKS_OK)
         st = write_all(&d);
     lks__prep_docs_close(&d);

@@ -24,10 +24,12 @@ static lks_status count(lks__prep_docs *d)
                                    &d->n_val);
 }
 
-lks_status lks__prep_docs_open(lks__prep_job *job, lks__prep_docs *d)
+lks_status lks__prep_docs_open(lks__prep_job *job, bool any_bytes, lks__prep_docs *d)
 {
     *d = (lks__prep_docs){.job = job};
     LKS__TRY(lks__docs_open(&job->texts, 0, job->texts.n, job->o.field, &d->docs));
+    if (any_bytes)
+        lks__docs_any_bytes(d->docs);
     return count(d);
 }
 

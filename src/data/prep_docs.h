@@ -13,7 +13,7 @@ typedef struct lks__prep_docs {
 } lks__prep_docs;
 
 /* Open the input and count its documents. Close it in any case. */
-lks_status lks__prep_docs_open(lks__prep_job *job, lks__prep_docs *d);
+lks_status lks__prep_docs_open(lks__prep_job *job, bool any_bytes, lks__prep_docs *d);
 void lks__prep_docs_close(lks__prep_docs *d);
 
 /* Report how much of the two passes over the text is done; `pass` is 0 or 1. */

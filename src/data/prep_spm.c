@@ -173,7 +173,7 @@ lks_status lks__prep_sentencepiece(lks__prep_job *job)
     struct prep p = {.job = job};
     lks_status st = check(&p);
     if (st == LKS_OK)
-        st = lks__prep_docs_open(job, &p.d);
+        st = lks__prep_docs_open(job, false, &p.d);
     if (st == LKS_OK)
         st = get_model(&p);
     if (st == LKS_OK)

@@ -419,7 +419,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
     } else {
         if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
-            LKS__TRY(lks__outdir_start(t->s.out_dir, moved));
+            LKS__TRY(lks__outdir_start(t->s.out_dir, t->data_dir, moved));
         LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
         LKS__TRY(keep_vocabulary(t));
     }

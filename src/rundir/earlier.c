@@ -308,11 +308,31 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
 
 /* --- a new run -------------------------------------------------------------------------------- */
 
+struct start {
+    char *moved;
+    const char *data_dir; /* of the new run; or NULL */
+};
+
+/* True if OUT/data stays: it is the user's, or the new run reads it. */
+static bool data_stays(const char *out_dir, const char *data_dir)
+{
+    char path[4600];
+    struct stat own, used;
+    snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER, out_dir);
+    if (!lks__run_has_data(out_dir))
+        return true;
+    return data_dir != NULL && stat(path, &own) == 0 && stat(data_dir, &used) == 0 &&
+           own.st_dev == used.st_dev && own.st_ino == used.st_ino;
+}
+
 static lks_status move_earlier(const char *dir, const char *name, void *ctx)
 {
-    char *moved = ctx;
+    const struct start *start = ctx;
+    char *moved = start->moved;
     const lks__run_file *file = lks__run_file_of(name);
     if (file == NULL || !file->moves)
+        return LKS_OK;
+    if (strcmp(name, LKS__DATA_FOLDER) == 0 && data_stays(dir, start->data_dir))
         return LKS_OK;
     if (moved[0] == '\0') {
         lks_status st = free_name(dir, moved);
@@ -342,10 +362,11 @@ static lks_status name_begun(const char *out_dir)
     return lks__sys_rename(temp, path) == 0 ? LKS_OK : lks__sys_fail("can't move", temp);
 }
 
-lks_status lks__outdir_start(const char *out_dir, char moved[4200])
+lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200])
 {
+    struct start start = {moved, data_dir};
     moved[0] = '\0';
     LKS__TRY(lks__sys_make_dirs(out_dir));
     LKS__TRY(name_begun(out_dir));
-    return each_name(out_dir, move_earlier, moved);
+    return each_name(out_dir, move_earlier, &start);
 }

@@ -1,6 +1,8 @@
 #include "rundir/files.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const lks__run_file lks__run_files[] = {
     {"ckpt-*", true, LKS__LATER_MOVED},
@@ -14,6 +16,8 @@ const lks__run_file lks__run_files[] = {
     {"events.out.tfevents.*", true, LKS__LATER_STAYS},
     {"tokenizer.json", true, LKS__LATER_COPIED},
     {LKS__ARTIFACT_FILE, true, LKS__LATER_MOVED},
+    {LKS__DATA_FOLDER, true, LKS__LATER_STAYS},
+    {LKS__DATA_FOLDER ".tmp", false, LKS__LATER_STAYS},
     {".lock", false, LKS__LATER_STAYS},
     {"earlier-*", false, LKS__LATER_STAYS},
     {"earlier.tmp", false, LKS__LATER_STAYS},
@@ -29,4 +33,11 @@ const lks__run_file *lks__run_file_of(const char *name)
             return &lks__run_files[i];
     }
     return NULL;
+}
+
+bool lks__run_has_data(const char *out_dir)
+{
+    char path[4300];
+    const int n = snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER "/" LKS__DATA_MARK, out_dir);
+    return n < (int)sizeof path && access(path, F_OK) == 0;
 }

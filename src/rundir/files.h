@@ -7,6 +7,10 @@
 #include <stddef.h>
 
 #define LKS__ARTIFACT_FILE "final_model.int8.ptz"
+/* Tokens that `lockstep train TEXT` has prepared. Only a folder with this file in it belongs to the
+ * run; another folder of that name is the user's. */
+#define LKS__DATA_FOLDER "data"
+#define LKS__DATA_MARK   "source.json"
 
 /* How a resume from an older checkpoint treats a file. */
 enum lks__later {
@@ -23,6 +27,9 @@ typedef struct lks__run_file {
 
 extern const lks__run_file lks__run_files[];
 extern const size_t lks__n_run_files;
+
+/* True if OUT/data belongs to the run. */
+bool lks__run_has_data(const char *out_dir);
 
 /* NULL if no run writes a file of that name. */
 const lks__run_file *lks__run_file_of(const char *name);

@@ -12,9 +12,10 @@
 void lks__outdir_of(const char *path, char *run, size_t bytes);
 
 /* Make `out_dir` if it is missing. An earlier run in it (the files of rundir/files.h) is moved into
- * out_dir/earlier-N, so that a new run neither loses it nor mixes with it. `moved` is its new path,
- * or "" if there was none. */
-lks_status lks__outdir_start(const char *out_dir, char moved[4200]);
+ * out_dir/earlier-N, so that a new run neither loses it nor mixes with it. The new run's own data,
+ * the folder `data_dir`, stay; NULL: it has none there. `moved` is the earlier run's new path, or
+ * "" if there was none. */
+lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200]);
 
 /* The run continues from its checkpoint `iter`. If it has later ones, they are moved into
  * out_dir/earlier-N, with copies of metrics.jsonl and the logs, and `latest` names `iter`. The

@@ -151,6 +151,9 @@ static lks_status read_word(lks__settings *s, unsigned command, const char *arg,
     if (command & uses_run && !is_file &&
         (is_run(arg) || lks__recipe_find(arg, path) == LKS__RECIPE_NONE))
         return take_run(s, command, arg, args);
+    /* A text of `train`. Its word may also be a recipe's name. */
+    if (command == LKS__CMD_TRAIN && !is_file && lks__recipe_find(arg, path) != LKS__RECIPE_NONE)
+        return read_recipe(s, command, arg, args);
     if (args->n_positional >= max_positional || args->n_positional >= LKS__ARGS_POSITIONAL ||
         is_file)
         return read_recipe(s, command, arg, args);

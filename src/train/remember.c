@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/jsontext.h"
+#include "rundir/files.h"
 #include "rundir/metrics.h"
 
 static bool is_folder(const char *path)
@@ -22,6 +23,20 @@ static bool same_folder(const char *a, const char *b)
            one.st_ino == two.st_ino;
 }
 
+/* A run that was moved, to earlier-N for example, takes the data that `train TEXT` prepared with
+ * it, even if another run's data are now where they were. `path` is where they were. */
+static bool take_own(const char *run_dir, const char *path, char out[LKS__SETTING_STR])
+{
+    char parent[LKS__METRICS_PATH];
+    const char *slash = strrchr(path, '/');
+    if (!lks__run_has_data(run_dir) || slash == NULL || strcmp(slash + 1, LKS__DATA_FOLDER) != 0)
+        return false;
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    if (is_folder(path) && !lks__run_has_data(parent))
+        return false;
+    return snprintf(out, LKS__SETTING_STR, "%s/" LKS__DATA_FOLDER, run_dir) < LKS__SETTING_STR;
+}
+
 /* The path as it was used, if it leads to the same folder from here; else the absolute one. Without
  * either (the whole tree may have been moved) the path as it was used. */
 static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
@@ -33,6 +48,8 @@ static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
     if (!found)
         return LKS_OK;
     const char *path = is_folder(absolute) && !same_folder(used, absolute) ? absolute : used;
+    if (take_own(run_dir, path, out))
+        return LKS_OK;
     if (!is_folder(path)) {
         const char *was = absolute[0] != '\0' ? absolute : used;
         return lks__fail(LKS_ERR_CONFIG,

@@ -469,7 +469,7 @@ static void back_otherwise(void **state)
     const char *out = prepared(&back_to_10);
     assert_true(WIFSIGNALED(run(&back_to_10, out, "rename:5:die", text, sizeof text)));
     assert_true(exists(in_scratch("out/earlier.tmp/ckpt-00000030")));
-    assert_int_equal(lks__outdir_start(out, moved), LKS_OK);
+    assert_int_equal(lks__outdir_start(out, NULL, moved), LKS_OK);
     assert_non_null(strstr(moved, "/earlier-2"));
     assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
     assert_true(opens_as(in_scratch("out/earlier-2"), 10, 0));

@@ -55,12 +55,12 @@ static void test_start(void **state)
     enum { N_RUN = 12, N_OTHERS = 5 };
     const char *out = in(lks_test_folder(), "a/new");
     char moved[4200];
-    assert_ok(lks__outdir_start(out, moved)); /* made, and nothing to move */
+    assert_ok(lks__outdir_start(out, NULL, moved)); /* made, and nothing to move */
     assert_string_equal(moved, "");
     assert_int_equal(lks_test_count_files(out), 0);
     for (int i = 0; i < N_OTHERS; i++)
         lks_test_write(in(out, others[i]), "x", 1);
-    assert_ok(lks__outdir_start(out, moved));
+    assert_ok(lks__outdir_start(out, NULL, moved));
     assert_string_equal(moved, "");
     for (int turn = 1; turn <= 2; turn++)
         for (int i = 0; i < N_RUN; i++) { /* each of them alone is one */
@@ -69,7 +69,7 @@ static void test_start(void **state)
                 assert_int_equal(mkdir(in(out, of_a_run[i]), 0777), 0);
             else
                 lks_test_write(in(out, of_a_run[i]), "x", 1);
-            assert_ok(lks__outdir_start(out, moved));
+            assert_ok(lks__outdir_start(out, NULL, moved));
             assert_string_equal(moved, earlier);
             assert_true(lks_test_exists(in(earlier, of_a_run[i])));
             assert_false(lks_test_exists(in(out, of_a_run[i])));
@@ -77,6 +77,29 @@ static void test_start(void **state)
         }
     for (int i = 0; i < N_OTHERS; i++)
         assert_true(lks_test_exists(in(out, others[i])));
+}
+
+/* OUT/data moves with the run that prepared it, and stays if it is the user's or the new run's. */
+static void test_data(void **state)
+{
+    const char *out = in(lks_test_folder(), "new"), *data = in(out, "data"), *earlier;
+    char moved[4200];
+    assert_ok(lks__outdir_start(out, NULL, moved));
+    assert_int_equal(mkdir(data, 0777), 0);
+    lks_test_write(in(data, "train.bin"), "x", 1);
+    lks_test_write(in(out, "train.log"), "x", 1);
+    assert_ok(lks__outdir_start(out, NULL, moved));
+    assert_string_equal(moved, in(out, "earlier-1"));
+    assert_true(lks_test_exists(in(data, "train.bin")));
+    lks_test_write(in(data, LKS__DATA_MARK), "{}", 2);
+    lks_test_write(in(out, "train.log"), "x", 1);
+    assert_ok(lks__outdir_start(out, data, moved));
+    assert_string_equal(moved, in(out, "earlier-2"));
+    assert_true(lks_test_exists(in(data, "train.bin")));
+    assert_ok(lks__outdir_start(out, in(out, "earlier-1"), moved));
+    assert_string_equal(moved, earlier = in(out, "earlier-3"));
+    assert_true(lks_test_exists(in(earlier, "data/train.bin")));
+    assert_false(lks_test_exists(data));
 }
 
 static void test_lock(void **state)
@@ -191,8 +214,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_documented), cmocka_unit_test(test_start),
-        cmocka_unit_test(test_lock),       cmocka_unit_test(test_best),
-        cmocka_unit_test(test_beaten),
+        cmocka_unit_test(test_data),       cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_best),       cmocka_unit_test(test_beaten),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

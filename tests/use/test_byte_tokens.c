@@ -210,7 +210,26 @@ static void test_description(void **state)
     assert_false(found);
 }
 
-/* An empty text, a text that isn't UTF-8, and settings of other kinds. */
+/* A text in another encoding keeps its bytes, and prep says so. */
+static void test_any_bytes(void **state)
+{
+    const char *text = lks_test_text("%s/latin1", dir), *out = lks_test_text("%s/latin", dir);
+    lks_test_write(text, "caf\xe9\n\n\xff", 7);
+    const lks_test_result r = run_ok(lks_test_tool(
+        "prep", "bytes", lks_test_text("--input=%s", text), lks_test_text("--out=%s", out)));
+    assert_contains(r.err, "is not valid UTF-8 (byte 0xe9 at offset 3), and its bytes are kept");
+    static const uint16_t train[] = {LKS__BYTE_BOS, 0xff + 4},
+                          val[] = {LKS__BYTE_BOS, 'c' + 4, 'a' + 4, 'f' + 4, 0xe9 + 4};
+    size_t bytes;
+    const char *shard = lks_test_read(lks_test_text("%s/fineweb_train_000000.bin", out), &bytes);
+    assert_int_equal(bytes, 1024 + sizeof train);
+    assert_memory_equal(shard + 1024, train, sizeof train);
+    shard = lks_test_read(lks_test_text("%s/fineweb_val_000000.bin", out), &bytes);
+    assert_int_equal(bytes, 1024 + sizeof val);
+    assert_memory_equal(shard + 1024, val, sizeof val);
+}
+
+/* An empty text, JSON lines that aren't UTF-8, and settings of other kinds. */
 static void test_refused(void **state)
 {
     const char *text = lks_test_text("%s/text", dir), *out = lks_test_text("--out=%s/none", dir);
@@ -219,8 +238,10 @@ static void test_refused(void **state)
     lks_test_result r = lks_test_tool("prep", "bytes", input, out);
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "is empty");
-    lks_test_write(text, "a\n\n\xff", 4);
-    assert_contains(lks_test_tool("prep", "bytes", input, out).err, "not valid UTF-8");
+    const char *lines = lks_test_text("%s/text.jsonl", dir);
+    lks_test_write(lines, "{\"text\":\"\xff\"}\n", 13);
+    assert_int_equal(
+        lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out).exit_code, 1);
     assert_contains(lks_test_tool("prep", "bytes", input, out, "--vocab_size=300").err,
                     "--vocab_size has no meaning for bytes tokens");
     assert_false(lks_test_exists(lks_test_text("%s/none", dir)));
@@ -229,9 +250,9 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shards),  cmocka_unit_test(test_bpb),
-        cmocka_unit_test(test_sample),  cmocka_unit_test(test_description),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_shards),    cmocka_unit_test(test_bpb),
+        cmocka_unit_test(test_sample),    cmocka_unit_test(test_description),
+        cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train, NULL));
 }

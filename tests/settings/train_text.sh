@@ -1,0 +1,123 @@
+#!/bin/sh
+# The short path: `lockstep train TEXT`, `sample RUN`, `resume RUN`, in an empty folder, next to the longer
+# commands that it prints; and what it refuses.  train_text.sh LOCKSTEP
+set -eu
+. "${0%/*}/../support.sh"
+lockstep=$1
+work_folder
+mkdir "$work/bin" "$work/a" "$work/b" "$work/c"
+ln -s "$lockstep" "$work/bin/lockstep"
+export PATH="$work/bin:$PATH"
+awk 'BEGIN { for (i = 0; i < 900; i++) print "Line", i, "says", (i * 7919) % 1009, "things." }' >"$work/my text.txt"
+small='--n_layer=1 --n_embd=16 --block_size=16 --eval_iters=1 --keep=0'
+
+# refused CODE SENTENCE ARGUMENT...: `lockstep train ARGUMENT...` in $work/c, which stays as it is.
+refused() {
+    code=$1 sentence=$2
+    shift 2
+    (cd "$work/c" && find . | sort) >"$work/before"
+    if (cd "$work/c" && lockstep train "$@" >"$work/log" 2>&1); then fail "train $* went well"; else rc=$?; fi
+    [ $rc = "$code" ] || fail "train $*: exit code $rc, not $code"
+    grep -qF -- "$sentence" "$work/log" || fail "train $*: lacks: $sentence"
+    [ "$(grep -c '^lockstep train' "$work/log")" = 1 ] || fail "train $*: more than one message"
+    (cd "$work/c" && find . | sort) | diff "$work/before" - || fail "train $* left something"
+}
+
+echo '== the three lines'
+cp "$work/my text.txt" "$work/a/my.txt"
+cd "$work/a"
+# shellcheck disable=SC2086 # a list of words
+lockstep train my.txt $small --max_iters=12 --checkpoint_interval=4 >"$work/log" 2>"$work/err" || fail 'train TEXT'
+cat "$work/err" >>"$work/log"
+grep -q '^next: lockstep sample out/my$' "$work/log" || fail 'the next command'
+grep -q '^lockstep train: my.txt has [0-9]* characters, 23 different' "$work/err" || fail 'what the text has'
+[ "$(cut -c 1-200 out/my/data/source.json)" = "{\"text\":\"$(realpath my.txt)\",\"kind\":\"char\"}" ] || fail source.json
+lockstep sample out/my --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'sample RUN'
+lockstep resume out/my --max_iters=16 >"$work/log" 2>&1 || fail 'resume RUN'
+
+echo '== the longer commands that it printed give the same bytes, on another number of ranks'
+sed -n 's/^  \(lockstep .*\)/\1/p' "$work/err" >"$work/longer"
+[ "$(wc -l <"$work/longer")" = 2 ] || fail 'the longer commands'
+cp my.txt "$work/b/my.txt"
+cd "$work/b"
+sed 's/--nproc_per_node=[0-9]*/--nproc_per_node=4/' "$work/longer" >"$work/four"
+# shellcheck disable=SC1091 # made above
+(set -e && . "$work/four") >"$work/log" 2>&1 || fail 'the longer commands'
+cmp "$work/a/out/my/ckpt-00000012/model.safetensors" out/my/ckpt-00000012/model.safetensors || fail 'other bytes'
+lockstep train --out_dir=out/my --init_from=resume --max_iters=16 >"$work/log" 2>&1 || fail resume
+cmp "$work/a/out/my/ckpt-00000017/model.safetensors" out/my/ckpt-00000017/model.safetensors || fail 'other bytes after the resume'
+
+echo '== killed in the middle, and resumed from elsewhere'
+cp "$work/my text.txt" "$work/b/"
+# shellcheck disable=SC2086
+LOCKSTEP_FAULT=rename:9:die LOCKSTEP_FAULT_RANK=0 lockstep train 'my text.txt' $small --max_iters=12 --checkpoint_interval=4 >"$work/log" 2>&1 &&
+    fail 'it was to be killed'
+[ -e 'out/my text/latest' ] && [ ! -e 'out/my text/ckpt-00000013' ] || fail 'it was not killed in the middle'
+(cd .. && lockstep resume 'b/out/my text' --max_iters=16) >"$work/log" 2>&1 || fail 'resume from elsewhere'
+cmp "$work/a/out/my/ckpt-00000017/model.safetensors" 'out/my text/ckpt-00000017/model.safetensors' || fail 'other bytes after the death'
+
+echo '== an earlier run is moved aside with its data, and goes on with them'
+cd "$work/a"
+sed 's/things/thoughts/' "$work/my text.txt" >my.txt
+# shellcheck disable=SC2086
+lockstep train my.txt $small --max_iters=4 >"$work/log" 2>&1 || fail 'a second run'
+grep -q '^lockstep train: an earlier run was moved to out/my/earlier-1$' "$work/log" || fail 'nothing was said of the earlier run'
+! cmp -s out/my/data/train.bin out/my/earlier-1/data/train.bin || fail "the earlier run's data"
+lockstep resume out/my/earlier-1 --max_iters=17 >"$work/log" 2>&1 || fail 'resume of the earlier run'
+grep -q 'inside out/my/earlier-1/data/meta.json' "$work/log" || fail 'the earlier run has the new data'
+# The longer commands over the run that they stand for.
+. "$work/longer" >"$work/log" 2>&1 || fail 'the longer commands again'
+grep -q 'an earlier run was moved to out/my/earlier-2' "$work/log" || fail 'the run before'
+[ -e out/my/data/source.json ] || fail 'the data in use have moved'
+
+echo '== texts of other kinds'
+cd "$work/b"
+awk 'BEGIN { for (i = 0; i < 90; i++) printf "caf\351 %d\n\n", i }' >latin.txt
+awk 'BEGIN { for (i = 0; i < 200; i++) printf "%d ", i }' >line.txt
+mkdir texts && cp my.txt texts/
+for text in latin.txt line.txt texts/; do
+    # shellcheck disable=SC2086
+    lockstep train $text $small --max_iters=1 >"$work/log" 2>&1 || fail "$text"
+done
+grep -q '"kind":"bytes"' out/latin/data/source.json || fail 'Latin-1 is not bytes'
+lockstep sample out/line --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'a text in one line'
+grep -q 'samples begin with " "' "$work/log" || fail 'how samples of a text in one line begin'
+[ -e out/texts/data/train.bin ] || fail 'a folder of texts'
+printf 'max_iters = 3\nn_head = 4\ngradient_accumulation_steps = 1\n' >own.conf
+# shellcheck disable=SC2086
+lockstep train my.txt own.conf $small --out_dir=own >"$work/log" 2>&1 || fail 'a text and a config file'
+grep -q '^  lockstep train --dataset=own/data own.conf .* --out_dir=own --nproc_per_node=1$' "$work/log" || fail 'the longer command of a config file'
+
+echo '== refused, with nothing left behind'
+cd "$work/c"
+mkdir -p none tokens run out/text/data
+: >empty.txt && : >tokens/train.bin && : >run/metrics.jsonl
+printf 'short' >short.txt
+cp "$work/b/my.txt" text.txt
+gzip -k text.txt
+head -c 3000 "$lockstep" >program
+printf 'caf\351' >byte.txt
+touch "$work/c/file"
+refused 2 '"no.txt" is neither a text' no.txt
+refused 1 'empty.txt is empty' empty.txt
+refused 1 'none has no text in it' none
+refused 2 'the text is too short' short.txt --out_dir=o
+refused 1 'is a gzip file: unpack it first' text.txt.gz
+refused 1 'program is not a text: byte ' program
+refused 1 'byte.txt is not UTF-8, so its bytes would be the tokens' byte.txt
+refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
+refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
+refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt
+refused 1 'cannot make the folder file: Not a directory; --out_dir=FOLDER trains in another folder' text.txt --out_dir=file/x
+refused 2 'text.txt is too short for block_size=9000' text.txt --block_size=9000 --out_dir=o
+refused 2 'give one text, or one folder of texts' text.txt short.txt
+refused 2 'text.txt and --dataset both name the data' text.txt --dataset=tokens
+refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' text.txt --init_from=resume
+refused 2 'weights need data with their own tokens' text.txt --init_from=gpt2
+refused 2 '--family=golf needs tokens of its own' text.txt --family=golf
+refused 2 '--dry_run needs prepared data' text.txt --dry_run
+refused 2 'n_layer must be' text.txt --n_layer=x
+RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 refused 2 'prepare it first' text.txt
+LOCKSTEP_FAULT=write:2:term refused 143 'stopped by SIGTERM: the text was not prepared' text.txt --out_dir=o
+LOCKSTEP_FAULT=write:1:ENOSPC refused 1 'No space left' text.txt --out_dir=o
+echo 'all as it should be'
