@@ -13,14 +13,13 @@
 static const char usage[] =
     "Usage: lockstep resume RUN [--key=value ...]\n"
     "\n"
-    "Continues the run in RUN, a run's folder such as out/my, from its newest checkpoint; or from\n"
-    "RUN/ckpt-…, if that is given: `lockstep train --out_dir=RUN --init_from=resume` with a number "
-    "of\n"
-    "ranks for this machine's cores, unless --nproc_per_node is given. Any number of ranks "
-    "continues\n"
-    "a run with the same bytes. The run's own settings and its data are kept, and --max_iters=N "
-    "trains\n"
-    "a finished run further. Settings are those of `lockstep train`.\n";
+    "Continues the run in the folder RUN from its newest checkpoint, with the run's settings and\n"
+    "data. RUN/ckpt-N continues from that checkpoint. The command stands for\n"
+    "`lockstep train --out_dir=RUN --init_from=resume` with ranks for all cores of this machine,\n"
+    "and prints it. The result has the same bytes on any number of ranks (--nproc_per_node=N).\n"
+    "\n"
+    "  lockstep resume out/my\n"
+    "  lockstep resume out/my --max_iters=4000\n";
 
 static bool asks_for_help(int argc, char **argv)
 {

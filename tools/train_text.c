@@ -43,7 +43,8 @@ struct text {
     char moved[4200]; /* where an earlier run is now; or "" */
 };
 
-/* --- what is refused --------------------------------------------------------------------------- */
+/* --- what is refused ---------------------------------------------------------------------------
+ */
 
 /* The longer commands, for a message. */
 static const char *by_hand(const struct text *t, char out[2 * PATH_BYTES])
@@ -52,8 +53,9 @@ static const char *by_hand(const struct text *t, char out[2 * PATH_BYTES])
     snprintf(out, 2 * PATH_BYTES,
              "`lockstep prep char --input=%s --out=%s`, then `lockstep train quickstart "
              "--dataset=%s --out_dir=%s`",
-             lks__shell_word(text, sizeof text, t->path), lks__shell_word(data, sizeof data, t->data),
-             data, lks__shell_word(run, sizeof run, t->out));
+             lks__shell_word(text, sizeof text, t->path),
+             lks__shell_word(data, sizeof data, t->data), data,
+             lks__shell_word(run, sizeof run, t->out));
     return out;
 }
 
@@ -77,8 +79,9 @@ static lks_status check_path(const struct text *t)
                          "recipe in config or in %s",
                          t->shown, lks__share_path("config", share));
     if (strlen(t->path) >= PATH_BYTES - 64 || strchr(t->path, '\n') != NULL)
-        return lks__fail(LKS_ERR_CONFIG, "%s: rename the text: its path is too long, or has a line "
-                                         "feed in it",
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: rename the text: its path is too long, or has a line "
+                         "feed in it",
                          t->shown);
     if (!S_ISDIR(info.st_mode))
         return LKS_OK;
@@ -118,11 +121,11 @@ static lks_status check_settings(const struct text *t)
                          "with `lockstep prep gpt2`, and give --dataset",
                          t->shown);
     if (s->family != 0)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "--family=%s needs tokens of its own: prepare %s first with `lockstep prep "
-                         "%s`, and give --dataset",
-                         lks__setting_word(s, LKS__SETTING_family), t->shown,
-                         lks__family_of(s)->prep);
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "--family=%s needs tokens of its own: prepare %s first with `lockstep prep "
+            "%s`, and give --dataset",
+            lks__setting_word(s, LKS__SETTING_family), t->shown, lks__family_of(s)->prep);
     if (s->dry_run)
         return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
                          by_hand(t, hand));
@@ -142,7 +145,8 @@ static lks_status check_out(const struct text *t)
                      lks__escape(shown, sizeof shown, t->data, strlen(t->data)));
 }
 
-/* --- the text ---------------------------------------------------------------------------------- */
+/* --- the text ----------------------------------------------------------------------------------
+ */
 
 /* out/NAME, without the end of the name: out/my for my.txt. */
 static void name_out(struct text *t)
@@ -189,7 +193,8 @@ static lks_status prepare(struct text *t)
     LKS__TRY(make_folder(t));
     lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
     if (st == LKS_ERR_FORMAT && strcmp(t->kind, "bytes") == 0)
-        lks__fail_in(st, "%s is not UTF-8, so its bytes would be the tokens (iconv makes UTF-8 of it)",
+        lks__fail_in(st,
+                     "%s is not UTF-8, so its bytes would be the tokens (iconv makes UTF-8 of it)",
                      t->shown);
     return st == LKS_OK ? write_mark(t) : st;
 }
@@ -197,8 +202,9 @@ static lks_status prepare(struct text *t)
 /* Remove what a preparation that failed has made. */
 static void clean(const struct text *t, bool out_was_there)
 {
-    static const char *const names[] = {LKS__DATA_MARK, "meta.json", "train.bin", "val.bin",
-                                        "fineweb_train_000000.bin", "fineweb_val_000000.bin"};
+    static const char *const names[] = {
+        LKS__DATA_MARK,          "meta.json", "train.bin", "val.bin", "fineweb_train_000000.bin",
+        "fineweb_val_000000.bin"};
     char path[PATH_BYTES + 64];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", t->temp, names[i]);
@@ -216,7 +222,8 @@ static void clean(const struct text *t, bool out_was_there)
     }
 }
 
-/* --- the run ----------------------------------------------------------------------------------- */
+/* --- the run -----------------------------------------------------------------------------------
+ */
 
 /* Read the longer command as `train` will. */
 static lks_status read_longer(struct text *t, lks__settings *s)

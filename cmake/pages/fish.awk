@@ -29,6 +29,7 @@ $1 == "command" {
     print seen($2) " -l help -d 'all settings'"
     if ($2 == "run") print seen($2) " -F -a '(__fish_complete_command)'"
     else words_of[$2] = "(__lockstep_recipes)"
+    if ($2 == "train") print seen($2) " -F"
 }
 $1 == "usage" && $3 ~ /lockstep [a-z]+ RUN| RUN[^A-Za-z ]+$/ { words_of[$2] = "(__lockstep_runs)" }
 $1 == "word" { print seen($2) " -a " $3 }

@@ -39,6 +39,7 @@ END {
     print "_lockstep_recipes() {\n    local -a names\n    local program=${${commands[lockstep]:-lockstep}:A}"
     print "    names=(config/*.(conf|py)(N:t:r) ${program:h:h}/share/lockstep/config/*.conf(N:t:r))"
     print "    _alternative \"recipes:recipe:($names)\" 'files:file:_files -g \"*.(conf|py)(-.)\"'\n}"
+    print "_lockstep_texts() { _alternative 'recipes:recipe:_lockstep_recipes' 'files:text:_files' }"
     print "_lockstep_runs() {\n    local -a runs\n    runs=(*/metrics.jsonl(N:h) */*/metrics.jsonl(N:h))"
     print "    _alternative \"runs:run:($runs)\" 'folders:folder:_files -/'\n}"
     print "_lockstep_datasets() {\n    local -a names\n    names=(data/*(N/:t))"
@@ -59,6 +60,7 @@ END {
         if (c == "run") print "            '1:program:_command_names -e' '*::argument:_normal'"
         else if (words[c] != "") print "            '1:what:(" words[c] ")' '*:recipe:_lockstep_recipes'"
         else if (c in takes_runs) print "            '*:run:_lockstep_runs'"
+        else if (c == "train") print "            '*:text or recipe:_lockstep_texts'"
         else print "            '*:recipe:_lockstep_recipes'"
         print "            ;;"
     }

@@ -62,8 +62,7 @@ static lks_status look_at_file(struct look *l, const lks__texts *texts, size_t i
     const lks__text_file *file = &texts->files[i];
     LKS__TRY(lks__texts_file(texts, i, &fd));
     for (uint64_t at = 0; at < file->bytes && st == LKS_OK;) {
-        const size_t n =
-            file->bytes - at < BLOCK_BYTES ? (size_t)(file->bytes - at) : BLOCK_BYTES;
+        const size_t n = file->bytes - at < BLOCK_BYTES ? (size_t)(file->bytes - at) : BLOCK_BYTES;
         st = lks__sys_stop_check();
         if (st == LKS_OK)
             st = lks__texts_read(texts, i, fd, at, n, l->block + rest);

@@ -78,8 +78,8 @@ run_line() {
     # --- shortened ----------------------------------------------------------------------------
     ./quickstart | './quickstart '*) # a minute; it evaluates at each of these steps
         set_option "$1" iters 1 ;;
-    'lockstep resume out/my/ckpt-00000800 '*) # a checkpoint of the shortened run
-        set_option "$(printf '%s\n' "$1" | sed 's/00000800/00000005/')" max_iters 6 ;;
+    'lockstep resume out/my/ckpt-00001600 '*) # a checkpoint of the shortened run
+        set_option "$(printf '%s\n' "$1" | sed 's/00001600/00000005/')" max_iters 6 ;;
     'lockstep train '*init_from=resume* | 'lockstep resume '*) # minutes; after the 4 of the next line
         set_option "$1" max_iters 6 ;;
     'lockstep train '*) # minutes
@@ -119,6 +119,7 @@ while read -r page <&3; do
     awk -v page="$page" '/^## / { other = $0 == "## Its README, command by command" } # nanogpt.sh runs it
         other { next } /^```sh$/ { on = 1; n++; next } /^```/ { on = 0 }
         on && sub(/\\$/, "") { sub(/^ +/, ""); line = line $0; next }
+        on { sub(/  +# .*/, "") } # a remark
         on && !/^ *(#|$)/ { if (line != "") sub(/^ +/, ""); print page, n, line $0; line = "" }' "$page" >>"$work/lines"
     # shellcheck disable=SC2016 # no command within
     other=$(grep -E '^ *(```|~~~)(bash|shell|console|text)|^ +```sh' "$page" || true)

@@ -41,7 +41,7 @@ text_of lockstep-train 1 >"$work/text"
 while read -r setting; do
     grep -qE -- " $setting(\[|=)" "$work/text" || fail "lockstep-train(1) lacks $setting"
 done <"$work/settings"
-for part in 'train a GPT on one or more ranks' 'SYNOPSIS lockstep train \[config/NAME.conf\]' \
+for part in 'train a GPT on one or more ranks' 'lockstep train \[config/NAME.conf\]' 'SYNOPSIS lockstep train TEXT' \
     'highest learning rate (a number of at least 0 and at most 1,000,000)' '128+n ended by signal n' 'lockstep-settings(5)'; do
     grep -q "$part" "$work/text" || fail "lockstep-train(1) lacks: $part"
 done
@@ -54,6 +54,7 @@ text_of lockstep-settings 5 | grep -q -- '--dtype=auto precision to compute in' 
 mkdir -p "$work/in/runs/small/ckpt-00000010" "$work/in/runs/small/ckpt-00000300" "$work/in/data/mine" "$work/in/config" "$work/in/runs/other"
 : >"$work/in/runs/small/metrics.jsonl"
 : >"$work/in/config/own.conf"
+: >"$work/in/my.txt"
 mkdir -p "$work/opt/bin" "$work/opt/share/lockstep"
 cp -r "$source/config" "$work/opt/share/lockstep/config"
 ln "$lockstep" "$work/opt/bin/lockstep" 2>/dev/null || cp "$lockstep" "$work/opt/bin/lockstep"
@@ -69,6 +70,7 @@ lockstep train --on_nan r = rollback ! stop
 lockstep train --dtype bf = bfloat16 ! float32
 lockstep train --optimizer=m = muon ! adamw
 lockstep train quick = quickstart ! own
+lockstep train my.t = my.txt ! own
 lockstep train ow = own ! quickstart
 lockstep sample --out_dir=runs/ = runs/small ! runs/other
 lockstep sample runs/ = runs/small ! runs/other quickstart
