@@ -58,7 +58,7 @@ int longer_add_ranks(longer *l, const lks__settings *s, int64_t virtual_ranks)
 void longer_print(FILE *out, const longer *l)
 {
     char word[2 * LKS__SETTING_STR];
-    fputs("lockstep", out);
+    fputs(lks__shell_program(word, sizeof word), out);
     for (int i = 0; i < l->n; i++)
         fprintf(out, " %s", lks__shell_word(word, sizeof word, l->words[i]));
     fputc('\n', out);

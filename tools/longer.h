@@ -25,7 +25,7 @@ void longer_add_text(longer *l, const char *fmt, ...) __attribute__((format(prin
  * launcher has started this process, or the run is on GPUs; and --threads, if the process may use
  * fewer cores than it sees. Returns the number of ranks that was added; 0: none was. */
 int longer_add_ranks(longer *l, const lks__settings *s, int64_t virtual_ranks);
-/* "lockstep WORD WORD…", and a line feed. */
+/* "lockstep WORD WORD…", with the program as it was started, and a line feed. */
 void longer_print(FILE *out, const longer *l);
 /* ERR_CONFIG if a word had no room. */
 lks_status longer_check(const longer *l);

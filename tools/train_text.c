@@ -290,7 +290,7 @@ static lks_status take_place(struct text *t)
 
 static void explain(const struct text *t, const lks__settings *s)
 {
-    char shown[4200], word[PATH_BYTES];
+    char shown[4200], word[PATH_BYTES], program[PATH_BYTES];
     const uint64_t n = t->tokens.n_train + t->tokens.n_val;
     const int64_t tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
     const int cores = lks__choose_cores();
@@ -309,9 +309,10 @@ static void explain(const struct text *t, const lks__settings *s)
             "%" PRId64 " layer%s of width %" PRId64 ", %" PRId64 " steps of %" PRId64
             " tokens (%.3g times the text).\n"
             "lockstep train: the same as\n"
-            "  lockstep prep %s --input=%s",
+            "  %s prep %s --input=%s",
             s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, s->max_iters, tokens,
-            (double)s->max_iters * (double)tokens / (double)t->tokens.n_train, t->kind,
+            (double)s->max_iters * (double)tokens / (double)t->tokens.n_train,
+            lks__shell_program(program, sizeof program), t->kind,
             lks__shell_word(word, sizeof word, t->path));
     fprintf(stderr, " --out=%s\n  ", lks__shell_word(word, sizeof word, t->data));
     longer_print(stderr, &t->train);

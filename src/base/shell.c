@@ -1,6 +1,7 @@
 #include "base/shell.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,4 +50,11 @@ char *lks__shell_word(char *out, size_t bytes, const char *word)
     if (n >= bytes || !is_safe(word))
         snprintf(out, bytes, "...");
     return out;
+}
+
+char *lks__shell_program(char *out, size_t bytes)
+{
+    const char *path = program_invocation_name, *slash = strrchr(path, '/');
+    const bool ours = strncmp(slash != NULL ? slash + 1 : path, "lockstep", 8) == 0;
+    return lks__shell_word(out, bytes, ours ? path : "lockstep");
 }

@@ -9,4 +9,8 @@
  * `out`. */
 char *lks__shell_word(char *out, size_t bytes, const char *word);
 
+/* Write the program as the user started it, because it may not be in the path; "lockstep" in a
+ * program of another name, which uses this as a library. Returns `out`. */
+char *lks__shell_program(char *out, size_t bytes);
+
 #endif

@@ -1,5 +1,4 @@
 /* run/report_end.c - the last lines of a run, for people: results, and what to do next. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,15 +14,6 @@ static void seconds_text(double s, char out[32])
     else
         snprintf(out, 32, "%.0f min %02.0f s", (s - (double)((long)s % 60)) / 60.0,
                  (double)((long)s % 60));
-}
-
-/* The program as the user started it: it may not be in the path. A program of another name uses
- * this as a library. */
-static const char *program(char out[600])
-{
-    const char *path = program_invocation_name, *slash = strrchr(path, '/');
-    const bool ours = strncmp(slash != NULL ? slash + 1 : path, "lockstep", 8) == 0;
-    return lks__shell_word(out, 600, ours ? path : "lockstep");
 }
 
 static void losses_line(lks__report *r, const double *loss, const lks__eval_result *final)
@@ -60,7 +50,7 @@ static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_res
 static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
 {
     char out[600], tool[600]; /* the run knows its data */
-    program(tool);
+    lks__shell_program(tool, sizeof tool);
     lks__shell_word(out, sizeof out, t->s.out_dir);
     if (stop_signal != 0)
         lks__log_line(&r->log, "to go on: %s resume %s", tool, out);
