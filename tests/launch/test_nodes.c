@@ -420,7 +420,7 @@ static void test_coordinator_lost(void **state)
 }
 
 /* A launcher that is stopped, with its rank or without, while the other node waits for it: that one
- * says for whom it waits, and ends in a bounded time. */
+ * says for whom it waits, and ends in a bounded time. The other one ends when it runs again. */
 static void test_launcher_stopped(void **state)
 {
     static const struct {
@@ -433,6 +433,7 @@ static void test_launcher_stopped(void **state)
          false,
          {"waiting for node 0 (host ", "the coordinator's node (host ", "doesn't answer"}},
         {1, false, {"waiting for node 1 (host ", "node 1 (host ", "ranks 1 to 1) doesn't answer"}},
+        {1, true, {"node 1 (host ", "ranks 1 to 1) doesn't answer"}},
     };
     enum { N = sizeof cases / sizeof cases[0] };
     struct node nodes[N][2];
@@ -469,8 +470,14 @@ static void test_launcher_stopped(void **state)
         pid_t left[8];
         const struct node *victim = &nodes[i][cases[i].node];
         for (int k = marked_processes(victim->mark, left, 8); k-- > 0;)
-            kill(left[k], SIGKILL);
-        end_of(victim);
+            kill(left[k], cases[i].node == 1 ? SIGCONT : SIGKILL);
+        lks_test_result r = end_of(victim);
+        if (cases[i].node == 0)
+            continue;
+        /* It runs again after the job's end, and says what it knows. */
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, "lockstep run: this node (host ");
+        assert_contains(r.err, ") stood still for ");
     }
 }
 
