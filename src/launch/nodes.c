@@ -18,8 +18,9 @@
 static const double CONNECT_S = 300.0; /* for the coordinator to answer */
 static const double PATIENCE_S = 5.0;  /* until a message about what we wait for */
 
-static const double TRY_S = 2.0; /* for one try, between checks for signals */
-static const double DUE_S = 1.0; /* between calls of lks__nodes_next() while others wait for us */
+static const double TRY_S = 2.0;    /* for one try, between checks for signals */
+static const double DUE_S = 1.0;    /* between calls of lks__nodes_next() */
+static const double RECENT_S = 5.0; /* a pause so long ago explains why the job is lost */
 
 /* How long a launcher may stand still while others wait for it, if its ranks have no --timeout. */
 static const double STILL_S = 60.0;
@@ -209,11 +210,8 @@ double lks__nodes_due(const struct lks__nodes *n)
     if (n == NULL || n->lost_text[0] != '\0')
         return 0;
     const double now = lks__sys_now();
-    if (n->owed_since > 0 || n->asked)
-        return now + DUE_S;
-    if (!n->coordinator || !n->running || n->ended)
-        return 0;
-    return n->end_by > 0 && n->end_by <= now ? now + DUE_S : n->end_by; /* a stop may last longer */
+    const bool decides = n->coordinator && n->running && !n->ended;
+    return decides && n->end_by > now && n->end_by < now + DUE_S ? n->end_by : now + DUE_S;
 }
 
 static void give_job_up(struct lks__nodes *n, lks_status why)
@@ -225,6 +223,11 @@ static void give_job_up(struct lks__nodes *n, lks_status why)
                  "this host (%s) lost its connection to the coordinator's node: its network "
                  "interface %s has no link",
                  n->job->host, name);
+    else if (why == LKS_ERR_PEER && n->still_s > 0 && lks__sys_now() - n->woke_at < RECENT_S)
+        snprintf(n->lost_text, sizeof n->lost_text,
+                 "this node (host %s) stood still for %.0f s; meanwhile the job has ended, or "
+                 "continued without this node",
+                 n->job->host, n->still_s);
     else if (why == LKS_ERR_TIMEOUT && first != NULL)
         snprintf(n->lost_text, sizeof n->lost_text,
                  "the coordinator's node (host %s) doesn't answer: its launcher is stopped, or its "

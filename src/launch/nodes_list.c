@@ -397,8 +397,21 @@ lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes)
     return st;
 }
 
+/* Notice that this launcher itself was stopped, or its machine stood still, for so long that the
+ * others have given it up. */
+static void note_pause(struct lks__nodes *n)
+{
+    const double now = lks__sys_now(), pause_s = now - n->seen_at;
+    if (n->seen_at > 0 && pause_s > fmax(lks__link_s(), LKS__LEAST_STILL_S)) {
+        n->still_s = pause_s;
+        n->woke_at = now;
+    }
+    n->seen_at = now;
+}
+
 lks_status lks__nodes_hear_all(struct lks__nodes *n)
 {
+    note_pause(n);
     take_answers(n);
     for (;;) {
         void *data = NULL;

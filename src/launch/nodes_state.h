@@ -63,7 +63,8 @@ struct lks__nodes {
     /* Since then the coordinator's store owes an answer (0: it doesn't), and when we last looked.
      */
     double owed_since, looked_at;
-    bool failing;                /* a node's ranks have failed or been ended in this round */
+    double seen_at, woke_at, still_s; /* when we last ran; the end of a long pause, its length */
+    bool failing;                     /* a node's ranks have failed or been ended in this round */
     double patience_s;           /* how long a launcher may stand still while others wait for it */
     bool asked;                  /* the coordinator waits for others: all show that they run ... */
     double shown_at;             /* ... last then ... */

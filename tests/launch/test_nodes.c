@@ -481,6 +481,37 @@ static void test_launcher_stopped(void **state)
     }
 }
 
+/* A launcher that is stopped only while its ranks train ends nothing, whichever node's it is. */
+static void test_launcher_suspended(void **state)
+{
+    struct node nodes[2][2];
+    pid_t launchers[2];
+    for (int i = 0; i < 2; i++) {
+        const int port = lks_test_free_port();
+        const char *out;
+        law_args args = law_train("random", &out);
+        law_add(&args, "--max_iters=20");
+        for (int n = 0; n < 2; n++)
+            nodes[i][n] = START(port, lks_test_text("exec %s", law_words(&args)), "--nnodes=2",
+                                lks_test_text("--node-rank=%d", n));
+        for (int k = 0; k < lks_test_tries(2000) && law_count_checkpoints(out) == 0; k++)
+            usleep(10000);
+        launchers[i] = marked_child_of(nodes[i][i].child.pid);
+        assert_true(launchers[i] > 0 && kill(launchers[i], SIGSTOP) == 0);
+    }
+    for (int i = 0; i < 2; i++)
+        lks_test_wait_for_text(nodes[i][1 - i].child.err_path,
+                               lks_test_text("waiting for node %d (host ", i));
+    for (int i = 0; i < 2; i++)
+        kill(launchers[i], SIGCONT);
+    for (int i = 0; i < 2; i++)
+        for (int n = 0; n < 2; n++) {
+            lks_test_result r = end_of(&nodes[i][n]);
+            if (r.exit_code != 0)
+                fail_msg("launcher %d, node %d: exit code %d: %s", i, n, r.exit_code, r.err);
+        }
+}
+
 /* A rank of a node notices that others have gone, and ends, before its launcher hears of the
  * coordinator's end: the launcher is stopped meanwhile. What it names is the node all the same. */
 static void test_coordinator_lost_later(void **state)
@@ -922,6 +953,7 @@ int main(void)
         cmocka_unit_test(test_node_lost),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_launcher_stopped),
+        cmocka_unit_test(test_launcher_suspended),
         cmocka_unit_test(test_coordinator_lost),
         cmocka_unit_test(test_coordinator_lost_later),
         cmocka_unit_test(test_resize),
