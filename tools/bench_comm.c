@@ -201,7 +201,7 @@ static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *
     if (st == LKS_OK && b->rank == 0)
         printf("%s, %d rank%s%s\n", lks_comm_backend(b->comm), b->W, b->W == 1 ? "" : "s",
                b->n_hosts == 1 ? ""
-               : b->pretended  ? ", each as if on a host of its own"
+               : b->pretended  ? ", each as if on its own host"
                                : " on several hosts");
     if (st == LKS_OK)
         st = report_link(b, &link);

@@ -259,10 +259,9 @@ static lks_status measure_ceilings(struct bench *b)
 {
     double ignored = 0.0;
     if (b->device->ops->counts == NULL)
-        return lks__fail(
-            LKS_ERR_SUPPORT,
-            "the device %s doesn't count what its operations need: measure cuda or cpu",
-            b->device->ops->name);
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the device %s doesn't count its operations: measure cuda or cpu",
+                         b->device->ops->name);
     LKS__TRY(measure_ceiling(b, &bench_copies, LEAST_COPY, MOST_COPY, &b->peaks.bytes, &ignored));
     return measure_ceiling(b, &bench_products, LEAST_PRODUCT, MOST_PRODUCT, &ignored,
                            &b->peaks.flops);

@@ -257,7 +257,8 @@ lks_status bench_machine(lks__settings *s)
     lks__trainer t;
     lks__machine m;
     if (s->out[0] == '\0')
-        return lks__fail(LKS_ERR_CONFIG, "say where to write: `lockstep bench machine --out=FILE`");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "give a file to write: `lockstep bench machine --out=FILE`");
     LKS__TRY(bench_open_trainer(s, MICRO_BATCHES, &t));
     lks__trace *parts = NULL;
     lks_status st = lks__trace_current == NULL ? lks__trace_open(TRACE_EVENTS, &parts) : LKS_OK;

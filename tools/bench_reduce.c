@@ -107,7 +107,7 @@ static void report(const struct bench_group *b, const struct reduce *r,
                theirs_s / ours_s * 100.0);
     if (b->engine != NULL)
         printf("    %s's own all-reduce%s: %.2f ms (%.0f%% of its speed)\n", b->engine,
-               b->per_host > 1 ? " of one rank a host" : "", theirs_s * 1e3,
+               b->per_host > 1 ? " of one rank per host" : "", theirs_s * 1e3,
                theirs_s / ours_s * 100.0);
     if (link->rate > 0) { /* each host sends its part of the sums and then of the result */
         double least_s = 2.0 * bytes * (b->n_hosts - 1) / b->n_hosts / link->rate;

@@ -274,7 +274,7 @@ int tool_bench(int argc, char **argv)
     lks__escape(shown, sizeof shown, what, strlen(what));
     if (which == N)
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
-                                            "say what to measure: `lockstep bench peak`, `step`, "
+                                            "name a measurement: `lockstep bench peak`, `step`, "
                                             "`comm`, `kernels` or `machine`%s%s",
                                             *what ? ", not " : "", shown));
     if ((which == COMM || which == MACHINE) && strcmp(s.device, "auto") != 0 &&

@@ -130,8 +130,8 @@ static lks_status check_split(const struct job *j)
         !lks__split_exists(j->dataset, LKS__SPLIT_TRAIN))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
-                     "%s has no validation tokens: --split=train evaluates the training tokens, "
-                     "--dataset=DIR other data",
+                     "%s has no validation tokens: use --split=train for the training tokens, or "
+                     "--dataset=DIR for other data",
                      lks__escape(shown, sizeof shown, j->dataset, strlen(j->dataset)));
 }
 
@@ -165,8 +165,7 @@ static lks_status choose_length(struct job *j)
     if (s->from[LKS__SETTING_block_size] == LKS__FROM_ARG) {
         if (s->block_size > c->block_size && lks__model_has_positions(c))
             return lks__fail(LKS_ERR_CONFIG,
-                             "--block_size=%" PRId64
-                             ": the model has learned positions for %d tokens, and none beyond",
+                             "--block_size=%" PRId64 ": the model has positions for %d tokens only",
                              s->block_size, c->block_size);
         c->block_size = (int)s->block_size;
     }

@@ -56,6 +56,6 @@ int tool_export(int argc, char **argv)
     lks_status st = lks__export(&s, &sink);
     if (st != LKS_OK && lks__stop_requested != 0)
         return tool_stopped("export", lks__stop_requested,
-                            "what was to be written is not complete; give the command again");
+                            "the output is incomplete; run the command again");
     return st == LKS_OK ? TOOL_OK : tool_fail("export", st);
 }

@@ -105,7 +105,7 @@ static lks_status find_point(struct plan *p, int nodes)
         snprintf(point->why, sizeof point->why, "%s", lks_last_error());
     else if (s.zero != 0 && nodes == 1)
         snprintf(point->why, sizeof point->why,
-                 "zero=1 divides the state over hosts: leave it out on one");
+                 "zero=1 divides the state over hosts: leave --zero out for one host");
     else
         point->possible = true;
     if (point->possible) {
@@ -229,7 +229,7 @@ static void print_run(const struct plan *p)
     const double steps = (double)lks__procedure_of(&p->s)->n_steps(&p->s);
     if (!last->timed)
         return;
-    printf("\nknee: %d host%s; more add less than half of what they could\n", knee(p),
+    printf("\nknee: %d host%s; each further host adds less than half of its speed\n", knee(p),
            knee(p) == 1 ? "" : "s");
     printf("%.0f steps on %d host%s: %.2f hours (%.2f to %.2f)\n", steps, last->nodes,
            last->nodes == 1 ? "" : "s", steps * last->time.at.step / 3600,
@@ -238,10 +238,9 @@ static void print_run(const struct plan *p)
         const double mtbf = p->s.mtbf_hours * 3600 / last->nodes;
         const double every = lks__forecast_checkpoint_every(checkpoint_seconds(p, last), mtbf);
         const double steps_between = fmax(1.0, floor(every / last->time.at.step));
-        printf(
-            "checkpoint: %.1f s to write; --checkpoint_interval=%.0f loses least if a host fails "
-            "every %g hours\n",
-            checkpoint_seconds(p, last), steps_between, p->s.mtbf_hours);
+        printf("checkpoint: %.1f s to write; --checkpoint_interval=%.0f loses the least time if a "
+               "host fails every %g hours\n",
+               checkpoint_seconds(p, last), steps_between, p->s.mtbf_hours);
     }
 }
 
@@ -256,10 +255,10 @@ static void print_limits(const struct plan *p)
                "`ulimit -n`\n",
                need, (double)files.rlim_cur);
     if (!p->device.ops->host_memory && p->s.machine[0] != '\0')
-        printf("times aren't planned for --device=%s: a machine file has a processor's figures\n",
+        printf("times aren't planned for --device=%s: a machine file only describes processors\n",
                p->s.device);
     if (p->has_machine && last->nodes > 1 && !p->machine.has_link)
-        printf("time on several hosts is not known: the machine file has no link; add "
+        printf("the time on several hosts is unknown, since the machine file has no link: add "
                "link_bandwidth (bytes/s) and round_trip_s\n");
 }
 
@@ -278,7 +277,7 @@ static lks_status print_advice(const struct plan *p)
                                   &p->process[last->nodes > 1], text));
         printf("it doesn't fit: %.1f MB of %.1f MB a %s%s%s\n",
                lks__room_needs(&lacks[i], &last->needs) / 1e6, lacks[i].bytes / 1e6,
-               lacks[i].ranks == 0 ? "host" : "GPU", text[0] != '\0' ? "; what fits: " : "", text);
+               lacks[i].ranks == 0 ? "host" : "GPU", text[0] != '\0' ? "; these fit: " : "", text);
     }
     return LKS_OK;
 }
@@ -290,10 +289,10 @@ static void print_all(const struct plan *p)
         lks__needs_print(&last->needs);
     print_points(p);
     if (p->has_machine) {
-        print_times(p, "strong scaling: the run as it is, on more hosts", false);
+        print_times(p, "strong scaling: the same run on more hosts", false);
         print_times(p,
-                    "weak scaling: gradient_accumulation_steps grow with hosts, which is "
-                    "another run",
+                    "weak scaling: gradient_accumulation_steps grow with the hosts, which is a "
+                    "different run",
                     true);
     }
     print_run(p);
@@ -433,9 +432,8 @@ static lks_status plan(const lks__settings *s, struct plan *p)
     *p = (struct plan){.s = *s, .has_machine = s->machine[0] != '\0'};
     LKS__TRY(lks__settings_memory(s, &limit));
     if (s->auto_batch != 0 && limit == 0)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "plan needs a number for batch_size, or --memory, for which it is chosen: "
-                         "a run chooses it when it starts");
+        return lks__fail(LKS_ERR_CONFIG, "batch_size=auto is chosen when a run starts: give plan a "
+                                         "number, or the size of the memory as --memory");
     LKS__TRY(lks__session_ask(s->device, &p->device));
     p->vocab = find_vocabulary(s);
     p->room = (double)lks__memory_available();

@@ -111,7 +111,7 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
     const char *unused = NULL;
     if (kind == NULL)
         return lks__fail(LKS_ERR_CONFIG,
-                         "there is no kind of tokens \"%s\": this build makes char, gpt2, "
+                         "there is no kind of tokens \"%s\": this build supports char, gpt2, "
                          "openwebtext, shakespeare, sentencepiece and bytes (lockstep prep char)",
                          lks__escape(shown, sizeof shown, name, strlen(name)));
     if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
@@ -125,15 +125,15 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
     if (s->tokenizer_train_docs != 0 && !lks__prep_takes(kind, LKS__PREP_TRAIN_DOCS))
         unused = "tokenizer_train_docs";
     if (unused == NULL && s->tokenizer_train_docs != 0 && s->tokenizer[0] != '\0')
-        return lks__fail(LKS_ERR_CONFIG, "--tokenizer is a model that is trained already: leave "
-                                         "--tokenizer_train_docs out");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--tokenizer is already trained: leave --tokenizer_train_docs out");
     if (unused == NULL && s->num_val_docs != 0 &&
         s->from[LKS__SETTING_val_fraction] != LKS__FROM_DEFAULT)
-        return lks__fail(LKS_ERR_CONFIG, "--num_val_docs and --val_fraction both say what is for "
-                                         "validation: leave one of them out");
+        return lks__fail(LKS_ERR_CONFIG, "--num_val_docs and --val_fraction both set the size of "
+                                         "the validation split: leave one of them out");
     return unused == NULL
                ? LKS_OK
-               : lks__fail(LKS_ERR_CONFIG, "--%s has no meaning for %s tokens", unused, name);
+               : lks__fail(LKS_ERR_CONFIG, "--%s doesn't apply to %s tokens", unused, name);
 }
 
 static lks_status prep(const char *name, const lks__settings *s, lks__prep_result *result)
@@ -185,8 +185,11 @@ int tool_prep(int argc, char **argv)
         return code;
     tool_print_notes("prep", &args);
     if (args.n_positional == 0)
-        return tool_fail("prep", lks__fail(LKS_ERR_CONFIG, "say what tokens to make: lockstep prep "
-                                                           "char --input=TEXT --out=DIR"));
+        return tool_fail(
+            "prep",
+            lks__fail(
+                LKS_ERR_CONFIG,
+                "name the kind of tokens, for example lockstep prep char --input=TEXT --out=DIR"));
     tool_stoppable();
     bool was_there = access(s.out, F_OK) == 0;
     lks_status st = prep(args.positional[0], &s, &result);

@@ -24,7 +24,7 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
     json_t *report;
     char *text = NULL;
     if (s->json + s->markdown + s->csv > 1)
-        return lks__fail(LKS_ERR_CONFIG, "give one of --json, --markdown and --csv");
+        return lks__fail(LKS_ERR_CONFIG, "give only one of --json, --markdown and --csv");
     LKS__TRY(lks__compare(runs->all, runs->n, &report));
     if (!s->json)
         lks__compare_print(stdout, report,
@@ -40,7 +40,8 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the report");
     for (size_t i = 0; i < runs->n; i++)
         if (runs->all[i].bad > 0)
-            fprintf(stderr, "lockstep report: %zu lines of run %zu are not a run's, and left out\n",
+            fprintf(stderr,
+                    "lockstep report: %zu lines of run %zu are not a run's, and were left out\n",
                     runs->all[i].bad, i + 1);
     return tool_flush();
 }

@@ -14,9 +14,9 @@ static lks_status read_hosts(struct run *r)
 {
     const char *list = r->given[OPT_hosts], *file = r->given[OPT_hostfile];
     if (list != NULL && file != NULL)
-        return lks__fail(LKS_ERR_CONFIG, "either --hosts or --hostfile, not both");
+        return lks__fail(LKS_ERR_CONFIG, "give either --hosts or --hostfile, not both");
     if (list == NULL && file == NULL && r->given[OPT_rsh] != NULL)
-        return lks__fail(LKS_ERR_CONFIG, "--rsh is for --hosts and --hostfile");
+        return lks__fail(LKS_ERR_CONFIG, "--rsh needs --hosts or --hostfile");
     if ((list != NULL || file != NULL) &&
         (r->given[OPT_nnodes] != NULL || r->given[OPT_node_rank] != NULL))
         return lks__fail(LKS_ERR_CONFIG, "--hosts and --hostfile set the number of nodes; "
@@ -116,8 +116,8 @@ int tool_run(int argc, char **argv)
     if (st == LKS_OK)
         st = run_read_nodes(&run);
     if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
-        st = lks__fail(LKS_ERR_CONFIG, "there is no PROGRAM to run; `lockstep run --help` shows "
-                                       "how to write it");
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "there is no PROGRAM to run; `lockstep run --help` shows the syntax");
     if (st == LKS_OK)
         st = use_python(&run);
     if (st == LKS_OK)

@@ -107,9 +107,8 @@ static lks_status find_stops(struct job *j)
         }
         j->stop[n++] = '\0';
         if (n - first == 1)
-            return lks__fail(LKS_ERR_CONFIG,
-                             "--stop is empty: give the text before which a sample is to end; a "
-                             "line feed is written as \\n");
+            return lks__fail(LKS_ERR_CONFIG, "--stop is empty: give the text before which a sample "
+                                             "ends, with \\n for a line feed");
         j->stops[n_stops++] = j->stop + first;
     }
     return LKS_OK;
@@ -119,7 +118,7 @@ static void print_full(void *ctx, size_t block_size)
 {
     fprintf(stderr,
             "lockstep sample: from %zu tokens on the context is full: each further token drops the "
-            "oldest one and computes the whole window again\n",
+            "oldest one and recomputes the whole window, which is slower\n",
             block_size);
 }
 
@@ -144,8 +143,8 @@ static lks_status open_job(struct job *j)
     const lks__settings *s = j->s;
     char gone[LKS__SETTING_STR];
     if (s->interactive && s->from[LKS__SETTING_num_samples] == LKS__FROM_ARG)
-        return lks__fail(LKS_ERR_CONFIG, "--interactive goes on with one text: leave out "
-                                         "--num_samples");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--interactive continues a single text: leave out --num_samples");
     LKS__TRY(find_stops(j));
     LKS__TRY(lks__session_device(&j->session, s->device, s->share_gpu));
     tool_print_device_note("sample", &j->session);
@@ -240,8 +239,9 @@ static int stopped(const struct job *j)
     if (j->s->interactive)
         return tool_stopped("sample", lks__stop_requested, "any text is cut short");
     snprintf(left, sizeof left,
-             "of %" PRId64 " sample%s %" PRIu64 " %s whole, and any text behind is cut short", n,
-             n == 1 ? "" : "s", j->n_whole, j->n_whole == 1 ? "is" : "are");
+             "of %" PRId64 " sample%s %" PRIu64
+             " %s complete, and any text after them is cut short",
+             n, n == 1 ? "" : "s", j->n_whole, j->n_whole == 1 ? "is" : "are");
     return tool_stopped("sample", lks__stop_requested, left);
 }
 

@@ -51,8 +51,8 @@ static int stop_early(int signo)
     const char *rank = getenv("RANK"), *name = sigabbrev_np(signo);
     if (rank == NULL || strcmp(rank, "0") == 0)
         fprintf(stderr,
-                "lockstep train: stopped by signal %d (SIG%s) while it was set up: nothing was "
-                "trained, and nothing was written\n",
+                "lockstep train: stopped by signal %d (SIG%s) during setup: nothing was trained or "
+                "written\n",
                 signo, name != NULL ? name : "?");
     return TOOL_SIGNAL + signo;
 }
@@ -65,10 +65,10 @@ static lks_status check_failure_commands(const lks__settings *s)
 {
     if (!tool_is_rank() || getenv(started_env) != NULL || !lks__commands_given(s, LKS__ON_FAILURE))
         return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "exec_on=failure: works if `lockstep train` starts the ranks itself "
-                     "(--nproc_per_node); after another launcher a shell can do it: lockstep run "
-                     "... || COMMAND");
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "exec_on=failure: works if `lockstep train` starts the ranks itself "
+        "(--nproc_per_node); with another launcher use the shell: lockstep run ... || COMMAND");
 }
 
 /* Has the run failed, and wasn't asked to stop? */
@@ -185,8 +185,7 @@ int tool_train(int argc, char **argv)
     tool_print_notes("train", &args);
     lks_status st = LKS_OK;
     if (s.dry_run && lks__settings_init(&s) == LKS__INIT_RESUME)
-        st =
-            lks__fail(LKS_ERR_CONFIG, "--dry_run is for a new run, and not for --init_from=resume");
+        st = lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");
     lks__settings checked = s;
     if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
         st = take_shape(&checked);

@@ -107,12 +107,12 @@ static int help(const char *word)
     if (near == NULL)
         near = lks__suggest_setting(word, ~0u, suggestion);
     if (near)
-        fprintf(stderr, "lockstep: \"%s\" is no command and no setting; did you mean %s?\n", shown,
-                near);
+        fprintf(stderr, "lockstep: \"%s\" is neither a command nor a setting; did you mean %s?\n",
+                shown, near);
     else
         fprintf(stderr,
-                "lockstep: \"%s\" is no command and no setting; `lockstep --help` lists commands, "
-                "`lockstep COMMAND --help` settings\n",
+                "lockstep: \"%s\" is neither a command nor a setting; `lockstep --help` lists "
+                "commands, `lockstep COMMAND --help` lists settings\n",
                 shown);
     return TOOL_USAGE;
 }

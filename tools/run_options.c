@@ -146,11 +146,11 @@ static lks_status unknown(const char *arg, const char *name)
     char shown[80];
     lks__escape(shown, sizeof shown, arg, strlen(arg));
     const char *near = lks__nearest(name, run_names, N_OPTIONS);
-    return lks__fail(
-        LKS_ERR_CONFIG,
-        near ? "%s: there is no such option; did you mean --%s? Arguments of PROGRAM follow it"
-             : "%s: there is no such option; `lockstep run --help` lists all%s",
-        shown, near ? near : "");
+    return lks__fail(LKS_ERR_CONFIG,
+                     near ? "%s: there is no such option; did you mean --%s? Write PROGRAM's own "
+                            "arguments after it"
+                          : "%s: there is no such option; `lockstep run --help` lists all%s",
+                     shown, near ? near : "");
 }
 
 static int letter_option(const char *arg)

@@ -151,7 +151,7 @@ lks_status run_read_nodes(struct run *r)
                          "ranks of each",
                          l->nproc);
     if (several && r->given[OPT_standalone] != NULL)
-        return lks__fail(LKS_ERR_CONFIG, "--standalone is for one node, and --nnodes is %s", text);
+        return lks__fail(LKS_ERR_CONFIG, "--standalone is for one node, but --nnodes is %s", text);
     if (backend != NULL && strcmp(backend, "static") != 0 && strcmp(backend, "c10d") != 0)
         return wrong(OPT_rdzv_backend, backend, "static or c10d");
     l->node_rank = -1;
@@ -173,9 +173,8 @@ lks_status run_read_nodes(struct run *r)
     l->token = r->token[0] != '\0' ? r->token : getenv(LKS__TOKEN_ENV);
     if (several && (l->token == NULL || strlen(l->token) < 16 || strlen(l->token) > 128))
         return lks__fail(LKS_ERR_CONFIG,
-                         "with several nodes, %s must hold the job's secret in the environment of "
-                         "each: 16 to 128 characters, the same on all (openssl rand -hex 16 makes "
-                         "one)",
+                         "with several nodes, %s must be set on each node, to the same secret of "
+                         "16 to 128 characters (for example from openssl rand -hex 16)",
                          LKS__TOKEN_ENV);
     return LKS_OK;
 }

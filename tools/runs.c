@@ -164,9 +164,9 @@ lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *ru
 {
     *runs = (tool_runs){.n = 0};
     if (args->n_positional == 0)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "name the folder of a run, or several: OUT, or NAME=OUT; or one that has "
-                         "the folders of runs in it");
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "give one or more run folders, for example out/my or NAME=out/my, or a folder of runs");
     for (int i = 0; i < args->n_positional; i++)
         LKS__TRY(add_named(tool, args->positional[i], runs));
     return LKS_OK;

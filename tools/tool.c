@@ -57,10 +57,10 @@ static lks_status check_ranks(const lks__settings *s)
         return LKS_OK;
     const char *rank = getenv("RANK");
     return lks__fail(LKS_ERR_CONFIG,
-                     "the environment has RANK=%s, as if a launcher had started this as the only "
-                     "rank, but --nproc_per_node=%" PRId64
+                     "the environment has RANK=%s, as if a launcher had started a single rank, but "
+                     "--nproc_per_node=%" PRId64
                      " asks for more: unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE, or let "
-                     "that launcher start the ranks and leave --nproc_per_node out",
+                     "that launcher start all ranks and leave --nproc_per_node out",
                      lks__escape(shown, sizeof shown, rank, strlen(rank)), s->nproc_per_node);
 }
 

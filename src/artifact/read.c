@@ -76,7 +76,7 @@ static lks_status object_at(const stream *s, const char *key, bool needed, json_
         return LKS_OK;
     }
     json_decref(object);
-    snprintf(why, sizeof why, "its %s are no JSON object", key);
+    snprintf(why, sizeof why, "its %s are not a JSON object", key);
     return bad(s, why);
 }
 
@@ -157,9 +157,9 @@ static lks_status check_entry(const stream *s, const lks__st_tensor *expected, s
 {
     const lks__st_tensor *found = lks__st_get(s->head, *at);
     if (!found || strcmp(found->name, expected->name) != 0)
-        return bad_tensor(s, expected->name, "is missing, or not in its place");
+        return bad_tensor(s, expected->name, "is missing, or in the wrong position");
     if (!same(found, expected))
-        return bad_tensor(s, expected->name, "has another type or shape than its settings give");
+        return bad_tensor(s, expected->name, "has another type or shape than its settings require");
     ++*at;
     return lks__add(*total, expected->bytes, total) ? LKS_OK : bad(s, "its size overflows");
 }
@@ -184,7 +184,7 @@ lks_status lks__artifact_check(const lks__artifact *a, const lks__table *table)
             LKS__TRY(check_entry(s, &part.scales, &at, &total));
     }
     if (lks__st_count(s->head) != at)
-        return bad(s, "it has more tensors than its settings give");
+        return bad(s, "it has more tensors than its settings require");
     if (total / LKS__UNZIP_RATIO > s->zip.file_bytes)
         return bad(s, "it is too short for the model of its settings");
     return LKS_OK;

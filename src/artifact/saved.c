@@ -40,7 +40,7 @@ static lks_status decompress(lks__unzip *zip, uint64_t start, lks__artifact_save
     bool end = false;
     while (!end) {
         if (room == most)
-            return bad(s, "decompressed it is more than 16 times as long, and 16 MiB");
+            return bad(s, "its decompressed size is over 16 times as large, and over 16 MiB");
         room = room * 2 + (1 << 20);
         room = room < most ? room : most;
         unsigned char *data = realloc(s->data, room);
@@ -67,7 +67,7 @@ static lks_status dict_at(const lks__artifact_saved *s, const char *key, bool ne
         return LKS_OK;
     if (lks__pickle_kind_of(*dict_p) == LKS__PICKLE_DICT)
         return LKS_OK;
-    snprintf(why, sizeof why, "its \"%s\" is no dict", key);
+    snprintf(why, sizeof why, "its \"%s\" is not a dict", key);
     return bad(s, why);
 }
 
@@ -128,7 +128,7 @@ static lks_status object_at(const lks__artifact_saved *s, const lks__pickle_valu
         return LKS_OK;
     }
     json_decref(object);
-    snprintf(why, sizeof why, "its %s are no JSON object", key);
+    snprintf(why, sizeof why, "its %s are not a JSON object", key);
     return bad(s, why);
 }
 
@@ -199,7 +199,7 @@ static lks_status check_part(const lks__artifact_saved *s, const lks__part *part
         return bad_tensor(s, name, "is missing");
     if (!same(values, &part->values) ||
         (part->has_scales && !same(lks__pickle_find(s->scales, name), &part->scales)))
-        return bad_tensor(s, name, "has another type or shape than its settings give");
+        return bad_tensor(s, name, "has another type or shape than its settings require");
     const lks__pickle_value *dtype =
         lks__pickle_find(part->has_scales ? s->dtypes : s->passed_dtypes, name);
     bool kept = !part->has_scales && part->scheme == LKS__QUANT_FLOAT;
@@ -220,7 +220,7 @@ lks_status lks__artifact_saved_check(const lks__artifact_saved *s, const lks__ta
     if (lks__pickle_count(s->quantized) != n_quantized ||
         lks__pickle_count(s->scales) != n_quantized ||
         lks__pickle_count(s->passed) != table->n_tensors - n_quantized)
-        return bad(s, "it has more tensors than its settings give");
+        return bad(s, "it has more tensors than its settings require");
     return LKS_OK;
 }
 

@@ -21,7 +21,7 @@ static lks_status next_piece(lks__unzip *s)
         return LKS_OK;
     if (lks__sys_read_at(s->fd, s->piece, bytes, s->at) < 0) {
         if (errno == 0)
-            return lks__unzip_bad(s, "it was cut while it was read");
+            return lks__unzip_bad(s, "it became shorter while it was read");
         return lks__fail(LKS_ERR_IO, "cannot read %s: %s", s->shown, strerror(errno));
     }
     s->at += bytes;

@@ -95,7 +95,7 @@ void lks__log_close(lks__log *log)
 {
     clear_live(log);
     if (log->dropped > 0)
-        lks__log_message(log, "%llu lines were dropped, since nobody read them in time",
+        lks__log_message(log, "%llu lines were dropped, because their reader was too slow",
                          (unsigned long long)log->dropped);
     for (int i = 0; i < 2; i++) {
         if (log->files[i].fd >= 0)

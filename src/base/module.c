@@ -29,11 +29,11 @@ static const char *why_not(const char *path)
     if (fd < 0)
         return NULL; /* it says so itself */
     if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
-        why = "it is no file";
+        why = "it is not a file";
     else if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
              memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
              (uint64_t)st.st_size < head.e_shoff + (uint64_t)head.e_shnum * head.e_shentsize)
-        why = "the file is cut off: copy it, or build it, again"; /* that table is its end */
+        why = "the file is cut off: copy or build it again"; /* that table is its end */
     close(fd);
     return why;
 }
@@ -77,9 +77,7 @@ static void *find(const char *file, char *why, size_t why_bytes)
 
 const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes,
-             MISSING " (%s lies neither beside the program nor "
-                     "in ../lib/lockstep)",
+    snprintf(why, why_bytes, MISSING " (%s is neither next to the program nor in ../lib/lockstep)",
              file);
     void *lib = find(file, why, why_bytes);
     if (lib == NULL)

@@ -508,7 +508,7 @@ const char *lks__sys_reason(int err)
     if (err != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return strerror(err);
     snprintf(text, sizeof text,
-             "no descriptor is left: this process may open %llu files (ulimit -n); allow more",
+             "no file descriptor is left: this process may open %llu files; raise `ulimit -n`",
              (unsigned long long)limit.rlim_cur);
     return text;
 }
@@ -551,7 +551,8 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
     }
     if (!S_ISREG(info.st_mode)) {
         st = lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s", name,
-                       S_ISFIFO(info.st_mode) ? ", but a pipe: write that to a file first" : "");
+                       S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first"
+                                              : "");
         goto out;
     }
     if ((uint64_t)info.st_size > limit) {
@@ -593,10 +594,10 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX])
         return LKS_OK;
     }
     if (stat(target, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-        return lks__fail(LKS_ERR_IO,
-                         "cannot write %s: it is a device, a pipe or a socket, and a file would "
-                         "take its place",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+        return lks__fail(
+            LKS_ERR_IO,
+            "cannot write %s: it is a device, a pipe or a socket, which a file would replace",
+            lks__escape(shown, sizeof shown, path, strlen(path)));
     return LKS_OK;
 }
 

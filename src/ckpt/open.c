@@ -125,7 +125,7 @@ static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
     ckpt->iter = (uint64_t)json_integer_value(json_object_get(ckpt->state, "iter"));
     lks__entry e = lks__entry_parse(ckpt->name);
     if (e.kind != LKS__ENTRY_OTHER && e.iter != ckpt->iter)
-        return bad_state(path, "its \"iter\" is not that of the folder's name");
+        return bad_state(path, "its \"iter\" differs from the folder's name");
 
     if (parts == LKS__CKPT_ONLY_STATE)
         return LKS_OK;
@@ -134,7 +134,7 @@ static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
     free(hashes);
     const char *stored = json_string_value(json_object_get(ckpt->state, "params_hash"));
     if (!stored || strcmp(stored, digits) != 0)
-        return bad_state(path, "its \"params_hash\" is not that of the model's tensors");
+        return bad_state(path, "its \"params_hash\" differs from the hash of the model's tensors");
     if (parts == LKS__CKPT_ONLY_MODEL)
         return LKS_OK;
     LKS__TRY(open_tensors(dir, LKS__CKPT_OPTIMIZER, ckpt->state, &ckpt->optimizer, &hashes));

@@ -82,7 +82,7 @@ static lks_status parse_entry(const lks__st_file *file, const char *name, const 
     }
     if (json_array_size(range) != 2 || !natural(json_array_get(range, 0), &e->begin) ||
         !natural(json_array_get(range, 1), &e->end) || e->begin > e->end)
-        return bad_entry(file, name, "has data_offsets that are no range");
+        return bad_entry(file, name, "has data_offsets that are not a range");
     if (e->end - e->begin != bytes)
         return bad_entry(file, name, "has a range that does not fit its shape");
     e->tensor.name = name;
@@ -114,7 +114,7 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
     json_object_foreach(meta, key, value)
     {
         if (!json_is_string(value))
-            return bad(file, "__metadata__ holds something other than strings");
+            return bad(file, "__metadata__ contains something other than strings");
     }
 
     size_t n = json_object_size(file->header) - (meta ? 1 : 0);
@@ -136,7 +136,7 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
         const entry *e = &file->entries[i];
         if (e->begin != at)
             return bad_entry(file, e->tensor.name,
-                             e->begin < at ? "overlaps another one" : "has a gap before it");
+                             e->begin < at ? "overlaps another tensor" : "has a gap before it");
         at = e->end;
         if (at > data_bytes)
             return bad_entry(file, e->tensor.name,
@@ -212,7 +212,7 @@ static lks_status read_header(lks__st_file *file, const char *expected)
         lks__hash_text(file->header_hash, digits);
         if (strcmp(digits, expected) != 0) {
             st = lks__fail(LKS_ERR_FORMAT,
-                           "%s is altered or damaged: its header is not the one that was written",
+                           "%s is altered or damaged: its header has changed since it was written",
                            file->shown);
             goto out;
         }

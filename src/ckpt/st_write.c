@@ -41,9 +41,9 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
     if (bytes != t->bytes || (meta && bytes > 0 && !t->data))
         return bad_tensor(t, path, "its shape and its bytes differ");
     if (strcmp(t->name, LKS__ST_METADATA) == 0)
-        return bad_tensor(t, path, "that name is the format's own");
+        return bad_tensor(t, path, "that name is reserved by the format");
     if (json_object_get(header, t->name))
-        return bad_tensor(t, path, "the name is there twice");
+        return bad_tensor(t, path, "the name occurs twice");
 
     json_t *shape = json_array();
     for (int d = 0; d < t->n_dims; d++)

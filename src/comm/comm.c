@@ -31,7 +31,7 @@ static lks_status unsupported(const lks_comm *comm, const char *what)
 
 static lks_status no_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
-    return unsupported(comm, "memory of its own");
+    return unsupported(comm, "its own memory");
 }
 
 static void *no_peer(const lks_comm *comm, const void *mem, int peer)

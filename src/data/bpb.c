@@ -62,7 +62,7 @@ static lks_status table_of_bytes(const char *path, uint32_t vocab_size, lks__byt
     const lks__meta meta = {.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
     if (vocab_size != LKS__BYTE_TOKENS)
         return lks__fail(LKS_ERR_CONFIG,
-                         "the tokens of single bytes of %s are %d, but the vocabulary has %u: give "
+                         "the single-byte tokens of %s are %d, but the vocabulary has %u: give "
                          "the tokenizer that the data was made with",
                          lks__escape(where, sizeof where, path, strlen(path)), LKS__BYTE_TOKENS,
                          vocab_size);
@@ -84,10 +84,11 @@ static lks_status open_table(const char *path, uint32_t vocab_size, const uint64
                        "the model that the data was made with",
                        where, lks__spm_size(spm), vocab_size);
     else if (hash && lks__spm_hash(spm) != *hash)
-        st = lks__fail(LKS_ERR_FORMAT,
-                       "%s is not the model that meta.json beside it names: its hash is %016" PRIx64
-                       ", not %016" PRIx64,
-                       where, lks__spm_hash(spm), *hash);
+        st = lks__fail(
+            LKS_ERR_FORMAT,
+            "%s is not the model that meta.json in the same folder names: its hash is %016" PRIx64
+            ", not %016" PRIx64,
+            where, lks__spm_hash(spm), *hash);
     else
         st = table_of(spm, where, table);
     lks__spm_close(spm);

@@ -145,7 +145,7 @@ static lks_status add_token(struct loader *l, const char *bytes, size_t n, json_
     uint32_t *slot = slot_of(l, bytes, n);
     if (*slot != 0)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: token \"%s\" is there twice, as id %" PRIu32 " and %lld", l->where,
+                         "%s: token \"%s\" occurs twice, as id %" PRIu32 " and %lld", l->where,
                          show(bytes, n, shown), *slot - 1, (long long)id);
     char *token = malloc(sizeof(uint32_t) + n);
     if (token == NULL)
@@ -194,7 +194,7 @@ static lks_status add_pair(struct loader *l, const char *a, size_t na, const cha
                      line + 1, show(a, na, shown_a), show(b, nb, shown_b),
                      left < 0    ? "the first"
                      : right < 0 ? "the second"
-                                 : "what they make");
+                                 : "their combination");
 }
 
 /* --- what all forms have --------------------------------------------------------------------- */
@@ -309,8 +309,8 @@ static lks_status add_vocabulary(struct loader *l, json_t *vocab)
         if (!json_is_integer(id) || made == 0) {
             char shown[80];
             st = lks__fail(LKS_ERR_FORMAT, "%s: token \"%s\" %s", l->where, show(key, n, shown),
-                           made == 0 ? "is not spelled as byte-level BPE spells bytes"
-                                     : "has an id that is no whole number");
+                           made == 0 ? "doesn't use byte-level BPE's spelling of bytes"
+                                     : "has an id that is not a whole number");
         } else {
             st = add_token(l, bytes, made, json_integer_value(id));
         }
@@ -682,7 +682,7 @@ lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
     }
     return lks__fail(
         LKS_ERR_IO,
-        "%s is no byte-level BPE vocabulary: give a folder with vocab.bpe and "
+        "%s is not a byte-level BPE vocabulary: give a folder with vocab.bpe and "
         "encoder.json (GPT-2's), with merges.txt and vocab.json, or with " LKS__BPE_FILE
         ", or a file NAME.json or NAME.tiktoken",
         shown);

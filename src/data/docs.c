@@ -175,7 +175,7 @@ static lks_status too_long(const lks__docs *d)
 {
     char where[64];
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s, %s: a document of more than %d bytes; divide documents by blank lines, "
+                     "%s, %s: a document of more than %d bytes; separate documents by blank lines, "
                      "or give JSON lines",
                      d->name, place(d, where), MAX_DOC_BYTES);
 }

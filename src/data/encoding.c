@@ -37,7 +37,7 @@ lks_status lks__check_container(const char *path, const char *head, size_t bytes
                              "%s is a %s file: convert it to plain text or JSON lines first", name,
                              c->name);
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s is a %s file: unpack it first, for instance with `%s %s | lockstep "
+                         "%s is a %s file: unpack it first, for example with `%s %s | lockstep "
                          "prep ... --input=-` (JSON lines: and --field=text)",
                          name, c->name, c->unpack, name);
     }
@@ -104,7 +104,7 @@ static void advise(const char *name, const char *text, size_t bytes, size_t i, u
                  name);
     else
         snprintf(out, out_bytes,
-                 "convert it first, for instance with `iconv -f ENCODING -t UTF-8 %s > utf8.txt`",
+                 "convert it first, for example with `iconv -f ENCODING -t UTF-8 %s > utf8.txt`",
                  name);
 }
 

@@ -89,7 +89,8 @@ static lks_status read_model(const json_t *json, const char *file, const char *w
     const json_t *hash = json_object_get(json, "hash");
     const char *text = json_string_value(hash);
     if (!is_text(json_object_get(json, "file"), file))
-        return lks__fail(LKS_ERR_FORMAT, "%s: \"file\" must be \"%s\", beside it", where, file);
+        return lks__fail(LKS_ERR_FORMAT, "%s: \"file\" must be \"%s\", in the same folder", where,
+                         file);
     if (!text || json_string_length(hash) != 16 || strspn(text, "0123456789abcdef") != 16)
         return lks__fail(LKS_ERR_FORMAT, "%s: \"hash\" must be 16 hex digits", where);
     *hash_p = strtoull(text, NULL, 16);

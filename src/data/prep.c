@@ -26,7 +26,7 @@ static const struct lks__prep_kind kinds[] = {
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
      .keeps = LKS__KEEPS_ALL,
      .needs_tokenizer = true,
-     .get = "JSON lines with a \"text\" each, for instance made with `python3 -c \"from datasets "
+     .get = "JSON lines with a \"text\" each, for example made with `python3 -c \"from datasets "
             "import load_dataset as l; l('openwebtext', "
             "split='train').to_json('openwebtext.jsonl')\"`, then --input=openwebtext.jsonl",
      .run = lks__prep_shuffled},
@@ -117,17 +117,16 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
     if (job->o.val_docs > 0 && job->o.val_docs < n)
         return LKS_OK;
     if (job->o.val_docs > 0)
-        return lks__fail(
-            LKS_ERR_CONFIG,
-            "num_val_docs is %llu, but %s has %llu document%s, and at least one is for "
-            "training",
-            (unsigned long long)job->o.val_docs, lks__prep_input(job, name), (unsigned long long)n,
-            n == 1 ? "" : "s");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "num_val_docs is %llu, but %s has %llu document%s, and at least one is "
+                         "needed for training",
+                         (unsigned long long)job->o.val_docs, lks__prep_input(job, name),
+                         (unsigned long long)n, n == 1 ? "" : "s");
     if (job->o.val_fraction == 0.0 || n == 0)
         return LKS_OK;
     if (n == 1)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s is one document, but both training and validation take at least one: "
+                         "%s is one document, but training and validation need at least one each: "
                          "%s",
                          lks__prep_input(job, name), hint);
     *n_val_p = (uint64_t)((double)n * job->o.val_fraction);
@@ -181,7 +180,7 @@ static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
 {
     if (o->input[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "--input=TEXT is missing%s%s",
-                         kind->get == NULL ? "" : "; nothing is downloaded here: ",
+                         kind->get == NULL ? "" : "; lockstep downloads nothing: ",
                          kind->get == NULL ? "" : kind->get);
     if (o->out_dir[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "--out=DIR is missing");
@@ -192,7 +191,7 @@ static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
                          "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{vocab."
                          "bpe,encoder.json}`, then --tokenizer=gpt2), or a tokenizer.json");
     if (!(o->val_fraction >= 0.0 && o->val_fraction < 1.0))
-        return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must be 0 or lie between 0 and 1",
+        return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must be 0 or between 0 and 1",
                          o->val_fraction);
     return LKS_OK;
 }
@@ -211,8 +210,8 @@ static lks_status check_folders(const lks__prep_options *o)
         if (stat(line, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino &&
             S_ISDIR(in.st_mode))
             st = lks__fail(LKS_ERR_CONFIG,
-                           "--out is also the folder of texts, %s: the next preparation would "
-                           "read token files as text; give another --out, a folder in it too",
+                           "--out is the input folder, %s: the next `lockstep prep` would read "
+                           "token files as text; give another --out",
                            lks__escape(shown, sizeof shown, line, strlen(line)));
     free(lines);
     return st;

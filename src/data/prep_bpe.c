@@ -54,7 +54,7 @@ static lks_status add_place(struct prep *p, size_t file, uint64_t at)
     if (p->n_docs == UINT32_MAX || file >> (64 - OFFSET_BITS) != 0 || at >> OFFSET_BITS != 0)
         return lks__fail(LKS_ERR_SUPPORT,
                          "the input has too many documents to shuffle, or one beyond 1 TiB of a "
-                         "file: `lockstep prep gpt2` takes them in order");
+                         "file: `lockstep prep gpt2` doesn't shuffle");
     if (p->n_docs == p->places_room) {
         const size_t room = p->places_room == 0 ? 1024 : 2 * p->places_room;
         uint64_t *grown = realloc(p->places, room * sizeof *grown);
@@ -285,8 +285,7 @@ static lks_status run(struct prep *p)
     p->is_text = texts->n == 1 && !texts->files[0].is_jsonl && !p->shuffles;
     if (p->is_text && p->job->o.val_docs > 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s is one text, and has no documents for num_val_docs to count: "
-                         "--val_fraction divides it",
+                         "%s is one document, so use --val_fraction instead of --num_val_docs",
                          lks__prep_input(p->job, name));
     if (!p->is_text && lks__bpe_end_of_text(p->bpe) < 0)
         return lks__fail(LKS_ERR_CONFIG,

@@ -220,7 +220,8 @@ static lks_status split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_
     lks__prep_input(job, name);
     if (n == 0)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s is empty: it has no text to make tokens and a vocabulary of", name);
+                         "%s is empty: there is no text to make tokens and a vocabulary from",
+                         name);
     if (val_fraction == 0.0 || (n_train > 0 && n_train < n))
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,

@@ -19,8 +19,8 @@ static lks_status count(lks__prep_docs *d)
         lks__prep_docs_show(d, 0);
     }
     return lks__prep_val_documents(d->job, d->n,
-                                   "divide documents by blank lines, or give JSON lines (a name "
-                                   "that ends in .jsonl), or --val_fraction=0",
+                                   "separate documents by blank lines, or give JSON lines (in a "
+                                   "file NAME.jsonl), or --val_fraction=0",
                                    &d->n_val);
 }
 

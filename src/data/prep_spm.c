@@ -92,7 +92,7 @@ static lks_status train_model(struct prep *p)
     char name[256];
     if (p->d.n == 0)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s is empty: it has no text to make tokens and a vocabulary of",
+                         "%s is empty: there is no text to make tokens and a vocabulary from",
                          lks__prep_input(p->job, name));
     struct sentences s = {.p = p, .st = LKS_OK};
     lks__docs_rewind(p->d.docs);
@@ -131,7 +131,7 @@ static lks_status get_model(struct prep *p)
                          p->job->o.vocab_size, where, size);
     if (lks__spm_bos(p->spm) < 0)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s has no token for the beginning of a document (BOS), which divides "
+                         "%s has no token for the beginning of a document (BOS), which separates "
                          "documents in token shards",
                          where);
     return LKS_OK;

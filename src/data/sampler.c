@@ -29,7 +29,7 @@ static lks_status check(const lks__sampler_config *c)
     for (int s = 0; s < 2; s++)
         if (c->n_tokens[s] <= (uint64_t)c->T && (s == LKS__SPLIT_TRAIN || c->n_tokens[s] > 0))
             return lks__fail(LKS_ERR_CONFIG,
-                             "the %s split has %llu tokens, but a sample takes block_size + 1 = "
+                             "the %s split has %llu tokens, but a sample needs block_size + 1 = "
                              "%d: use a longer text or a smaller --block_size",
                              splits[s], (unsigned long long)c->n_tokens[s], c->T + 1);
     /* The two share one word of the generator's counter. */
@@ -105,7 +105,7 @@ lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **s
     LKS__TRY(check(c));
     if (!lks__mul((uint64_t)c->V * (uint64_t)c->A, (uint64_t)c->B, &count) ||
         count > SIZE_MAX / sizeof(uint64_t))
-        return lks__fail(LKS_ERR_CONFIG, "%d x %d x %d samples a step are too many", c->V, c->A,
+        return lks__fail(LKS_ERR_CONFIG, "%d x %d x %d samples per step are too many", c->V, c->A,
                          c->B);
 
     lks__sampler *s = calloc(1, sizeof *s);

@@ -314,7 +314,7 @@ lks_status lks__shards_usable(const lks__shards *s, uint64_t seq_len, uint64_t *
     if (seq_len == 0 || n - 1 < seq_len)
         return lks__fail(
             LKS_ERR_CONFIG,
-            "%s: %llu tokens are too few for one sequence of %llu, which takes one token more",
+            "%s: %llu tokens are too few for one sequence of %llu, which needs one token more",
             s->name, (unsigned long long)n, (unsigned long long)seq_len);
     *usable_p = (n - 1) / seq_len * seq_len + 1;
     return LKS_OK;

@@ -58,8 +58,8 @@ static lks_status flush(lks__split_writer *w)
 lks_status lks__split_too_many(uint64_t shard_tokens)
 {
     return lks__fail(LKS_ERR_CONFIG,
-                     "--shards=%llu makes over %d files of a split, each with so many tokens: give "
-                     "a larger number; 100000000 is usual",
+                     "--shards=%llu makes over %d files of a split, with that many tokens each: "
+                     "give a larger number; 100000000 is usual",
                      (unsigned long long)shard_tokens, LKS__SPLIT_SHARDS);
 }
 

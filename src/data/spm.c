@@ -85,7 +85,7 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
     free(plain);
     if (!spm->sp) {
         free(spm);
-        return lks__fail(LKS_ERR_FORMAT, "%s is no SentencePiece model, or a damaged one: %s",
+        return lks__fail(LKS_ERR_FORMAT, "%s is not a SentencePiece model, or it is damaged: %s",
                          where, lks__escape(shown, sizeof shown, why, strlen(why)));
     }
     int size = module->size(spm->sp);

@@ -71,7 +71,7 @@ __attribute__((format(printf, 3, 4))) static lks_status damaged(const struct che
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s is no SentencePiece model, or a damaged one: at byte %zu, %s", c->where,
+                     "%s is not a SentencePiece model, or it is damaged: at byte %zu, %s", c->where,
                      at, what);
 }
 

@@ -125,7 +125,7 @@ static struct fault walk(struct trie *t)
             if (why)
                 return (struct fault){i, why};
             if (t->mark[behind] == ON_THE_WAY)
-                return (struct fault){i, "the table of characters goes round"};
+                return (struct fault){i, "the table of characters contains a loop"};
             if (t->mark[behind] == DONE) {
                 if (too_many(t, base, t->most[behind] + ends_rule(unit_at(t, i))))
                     return (struct fault){i, many};
@@ -188,7 +188,7 @@ lks_status lks__spm_map_check(const void *map, size_t bytes, size_t *at_p, const
     const unsigned char *m = map;
     struct fault fault = {0, NULL};
     *at_p = 0;
-    *why_p = "the table of characters says another size than it has";
+    *why_p = "the table of characters gives a wrong size";
     if (bytes <= HEAD)
         return LKS_ERR_FORMAT;
     const size_t trie_bytes = get32(m);

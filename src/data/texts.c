@@ -48,7 +48,7 @@ static lks_status fail_spool(const char *dir)
 {
     lks__sys_fail("cannot keep standard input in", dir);
     return lks__fail(errno == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO,
-                     "%s; set TMPDIR to a folder with room for it", lks_last_error());
+                     "%s; set TMPDIR to a folder with enough space", lks_last_error());
 }
 
 /* A file that no other program can open, and that is gone with this process. */
@@ -87,8 +87,8 @@ static lks_status add_stdin(lks__texts *t, bool lines)
     struct stat info;
     uint64_t bytes = 0;
     if (t->spool >= 0)
-        return lks__fail(LKS_ERR_CONFIG, "--input=- stands twice, but standard input can be read "
-                                         "once");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--input=- was given twice, but standard input can only be read once");
     if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode) &&
         lseek(STDIN_FILENO, 0, SEEK_CUR) == 0) {
         t->spool = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -226,6 +226,6 @@ lks_status lks__texts_read(const lks__texts *t, size_t i, int fd, uint64_t at, s
         return LKS_OK;
     if (errno != 0)
         return lks__sys_fail("cannot read", path);
-    return lks__fail(LKS_ERR_IO, "%s has shrunk while it was read",
+    return lks__fail(LKS_ERR_IO, "%s became shorter while it was read",
                      lks__escape(name, sizeof name, path, strlen(path)));
 }

@@ -78,10 +78,11 @@ static lks_status read_bytes(const lks__tokens *t, uint64_t offset, size_t bytes
         return LKS_OK;
     if (errno != 0)
         return lks__sys_fail("cannot read", t->path);
-    return lks__fail(LKS_ERR_IO,
-                     "%s has shrunk while it was in use: it had %llu bytes when it was opened, and "
-                     "now ends before offset %llu",
-                     t->name, (unsigned long long)t->bytes, (unsigned long long)(offset + bytes));
+    return lks__fail(
+        LKS_ERR_IO,
+        "%s became shorter while it was in use: it had %llu bytes when it was opened, and "
+        "now ends before offset %llu",
+        t->name, (unsigned long long)t->bytes, (unsigned long long)(offset + bytes));
 }
 
 /* Little-endian ids to int32. `in` may be the upper end of `out`: ids are converted in ascending
@@ -209,11 +210,11 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
     LKS__TRY(open_file(path, vocab_size, "a file of uint16 token ids", "char", &t));
     t->id_bytes = 2;
     if (t->bytes == 0)
-        st = lks__fail(LKS_ERR_FORMAT, "%s is empty: it holds no tokens", t->name);
+        st = lks__fail(LKS_ERR_FORMAT, "%s is empty: it contains no tokens", t->name);
     else if (t->bytes % t->id_bytes != 0)
         st = lks__fail(LKS_ERR_FORMAT,
-                       "%s has %llu bytes, an odd number: uint16 token ids take two bytes "
-                       "each, so the file is cut off or not a token file",
+                       "%s has %llu bytes, an odd number: uint16 token ids have two bytes each, so "
+                       "the file is cut off or not a token file",
                        t->name, (unsigned long long)t->bytes);
     else if (t->bytes <= LKS__TOKENS_WHOLE)
         st = check_whole(t);
@@ -232,7 +233,7 @@ static lks_status check_header(lks__tokens *t)
     if (t->bytes < HEADER_BYTES)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s has %llu bytes: a token shard begins with a header of %d bytes, so "
-                         "the file is cut off or no shard",
+                         "the file is cut off or not a shard",
                          t->name, (unsigned long long)t->bytes, HEADER_BYTES);
     LKS__TRY(read_bytes(t, 0, sizeof head, head));
     uint32_t magic = u32_at(head), version = u32_at(head + 4), count = u32_at(head + 8);
@@ -260,7 +261,7 @@ static lks_status check_header(lks__tokens *t)
                          "%s has %llu bytes, but its header says %u tokens at byte offset 8: %llu "
                          "bytes are expected, so the file is %s",
                          t->name, (unsigned long long)t->bytes, count, (unsigned long long)want,
-                         t->bytes < want ? "cut off" : "not what its header says");
+                         t->bytes < want ? "cut off" : "different from its header");
     t->start = HEADER_BYTES;
     t->id_bytes = (uint64_t)f->id_bytes;
     return LKS_OK;

@@ -199,7 +199,8 @@ static lks_status list_parts(lks__ddp_exchange *x)
 
 static lks_status no_memory(const lks__ddp_exchange *x)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to list what %d ranks exchange", x->config.W);
+    return lks__fail(LKS_ERR_NOMEM, "no memory to list the blocks that %d ranks exchange",
+                     x->config.W);
 }
 
 static lks_status open_runs(lks__ddp_exchange *x)

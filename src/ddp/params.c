@@ -218,7 +218,7 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare the parameters of %d ranks", W);
     d->all = d->exchange + exchange_bytes(d);
     const lks__list list = {d, d->n_params, hash_param, show_param};
-    LKS__TRY(lks__list_compare(d->comm, "ranks were given other parameters", &list, false));
+    LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
     LKS__TRY(same_options(d, bucket_bytes));
     LKS__TRY(lks__kernels_open(LKS__CPU_REF, &d->kernels));
     d->ex.k = &d->kernels;

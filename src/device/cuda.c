@@ -64,16 +64,16 @@ static lks_status choose(const lks__cuda_module *module, const lks__device_place
     lks__cuda_gpu gpu;
     if (place->number >= n)
         return lks__fail(LKS_ERR_CONFIG,
-                         "--device=cuda:%d: this process sees %d GPU%s%s, counted from 0: take "
-                         "cuda:%d, or cuda alone",
+                         "--device=cuda:%d: this process sees %d GPU%s%s, counted from 0: use "
+                         "cuda:%d, or cuda without a number",
                          place->number, n, n == 1 ? "" : "s", visible(hidden), n - 1);
     *gpu_p = place->number >= 0 ? place->number : place->local_rank % n;
     if (!module->look(*gpu_p, &gpu, why, sizeof why))
         return lks__fail(LKS_ERR_SUPPORT, "GPU %d: %s: look at nvidia-smi", *gpu_p, why);
     if (gpu.major < LKS__CUDA_LEAST)
         return lks__fail(LKS_ERR_SUPPORT,
-                         "GPU %d (%s) has capability %d.%d, and lockstep needs %d.0 or more: take "
-                         "--device=cpu, or another GPU with CUDA_VISIBLE_DEVICES",
+                         "GPU %d (%s) has capability %d.%d, and lockstep needs %d.0 or more: use "
+                         "--device=cpu, or choose another GPU with CUDA_VISIBLE_DEVICES",
                          *gpu_p, gpu.name, gpu.major, gpu.minor, LKS__CUDA_LEAST);
     return LKS_OK;
 }
@@ -115,10 +115,10 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
     if (place->note != NULL) {
         /* Until GPUs have run them, these kernels are for those who ask for them. */
         snprintf(place->note, LKS__DEVICE_TEXT,
-                 "this machine has an NVIDIA GPU or its driver, and device=auto takes the CPU: %s",
-                 why != NULL ? why
-                             : "these kernels have not been run on a GPU yet; --device=cuda takes "
-                               "the GPU");
+                 "this machine has an NVIDIA GPU or its driver, but device=auto uses the CPU: %s",
+                 why != NULL
+                     ? why
+                     : "these kernels have not been run on a GPU yet; --device=cuda uses the GPU");
         return lks__fail(LKS_ERR_SUPPORT, "%s", place->note);
     }
     if (why != NULL)
@@ -172,8 +172,8 @@ bool lks__device_look_cuda(char text[LKS__DEVICE_LOOK])
         return false;
     }
     size_t at = (size_t)snprintf(text, LKS__DEVICE_LOOK,
-                                 "%d GPU%s%s; %s; new: docs/cuda.md says what a GPU has shown", n,
-                                 n == 1 ? "" : "s", visible(hidden), versions);
+                                 "%d GPU%s%s; %s; experimental: docs/cuda.md has results from GPUs",
+                                 n, n == 1 ? "" : "s", visible(hidden), versions);
     for (int i = 0; i < n; i++)
         at = look_at(module, i, text, at);
     look_at_nccl(nccl, sizeof nccl);

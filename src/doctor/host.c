@@ -47,20 +47,17 @@ void lks__doctor_verdict(lks__doctor *d)
 {
     const char *between = d->n_peers > 0 ? " and to the hosts named" : "";
     if (d->n_peers == 0)
-        fprintf(d->out,
-                "not looked at: links to other hosts (--serve on one of them begins that)\n");
+        fprintf(d->out, "not checked: links to other hosts (start with --serve on one of them)\n");
     else
-        fprintf(d->out,
-                "not looked at: links between other hosts, in the other direction, and with "
-                "all hosts sending at once\n");
+        fprintf(d->out, "not checked: links between other hosts, the other direction, and all "
+                        "hosts sending at once\n");
     fprintf(d->out, "%d problem%s, %d note%s\n", d->n_problems, d->n_problems == 1 ? "" : "s",
             d->n_notes, d->n_notes == 1 ? "" : "s");
     if (d->n_problems > 0)
-        fprintf(d->out, "verdict: runs will fail: solve \"%s\" first, above\n", d->first_problem);
+        fprintf(d->out, "verdict: runs will fail: first solve \"%s\", above\n", d->first_problem);
     else if (d->n_notes > 0)
         fprintf(d->out,
-                "verdict: runs work on this host%s; the notes above say what slows them or "
-                "may surprise\n",
+                "verdict: runs work on this host%s; the notes above list limits and slow parts\n",
                 between);
     else
         fprintf(d->out, "verdict: runs work on this host%s\n", between);
@@ -99,11 +96,11 @@ static void look_at_kernels(lks__doctor *d)
                     "%s, level %s", lks__cpu_model(), lks__cpu_level_name(d->level));
     const char *gemm = lks__kernels_gemm_library(&d->kernels);
     bool own = strcmp(gemm, "own") == 0;
-    lks__doctor_say(d, own && d->level != LKS__CPU_REF ? LKS__NOTE : LKS__FINE, "gemm",
-                    "install oneDNN (" LKS__ONEDNN_PACKAGES
-                    "): a step then takes less time, and has the last "
-                    "digits of hosts with oneDNN",
-                    "matrix products by %s", own ? "lockstep's own code" : gemm);
+    lks__doctor_say(
+        d, own && d->level != LKS__CPU_REF ? LKS__NOTE : LKS__FINE, "gemm",
+        "install oneDNN (" LKS__ONEDNN_PACKAGES
+        "): steps are faster then, and have the same last digits as on hosts with oneDNN",
+        "matrix products by %s", own ? "lockstep's own code" : gemm);
 }
 
 /* How many of the cores that this process sees the container allows. */
@@ -111,11 +108,11 @@ static void look_at_cores(lks__doctor *d)
 {
     int cores = lks__cpu_count();
     double given = lks__cgroup_cores("");
-    lks__doctor_say(
-        d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
-        "start no more ranks and threads than cores are allowed: more of them stop each other",
-        "%d for this process, of which the container allows %.3g", cores,
-        given < cores ? given : cores);
+    lks__doctor_say(d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
+                    "start at most as many ranks and threads as there are allowed cores: more slow "
+                    "each other down",
+                    "%d for this process, but the container allows %.3g", cores,
+                    given < cores ? given : cores);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */
@@ -130,7 +127,7 @@ static void look_at_memory(lks__doctor *d)
     else
         lks__doctor_say(d, (double)room < 512e6 ? LKS__NOTE : LKS__FINE, "memory",
                         "end other programs, or raise the container's limit; `lockstep train "
-                        "--dry_run` prints what a run needs",
+                        "--dry_run` prints a run's memory",
                         "%.1f GB, of which %.1f GB are available (machine and container)",
                         all / 1e9, (double)room / 1e9);
 }
@@ -149,7 +146,7 @@ static void look_at_shared_memory(lks__doctor *d)
     struct statvfs fs;
     double dev = statvfs("/dev/shm", &fs) == 0 ? (double)fs.f_blocks * (double)fs.f_frsize : 0;
     lks__doctor_say(d, LKS__FINE, "shared memory", NULL,
-                    "memfd works (/dev/shm, here of %.0f MB, is not used by lockstep; Open MPI "
+                    "memfd works (/dev/shm, here with %.0f MB, is not used by lockstep; Open MPI "
                     "uses it)",
                     dev / 1e6);
 }
@@ -161,7 +158,7 @@ static void look_at_pages(lks__doctor *d)
     bool never = known && strstr(text, "[never]") != NULL;
     lks__doctor_say(d, never ? LKS__NOTE : LKS__FINE, "huge pages",
                     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (as root) can save "
-                    "some percent of time on large models",
+                    "a few percent of time for large models",
                     "transparent huge pages: %s", known ? text : "not in this kernel");
 }
 
@@ -216,8 +213,8 @@ static void look_at_system(lks__doctor *d)
     uname(&name);
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     lks__doctor_say(d, fd >= 0 ? LKS__FINE : LKS__NOTE, "system",
-                    "use a kernel from 5.3 on, or a container that allows pidfd_open: without it, "
-                    "a rank that dies is noticed only after --timeout",
+                    "use Linux 5.3 or newer, or a container that allows pidfd_open: without it, a "
+                    "rank's death is noticed only after --timeout",
                     "lockstep %s on %s %s", LKS_VERSION, name.sysname, name.release);
     if (fd >= 0)
         lks__sys_close(fd);
@@ -233,8 +230,8 @@ static void look_at_clock(lks__doctor *d)
     bool old = parts.tm_year < 124;
     bool loose = adjtimex(&t) == TIME_ERROR || (t.status & STA_UNSYNC) != 0;
     lks__doctor_say(d, old || loose ? LKS__NOTE : LKS__FINE, "clock",
-                    "set it (NTP: chrony, systemd-timesyncd): runs don't depend on it, but without "
-                    "it the logs of several hosts can't be compared",
+                    "set it (NTP: chrony, systemd-timesyncd): runs don't need it, but you can't "
+                    "compare the logs of several hosts without it",
                     "%s%s", text, loose ? ", not synchronized by a time server" : "");
 }
 
@@ -329,7 +326,7 @@ void lks__doctor_folder(lks__doctor *d, const char *path)
     } else if (statvfs(part, &fs) == 0) {
         double left = (double)fs.f_bavail * (double)fs.f_frsize;
         lks__doctor_say(d, left < 1e9 || ms > 1000 ? LKS__NOTE : LKS__FINE, "out_dir",
-                        "checkpoints are 12 bytes for each parameter, and --keep=3 of them stay",
+                        "a checkpoint has 12 bytes per parameter, and --keep=3 of them are kept",
                         "%s: %.1f GB free, a synced write takes %.1f ms", shown, left / 1e9, ms);
     }
 }

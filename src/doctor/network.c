@@ -34,13 +34,13 @@ static void look_at_interfaces(lks__doctor *d)
         lks__escape(name, sizeof name, i->ifa_name, strlen(i->ifa_name));
         bool running = (i->ifa_flags & IFF_RUNNING) != 0;
         lks__doctor_say(d, running ? LKS__FINE : LKS__NOTE, "interface",
-                        "the cable, or the other end of it, is missing", "%s has %s%s", name, text,
-                        running ? "" : ", and no carrier");
+                        "the cable is unplugged, or nothing is connected to its other end",
+                        "%s has %s%s", name, text, running ? "" : ", but no carrier");
         n_outside++;
     }
     freeifaddrs(list);
     if (n_outside == 0)
-        lks__doctor_say(d, LKS__NOTE, "interface", "runs on this host need none",
+        lks__doctor_say(d, LKS__NOTE, "interface", "runs on one host don't need it",
                         "only the loopback is up");
 }
 
@@ -55,9 +55,8 @@ static void look_at_name(lks__doctor *d)
     bool known = rc == 0 && list != NULL && as_text(list->ai_addr, text);
     bool loopback = known && (strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0);
     if (!known)
-        lks__doctor_say(d, LKS__NOTE, "host name",
-                        "put it into /etc/hosts, or give addresses as numbers", "%s: %s", shown,
-                        rc != 0 ? gai_strerror(rc) : "it has no address");
+        lks__doctor_say(d, LKS__NOTE, "host name", "add it to /etc/hosts, or use numeric addresses",
+                        "%s: %s", shown, rc != 0 ? gai_strerror(rc) : "it has no address");
     else
         lks__doctor_say(
             d, loopback ? LKS__NOTE : LKS__FINE, "host name",

@@ -168,19 +168,21 @@ static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *thei
                           const char *where)
 {
     compare_text(d, mine, theirs, "version", LKS__PROBLEM,
-                 "install one version on all hosts: ranks of different ones don't run together",
+                 "install one version on all hosts: ranks of different versions don't run together",
                  where);
     compare_text(d, mine, theirs, "level", LKS__NOTE,
-                 "all ranks compute at the lower level; a host alone, at its own, gives other bits",
+                 "all ranks use the lower level; a run on one host uses that host's level, and has "
+                 "different bits",
                  where);
     compare_text(d, mine, theirs, "gemm", LKS__NOTE,
                  "install one version of the library on all hosts", where);
     bool levels = strcmp(fact(mine, "level"), fact(theirs, "level")) == 0;
     if (levels) /* otherwise they may differ, and the ranks agree on the lower level */
-        compare_text(d, mine, theirs, "fingerprint", LKS__PROBLEM,
-                     "kernels of one level give different bits: ranks refuse to run together; use "
-                     "one version of lockstep and of the GEMM library, or LOCKSTEP_CPU=ref",
-                     where);
+        compare_text(
+            d, mine, theirs, "fingerprint", LKS__PROBLEM,
+            "kernels of the same level give different bits, so ranks refuse to run together; use "
+            "the same versions of lockstep and the GEMM library, or LOCKSTEP_CPU=ref",
+            where);
     double a = json_number_value(json_object_get(mine, "memory"));
     double b = json_number_value(json_object_get(theirs, "memory"));
     bool unequal = fmin(a, b) < 0.5 * fmax(a, b);
@@ -208,7 +210,7 @@ static void read_facts(lks__doctor *d, lks__store *store, const char *where)
                         "no memory to compare this host with %s", where);
     else
         lks__doctor_say(d, LKS__PROBLEM, "facts", "start `lockstep doctor --serve` there",
-                        "the program at %s sends nothing about its host", where);
+                        "the program at %s doesn't describe its host", where);
     json_decref(mine);
     json_decref(theirs);
     free(text);
@@ -232,7 +234,7 @@ static bool find_stream(lks__store *store, struct stream_door *door)
 static void measure(lks__doctor *d, lks__store *store, const char *host, const char *where)
 {
     static const char advice[] =
-        "a step sends 4 bytes for each parameter and host: use a faster network or interface, or "
+        "a step sends 4 bytes per parameter and host: use a faster network or interface, or "
         "larger steps (gradient_accumulation_steps)";
     int64_t sum;
     double least = INFINITY, started, rate = 0;
@@ -249,13 +251,13 @@ static void measure(lks__doctor *d, lks__store *store, const char *host, const c
     }
     if (!find_stream(store, &door))
         lks__doctor_say(d, LKS__NOTE, "link", "start the same version of lockstep there",
-                        "to %s: round trip %.2f ms; it takes no streams, so the rate isn't known",
+                        "to %s: round trip %.2f ms; it accepts no streams, so the rate is unknown",
                         where, least * 1e3);
     else if (lks__stream_send(host, door.port, door.secret, MEASURE_S, &rate) != LKS_OK)
         lks__doctor_say(d, LKS__NOTE, "link",
-                        "ranks listen at ports that the system chooses: let the hosts' firewalls "
-                        "pass all TCP between them",
-                        "to %s: round trip %.2f ms; the rate isn't known: %s", where, least * 1e3,
+                        "ranks listen on ports that the system chooses: let firewalls pass all TCP "
+                        "traffic between the hosts",
+                        "to %s: round trip %.2f ms; the rate is unknown: %s", where, least * 1e3,
                         lks_last_error());
     else
         lks__doctor_say(d, rate < 50e6 ? LKS__NOTE : LKS__FINE, "link", advice,
@@ -275,12 +277,12 @@ void lks__doctor_peer(lks__doctor *d, const char *address)
     }
     lks__address_text(where, host, port);
     if (token == NULL) {
-        lks__doctor_say(d, LKS__PROBLEM, "host",
-                        "start `lockstep doctor --serve=ADDRESS:PORT` there: it prints the command "
-                        "for here",
-                        "%s: LOCKSTEP_TOKEN is not set, so this host can't prove that it belongs "
-                        "to the same job",
-                        where);
+        lks__doctor_say(
+            d, LKS__PROBLEM, "host",
+            "start `lockstep doctor --serve=ADDRESS:PORT` there: it prints the command for this "
+            "host",
+            "%s: LOCKSTEP_TOKEN is not set, so this host can't prove that it belongs to the job",
+            where);
         return;
     }
     lks_status st = lks__store_open(host, port, token, CONNECT_S, &store);
@@ -291,7 +293,7 @@ void lks__doctor_peer(lks__doctor *d, const char *address)
                 ? "give the name and the LOCKSTEP_TOKEN that the other doctor printed"
                 : "is `lockstep doctor --serve` running there, at that address? \"Connection "
                   "refused\" means that no program listens there; no answer means that a firewall "
-                  "drops it (open the port for TCP), or that the address is in another network",
+                  "drops it (open the port for TCP) or that the address belongs to another network",
             "%s can't be reached: %s", where, lks_last_error());
         return;
     }

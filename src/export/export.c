@@ -72,14 +72,15 @@ static lks_status take_tokenizer(lks__export_model *e)
         LKS__TRY(lks__meta_load(path, &found, &own));
     lks_status st = LKS_OK;
     if (!found)
-        st = lks__fail(LKS_ERR_CONFIG,
-                       "there is no vocabulary in %s: --tokenizer is a folder with tokenizer.json, "
-                       "with vocab.bpe and encoder.json, or with a meta.json of characters",
-                       shown);
+        st = lks__fail(
+            LKS_ERR_CONFIG,
+            "there is no vocabulary in %s: --tokenizer must be a folder with tokenizer.json, "
+            "with vocab.bpe and encoder.json, or with a meta.json of characters",
+            shown);
     else if (own.vocab_size > (uint32_t)e->config.vocab_size)
         st = lks__fail(LKS_ERR_CONFIG,
-                       "the vocabulary in %s has %u tokens, but the model only %d: give the one "
-                       "that it was trained with",
+                       "the vocabulary in %s has %u tokens, but the model only %d: give the "
+                       "vocabulary that it was trained with",
                        shown, own.vocab_size, e->config.vocab_size);
     else
         st = lks__given_same_meaning(&own, path, &e->meta, e->w->shown);

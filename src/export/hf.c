@@ -17,8 +17,8 @@ static lks_status check(const lks__export_model *e)
     if (e->config.ops == &lks__model_gpt2)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
-                     "the model in %s is of family=%s, which transformers have no class for: "
-                     "--format=hf writes gpt2 alone; --format=safetensors writes any",
+                     "the model in %s is of family=%s, for which transformers has no class: "
+                     "--format=hf writes only gpt2; --format=safetensors writes any",
                      e->w->shown, lks__family_of(&e->run)->name);
 }
 
@@ -152,7 +152,7 @@ static lks_status make_folder(const lks__export_model *e)
         snprintf(path, sizeof path, "%s/%s", e->s->out, others[i]);
         if (access(path, F_OK) == 0)
             return lks__fail(LKS_ERR_CONFIG,
-                             "there is %s: that is a folder of lockstep's own; give another --out",
+                             "there is %s: that folder belongs to lockstep; give another --out",
                              lks__escape(shown, sizeof shown, path, strlen(path)));
     }
     if (is_source(e))

@@ -43,14 +43,14 @@ static lks_status write_bpe(const lks__export_model *e, int32_t *end_of_text_p)
     uint64_t hash;
     if (!lks__bpe_is_at(e->vocabulary)) {
         lks__export_note(e, "no tokenizer is written: there is no " LKS__BPE_FILE
-                            " beside the run's checkpoints; --tokenizer=DIR names one");
+                            " next to the run's checkpoints; give a vocabulary as --tokenizer=DIR");
         return LKS_OK;
     }
     LKS__TRY(lks__bpe_open(e->vocabulary, &bpe));
     lks_status st = lks__bpe_hash(bpe, &hash);
     if (st == LKS_OK && hash != e->meta.model_hash)
         lks__export_note(e, "no tokenizer is written: " LKS__BPE_FILE
-                            " in the run's folder is not the one that it was trained with");
+                            " in the run's folder is not the vocabulary that it was trained with");
     else if (st == LKS_OK) {
         *end_of_text_p = lks__bpe_end_of_text(bpe);
         st = write_vocabulary(e, bpe);
@@ -116,8 +116,9 @@ static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_te
                      meta->chars != NULL      ? "U+0000 is one of its characters"
                      : meta->is_sentencepiece ? "the tokens are a SentencePiece model's"
                      : meta->is_bytes         ? "the tokens are single bytes"
-                     : e->ckpt != NULL        ? "the run's data named none"
-                                              : "the weights name none; --tokenizer=DIR gives one");
+                     : e->ckpt != NULL
+                         ? "the run's data had none"
+                         : "the weights come without one; give it as --tokenizer=DIR");
     return LKS_OK;
 }
 

@@ -285,32 +285,33 @@ static lks_status check(const lks__export_model *e)
 {
     const char *family = lks__family_of(&e->run)->name;
     if (strcmp(family, "gpt2") != 0)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s is a model of family %s; nanoGPT's form is for gpt2: give another "
-                         "--format",
-                         e->w->shown, family);
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "%s is a model of family %s; nanoGPT's format is only for gpt2: give another --format",
+            e->w->shown, family);
     if (e->run.gelu == LKS__gelu_tanh)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s computes GELU by tanh, and nanoGPT computes it exactly: there the "
-                         "model would give slightly other logits; --gelu=exact writes it all the "
-                         "same",
-                         e->w->shown);
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "%s computes GELU by tanh, and nanoGPT computes it exactly: so the model's logits "
+            "would differ slightly in nanoGPT; --gelu=exact writes it anyway",
+            e->w->shown);
     return LKS_OK;
 }
 
 /* Frozen tensors have no moments; SGD and Muon keep others than AdamW. */
 static void note_optimizer(const struct writer *w)
 {
-    static const char *const loads = "nanoGPT's sample.py loads it, its resume doesn't";
+    static const char *const loads = "nanoGPT's sample.py can load it, but nanoGPT can't resume it";
     if (w->has_optimizer)
         return;
     if (w->e->ckpt == NULL)
-        lks__export_note(w->e, "the file has no optimizer, as weights have none: %s", loads);
+        lks__export_note(w->e, "the file has no optimizer's state, because weights have none: %s",
+                         loads);
     else
-        lks__export_note(
-            w->e,
-            "this run has no state of AdamW for every tensor%s, so the file has no optimizer: %s",
-            w->e->run.freeze[0] != '\0' ? " (some are frozen)" : "", loads);
+        lks__export_note(w->e,
+                         "this run has no state of AdamW for every tensor%s, so the file has no "
+                         "optimizer's state: %s",
+                         w->e->run.freeze[0] != '\0' ? " (some are frozen)" : "", loads);
 }
 
 static lks_status write_file(struct writer *w)

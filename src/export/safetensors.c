@@ -45,8 +45,8 @@ lks_status lks__export_safetensors(const lks__export_model *e)
     if (st == LKS_OK)
         st = lks__export_tensors(e->s->out, list, n);
     if (st == LKS_OK && e->config.gelu_tanh)
-        lks__export_note(e, "the model has gelu=tanh, which this file can't say: give --gelu=tanh "
-                            "when you use it");
+        lks__export_note(e, "the model has gelu=tanh, which this file can't record: give "
+                            "--gelu=tanh when you use it");
     free(list);
     free(params);
     return st;

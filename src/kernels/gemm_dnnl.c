@@ -61,7 +61,7 @@ static lks_status missing(const char *what)
 {
     return lks__fail(LKS_ERR_SUPPORT,
                      "cannot use the matrix library oneDNN: %s; install it (" LKS__ONEDNN_PACKAGES
-                     "), or set LOCKSTEP_CPU=ref for our own, slow one",
+                     "), or set LOCKSTEP_CPU=ref for lockstep's own slow kernels",
                      what);
 }
 
@@ -183,7 +183,7 @@ lks_status lks__gemm_dnnl_check(void)
                          dnnl.version);
     return lks__fail(
         LKS_ERR_SUPPORT,
-        "%s refused a matrix product (its status %d); LOCKSTEP_CPU=ref does without it",
+        "%s refused a matrix product (its status %d); LOCKSTEP_CPU=ref doesn't need it",
         dnnl.version, failure);
 }
 

@@ -50,8 +50,8 @@ const char *lks__kernels_warning(const lks__kernels *k)
     if (k->level == LKS__CPU_REF || k->gemm == lks__gemm_dnnl)
         return NULL;
     return "oneDNN (" LKS__ONEDNN_PACKAGES
-           ") is not installed here, or not on all hosts, so matrix "
-           "products are lockstep's own, which take longer and give other last digits";
+           ") is not installed here, or not on all hosts, so lockstep's own matrix products are "
+           "used, which are slower and give different last digits";
 }
 
 void lks__kernels_thread_init(void)

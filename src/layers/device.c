@@ -22,7 +22,7 @@ static lks_status give_up(lks__device *device, double seconds, bool others)
     if (others)
         return lks__fail(LKS_ERR_TIMEOUT,
                          "%s has waited for other ranks' GPUs for %.0f s (--timeout and a little): "
-                         "one of them hangs, or what connects them; NCCL_DEBUG=INFO shows more",
+                         "one of them or their connection hangs; NCCL_DEBUG=INFO shows more",
                          device->which, seconds);
     return lks__fail(LKS_ERR_TIMEOUT,
                      "%s has finished nothing for %.0f s (--timeout): its kernels hang, or a step "

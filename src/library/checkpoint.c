@@ -98,7 +98,7 @@ static const char *fault_of(const lks_tensor *t)
     if (!is_utf8(t->name))
         return "its name is not UTF-8";
     if (strcmp(t->name, "__metadata__") == 0)
-        return "that name is the format's own";
+        return "that name is reserved by the format";
     if (bytes == 0)
         return "there is no such data type";
     if (t->n_dims < 0 || t->n_dims > LKS_MAX_DIMS)
@@ -205,7 +205,7 @@ static lks_status compare(lks_comm *comm, const struct call *c)
     const lks__list calls = {c, 1, hash_call, show_call};
     const lks__list tensors = {c, c->n, hash_tensor, show_tensor};
     LKS__TRY(lks__list_compare(comm, "ranks disagree on a checkpoint", &calls, true));
-    return lks__list_compare(comm, "ranks were given other tensors for a checkpoint", &tensors,
+    return lks__list_compare(comm, "ranks were given different tensors for a checkpoint", &tensors,
                              false);
 }
 

@@ -173,7 +173,8 @@ lks_status lks__table_freeze(lks__table *table, const char *pattern)
     if (error != 0) {
         regerror(error, &regex, why, sizeof why);
         return lks__fail(LKS_ERR_CONFIG,
-                         "freeze=\"%s\" is no POSIX extended regular expression: %s", shown, why);
+                         "freeze=\"%s\" is not a POSIX extended regular expression: %s", shown,
+                         why);
     }
     lks_status st = mark(table, &regex, pattern, shown);
     regfree(&regex);

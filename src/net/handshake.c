@@ -11,7 +11,7 @@
 lks_status lks__random(void *out, size_t bytes)
 {
     if (getrandom(out, bytes, 0) != (ssize_t)bytes)
-        return lks__fail(LKS_ERR_IO, "the system gives no random bytes: %s", strerror(errno));
+        return lks__fail(LKS_ERR_IO, "can't get random bytes from the system: %s", strerror(errno));
     return LKS_OK;
 }
 

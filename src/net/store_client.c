@@ -124,8 +124,8 @@ static lks_status prove_each_other(const lks__store *s, const char *token, doubl
     LKS__TRY(take(s, &hello, sizeof hello, until));
     if (memcmp(hello.magic, LKS__NET_MAGIC, sizeof hello.magic) != 0)
         return lks__fail(LKS_ERR_FORMAT,
-                         "the program that listens on %s is no store of this version of lockstep; "
-                         "is it another program's port?",
+                         "the program that listens on %s is not a store of this version of "
+                         "lockstep; does another program use this port?",
                          s->where);
     memcpy(proof.magic, LKS__NET_MAGIC, sizeof proof.magic);
     LKS__TRY(lks__random(proof.nonce, sizeof proof.nonce));
@@ -222,7 +222,7 @@ static lks_status ask(const lks__store *s, enum lks__op op, const char *key, con
     size_t n = strlen(key);
     if (n == 0 || n >= LKS__STORE_KEY_BYTES || bytes > LKS__STORE_VALUE_BYTES)
         return lks__fail(LKS_ERR_ARG,
-                         "a key of %zu bytes with a value of %zu: the store takes 1 to %d, and at "
+                         "a key of %zu bytes with a value of %zu: it must have 1 to %d, and at "
                          "most %d",
                          n, bytes, LKS__STORE_KEY_BYTES - 1, LKS__STORE_VALUE_BYTES);
     struct lks__request r = {(uint32_t)op, (uint32_t)n, (uint32_t)bytes};
@@ -246,8 +246,8 @@ static lks_status meaning(const lks__store *s, const struct lks__reply *r, const
     case LKS__ANSWER_FULL:
         return lks__fail(LKS_ERR_NOMEM, "the store at %s has no room for \"%s\"", s->where, shown);
     default:
-        return lks__fail(LKS_ERR_ARG, "the store at %s refuses what was asked about \"%s\"",
-                         s->where, shown);
+        return lks__fail(LKS_ERR_ARG, "the store at %s refuses the request for \"%s\"", s->where,
+                         shown);
     }
 }
 
@@ -388,7 +388,7 @@ int lks__store_fd(const lks__store *store)
 lks_status lks__store_answer(lks__store *store, void **data_p, size_t *bytes_p)
 {
     LKS__TRY(take_some(store));
-    return hand_over(store, "what was asked for", data_p, bytes_p);
+    return hand_over(store, "the value", data_p, bytes_p);
 }
 
 lks_status lks__store_local_address(const lks__store *store, char *text, size_t text_bytes)

@@ -58,15 +58,15 @@ static const char *opcode_name(unsigned op)
         LKS__PICKLE_REFUSED(LKS__X)
 #undef LKS__X
     default:
-        return "no opcode of any protocol";
+        return "not an opcode of any protocol";
     }
 }
 
 static lks_status refuse_opcode(const machine *m, unsigned op)
 {
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s, offset %zu: opcode 0x%02x (%s) is refused: what it makes is none of the "
-                     "kinds of values that are read here",
+                     "%s, offset %zu: opcode 0x%02x (%s) is refused: lockstep doesn't read the "
+                     "kind of value that it makes",
                      m->pickle->where, m->op_at, op, opcode_name(op));
 }
 
@@ -75,7 +75,7 @@ static lks_status refuse_opcode(const machine *m, unsigned op)
 static lks_status take(machine *m, uint64_t bytes, const unsigned char **out)
 {
     if (bytes > m->bytes - m->at)
-        return refuse(m, "it ends in the middle of an opcode, or a length is false");
+        return refuse(m, "it ends in the middle of an opcode, or a length is wrong");
     *out = m->data + m->at;
     m->at += bytes;
     return LKS_OK;
@@ -277,8 +277,9 @@ static lks_status do_tuple_marked(machine *m)
 static lks_status whole_of(const machine *m, lks__pickle_kind kind, lks__pickle_value **whole_p)
 {
     if (height(m) == 0 || m->stack.at[m->stack.n - 1]->kind != kind)
-        return refuse(m, kind == LKS__PICKLE_LIST ? "items are put into what is no list"
-                                                  : "items are put into what is no dict");
+        return refuse(m, kind == LKS__PICKLE_LIST
+                             ? "items are added to a value that is not a list"
+                             : "items are added to a value that is not a dict");
     *whole_p = m->stack.at[m->stack.n - 1];
     return LKS_OK;
 }
@@ -313,7 +314,7 @@ static lks_status put(machine *m, uint64_t place)
         return refuse(m, "its stack is empty");
     lks__pickle_value *v = m->stack.at[m->stack.n - 1];
     if (place > m->memo.n)
-        return refuse(m, "places of its memo are left out");
+        return refuse(m, "its memo has gaps");
     if (place == m->memo.n)
         return push_to(m, &m->memo, v);
     m->memo.at[place] = v;
@@ -332,7 +333,7 @@ static lks_status do_get(machine *m, unsigned bytes)
     uint64_t place = 0;
     LKS__TRY(take_number(m, bytes, &place));
     if (place >= m->memo.n)
-        return refuse(m, "it uses a place of its memo that is empty");
+        return refuse(m, "it uses an empty place of its memo");
     return push(m, m->memo.at[place]);
 }
 
@@ -371,7 +372,7 @@ static lks_status do_stack_global(machine *m)
     LKS__TRY(pop(m, &name));
     LKS__TRY(pop(m, &module));
     if (module->kind != LKS__PICKLE_TEXT || name->kind != LKS__PICKLE_TEXT)
-        return refuse(m, "a name is no text");
+        return refuse(m, "a name is not a text");
     return push_global(m, module->u.text.at, module->u.text.bytes, name->u.text.at,
                        name->u.text.bytes);
 }
@@ -383,7 +384,7 @@ static lks_status do_reduce(machine *m)
     LKS__TRY(pop(m, &arguments));
     LKS__TRY(pop(m, &global));
     if (global->kind != LKS__PICKLE_GLOBAL || arguments->kind != LKS__PICKLE_TUPLE)
-        return refuse(m, "it calls what is no name, or without a tuple of arguments");
+        return refuse(m, "it calls a value that is not a name, or without a tuple of arguments");
     lks__pickle_value *v = lks__pickle_rebuild(&m->pickle->heap, global->u.global, arguments, &why);
     return v ? push(m, v) : refuse(m, why);
 }
@@ -394,7 +395,7 @@ static lks_status do_build(machine *m)
     lks__pickle_value *attributes = NULL, *dict;
     LKS__TRY(pop(m, &attributes));
     if (attributes->kind != LKS__PICKLE_DICT)
-        return refuse(m, "a value's attributes are no dict");
+        return refuse(m, "a value's attributes are not a dict");
     return whole_of(m, LKS__PICKLE_DICT, &dict);
 }
 
@@ -405,7 +406,7 @@ static lks_status do_storage(machine *m)
     lks__pickle_value *id = NULL;
     LKS__TRY(pop(m, &id));
     if (!m->has)
-        return refuse(m, "it has a tensor, which only files of torch.save can have");
+        return refuse(m, "it contains a tensor, which only files of torch.save can contain");
     lks__pickle_value *v = lks__pickle_storage_of(&m->pickle->heap, id, &why);
     if (!v)
         return refuse(m, why);
@@ -565,7 +566,7 @@ static lks_status run(machine *m)
 {
     LKS__TRY(prepare(m));
     if (m->bytes == 0 || m->data[0] != LKS__OP_PROTO)
-        return refuse(m, "it is no pickle of protocol 2, 3, 4 or 5");
+        return refuse(m, "it is not a pickle of protocol 2, 3, 4 or 5");
     while (m->at < m->bytes) {
         m->op_at = m->at;
         unsigned op = m->data[m->at++];

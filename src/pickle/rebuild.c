@@ -66,7 +66,7 @@ static lks__pickle_value *rebuild_tensor(lks__pickle_heap *heap, const lks__pick
     t->storage = &at[0]->u.storage;
     t->n_dims = (int)n_dims;
     t->first = (uint64_t)at[1]->u.whole;
-    *why_p = "a tensor's shape and strides are no whole numbers from 0 up";
+    *why_p = "a tensor's shape and strides are not whole numbers of at least 0";
     if (!read_counts(at[2], t->shape) || !read_counts(at[3], t->stride))
         return NULL;
     *why_p = "a tensor reaches beyond its storage";
@@ -78,7 +78,7 @@ static lks__pickle_value *rebuild_tensor(lks__pickle_heap *heap, const lks__pick
 lks__pickle_value *lks__pickle_storage_of(lks__pickle_heap *heap, const lks__pickle_value *id,
                                           const char **why_p)
 {
-    *why_p = "a storage is not named by ('storage', type, key, device, count)";
+    *why_p = "a storage is not described by ('storage', type, key, device, count)";
     if (id->kind != LKS__PICKLE_TUPLE || id->u.items.n != 5)
         return NULL;
     lks__pickle_value *const *at = id->u.items.at;
@@ -129,7 +129,7 @@ static lks__pickle_value *encode(lks__pickle_heap *heap, const lks__pickle_value
         uint32_t cp;
         i += lks__utf8_decode(text + i, bytes - i, &cp);
         if (cp > 255) {
-            *why_p = "_codecs.encode has a character that is no byte";
+            *why_p = "_codecs.encode has a character that is not a byte";
             return NULL;
         }
         out[n++] = (char)cp;

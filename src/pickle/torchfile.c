@@ -52,12 +52,12 @@ static lks_status find_top(lks__torchfile *f)
         }
     }
     if (!f->top)
-        return bad(f, "it is a zip file, but not of torch.save: it has no entry data.pkl");
+        return bad(f, "it is a zip file, but not one of torch.save: the entry data.pkl is missing");
     for (size_t i = 0; i < n; i++)
         if (strncmp(lks__zip_entry_at(f->zip, i)->name, f->top, bytes) != 0)
             return bad(f, "it has entries outside of the folder of its data.pkl");
     if (entry_of(f, "constants.pkl"))
-        return bad(f, "it is TorchScript, a program; save the state_dict() alone by torch.save");
+        return bad(f, "it is TorchScript, a program; save only the state_dict(), with torch.save");
     return LKS_OK;
 }
 
@@ -93,7 +93,7 @@ static lks_status check_version(const lks__torchfile *f)
     char text[8] = "";
     const lks__zip_entry *entry = entry_of(f, "version");
     if (!entry || entry->bytes == 0 || entry->bytes >= sizeof text)
-        return bad(f, "it has no entry version, or one that is no small number");
+        return bad(f, "it has no entry version, or one that is not a small number");
     LKS__TRY(lks__zip_read_all(f->zip, entry, text));
     int version = atoi(text);
     return version >= 1 && version <= 10 ? LKS_OK : bad(f, "its version is not one from 1 to 10");
@@ -247,8 +247,8 @@ static lks_status refuse_legacy(const char *name, const void *data, size_t bytes
     if (bytes < sizeof legacy || memcmp(data, legacy, sizeof legacy) != 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s is in the form that torch.save had before PyTorch 1.6, which is not read; "
-                     "load it and save it again by a newer PyTorch",
+                     "%s is in torch.save's format of before PyTorch 1.6, which lockstep doesn't "
+                     "read; load it and save it again with a newer PyTorch",
                      name);
 }
 

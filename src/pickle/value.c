@@ -120,7 +120,7 @@ static bool sort_keys(lks__pickle_items *items, const char **why_p)
     items->sorted = sorted;
     for (uint32_t i = 1; i < n; i++)
         if (compare_pairs(&sorted[i - 1], &sorted[i], items->at) == 0) {
-            *why_p = "a dict has a key twice";
+            *why_p = "a key occurs twice in a dict";
             return false;
         }
     return true;
@@ -178,7 +178,7 @@ bool lks__pickle_append(lks__pickle_value *whole, lks__pickle_value *part, const
     if (!lks__pickle_seal(part, why_p))
         return false;
     if (whole->sealed)
-        *why_p = "a value is changed after it has become part of another one";
+        *why_p = "a value is changed after it became part of another value";
     else if (is_key && part->kind != LKS__PICKLE_TEXT && part->kind != LKS__PICKLE_INT)
         *why_p = "a key of a dict is neither text nor a whole number";
     else if (part->depth + 1 > LKS__PICKLE_MAX_DEPTH)

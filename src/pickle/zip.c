@@ -66,7 +66,7 @@ static lks_status read_failed(const lks__zip *z, int failed)
     if (failed == ECANCELED)
         return lks__fail(LKS_ERR_STOPPED, "stopped while %s was read", z->name);
     if (failed < 0)
-        return bad(z, "it was cut while it was read");
+        return bad(z, "it became shorter while it was read");
     return lks__fail(LKS_ERR_IO, "cannot read %s: %s", z->name, strerror(failed));
 }
 
@@ -94,13 +94,13 @@ static lks_status check_entries(lks__zip *z)
         if (e->bytes > z->bytes || e->offset > z->bytes - e->bytes)
             return bad_entry(z, e, "reaches beyond the end of the file");
         if (e->offset < end)
-            return bad_entry(z, e, "overlaps another one");
+            return bad_entry(z, e, "overlaps another entry");
         end = e->offset + e->bytes;
     }
     qsort(z->entries, z->n, sizeof *z->entries, by_name);
     for (size_t i = 1; i < z->n; i++)
         if (by_name(&z->entries[i - 1], &z->entries[i]) == 0)
-            return bad_entry(z, &z->entries[i], "is there twice");
+            return bad_entry(z, &z->entries[i], "occurs twice");
     return LKS_OK;
 }
 
@@ -120,8 +120,8 @@ static lks_status read_entry(lks__zip *z, const lks__zip_module *module, void *r
     e->crc = entry.crc;
     return entry.stored ? LKS_OK
                         : bad_entry(z, e,
-                                    "is compressed or encrypted; torch.save stores entries as they "
-                                    "are, so nothing else is read");
+                                    "is compressed or encrypted; torch.save stores entries "
+                                    "unchanged, and lockstep reads only such entries");
 }
 
 static lks_status read_entries(lks__zip *z, const lks__zip_module *module, void *raw)
@@ -258,6 +258,6 @@ lks_status lks__zip_read_all(const lks__zip *z, const lks__zip_entry *e, void *o
     }
     free(piece);
     if (st == LKS_OK && crc != e->crc)
-        return bad_entry(z, e, "is damaged: its checksum is another than the directory's");
+        return bad_entry(z, e, "is damaged: its checksum differs from the directory's");
     return st;
 }

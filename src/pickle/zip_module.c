@@ -120,7 +120,7 @@ static zip_int64_t source(void *ctx, void *data, zip_uint64_t bytes, zip_source_
 static void reason(zip_error_t *error, char *why, size_t why_bytes)
 {
     bool twice = zip_error_code_zip(error) == ZIP_ER_EXISTS;
-    snprintf(why, why_bytes, "%s", twice ? "an entry is there twice" : zip_error_strerror(error));
+    snprintf(why, why_bytes, "%s", twice ? "an entry occurs twice" : zip_error_strerror(error));
 }
 
 static void zip_module_close(void *zip)

@@ -120,8 +120,8 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     };
     if (own && limit == 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "batch_size=auto: --device=%s isn't opened to plan for it, so give its "
-                         "memory, for example --memory=16G",
+                         "batch_size=auto: --device=%s isn't used for planning, so give the size "
+                         "of its memory, for example --memory=16G",
                          s->device);
     if (own)
         lks__fit_add_device(&fit, &device, (double)limit - (double)device.ops->open_bytes, 1);

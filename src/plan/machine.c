@@ -83,7 +83,8 @@ static lks_status take_figure(const char *shown, int i, const json_t *value, lks
         return LKS_OK;
     }
     if (json_object_size(value) != 3)
-        return bad(shown, name, "must be a number, or have the members value, low and high alone");
+        return bad(shown, name,
+                   "must be a number, or have exactly the members value, low and high");
     LKS__TRY(take(shown, name, json_object_get(value, "value"), low, high, &figure->value));
     LKS__TRY(take(shown, name, json_object_get(value, "low"), low, high, &figure->low));
     LKS__TRY(take(shown, name, json_object_get(value, "high"), low, high, &figure->high));
@@ -113,11 +114,11 @@ static lks_status check_members(const char *shown, json_t *file)
     {
         if (!is_known(name))
             return bad(shown, lks__escape(escaped, sizeof escaped, name, strlen(name)),
-                       "is no member of a machine file");
+                       "is not a member of a machine file");
     }
     const json_t *version = json_object_get(file, MARK);
     if (version == NULL)
-        return bad(shown, MARK, "is missing: this is no machine file");
+        return bad(shown, MARK, "is missing: this is not a machine file");
     snprintf(what, sizeof what, "must be %d, the version that this program reads",
              LKS__MACHINE_VERSION);
     return json_is_integer(version) && json_integer_value(version) == LKS__MACHINE_VERSION
@@ -131,7 +132,7 @@ static lks_status check_layers(const char *shown, const char *name, const lks__f
 {
     return layer->value * layers <= whole * 1.0001
                ? LKS_OK
-               : bad(shown, name, "of all layers is more than of the whole model");
+               : bad(shown, name, "of all layers exceeds the whole model's");
 }
 
 static lks_status take_all(const char *shown, const json_t *file, lks__machine *m)
@@ -161,7 +162,7 @@ static lks_status take_all(const char *shown, const json_t *file, lks__machine *
     m->has_link = json_object_get(file, "link_bandwidth") != NULL;
     if (m->has_link != (json_object_get(file, "round_trip_s") != NULL))
         return bad(shown, m->has_link ? "round_trip_s" : "link_bandwidth",
-                   "is missing: a link has both");
+                   "is missing: a link needs both");
     return LKS_OK;
 }
 
@@ -177,7 +178,7 @@ lks_status lks__machine_read(const char *path, lks__machine *m)
     free(text);
     lks_status st = LKS_OK;
     if (!json_is_object(file))
-        st = lks__fail(LKS_ERR_FORMAT, "%s: line %d: this is no JSON object", shown, error.line);
+        st = lks__fail(LKS_ERR_FORMAT, "%s: line %d: this is not a JSON object", shown, error.line);
     if (st == LKS_OK)
         st = check_members(shown, file);
     if (st == LKS_OK)

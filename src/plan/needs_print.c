@@ -39,7 +39,7 @@ void lks__needs_print(const lks__needs *n)
                "%.1f, work space and buffers %.1f, CUDA itself some %.0f\n",
                mb(d->total), mb(d->params), mb(d->moments), mb(d->gradients), mb(d->activations),
                mb(d->work + d->buffers + d->exchange + d->samples), mb(d->opened));
-    printf("bytes a parameter: %.1f on a host (usual count: 16, with one arena of gradients)\n",
+    printf("bytes/parameter:   %.1f on a host (usual count: 16, with one arena of gradients)\n",
            lks__needs_per_parameter(n));
     if (n->place.n_hosts > 1)
         printf("each of %d hosts:   %.1f MB\n", n->place.n_hosts, mb(n->host_bytes));

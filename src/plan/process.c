@@ -60,5 +60,5 @@ lks_status lks__process_measure(const lks__settings *s, const lks__place *place,
         waitpid(pid, &status, 0);
     return came && status == 0
                ? LKS_OK
-               : lks__fail(LKS_ERR_IO, "can't measure what a process takes on this machine");
+               : lks__fail(LKS_ERR_IO, "can't measure the memory of a process on this machine");
 }

@@ -321,8 +321,8 @@ static void start_next(lks__commands *c)
             c->asked = false;
             return;
         }
-        say(c, "%s: the command can't be started: %s; the run goes on", name_of(&c->queue[0], name),
-            strerror(err));
+        say(c, "%s: the command can't be started: %s; the run continues",
+            name_of(&c->queue[0], name), strerror(err));
         drop_first(c);
     }
 }
@@ -337,7 +337,7 @@ static bool ended(lks__commands *c)
         return false;
     name_of(&c->queue[0], name);
     if (got > 0 && c->asked)
-        say(c, "%s: the command took longer than exec_timeout=%g s, and was ended", name,
+        say(c, "%s: the command ran longer than exec_timeout=%g s, and was ended", name,
             c->timeout_s);
     else if (got > 0 && WIFSIGNALED(status))
         say(c, "%s: the command was ended by signal %d; see commands.log", name, WTERMSIG(status));
@@ -369,7 +369,7 @@ void lks__commands_on(lks__commands *c, lks__command_event event, const lks__com
         if (c->given[i].event != event)
             continue;
         if (c->n == QUEUE)
-            say(c, "%s: %d commands wait already, so this one is left out", name_of(&w, name),
+            say(c, "%s: %d commands are already waiting, so this one is skipped", name_of(&w, name),
                 QUEUE - 1);
         else
             c->queue[c->n++] = w;

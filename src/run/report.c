@@ -307,7 +307,7 @@ static void describe(lks__report *r, const lks__trainer *t)
         snprintf(how, sizeof how, "%s on %s", lks__setting_word(&t->s, LKS__SETTING_dtype),
                  t->ses.device->ops->name);
     lks__log_line(log,
-                  "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s a step, %s, "
+                  "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s per step, %s, "
                   "peak %.0f GFLOP/s",
                   t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
                   t->ses.threads == 1 ? "" : "s", t->V, t->V == 1 ? "" : "s", t->N,
@@ -319,7 +319,7 @@ static void say_complete(lks__report *r, const lks__trainer *t)
 {
     if (t->resumed && !t->s.eval_only &&
         (t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time))
-        lks__log_message(&r->log, "the run is complete; with a larger %s it goes on from here",
+        lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
                          t->out_of_time ? "max_wallclock_seconds" : t->procedure->length);
 }
 
@@ -363,7 +363,7 @@ static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
         lks__log_message(
             &r->log,
             "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
-            "%s: the run goes on, but not with the bits it would have had there",
+            "%s: the run continues, but its bits will differ from a run on that machine",
             t->resumed_fingerprint, t->ses.fingerprint);
 }
 
@@ -633,7 +633,7 @@ static const char *draw_sample(lks__report *r, const lks__trainer *t)
     if (st == LKS_OK)
         return text;
     if (st != LKS_ERR_STOPPED)
-        lks__log_message(&r->log, "no sample at iteration %" PRIu64 ": %s; the run goes on",
+        lks__log_message(&r->log, "no sample at iteration %" PRIu64 ": %s; the run continues",
                          t->iter, lks_last_error());
     return NULL;
 }

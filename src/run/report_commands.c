@@ -16,10 +16,10 @@ static void say(void *ctx, const char *text)
 lks_status lks__report_others_open(lks__report *r, const lks__trainer *t)
 {
     if (!lks__notify_open(&r->notify))
-        lks__log_message(&r->log,
-                         "systemd's socket (NOTIFY_SOCKET) can't be reached: %s; the run goes on "
-                         "without",
-                         lks__sys_reason(errno));
+        lks__log_message(
+            &r->log,
+            "systemd's socket (NOTIFY_SOCKET) can't be reached: %s; the run continues without it",
+            lks__sys_reason(errno));
     return lks__commands_open(&t->s, say, r, &r->commands);
 }
 

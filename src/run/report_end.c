@@ -40,7 +40,7 @@ static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_res
         return;
     lks__log_line(&r->log,
                   "the validation loss has risen since iteration %" PRIu64 ", from %.4f to %.4f; "
-                  "sample and eval take %s",
+                  "sample and eval use %s",
                   r->best.iter, r->best.loss, final->val_loss,
                   t->s.always_save_checkpoint
                       ? "the newest checkpoint: --which=best for the best one"
@@ -53,7 +53,7 @@ static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
     lks__shell_program(tool, sizeof tool);
     lks__shell_word(out, sizeof out, t->s.out_dir);
     if (stop_signal != 0)
-        lks__log_line(&r->log, "to go on: %s resume %s", tool, out);
+        lks__log_line(&r->log, "to continue: %s resume %s", tool, out);
     else if (t->meta.chars != NULL || t->meta.is_bytes)
         lks__log_line(&r->log, "next: %s sample %s", tool, out);
     else

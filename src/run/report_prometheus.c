@@ -64,7 +64,7 @@ void lks__report_prometheus(lks__report *r, const lks__trainer *t, bool now)
         return;
     r->prometheus_at = lks__sys_now() + EVERY_S;
     if (write_file(r, t) != LKS_OK && !r->prometheus_failed) {
-        lks__log_message(&r->log, "%s; the run goes on without", lks_last_error());
+        lks__log_message(&r->log, "%s; the run continues without it", lks_last_error());
         r->prometheus_failed = true;
     }
 }

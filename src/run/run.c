@@ -131,8 +131,7 @@ static lks_status stop_if(struct run *r, lks_status st, const char *what)
     return LKS_OK;
 }
 
-static const char behind_the_end[] =
-    "the final checkpoint is saved; a resume does what was to follow it";
+static const char behind_the_end[] = "the final checkpoint is saved; a resume does the rest";
 
 static lks_status compute(struct run *r, lks__eval_result *eval)
 {
@@ -151,7 +150,7 @@ static lks_status evaluate(struct run *r)
     lks__trainer *t = r->t;
     lks__sampler_mark(t->sampler);
     LKS__TRY(stop_if(r, compute(r, &r->eval),
-                     "the evaluation under way is discarded, a resume repeats it"));
+                     "the unfinished evaluation is discarded, and a resume repeats it"));
     if (r->stopped != 0) {
         lks__sampler_back(t->sampler);
         return LKS_OK;
@@ -168,7 +167,7 @@ static lks_status evaluate(struct run *r)
 static lks_status evaluate_only(struct run *r)
 {
     LKS__TRY(stop_if(r, compute(r, &r->eval),
-                     "the evaluation under way is discarded, and nothing was written"));
+                     "the unfinished evaluation is discarded, and nothing was written"));
     return r->stopped != 0 ? LKS_OK : lks__report_eval_only(&r->report, r->t, &r->eval);
 }
 
@@ -317,8 +316,8 @@ static lks_status loop(struct run *r)
             r->wanted = step.save;
         if (step.stop_signal != 0)
             stop(r, step.stop_signal,
-                 step.outcome == LKS__STEP_DISCARDED ? "the step under way is discarded"
-                                                     : "the step under way was completed");
+                 step.outcome == LKS__STEP_DISCARDED ? "the unfinished step is discarded"
+                                                     : "the current step was completed");
     }
     if (r->stopped != 0)
         LKS__TRY(save_stopped(r, first_iter));

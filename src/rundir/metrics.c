@@ -140,7 +140,7 @@ static lks_status judge(const struct tail *t, uint64_t end, const char *line, si
     if (json_is_string(json_object_get(o, "kind")))
         *verdict_p = judge_object(o, cut);
     else
-        st = bad_line(t, end, "is no JSON object with a \"kind\"");
+        st = bad_line(t, end, "is not a JSON object with a \"kind\"");
     json_decref(o);
     return st;
 }
@@ -225,7 +225,7 @@ static lks_status read_host(const struct tail *t, uint64_t end, const char *line
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
     if (o == NULL)
         return lks__json_no_memory(&error) ? lks__fail(LKS_ERR_NOMEM, "no memory for the metrics")
-                                           : bad_line(t, end, "is no JSON object");
+                                           : bad_line(t, end, "is not a JSON object");
     const char *kind = json_string_value(json_object_get(o, "kind"));
     const json_t *paths = json_object_get(o, "paths");
     if (kind != NULL && strcmp(kind, "host") == 0 &&

@@ -91,7 +91,7 @@ static lks_status choose_threads(lks__session *s, int threads)
     if (s->threads > cores && (long)s->threads * ranks > (long)cores * THREADS_A_CORE)
         return lks__fail(LKS_ERR_CONFIG,
                          "threads=%d for each of %d ranks here is more than %d for each of %d "
-                         "cores: take fewer, or 0 for cores / ranks",
+                         "cores: use fewer threads, or --threads=0 for cores / ranks",
                          s->threads, ranks, THREADS_A_CORE, cores);
     return LKS_OK;
 }
@@ -250,7 +250,7 @@ static lks_status agree_on_fingerprint(lks__session *s)
     snprintf(about, sizeof about, " (level %s, products by %s, %s)",
              lks__cpu_level_name(s->kernels.level), lks__kernels_gemm_library(&s->kernels),
              lks__cpu_model());
-    LKS__TRY(same_text(s, "the kernel fingerprint (equal machines have equal ones)", text, about));
+    LKS__TRY(same_text(s, "the kernel fingerprint (equal machines have the same)", text, about));
     for (int i = 0; i < LKS__DEVICE_PARTS && s->device->parts[i].name != NULL; i++)
         LKS__TRY(lks__session_same(s, s->device->parts[i].name, s->device->parts[i].value));
     return LKS_OK;
@@ -372,9 +372,10 @@ lks_status lks__session_join(lks__session *s, bool must)
     }
     LKS__TRY(find_lacking(s, &rank, why));
     if (rank >= 0 && must)
-        st = lks__fail(LKS_ERR_SUPPORT,
-                       "--exchange=nccl: rank %d: %s; --exchange=staged does without: docs/cuda.md",
-                       rank, why);
+        st = lks__fail(
+            LKS_ERR_SUPPORT,
+            "--exchange=nccl: rank %d: %s; --exchange=staged doesn't need NCCL: docs/cuda.md", rank,
+            why);
     LKS__TRY(lks__session_agree(s, st));
     if (rank >= 0) {
         if (ops != NULL)

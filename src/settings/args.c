@@ -53,7 +53,7 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
     lks__escape(where, sizeof where, arg, strlen(arg));
     size_t n_key = strcspn(arg, "=");
     if (strncmp(arg, "--", 2) != 0 || n_key == 2)
-        return lks__fail(LKS_ERR_CONFIG, "%s: settings are written --key=value", where);
+        return lks__fail(LKS_ERR_CONFIG, "%s: write settings as --key=value", where);
     n_key -= 2;
     if (n_key >= sizeof key)
         return lks__fail(LKS_ERR_CONFIG, "%s: no setting has a name of %zu bytes", where, n_key);

@@ -65,7 +65,7 @@ static lks_status set_int(const parser *p, const char *at, int64_t i, bool overf
 static lks_status set_float(const parser *p, const char *at, double f, lks__config_value *v)
 {
     if (!isfinite(f))
-        return fail_at(p, at, "this is no finite number");
+        return fail_at(p, at, "this is not a finite number");
     v->kind = LKS__CONFIG_FLOAT;
     v->f = f;
     return LKS_OK;
@@ -184,7 +184,7 @@ static lks_status number(parser *p, lks__config_value *v)
         ((from[n] == '+' || from[n] == '-') && n > 0 && (from[n - 1] == 'e' || from[n - 1] == 'E')))
         n++;
     if (n >= sizeof token || is_letter(from[n]))
-        return fail_at(p, from, "this is no number");
+        return fail_at(p, from, "this is not a number");
     memcpy(token, from, n);
     token[n] = '\0';
     p->at += n;
@@ -195,7 +195,7 @@ static lks_status number(parser *p, lks__config_value *v)
     if (token[strspn(token, "0123456789")] == '\0')
         return set_int(p, from, 0, true, v);
     if (!lks__parse_float(token, &v->f))
-        return fail_at(p, from, "this is no number, or too large");
+        return fail_at(p, from, "this is not a number, or it is too large");
     v->kind = LKS__CONFIG_FLOAT;
     return LKS_OK;
 }
@@ -213,7 +213,7 @@ static lks_status string(parser *p, lks__config_value *v)
             while (*e != '\0' && *e != c)
                 e += 2;
             if (*e == '\0')
-                return fail_at(p, from, "this string has an escape that is not read");
+                return fail_at(p, from, "this string has an unknown escape");
             c = e[1];
         }
         if (c == '\0')
@@ -242,7 +242,7 @@ static lks_status name(parser *p, lks__config_value *v)
         return LKS_OK;
     }
     if (n >= sizeof token)
-        return fail_at(p, from, "no name is that long");
+        return fail_at(p, from, "this name is too long");
     memcpy(token, from, n);
     token[n] = '\0';
     v->kind = LKS__CONFIG_BOOL;
@@ -254,7 +254,7 @@ static lks_status name(parser *p, lks__config_value *v)
         return LKS_OK;
     if (!p->scope->find(p->scope->ctx, token, v)) {
         char what[120];
-        snprintf(what, sizeof what, "%s has no value here", token);
+        snprintf(what, sizeof what, "%s has no value at this point", token);
         return fail_at(p, from, what);
     }
     p->foreign = v->kind == LKS__CONFIG_FOREIGN;
@@ -370,7 +370,7 @@ lks_status lks__config_eval(const char *text, const lks__config_scope *scope, lk
     if (p.foreign)
         v->kind = LKS__CONFIG_FOREIGN;
     else if (*p.at != '\0')
-        return fail_at(&p, p.at, "this is not read: an expression has ended before it");
+        return fail_at(&p, p.at, "this follows the end of an expression");
     return LKS_OK;
 }
 

@@ -198,12 +198,12 @@ static lks_status read_number(reader *r, const char *key, const char *text, cons
     if (v.kind == LKS__CONFIG_NONE)
         return note(r, line);
     if (v.kind == LKS__CONFIG_TEXT)
-        return lks__fail(LKS_ERR_CONFIG, "%s: %s is no text: write its value without quotes",
+        return lks__fail(LKS_ERR_CONFIG, "%s: %s is not a text: write its value without quotes",
                          r->where, key);
     if (v.kind == LKS__CONFIG_FOREIGN)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s: the value of %s is more than arithmetic, which is all that is read "
-                         "here: write the number itself",
+                         "%s: the value of %s is not arithmetic, and lockstep runs no other code: "
+                         "write the number itself",
                          r->where, key);
     return lks__settings_set(r->s, r->command, key, lks__config_text(&v, out), LKS__FROM_FILE,
                              r->where);

@@ -109,7 +109,7 @@ lks_status lks__family_check_heads(const lks__settings *s)
     if (s->n_embd % s->n_head == 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
-                     "n_embd=%" PRId64 " is no multiple of n_head=%" PRId64
+                     "n_embd=%" PRId64 " is not a multiple of n_head=%" PRId64
                      ": every head gets n_embd / n_head columns",
                      s->n_embd, s->n_head);
 }

@@ -120,7 +120,7 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
     bool taken = d->commands & command;
     if (d->flags & LKS__SETTING_TYPED && from != LKS__FROM_ARG)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s: %s is taken from the command line alone, as it starts commands",
+                         "%s: %s is only accepted on the command line, because it starts commands",
                          where, d->name);
     if (!taken && !(from == LKS__FROM_FILE && d->commands & LKS__CMD_TRAIN))
         return lks__fail(LKS_ERR_CONFIG,
@@ -208,14 +208,14 @@ static lks_status fail_ranks(const lks__settings *s, int64_t W)
         snprintf(other, sizeof other, "; a run keeps its virtual ranks");
     else if (N % W == 0)
         snprintf(other, sizeof other,
-                 "; or --virtual_ranks=%" PRId64 " (another run, defined on %" PRId64
+                 "; or --virtual_ranks=%" PRId64 " (a different run, split into %" PRId64
                  " virtual ranks: each does %" PRId64 " of the %" PRId64
                  " micro-batches of a step)",
                  W, W, N / W, N);
     else
         snprintf(other, sizeof other,
                  "; or --gradient_accumulation_steps=%" PRId64 " --virtual_ranks=%" PRId64
-                 " (another run, now %" PRId64 " micro-batches a step)",
+                 " (a different run, with %" PRId64 " micro-batches per step)",
                  (N + W - 1) / W * W, W, N);
     return lks__fail(LKS_ERR_CONFIG,
                      "%" PRId64 " ranks can't share the run's %" PRId64
@@ -229,7 +229,8 @@ const char *lks__settings_not_nccl(const lks__settings *s)
     if (s->share_gpu)
         return "share_gpu=true: NCCL needs a GPU for each rank";
     if (s->zero != 0)
-        return "zero=1: each GPU has only the state of what its rank updates, so leave it out";
+        return "zero=1: each GPU has only the state that its rank updates anyway, so leave --zero "
+               "out";
     if (s->wire != LKS__wire_float32)
         return "wire=bfloat16: gradients go from GPU to GPU in float32";
     return NULL;
@@ -251,8 +252,8 @@ lks_status lks__settings_check(lks__settings *s, int world_size)
         return lks__fail(LKS_ERR_CONFIG,
                          "virtual_ranks=%" PRId64
                          " does not divide gradient_accumulation_steps=%" PRId64
-                         ": each virtual rank does an equal share; make one a multiple of the "
-                         "other",
+                         ": every virtual rank does an equal share; make "
+                         "gradient_accumulation_steps a multiple of virtual_ranks",
                          V, N);
     if (W > V || (V % W && !s->allow_uneven))
         return fail_ranks(s, W);
@@ -324,7 +325,7 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     if (stat(s->dataset, &st) == 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "dataset \"%s\" is a file, but a folder of tokens is expected: `lockstep "
-                         "prep %s --input=FILE --out=DIR` makes one of a text",
+                         "prep %s --input=FILE --out=DIR` makes one from a text",
                          shown, lks__family_of(s)->prep);
     return lks__fail(LKS_ERR_CONFIG,
                      "dataset \"%s\"%s: there is no such folder, nor data/ with that name in it; "

@@ -104,7 +104,7 @@ lks_status lks__settings_lines(const lks__settings *s, char *out, size_t bytes)
         lks__escape(shown, sizeof shown, text, strlen(text));
         at += (size_t)snprintf(out + at, bytes - at, "%s=%s\n", d->name, shown);
         if (at >= bytes)
-            return lks__fail(LKS_ERR_NOMEM, "the settings take more than %zu bytes", bytes);
+            return lks__fail(LKS_ERR_NOMEM, "the settings need more than %zu bytes", bytes);
     }
     return LKS_OK;
 }
@@ -152,7 +152,7 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
                                    const char *where, lks__settings *s_p)
 {
     if (!json_is_object(json))
-        return lks__fail(LKS_ERR_FORMAT, "%s: the settings are no JSON object", where);
+        return lks__fail(LKS_ERR_FORMAT, "%s: the settings are not a JSON object", where);
     const char *key;
     json_t *member;
     json_object_foreach((json_t *)json, key, member)

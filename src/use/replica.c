@@ -57,8 +57,8 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__s
     char shown[512];
     if (a->settings == NULL)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s was written by train_gpt.py, not by lockstep: it has no settings. Its "
-                         "weights can be taken by --init_from",
+                         "%s was written by train_gpt.py, not by lockstep: it has no settings; use "
+                         "its weights with --init_from",
                          lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,

@@ -22,11 +22,12 @@ static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__
     LKS__TRY(lks__bpe_hash(t->bpe, &hash));
     if (hash == r->meta.model_hash)
         return LKS_OK;
-    return lks__fail(
-        LKS_ERR_CONFIG,
-        "the vocabulary %s is not the one that the checkpoint was trained with: its "
-        "hash is %016" PRIx64 ", not %016" PRIx64 "; give that one as --tokenizer_path=DIR",
-        lks__escape(shown, sizeof shown, path, strlen(path)), hash, r->meta.model_hash);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the vocabulary %s is not the checkpoint's own: its "
+                     "hash is %016" PRIx64 ", not %016" PRIx64
+                     "; give the checkpoint's vocabulary as --tokenizer_path=DIR",
+                     lks__escape(shown, sizeof shown, path, strlen(path)), hash,
+                     r->meta.model_hash);
 }
 
 /* The SentencePiece model at `path`, which must be the one that the checkpoint was trained with. */
@@ -41,10 +42,11 @@ static lks_status open_pieces(const char *path, lks__text *t)
                          "vocabulary has %u: give the model that it was trained with",
                          shown, lks__spm_size(t->spm), t->meta->vocab_size);
     if (t->meta->is_sentencepiece && lks__spm_hash(t->spm) != t->meta->model_hash)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "the SentencePiece model %s is not the one that the checkpoint was "
-                         "trained with: its hash is %016" PRIx64 ", not %016" PRIx64,
-                         shown, lks__spm_hash(t->spm), t->meta->model_hash);
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "the SentencePiece model %s is not the checkpoint's own: its hash is %016" PRIx64
+            ", not %016" PRIx64,
+            shown, lks__spm_hash(t->spm), t->meta->model_hash);
     return LKS_OK;
 }
 
@@ -56,8 +58,8 @@ static lks_status open_any(const char *path, lks__text *t)
     if (lks__bpe_size(t->bpe) <= t->meta->vocab_size)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
-                     "the vocabulary %s has %u tokens, but the model only %u: give the one that it "
-                     "was trained with as --tokenizer=DIR",
+                     "the vocabulary %s has %u tokens, but the model only %u: give the vocabulary "
+                     "that it was trained with as --tokenizer=DIR",
                      lks__escape(shown, sizeof shown, path, strlen(path)), lks__bpe_size(t->bpe),
                      t->meta->vocab_size);
 }
@@ -89,7 +91,7 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
     if (own->vocab_size > have)
         return lks__fail(LKS_ERR_CONFIG,
                          "the vocabulary in %s has %u %s, but the model only %u tokens: give the "
-                         "one that it was trained with as --tokenizer=DIR",
+                         "vocabulary that it was trained with as --tokenizer=DIR",
                          lks__escape(shown, sizeof shown, path, strlen(path)), own->vocab_size,
                          own->is_bytes ? "tokens" : "characters", have);
     t->meta = own;
@@ -106,8 +108,8 @@ static lks_status open_bytes(const char *path, lks__text *t)
     if (found && t->meta->is_bytes)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
-                     "the model's tokens are single bytes, which need no tokenizer, and %s is none "
-                     "of them: leave --tokenizer_path out",
+                     "the model's tokens are single bytes, which need no tokenizer, and %s isn't a "
+                     "description of them: leave --tokenizer_path out",
                      lks__escape(shown, sizeof shown, path, strlen(path)));
 }
 
@@ -180,18 +182,18 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
     if (t->bpe != NULL)
         return encode_bpe(t, text, bytes, ids_p, n_p);
     if (t->special)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "--special is for GPT-2's tokens, which these are not: leave it out");
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "--special is only for GPT-2's tokens, which this model doesn't use: leave it out");
     if (t->spm != NULL)
         return encode_pieces(t->spm, text, bytes, ids_p, n_p);
     if (t->meta->is_sentencepiece)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "this checkpoint's tokens are those of a SentencePiece model: "
-                         "give it as --tokenizer_path=MODEL");
+        return lks__fail(LKS_ERR_CONFIG, "this checkpoint uses a SentencePiece model's tokens: "
+                                         "give the model as --tokenizer_path=MODEL");
     if (t->meta->chars == NULL && !t->meta->is_bytes)
-        return lks__fail(LKS_ERR_SUPPORT,
-                         "these weights come without a tokenizer, so text can't become tokens: "
-                         "give the vocabulary as --tokenizer=DIR");
+        return lks__fail(
+            LKS_ERR_SUPPORT,
+            "these weights come without a tokenizer: give the vocabulary as --tokenizer=DIR");
     LKS__TRY(lks__meta_encode(t->meta, text, bytes, ids_p, n_p));
     if (t->meta->is_bytes && *n_p == 0) /* as documents begin; there is room for one */
         (*ids_p)[(*n_p)++] = LKS__BYTE_BOS;

@@ -158,7 +158,7 @@ static void *start(const char *address, int port, const lks__http_app *app, char
     struct server *server = calloc(1, sizeof *server);
     if (server == NULL || (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)) {
         snprintf(why, why_bytes, "%s",
-                 server == NULL ? "no memory" : "it is no address in numbers");
+                 server == NULL ? "no memory" : "the address must be written in numbers");
         free(server);
         return NULL;
     }

@@ -335,9 +335,10 @@ static lks_status png_module(const lks__png_module **module_p)
     char why[256], advice[LKS__MODULE_ADVICE];
     *module_p = lks__module_load(LKS__PNG_MODULE_FILE, LKS__PNG_MODULE_VERSION, why, sizeof why);
     if (*module_p == NULL)
-        return lks__fail(LKS_ERR_SUPPORT,
-                         "this lockstep writes no PNG (%s): give a name that ends in .svg; or %s",
-                         why, lks__module_advice(LKS__PNG_MODULE_FILE, "libcairo2-dev", advice));
+        return lks__fail(
+            LKS_ERR_SUPPORT,
+            "this build of lockstep can't write PNG (%s): give a name that ends in .svg, or %s",
+            why, lks__module_advice(LKS__PNG_MODULE_FILE, "libcairo2-dev", advice));
     return LKS_OK;
 }
 
@@ -355,7 +356,7 @@ static lks_status write_png(const lks__plot *p, const char *path)
     LKS__TRY(png_module(&module));
     const char *why = module->open(WIDTH, HEIGHT, &to);
     if (why != NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no picture can be made: %s", why);
+        return lks__fail(LKS_ERR_NOMEM, "can't draw the picture: %s", why);
     lks_status st = draw(p, &to);
     unsigned char *file = module->finish(&to, &bytes);
     if (st == LKS_OK && file == NULL)
@@ -379,7 +380,7 @@ lks_status lks__plot_file(const lks__plot *p, const char *path)
         return write_svg(p, path);
     if (ends_in(path, ".png"))
         return write_png(p, path);
-    return lks__fail(LKS_ERR_CONFIG, "--out=%s: a picture's name ends in .svg or .png",
+    return lks__fail(LKS_ERR_CONFIG, "--out=%s: the name must end in .svg or .png",
                      lks__escape(shown, sizeof shown, path, strlen(path)));
 }
 

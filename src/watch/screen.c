@@ -180,17 +180,17 @@ lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked
     char why[256], advice[LKS__MODULE_ADVICE];
     bool changed;
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
-        return lks__fail(LKS_ERR_CONFIG, "--tty needs a terminal; lockstep plot draws without one");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--tty needs a terminal; `lockstep plot` works without one");
     const lks__tty_module *tty =
         lks__module_load(LKS__TTY_MODULE_FILE, LKS__TTY_MODULE_VERSION, why, sizeof why);
     if (tty == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
-                         "this lockstep has no --tty (%s): lockstep plot draws without it; or %s",
+                         "this build of lockstep has no --tty (%s): use `lockstep plot`, or %s",
                          why, lks__module_advice(LKS__TTY_MODULE_FILE, "libncurses-dev", advice));
     if (tty->open() != 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "the terminal's kind (TERM) is unknown here; lockstep plot "
-                         "draws on any");
+                         "the terminal's type (TERM) is unknown; set it, or use `lockstep plot`");
     lks_status st = LKS_OK;
     for (int key = -1; st == LKS_OK && key != 'q' && !asked(); key = tty->key(PAUSE_MS)) {
         for (size_t i = 0; i < n && st == LKS_OK; i++)

@@ -386,7 +386,7 @@ lks_status lks__series_open(const char *what, lks__series *s)
     if (stat(shown, &info) != 0)
         return lks__fail(
             LKS_ERR_CONFIG,
-            "%s is no folder of a run: neither it nor a folder in it has a metrics.jsonl",
+            "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl",
             lks__escape(shown, sizeof shown, s->dir, strlen(s->dir)));
     lks_status st = lks__series_read(s, &changed);
     if (st != LKS_OK)

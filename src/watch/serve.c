@@ -130,7 +130,9 @@ static lks_status http_module(const lks__http_module **module_p)
     *module_p = lks__module_load(LKS__HTTP_MODULE_FILE, LKS__HTTP_MODULE_VERSION, why, sizeof why);
     if (*module_p == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
-                         "this lockstep serves no page (%s): --html=FILE writes one; or %s", why,
+                         "this build of lockstep can't serve the page (%s): --html=FILE writes it "
+                         "to a file; or %s",
+                         why,
                          lks__module_advice(LKS__HTTP_MODULE_FILE, "libmicrohttpd-dev", advice));
     return LKS_OK;
 }
@@ -171,7 +173,7 @@ lks_status lks__serve(lks__series *runs, size_t n, const char *address, int port
     if (server == NULL) {
         pthread_mutex_destroy(&site.lock);
         return lks__fail(LKS_ERR_IO,
-                         "can't serve on %s, port %d: %s; give another --port, or 0 for any",
+                         "can't serve on %s, port %d: %s; give another --port, or 0 for a free one",
                          address, port, why);
     }
     pthread_mutex_lock(&site.lock);

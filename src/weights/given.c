@@ -40,7 +40,7 @@ lks_status lks__given_same_meaning(const lks__meta *data, const char *path, cons
     if (!lks__meta_differ(data, model))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
-                     "the tokens of %s are not those of the weights in %s: the same ids mean other "
-                     "text. Give data that were made with the weights' tokenizer",
+                     "the tokens of %s are not those of the weights in %s: the same ids stand for "
+                     "other text. Prepare the data with the weights' tokenizer",
                      lks__escape(escaped, sizeof escaped, path, strlen(path)), shown);
 }

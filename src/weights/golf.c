@@ -72,7 +72,7 @@ static lks_status bad_shape(const lks__weights *w)
 {
     return lks__fail(LKS_ERR_FORMAT,
                      "%s: the shapes of tok_emb.weight and of blocks.0's q_gain, c_k.weight and "
-                     "fc.weight are not those of a model of parameter-golf",
+                     "fc.weight don't match a model of parameter-golf",
                      w->shown);
 }
 
@@ -108,7 +108,7 @@ static lks_status open_state_dict(lks__weights *w, struct golf *g)
     for (size_t i = 0; i < lks__pickle_count(root); i++) {
         const char *key = lks__weights_torch_key(root, i);
         if (key == NULL)
-            return lks__fail(LKS_ERR_FORMAT, "%s: a key is no name of a tensor", w->shown);
+            return lks__fail(LKS_ERR_FORMAT, "%s: a key is not a tensor's name", w->shown);
         LKS__TRY(lks__weights_torch_add(w, key, "", lks__pickle_item(root, i), false));
     }
     snprintf(w->took, sizeof w->took, "parameter-golf's state_dict");

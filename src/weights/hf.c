@@ -53,7 +53,7 @@ static lks_status read_json(const char *folder, const char *name, json_t **json_
     if (st == LKS_OK && !json_is_object(*json_p)) {
         json_decref(*json_p);
         *json_p = NULL;
-        st = lks__fail(LKS_ERR_FORMAT, "%s is no JSON object", shown);
+        st = lks__fail(LKS_ERR_FORMAT, "%s is not a JSON object", shown);
     }
     return st;
 }
@@ -79,8 +79,8 @@ static lks_status open_parts(struct hf *hf, const lks__weights *w, const json_t 
         int i = 0;
         if (name == NULL || strchr(name, '/') != NULL || strlen(name) != json_string_length(value))
             return lks__fail(LKS_ERR_FORMAT,
-                             "%s/" INDEX ": weight_map has something else than "
-                             "names of files beside it",
+                             "%s/" INDEX
+                             ": weight_map must contain only names of files in the same folder",
                              w->shown);
         while (i < n && strcmp(names[i], name) != 0)
             i++;
@@ -231,7 +231,7 @@ static lks_status count_in(const lks__weights *w, const json_t *config, const ch
     *n_p = json_integer_value(value);
     if (json_is_integer(value) && *n_p > 0 && *n_p <= INT32_MAX)
         return LKS_OK;
-    return lks__fail(LKS_ERR_FORMAT, "%s: " CONFIG ": %s is no positive number", w->shown, key);
+    return lks__fail(LKS_ERR_FORMAT, "%s: " CONFIG ": %s is not a positive number", w->shown, key);
 }
 
 /* If the config gives it, it must be what the tensors have. */
@@ -314,14 +314,14 @@ static lks_status set_heads(lks__weights *w, const json_t *config, int64_t wante
         LKS__TRY(count_in(w, config, "n_head", 12, &n));
     if (n == 0 && C % 64 != 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s: there is no " CONFIG " beside it, so the number of "
-                         "heads is not known: give --n_head",
+                         "%s: there is no " CONFIG
+                         " in the same folder, so the number of heads is unknown: give --n_head",
                          w->shown);
     if (n == 0) {
         n = (json_int_t)(C / 64);
         snprintf(w->note, sizeof w->note,
-                 "there is no " CONFIG " beside the weights: taking "
-                 "n_head=%" PRId64 ", which is n_embd / 64, as GPT-2 has it",
+                 "there is no " CONFIG " next to the weights: using n_head=%" PRId64
+                 ", which is n_embd / 64, as in GPT-2",
                  (int64_t)n);
     }
     return lks__weights_set_int(w, "n_head", (uint64_t)n);
@@ -333,10 +333,10 @@ static lks_status set_model(lks__weights *w, const json_t *config, int64_t n_hea
     const lks__weights_tensor *wpe = find(w, "transformer.wpe.weight");
     uint64_t L = 0;
     if (wte == NULL || wpe == NULL || wte->n_dims != 2 || wpe->n_dims != 2)
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s: the matrix wte.weight or wpe.weight is missing, so "
-                         "this is no GPT-2",
-                         w->shown);
+        return lks__fail(
+            LKS_ERR_FORMAT,
+            "%s: the matrix wte.weight or wpe.weight is missing, so this is not a GPT-2 model",
+            w->shown);
     const uint64_t V = wte->shape[0], C = wte->shape[1], T = wpe->shape[0];
     const bool conv = transpose(w);
     LKS__TRY(count_layers(w, &L));
@@ -409,8 +409,8 @@ static void close_model(lks__weights *w)
 }
 
 const lks__weights_form lks__weights_hf = {
-    .about = "Hugging Face's GPT-2 (a folder with config.json and model.safetensors, or the latter "
-             "alone)",
+    .about = "Hugging Face's GPT-2 (a folder with config.json and model.safetensors, or only the "
+             "latter)",
     .looks = looks,
     .open = open_model,
     .read = read_part,

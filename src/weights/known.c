@@ -43,8 +43,8 @@ static lks_status find_home(char home[LKS__CKPT_PATH])
     const char *user = variable("HOME");
     if (own == NULL && cache == NULL && user == NULL)
         return lks__fail(LKS_ERR_CONFIG,
-                         "of LOCKSTEP_HOME, XDG_CACHE_HOME and HOME none is set, so there is no "
-                         "folder with models: set LOCKSTEP_HOME, or give a path");
+                         "there is no folder for models, since LOCKSTEP_HOME, XDG_CACHE_HOME and "
+                         "HOME are all unset: set LOCKSTEP_HOME, or give a path");
     if (own != NULL)
         return lks__ckpt_join(home, own, "");
     if (cache != NULL)
@@ -63,10 +63,10 @@ lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
         return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,
-        "%s is not on this machine: lockstep downloads nothing. Put its config.json and "
+        "%s is not on this machine, and lockstep downloads nothing. Put its config.json and "
         "model.safetensors into %s, for example with `curl -L --create-dirs --output-dir DIR -O "
         "https://huggingface.co/openai-community/%s/resolve/main/config.json` and the same for "
-        "model.safetensors; or set LOCKSTEP_HOME to the folder that has a folder %s",
+        "model.safetensors; or set LOCKSTEP_HOME to the folder that contains a folder %s",
         known->name, lks__escape(shown, sizeof shown, path, strlen(path)), known->name,
         known->name);
 }

@@ -17,8 +17,7 @@ static const char compiled[] = "_orig_mod."; /* torch.compile's prefix */
 
 static lks_status bad(const lks__weights *w, const char *what)
 {
-    return lks__fail(LKS_ERR_FORMAT, "%s is no ckpt.pt of nanoGPT that can be read: %s", w->shown,
-                     what);
+    return lks__fail(LKS_ERR_FORMAT, "%s can't be read as nanoGPT's ckpt.pt: %s", w->shown, what);
 }
 
 /* ---- the weights ----------------------------------------------------------------------------- */
@@ -61,7 +60,7 @@ static lks_status add_tensors(lks__weights *w, const lks__pickle_value *model)
         const lks__pickle_value *v = lks__pickle_item(model, i);
         const char *key = lks__weights_torch_key(model, i);
         if (key == NULL)
-            return bad(w, "a key of its \"model\" is no name");
+            return bad(w, "a key of its \"model\" is not a name");
         const char *name = plain(key);
         if (strcmp(name, "lm_head.weight") == 0) {
             LKS__TRY(lks__weights_torch_add(w, "transformer.wte.weight", "", v, true));
@@ -79,14 +78,14 @@ static lks_status set_args(lks__weights *w, const lks__pickle_value *args)
     char why[80];
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const lks__pickle_value *v = lks__pickle_find(args, sizes[i]);
-        snprintf(why, sizeof why, "its \"model_args\" has no %s from 1 up", sizes[i]);
+        snprintf(why, sizeof why, "its \"model_args\" has no %s of at least 1", sizes[i]);
         if (lks__pickle_kind_of(v) != LKS__PICKLE_INT || lks__pickle_int(v) < 1)
             return bad(w, why);
         LKS__TRY(lks__weights_set_int(w, sizes[i], (uint64_t)lks__pickle_int(v)));
     }
     const lks__pickle_value *bias = lks__pickle_find(args, "bias");
     if (lks__pickle_kind_of(bias) != LKS__PICKLE_BOOL)
-        return bad(w, "its \"model_args\" has no bias that is True or False");
+        return bad(w, "its \"model_args\" has no bias of True or False");
     LKS__TRY(lks__weights_set(w, "bias", lks__pickle_bool(bias) ? "true" : "false"));
     return lks__weights_set(w, "gelu", "exact");
 }
@@ -178,7 +177,7 @@ static lks_status number(lks__weights *w, const lks__pickle_value *v, const char
     const struct nanogpt *n = w->source;
     char why[100];
     float one;
-    snprintf(why, sizeof why, "its %s is no number", what);
+    snprintf(why, sizeof why, "its %s is not a number", what);
     switch (lks__pickle_kind_of(v)) {
     case LKS__PICKLE_INT:
         *x_p = (double)lks__pickle_int(v);
@@ -246,7 +245,7 @@ static lks_status each_state(lks__weights *w, for_each *visit, void *ctx)
     }
     for (size_t g = 0; g < 2; g++)
         if (lks__pickle_count(lks__pickle_find(group(w, g), "params")) != seen[g])
-            return bad(w, "its optimizer has other parameters than its model");
+            return bad(w, "its optimizer's parameters differ from its model's");
     return LKS_OK;
 }
 
@@ -288,7 +287,7 @@ static lks_status check_state(lks__weights *w, const char *name, const lks__pick
     return lks__fail(LKS_ERR_SUPPORT,
                      "%s: the optimizer has updated %s %.0f times in %" PRIu64
                      " iterations (with float16 nanoGPT leaves some out): such a run can't be "
-                     "continued; --init_from=PATH begins anew with its weights",
+                     "continued; --init_from=PATH starts a new run with its weights",
                      w->shown, shown, step, *iter);
 }
 
@@ -300,7 +299,7 @@ static lks_status read_group(lks__weights *w, size_t i, double *beta1, double *b
     const lks__pickle_value *amsgrad = lks__pickle_find(g, "amsgrad");
     if (lks__pickle_kind_of(betas) != LKS__PICKLE_TUPLE || lks__pickle_count(betas) != 2 ||
         lks__pickle_kind_of(lks__pickle_find(g, "params")) != LKS__PICKLE_LIST)
-        return bad(w, "its optimizer has no two groups of parameters, as nanoGPT's AdamW");
+        return bad(w, "its optimizer has no two groups of parameters, as nanoGPT's AdamW has");
     LKS__TRY(number(w, lks__pickle_item(betas, 0), "beta1", beta1));
     LKS__TRY(number(w, lks__pickle_item(betas, 1), "beta2", beta2));
     LKS__TRY(number(w, lks__pickle_find(g, "weight_decay"), "weight_decay", decay));
@@ -319,11 +318,11 @@ lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run)
     if (lks__pickle_find(n->root, "optimizer") == NULL)
         return lks__fail(LKS_ERR_SUPPORT,
                          "%s has no state of the optimizer, so its run can't be continued; "
-                         "--init_from=PATH of this file begins a new run with its weights",
+                         "--init_from=PATH of this file starts a new run with its weights",
                          w->shown);
     if (lks__pickle_kind_of(iter) != LKS__PICKLE_INT || lks__pickle_int(iter) < 1 ||
         lks__pickle_int(iter) > UINT32_MAX - 1)
-        return bad(w, "its \"iter_num\" is no count from 1 up");
+        return bad(w, "its \"iter_num\" is not a count of at least 1");
     run->iter = (uint64_t)lks__pickle_int(iter);
     LKS__TRY(number(w, lks__pickle_find(n->root, "best_val_loss"), "best_val_loss",
                     &run->best_val_loss));

@@ -18,8 +18,9 @@ lks_status lks__weights_torch_add(lks__weights *w, const char *name, const char 
                          lks__pickle_kind_name(lks__pickle_kind_of(value)));
     const lks__pickle_tensor *from = lks__pickle_tensor_of(value);
     if (!is_type(from, "F32") && !is_type(from, "F16") && !is_type(from, "BF16"))
-        return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s is of type %s; F32, F16 and BF16 are read",
-                         w->shown, shown, from->storage->dtype);
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s: tensor %s is of type %s; lockstep reads F32, F16 and BF16", w->shown,
+                         shown, from->storage->dtype);
     lks__weights_tensor *t = lks__weights_add_named(w, prefix, name);
     if (t == NULL)
         return LKS_ERR_NOMEM;

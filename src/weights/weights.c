@@ -167,7 +167,7 @@ static lks_status check_table(const lks__weights *w, const lks__table *table, bo
             used[i] = true;
         }
         if (!used[i])
-            return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s has no place in %s, or is there twice",
+            return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s doesn't belong to %s, or occurs twice",
                              w->shown, own_name(have, name), whose);
     }
     return LKS_OK;

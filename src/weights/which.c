@@ -29,7 +29,7 @@ static lks_status open_default(const char *out_dir, lks__ckpt *ckpt, const char 
             return st;
     }
     LKS__TRY(lks__ckpt_open(out_dir, LKS__CKPT_ONLY_MODEL, ckpt));
-    *how_p = ckpt->itself ? "" : only ? "latest; no best checkpoint is here" : "latest";
+    *how_p = ckpt->itself ? "" : only ? "latest, as there is no best checkpoint" : "latest";
     return LKS_OK;
 }
 
@@ -48,7 +48,8 @@ lks_status lks__which_open(const char *out_dir, const char *which, lks__ckpt *ck
         st = lks__ckpt_open_iter(out_dir, (uint64_t)iter, LKS__CKPT_ONLY_MODEL, ckpt);
         how = "";
     } else {
-        st = lks__fail(LKS_ERR_CONFIG, "--which is best, latest or the iteration of a checkpoint");
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "--which must be best, latest or the iteration of a checkpoint");
     }
     LKS__TRY(st);
     snprintf(took, 64, how[0] != '\0' ? "%s (%s)" : "%s", ckpt->name, how);

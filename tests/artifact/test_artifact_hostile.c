@@ -269,12 +269,12 @@ static void test_wrong_metadata(void **state)
         {"iter", " 7", "iter is not a count"},
         {"iter", "7x", "iter is not a count"},
         {"iter", "18446744073709551616", "iter is not a count"},
-        {"settings", NULL, "settings are no JSON object"},
-        {"settings", "", "settings are no JSON object"},
-        {"settings", "[1]", "settings are no JSON object"},
-        {"settings", "{\"n_layer\":", "settings are no JSON object"},
-        {"settings", "{\"n_layer\":2,\"n_layer\":3}", "settings are no JSON object"},
-        {"tokenizer", "7", "tokenizer are no JSON object"},
+        {"settings", NULL, "settings are not a JSON object"},
+        {"settings", "", "settings are not a JSON object"},
+        {"settings", "[1]", "settings are not a JSON object"},
+        {"settings", "{\"n_layer\":", "settings are not a JSON object"},
+        {"settings", "{\"n_layer\":2,\"n_layer\":3}", "settings are not a JSON object"},
+        {"tokenizer", "7", "tokenizer are not a JSON object"},
     };
     forge_entries list;
     forge_list(&model, &list);

@@ -168,11 +168,11 @@ static void test_sound(void **state)
 static void test_wrong(void **state)
 {
     refused(&(lie){.format = "int8_v2"}, "its __quant_format__ is not");
-    refused(&(lie){.without = "quantized"}, "its \"quantized\" is no dict");
-    refused(&(lie){.without = "passthrough"}, "its \"passthrough\" is no dict");
+    refused(&(lie){.without = "quantized"}, "its \"quantized\" is not a dict");
+    refused(&(lie){.without = "passthrough"}, "its \"passthrough\" is not a dict");
     refused(&(lie){.without = "passthrough_orig_dtypes"}, "neither float32 nor bfloat16");
-    refused(&(lie){.settings = "[1]"}, "settings are no JSON object");
-    refused(&(lie){.settings = "{\"a\":1,\"a\":2}"}, "settings are no JSON object");
+    refused(&(lie){.settings = "[1]"}, "settings are not a JSON object");
+    refused(&(lie){.settings = "{\"a\":1,\"a\":2}"}, "settings are not a JSON object");
     refused(&(lie){.iter_text = "-1"}, "iter is not a count");
     refused(&(lie){.more = "passthrough"}, "more tensors than");
     refused(&(lie){.more = "quantized"}, "more tensors than");
@@ -232,7 +232,7 @@ static void test_cut_and_bombs(void **state)
     forge_compress(path, zeros, big);
     free(zeros);
     getrusage(RUSAGE_SELF, &before);
-    assert_fails(LKS_ERR_FORMAT, forge_load(path, &model.table, arena), "16 times as long");
+    assert_fails(LKS_ERR_FORMAT, forge_load(path, &model.table, arena), "16 times as large");
     getrusage(RUSAGE_SELF, &after);
     assert_true(after.ru_maxrss - before.ru_maxrss < 40 << 10);
 }

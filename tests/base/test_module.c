@@ -22,10 +22,10 @@ static void test_files(void **state)
     static const char file[] = "lockstep_test.so";
     const char *folder = lks_test_folder(), *path = lks_test_text("%s/%s", folder, file);
     setenv("LOCKSTEP_MODULES", folder, 1);
-    expect_none(file, 1, "lockstep_test.so lies neither beside the program nor");
+    expect_none(file, 1, "lockstep_test.so is neither next to the program nor");
     alarm((unsigned)(10 * lks_test_patience())); /* the loader would wait for a writer */
     assert_int_equal(mkfifo(path, 0600), 0);
-    expect_none(file, 1, "lockstep_test.so: it is no file");
+    expect_none(file, 1, "lockstep_test.so: it is not a file");
     alarm(0);
     assert_int_equal(unlink(path), 0);
     static const char zeros[100];
@@ -34,7 +34,7 @@ static void test_files(void **state)
     size_t bytes;
     const char *whole = lks_test_read("/proc/self/exe", &bytes);
     lks_test_write(path, whole, bytes / 2);
-    expect_none(file, 1, "the file is cut off: copy it, or build it, again");
+    expect_none(file, 1, "the file is cut off: copy or build it again");
     unsetenv("LOCKSTEP_MODULES");
 }
 

@@ -306,9 +306,12 @@ static void test_failed_replacement(void **state)
     static const struct {
         const char *fault, *cause;
     } cases[] = {
-        {"open:1:EMFILE", "no descriptor is left"}, {"write:1:ENOSPC", "No space left"},
-        {"write:1:short", "No space left"},         {"fsync:1:EIO", "Input/output error"},
-        {"rename:1:EACCES", "Permission denied"},   {"any:2:ENOMEM", "Cannot allocate memory"},
+        {"open:1:EMFILE", "no file descriptor is left"},
+        {"write:1:ENOSPC", "No space left"},
+        {"write:1:short", "No space left"},
+        {"fsync:1:EIO", "Input/output error"},
+        {"rename:1:EACCES", "Permission denied"},
+        {"any:2:ENOMEM", "Cannot allocate memory"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *folder = lks_test_folder(), *path = lks_test_text("%s/a", folder);

@@ -90,7 +90,7 @@ cut -d ' ' -f 2- rules | expect '1: what-clause: ' lines.txt
 grep '^lines' out | cut -d : -f 3 | cut -c 2- | tr ' ' _ >found
 cut -d ' ' -f 1 rules | diff - found || fail 'words.py finds other rules than these'
 
-for command in '' prep train plan sample eval export report plot watch run bench doctor info; do
+for command in '' $("$lockstep" help --table | sed -n 's/^command\t\([a-z]*\)\t.*/\1/p'); do
     # shellcheck disable=SC2086 # none or one word
     "$lockstep" $command --help
 done | expect '' help.txt

@@ -537,7 +537,7 @@ static void swapped_files(void **state)
         size_t bytes;
         char *own = read_bytes(inside(out, b), &bytes);
         copy_file(inside(out, a), inside(out, b));
-        refused(out, LKS_ERR_FORMAT, files[f], "its header is not the one that was written",
+        refused(out, LKS_ERR_FORMAT, files[f], "its header has changed since it was written",
                 "/ckpt-00000010");
         write_bytes(inside(out, b), own, bytes);
         free(own);
@@ -579,7 +579,7 @@ static void huge_header(void **state)
         if (pid == 0) {
             lks__ckpt ckpt;
             bool ok = lks__ckpt_open(out, 1, &ckpt) == LKS_ERR_FORMAT &&
-                      strstr(lks_last_error(), "its header is not the one that was written");
+                      strstr(lks_last_error(), "its header has changed since it was written");
             _exit(ok ? 0 : 1);
         }
         int status;
@@ -632,13 +632,14 @@ static void forged_states(void **state)
         {"checkpoint-1", "checkpoint-2", "its format is not"},
         {"\"best\"", "\"iter\"", "duplicate"},
         {"\"files\"", "\"filez\"", "state.json has no hash of its header"},
-        {"\"params_hash\": \"", "\"params_hazh\": \"", "\"params_hash\" is not that"},
+        {"\"params_hash\": \"", "\"params_hazh\": \"", "\"params_hash\" differs"},
         {"\n  \"state_hash\": \"", "\n  \"state_hush\": \"", "its own hash is missing"},
         {"\n  \"state_hash\": \"", "\n  \"state_hash\":\"1", "its own hash is missing"},
         /* NULL: a digit of the hash that follows */
-        {"\"params_hash\": \"", NULL, "\"params_hash\" is not that of the model's tensors"},
-        {"\"model.safetensors\": \"", NULL, "its header is not the one that was written"},
-        {"\"optimizer.safetensors\": \"", NULL, "its header is not the one that was written"},
+        {"\"params_hash\": \"", NULL,
+         "\"params_hash\" differs from the hash of the model's tensors"},
+        {"\"model.safetensors\": \"", NULL, "its header has changed since it was written"},
+        {"\"optimizer.safetensors\": \"", NULL, "its header has changed since it was written"},
     };
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);

@@ -485,11 +485,11 @@ static void test_hostile(void **state)
         {MODEL("\"vocab\":{\"a\":0,\"b\":0}"), "another token has"},
         {MODEL("\"vocab\":{\"a\":-1}"), "ids are 0 to"},
         {MODEL("\"vocab\":{\"a\":1048576}"), "ids are 0 to"},
-        {MODEL("\"vocab\":{\"a\":\"1\"}"), "no whole number"},
-        {MODEL("\"vocab\":{\"a b\":1}"), "is not spelled"},
-        {MODEL("\"vocab\":{\"\":1}"), "is not spelled"},
-        {MODEL("\"vocab\":{\"\xe4\xb8\xad\":1}"), "is not spelled"},
-        {MODEL("\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]"), "what they make"},
+        {MODEL("\"vocab\":{\"a\":\"1\"}"), "not a whole number"},
+        {MODEL("\"vocab\":{\"a b\":1}"), "spelling of bytes"},
+        {MODEL("\"vocab\":{\"\":1}"), "spelling of bytes"},
+        {MODEL("\"vocab\":{\"\xe4\xb8\xad\":1}"), "spelling of bytes"},
+        {MODEL("\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]"), "their combination"},
         {MODEL("\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a c\"]"), "the second"},
         {MODEL("\"vocab\":{\"a\":0,\"ab\":1},\"merges\":[\"b a\"]"), "the first"},
         {MODEL("\"vocab\":{\"a\":0},\"merges\":[\"aa\"]"), "is not two tokens"},
@@ -509,7 +509,7 @@ static void test_hostile(void **state)
         assert_contains(lks_last_error(), cases[i].says);
         assert_contains(lks_last_error(), "here");
     }
-    assert_fails(LKS_ERR_IO, lks__bpe_open(lks_test_folder(), &bpe), "no byte-level BPE");
+    assert_fails(LKS_ERR_IO, lks__bpe_open(lks_test_folder(), &bpe), "not a byte-level BPE");
     assert_false(lks__bpe_is_at(lks_test_folder()));
     const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
     char *most = malloc((64 << 10) + 2);
@@ -526,7 +526,7 @@ static void test_hostile(void **state)
                                            {"YQ== 1x\n", "line 1 is not"},
                                            {"YQ== -1\n", "line 1 is not"},
                                            {"YQ== 1\nYg== 1\n", "which another token has"},
-                                           {"YQ== 1\nYQ== 2\n", "is there twice"}};
+                                           {"YQ== 1\nYQ== 2\n", "occurs twice"}};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         lks_test_write(path, lines[i][0], strlen(lines[i][0]));
         assert_fails(LKS_ERR_FORMAT, lks__bpe_open(path, &bpe), "x.tiktoken", lines[i][1]);

@@ -166,7 +166,7 @@ static void test_folder_of_texts(void **state)
     lks_test_write(lks_test_text("%s/a.txt", dir), "abcabcabcabc", 12);
     assert_fails(LKS_ERR_CONFIG,
                  prep(dir, lks_test_text("%s/../%s", dir, strrchr(dir, '/')), 0.1, &r),
-                 "--out is also the folder of texts");
+                 "--out is the input folder");
     assert_int_equal(lks_test_count_files(dir), 1);
     assert_ok(prep(dir, lks_test_text("%s/tokens", dir), 0.1, &r)); /* folders in it aren't read */
     assert_ok(prep(dir, lks_test_text("%s/tokens", dir), 0.1, &r));
@@ -270,9 +270,12 @@ static void test_full_disk(void **state)
         const char *call, *what, *cause;
         int n_calls;
     } faults[] = {
-        {"open", "EMFILE", "no descriptor is left", 7}, /* input thrice, three files, the folder */
-        {"read", "EIO", "Input/output error", 3},       {"write", "ENOSPC", "No space left", 3},
-        {"write", "short", "No space left", 3},         {"fsync", "EIO", "Input/output error", 4},
+        {"open", "EMFILE", "no file descriptor is left",
+         7}, /* input thrice, three files, the folder */
+        {"read", "EIO", "Input/output error", 3},
+        {"write", "ENOSPC", "No space left", 3},
+        {"write", "short", "No space left", 3},
+        {"fsync", "EIO", "Input/output error", 4},
         {"rename", "EACCES", "Permission denied", 4},
     };
     const char *old = text_file("the old text", 12), *input = text_file("another text, longer", 20);

@@ -232,7 +232,7 @@ static void test_edges(void **state)
     o.input = file(dir, "one.txt", "a text");
     o.val_docs = 1;
     assert_fails(LKS_ERR_CONFIG, lks__prep(lks__prep_kind_of("gpt2"), &o, &r),
-                 "one.txt is one text", "--val_fraction");
+                 "one.txt is one document", "--val_fraction");
     o.val_docs = 0;
     o.input = lks_test_text("%s/missing", dir);
     assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "missing");
@@ -240,7 +240,7 @@ static void test_edges(void **state)
     assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "/dev/zero");
     o.input = empty;
     o.tokenizer = dir;
-    assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "no byte-level BPE");
+    assert_fails(LKS_ERR_IO, lks__prep(lks__prep_kind_of("gpt2"), &o, &r), "not a byte-level BPE");
 }
 
 /* Many documents in a chunk, and chunks that end between them. */
@@ -398,7 +398,7 @@ static void test_missing(void **state)
     assert_contains(r.err, "curl --create-dirs");
     r = lks_test_tool("prep", "char", out, "--input=x", "--special");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--special has no meaning for char tokens");
+    assert_contains(r.err, "--special doesn't apply to char tokens");
 }
 
 /* The tool: a model trained on such tokens samples text, by the vocabulary that the run keeps. */

@@ -473,7 +473,7 @@ static void test_tool(void **state)
     assert_int_equal(r.exit_code, 0);
     r = lks_test_tool("prep", "char", input, out, tokenizer);
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "--tokenizer has no meaning for char");
+    assert_contains(r.err, "--tokenizer doesn't apply to char");
 }
 
 /* A program without the module beside it can do all but this, and names the package to install. */

@@ -36,7 +36,7 @@ static void assert_trie(const spm_trie *t, const char *says, size_t unit)
 
 static void test_map_bounds(void **state)
 {
-    static const char size[] = "another size";
+    static const char size[] = "a wrong size";
     spm_bytes good = {.n = 0}, map;
     spm_put_small_map(&good);
     assert_map(&good, NULL, 0);
@@ -137,7 +137,7 @@ static void test_map_rules(void **state)
 
 static void test_map_rounds(void **state)
 {
-    static const char round[] = "goes round";
+    static const char round[] = "contains a loop";
     spm_trie t;
     spm_trie_begin(&t, 256, 1);
     spm_trie_step(&t, 1, 'a', 1, false); /* a, aa, aaa, … */
@@ -191,8 +191,8 @@ static void test_model_fields(void **state)
         {"\x0a\x00", 2, 0, "a piece without text"},
         {"\x0a\x02\x0a\x00", 4, 0, "a piece without text"},
         {"\x12\x02\x1a\x05", 4, 2, "a field of 5 bytes, but 0 are left"},
-        {"\x1a\x03\x12\x01!", 5, 4, "another size"},
-        {"\x2a\x03\x12\x01!", 5, 4, "another size"},
+        {"\x1a\x03\x12\x01!", 5, 4, "a wrong size"},
+        {"\x2a\x03\x12\x01!", 5, 4, "a wrong size"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         spm_bytes b = {.n = 0};

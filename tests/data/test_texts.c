@@ -341,7 +341,7 @@ static void test_stdin(void **state)
     assert_contains(r.err, "set TMPDIR");
     r = shell("printf text |", "", out, "--input=-");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "stands twice");
+    assert_contains(r.err, "was given twice");
 }
 
 static void test_bad_inputs(void **state)

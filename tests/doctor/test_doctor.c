@@ -75,7 +75,7 @@ static void test_this_host(void **state)
     if (left < 0.5e9)
         assert_int_equal(strncmp(folder_line, "note ", 5), 0);
     assert_null(strstr(r.out, " has 127.0.0.1"));
-    assert_contains(r.out, "not looked at: links to other hosts");
+    assert_contains(r.out, "not checked: links to other hosts");
     assert_int_equal(count_lines(r.out, "verdict: "), 1);
     assert_contains(r.out, r.exit_code == 0 ? "verdict: runs work on this host"
                                             : "verdict: runs will fail");
@@ -86,7 +86,7 @@ static void check_problem(const lks_test_result *r, const char *topic)
     assert_int_equal(r->exit_code, 1);
     assert_contains(r->out, lks_test_text("PROBLEM  %s", topic));
     assert_contains(r->out, "                       -> ");
-    assert_contains(r->out, "\nverdict: runs will fail: solve \"");
+    assert_contains(r->out, "\nverdict: runs will fail: first solve \"");
     check_counts(r);
 }
 
@@ -98,7 +98,7 @@ static void test_problems(void **state)
     check_problem(&r, "kernels");
     r = doctor(ARGS("LOCKSTEP_CPU=z80", "LOCKSTEP_FAULT=memfd:1:ENOMEM"), NULL);
     check_problem(&r, "shared memory");
-    assert_contains(r.out, "\nverdict: runs will fail: solve \"kernels\" first, above\n");
+    assert_contains(r.out, "\nverdict: runs will fail: first solve \"kernels\", above\n");
     r = doctor(NULL, ARGS("--out_dir=/proc/self/nowhere"));
     check_problem(&r, "out_dir");
     static const struct {
@@ -155,7 +155,7 @@ static void test_two_hosts(void **state)
     while (memory[-1] != '\n')
         memory--;
     assert_int_equal(strncmp(memory, "ok ", 3), 0); /* it is the same host */
-    assert_contains(r.out, "not looked at: links between other hosts");
+    assert_contains(r.out, "not checked: links between other hosts");
     assert_contains(r.out, "verdict: runs work on this host and to the hosts named");
     assert_contains(r.out, lks_test_text("here and on %s", where));
     check_counts(&r);
@@ -211,7 +211,7 @@ static void test_without_onednn(void **state)
     assert_contains(r.out, "matrix products by lockstep's own code\n");
     assert_contains(
         r.out,
-        "install oneDNN (Debian 12: libdnnl2, Debian 13: libdnnl3.6): a step then takes less time");
+        "install oneDNN (Debian 12: libdnnl2, Debian 13: libdnnl3.6): steps are faster then");
     check_counts(&r);
 }
 

@@ -188,7 +188,7 @@ static void test_notes(void **state)
     for (int i = 0; i < 2; i++) {
         lks_test_result r = export_as("safetensors", trained("--bias=true", gelu[i]), out);
         assert_int_equal(r.exit_code, 0);
-        assert_true((strstr(r.err, "gelu=tanh, which this file can't say") != NULL) == (i == 1));
+        assert_true((strstr(r.err, "gelu=tanh, which this file can't record") != NULL) == (i == 1));
     }
     /* a character that no text in JSON may have */
     const char *folder = lks_test_folder(), *text = lks_test_text("%s/text", folder);
@@ -231,7 +231,7 @@ static void test_no_tokenizer(void **state)
     data = characters;
     lks_test_result r = export_as("hf", run, folder);
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "no tokenizer is written: the run's data named none");
+    assert_contains(r.err, "no tokenizer is written: the run's data had none");
     assert_int_equal(lks_test_count_files(folder), 2);
 }
 
@@ -272,14 +272,14 @@ static void test_refused(void **state)
         "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1");
     if (r.exit_code != 0)
         fail_msg("train: %s", r.err);
-    assert_refused("hf", golf, lks_test_folder(), "--format=hf writes gpt2 alone");
+    assert_refused("hf", golf, lks_test_folder(), "--format=hf writes only gpt2");
     const char *file = exported("safetensors", golf);
     lks__st_file *st;
     assert_ok(lks__st_open(file, &st));
     assert_non_null(lks__st_find(st, "blocks.1.attn.q_gain"));
     lks__st_close(st);
-    assert_refused("hf", run, run, "that is a folder of lockstep's own");
-    assert_refused("hf", run, data, "that is a folder of lockstep's own");
+    assert_refused("hf", run, run, "that folder belongs to lockstep");
+    assert_refused("hf", run, data, "that folder belongs to lockstep");
     r = lks_test_tool("export", "--format=hf", lks_test_text("--out_dir=%s", run));
     assert_int_not_equal(r.exit_code, 0);
     assert_contains(r.err, "--out=FOLDER");
@@ -297,7 +297,7 @@ static void test_targets(void **state)
         const char *link = lks_test_text("%s/link", folder);
         struct stat info;
         assert_int_equal(mkfifo(pipe, 0600), 0);
-        assert_refused(formats[i], run, pipe, "and a file would take its place");
+        assert_refused(formats[i], run, pipe, "which a file would replace");
         assert_int_equal(lstat(pipe, &info), 0);
         assert_true(S_ISFIFO(info.st_mode));
         assert_int_equal(lks_test_count_files(folder), 1);
@@ -417,7 +417,7 @@ static void test_any_refused(void **state)
     const struct {
         const char *format, *source, *out, *more, *says;
     } rows[] = {
-        {"nanogpt", given, out, NULL, "--gelu=exact writes it all the same"},
+        {"nanogpt", given, out, NULL, "--gelu=exact writes it anyway"},
         {"nanogpt", given, out, lks_test_text("--out_dir=%s", run), "leave one of them out"},
         {"nanogpt", given, out, "--which=2", "leave one of them out"},
         {"hf", given, given, NULL, "the weights are in the folder of --out"},
@@ -443,7 +443,7 @@ static void test_any_refused(void **state)
     lks_test_result r =
         export_from("hf", run, lks_test_folder(), lks_test_text("--tokenizer=%s", other), NULL);
     assert_int_not_equal(r.exit_code, 0);
-    assert_contains(r.err, "the same ids mean other text");
+    assert_contains(r.err, "the same ids stand for other text");
 }
 
 int main(void)

@@ -121,10 +121,10 @@ enum phase { SET_UP, STEP, COMPLETED, EVALUATION, FINISH, KILLED_EARLY, N_PHASES
 static const struct {
     const char *name, *said;
 } phases[N_PHASES] = {
-    {"in the set-up", "while it was set up: nothing was trained"},
-    {"in a step, discarded", "the step under way is discarded"},
-    {"in a step, completed", "the step under way was completed"},
-    {"in an evaluation", "the evaluation under way is discarded"},
+    {"in the set-up", "during setup: nothing was trained"},
+    {"in a step, discarded", "the unfinished step is discarded"},
+    {"in a step, completed", "the current step was completed"},
+    {"in an evaluation", "the unfinished evaluation is discarded"},
     {"behind the final checkpoint", "the final checkpoint is saved"},
     {"before the program was ready for signals", ""},
 };

@@ -18,7 +18,7 @@ static void test_no_shared_memory(void **state)
         const char *fault, *says;
     } cases[] = {
         {"memfd:1:ENOMEM", "Cannot allocate memory"},
-        {"memfd:1:EMFILE", "no descriptor is left: this process may open"},
+        {"memfd:1:EMFILE", "no file descriptor is left: this process may open"},
         {"fallocate:1:ENOSPC", "No space left on device"},
         {"fallocate:2:ENOMEM", "Cannot allocate memory"},
         {"mmap:1:ENOMEM", "memory"},

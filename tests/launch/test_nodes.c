@@ -718,7 +718,7 @@ static void test_wrong_options(void **state)
     struct node x = start_node(1, "short", (const char *const[]){"--nnodes=2", NULL}, "true");
     lks_test_result r = end_of(&x);
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "LOCKSTEP_TOKEN must hold");
+    assert_contains(r.err, "LOCKSTEP_TOKEN must be set");
     x = start_node(lks_test_free_port(), secret,
                    (const char *const[]){"--nnodes=2", "--master-addr=no.such.host.invalid", NULL},
                    "true");
@@ -850,7 +850,7 @@ static void test_hosts_wrong(void **state)
         {{"--hosts=a:1x"}, "from 1 to 1024"},
         {{"--hosts=a", "--nnodes=2"}, "leave out --nnodes"},
         {{"--hosts=a", "--hostfile=b"}, "not both"},
-        {{"--rsh=x"}, "--rsh is for"},
+        {{"--rsh=x"}, "--rsh needs"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         lks_test_result r = run_hosts(marked_variable(), cases[i].options, "touch /nowhere");

@@ -271,7 +271,8 @@ static void check_train(int W)
     kill(r.pid, SIGTERM);
     assert_int_equal(finish(&r, 25), 128 + SIGTERM);
     assert_int_equal(law_count_checkpoints(out), 1);
-    assert_contains(lks_test_read(r.err_path, NULL), "were dropped, since nobody read them");
+    assert_contains(lks_test_read(r.err_path, NULL),
+                    "were dropped, because their reader was too slow");
 }
 
 static void test_train(void **state)

@@ -60,7 +60,8 @@ static void test_too_few(void **state)
             limited(lks_test_text("exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit -n %d", limit),
                     "run --standalone --nproc-per-node=8 true");
         assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, lks_test_text("this process may open %d files (ulimit -n)", limit));
+        assert_contains(r.err,
+                        lks_test_text("this process may open %d files; raise `ulimit -n`", limit));
     }
 }
 
@@ -79,8 +80,9 @@ static void test_many_nodes(void **state)
             (const char *const[]){"sh", "-c", command, NULL},
             (const char *const[]){"LOCKSTEP_TOKEN=0123456789abcdef0123456789abcdef", NULL});
     }
-    static const char expected[] = "a node can't connect: no descriptor is left: this process may "
-                                   "open 24 files";
+    static const char expected[] =
+        "a node can't connect: no file descriptor is left: this process may "
+        "open 24 files";
     const char *said = "";
     for (double end = lks__sys_now() + 60 * lks_test_patience();
          strstr(said, expected) == NULL && lks__sys_now() < end; poll(NULL, 0, 50))

@@ -394,7 +394,7 @@ static void test_final(void **state)
     assert_null(strstr(law_lines(none), "\"val_loss\""));
 }
 
-/* The final evaluation counts for `best`, which sample and eval take. A run that is extended
+/* The final evaluation counts for `best`, which sample and eval use. A run that is extended
  * decides again without it, and still has the checkpoint that was the best one before, whatever
  * --keep. */
 static void test_final_is_best(void **state)

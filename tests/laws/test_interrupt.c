@@ -100,7 +100,7 @@ static bool check_long(int which, int W, bool evaluates, const char *whole)
     const char *fault = lks_test_text("read:%d:term,read:%d:die", n, n + BATCH);
     lks_test_result r = train(args, W, fault, W - 1);
     expect_stop(&r,
-                evaluates ? "evaluation under way is discarded" : "step under way is discarded");
+                evaluates ? "unfinished evaluation is discarded" : "unfinished step is discarded");
     assert_int_equal(check_saved(out), 0);
     const json_t *hosts = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
     for (int rank = 0; rank < W; rank++) {
@@ -253,7 +253,7 @@ static void test_behind_first_evaluation(void **state)
             out = lks_test_folder();
             args = long_steps(samplers[which], out);
             lks_test_result r = train(args, W, "read:1000:term", W - 1);
-            expect_stop(&r, "step under way is discarded");
+            expect_stop(&r, "unfinished step is discarded");
             assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "step 0: ");
             assert_int_equal(check_saved(out), 0);
             go_on(args, 3 - W);
@@ -272,7 +272,7 @@ static void test_save(void **state)
     law_args args = law_train("nanogpt", &out);
     law_add(&args, "--threads=1");
     lks_test_result r = train(args, 1, "fsync:1:term,fsync:2:slow,fsync:3:term", 0);
-    expect_stop(&r, "step under way is discarded");
+    expect_stop(&r, "unfinished step is discarded");
     assert_int_equal(check_saved(out), 3);
     go_on(args, 4);
     assert_whole(out, law_output("nanogpt", "--threads=1"));
@@ -342,7 +342,7 @@ static void test_second(void **state)
     law_args args = law_train("random", &out);
     law_add(&args, "--threads=1");
     lks_test_result r = train(args, 1, "read:200:term,read:201:term", 0);
-    expect_stop(&r, "step under way is discarded");
+    expect_stop(&r, "unfinished step is discarded");
     check_saved(out);
     args = law_train("random", &out);
     law_add(&args, "--threads=1");
@@ -377,7 +377,7 @@ static void test_nothing_new(void **state)
     law_args args = law_train("nanogpt", &out);
     for (int W = 1; W <= 4; W *= 2) {
         lks_test_result r = train(args, W, "read:2:term", W - 1);
-        expect_stop(&r, "while it was set up: nothing was trained");
+        expect_stop(&r, "during setup: nothing was trained");
         assert_int_equal(lks_test_count_files(out), 0);
     }
     static const int lasts[] = {2, 3, 11};
@@ -389,10 +389,10 @@ static void test_nothing_new(void **state)
         law_add(&args, "--init_from=resume");
         law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
         lks_test_result r = train(args, 2, "read:9:term", 1);
-        expect_stop(&r, "while it was set up");
+        expect_stop(&r, "during setup");
         assert_string_equal(state_of(out), before);
         r = train(args, 2, "lock:2:term", 0); /* when the run locks its folder */
-        expect_stop(&r, "under way is discarded");
+        expect_stop(&r, "is discarded");
         assert_string_equal(state_of(out), before);
     }
 }

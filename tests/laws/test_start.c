@@ -173,7 +173,7 @@ static void test_kernels(void **state)
                                       "--init_from=resume",
                                       "--max_iters=2",
                                       NULL};
-        static const char warning[] = "but not with the bits it would have had there";
+        static const char warning[] = "but its bits will differ";
         r = lks_test_run(resume, NULL, 60);
         assert_int_equal(r.exit_code, 0);
         assert_contains(r.err, warning);

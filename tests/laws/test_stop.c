@@ -322,7 +322,7 @@ static void test_save_fails(void **state)
     assert_contains(r.err, "No space left on device");
 }
 
-/* Another rank dies while rank 0 saves what was asked for: the stop has succeeded all the same. */
+/* Another rank dies while rank 0 saves the value: the stop has succeeded all the same. */
 static void test_saved_alone(void **state)
 {
     const char *out, *mark = marked_variable();

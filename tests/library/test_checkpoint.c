@@ -350,7 +350,7 @@ static void run_differ(struct rank *r)
 static void test_ranks_differ(void **state)
 {
     static const char *const texts[] = {
-        ("other tensors for a checkpoint: number 3 is epo\\x1bch int64 [] on rank 1, and epoch "
+        ("different tensors for a checkpoint: number 3 is epo\\x1bch int64 [] on rank 1, and epoch "
          "int64 [] on rank 0"),
         "number 0 is weight int32 [30, 20] on rank 1, and weight float32 [30, 20] on rank 0",
         "number 2 is counts int32 [2, 3, 4, 6] on rank 1, and counts int32 [2, 3, 4, 5] on rank 0",
@@ -445,7 +445,7 @@ static void test_no_run(void **state)
     save(1, dir, 1);
     lks_test_result r = lks_test_tool("sample", lks_test_text("--out_dir=%s", dir));
     assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "ckpt-00000001: the settings are no JSON object");
+    assert_contains(r.err, "ckpt-00000001: the settings are not a JSON object");
 }
 
 int main(void)

@@ -539,7 +539,8 @@ static lks_status no_status(struct here *h)
     X(save_no_name, SAVE(name = NULL), ERR_ARG, "tensor 1 (NULL): it has no name")                 \
     X(save_empty_name, SAVE(name = ""), ERR_ARG, "tensor 1 (): it has no name")                    \
     X(save_odd_name, SAVE(name = "a\xff"), ERR_ARG, "tensor 1 (a\\xff): its name is not UTF-8")    \
-    X(save_their_name, SAVE(name = "__metadata__"), ERR_ARG, "that name is the format's own")      \
+    X(save_their_name, SAVE(name = "__metadata__"), ERR_ARG,                                       \
+      "that name is reserved by the format")                                                       \
     X(save_name_twice, SAVE(name = "a"), ERR_ARG, "the name a is in the list twice")               \
     X(save_no_type, SAVE(dtype = (lks_dtype)0), ERR_ARG,                                           \
       "tensor 1 (b): there is no such data type")                                                  \

@@ -483,8 +483,9 @@ static void test_impostor(void **state)
             assert_int_equal(st, LKS_OK);
         } else {
             assert_int_equal(st, way == 4 ? LKS_ERR_FORMAT : LKS_ERR_CONFIG);
-            assert_contains(lks_last_error(), way == 4 ? "is no store of this version of lockstep"
-                                                       : "has another token than this process");
+            assert_contains(lks_last_error(), way == 4
+                                                  ? "is not a store of this version of lockstep"
+                                                  : "has another token than this process");
             assert_null(s);
         }
         lks__store_close(s);

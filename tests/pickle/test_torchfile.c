@@ -248,10 +248,10 @@ static void test_entries(void **state)
     WITH(2, flags = 1; parts[2].plain_change = -12, "x/data/0 is compressed or encrypted");
     WITH(2, plain_change = 1 << 30, "compressed");
     WITH(2, size_change = 1 << 20, "zip file");
-    WITH(3, name = "x/data/0", "is there twice");
+    WITH(3, name = "x/data/0", "occurs twice");
     WITH(3, name = "y/version", "outside of the folder");
     WITH(3, name = "../version", "outside of the folder");
-    WITH(0, name = "x/other.pkl", "no entry data.pkl");
+    WITH(0, name = "x/other.pkl", "the entry data.pkl is missing");
     WITH(1, data = "bigger", "byteorder");
     WITH(3, data = "x\n", "version");
     WITH(3, data = "11", "not one from 1 to 10");
@@ -259,7 +259,7 @@ static void test_entries(void **state)
     WITH(4, name = "x/constants.pkl", "TorchScript");
     WITH(2, name = "x/data/9", "storage 0 has no entry data/0");
     WITH(2, bytes = 20, "storage 0 has 6 elements of F32, but its entry has 20 bytes");
-    WITH(0, data = many, "offset 0: it is no pickle");
+    WITH(0, data = many, "offset 0: it is not a pickle");
 #undef WITH
     lks__torchfile *f = NULL;
     sound_parts(parts, sound, sizeof sound - 1);
@@ -291,7 +291,7 @@ static void test_overlap(void **state)
     parts[3] = inner;
     parts[4] = (lks_zip_part){.name = "x/version", .data = "3\n", .bytes = 2};
     parts[3].moved = (int64_t)parts[2].bytes;
-    refused(parts, PARTS, "overlaps another one");
+    refused(parts, PARTS, "overlaps another entry");
 }
 
 static void test_tensor_lies(void **state)
@@ -316,15 +316,16 @@ static void test_tensor_lies(void **state)
                    "0\x8a\x08\0\0\0\0\0\0\0\x40",
                    "K\0", "K\1"),
             "a storage's size overflows");
-    PICKLED(TENSOR("\0", "\6", "J\xff\xff\xff\xffK\3", "K\3K\1"), "no whole numbers from 0");
+    PICKLED(TENSOR("\0", "\6", "J\xff\xff\xff\xffK\3", "K\3K\1"),
+            "not whole numbers of at least 0");
     PICKLED(TENSOR("\0", "\6", "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\3", "K\3K\1"),
             "beyond its");
     PICKLED(TENSOR("\0", "\7", "K\2K\3", "K\3K\1"), "storage 0 has 7 elements of F32");
-    PICKLED(TENSOR("\0", "\6", "NK\3", "K\3K\1"), "no whole numbers");
-    PICKLED("\x80\2K\1Q.", "a storage is not named by");
+    PICKLED(TENSOR("\0", "\6", "NK\3", "K\3K\1"), "not whole numbers");
+    PICKLED("\x80\2K\1Q.", "a storage is not described by");
     PICKLED("\x80\2(X\7\0\0\0storageccollections\nOrderedDict\nX\1\0\0\0"
             "0X\3\0\0\0cpuK\6tQ.",
-            "a storage is not named by");
+            "a storage is not described by");
     PICKLED("\x80\2ctorch._utils\n_rebuild_parameter\n(K\1\x89}tR.",
             "a parameter has other arguments");
 #undef ONES

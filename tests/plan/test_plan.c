@@ -58,7 +58,7 @@ static void test_refused(void **state)
     static const char *const rows[][2] = {
         {TEXT("2", ""), "lockstep_machine must be 1"},
         {"{}", "lockstep_machine is missing"},
-        {"[1]", "no JSON object"},
+        {"[1]", "not a JSON object"},
         {"{\"lockstep_machine\": 1", "line 1"},
         {"{\"lockstep_machine\": 1, \"cores\": 2}", "ranks is missing"},
         {TEXT("1", ", \"link_bandwidth\": 0, \"round_trip_s\": 0"), "link_bandwidth must be"},
@@ -66,7 +66,7 @@ static void test_refused(void **state)
         {TEXT("1", ", \"link_bandwidth\": 1e6, \"round_trip_s\": -1"), "round_trip_s must be"},
         {TEXT("1", ", \"link_bandwidth\": \"10 Gbit\", \"round_trip_s\": 0"),
          "link_bandwidth must"},
-        {TEXT("1", ", \"link_bandwith\": 1e6"), "link_bandwith is no member"},
+        {TEXT("1", ", \"link_bandwith\": 1e6"), "link_bandwith is not a member"},
         {TEXT("1", ", \"cores\": 2"), "duplicate"},
         {TEXT("1", ", \"link_bandwidth\": {\"value\": 2, \"low\": 3, \"high\": 4}, "
                    "\"round_trip_s\": 0"),
@@ -74,7 +74,7 @@ static void test_refused(void **state)
         {TEXT("1", ", \"link_bandwidth\": {\"value\": 2}, \"round_trip_s\": 0"), "members value"},
         {TEXT("1", ", \"link_window\": 0"), "link_window must be"},
         {TEXT("1", ", \"memory_bandwidth\": \"much\""), "memory_bandwidth must be"},
-        {TEXT("1", ", \"layer_forward_s\": 0.1"), "layer_forward_s of all layers is more than"},
+        {TEXT("1", ", \"layer_forward_s\": 0.1"), "layer_forward_s of all layers exceeds"},
         {TEXT("1", ", \"layer_backward_s\": 0.2"), "layer_backward_s of all layers"},
         {TEXT("1", ", \"layer_flops\": 1e9"), "layer_flops of all layers"},
     };

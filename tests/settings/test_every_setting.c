@@ -563,7 +563,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "optimizer", "lion", REFUSED, .says = "auto, adamw, muon or sgd"),
     ROW(TRAIN, "freeze", "wpe|h.0", OTHER | LOG, .also = "trained_parameters",
         .says = "frozen: transformer.wpe.weight"),
-    ROW(TRAIN, "freeze", "h.[0", REFUSED, .says = "is no POSIX extended regular expression"),
+    ROW(TRAIN, "freeze", "h.[0", REFUSED, .says = "is not a POSIX extended regular expression"),
     ROW(TRAIN, "learning_rate", "0.02", RATES | LATER),
     ROW(TRAIN, "learning_rate", "0", RATES | LATER, .with = "--optimizer=muon --decay_lr=false"),
     ROW(TRAIN, "max_iters", "5",
@@ -717,7 +717,7 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "gelu", "tanh", 0,
         .may = TEXT), /* small values: the forms are equal; weights_use differs */
     ROW(SAMPLE, "seed", "5", TEXT),
-    ROW(SAMPLE, "special", "true", REFUSED, .says = "--special is for GPT-2's tokens"),
+    ROW(SAMPLE, "special", "true", REFUSED, .says = "--special is only for GPT-2's tokens"),
     ROW(SAMPLE, "start", "ba", TEXT),
     ROW(SAMPLE, "num_samples", "3", TEXT),
     ROW(SAMPLE, "max_new_tokens", "150", TEXT),
@@ -753,8 +753,8 @@ static const struct row other_rows[] = {
     ROW(PREP, "out", "@prepared", 0),
     ROW(PREP, "val_fraction", "0.2", TEXT),
     ROW(PREP, "shards", "100", TEXT),
-    ROW(PREP, "num_val_docs", "3", REFUSED, .says = "no meaning for char tokens"),
-    ROW(PREP, "tokenizer_train_docs", "3", REFUSED, .says = "no meaning for char tokens"),
+    ROW(PREP, "num_val_docs", "3", REFUSED, .says = "doesn't apply to char tokens"),
+    ROW(PREP, "tokenizer_train_docs", "3", REFUSED, .says = "doesn't apply to char tokens"),
 };
 
 /* With Gloo. */
@@ -772,10 +772,10 @@ static const struct row bpe_rows[] = {
 static const struct row sp_rows[] = {
     ROW(PREP, "vocab_size", "310", TEXT),
     ROW(PREP, "num_val_docs", "50", TEXT),
-    ROW(PREP, "num_val_docs", "5000", REFUSED, .says = "at least one is for training"),
+    ROW(PREP, "num_val_docs", "5000", REFUSED, .says = "at least one is needed for training"),
     ROW(PREP, "tokenizer_train_docs", "20", TEXT),
     ROW(PREP, "tokenizer_train_docs", "20", REFUSED, .with = "--tokenizer=@sp/sp.model",
-        .says = "a model that is trained already"),
+        .says = "--tokenizer is already trained"),
     ROW(PREP, "tokenizer", "@sp2/sp.model", TEXT),
     ROW(PREP, "field", "body", TEXT, .with = "--input=@lines/a.jsonl --tokenizer=@sp/sp.model"),
     ROW(TRAIN, "tokenizer_path", "@sp/sp.model", VALUES | LOG,

@@ -183,7 +183,7 @@ static void test_hostile(void **state)
                                         "{\"kind\":\"train\",\"kind\":\"train\",\"iter\":1}\n",
                                         "{\"kind\":\"train\",\"iter\":99999999999999999999}\n"};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
-        refused(lines[i], strlen(lines[i]), "is no JSON object with a \"kind\"");
+        refused(lines[i], strlen(lines[i]), "is not a JSON object with a \"kind\"");
     static const size_t sizes[] = {(64 << 10) + 1, 256 << 10, (256 << 10) + 1, 3000000};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char *line = malloc(sizes[i]);

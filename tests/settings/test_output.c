@@ -358,7 +358,7 @@ static void test_end(void **state)
                 "last loss 1.5000, last validation loss 2.0000, best validation loss 1.7500 at "
                 "iteration 40\n"
                 "the validation loss has risen since iteration 40, from 1.7500 to 2.0000; sample "
-                "and eval take the best checkpoint, as always_save_checkpoint=false\n"
+                "and eval use the best checkpoint, as always_save_checkpoint=false\n"
                 "in here: metrics.jsonl, train.log, checkpoints; latest is ckpt-00000070, best is "
                 "ckpt-00000040\n"
                 "next: lockstep eval %s\n",
@@ -367,7 +367,7 @@ static void test_end(void **state)
     assert_contains(ended(r, t, 15, NULL, NULL),
                     "stopped by signal 15 before iteration 70, after 62 min 35 s\n"
                     "best validation loss 1.7500 at iteration 40\n");
-    assert_contains(ended(r, t, 15, NULL, NULL), "to go on: lockstep resume --a='b c'\n");
+    assert_contains(ended(r, t, 15, NULL, NULL), "to continue: lockstep resume --a='b c'\n");
     assert_int_equal(r->stop_signal, 15);
     /* the last evaluation is the best, or a better one than before */
     r->best = (lks__best){.found = true, .iter = 70, .loss = 1.75};

@@ -517,7 +517,7 @@ static void test_list(void **state)
     assert_string_equal(s.code, "b.py\nc.py");
     assert_fails(LKS_ERR_CONFIG, /* what starts commands is typed */
                  lks__settings_set(&s, LKS__CMD_TRAIN, "exec_on", "end:true", LKS__FROM_ENV, "X"),
-                 "from the command line alone");
+                 "only accepted on the command line");
     char *longest = malloc(LKS__SETTING_STR);
     assert_non_null(longest);
     memset(longest, 'x', LKS__SETTING_STR - 1);

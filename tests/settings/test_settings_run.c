@@ -293,9 +293,9 @@ static void test_altered_json(void **state)
     assert_memory_equal(&out, &before, sizeof out); /* outputs only on success */
     json_t *array = json_array();
     assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(array, TRAIN, CONFIG, "x", &out),
-                 "no JSON object");
+                 "not a JSON object");
     assert_fails(LKS_ERR_FORMAT, lks__settings_from_json(NULL, TRAIN, CONFIG, "x", &out),
-                 "no JSON object");
+                 "not a JSON object");
     json_decref(array);
 
     assert_ok(from_altered("learning_rate", "1", &out)); /* %.17g writes 1.0 so */

@@ -196,7 +196,7 @@ static void test_sample(void **state)
             if (lks_test_exists(child.out_path))
                 lks_test_read(child.out_path, &bytes);
         assert_int_equal(kill(child.pid, signals[i]), 0);
-        expect_stop(&child, i, "of 3 samples 0 are whole, and any text behind is cut short");
+        expect_stop(&child, i, "of 3 samples 0 are complete, and any text after them is cut short");
         const char *got = lks_test_read(child.out_path, &bytes);
         assert_true(bytes > 100 && got[bytes - 1] == '\n');
     }
@@ -225,7 +225,7 @@ static void test_export(void **state)
             if (lks_test_exists(out) && lks_test_count_files(out) > 0)
                 break;
         assert_int_equal(kill(child.pid, signals[i]), 0);
-        expect_stop(&child, i, "what was to be written is not complete; give the command again");
+        expect_stop(&child, i, "the output is incomplete; run the command again");
         /* the first file may be whole, and have its name */
         DIR *folder = opendir(out);
         assert_non_null(folder);

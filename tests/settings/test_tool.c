@@ -30,7 +30,7 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("help", "prep"), 0, "--val_fraction=0.1", "");
     expect(lks_test_tool("help", "run"), 0, "--nproc-per-node", "");
     expect(lks_test_tool("help", "gelu", "freeze"), 0, "freeze, a setting of", "");
-    expect(lks_test_tool("help", "gelu", "quux"), 2, "", "\"quux\" is no command");
+    expect(lks_test_tool("help", "gelu", "quux"), 2, "", "\"quux\" is neither a command");
     expect(lks_test_tool("help", "seed"), 0,
            "`lockstep train`, `lockstep sample`, `lockstep bench`", "");
     expect(lks_test_tool("help", "--n-layer"), 0, "transformer blocks (a whole", "");
@@ -259,7 +259,7 @@ static void test_bench_step(void **state)
 {
     check_bench_step("--family=gpt2");
     check_bench_step("--family=golf");
-    expect(lks_test_tool("bench", "steps"), 2, "", "say what to measure");
+    expect(lks_test_tool("bench", "steps"), 2, "", "name a measurement");
 }
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
@@ -528,7 +528,7 @@ static void test_bench_engine(void **state)
                                       "--block_size=32", "--batch_size=2", "--vocab_size=65");
     if (strstr(r.err, "libgloo-dev") != NULL)
         lks_test_lacks("gloo", r.err);
-    expect(r, 0, "gloo, 2 ranks, each as if on a host of its own", "");
+    expect(r, 0, "gloo, 2 ranks, each as if on its own host", "");
     assert_true(number_behind(r.out, "the link: ") > 0);
     assert_true(number_behind(r.out, "Gloo's own all-reduce: ") > 0);
     assert_true(number_behind(r.out, "would need ") > 0);

@@ -243,7 +243,7 @@ static void test_refused(void **state)
     assert_int_equal(
         lks_test_tool("prep", "bytes", lks_test_text("--input=%s", lines), out).exit_code, 1);
     assert_contains(lks_test_tool("prep", "bytes", input, out, "--vocab_size=300").err,
-                    "--vocab_size has no meaning for bytes tokens");
+                    "--vocab_size doesn't apply to bytes tokens");
     assert_false(lks_test_exists(lks_test_text("%s/none", dir)));
 }
 

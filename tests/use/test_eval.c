@@ -250,7 +250,7 @@ static void test_split(void **state)
                           lks_test_text("--out=%s/data", dir), "--val_fraction=0"));
     const lks_test_result r = lks_test_tool("eval", run, data);
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "data has no validation tokens: --split=train evaluates");
+    assert_contains(r.err, "data has no validation tokens: use --split=train for");
     assert_contains(tool_ok(lks_test_tool("eval", run, data, "--split=train")).out, "train loss ");
 }
 
@@ -292,7 +292,7 @@ static void test_length(void **state)
     assert_near(number_after(r.out, "val loss "), naive(gpt2, text, n_text, 7, 2), 2e-6);
     const lks_test_result beyond = EVAL(gpt2, data, "--block_size=17");
     assert_int_equal(beyond.exit_code, 2);
-    assert_contains(beyond.err, "learned positions for 16 tokens");
+    assert_contains(beyond.err, "the model has positions for 16 tokens");
 }
 
 /* Output that can't be written: the cause and exit code 1. An evaluation is recorded all the same.

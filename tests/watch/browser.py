@@ -206,7 +206,7 @@ try:
     browser.size(1300, 1500)
     browser.open(f"file://{work}/runs.html")
     browser.wait("runs.length === 2 && runs[0].points.length === 301", "the file")
-    assert "as it was when this file was made" in browser.ask("document.body.innerText")
+    assert "as of the time this file was written" in browser.ask("document.body.innerText")
     time.sleep(0.3)
     browser.picture("file")
     assert not browser.complaints(), browser.complaints()

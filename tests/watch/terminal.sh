@@ -46,5 +46,5 @@ for columns in 20 40 80 200; do
 done
 TERM=nonsense tmux -S "$work/tmux" new-session -d -s last -x 80 -y 20 "TERM=nonsense '$tool' watch --tty '$work/run80'; echo code \$?; sleep 1000"
 pane=last
-on_screen "the terminal's kind (TERM) is unknown here"
+on_screen "the terminal's type (TERM) is unknown"
 echo 'the terminal view: 20, 40, 80 and 200 columns, live, left by q'

@@ -161,15 +161,15 @@ static void test_hang(void **state)
     law_add(&args, "--exec_on=end:trap '' TERM; while :; do sleep 1000; done");
     lks_test_result r = lks_test_run(args.argv, env, 60);
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "exec_on=checkpoint at iteration 3: the command took longer than "
+    assert_contains(r.err, "exec_on=checkpoint at iteration 3: the command ran longer than "
                            "exec_timeout=0.1 s, and was ended");
     assert_contains(
-        r.err, lks_test_text("exec_on=checkpoint at iteration %d: the command took", LAW_STEPS));
+        r.err, lks_test_text("exec_on=checkpoint at iteration %d: the command ran", LAW_STEPS));
     assert_contains(
-        r.err, lks_test_text("exec_on=end at iteration %d: the command took longer", LAW_STEPS));
+        r.err, lks_test_text("exec_on=end at iteration %d: the command ran longer", LAW_STEPS));
     assert_contains(r.err, "the command ended with exit code 3; see commands.log");
     assert_contains(lks_test_read(lks_test_text("%s/commands.log", out), NULL), "some words\n");
-    assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "took longer than");
+    assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL), "ran longer than");
     marked_assert_gone(mark, 2);
 }
 
@@ -189,8 +189,8 @@ static void test_patience(void **state)
 
 static void count(void *ctx, const char *text)
 {
-    assert_string_equal(text, "exec_on=checkpoint at iteration 7: 31 commands wait already, so "
-                              "this one is left out");
+    assert_string_equal(text, "exec_on=checkpoint at iteration 7: 31 commands are already waiting, "
+                              "so this one is skipped");
     ++*(int *)ctx;
 }
 
@@ -300,8 +300,8 @@ static void test_sources(void **state)
         for (int k = 0; k < 3; k++) {
             lks_test_result r = lks_test_tool(commands[k], file);
             assert_int_equal(r.exit_code, 2);
-            assert_contains(r.err, lks_test_text("%s:2: exec_on is taken from the command line "
-                                                 "alone, as it starts commands",
+            assert_contains(r.err, lks_test_text("%s:2: exec_on is only accepted on the command "
+                                                 "line, because it starts commands",
                                                  file));
         }
     }

@@ -481,9 +481,9 @@ static void test_prometheus(void **state)
         "--block_size=8", "--batch_size=2", "--eval_interval=2", "--eval_iters=1",
         "--gradient_accumulation_steps=2", lks_test_text("--prometheus=%s/none/now.prom", folder));
     assert_int_equal(r.exit_code, 0);
-    const char *said = strstr(r.err, "; the run goes on without");
+    const char *said = strstr(r.err, "; the run continues without");
     assert_non_null(said);
-    assert_null(strstr(said + 1, "; the run goes on without"));
+    assert_null(strstr(said + 1, "; the run continues without"));
 }
 
 /* --- samples ---------------------------------------------------------------------------------- */

@@ -379,7 +379,7 @@ static void test_names(void **state)
     assert_contains(svg,
                     lks_test_text(">%s%s%s%s: training, validation</text>", ten, ten, ten, ten));
     lks_test_result r = tool("plot", lks_test_text("--out=%s/loss.png", folder), runs);
-    assert_true(r.exit_code == 0 || strstr(r.err, "writes no PNG") != NULL);
+    assert_true(r.exit_code == 0 || strstr(r.err, "can't write PNG") != NULL);
     const char *page = lks_test_text("%s/page.html", folder);
     assert_int_equal(tool("watch", lks_test_text("--html=%s", page), runs).exit_code, 0);
     assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide));
@@ -427,16 +427,16 @@ static void test_refused(void **state)
     const char *none = lks_test_folder();
     lks_test_result r = tool("report", NULL, (const char *const[]){NULL});
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "name the folder of a run");
+    assert_contains(r.err, "give one or more run folders");
     r = tool("report", NULL, (const char *const[]){dir, none, NULL});
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err,
-                    "is no folder of a run: neither it nor a folder in it has a metrics.jsonl");
+                    "is not a run's folder or a folder of runs: it contains no metrics.jsonl");
     r = tool("report", "--json", (const char *const[]){"--csv", dir, NULL});
     assert_int_equal(r.exit_code, 2);
     r = tool("plot", "--out=x.gif", (const char *const[]){dir, NULL});
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "ends in .svg or .png");
+    assert_contains(r.err, "must end in .svg or .png");
     fake_append(none, "{'kind':'train','iter':0,'loss':1}\n");
     r = tool("plot", NULL, (const char *const[]){none, NULL});
     assert_int_equal(r.exit_code, 2);
@@ -535,7 +535,7 @@ static void test_png(void **state)
     const char *file = lks_test_text("%s/loss.png", lks_test_folder());
     lks_test_result r =
         tool("plot", lks_test_text("--out=%s", file), (const char *const[]){dir, NULL});
-    if (strstr(r.err, "writes no PNG") != NULL)
+    if (strstr(r.err, "can't write PNG") != NULL)
         lks_test_lacks("cairo", "libcairo2-dev");
     if (r.exit_code != 0)
         fail_msg("%s", r.err);

@@ -45,7 +45,7 @@ pair() {
     trap 'kill $watch 2>/dev/null || :; rm -rf "$work"' EXIT
     tries=0
     until [ -s "$work/url" ]; do
-        ! grep -qs 'serves no page' "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
+        ! grep -qs "can't serve the page" "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }
         tries=$((tries + 1))
         [ $tries -lt "$(patient 400)" ] || fail 'no page'
         sleep 0.05

@@ -115,7 +115,7 @@ static void test_file_alone(void **state)
     folder = forge_hf_folder(&m, &alone);
     assert_ok(lks__weights_open(folder, NULL, &w));
     assert_int_equal(w->model.n_head, 2);
-    assert_contains(w->note, "taking n_head=2");
+    assert_contains(w->note, "using n_head=2");
     lks__weights_close(w);
     forge_close(&m);
 }

@@ -560,18 +560,18 @@ static void test_lies(void **state)
     assert_ok(use(&(lie){.narrow = "BF16"}, true));
     assert_ok(use(&(lie){.narrow = "F16"}, true));
     REFUSED(false, "it has no \"model\"", .without = "model");
-    REFUSED(false, "no n_head from 1 up", .without = "n_head");
-    REFUSED(false, "no bias that is", .without = "bias");
+    REFUSED(false, "no n_head of at least 1", .without = "n_head");
+    REFUSED(false, "no bias of", .without = "bias");
     REFUSED(false, "transformer.wte.weight", .n_embd = 16);
-    REFUSED(false, "no n_embd from 1 up", .n_embd = -8);
+    REFUSED(false, "no n_embd of at least 1", .n_embd = -8);
     REFUSED(false, "transformer.h.0.ln_2.weight, which", .left_out = "transformer.h.0.ln_2.weight");
     REFUSED(false, "transformer.wpe.weight is [5, 8]", .longer = "transformer.wpe.weight");
     REFUSED(false, "is of type I32", .bad_type = "transformer.wpe.weight");
     REFUSED(false, "lm_head.weight differs", .other_head = true);
     assert_fails(LKS_ERR_SUPPORT, use(&(lie){.without = "optimizer"}, true), "ckpt.pt",
                  "has no state of the optimizer", "--init_from=PATH");
-    REFUSED(true, "best_val_loss is no number", .without = "best_val_loss");
-    REFUSED(true, "no count from 1 up", .iter = -1);
+    REFUSED(true, "best_val_loss is not a number", .without = "best_val_loss");
+    REFUSED(true, "not a count of at least 1", .iter = -1);
     REFUSED(true, "another eps", .eps = 1e-6);
     REFUSED(true, "betas and decay", .decay = 0.1);
     REFUSED(true, "betas and decay", .other_betas = true);
@@ -654,9 +654,9 @@ static void test_golf_shapes(void **state)
     check_golf_head(true);
     check_golf_head(false);
     assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 8, true), "tensor skip_weights, which a model");
-    assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 7, true), "are not those of a model of");
-    assert_fails(LKS_ERR_FORMAT, open_golf(16, 3, 8, true), "are not those of a model of");
-    assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 8, false), "are not those of a model of");
+    assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 7, true), "don't match a model of");
+    assert_fails(LKS_ERR_FORMAT, open_golf(16, 3, 8, true), "don't match a model of");
+    assert_fails(LKS_ERR_FORMAT, open_golf(16, 4, 8, false), "don't match a model of");
 }
 
 static void test_export_refused(void **state)

@@ -227,12 +227,12 @@ static void test_other_characters(void **state)
     r = lks_test_tool("eval", from(out), lks_test_text("--dataset=%s", folder[1]),
                       "--batch_size=4");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the same ids mean other text");
+    assert_contains(r.err, "the same ids stand for other text");
     const char *tuned = lks_test_folder();
     assert_int_equal(train(folder[0], tuned, from(out), "--seed=1").exit_code, 0);
     r = train(folder[1], tuned, from(out), "--seed=1");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "the same ids mean other text");
+    assert_contains(r.err, "the same ids stand for other text");
 }
 
 /* A recipe's init_from is train's: eval of a run doesn't look at it. */

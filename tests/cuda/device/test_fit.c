@@ -241,7 +241,7 @@ static void test_auto(void **state)
     args = args_of("train", false, MORE("--batch_size=auto", "--dry_run"));
     r = lks_test_run(args.argv, NULL, 60);
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "so give its memory, for example --memory=16G");
+    assert_contains(r.err, "so give the size of its memory, for example --memory=16G");
     const char *const tight[] = {with_memory(LKS__CUDA_LATER_BYTES), NULL};
     r = train(false, sizes, tight);
     assert_int_equal(r.exit_code, 1);

@@ -261,7 +261,7 @@ static void test_shared_gpu(void **state)
     law_assert_same(run(false, (const char *const[]){"--nproc_per_node=2", NULL}, own), whole[0]);
 }
 
-/* A rank dies after the first checkpoint; the run goes on with other ranks. */
+/* A rank dies after the first checkpoint; the run continues with other ranks. */
 static void test_resume(void **state)
 {
     const char *out = lks_test_folder();

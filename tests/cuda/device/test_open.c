@@ -81,7 +81,7 @@ static void test_damaged_module(void **state)
         const char *make, *says;
     } files[] = {{"head -c 3000 \"$0\" >\"$1\"", "the file is cut off"},
                  {"head -c -1 \"$0\" >\"$1\"", "the file is cut off"},
-                 {"mkfifo \"$1\"", "it is no file"}};
+                 {"mkfifo \"$1\"", "it is not a file"}};
     const char *whole = lks_test_text("%s/%s", modules, LKS__CUDA_MODULE_FILE);
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         const char *folder = lks_test_folder();
@@ -157,13 +157,12 @@ static void test_number(void **state)
     assert_contains(r.err, "the fake module was asked for GPU 3");
     r = train(env, "cuda:4", NULL, "1");
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err,
-                    "--device=cuda:4: this process sees 4 GPUs, counted from 0: take cuda:3, "
-                    "or cuda alone");
+    assert_contains(r.err, "--device=cuda:4: this process sees 4 GPUs, counted from 0: use cuda:3, "
+                           "or cuda without a number");
     const char *hidden[] = {env[0], "FAKE_GPUS=1", "CUDA_VISIBLE_DEVICES=7", NULL};
     r = train(hidden, "cuda:7", NULL, "1");
     assert_contains(r.err, "--device=cuda:7: this process sees 1 GPU, with CUDA_VISIBLE_DEVICES=7, "
-                           "counted from 0: take cuda:0");
+                           "counted from 0: use cuda:0");
     const char *opens[] = {env[0], "FAKE_GPUS=4", "FAKE_OPENS=1", NULL};
     r = train(opens, "cuda:2", NULL, "2");
     assert_int_equal(r.exit_code, 2);
@@ -198,12 +197,12 @@ static void test_auto(void **state)
     assert_int_equal(r.exit_code, 0);
     const char *line = strstr(r.err, "this machine has an NVIDIA GPU or its driver");
     assert_non_null(line);
-    assert_contains(line, "--device=cuda takes the GPU");
+    assert_contains(line, "--device=cuda uses the GPU");
     assert_null(strstr(line + 1, "this machine has")); /* rank 0 alone */
     const char *broken[] = {none[0], "FAKE_GPUS=none", env[2], "PRETEND=/proc/driver/nvidia", NULL};
     r = train(broken, "auto", NULL, "1");
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "device=auto takes the CPU: cudaGetDeviceCount failed: no driver");
+    assert_contains(r.err, "device=auto uses the CPU: cudaGetDeviceCount failed: no driver");
 #endif
 }
 
@@ -213,8 +212,8 @@ static void test_info(void **state)
     lks_test_result r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out,
-                    "device       cuda: 2 GPUs; CUDA 0.0; new: docs/cuda.md says what "
-                    "a GPU has shown\n"
+                    "device       cuda: 2 GPUs; CUDA 0.0; experimental: docs/cuda.md has "
+                    "results from GPUs\n"
                     "device       cuda:0: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n"
                     "device       cuda:1: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n");
     /* As many as fit into the text. */
