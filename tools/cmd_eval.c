@@ -191,8 +191,8 @@ static lks_status open_job(struct job *j)
         LKS__TRY(lks__remember_tokenizer(j->session, r->run_dir, j->s, gone));
     if (gone[0] != '\0')
         fprintf(stderr,
-                "lockstep eval: the run's tokenizer %s isn't there now: without it there are no "
-                "bits per byte; give it as --tokenizer_path=MODEL\n",
+                "lockstep eval: the run's tokenizer %s no longer exists, so no bits per byte are "
+                "printed: give it as --tokenizer_path=MODEL\n",
                 lks__escape(shown, sizeof shown, gone, strlen(gone)));
     LKS__TRY(choose_length(j));
     LKS__TRY(lks__model_open(&r->config, &r->table, (int)j->s->batch_size, j->session->device,

@@ -95,7 +95,7 @@ int tool_info(int argc, char **argv)
         print_module("backend", ops->name, state);
     }
     if (n_packages > 0)
-        printf("\nTo add what isn't in this build, install the package in brackets%s.\n",
+        printf("\nTo add a missing part to this build, install the package in brackets%s.\n",
                strstr(advice_on_missing, "build") != NULL
                    ? ", then configure and build lockstep again"
                    : "");

@@ -380,7 +380,7 @@ static void test_end(void **state)
     char *name = program_invocation_name;
     program_invocation_name = (char[]){"build/tools/lockstep"};
     assert_contains(ended(r, t, 0, &loss, &final), "\nnext: build/tools/lockstep sample ");
-    assert_contains(ended(r, t, 15, NULL, NULL), "\nto go on: build/tools/lockstep resume ");
+    assert_contains(ended(r, t, 15, NULL, NULL), "\nto continue: build/tools/lockstep resume ");
     program_invocation_name = (char[]){"/a b/lockstep"};
     assert_contains(ended(r, t, 0, &loss, &final), "\nnext: '/a b/lockstep' sample ");
     program_invocation_name = name;

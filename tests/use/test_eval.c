@@ -346,7 +346,7 @@ static void test_knows_the_tokenizer(void **state)
     assert_int_equal(unlink(path), 0);
     const lks_test_result less = tool_ok(lks_test_tool("eval", run));
     assert_null(strstr(less.out, "bits per byte"));
-    assert_contains(less.err, lks_test_text("the run's tokenizer %s isn't there now", path));
+    assert_contains(less.err, lks_test_text("the run's tokenizer %s no longer exists", path));
 }
 
 int main(void)
