@@ -121,11 +121,11 @@ static lks_status check_settings(const struct text *t)
                          "with `lockstep prep gpt2`, and give --dataset",
                          t->shown);
     if (s->family != 0)
-        return lks__fail(
-            LKS_ERR_CONFIG,
-            "--family=%s needs tokens of its own: prepare %s first with `lockstep prep "
-            "%s`, and give --dataset",
-            lks__setting_word(s, LKS__SETTING_family), t->shown, lks__family_of(s)->prep);
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--family=%s needs its own tokens: prepare %s first with `lockstep prep "
+                         "%s`, and give --dataset",
+                         lks__setting_word(s, LKS__SETTING_family), t->shown,
+                         lks__family_of(s)->prep);
     if (s->dry_run)
         return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
                          by_hand(t, hand));
