@@ -440,6 +440,19 @@ static void test_info_without_modules(void **state)
     assert_null(strstr(r.out, "ok       backend       mpi"));
 }
 
+/* Without a model bench takes a small one, and names it; with one it takes that. */
+static void test_bench_model(void **state)
+{
+    expect(lks_test_tool("bench", "step", "--iters=1"), 0,
+           "model: gpt2, 4 layers, 4 heads, width 128, context 64, 12 sequences per micro-batch; "
+           "config/NAME.conf, or --n_layer, --n_embd, … choose another\n",
+           "");
+    expect(lks_test_tool("bench", "step", "--iters=1", "--n_layer=1", "--n_head=2", "--n_embd=16",
+                         "--block_size=8", "--batch_size=2", "--vocab_size=32"),
+           0, "model: gpt2, 1 layer, 2 heads, width 16, context 8, 2 sequences per micro-batch\n",
+           "");
+}
+
 /* Plain C is slower than this machine's own level, and two threads aren't slower than one by much;
  * every kernel has its line. */
 static void test_bench_peak(void **state)
@@ -611,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_info),
         cmocka_unit_test(test_info_without_modules),
         cmocka_unit_test(test_bench_comm_alone),
+        cmocka_unit_test(test_bench_model),
         cmocka_unit_test(test_bench_peak),
         cmocka_unit_test(test_bench_kernels),
         cmocka_unit_test(test_dry_run),
