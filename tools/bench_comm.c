@@ -13,6 +13,7 @@
 #include "comm/backend.h"
 #include "comm/hier/hier.h"
 #include "comm/world.h"
+#include "progress.h"
 #include "tool.h"
 
 enum {
@@ -126,6 +127,7 @@ static lks_status collectives(struct bench_group *b, struct buffers *m)
     enum { N_OPS = sizeof ops / sizeof ops[0] };
     double seconds;
     LKS__TRY(time_operation(b, m, op_barrier, 0, &seconds));
+    progress_hide();
     if (b->rank == 0) {
         printf("  barrier %.2f us\n  %10s", seconds * 1e6, "");
         for (int o = 0; o < N_OPS; o++)
@@ -136,8 +138,9 @@ static lks_status collectives(struct bench_group *b, struct buffers *m)
     }
     for (int i = 0; i < N_SIZES; i++) {
         char text[32];
+        progress_text("%s", size_text(sizes[i], text));
         if (b->rank == 0)
-            printf("  %10s", size_text(sizes[i], text));
+            printf("  %10s", text);
         for (int o = 0; o < N_OPS; o++) {
             LKS__TRY(time_operation(b, m, ops[o].op, sizes[i], &seconds));
             print_time(b, sizes[i], seconds);
@@ -146,6 +149,7 @@ static lks_status collectives(struct bench_group *b, struct buffers *m)
             LKS__TRY(time_own(b, m, sizes[i], &seconds));
             print_time(b, sizes[i], seconds);
         }
+        progress_hide();
         if (b->rank == 0)
             printf("\n");
     }
@@ -198,6 +202,7 @@ static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *
     st = lks__session_agree(s, st);
     if (st == LKS_OK)
         st = find_hosts(b);
+    progress_hide();
     if (st == LKS_OK && b->rank == 0)
         printf("%s, %d rank%s%s\n", lks_comm_backend(b->comm), b->W, b->W == 1 ? "" : "s",
                b->n_hosts == 1 ? ""
@@ -209,22 +214,15 @@ static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *
         st = collectives(b, &m);
     free(m.buf);
     free(m.all);
+    progress_text("the reduction of gradients");
     if (st == LKS_OK)
         st = bench_reduction(b, &link);
+    progress_text("steps of the model");
     if (st == LKS_OK && t != NULL)
         st = bench_verdict(b, t);
     free(b->gathered);
     fflush(stdout);
     return st;
-}
-
-static bool has_model(const lks__settings *s)
-{
-    static const int shapes[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_embd};
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        if (s->from[shapes[i]] > LKS__FROM_CHECKPOINT)
-            return true;
-    return false;
 }
 
 /* Engines connect several hosts: if one is chosen, each rank acts as a host. */
@@ -244,7 +242,7 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
                             .warm_up = s->iters < MAX_WARM_UP ? (int)s->iters : MAX_WARM_UP};
     lks__trainer t;
     lks__session alone, *ses = &alone;
-    bool model = has_model(s);
+    bool model = bench_has_model(s);
     snprintf(s->backend, sizeof s->backend, "%s", ops->name);
     b.pretended = ops->engine != NULL && world->world_size == world->local_world_size;
     if (b.pretended)

@@ -11,6 +11,7 @@
 #include "base/sys.h"
 #include "bench.h"
 #include "bench_operations.h"
+#include "progress.h"
 #include "settings/family.h"
 #include "tool.h"
 #include "weights/saved.h"
@@ -284,6 +285,7 @@ static lks_status measure(struct bench *b, int i)
     LKS__TRY(st);
     const double bytes = after.bytes - before.bytes, flops = after.flops - before.flops;
     const double by_bytes = bytes / b->peaks.bytes, by_flops = flops / b->peaks.flops;
+    progress_hide();
     printf("%-22s %10.1f us %9.1f GB/s %10.1f GFLOP/s %4.0f%% of %-8s off by %.1e%s\n",
            bench_items[i].name, seconds * 1e6, bytes / seconds * 1e-9, flops / seconds * 1e-9,
            fmax(by_bytes, by_flops) / seconds * 100, by_bytes > by_flops ? "copies" : "products",
@@ -383,6 +385,7 @@ lks_status bench_device_peaks(lks__session *s, struct bench_peaks *peaks)
 
 void bench_print_peaks(const lks__device *device, const struct bench_peaks *peaks)
 {
+    progress_hide();
     printf("peak of %s: copies of %.1f GB/s, read and written; products in %s of %.1f GFLOP/s\n",
            device->ops->name, peaks->bytes * 1e-9, peaks->bf16 ? "bf16" : "fp32",
            peaks->flops * 1e-9);

@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "bench.h"
 #include "kernels/layers.h"
+#include "progress.h"
 #include "tool.h"
 
 enum {
@@ -261,10 +262,12 @@ static void print_item(struct bench *b, const struct item *it)
         snprintf(shape, sizeof shape, "%zu x %zu", it->m, it->n);
     else
         snprintf(shape, sizeof shape, "%zu", it->n);
+    progress_text("%s", it->name);
     double t = best_time(b, it), bytes = it->floats * sizeof(float);
     double by_flops = it->flops / b->peak,
            by_bytes = bytes / (it->far ? b->far_bytes : b->near_bytes);
     double limit = by_flops > by_bytes ? by_flops : by_bytes;
+    progress_hide();
     printf("%-22s %18s %10.1f us", it->name, shape, t * 1e6);
     if (it->flops > 0)
         printf(" %8.1f GFLOP/s", it->flops / t * 1e-9);
@@ -295,6 +298,7 @@ static lks_status measure_cpu(lks__session *s)
                 b.buf[i][j] = (float)((j * 2654435761u >> 8) % 1000) * 1e-3f + 1e-3f;
         b.near_bytes = bandwidth(&b, NEAR);
         b.far_bytes = bandwidth(&b, FAR);
+        progress_hide();
         printf(
             "one thread, %s: peak %.1f GFLOP/s; bandwidth %.1f GB/s in a cache (0.5 MiB), %.1f in "
             "memory\n",

@@ -10,6 +10,7 @@
 #include "bench.h"
 #include "comm/shm/memory.h"
 #include "plan/forecast.h"
+#include "progress.h"
 
 enum {
     TURNS = 15,
@@ -160,6 +161,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
     lks__step_result result;
     for (int i = -3; i < TURNS; i++) { /* the first ones are slower */
         const int at = i < 0 ? 0 : i;
+        progress_text("step %d of %d", i + 4, TURNS + 3);
         const double began = lks__sys_now();
         LKS__TRY(lks__train_step(t, &result));
         lks__trace_take_parts(lks__trace_current, parts[at]);
@@ -232,6 +234,7 @@ static lks_status measure(lks__trainer *t, const char *out, lks__machine *m)
     m->layer_flops = (lks__figure){layer * tokens, layer * tokens, layer * tokens};
     LKS__TRY(lks__session_same(&t->ses, "the number of cores", (uint64_t)m->cores));
     LKS__TRY(measure_steps(t, m));
+    progress_text("the peak, additions and the disk");
     LKS__TRY(measure_peak(t, &m->peak_flops));
     LKS__TRY(measure_add(t, m));
     LKS__TRY(measure_reduce(t, m));
@@ -260,10 +263,13 @@ lks_status bench_machine(lks__settings *s)
         return lks__fail(LKS_ERR_CONFIG,
                          "give a file to write: `lockstep bench machine --out=FILE`");
     LKS__TRY(bench_open_trainer(s, MICRO_BATCHES, &t));
+    if (t.ses.world.rank == 0)
+        bench_print_model(s);
     lks__trace *parts = NULL;
     lks_status st = lks__trace_current == NULL ? lks__trace_open(TRACE_EVENTS, &parts) : LKS_OK;
     if (st == LKS_OK)
         st = measure(&t, s->out, &m);
+    progress_end();
     if (st == LKS_OK && t.ses.world.rank == 0)
         st = report(&m, s->out);
     lks__trace_close(parts);

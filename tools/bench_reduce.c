@@ -9,6 +9,7 @@
 #include "bench.h"
 #include "comm/hier/hier.h"
 #include "kernels/kernels.h"
+#include "progress.h"
 
 enum {
     BLOCK = 4096,   /* floats: the blocks of training's gradients */
@@ -100,6 +101,7 @@ static void report(const struct bench_group *b, const struct reduce *r,
                    const struct bench_link *link, double ours_s, double theirs_s)
 {
     double bytes = (double)r->count * sizeof(float);
+    progress_hide();
     printf("  reduction of %d MB of gradients, with sums of squares: %.2f ms, %.1f GB/s\n",
            REDUCE_MB, ours_s * 1e3, bytes / ours_s * 1e-9);
     if (r->other != NULL)
@@ -250,6 +252,7 @@ lks_status bench_verdict(struct bench_group *b, lks__trainer *t)
     LKS__TRY(bench_slowest(b, s.step, turns, &step_s));
     LKS__TRY(bench_slowest(b, s.exposed, turns, &exposed_s));
     LKS__TRY(bench_slowest(b, &s.backward_s, 1, &backward_s));
+    progress_hide();
     if (b->rank == 0)
         printf("  the model: %.2f MB of gradients; backward %.2f ms, their reduction by itself "
                "%.2f ms; exposed in a step of %.2f ms: %.2f ms (%.0f%% of that)\n",

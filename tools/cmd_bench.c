@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "base/trace.h"
 #include "bench.h"
+#include "progress.h"
 #include "settings/family.h"
 #include "tool.h"
 #include "train/procedure.h"
@@ -71,6 +72,7 @@ static lks_status bench_peak(const lks__settings *settings)
         st = bench_peak_of(&s, 1, &one);
         if (st == LKS_OK)
             st = bench_peak_of(&s, s.threads, &all);
+        progress_hide();
         if (st == LKS_OK)
             printf("peak of %s multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
                    s.ex.bf16 ? "bf16" : "fp32", lks__cpu_level_name(s.kernels.level), one * 1e-9,
@@ -132,11 +134,46 @@ double bench_median(double *times, int n)
     return times[n / 2];
 }
 
+bool bench_has_model(const lks__settings *s)
+{
+    static const int shapes[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
+                                 LKS__SETTING_n_embd};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        if (s->from[shapes[i]] > LKS__FROM_CHECKPOINT)
+            return true;
+    return false;
+}
+
+/* That of config/train_shakespeare_char_cpu.conf: seconds instead of GPT-2's minutes. */
+static void take_small_model(lks__settings *s)
+{
+    s->n_layer = 4;
+    s->n_head = 4;
+    s->n_embd = 128;
+    if (s->from[LKS__SETTING_block_size] == LKS__FROM_DEFAULT)
+        s->block_size = 64;
+    if (s->from[LKS__SETTING_vocab_size] == LKS__FROM_DEFAULT)
+        s->vocab_size = 65;
+}
+
+void bench_print_model(const lks__settings *s)
+{
+    printf("model: %s, %" PRId64 " layer%s, %" PRId64 " head%s, width %" PRId64 ", context %" PRId64
+           ", %" PRId64 " sequence%s per micro-batch%s\n",
+           lks__setting_word(s, LKS__SETTING_family), s->n_layer, s->n_layer == 1 ? "" : "s",
+           s->n_head, s->n_head == 1 ? "" : "s", s->n_embd, s->block_size, s->batch_size,
+           s->batch_size == 1 ? "" : "s",
+           bench_has_model(s) ? ""
+                              : "; config/NAME.conf, or --n_layer, --n_embd, … choose another");
+    fflush(stdout); /* before the work: a file shows it at once */
+}
+
 static lks_status time_steps(lks__trainer *t, int iters, double *times)
 {
     lks__step_result result;
     double warm_up[LKS__N_PARTS];
     for (int i = 0; i < WARM_UP + iters; i++) {
+        progress_text("step %d of %d", i + 1, WARM_UP + iters);
         if (i == WARM_UP)
             lks__trace_take_parts(lks__trace_current, warm_up);
         double t0 = lks__sys_now();
@@ -233,6 +270,9 @@ static lks_status bench_step(lks__settings *s)
 {
     lks__trainer t;
     LKS__TRY(bench_open_trainer(s, 1, &t));
+    if (t.ses.world.rank == 0)
+        bench_print_model(s);
+    progress_text("warming up");
     double *times = calloc((size_t)s->iters, sizeof *times);
     lks_status st = LKS_OK;
     if (times == NULL)
@@ -242,6 +282,7 @@ static lks_status bench_step(lks__settings *s)
         st = lks__trace_open(0, &parts);
     if (st == LKS_OK)
         st = time_steps(&t, (int)s->iters, times);
+    progress_end();
     if (st == LKS_OK)
         st = report_parts(&t, (int)s->iters);
     if (st == LKS_OK)
@@ -287,10 +328,16 @@ int tool_bench(int argc, char **argv)
         return bench_comm_launch(&s, argc, argv);
     if ((which == STEP || which == MACHINE) && tool_launches(&s))
         return tool_launch("bench", &s, argc, argv);
+    if ((which == STEP || which == MACHINE) && !bench_has_model(&s))
+        take_small_model(&s);
+    char name[40];
+    snprintf(name, sizeof name, "lockstep bench %s", what);
+    progress_begin(name, which == PEAK ? "measuring" : "preparing");
     lks_status st = which == PEAK      ? bench_peak(&s)
                     : which == STEP    ? bench_step(&s)
                     : which == COMM    ? bench_comm(&s)
                     : which == MACHINE ? bench_machine(&s)
                                        : bench_kernels(&s);
+    progress_end();
     return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
 }

@@ -1,7 +1,10 @@
 /* lockstep doctor: finds problems before a run. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "doctor/doctor.h"
+#include "progress.h"
 #include "tool.h"
 
 static const char usage[] =
@@ -17,6 +20,27 @@ static const char usage[] =
     "\n"
     "The exit code is 1 if there is a problem, and 0 if there are only notes.\n";
 
+/* Measuring a link takes seconds: its lines come together, when the progress line is gone. */
+static void look_at_peer(lks__doctor *d, const char *where)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = d->out, *lines = open_memstream(&text, &bytes);
+    char shown[80];
+    fflush(out);
+    if (lines != NULL)
+        d->out = lines;
+    progress_begin("lockstep doctor", "measuring the network");
+    progress_text("measuring the network to %s",
+                  lks__escape(shown, sizeof shown, where, strlen(where)));
+    lks__doctor_peer(d, where);
+    progress_end();
+    d->out = out;
+    if (lines != NULL && fclose(lines) == 0)
+        fputs(text, out);
+    free(text);
+}
+
 int tool_doctor(int argc, char **argv)
 {
     lks__settings s;
@@ -31,7 +55,7 @@ int tool_doctor(int argc, char **argv)
     if (s.from[LKS__SETTING_out_dir] >= LKS__FROM_FILE)
         lks__doctor_folder(&d, s.out_dir);
     for (int i = 0; i < args.n_positional; i++)
-        lks__doctor_peer(&d, args.positional[i]);
+        look_at_peer(&d, args.positional[i]);
     if (s.serve[0] != '\0') {
         lks_status st = lks__doctor_serve(&d, s.serve);
         if (st != LKS_OK)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "progress.h"
 #include "rundir/evals.h"
 #include "runs.h"
 #include "session/signals.h"
@@ -177,6 +178,11 @@ static lks_status choose_length(struct job *j)
     return LKS_OK;
 }
 
+static void show_progress(void *ctx, size_t done, size_t n)
+{
+    progress_text("%zu of %zu batches", done, n);
+}
+
 static lks_status open_job(struct job *j)
 {
     lks__replica *r = &j->replica;
@@ -189,11 +195,13 @@ static lks_status open_job(struct job *j)
         LKS__TRY(lks__remember_data(j->session, r->run_dir, j->s));
     if (r->run_dir[0] != '\0' && r->meta.is_sentencepiece)
         LKS__TRY(lks__remember_tokenizer(j->session, r->run_dir, j->s, gone));
-    if (gone[0] != '\0')
+    if (gone[0] != '\0') {
+        progress_hide();
         fprintf(stderr,
                 "lockstep eval: the run's tokenizer %s no longer exists, so no bits per byte are "
                 "printed: give it as --tokenizer_path=MODEL\n",
                 lks__escape(shown, sizeof shown, gone, strlen(gone)));
+    }
     LKS__TRY(choose_length(j));
     LKS__TRY(lks__model_open(&r->config, &r->table, (int)j->s->batch_size, j->session->device,
                              &r->model));
@@ -258,7 +266,10 @@ static int run_rank(lks__settings *s)
         return tool_fail("eval", st);
     tool_print_warning("eval", &session);
     struct job j = {.s = s, .session = &session};
+    progress_begin("lockstep eval", "opening the model and the data");
+    session.on_progress = show_progress;
     st = lks__session_device(&session, s->device, s->share_gpu);
+    progress_hide();
     tool_print_device_note("eval", &session);
     if (st == LKS_OK)
         st = lks__session_agree(&session, open_job(&j));
@@ -270,6 +281,7 @@ static int run_rank(lks__settings *s)
         st = LKS_OK;
     }
     if (st == LKS_OK && stop == 0) {
+        progress_end();
         if (session.world.rank == 0) {
             const lks_status printed = print_result(&j, &result);
             st = record(&j, &result); /* it is kept, though nobody reads it here */

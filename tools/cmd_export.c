@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "export/export.h"
+#include "progress.h"
 #include "runs.h"
 #include "session/signals.h"
 #include "tool.h"
@@ -32,13 +33,16 @@ static const char usage[] =
 
 static void print_result(const char *lines)
 {
+    progress_hide();
     fputs(lines, stdout);
     fflush(stdout); /* before the notes that follow */
 }
 
 static void print_note(const char *sentence)
 {
+    progress_hide();
     fprintf(stderr, "lockstep export: %s\n", sentence);
+    progress_text("writing");
 }
 
 int tool_export(int argc, char **argv)
@@ -53,7 +57,9 @@ int tool_export(int argc, char **argv)
         return tool_fail("export", LKS_ERR_IO);
     tool_stoppable();
     const lks__export_sink sink = {print_result, print_note};
+    progress_begin("lockstep export", "reading and writing");
     lks_status st = lks__export(&s, &sink);
+    progress_end();
     if (st != LKS_OK && lks__stop_requested != 0)
         return tool_stopped("export", lks__stop_requested,
                             "the output is incomplete; run the command again");

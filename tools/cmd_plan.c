@@ -10,6 +10,7 @@
 #include "plan/dryrun.h"
 #include "plan/forecast.h"
 #include "plan/process.h"
+#include "progress.h"
 #include "tool.h"
 #include "train/advice.h"
 #include "train/procedure.h"
@@ -449,7 +450,10 @@ static lks_status plan(const lks__settings *s, struct plan *p)
     }
     if (s->auto_batch != 0)
         LKS__TRY(choose_batch(p));
-    LKS__TRY(find_all(p));
+    progress_begin("lockstep plan", "computing");
+    const lks_status found = find_all(p);
+    progress_end();
+    LKS__TRY(found);
     if (s->json)
         return print_json(p);
     print_all(p);

@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "base/sys.h"
 #include "prep.h"
+#include "progress.h"
 #include "session/signals.h"
 #include "tool.h"
 
@@ -69,6 +70,7 @@ static void training(bool on)
     static pthread_t thread;
     static bool started;
     if (on) {
+        progress_text("training the tokenizer");
         trained = false;
         started = pthread_create(&thread, NULL, end_training, NULL) == 0;
     } else if (started) {
@@ -80,27 +82,17 @@ static void training(bool on)
 
 static const char *command = "prep"; /* begins messages */
 
-/* Once a second, if somebody looks. */
 static void show_progress(uint64_t done, uint64_t all)
 {
-    static double began, shown;
-    const double now = lks__sys_now();
-    if (!isatty(STDERR_FILENO) || all == 0)
-        return;
-    if (began == 0.0)
-        began = shown = now;
-    if (done >= all && shown > began)
-        fputs("\r\033[K", stderr);
-    if (done >= all || now - shown < 1.0 || done == 0)
-        return;
-    shown = now;
-    fprintf(stderr, "\rlockstep %s: preparing the text: %.0f of %.0f MB, %.0f s left\033[K",
-            command, (double)done / 1e6, (double)all / 1e6,
-            (now - began) * (double)(all - done) / (double)done);
+    if (done >= all)
+        progress_text("writing the tokens");
+    else
+        progress_text("preparing the text: %.0f of %.0f MB", (double)done / 1e6, (double)all / 1e6);
 }
 
 static void print_note(const char *sentence)
 {
+    progress_hide();
     fprintf(stderr, "lockstep %s: note: %s\n", command, sentence);
 }
 
@@ -171,8 +163,13 @@ lks_status prep_text(const char *for_command, const char *kind, const char *inpu
                                        .progress = show_progress,
                                        .note = print_note,
                                        .training = training};
+    static char name[40];
     command = for_command;
-    return lks__prep(lks__prep_kind_of(kind), &options, result);
+    snprintf(name, sizeof name, "lockstep %s", command);
+    progress_begin(name, "preparing the text");
+    const lks_status st = lks__prep(lks__prep_kind_of(kind), &options, result);
+    progress_end();
+    return st;
 }
 
 int tool_prep(int argc, char **argv)
@@ -192,6 +189,7 @@ int tool_prep(int argc, char **argv)
                 "name the kind of tokens, for example lockstep prep char --input=TEXT --out=DIR"));
     tool_stoppable();
     bool was_there = access(s.out, F_OK) == 0;
+    progress_begin("lockstep prep", "reading");
     lks_status st = prep(args.positional[0], &s, &result);
     if (st != LKS_OK && lks__stop_requested != 0) {
         if (!was_there)
@@ -200,6 +198,7 @@ int tool_prep(int argc, char **argv)
     }
     if (st != LKS_OK)
         return tool_fail("prep", st);
+    progress_end();
     printf("vocab size: %" PRIu32 "\n", result.vocab_size);
     printf("train has %" PRIu64 " tokens\n", result.n_train);
     printf("val has %" PRIu64 " tokens\n", result.n_val);

@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "base/utf8.h"
+#include "progress.h"
 #include "runs.h"
 #include "sample.h"
 #include "session/signals.h"
@@ -147,8 +148,10 @@ static lks_status open_job(struct job *j)
                          "--interactive continues a single text: leave out --num_samples");
     LKS__TRY(find_stops(j));
     LKS__TRY(lks__session_device(&j->session, s->device, s->share_gpu));
+    progress_hide();
     tool_print_device_note("sample", &j->session);
     LKS__TRY(lks__replica_open(s->out_dir, s, &j->session, &j->replica));
+    progress_hide();
     fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
     if (j->replica.run_dir[0] != '\0' && j->replica.meta.is_sentencepiece)
         LKS__TRY(lks__remember_tokenizer(&j->session, j->replica.run_dir, j->s, gone));
@@ -261,7 +264,9 @@ int tool_sample(int argc, char **argv)
     if (st != LKS_OK)
         return tool_fail("sample", st);
     tool_print_warning("sample", &j.session);
+    progress_begin("lockstep sample", "opening the model");
     st = open_job(&j);
+    progress_end();
     if (st == LKS_OK)
         st = s.interactive ? converse(&j) : write_samples(&j);
     if (st == LKS_OK)

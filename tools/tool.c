@@ -9,6 +9,7 @@
 #include "base/sys.h"
 #include "comm/world.h"
 #include "launch/launch.h"
+#include "progress.h"
 #include "session/session.h"
 #include "session/signals.h"
 #include "table.h"
@@ -22,6 +23,7 @@ int tool_fail(const char *name, lks_status st)
     const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
     bool several = rank != NULL && world != NULL && strcmp(world, "1") != 0;
     char shown[32];
+    progress_end();
     fflush(stdout); /* earlier lines first */
     if (!launched)
         fputs(lks__explanation(), stderr);
@@ -133,6 +135,7 @@ void tool_stoppable(void)
 
 int tool_stopped(const char *name, int signo, const char *left)
 {
+    progress_end();
     fflush(stdout);
     fprintf(stderr, "lockstep %s: stopped by SIG%s: %s\n", name, sigabbrev_np(signo), left);
     return TOOL_SIGNAL + signo;

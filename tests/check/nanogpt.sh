@@ -52,7 +52,7 @@ run_line() {
     'lockstep sample --init_from=gpt2-xl '*)
         echo "$1 --num_samples=2 --max_new_tokens=8" | sed 's,=gpt2-xl,=models,' ;;
     'lockstep sample'*) echo "$1 --num_samples=2 --max_new_tokens=20" ;;
-    'lockstep bench step') echo "$1 $small --iters=1" ;;
+    'lockstep bench step config/train_gpt2.conf') echo "$1 $small --iters=1" ;;
     *) return 1 ;;
     esac
 }
@@ -74,7 +74,7 @@ check_line() {
             [ -s "$folder/$file" ] || fail "no $folder/$file"
         done ;;
     *train_shakespeare_char.conf*--n_embd=128*) assert_learns out-shakespeare-char ;;
-    *train_gpt2.conf*) # the same run on one rank
+    'lockstep train config/train_gpt2.conf'*) # the same run on one rank
         run "$(echo "$1" | sed 's/--nproc_per_node=2/--out_dir=alone/')"
         for file in model optimizer; do
             cmp out/latest/$file.safetensors alone/latest/$file.safetensors || fail 'two ranks give other bytes than one'

@@ -1,0 +1,127 @@
+#include "progress.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+enum { TEXT = 120, LINE = 240, REDRAW_MS = 250 };
+
+static const double FIRST_S = 1.0;
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t ended;
+    pthread_t thread;
+    bool on, hidden, drawn;
+    double began;
+    const char *name;
+    char text[TEXT];
+} line = {.mutex = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+/* Is there somebody to look? Of several ranks the first one shows it. */
+static bool has_reader(void)
+{
+    const char *term = getenv("TERM"), *rank = getenv("RANK");
+    return isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0 &&
+           (rank == NULL || strcmp(rank, "0") == 0);
+}
+
+static void erase(void)
+{
+    if (line.drawn)
+        fputs("\r\033[K", stderr);
+    line.drawn = false;
+}
+
+/* A line that is wider than the terminal couldn't be erased. */
+static void draw(void)
+{
+    char shown[LINE];
+    struct winsize size;
+    int columns = 80;
+    const double seconds = lks__sys_now() - line.began;
+    if (line.hidden || seconds < FIRST_S)
+        return;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        columns = size.ws_col;
+    snprintf(shown, sizeof shown, "%s: %s, %.0f s", line.name, line.text, seconds);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, shown);
+    line.drawn = true;
+}
+
+static void *redraw(void *arg)
+{
+    pthread_mutex_lock(&line.mutex);
+    while (line.on) {
+        struct timespec until;
+        draw();
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += REDRAW_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        pthread_cond_timedwait(&line.ended, &line.mutex, &until);
+    }
+    erase();
+    pthread_mutex_unlock(&line.mutex);
+    return NULL;
+}
+
+void progress_begin(const char *name, const char *text)
+{
+    sigset_t all, before;
+    if (line.on || !has_reader())
+        return;
+    line.name = name;
+    line.began = lks__sys_now();
+    line.hidden = false;
+    snprintf(line.text, sizeof line.text, "%s", text);
+    line.on = true;
+    sigfillset(&all); /* signals are for the command's own thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&line.thread, NULL, redraw, NULL) != 0)
+        line.on = false;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void progress_text(const char *fmt, ...)
+{
+    va_list ap;
+    if (!line.on)
+        return;
+    pthread_mutex_lock(&line.mutex);
+    va_start(ap, fmt);
+    vsnprintf(line.text, sizeof line.text, fmt, ap);
+    va_end(ap);
+    line.hidden = false;
+    pthread_mutex_unlock(&line.mutex);
+}
+
+void progress_hide(void)
+{
+    if (!line.on)
+        return;
+    pthread_mutex_lock(&line.mutex);
+    line.hidden = true;
+    erase();
+    pthread_mutex_unlock(&line.mutex);
+}
+
+void progress_end(void)
+{
+    if (!line.on)
+        return;
+    pthread_mutex_lock(&line.mutex);
+    line.on = false;
+    pthread_cond_signal(&line.ended);
+    pthread_mutex_unlock(&line.mutex);
+    pthread_join(line.thread, NULL);
+}
