@@ -48,7 +48,7 @@ static void check_stopped(int which, int W, int signo, int resumed_W, const char
     assert_in_range(iter, 3, LAW_LAST_ITER);
     assert_null(strstr(law_lines(out), "\"kind\":\"final\"")); /* it hasn't reached its end */
     assert_contains(lks_test_read(lks_test_text("%s/train.log", out), NULL),
-                    lks_test_text("--out_dir=%s --init_from=resume", out));
+                    lks_test_text(" resume %s\n", out));
     law_resume(samplers[which], out, lks_test_text("--nproc_per_node=%d", resumed_W));
     law_assert_same_checkpoints(out, whole[which]);
     bool due = law_on_schedule(iter);
