@@ -53,6 +53,12 @@ find src -mindepth 2 -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' \
     $1 != $2 && $2 != "lockstep" && !may[$1, $2] { print "src/" $1 " includes a header of " $2 ", which docs/architecture.md does not allow" }
 ' docs/architecture.md - >>"$work/report"
 
+# The version stands in one place, and CHANGELOG.md begins with it.
+version=$(sed -n 's/^#define LKS_VERSION "\(.*\)"$/\1/p' include/lockstep/status.h)
+heading=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1 | sed 's/, not released yet$/-dev/')
+[ "$version" = "$heading" ] ||
+    echo "LKS_VERSION is $version, but CHANGELOG.md begins with ${heading%-dev} ($heading)" >>"$work/report"
+
 # Pages: short lines, a short README, and links that lead somewhere.
 source_files | grep '\.md$' >"$work/pages" || die "there are no pages to look at"
 tr '\n' '\0' <"$work/pages" | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{161,}' /dev/null | cut -c1-120 >"$work/hits" || true
