@@ -66,7 +66,7 @@ if [ -n "$tree" ]; then
     rm -rf "$work/tree/build"
     step build packages "$work/tree" "$work/debs"
 else
-    version=$(sed -n 's/^project(lockstep VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+    version=$(sed -n 's/^#define LKS_VERSION "\([0-9.]*\).*/\1/p' include/lockstep/status.h)
     name=lockstep-$version
     epoch=$(git log -1 --format=%ct)
     for turn in 1 2; do

@@ -7,7 +7,8 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* all else in a shared liblockstep is hidden */
 
-#define LKS_VERSION "0.1.0"
+/* The only place with the version; "-dev": it is not released yet. */
+#define LKS_VERSION "0.2.0-dev"
 
 /* Enum, names and texts are made of this one list, so that they can't differ. */
 #define LKS_STATUS_MAP(X)                                                                          \

@@ -9,7 +9,7 @@
 
 #include "base/cpu.h"
 
-#define OTHER "9.9.9" /* as long as the version */
+#define OTHER "9.9.9-dev" /* as long as the version */
 
 /* The run on two ranks, each started by a shell, which executes `each` first and adds `more` to the
  * settings. */
