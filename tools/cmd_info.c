@@ -7,6 +7,7 @@
 #include "base/module.h"
 #include "comm/backend.h"
 #include "data/spm.h"
+#include "info_run.h"
 #include "pickle/zip.h"
 #include "session/session.h"
 #include "tool.h"
@@ -15,8 +16,10 @@
 
 static const char usage[] =
     "Usage: lockstep info\n"
+    "       lockstep info RUN\n"
     "\n"
-    "Shows the features of this build and of this machine: kernels, devices, libraries.\n";
+    "Shows the features of this build and of this machine: kernels, devices, libraries. With RUN,\n"
+    "a run's folder such as out/my, it shows that run: its model, data, losses and checkpoints.\n";
 
 static int n_packages; /* of modules that this build lacks */
 static char advice_on_missing[160];
@@ -51,8 +54,10 @@ int tool_info(int argc, char **argv)
     lks__cpu_level level;
     lks__kernels kernels;
     int code;
-    if (!tool_settings("info", LKS__CMD_INFO, usage, argc, argv, 0, &s, &args, &code))
+    if (!tool_settings("info", LKS__CMD_INFO, usage, argc, argv, 1, &s, &args, &code))
         return code;
+    if (args.n_positional > 0)
+        return info_run(args.positional[0]);
     printf("lockstep     %s\n", LKS_VERSION);
     printf("cpu          %s, %d core%s\n", lks__cpu_model(), lks__cpu_count(),
            lks__cpu_count() == 1 ? "" : "s");

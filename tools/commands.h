@@ -24,6 +24,6 @@ enum {
     X(run, TOOL_LAUNCHES | TOOL_HANDLES, "start the ranks of any program, as torchrun does")       \
     X(bench, 0, "measure the speed of this machine and of training steps")                         \
     X(doctor, 0, "find problems on this host and between hosts")                                   \
-    X(info, 0, "show the features of this build and this machine")
+    X(info, 0, "show the features of this build and this machine, or a run")
 
 #endif

@@ -97,7 +97,7 @@ static void test_folder(void **state)
 
 static void test_no_run(void **state)
 {
-    static const char *const commands[] = {"sample", "eval", "export --out=x", "resume"};
+    static const char *const commands[] = {"sample", "eval", "export --out=x", "resume", "info"};
     const char *dir = new_run();
     expect(in(dir, ".", begin), 0, "", "");
     lks_test_write(lks_test_text("%s/text", dir), "a", 1);
