@@ -123,7 +123,7 @@ refused 2 'give one text, or one folder of texts' text.txt short.txt
 refused 2 'text.txt and --dataset both name the data' text.txt --dataset=tokens
 refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' text.txt --init_from=resume
 refused 2 'weights need data with their own tokens' text.txt --init_from=gpt2
-refused 2 '--family=golf needs tokens of its own' text.txt --family=golf
+refused 2 '--family=golf needs its own tokens' text.txt --family=golf
 refused 2 '--dry_run needs prepared data' text.txt --dry_run
 refused 2 'n_layer must be' text.txt --n_layer=x
 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 refused 2 'prepare it first' text.txt
