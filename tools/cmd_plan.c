@@ -276,7 +276,7 @@ static lks_status print_advice(const struct plan *p)
     for (int i = 0; i < n; i++) {
         LKS__TRY(lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place,
                                   &p->process[last->nodes > 1], text));
-        printf("it doesn't fit: %.1f MB of %.1f MB a %s%s%s\n",
+        printf("it doesn't fit: %.1f MB of %.1f MB per %s%s%s\n",
                lks__room_needs(&lacks[i], &last->needs) / 1e6, lacks[i].bytes / 1e6,
                lacks[i].ranks == 0 ? "host" : "GPU", text[0] != '\0' ? "; these fit: " : "", text);
     }

@@ -120,7 +120,7 @@ static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_
         return;
     int err = lks__writer_error(k->writer, k->sink);
     snprintf(text, sizeof text, "lockstep: %zu bytes (%zu lines) for the %s were dropped: %s\n",
-             bytes, lines, k->name, err != 0 ? strerror(err) : "nobody read them in time");
+             bytes, lines, k->name, err != 0 ? strerror(err) : "their reader was too slow");
     lks__consoles_say(c, text);
 }
 

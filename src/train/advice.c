@@ -108,7 +108,7 @@ static void try_smaller_batch(struct advice *a, const lks__place *place)
         snprintf(what, sizeof what,
                  "--batch_size=%" PRId64 " --gradient_accumulation_steps=%" PRId64, s.batch_size,
                  s.gradient_accumulation_steps);
-        add(a, what, megabytes, "another run with as many tokens a step");
+        add(a, what, megabytes, "a different run, with the same number of tokens per step");
         return;
     }
 }
@@ -126,8 +126,8 @@ static void try_one_arena(struct advice *a, const lks__place *place)
         return;
     snprintf(what, sizeof what, "--virtual_ranks=%d", W);
     add(a, what, megabytes,
-        W == 1 ? "another run, which one rank computes for ever"
-               : "another run, of at most so many ranks");
+        W == 1 ? "a different run, which always needs exactly one rank"
+               : "a different run, with at most that many ranks");
 }
 
 static void try_more_hosts(struct advice *a, const lks__place *place)
@@ -179,7 +179,8 @@ lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint
     else
         snprintf(where, sizeof where, "of %s for %d rank%s, and %.1f MB of it are free",
                  room->device->which, room->ranks, room->ranks == 1 ? "" : "s", room->bytes / 1e6);
-    return lks__fail(LKS_ERR_NOMEM, "the run takes %.1f MB %s%s%s; --skip_fit_check tries it",
+    return lks__fail(LKS_ERR_NOMEM,
+                     "the run takes %.1f MB %s%s%s; --skip_fit_check starts it anyway",
                      lks__room_needs(room, &needs) / 1e6, where,
-                     advice[0] != '\0' ? "; what fits: " : ": use a smaller model", advice);
+                     advice[0] != '\0' ? "; these fit: " : ": use a smaller model", advice);
 }

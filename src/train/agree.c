@@ -173,7 +173,7 @@ static void describe_choice(const struct file_note *note, char text[512])
         snprintf(text, 512, "has %s (iteration %" PRIu64 ", state_hash %016" PRIx64 ")", note->path,
                  note->iter, note->hash);
     else
-        snprintf(text, 512, "has no checkpoint to go on from in %s", note->path);
+        snprintf(text, 512, "has no checkpoint to continue from in %s", note->path);
 }
 
 /* This rank couldn't open a checkpoint: report its own error, and what another rank has. */
@@ -332,7 +332,7 @@ static lks_status differs(const lks__trainer *t, const struct state_note *all, i
                           const char *what, uint64_t theirs, uint64_t rank0s)
 {
     return lks__fail(LKS_ERR_DIVERGED,
-                     "%s would begin from another state than %s: iteration %" PRIu64 " and %" PRIu64
+                     "%s would start from another state than %s: iteration %" PRIu64 " and %" PRIu64
                      ", %s of state_hash %016" PRIx64 " and %016" PRIx64 ": %s",
                      place_of(r, all[r].host).text, place_of(0, all[0].host).text, all[r].iter,
                      all[0].iter, what, theirs, rank0s,

@@ -119,7 +119,7 @@ static lks_status changed(const lks__trainer *t, const lks__divergence_note *not
     return lks__fail(LKS_ERR_DIVERGED,
                      "the parameters have changed between update %" PRIu64 " and the next, first "
                      "in tensor %s, on host %s (seen by rank %d): memory that loses bits, or a "
-                     "program error; test that host's memory, and go on from the last checkpoint "
+                     "program error; test that host's memory, and resume from the last checkpoint "
                      "with --init_from=resume",
                      t->iter, t->table.tensors[note->changed].name, host_of(note, shown), rank);
 }
@@ -164,7 +164,7 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
                      "after update %" PRIu64
                      " the replicas have diverged, first in tensor %s: rank "
                      "%d (host %s) has other values than rank %d (host %s)%s: memory that loses "
-                     "bits, or a program error; go on from the last checkpoint with "
+                     "bits, or a program error; resume from the last checkpoint with "
                      "--init_from=resume",
                      t->iter, t->table.tensors[i].name, odd, host_of(&a, shown_a), good,
                      host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
@@ -178,7 +178,7 @@ static lks_status apart(const lks__divergence_note *note, int rank,
     return lks__fail(
         LKS_ERR_DIVERGED,
         "rank %d (host %s) has made %" PRIu64 " iterations, but rank 0 (host %s) %" PRIu64
-        ": a program error; go on from the last checkpoint with --init_from=resume",
+        ": a program error; resume from the last checkpoint with --init_from=resume",
         rank, host_of(note, shown), note->iter, host_of(first, shown_first), first->iter);
 }
 
@@ -193,7 +193,7 @@ static lks_status alone(const void *notes, size_t stride, int one, int other)
         return lks__fail(LKS_ERR_DIVERGED,
                          "after update %" PRIu64
                          " rank %d (host %s) has hashed its replica, and no other rank has: a "
-                         "program error; go on from the last checkpoint with --init_from=resume",
+                         "program error; resume from the last checkpoint with --init_from=resume",
                          note.iter, one, host_of(&note, shown));
     return lks__fail(LKS_ERR_DIVERGED,
                      "after update %" PRIu64

@@ -200,7 +200,7 @@ lks_status lks__nonfinite_judge(lks__trainer *t, const float *grads, lks__step_r
     }
     LKS__TRY(find_together(t, grads, &r->bad));
     if (t->s.on_nan == LKS__on_nan_stop)
-        return give_up(t, r, "--on_nan=skip or rollback would have gone on; ");
+        return give_up(t, r, "--on_nan=skip or rollback would have continued; ");
     if (++t->nonfinite > t->s.on_nan_limit)
         return give_up(t, r, "that was once more than on_nan_limit allows; ");
     r->outcome = t->s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;

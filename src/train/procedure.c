@@ -93,7 +93,7 @@ lks_status lks__procedure_find_data(lks__trainer *t)
     if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
         lks__settings_init(s) != LKS__INIT_SCRATCH || !has_run(s))
         return st;
-    return lks__fail(st, "%s. There is a run in %s: --init_from=resume goes on with it",
+    return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
                      lks_last_error(),
                      lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
 }

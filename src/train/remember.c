@@ -53,8 +53,8 @@ static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
     if (!is_folder(path)) {
         const char *was = absolute[0] != '\0' ? absolute : used;
         return lks__fail(LKS_ERR_CONFIG,
-                         "the data of the run in %s was in %s, where there is no folder now: give "
-                         "--dataset=DIR",
+                         "the data of the run in %s was in %s, but that folder doesn't exist now: "
+                         "give --dataset=DIR",
                          lks__escape(run, sizeof run, run_dir, strlen(run_dir)),
                          lks__escape(shown, sizeof shown, was, strlen(was)));
     }

@@ -211,8 +211,8 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
     if (strcmp(digest, have) != 0)
         return lks__fail(
             LKS_ERR_CONFIG,
-            "the data in %s is not what checkpoint %s was trained on (digest %s, not %s): "
-            "give the same --dataset, or start anew",
+            "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
+            "give the same --dataset, or start a new run",
             t->data_dir, c->path, have, digest);
     /* Checkpoints of versions that stopped at the first such number have neither, which means 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));

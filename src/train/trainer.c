@@ -64,7 +64,7 @@ static lks_status check_zero(const lks__trainer *t)
     if (!lks__optimizer_divides(lks__train_optimizer(&t->s)))
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the optimizer's state block by block, but optimizer=%s "
-                         "updates whole matrices: leave --zero out, or take another --optimizer",
+                         "updates whole matrices: leave --zero out, or use another --optimizer",
                          lks__train_optimizer(&t->s)->name);
     if (!t->shared)
         return lks__fail(LKS_ERR_CONFIG,
@@ -85,7 +85,7 @@ static lks_status check_decay(const lks__settings *s)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "weight_decay=%g was given, but optimizer=%s applies no decay: leave it out, "
-                     "give --weight_decay=0, or take another --optimizer",
+                     "give --weight_decay=0, or use another --optimizer",
                      s->weight_decay, lks__train_optimizer(s)->name);
 }
 
@@ -116,10 +116,11 @@ static lks_status open_weights(lks__trainer *t)
     LKS__TRY(lks__weights_open(t->s.init_from, &want, &t->weights));
     const lks__weights *w = t->weights;
     if (same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->s.out_dir))
-        return lks__fail(LKS_ERR_CONFIG,
-                         "init_from and out_dir are the same folder, %s: a new run would move its "
-                         "files away. Give another --out_dir, or go on with --init_from=resume",
-                         w->shown);
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "init_from and out_dir are the same folder, %s: a new run would move its "
+            "files away. Give another --out_dir, or continue the run with --init_from=resume",
+            w->shown);
     return lks__settings_begin(&t->s, &t->weights->model, t->weights->shown);
 }
 

@@ -181,7 +181,7 @@ static void test_other_data(void **state)
             }
             const lks_test_result r = train(dir, run, "--init_from=resume", "--eval_iters=2");
             assert_int_equal(r.exit_code, 2);
-            assert_contains(r.err, "is not what checkpoint");
+            assert_contains(r.err, "is not the data that checkpoint");
         }
 }
 

@@ -236,9 +236,9 @@ static void test_folder_in_use(void **state)
         assert_true(lks_test_exists(latest));
         second = fault_train(1);
         fault_add(&second, "--out_dir=%s", first.out);
-        fault_expect(&second, 2, NULL, first.out, "still going on (pid ");
+        fault_expect(&second, 2, NULL, first.out, "still in progress (pid ");
         second = fault_resume(&first, 2);
-        fault_expect(&second, 2, NULL, first.out, "still going on (pid ");
+        fault_expect(&second, 2, NULL, first.out, "still in progress (pid ");
         assert_false(lks_test_exists(lks_test_text("%s/earlier-1", first.out)));
         assert_int_equal(kill(child.pid, SIGKILL), 0);
         assert_int_equal(lks_test_wait(&child, 10).signal, SIGKILL);
@@ -246,7 +246,8 @@ static void test_folder_in_use(void **state)
         fault_add(&second, "--max_iters=3"); /* it has made them already, so it ends at once */
         lks_test_result r = lks_test_run(second.argv, NULL, 30);
         /* The ranks die with their launcher, but after it, and on a busy machine not at once. */
-        for (int i = 0; i < lks_test_tries(500) && strstr(r.err, "still going on") != NULL; i++) {
+        for (int i = 0; i < lks_test_tries(500) && strstr(r.err, "still in progress") != NULL;
+             i++) {
             usleep(20000);
             r = lks_test_run(second.argv, NULL, 30);
         }

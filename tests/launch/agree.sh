@@ -243,7 +243,7 @@ for run in $(seq 1 "$runs"); do
             ended 0
             same fresh
         else
-            refused "host-b) has no checkpoint to go on from in $work/now/b, but rank 0 (host host-a"
+            refused "host-b) has no checkpoint to continue from in $work/now/b, but rank 0 (host host-a"
         fi
         ;;
     esac

@@ -220,7 +220,7 @@ static void test_restart(void **state)
     assert_int_not_equal(code, 0);
     assert_contains(
         refusal("21", all),
-        lks_test_text("has no checkpoint to go on from in %s/1, but rank 0 (host ", all));
+        lks_test_text("has no checkpoint to continue from in %s/1, but rank 0 (host ", all));
     assert_untouched(all);
 }
 

@@ -465,7 +465,7 @@ static void test_command_figures(void **state)
     free(text);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out, "  doesn't fit\n");
-    assert_contains(r.out, " MB of 1.0 MB a host");
+    assert_contains(r.out, " MB of 1.0 MB per host");
 }
 
 static void test_command_refuses(void **state)

@@ -108,8 +108,9 @@ static void test_lock(void **state)
     int fd, again;
     assert_ok(lks__outdir_free(out, true)); /* not there: free */
     assert_ok(lks__outdir_lock(out, true, &fd));
-    assert_fails(LKS_ERR_CONFIG, lks__outdir_free(out, true), out, "still going on", own);
-    assert_fails(LKS_ERR_CONFIG, lks__outdir_lock(out, true, &again), out, "still going on", own);
+    assert_fails(LKS_ERR_CONFIG, lks__outdir_free(out, true), out, "still in progress", own);
+    assert_fails(LKS_ERR_CONFIG, lks__outdir_lock(out, true, &again), out, "still in progress",
+                 own);
     assert_int_equal(again, -1);
     close(fd);
     assert_ok(lks__outdir_free(out, true));

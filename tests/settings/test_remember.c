@@ -57,7 +57,7 @@ static void test_resume_and_eval(void **state)
     expect(in(dir, "else", "eval --out_dir=../run"), 0, given.out[0] == 'v' ? "val loss " : "", "");
     /* a new run without data, in the folder of an old one: a resume was meant, perhaps */
     expect(in(dir, ".", "train --out_dir=run --n_layer=1"), 2, "",
-           "There is a run in run: --init_from=resume goes on with it");
+           "There is a run in run: --init_from=resume continues it");
     lks_test_result none = in(dir, ".", "train --out_dir=new --n_layer=1");
     expect(none, 2, "", "dataset \"openwebtext\" (as no --dataset=DIR was given)");
     assert_null(strstr(none.err, "resume"));
@@ -178,8 +178,8 @@ static void test_moved(void **state)
     static const char *const commands[] = {"train --init_from=resume --max_iters=6", "eval"};
     for (int i = 0; i < 2; i++)
         expect(in(dir, ".", lks_test_text("%s --out_dir=run", commands[i])), 2, "",
-               lks_test_text("was in %s/data/text, where there is no folder now: give --dataset",
-                             dir));
+               lks_test_text(
+                   "was in %s/data/text, but that folder doesn't exist now: give --dataset", dir));
     for (int i = 0; i < 2; i++)
         expect(in(dir, ".", lks_test_text("%s --out_dir=run --dataset=moved/text", commands[i])), 0,
                "", "");

@@ -151,7 +151,7 @@ static void test_refused(void **state)
     assert_contains(r.err, lks_test_text("the run takes %.1f MB of GPU 0 (Stand-in, PCI "
                                          "0000:10:00.0) for 1 rank, and ",
                                          need / 1e6));
-    assert_contains(r.err, " MB of it are free; what fits: --recompute=");
+    assert_contains(r.err, " MB of it are free; these fit: --recompute=");
     const char *smaller = strstr(r.err, "--batch_size=");
     assert_non_null(smaller);
     assert_int_equal(atoi(lks_test_read(path, NULL)), LKS__CUDA_PRODUCT_BYTES);
@@ -236,7 +236,7 @@ static void test_auto(void **state)
     r = lks_test_run(args.argv, NULL, 60);
     assert_contains(r.out, "  doesn't fit\n");
     assert_contains(r.out,
-                    "MB a GPU; what fits: --batch_size=5 --gradient_accumulation_steps=16: ");
+                    "MB per GPU; these fit: --batch_size=5 --gradient_accumulation_steps=16: ");
     /* A run that isn't started has no GPU to ask. */
     args = args_of("train", false, MORE("--batch_size=auto", "--dry_run"));
     r = lks_test_run(args.argv, NULL, 60);
