@@ -103,6 +103,62 @@ static void test_documents(void **state)
     assert_string_equal(raw_text(out, "train"), "x\n");
 }
 
+static char left[2048];
+
+static void keep_note(const char *text)
+{
+    snprintf(left, sizeof left, "%s", text);
+}
+
+static void link_to(const char *target, const char *dir, const char *name)
+{
+    assert_int_equal(symlink(target, lks_test_text("%s/%s", dir, name)), 0);
+}
+
+/* A folder with folders in it: all texts, by their paths; what isn't read is named. */
+static void test_tree(void **state)
+{
+    const char *dir = lks_test_folder(), *out = lks_test_text("%s/b/tokens", dir);
+    const lks__prep_options o = {.input = dir, .out_dir = out, .note = keep_note};
+    static const char *const folders[] = {"b", "b/deep", "b/deep/est", "a", ".git", "none"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        assert_int_equal(mkdir(lks_test_text("%s/%s", dir, folders[i]), 0777), 0);
+    file(dir, "b/deep/est/z", "four");
+    file(dir, "b/deep.txt", "three"); /* '.' comes before '/' */
+    file(dir, "c.txt", "five");
+    file(dir, "a.txt", "one");
+    file(dir, "a/y.jsonl", "{\"text\":\"two\"}");
+    left[0] = '\0';
+    assert_ok(prep(o));
+    assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\n");
+    assert_string_equal(left, "");
+    assert_ok(prep(o)); /* its own tokens are no text */
+    assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\n");
+    assert_string_equal(left,
+                        lks_test_text("left out 1 entry of folders: %s (folder of --out)", out));
+
+    /* Links to folders lead in circles; a link to a file is that file. */
+    link_to("..", dir, "b/up");
+    link_to("nowhere", dir, "a/lost");
+    link_to("a.txt", dir, "zero");
+    file(dir, ".git/config", "no");
+    file(dir, ".hidden", "no");
+    lks_test_write(lks_test_text("%s/a/picture", dir), "P\0P", 3);
+    file(dir, "a/pack.gz", "\x1f\x8b\x08");
+    assert_int_equal(mkfifo(lks_test_text("%s/pipe", dir), 0600), 0);
+    assert_ok(prep(o));
+    assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\none\n");
+    assert_string_equal(left, lks_test_text("left out 8 entries of folders: %s/.git (hidden), "
+                                            "%s/.hidden (hidden), %s/a/lost (broken link), "
+                                            "%s/a/pack.gz (gzip), %s/a/picture (binary) and 3 more",
+                                            dir, dir, dir, dir, dir));
+    /* A file that is named itself is read, or refused, as before. */
+    assert_fails(
+        LKS_ERR_FORMAT,
+        prep((lks__prep_options){.input = lks_test_text("%s/a/pack.gz", dir), .out_dir = out}),
+        "is a gzip file");
+}
+
 /* How much of all files has been read, at the end and on the way; white space around documents is
  * none of theirs. */
 static void test_done(void **state)
@@ -386,11 +442,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory), /* first, as it looks at all children so far */
-        cmocka_unit_test(test_documents), cmocka_unit_test(test_done),
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_long_shard),
-        cmocka_unit_test(test_encodings), cmocka_unit_test(test_cut_character),
-        cmocka_unit_test(test_notes),     cmocka_unit_test(test_remarks),
-        cmocka_unit_test(test_stdin),     cmocka_unit_test(test_bad_inputs),
+        cmocka_unit_test(test_documents),     cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_done),          cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_long_shard),    cmocka_unit_test(test_encodings),
+        cmocka_unit_test(test_cut_character), cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_remarks),       cmocka_unit_test(test_stdin),
+        cmocka_unit_test(test_bad_inputs),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
