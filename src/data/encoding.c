@@ -24,24 +24,36 @@ static const struct container {
     {"PAR1\x15", 5, "Parquet", NULL},
 };
 
+static const struct container *container_of(const char *head, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof containers / sizeof containers[0]; i++)
+        if (bytes >= containers[i].bytes &&
+            memcmp(head, containers[i].magic, containers[i].bytes) == 0)
+            return &containers[i];
+    return NULL;
+}
+
+const char *lks__container_name(const char *head, size_t bytes)
+{
+    const struct container *c = container_of(head, bytes);
+    return c == NULL ? NULL : c->name;
+}
+
 lks_status lks__check_container(const char *path, const char *head, size_t bytes)
 {
     char name[256];
+    const struct container *c = container_of(head, bytes);
     lks__escape(name, sizeof name, path, strlen(path));
-    for (size_t i = 0; i < sizeof containers / sizeof containers[0]; i++) {
-        const struct container *c = &containers[i];
-        if (bytes < c->bytes || memcmp(head, c->magic, c->bytes) != 0)
-            continue;
-        if (c->unpack == NULL)
-            return lks__fail(LKS_ERR_FORMAT,
-                             "%s is a %s file: convert it to plain text or JSON lines first", name,
-                             c->name);
+    if (c == NULL)
+        return LKS_OK;
+    if (c->unpack == NULL)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s is a %s file: unpack it first, for example with `%s %s | lockstep "
-                         "prep ... --input=-` (JSON lines: and --field=text)",
-                         name, c->name, c->unpack, name);
-    }
-    return LKS_OK;
+                         "%s is a %s file: convert it to plain text or JSON lines first", name,
+                         c->name);
+    return lks__fail(LKS_ERR_FORMAT,
+                     "%s is a %s file: unpack it first, for example with `%s %s | lockstep "
+                     "prep ... --input=-` (JSON lines: and --field=text)",
+                     name, c->name, c->unpack, name);
 }
 
 /* --- encodings ------------------------------------------------------------------------------- */

@@ -17,6 +17,9 @@ lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_
  * container, with a command that unpacks it. */
 lks_status lks__check_container(const char *path, const char *head, size_t bytes);
 
+/* The name of the container whose first bytes these are, such as "gzip"; NULL: none. */
+const char *lks__container_name(const char *head, size_t bytes);
+
 /* A remark about what a kind of tokens keeps of a text, though the user may not want it: a byte
  * order mark, CRLF, bytes that aren't UTF-8. Returns `out`; "" if there is nothing to say. */
 enum {

@@ -174,6 +174,26 @@ static lks_status look_at_all(const lks__prep_job *job, int keeps)
     return st;
 }
 
+/* Name the first entries of folders that aren't read. */
+static void note_left(const lks__prep_job *job)
+{
+    enum { SHOWN = 5 };
+    char text[SHOWN * 200 + 100], name[160];
+    const lks__texts *t = &job->texts;
+    size_t at = (size_t)snprintf(text, sizeof text, "left out %zu entr%s of folders: ", t->n_left,
+                                 t->n_left == 1 ? "y" : "ies");
+    if (t->n_left == 0 || job->o.note == NULL)
+        return;
+    for (size_t i = 0; i < t->n_left && i < SHOWN; i++)
+        at += (size_t)snprintf(
+            text + at, sizeof text - at, "%s%s (%s)", i == 0 ? "" : ", ",
+            lks__escape(name, sizeof name, t->left[i].path, strlen(t->left[i].path)),
+            t->left[i].why);
+    if (t->n_left > SHOWN)
+        snprintf(text + at, sizeof text - at, " and %zu more", t->n_left - SHOWN);
+    job->o.note(text);
+}
+
 /* --- all together ---------------------------------------------------------------------------- */
 
 static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
@@ -221,6 +241,7 @@ static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
 {
     LKS__TRY(check_folders(&job->o));
     LKS__TRY(lks__texts_open(job->o.input, job->o.stdin_lines, &job->texts));
+    note_left(job);
     LKS__TRY(look_at_all(job, kind->keeps));
     LKS__TRY(kind->run(job));
     LKS__TRY(lks__staged_commit(&job->staged));

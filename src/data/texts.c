@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/sys.h"
+#include "data/encoding.h"
 
 static const char stdin_name[] = "standard input";
 
@@ -107,7 +108,7 @@ static lks_status add_stdin(lks__texts *t, bool lines)
     return add(t, path, bytes, lines);
 }
 
-/* --- files and folders ----------------------------------------------------------------------- */
+/* --- files ----------------------------------------------------------------------------------- */
 
 static lks_status add_path(lks__texts *t, const char *path, const struct stat *info)
 {
@@ -121,30 +122,133 @@ static lks_status add_path(lks__texts *t, const char *path, const struct stat *i
     return copy == NULL ? no_memory() : add(t, copy, (uint64_t)info->st_size, is_jsonl(path));
 }
 
-/* A file in a folder; a folder in it, or a device, is left out. */
-static lks_status add_entry(lks__texts *t, const char *dir, const char *name)
+/* --- folders --------------------------------------------------------------------------------- */
+
+enum { HEAD_BYTES = 8192 };
+
+/* Folders that are still to be read. A list, because a descriptor for each of many nested folders
+ * would be too many. */
+struct walk {
+    lks__texts *t;
+    char **folders;
+    size_t n, room;
+};
+
+/* Put an entry on the list of those that are left out, which takes `path` over. */
+static lks_status leave(lks__texts *t, char *path, const char *why)
+{
+    if (t->n_left == t->left_room) {
+        const size_t room = t->left_room == 0 ? 16 : 2 * t->left_room;
+        lks__text_left *grown = realloc(t->left, room * sizeof *grown);
+        if (grown == NULL) {
+            free(path);
+            return no_memory();
+        }
+        t->left = grown;
+        t->left_room = room;
+    }
+    t->left[t->n_left++] = (lks__text_left){path, why};
+    return LKS_OK;
+}
+
+/* Put a folder on the list, which takes `path` over. */
+static lks_status add_folder(struct walk *w, char *path)
+{
+    if (w->n == w->room) {
+        const size_t room = w->room == 0 ? 16 : 2 * w->room;
+        char **grown = realloc(w->folders, room * sizeof *grown);
+        if (grown == NULL) {
+            free(path);
+            return no_memory();
+        }
+        w->folders = grown;
+        w->room = room;
+    }
+    w->folders[w->n++] = path;
+    return LKS_OK;
+}
+
+/* Why a file isn't text, by its first bytes; NULL: it may be. */
+static lks_status look_at_file(const char *path, const char **why_p)
+{
+    char head[HEAD_BYTES];
+    /* O_NONBLOCK: if it has become a pipe, opening it must not block. */
+    const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return lks__sys_fail("cannot read", path);
+    const ssize_t n = lks__sys_read_some(fd, head, sizeof head);
+    lks_status st = n < 0 ? lks__sys_fail("cannot read", path) : LKS_OK;
+    lks__sys_close(fd);
+    LKS__TRY(st);
+    *why_p = lks__container_name(head, (size_t)n);
+    if (*why_p == NULL && memchr(head, 0, (size_t)n) != NULL)
+        *why_p = "binary";
+    return LKS_OK;
+}
+
+/* Is the folder one that a program of ours has written? Such a folder is often in that of the
+ * texts. */
+static const char *our_folder(const char *path)
+{
+    static const struct {
+        const char *name, *why;
+    } marks[] = {{"metrics.jsonl", "folder of a run"},
+                 {"train.bin", "folder of tokens"},
+                 {"fineweb_train_000000.bin", "folder of tokens"}};
+    char *file;
+    const char *why = NULL;
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0] && why == NULL; i++)
+        if (asprintf(&file, "%s/%s", path, marks[i].name) >= 0) {
+            why = access(file, F_OK) == 0 ? marks[i].why : NULL;
+            free(file);
+        }
+    return why;
+}
+
+/* Why an entry of a folder is left out; NULL: it is read, and *info describes it. */
+static lks_status look_at_entry(const char *path, struct stat *info, const char **why_p)
+{
+    struct stat own;
+    *why_p = NULL;
+    if (lstat(path, &own) < 0)
+        return lks__sys_fail("cannot read", path);
+    const bool is_link = S_ISLNK(own.st_mode);
+    if (stat(path, info) < 0) {
+        *why_p = is_link ? "broken link" : NULL;
+        return is_link ? LKS_OK : lks__sys_fail("cannot read", path);
+    }
+    if (S_ISDIR(info->st_mode)) {
+        *why_p = is_link ? "link to a folder" : our_folder(path);
+        return LKS_OK;
+    }
+    if (!S_ISREG(info->st_mode)) {
+        *why_p = "no regular file";
+        return LKS_OK;
+    }
+    return is_jsonl(path) ? LKS_OK : look_at_file(path, why_p);
+}
+
+static lks_status add_entry(struct walk *w, const char *dir, const char *name)
 {
     struct stat info;
     char *path;
+    const char *why = "hidden";
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return no_memory();
-    lks_status st = LKS_OK;
-    if (stat(path, &info) < 0)
-        st = lks__sys_fail("cannot read", path);
-    else if (S_ISREG(info.st_mode))
-        st = add_path(t, path, &info);
-    free(path);
-    return st;
+    lks_status st = name[0] == '.' ? LKS_OK : look_at_entry(path, &info, &why);
+    if (st != LKS_OK) {
+        free(path);
+        return st;
+    }
+    if (why != NULL)
+        return leave(w->t, path, why);
+    if (S_ISDIR(info.st_mode))
+        return add_folder(w, path);
+    return add(w->t, path, (uint64_t)info.st_size, is_jsonl(path));
 }
 
-static int by_name(const void *a, const void *b)
+static lks_status read_folder(struct walk *w, const char *path)
 {
-    return strcmp(((const lks__text_file *)a)->path, ((const lks__text_file *)b)->path);
-}
-
-static lks_status add_folder(lks__texts *t, const char *path)
-{
-    const size_t first = t->n;
     DIR *dir = opendir(path);
     if (dir == NULL)
         return lks__sys_fail("cannot read", path);
@@ -156,12 +260,38 @@ static lks_status add_folder(lks__texts *t, const char *path)
             st = lks__sys_fail("cannot read", path);
         if (e == NULL)
             break;
-        if (e->d_name[0] != '.')
-            st = add_entry(t, path, e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            st = add_entry(w, path, e->d_name);
     }
     closedir(dir);
+    return st;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const lks__text_file *)a)->path, ((const lks__text_file *)b)->path);
+}
+
+static int by_left_path(const void *a, const void *b)
+{
+    return strcmp(((const lks__text_left *)a)->path, ((const lks__text_left *)b)->path);
+}
+
+static lks_status add_tree(lks__texts *t, const char *path)
+{
+    struct walk w = {.t = t};
+    const size_t first = t->n, first_left = t->n_left;
+    char *copy = strdup(path);
+    lks_status st = copy == NULL ? no_memory() : add_folder(&w, copy);
+    for (size_t i = 0; st == LKS_OK && i < w.n; i++)
+        st = read_folder(&w, w.folders[i]);
+    for (size_t i = 0; i < w.n; i++)
+        free(w.folders[i]);
+    free(w.folders);
     if (t->n > first)
-        qsort(t->files + first, t->n - first, sizeof *t->files, by_name);
+        qsort(t->files + first, t->n - first, sizeof *t->files, by_path);
+    if (t->n_left > first_left)
+        qsort(t->left + first_left, t->n_left - first_left, sizeof *t->left, by_left_path);
     return st;
 }
 
@@ -172,7 +302,7 @@ static lks_status add_input(lks__texts *t, const char *path, bool stdin_lines)
         return add_stdin(t, stdin_lines);
     if (stat(path, &info) < 0)
         return lks__sys_fail("cannot read", path);
-    return S_ISDIR(info.st_mode) ? add_folder(t, path) : add_path(t, path, &info);
+    return S_ISDIR(info.st_mode) ? add_tree(t, path) : add_path(t, path, &info);
 }
 
 lks_status lks__texts_open(const char *input, bool stdin_lines, lks__texts *t)
@@ -193,6 +323,9 @@ void lks__texts_close(lks__texts *t)
     for (size_t i = 0; i < t->n; i++)
         free(t->files[i].path);
     free(t->files);
+    for (size_t i = 0; i < t->n_left; i++)
+        free(t->left[i].path);
+    free(t->left);
     if (t->spool >= 0)
         lks__sys_close(t->spool);
     *t = (lks__texts){.spool = -1};

@@ -120,7 +120,7 @@ static void test_tree(void **state)
 {
     const char *dir = lks_test_folder(), *out = lks_test_text("%s/b/tokens", dir);
     const lks__prep_options o = {.input = dir, .out_dir = out, .note = keep_note};
-    static const char *const folders[] = {"b", "b/deep", "b/deep/est", "a", ".git", "none"};
+    static const char *const folders[] = {"b", "b/deep", "b/deep/est", "a", "none"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         assert_int_equal(mkdir(lks_test_text("%s/%s", dir, folders[i]), 0777), 0);
     file(dir, "b/deep/est/z", "four");
@@ -135,22 +135,25 @@ static void test_tree(void **state)
     assert_ok(prep(o)); /* its own tokens are no text */
     assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\n");
     assert_string_equal(left,
-                        lks_test_text("left out 1 entry of folders: %s (folder of --out)", out));
+                        lks_test_text("left out 1 entry of folders: %s (folder of tokens)", out));
 
     /* Links to folders lead in circles; a link to a file is that file. */
     link_to("..", dir, "b/up");
     link_to("nowhere", dir, "a/lost");
     link_to("a.txt", dir, "zero");
+    assert_int_equal(mkdir(lks_test_text("%s/.git", dir), 0777), 0);
     file(dir, ".git/config", "no");
     file(dir, ".hidden", "no");
+    assert_int_equal(mkdir(lks_test_text("%s/run", dir), 0777), 0);
+    file(dir, "run/metrics.jsonl", "{\"kind\":\"config\"}");
     lks_test_write(lks_test_text("%s/a/picture", dir), "P\0P", 3);
     file(dir, "a/pack.gz", "\x1f\x8b\x08");
     assert_int_equal(mkfifo(lks_test_text("%s/pipe", dir), 0600), 0);
     assert_ok(prep(o));
     assert_string_equal(raw_text(out, "train"), "one\ntwo\nthree\nfour\nfive\none\n");
-    assert_string_equal(left, lks_test_text("left out 8 entries of folders: %s/.git (hidden), "
+    assert_string_equal(left, lks_test_text("left out 9 entries of folders: %s/.git (hidden), "
                                             "%s/.hidden (hidden), %s/a/lost (broken link), "
-                                            "%s/a/pack.gz (gzip), %s/a/picture (binary) and 3 more",
+                                            "%s/a/pack.gz (gzip), %s/a/picture (binary) and 4 more",
                                             dir, dir, dir, dir, dir));
     /* A file that is named itself is read, or refused, as before. */
     assert_fails(
