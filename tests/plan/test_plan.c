@@ -483,6 +483,24 @@ static void test_command_refuses(void **state)
     assert_contains(r.err, "--out=FILE");
 }
 
+/* Large sizes have larger units, and each size of a GPU is printed once. */
+static void test_units(void **state)
+{
+    lks_test_result r = lks_test_tool("plan", "--n_layer=96", "--n_head=96", "--n_embd=12288",
+                                      "--nproc_per_node=8", "--block_size=64");
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, " TB of moments; ");
+    assert_contains(r.out, "total on 8 ranks: ");
+    assert_contains(strstr(r.out, "total on 8 ranks: "), " TB\n");
+    r = lks_test_tool("plan", "--n_layer=2", "--n_head=2", "--n_embd=32", "--device=cuda");
+    assert_int_equal(r.exit_code, 0);
+    const char *gradients = strstr(r.out, "gradients"), *acts = strstr(r.out, "activations");
+    assert_true(gradients != NULL && strstr(gradients + 1, "gradients 0.0") == NULL);
+    assert_contains(strstr(r.out, "a rank's GPU:"), ", gradients ");
+    assert_null(strstr(r.out, "gradients:         0.0 MB"));
+    assert_true(acts != NULL && strstr(acts + 1, "activations") == NULL);
+}
+
 /* What bench machine writes is read. */
 static void test_bench(void **state)
 {
@@ -506,6 +524,7 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_units),
         cmocka_unit_test(test_read),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_even),
