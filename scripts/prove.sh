@@ -10,8 +10,8 @@ Usage: scripts/prove.sh [--dataset=DIR] [--lockstep=build/tools/lockstep] [--out
 
 Shows that the number of ranks (processes) doesn't change a run. Trains a small GPT with dropout and
 8 virtual ranks (parts of each step) on 1, 2, 4 and 8 ranks. Trains it once more on 4 ranks, kills
-them halfway and resumes on 2. Then prints half of the SHA-256 of each run's checkpoints and metrics,
-without the fields about time and machine, and whether all are equal.
+them halfway and resumes on 2. Then prints the first 12 digits of the SHA-256 of each run's
+checkpoints and metrics, without the fields about time and machine, and whether all are equal.
 
   --dataset=DIR  folder with token files; default: made from this repository's sources
   --lockstep=…   program to run; --out=… folder for the runs
@@ -61,9 +61,9 @@ train_killed() { # RUN RANKS
 hashes() { # RUN
     (
         cd "$out/$1"
-        find ckpt-* -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-32
+        find ckpt-* -type f | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-64
         sed -E -e '/"kind":"host"/d' -e 's/,"(ms|tok_per_s|mfu|comm_exposed_ms)":[^,}]*//g' \
-            metrics.jsonl | sha256sum | cut -c 1-32
+            metrics.jsonl | sha256sum | cut -c 1-64
     )
 }
 
@@ -72,7 +72,7 @@ for ranks in 1 2 4 8; do step "train-$ranks" train "$ranks" "$ranks"; done
 step train-killed train_killed killed 4
 step resume train killed 2 --init_from=resume
 
-printf '%-34s  %-32s  %s\n' 'run' 'checkpoints' 'metrics'
+printf '%-34s  %-22s  %s\n' 'run' 'SHA-256 of checkpoints' 'of metrics'
 first=
 same=yes
 for run in 1 2 4 8 killed; do
@@ -83,7 +83,7 @@ for run in 1 2 4 8 killed; do
     esac
     # shellcheck disable=SC2046 # two words
     set -- $(hashes "$run")
-    printf '%-34s  %s  %s\n' "$name" "$1" "$2"
+    printf '%-34s  %.12s...         %.12s...\n' "$name" "$1" "$2"
     [ -n "$first" ] || first="$1 $2"
     [ "$first" = "$1 $2" ] || same=no
 done

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/jsonw.h"
+#include "base/units.h"
 #include "comm/shm/memory.h"
 #include "plan/dryrun.h"
 #include "plan/forecast.h"
@@ -203,6 +204,7 @@ static void print_points(const struct plan *p)
 {
     const bool own = !p->device.ops->host_memory;
     lks__room lacks[2];
+    char text[2][LKS__UNITS_TEXT];
     printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
     printf("%6s %6s %12s %12s%s %6s %12s %9s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
            own ? "        a GPU" : "", "bytes/p", "sent by one", "2(n-1)/n", "messages", "delays");
@@ -213,10 +215,11 @@ static void print_points(const struct plan *p)
             printf("%6d %6d impossible: %s\n", point->nodes, ranks, point->why);
             continue;
         }
-        printf("%6d %6d %9.1f MB %9.1f MB", point->nodes, ranks, point->needs.rank_bytes / 1e6,
-               point->needs.host_bytes / 1e6);
+        printf("%6d %6d %12s %12s", point->nodes, ranks,
+               lks__units_memory(point->needs.rank_bytes, text[0]),
+               lks__units_memory(point->needs.host_bytes, text[1]));
         if (own)
-            printf(" %9.1f MB", point->needs.device.total / 1e6);
+            printf(" %12s", lks__units_memory(point->needs.device.total, text[0]));
         printf(" %7.1f %9.2f MB %9.2f %9.0f %7d%s\n", lks__needs_per_parameter(&point->needs),
                point->traffic.bytes / 1e6, point->traffic.ring_bytes / 1e6, point->traffic.messages,
                point->traffic.delays,
@@ -268,7 +271,7 @@ static lks_status print_advice(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
     lks__room lacks[2];
-    char text[LKS__ADVICE_TEXT];
+    char text[LKS__ADVICE_TEXT], size[2][LKS__UNITS_TEXT];
     const int n = last->possible ? find_lacks(p, &last->needs, lacks) : 0;
     lks__settings s = p->s;
     if (n > 0)
@@ -276,9 +279,10 @@ static lks_status print_advice(const struct plan *p)
     for (int i = 0; i < n; i++) {
         LKS__TRY(lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place,
                                   &p->process[last->nodes > 1], text));
-        printf("it doesn't fit: %.1f MB of %.1f MB per %s%s%s\n",
-               lks__room_needs(&lacks[i], &last->needs) / 1e6, lacks[i].bytes / 1e6,
-               lacks[i].ranks == 0 ? "host" : "GPU", text[0] != '\0' ? "; these fit: " : "", text);
+        printf("it doesn't fit: %s of %s per %s%s%s\n",
+               lks__units_memory(lks__room_needs(&lacks[i], &last->needs), size[0]),
+               lks__units_memory(lacks[i].bytes, size[1]), lacks[i].ranks == 0 ? "host" : "GPU",
+               text[0] != '\0' ? "; these fit: " : "", text);
     }
     return LKS_OK;
 }

@@ -19,6 +19,14 @@ const char *lks__units_bytes(double bytes, char out[LKS__UNITS_TEXT])
     return out;
 }
 
+const char *lks__units_memory(double bytes, char out[LKS__UNITS_TEXT])
+{
+    if (bytes >= 999.95e6)
+        return lks__units_bytes(bytes, out);
+    snprintf(out, LKS__UNITS_TEXT, "%.1f MB", bytes * 1e-6);
+    return out;
+}
+
 double lks__units_plain(double x)
 {
     return isnan(x) ? fabs((double)NAN) : x;

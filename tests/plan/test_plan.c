@@ -524,24 +524,15 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_even),
-        cmocka_unit_test(test_uneven),
-        cmocka_unit_test(test_delays),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_exposed),
-        cmocka_unit_test(test_ranks_of_a_host),
-        cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_needs_link),
-        cmocka_unit_test(test_command),
-        cmocka_unit_test(test_command_figures),
-        cmocka_unit_test(test_command_refuses),
+        cmocka_unit_test(test_units),           cmocka_unit_test(test_read),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_even),
+        cmocka_unit_test(test_uneven),          cmocka_unit_test(test_delays),
+        cmocka_unit_test(test_window),          cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_halves),          cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_exposed),         cmocka_unit_test(test_ranks_of_a_host),
+        cmocka_unit_test(test_hosts),           cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_needs_link),      cmocka_unit_test(test_command),
+        cmocka_unit_test(test_command_figures), cmocka_unit_test(test_command_refuses),
         cmocka_unit_test(test_bench),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
