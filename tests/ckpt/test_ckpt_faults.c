@@ -474,6 +474,19 @@ static void back_otherwise(void **state)
     assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
     assert_true(opens_as(in_scratch("out/earlier-2"), 10, 0));
 
+    /* Copies of a move that died before `latest` moved aren't those of another move. */
+    out = prepared(&back_to_10);
+    assert_int_equal(lks__name_set(out, "best", "ckpt-00000020"), LKS_OK);
+    assert_true(WIFSIGNALED(run(&back_to_10, out, "symlink:3:die", text, sizeof text)));
+    assert_true(opens_as(out, 30, 0));
+    lks__entry e;
+    assert_int_equal(lks__name_read(in_scratch("out/earlier.tmp"), "best", &e), LKS_OK);
+    assert_int_equal(e.iter, 20);
+    assert_int_equal(lks__outdir_back(out, 20, moved), LKS_OK);
+    assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
+    assert_int_equal(lks__name_read(in_scratch("out/earlier-1"), "best", &e), LKS_OK);
+    assert_int_equal(e.kind, LKS__ENTRY_OTHER); /* none */
+
     for (int recorded = 0; recorded < 2; recorded++) {
         out = prepared(&scenarios[1]);
         assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die", text, sizeof text)));
