@@ -81,7 +81,9 @@ static lks_status write_checkpoint(struct run *r, lks__asked asked)
     lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
     const bool counts = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END);
     const bool best = counts && lks__best_beaten(&r->report.best, r->eval.val_loss);
-    const lks__save_about about = {asked, best, counts ? r->eval.val_loss : NAN};
+    /* A target that is written again keeps its own. */
+    const double kept = t->iter == r->back_to ? t->loaded_val_loss : NAN;
+    const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
     /* After a power loss a resume needs the lines of the checkpoint that is left. */
     LKS__TRY(lks__metrics_sync(r->report.metrics));
     LKS__TRY(lks__state_save(t, &about, name, hash));

@@ -287,6 +287,8 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
         free(l.all);
         return st;
     }
+    if (newer && !l.begun)
+        discard(temp); /* copies of another move, which may name checkpoints that stay */
     st = make_copies(out_dir, temp, iter);
     if (st != LKS_OK && !l.begun) {
         char cause[1024];

@@ -228,6 +228,8 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
     t->nonfinite = (int)nonfinite;
     t->eval_done = json_is_true(eval_done);
     t->best_val_loss = json_number_value(best);
+    const json_t *val_loss = json_object_get(c->state, "val_loss");
+    t->loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
     t->elapsed_from = t->iter + t->data_shift;
     if (lks__state_by_the_clock(t) && elapsed > 0.0) {

@@ -93,6 +93,7 @@ typedef struct lks__trainer {
     uint64_t elapsed_from;
     bool out_of_time; /* the procedure's time limit has been reached */
     double best_val_loss;
+    double loaded_val_loss; /* of the checkpoint that was loaded last; NAN: it has none */
 } lks__trainer;
 
 /* Set up everything that a step needs, and start from the seed's initial weights or the newest
