@@ -78,8 +78,6 @@ run_line() {
     # --- shortened ----------------------------------------------------------------------------
     ./quickstart | './quickstart '*) # a minute; it evaluates at each of these steps
         set_option "$1" iters 1 ;;
-    'lockstep resume out/my/ckpt-00001600 '*) # a checkpoint of the shortened run
-        set_option "$(printf '%s\n' "$1" | sed 's/00001600/00000005/')" max_iters 6 ;;
     'lockstep train '*init_from=resume* | 'lockstep resume '*) # minutes; after the 4 of the next line
         set_option "$1" max_iters 6 ;;
     'lockstep train '*) # minutes
