@@ -42,7 +42,10 @@ static const char begin[] =
 static void test_resume_and_eval(void **state)
 {
     const char *dir = new_run();
-    expect(in(dir, ".", begin), 0, " eval run\n", "");
+    const lks_test_result begun = in(dir, ".", begin);
+    expect(begun, 0, " eval run\n", "");
+    /* a small model's parameters are counted in full: 0.00M says nothing */
+    assert_contains(begun.out, "\nnumber of parameters: 4160\n");
     /* as it was used, also on several ranks; rank 0 tells the others */
     expect(in(dir, ".", "train --out_dir=run --init_from=resume --max_iters=6 --nproc_per_node=2"),
            0, "Resuming training", "");
