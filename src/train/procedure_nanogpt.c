@@ -181,8 +181,12 @@ static void head_lines(const lks__trainer *t, lks__log *log)
     if (t->meta_file != NULL)
         lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", t->meta.vocab_size,
                       t->shown_data_dir, t->meta_file);
-    lks__log_line(log, "number of parameters: %.2fM", /* without positions, as there */
-                  ((double)t->table.n_params - (double)c->block_size * c->n_embd) / 1e6);
+    /* Without positions, as there. A small model's would be 0.00M. */
+    const double n = (double)t->table.n_params - (double)c->block_size * c->n_embd;
+    if (n >= 1e4)
+        lks__log_line(log, "number of parameters: %.2fM", n / 1e6);
+    else
+        lks__log_line(log, "number of parameters: %.0f", n);
 }
 
 /* The script's line, but without its "mfu -100.00%" while no mean is known. */
