@@ -20,10 +20,10 @@ static const char usage[] =
     "       lockstep sample --init_from=PATH [--key=value ...]\n"
     "\n"
     "Generates text that continues --start. The model is a checkpoint (--which) of the run in the\n"
-    "folder RUN, or the weights at --init_from. --out_dir=RUN is the older form of RUN. The "
-    "folder contains GPT-2's vocabulary if "
-    "the\n"
-    "run used it. For a SentencePiece model, give --tokenizer_path=MODEL.\n"
+    "folder RUN, or the weights at --init_from. --out_dir=RUN is the older form of RUN.\n"
+    "\n"
+    "The run's folder contains GPT-2's vocabulary if the run used it. For a SentencePiece model,\n"
+    "give --tokenizer_path=MODEL.\n"
     "\n"
     "  lockstep sample out/my --start=\"Once upon\" --num_samples=2\n";
 

@@ -94,3 +94,4 @@ for command in '' $("$lockstep" help --table | sed -n 's/^command\t\([a-z]*\)\t.
     # shellcheck disable=SC2086 # none or one word
     "$lockstep" $command --help
 done | expect '' help.txt
+awk 'length > 100 { print; wide = 1 } END { exit wide }' help.txt >wide || fail "lines of help over 100 columns: $(cat wide)"
