@@ -128,5 +128,26 @@ refused 2 '--dry_run needs prepared data' text.txt --dry_run
 refused 2 'n_layer must be' text.txt --n_layer=x
 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 refused 2 'prepare it first' text.txt
 LOCKSTEP_FAULT=write:2:term refused 143 'stopped by SIGTERM: the text was not prepared' text.txt --out_dir=o
-LOCKSTEP_FAULT=write:1:ENOSPC refused 1 'No space left' text.txt --out_dir=o
+for write in 1 2; do
+    LOCKSTEP_FAULT=write:$write:ENOSPC refused 1 'No space left' text.txt --out_dir=o
+done
+
+echo '== two texts of one name at once, and a preparation that is killed'
+mkdir two && sed 's/things/thoughts/' text.txt >two/text.txt
+LOCKSTEP_FAULT=fsync:1:hang lockstep train text.txt --out_dir=o >"$work/hang" 2>&1 &
+first=$! refused=yes
+tries=0
+until ls o/data.tmp/*.new-* >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 3000 ] || fail "the first one doesn't begin: $(cat "$work/hang")"
+    sleep 0.02
+done
+# shellcheck disable=SC2086
+(refused 2 "o is the folder of a run that is still in progress (pid $first " two/text.txt $small --max_iters=1 --out_dir=o) || refused=no
+kill -9 $first
+wait $first 2>/dev/null || :
+[ $refused = yes ] || exit 1
+# shellcheck disable=SC2086
+lockstep train two/text.txt $small --max_iters=1 --out_dir=o >"$work/log" 2>&1 || fail 'after a preparation that was killed'
+[ "$(cd o/data && echo *)" = 'meta.json source.json train.bin val.bin' ] || fail "OUT/data has $(cd o/data && echo *)"
 echo 'all as it should be'
