@@ -177,20 +177,23 @@ static lks_status write_mark(const struct text *t)
     return st;
 }
 
-static lks_status make_folder(const struct text *t)
+/* Make OUT and lock it, so that another `train TEXT` can't prepare its text there meanwhile.
+ * *fd_p: -1 with --lock=off. */
+static lks_status lock_out(const struct text *t, int *fd_p)
 {
     char why[700];
-    const lks_status st = lks__sys_make_dirs(t->temp);
+    const lks_status st = lks__sys_make_dirs(t->out);
+    *fd_p = -1;
     if (st == LKS_OK)
-        return st;
+        return lks__outdir_lock(t->out, t->given->lock == LKS__lock_on, fd_p);
     snprintf(why, sizeof why, "%s", lks_last_error());
     return lks__fail(st, "%s; --out_dir=FOLDER trains in another folder", why);
 }
 
 static lks_status prepare(struct text *t)
 {
-    LKS__TRY(lks__prep_guess(t->path, &t->kind));
-    LKS__TRY(make_folder(t));
+    lks__outdir_discard(t->temp); /* of a preparation that was killed */
+    LKS__TRY(lks__sys_make_dirs(t->temp));
     lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
     if (st == LKS_ERR_FORMAT && strcmp(t->kind, "bytes") == 0)
         lks__fail_in(st,
@@ -202,17 +205,12 @@ static lks_status prepare(struct text *t)
 /* Remove what a preparation that failed has made. */
 static void clean(const struct text *t, bool out_was_there)
 {
-    static const char *const names[] = {
-        LKS__DATA_MARK,          "meta.json", "train.bin", "val.bin", "fineweb_train_000000.bin",
-        "fineweb_val_000000.bin"};
     char path[PATH_BYTES + 64];
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", t->temp, names[i]);
-        unlink(path);
-    }
-    rmdir(t->temp);
+    lks__outdir_discard(t->temp);
     if (out_was_there)
         return;
+    snprintf(path, sizeof path, "%s/.lock", t->out);
+    unlink(path);
     rmdir(t->out);
     snprintf(path, sizeof path, "%s", t->out);
     char *slash = strrchr(path, '/');
@@ -276,16 +274,10 @@ static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s
 /* Move an earlier run aside, and give the tokens their name. */
 static lks_status take_place(struct text *t)
 {
-    int lock;
-    LKS__TRY(lks__outdir_lock(t->out, t->given->lock == LKS__lock_on, &lock));
-    lks_status st = lks__outdir_start(t->out, NULL, t->moved);
-    if (st == LKS_OK && lks__sys_rename(t->temp, t->data) != 0)
-        st = lks__sys_fail("can't rename", t->temp);
-    if (st == LKS_OK)
-        st = lks__sys_sync_dir(t->out);
-    if (lock >= 0)
-        lks__sys_close(lock);
-    return st;
+    LKS__TRY(lks__outdir_start(t->out, NULL, t->moved));
+    if (lks__sys_rename(t->temp, t->data) != 0)
+        return lks__sys_fail("can't rename", t->temp);
+    return lks__sys_sync_dir(t->out);
 }
 
 static void explain(const struct text *t, const lks__settings *s)
@@ -364,14 +356,24 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
     if (st != LKS_OK)
         return tool_fail("train", st);
     const bool out_was_there = access(t.out, F_OK) == 0;
+    int lock = -1;
+    bool is_ours = false;
     tool_stoppable();
-    st = prepare(&t);
+    st = lks__prep_guess(t.path, &t.kind);
+    if (st == LKS_OK) {
+        st = lock_out(&t, &lock);
+        is_ours = st != LKS_ERR_CONFIG; /* or another process has the folder */
+    }
+    if (st == LKS_OK)
+        st = prepare(&t);
     if (st == LKS_OK)
         st = choose(&t, argc, argv, &s);
     if (st == LKS_OK)
         st = take_place(&t);
-    if (st != LKS_OK)
+    if (st != LKS_OK && is_ours)
         clean(&t, out_was_there);
+    if (lock >= 0)
+        lks__sys_close(lock);
     if (st != LKS_OK && lks__stop_requested != 0)
         return tool_stopped("train", lks__stop_requested,
                             "the text was not prepared, and nothing was changed");

@@ -133,9 +133,11 @@ static lks_status remove_file(const char *dir, const char *name, void *ctx)
     return LKS_OK;
 }
 
-/* Remove earlier.tmp, which contains only copies. */
-static void discard(const char *temp)
+void lks__outdir_discard(const char *temp)
 {
+    struct stat info;
+    if (lstat(temp, &info) != 0 || !S_ISDIR(info.st_mode))
+        return;
     each_name(temp, remove_file, NULL);
     lks__sys_rmdir(temp);
 }
@@ -283,17 +285,18 @@ lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]
     const bool any = l.has_own && (l.n > 0 || l.begun || newer);
     if (st != LKS_OK || !any || drop_unpublished(out_dir, iter, &l)) {
         if (st == LKS_OK && !l.begun)
-            discard(temp);
+            lks__outdir_discard(temp);
         free(l.all);
         return st;
     }
     if (newer && !l.begun)
-        discard(temp); /* copies of another move, which may name checkpoints that stay */
+        lks__outdir_discard(
+            temp); /* copies of another move, which may name checkpoints that stay */
     st = make_copies(out_dir, temp, iter);
     if (st != LKS_OK && !l.begun) {
         char cause[1024];
         snprintf(cause, sizeof cause, "%s", lks_last_error());
-        discard(temp);
+        lks__outdir_discard(temp);
         lks__fail(st, "%s", cause);
     }
     if (st == LKS_OK)
@@ -357,7 +360,7 @@ static lks_status name_begun(const char *out_dir)
     snprintf(temp, sizeof temp, "%s/" TEMP, out_dir);
     LKS__TRY(has_begun(temp, &begun));
     if (!begun) {
-        discard(temp);
+        lks__outdir_discard(temp);
         return LKS_OK;
     }
     LKS__TRY(free_name(out_dir, path));

@@ -25,6 +25,10 @@ lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char mov
  * nothing later. */
 lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]);
 
+/* Remove a temporary folder of a run, such as earlier.tmp, with the files in it. A folder that is
+ * missing is not an error. */
+void lks__outdir_discard(const char *temp);
+
 /* Lock `out_dir` for this process until it closes *fd_p or ends in any way; the folder is made if
  * it is missing. ERR_CONFIG if another process has the lock, which is named, or if the file system
  * has no locks. The lock is on OUT/.lock, a file that stays: it can't be removed without a race.
