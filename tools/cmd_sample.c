@@ -118,8 +118,7 @@ static lks_status find_stops(struct job *j)
 static void print_full(void *ctx, size_t block_size)
 {
     fprintf(stderr,
-            "lockstep sample: from %zu tokens on the context is full: each further token drops the "
-            "oldest one and recomputes the whole window, which is slower\n",
+            "lockstep sample: the context of %zu tokens is full, so each new token takes longer\n",
             block_size);
 }
 

@@ -80,8 +80,7 @@ void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, con
     say_risen(r, t, final);
     if (r->best.found)
         snprintf(best, sizeof best, ", best is ckpt-%08" PRIu64, r->best.iter);
-    lks__log_line(&r->log,
-                  "in %s: metrics.jsonl, train.log, checkpoints; latest is ckpt-%08" PRIu64 "%s",
+    lks__log_line(&r->log, "in %s: metrics.jsonl, train.log; latest is ckpt-%08" PRIu64 "%s",
                   t->shown_out_dir, t->iter, best);
     say_next(r, t, stop_signal);
 }

@@ -60,7 +60,7 @@ run_line() {
         echo - ;;
     scripts/package.sh*) # it builds twice; minutes
         echo - ;;
-    scripts/prove.sh) # check_prove runs it
+    scripts/prove.sh | ./scripts/prove.sh) # check_prove runs it
         echo - ;;
     'python3 bench/compare.py'* | 'python3 bench/launch.py'*) # half an hour, and they measure
         echo - ;;
@@ -127,6 +127,26 @@ for page in README.md docs/nanogpt.md docs/golf.md docs/library.md docs/runs.md 
     grep -q "^$page " "$work/lines" || fail "$page has no commands"
 done
 
+# The commands that ./quickstart prints under "What to try next" work as pasted, and fit in 96 columns.
+run_printed() {
+    awk 'next_ones && sub(/^    /, "") { print } /^What to try next:$/ { next_ones = 1 }' "$work/log" >"$work/printed"
+    [ "$(wc -l <"$work/printed")" -ge 5 ] || fail "./quickstart prints these commands only: $(cat "$work/printed")"
+    awk '/^== done/ { on = 1 } on && length > 96 { exit 1 }' "$work/log" || fail 'the end of ./quickstart has a line of over 96 columns'
+    while read -r printed <&4; do
+        now=$(run_line "$(printf '%s\n' "$printed" | sed 's,^\./build/tools/lockstep ,lockstep ,')") ||
+            fail "./quickstart prints a command that tests/check/readme.sh doesn't know: $printed"
+        [ "$now" != - ] || continue
+        # As printed, up to the options that shorten it.
+        now=$(printf '%s\n' "$now" | sed 's,^lockstep ,./build/tools/lockstep ,')
+        timeout "$(patient 120)" sh -c "$now" >"$work/log2" 2>&1 </dev/null || {
+            cat "$work/log2" >&2
+            fail "a command that ./quickstart prints: exit code $?: $now"
+        }
+        echo "printed by ./quickstart: $now"
+        ran=$((ran + 1))
+    done 4<"$work/printed"
+}
+
 ran=0
 while read -r page block line <&3; do
     now=$(run_line "$line") ||
@@ -143,5 +163,8 @@ while read -r page block line <&3; do
     esac
     echo "$page, block $block: $now"
     ran=$((ran + 1))
+    case $line in
+    ./quickstart) run_printed ;;
+    esac
 done 3<"$work/lines"
 [ $ran -gt 0 ] || fail 'none of the commands ran'

@@ -359,7 +359,7 @@ static void test_end(void **state)
                 "iteration 40\n"
                 "the validation loss has risen since iteration 40, from 1.7500 to 2.0000; sample "
                 "and eval use the best checkpoint, as always_save_checkpoint=false\n"
-                "in here: metrics.jsonl, train.log, checkpoints; latest is ckpt-00000070, best is "
+                "in here: metrics.jsonl, train.log; latest is ckpt-00000070, best is "
                 "ckpt-00000040\n"
                 "next: lockstep eval %s\n",
                 words[i][1]));
