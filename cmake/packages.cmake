@@ -22,7 +22,12 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-set(lks_version "${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
+# "0.2.0~dev" sorts before "0.2.0", so the release replaces a package of its development version.
+set(CPACK_DEBIAN_PACKAGE_VERSION ${PROJECT_VERSION})
+if(NOT lks_is_dev EQUAL -1)
+  string(APPEND CPACK_DEBIAN_PACKAGE_VERSION "~dev")
+endif()
+set(lks_version "${CPACK_DEBIAN_PACKAGE_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
 
 execute_process(COMMAND date -u -R -d @${LKS_EPOCH} OUTPUT_VARIABLE lks_when OUTPUT_STRIP_TRAILING_WHITESPACE)
 file(READ ${CMAKE_SOURCE_DIR}/LICENSE lks_license)
@@ -79,7 +84,7 @@ lks_package(library liblockstep0 libs ""
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "lockstep-gloo, lockstep-mpi")
 # What a program that is linked with it depends on, and the loader's cache.
 file(WRITE ${CMAKE_BINARY_DIR}/debian/shlibs
-  "liblockstep ${PROJECT_VERSION_MAJOR} liblockstep0 (>= ${PROJECT_VERSION})\n")
+  "liblockstep ${PROJECT_VERSION_MAJOR} liblockstep0 (>= ${CPACK_DEBIAN_PACKAGE_VERSION})\n")
 file(WRITE ${CMAKE_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA
   "${CMAKE_BINARY_DIR}/debian/shlibs;${CMAKE_BINARY_DIR}/debian/triggers")

@@ -60,13 +60,13 @@ packages() {
         (cd "$1/build" && SOURCE_DATE_EPOCH=$epoch cpack -B "$2")
 }
 
+version=$(sed -n 's/^#define LKS_VERSION "\([^"]*\).*/\1/p' "${tree:-.}/include/lockstep/status.h")
 if [ -n "$tree" ]; then
     epoch=$(git -C "$tree" log -1 --format=%ct 2>/dev/null || sed -n 3p "$tree/cmake/identity.txt")
     cp -a "$tree" "$work/tree"
     rm -rf "$work/tree/build"
     step build packages "$work/tree" "$work/debs"
 else
-    version=$(sed -n 's/^#define LKS_VERSION "\([0-9.]*\).*/\1/p' include/lockstep/status.h)
     name=lockstep-$version
     epoch=$(git log -1 --format=%ct)
     for turn in 1 2; do
@@ -83,6 +83,11 @@ else
     done
     mv "$work/debs1" "$work/debs"
 fi
+for deb in "$work"/debs/*.deb; do
+    # "~dev" sorts before the release.
+    found=$(dpkg-deb -f "$deb" Version)
+    [ "$found" = "$(echo "$version" | sed 's/-dev$/~dev/')-1" ] || die "${deb##*/} has the version $found"
+done
 rm -f "$out"/*.deb
 cp "$work"/debs/*.deb "$out"
 if command -v lintian >/dev/null; then

@@ -32,6 +32,7 @@ UsePAM no
 StrictModes no
 PasswordAuthentication no
 PermitRootLogin yes
+SetEnv "PATH=$work/bin:/usr/local/bin:/usr/bin:/bin"
 END_OF_CONFIG
 [ "$(id -u)" -ne 0 ] || [ -d /run/sshd ] || ! mkdir /run/sshd || made=yes # where Debian's has its place
 "$(command -v sshd)" -f "$work/config" -E "$work/sshd.log" 2>"$work/start.log" ||
