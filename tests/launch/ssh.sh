@@ -37,6 +37,12 @@ END_OF_CONFIG
 [ "$(id -u)" -ne 0 ] || [ -d /run/sshd ] || ! mkdir /run/sshd || made=yes # where Debian's has its place
 "$(command -v sshd)" -f "$work/config" -E "$work/sshd.log" 2>"$work/start.log" ||
     fail "sshd doesn't start: $(cat "$work/start.log")"
+tries=0
+until [ -s pid ]; do # sshd goes to the background before it listens, and writes this file after that
+    tries=$((tries + 1))
+    [ $tries -lt "$(patient 100)" ] || fail "sshd doesn't listen"
+    sleep 0.1
+done
 ssh="ssh -F none -q -p $port -i user -o BatchMode=yes -o StrictHostKeyChecking=no"
 ssh="$ssh -o UserKnownHostsFile=known -o ConnectTimeout=10"
 $ssh 127.0.0.1 true || fail 'no login here'
