@@ -284,6 +284,44 @@ static void test_eval(void **state)
                       artifact));
 }
 
+/* One rank of eval or sample has another setting. */
+static void test_eval_settings(void **state)
+{
+    static const struct {
+        const char *command, *odd, *name, *first, *other;
+    } cases[] = {
+        {"eval", "--stride=4", "stride", "0", "4"},
+        {"eval", "--block_size=4", "block_size", "(none)", "4"},
+        {"eval", "--artifact=a.ptz", "artifact", "none", "a file"},
+        {"eval", "--init_from=w.safetensors", "init_from", "scratch", "weights"},
+        {"sample", "--seed=7", "seed", "1337", "7"},
+        {"sample", "--tokenizer=/t", "tokenizer", "(none)", "/t"},
+    };
+    const char *all = lks_test_folder();
+    const bool mpi = strcmp(engine, "mpi") == 0; /* mpirun takes a second */
+    for (size_t i = 0; i < (mpi ? 1 : sizeof cases / sizeof cases[0]); i++) {
+        const char *argv[] = {
+            "sh",
+            "-c",
+            lks_test_text("exec 2>'%s'/err.$RANK; [ $RANK = 0 ] || set -- \"$@\" %s; code=0; "
+                          "\"$0\" \"$@\" || code=$?; echo $code >'%s'/code.$RANK; exit $code",
+                          all, cases[i].odd, all),
+            lks_test_program(),
+            cases[i].command,
+            base,
+            strcmp(cases[i].command, "eval") == 0 ? lks_test_text("--dataset=%s", poison_data())
+                                                  : "--top_k=3",
+            strcmp(cases[i].command, "eval") == 0 ? lks_test_text("--backend=%s", engine) : NULL,
+            NULL};
+        assert_int_not_equal(hosts_run(engine, "11", argv), 0);
+        const char *said = refusal("11", all);
+        assert_contains(said,
+                        lks_test_text("%s differs between ranks: rank 0 (host ", cases[i].name));
+        assert_contains(said, lks_test_text(") has %s", cases[i].first));
+        assert_contains(said, lks_test_text(") has %s", cases[i].other));
+    }
+}
+
 /* One rank has other data, one host has another check interval: neither run begins. */
 static void test_settings(void **state)
 {
@@ -537,8 +575,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_older),          cmocka_unit_test(test_missing),
         cmocka_unit_test(test_restart),        cmocka_unit_test(test_back_to_one),
         cmocka_unit_test(test_back_to_others), cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_settings),       cmocka_unit_test(test_state),
-        cmocka_unit_test(test_judge),
+        cmocka_unit_test(test_eval_settings),  cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_state),          cmocka_unit_test(test_judge),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_alone, NULL));
 }
