@@ -10,6 +10,7 @@
 #include "runs.h"
 #include "session/signals.h"
 #include "tool.h"
+#include "train/agree.h"
 #include "train/evaluate.h"
 #include "train/procedure.h"
 #include "train/remember.h"
@@ -268,7 +269,9 @@ static int run_rank(lks__settings *s)
     struct job j = {.s = s, .session = &session};
     progress_begin("lockstep eval", "opening the model and the data");
     session.on_progress = show_progress;
-    st = lks__session_device(&session, s->device, s->share_gpu);
+    st = lks__agree_settings(&session, s, LKS__CMD_EVAL);
+    if (st == LKS_OK)
+        st = lks__session_device(&session, s->device, s->share_gpu);
     progress_hide();
     tool_print_device_note("eval", &session);
     if (st == LKS_OK)

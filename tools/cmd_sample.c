@@ -12,6 +12,7 @@
 #include "sample.h"
 #include "session/signals.h"
 #include "tool.h"
+#include "train/agree.h"
 #include "train/remember.h"
 
 static const char usage[] =
@@ -145,6 +146,7 @@ static lks_status open_job(struct job *j)
     if (s->interactive && s->from[LKS__SETTING_num_samples] == LKS__FROM_ARG)
         return lks__fail(LKS_ERR_CONFIG,
                          "--interactive continues a single text: leave out --num_samples");
+    LKS__TRY(lks__agree_settings(&j->session, s, LKS__CMD_SAMPLE));
     LKS__TRY(find_stops(j));
     LKS__TRY(lks__session_device(&j->session, s->device, s->share_gpu));
     progress_hide();

@@ -115,7 +115,7 @@ enum {
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
       "share of the text that is kept for validation: the end of a single text, or the first of "  \
       "several documents; default for gpt2 and openwebtext: 0.0005; 0: no validation tokens")      \
-    X(BOOL, special, false, ANY, PREP | SAMPLE, HOST, FILES,                                       \
+    X(BOOL, special, false, ANY, PREP | SAMPLE, HOST | SAME, FILES,                                \
       "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
       "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
     X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
@@ -128,7 +128,7 @@ enum {
       "MiB")                                                                                       \
     X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
       "JSON lines: name of the member that contains the text")                                     \
-    X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST, FILES,                             \
+    X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
       "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | EXPORT, HOST, FILES,                  \
@@ -136,7 +136,7 @@ enum {
       "data/NAME is tried. eval also accepts a file, or a pattern of shards")                      \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,            \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
-    X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST, FILES,                           \
+    X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,                    \
       "checkpoint in out_dir to use: best, latest, or an iteration; empty: best if the run has "   \
       "always_save_checkpoint=false, otherwise latest")                                            \
     X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST, FILES,             \
@@ -148,8 +148,8 @@ enum {
       "address of this host on which to wait for `lockstep doctor` of other hosts")                \
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
       "artifact to evaluate, instead of a checkpoint in out_dir")                                  \
-    X(CHOICE, split, val, WORDS, EVAL, HOST, FILES, "tokens to evaluate on")                       \
-    X(INT, stride, 0, INTS(0, 1 << 20), EVAL, HOST, FILES,                                         \
+    X(CHOICE, split, val, WORDS, EVAL, HOST | SAME, FILES, "tokens to evaluate on")                \
+    X(INT, stride, 0, INTS(0, 1 << 20), EVAL, HOST | SAME, FILES,                                  \
       "tokens from the start of one window to the start of the next; windows overlap, and each "   \
       "token counts once; 0: windows don't overlap")                                               \
                                                                                                    \
@@ -342,19 +342,20 @@ enum {
     X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
       "also write the log to logs/RUN_ID.txt, as the script does; empty: only train.log")          \
                                                                                                    \
-    X(STR, start, "\n", TEXT, SAMPLE, HOST, SAMPLING, "text to continue, or FILE:PATH")            \
-    X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST, SAMPLING, "number of samples")         \
-    X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST, SAMPLING, "tokens per sample")  \
-    X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6), SAMPLE, HOST, SAMPLING,                            \
+    X(STR, start, "\n", TEXT, SAMPLE, HOST | SAME, SAMPLING, "text to continue, or FILE:PATH")     \
+    X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST | SAME, SAMPLING, "number of samples")  \
+    X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST | SAME, SAMPLING,                \
+      "tokens per sample")                                                                         \
+    X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6), SAMPLE, HOST | SAME, SAMPLING,                     \
       "below 1: likely tokens more often; above 1: unlikely tokens more often; 0: always the "     \
       "most likely token")                                                                         \
-    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST, SAMPLING,                                   \
+    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST | SAME, SAMPLING,                            \
       "draw only from the k most likely tokens; 0: from all")                                      \
-    X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST, SAMPLING,                                    \
+    X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST | SAME, SAMPLING,                             \
       "draw only from the most likely tokens whose probabilities add up to this; 1: from all")     \
-    X(STR, stop, "", TEXT, SAMPLE, HOST | LIST, SAMPLING,                                          \
+    X(STR, stop, "", TEXT, SAMPLE, HOST | SAME | LIST, SAMPLING,                                   \
       "end a sample before this text; \\n is a line feed; may be given several times")             \
-    X(BOOL, interactive, false, ANY, SAMPLE, HOST, SAMPLING,                                       \
+    X(BOOL, interactive, false, ANY, SAMPLE, HOST | SAME, SAMPLING,                                \
       "read lines from standard input and continue each, in one context")                          \
                                                                                                    \
     X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
@@ -538,9 +539,10 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
 void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
                          const lks__settings *other, lks__jsonw *w);
 
-/* Write the settings that all ranks of a run must have, one a line: "seed=1337", in the order of
- * the table; text is escaped. ERR_NOMEM if they don't fit. */
-lks_status lks__settings_lines(const lks__settings *s, char *out, size_t bytes);
+/* Write the settings of `command` that all ranks must have, one per line: "seed=1337", in the order
+ * of the table; text is escaped. For other commands than train the value of a SHAPE that isn't
+ * given is empty, since the model's own applies. ERR_NOMEM if the lines don't fit. */
+lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *out, size_t bytes);
 
 /* Read the output of to_json into defaults, with all checks of the command line. Members of other
  * roles than `flags` are ignored. ERR_FORMAT, naming `where`, if one of SHAPE or RUN is missing, or

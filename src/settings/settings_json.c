@@ -87,17 +87,19 @@ static void shortest(double x, char out[LKS__SETTING_STR])
     }
 }
 
-lks_status lks__settings_lines(const lks__settings *s, char *out, size_t bytes)
+lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *out, size_t bytes)
 {
     const unsigned flags = LKS__SETTING_CONFIG | LKS__SETTING_SAME;
     size_t at = 0;
-    for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
-         d = next(d, LKS__CMD_TRAIN, flags)) {
+    for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         const lks__setting_value v = lks__setting_load(s, d);
         char text[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
         if (!relevant(s, d) || d->flags & LKS__SETTING_FIRST)
             continue;
-        if (d->type == LKS__SETTING_IS_FLOAT)
+        if (command != LKS__CMD_TRAIN && d->flags & LKS__SETTING_SHAPE &&
+            s->from[d - lks__setting_table] < LKS__FROM_ARG)
+            text[0] = '\0'; /* the model's own */
+        else if (d->type == LKS__SETTING_IS_FLOAT)
             shortest(v.f, text);
         else
             lks__settings_text(s, (int)(d - lks__setting_table), text);

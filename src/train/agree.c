@@ -41,7 +41,7 @@ static void add_digest(lks__run_lines *lines, const char *name, uint64_t digest)
 lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines)
 {
     uint64_t digest;
-    LKS__TRY(lks__settings_lines(&t->s, lines->text, sizeof lines->text - 64));
+    LKS__TRY(lks__settings_lines(&t->s, LKS__CMD_TRAIN, lines->text, sizeof lines->text - 64));
     if (!data)
         return LKS_OK;
     add_digest(lines, data_name, t->data_digest);
@@ -137,6 +137,33 @@ lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines
         lks__fail(st, "%s", cause);
     free(all);
     return lks__session_agree(ses, comm != LKS_OK ? comm : st);
+}
+
+lks_status lks__agree_init(lks__session *ses, const lks__settings *s)
+{
+    static const char *const kinds[] = {[LKS__INIT_SCRATCH] = "scratch",
+                                        [LKS__INIT_RESUME] = "resume",
+                                        [LKS__INIT_WEIGHTS] = "weights"};
+    return lks__session_same_word(ses, "init_from", kinds[lks__settings_init(s)]);
+}
+
+lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsigned command)
+{
+    if (ses->world.world_size == 1)
+        return LKS_OK;
+    LKS__TRY(lks__agree_init(ses, s));
+    if (command == LKS__CMD_EVAL)
+        LKS__TRY(
+            lks__session_same_word(ses, "artifact", s->artifact[0] != '\0' ? "a file" : "none"));
+    lks__run_lines *lines = calloc(1, sizeof *lines);
+    lks_status st = lines == NULL
+                        ? lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings")
+                        : lks__settings_lines(s, command, lines->text, sizeof lines->text);
+    st = lks__session_agree(ses, st);
+    if (st == LKS_OK)
+        st = lks__agree_run(ses, st, lines, lines);
+    free(lines);
+    return st;
 }
 
 /* --- checkpoints ----------------------------------------------------------------------------- */

@@ -29,6 +29,15 @@ lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *li
 lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines *given,
                           const lks__run_lines *result);
 
+/* Collective: every rank begins with new weights, with a checkpoint or with given weights;
+ * otherwise ERR_DIVERGED names init_from. */
+lks_status lks__agree_init(lks__session *ses, const lks__settings *s);
+
+/* Collective, for commands other than train, before anything is opened: ERR_DIVERGED names the
+ * first setting of `command` that differs, both values, and their ranks and hosts. Paths of weights
+ * and data may differ between hosts; their contents are compared later. */
+lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsigned command);
+
 /* Collective. `st` is the status of opening a checkpoint in `out_dir` on this rank, `ckpt` the
  * checkpoint, NULL if this rank begins without one. OK if every rank passes OK and the same
  * checkpoint: the same iteration and the same "state_hash" in state.json, which identifies every

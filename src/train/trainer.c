@@ -331,10 +331,7 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
  */
 static lks_status agree_on_start(lks__trainer *t)
 {
-    static const char *const kinds[] = {[LKS__INIT_SCRATCH] = "scratch",
-                                        [LKS__INIT_RESUME] = "resume",
-                                        [LKS__INIT_WEIGHTS] = "weights"};
-    LKS__TRY(lks__session_same_word(&t->ses, "init_from", kinds[lks__settings_init(&t->s)]));
+    LKS__TRY(lks__agree_init(&t->ses, &t->s));
     return lks__session_same_word(&t->ses, "batch_size",
                                   t->s.auto_batch != 0 ? "auto" : "a number");
 }

@@ -308,7 +308,7 @@ static void test_eval_settings(void **state)
                           all, cases[i].odd, all),
             lks_test_program(),
             cases[i].command,
-            base,
+            lks_test_text("--out_dir=%s", base),
             strcmp(cases[i].command, "eval") == 0 ? lks_test_text("--dataset=%s", poison_data())
                                                   : "--top_k=3",
             strcmp(cases[i].command, "eval") == 0 ? lks_test_text("--backend=%s", engine) : NULL,
