@@ -92,6 +92,9 @@ grep -q '"kind":"bytes"' out/latin/data/source.json || fail 'Latin-1 is not byte
 lockstep sample out/line --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'a text in one line'
 grep -q 'samples begin with " "' "$work/log" || fail 'how samples of a text in one line begin'
 [ -e out/texts/data/train.bin ] || fail 'a folder of texts'
+# A folder of texts in which OUT is.
+(cd texts && lockstep train . $small --max_iters=1) >"$work/log" 2>&1 || fail 'train .'
+grep -q '^lockstep train: note: left out 1 entry of folders: ./out/texts (folder of a run)$' "$work/log" || fail 'OUT in the folder of texts'
 printf 'max_iters = 3\nn_head = 4\ngradient_accumulation_steps = 1\n' >own.conf
 # shellcheck disable=SC2086
 lockstep train my.txt own.conf $small --out_dir=own >"$work/log" 2>&1 || fail 'a text and a config file'
@@ -133,6 +136,9 @@ for write in 1 2; do
 done
 
 echo '== two texts of one name at once, and a preparation that is killed'
+mkdir empty
+refused 2 'the text is too short' short.txt --out_dir=empty/o
+refused 2 'the text is too short' short.txt --out_dir=empty/a/b/o
 mkdir two && sed 's/things/thoughts/' text.txt >two/text.txt
 LOCKSTEP_FAULT=fsync:1:hang lockstep train text.txt --out_dir=o >"$work/hang" 2>&1 &
 first=$! refused=yes
