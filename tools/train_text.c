@@ -202,22 +202,44 @@ static lks_status prepare(struct text *t)
     return st == LKS_OK ? write_mark(t) : st;
 }
 
-/* Remove what a preparation that failed has made. */
-static void clean(const struct text *t, bool out_was_there)
+/* Cut the last name off. False if the path has only one. */
+static bool to_parent(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash == NULL || slash == path)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+/* The length of the shortest beginning of the path that doesn't exist; 0 if all of it does. */
+static size_t find_missing(const char *out)
+{
+    char path[PATH_BYTES];
+    size_t missing = 0;
+    snprintf(path, sizeof path, "%s", out);
+    do {
+        if (access(path, F_OK) == 0)
+            break;
+        missing = strlen(path);
+    } while (to_parent(path));
+    return missing;
+}
+
+/* Remove what a preparation that failed has made, with the folders whose paths are at least
+ * `missing` long, if they are empty. */
+static void clean(const struct text *t, size_t missing)
 {
     char path[PATH_BYTES + 64];
     lks__outdir_discard(t->temp);
-    if (out_was_there)
+    if (missing == 0)
         return;
     snprintf(path, sizeof path, "%s/.lock", t->out);
     unlink(path);
-    rmdir(t->out);
     snprintf(path, sizeof path, "%s", t->out);
-    char *slash = strrchr(path, '/');
-    if (slash != NULL && slash > path) {
-        *slash = '\0';
-        rmdir(path); /* if nothing else is in it */
-    }
+    do
+        rmdir(path);
+    while (to_parent(path) && strlen(path) >= missing);
 }
 
 /* --- the run -----------------------------------------------------------------------------------
@@ -355,7 +377,7 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
         st = check_out(&t);
     if (st != LKS_OK)
         return tool_fail("train", st);
-    const bool out_was_there = access(t.out, F_OK) == 0;
+    const size_t missing = find_missing(t.out);
     int lock = -1;
     bool is_ours = false;
     tool_stoppable();
@@ -371,7 +393,7 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
     if (st == LKS_OK)
         st = take_place(&t);
     if (st != LKS_OK && is_ours)
-        clean(&t, out_was_there);
+        clean(&t, missing);
     if (lock >= 0)
         lks__sys_close(lock);
     if (st != LKS_OK && lks__stop_requested != 0)

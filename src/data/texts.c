@@ -193,6 +193,7 @@ static const char *our_folder(const char *path)
     static const struct {
         const char *name, *why;
     } marks[] = {{"metrics.jsonl", "folder of a run"},
+                 {"data.tmp", "folder of a run"}, /* that begins */
                  {"train.bin", "folder of tokens"},
                  {"fineweb_train_000000.bin", "folder of tokens"}};
     char *file;
