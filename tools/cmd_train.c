@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "comm/shm/memory.h"
 #include "plan/dryrun.h"
 #include "plan/process.h"
@@ -141,7 +142,7 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     const double room = (double)lks__memory_available() / 1e6;
     const lks__place one = {1, 1};
     lks__process process;
-    char fit[200] = "";
+    char fit[200] = "", size[LKS__UNITS_TEXT];
     double bytes;
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
         if (s->from[shape[i]] != LKS__FROM_DEFAULT)
@@ -151,8 +152,9 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     for (size_t i = 0, n = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
         const double all = recipes[i].megabytes + (process.own + process.libraries) / 1e6;
         if (i == 0 || all < room)
-            n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %.0f MB)",
-                                  i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters, all);
+            n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %s)",
+                                  i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters,
+                                  lks__units_memory(all * 1e6, size));
     }
     fprintf(stderr,
             "lockstep train: no size was given, so the model is GPT-2's: %" PRId64

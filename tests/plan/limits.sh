@@ -59,7 +59,7 @@ both_sides() { # RANKS BATCH
     # shellcheck disable=SC2086 # words
     set -- train --dataset=data $shape --nproc_per_node="$1" --gradient_accumulation_steps="$1" \
         --virtual_ranks="$1" --batch_size="$2" --max_iters=0 --eval_interval=0
-    planned=$("$tool" "$@" --dry_run | awk '/^total on/ { printf "%.0f", $(NF - 1) * 1e6 }')
+    planned=$("$tool" "$@" --dry_run | awk '/^total on/ { printf "%.0f", $(NF - 1) * ($NF == "GB" ? 1e9 : 1e6) }')
     limited "$(share "$planned" 95)" "$tool" "$@" --out_dir=fits || fail "95 % doesn't run: $*"
     echo "$planned bytes planned, 95 % of the limit: runs"
     ! limited "$(share "$planned" 105)" "$tool" "$@" --out_dir=refused || fail "105 % isn't refused"

@@ -64,7 +64,7 @@ check() { # RANKS SETTINGS...
     shown="$*"
     set -- train --dataset=data --nproc_per_node="$ranks" --threads=1 --timeout=60 --eval_interval=0 "$@"
     planned=$("$tool" "$@" --dry_run | awk '/^process:/ { libraries = $7 }
-        /^total on/ { printf "%.1f", $(NF - 1) - libraries }')
+        /^total on/ { printf "%.1f", $(NF - 1) * ($NF == "GB" ? 1e3 : 1) - libraries }')
     "$tool" "$@" --out_dir="run$ranks" --max_iters=100000 --log_interval=1 \
         >log 2>&1 &
     launcher=$!
