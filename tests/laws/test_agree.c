@@ -398,6 +398,38 @@ lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
     return st;
 }
 
+static bool arrives_late; /* this rank makes the file `arrived` in its first barrier from now on */
+
+static const char *arrived(void)
+{
+    return lks_test_text("%s/%s.arrived", getenv("LKS_TEST_DONE"), field);
+}
+
+/* A rank that reports its failure ends the group, so all ranks must know the verdict before: one
+ * that is still exchanging it would take its own failure for the first. */
+lks_status __real_lks_comm_barrier(lks_comm *comm);
+lks_status __wrap_lks_comm_barrier(lks_comm *comm);
+lks_status __wrap_lks_comm_barrier(lks_comm *comm)
+{
+    if (arrives_late) {
+        arrives_late = false;
+        usleep(200000);
+        lks_test_write(arrived(), "", 0);
+    }
+    return __real_lks_comm_barrier(comm);
+}
+
+void __real_lks_comm_abort(lks_comm *comm, const char *why);
+void __wrap_lks_comm_abort(lks_comm *comm, const char *why);
+void __wrap_lks_comm_abort(lks_comm *comm, const char *why)
+{
+    if (field != NULL && is("same") && !lks_test_exists(arrived())) {
+        fprintf(stderr, "rank %s ends the group before all know why\n", getenv("RANK"));
+        abort();
+    }
+    __real_lks_comm_abort(comm, why);
+}
+
 /* golf's, from scratch and by the clock, or from `base`; or nanoGPT's with its generators. */
 static lks_status open_trainer(lks__trainer *t)
 {
@@ -434,6 +466,7 @@ static lks_status compare(lks__trainer *t)
 {
     const bool odd = odd_rank();
     size_t last = t->table.tensors[t->table.n_tensors - 1].offset;
+    arrives_late = odd && is("same");
     if (is("same"))
         return lks__session_same(&t->ses, "the thing", odd ? 0xabc : 0x123);
     if (is("back")) {
