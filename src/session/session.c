@@ -554,6 +554,9 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     }
     if (first == W)
         return LKS_OK;
+    /* All know the verdict after this. If the group ended before, a rank that is still in the
+     * exchange would report its own failure as the first. */
+    lks_comm_barrier(s->comm);
     if (first == s->world.rank) {
         put_on_record(s, kept);
         return lks__fail(st, "%s", kept);
