@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "comm/shm/memory.h"
 #include "data/meta.h"
 #include "data/sampler.h"
@@ -106,6 +107,7 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     lks__device device;
     uint64_t limit = 0;
     int64_t batch;
+    char room[LKS__UNITS_TEXT];
     LKS__TRY(lks__session_ask(s->device, &device));
     LKS__TRY(lks__process_measure(s, &here, &process));
     LKS__TRY(lks__settings_memory(s, &limit));
@@ -128,8 +130,9 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     LKS__TRY(lks__fit_choose(s, &fit, &batch));
     LKS__TRY(lks__fit_take(s, W, batch));
     if (!s->json)
-        printf("batch_size=auto:   %" PRId64 ", for at most %.1f MB%s\n", batch,
-               fit.rooms[fit.n_rooms - 1].bytes / 1e6, own ? " of each device" : "");
+        printf("batch_size=auto:   %" PRId64 ", for at most %s%s\n", batch,
+               lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes, room),
+               own ? " of each device" : "");
     return LKS_OK;
 }
 

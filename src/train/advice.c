@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
+
 /* The needs are so exact, of the whole or for each rank, whichever is more. */
 static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;
 
@@ -35,39 +37,39 @@ struct advice {
 
 /* Does the run of `s` fit, without the benefit of the doubt? */
 static bool fits(const struct advice *a, const lks__settings *s, const lks__place *place,
-                 double *megabytes_p)
+                 double *bytes_p)
 {
     lks__needs needs;
     lks__settings checked = *s;
     if (lks__settings_check(&checked, lks__place_world(place)) != LKS_OK ||
         lks__needs_on(a->room->device, &checked, a->vocab, place, a->process, &needs) != LKS_OK)
         return false;
-    const double bytes = lks__room_needs(a->room, &needs);
-    *megabytes_p = bytes / 1e6;
-    return bytes < a->room->bytes;
+    *bytes_p = lks__room_needs(a->room, &needs);
+    return *bytes_p < a->room->bytes;
 }
 
-static void add(struct advice *a, const char *what, double megabytes, const char *cost)
+static void add(struct advice *a, const char *what, double bytes, const char *cost)
 {
     if (a->used + 1 >= LKS__ADVICE_TEXT)
         return;
-    int n = snprintf(a->text + a->used, LKS__ADVICE_TEXT - a->used, "%s%s: %.1f MB, %s",
-                     a->used > 0 ? "; or " : "", what, megabytes, cost);
+    char size[LKS__UNITS_TEXT];
+    int n = snprintf(a->text + a->used, LKS__ADVICE_TEXT - a->used, "%s%s: %s, %s",
+                     a->used > 0 ? "; or " : "", what, lks__units_memory(bytes, size), cost);
     a->used += n > 0 ? (size_t)n : 0;
 }
 
 static void try_fewer_ranks(struct advice *a, const lks__place *place)
 {
     char what[120];
-    double megabytes;
+    double bytes;
     for (int local = place->local - 1; local >= 1; local--) {
         const lks__place fewer = {place->n_hosts, local};
         lks__settings s = *a->s;
         s.threads = s.threads > 0 ? s.threads * place->local / local : 0;
-        if (!fits(a, &s, &fewer, &megabytes))
+        if (!fits(a, &s, &fewer, &bytes))
             continue;
         snprintf(what, sizeof what, "--nproc_per_node=%d (with more threads each)", local);
-        add(a, what, megabytes, "the same run");
+        add(a, what, bytes, "the same run");
         return;
     }
 }
@@ -81,13 +83,13 @@ static void try_recompute(struct advice *a, const lks__place *place)
         {LKS__recompute_rows, "--recompute=rows", "the same run, a little slower"},
         {LKS__recompute_block, "--recompute=block", "the same run, a third slower"},
     };
-    double megabytes;
+    double bytes;
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         lks__settings s = *a->s;
         s.recompute = ways[i].choice;
-        if (a->s->recompute >= ways[i].choice || !fits(a, &s, place, &megabytes))
+        if (a->s->recompute >= ways[i].choice || !fits(a, &s, place, &bytes))
             continue;
-        add(a, ways[i].what, megabytes, ways[i].cost);
+        add(a, ways[i].what, bytes, ways[i].cost);
         return;
     }
 }
@@ -96,19 +98,19 @@ static void try_recompute(struct advice *a, const lks__place *place)
 static void try_smaller_batch(struct advice *a, const lks__place *place)
 {
     char what[160];
-    double megabytes;
+    double bytes;
     for (int64_t by = 2; by <= a->s->batch_size; by++) {
         lks__settings s = *a->s;
         if (s.batch_size % by != 0)
             continue;
         s.batch_size /= by;
         s.gradient_accumulation_steps *= by;
-        if (!fits(a, &s, place, &megabytes))
+        if (!fits(a, &s, place, &bytes))
             continue;
         snprintf(what, sizeof what,
                  "--batch_size=%" PRId64 " --gradient_accumulation_steps=%" PRId64, s.batch_size,
                  s.gradient_accumulation_steps);
-        add(a, what, megabytes, "a different run, with the same number of tokens per step");
+        add(a, what, bytes, "a different run, with the same number of tokens per step");
         return;
     }
 }
@@ -116,16 +118,16 @@ static void try_smaller_batch(struct advice *a, const lks__place *place)
 static void try_one_arena(struct advice *a, const lks__place *place)
 {
     char what[80];
-    double megabytes;
+    double bytes;
     lks__settings s = *a->s;
     const int W = lks__place_world(place);
     if (s.virtual_ranks == W || s.gradient_accumulation_steps % W != 0)
         return;
     s.virtual_ranks = W;
-    if (!fits(a, &s, place, &megabytes))
+    if (!fits(a, &s, place, &bytes))
         return;
     snprintf(what, sizeof what, "--virtual_ranks=%d", W);
-    add(a, what, megabytes,
+    add(a, what, bytes,
         W == 1 ? "a different run, which always needs exactly one rank"
                : "a different run, with at most that many ranks");
 }
@@ -133,16 +135,16 @@ static void try_one_arena(struct advice *a, const lks__place *place)
 static void try_more_hosts(struct advice *a, const lks__place *place)
 {
     char what[80];
-    double megabytes;
+    double bytes;
     for (int n = place->n_hosts + 1; n * place->local <= a->s->virtual_ranks; n++) {
         const lks__place more = {n, place->local};
         lks__settings s = *a->s;
         for (int zero = 0; zero < 2; zero++) {
             s.zero = zero;
-            if (!fits(a, &s, &more, &megabytes))
+            if (!fits(a, &s, &more, &bytes))
                 continue;
             snprintf(what, sizeof what, "%d hosts%s", n, zero != 0 ? " with --zero=1" : "");
-            add(a, what, megabytes, "on each, the same run");
+            add(a, what, bytes, "on each, the same run");
             return;
         }
     }
@@ -166,21 +168,20 @@ lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint
                              const lks__place *place, const lks__process *process)
 {
     lks__needs needs;
-    char advice[LKS__ADVICE_TEXT], where[LKS__DEVICE_WHICH + 80];
+    char advice[LKS__ADVICE_TEXT], where[LKS__DEVICE_WHICH + 80], size[LKS__UNITS_TEXT];
     LKS__TRY(lks__needs_on(room->device, s, vocab_size, place, process, &needs));
     if (least_bytes(room, &needs) <= room->bytes)
         return LKS_OK;
     LKS__TRY(lks__advice_find(room, s, vocab_size, place, process, advice));
     if (room->ranks == 0)
         snprintf(where, sizeof where,
-                 "on this host, and %.1f MB are available to this machine or "
-                 "container",
-                 room->bytes / 1e6);
+                 "on this host, and %s are available to this machine or container",
+                 lks__units_memory(room->bytes, size));
     else
-        snprintf(where, sizeof where, "of %s for %d rank%s, and %.1f MB of it are free",
-                 room->device->which, room->ranks, room->ranks == 1 ? "" : "s", room->bytes / 1e6);
-    return lks__fail(LKS_ERR_NOMEM,
-                     "the run takes %.1f MB %s%s%s; --skip_fit_check starts it anyway",
-                     lks__room_needs(room, &needs) / 1e6, where,
+        snprintf(where, sizeof where, "of %s for %d rank%s, and %s of it are free",
+                 room->device->which, room->ranks, room->ranks == 1 ? "" : "s",
+                 lks__units_memory(room->bytes, size));
+    return lks__fail(LKS_ERR_NOMEM, "the run takes %s %s%s%s; --skip_fit_check starts it anyway",
+                     lks__units_memory(lks__room_needs(room, &needs), size), where,
                      advice[0] != '\0' ? "; these fit: " : ": use a smaller model", advice);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/sys.h"
+#include "base/units.h"
 #include "comm/shm/memory.h"
 #include "lockstep/comm.h"
 #include "train/advice.h"
@@ -86,14 +87,16 @@ lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t 
     LKS__TRY(lks__fit_batch(s, fit, batch_p, &lacks, &least));
     if (*batch_p > 0)
         return LKS_OK;
+    char needs[LKS__UNITS_TEXT], room[LKS__UNITS_TEXT];
     const char *where = lacks->ranks == 0                 ? "this host"
                         : lacks->device->which[0] != '\0' ? lacks->device->which
                                                           : "a GPU";
     return lks__fail(LKS_ERR_NOMEM,
-                     "batch_size=auto: the smallest micro-batch needs %.1f MB on %s, and it "
-                     "may use %.1f MB: use %sfewer ranks with more threads each%s, or give it more "
+                     "batch_size=auto: the smallest micro-batch needs %s on %s, and it "
+                     "may use %s: use %sfewer ranks with more threads each%s, or give it more "
                      "memory",
-                     least / 1e6, where, lacks->bytes > 0.0 ? lacks->bytes / 1e6 : 0.0,
+                     lks__units_memory(least, needs), where,
+                     lks__units_memory(lacks->bytes > 0.0 ? lacks->bytes : 0.0, room),
                      s->recompute == LKS__recompute_block ? "" : "--recompute=block, ",
                      s->virtual_ranks > 1 ? ", a smaller --virtual_ranks (another run)" : "");
 }

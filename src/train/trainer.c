@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/sys.h"
+#include "base/units.h"
 #include "comm/shm/memory.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
@@ -256,13 +257,14 @@ static lks_status check_activations(const lks__trainer *t)
     const double need = (double)bytes * t->ses.world.local_world_size;
     if (need <= (double)room)
         return LKS_OK;
+    char needs[LKS__UNITS_TEXT], available[LKS__UNITS_TEXT];
     return lks__fail(
         LKS_ERR_NOMEM,
-        "the activations of %d rank%s here take %.1f MB: only %.1f MB are available to "
+        "the activations of %d rank%s here take %s: only %s are available to "
         "this machine or container; use --recompute=block, a smaller model or batch, fewer ranks, "
         "or a higher memory limit",
-        t->ses.world.local_world_size, t->ses.world.local_world_size == 1 ? "" : "s", need / 1e6,
-        (double)room / 1e6);
+        t->ses.world.local_world_size, t->ses.world.local_world_size == 1 ? "" : "s",
+        lks__units_memory(need, needs), lks__units_memory((double)room, available));
 }
 
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)

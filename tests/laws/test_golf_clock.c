@@ -107,7 +107,7 @@ static void test_clock(void **state)
     lks_test_result r = train(data, out, "--init_from=resume", lks_test_text("--code=%s", a));
     assert_int_equal(n_lines(out, "train"), steps);
     assert_line(r.out, "^Code size: 9 bytes$");
-    assert_contains(r.err, "the run is complete; with a larger max_wallclock_seconds it goes on");
+    assert_contains(r.err, "the run is complete; with a larger max_wallclock_seconds it continues");
 }
 
 /* As the script with ITERATIONS=0: the initial weights are evaluated and written. */

@@ -542,7 +542,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "family", "golf", REFUSED, .says = "num_kv_heads = 4"),
     ROW(TRAIN, "n_layer", "3", OTHER),
     ROW(TRAIN, "n_head", "4", OTHER),
-    ROW(TRAIN, "n_embd", "24", OTHER),
+    ROW(TRAIN, "n_embd", "24", OTHER | LOG), /* the unit of the parameters */
     ROW(TRAIN, "block_size", "7", OTHER | TOKENS),
     ROW(TRAIN, "vocab_size", "80", OTHER, .with = "--dataset=@bare --vocab_size=64"),
     ROW(TRAIN, "vocab_size", "80", REFUSED, .says = "leave --vocab_size out"),

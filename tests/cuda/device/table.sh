@@ -9,7 +9,7 @@ plan() { # MEMORY CONFIG SETTINGS...: "BATCH: GB"
     shift 2
     "$tool" plan "config/$config.conf" --device=cuda --memory="$memory" --batch_size=auto "$@" 2>&1 | awk '
         /^batch_size=auto:/ { batch = $2 + 0 }
-        /^a rank.s GPU:/ { gb = $4 / 1000 }
+        /^a rank.s GPU:/ { gb = $4 / (($5 ~ /^GB/) ? 1 : 1000) }
         END { if (batch == 0) print "–"; else printf "%d: %.1f", batch, gb }'
 }
 row() { # MODEL CONFIG SETTINGS...
