@@ -2,15 +2,18 @@
 # The table of docs/cuda.md is what `lockstep plan --device=cuda` says. table.sh TOOL PAGE
 set -eu
 . "$(dirname "$0")/../../support.sh"
+work_folder
 tool=$1 page=$2
 cd "$(dirname "$page")/.."
 plan() { # MEMORY CONFIG SETTINGS...: "BATCH: GB"
     memory=$1 config=$2
     shift 2
-    "$tool" plan "config/$config.conf" --device=cuda --memory="$memory" --batch_size=auto "$@" 2>&1 | awk '
-        /^batch_size=auto:/ { batch = $2 + 0 }
-        /^a rank.s GPU:/ { gb = $4 / (($5 ~ /^GB/) ? 1 : 1000) }
-        END { if (batch == 0) print "–"; else printf "%d: %.1f", batch, gb }'
+    batch=$("$tool" plan "config/$config.conf" --device=cuda --memory="$memory" --batch_size=auto "$@" 2>/dev/null |
+        sed -n 's/^batch_size=auto: *\([0-9]*\),.*/\1/p')
+    if [ -z "$batch" ]; then printf '–'; return; fi
+    bytes=$("$tool" plan "config/$config.conf" --device=cuda --memory="$memory" --batch_size="$batch" --json "$@" |
+        sed 's/.*"device":{"bytes":\([0-9]*\).*/\1/')
+    awk -v batch="$batch" -v bytes="$bytes" 'BEGIN { printf "%d: %.1f", batch, bytes / 1e9 }'
 }
 row() { # MODEL CONFIG SETTINGS...
     model=$1
