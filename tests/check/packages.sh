@@ -132,3 +132,11 @@ else
 fi
 wait $silent
 [ "$(cat "$work/said")" = end ] || fail "not on a terminal: $(cat "$work/said")"
+
+# The folder of a run that isn't quickstart's is left alone.
+mkdir "$work/run" && : >"$work/run/metrics.jsonl"
+if ./quickstart --input="$source/README.md" --out="$work/run" >"$work/said" 2>&1; then
+    fail 'quickstart in the folder of a run'
+fi
+grep -q "$work/run is the folder of another run" "$work/said" || fail "quickstart: $(tail -n 3 "$work/said")"
+[ "$(ls "$work/run")" = metrics.jsonl ] || fail "quickstart left in the folder of a run: $(ls "$work/run")"

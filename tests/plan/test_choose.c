@@ -43,27 +43,27 @@ static void test_text(void **state)
     lks__settings_defaults(&given);
     /* the recipe's model, on any small machine, however long the text is */
     static const char usual[] =
-        "max_iters=2000 lr_decay_iters=2000 warmup_iters=100 eval_interval=400";
+        "max_iters=1999 lr_decay_iters=1999 warmup_iters=100 eval_interval=399";
     assert_string_equal(chosen(900000, 100000, 2, &given), usual);
     assert_string_equal(chosen(900000, 100000, 7, &given), usual);
     assert_string_equal(chosen(UINT64_MAX / 2, 1000000, 1, &given), usual);
     assert_string_equal(chosen(400000, 40000, 64, &given), usual);
     /* a larger one for many cores and a longer text */
     assert_string_equal(chosen(500000, 50000, 8, &given),
-                        "n_layer=6 n_head=6 n_embd=192 block_size=128 max_iters=2000 "
-                        "lr_decay_iters=2000 warmup_iters=100 eval_interval=400");
-    /* fewer steps for a shorter text */
+                        "n_layer=6 n_head=6 n_embd=192 block_size=128 max_iters=1999 "
+                        "lr_decay_iters=1999 warmup_iters=100 eval_interval=399");
+    /* fewer steps for a shorter text; max_iters=N trains N + 1 steps, so their number is round */
     assert_string_equal(chosen(90000, 10000, 2, &given),
-                        "max_iters=1700 lr_decay_iters=1700 warmup_iters=85 eval_interval=340");
+                        "max_iters=1699 lr_decay_iters=1699 warmup_iters=85 eval_interval=339");
     assert_string_equal(chosen(900, 100, 2, &given),
-                        "max_iters=300 lr_decay_iters=300 warmup_iters=20 eval_interval=60");
+                        "max_iters=299 lr_decay_iters=299 warmup_iters=20 eval_interval=59");
     /* a shorter context for the shortest */
     assert_string_equal(chosen(576, 64, 8, &given),
-                        "block_size=32 max_iters=300 lr_decay_iters=300 warmup_iters=20 "
-                        "eval_interval=60");
+                        "block_size=32 max_iters=299 lr_decay_iters=299 warmup_iters=20 "
+                        "eval_interval=59");
     assert_string_equal(chosen(81, 9, 2, &given),
-                        "block_size=8 max_iters=300 lr_decay_iters=300 warmup_iters=20 "
-                        "eval_interval=60");
+                        "block_size=8 max_iters=299 lr_decay_iters=299 warmup_iters=20 "
+                        "eval_interval=59");
     const lks__choose_text least = {80, 8};
     assert_fails(LKS_ERR_CONFIG, lks__choose(&least, 2, &given, &c), "too short",
                  "80 tokens for training and 8 for validation", "more than 8");

@@ -30,6 +30,7 @@ cd "$work/a"
 lockstep train my.txt $small --max_iters=12 --checkpoint_interval=4 >"$work/log" 2>"$work/err" || fail 'train TEXT'
 cat "$work/err" >>"$work/log"
 grep -q '^next: lockstep sample out/my$' "$work/log" || fail 'the next command'
+grep -q ', 13 steps of ' "$work/err" && grep -q '^done: 13 steps in ' "$work/log" || fail 'the number of steps'
 grep -q '^lockstep train: my.txt has [0-9]* characters, 23 different' "$work/err" || fail 'what the text has'
 [ "$(cut -c 1-200 out/my/data/source.json)" = "{\"text\":\"$(realpath my.txt)\",\"kind\":\"char\"}" ] || fail source.json
 lockstep sample out/my --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'sample RUN'
