@@ -307,6 +307,7 @@ static void explain(const struct text *t, const lks__settings *s)
     char shown[4200], word[PATH_BYTES], program[PATH_BYTES];
     const uint64_t n = t->tokens.n_train + t->tokens.n_val;
     const int64_t tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
+    const int64_t steps = s->max_iters + 1; /* as in nanoGPT */
     const int cores = lks__choose_cores();
     const bool is_char = strcmp(t->kind, "char") == 0;
     if (t->moved[0] != '\0')
@@ -324,8 +325,8 @@ static void explain(const struct text *t, const lks__settings *s)
             " tokens (%.3g times the text).\n"
             "lockstep train: the same as\n"
             "  %s prep %s --input=%s",
-            s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, s->max_iters, tokens,
-            (double)s->max_iters * (double)tokens / (double)t->tokens.n_train,
+            s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, steps, tokens,
+            (double)steps * (double)tokens / (double)t->tokens.n_train,
             lks__shell_program(program, sizeof program), t->kind,
             lks__shell_word(word, sizeof word, t->path));
     fprintf(stderr, " --out=%s\n  ", lks__shell_word(word, sizeof word, t->data));

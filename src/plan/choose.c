@@ -97,12 +97,14 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
     if (rule->n_layer > 0 || block != rule->block_size)
         add(c, given, LKS__SETTING_block_size, block);
     c->tokens = MICRO_BATCHES * BATCH * block;
-    c->steps =
-        is_given(given, LKS__SETTING_max_iters) ? given->max_iters : steps_for(text, c->tokens);
+    /* max_iters=N trains N + 1 steps, as in nanoGPT. */
+    const int64_t last =
+        is_given(given, LKS__SETTING_max_iters) ? given->max_iters : steps_for(text, c->tokens) - 1;
+    c->steps = last + 1;
     const int64_t warmup = c->steps / 20 > WARMUP ? c->steps / 20 : WARMUP;
-    add(c, given, LKS__SETTING_max_iters, c->steps);
-    add(c, given, LKS__SETTING_lr_decay_iters, c->steps);
-    add(c, given, LKS__SETTING_warmup_iters, clamp(warmup, 0, c->steps / 2));
-    add(c, given, LKS__SETTING_eval_interval, clamp((c->steps + 4) / 5, 1, c->steps + 1));
+    add(c, given, LKS__SETTING_max_iters, last);
+    add(c, given, LKS__SETTING_lr_decay_iters, last);
+    add(c, given, LKS__SETTING_warmup_iters, clamp(warmup, 0, last / 2));
+    add(c, given, LKS__SETTING_eval_interval, last > 5 ? last / 5 : 1);
     return LKS_OK;
 }

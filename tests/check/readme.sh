@@ -132,6 +132,7 @@ run_printed() {
     awk 'next_ones && sub(/^    /, "") { print } /^What to try next:$/ { next_ones = 1 }' "$work/log" >"$work/printed"
     [ "$(wc -l <"$work/printed")" -ge 5 ] || fail "./quickstart prints these commands only: $(cat "$work/printed")"
     grep -q '^done: 1 step in ' "$work/log" || fail "--iters=1 trains another number of steps: $(grep '^done' "$work/log")"
+    grep -A 1 '^For clearer text, train longer:$' "$work/log" | grep -q -- '--seconds=[0-9]*$' || fail './quickstart suggests no longer run'
     awk '/^== done/ { on = 1 } on && length > 96 { exit 1 }' "$work/log" || fail 'the end of ./quickstart has a line of over 96 columns'
     while read -r printed <&4; do
         now=$(run_line "$(printf '%s\n' "$printed" | sed 's,^\./build/tools/lockstep ,lockstep ,')") ||

@@ -58,7 +58,7 @@ cmp "$work/a/out/my/ckpt-00000017/model.safetensors" out/my/ckpt-00000017/model.
 echo '== killed in the middle, and resumed from elsewhere'
 cp "$work/my text.txt" "$work/b/"
 # shellcheck disable=SC2086
-LOCKSTEP_FAULT=rename:9:die LOCKSTEP_FAULT_RANK=0 lockstep train 'my text.txt' $small --max_iters=12 --checkpoint_interval=4 >"$work/log" 2>&1 &&
+LOCKSTEP_FAULT=rename:9:die LOCKSTEP_FAULT_RANK=0 lockstep train 'my text.txt' $small --max_iters=12 --eval_interval=3 --checkpoint_interval=4 >"$work/log" 2>&1 &&
     fail 'it was to be killed'
 [ -e 'out/my text/latest' ] && [ ! -e 'out/my text/ckpt-00000013' ] || fail 'it was not killed in the middle'
 lockstep info 'out/my text/ckpt-00000003' >"$work/log" 2>&1 || fail 'info of a checkpoint'
