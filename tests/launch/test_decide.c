@@ -652,6 +652,25 @@ static void test_killed_while_stopping(void **state)
     }
 }
 
+/* Some nodes' ranks exit with 0 on the user's signal, and another node's fail before they see it:
+ * that failure is the reason. */
+static void test_fails_while_stopping(void **state)
+{
+    for (int failed = 0; failed < 2; failed++) {
+        struct job j;
+        begin(&j, 2);
+        hear(&j, verdict_of(failed, FAILED("A", "")));
+        hear(&j, verdict_of(!failed, "\"ok\":false,\"code\":0,\"user_signal\":15,\"text\":\"\""));
+        lks__nodes_try_to_decide(j.nodes);
+        json_t *end = last_posted(&j);
+        assert_int_equal(number_of(end, "code"), 3);
+        assert_string_equal(text_of(end, "text"), "A");
+        assert_false(json_is_true(json_object_get(end, "again")));
+        json_decref(end);
+        close_job(&j);
+    }
+}
+
 /* --- lost nodes --------------------------------------------------------------------------- */
 
 /* If the coordinator loses all others at once, they have hardly failed all. */
@@ -797,6 +816,7 @@ int main(void)
         cmocka_unit_test(test_dropped_itself),
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_killed_while_stopping),
+        cmocka_unit_test(test_fails_while_stopping),
         cmocka_unit_test(test_lost_all),
         cmocka_unit_test(test_code_of_nodes),
         cmocka_unit_test(test_code_of_ranks),
