@@ -281,9 +281,8 @@ static const struct lks__node *find_stop(const struct lks__nodes *n)
 /* The end in a sentence: the first failure, and a node without which the job continues; during a
  * stop, the nodes that have not stopped. */
 static void describe(const struct lks__nodes *n, const struct lks__node *first,
-                     char text[LKS__LAUNCH_MESSAGE])
+                     bool stop, char text[LKS__LAUNCH_MESSAGE])
 {
-    const bool stop = first != NULL && first->user_signal != 0;
     if (describe_own_loss(n, text))
         return;
     snprintf(text, LKS__LAUNCH_MESSAGE, "%s",
@@ -311,13 +310,15 @@ static void decide(struct lks__nodes *n)
         killed |= m->in_round && m->killed;
     }
     first = stop ? find_stop(n) : find_first(n);
+    if (first == NULL && exit_code(n, 0) != 0) /* others have exited with 0 on the signal */
+        first = find_first(n);
     int code = first == NULL ? 0 : killed && !has_stopped(first) ? 128 + SIGKILL : first->code;
     /* A coordinator whose own ranks don't end can't begin another round. */
     bool stuck = n->self >= 0 && n->nodes[n->self].dropped;
     bool again = first != NULL && !stop && !no_room && !stuck &&
                  n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
-    describe(n, first, text);
+    describe(n, first, stop, text);
     n->ended = true;
     lks__nodes_post(n, json_pack("{s:s, s:i, s:b, s:i, s:s, s:s, s:s}", "is", "end", "round",
                                  n->round, "again", again, "code", exit_code(n, code), "text", text,
