@@ -610,6 +610,13 @@ static void test_uneven(void **state)
 
 /* --- nodes that don't match --------------------------------------------------------------- */
 
+static const char *host_name(void)
+{
+    char name[256] = "";
+    assert_int_equal(gethostname(name, sizeof name - 1), 0);
+    return lks_test_text("%s", name);
+}
+
 static void test_refusals(void **state)
 {
     int port = lks_test_free_port();
@@ -623,6 +630,11 @@ static void test_refusals(void **state)
         int exit_code;
     } cases[] = {
         {"another-0123456789", {"--nnodes=3", "--node-rank=2"}, {"another token", NULL}, 2},
+        {"another-0123456789", {"--nnodes=3", "--node-rank=2"}, {"another token", NULL}, 2},
+        {secret,
+         {"--nnodes=2", "--node-rank=1", "--rdzv-id=mine"},
+         {"--nnodes is \"2:2\"", "\"3:3\""},
+         2},
         {secret,
          {"--nnodes=2", "--node-rank=1", "--rdzv-id=mine"},
          {"--nnodes is \"2:2\"", "\"3:3\""},
@@ -653,9 +665,20 @@ static void test_refusals(void **state)
     for (int i = 0; i < lks_test_tries(2000) && !lks_test_exists(told); i++)
         usleep(10000);
     lks_test_write(lks_test_text("%s/stop", folder), "", 0);
-    assert_int_equal(end_of(&a).exit_code, 0);
+    lks_test_result first = end_of(&a);
+    assert_int_equal(first.exit_code, 0);
     assert_int_equal(end_of(&b).exit_code, 0);
     assert_int_equal(end_of(&c).exit_code, 0);
+    /* Node 0 prints whom it has refused, and why, once per peer. */
+    const char *text = "refused a node from 127.0.0.1: it has another LOCKSTEP_TOKEN than this "
+                       "node\n";
+    assert_contains(first.err, text);
+    assert_null(strstr(strstr(first.err, text) + 1, text));
+    assert_contains(first.err, ": --max-restarts is \"7\" on host ");
+    text = lks_test_text("refused a node on host %s: --nnodes is \"2:2\"", host_name());
+    assert_contains(first.err, text);
+    assert_null(strstr(strstr(first.err, text) + 1, text));
+    assert_null(strstr(first.err, "another-0123456789"));
 }
 
 /* Connections to the job's port without its secret change nothing. */
