@@ -44,6 +44,14 @@ static void say_full(struct lks__nodes *n)
     lks__say(n->job, "a node can't connect: %s", lks__sys_reason(EMFILE));
 }
 
+static void say_refused(struct lks__nodes *n)
+{
+    const char *from;
+    while (n->job->store != NULL && (from = lks__store_refused(n->job->store)) != NULL)
+        lks__say(n->job, "refused a node from %s: it has another %s than this node", from,
+                 LKS__TOKEN_ENV);
+}
+
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
     double start = lks__sys_now();
@@ -183,6 +191,7 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                      lks__nodes_here(n), n->min, n->max);
         }
         say_full(n);
+        say_refused(n);
         lks__nodes_show_life(n);
         LKS__TRY(listen_for(n, 100, false, &sig));
         if (n->refused[0] != '\0')
@@ -242,6 +251,7 @@ bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_even
 {
     if (n == NULL || n->lost_text[0] != '\0')
         return false;
+    say_refused(n);
     n->stopping |= stopping;
     n->event = (struct lks__nodes_event){0};
     lks__nodes_try_to_decide(n); /* if our own ranks don't end */

@@ -280,8 +280,8 @@ static const struct lks__node *find_stop(const struct lks__nodes *n)
 
 /* The end in a sentence: the first failure, and a node without which the job continues; during a
  * stop, the nodes that have not stopped. */
-static void describe(const struct lks__nodes *n, const struct lks__node *first,
-                     bool stop, char text[LKS__LAUNCH_MESSAGE])
+static void describe(const struct lks__nodes *n, const struct lks__node *first, bool stop,
+                     char text[LKS__LAUNCH_MESSAGE])
 {
     if (describe_own_loss(n, text))
         return;

@@ -160,6 +160,19 @@ static void begin_end(struct lks__nodes *n, struct lks__node *m)
         n->end_by = now + LKS__SETTLE_S + (n->stopping ? n->job->options->shutdown_timeout_s : 0);
 }
 
+/* Print why a node was refused, and keep the reason so that its next tries are silent. */
+static void say_refusal(struct lks__nodes *n, struct lks__node *node, const char *why)
+{
+    for (int i = 0; i < n->n_nodes; i++) {
+        const struct lks__node *m = &n->nodes[i];
+        if (m != node && m->refused && strcmp(m->host, node->host) == 0 && m->text != NULL &&
+            strcmp(m->text, why) == 0)
+            return;
+    }
+    node->text = strdup(why);
+    lks__say(n->job, "refused a node on host %s: %s", node->host, why);
+}
+
 static lks_status on_hello(struct lks__nodes *n, const json_t *m)
 {
     char why[600];
@@ -181,6 +194,8 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
     n->joined_at = lks__sys_now();
     if (n->coordinator && !lks__nodes_fit(n, m, node, why)) {
         node->here = false;
+        node->refused = true;
+        say_refusal(n, node, why);
         lks__nodes_post(
             n, json_pack("{s:s, s:i, s:s}", "is", "refuse", "node", n->n_nodes - 1, "why", why));
     }
@@ -220,6 +235,8 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         return;
     for (int k = 0; k < n->n_nodes; k++) {
         struct lks__node *m = &n->nodes[k];
+        if (m->refused)
+            continue;
         lks__node_forget(m);
         m->n_ranks = 0;
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;

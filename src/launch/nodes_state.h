@@ -32,6 +32,7 @@ struct lks__node {
     double down_at;  /* coordinator: when its end began; 0: it hasn't */
     uint64_t alive;  /* coordinator: the newest count of LKS__NODES_ALIVE ... */
     double alive_at; /* ... and when it changed */
+    bool refused;    /* coordinator: at its hello; `text` is why */
     bool ok, by_signal, lost;
     bool no_room; /* on a disk of it, so a restart would fail, too */
     bool killed;  /* they were killed because they didn't stop */

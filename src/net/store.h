@@ -58,6 +58,8 @@ lks_status lks__store_serve(const char *host, int port, const char *token,
 int lks__store_port(const lks__store_server *server);
 /* Was there no descriptor left for a connection, at any time? */
 bool lks__store_is_full(const lks__store_server *server);
+/* The address of a peer that was refused because it has another token, each once; NULL: no more. */
+const char *lks__store_refused(lks__store_server *server);
 void lks__store_stop(lks__store_server *server); /* closes all connections; NULL does nothing */
 
 /* --- client: one connection, for one thread at a time ------------------------------------- */

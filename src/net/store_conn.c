@@ -1,9 +1,11 @@
 #include "net/store_conn.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/sys.h"
 
@@ -192,6 +194,22 @@ static void serve(lks__store_server *s, struct lks__conn *c, const struct lks__r
     c->closing = true;
 }
 
+/* Keep the address of a peer with another token, each once. */
+static void keep_refused(lks__store_server *s, int fd)
+{
+    struct sockaddr_storage addr;
+    socklen_t len = sizeof addr;
+    char *to = s->refused[s->n_refused];
+    if (s->n_refused == LKS__MOST_REFUSED || getpeername(fd, (struct sockaddr *)&addr, &len) != 0 ||
+        getnameinfo((struct sockaddr *)&addr, len, to, LKS__ADDRESS_BYTES, NULL, 0,
+                    NI_NUMERICHOST) != 0)
+        return;
+    for (int i = 0; i < s->n_refused; i++)
+        if (strcmp(s->refused[i], to) == 0)
+            return;
+    s->n_refused++;
+}
+
 /* A complete proof has arrived: check it. */
 static void judge(lks__store_server *s, struct lks__conn *c)
 {
@@ -201,13 +219,15 @@ static void judge(lks__store_server *s, struct lks__conn *c)
     memcpy(&proof, c->in, sizeof proof);
     c->n_in = 0;
     lks__prove(s->token, "client", c->nonce, proof.nonce, mac);
-    if (memcmp(proof.magic, LKS__NET_MAGIC, sizeof proof.magic) == 0 &&
-        lks__same_mac(mac, proof.mac)) {
+    const bool ours = memcmp(proof.magic, LKS__NET_MAGIC, sizeof proof.magic) == 0;
+    if (ours && lks__same_mac(mac, proof.mac)) {
         verdict.refused = 0;
         lks__prove(s->token, "server", c->nonce, proof.nonce, verdict.mac);
         c->member = true;
     } else {
         c->closing = true;
+        if (ours)
+            keep_refused(s, c->fd);
     }
     lks__conn_send(c, &verdict, sizeof verdict);
 }

@@ -9,7 +9,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "net/address.h"
 #include "net/store_values.h"
+
+enum { LKS__MOST_REFUSED = 32 }; /* peers whose addresses are kept */
 
 struct lks__conn {
     int fd;
@@ -38,6 +41,10 @@ struct lks__store_server {
     char *token;
     lks__values values;
     atomic_bool is_full; /* no descriptor was left for a connection */
+    /* Peers with another token; the server's thread only appends. */
+    char refused[LKS__MOST_REFUSED][LKS__ADDRESS_BYTES];
+    atomic_int n_refused;
+    int n_told; /* by lks__store_refused() */
     struct lks__conn **conns;
     size_t n_conns, cap_conns;
     struct pollfd *polls; /* [cap_conns + 2] */

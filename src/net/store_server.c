@@ -258,6 +258,11 @@ bool lks__store_is_full(const lks__store_server *server)
     return server->is_full;
 }
 
+const char *lks__store_refused(lks__store_server *server)
+{
+    return server->n_told < server->n_refused ? server->refused[server->n_told++] : NULL;
+}
+
 int lks__store_port(const lks__store_server *server)
 {
     return server->port;
