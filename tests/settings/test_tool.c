@@ -451,6 +451,20 @@ static void test_bench_model(void **state)
                          "--block_size=8", "--batch_size=2", "--vocab_size=32"),
            0, "model: gpt2, 1 layer, 2 heads, width 16, context 8, 2 sequences per micro-batch\n",
            "");
+    /* A file without sizes means what it means for `train`, and the model is named before the work,
+     * which this folder ends. */
+    const char *const env[] = {"TMPDIR=/nonexistent", NULL};
+    const char *file = lks_test_text("%s/no_sizes.conf", lks_test_folder());
+    const char *out = lks_test_text("--out=%s/machine.json", lks_test_folder());
+    lks_test_write(file, "max_iters = 5\n", 14);
+    for (int machine = 0; machine < 2; machine++)
+        expect(lks_test_run((const char *const[]){"lockstep", "bench", machine ? "machine" : "step",
+                                                  file, machine ? out : "--iters=1", NULL},
+                            env, 60),
+               1,
+               "model: gpt2, 12 layers, 12 heads, width 768, context 1024, 12 sequences per "
+               "micro-batch\n",
+               "can't make");
 }
 
 /* Plain C is slower than this machine's own level, and two threads aren't slower than one by much;
