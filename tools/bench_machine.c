@@ -262,9 +262,8 @@ lks_status bench_machine(lks__settings *s)
     if (s->out[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG,
                          "give a file to write: `lockstep bench machine --out=FILE`");
+    LKS__TRY(bench_print_model(s));
     LKS__TRY(bench_open_trainer(s, MICRO_BATCHES, &t));
-    if (t.ses.world.rank == 0)
-        bench_print_model(s);
     lks__trace *parts = NULL;
     lks_status st = lks__trace_current == NULL ? lks__trace_open(TRACE_EVENTS, &parts) : LKS_OK;
     if (st == LKS_OK)

@@ -134,14 +134,16 @@ double bench_median(double *times, int n)
     return times[n / 2];
 }
 
+static bool has_config_file;
+
 bool bench_has_model(const lks__settings *s)
 {
     static const int shapes[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
                                  LKS__SETTING_n_embd};
+    bool chosen = has_config_file;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        if (s->from[shapes[i]] > LKS__FROM_CHECKPOINT)
-            return true;
-    return false;
+        chosen = chosen || s->from[shapes[i]] > LKS__FROM_CHECKPOINT;
+    return chosen;
 }
 
 /* That of config/train_shakespeare_char_cpu.conf: seconds instead of GPT-2's minutes. */
@@ -156,8 +158,13 @@ static void take_small_model(lks__settings *s)
         s->vocab_size = 65;
 }
 
-void bench_print_model(const lks__settings *s)
+lks_status bench_print_model(const lks__settings *s)
 {
+    lks_world world;
+    LKS__TRY(lks_world_from_env(&world));
+    if (world.rank != 0)
+        return LKS_OK;
+    progress_hide();
     printf("model: %s, %" PRId64 " layer%s, %" PRId64 " head%s, width %" PRId64 ", context %" PRId64
            ", %" PRId64 " sequence%s per micro-batch%s\n",
            lks__setting_word(s, LKS__SETTING_family), s->n_layer, s->n_layer == 1 ? "" : "s",
@@ -166,6 +173,8 @@ void bench_print_model(const lks__settings *s)
            bench_has_model(s) ? ""
                               : "; config/NAME.conf, or --n_layer, --n_embd, … choose another");
     fflush(stdout); /* before the work: a file shows it at once */
+    progress_text("making the model");
+    return LKS_OK;
 }
 
 static lks_status time_steps(lks__trainer *t, int iters, double *times)
@@ -221,6 +230,7 @@ static lks_status peak_of_rank(lks__session *s, double *peak_p)
 static lks_status report_steps(lks__trainer *t, int iters, double *times)
 {
     double peak;
+    progress_text("measuring the peak");
     LKS__TRY(peak_of_rank(&t->ses, &peak));
     double *all = calloc((size_t)t->ses.world.world_size, sizeof *all);
     if (all == NULL)
@@ -230,6 +240,7 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     for (int r = 0; r < t->ses.world.world_size; r++)
         peak += all[r];
     free(all);
+    progress_end();
     if (st != LKS_OK || t->ses.world.rank != 0)
         return st;
     double median = bench_median(times, iters),
@@ -269,9 +280,8 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
 static lks_status bench_step(lks__settings *s)
 {
     lks__trainer t;
+    LKS__TRY(bench_print_model(s));
     LKS__TRY(bench_open_trainer(s, 1, &t));
-    if (t.ses.world.rank == 0)
-        bench_print_model(s);
     progress_text("warming up");
     double *times = calloc((size_t)s->iters, sizeof *times);
     lks_status st = LKS_OK;
@@ -282,7 +292,7 @@ static lks_status bench_step(lks__settings *s)
         st = lks__trace_open(0, &parts);
     if (st == LKS_OK)
         st = time_steps(&t, (int)s->iters, times);
-    progress_end();
+    progress_hide();
     if (st == LKS_OK)
         st = report_parts(&t, (int)s->iters);
     if (st == LKS_OK)
@@ -328,6 +338,7 @@ int tool_bench(int argc, char **argv)
         return bench_comm_launch(&s, argc, argv);
     if ((which == STEP || which == MACHINE) && tool_launches(&s))
         return tool_launch("bench", &s, argc, argv);
+    has_config_file = args.n_files > 0;
     if ((which == STEP || which == MACHINE) && !bench_has_model(&s))
         take_small_model(&s);
     char name[40];

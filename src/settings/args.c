@@ -80,6 +80,7 @@ static lks_status read_recipe(lks__settings *s, unsigned command, const char *ar
 {
     char path[PATH_MAX], shown[120], share[PATH_MAX];
     const enum lks__recipe_found found = lks__recipe_find(arg, path);
+    args->n_files++;
     if (found == LKS__RECIPE_INSTALLED)
         lks__escape(args->recipe, sizeof args->recipe, path, strlen(path));
     if (found != LKS__RECIPE_NONE)

@@ -464,6 +464,7 @@ typedef struct lks__args {
     /* Arguments that are neither settings nor files. */
     const char *positional[LKS__ARGS_POSITIONAL];
     int n_positional;
+    int n_files;     /* config files that were read */
     const char *run; /* the word that set out_dir: a run's folder; NULL: none did */
     /* Settings that have no meaning here ("config/x.py:3: wandb_log"), for the tool to print;
      * escaped. n_notes counts all; those that don't fit are dropped. */
