@@ -29,6 +29,15 @@ grep -q '^Left out: gloo: lockstep bench: gloo is not built: install libgloo-dev
 run "$1" --quick --list || fail '--list failed'
 grep -q '^Communication$' "$work/out" && grep -q '^shakespeare_char' "$work/out" || fail '--list lacks parts'
 
+# README's rows come before the other parts, and the end names what the time didn't allow.
+run "$1" --quick --minutes=0.00001 || fail 'it failed as the time was over'
+grep -q "^nanoGPT's CPU recipe" "$work/out" || fail 'a row of README is missing'
+[ "$(grep -n "^parameter-golf's default in bfloat16" "$work/out" | cut -d: -f1)" -lt "$(grep -n '^Communication' "$work/out" | cut -d: -f1)" ] ||
+    fail 'other parts come before the rows of README'
+grep -q '^Not measured, because --minutes=1e-05 were over: .*Kernels' "$work/out" || fail 'the end does not name what is missing'
+grep -q "python3 bench/compare.py --quick --only='nanoGPT's CPU" "$work/out" && fail 'a quote ends the word of a shell'
+grep -q '^To measure one of them: python3 bench/compare.py --quick --only=' "$work/out" || fail 'the end does not say what to do'
+
 python3 -B - "$1/bench" <<'END'
 import sys
 sys.path.insert(0, sys.argv[1])
