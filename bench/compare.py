@@ -23,6 +23,7 @@ import argparse
 import datetime
 import os
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -52,16 +53,16 @@ def gpt(layers, heads, width, block, vocab):
 
 
 GOLF = dict(gpt(9, 8, 512, 1024, 1024), num_kv_heads=4, mlp_mult=2)
-WORK = [
+WORK = [  # the rows of README's table come first
     Work("nanoGPT's CPU recipe: 4 layers, 128 wide, block 64, batch 12", "gpt2", 12,
          gpt(4, 4, 128, 64, 65)),
     Work("shakespeare_char: 10.6M, block 256, batch 4", "gpt2", 4, gpt(6, 6, 384, 256, 65)),
     Work("parameter-golf's default: 17M, 2,048 tokens, float32", "golf", 2, GOLF, slow=True),
+    Work("parameter-golf's default in bfloat16, as its script has it", "golf", 2, GOLF, bf16=True, slow=True),
     Work("llm.c's batch: 6 layers, 384 wide, 4 x 64 tokens, biases, vocabulary 1,024", "gpt2", 4,
          dict(gpt(6, 6, 384, 64, 1024), bias="True"), llmc=True),
     Work("GPT-2's shape: 124M, 4 x 64 tokens, biases", "gpt2", 4,
          dict(gpt(12, 12, 768, 64, 50257), bias="True"), llmc=True, slow=True),
-    Work("parameter-golf's default in bfloat16, as its script has it", "golf", 2, GOLF, bf16=True, slow=True),
 ]
 
 
@@ -95,7 +96,9 @@ def read_arguments():
         print("\n".join(PARTS + [work.name for work in WORK]))
         sys.exit()
     a.turns = 3 if a.quick else 5
-    a.deadline = time.perf_counter() + 60 * (a.minutes or (6 if a.quick else 60))
+    a.minutes = a.minutes or (6 if a.quick else 60)
+    a.deadline = time.perf_counter() + 60 * a.minutes
+    a.late = []  # names of parts that the time didn't allow, or not wholly
     for name in ("nanogpt", "parameter_golf", "llmc"):
         folder = getattr(a, name)
         if folder and not os.path.isdir(folder):
@@ -104,6 +107,23 @@ def read_arguments():
         p.error(f"{a.lockstep} is not there: ./quickstart builds it")
     a.lockstep = os.path.abspath(a.lockstep)
     return a
+
+
+def in_time(a, name):
+    if time.perf_counter() <= a.deadline:
+        return
+    if name not in a.late:
+        a.late.append(name)
+    raise Skipped("the time is over (--minutes)")
+
+
+def say_late(a):
+    if not a.late:
+        return
+    quick = "--quick " if a.quick else ""
+    print(f"\nNot measured, because --minutes={a.minutes:g} were over: {'; '.join(a.late)}.\n"
+          f"To measure one of them: python3 bench/compare.py {quick}--only={shlex.quote(a.late[0])}\n"
+          f"For all: python3 bench/compare.py {quick}--minutes={max(1, 4 * a.minutes):g}")
 
 
 def output(command):
@@ -226,8 +246,7 @@ def measure(a, work):
     running, rows, lacking, gone = [], [], [], set()
     for make in wanted(a, work):
         try:
-            if time.perf_counter() > a.deadline:
-                raise Skipped("the time is over (--minutes)")
+            in_time(a, work.name)
             side = make()
             side.turn(1)  # warm, and it works
             running.append(side)
@@ -388,10 +407,23 @@ def main():
             "", "```sh", "python3 bench/compare.py --nanogpt=DIR --parameter_golf=DIR --llmc=DIR --write", "```", ""]
     print("\n".join(page[2:3]))
     say_others(page)
+    steps = ["## Whole steps", ""]
+    for work in WORK:
+        if not chosen(a, work.name):
+            continue
+        if work.llmc and not a.llmc:
+            print(f"\n{work.name}\n  left out: it needs --llmc=DIR", flush=True)
+            continue
+        say_others(steps)
+        rows, gflop, top_bf16, lacking = measure(a, work)
+        lines = table(work, rows, gflop, lacking, top_bf16 or top)
+        print("\n".join(lines), flush=True)
+        steps += lines
     for title, part in zip(PARTS, [lambda: [two_ranks(a), ""], lambda: communication(a), lambda: kernels(a)]):
         if not chosen(a, title):
             continue
         try:
+            in_time(a, title)
             if a.threads < 2 and title == PARTS[0]:
                 raise Skipped("it needs two cores")
             lines = part()
@@ -399,22 +431,12 @@ def main():
             lines = [f"Left out: {e}.", ""]
         page += [f"## {title}", ""] + lines
         print(f"\n{title}\n" + "\n".join(lines), flush=True)
-    page += ["## Whole steps", ""]
-    for work in WORK:
-        if not chosen(a, work.name):
-            continue
-        if work.llmc and not a.llmc:
-            print(f"\n{work.name}\n  left out: it needs --llmc=DIR", flush=True)
-            continue
-        say_others(page)
-        rows, gflop, top_bf16, lacking = measure(a, work)
-        lines = table(work, rows, gflop, lacking, top_bf16 or top)
-        print("\n".join(lines), flush=True)
-        page += lines
+    page += steps
     if a.write:
         text = "\n".join(page) + "\n" + kept_part()
         with open(PAGE, "w") as f:
             f.write(text)
+    say_late(a)
     print(f"\n{time.perf_counter() - started:.0f} s in all")
 
 
