@@ -140,3 +140,4 @@ if ./quickstart --input="$source/README.md" --out="$work/run" >"$work/said" 2>&1
 fi
 grep -q "$work/run is the folder of another run" "$work/said" || fail "quickstart: $(tail -n 3 "$work/said")"
 [ "$(ls "$work/run")" = metrics.jsonl ] || fail "quickstart left in the folder of a run: $(ls "$work/run")"
+[ "$(scripts/novels.sh --help)" = 'Usage: scripts/novels.sh FILE' ] || fail 'novels.sh --help'

@@ -243,6 +243,11 @@ static void test_sources(void **state)
     setenv("LOCKSTEP_HOME", models, 1);
     char *named = strdup(lks_test_text("%s/gpt2", models));
     assert_ok(lks__sys_make_dirs(named));
+    assert_fails(LKS_ERR_FORMAT, try("gpt2"), "gpt2 has no config.json and model.safetensors",
+                 "openai-community/gpt2/resolve/main/config.json`");
+    lks_test_write(lks_test_text("%s/encoder.json", named), "{}", 2);
+    assert_fails(LKS_ERR_FORMAT, try("gpt2"),
+                 "gpt2 has the vocabulary, but no config.json and model.safetensors");
     forge_write_hf(&m, named, &how);
     assert_fails(LKS_ERR_FORMAT, try("gpt2"),
                  "tensor transformer.wte.weight is [65, 16], but gpt2 has [50257, 768] there");
