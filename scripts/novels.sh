@@ -6,6 +6,10 @@
 # and 13. apt-get downloads it (1.6 MB, without root), and nothing is installed. The result has the same
 # bytes everywhere, or the script fails. If FILE has these bytes already, no network is needed.
 set -eu
+case ${1-} in
+--help | -h) echo 'Usage: scripts/novels.sh FILE'; exit 0 ;;
+'' | -*) echo 'Usage: scripts/novels.sh FILE' >&2; exit 2 ;;
+esac
 [ $# -eq 1 ] || { echo 'Usage: scripts/novels.sh FILE' >&2; exit 2; }
 case $1 in /*) to=$1 ;; *) to=$PWD/$1 ;; esac
 cd "$(dirname "$0")/.."

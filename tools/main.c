@@ -82,7 +82,18 @@ static int print_table(void)
     return TOOL_OK;
 }
 
-/* `lockstep help train`, `lockstep help n_layer`. */
+/* Words of the first output that are neither commands nor settings. */
+static const struct {
+    const char *word, *meaning;
+} terms[] = {
+    {"mfu", "model FLOPs utilization: the share of `peak` that training uses. Its operations per\n"
+            "second, as nanoGPT counts them, are divided by the peak. A higher mfu is better."},
+    {"peak",
+     "the operations per second, in GFLOP/s, that matrix products of this machine's ranks\n"
+     "reach at most. lockstep measures it on a CPU when a run begins. mfu is relative to it."},
+};
+
+/* `lockstep help train`, `lockstep help n_layer`, `lockstep help mfu`. */
 static int help(const char *word)
 {
     char shown[80];
@@ -93,6 +104,11 @@ static int help(const char *word)
         if (strcmp(word, names[i]) == 0)
             return commands[i].main(2, (char *[]){(char *)names[i], "--help", NULL});
     }
+    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++)
+        if (strcmp(word, terms[i].word) == 0) {
+            printf("%s: %s\n", word, terms[i].meaning);
+            return TOOL_OK;
+        }
     int setting = lks__setting_find(word);
     if (setting >= 0) {
         lks__setting_help(stdout, setting);

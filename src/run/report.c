@@ -107,6 +107,20 @@ static void announce(lks__report *r, const lks__trainer *t)
     const double batch = (double)(t->s.batch_size * t->s.block_size) * t->ses.world.world_size;
     const double least = least_seconds(r, step ? batch : batch / 3.0); /* without backward */
     char line[160], text[32];
+    if (strcmp(r->work, "evaluation") == 0 && strcmp(t->procedure->length, "max_iters") == 0) {
+        /* nanoGPT's: eval_iters batches of each split. Ranks share them. */
+        const double n = 2.0 * (double)t->s.eval_iters;
+        const double tokens = (double)(t->s.batch_size * t->s.block_size);
+        const double whole = least_seconds(r, n * tokens / 3.0);
+        if (whole < SLOW_BATCH_S)
+            return;
+        say_time(text, whole);
+        snprintf(line, sizeof line, "evaluation %" PRIu64 " begins: %.0f batches take over %s",
+                 r->work_iter, n, text);
+        r->log.status_at = 0.0;
+        lks__log_status(&r->log, line);
+        return;
+    }
     if (least < SLOW_BATCH_S)
         return;
     say_time(text, least);

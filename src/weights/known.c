@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/nearest.h"
 
@@ -69,6 +70,25 @@ lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
         "model.safetensors; or set LOCKSTEP_HOME to the folder that contains a folder %s",
         known->name, lks__escape(shown, sizeof shown, path, strlen(path)), known->name,
         known->name);
+}
+
+lks_status lks__known_empty(const lks__known *known, const char *path)
+{
+    static const char *const names[] = {"encoder.json", "vocab.json", "vocab.bpe", "merges.txt"};
+    char file[LKS__CKPT_PATH], shown[512];
+    bool vocabulary = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        LKS__TRY(lks__ckpt_join(file, path, names[i]));
+        vocabulary |= access(file, F_OK) == 0;
+    }
+    return lks__fail(
+        LKS_ERR_FORMAT,
+        "%s has %sno config.json and model.safetensors. Put them there, for example with `curl "
+        "-L --create-dirs --output-dir DIR -O "
+        "https://huggingface.co/openai-community/%s/resolve/main/config.json` and the same for "
+        "model.safetensors",
+        lks__escape(shown, sizeof shown, path, strlen(path)),
+        vocabulary ? "the vocabulary, but " : "", known->name);
 }
 
 lks_status lks__known_missing(const char *path)

@@ -21,4 +21,7 @@ lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH]);
 /* There is nothing at this path: ERR_CONFIG, with the words that --init_from has. */
 lks_status lks__known_missing(const char *path);
 
+/* The model's folder has no weights: ERR_FORMAT; the sentence says what to put into it. */
+lks_status lks__known_empty(const lks__known *known, const char *path);
+
 #endif

@@ -263,14 +263,16 @@ static lks_status set_path(lks__weights *w, const char *path)
     return LKS_OK;
 }
 
-static lks_status choose_form(lks__weights *w)
+static lks_status choose_form(lks__weights *w, const lks__known *known)
 {
     lks__weights_path p;
     LKS__TRY(look(w->path, &p));
     for (size_t i = 0; i < N_FORMS && w->form == NULL; i++)
         if (forms[i]->looks(&p))
             w->form = forms[i];
-    return w->form != NULL ? LKS_OK : none_of_them(w, p.folder);
+    if (w->form != NULL)
+        return LKS_OK;
+    return known != NULL ? lks__known_empty(known, w->path) : none_of_them(w, p.folder);
 }
 
 /* `form` NULL: the one that the path looks like. */
@@ -290,7 +292,7 @@ static lks_status open_path(const char *path, const lks__weights_form *form,
     w->form = form;
     lks_status st = set_path(w, path);
     if (st == LKS_OK && form == NULL)
-        st = choose_form(w);
+        st = choose_form(w, known);
     if (st == LKS_OK)
         st = w->form->open(&wanted, w);
     if (st == LKS_OK)
