@@ -180,6 +180,45 @@ static void test_config(void **state)
         json_string_value(lks_test_member(c, "normalizer.normalizers.1.pattern.String")), "\r");
 }
 
+static lks_test_result sampled(const char *from, const char *more)
+{
+    return lks_test_tool("sample", from, more, "--start=ab", "--num_samples=1",
+                         "--max_new_tokens=9", "--threads=1");
+}
+
+/* The characters of an exported folder are read from there, but not somebody else's words. */
+static void test_exported_characters(void **state)
+{
+    static const char *const wrong[] = {
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0,\"word\":1}}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"b\":0,\"a\":1}}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0,\"b\":2}}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":1,\"b\":1}}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0,\"b\":\"1\"}}}",
+        "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}}"};
+    const char *run = trained("--bias=true", "--gelu=exact"), *folder = exported("hf", run);
+    const char *from = lks_test_text("--init_from=%s", folder);
+    lks_test_result own = sampled(lks_test_text("--out_dir=%s", run), "--seed=3");
+    assert_int_equal(own.exit_code, 0);
+    assert_memory_equal(own.out, "ab", 2);
+    lks_test_result r = sampled(from, "--seed=3");
+    assert_string_equal(r.out, own.out);
+    const char *other = exported("hf", run);
+    assert_int_equal(unlink(lks_test_text("%s/tokenizer.json", other)), 0);
+    r = lks_test_tool("sample", lks_test_text("--init_from=%s", other), "--seed=3", "--start=ab",
+                      "--num_samples=1", "--max_new_tokens=9", "--threads=1",
+                      lks_test_text("--tokenizer=%s", folder));
+    assert_string_equal(r.out, own.out);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        lks_test_write(lks_test_text("%s/tokenizer.json", folder), wrong[i], strlen(wrong[i]));
+        r = sampled(from, "--seed=3");
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, "tokenizer.json contains words (WordLevel), and lockstep reads such "
+                               "a file only if");
+        assert_contains(r.err, "--tokenizer=data/my");
+    }
+}
+
 /* What a form can't say is said once. */
 static void test_notes(void **state)
 {
@@ -450,11 +489,17 @@ int main(void)
 {
     lks_test_need_zip();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),      cmocka_unit_test(test_config),
-        cmocka_unit_test(test_notes),       cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_use),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_any_form),    cmocka_unit_test(test_own_run),
-        cmocka_unit_test(test_frozen),      cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_exported_characters),
+        cmocka_unit_test(test_notes),
+        cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_use),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_any_form),
+        cmocka_unit_test(test_own_run),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_targets),
         cmocka_unit_test(test_any_refused),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, make_data, NULL));

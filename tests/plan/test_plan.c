@@ -473,6 +473,9 @@ static void test_command_refuses(void **state)
     lks_test_result r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=8");
     assert_int_equal(r.exit_code, 0); /* nothing is started, so nothing fails */
     assert_contains(r.out, "impossible: 16 ranks can't share the run's 8 virtual ranks");
+    r = lks_test_tool(PLAN, "--nnodes=16", "--gradient_accumulation_steps=24");
+    assert_contains(r.out, "--gradient_accumulation_steps=32 --virtual_ranks=16 (a different run, "
+                           "with 32 micro-batches per step instead of 24)");
     r = lks_test_tool(PLAN, "--nnodes=2", "--zero=1");
     assert_contains(r.out, "impossible: zero=1 divides the state over hosts");
     r = lks_test_tool(PLAN, lks_test_text("--machine=%s", written(TEXT("2", ""))));
