@@ -186,6 +186,65 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
     return LKS_OK;
 }
 
+/* The code points of a vocabulary of `n` words, by id; false if they aren't characters as a data
+ * set has them. */
+static bool read_words(json_t *vocabulary, size_t n, uint32_t *chars)
+{
+    const char *word;
+    json_t *id;
+    json_object_foreach(vocabulary, word, id)
+    {
+        const size_t bytes = strlen(word);
+        uint32_t cp;
+        const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
+        if (bytes == 0 || lks__utf8_decode(word, bytes, &cp) != bytes || at < 0 ||
+            at >= (json_int_t)n)
+            return false;
+        chars[at] = cp;
+    }
+    bool ascending = n > 0 && chars[0] != 0; /* 0: that id has no word */
+    for (size_t i = 1; i < n; i++)
+        ascending = ascending && chars[i - 1] < chars[i];
+    return ascending;
+}
+
+static lks_status load_words(const char *path, lks__meta *meta)
+{
+    char *text = NULL, name[256];
+    size_t bytes;
+    json_t *json;
+    lks__escape(name, sizeof name, path, strlen(path));
+    LKS__TRY(lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes));
+    lks_status st = lks__json_parse(text, bytes, JSON_REJECT_DUPLICATES, name, &json);
+    free(text);
+    if (st != LKS_OK)
+        return st;
+    json_t *vocabulary = json_object_get(json_object_get(json, "model"), "vocab");
+    const size_t n = json_object_size(vocabulary);
+    uint32_t *chars = calloc(n + 1, sizeof *chars);
+    if (chars == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu characters", n);
+    else if (n > MAX_CHARS || !read_words(vocabulary, n, chars))
+        st = lks__fail(LKS_ERR_SUPPORT,
+                       "%s contains words (WordLevel), and lockstep reads such a file only if "
+                       "they are single characters in ascending order, as `lockstep export` "
+                       "writes them: give the data that the model was trained on, for example "
+                       "--tokenizer=data/my",
+                       name);
+    if (st == LKS_OK)
+        *meta = (lks__meta){.vocab_size = (uint32_t)n, .chars = chars};
+    else
+        free(chars);
+    json_decref(json);
+    return st;
+}
+
+lks_status lks__meta_load_words(const char *dir, bool *found_p, lks__meta *meta)
+{
+    *found_p = false;
+    return lks__bpe_is_at(dir) ? LKS_OK : load_file(dir, LKS__BPE_FILE, load_words, found_p, meta);
+}
+
 const char *lks__meta_file(const char *dir)
 {
     char path[4200];

@@ -38,6 +38,10 @@ typedef struct lks__meta {
  * neither exists. ERR_FORMAT if it is wrong; names the file. `meta` and *found_p are set only on
  * success. */
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
+/* Read DIR/tokenizer.json if it is a vocabulary of words (WordLevel), as `lockstep export
+ * --format=hf` writes one of characters. Sets *found_p = false, and returns OK, if it doesn't exist
+ * or is of another kind; ERR_SUPPORT if its words aren't characters in ascending order. */
+lks_status lks__meta_load_words(const char *dir, bool *found_p, lks__meta *meta);
 /* The file that it was read from, "meta.json" or "meta.pkl". */
 const char *lks__meta_file(const char *dir);
 /* `where` starts the error sentence: a file's name, already escaped. */

@@ -195,6 +195,7 @@ bool lks__settings_uses_weights(const lks__settings *s)
 static lks_status fail_ranks(const lks__settings *s, int64_t W)
 {
     const int64_t N = s->gradient_accumulation_steps, V = s->virtual_ranks;
+    const int64_t more = (N + W - 1) / W * W; /* a multiple of the ranks */
     char other[400] = "", uneven[200] = "";
     int64_t fewer = W < V ? W : V;
     while (V % fewer)
@@ -215,8 +216,9 @@ static lks_status fail_ranks(const lks__settings *s, int64_t W)
     else
         snprintf(other, sizeof other,
                  "; or --gradient_accumulation_steps=%" PRId64 " --virtual_ranks=%" PRId64
-                 " (a different run, with %" PRId64 " micro-batches per step)",
-                 (N + W - 1) / W * W, W, N);
+                 " (a different run, with %" PRId64 " micro-batches per step instead of %" PRId64
+                 ")",
+                 more, W, more, N);
     return lks__fail(LKS_ERR_CONFIG,
                      "%" PRId64 " ranks can't share the run's %" PRId64
                      " virtual ranks %s: start %" PRId64 " rank%s%s%s",

@@ -83,8 +83,11 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
     LKS__TRY(lks__byte_tokens_at(path, found_p));
     if (*found_p)
         *own = (lks__meta){.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
-    else if (is_folder(path))
+    else if (is_folder(path)) {
         LKS__TRY(lks__meta_load(path, found_p, own));
+        if (!*found_p)
+            LKS__TRY(lks__meta_load_words(path, found_p, own));
+    }
     *found_p = *found_p && (own->chars != NULL || own->is_bytes);
     if (!*found_p)
         return LKS_OK;

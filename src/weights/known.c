@@ -64,10 +64,12 @@ lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
         return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,
-        "%s is not on this machine, and lockstep downloads nothing. Put its config.json and "
-        "model.safetensors into %s, for example with `curl -L --create-dirs --output-dir DIR -O "
+        "%s is not on this machine, and lockstep downloads nothing. Put its config.json, "
+        "model.safetensors and tokenizer.json into %s, for example with `curl -L --create-dirs "
+        "--output-dir DIR -O "
         "https://huggingface.co/openai-community/%s/resolve/main/config.json` and the same for "
-        "model.safetensors; or set LOCKSTEP_HOME to the folder that contains a folder %s",
+        "model.safetensors and tokenizer.json; or set LOCKSTEP_HOME to the folder that contains a "
+        "folder %s",
         known->name, lks__escape(shown, sizeof shown, path, strlen(path)), known->name,
         known->name);
 }
