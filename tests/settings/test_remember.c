@@ -173,6 +173,33 @@ static void test_settings(void **state)
            "metrics.jsonl: the setting keep is not a whole number from 0 to 1,000,000");
 }
 
+/* Other data in the folder that the run used: eval without --dataset refuses them, as a resume does.
+ */
+static void test_replaced(void **state)
+{
+    const char *dir = new_run();
+    expect(in(dir, ".", begin), 0, "", "");
+    expect(in(dir, ".", "eval run"), 0, "val loss ", "");
+    const char *train = lks_test_text("%s/data/text/train.bin", dir);
+    size_t n;
+    char *bytes = (char *)lks_test_read(train, &n);
+    bytes[0] ^= 1; /* another id of the same alphabet */
+    lks_test_write(train, bytes, n);
+    expect(in(dir, ".", "eval run"), 2, "",
+           "the data in data/text is not the data that checkpoint run/ckpt-00000005 was trained on");
+    expect(in(dir, ".", "eval run --nproc_per_node=2"), 2, "", "--dataset=data/text evaluates on");
+    expect(in(dir, ".", "eval run --dataset=text"), 0, "val loss ", "");
+    expect(in(dir, ".", "resume run --max_iters=6"), 2, "",
+           "is not the data that checkpoint run/ckpt-00000005 was trained on");
+    /* of another alphabet: nobody gave a vocab_size */
+    const char meta[] = "{\"vocab_size\":64}";
+    lks_test_write(lks_test_text("%s/data/text/meta.json", dir), meta, strlen(meta));
+    expect(in(dir, ".", "eval run"), 2, "", "is not the data that checkpoint");
+    const lks_test_result r = in(dir, ".", "resume run --max_iters=6");
+    expect(r, 2, "", "the data in data/text is not the data that the run was trained on");
+    assert_null(strstr(r.err, "--vocab_size"));
+}
+
 static void test_moved(void **state)
 {
     const char *dir = new_run();
@@ -260,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_and_eval), cmocka_unit_test(test_settings),
         cmocka_unit_test(test_folder),          cmocka_unit_test(test_no_run),
+        cmocka_unit_test(test_replaced),
         cmocka_unit_test(test_moved),           cmocka_unit_test(test_names),
         cmocka_unit_test(test_lines),
     };
