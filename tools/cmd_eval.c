@@ -123,6 +123,35 @@ static lks_status check_meaning(const struct job *j)
     return st;
 }
 
+/* Are the tokens in the folder that the run used still those that it was trained on? */
+static lks_status check_same(const struct job *j, bool golf)
+{
+    const lks__replica *r = &j->replica;
+    char have[17], dir[512], model[512];
+    uint64_t digest = 0;
+    lks__shards *data[2] = {NULL, NULL};
+    lks_status st = LKS_OK;
+    if (j->s->from[LKS__SETTING_dataset] != LKS__FROM_CHECKPOINT || r->data_digest[0] == '\0')
+        return LKS_OK;
+    for (int split = 0; split < 2 && st == LKS_OK; split++)
+        if (golf || lks__split_exists(j->dataset, split))
+            st = lks__split_open(j->dataset, split, golf, (uint32_t)r->config.vocab_size,
+                                 &data[split]);
+    if (st == LKS_OK)
+        st = lks__procedure_digest(data, &digest);
+    for (int split = 0; split < 2; split++)
+        lks__shards_close(data[split]);
+    snprintf(have, sizeof have, "%016" PRIx64, digest);
+    if (st != LKS_OK || strcmp(have, r->data_digest) == 0)
+        return st;
+    lks__escape(dir, sizeof dir, j->dataset, strlen(j->dataset));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the data in %s is not the data that checkpoint %s was trained on (digest %s, "
+                     "not %s): --dataset=%s evaluates on it all the same",
+                     dir, lks__escape(model, sizeof model, r->path, strlen(r->path)), have,
+                     r->data_digest, dir);
+}
+
 /* A folder without validation tokens, of which nobody has said what to take. */
 static lks_status check_split(const struct job *j)
 {
@@ -145,6 +174,7 @@ static lks_status open_split(struct job *j)
     LKS__TRY(find_data(j));
     if (!j->is_file) {
         LKS__TRY(check_split(j));
+        LKS__TRY(check_same(j, golf));
         LKS__TRY(check_meaning(j));
     }
     if (j->is_file)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "data/sampler.h"
 #include "settings/family.h"
@@ -16,9 +17,11 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s)
 
 /* The model's vocabulary is that of its data. A model that began with given weights has theirs, and
  * the data may need less of it. */
-static lks_status check_vocabulary(int64_t model, int64_t data, bool began, const char *dir)
+static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool began,
+                                   const char *dir)
 {
     char shown[LKS__SETTING_STR];
+    const int64_t model = s->vocab_size;
     lks__escape(shown, sizeof shown, dir, strlen(dir));
     if (began && data > model)
         return lks__fail(LKS_ERR_CONFIG,
@@ -26,6 +29,13 @@ static lks_status check_vocabulary(int64_t model, int64_t data, bool began, cons
                          ", but the weights are for %" PRId64 " tokens: --vocab_size=%" PRId64
                          " adds rows that are drawn",
                          shown, data, model, data);
+    if (!began && model != 0 && model != data &&
+        s->from[LKS__SETTING_vocab_size] == LKS__FROM_CHECKPOINT)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the data in %s is not the data that the run was trained on (vocab_size = "
+                         "%" PRId64 ", not %" PRId64 "): give the same --dataset, or start a new "
+                         "run",
+                         shown, data, model);
     if (!began && model != 0 && model != data)
         return lks__fail(LKS_ERR_CONFIG,
                          "vocab_size = %" PRId64
@@ -41,7 +51,7 @@ lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool beg
     LKS__TRY(lks__meta_load(dir, found_p, meta));
     lks_status st = LKS_OK;
     if (*found_p)
-        st = check_vocabulary(s->vocab_size, meta->vocab_size, began, dir);
+        st = check_vocabulary(s, meta->vocab_size, began, dir);
     else
         meta->vocab_size =
             s->vocab_size != 0 ? (uint32_t)s->vocab_size : lks__procedure_of(s)->vocab_size;
@@ -64,6 +74,16 @@ lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, in
                      "there is no token file %s/%s to evaluate on: `lockstep prep` makes one "
                      "(--val_fraction=0.1), and --eval_interval=0 trains without evaluations",
                      lks__escape(shown, sizeof shown, dir, strlen(dir)), LKS__VAL_FILE);
+}
+
+lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
+{
+    uint64_t digest[2] = {0};
+    for (int split = 0; split < 2; split++)
+        if (data[split] != NULL)
+            LKS__TRY(lks__shards_digest(data[split], &digest[split]));
+    *digest_p = XXH3_64bits(digest, sizeof digest);
+    return LKS_OK;
 }
 
 /* The weights have learned what their ids mean, so the data's must mean the same. */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <xxhash.h>
 
 #include "base/sys.h"
 #include "data/sampler.h"
@@ -39,7 +38,6 @@ static lks_status open_tokenizer(lks__trainer *t)
 
 static lks_status open_data(lks__trainer *t)
 {
-    uint64_t digest[2];
     struct lks__golf_run *g = t->golf = calloc(1, sizeof *g);
     if (g == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
@@ -53,9 +51,7 @@ static lks_status open_data(lks__trainer *t)
     const uint32_t vocab = (uint32_t)t->s.vocab_size;
     LKS__TRY(lks__procedure_open_split(&t->s, t->data_dir, LKS__SPLIT_TRAIN, vocab, &g->train));
     LKS__TRY(lks__procedure_open_split(&t->s, t->data_dir, LKS__SPLIT_VAL, vocab, &g->val));
-    LKS__TRY(lks__shards_digest(g->train, &digest[0]));
-    LKS__TRY(lks__shards_digest(g->val, &digest[1]));
-    t->data_digest = XXH3_64bits(digest, sizeof digest);
+    LKS__TRY(lks__procedure_digest((lks__shards *[]){g->train, g->val}, &t->data_digest));
     LKS__TRY(lks__shards_usable(g->val, (uint64_t)t->s.block_size, &g->val_tokens));
     return lks__artifact_code_bytes(t->s.code, &g->code_bytes);
 }

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <xxhash.h>
 
 #include "data/sampler.h"
 #include "optim/schedule.h"
@@ -17,15 +16,10 @@ static lks_status open_data(lks__trainer *t)
 {
     LKS__TRY(lks__procedure_find_data(t));
     LKS__TRY(lks__procedure_open_meta(t));
-    uint64_t digest[2] = {0};
-    for (int split = 0; split < 2; split++) {
+    for (int split = 0; split < 2; split++)
         LKS__TRY(lks__procedure_open_split(&t->s, t->data_dir, split, t->meta.vocab_size,
                                            &t->data[split]));
-        if (t->data[split] != NULL)
-            LKS__TRY(lks__shards_digest(t->data[split], &digest[split]));
-    }
-    t->data_digest = XXH3_64bits(digest, sizeof digest);
-    return LKS_OK;
+    return lks__procedure_digest(t->data, &t->data_digest);
 }
 
 /* The draws of the script until its first batch: it makes a model with new weights first, of the

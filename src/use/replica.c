@@ -41,6 +41,10 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
     snprintf(r->params_hash, sizeof r->params_hash, "%s", w->params_hash);
     snprintf(r->run_dir, sizeof r->run_dir, "%s", w->run_dir);
     snprintf(r->vocabulary, sizeof r->vocabulary, "%s", w->vocabulary);
+    const lks__ckpt *ckpt = lks__weights_checkpoint(w);
+    const json_t *digest = ckpt == NULL ? NULL : json_object_get(ckpt->state, "data_digest");
+    if (json_is_string(digest))
+        snprintf(r->data_digest, sizeof r->data_digest, "%s", json_string_value(digest));
     r->iter = w->iter;
     r->run = w->model;
     r->meta = w->meta;

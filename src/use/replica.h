@@ -13,6 +13,7 @@ typedef struct lks__replica {
     char run_dir[4096];         /* of the run; empty: the checkpoint is in no run's folder */
     char vocabulary[4096];      /* folder that may have the tokenizer's files; or empty */
     char params_hash[17];
+    char data_digest[17]; /* of the data that it was trained on; empty: not known */
     uint64_t iter;
     lks__settings run; /* the settings that it was trained with */
     lks__meta meta;

@@ -173,7 +173,8 @@ static void test_settings(void **state)
            "metrics.jsonl: the setting keep is not a whole number from 0 to 1,000,000");
 }
 
-/* Other data in the folder that the run used: eval without --dataset refuses them, as a resume does.
+/* Other data in the folder that the run used: eval without --dataset refuses them, as a resume
+ * does.
  */
 static void test_replaced(void **state)
 {
@@ -185,14 +186,15 @@ static void test_replaced(void **state)
     char *bytes = (char *)lks_test_read(train, &n);
     bytes[0] ^= 1; /* another id of the same alphabet */
     lks_test_write(train, bytes, n);
-    expect(in(dir, ".", "eval run"), 2, "",
-           "the data in data/text is not the data that checkpoint run/ckpt-00000005 was trained on");
+    expect(
+        in(dir, ".", "eval run"), 2, "",
+        "the data in data/text is not the data that checkpoint run/ckpt-00000005 was trained on");
     expect(in(dir, ".", "eval run --nproc_per_node=2"), 2, "", "--dataset=data/text evaluates on");
     expect(in(dir, ".", "eval run --dataset=text"), 0, "val loss ", "");
     expect(in(dir, ".", "resume run --max_iters=6"), 2, "",
            "is not the data that checkpoint run/ckpt-00000005 was trained on");
     /* of another alphabet: nobody gave a vocab_size */
-    const char meta[] = "{\"vocab_size\":64}";
+    const char meta[] = "{\"kind\":\"ids\",\"vocab_size\":64}";
     lks_test_write(lks_test_text("%s/data/text/meta.json", dir), meta, strlen(meta));
     expect(in(dir, ".", "eval run"), 2, "", "is not the data that checkpoint");
     const lks_test_result r = in(dir, ".", "resume run --max_iters=6");
@@ -287,9 +289,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_and_eval), cmocka_unit_test(test_settings),
         cmocka_unit_test(test_folder),          cmocka_unit_test(test_no_run),
-        cmocka_unit_test(test_replaced),
-        cmocka_unit_test(test_moved),           cmocka_unit_test(test_names),
-        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_replaced),        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_lines),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
