@@ -39,6 +39,26 @@ static const char *new_folder(void)
     return dir;
 }
 
+/* A setting on the command line that the run's family doesn't use is refused, with the one to use.
+ */
+static void test_no_effect(void **state)
+{
+    const char *dir = new_folder();
+    expect(in(dir, SMALL, "train --family=golf --out_dir=run"), 0, "", "");
+    expect(in(dir, "A=", "resume run --max_iters=5"), 2, "",
+           "--max_iters has no effect in a run with family=golf: use --iterations");
+    expect(in(dir, SMALL, "train --family=golf --learning_rate=0.1"), 2, "",
+           "--learning_rate has no effect in a run with family=golf: use --matrix_lr");
+    expect(in(dir, SMALL, "train --family=golf --dropout=0.1"), 2, "",
+           "--dropout has no effect in a run with family=golf: leave it out");
+    expect(in(dir, "A=", "train --dataset=data --family=gpt2 --iterations=5"), 2, "",
+           "--iterations has no effect in a run with family=gpt2: use --max_iters");
+    expect(in(dir, "A=", "resume run --iterations=5"), 0, "step:5/5 ", "");
+    /* a file may be for several families */
+    lks_test_write(lks_test_text("%s/both.conf", dir), "max_iters = 5\n", 14);
+    expect(in(dir, SMALL, "train both.conf --family=golf --out_dir=both"), 0, "step:3/3 ", "");
+}
+
 /* The family's own defaults are the script's, and the log has its lines and its file. */
 static void test_run(void **state)
 {
@@ -114,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run),
+        cmocka_unit_test(test_no_effect),
         cmocka_unit_test(test_other_family),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
