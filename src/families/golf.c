@@ -24,6 +24,20 @@ static const lks__setting_alias names[] = {
     {NULL, NULL},
 };
 
+static const lks__setting_alias unused[] = {
+    {"max_iters", "iterations"},
+    {"learning_rate", "matrix_lr, --scalar_lr and --tied_embed_lr"},
+    {"lr_decay_iters", "warmdown_iters"},
+    {"batch_size", "train_batch_tokens"},
+    {"warmup_iters", ""},
+    {"min_lr", ""},
+    {"decay_lr", ""},
+    {"eval_iters", ""},
+    {"dropout", ""},
+    {"bias", ""},
+    {NULL, NULL},
+};
+
 static const char *const files[] = {"data_path", "tokenizer_path", NULL};
 
 /* The script's, of settings that have another default in the table. */
@@ -104,6 +118,7 @@ const lks__family lks__family_golf = {
     .settings = LKS__SETTING_GOLF,
     .names = names,
     .files = files,
+    .unused = unused,
     .presets = presets,
     .check = check,
     .prepare_bench = prepare_bench,

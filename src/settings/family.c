@@ -104,6 +104,38 @@ lks_status lks__family_presets(lks__settings *s, unsigned command)
     return LKS_OK;
 }
 
+static lks_status no_effect(const lks__settings *s, const char *name, const char *use)
+{
+    return lks__fail(LKS_ERR_CONFIG, "--%s has no effect in a run with family=%s: %s%s", name,
+                     lks__family_of(s)->name, use[0] == '\0' ? "leave it out" : "use --", use);
+}
+
+/* What a setting that only other families have is here. */
+static const char *counterpart(const char *name)
+{
+    for (int f = 0; lks__families[f] != NULL; f++)
+        for (const lks__setting_alias *a = lks__families[f]->unused; a && a->theirs; a++)
+            if (strcmp(a->ours, name) == 0)
+                return a->theirs;
+    return "";
+}
+
+lks_status lks__family_check_given(const lks__settings *s)
+{
+    for (const lks__setting_alias *a = lks__family_of(s)->unused; a && a->theirs; a++) {
+        const int setting = lks__setting_find(a->theirs);
+        const bool fits = setting == LKS__SETTING_batch_size && s->auto_batch != 0;
+        if (setting >= 0 && s->from[setting] == LKS__FROM_ARG && !fits)
+            return no_effect(s, a->theirs, a->ours);
+    }
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        if (s->from[i] == LKS__FROM_ARG && lks__setting_table[i].flags & LKS__SETTING_CONFIG &&
+            !lks__setting_is_used(s, &lks__setting_table[i]))
+            return no_effect(s, lks__setting_table[i].name,
+                             counterpart(lks__setting_table[i].name));
+    return LKS_OK;
+}
+
 lks_status lks__family_check_heads(const lks__settings *s)
 {
     if (s->n_embd % s->n_head == 0)

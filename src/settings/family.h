@@ -32,6 +32,9 @@ typedef struct lks__family {
     /* Names that the script has for settings, up to one of NULL. If there are any, they and the
      * names of the family's own settings, in upper case, are read from the environment. */
     const lks__setting_alias *names;
+    /* Settings of all families that have no effect here, each with the one to use or "", up to one
+     * of NULL; or NULL. */
+    const lks__setting_alias *unused;
     /* Of these names, those that tell where files are: every command reads their variables,
      * whatever its family; up to NULL. */
     const char *const *files;
@@ -64,6 +67,9 @@ lks_status lks__family_environment(lks__settings *s, unsigned command, lks__args
 
 /* Set what nobody has given to the family's defaults. */
 lks_status lks__family_presets(lks__settings *s, unsigned command);
+
+/* The command line gives nothing that has no effect in the family. */
+lks_status lks__family_check_given(const lks__settings *s);
 
 /* n_head divides n_embd: a check that families with attention share. */
 lks_status lks__family_check_heads(const lks__settings *s);

@@ -240,6 +240,7 @@ const char *lks__settings_not_nccl(const lks__settings *s)
 
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
+    LKS__TRY(lks__family_check_given(s));
     if (lks__family_of(s)->check != NULL)
         LKS__TRY(lks__family_of(s)->check(s));
     const char *other = lks__settings_not_nccl(s);

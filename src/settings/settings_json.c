@@ -18,7 +18,7 @@ static const lks__setting *next(const lks__setting *d, unsigned command, unsigne
 
 /* A family's own settings are recorded for runs of that family, and those of Muon for runs with it.
  */
-static bool relevant(const lks__settings *s, const lks__setting *d)
+bool lks__setting_is_used(const lks__settings *s, const lks__setting *d)
 {
     const unsigned mine = lks__family_of(s)->settings | lks__optimizer_settings(s->optimizer);
     return !(d->flags & LKS__SETTING_OF_FAMILY) || d->flags & mine;
@@ -30,7 +30,7 @@ json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned
     for (const lks__setting *d = next(NULL, command, flags); json && d;
          d = next(d, command, flags)) {
         lks__setting_value v = lks__setting_load(s, d);
-        if (!relevant(s, d))
+        if (!lks__setting_is_used(s, d))
             continue;
         json_t *member = d->type == LKS__SETTING_IS_INT      ? json_integer(v.i)
                          : d->type == LKS__SETTING_IS_FLOAT  ? json_real(v.f)
@@ -54,7 +54,8 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
 {
     for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         lks__setting_value v = lks__setting_load(s, d);
-        if (!relevant(s, d) || (other && lks__setting_same(d, v, lks__setting_load(other, d))))
+        if (!lks__setting_is_used(s, d) ||
+            (other && lks__setting_same(d, v, lks__setting_load(other, d))))
             continue;
         switch (d->type) {
         case LKS__SETTING_IS_INT:
@@ -94,7 +95,7 @@ lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *o
     for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         const lks__setting_value v = lks__setting_load(s, d);
         char text[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
-        if (!relevant(s, d) || d->flags & LKS__SETTING_FIRST)
+        if (!lks__setting_is_used(s, d) || d->flags & LKS__SETTING_FIRST)
             continue;
         if (command != LKS__CMD_TRAIN && d->flags & LKS__SETTING_SHAPE &&
             s->from[d - lks__setting_table] < LKS__FROM_ARG)
@@ -171,7 +172,7 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
     for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         const json_t *member_d = json_object_get(json, d->name);
         if (!member_d && (!(d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN)) ||
-                          d->flags & LKS__SETTING_LATER || !relevant(&s, d)))
+                          d->flags & LKS__SETTING_LATER || !lks__setting_is_used(&s, d)))
             continue; /* from a version without this setting: the default has the same effect */
         if (!member_d)
             return lks__fail(LKS_ERR_FORMAT, "%s: the setting %s is missing", where, d->name);
@@ -270,7 +271,7 @@ lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, co
          d = next(d, LKS__CMD_TRAIN, LKS__SETTING_SHAPE)) {
         const int i = (int)(d - lks__setting_table);
         lks__setting_value mine = lks__setting_load(s, d), theirs = lks__setting_load(source, d);
-        if (source->from[i] != LKS__FROM_CHECKPOINT || !relevant(source, d))
+        if (source->from[i] != LKS__FROM_CHECKPOINT || !lks__setting_is_used(source, d))
             continue;
         bool given = s->from[i] >= LKS__FROM_FILE;
         if (given && may_keep(d, mine, theirs))

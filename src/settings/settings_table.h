@@ -64,6 +64,8 @@ void lks__setting_store(lks__settings *s, const lks__setting *d, lks__setting_va
                         lks__setting_from from);
 
 bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting_value b);
+/* Has the setting an effect with the family and the optimizer in `s`? */
+bool lks__setting_is_used(const lks__settings *s, const lks__setting *d);
 bool lks__setting_in_range(const lks__setting *d, lks__setting_value v);
 
 enum { LKS__SETTING_RANGE = 160, LKS__NUMBER_TEXT = 32 };

@@ -179,7 +179,7 @@ static void test_other_data(void **state)
                 data[2] ^= i == k; /* another id: there are more than these two */
                 lks_test_write(lks_test_text("%s/%s", dir, files[i]), data, bytes);
             }
-            const lks_test_result r = train(dir, run, "--init_from=resume", "--eval_iters=2");
+            const lks_test_result r = train(dir, run, "--init_from=resume", "--keep=3");
             assert_int_equal(r.exit_code, 2);
             assert_contains(r.err, "is not the data that checkpoint");
         }

@@ -664,7 +664,7 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "iterations", "6",
         LATER | RATES | TOKENS | STEPS | EVALS | SAVES | FILES | LOG | WORK, .where = A_STEPS,
         .is = "0 1 2 3 4 5"),
-    ROW(TRAIN, "max_iters", "3", 0), /* for the other family */
+    ROW(TRAIN, "max_iters", "3", REFUSED, .says = "use --iterations"),
     ROW(TRAIN, "warmdown_iters", "2", RATES | LATER),
     ROW(TRAIN, "warmup_steps", "3", 0, .says = "warmup_steps:3"), /* by definition nothing else */
     ROW(TRAIN, "max_wallclock_seconds", "1000", RATES | LATER | LOG),
@@ -695,7 +695,7 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "grad_clip", "0.01", LATER),
     ROW(TRAIN, "weight_decay", "0.5", REFUSED, .says = "optimizer=muon applies no decay"),
     ROW(TRAIN, "weight_decay", "0", 0),
-    ROW(TRAIN, "learning_rate", "0.5", 0), /* for the other family */
+    ROW(TRAIN, "learning_rate", "0.5", REFUSED, .says = "use --matrix_lr"),
     ROW(TRAIN, "eval_interval", "2", EVALS | VALUES | LOG, .where = A_EVALS,
         .is = "0 2 4 6 8 final artifact", .may = SAVES | FILES),
     ROW(TRAIN, "log_interval", "2", LOG,
