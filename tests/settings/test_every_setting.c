@@ -539,7 +539,7 @@ static const struct row gpt2_rows[] = {
         .also = "max_iters", .says = "at iteration 3"),
     ROW(TRAIN, "init_from", "@run2", OTHER | LOG, .also = "init_hash",
         .says = "Initializing from the weights in"),
-    ROW(TRAIN, "family", "golf", REFUSED, .says = "num_kv_heads = 4"),
+    ROW(TRAIN, "family", "golf", REFUSED, .says = "use --iterations"),
     ROW(TRAIN, "n_layer", "3", OTHER),
     ROW(TRAIN, "n_head", "4", OTHER),
     ROW(TRAIN, "n_embd", "24", OTHER | LOG), /* the unit of the parameters */
@@ -650,7 +650,7 @@ static const struct row gpt2_rows[] = {
 };
 
 static const struct row golf_rows[] = {
-    ROW(TRAIN, "family", "gpt2", REFUSED, .says = "sampler=stream is the golf family's"),
+    ROW(TRAIN, "family", "gpt2", REFUSED, .says = "no effect in a run with family=gpt2"),
     ROW(TRAIN, "run_id", "a/b", REFUSED, .says = "run_id=a/b names the file logs/RUN_ID.txt"),
     ROW(TRAIN, "code", "@text", 0, .says = "Code size: 3001 bytes"),
     ROW(TRAIN, "num_kv_heads", "2", OTHER),
