@@ -347,8 +347,8 @@ static bool other_type(lks_comm *comm)
     const int rank = lks_comm_rank(comm);
     float mine = 0, all[8];
     lks_status st = lks_comm_all_gather(comm, &mine, all, 1, rank == 1 ? LKS_INT32 : LKS_FLOAT32);
-    return suite_mismatch(comm, st, "rank 0 called all_gather of 1 float32 elements",
-                          "rank 1 called all_gather of 1 int32 elements");
+    return suite_mismatch(comm, st, "rank 0 called lks_comm_all_gather of 1 float32 elements",
+                          "rank 1 called lks_comm_all_gather of 1 int32 elements");
 }
 
 static bool other_op(lks_comm *comm)
@@ -356,7 +356,8 @@ static bool other_op(lks_comm *comm)
     float values[4] = {0};
     lks_status st = lks_comm_all_reduce(comm, values, 4, LKS_FLOAT32,
                                         lks_comm_rank(comm) == 1 ? LKS_MAX : LKS_SUM);
-    return suite_mismatch(comm, st, "elements by sum", "rank 1 called all_reduce of 4 float32");
+    return suite_mismatch(comm, st, "elements by sum",
+                          "rank 1 called lks_comm_all_reduce of 4 float32");
 }
 
 /* Of the same bytes in other blocks, or to other ranks. */

@@ -80,8 +80,10 @@ static int body_mismatch(void)
     int rank = lks_comm_rank(comm);
     EXPECT(lks_comm_all_reduce(comm, values, rank >= 2 ? 99 : 100, LKS_FLOAT32, LKS_SUM) ==
            LKS_ERR_ARG);
-    EXPECT(strstr(lks_last_error(), "rank 0 called all_reduce of 100 float32 elements") != NULL);
-    EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 99 float32 elements") != NULL);
+    EXPECT(strstr(lks_last_error(), "rank 0 called lks_comm_all_reduce of 100 float32 elements") !=
+           NULL);
+    EXPECT(strstr(lks_last_error(), "rank 2 called lks_comm_all_reduce of 99 float32 elements") !=
+           NULL);
     int code = seen_by_all(comm);
     lks_comm_close(comm);
     return code;
@@ -97,8 +99,9 @@ static int body_order(void)
                         ? lks_comm_all_reduce(comm, values, 100, LKS_FLOAT32, LKS_SUM)
                         : lks_comm_all_gather(comm, values, all, sizeof values, LKS_UINT8);
     EXPECT(st == LKS_ERR_ARG);
-    EXPECT(strstr(lks_last_error(), "rank 0 called all_gather of 400 bytes") != NULL);
-    EXPECT(strstr(lks_last_error(), "rank 2 called all_reduce of 100 float32 elements") != NULL);
+    EXPECT(strstr(lks_last_error(), "rank 0 called lks_comm_all_gather of 400 bytes") != NULL);
+    EXPECT(strstr(lks_last_error(), "rank 2 called lks_comm_all_reduce of 100 float32 elements") !=
+           NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_ARG); /* the group has failed */
     int code = seen_by_all(comm);
     lks_comm_close(comm);
@@ -128,8 +131,10 @@ static int body_scale(void)
                        .dst = common};
     EXPECT(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
     EXPECT(lks_work_wait(work) == LKS_ERR_ARG);
-    EXPECT(strstr(lks_last_error(), "rank 0 called reduction of 100 elements") != NULL);
-    EXPECT(strstr(lks_last_error(), "rank 2 called reduction of 100 elements") != NULL);
+    EXPECT(strstr(lks_last_error(),
+                  "rank 0 called lks_comm_reduce_start of 100 elements with scale 1,") != NULL);
+    EXPECT(strstr(lks_last_error(),
+                  "rank 2 called lks_comm_reduce_start of 100 elements with scale 2;") != NULL);
     int code = seen_by_all(comm);
     lks_comm_close(comm);
     return code;

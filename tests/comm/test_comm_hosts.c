@@ -98,8 +98,9 @@ static bool other_kind(lks_comm *comm)
     struct fake_deeds deeds;
     fake_engine_deeds(h->host, &deeds);
     CHECK(!h->leads || deeds.left == 0);
-    return suite_mismatch(comm, st, "rank 0 called barrier, rank 2 called broadcast of 1 bytes",
-                          "from rank 0");
+    return suite_mismatch(
+        comm, st, "rank 0 called lks_comm_barrier, rank 2 called lks_comm_broadcast of 1 bytes",
+        "from rank 0");
 }
 
 static bool other_size(lks_comm *comm)
@@ -109,8 +110,8 @@ static bool other_size(lks_comm *comm)
     lks_status st =
         lks_comm_all_reduce(comm, values, rank >= 2 ? 299999 : 300000, LKS_FLOAT32, LKS_SUM);
     free(values);
-    return suite_mismatch(comm, st, "rank 0 called all_reduce of 300000 float32 elements",
-                          "rank 2 called all_reduce of 299999 float32 elements");
+    return suite_mismatch(comm, st, "rank 0 called lks_comm_all_reduce of 300000 float32 elements",
+                          "rank 2 called lks_comm_all_reduce of 299999 float32 elements");
 }
 
 static bool other_alloc(lks_comm *comm)
@@ -812,7 +813,8 @@ static bool other_wire(lks_comm *comm)
                        .wire = rank};
     lks_work *work;
     CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
-    return suite_mismatch(comm, lks_work_wait(work), "100 elements", "rank 1 called reduction");
+    return suite_mismatch(comm, lks_work_wait(work), "100 elements",
+                          "rank 1 called lks_comm_reduce_start");
 }
 
 static void test_wire(void **state)

@@ -104,7 +104,8 @@ static bool other_kind(lks_comm *comm)
     char byte = 0;
     lks_status st = lks_comm_rank(comm) == 1 ? lks_comm_broadcast(comm, &byte, 1, LKS_UINT8, 0)
                                              : lks_comm_barrier(comm);
-    return suite_mismatch(comm, st, "barrier", "rank 1 called broadcast of 1 bytes from rank 0");
+    return suite_mismatch(comm, st, "barrier",
+                          "rank 1 called lks_comm_broadcast of 1 bytes from rank 0");
 }
 
 static bool other_size(lks_comm *comm)
@@ -114,7 +115,7 @@ static bool other_size(lks_comm *comm)
     lks_status st =
         lks_comm_all_reduce(comm, values[rank], rank == 1 ? 299999 : 300000, LKS_FLOAT32, LKS_SUM);
     return suite_mismatch(comm, st, "all_reduce of 300000 float32 elements",
-                          "rank 1 called all_reduce of 299999 float32 elements");
+                          "rank 1 called lks_comm_all_reduce of 299999 float32 elements");
 }
 
 static bool other_alloc(lks_comm *comm)
@@ -132,7 +133,8 @@ static bool at_step(lks_comm *comm)
     lks_comm_note(comm, 41 + (uint64_t)lks_comm_rank(comm), "forward");
     lks_status st = lks_comm_rank(comm) == 1 ? lks_comm_broadcast(comm, &byte, 1, LKS_UINT8, 0)
                                              : lks_comm_barrier(comm);
-    return suite_mismatch(comm, st, "rank 0 called barrier at step 41", "from rank 0 at step 42");
+    return suite_mismatch(comm, st, "rank 0 called lks_comm_barrier at step 41",
+                          "from rank 0 at step 42");
 }
 
 static bool other_borders(lks_comm *comm)

@@ -638,7 +638,8 @@ static const struct row rows[] = {
      "virtual_ranks: 16 on rank 1, and 8 on rank 0"},
     {"other buckets", other_buckets, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED, "bytes of a bucket",
      "bytes of a bucket: 104 on rank 1, and 26214400 on rank 0"},
-    {"opened by one", opened_by_one, LKS_ERR_ARG, LKS_ERR_ARG, "rank 1 called barrier", DISAGREE},
+    {"opened by one", opened_by_one, LKS_ERR_ARG, LKS_ERR_ARG, "rank 1 called lks_comm_barrier",
+     DISAGREE},
     {"bad list of one", bad_list_of_one, LKS_ERR_PEER, LKS_ERR_ARG, "left the group",
      "lks_ddp_open: parameter 0 has no name, no values or no elements"},
     {"all give up", all_give_up, LKS_OK, LKS_OK, "", ""},
@@ -670,40 +671,45 @@ static const struct row rows[] = {
     {"other kind", other_kind, LKS_ERR_ARG, LKS_ERR_ARG, "100 bytes of common memory", DISAGREE},
     {"other memory", other_memory, LKS_ERR_ARG, LKS_ERR_ARG, "replicate of 100 bytes", DISAGREE},
     {"other shares", other_shares, LKS_ERR_ARG, LKS_ERR_ARG, "gather_shares of 100", DISAGREE},
-    {"other call", other_call, LKS_ERR_ARG, LKS_ERR_ARG, "rank 1 called all_reduce of 1 float32 el",
-     DISAGREE},
+    {"other call", other_call, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 1 called lks_comm_all_reduce of 1 float32 el", DISAGREE},
     {"other type", other_type, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called all_reduce of 300 float32 elements by sum, rank 1 called all_reduce of 300 "
+     "rank 0 called lks_comm_all_reduce of 300 float32 elements by sum, rank 1 called "
+     "lks_comm_all_reduce of 300 "
      "int32 elements by sum",
      DISAGREE},
     {"other operation", other_op, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called all_reduce of 2 int64 elements by min, rank 1 called all_reduce of 2 int64 "
+     "rank 0 called lks_comm_all_reduce of 2 int64 elements by min, rank 1 called "
+     "lks_comm_all_reduce of 2 int64 "
      "elements by max",
      DISAGREE},
     {"other count", other_count, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called all_reduce of 2500 float64 elements by min, rank 1 called all_reduce of 2499",
+     "rank 0 called lks_comm_all_reduce of 2500 float64 elements by min, rank 1 called "
+     "lks_comm_all_reduce of 2499",
      DISAGREE},
     {"other type sent", other_type_sent, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called broadcast of 10 float64 elements from rank 0, rank 1 called broadcast of 10 "
+     "rank 0 called lks_comm_broadcast of 10 float64 elements from rank 0, rank 1 called "
+     "lks_comm_broadcast of 10 "
      "int64",
      DISAGREE},
     {"other type gathered", other_type_gathered, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called all_gather of 10 bfloat16 elements, rank 1 called all_gather of 10 float16",
+     "rank 0 called lks_comm_all_gather of 10 bfloat16 elements, rank 1 called lks_comm_all_gather "
+     "of 10 float16",
      DISAGREE},
     {"gathers too much", gathers_too_much, LKS_ERR_ARG, LKS_ERR_ARG,
      "are more than memory can address", "are more than memory can address"},
     {"steps apart", steps_apart, LKS_ERR_ARG, LKS_ERR_ARG,
-     "rank 0 called barrier at step 7, rank 1 called all_reduce of 3 int64 elements by max at step "
-     "8;",
+     "rank 0 called lks_comm_barrier at step 7, rank 1 called lks_comm_all_reduce of 3 int64 "
+     "elements by max at step 8;",
      DISAGREE},
     {"gone in step", gone_in_step, LKS_OK, LKS_ERR_PEER, "", "(barrier at step 42) was complete"},
     {"aborted in step", aborted_in_step, LKS_ERR_PEER, LKS_ERR_PEER,
      "rank 0 failed at step 5: the disk is full", "rank 0 failed at step 5: the disk is full"},
-    {"ddp counts", ddp_counts, LKS_ERR_ARG, LKS_ERR_ARG, "called barrier at step 2;",
-     "called barrier at step 2;"},
+    {"ddp counts", ddp_counts, LKS_ERR_ARG, LKS_ERR_ARG, "called lks_ddp_step of ",
+     " rank 1 called lks_comm_barrier at step 2;"},
     {"program counts", program_counts, LKS_ERR_ARG, LKS_ERR_ARG,
-     " at step 70, rank 1 called barrier at step 71;",
-     " at step 70, rank 1 called barrier at step 71;"},
+     " at step 70, rank 1 called lks_comm_barrier at step 71;",
+     " at step 70, rank 1 called lks_comm_barrier at step 71;"},
     {"saved and loaded", saved_and_loaded, LKS_OK, LKS_OK, "", ""},
     {"disk of rank 0", disk_of_rank_0, LKS_ERR_IO, LKS_ERR_IO,
      "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved",
