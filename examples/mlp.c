@@ -96,6 +96,10 @@ int main(void)
                 check(lks_ddp_accumulate(ddp, BATCH));
             }
             check(lks_ddp_step(ddp, &r));
+            if (!isfinite(r.norm)) { /* the same on every rank, so all end here */
+                fprintf(stderr, "epoch %u: the gradient isn't finite\n", epoch);
+                exit(1);
+            }
             update(params, 4, 0.1f);
             loss += r.loss * BATCH * V / SAMPLES;
         }

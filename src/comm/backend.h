@@ -75,6 +75,7 @@ struct lks_comm {
     double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */
     uint64_t step;  /* of the last note, if has_step */
     bool has_step;
+    bool in_ddp;   /* lks_ddp starts the reduction, for messages */
     bool noted;    /* by the program, which then knows better than lks_ddp */
     int n_holders; /* number of lks__comm_hold() calls */
     bool closed;   /* only the handle is still valid */

@@ -109,8 +109,8 @@ lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor 
             continue;
         char calls[2][256], text[768];
         int low = i < h->host ? i : h->host, high = i < h->host ? h->host : i;
-        lks__shm_describe(&h->descs[low], calls[0], sizeof calls[0]);
-        lks__shm_describe(&h->descs[high], calls[1], sizeof calls[1]);
+        lks__shm_describe(&h->descs[low], &h->descs[high], calls[0], sizeof calls[0]);
+        lks__shm_describe(&h->descs[high], &h->descs[low], calls[1], sizeof calls[1]);
         snprintf(text, sizeof text,
                  "hosts disagree on operation %llu between them: rank %d called %s, rank %d called "
                  "%s; all ranks must start the same operations with the same sizes in the same "

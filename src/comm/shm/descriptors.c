@@ -62,24 +62,48 @@ void lks__shm_name_wait(const struct lks__shm_descriptor *m, uint64_t number, ch
     snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)number, title);
 }
 
-void lks__shm_describe(const struct lks__shm_descriptor *m, char *text, size_t bytes)
+/* A difference that the sizes of two reductions don't show. */
+static void add_difference(const struct lks__shm_descriptor *m,
+                           const struct lks__shm_descriptor *other, char *text, size_t bytes)
+{
+    const size_t used = strlen(text);
+    const uint32_t leaves = (uint32_t)m->args[0], bits = (uint32_t)(m->args[0] >> 32);
+    float scale;
+    if (m->kind != LKS__OP_REDUCE || other->kind != LKS__OP_REDUCE || m->size != other->size)
+        return;
+    memcpy(&scale, &bits, sizeof scale);
+    if (leaves != (uint32_t)other->args[0])
+        snprintf(text + used, bytes - used, " over %u leaves", (unsigned)leaves);
+    else if (m->args[0] != other->args[0])
+        snprintf(text + used, bytes - used, " with scale %.9g", (double)scale);
+    else if (memcmp(m->args, other->args, sizeof m->args) != 0)
+        snprintf(text + used, bytes - used, " (borders %016llx, to %llx and %llx)",
+                 (unsigned long long)m->args[1], (unsigned long long)m->args[2],
+                 (unsigned long long)m->args[3]);
+}
+
+void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__shm_descriptor *other,
+                       char *text, size_t bytes)
 {
     unsigned long long size = m->size;
     const char *name = lks__shm_kind_name(m->kind);
     switch (m->kind) {
+    case LKS__OP_BARRIER:
+        snprintf(text, bytes, "lks_comm_barrier");
+        break;
     case LKS__OP_BROADCAST:
-        snprintf(text, bytes, "%s of %llu %s from rank %llu", name, size, unit_of(m),
+        snprintf(text, bytes, "lks_comm_broadcast of %llu %s from rank %llu", size, unit_of(m),
                  (unsigned long long)m->args[0]);
         break;
     case LKS__OP_ALL_GATHER:
-        snprintf(text, bytes, "%s of %llu %s", name, size, unit_of(m));
+        snprintf(text, bytes, "lks_comm_all_gather of %llu %s", size, unit_of(m));
         break;
     case LKS__OP_REPLICATE:
     case LKS__OP_GATHER_SHARES:
         snprintf(text, bytes, "%s of %llu bytes", name, size);
         break;
     case LKS__OP_ALL_REDUCE:
-        snprintf(text, bytes, "%s of %llu %s by %s", name, size, unit_of(m),
+        snprintf(text, bytes, "lks_comm_all_reduce of %llu %s by %s", size, unit_of(m),
                  lks__op_name((lks_op)m->args[1]));
         break;
     case LKS__OP_ALLOC:
@@ -89,17 +113,14 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, char *text, size_t b
                                                 : "lazy");
         break;
     case LKS__OP_REDUCE:
-        snprintf(text, bytes,
-                 "%s of %llu elements over %u leaves (scale %08x, borders %016llx, to %llx and "
-                 "%llx)",
-                 name, size, (unsigned)m->args[0], (unsigned)(m->args[0] >> 32),
-                 (unsigned long long)m->args[1], (unsigned long long)m->args[2],
-                 (unsigned long long)m->args[3]);
+        snprintf(text, bytes, "%s of %llu elements",
+                 m->of_ddp ? "lks_ddp_step" : "lks_comm_reduce_start", size);
         break;
     default:
         snprintf(text, bytes, "%s", name);
     }
     add_step(m, text, bytes);
+    add_difference(m, other, text, bytes);
 }
 
 bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b)
@@ -126,8 +147,8 @@ static void name_calls(const struct lks__shm_descriptor *a, int rank_a,
                        const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
 {
     char call_a[256], call_b[256];
-    lks__shm_describe(a, call_a, sizeof call_a);
-    lks__shm_describe(b, call_b, sizeof call_b);
+    lks__shm_describe(a, b, call_a, sizeof call_a);
+    lks__shm_describe(b, a, call_b, sizeof call_b);
     snprintf(text, bytes,
              "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all ranks "
              "must start the same operations with the same sizes in the same order",

@@ -42,8 +42,8 @@ struct lks__shm_descriptor {
     uint64_t args[4]; /* root, memory kind, offsets, hash of borders, the backend's name at the
                          start ..., depending on kind */
     uint32_t n_parts; /* for LKS__OP_REDUCE: entries of the payload; may differ */
-    uint32_t has_step;
-    uint64_t step; /* of the rank's last lks_comm_note(), for messages */
+    uint16_t has_step, of_ddp; /* of_ddp: lks_ddp started it; may differ */
+    uint64_t step;             /* of the rank's last lks_comm_note(), for messages */
     alignas(64) unsigned char payload[LKS__SHM_PAYLOAD];
 };
 
@@ -56,8 +56,10 @@ void lks__shm_name_wait(const struct lks__shm_descriptor *desc, uint64_t number,
 /* Seconds beyond the deadline before a rank is named that isn't inside such an exchange: it finds
  * out by itself that its device stands still, and then it can say more about it. */
 static const double LKS__OWN_WORD_S = 1.0;
-/* Describe it: "broadcast of 8 bytes from rank 0 at step 3". */
-void lks__shm_describe(const struct lks__shm_descriptor *desc, char *text, size_t bytes);
+/* Describe it by its public call: "lks_comm_broadcast of 8 bytes from rank 0 at step 3". `other` is
+ * the call that it doesn't match. */
+void lks__shm_describe(const struct lks__shm_descriptor *desc,
+                       const struct lks__shm_descriptor *other, char *text, size_t bytes);
 /* Do two calls match? */
 bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b);
 
