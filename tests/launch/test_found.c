@@ -127,18 +127,30 @@ static void test_death(void **state)
         fail_msg("it took %.1f s", r.seconds);
 }
 
-/* A rank that waits for one that never starts reports it. */
+/* A rank that waits for one that never starts says so while it waits, and in its last message. The
+ * two belong to different jobs. */
 static void test_absent(void **state)
 {
+    static const struct environment left = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d",
+                                             "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                             "MASTER_PORT=2000%d"}};
+    lks_test_child ranks[2];
     for (int r = 0; r < 2; r++) {
         const char *out;
         law_args args = law_train("random", &out);
-        law_add(&args, "--timeout=1");
-        lks_test_child rank = start(&args, &environments[2], r);
-        lks_test_result result = lks_test_wait(&rank, 10);
+        law_add(&args, "--timeout=6");
+        ranks[r] = start(&args, &left, r);
+    }
+    for (int r = 0; r < 2; r++) {
+        lks_test_result result = lks_test_wait(&ranks[r], 20);
         assert_int_equal(result.exit_code, 1);
         assert_contains(result.err, r == 0 ? "local rank 1 of 2 on this host has not attached"
                                            : "local rank 0 of this host has offered no");
+        assert_contains(result.err, lks_test_text("local rank %d of 2 waits up to 6 s for local "
+                                                  "rank %d to start",
+                                                  r, 1 - r));
+        assert_contains(result.err,
+                        "unset RANK and WORLD_SIZE if you didn't start it under a launcher");
     }
 }
 
