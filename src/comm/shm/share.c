@@ -4,6 +4,7 @@
  * launcher's variables; the kernel identifies the process at the other end. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -19,6 +20,8 @@
 #include "comm/shm/segment.h"
 
 enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };
+static const double SAY_S = 5.0; /* after which a rank says whom it waits for */
+#define UNSET "unset RANK and WORLD_SIZE if you didn't start it under a launcher"
 
 /* What a rank sends when it has connected; the answer is the segment's token, with the
  * descriptor. */
@@ -126,6 +129,16 @@ static bool send_segment(int fd, const lks__segment *segment, const char *token)
     return sendmsg(fd, &m, MSG_NOSIGNAL) == 16;
 }
 
+/* A wait that the user may not expect, such as with variables that another job has left. */
+static void say_wait(double *say_at_p, const lks_world *w, int rank, double timeout_s)
+{
+    fprintf(stderr,
+            "lockstep: local rank %d of %d waits up to %g s for local rank %d to start (RANK and "
+            "WORLD_SIZE in the environment ask for it)\n",
+            w->local_rank, w->local_world_size, timeout_s, rank);
+    *say_at_p = INFINITY;
+}
+
 /* Serve one connection; one that isn't of this job is closed without an answer. */
 static void serve_one(int fd, const lks_world *w, const lks__segment *segment, bool *served,
                       int *n_served)
@@ -144,16 +157,21 @@ static void serve_one(int fd, const lks_world *w, const lks__segment *segment, b
     ++*n_served;
 }
 
-static lks_status missing(const lks_world *w, const bool *served, double timeout_s)
+/* The first local rank that hasn't attached. */
+static int first_missing(const lks_world *w, const bool *served)
 {
     int r = 1;
     while (r + 1 < w->local_world_size && served[r])
         r++;
-    return lks__fail(
-        LKS_ERR_TIMEOUT,
-        "local rank %d of %d on this host has not attached to the shared memory within "
-        "%g s: it has ended, or its launcher gives it another job's variables",
-        r, w->local_world_size, timeout_s);
+    return r;
+}
+
+static lks_status missing(const lks_world *w, const bool *served, double timeout_s)
+{
+    return lks__fail(LKS_ERR_TIMEOUT,
+                     "local rank %d of %d on this host has not attached to the shared memory "
+                     "within %g s: it has ended, or has another job's variables; " UNSET,
+                     first_missing(w, served), w->local_world_size, timeout_s);
 }
 
 static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segment **segment_p)
@@ -166,10 +184,13 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     lks_status st = LKS_OK;
     if (served == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", w->local_world_size);
+    double say_at = lks__sys_now() + SAY_S;
     while (st == LKS_OK && n_served < w->local_world_size) {
-        if (!readable(fd, end - lks__sys_now())) {
+        if (!readable(fd, (say_at < end ? say_at : end) - lks__sys_now())) {
             if (lks__sys_now() >= end)
                 st = missing(w, served, timeout_s);
+            else if (lks__sys_now() >= say_at)
+                say_wait(&say_at, w, first_missing(w, served), timeout_s);
             continue;
         }
         int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
@@ -265,14 +286,16 @@ static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **seg
 {
     struct sockaddr_un name;
     socklen_t n = make_name(&name);
-    double end = lks__sys_now() + timeout_s;
+    double end = lks__sys_now() + timeout_s, say_at = lks__sys_now() + SAY_S;
     lks_status st = LKS_OK;
     while (!ask(w, &name, n, end, &st, segment_p)) {
         if (lks__sys_now() >= end)
             return lks__fail(LKS_ERR_TIMEOUT,
                              "local rank 0 of this host has offered no shared memory within %g s: "
-                             "it has ended, or its launcher gives it another job's variables",
+                             "it has ended, or has another job's variables; " UNSET,
                              timeout_s);
+        if (lks__sys_now() >= say_at)
+            say_wait(&say_at, w, 0, timeout_s);
         poll(NULL, 0, RETRY_MS);
     }
     return st;
