@@ -129,9 +129,8 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
     if (s->warmup_steps > 0) /* there is no compiler to prime: none is made */
         lks__log_line(log, "warmup_step:0/%" PRId64, s->warmup_steps);
     if (s->max_wallclock_seconds > 0.0)
-        lks__log_line(log,
-                      "rates and end follow rank 0's clock (max_wallclock_seconds): the ranks of "
-                      "this run are equal, but two runs are not");
+        lks__log_line(log, "the learning rates follow rank 0's clock, so a second run gives other "
+                           "losses; MAX_WALLCLOCK_SECONDS=0 avoids it");
 }
 
 /* "train_time:…ms step_avg:…ms"; the average is over the steps in the measured time. */
