@@ -93,8 +93,8 @@ for victim in c a; do
     cut='its network interface eth0 has no link'
     if [ $victim = c ]; then
         said c "this host (.*) lost its connection to the coordinator's node: $cut"
-        said a "node 2 (host .*, ranks 2 to 2) is gone"
-        said b "node 2 (host .*, ranks 2 to 2) is gone"
+        said a "node 2 (host .*, rank 2) is gone"
+        said b "node 2 (host .*, rank 2) is gone"
     else
         said a "this host (.*) lost its connection to all other nodes: $cut"
         said b "the coordinator's node is gone"

@@ -60,13 +60,13 @@ start() { # NODE ITERATIONS
 # Set the processes to stop, their node, and the last message of the other node.
 describe_kind() {
     what='' node=1 iterations=1000000
-    gone="node 1 (host .*, ranks 1 to 1)"
+    gone="node 1 (host .*, rank 1)"
     case $kind in
     frozen) names="$gone doesn't answer: its launcher is stopped" ;;
     leader) what=train names='host .* (rank 0) has had no heartbeat from host .* (rank 1) for' ;;
     dstate) what=train names="$gone didn't end its ranks within 10 s" ;;
     first) node=0 names="the coordinator's node (host .*) doesn't answer" ;;
-    dfirst) what=train node=0 names="node 0 (host .*, ranks 0 to 0) didn't end its ranks within" ;;
+    dfirst) what=train node=0 names="node 0 (host .*, rank 0) didn't end its ranks within" ;;
     launcher) what=run iterations=150 names="$gone doesn't answer: its launcher is stopped" ;;
     launcher0)
         what=run node=0 iterations=150

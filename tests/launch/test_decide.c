@@ -369,7 +369,7 @@ static void test_first_failure(void **state)
         /* Of ends at about the same time, exit codes are consequences; later ones always are. */
         {{{FAILED("A", ""), 100}, {FAILED("B", BY_SIGNAL), 100.4}}, "B", 3},
         {{{FAILED("A", ""), 100}, {FAILED("B", BY_SIGNAL), 100.6}}, "A", 3},
-        {{{FAILED("A", BY_SIGNAL), 100}, {NULL, 100.4}}, "node 1 (host host-b, ranks 1 to 1)", 1},
+        {{{FAILED("A", BY_SIGNAL), 100}, {NULL, 100.4}}, "node 1 (host host-b, rank 1)", 1},
         {{{FAILED("A", ""), 100}, {NULL, 100.6}}, "A", 3},
         /* A rank that only noticed another host's end is named if there is nothing else. */
         {{{FAILED("A", FOLLOWS), 100}, {FAILED("B", ""), 107}}, "B", 3},
@@ -526,7 +526,7 @@ static void test_dropped(void **state)
     assert_string_equal(text_of(drop, "is"), "drop");
     assert_int_equal(number_of(drop, "node"), 1);
     assert_contains(text_of(end, "text"),
-                    "node 1 (host host-b, ranks 1 to 1) didn't end its ranks");
+                    "node 1 (host host-b, rank 1) didn't end its ranks");
     assert_true(json_is_true(json_object_get(end, "again")));
     hear_posted(&j, drop);
     hear_posted(&j, end);
@@ -556,7 +556,7 @@ static void test_dropped_coordinator(void **state)
     json_t *end = last_posted(&j);
     assert_false(json_is_true(json_object_get(end, "again")));
     assert_contains(text_of(end, "text"),
-                    "node 0 (host host-a, ranks 0 to 0) didn't end its ranks");
+                    "node 0 (host host-a, rank 0) didn't end its ranks");
     assert_int_equal(number_of(end, "code"), 1);
     json_decref(end);
     close_job(&j);
@@ -679,9 +679,9 @@ static void test_lost_all(void **state)
     static const struct {
         int n, n_lost, n_silent;
         const char *text;
-    } cases[] = {{2, 1, 0, "node 1 (host host-b, ranks 1 to 1) is gone: "},
-                 {3, 1, 0, "node 1 (host host-b, ranks 1 to 1) is gone: "},
-                 {2, 0, 1, "node 1 (host host-b, ranks 1 to 1) doesn't answer: "},
+    } cases[] = {{2, 1, 0, "node 1 (host host-b, rank 1) is gone: "},
+                 {3, 1, 0, "node 1 (host host-b, rank 1) is gone: "},
+                 {2, 0, 1, "node 1 (host host-b, rank 1) doesn't answer: "},
                  {3, 2, 0, "this host (host-a) lost its connection to all other nodes: "},
                  {3, 1, 1, "this host (host-a) lost its connection to all other nodes: "}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

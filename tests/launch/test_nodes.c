@@ -367,7 +367,7 @@ static void test_node_lost(void **state)
     end_of(&b); /* its ranks have ended with it */
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "lockstep run: node 1 (host ");
-    assert_contains(r.err, ", ranks 1 to 1) is gone");
+    assert_contains(r.err, ", rank 1) is gone");
 }
 
 /* All processes of a node are stopped, and a rank of another one fails: the job continues without
@@ -405,7 +405,7 @@ static void test_frozen(void **state)
     r = end_of(&a);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "node 1 (host ");
-    assert_contains(r.err, ", ranks 1 to 1) doesn't answer: its launcher is stopped");
+    assert_contains(r.err, ", rank 1) doesn't answer: its launcher is stopped");
     assert_contains(r.err, "restart 1 of 1");
 }
 
@@ -437,8 +437,8 @@ static void test_launcher_stopped(void **state)
         {0,
          false,
          {"waiting for node 0 (host ", "the coordinator's node (host ", "doesn't answer"}},
-        {1, false, {"waiting for node 1 (host ", "node 1 (host ", "ranks 1 to 1) doesn't answer"}},
-        {1, true, {"node 1 (host ", "ranks 1 to 1) doesn't answer"}},
+        {1, false, {"waiting for node 1 (host ", "node 1 (host ", "rank 1) doesn't answer"}},
+        {1, true, {"node 1 (host ", "rank 1) doesn't answer"}},
     };
     enum { N = sizeof cases / sizeof cases[0] };
     struct node nodes[N][2];
@@ -736,6 +736,10 @@ static void test_wrong_options(void **state)
         {{"--rdzv-backend=etcd"}, "static or c10d"},
         {{"--nnodes=2", "--rdzv-endpoint=a:b"}, "--rdzv-endpoint"},
         {{"--master-port=65536"}, "--master-port must be"},
+        {{"--nnodes=2", "--node-rank=0", "--master-port=0"}, "must be from 1 to 65535, because"},
+        {{"--hosts=a,b", "--master-port=0"}, "must be from 1 to 65535, because"},
+        {{"--hosts=localhost,b"}, "is localhost, at which host b would reach itself: use"},
+        {{"--hosts=127.0.0.1,localhost,b"}, "is 127.0.0.1, at which host b would reach itself"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct node x = start_node(1, secret, cases[i].options, "touch /nowhere");
@@ -890,10 +894,10 @@ static void test_hosts_wrong(void **state)
     /* A host that can't be reached is named. */
     r = HOSTS("true", "--hosts=nowhere:1", rsh);
     assert_int_equal(r.exit_code, 255);
-    assert_contains(r.err, "the command for host nowhere ended with code 255");
+    assert_contains(r.err, "lks-rsh for host nowhere ended with code 255");
     r = HOSTS("true", "--hosts=far:1", "--rsh=lks-no-such-command");
     assert_int_equal(r.exit_code, 127);
-    assert_contains(r.err, "the command for host far ended with code 127");
+    assert_contains(r.err, "lks-no-such-command for host far ended with code 127");
     r = HOSTS("true", "--hosts=dies:1", rsh);
     assert_int_equal(r.exit_code, 128 + SIGKILL);
     /* As many as there may be, and one more. */
