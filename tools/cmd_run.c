@@ -26,6 +26,27 @@ static lks_status read_hosts(struct run *r)
     return file != NULL ? lks__hosts_read(file, r->launch.nproc, r->hosts, &r->n_hosts) : LKS_OK;
 }
 
+static bool is_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+/* The first host serves the others, so they must not reach themselves at its name. */
+static lks_status check_first_host(const struct run *r)
+{
+    if (r->given[OPT_master_addr] != NULL || r->given[OPT_rdzv_endpoint] != NULL)
+        return LKS_OK;
+    for (int i = 1; i < r->n_hosts && is_loopback(r->hosts[0].name); i++)
+        if (!is_loopback(r->hosts[i].name))
+            return lks__fail(LKS_ERR_CONFIG,
+                             "the first host is %s, at which host %s would reach itself: use the "
+                             "name that this host has in the network, or give its address with "
+                             "--master-addr",
+                             r->hosts[0].name, r->hosts[i].name);
+    return LKS_OK;
+}
+
 /* Options as given, for the launcher of every node. */
 static lks_status launch_hosts(struct run *r, int *code_p)
 {
@@ -115,6 +136,8 @@ int tool_run(int argc, char **argv)
         st = read_hosts(&run);
     if (st == LKS_OK)
         st = run_read_nodes(&run);
+    if (st == LKS_OK)
+        st = check_first_host(&run);
     if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
         st = lks__fail(LKS_ERR_CONFIG,
                        "there is no PROGRAM to run; `lockstep run --help` shows the syntax");

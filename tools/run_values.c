@@ -168,6 +168,9 @@ lks_status run_read_nodes(struct run *r)
                                     &l->endpoint_port));
         l->endpoint_host = r->endpoint;
     }
+    if (l->endpoint_port == 0 && (several || (r->n_hosts > 1 && r->given[OPT_master_port] != NULL)))
+        return lks__fail(LKS_ERR_CONFIG, "with several nodes, --master-port must be from 1 to "
+                                         "65535, because all nodes must know it");
     if (r->n_hosts > 0)
         return LKS_OK;
     l->token = r->token[0] != '\0' ? r->token : getenv(LKS__TOKEN_ENV);

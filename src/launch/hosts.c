@@ -260,9 +260,13 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
             cut(a);
             --*n_running;
             /* Codes of ssh and of a shell. */
+            const char *by = is_here(o->hosts[i].name) ? "the command"
+                             : o->rsh != NULL          ? o->rsh
+                                                       : "ssh";
             if ((a->code == 255 || a->code == 127 || a->code == 126) && can_say())
-                fprintf(stderr, "%s: the command for host %s ended with code %d\n", o->self,
-                        o->hosts[i].name, a->code);
+                fprintf(stderr, "%s: %.*s for host %s ended with code %d\n", o->self,
+                        (int)(by[0] == 't' ? strlen(by) : strcspn(by, " ")), by, o->hosts[i].name,
+                        a->code);
         }
 }
 

@@ -68,7 +68,8 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
             end_by(n, sig);
         say_full(n);
         if (!said && waited > PATIENCE_S)
-            lks__say(n->job, "waiting for the first node: %s", lks_last_error());
+            lks__say(n->job, "waiting up to %.0f s for the first node: %s", CONNECT_S,
+                     lks_last_error());
         said |= waited > PATIENCE_S;
     }
 }
@@ -184,11 +185,12 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                              "on the others",
                              lks__nodes_here(n), n->min, lks__nodes_join_s(n));
         if (!n->said_what && lks__sys_now() - n->gather_since > PATIENCE_S) {
-            char where[LKS__ADDRESS_BYTES];
+            char where[LKS__ADDRESS_BYTES], most[32];
             n->said_what = true;
-            lks__say(n->job, "waiting for nodes at %s: %d here, %d to %d needed",
+            snprintf(most, sizeof most, " to %d", n->max);
+            lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed",
                      lks__address_text(where, n->job->store_host, n->job->store_port),
-                     lks__nodes_here(n), n->min, n->max);
+                     lks__nodes_here(n), n->min, n->max > n->min ? most : "");
         }
         say_full(n);
         say_refused(n);

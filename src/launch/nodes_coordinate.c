@@ -336,7 +336,7 @@ static double silence_of(const struct lks__nodes *n, const struct lks__node *m)
 /* Wait no longer for a node, and leave it out of the next round. It hears so when it runs again. */
 static void drop(struct lks__nodes *n, struct lks__node *m)
 {
-    char how[96], why[96];
+    char how[96], why[96], ranks[48];
     m->silent = silence_of(n, m) > SILENT_S;
     snprintf(how, sizeof how,
              m->silent ? "doesn't answer: its launcher is stopped, or its machine hangs"
@@ -350,8 +350,8 @@ static void drop(struct lks__nodes *n, struct lks__node *m)
     m->down_at = lks__sys_now();
     m->code = 1;
     lks__node_forget(m);
-    if (asprintf(&m->text, "node %d (host %s, ranks %d to %d) %s", m->group_rank, m->host,
-                 m->first_rank, m->first_rank + m->n_ranks - 1, how) < 0)
+    if (asprintf(&m->text, "node %d (host %s, %s) %s", m->group_rank, m->host,
+                 lks__nodes_ranks(m, ranks), how) < 0)
         m->text = NULL;
     lks__nodes_post(
         n, json_pack("{s:s, s:i, s:s}", "is", "drop", "node", (int)(m - n->nodes), "why", why));

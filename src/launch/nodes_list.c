@@ -303,8 +303,18 @@ static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *
         begin_end(n, m);
 }
 
+const char *lks__nodes_ranks(const struct lks__node *m, char text[48])
+{
+    if (m->n_ranks == 1)
+        snprintf(text, 48, "rank %d", m->first_rank);
+    else
+        snprintf(text, 48, "ranks %d to %d", m->first_rank, m->first_rank + m->n_ranks - 1);
+    return text;
+}
+
 static void on_lost(struct lks__nodes *n, struct lks__node *m)
 {
+    char ranks[48];
     m->here = false;
     if (!m->in_round || m->settled)
         return;
@@ -313,9 +323,9 @@ static void on_lost(struct lks__nodes *n, struct lks__node *m)
     begin_end(n, m);
     lks__node_forget(m);
     if (asprintf(&m->text,
-                 "node %d (host %s, ranks %d to %d) is gone: its launcher was killed, or "
-                 "the machine or the network between fails",
-                 m->group_rank, m->host, m->first_rank, m->first_rank + m->n_ranks - 1) < 0)
+                 "node %d (host %s, %s) is gone: its launcher was killed, or the machine or the "
+                 "network between fails",
+                 m->group_rank, m->host, lks__nodes_ranks(m, ranks)) < 0)
         m->text = NULL;
 }
 

@@ -87,6 +87,8 @@ const char *lks__nodes_text(const json_t *m, const char *key);
 /* Takes the reference; NULL means that there was no memory for it. If a message can't be posted,
  * the next lks__nodes_hear_all() returns the error. */
 void lks__nodes_post(struct lks__nodes *n, json_t *message);
+/* "rank 2" or "ranks 2 to 3" of this round. Returns `text`. */
+const char *lks__nodes_ranks(const struct lks__node *m, char text[48]);
 /* A text member, safe on a terminal; "" if there is none. */
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
 void lks__node_forget(struct lks__node *m); /* frees its texts */

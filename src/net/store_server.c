@@ -193,7 +193,9 @@ static lks_status listen_on(lks__store_server *s, const char *host, int port)
         return lks__fail(errno == EADDRINUSE || errno == EADDRNOTAVAIL ? LKS_ERR_SUPPORT
                                                                        : LKS_ERR_IO,
                          "can't listen on %s: %s%s", where, strerror(errno),
-                         errno == EADDRINUSE ? "; choose another port, or 0 for a free one" : "");
+                         errno == EADDRINUSE      ? "; choose another port"
+                         : errno == EADDRNOTAVAIL ? "; this host doesn't have that address"
+                                                  : "");
     char service[16] = "0";
     getnameinfo((struct sockaddr *)&addr, len, NULL, 0, service, sizeof service, NI_NUMERICSERV);
     s->port = atoi(service);
