@@ -525,8 +525,7 @@ static void test_dropped(void **state)
     json_t *drop = posted(&j, 1), *end = posted(&j, 2);
     assert_string_equal(text_of(drop, "is"), "drop");
     assert_int_equal(number_of(drop, "node"), 1);
-    assert_contains(text_of(end, "text"),
-                    "node 1 (host host-b, rank 1) didn't end its ranks");
+    assert_contains(text_of(end, "text"), "node 1 (host host-b, rank 1) didn't end its ranks");
     assert_true(json_is_true(json_object_get(end, "again")));
     hear_posted(&j, drop);
     hear_posted(&j, end);
@@ -555,8 +554,7 @@ static void test_dropped_coordinator(void **state)
     assert_true(j.nodes->ended);
     json_t *end = last_posted(&j);
     assert_false(json_is_true(json_object_get(end, "again")));
-    assert_contains(text_of(end, "text"),
-                    "node 0 (host host-a, rank 0) didn't end its ranks");
+    assert_contains(text_of(end, "text"), "node 0 (host host-a, rank 0) didn't end its ranks");
     assert_int_equal(number_of(end, "code"), 1);
     json_decref(end);
     close_job(&j);
