@@ -671,6 +671,15 @@ static void test_fails_while_stopping(void **state)
 
 /* --- lost nodes --------------------------------------------------------------------------- */
 
+static void test_ranks_of_node(void **state)
+{
+    char text[48];
+    struct lks__node m = {.first_rank = 2, .n_ranks = 1};
+    assert_string_equal(lks__nodes_ranks(&m, text), "rank 2");
+    m.n_ranks = 3;
+    assert_string_equal(lks__nodes_ranks(&m, text), "ranks 2 to 4");
+}
+
 /* If the coordinator loses all others at once, they have hardly failed all. */
 static void test_lost_all(void **state)
 {
@@ -815,6 +824,7 @@ int main(void)
         cmocka_unit_test(test_not_dropped_while_stopping),
         cmocka_unit_test(test_killed_while_stopping),
         cmocka_unit_test(test_fails_while_stopping),
+        cmocka_unit_test(test_ranks_of_node),
         cmocka_unit_test(test_lost_all),
         cmocka_unit_test(test_code_of_nodes),
         cmocka_unit_test(test_code_of_ranks),
