@@ -35,7 +35,8 @@ static void losses_line(lks__report *r, const double *loss, const lks__eval_resu
 
 static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_result *final)
 {
-    if (final == NULL || !r->best.found || r->best.iter == t->iter ||
+    /* Evaluations draw other batches, so two that are close to each other differ by chance. */
+    if (final == NULL || !r->best.found || t->iter < r->best.iter + (uint64_t)t->s.eval_interval ||
         !(final->val_loss > r->best.loss))
         return;
     lks__log_line(&r->log,

@@ -348,6 +348,7 @@ static void test_end(void **state)
     lks__trainer *t = calloc(1, sizeof *t);
     assert_true(r != NULL && t != NULL);
     strcpy(t->shown_out_dir, "here");
+    t->s.eval_interval = 30;
     r->best = (lks__best){.found = true, .iter = 40, .loss = 1.75};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         snprintf(t->s.out_dir, sizeof t->s.out_dir, "%s", words[i][0]);
@@ -369,6 +370,9 @@ static void test_end(void **state)
                     "best validation loss 1.7500 at iteration 40\n");
     assert_contains(ended(r, t, 15, NULL, NULL), "to continue: lockstep resume --a='b c'\n");
     assert_int_equal(r->stop_signal, 15);
+    /* the best evaluation is less than eval_interval old */
+    r->best.iter = 41;
+    assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
     /* the last evaluation is the best, or a better one than before */
     r->best = (lks__best){.found = true, .iter = 70, .loss = 1.75};
     assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
