@@ -28,6 +28,9 @@ enum {
     WARMUP = 20, /* the least number of steps */
 };
 
+/* Tokens of a step: more are refused later, and must not overflow here. */
+static const double MOST_TOKENS = 1e12;
+
 int lks__choose_cores(void)
 {
     const int cores = lks__cpu_count();
@@ -56,6 +59,12 @@ static void add(lks__choice *c, const lks__settings *given, int setting, int64_t
         return;
     c->setting[c->n] = setting;
     snprintf(c->value[c->n++], LKS__CHOOSE_VALUE, "%" PRId64, value);
+}
+
+/* The value on the command line, or the rule's. */
+static double given_or(const lks__settings *given, int setting, int64_t value, int64_t chosen)
+{
+    return is_given(given, setting) && value > 0 ? (double)value : (double)chosen;
 }
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high)
@@ -96,7 +105,11 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
     }
     if (rule->n_layer > 0 || block != rule->block_size)
         add(c, given, LKS__SETTING_block_size, block);
-    c->tokens = MICRO_BATCHES * BATCH * block;
+    const double tokens = given_or(given, LKS__SETTING_gradient_accumulation_steps,
+                                   given->gradient_accumulation_steps, MICRO_BATCHES) *
+                          given_or(given, LKS__SETTING_batch_size, given->batch_size, BATCH) *
+                          given_or(given, LKS__SETTING_block_size, given->block_size, block);
+    c->tokens = tokens < MOST_TOKENS ? (int64_t)tokens : (int64_t)MOST_TOKENS;
     /* max_iters=N trains N + 1 steps, as in nanoGPT. */
     const int64_t last =
         is_given(given, LKS__SETTING_max_iters) ? given->max_iters : steps_for(text, c->tokens) - 1;

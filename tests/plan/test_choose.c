@@ -68,6 +68,16 @@ static void test_text(void **state)
     assert_fails(LKS_ERR_CONFIG, lks__choose(&least, 2, &given, &c), "too short",
                  "80 tokens for training and 8 for validation", "more than 8");
     /* what the command line has stays out, and the schedule follows it */
+    /* a longer context on the command line reads the text in fewer steps */
+    lks__settings longer = given;
+    longer.block_size = 128;
+    longer.from[LKS__SETTING_block_size] = (unsigned char)LKS__FROM_ARG;
+    assert_string_equal(chosen(90000, 10000, 2, &longer),
+                        "max_iters=799 lr_decay_iters=799 warmup_iters=40 eval_interval=159");
+    longer.batch_size = INT64_MAX;
+    longer.from[LKS__SETTING_batch_size] = (unsigned char)LKS__FROM_ARG;
+    assert_string_equal(chosen(90000, 10000, 2, &longer),
+                        "max_iters=299 lr_decay_iters=299 warmup_iters=20 eval_interval=59");
     const lks__setting_from file = LKS__FROM_FILE, arg = LKS__FROM_ARG;
     given.max_iters = 200;
     given.from[LKS__SETTING_max_iters] = (unsigned char)arg;
