@@ -500,6 +500,10 @@ static void test_not_executable(void **state)
                                "file or directory\n");
     assert_int_equal(launch(&l, 2, (char *[]){"/etc/passwd", NULL}), 126);
     expect_in(l.out, "Permission denied");
+    char *source = (char *)lks_test_text("%s/mlp.c", lks_test_folder());
+    lks_test_write(source, "int main;", 9);
+    assert_int_equal(launch(&l, 2, (char *[]){source, NULL}), 126);
+    expect_in(l.out, "Permission denied; it is a source file: compile it");
     assert_int_equal(launch(&l, 0, SHELL("exit 0")), 98);
     assert_int_equal(launch(&l, 5000, SHELL("exit 0")), 98);
     expect_in(l.out, "1 to 1024");

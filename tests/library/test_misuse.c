@@ -452,12 +452,12 @@ static lks_status no_status(struct here *h)
     X(ddp_odd, open_param(h, (lks_param){"b", (float *)(h->bytes + 1), h->grad[1], 8}), ERR_ARG,   \
       "parameter 1 are not aligned")                                                               \
     X(ddp_frozen, no_gradient(h), ERR_ARG, "no parameter has a gradient")                          \
-    X(ddp_v_low, open_ddp(h, (lks_ddp_options){-1, 1, 1}), ERR_ARG, "-1 virtual ranks for 1")      \
+    X(ddp_v_low, open_ddp(h, (lks_ddp_options){-1, 1, 1}), ERR_ARG, "-1 virtual ranks: 1 to 1024") \
     X(ddp_v_high, open_ddp(h, (lks_ddp_options){1025, 1, 1}), ERR_ARG, "1025 virtual ranks")       \
     X(ddp_a_low, open_ddp(h, (lks_ddp_options){1, -1, 1}), ERR_ARG, "-1 micro-steps")              \
     X(ddp_a_high, open_ddp(h, (lks_ddp_options){1, INT_MAX, 1}), ERR_ARG, "2147483647 micro-st")   \
     X(ddp_mb_low, open_ddp(h, (lks_ddp_options){1, 1, -1}), ERR_ARG, "buckets of -1 MB")           \
-    X(ddp_mb_nan, open_ddp(h, (lks_ddp_options){1, 1, NAN}), ERR_ARG, "MB: virtual ranks go")      \
+    X(ddp_mb_nan, open_ddp(h, (lks_ddp_options){1, 1, NAN}), ERR_ARG, "MB: more than 0")           \
     X(ddp_mb_high, open_ddp(h, (lks_ddp_options){1, 1, INFINITY}), ERR_ARG, "buckets of inf MB")
 
 #define DDP_ROWS(X)                                                                                \

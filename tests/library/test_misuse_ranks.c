@@ -545,6 +545,12 @@ static lks_status ddp_counts(struct rank *r, bool first)
     return lks_comm_barrier(r->comm);
 }
 
+static lks_status too_many_ranks(struct rank *r, bool first)
+{
+    r->options.virtual_ranks = 1;
+    return open_ddp(r);
+}
+
 /* The program's own step is named, and lks_ddp's count isn't. */
 static lks_status program_counts(struct rank *r, bool first)
 {
@@ -707,6 +713,8 @@ static const struct row rows[] = {
      "rank 0 failed at step 5: the disk is full", "rank 0 failed at step 5: the disk is full"},
     {"ddp counts", ddp_counts, LKS_ERR_ARG, LKS_ERR_ARG, "called lks_ddp_step of ",
      " rank 1 called lks_comm_barrier at step 2;"},
+    {"too many ranks", too_many_ranks, LKS_ERR_ARG, LKS_ERR_ARG, ": start at most 1 rank",
+     ": start at most 1 rank"},
     {"program counts", program_counts, LKS_ERR_ARG, LKS_ERR_ARG,
      " at step 70, rank 1 called lks_comm_barrier at step 71;",
      " at step 70, rank 1 called lks_comm_barrier at step 71;"},

@@ -363,7 +363,7 @@ static void test_out_of_turn(void **state)
     assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "parameter 0 has no name");
     assert_fails(LKS_ERR_ARG,
                  lks_ddp_open(comm, m->params, 1, &(lks_ddp_options){.virtual_ranks = -1}, &d),
-                 "-1 virtual ranks for 1 ranks");
+                 "-1 virtual ranks: 1 to 1024");
     lks_comm_close(comm);
     free(m);
 }
