@@ -145,7 +145,9 @@ static lks_status unknown(const char *arg, const char *name)
 {
     char shown[80];
     lks__escape(shown, sizeof shown, arg, strlen(arg));
-    const char *near = lks__nearest(name, run_names, N_OPTIONS);
+    const bool ranks = strcmp(name, "np") == 0 || strcmp(name, "n") == 0; /* as in mpirun */
+    const char *near =
+        ranks ? run_names[OPT_nproc_per_node] : lks__nearest(name, run_names, N_OPTIONS);
     return lks__fail(LKS_ERR_CONFIG,
                      near ? "%s: there is no such option; did you mean --%s? Write PROGRAM's own "
                             "arguments after it"

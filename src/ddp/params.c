@@ -210,6 +210,26 @@ static size_t exchange_bytes(const lks_ddp *d)
     return most * sizeof(struct tally) + d->n_params + 1;
 }
 
+static lks_status check_numbers(int V, int W, int A, double mb)
+{
+    if (V < 1 || V > MAX_VIRTUAL_RANKS)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %d virtual ranks: 1 to %d are possible", V,
+                         MAX_VIRTUAL_RANKS);
+    if (V < W)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_open: %d virtual rank%s for %d ranks: start at most %d rank%s", V,
+                         V == 1 ? "" : "s", W, V, V == 1 ? "" : "s");
+    if (A < 1 || A > MAX_MICRO_STEPS)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %d micro-steps: 1 to %d are possible", A,
+                         MAX_MICRO_STEPS);
+    if (!(mb > 0 && mb <= 1e6))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_open: buckets of %g MB: more than 0 and at most 1e6 MB are "
+                         "possible",
+                         mb);
+    return LKS_OK;
+}
+
 static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
 {
     int W = lks_comm_world_size(d->comm);
@@ -243,12 +263,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     int V = options->virtual_ranks == 0 ? W : options->virtual_ranks;
     int A = options->micro_steps == 0 ? 1 : options->micro_steps;
     double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
-    if (V < W || V > MAX_VIRTUAL_RANKS || A < 1 || A > MAX_MICRO_STEPS || !(mb > 0 && mb <= 1e6))
-        return lks__fail(LKS_ERR_ARG,
-                         "lks_ddp_open: %d virtual ranks for %d ranks, %d micro-steps and buckets "
-                         "of %g MB: virtual ranks go from the number of ranks to %d, micro-steps "
-                         "from 1 to %d, and a bucket has more than 0 MB",
-                         V, W, A, mb, MAX_VIRTUAL_RANKS, MAX_MICRO_STEPS);
+    LKS__TRY(check_numbers(V, W, A, mb));
     LKS__TRY(check_params(params, n_params));
     LKS__TRY(check_apart(params, n_params));
     lks_ddp *d = calloc(1, sizeof *d);

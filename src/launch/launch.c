@@ -22,8 +22,12 @@ static int say_not_executable(const struct lks__job *job, int err)
 {
     char shown[512];
     const char *program = job->options->argv[0];
-    lks__say(job, "can't execute \"%s\": %s",
-             lks__escape(shown, sizeof shown, program, strlen(program)), strerror(err));
+    const char *dot = strrchr(program, '.');
+    lks__say(job, "can't execute \"%s\": %s%s",
+             lks__escape(shown, sizeof shown, program, strlen(program)), strerror(err),
+             err != ENOENT && dot != NULL && strcmp(dot, ".c") == 0
+                 ? "; it is a source file: compile it, and run the result"
+                 : "");
     return err == ENOENT ? 127 : 126;
 }
 
