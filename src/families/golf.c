@@ -106,7 +106,8 @@ static void prepare_bench(lks__settings *s)
         s->vocab_size = 1024;
     s->sampler = LKS__sampler_stream;
     s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
-    s->max_wallclock_seconds = 0.0; /* no clock in the schedule */
+    s->from[LKS__SETTING_batch_size] = LKS__FROM_DEFAULT; /* train_batch_tokens stands for it */
+    s->max_wallclock_seconds = 0.0;                       /* no clock in the schedule */
 }
 
 const lks__family lks__family_golf = {

@@ -208,10 +208,10 @@ static double number_behind(const char *text, const char *word)
 }
 
 /* The parts of a step add up to it, on every rank; each family reads data of its own form. */
-static void check_bench_step(const char *family)
+static void check_bench_step(const char *family, int heads)
 {
     lks_test_result r = lks_test_tool(
-        "bench", "step", family, "--num_kv_heads=1", "--n_layer=2", "--n_head=2", "--n_embd=32",
+        "bench", "step", family, lks_test_text("--n_head=%d", heads), "--n_layer=2", "--n_embd=32",
         "--block_size=32", "--batch_size=2", "--vocab_size=65", "--nproc_per_node=2", "--iters=4");
     expect(r, 0, "step: median", "");
     /* two ranks of two sequences of 32 tokens */
@@ -261,8 +261,8 @@ static void test_without_zip(void **state)
 
 static void test_bench_step(void **state)
 {
-    check_bench_step("--family=gpt2");
-    check_bench_step("--family=golf");
+    check_bench_step("--family=gpt2", 2);
+    check_bench_step("--family=golf", 4); /* num_kv_heads is 4 */
     expect(lks_test_tool("bench", "steps"), 2, "", "name a measurement");
 }
 
