@@ -770,6 +770,7 @@ static const char *make_rsh(const char *folder)
                                      "[ $# = 2 ] || exit 99\n"
                                      "[ \"$1\" != nowhere ] || exit 255\n"
                                      "[ \"$1\" != dies ] || kill -9 $$\n"
+                                     "[ \"$1\" != detaches ] || exit 0\n"
                                      "echo \"$2\" >\"%s\"/line-$1\n"
                                      "exec sh -c \"$2\"\n",
                                      folder);
@@ -900,6 +901,17 @@ static void test_hosts_wrong(void **state)
     assert_contains(r.err, "lks-no-such-command for host far ended with code 127");
     r = HOSTS("true", "--hosts=dies:1", rsh);
     assert_int_equal(r.exit_code, 128 + SIGKILL);
+    /* One that ends at once has started no rank, so the job has not succeeded; ranks that exit with
+     * the code by which launchers report success haven't, either. */
+    r = HOSTS("true", "--hosts=detaches:1", rsh);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "lks-rsh for host detaches ended before the ranks there did");
+    r = HOSTS("true", "--hosts=localhost:1,detaches:1",
+              lks_test_text("--master-port=%d", lks_test_free_port()), rsh);
+    assert_int_equal(r.exit_code, 1);
+    r = HOSTS("exit 123", "--hosts=far:1", rsh);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "exited with code 123");
     /* As many as there may be, and one more. */
     struct lks__host *hosts = calloc(LKS__MAX_HOSTS + 1, sizeof *hosts);
     char list[2 * LKS__MAX_HOSTS + 2];
