@@ -145,5 +145,7 @@ int tool_run(int argc, char **argv)
         st = use_python(&run);
     if (st == LKS_OK)
         st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
-    return st == LKS_OK ? code : tool_fail("run", st);
+    if (st != LKS_OK)
+        return tool_fail("run", st);
+    return run.launch.lifeline ? lks__lifeline_code(code) : code;
 }

@@ -25,7 +25,7 @@ enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
 struct agent {
     pid_t pid;
     int lifeline; /* -1: closed */
-    bool running;
+    bool running, ended_by_us;
     int code;
 };
 
@@ -259,10 +259,18 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
             a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             cut(a);
             --*n_running;
+            const bool silent = a->code == 0;
+            a->code = silent ? 1 : a->code == LKS__LIFELINE_DONE ? 0 : a->code;
             /* Codes of ssh and of a shell. */
             const char *by = is_here(o->hosts[i].name) ? "the command"
                              : o->rsh != NULL          ? o->rsh
                                                        : "ssh";
+            if (silent && can_say())
+                fprintf(stderr,
+                        "%s: %.*s for host %s ended before the ranks there did: it must wait for "
+                        "the command that it starts, and end with the command's exit code\n",
+                        o->self, (int)(by[0] == 't' ? strlen(by) : strcspn(by, " ")), by,
+                        o->hosts[i].name);
             if ((a->code == 255 || a->code == 127 || a->code == 126) && can_say())
                 fprintf(stderr, "%s: %.*s for host %s ended with code %d\n", o->self,
                         (int)(by[0] == 't' ? strlen(by) : strcspn(by, " ")), by, o->hosts[i].name,
@@ -289,11 +297,14 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
             if (!agents[i].running && agents[i].code != 0)
                 cut_at = lks__sys_now() + GRACE_S;
         if (cut_at > 0 && lks__sys_now() >= cut_at)
-            for (int i = 0; i < o->n; i++)
+            for (int i = 0; i < o->n; i++) {
+                agents[i].ended_by_us = agents[i].ended_by_us || agents[i].running;
                 cut(&agents[i]);
+            }
     }
     for (int i = o->n - 1; i >= 0; i--)
-        if (agents[i].code != 0 && (code == 0 || agents[i].code < 126 || i == 0))
+        if (agents[i].code != 0 && !agents[i].ended_by_us &&
+            (code == 0 || agents[i].code < 126 || i == 0))
             code = agents[i].code;
     return code;
 }
@@ -351,6 +362,11 @@ lks_status lks__lifeline_token(char *token, int bytes)
     token[n] = '\0';
     fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     return LKS_OK;
+}
+
+int lks__lifeline_code(int code)
+{
+    return code == 0 ? LKS__LIFELINE_DONE : code == LKS__LIFELINE_DONE ? 1 : code;
 }
 
 int lks__lifeline_look(void)

@@ -13,7 +13,12 @@
 
 #define LKS__LIFELINE_ENV "LOCKSTEP_LIFELINE" /* "first", or on the others "more" */
 
-enum { LKS__MAX_HOSTS = 1024 };
+enum {
+    LKS__MAX_HOSTS = 1024,
+    /* A launcher with a lifeline ends with this code in place of 0: a command that reaches a host
+     * may end with 0 without having started a launcher there. */
+    LKS__LIFELINE_DONE = 123,
+};
 
 struct lks__host {
     char name[256];
@@ -35,11 +40,14 @@ typedef struct lks__hosts_options {
 } lks__hosts_options;
 
 /* Run `lockstep run` on every host, in this folder. *exit_code_p is the first host's exit code, or
- * that of a host that couldn't be started. */
+ * that of a host that couldn't be started; 1 if a host's command ended without a launcher's word
+ * that its ranks exited with 0. */
 lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p);
 
 /* On a launcher: read the token from the first line of the lifeline. */
 lks_status lks__lifeline_token(char *token, int bytes);
+/* On a launcher: its exit code for the launching host. */
+int lks__lifeline_code(int code);
 /* Check for later lines without blocking: a signal's number, 0 for nothing, -1 for the end. */
 int lks__lifeline_look(void);
 
