@@ -156,7 +156,7 @@ static json_t *curves(const lks__series *runs, size_t n, bool evals, bool by_tim
     for (size_t i = 0; i < n; i++)
         end = fmax(end, end_of(&runs[i], evals, by_time));
     for (int k = 1; k <= ROWS; k++) {
-        double x = end * k / ROWS;
+        double x = k == ROWS ? end : end * k / ROWS; /* the last row is the end, without rounding */
         json_t *values = json_array();
         if (!by_time)
             x = floor(x);

@@ -221,6 +221,21 @@ static void test_two(void **state)
     assert_contains(r.out, "\nby_step,20,<b>,1\n");
 }
 
+/* The last row of equal times has the last loss, however the time divides into rows. */
+static void test_last_row(void **state)
+{
+    for (int steps = 1; steps < 40; steps++) {
+        const char *const runs[] = {fake_run(lks_test_text("of%d", steps), 1, steps, 1.5, ""),
+                                    NULL};
+        json_t *o = report(runs);
+        const json_t *rows = lks_test_member(o, "by_time");
+        const json_t *last = json_array_get(rows, json_array_size(rows) - 1);
+        if (json_is_null(lks_test_member(last, "values.0")))
+            fail_msg("%d steps: the last row has no value", steps);
+        json_decref(o);
+    }
+}
+
 /* Two settings, some seeds of each; one seed twice, which is the same run. */
 static void test_seeds(void **state)
 {
@@ -638,25 +653,16 @@ static void test_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),
-        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_t),
-        cmocka_unit_test(test_two),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_png),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_spread),
-        cmocka_unit_test(test_odd_run),
-        cmocka_unit_test(test_svg_marks),
-        cmocka_unit_test(test_long_curve),
-        cmocka_unit_test(test_flat),
-        cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_ranks),     cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_t),         cmocka_unit_test(test_two),
+        cmocka_unit_test(test_last_row),  cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_folder),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_svg),       cmocka_unit_test(test_png),
+        cmocka_unit_test(test_text),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_no_spread), cmocka_unit_test(test_odd_run),
+        cmocka_unit_test(test_svg_marks), cmocka_unit_test(test_long_curve),
+        cmocka_unit_test(test_flat),      cmocka_unit_test(test_large_numbers),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
