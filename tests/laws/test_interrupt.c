@@ -177,7 +177,6 @@ static law_args golf_train(const char **out_p)
         "--checkpoint_interval=3",
         "--virtual_ranks=8",
         "--threads=1",
-        "--eval_iters=2",
         "--max_wallclock_seconds=0",
         "--train_batch_tokens=2048",
         "--val_batch_size=1024",
