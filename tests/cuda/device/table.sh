@@ -11,7 +11,7 @@ plan() { # MEMORY CONFIG SETTINGS...: "BATCH: GB"
     batch=$("$tool" plan "config/$config.conf" --device=cuda --memory="$memory" --batch_size=auto "$@" 2>/dev/null |
         sed -n 's/^batch_size=auto: *\([0-9]*\),.*/\1/p')
     if [ -z "$batch" ]; then printf '–'; return; fi
-    bytes=$("$tool" plan "config/$config.conf" --device=cuda --memory="$memory" --batch_size="$batch" --json "$@" |
+    bytes=$("$tool" plan "config/$config.conf" --device=cuda --memory="$memory" --batch_size=auto --json "$@" |
         sed 's/.*"device":{"bytes":\([0-9]*\).*/\1/')
     awk -v batch="$batch" -v bytes="$bytes" 'BEGIN { printf "%d: %.1f", batch, bytes / 1e9 }'
 }
