@@ -29,24 +29,22 @@
 /* ---- what is run --------------------------------------------------------------------------- */
 
 static const char *const gpt2_random[] = {
-    "--vocab_size=65", "--sampler=random",   "--bias",   "--n_layer=2",    "--n_head=2",
-    "--n_embd=32",     "--block_size=16",    "--keep=0", "--batch_size=4", "--dropout=0.1",
-    "--max_iters=40",  "--eval_interval=10", NULL,
+    "--vocab_size=65", "--sampler=random",
+    "--bias",          "--n_layer=2",
+    "--n_head=2",      "--n_embd=32",
+    "--block_size=16", "--keep=0",
+    "--batch_size=4",  "--dropout=0.1",
+    "--max_iters=40",  "--eval_interval=10",
+    "--eval_iters=2",  NULL,
 };
 static const char *const gpt2_nanogpt[] = {
-    "--vocab_size=65",
-    "--sampler=nanogpt",
-    "--n_layer=1",
-    "--n_head=2",
-    "--n_embd=16",
-    "--block_size=8",
-    "--batch_size=2",
-    "--max_iters=60",
-    "--grad_clip=.1",
-    "--keep=2",
-    "--replicas=private",
-    "--eval_interval=16",
-    NULL,
+    "--vocab_size=65",    "--sampler=nanogpt",
+    "--n_layer=1",        "--n_head=2",
+    "--n_embd=16",        "--block_size=8",
+    "--batch_size=2",     "--max_iters=60",
+    "--grad_clip=.1",     "--keep=2",
+    "--replicas=private", "--eval_interval=16",
+    "--eval_iters=2",     NULL,
 };
 static const char *const golf_stream[] = {
     "--family=golf",
@@ -88,7 +86,6 @@ static law_args training(const struct setup *r, const char *out, int W)
         law_add(&args, "%s", *s);
     law_add(&args, "--gradient_accumulation_steps=8");
     law_add(&args, "--virtual_ranks=8");
-    law_add(&args, "--eval_iters=2");
     law_add(&args, "--checkpoint_interval=3");
     law_add(&args, "--threads=1");
     law_add(&args, "--nproc_per_node=%d", W);
