@@ -9,13 +9,12 @@
 /* The rules (docs/runs.md has the same): the first row that fits the machine and the text. The
  * model of the last row is the recipe's own. */
 static const struct rule {
-    int cores;       /* the machine has at least so many */
-    uint64_t tokens; /* the text has at least so many */
-    const char *parameters;
+    int cores;                                   /* the machine has at least so many */
+    uint64_t tokens;                             /* the text has at least so many */
     int64_t n_layer, n_head, n_embd, block_size; /* n_layer 0: the recipe's */
 } rules[] = {
-    {8, 500000, "2.7M", 6, 6, 192, 128},
-    {1, 0, "0.8M", 0, 0, 0, 64},
+    {8, 500000, 6, 6, 192, 128}, /* 2.7M parameters */
+    {1, 0, 0, 0, 0, 64},         /* 0.8M */
 };
 
 enum {
@@ -88,7 +87,7 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
     const uint64_t least = text->n_val < text->n_train ? text->n_val : text->n_train;
     while (rule->tokens > text->n_train || rule->cores > cores)
         rule++;
-    *c = (lks__choice){.recipe = "quickstart", .parameters = rule->parameters};
+    *c = (lks__choice){.recipe = "quickstart"};
     if (least <= LEAST_BLOCK)
         return lks__fail(LKS_ERR_CONFIG,
                          "the text is too short: it has %" PRIu64
@@ -109,12 +108,12 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
                                    given->gradient_accumulation_steps, MICRO_BATCHES) *
                           given_or(given, LKS__SETTING_batch_size, given->batch_size, BATCH) *
                           given_or(given, LKS__SETTING_block_size, given->block_size, block);
-    c->tokens = tokens < MOST_TOKENS ? (int64_t)tokens : (int64_t)MOST_TOKENS;
     /* max_iters=N trains N + 1 steps, as in nanoGPT. */
     const int64_t last =
-        is_given(given, LKS__SETTING_max_iters) ? given->max_iters : steps_for(text, c->tokens) - 1;
-    c->steps = last + 1;
-    const int64_t warmup = c->steps / 20 > WARMUP ? c->steps / 20 : WARMUP;
+        is_given(given, LKS__SETTING_max_iters)
+            ? given->max_iters
+            : steps_for(text, (int64_t)(tokens < MOST_TOKENS ? tokens : MOST_TOKENS)) - 1;
+    const int64_t warmup = (last + 1) / 20 > WARMUP ? (last + 1) / 20 : WARMUP;
     add(c, given, LKS__SETTING_max_iters, last);
     add(c, given, LKS__SETTING_lr_decay_iters, last);
     add(c, given, LKS__SETTING_warmup_iters, clamp(warmup, 0, last / 2));

@@ -22,11 +22,10 @@ typedef struct lks__choose_text {
 enum { LKS__CHOOSE_SETTINGS = 12, LKS__CHOOSE_VALUE = 24 };
 
 typedef struct lks__choice {
-    const char *recipe, *parameters; /* "quickstart", "0.8M" */
-    int n;                           /* settings that differ from the recipe's, in order */
+    const char *recipe; /* "quickstart" */
+    int n;              /* settings that differ from the recipe's, in order */
     int setting[LKS__CHOOSE_SETTINGS];
     char value[LKS__CHOOSE_SETTINGS][LKS__CHOOSE_VALUE];
-    int64_t steps, tokens; /* of the run; of a step */
 } lks__choice;
 
 /* Choose a recipe and its settings for a text. Settings that `given` has from the command line stay
