@@ -155,8 +155,7 @@ static void name_out(struct text *t)
     const char *path = realpath(t->path, real) != NULL ? real : t->path;
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
-    struct stat info;
-    const bool is_folder = stat(t->path, &info) == 0 && S_ISDIR(info.st_mode);
+    const bool is_folder = lks__sys_is_folder(t->path);
     const size_t n = dot == NULL || dot == name || is_folder ? strlen(name) : (size_t)(dot - name);
     snprintf(t->out, sizeof t->out, "out/%.*s", (int)n, n > 0 ? name : "text");
 }

@@ -664,6 +664,19 @@ lks_status lks__sys_make_dirs(const char *path)
     return LKS_OK;
 }
 
+bool lks__sys_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool lks__sys_same_folder(const char *a, const char *b)
+{
+    struct stat one, two;
+    return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
 lks_status lks__sys_sync_dir(const char *path)
 {
     int fd = lks__sys_open(path, O_RDONLY | O_DIRECTORY, 0);

@@ -99,6 +99,10 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
 /* mkdir -p. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);
 
+/* True if the path, or what a link there leads to, is a folder; if both are the same folder. */
+bool lks__sys_is_folder(const char *path);
+bool lks__sys_same_folder(const char *a, const char *b);
+
 /* fsync a folder, so that renames in it survive a crash. */
 lks_status lks__sys_sync_dir(const char *path);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/sys.h"
 #include "settings/family.h"
 #include "settings/synonyms.h"
 
@@ -290,12 +291,6 @@ lks_status lks__settings_memory(const lks__settings *s, uint64_t *bytes_p)
                      lks__escape(shown, sizeof shown, s->memory, strlen(s->memory)));
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* Has the folder training tokens, of either form? */
 static bool has_tokens(const char *folder)
 {
@@ -315,7 +310,8 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     struct stat st;
     snprintf(out, LKS__SETTING_STR + 8, "%s", s->dataset);
     snprintf(in_data, sizeof in_data, "data/%s", s->dataset);
-    const bool there = is_folder(out), also = s->dataset[0] != '/' && is_folder(in_data);
+    const bool there = lks__sys_is_folder(out),
+               also = s->dataset[0] != '/' && lks__sys_is_folder(in_data);
     /* A folder of that name may have something else, such as the texts. */
     if (also && (!there || (!has_tokens(out) && has_tokens(in_data)))) {
         strcpy(out, in_data);

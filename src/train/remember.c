@@ -6,22 +6,9 @@
 #include <sys/stat.h>
 
 #include "base/jsontext.h"
+#include "base/sys.h"
 #include "rundir/files.h"
 #include "rundir/metrics.h"
-
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/* Are both the same existing folder? */
-static bool same_folder(const char *a, const char *b)
-{
-    struct stat one, two;
-    return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_dev == two.st_dev &&
-           one.st_ino == two.st_ino;
-}
 
 /* A run that was moved, to earlier-N for example, takes the data that `train TEXT` prepared with
  * it, even if another run's data are now where they were. `path` is where they were. */
@@ -32,7 +19,7 @@ static bool take_own(const char *run_dir, const char *path, char out[LKS__SETTIN
     if (!lks__run_has_data(run_dir) || slash == NULL || strcmp(slash + 1, LKS__DATA_FOLDER) != 0)
         return false;
     snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
-    if (is_folder(path) && !lks__run_has_data(parent))
+    if (lks__sys_is_folder(path) && !lks__run_has_data(parent))
         return false;
     return snprintf(out, LKS__SETTING_STR, "%s/" LKS__DATA_FOLDER, run_dir) < LKS__SETTING_STR;
 }
@@ -47,10 +34,11 @@ static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
     LKS__TRY(lks__metrics_dataset(run_dir, used, absolute, &found));
     if (!found)
         return LKS_OK;
-    const char *path = is_folder(absolute) && !same_folder(used, absolute) ? absolute : used;
+    const char *path =
+        lks__sys_is_folder(absolute) && !lks__sys_same_folder(used, absolute) ? absolute : used;
     if (take_own(run_dir, path, out))
         return LKS_OK;
-    if (!is_folder(path)) {
+    if (!lks__sys_is_folder(path)) {
         const char *was = absolute[0] != '\0' ? absolute : used;
         return lks__fail(LKS_ERR_CONFIG,
                          "the data of the run in %s was in %s, but that folder doesn't exist now: "
@@ -63,6 +51,18 @@ static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
     return LKS_OK;
 }
 
+/* Give all ranks the path that rank 0 has chosen, as the run's setting; "": there is none. */
+static lks_status share(lks__session *ses, lks__settings *s, int setting,
+                        char path[LKS__SETTING_STR], char value[LKS__SETTING_STR])
+{
+    LKS__TRY(lks_comm_broadcast(ses->comm, path, LKS__SETTING_STR, LKS_UINT8, 0));
+    if (path[0] == '\0')
+        return LKS_OK;
+    strcpy(value, path);
+    s->from[setting] = LKS__FROM_CHECKPOINT;
+    return LKS_OK;
+}
+
 lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__settings *s)
 {
     char path[LKS__SETTING_STR] = "";
@@ -72,12 +72,7 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__setti
     if (ses->world.rank == 0)
         st = choose(run_dir, path);
     LKS__TRY(lks__session_agree(ses, st));
-    LKS__TRY(lks_comm_broadcast(ses->comm, path, sizeof path, LKS_UINT8, 0));
-    if (path[0] == '\0')
-        return LKS_OK;
-    strcpy(s->dataset, path);
-    s->from[LKS__SETTING_dataset] = LKS__FROM_CHECKPOINT;
-    return LKS_OK;
+    return share(ses, s, LKS__SETTING_dataset, path, s->dataset);
 }
 
 /* The tokenizer that the run was given, if it was given one and it is still there. */
@@ -110,12 +105,7 @@ lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__
         strcpy(gone, path);
         path[0] = '\0';
     }
-    LKS__TRY(lks_comm_broadcast(ses->comm, path, sizeof path, LKS_UINT8, 0));
-    if (path[0] == '\0')
-        return LKS_OK;
-    strcpy(s->tokenizer_path, path);
-    s->from[LKS__SETTING_tokenizer_path] = LKS__FROM_CHECKPOINT;
-    return LKS_OK;
+    return share(ses, s, LKS__SETTING_tokenizer_path, path, s->tokenizer_path);
 }
 
 enum { KEPT_BYTES = 8 * LKS__SETTING_STR };

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "base/sys.h"
@@ -90,12 +89,6 @@ static lks_status check_decay(const lks__settings *s)
                      s->weight_decay, lks__train_optimizer(s)->name);
 }
 
-static bool same_folder(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* A run that began with weights goes on with the tokenizer that it has recorded, if its data have
  * none. */
 static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
@@ -116,7 +109,7 @@ static lks_status open_weights(lks__trainer *t)
     const lks__weights_want want = {.n_head = given ? t->s.n_head : 0};
     LKS__TRY(lks__weights_open(t->s.init_from, &want, &t->weights));
     const lks__weights *w = t->weights;
-    if (same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->s.out_dir))
+    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->s.out_dir))
         return lks__fail(
             LKS_ERR_CONFIG,
             "init_from and out_dir are the same folder, %s: a new run would move its "

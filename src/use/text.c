@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/sys.h"
 #include "base/utf8.h"
 #include "data/byte_tokens.h"
 #include "data/spm_text.h"
@@ -64,12 +64,6 @@ static lks_status open_any(const char *path, lks__text *t)
                      t->meta->vocab_size);
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* A folder of data, or the data script's description of single bytes, for weights that don't say
  * what their tokens are. *found_p: these are characters or bytes. */
 static lks_status open_own(const char *path, lks__text *t, bool *found_p)
@@ -83,7 +77,7 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
     LKS__TRY(lks__byte_tokens_at(path, found_p));
     if (*found_p)
         *own = (lks__meta){.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
-    else if (is_folder(path)) {
+    else if (lks__sys_is_folder(path)) {
         LKS__TRY(lks__meta_load(path, found_p, own));
         if (!*found_p)
             LKS__TRY(lks__meta_load_words(path, found_p, own));
@@ -126,7 +120,7 @@ lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t)
     if (r->meta.chars == NULL && !r->meta.is_sentencepiece) {
         const char *vocabulary = path[0] != '\0' ? path : r->vocabulary;
         bool found = false;
-        if (!is_folder(vocabulary) || !lks__bpe_is_at(vocabulary))
+        if (!lks__sys_is_folder(vocabulary) || !lks__bpe_is_at(vocabulary))
             LKS__TRY(open_own(vocabulary, t, &found));
         if (found)
             return LKS_OK;
