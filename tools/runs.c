@@ -23,11 +23,16 @@ static lks_status add(const char *what, tool_runs *runs)
     return LKS_OK;
 }
 
-static bool is_run(const char *dir)
+static bool has(const char *folder, const char *name)
 {
     char path[4400];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
     return access(path, F_OK) == 0;
+}
+
+static bool is_run(const char *dir)
+{
+    return has(dir, "metrics.jsonl");
 }
 
 static void print_found(const char *tool, const char *dir, const tool_runs *runs, size_t first)
@@ -73,13 +78,6 @@ static lks_status add_inside(const char *tool, const char *dir, const char *name
 
 /* --- the folder of one run ---------------------------------------------------------------------
  */
-
-static bool has(const char *folder, const char *name)
-{
-    char path[4400];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return access(path, F_OK) == 0;
-}
 
 static bool has_checkpoint(const char *folder)
 {

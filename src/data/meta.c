@@ -142,19 +142,24 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
     return read_chars(chars, (uint32_t)json_integer_value(size), where, meta);
 }
 
+/* `name` gets the path for messages. Release *json_p with json_decref(). */
+static lks_status read_json(const char *path, size_t flags, char name[256], json_t **json_p)
+{
+    char *text = NULL;
+    size_t bytes;
+    lks__escape(name, 256, path, strlen(path));
+    LKS__TRY(lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes));
+    lks_status st = lks__json_parse(text, bytes, flags | JSON_REJECT_DUPLICATES, name, json_p);
+    free(text);
+    return st;
+}
+
 static lks_status load_json(const char *path, lks__meta *meta)
 {
-    char *text = NULL, name[256];
-    size_t bytes;
+    char name[256];
     json_t *json;
-    lks__escape(name, sizeof name, path, strlen(path));
-    LKS__TRY(lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes));
-    lks_status st =
-        lks__json_parse(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, name, &json);
-    free(text);
-    if (st != LKS_OK)
-        return st;
-    st = lks__meta_from_json(json, name, meta);
+    LKS__TRY(read_json(path, JSON_ALLOW_NUL, name, &json));
+    lks_status st = lks__meta_from_json(json, name, meta);
     json_decref(json);
     return st;
 }
@@ -210,15 +215,10 @@ static bool read_words(json_t *vocabulary, size_t n, uint32_t *chars)
 
 static lks_status load_words(const char *path, lks__meta *meta)
 {
-    char *text = NULL, name[256];
-    size_t bytes;
+    char name[256];
     json_t *json;
-    lks__escape(name, sizeof name, path, strlen(path));
-    LKS__TRY(lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes));
-    lks_status st = lks__json_parse(text, bytes, JSON_REJECT_DUPLICATES, name, &json);
-    free(text);
-    if (st != LKS_OK)
-        return st;
+    lks_status st = LKS_OK;
+    LKS__TRY(read_json(path, 0, name, &json));
     json_t *vocabulary = json_object_get(json_object_get(json, "model"), "vocab");
     const size_t n = json_object_size(vocabulary);
     uint32_t *chars = calloc(n + 1, sizeof *chars);

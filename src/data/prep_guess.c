@@ -9,7 +9,7 @@
 
 enum { BLOCK_BYTES = 1 << 20, MAX_UTF8 = 4 };
 
-/* What was found in the text so far. */
+/* Properties of the text that has been read so far. */
 struct look {
     char *block;      /* of BLOCK_BYTES + MAX_UTF8 bytes: the rest of a read, and the next one */
     bool is_utf8;     /* true until a byte isn't */

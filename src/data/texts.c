@@ -25,19 +25,29 @@ static bool is_jsonl(const char *path)
     return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
 }
 
+/* Make room for one more entry of `bytes` in a list of `n`; list_p is the address of its pointer.
+ * Without memory `path`, which the list was to take over, is freed. */
+static lks_status grow(void *list_p, size_t n, size_t *room_p, size_t bytes, char *path)
+{
+    void *list;
+    if (n < *room_p)
+        return LKS_OK;
+    const size_t room = *room_p == 0 ? 16 : 2 * *room_p;
+    memcpy(&list, list_p, sizeof list);
+    list = realloc(list, room * bytes);
+    if (list == NULL) {
+        free(path);
+        return no_memory();
+    }
+    memcpy(list_p, &list, sizeof list);
+    *room_p = room;
+    return LKS_OK;
+}
+
 /* Put a file on the list, which takes `path` over. */
 static lks_status add(lks__texts *t, char *path, uint64_t bytes, bool jsonl)
 {
-    if (t->n == t->room) {
-        const size_t room = t->room == 0 ? 16 : 2 * t->room;
-        lks__text_file *grown = realloc(t->files, room * sizeof *grown);
-        if (grown == NULL) {
-            free(path);
-            return no_memory();
-        }
-        t->files = grown;
-        t->room = room;
-    }
+    LKS__TRY(grow(&t->files, t->n, &t->room, sizeof *t->files, path));
     t->files[t->n++] = (lks__text_file){path, bytes, jsonl};
     t->bytes += bytes;
     return LKS_OK;
@@ -137,16 +147,7 @@ struct walk {
 /* Put an entry on the list of those that are left out, which takes `path` over. */
 static lks_status leave(lks__texts *t, char *path, const char *why)
 {
-    if (t->n_left == t->left_room) {
-        const size_t room = t->left_room == 0 ? 16 : 2 * t->left_room;
-        lks__text_left *grown = realloc(t->left, room * sizeof *grown);
-        if (grown == NULL) {
-            free(path);
-            return no_memory();
-        }
-        t->left = grown;
-        t->left_room = room;
-    }
+    LKS__TRY(grow(&t->left, t->n_left, &t->left_room, sizeof *t->left, path));
     t->left[t->n_left++] = (lks__text_left){path, why};
     return LKS_OK;
 }
@@ -154,16 +155,7 @@ static lks_status leave(lks__texts *t, char *path, const char *why)
 /* Put a folder on the list, which takes `path` over. */
 static lks_status add_folder(struct walk *w, char *path)
 {
-    if (w->n == w->room) {
-        const size_t room = w->room == 0 ? 16 : 2 * w->room;
-        char **grown = realloc(w->folders, room * sizeof *grown);
-        if (grown == NULL) {
-            free(path);
-            return no_memory();
-        }
-        w->folders = grown;
-        w->room = room;
-    }
+    LKS__TRY(grow(&w->folders, w->n, &w->room, sizeof *w->folders, path));
     w->folders[w->n++] = path;
     return LKS_OK;
 }

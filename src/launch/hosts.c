@@ -262,19 +262,17 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
             const bool silent = a->code == 0;
             a->code = silent ? 1 : a->code == LKS__LIFELINE_DONE ? 0 : a->code;
             /* Codes of ssh and of a shell. */
-            const char *by = is_here(o->hosts[i].name) ? "the command"
-                             : o->rsh != NULL          ? o->rsh
-                                                       : "ssh";
+            const bool here = is_here(o->hosts[i].name);
+            const char *by = here ? "the command" : o->rsh != NULL ? o->rsh : "ssh";
+            const int by_bytes = (int)(here ? strlen(by) : strcspn(by, " "));
             if (silent && can_say())
                 fprintf(stderr,
                         "%s: %.*s for host %s ended before the ranks there did: it must wait for "
                         "the command that it starts, and end with the command's exit code\n",
-                        o->self, (int)(by[0] == 't' ? strlen(by) : strcspn(by, " ")), by,
-                        o->hosts[i].name);
+                        o->self, by_bytes, by, o->hosts[i].name);
             if ((a->code == 255 || a->code == 127 || a->code == 126) && can_say())
-                fprintf(stderr, "%s: %.*s for host %s ended with code %d\n", o->self,
-                        (int)(by[0] == 't' ? strlen(by) : strcspn(by, " ")), by, o->hosts[i].name,
-                        a->code);
+                fprintf(stderr, "%s: %.*s for host %s ended with code %d\n", o->self, by_bytes, by,
+                        o->hosts[i].name, a->code);
         }
 }
 
