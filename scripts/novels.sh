@@ -30,7 +30,7 @@ dpkg-deb --fsys-tarfile "$work/$package"_*.deb |
     tar -xO ./usr/lib/R/site-library/janeaustenr/data/Rdata.rdb >"$work/novels.rdb"
 
 # The file holds one vector of lines per novel, serialized by R and compressed by zlib, at these offsets.
-# gzip reads the deflated data behind a header of its own, and misses only the checksum at the end. A
+# gzip reads the deflated data after a separate header, and misses only the checksum at the end. A
 # serialized vector has 27 bytes, the number of lines, and per line four bytes, the length and the text.
 for at in 1063742 0 352043 703416 878612 1334779; do
     { printf '\037\213\010\0\0\0\0\0\0\003' && tail -c "+$((at + 7))" "$work/novels.rdb"; } |

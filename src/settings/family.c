@@ -110,7 +110,7 @@ static lks_status no_effect(const lks__settings *s, const char *name, const char
                      lks__family_of(s)->name, use[0] == '\0' ? "leave it out" : "use --", use);
 }
 
-/* What a setting that only other families have is here. */
+/* The setting of another family that does the same as `name`, or "". */
 static const char *counterpart(const char *name)
 {
     for (int f = 0; lks__families[f] != NULL; f++)

@@ -6,8 +6,8 @@
 
 #include "base/nearest.h"
 
-/* Of rows with the same word, the first whose setting the command takes counts. `note` follows the
- * setting's name in the suggestion. */
+/* If several rows have the same word, the first whose setting the command accepts counts. `note`
+ * follows the setting's name in the suggestion. */
 static const struct {
     const char *word;
     int setting;

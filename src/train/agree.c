@@ -354,7 +354,7 @@ static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
     return LKS_OK;
 }
 
-/* Of large weights only samples have been compared so far. */
+/* Only samples of large weights have been compared so far. */
 static lks_status differs(const lks__trainer *t, const struct state_note *all, int r,
                           const char *what, uint64_t theirs, uint64_t rank0s)
 {

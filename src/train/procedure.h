@@ -83,7 +83,8 @@ lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool beg
 /* The same for a run: t->meta, and the vocabulary in its settings. Data without a meta.json have
  * the tokenizer of the weights that the run begins with. */
 lks_status lks__procedure_open_meta(lks__trainer *t);
-/* What checkpoints record of both splits of their data; NULL: the data have no such split. */
+/* The digest of both splits of the data, which checkpoints record. An element is NULL if the data
+ * have no such split. */
 lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p);
 
 /* The ranges of blocks that this rank updates: its share of the shared replica, or all of a private
