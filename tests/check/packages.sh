@@ -135,9 +135,21 @@ wait $silent
 
 # The folder of a run that isn't quickstart's is left alone.
 mkdir "$work/run" && : >"$work/run/metrics.jsonl"
-if ./quickstart --input="$source/README.md" --out="$work/run" >"$work/said" 2>&1; then
-    fail 'quickstart in the folder of a run'
-fi
-grep -q "$work/run is the folder of another run" "$work/said" || fail "quickstart: $(tail -n 3 "$work/said")"
+refuses() { # SENTENCE ARGUMENT...: the last line of ./quickstart ARGUMENT...
+    sentence=$1
+    shift
+    ! ./quickstart "$@" >"$work/said" 2>&1 || fail "./quickstart $*"
+    tail -n 1 "$work/said" | grep -qF -- "$sentence" || fail "./quickstart $*: $(tail -n 3 "$work/said")"
+}
+refuses "$work/run is the folder of another run" --input="$source/README.md" --out="$work/run"
+# Other forms that people type, and a sentence for each that has no meaning.
+refuses "$work/run is the folder of another run" --input "$source/README.md" --out "$work/run" --ranks 1
+refuses "$work/run is the folder of another run" "$source/README.md" --out="$work/run"
+refuses "docs is a folder: give one text file" docs
+refuses 'there is no file' no-such.txt
+refuses 'can take one text only' "$source/README.md" --input="$source/LICENSE"
+refuses '--seconds needs a value: --seconds=60' --seconds
+refuses '--ranks must be 1, 2, 4 or 8, not 3' --ranks=3
+refuses "can't read the argument --colour" --colour=red
 [ "$(ls "$work/run")" = metrics.jsonl ] || fail "quickstart left in the folder of a run: $(ls "$work/run")"
 [ "$(scripts/novels.sh --help)" = 'Usage: scripts/novels.sh FILE' ] || fail 'novels.sh --help'
