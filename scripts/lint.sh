@@ -1,6 +1,10 @@
 #!/bin/sh
-# Searches the repository's files for forbidden text; a CTest of its own.
+# Searches the repository's files for forbidden text, and the symbols of BUILD's objects (build-check) for
+# what breaks the order of rooms; a CTest.
+#
+#     lint.sh [BUILD]
 set -eu
+build=$(realpath "${1:-$(dirname "$0")/../build-check}")
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . tests/support.sh
@@ -52,6 +56,9 @@ find src -mindepth 2 -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' \
     !known[$1] { if (!said[$1]++) print "docs/architecture.md: no row for src/" $1; next }
     $1 != $2 && $2 != "lockstep" && !may[$1, $2] { print "src/" $1 " includes a header of " $2 ", which docs/architecture.md does not allow" }
 ' docs/architecture.md - >>"$work/report"
+
+# The same order for symbols, since a header or a transitive #include can hide what a room uses.
+python3 -B scripts/rooms.py "$build" >>"$work/report" 2>&1 || true
 
 # The version stands in one place, and CHANGELOG.md begins with it.
 version=$(sed -n 's/^#define LKS_VERSION "\(.*\)"$/\1/p' include/lockstep/status.h)
