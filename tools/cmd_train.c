@@ -142,8 +142,10 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     const double room = (double)lks__memory_available() / 1e6;
     const lks__place one = {1, 1};
     lks__process process;
-    char fit[200] = "", size[LKS__UNITS_TEXT];
+    char fit[200] = "", size[LKS__UNITS_TEXT], dir[LKS__SETTING_STR + 8];
     double bytes;
+    if (lks__settings_data_dir(s, dir) != LKS_OK) /* which is reported first */
+        return LKS_OK;
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
         if (s->from[shape[i]] != LKS__FROM_DEFAULT)
             return LKS_OK;

@@ -328,10 +328,10 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                          shown, lks__family_of(s)->prep);
     return lks__fail(LKS_ERR_CONFIG,
                      "dataset \"%s\"%s: there is no such folder, nor data/ with that name in it; "
-                     "`lockstep prep %s --input=TEXT --out=DIR` makes one",
+                     "`lockstep prep %s --input=TEXT --out=%s%s` makes one",
                      shown,
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
                          : "",
-                     lks__family_of(s)->prep);
+                     lks__family_of(s)->prep, strchr(shown, '/') == NULL ? "data/" : "", shown);
 }

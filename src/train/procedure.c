@@ -111,11 +111,20 @@ lks_status lks__procedure_find_data(lks__trainer *t)
     const lks__settings *s = &t->s;
     const lks_status st = lks__settings_data_dir(s, t->data_dir);
     if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
-        lks__settings_init(s) != LKS__INIT_SCRATCH || !has_run(s))
+        lks__settings_init(s) != LKS__INIT_SCRATCH)
         return st;
-    return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
-                     lks_last_error(),
-                     lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
+    if (has_run(s))
+        return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
+                         lks_last_error(),
+                         lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
+    if (s->family != 0) /* whose data can't be a text */
+        return st;
+    return lks__fail(st,
+                     "no text was given: `lockstep train my.txt` prepares a text and trains on it. "
+                     "For tokens that `lockstep prep` has made, give --dataset=DIR and perhaps a "
+                     "recipe: `lockstep train quickstart --dataset=data/my` (the default, "
+                     "data/%s, doesn't exist)",
+                     s->dataset);
 }
 
 lks_status lks__procedure_open_meta(lks__trainer *t)

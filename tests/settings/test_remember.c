@@ -62,8 +62,13 @@ static void test_resume_and_eval(void **state)
     expect(in(dir, ".", "train --out_dir=run --n_layer=1"), 2, "",
            "There is a run in run: --init_from=resume continues it");
     lks_test_result none = in(dir, ".", "train --out_dir=new --n_layer=1");
-    expect(none, 2, "", "dataset \"openwebtext\" (as no --dataset=DIR was given)");
+    expect(none, 2, "", "train: no text was given: `lockstep train my.txt` prepares a text");
     assert_null(strstr(none.err, "resume"));
+    none = in(dir, ".", "train"); /* its first words are the way to a success */
+    assert_int_equal(strncmp(none.err, "lockstep train: no text was given: ", 35), 0);
+    expect(in(dir, ".", "train quickstart --family=golf"), 2, "", "dataset \"");
+    expect(in(dir, ".", "train quickstart --dataset=verse"), 2, "",
+           "`lockstep prep char --input=TEXT --out=data/verse` makes one");
     /* a checkpoint's own folder belongs to the run, too */
     expect(in(dir, "else", "eval --out_dir=../run/ckpt-00000009"), 0, "val loss ", "");
     const char *line = lks_test_read(lks_test_text("%s/run/evals.jsonl", dir), NULL);
