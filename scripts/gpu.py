@@ -1,7 +1,7 @@
 """What gpu-first, gpu-check and gpu-bench share: results that are written as they come, runs of the program, and
 which sources a kept result speaks for. Python's own library is enough.
 
-A result is a JSON file. It has the GPU, the versions, a hash of each source of src/device/cuda, and one
+A result is a JSON file. It has the GPU, the versions, a hash of the code of each source in `cuda`, by name, and one
 entry for each check or measurement: name, outcome ("passed", "failed", "left out"), why, seconds, figures.
 "complete": it came to its end. "whole": it wasn't asked for less (--only, --short), and the time sufficed.
 """
@@ -45,12 +45,37 @@ class Failed(Exception):
 # --- sources --------------------------------------------------------------------------------------
 
 
-def sources():
-    """{path: hash} of all that a GPU compiles or is driven by."""
+TEXTS = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+
+
+def code_hash(text):
+    """A hash of C's tokens, without comments, #include lines and the header's guard: moving a file changes those."""
+    text = re.sub(rf"{TEXTS}|/\*.*?\*/|//[^\n]*", lambda m: " " if m[0][0] == "/" else m[0], text.replace("\\\n", " "), flags=re.S)
+    parts = []
+    for line in text.split("\n"):
+        tokens = re.findall(rf"{TEXTS}|\w+|[-+*/%&|^=<>!?:.#]+|[^\s\w]", line)
+        if not tokens or tokens[0] != "#":
+            parts += tokens
+        elif tokens[1:2] != ["include"] and not re.match(r"(?:ifndef|define) LKS_\w+_H$", " ".join(tokens[1:])):
+            parts += ["\n", *tokens, "\n"]  # a directive ends with its line
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:16]
+
+
+def cuda_sources():
+    """{name: path} of all that a GPU compiles or is driven by: the sources of the folder `cuda`, in whichever folder of src that is."""
     found = {}
-    for path in sorted(glob.glob(os.path.join(ROOT, "src", "device", "cuda", "*.*"))):
-        with open(path, "rb") as f:
-            found["src/device/cuda/" + os.path.basename(path)] = hashlib.sha256(f.read()).hexdigest()[:16]
+    for path in sorted(glob.glob(os.path.join(ROOT, "src", "*", "cuda", "**", "*.*"), recursive=True)):
+        if found.setdefault(os.path.basename(path), path) != path:
+            raise ValueError(f"{path} and {found[os.path.basename(path)]}: results know a source by its name, so there may be only one")
+    return found
+
+
+def sources():
+    """{name: hash of its code}: a source may move, and its comments may change."""
+    found = {}
+    for name, path in cuda_sources().items():
+        with open(path, encoding="utf-8") as f:
+            found[name] = code_hash(f.read())
     return found
 
 
@@ -72,9 +97,9 @@ def unshown(folder):
             raise ValueError(f"{path}: not a result of gpu-check or gpu-bench: {e}") from e
     if not kept:
         return ["no whole gpu-check in tests/cuda/results has passed"]
-    now = sources()
-    stale = [name for name in now if all(of.get(name) != now[name] for _, of in kept)]
-    return [f"{name}: changed since the last GPU ran it, {max(kept)[0]}" for name in stale]
+    now, paths = sources(), cuda_sources()
+    stale = [os.path.relpath(paths[name], ROOT) for name in now if all(of.get(name) != now[name] for _, of in kept)]
+    return [f"{path}: changed since the last GPU ran it, {max(kept)[0]}" for path in stale]
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ for text in sys.argv[2:]:
     fail "scripts start processes by other means than start()"
 
 script gpu-check 0 --short
-found 'r["complete"] and not r["whole"] and r["gpus"] and "src/device/cuda/muon.cu" in r["sources"]' \
+found 'r["complete"] and not r["whole"] and r["gpus"] and "muon.cu" in r["sources"]' \
     '[n for n, x in e.items() if x["outcome"] == "passed"] == ["GPU", "kernels", "starts", "cpu starts", "losses", "gradients", "ranks", "nccl",
        "repeated", "crossing", "evaluation"]' \
     'all(e[n]["outcome"] == "left out" and "--nanogpt is not given" in e[n]["why"] for n in ("torch", "autograd"))' \
@@ -187,8 +187,40 @@ json.dump(r, open(sys.argv[2], "w"))' "$work/passed.json" "$work/kept/a.json" "$
     [ "$code" = "$1" ] || fail "gpu-check --kept ends with $code after $2"
 }
 kept 0 ''
-kept 3 'r["sources"]["src/device/cuda/muon.cu"] = "0"'
+kept 3 'r["sources"]["muon.cu"] = "0"'
 grep -qx 'src/device/cuda/muon.cu: changed since the last GPU ran it, .*' "$work/log" || fail 'which source is stale'
+# Sources that move, with other includes, guards, comments and line breaks, are the same; other code isn't.
+kept 0 ''
+python3 -B - "$source" "$work" >"$work/log" 2>&1 <<'X' || fail "sources that move or change"
+import os, shutil, sys
+source, work = sys.argv[1:]
+sys.path.insert(0, source + "/scripts")
+import gpu
+old, new = source + "/src/device/cuda", work + "/tree/src/compute/cuda/kernels"
+shutil.copytree(old, new)
+gpu.ROOT = work + "/tree"
+kept, path = work + "/kept", new + "/epilogue.h"
+sound = open(path).read()
+for change in (lambda t: "/* Another\n * comment. */\n" + t, lambda t: t.replace("#include \"", "#include \"compute/"),
+               lambda t: t.replace("_EPILOGUE_H", "_KERNELS_H"), lambda t: t.replace(", ", ",\n    ").replace("#define", "# define")):
+    assert change(sound) != sound
+    open(path, "w").write(change(sound))
+    assert gpu.unshown(kept) == [], gpu.unshown(kept)
+for now, then in (("+", "-"), ("{", "{;"), ("#define", "#undef"), ("LKS_", "LKT_")):
+    assert now in sound
+    open(path, "w").write(sound.replace(now, then, 1))
+    found = gpu.unshown(kept)
+    assert len(found) == 1 and found[0].startswith("src/compute/cuda/kernels/epilogue.h: changed since"), (then, found)
+assert gpu.code_hash('f("a  b");') != gpu.code_hash('f("a b");') and gpu.code_hash("a - -b") != gpu.code_hash("a --b")
+assert gpu.code_hash("#define A b\nc") != gpu.code_hash("#define A b c") and gpu.code_hash('"//"; a') != gpu.code_hash('"//"; b')
+open(path, "w").write(sound)
+shutil.copy(path, work + "/tree/src/compute/cuda")
+try:
+    gpu.unshown(kept)
+    assert False
+except ValueError as e:
+    assert "there may be only one" in str(e)
+X
 for edit in 'r["entries"][1]["outcome"] = "failed"' 'r["whole"] = False' 'r["complete"] = False' 'r["what"] = "gpu-bench"'; do
     kept 3 "$edit"
     grep -q '^no whole gpu-check in ' "$work/log" || fail "what $edit says"
