@@ -376,16 +376,18 @@ static void test_final(void **state)
     assert_true(lks_test_number(only, "val_loss") == lks_test_number(final, "val_loss"));
     assert_true(lks_test_number(only, "train_loss") == lks_test_number(final, "train_loss"));
 
-    /* Resuming cuts the line, and then the run is like one that never ended there. */
+    /* Resuming keeps the line, and otherwise the run is like one that never ended there. */
     go_on(out, 12, "--nproc_per_node=4");
     go_on(whole, 12, NULL);
-    assert_int_equal(json_array_size(lines(out, "final")), 1);
+    assert_int_equal(json_array_size(lines(out, "final")), 2);
     law_assert_same_checkpoint(out, whole, "ckpt-00000013");
-    assert_string_equal(strstr(law_lines(out), "\"kind\":\"final\""),
-                        strstr(law_lines(whole), "\"kind\":\"final\""));
+    assert_string_equal(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":13,"),
+                        strstr(law_lines(whole), "\"kind\":\"final\",\"iter\":13,"));
     assert_int_equal(named(out, "best"), named(whole, "best"));
-    /* At the end already: the line is cut, and written again. */
+    /* At the end already: the line stays, with and without another evaluation. */
     text = law_lines(out);
+    go_on(out, 12, "--eval_interval=0");
+    assert_string_equal(law_lines(out), text);
     go_on(out, 12, "--nproc_per_node=2");
     assert_string_equal(law_lines(out), text);
     /* Without evaluations there is no final one. */

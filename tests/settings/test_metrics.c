@@ -69,7 +69,11 @@ static const struct {
      {2, false, true},
      true},
     {"a host line behind its own goes", "g h t0 t1 c2", "h t2", {2, true, true}, true},
-    {"the end of a run", "g t0 t1 c2", "a2 f2 h", {2, false, true}, true},
+    {"the end of a run stays", "g t0 t1 c2 f2 a2", "h", {2, false, true}, true},
+    {"steps after it", "g t0 t1 c2 f2", "h t2 t3 c4 f4 h", {2, false, true}, true},
+    {"an earlier end", "g t0 t1 c2 f2 h t2 t3 c4", "t4 c5 f5", {4, false, true}, true},
+    {"a later end", "g t0 t1 c2", "t2 t3 c4 f4 h", {2, false, true}, true},
+    {"an end without its checkpoint's line", "g t0 t1", "f2 a2 h", {2, false, true}, false},
     {"kinds not known yet", "g t0 t1 c2", "x2 x1 x0", {2, false, true}, true},
     {"died before its line", "g h t0 e1 t1 e2", "", {2, true, true}, false},
     {"an evaluation that the checkpoint has", "g t0 t1 e2", "c2 t2", {2, true, false}, false},
@@ -249,13 +253,34 @@ static void test_eval_at(void **state)
     assert_ok(lks__metrics_close(m));
 }
 
+/* The run's end that stayed isn't written a second time, unless it has another loss. */
+static void test_end_again(void **state)
+{
+    const lks__metrics_cut at = {2, false, true};
+    const char *dir = lks_test_folder();
+    lks__metrics *m;
+    bool empty, has_line;
+    FILE *f = fopen(file_of(dir), "w");
+    put_lines(f, "g t0 t1 c2 f2 h");
+    fclose(f);
+    assert_ok(lks__metrics_resume(dir, &at, &empty, &has_line, &m));
+    for (int loss = 1; loss <= 2; loss++) {
+        lks__jsonw *w = lks__metrics_begin(m, "final");
+        lks__jsonw_int(w, "iter", 2);
+        lks__jsonw_int(w, "loss", loss);
+        assert_ok(lks__metrics_end(m));
+        assert_int_equal(json_array_size(lks_test_metrics(file_of(dir), "final")), loss);
+    }
+    assert_ok(lks__metrics_close(m));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),   cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_huge),    cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_odd),     cmocka_unit_test(test_create),
-        cmocka_unit_test(test_eval_at),
+        cmocka_unit_test(test_eval_at), cmocka_unit_test(test_end_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -77,6 +77,24 @@ static void test_rollback(void **state)
     lks__series_close(&s);
 }
 
+/* The evaluation of an end stays when the run makes more steps: it is the last one until the next,
+ * but no longer the best one, as for OUT/best, and the run isn't complete any more. */
+static void test_extended(void **state)
+{
+    const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
+    const char *const argv[] = {"lockstep", "info", dir, NULL};
+    lks__series s;
+    assert_int_equal(mkdir(lks_test_text("%s/ckpt-00000020", dir), 0777), 0);
+    assert_contains(lks_test_run(argv, NULL, 10).out, "complete: `lockstep sample");
+    fake_append(dir, "{'kind':'host'}\n{'kind':'train','iter':20,'loss':7,'ms':100}\n"
+                     "{'kind':'host','micro_batches':[1]}\n");
+    assert_contains(lks_test_run(argv, NULL, 10).out, "stopped: `lockstep resume");
+    assert_ok(lks__series_open(dir, &s));
+    assert_int_equal(lks__series_last_eval(&s)->iter, 20);
+    assert_int_equal(lks__series_best(&s)->iter, 10);
+    lks__series_close(&s);
+}
+
 /* What ranks do is read beside it; a run that is resumed replaces what it makes again. */
 static void test_ranks(void **state)
 {
@@ -653,7 +671,7 @@ static void test_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback), cmocka_unit_test(test_extended),
         cmocka_unit_test(test_ranks),     cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_t),         cmocka_unit_test(test_two),
         cmocka_unit_test(test_last_row),  cmocka_unit_test(test_seeds),
