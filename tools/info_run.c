@@ -57,9 +57,8 @@ static const char *name_of(const char *run, const char *which, char out[64])
 static void print_state(const char *run, const lks__series *s)
 {
     char program[PATH_MAX], word[PATH_MAX], latest[64], best[64];
-    const lks__eval_point *last = lks__series_last_eval(s);
     const bool running = lks__outdir_free(run, true) != LKS_OK;
-    const bool complete = last != NULL && last->final && s->end != NULL;
+    const bool complete = lks__series_complete(s);
     lks__shell_program(program, sizeof program);
     lks__shell_word(word, sizeof word, run);
     name_of(run, LKS__NAME_LATEST, latest);

@@ -14,9 +14,15 @@
 
 enum { LINE_BYTES = 64 << 10 };
 
+enum { STAYING = 2, STAYING_BYTES = 1024 };
+
 struct lks__metrics {
     char path[4200];
     int fd;
+    /* Lines of the run's end that a resume left after its checkpoint's own line, which aren't
+     * written a second time. */
+    char staying[STAYING][STAYING_BYTES];
+    size_t n_staying;
     lks__jsonw w;
     char line[LINE_BYTES];
 };
@@ -44,9 +50,9 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p)
 
 /* ---- where a resume cuts ------------------------------------------------------------------ */
 
-/* What a line is to checkpoint `iter`: part of its state, its own line, later than it, or none of
- * these, because it belongs to no iteration. */
-enum verdict { KEEP, OWN, LATER, NEITHER };
+/* What a line is to checkpoint `iter`: part of its state, its own line, the evaluation of a run
+ * that ended with it, later than it, or none of these, because it belongs to no iteration. */
+enum verdict { KEEP, OWN, END, LATER, NEITHER };
 
 /* A piece of the file. The file is read from its end, because the place to cut is near it. */
 struct tail {
@@ -123,6 +129,8 @@ static enum verdict judge_object(const json_t *o, const lks__metrics_cut *cut)
         return at < cut->iter || (at == cut->iter && cut->eval_done) ? KEEP : LATER;
     if (strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0)
         return at < cut->iter ? KEEP : LATER;
+    if (strcmp(kind, "final") == 0 || strcmp(kind, "artifact") == 0)
+        return at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? END : LATER;
     return LATER; /* kinds that follow a checkpoint and don't belong to it */
 }
 
@@ -145,25 +153,40 @@ static lks_status judge(const struct tail *t, uint64_t end, const char *line, si
     return st;
 }
 
+static void remember(lks__metrics *m, const char *line, size_t bytes)
+{
+    if (m->n_staying < STAYING && bytes < STAYING_BYTES)
+        snprintf(m->staying[m->n_staying++], STAYING_BYTES, "%.*s", (int)bytes, line);
+}
+
 /* Search backwards for the checkpoint's own line, or the last line of its state. `*end_p`: on entry
- * the file's size, on return where to cut. Rollbacks repeat iterations: the newest of equal lines
- * counts. */
-static lks_status find_cut(struct tail *t, const lks__metrics_cut *cut, uint64_t *end_p,
-                           bool *has_line_p)
+ * the file's size, on return where to cut. The run's end that follows the own line stays. Rollbacks
+ * repeat iterations: the newest of equal lines counts. */
+static lks_status find_cut(lks__metrics *m, struct tail *t, const lks__metrics_cut *cut,
+                           uint64_t *end_p, bool *has_line_p)
 {
     enum verdict v = LATER;
     const char *line = NULL;
     size_t bytes = 0;
+    uint64_t stays_to = 0;
     LKS__TRY(last_end(t, end_p));
     for (uint64_t end = *end_p; end > 0 && v != OWN && v != KEEP; end -= bytes) {
         LKS__TRY(line_before(t, end, &line, &bytes));
         LKS__TRY(judge(t, end, line, bytes, cut, &v));
-        if (v == OWN)
-            *end_p = end;
-        else if (v == LATER)
+        if (v == OWN) {
+            *end_p = stays_to > 0 ? stays_to : end;
+        } else if (v == END) {
+            stays_to = stays_to > 0 ? stays_to : end;
+            *end_p = end - bytes; /* unless the own line comes next */
+            remember(m, line, bytes);
+        } else if (v == LATER) {
             *end_p = end - bytes;
+            stays_to = m->n_staying = 0;
+        }
     }
     *has_line_p = v == OWN;
+    if (v != OWN)
+        m->n_staying = 0;
     return LKS_OK;
 }
 
@@ -181,7 +204,7 @@ static lks_status cut_file(lks__metrics *m, const lks__metrics_cut *cut, bool *e
     t->m = m;
     t->from = t->n = 0;
     uint64_t end = (uint64_t)info.st_size;
-    lks_status st = find_cut(t, cut, &end, has_line_p);
+    lks_status st = find_cut(m, t, cut, &end, has_line_p);
     free(t);
     if (st != LKS_OK)
         return st;
@@ -351,6 +374,9 @@ lks_status lks__metrics_end(lks__metrics *m)
     size_t len;
     lks__jsonw_end(&m->w);
     LKS__TRY(lks__jsonw_close(&m->w, &len));
+    for (size_t i = 0; i < m->n_staying; i++)
+        if (strlen(m->staying[i]) == len && memcmp(m->staying[i], m->line, len) == 0)
+            return LKS_OK;
     if (lks__sys_write_all(m->fd, m->line, len) != 0)
         return lks__sys_fail("can't write", m->path);
     return LKS_OK;

@@ -30,6 +30,8 @@ typedef struct lks__metrics_cut {
 
 /* Open it to go on from a checkpoint. It is cut after that checkpoint's own line, or, if the run
  * died before it wrote that, after the last line of the checkpoint's state (*has_line_p = false).
+ * If the run ended with this checkpoint, its `final` and `artifact` lines stay after the own line;
+ * an equal line that is written again is left out.
  * The file is read from its end, in pieces, so its size doesn't matter. An incomplete line is cut
  * off. *empty_p: nothing is left. ERR_FORMAT names the file and the offset of a line after the cut
  * that no run has written. */

@@ -671,16 +671,17 @@ static void test_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback), cmocka_unit_test(test_extended),
-        cmocka_unit_test(test_ranks),     cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_t),         cmocka_unit_test(test_two),
-        cmocka_unit_test(test_last_row),  cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_folder),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_svg),       cmocka_unit_test(test_png),
-        cmocka_unit_test(test_text),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_spread), cmocka_unit_test(test_odd_run),
-        cmocka_unit_test(test_svg_marks), cmocka_unit_test(test_long_curve),
-        cmocka_unit_test(test_flat),      cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_follow),        cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_extended),      cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_t),
+        cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
+        cmocka_unit_test(test_seeds),         cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_png),           cmocka_unit_test(test_text),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_no_spread),
+        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_svg_marks),
+        cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_large_numbers),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
