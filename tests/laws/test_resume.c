@@ -125,6 +125,43 @@ static void test_older_checkpoint(void **state)
     law_assert_same_checkpoint(moved, whole[0], lks_test_text("ckpt-%08d", LAW_STEPS));
 }
 
+/* Without a step to train nothing is moved or written: from an older checkpoint, beyond its limit,
+ * and from the newest one with a lower limit. Settings that no step uses are named. */
+static void test_nothing_to_train(void **state)
+{
+    static const char unused[] = "no effect on training: learning_rate\n";
+    const char *out = law_output("random", NULL), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *before = lks_test_read(path, NULL);
+    static const struct {
+        const char *from, *last, *ranks;
+        int iter;
+    } cases[] = {{"/ckpt-00000006", "--max_iters=5", "--nproc_per_node=2", 6},
+                 {"/ckpt-00000006", "--max_iters=3", "--nproc_per_node=1", 6},
+                 {"", "--max_iters=9", "--nproc_per_node=2", LAW_STEPS}};
+    law_args args;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *ignored;
+        args = law_train("random", &ignored);
+        law_add(&args, "--out_dir=%s%s", out, cases[i].from);
+        law_add(&args, "--init_from=resume");
+        law_add(&args, "--learning_rate=1e-4");
+        law_add(&args, "%s", cases[i].ranks);
+        law_add(&args, "%s", cases[i].last);
+        lks_test_result r = lks_test_run(args.argv, NULL, 60);
+        assert_int_equal(r.exit_code, 0);
+        assert_contains(r.err, lks_test_text("with %s there is no step to train after checkpoint "
+                                             "%d, so %s stays unchanged; a larger max_iters",
+                                             cases[i].last + 2, cases[i].iter, out));
+        assert_contains(r.err, unused);
+        assert_string_equal(lks_test_read(path, NULL), before);
+    }
+    assert_false(lks_test_exists(lks_test_text("%s/earlier-1", out)));
+    assert_true(lks_test_exists(lks_test_text("%s/latest/state.json", out)));
+    law_add(&args, "--max_iters=%d", LAW_LAST_ITER); /* complete, and evaluated again */
+    assert_contains(lks_test_run(args.argv, NULL, 60).err, unused);
+    assert_string_not_equal(lks_test_read(path, NULL), before); /* a start and an end */
+}
+
 /* Its ranks die with it. */
 static void test_killed_launcher(void **state)
 {
@@ -140,9 +177,10 @@ static void test_killed_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_rank),    cmocka_unit_test(test_killed_twice),
-        cmocka_unit_test(test_killed_in_save), cmocka_unit_test(test_killed_launcher),
-        cmocka_unit_test(test_killed_alone),   cmocka_unit_test(test_older_checkpoint),
+        cmocka_unit_test(test_killed_rank),      cmocka_unit_test(test_killed_twice),
+        cmocka_unit_test(test_killed_in_save),   cmocka_unit_test(test_killed_launcher),
+        cmocka_unit_test(test_killed_alone),     cmocka_unit_test(test_older_checkpoint),
+        cmocka_unit_test(test_nothing_to_train),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));
 }
