@@ -328,13 +328,52 @@ static void describe(lks__report *r, const lks__trainer *t)
                   t->N == 1 ? "" : "es", how, r->peak.flops * 1e-9);
 }
 
+/* The setting that ends the run where it is. */
+static const char *ended_by(const lks__trainer *t)
+{
+    return t->out_of_time ? "max_wallclock_seconds" : t->procedure->length;
+}
+
+/* A learning rate that was given for a run without further steps would be ignored in silence. */
+static void say_unused(lks__log *log, const lks__trainer *t)
+{
+    const char *names[LKS__N_SETTINGS];
+    char text[400] = "";
+    size_t at = 0;
+    const int n =
+        lks__settings_diff(&t->s, &t->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, names);
+    for (int i = 0; i < n && at < sizeof text; i++)
+        if (strcmp(names[i], t->procedure->length) != 0 && strcmp(names[i], ended_by(t)) != 0)
+            at +=
+                (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", names[i]);
+    if (at > 0)
+        lks__log_message(log, "there is no further step, so these have no effect on training: %s",
+                         text);
+}
+
 /* Say that nothing is left to do, because a silent end would look like a failed resume. */
 static void say_complete(lks__report *r, const lks__trainer *t)
 {
-    if (t->resumed && !t->s.eval_only &&
-        (t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time))
-        lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
-                         t->out_of_time ? "max_wallclock_seconds" : t->procedure->length);
+    if (!t->resumed || t->s.eval_only ||
+        (t->iter < t->procedure->n_steps(&t->s) && !t->out_of_time))
+        return;
+    lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
+                     ended_by(t));
+    say_unused(&r->log, t);
+}
+
+void lks__report_nothing(const lks__trainer *t)
+{
+    lks__log log;
+    char value[LKS__SETTING_STR];
+    lks__settings_text(&t->s, lks__setting_find(ended_by(t)), value);
+    lks__log_open(&log, "lockstep train", stdout, stderr);
+    lks__log_message(&log,
+                     "with %s=%s there is no step to train after checkpoint %" PRIu64
+                     ", so %s stays unchanged; a larger %s continues from that checkpoint",
+                     ended_by(t), value, t->iter, t->shown_out_dir, ended_by(t));
+    say_unused(&log, t);
+    lks__log_close(&log);
 }
 
 /* A run that is longer than the schedule of its recipe, or of the run that it continues, ends with

@@ -54,6 +54,8 @@ void lks__report_abandon(lks__report *r); /* after a failure: closes files, writ
 /* Collective (the peak is measured on all ranks at once). Opens or resumes OUT's files, writes the
  * config and host lines, and describes the run. */
 lks_status lks__report_open(lks__report *r, lks__trainer *t);
+/* Say that a resume has no step to train, and leaves the run's folder unchanged. On rank 0. */
+void lks__report_nothing(const lks__trainer *t);
 /* Work on a step ("iter") or an "evaluation" begins: if it lasts, its progress is shown. */
 void lks__report_work(lks__report *r, lks__trainer *t, const char *work);
 lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__step_result *step);

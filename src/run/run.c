@@ -7,6 +7,7 @@
 
 #include "base/sys.h"
 #include "base/trace.h"
+#include "ckpt/name.h"
 #include "data/sampler.h"
 #include "run/report.h"
 #include "train/arenas.h"
@@ -367,9 +368,28 @@ static lks_status close_report(struct run *r)
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
 
+/* *yes_p: true if a resume has no step to train, and the run is longer already: it has later
+ * checkpoints, which would be moved away for nothing, or the limit is below this checkpoint. */
+static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
+{
+    lks__entry latest;
+    uint8_t longer = t->iter > t->procedure->n_steps(&t->s);
+    *yes_p = false;
+    if (!t->resumed || t->s.eval_only || !at_end(t))
+        return LKS_OK;
+    if (t->ses.world.rank == 0 &&
+        lks__name_read(t->s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
+        latest.kind == LKS__ENTRY_CKPT)
+        longer |= latest.iter > t->iter;
+    LKS__TRY(lks__session_agree(
+        &t->ses, lks_comm_broadcast(t->ses.comm, &longer, sizeof longer, LKS_UINT8, 0)));
+    *yes_p = longer != 0;
+    return LKS_OK;
+}
+
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
-    bool again = lks__train_saves_again(t);
+    bool nothing, again = lks__train_saves_again(t);
     struct run r = {
         .t = t,
         .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
@@ -379,8 +399,14 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
                                                        : LKS__ASKED_STOP,
         .eval_iter = UINT64_MAX,
     };
-    lks_status st = LKS_OK;
-    if (t->procedure->can_finish != NULL && !t->s.eval_only)
+    lks_status st = nothing_to_train(t, &nothing);
+    *stopped_p = 0;
+    if (st == LKS_OK && nothing) {
+        if (t->ses.world.rank == 0)
+            lks__report_nothing(t);
+        return LKS_OK;
+    }
+    if (st == LKS_OK && t->procedure->can_finish != NULL && !t->s.eval_only)
         st = t->procedure->can_finish();
     if (st == LKS_OK)
         st = lks__report_open(&r.report, t);
