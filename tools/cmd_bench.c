@@ -300,6 +300,8 @@ static lks_status bench_step(lks__settings *s)
     uint64_t dropped;
     if (st == LKS_OK)
         st = lks__trace_file_write(&t.trace, &t.ses, &dropped);
+    if (st == LKS_OK && t.ses.world.rank == 0 && s->trace[0] != '\0')
+        tool_wrote("bench", s->trace);
     lks__trace_close(parts);
     lks__session_fail(&t.ses, st);
     lks__trainer_close(&t);

@@ -63,5 +63,8 @@ int tool_export(int argc, char **argv)
     if (st != LKS_OK && lks__stop_requested != 0)
         return tool_stopped("export", lks__stop_requested,
                             "the output is incomplete; run the command again");
-    return st == LKS_OK ? TOOL_OK : tool_fail("export", st);
+    if (st != LKS_OK)
+        return tool_fail("export", st);
+    tool_wrote("export", s.out);
+    return TOOL_OK;
 }

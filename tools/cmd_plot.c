@@ -35,8 +35,11 @@ static lks_status plot(const lks__settings *s, const tool_runs *runs)
                                  : s->axis == LKS__axis_tokens ? LKS__PLOT_TOKENS
                                                                : LKS__PLOT_TIME,
                          .log_scale = s->log_scale};
-    if (s->out[0] != '\0')
-        return lks__plot_file(&p, s->out);
+    if (s->out[0] != '\0') {
+        LKS__TRY(lks__plot_file(&p, s->out));
+        tool_wrote("plot", s->out);
+        return LKS_OK;
+    }
     LKS__TRY(lks__plot_text(&p, stdout, width(), tool_utf8()));
     return tool_flush();
 }

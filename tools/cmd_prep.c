@@ -180,6 +180,7 @@ int tool_prep(int argc, char **argv)
     lks__settings s;
     lks__args args;
     lks__prep_result result;
+    char shown[4 * LKS__SETTING_STR];
     int code;
     if (!tool_settings("prep", LKS__CMD_PREP, usage, argc, argv, 1, &s, &args, &code))
         return code;
@@ -205,5 +206,8 @@ int tool_prep(int argc, char **argv)
     printf("vocab size: %" PRIu32 "\n", result.vocab_size);
     printf("train has %" PRIu64 " tokens\n", result.n_train);
     printf("val has %" PRIu64 " tokens\n", result.n_val);
+    fflush(stdout); /* before the next line */
+    fprintf(stderr, "lockstep prep: wrote the tokens to %s\n",
+            lks__escape(shown, sizeof shown, s.out, strlen(s.out)));
     return TOOL_OK;
 }

@@ -48,6 +48,8 @@ static lks_status write_page(const tool_runs *runs, const char *path)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the page");
     lks_status st = lks__sys_write_file(path, page, bytes);
     free(page);
+    if (st == LKS_OK)
+        tool_wrote("watch", path);
     return st;
 }
 

@@ -5,8 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/sys.h"
+#include "base/units.h"
+#include "ckpt/folder.h"
 #include "comm/world.h"
 #include "launch/launch.h"
 #include "progress.h"
@@ -146,6 +149,17 @@ lks_status tool_flush(void)
     if (!ferror(stdout) && fflush(stdout) == 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_IO, "writing to the standard output failed: %s", strerror(errno));
+}
+
+void tool_wrote(const char *name, const char *path)
+{
+    char file[LKS__SETTING_STR + 32], shown[4 * LKS__SETTING_STR], size[LKS__UNITS_TEXT];
+    snprintf(file, sizeof file, "%s%s", path, lks__sys_is_folder(path) ? "/" LKS__CKPT_MODEL : "");
+    struct stat info;
+    if (stat(file, &info) == 0 && S_ISREG(info.st_mode))
+        fprintf(stderr, "lockstep %s: wrote %s (%s)\n", name,
+                lks__escape(shown, sizeof shown, file, strlen(file)),
+                lks__units_bytes((double)info.st_size, size));
 }
 
 bool tool_is_rank(void)

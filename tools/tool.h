@@ -45,6 +45,9 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
 /* For commands that leave nothing half done: from now on SIGINT, SIGTERM and SIGHUP end this
  * thread's work at its next piece (base/sys.h). */
 void tool_stoppable(void);
+/* Name the file that the command has written, and its size, on stderr. Of a folder: its weights'.
+ */
+void tool_wrote(const char *name, const char *path);
 /* Has all that was printed been written? ERR_IO with the cause. */
 lks_status tool_flush(void);
 /* Print "stopped by SIGTERM: " and `left`, which tells what remains, to stderr; returns the exit

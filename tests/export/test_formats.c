@@ -56,6 +56,8 @@ static const char *exported(const char *format, const char *run)
     if (r.exit_code != 0)
         fail_msg("export: %s", r.err);
     assert_contains(r.err, "ckpt-00000002 (latest)");
+    assert_contains(r.err, lks_test_text("lockstep export: wrote %s%s (", out,
+                                         strcmp(format, "hf") == 0 ? "/model.safetensors" : ""));
     return out;
 }
 

@@ -53,7 +53,8 @@ static void test_prep(void **state)
     const char *out = lks_test_text("--out=%s/tokens", dir);
     lks_test_write(text, "abcabcabca", 10);
     expect(lks_test_tool("prep", "char", input, out), 0,
-           "vocab size: 3\ntrain has 9 tokens\nval has 1 tokens\n", "");
+           "vocab size: 3\ntrain has 9 tokens\nval has 1 tokens\n",
+           lks_test_text("lockstep prep: wrote the tokens to %s/tokens\n", dir));
     assert_true(lks_test_exists(lks_test_text("%s/tokens/meta.json", dir)));
     expect(lks_test_tool("prep", "--help"), 0, "--val_fraction=0.1", "");
     /* a window needs one token more than block_size */

@@ -376,6 +376,7 @@ static const char *drawn(const char *const runs[])
     lks_test_result r = tool("plot", lks_test_text("--out=%s", file), runs);
     if (r.exit_code != 0)
         fail_msg("%s", r.err);
+    assert_contains(r.err, lks_test_text("lockstep plot: wrote %s (", file));
     return lks_test_read(file, NULL);
 }
 

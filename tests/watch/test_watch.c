@@ -412,7 +412,10 @@ static void test_html(void **state)
         lks_test_tool("watch", lks_test_text("--html=%s", file), lks_test_text("<!--=%s", dir));
     if (r.exit_code != 0)
         fail_msg("%s", r.err);
-    const char *page = lks_test_read(file, NULL), *data = strstr(page, "id=\"data\">") + 10;
+    size_t bytes;
+    const char *page = lks_test_read(file, &bytes), *data = strstr(page, "id=\"data\">") + 10;
+    assert_contains(
+        r.err, lks_test_text("lockstep watch: wrote %s (%.1f kB)\n", file, (double)bytes / 1e3));
     const char *end = strstr(data, "</script>");
     const char *json = lks_test_text("%.*s", (int)(end - data), data);
     json_t *messages = json_loads(json, 0, NULL);
