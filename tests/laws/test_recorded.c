@@ -7,9 +7,11 @@
  * this machine to FILE instead of comparing; that is right only if a change of bits was wanted.
  *
  * `test_recorded recompute` makes the same runs with --recompute, one way or the other; a resumed
- * run goes on without it. */
+ * run goes on without it. `test_recorded modes` makes two short runs in each memory mode that the
+ * program has (host, staged, joined), on 1 and 3 ranks and with --zero=1. */
 #include "laws.h"
 
+#include <gnu/libc-version.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 
 #include "base/cpu.h"
 #include "ckpt/safetensors.h"
+#include "comm/hosts.h"
 
 enum { MAX_MORE = 20 };
 
@@ -234,6 +237,23 @@ static const char *recorded(const char *name, const char *fingerprint)
     return at == NULL ? NULL : lks_test_text("%.16s", at + strlen(name) + strlen(fingerprint) + 3);
 }
 
+/* Compare with the recorded hash, or record this one. */
+static void compare(const char *name, const char *fingerprint, const char *hash)
+{
+    const char *record = getenv("LKS_TEST_RECORD");
+    if (record != NULL) {
+        FILE *f = fopen(record, "a");
+        assert_non_null(f);
+        fprintf(f, "%s %s %s\n", name, fingerprint, hash);
+        fclose(f);
+        return;
+    }
+    const char *want = recorded(name, fingerprint);
+    if (want == NULL)
+        lks_test_lacks("recorded-kernels", lks_test_text("%s %s", name, fingerprint));
+    assert_string_equal(hash, want);
+}
+
 static void test_run(void **state)
 {
     const struct recorded_run *run = *state;
@@ -244,19 +264,7 @@ static void test_run(void **state)
         train(run, out, "--init_from=resume", NULL);
     else
         train(run, out, recompute_of(run), NULL);
-    const char *fingerprint = fingerprint_of(out), *hash = hash_of(out);
-    const char *record = getenv("LKS_TEST_RECORD");
-    if (record != NULL) {
-        FILE *f = fopen(record, "a");
-        assert_non_null(f);
-        fprintf(f, "%s %s %s\n", run->name, fingerprint, hash);
-        fclose(f);
-        return;
-    }
-    const char *want = recorded(run->name, fingerprint);
-    if (want == NULL)
-        lks_test_lacks("recorded-kernels", lks_test_text("%s %s", run->name, fingerprint));
-    assert_string_equal(hash, want);
+    compare(run->name, fingerprint_of(out), hash_of(out));
 }
 
 /* Small enough for the reference kernels. */
@@ -301,8 +309,130 @@ static bool left_out(const char *name)
     return false;
 }
 
+/* ---- memory modes -------------------------------------------------------------------------- */
+
+/* The program decides between host and staged: its device has memory of its own, or hasn't. */
+struct mode {
+    const char *name;
+    const char *hosts; /* NULL: one host, by the program's own launcher */
+    const char *more[3];
+    const char *exchange; /* on the host line of its metrics; NULL: anything */
+};
+
+static const struct mode modes[] = {
+    {"one", NULL, {"--nproc_per_node=1"}, NULL},
+    {"three", NULL, {"--nproc_per_node=3", "--allow_uneven"}, NULL},
+    {"private", NULL, {"--nproc_per_node=3", "--allow_uneven", "--replicas=private"}, NULL},
+    {"two-hosts", "21", {"--backend=gloo", "--allow_uneven", "--zero=1"}, NULL},
+};
+
+/* On stand-ins for a GPU and for NCCL (tests/cuda/device). */
+static const struct mode gpu_modes[] = {
+    {"staged", NULL, {"--nproc_per_node=1", "--exchange=staged"}, "staged"},
+    {"three-staged", NULL, {"--nproc_per_node=3", "--allow_uneven", "--exchange=staged"}, "staged"},
+    {"joined", NULL, {"--nproc_per_node=1", "--exchange=nccl"}, "nccl"},
+    {"three-joined", NULL, {"--nproc_per_node=3", "--allow_uneven", "--exchange=nccl"}, "nccl"},
+};
+
+static bool on_standins(void)
+{
+    return strstr(lks_test_program(), "standin") != NULL;
+}
+
+/* A stand-in's own fingerprint has the version of lockstep; its bits are those of its libm. */
+static const char *bits_of(const char *out)
+{
+    return on_standins() ? lks_test_text("standin-%s", gnu_get_libc_version())
+                         : fingerprint_of(out);
+}
+
+/* Few tokens to evaluate, since stand-ins take long. */
+static const char *few_tokens(void)
+{
+    static const char *dir;
+    if (dir == NULL) {
+        dir = lks_test_folder();
+        lks_test_golf_tokens(dir, 65);
+    }
+    return dir;
+}
+
+/* Some steps of several small buckets; gpt2 has two micro-batches for each virtual rank. */
+static law_args mode_settings(bool golf, const char *out)
+{
+    static const char *const settings[2][24] = {
+        {"--n_layer=2", "--n_head=2", "--n_embd=16", "--block_size=8", "--batch_size=1", "--bias",
+         "--dropout=0.1", "--max_iters=3", "--eval_interval=2", "--eval_iters=1",
+         "--learning_rate=1e-2", "--warmup_iters=1", "--lr_decay_iters=100", "--grad_clip=0.25",
+         "--gradient_accumulation_steps=12", "--virtual_ranks=6"},
+        {"--family=golf", "--sampler=stream", "--vocab_size=1024", "--n_layer=3", "--n_head=2",
+         "--num_kv_heads=1", "--n_embd=16", "--block_size=8", "--train_batch_tokens=64",
+         "--val_batch_size=64", "--warmdown_iters=0", "--iterations=3", "--max_wallclock_seconds=0",
+         "--eval_interval=0", "--matrix_lr=0.01", "--gradient_accumulation_steps=8",
+         "--virtual_ranks=8"},
+    };
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", golf ? few_tokens() : law_data());
+    law_add(&args, "--out_dir=%s", out);
+    for (int i = 0; settings[golf][i] != NULL; i++)
+        law_add(&args, "%s", settings[golf][i]);
+    law_add(&args, "--bucket_mb=0.002");
+    law_add(&args, "--threads=1");
+    law_add(&args, "--dtype=float32");
+    return args;
+}
+
+static void run_mode(const struct mode *mode, bool golf, law_args *args)
+{
+    for (int i = 0; i < 3 && mode->more[i] != NULL; i++)
+        if (!golf || strcmp(mode->more[i], "--zero=1") != 0) /* Muon's state can't be divided */
+            law_add(args, "%s", mode->more[i]);
+    if (mode->hosts == NULL) {
+        law_run(args);
+        return;
+    }
+    lks_test_need_gloo();
+    args->argv[0] = lks_test_program();
+    assert_int_equal(hosts_run("gloo", mode->hosts, args->argv), 0);
+}
+
+static void test_mode(void **state)
+{
+    const struct mode *mode = *state;
+    for (int golf = 0; golf < 2; golf++) {
+        const char *out = lks_test_folder();
+        law_args args = mode_settings(golf, out);
+        run_mode(mode, golf, &args);
+        if (mode->exchange != NULL) {
+            const json_t *host =
+                json_array_get(lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host"), 0);
+            assert_string_equal(json_string_value(lks_test_member(host, "exchange")),
+                                mode->exchange);
+        }
+        compare(golf ? "modes-golf" : "modes-gpt2", bits_of(out), hash_of(out));
+    }
+}
+
+static int main_of_modes(void)
+{
+    struct CMUnitTest tests[4] = {{0}};
+    for (int i = 0; i < 4; i++) {
+        const struct mode *mode = on_standins() ? &gpu_modes[i] : &modes[i];
+        tests[i] = (struct CMUnitTest){mode->name, test_mode, NULL, NULL, (void *)mode};
+    }
+    if (on_standins())
+        setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "modes") == 0) {
+        lks_test_need_level(NULL);
+        return main_of_modes();
+    }
     recomputes = argc > 1 && strcmp(argv[1], "recompute") == 0;
     lks_test_need_level(NULL);
     lks__cpu_level level;
