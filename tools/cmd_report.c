@@ -10,7 +10,7 @@
 static const char usage[] =
     "Usage: lockstep report [--json | --markdown | --csv] RUN…\n"
     "\n"
-    "Compares runs: losses, speed, memory and restarts, the settings that differ, and the losses "
+    "Compares runs: losses, speed, memory and resumes, the settings that differ, and the losses "
     "at\n"
     "equal steps and at equal times. RUN is a run's folder, a folder of runs, or NAME=FOLDER.\n"
     "\n"

@@ -56,7 +56,7 @@ int tool_resume(int argc, char **argv)
     lks__settings s;
     lks__args args;
     int code;
-    char train[] = "train", init[] = "--init_from=resume";
+    char example[600], train[] = "train", init[] = "--init_from=resume";
     const bool named = argc > 1 && argv[1][0] != '-';
     if (asks_for_help(argc, argv)) {
         tool_settings("resume", LKS__CMD_TRAIN, usage, argc, argv, 0, &s, &args, &code);
@@ -73,7 +73,8 @@ int tool_resume(int argc, char **argv)
     lks_status st = longer_check(&l);
     if (st == LKS_OK && !named && s.from[LKS__SETTING_out_dir] != LKS__FROM_ARG)
         st = lks__fail(LKS_ERR_CONFIG,
-                       "give the folder of the run to continue: `lockstep resume out/my`");
+                       "give the folder of the run to continue: `lockstep resume %s`",
+                       tool_run_example(example));
     if (st == LKS_OK && named && strcmp(s.out_dir, argv[1]) != 0)
         st = lks__fail(LKS_ERR_CONFIG, "the run's folder was given twice: leave --out_dir out");
     if (st == LKS_OK)

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/shell.h"
+#include "base/sys.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/folder.h"
 
@@ -91,41 +93,95 @@ static bool has_checkpoint(const char *folder)
     return n > 0;
 }
 
-/* "A, B": the runs in `folder`; "" if there are none. */
-static void list_runs(const char *folder, char *out, size_t bytes)
+enum { NEWEST = 5 };
+
+/* The newest runs that were found. */
+struct newest {
+    char paths[NEWEST][4352];
+    struct timespec at[NEWEST];
+    size_t n;
+};
+
+static bool is_newer(const struct timespec *a, const struct timespec *b)
 {
-    enum { NAMED = 5 };
+    return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+static void add_newest(struct newest *f, const char *path)
+{
+    char file[4400];
+    struct stat info;
+    size_t i = 0;
+    snprintf(file, sizeof file, "%s/metrics.jsonl", path);
+    if (stat(file, &info) != 0)
+        return;
+    while (i < f->n && !is_newer(&info.st_mtim, &f->at[i]))
+        i++;
+    if (i == NEWEST)
+        return;
+    f->n += f->n < NEWEST;
+    memmove(f->paths + i + 1, f->paths + i, (f->n - 1 - i) * sizeof *f->paths);
+    memmove(f->at + i + 1, f->at + i, (f->n - 1 - i) * sizeof *f->at);
+    snprintf(f->paths[i], sizeof *f->paths, "%s", path);
+    f->at[i] = info.st_mtim;
+}
+
+/* Runs in `folder` and in the folders in it, as `./quickstart` makes out/quickstart/run. */
+static void find_newest(const char *folder, int depth, struct newest *f)
+{
     struct dirent **list;
-    size_t o = 0, n_found = 0;
-    out[0] = '\0';
     const int n = scandir(folder, &list, NULL, versionsort);
     for (int i = 0; i < n; i++) {
-        char path[4352], shown[512];
-        snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
-        if (list[i]->d_name[0] != '.' && is_run(path) && n_found++ < NAMED && o < bytes)
-            o += (size_t)snprintf(out + o, bytes - o, "%s%s", o > 0 ? ", " : "",
-                                  lks__escape(shown, sizeof shown, path, strlen(path)));
+        char path[sizeof *f->paths];
+        const int length = snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
+        if (list[i]->d_name[0] != '.' && length < (int)sizeof path) {
+            if (is_run(path))
+                add_newest(f, path);
+            else if (depth > 1 && lks__sys_is_folder(path))
+                find_newest(path, depth - 1, f);
+        }
         free(list[i]);
     }
     if (n >= 0)
         free(list);
 }
 
+/* "A, B": the newest runs in `folder`, as a shell reads them; "" if there are none. */
+static void list_runs(const char *folder, char *out, size_t bytes)
+{
+    struct newest f = {.n = 0};
+    char word[600];
+    size_t o = 0;
+    out[0] = '\0';
+    find_newest(folder, 2, &f);
+    for (size_t i = 0; i < f.n && o < bytes; i++)
+        o += (size_t)snprintf(out + o, bytes - o, "%s%s", i > 0 ? ", " : "",
+                              lks__shell_word(word, sizeof word, f.paths[i]));
+}
+
+const char *tool_run_example(char out[600])
+{
+    struct newest f = {.n = 0};
+    find_newest("out", 2, &f);
+    return lks__shell_word(out, 600, f.n > 0 ? f.paths[0] : "out/my");
+}
+
 lks_status tool_run_check(const char *command, const char *folder)
 {
-    char shown[512], runs[3000], other[600];
+    char shown[512], runs[3000], other[600], word[600];
     struct stat info;
     lks__escape(shown, sizeof shown, folder, strlen(folder));
     if (stat(folder, &info) != 0) {
         snprintf(other, sizeof other, "out/%.500s", folder);
-        return lks__fail(LKS_ERR_IO,
-                         "there is no folder %s: give the folder of a run, as in `lockstep %s %s`",
-                         shown, command, is_run(other) ? other : "out/my");
+        return lks__fail(
+            LKS_ERR_IO, "there is no folder %s: give the folder of a run, as in `lockstep %s %s`",
+            shown, command,
+            is_run(other) ? lks__shell_word(word, sizeof word, other) : tool_run_example(word));
     }
     if (!S_ISDIR(info.st_mode))
         return lks__fail(LKS_ERR_IO,
-                         "%s is a file: give the folder of a run, as in `lockstep %s out/my`",
-                         shown, command);
+                         "%s is a file: give the folder of a run, as in `lockstep %s %s`", shown,
+                         command, tool_run_example(word));
     if (has_checkpoint(folder))
         return LKS_OK;
     list_runs(folder, runs, sizeof runs);
@@ -134,8 +190,8 @@ lks_status tool_run_check(const char *command, const char *folder)
                          "there is no checkpoint in %s: the run there has not written one yet",
                          shown);
     if (runs[0] != '\0')
-        return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s: give a run in it: %s", shown,
-                         runs);
+        return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s: give a run in it%s: %s", shown,
+                         strstr(runs, ", ") != NULL ? ", the newest first" : "", runs);
     return lks__fail(
         LKS_ERR_IO,
         "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
@@ -161,10 +217,12 @@ static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
 lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs)
 {
     *runs = (tool_runs){.n = 0};
+    char example[600];
     if (args->n_positional == 0)
-        return lks__fail(
-            LKS_ERR_CONFIG,
-            "give one or more run folders, for example out/my or NAME=out/my, or a folder of runs");
+        return lks__fail(LKS_ERR_CONFIG,
+                         "give one or more run folders, for example %s, each with a name if you "
+                         "like (NAME=FOLDER), or a folder of runs",
+                         tool_run_example(example));
     for (int i = 0; i < args->n_positional; i++)
         LKS__TRY(add_named(tool, args->positional[i], runs));
     return LKS_OK;

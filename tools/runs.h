@@ -15,6 +15,9 @@ typedef struct tool_runs {
 lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs);
 /* ERR_IO, with what to do, unless `folder` has a checkpoint or is one. */
 lks_status tool_run_check(const char *command, const char *folder);
+/* The newest run in the folder `out`, as a shell reads it, for a message; "out/my" if there is
+ * none. Returns `out`. */
+const char *tool_run_example(char out[600]);
 /* Does the terminal of this locale show UTF-8? */
 bool tool_utf8(void);
 void tool_runs_close(tool_runs *runs);

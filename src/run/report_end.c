@@ -53,7 +53,14 @@ static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
     char out[600], tool[600]; /* the run knows its data */
     lks__shell_program(tool, sizeof tool);
     lks__shell_word(out, sizeof out, t->s.out_dir);
-    if (stop_signal != 0)
+    /* `resume` starts ranks on this host only. */
+    const bool several = t->ses.world.local_world_size < t->ses.world.world_size;
+    if (stop_signal != 0 && several)
+        lks__log_line(&r->log,
+                      "to continue: start the ranks as before, with %s train --out_dir=%s "
+                      "--init_from=resume; on one host: %s resume %s",
+                      tool, out, tool, out);
+    else if (stop_signal != 0)
         lks__log_line(&r->log, "to continue: %s resume %s", tool, out);
     else if (t->meta.chars != NULL || t->meta.is_bytes)
         lks__log_line(&r->log, "next: %s sample %s", tool, out);

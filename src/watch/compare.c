@@ -70,7 +70,7 @@ static json_t *describe(const lks__series *s)
         "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
         copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
         copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
-        copied(s->host, "commit"), "restarts", s->starts > 0 ? (int)s->starts - 1 : 0, "skips",
+        copied(s->host, "commit"), "resumes", s->starts > 0 ? (int)s->starts - 1 : 0, "skips",
         (int)s->skips, "rollbacks", (int)s->rollbacks, "checkpoints", (int)s->checkpoints,
         "params_hash", s->params_hash, "ended", s->end != NULL);
 }

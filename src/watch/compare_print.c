@@ -187,7 +187,7 @@ static const struct {
     {"threads", "threads per rank", COUNT},
     {"cpu", "processor", PLAIN},
     {"commit", "commit of lockstep", PLAIN},
-    {"restarts", "restarts", COUNT},
+    {"resumes", "resumes", COUNT},
     {"skips", "skipped steps", COUNT},
     {"rollbacks", "rollbacks", COUNT},
     {"checkpoints", "checkpoints", COUNT},

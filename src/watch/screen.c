@@ -139,7 +139,7 @@ static void put_run(struct page *p, const lks__series *s, bool utf8)
     if (json_is_integer(memory))
         put(p, "%s", lks__units_bytes((double)json_integer_value(memory), bytes));
     if (s->starts > 1)
-        put(p, "%u restart%s", s->starts - 1, s->starts == 2 ? "" : "s");
+        put(p, "%u resume%s", s->starts - 1, s->starts == 2 ? "" : "s");
     if (s->skips + s->rollbacks > 0)
         put(p, "%u not finite", s->skips + s->rollbacks);
     end_line(p);

@@ -370,6 +370,12 @@ static void test_end(void **state)
                     "best validation loss 1.7500 at iteration 40\n");
     assert_contains(ended(r, t, 15, NULL, NULL), "to continue: lockstep resume --a='b c'\n");
     assert_int_equal(r->stop_signal, 15);
+    t->ses.world = (lks_world){.world_size = 4, .local_world_size = 2}; /* on two hosts */
+    assert_contains(ended(r, t, 15, NULL, NULL),
+                    "to continue: start the ranks as before, with lockstep train --out_dir=--a='b "
+                    "c' --init_from=resume; on one host: lockstep resume --a='b c'\n");
+    t->ses.world.local_world_size = 4;
+    assert_contains(ended(r, t, 15, NULL, NULL), "to continue: lockstep resume --a='b c'\n");
     /* the best evaluation is less than eval_interval old */
     r->best.iter = 41;
     assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));

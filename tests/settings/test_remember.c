@@ -120,10 +120,10 @@ static void test_no_run(void **state)
             const char *word, *what;
         } cases[] = {
             {"none",
-             "there is no folder none: give the folder of a run, as in `lockstep %s out/my`"},
+             "there is no folder none: give the folder of a run, as in `lockstep %s out/run`"},
             {"run",
              "there is no folder run: give the folder of a run, as in `lockstep %s out/run`"},
-            {"text", "text is a file: give the folder of a run, as in `lockstep %s out/my`"},
+            {"text", "text is a file: give the folder of a run, as in `lockstep %s out/run`"},
             {"else", "there is no checkpoint in else, so it is not the folder of a run: `lockstep "
                      "train TEXT` makes one"},
             {"out", "there is no checkpoint in out: give a run in it: out/run"},
@@ -145,10 +145,22 @@ static void test_no_run(void **state)
            "the folder out/run and --out_dir each name a model");
     expect(in(dir, ".", "sample out/run --init_from=text"), 2, "",
            "the folder out/run and --init_from each name a model");
-    expect(in(dir, ".", "resume"), 2, "", "give the folder of the run to continue");
+    expect(in(dir, ".", "resume"), 2, "",
+           "give the folder of the run to continue: `lockstep resume out/run`");
+    expect(in(dir, ".", "report"), 2, "", "give one or more run folders, for example out/run,");
     expect(in(dir, ".", "resume out/run --out_dir=else"), 2, "", "leave --out_dir out");
     expect(in(dir, ".", "resume out/run --init_from=scratch"), 2, "", "leave --init_from out");
     expect(in(dir, ".", "resume --help"), 0, "Usage: lockstep resume RUN", "");
+    /* One folder deeper, as quickstart's, and with a name that has to be quoted. */
+    const char *copy = lks_test_text("cd '%s/out' && mkdir 'q s' && cp -r run 'q s/run' && "
+                                     "touch -d tomorrow 'q s/run/metrics.jsonl'",
+                                     dir);
+    assert_int_equal(
+        lks_test_run((const char *const[]){"sh", "-c", copy, NULL}, NULL, 10).exit_code, 0);
+    for (int i = 0; i < 2; i++)
+        expect(in(dir, ".", commands[i]), 1, "",
+               "no checkpoint in out: give a run in it, the newest first: 'out/q s/run', out/run");
+    expect(in(dir, ".", "resume"), 2, "", "`lockstep resume 'out/q s/run'`");
 }
 
 /* Settings that define no bytes, so that checkpoints lack them: a resume keeps them all the same.

@@ -332,7 +332,7 @@ static void test_odd_run(void **state)
     assert_string_equal(json_string_value(lks_test_member(o, "compared")), "loss");
     assert_near(lks_test_number(o, "runs.0.mfu"), 0.25, 1e-12); /* of the lines that have it */
     assert_int_equal(lks_test_number(o, "runs.0.steps"), 5);
-    assert_int_equal(lks_test_number(o, "runs.0.restarts"), 1);
+    assert_int_equal(lks_test_number(o, "runs.0.resumes"), 1);
     assert_int_equal(lks_test_number(o, "runs.0.skips"), 1);
     assert_int_equal(lks_test_number(o, "runs.0.rollbacks"), 2);
     /* each iteration once, though ten rows have room */

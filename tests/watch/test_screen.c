@@ -49,7 +49,7 @@ static void test_facts(void **state)
     assert_ok(lks__series_open(again, &s[0]));
     wide = screen_of(s, 1, 24, 200, true);
     assert_memory_equal(wide, "caf??  running  iter 31  ", 25);
-    assert_contains(wide, "  1 restart  1 not finite\n\xe2");
+    assert_contains(wide, "  1 resume  1 not finite\n\xe2");
     lks__series_close(&s[0]);
 }
 
