@@ -11,7 +11,8 @@ typedef struct parser {
     const lks__config_scope *scope;
     const char *start, *at;
     int depth;
-    bool foreign; /* the rest isn't read */
+    bool foreign;          /* the rest isn't read */
+    const char *construct; /* the Python that made it foreign; NULL: not named */
 } parser;
 
 static lks_status fail_at(const parser *p, const char *at, const char *what)
@@ -38,6 +39,26 @@ static bool takes(parser *p, const char *sign)
         return false;
     p->at += strlen(sign);
     return true;
+}
+
+/* True at an operator that only Python evaluates: the expression is foreign. */
+static bool at_python(parser *p)
+{
+    static const struct {
+        const char *sign, *construct;
+    } all[] = {{"if", "if ... else"}, {"and", "and"}, {"or", "or"}, {"not", "not"}, {"in", "in"},
+               {"is", "is"},          {"==", "=="},   {"!=", "!="}, {"<", "<"},     {">", ">"}};
+    skip_space(p);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const size_t n = strlen(all[i].sign);
+        if (strncmp(p->at, all[i].sign, n) != 0 ||
+            (is_letter(*all[i].sign) && (is_letter(p->at[n]) || isdigit((unsigned char)p->at[n]))))
+            continue;
+        p->foreign = true;
+        p->construct = all[i].construct;
+        return true;
+    }
+    return false;
 }
 
 /* --- numbers --------------------------------------------------------------------------------- */
@@ -269,6 +290,8 @@ static lks_status atom(parser *p, lks__config_value *v)
         return number(p, v);
     if (*at == '\'' || *at == '"')
         return string(p, v);
+    if (at_python(p)) /* not */
+        return LKS_OK;
     if (is_letter(*at))
         return name(p, v);
     if (*at == '[' || *at == '{') {
@@ -281,7 +304,7 @@ static lks_status atom(parser *p, lks__config_value *v)
     skip_space(p);
     if (!p->foreign && *p->at == ',') /* a tuple */
         p->foreign = true;
-    if (!p->foreign && !takes(p, ")"))
+    if (!p->foreign && !at_python(p) && !takes(p, ")"))
         return fail_at(p, p->at, "a closing parenthesis is missing");
     return LKS_OK;
 }
@@ -365,12 +388,14 @@ lks_status lks__config_eval(const char *text, const lks__config_scope *scope, lk
     *v = (lks__config_value){.kind = LKS__CONFIG_NONE};
     LKS__TRY(sum(&p, v));
     skip_space(&p);
-    if (!p.foreign && *p.at == ',')
+    if (!p.foreign && !at_python(&p) && *p.at == ',')
         p.foreign = true;
-    if (p.foreign)
+    if (p.foreign) {
         v->kind = LKS__CONFIG_FOREIGN;
-    else if (*p.at != '\0')
+        snprintf(v->text, sizeof v->text, "%s", p.construct != NULL ? p.construct : "");
+    } else if (*p.at != '\0') {
         return fail_at(&p, p.at, "this follows the end of an expression");
+    }
     return LKS_OK;
 }
 

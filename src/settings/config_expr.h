@@ -11,14 +11,14 @@ typedef enum lks__config_kind {
     LKS__CONFIG_BOOL,
     LKS__CONFIG_TEXT,
     LKS__CONFIG_NONE,
-    LKS__CONFIG_FOREIGN, /* only Python could compute it: a call, an attribute, a list */
+    LKS__CONFIG_FOREIGN, /* only Python could compute it: a call, an attribute, a list, an if */
 } lks__config_kind;
 
 typedef struct lks__config_value {
     lks__config_kind kind;
     int64_t i; /* and BOOL */
     double f;
-    char text[LKS__SETTING_STR];
+    char text[LKS__SETTING_STR]; /* of FOREIGN: the construct, for a message; or "" */
 } lks__config_value;
 
 /* What stands around an expression. */

@@ -186,7 +186,7 @@ static bool is_about_the_machine(const char *key)
 /* A value that is no text. A single number or word is passed on as it stands. */
 static lks_status read_number(reader *r, const char *key, const char *text, const char *line)
 {
-    lks__config_value v = {.kind = LKS__CONFIG_FOREIGN};
+    lks__config_value v = {.kind = LKS__CONFIG_FOREIGN, .text = ""};
     char out[40];
     double f;
     const bool plain = *text == '\0' || lks__parse_float(text, &f);
@@ -195,16 +195,19 @@ static lks_status read_number(reader *r, const char *key, const char *text, cons
     LKS__TRY(remember(r, key, &v, true));
     if (plain)
         return lks__settings_set(r->s, r->command, key, text, LKS__FROM_FILE, r->where);
-    if (v.kind == LKS__CONFIG_NONE)
+    if (v.kind == LKS__CONFIG_NONE && lks__setting_find(key) != LKS__SETTING_top_k)
         return note(r, line);
+    if (v.kind == LKS__CONFIG_NONE)
+        return lks__settings_set(r->s, r->command, key, "None", LKS__FROM_FILE, r->where);
     if (v.kind == LKS__CONFIG_TEXT)
         return lks__fail(LKS_ERR_CONFIG, "%s: %s is not a text: write its value without quotes",
                          r->where, key);
     if (v.kind == LKS__CONFIG_FOREIGN)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s: the value of %s is not arithmetic, and lockstep runs no other code: "
-                         "write the number itself",
-                         r->where, key);
+                         "%s: the value of %s is not arithmetic%s%s%s, and lockstep runs no other "
+                         "code: write the value itself, %s = VALUE",
+                         r->where, key, v.text[0] != '\0' ? " (" : "", v.text,
+                         v.text[0] != '\0' ? ")" : "", key);
     return lks__settings_set(r->s, r->command, key, lks__config_text(&v, out), LKS__FROM_FILE,
                              r->where);
 }

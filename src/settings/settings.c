@@ -134,7 +134,9 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
             s->auto_batch = (unsigned char)from;
         return LKS_OK;
     }
-    if (!parse_value(d, d->flags & LKS__SETTING_OFF && strcmp(text, "off") == 0 ? "0" : text, &v))
+    const bool off = (d->flags & LKS__SETTING_OFF && strcmp(text, "off") == 0) ||
+                     (i == LKS__SETTING_top_k && strcmp(text, "None") == 0); /* nanoGPT's word */
+    if (!parse_value(d, off ? "0" : text, &v))
         return fail_value(d, text, where, LKS_ERR_CONFIG);
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;

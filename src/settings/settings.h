@@ -350,7 +350,7 @@ enum {
       "below 1: likely tokens more often; above 1: unlikely tokens more often; 0: always the "     \
       "most likely token")                                                                         \
     X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST | SAME, SAMPLING,                            \
-      "draw only from the k most likely tokens; 0: from all")                                      \
+      "draw only from the k most likely tokens; 0 or None: from all")                              \
     X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST | SAME, SAMPLING,                             \
       "draw only from the most likely tokens whose probabilities add up to this; 1: from all")     \
     X(STR, stop, "", TEXT, SAMPLE, HOST | SAME | LIST, SAMPLING,                                   \

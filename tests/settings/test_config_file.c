@@ -95,7 +95,8 @@ static void test_nanogpt(void **state)
                                      "device = 'cuda'\n"
                                      "dtype = 'float16'\n"
                                      "backend='nccl'\n"
-                                     "compile = False # not here\n"));
+                                     "compile = False # not here\n"
+                                     "init_from = 'a' if pi else 'b'\n"));
     assert_string_equal(s.out_dir, "out-shakespeare");
     assert_string_equal(s.dataset, "openwebtext");
     assert_int_equal(s.gradient_accumulation_steps, 40);
@@ -112,9 +113,10 @@ static void test_nanogpt(void **state)
                                         "finetune.py:12: device = 'cuda'",
                                         "finetune.py:13: dtype",
                                         "finetune.py:14: backend",
-                                        "finetune.py:15: compile = False"};
-    assert_int_equal(args.n_notes, 9);
-    for (int i = 0; i < 9; i++)
+                                        "finetune.py:15: compile = False",
+                                        "finetune.py:16: init_from = 'a' if pi"};
+    assert_int_equal(args.n_notes, 10);
+    for (int i = 0; i < 10; i++)
         assert_contains(args.notes[i], notes[i]);
 }
 
@@ -287,7 +289,13 @@ static void test_mistakes(void **state)
         {"a.py", "n_layer = (1 + 2\n", "a.py:1:17: a closing parenthesis is missing"},
         {"a.py", "n_layer = 1 2\n", "a.py:1:13: this follows the end of an expression"},
         {"a.py", "n_layer = 12 if bias else 6\n",
-         "a.py:1:14: this follows the end of an expression"},
+         "a.py:1: the value of n_layer is not arithmetic (if ... else), and lockstep runs no other "
+         "code: write the value itself, n_layer = VALUE"},
+        {"a.py", "n_layer = 2 * (3 if bias else 6)\n", "not arithmetic (if ... else)"},
+        {"a.py", "learning_rate = 1e-3 if True else 1\n", "not arithmetic (if ... else)"},
+        {"a.py", "bias = not decay_lr\n", "not arithmetic (not)"},
+        {"a.py", "bias = n_layer == 12\n", "not arithmetic (==)"},
+        {"a.py", "n_layer = 1 iff\n", "a.py:1:13: this follows the end of an expression"},
         {"a.py", "n_layer = 0x10\n", "this is not a number"},
         {"a.py", "tokens = 12 * 1024\n", "a.py:1: there is no setting \"tokens\""}, /* unused */
         {"a.py", "out_dir = 5\n", "one string in quotes"},

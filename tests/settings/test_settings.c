@@ -218,6 +218,9 @@ static void test_ranges(void **state)
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--temperature=-0.1", &s),
                  "at least 0");
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--top_p=0", &s), "over 0");
+    assert_ok(parse_one(LKS__CMD_SAMPLE, "--top_k=None", &s)); /* nanoGPT's word for no limit */
+    assert_int_equal(s.top_k, 0);
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_SAMPLE, "--num_samples=None", &s), "None");
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=1", &s), "below 1");
     assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_PREP, "--val_fraction=-0.1", &s), "at least 0");
     assert_null(strchr(lks_last_error(), '\x1b'));
