@@ -285,6 +285,7 @@ static void test_use(void **state)
     lks_test_result r = lks_test_tool("eval", init, dataset);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out, " windows of 12 tokens");
+    assert_contains(r.out, " bits per byte), "); /* the data's characters are known */
     r = lks_test_tool("sample", init, lks_test_text("--tokenizer=%s", data), "--num_samples=1",
                       "--max_new_tokens=2");
     assert_int_equal(r.exit_code, 0);
