@@ -66,8 +66,29 @@ static lks_status open_vocabulary(struct job *j, uint32_t vocab)
     return st;
 }
 
-/* What counts bytes: the model's own tokenizer, or a SentencePiece model that is given or that the
- * folder names. Without any, nothing does. */
+/* The bytes of the data's characters or of GPT-2's tokens, by the folder's own files. */
+static lks_status open_data_vocabulary(struct job *j, uint32_t vocab, bool *found_p)
+{
+    lks__meta data = {0};
+    lks__bpe *bpe;
+    lks_status st = LKS_OK;
+    *found_p = lks__bpe_is_at(j->dataset);
+    if (*found_p) {
+        LKS__TRY(lks__bpe_open(j->dataset, &bpe));
+        st = lks__byte_table_bpe(bpe, vocab, &j->bytes);
+        lks__bpe_close(bpe);
+        return st;
+    }
+    LKS__TRY(lks__meta_load(j->dataset, found_p, &data));
+    *found_p = *found_p && (data.chars != NULL || data.is_bytes);
+    if (*found_p)
+        st = lks__byte_table_chars(&data, vocab, &j->bytes);
+    lks__meta_free(&data);
+    return st;
+}
+
+/* What counts bytes: the model's own tokenizer, a SentencePiece model that is given or that the
+ * folder names, or the folder's own tokenizer. Without any, nothing does. */
 static lks_status open_bytes(struct job *j, bool pieces)
 {
     const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
@@ -83,6 +104,8 @@ static lks_status open_bytes(struct job *j, bool pieces)
         LKS__TRY(lks__byte_table_open(path, vocab, &j->bytes));
     else if (pieces && !j->is_file)
         LKS__TRY(lks__byte_table_in(j->dataset, vocab, &found, &j->bytes));
+    else if (!j->is_file && path[0] == '\0' && !meta->is_sentencepiece)
+        LKS__TRY(open_data_vocabulary(j, vocab, &found));
     else
         found = false;
     j->eval.bytes = found ? &j->bytes : NULL;
