@@ -275,6 +275,65 @@ static void test_ignored_by_launcher(void **state)
     }
 }
 
+/* --- before all have joined --------------------------------------------------------------- */
+
+static void check_nothing_done(const lks_test_result *r, int sig)
+{
+    if (r->timed_out || r->exit_code != 128 + sig)
+        fail_msg("exit code %d after %.1f s: %s", r->exit_code, r->seconds, r->err);
+    assert_contains(r->err, "during setup: nothing was trained or written");
+}
+
+/* A rank with variables of another launcher, whose other rank never starts. */
+static void test_stop_alone(void **state)
+{
+    static const int signals[2] = {SIGINT, SIGTERM};
+    for (int rank = 0; rank < 2; rank++) {
+        const char *const env[] = {lks_test_text("RANK=%d", rank),
+                                   lks_test_text("LOCAL_RANK=%d", rank),
+                                   "WORLD_SIZE=2",
+                                   "LOCAL_WORLD_SIZE=2",
+                                   lks_test_text("MASTER_PORT=%d", lks_test_free_port()),
+                                   NULL};
+        const char *out;
+        law_args args = law_train("random", &out);
+        lks_test_child run = lks_test_start(args.argv, env);
+        wait_for_main(run.pid, signals[rank]);
+        pause_ms(50.0 * rank);
+        assert_int_equal(kill(run.pid, signals[rank]), 0);
+        lks_test_result r = lks_test_wait(&run, 10);
+        check_nothing_done(&r, signals[rank]);
+    }
+}
+
+/* A rank that ends before it has joined: the other one doesn't wait for it, with a signal or
+ * without one. */
+static void test_end_before_joining(void **state)
+{
+    const char *out;
+    law_args args = law_train("random", &out);
+    for (int sig = SIGTERM; sig >= 0; sig -= SIGTERM) {
+        const char *script =
+            lks_test_text("[ $RANK = 0 ] && exec %s; trap 'exit 0' TERM; echo armed; "
+                          "while [ %d != 0 ]; do sleep 0.05; done",
+                          law_words(&args), sig);
+        const char *const argv[] = {"lockstep", "run", "--nproc-per-node=2", "sh", "-c",
+                                    script,     NULL};
+        lks_test_child run = lks_test_start(argv, NULL);
+        lks_test_wait_for_text(run.out_path, "armed");
+        if (sig != 0)
+            assert_int_equal(kill(run.pid, sig), 0);
+        lks_test_result r = lks_test_wait(&run, 10);
+        if (sig != 0) {
+            check_nothing_done(&r, sig);
+            continue;
+        }
+        assert_false(r.timed_out);
+        assert_int_equal(r.exit_code, 1);
+        assert_contains(r.err, ") ended without joining the group");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +344,8 @@ int main(void)
         cmocka_unit_test(test_blocked),
         cmocka_unit_test(test_ignored),
         cmocka_unit_test(test_ignored_by_launcher),
+        cmocka_unit_test(test_stop_alone),
+        cmocka_unit_test(test_end_before_joining),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
