@@ -75,7 +75,6 @@ struct lks_comm {
     double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */
     uint64_t step;  /* of the last note, if has_step */
     bool has_step;
-    bool in_ddp;   /* lks_ddp starts the reduction, for messages */
     bool noted;    /* by the program, which then knows better than lks_ddp */
     int n_holders; /* number of lks__comm_hold() calls */
     bool closed;   /* only the handle is still valid */
@@ -105,6 +104,27 @@ void lks__comm_use(lks_comm *comm, const lks__exec *exec);
 
 /* lks_comm_note() by a part of the library, for a program that never calls it. */
 void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
+
+/* The public call that makes an operation of the group, for messages: programs know their own
+ * calls, not the operations in them. 0: the program starts the operation itself. */
+enum lks__caller {
+    LKS__CALLER_PROGRAM,
+    LKS__CALLER_DDP_STEP,
+    LKS__CALLER_DDP_OPEN,
+    LKS__CALLER_DDP_BROADCAST,
+    LKS__CALLER_DDP_VERIFY,
+    LKS__CALLER_CHECKPOINT_SAVE,
+    LKS__CALLER_CHECKPOINT_LOAD,
+    LKS__CALLERS
+};
+enum lks__caller lks__comm_caller(void); /* of this thread's operations */
+/* Set it; returns the one before. */
+enum lks__caller lks__comm_call_begins(enum lks__caller caller);
+void lks__comm_call_ends(const enum lks__caller *before);
+/* As the first line of a block: the rest of it belongs to that call. */
+#define LKS__CALLED_BY(name)                                                                       \
+    __attribute__((cleanup(lks__comm_call_ends))) enum lks__caller caller_before_ =                \
+        lks__comm_call_begins(LKS__CALLER_##name)
 
 /* A request to stop, outside collectives: all ranks of the host see it at once, those of other
  * hosts with their next heartbeat. The first signal is kept; 0: no request. lks__comm_ask_stop()

@@ -20,6 +20,27 @@ const struct lks_comm_ops *lks__comm_backend(int index)
     return index == 0 ? &lks__comm_shm : lks__hier_backend(index - 1);
 }
 
+/* --- who calls ---------------------------------------------------------------------------- */
+
+static _Thread_local enum lks__caller current_caller;
+
+enum lks__caller lks__comm_caller(void)
+{
+    return current_caller;
+}
+
+enum lks__caller lks__comm_call_begins(enum lks__caller caller)
+{
+    const enum lks__caller before = current_caller;
+    current_caller = caller;
+    return before;
+}
+
+void lks__comm_call_ends(const enum lks__caller *before)
+{
+    current_caller = *before;
+}
+
 /* --- defaults for empty slots ------------------------------------------------------------- */
 
 static lks_status unsupported(const lks_comm *comm, const char *what)

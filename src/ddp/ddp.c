@@ -324,10 +324,8 @@ static lks_status start_bucket(lks__ddp *d, struct bucket *b)
     };
     b->started = lks__sys_now();
     lks_work *work;
-    d->comm->in_ddp = true;
-    lks_status st = lks_comm_reduce_start(d->comm, &r, &work);
-    d->comm->in_ddp = false;
-    LKS__TRY(st);
+    LKS__CALLED_BY(DDP_STEP);
+    LKS__TRY(lks_comm_reduce_start(d->comm, &r, &work));
     b->work = work;
     d->next_start++;
     return LKS_OK;

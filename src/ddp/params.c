@@ -232,6 +232,7 @@ static lks_status check_numbers(int V, int W, int A, double mb)
 
 static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
 {
+    LKS__CALLED_BY(DDP_OPEN);
     int W = lks_comm_world_size(d->comm);
     d->exchange = calloc((size_t)W + 1, exchange_bytes(d));
     if (d->exchange == NULL)
@@ -350,6 +351,7 @@ static lks_status give_up(lks_ddp *d, lks_status st)
 lks_status lks_ddp_broadcast(lks_ddp *d)
 {
     LKS__FLOAT_MODE();
+    LKS__CALLED_BY(DDP_BROADCAST);
     LKS__TRY(check_open(d, "lks_ddp_broadcast"));
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
@@ -361,6 +363,7 @@ lks_status lks_ddp_broadcast(lks_ddp *d)
 lks_status lks_ddp_verify(lks_ddp *d)
 {
     LKS__FLOAT_MODE();
+    LKS__CALLED_BY(DDP_VERIFY);
     LKS__TRY(check_open(d, "lks_ddp_verify"));
     lks__span *values = malloc(d->n_params * sizeof *values);
     if (values == NULL)
@@ -579,6 +582,7 @@ static lks_status finish(lks_ddp *d, struct tally *sum, double *norm_p)
 lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
 {
     LKS__FLOAT_MODE();
+    LKS__CALLED_BY(DDP_STEP);
     double norm;
     struct tally sum;
     LKS__TRY(check_whole(d, "lks_ddp_step"));

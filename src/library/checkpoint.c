@@ -279,6 +279,7 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep)
 {
     LKS__FLOAT_MODE();
+    LKS__CALLED_BY(CHECKPOINT_SAVE);
     const struct call c = {save_call, step, keep, tensors, n};
     struct outcome o = {0};
     lks_status st = LKS_OK;
@@ -391,6 +392,7 @@ lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor
                                uint64_t *step_p, bool *found_p)
 {
     LKS__FLOAT_MODE();
+    LKS__CALLED_BY(CHECKPOINT_LOAD);
     const struct call c = {load_call, 0, 0, tensors, n};
     struct outcome o = {0};
     lks_status st = LKS_OK;

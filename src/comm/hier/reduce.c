@@ -26,7 +26,6 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     struct lks__hier_job job = {0};
     lks_work *work;
     h->local->exec = comm->exec;
-    h->local->in_ddp = comm->in_ddp;
     LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between, &job.desc));
     work->comm = comm;
     if (h->leads) {

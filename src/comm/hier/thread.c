@@ -239,7 +239,7 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job)
         struct lks__hier_job *posted = &h->jobs[(h->first_job + h->n_jobs++) % LKS__HIER_JOBS];
         *posted = *job;
         posted->desc.has_step = h->comm->has_step;
-        posted->desc.of_ddp = h->comm->in_ddp;
+        posted->desc.caller = (uint16_t)lks__comm_caller();
         posted->desc.step = h->comm->step;
     }
     pthread_cond_broadcast(&h->changed);

@@ -18,9 +18,31 @@ static const char *const kind_names[LKS__OP_END] = {
     [LKS__OP_GATHER_SHARES] = "gather_shares",
 };
 
-const char *lks__shm_kind_name(uint32_t kind)
+static const char *kind_name(uint32_t kind)
 {
     return kind < LKS__OP_END && kind_names[kind] != NULL ? kind_names[kind] : "something unknown";
+}
+
+static const char *const callers[LKS__CALLERS] = {
+    [LKS__CALLER_DDP_STEP] = "lks_ddp_step",
+    [LKS__CALLER_DDP_OPEN] = "lks_ddp_open",
+    [LKS__CALLER_DDP_BROADCAST] = "lks_ddp_broadcast",
+    [LKS__CALLER_DDP_VERIFY] = "lks_ddp_verify",
+    [LKS__CALLER_CHECKPOINT_SAVE] = "lks_checkpoint_save",
+    [LKS__CALLER_CHECKPOINT_LOAD] = "lks_checkpoint_load",
+};
+
+/* The library's call that the operation belongs to; NULL: the program started it. */
+static const char *caller_of(const struct lks__shm_descriptor *m)
+{
+    return m->caller < LKS__CALLERS ? callers[m->caller] : NULL;
+}
+
+/* `lockstep train` also reduces gradients by lks_ddp's parts. */
+const char *lks__shm_call_name(const struct lks__shm_descriptor *m)
+{
+    const char *caller = m->kind != LKS__OP_REDUCE ? caller_of(m) : NULL;
+    return caller != NULL ? caller : kind_name(m->kind);
 }
 
 /* The unit of calls with a data type: args[2] is the type. */
@@ -46,7 +68,7 @@ static void add_step(const struct lks__shm_descriptor *m, char *text, size_t byt
 
 void lks__shm_title(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s", lks__shm_kind_name(m->kind));
+    snprintf(text, bytes, "%s", lks__shm_call_name(m));
     add_step(m, text, bytes);
 }
 
@@ -86,8 +108,9 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
                        char *text, size_t bytes)
 {
     unsigned long long size = m->size;
-    const char *name = lks__shm_kind_name(m->kind);
-    switch (m->kind) {
+    const char *name = kind_name(m->kind), *caller = caller_of(m);
+    const uint32_t kind = caller != NULL && m->kind != LKS__OP_REDUCE ? LKS__OP_END : m->kind;
+    switch (kind) {
     case LKS__OP_BARRIER:
         snprintf(text, bytes, "lks_comm_barrier");
         break;
@@ -114,7 +137,13 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
         break;
     case LKS__OP_REDUCE:
         snprintf(text, bytes, "%s of %llu elements",
-                 m->of_ddp ? "lks_ddp_step" : "lks_comm_reduce_start", size);
+                 caller != NULL ? caller : "lks_comm_reduce_start", size);
+        break;
+    case LKS__OP_END: /* two operations of one call differ only by what they move */
+        if (m->caller == other->caller)
+            snprintf(text, bytes, "%s (its %s of size %llu)", caller, name, size);
+        else
+            snprintf(text, bytes, "%s", caller);
         break;
     default:
         snprintf(text, bytes, "%s", name);

@@ -42,7 +42,7 @@ struct lks__shm_descriptor {
     uint64_t args[4]; /* root, memory kind, offsets, hash of borders, the backend's name at the
                          start ..., depending on kind */
     uint32_t n_parts; /* for LKS__OP_REDUCE: entries of the payload; may differ */
-    uint16_t has_step, of_ddp; /* of_ddp: lks_ddp started it; may differ */
+    uint16_t has_step, caller; /* enum lks__caller; may differ */
     uint64_t step;             /* of the rank's last lks_comm_note(), for messages */
     alignas(64) unsigned char payload[LKS__SHM_PAYLOAD];
 };

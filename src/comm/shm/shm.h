@@ -130,7 +130,8 @@ lks_status lks__shm_failed(const struct lks__shm *g);
 
 /* Are all descriptors of operation `seq` equal? Otherwise ERR_ARG, and the group has failed. */
 lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq);
-const char *lks__shm_kind_name(uint32_t kind); /* of an operation, for messages */
+/* The call that the operation is or belongs to, for messages: "barrier", "lks_ddp_step". */
+const char *lks__shm_call_name(const struct lks__shm_descriptor *desc);
 
 /* --- table.c ------------------------------------------------------------------------------ */
 

@@ -89,7 +89,7 @@ static void operation(const struct lks__shm *g, int rank, const lks__rank_status
         snprintf(text, bytes, "-");
     else
         snprintf(text, bytes, "%s%u %s", s->waiting ? "" : "after ", seq,
-                 lks__shm_kind_name(lks__segment_descriptor(g->segment, rank, seq)->kind));
+                 lks__shm_call_name(lks__segment_descriptor(g->segment, rank, seq)));
 }
 
 static size_t row(const struct lks__shm *g, int rank, char text[LINE])

@@ -105,7 +105,7 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
     memcpy(m->args, desc->args, sizeof m->args);
     m->n_parts = desc->n_parts;
     m->has_step = g->comm->has_step;
-    m->of_ddp = g->comm->in_ddp;
+    m->caller = (uint16_t)lks__comm_caller();
     m->step = g->comm->step;
     if (n > 0)
         memcpy(m->payload, payload, n);
