@@ -306,6 +306,11 @@ static lks_status record(const struct job *j, const lks__split_result *r)
     return LKS_OK;
 }
 
+static int stopped(int signo)
+{
+    return tool_stopped("eval", signo, "there is no loss, and nothing was written");
+}
+
 static int run_rank(lks__settings *s)
 {
     lks__session session;
@@ -316,6 +321,8 @@ static int run_rank(lks__settings *s)
     lks__signals_install("");
     lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads,
                                       (enum lks__bind)s->bind, &session);
+    if (st == LKS_ERR_STOPPED)
+        return tool_speaks() ? stopped(lks__stop_requested) : TOOL_SIGNAL + lks__stop_requested;
     if (st != LKS_OK)
         return tool_fail("eval", st);
     tool_print_warning("eval", &session);
@@ -348,7 +355,7 @@ static int run_rank(lks__settings *s)
     lks__session_fail(&session, st);
     int code = st != LKS_OK ? tool_fail("eval", st) : stop != 0 ? TOOL_SIGNAL + stop : TOOL_OK;
     if (st == LKS_OK && stop != 0 && session.world.rank == 0)
-        tool_stopped("eval", stop, "there is no loss, and nothing was written");
+        stopped(stop);
     lks__byte_table_free(&j.bytes);
     lks__shards_close(j.data);
     lks__replica_close(&j.replica);

@@ -262,6 +262,8 @@ int tool_sample(int argc, char **argv)
         return tool_fail("sample", LKS_ERR_IO);
     tool_stoppable();
     lks_status st = lks__session_open("auto", 60.0, (int)s.threads, LKS__BIND_NONE, &j.session);
+    if (st == LKS_ERR_STOPPED)
+        return tool_stopped("sample", lks__stop_requested, "no text was drawn");
     if (st != LKS_OK)
         return tool_fail("sample", st);
     tool_print_warning("sample", &j.session);

@@ -49,8 +49,8 @@ static const char usage[] =
 /* A signal asked to stop before the run began. */
 static int stop_early(int signo)
 {
-    const char *rank = getenv("RANK"), *name = sigabbrev_np(signo);
-    if (rank == NULL || strcmp(rank, "0") == 0)
+    const char *name = sigabbrev_np(signo);
+    if (tool_speaks())
         fprintf(stderr,
                 "lockstep train: stopped by signal %d (SIG%s) during setup: nothing was trained or "
                 "written\n",

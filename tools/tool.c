@@ -167,6 +167,12 @@ bool tool_is_rank(void)
     return getenv("RANK") != NULL;
 }
 
+bool tool_speaks(void)
+{
+    const char *rank = getenv("RANK");
+    return rank == NULL || strcmp(rank, "0") == 0 || lks__session_foreign();
+}
+
 bool tool_launches(const lks__settings *s)
 {
     return !tool_is_rank() && (s->nproc_per_node > 1 || s->max_restarts > 0);

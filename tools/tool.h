@@ -36,6 +36,9 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
 
 /* Was this process started as a rank (is RANK set)? Then it starts none itself. */
 bool tool_is_rank(void);
+/* May this process say what all ranks know? Rank 0 does, and ranks of another launcher: one may
+ * wait for a rank 0 that never starts. */
+bool tool_speaks(void);
 
 /* Must this command start ranks of itself? */
 bool tool_launches(const lks__settings *s);

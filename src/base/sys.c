@@ -193,11 +193,13 @@ static size_t piece(size_t bytes)
     return bytes < TRANSFER ? bytes : TRANSFER;
 }
 
-static _Thread_local bool (*stop_asked)(void);
+static _Thread_local lks__sys_asked *stop_asked;
 
-void lks__sys_stop_when(bool (*asked)(void))
+lks__sys_asked *lks__sys_stop_when(lks__sys_asked *asked)
 {
+    lks__sys_asked *before = stop_asked;
     stop_asked = asked;
+    return before;
 }
 
 static bool stopped(void)

@@ -77,6 +77,7 @@ static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
         p->order = a->n_ended;
         p->late = sup->failed;
         a->n_running--;
+        lks__segment_rank_ended(a->segment, r, p->pid);
     }
     if (info->si_pid == a->guard) {
         a->guard = -1;

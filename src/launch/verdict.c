@@ -79,6 +79,17 @@ static void after_user_signal(const struct lks__supervisor *sup, struct lks__ver
         lks__describe_end(a, from, v->text);
 }
 
+/* A rank that ended with code 0 while others still waited for it, or -1. It is the cause, although
+ * only their exit codes show a failure. */
+static int left_early(const struct lks__supervisor *sup)
+{
+    const struct lks__attempt *a = sup->attempt;
+    const int r = sup->first_by_rank ? sup->first_rank : -1;
+    return r >= 0 && r < a->n_started && !a->ranks[r].running && !lks__rank_failed(&a->ranks[r])
+               ? r
+               : -1;
+}
+
 /* True if our ranks ended because of another host's, so that their failure names no rank here. */
 static bool follows_others(const struct lks__attempt *a, bool *still_p)
 {
@@ -110,6 +121,7 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
             first = r;
     lks__describe_end(a, v->culprit, text);
     /* If the others gave a rank up, and we ended it, their report counts. */
+    const int early = left_early(sup);
     bool hung = sup->first_by_rank && p->by_signal && p->late, still;
     v->elsewhere = sup->first_by_rank && (!p->by_signal || p->late) && follows_others(a, &still);
     if (v->elsewhere)
@@ -120,6 +132,13 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
     else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > a->oom_kills)
         snprintf(v->text, sizeof v->text,
                  "%.1200s; meanwhile the kernel has killed processes for lack of memory", text);
+    else if (early >= 0 && !p->by_signal)
+        snprintf(v->text, sizeof v->text,
+                 "rank %d (pid %d, host %s) exited with code 0 while other ranks still waited for "
+                 "it, so rank %d failed: %s. All ranks must make the same calls: find out why rank "
+                 "%d ended so early",
+                 a->first_global + early, (int)a->ranks[early].pid, a->job->host,
+                 a->first_global + v->culprit, why_of(sup->first_text), a->first_global + early);
     else if (sup->first_by_rank && !p->by_signal)
         snprintf(v->text, sizeof v->text, "%.900s: %s", text, why_of(sup->first_text));
     else
@@ -127,6 +146,8 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
     /* If only our own signals ended ranks, no exit code is meaningful. */
     bool no_code = sup->stood_still || (hung && a->ranks[first].by_signal);
     v->exit_code = no_code ? 1 : exit_code_of(hung ? &a->ranks[first] : p);
+    if (early >= 0 && !p->by_signal && !v->elsewhere) /* its last lines tell more */
+        v->culprit = early;
 }
 
 void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,

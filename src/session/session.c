@@ -118,6 +118,34 @@ static lks_status bind_rank(lks__session *s, enum lks__bind bind)
     return st;
 }
 
+static lks_status stopped(int signo)
+{
+    return lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", signo);
+}
+
+static bool signalled(void)
+{
+    return lks__stop_requested != 0;
+}
+
+/* Open the group. Ranks agree on a stop through the group, so until all have joined each stops by
+ * itself. */
+static lks_status meet(const lks_comm_options *options, lks__session *s)
+{
+    lks__sys_asked *before = lks__sys_stop_when(signalled);
+    const lks_status st = lks_comm_open(&s->world, options, &s->comm);
+    lks__sys_stop_when(before);
+    return st;
+}
+
+/* Others have then left for the same reason, which is no failure. */
+static lks_status or_stopped(lks_status st)
+{
+    return signalled() && (st == LKS_ERR_PEER || st == LKS_ERR_STOPPED)
+               ? stopped(lks__stop_requested)
+               : st;
+}
+
 lks_status lks__session_open(const char *backend, double timeout_s, int threads,
                              enum lks__bind bind, lks__session *s)
 {
@@ -125,7 +153,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     LKS__TRY(lks_world_from_env(&s->world));
     lks_comm_options options = {backend, timeout_s};
     s->timeout_s = timeout_s;
-    LKS__TRY(lks_comm_open(&s->world, &options, &s->comm));
+    LKS__TRY(or_stopped(meet(&options, s)));
     s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(beat, s->comm); /* for reads and writes of large files */
     lks__signals_on_stop(ask_stop, s->comm);
@@ -155,6 +183,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
         goto fail;
     return LKS_OK;
 fail:
+    st = or_stopped(st);
     lks__session_fail(s, st);
     lks__session_close(s);
     return st;
@@ -490,11 +519,6 @@ lks_status lks__session_peak(const lks__session *s, int threads, int bursts, dou
 int lks__session_asked_stop(const lks__session *s)
 {
     return lks__comm_asked_stop(s->comm);
-}
-
-static lks_status stopped(int signo)
-{
-    return lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", signo);
 }
 
 lks_status lks__session_check_stop(const lks__session *s)

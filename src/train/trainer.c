@@ -14,6 +14,7 @@
 #include "model/freeze.h"
 #include "rundir/job.h"
 #include "rundir/outdir.h"
+#include "session/signals.h"
 #include "train/agree.h"
 #include "train/arenas.h"
 #include "train/continue.h"
@@ -407,6 +408,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     lks__trace_begin(LKS__SPAN_SET_UP, -1);
     lks_status st = open_session(s, t);
     if (st != LKS_OK) {
+        *stopped_p = lks__stop_requested;
         lks__trace_file_close(&t->trace);
         return st;
     }

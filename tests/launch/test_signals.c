@@ -330,7 +330,10 @@ static void test_end_before_joining(void **state)
         }
         assert_false(r.timed_out);
         assert_int_equal(r.exit_code, 1);
-        assert_contains(r.err, ") ended without joining the group");
+        assert_contains(r.err,
+                        ") exited with code 0 while other ranks still waited for it, so rank 0 "
+                        "failed: rank 1 (pid ");
+        assert_contains(r.err, ") ended without joining the group. All ranks must");
     }
 }
 

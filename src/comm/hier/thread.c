@@ -179,7 +179,8 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     h->has_thread = true;
     pthread_mutex_lock(&h->lock);
     double end = lks__sys_now() + h->comm->timeout_s;
-    while (h->joined == 0 && wait_until(h, end))
+    lks_status st = LKS_OK;
+    while (h->joined == 0 && (st = lks__sys_stop_check()) == LKS_OK && wait_until(h, end))
         if (h->local != NULL)
             /* So that the host's other ranks, which wait for us, don't report us. */
             lks_comm_beat(h->local);
@@ -191,6 +192,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
         return lks__fail(LKS_ERR_PEER, "can't join the other hosts by %s: %s", h->ops->name,
                          h->open_why);
     h->stuck = true; /* inside the engine, which can't be interrupted */
+    LKS__TRY(st);
     return lks__fail(LKS_ERR_TIMEOUT,
                      "the other hosts have not reached %s within %g s: are all ranks started, with "
                      "the same backend?",

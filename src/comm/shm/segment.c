@@ -407,6 +407,14 @@ bool lks__segment_aborted(const lks__segment *s)
            ABORT_NONE;
 }
 
+void lks__segment_rank_ended(lks__segment *s, int rank, pid_t pid)
+{
+    struct lks__rank_line *line = lks__segment_line(s, rank);
+    unsigned absent = LKS__RANK_ABSENT;
+    if (atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_LEFT))
+        atomic_store(&line->pid, (int)pid);
+}
+
 void lks__segment_ask_stop(lks__segment *s, int signo)
 {
     int none = 0;

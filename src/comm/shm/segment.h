@@ -70,6 +70,10 @@ bool lks__segment_aborted(const lks__segment *segment);
 void lks__segment_set_no_room(lks__segment *segment);
 bool lks__segment_no_room(const lks__segment *segment);
 
+/* For the launcher: the process of a rank has ended. One that hasn't joined counts as having left,
+ * so that the others don't wait for it. */
+void lks__segment_rank_ended(lks__segment *segment, int rank, pid_t pid);
+
 /* Request a stop: the first signal is kept. May be called in a signal handler. */
 void lks__segment_ask_stop(lks__segment *segment, int signo);
 int lks__segment_asked_stop(const lks__segment *segment); /* 0: none */

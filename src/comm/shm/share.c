@@ -20,7 +20,8 @@
 #include "comm/shm/segment.h"
 
 enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };
-static const double SAY_S = 5.0; /* after which a rank says whom it waits for */
+static const double SAY_S = 5.0;   /* after which a rank says whom it waits for */
+static const double SLICE_S = 0.1; /* of a wait, between checks for a signal to stop */
 #define UNSET "unset RANK and WORLD_SIZE if you didn't start it under a launcher"
 
 /* What a rank sends when it has connected; the answer is the segment's token, with the
@@ -186,10 +187,11 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", w->local_world_size);
     double say_at = lks__sys_now() + SAY_S;
     while (st == LKS_OK && n_served < w->local_world_size) {
-        if (!readable(fd, (say_at < end ? say_at : end) - lks__sys_now())) {
-            if (lks__sys_now() >= end)
+        if (!readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S))) {
+            st = lks__sys_stop_check();
+            if (st == LKS_OK && lks__sys_now() >= end)
                 st = missing(w, served, timeout_s);
-            else if (lks__sys_now() >= say_at)
+            else if (st == LKS_OK && lks__sys_now() >= say_at)
                 say_wait(&say_at, w, first_missing(w, served), timeout_s);
             continue;
         }
@@ -289,6 +291,7 @@ static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **seg
     double end = lks__sys_now() + timeout_s, say_at = lks__sys_now() + SAY_S;
     lks_status st = LKS_OK;
     while (!ask(w, &name, n, end, &st, segment_p)) {
+        LKS__TRY(lks__sys_stop_check());
         if (lks__sys_now() >= end)
             return lks__fail(LKS_ERR_TIMEOUT,
                              "local rank 0 of this host has offered no shared memory within %g s: "

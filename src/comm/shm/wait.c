@@ -272,8 +272,12 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
             char who[NAME_BYTES], in[96], text[512];
             name_rank(g, r, who, sizeof who);
             name_wait(g, w, in, sizeof in);
-            snprintf(text, sizeof text, "%s %s before %s was complete", who,
-                     state == LKS__RANK_LEFT ? "left the group" : "ended", in);
+            if (atomic_load(&line->posted) == 0)
+                snprintf(text, sizeof text, "rank %d (pid %d) ended without joining the group",
+                         g->comm->first_rank + r, (int)pid);
+            else
+                snprintf(text, sizeof text, "%s %s before %s was complete", who,
+                         state == LKS__RANK_LEFT ? "left the group" : "ended", in);
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
         const bool waiting = atomic_load(&line->waiting); /* a heartbeat comes before its end */
@@ -334,6 +338,8 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
             start += now - last;
         if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others end a slice early */
             LKS__TRY(look_for_failures(g, w, start));
+            if (w->seq == 0 && w->what == LKS__WAIT_ARRIVE) /* no rank depends on this one yet */
+                LKS__TRY(lks__sys_stop_check());
             last = now;
         }
     }
