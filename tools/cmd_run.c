@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "net/address.h"
 #include "net/store.h"
 #include "run.h"
 #include "tool.h"
@@ -32,19 +33,33 @@ static bool is_loopback(const char *host)
            strcmp(host, "::1") == 0;
 }
 
-/* The first host serves the others, so they must not reach themselves at its name. */
+/* The first host serves the others, so they must not reach themselves at its name, and it must not
+ * listen where only it can be reached. */
 static lks_status check_first_host(const struct run *r)
 {
+    const char *first = r->hosts[0].name;
+    char number[LKS__NUMBER_BYTES], advice[LKS__NUMBER_BYTES];
+    int other = 1;
     if (r->given[OPT_master_addr] != NULL || r->given[OPT_rdzv_endpoint] != NULL)
         return LKS_OK;
-    for (int i = 1; i < r->n_hosts && is_loopback(r->hosts[0].name); i++)
-        if (!is_loopback(r->hosts[i].name))
-            return lks__fail(LKS_ERR_CONFIG,
-                             "the first host is %s, at which host %s would reach itself: use the "
-                             "name that this host has in the network, or give its address with "
-                             "--master-addr",
-                             r->hosts[0].name, r->hosts[i].name);
-    return LKS_OK;
+    while (other < r->n_hosts &&
+           (is_loopback(r->hosts[other].name) || strcmp(r->hosts[other].name, first) == 0))
+        other++;
+    if (other >= r->n_hosts || !(is_loopback(first) || lks__host_is_here(first)) ||
+        !lks__address_is_loopback(first, number))
+        return LKS_OK;
+    lks__address_advice(advice);
+    if (is_loopback(first))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the first host is %s, at which host %s would reach itself: use the name "
+                         "that this host has in the network, or give its address, such as "
+                         "--master-addr=%s",
+                         first, r->hosts[other].name, advice);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the first host is %s, and its address here is %s (see /etc/hosts), which "
+                     "host %s can't reach: give this machine's address in the network, such as "
+                     "--master-addr=%s",
+                     first, number, r->hosts[other].name, advice);
 }
 
 /* Options as given, for the launcher of every node. */

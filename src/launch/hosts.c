@@ -109,7 +109,7 @@ lks_status lks__hosts_read(const char *path, int slots, struct lks__host *hosts,
 
 /* --- starting ----------------------------------------------------------------------------- */
 
-static bool is_here(const char *host)
+bool lks__host_is_here(const char *host)
 {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
@@ -196,7 +196,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
     char **words = launcher_words(o, exe, rank, slots), **use = words;
     if (words == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a command");
-    if (!is_here(o->hosts[i].name)) {
+    if (!lks__host_is_here(o->hosts[i].name)) {
         if (!remote_line(line, sizeof line, cwd, role, words))
             return lks__fail(LKS_ERR_CONFIG, "the command for another host is too long");
         snprintf(rsh, sizeof rsh, "%s",
@@ -262,7 +262,7 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
             const bool silent = a->code == 0;
             a->code = silent ? 1 : a->code == LKS__LIFELINE_DONE ? 0 : a->code;
             /* Codes of ssh and of a shell. */
-            const bool here = is_here(o->hosts[i].name);
+            const bool here = lks__host_is_here(o->hosts[i].name);
             const char *by = here ? "the command" : o->rsh != NULL ? o->rsh : "ssh";
             const int by_bytes = (int)(here ? strlen(by) : strcspn(by, " "));
             if (silent && can_say())

@@ -30,6 +30,9 @@ struct lks__host {
 lks_status lks__hosts_parse(const char *text, int slots, struct lks__host *hosts, int *n_p);
 lks_status lks__hosts_read(const char *path, int slots, struct lks__host *hosts, int *n_p);
 
+/* Is it "localhost" or this machine's name? Then no ssh is needed. */
+bool lks__host_is_here(const char *host);
+
 typedef struct lks__hosts_options {
     const char *self; /* name for messages */
     const struct lks__host *hosts;

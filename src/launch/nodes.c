@@ -52,6 +52,24 @@ static void say_refused(struct lks__nodes *n)
                  LKS__TOKEN_ENV);
 }
 
+/* Why nodes on other machines can't come, if the first one listens where they can't reach it. */
+static void explain_loopback(const struct lks__nodes *n, char text[512])
+{
+    const char *host = n->job->store_host;
+    char number[LKS__NUMBER_BYTES], advice[LKS__NUMBER_BYTES], shown[200], name[300] = "";
+    text[0] = '\0';
+    if (!lks__address_is_loopback(host, number))
+        return;
+    if (strcmp(host, number) != 0)
+        snprintf(name, sizeof name, "%s is %s here; ",
+                 lks__escape(shown, sizeof shown, host, strlen(host)), number);
+    lks__address_advice(advice);
+    snprintf(text, 512,
+             "; %sother machines can't reach this address: for nodes there, give all nodes "
+             "--master-addr=%s",
+             name, advice);
+}
+
 static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
 {
     double start = lks__sys_now();
@@ -68,8 +86,11 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
             end_by(n, sig);
         say_full(n);
         if (!said && waited > PATIENCE_S)
-            lks__say(n->job, "waiting up to %.0f s for the first node: %s", CONNECT_S,
-                     lks_last_error());
+            lks__say(n->job, "waiting up to %.0f s for the first node: %s%s", CONNECT_S,
+                     lks_last_error(),
+                     n->job->options->endpoint_host == NULL
+                         ? "; it is on another machine? Give its address with --master-addr"
+                         : "");
         said |= waited > PATIENCE_S;
     }
 }
@@ -185,12 +206,13 @@ lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__node
                              "on the others",
                              lks__nodes_here(n), n->min, lks__nodes_join_s(n));
         if (!n->said_what && lks__sys_now() - n->gather_since > PATIENCE_S) {
-            char where[LKS__ADDRESS_BYTES], most[32];
+            char where[LKS__ADDRESS_BYTES], most[32], why[512];
             n->said_what = true;
             snprintf(most, sizeof most, " to %d", n->max);
-            lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed",
+            explain_loopback(n, why);
+            lks__say(n->job, "waiting for nodes at %s: %d here, %d%s needed%s",
                      lks__address_text(where, n->job->store_host, n->job->store_port),
-                     lks__nodes_here(n), n->min, n->max > n->min ? most : "");
+                     lks__nodes_here(n), n->min, n->max > n->min ? most : "", why);
         }
         say_full(n);
         say_refused(n);

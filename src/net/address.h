@@ -9,6 +9,7 @@
 
 enum {
     LKS__ADDRESS_BYTES = 320,  /* size of "HOST:PORT", escaped */
+    LKS__NUMBER_BYTES = 64,    /* size of an address as a number */
     LKS__INTERFACE_BYTES = 16, /* IFNAMSIZ */
 };
 
@@ -23,6 +24,12 @@ char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int por
  * wrong; `what` names the text in the message. */
 lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
                               int *port_p);
+
+/* True if other machines can't reach `host`, because its first address, in *number, is one that
+ * each machine has for itself, such as 127.0.1.1. False if it can't be found. */
+bool lks__address_is_loopback(const char *host, char number[LKS__NUMBER_BYTES]);
+/* An address of this machine in a network, to use in advice; "ADDRESS" if it has none. */
+void lks__address_advice(char number[LKS__NUMBER_BYTES]);
 
 /* True if the interface of this host with that address (a number) has no link: its cable is cut.
  * `name` is the interface's. */

@@ -16,6 +16,7 @@
 
 #include "base/sys.h"
 #include "launch/hosts.h"
+#include "net/address.h"
 #include "net/store.h"
 
 static const char secret[] = "0123456789abcdef-secret";
@@ -723,6 +724,27 @@ static void test_strangers(void **state)
         close(fds[i]);
 }
 
+/* Nodes that wait without --master-addr say why nodes on other machines don't come. */
+static void test_waits_here(void **state)
+{
+    struct node nodes[2] = {
+        START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=0"),
+        START(lks_test_free_port(), "true", "--nnodes=2", "--node-rank=1"),
+    };
+    static const char *const says[2] = {
+        ": 1 here, 2 needed; other machines can't reach this address: for nodes there, give all "
+        "nodes "
+        "--master-addr=",
+        "; it is on another machine? Give its address with --master-addr",
+    };
+    for (int i = 0; i < 2; i++) {
+        lks_test_wait_for_text(nodes[i].child.err_path, says[i]);
+        assert_int_equal(kill(nodes[i].child.pid, SIGTERM), 0);
+        const lks_test_result r = end_of(&nodes[i]);
+        assert_true(r.exit_code == 128 + SIGTERM || r.signal == SIGTERM);
+    }
+}
+
 static void test_wrong_options(void **state)
 {
     static const struct {
@@ -746,6 +768,19 @@ static void test_wrong_options(void **state)
         lks_test_result r = end_of(&x);
         assert_int_equal(r.exit_code, 2);
         assert_contains(r.err, cases[i].text);
+    }
+    /* This machine's own name, which is 127.0.1.1 in Debian's /etc/hosts. */
+    char name[256] = "", number[LKS__NUMBER_BYTES];
+    assert_int_equal(gethostname(name, sizeof name - 1), 0);
+    if (lks__address_is_loopback(name, number)) {
+        const char *const options[] = {lks_test_text("--hosts=%s,b", name), NULL};
+        struct node own = start_node(1, secret, options, "true");
+        lks_test_result refused = end_of(&own);
+        assert_int_equal(refused.exit_code, 2);
+        assert_contains(refused.err,
+                        lks_test_text("the first host is %s, and its address here is %s (see "
+                                      "/etc/hosts), which host b can't reach",
+                                      name, number));
     }
     struct node x = start_node(1, "short", (const char *const[]){"--nnodes=2", NULL}, "true");
     lks_test_result r = end_of(&x);
@@ -1004,6 +1039,7 @@ int main(void)
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_waits_here),
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_hosts_end),
