@@ -20,13 +20,13 @@ show_progress() {
 }
 
 # watched NAME COMMAND...: run it with its output in $logs/NAME.log. If standard error is a terminal, it
-# shows progress.
+# shows progress, with $progress_label for the name if it is set.
 watched() {
     watched_name=$1 watcher='' watched_code=0
     shift
     : >"$logs/$watched_name.log"
     if [ -t 2 ]; then
-        show_progress "$watched_name" "$logs/$watched_name.log" &
+        show_progress "${progress_label:-$watched_name}" "$logs/$watched_name.log" &
         watcher=$!
     fi
     "$@" >"$logs/$watched_name.log" 2>&1 </dev/null || watched_code=$?

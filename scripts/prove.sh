@@ -57,6 +57,15 @@ train_killed() { # RUN RANKS
     [ "${killed-0}" -eq 137 ] && [ ! -e "$out/$1/ckpt-00000120" ]
 }
 
+# A step that the progress line calls "run 2 of 6, on 2 ranks".
+run_number=0
+train_step() { # RANKS STEP COMMAND...
+    run_number=$((run_number + 1))
+    progress_label="run $run_number of 6, on $1 rank$([ "$1" -eq 1 ] || echo s)"
+    shift
+    step "$@"
+}
+
 # What must be the same: all bytes of all checkpoints, and every metric that isn't about time or place.
 hashes() { # RUN
     (
@@ -68,9 +77,9 @@ hashes() { # RUN
 }
 
 for run in 1 2 4 8 killed; do rm -rf "${out:?}/$run"; done
-for ranks in 1 2 4 8; do step "train-$ranks" train "$ranks" "$ranks"; done
-step train-killed train_killed killed 4
-step resume train killed 2 --init_from=resume
+for ranks in 1 2 4 8; do train_step "$ranks" "train-$ranks" train "$ranks" "$ranks"; done
+train_step 4 train-killed train_killed killed 4
+train_step 2 resume train killed 2 --init_from=resume
 
 printf '%-34s  %-22s  %s\n' 'run' 'SHA-256 of checkpoints' 'of metrics'
 first=

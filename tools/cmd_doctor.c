@@ -20,20 +20,31 @@ static const char usage[] =
     "\n"
     "The exit code is 1 if there is a problem, and 0 if there are only notes.\n";
 
-/* Measuring a link takes seconds: its lines come together, when the progress line is gone. */
-static void look_at_peer(lks__doctor *d, const char *where)
+static void look_at_host(lks__doctor *d, const char *unused)
+{
+    lks__doctor_host(d);
+}
+
+static void look_at_network(lks__doctor *d, const char *unused)
+{
+    lks__doctor_network(d);
+}
+
+/* A check may take seconds: its lines come together, when the progress line is gone. */
+static void look(lks__doctor *d, void (*check)(lks__doctor *d, const char *where),
+                 const char *where, const char *doing)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = d->out, *lines = open_memstream(&text, &bytes);
-    char shown[80];
+    char shown[80], line[160];
     fflush(out);
     if (lines != NULL)
         d->out = lines;
-    progress_begin("lockstep doctor", "measuring the network");
-    progress_text("measuring the network to %s",
-                  lks__escape(shown, sizeof shown, where, strlen(where)));
-    lks__doctor_peer(d, where);
+    snprintf(line, sizeof line, "%s%s", doing,
+             lks__escape(shown, sizeof shown, where, strlen(where)));
+    progress_begin("lockstep doctor", line);
+    check(d, where);
     progress_end();
     d->out = out;
     if (lines != NULL && fclose(lines) == 0)
@@ -50,12 +61,12 @@ int tool_doctor(int argc, char **argv)
                        &args, &code))
         return code;
     lks__doctor d = {.out = stdout};
-    lks__doctor_host(&d);
-    lks__doctor_network(&d);
+    look(&d, look_at_host, "", "checking this host");
+    look(&d, look_at_network, "", "checking its network and its name");
     if (s.from[LKS__SETTING_out_dir] >= LKS__FROM_FILE)
-        lks__doctor_folder(&d, s.out_dir);
+        look(&d, lks__doctor_folder, s.out_dir, "checking the folder ");
     for (int i = 0; i < args.n_positional; i++)
-        look_at_peer(&d, args.positional[i]);
+        look(&d, lks__doctor_peer, args.positional[i], "measuring the network to ");
     if (s.serve[0] != '\0') {
         lks_status st = lks__doctor_serve(&d, s.serve);
         if (st != LKS_OK)

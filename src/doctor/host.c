@@ -103,16 +103,18 @@ static void look_at_kernels(lks__doctor *d)
         "matrix products by %s", own ? "lockstep's own code" : gemm);
 }
 
-/* How many of the cores that this process sees the container allows. */
+/* A container may allow fewer cores than this process sees. */
 static void look_at_cores(lks__doctor *d)
 {
     int cores = lks__cpu_count();
     double given = lks__cgroup_cores("");
-    lks__doctor_say(d, given < cores ? LKS__NOTE : LKS__FINE, "cores",
-                    "start at most as many ranks and threads as there are allowed cores: more slow "
-                    "each other down",
-                    "%d for this process, but the container allows %.3g", cores,
-                    given < cores ? given : cores);
+    if (given >= cores)
+        lks__doctor_say(d, LKS__FINE, "cores", NULL, "%d for this process", cores);
+    else
+        lks__doctor_say(d, LKS__NOTE, "cores",
+                        "start at most as many ranks and threads as there are allowed cores: more "
+                        "slow each other down",
+                        "%d for this process, but the container allows only %.3g", cores, given);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */

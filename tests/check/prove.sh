@@ -1,5 +1,5 @@
 #!/bin/sh
-# scripts/prove.sh reports correctly that all runs are the same, or that one differs.
+# scripts/prove.sh reports correctly that all runs are the same, or that one differs, and shows its progress.
 # prove.sh SOURCE TOOL
 set -eu
 source=$1 tool=$2
@@ -41,6 +41,14 @@ esac
 END
 chmod +x "$work/other"
 code=0
-"$prove" --lockstep="$work/other" --dataset="$work/out/data" --out="$work/out" >"$work/log" 2>&1 || code=$?
+command="'$prove' --lockstep='$work/other' --dataset='$work/out/data' --out='$work/out'"
+if script -qec true /dev/null >/dev/null 2>&1; then
+    progress_period=0.1 script -qefc "$command" "$work/log" </dev/null >/dev/null || code=$?
+else
+    sh -c "$command" >"$work/log" 2>&1 || code=$?
+fi
 [ $code -eq 1 ] || fail "exit code $code for runs that differ"
 grep -q 'not the same' "$work/log" || fail 'it does not say that runs differ'
+# On a terminal it shows which run is under way.
+! script -qec true /dev/null >/dev/null 2>&1 || grep -q 'run 2 of 6, on 2 ranks, [0-9]* s' "$work/log" ||
+    fail 'it shows no progress'

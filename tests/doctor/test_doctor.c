@@ -74,6 +74,9 @@ static void test_this_host(void **state)
         assert_int_equal(strncmp(folder_line, "ok ", 3), 0);
     if (left < 0.5e9)
         assert_int_equal(strncmp(folder_line, "note ", 5), 0);
+    const char *cores = line_of(r.out, "cores"), *allowed = strstr(cores, "allows only ");
+    if (allowed != NULL)
+        assert_true(atof(allowed + strlen("allows only ")) < atof(strpbrk(cores, "0123456789")));
     assert_null(strstr(r.out, " has 127.0.0.1"));
     assert_contains(r.out, "not checked: links to other hosts");
     assert_int_equal(count_lines(r.out, "verdict: "), 1);
