@@ -33,6 +33,23 @@ const char *lks__family_setting(const char *name)
     return NULL;
 }
 
+const char *lks__family_name_of(const lks__settings *s, int setting, char out[LKS__SETTING_KEY])
+{
+    const bool env = s->from[setting] == LKS__FROM_ENV;
+    const lks__family *ours = lks__family_of(s);
+    const char *name = lks__setting_name(setting);
+    for (int f = 0; lks__families[f] != NULL; f++)
+        for (const lks__setting_alias *a = lks__families[f]->names; a && a->theirs; a++)
+            if (strcmp(a->ours, lks__setting_name(setting)) == 0 &&
+                (env || (lks__families[f] == ours &&
+                         lks__setting_table[setting].flags & LKS__SETTING_SHAPE)))
+                name = a->theirs;
+    snprintf(out, LKS__SETTING_KEY, "%s", name);
+    for (char *c = out; env && *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+    return out;
+}
+
 struct taking {
     lks__settings *s;
     unsigned command;
@@ -138,10 +155,13 @@ lks_status lks__family_check_given(const lks__settings *s)
 
 lks_status lks__family_check_heads(const lks__settings *s)
 {
+    char width[LKS__SETTING_KEY], heads[LKS__SETTING_KEY];
     if (s->n_embd % s->n_head == 0)
         return LKS_OK;
+    lks__family_name_of(s, LKS__SETTING_n_embd, width);
+    lks__family_name_of(s, LKS__SETTING_n_head, heads);
     return lks__fail(LKS_ERR_CONFIG,
-                     "n_embd=%" PRId64 " is not a multiple of n_head=%" PRId64
-                     ": every head gets n_embd / n_head columns",
-                     s->n_embd, s->n_head);
+                     "%s=%" PRId64 " is not a multiple of %s=%" PRId64
+                     ": every head gets %s / %s columns",
+                     width, s->n_embd, heads, s->n_head, width, heads);
 }

@@ -60,6 +60,10 @@ const char *lks__family_about(int i);
 /* The setting behind a script's name ("num_layers": "n_layer"); NULL: it is no script's name. */
 const char *lks__family_setting(const char *name);
 
+/* A setting's name as the user wrote it, for messages: the variable if its value is from the
+ * environment, and the script's name of a model's size. Returns `out`. */
+const char *lks__family_name_of(const lks__settings *s, int setting, char out[LKS__SETTING_KEY]);
+
 /* Take the script's environment variables (NUM_LAYERS, ITERATIONS, …): they win over files and lose
  * against the command line. Those of another family's script are noted in `args`, unless it is
  * NULL. */

@@ -72,12 +72,14 @@ static bool parse_value(const lks__setting *d, const char *text, lks__setting_va
 }
 
 static lks_status fail_value(const lks__setting *d, const char *text, const char *where,
-                             lks_status st)
+                             lks__setting_from from)
 {
     char range[LKS__SETTING_RANGE], shown[120], suggestion[LKS__SUGGESTION];
     const char *near = lks__suggest_value(d, text, suggestion);
+    const bool env = from == LKS__FROM_ENV; /* `where` is the variable */
     return lks__fail(
-        st, "%s: %s must be %s, not \"%s\"%s%s%s", where, d->name, lks__setting_describe(d, range),
+        LKS_ERR_CONFIG, "%s%s%s must be %s, not \"%s\"%s%s%s", where,
+        env ? " in the environment" : ": ", env ? "" : d->name, lks__setting_describe(d, range),
         lks__escape(shown, sizeof shown, text, strlen(text)), near == NULL ? "" : "; did you mean ",
         near == NULL ? "" : near, near == NULL ? "" : "?");
 }
@@ -137,7 +139,7 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
     const bool off = (d->flags & LKS__SETTING_OFF && strcmp(text, "off") == 0) ||
                      (i == LKS__SETTING_top_k && strcmp(text, "None") == 0); /* nanoGPT's word */
     if (!parse_value(d, off ? "0" : text, &v))
-        return fail_value(d, text, where, LKS_ERR_CONFIG);
+        return fail_value(d, text, where, from);
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;
     if (i == LKS__SETTING_batch_size && s->auto_batch <= (unsigned char)from)
@@ -321,17 +323,18 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     }
     if (there)
         return LKS_OK;
-    char shown[LKS__SETTING_STR];
+    char shown[LKS__SETTING_STR], name[LKS__SETTING_KEY];
     lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset));
+    lks__family_name_of(s, LKS__SETTING_dataset, name);
     if (stat(s->dataset, &st) == 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "dataset \"%s\" is a file, but a folder of tokens is expected: `lockstep "
+                         "%s \"%s\" is a file, but a folder of tokens is expected: `lockstep "
                          "prep %s --input=FILE --out=DIR` makes one from a text",
-                         shown, lks__family_of(s)->prep);
+                         name, shown, lks__family_of(s)->prep);
     return lks__fail(LKS_ERR_CONFIG,
-                     "dataset \"%s\"%s: there is no such folder, nor data/ with that name in it; "
+                     "%s \"%s\"%s: there is no such folder, nor data/ with that name in it; "
                      "`lockstep prep %s --input=TEXT --out=%s%s` makes one",
-                     shown,
+                     name, shown,
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
                          : "",

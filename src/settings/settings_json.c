@@ -235,13 +235,14 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
             continue;
         if (given && !lks__setting_same(d, mine, theirs)) {
             char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 120];
-            int i = (int)(d - lks__setting_table);
-            lks__settings_text(run, i, b);
+            char name[LKS__SETTING_KEY];
+            lks__settings_text(run, at, b);
+            lks__family_name_of(&merged, at, name);
             return lks__fail(LKS_ERR_CONFIG,
                              "%s=%s was given%s, but the run in %s has %s=%s, which it keeps; %s, "
                              "or start a new run in another out_dir",
-                             d->name, lks__settings_text(&merged, i, a), given_in(&merged, d),
-                             where, d->name, b, instead(&merged, d, b, way));
+                             name, lks__settings_text(&merged, at, a), given_in(&merged, d), where,
+                             name, b, instead(&merged, d, b, way));
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
     }
@@ -279,14 +280,15 @@ lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, co
         if (given && !lks__setting_same(d, mine, theirs) &&
             !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
             char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 120];
+            char name[LKS__SETTING_KEY];
             lks__settings_text(source, i, b);
-            return lks__fail(LKS_ERR_CONFIG,
-                             "%s=%s was given%s, but the weights in %s have %s=%s: %s%s", d->name,
-                             lks__settings_text(s, i, a), given_in(s, d), where, d->name, b,
-                             instead(s, d, b, way),
-                             i == LKS__SETTING_block_size   ? ", or give a smaller one"
-                             : i == LKS__SETTING_vocab_size ? ", or give a larger one"
-                                                            : "");
+            lks__family_name_of(s, i, name);
+            return lks__fail(
+                LKS_ERR_CONFIG, "%s=%s was given%s, but the weights in %s have %s=%s: %s%s", name,
+                lks__settings_text(s, i, a), given_in(s, d), where, name, b, instead(s, d, b, way),
+                i == LKS__SETTING_block_size   ? ", or give a smaller one"
+                : i == LKS__SETTING_vocab_size ? ", or give a larger one"
+                                               : "");
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
     }

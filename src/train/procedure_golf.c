@@ -21,11 +21,16 @@
 static lks_status open_tokenizer(lks__trainer *t)
 {
     struct lks__golf_run *g = t->golf;
+    lks_status st;
     g->has_bpb = true;
     if (t->s.tokenizer_path[0] == '\0')
-        LKS__TRY(lks__byte_table_in(t->data_dir, t->meta.vocab_size, &g->has_bpb, &g->bytes));
+        st = lks__byte_table_in(t->data_dir, t->meta.vocab_size, &g->has_bpb, &g->bytes);
     else
-        LKS__TRY(lks__byte_table_open(t->s.tokenizer_path, t->meta.vocab_size, &g->bytes));
+        st = lks__byte_table_open(t->s.tokenizer_path, t->meta.vocab_size, &g->bytes);
+    if (st != LKS_OK && t->s.from[LKS__SETTING_tokenizer_path] == LKS__FROM_FILE)
+        return lks__fail_in(st, "the recipe's tokenizer (TOKENIZER_PATH=MODEL names another one, "
+                                "and TOKENIZER_PATH= leaves it out)");
+    LKS__TRY(st);
     if (!g->has_bpb)
         return LKS_OK; /* ids, or another tokenizer's */
     lks__meta_free(&t->meta);

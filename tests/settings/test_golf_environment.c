@@ -78,13 +78,17 @@ static void test_run(void **state)
     expect(r, 0, "\nstep:5/5 ", "");
     assert_null(strstr(r.out, "warmup_step:"));
     assert_null(strstr(r.err, "not used here"));
-    expect(in(dir, "MODEL_DIM=64", "train --init_from=resume"), 2, "", "n_embd=64 was given");
+    expect(in(dir, "MODEL_DIM=64", "train --init_from=resume"), 2, "",
+           "MODEL_DIM=64 was given in the environment, but the run in out/ckpt-00000005 has "
+           "MODEL_DIM=32");
+    expect(in(dir, "A=", "train --init_from=resume --model_dim=64"), 2, "",
+           "model_dim=64 was given, but the run in out/ckpt-00000005 has model_dim=32");
     expect(in(dir, "DATA_PATH=data", "eval"), 0, "val loss ", "");
     /* Which tensors Adam updates is part of the run; what an artifact keeps may change. */
     expect(in(dir, "CONTROL_TENSOR_NAME_PATTERNS=c_q", "train --init_from=resume"), 2, "",
-           "control_tensor_name_patterns=c_q was given in the environment, but the run in "
+           "CONTROL_TENSOR_NAME_PATTERNS=c_q was given in the environment, but the run in "
            "out/ckpt-00000005 has "
-           "control_tensor_name_patterns=attn_scale,");
+           "CONTROL_TENSOR_NAME_PATTERNS=attn_scale,");
     expect(in(dir,
               SMALL "CONTROL_TENSOR_NAME_PATTERNS=c_q,oops, INT8_KEEP_FLOAT_FP32_NAME_PATTERNS=",
               "train --family=golf --out_dir=parts"),
@@ -97,6 +101,25 @@ static void test_run(void **state)
         json_string_value(lks_test_member(config, "int8_keep_float_fp32_name_patterns")), "");
     expect(in(dir, SMALL "RUN_ID=a/b", "train --family=golf --out_dir=other"), 2, "",
            "run_id=a/b names the file");
+}
+
+/* Messages have the names that the user wrote, and tell which values are a recipe's. */
+static void test_names(void **state)
+{
+    const char *dir = new_folder();
+    static const char train[] = "train --family=golf --out_dir=names";
+    expect(in(dir, SMALL "NUM_HEADS=3", train), 2, "",
+           "MODEL_DIM=32 is not a multiple of NUM_HEADS=3: every head gets MODEL_DIM / NUM_HEADS ");
+    expect(in(dir, SMALL, lks_test_text("%s --num_heads=3", train)), 2, "",
+           "MODEL_DIM=32 is not a multiple of num_heads=3: ");
+    expect(in(dir, SMALL "NUM_HEADS=abc", train), 2, "",
+           "NUM_HEADS in the environment must be a whole number from 1 to 1024, not \"abc\"");
+    expect(in(dir, SMALL "DATA_PATH=none", train), 2, "", "DATA_PATH \"none\": there is no such");
+    lks_test_write(lks_test_text("%s/r.conf", dir), "tokenizer_path = none.model\n", 28);
+    expect(in(dir, SMALL, lks_test_text("%s r.conf", train)), 1, "",
+           "the recipe's tokenizer (TOKENIZER_PATH=MODEL names another one, and TOKENIZER_PATH= "
+           "leaves it out): cannot open none.model: ");
+    expect(in(dir, SMALL "TOKENIZER_PATH=", lks_test_text("%s r.conf", train)), 0, "step:3/3", "");
 }
 
 /* In a run of another family: files are read, the rest is named. */
@@ -135,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run),
         cmocka_unit_test(test_no_effect),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_other_family),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
