@@ -191,13 +191,18 @@ static lks_status lock_out(const struct text *t, int *fd_p)
 
 static lks_status prepare(struct text *t)
 {
+    char word[PATH_BYTES];
     lks__outdir_discard(t->temp); /* of a preparation that was killed */
     LKS__TRY(lks__sys_make_dirs(t->temp));
     lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
     if (st == LKS_ERR_FORMAT && strcmp(t->kind, "bytes") == 0)
         lks__fail_in(st,
-                     "%s is not UTF-8, so its bytes would be the tokens (iconv makes UTF-8 of it)",
-                     t->shown);
+                     "%s isn't UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 %s > utf8.txt` "
+                     "makes UTF-8 of it, then `lockstep train utf8.txt`. Its bytes can't be the "
+                     "tokens",
+                     t->shown,
+                     lks__sys_is_folder(t->path) ? "FILE"
+                                                 : lks__shell_word(word, sizeof word, t->path));
     return st == LKS_OK ? write_mark(t) : st;
 }
 

@@ -33,6 +33,8 @@ static const struct {
     {"layers", LKS__SETTING_n_layer, ""},
     {"heads", LKS__SETTING_n_head, ""},
     {"output_dir", LKS__SETTING_out_dir, ""},
+    {"reuse_sp_model", LKS__SETTING_tokenizer, "=MODEL"}, /* of parameter-golf's data script */
+    {"chunk_tokens", LKS__SETTING_shards, ""},
 };
 
 static const struct {

@@ -323,6 +323,8 @@ static const struct {
     {LKS__CMD_TRAIN, "layers", "n_layer"},
     {LKS__CMD_TRAIN, "heads", "n_head"},
     {LKS__CMD_TRAIN, "output_dir", "out_dir"},
+    {LKS__CMD_PREP, "reuse-sp-model", "tokenizer=MODEL"},
+    {LKS__CMD_PREP, "chunk-tokens", "shards"},
 };
 
 /* Words of other programs for our settings, on the command line and in files. */

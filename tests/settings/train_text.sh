@@ -117,7 +117,7 @@ refused 1 'none has no text in it' none
 refused 2 'the text is too short' short.txt --out_dir=o
 refused 1 'is a gzip file: unpack it first' text.txt.gz
 refused 1 'program is not a text: byte ' program
-refused 1 'byte.txt is not UTF-8, so its bytes would be the tokens' byte.txt
+refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
 refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quickstart --dataset=tokens --out_dir=out/tokens`' tokens
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
 refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt
