@@ -226,8 +226,8 @@ static lks_status fail_ranks(const lks__settings *s, int64_t W)
                  more, W, more, N);
     return lks__fail(LKS_ERR_CONFIG,
                      "%" PRId64 " ranks can't share the run's %" PRId64
-                     " virtual ranks %s: start %" PRId64 " rank%s%s%s",
-                     W, V, W > V ? "(a rank has at least one)" : "evenly", fewer,
+                     " virtual rank%s %s: start %" PRId64 " rank%s%s%s",
+                     W, V, V == 1 ? "" : "s", W > V ? "(a rank has at least one)" : "evenly", fewer,
                      fewer == 1 ? "" : "s", other, uneven);
 }
 

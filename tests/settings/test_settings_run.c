@@ -56,6 +56,8 @@ static void test_virtual_ranks(void **state)
     assert_fails(LKS_ERR_CONFIG, st, "9 ranks can't share the run's 8 virtual ranks (a rank has",
                  "start 8 ranks; or --gradient_accumulation_steps=9");
     assert_null(strstr(lks_last_error(), "allow_uneven"));
+    checked(1, 0, 2, false, &st);
+    assert_fails(LKS_ERR_CONFIG, st, "2 ranks can't share the run's 1 virtual rank (a rank has");
     lks__settings kept;
     lks__settings_defaults(&kept);
     kept.virtual_ranks = 8;
