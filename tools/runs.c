@@ -11,6 +11,7 @@
 
 #include "base/shell.h"
 #include "base/sys.h"
+#include "base/utf8.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/folder.h"
 
@@ -214,6 +215,31 @@ static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
     return runs->n > before ? LKS_OK : add(what, runs);
 }
 
+static const char *last_name(const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : dir;
+}
+
+/* Runs of one name in different folders are named PARENT/NAME. */
+static void tell_apart(tool_runs *runs)
+{
+    for (size_t i = 0; i < runs->n; i++) {
+        lks__series *run = &runs->all[i];
+        const char *last = last_name(run->dir), *from = last;
+        bool is_shared = false;
+        for (size_t k = 0; k < runs->n; k++)
+            is_shared |= strcmp(last_name(runs->all[k].dir), last) == 0 &&
+                         strcmp(runs->all[k].dir, run->dir) != 0;
+        if (!is_shared || strcmp(run->name, last) != 0 || last - run->dir < 2)
+            continue;
+        for (from -= 2; from > run->dir && from[-1] != '/';)
+            from--;
+        snprintf(run->name, sizeof run->name, "%.255s", from);
+        lks__utf8_make(run->name);
+    }
+}
+
 lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs)
 {
     *runs = (tool_runs){.n = 0};
@@ -225,6 +251,7 @@ lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *ru
                          tool_run_example(example));
     for (int i = 0; i < args->n_positional; i++)
         LKS__TRY(add_named(tool, args->positional[i], runs));
+    tell_apart(runs);
     return LKS_OK;
 }
 

@@ -214,10 +214,24 @@ static int bytes_of(const char *text, int most)
     return n;
 }
 
+/* The legend's line about run i; returns its number of characters. */
+static int legend_of(const lks__series *run, const lks__curve *curve, char text[320])
+{
+    int n = 0;
+    snprintf(text, 320, "%.*s: training%s", bytes_of(run->name, 40), run->name,
+             curve->n_val > 0 ? ", validation" : "");
+    for (const char *c = text; *c != '\0'; c++)
+        n += ((unsigned char)*c & 0xc0) != 0x80;
+    return n;
+}
+
 static void draw_legend(struct drawing *d, const lks__curve *curves)
 {
+    static const double CHARACTER = 6.8; /* width of a character on average, or more */
     char text[320];
     double x = WIDTH - RIGHT - 250, y = TOP + 18;
+    for (size_t i = 0; i < d->plot->n; i++)
+        x = fmin(x, WIDTH - 68 - CHARACTER * legend_of(&d->plot->runs[i], &curves[i], text));
     for (size_t i = 0; i < d->plot->n; i++, y += 24) {
         unsigned colour = colours[i % (sizeof colours / sizeof colours[0])];
         double width = 1.5 + 5.0 * (double)(d->plot->n - 1 - i), line[4] = {x, y, x + 36, y};
@@ -225,9 +239,7 @@ static void draw_legend(struct drawing *d, const lks__curve *curves)
         d->to->line(d->to->ctx, line, 2, colour, width, 1.0);
         if (curves[i].n_val > 0)
             d->to->dot(d->to->ctx, x + 54, y, width / 2 + 2.5, colour);
-        const char *name = d->plot->runs[i].name;
-        snprintf(text, sizeof text, "%.*s: training%s", bytes_of(name, 40), name,
-                 curves[i].n_val > 0 ? ", validation" : "");
+        legend_of(&d->plot->runs[i], &curves[i], text);
         d->to->text(d->to->ctx, x + 68, y + 4, -1, grey, text);
     }
 }

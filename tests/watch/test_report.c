@@ -412,6 +412,12 @@ static void test_names(void **state)
     assert_contains(svg, ">caf?: training, validation</text>");
     assert_contains(svg,
                     lks_test_text(">%s%s%s%s: training, validation</text>", ten, ten, ten, ten));
+    /* whose line still ends within the picture, of 760 points */
+    const char *line = strstr(svg, lks_test_text("start\">%s", ten));
+    assert_non_null(line);
+    while (strncmp(line, "<text x=\"", 9) != 0)
+        line--;
+    assert_true(strtod(line + 9, NULL) + 62 * 6.7 < 760);
     lks_test_result r = tool("plot", lks_test_text("--out=%s/loss.png", folder), runs);
     assert_true(r.exit_code == 0 || strstr(r.err, "can't write PNG") != NULL);
     const char *page = lks_test_text("%s/page.html", folder);
@@ -453,6 +459,23 @@ static void test_folder(void **state)
     assert_int_equal(r.exit_code, 0);
     assert_contains(lks_test_read(lks_test_text("%s/page.html", base), NULL),
                     "[\"lr=1\",\"run2\",\"run10\"]");
+}
+
+/* Runs of one name have their parents' names, too, unless a name was given. */
+static void test_same_name(void **state)
+{
+    const char *one = fake_run("run", 1, 20, 1.5, "\"n_layer\":2"), *base = lks_test_folder();
+    const char *two = lks_test_text("%s/b/run", base), *three = lks_test_text("%s/a/run/", base);
+    assert_int_equal(mkdir(lks_test_text("%s/a", base), 0777), 0);
+    assert_int_equal(mkdir(lks_test_text("%s/b", base), 0777), 0);
+    assert_int_equal(rename(one, two), 0);
+    assert_int_equal(rename(fake_run("run", 2, 20, 1.5, "\"n_layer\":2"), three), 0);
+    json_t *o = report((const char *const[]){two, three, lks_test_text("c=%s", two), two, NULL});
+    static const char *const want[] = {"b/run", "a/run", "c", "b/run"};
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(json_string_value(lks_test_member(o, lks_test_text("runs.%d.run", i))),
+                            want[i]);
+    json_decref(o);
 }
 
 static void test_refused(void **state)
@@ -672,17 +695,17 @@ static void test_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_extended),      cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_t),
-        cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
-        cmocka_unit_test(test_seeds),         cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_png),           cmocka_unit_test(test_text),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_no_spread),
-        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_svg_marks),
-        cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_flat),
-        cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_extended),  cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_t),
+        cmocka_unit_test(test_two),       cmocka_unit_test(test_last_row),
+        cmocka_unit_test(test_seeds),     cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_same_name), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_svg),       cmocka_unit_test(test_png),
+        cmocka_unit_test(test_text),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_no_spread), cmocka_unit_test(test_odd_run),
+        cmocka_unit_test(test_svg_marks), cmocka_unit_test(test_long_curve),
+        cmocka_unit_test(test_flat),      cmocka_unit_test(test_large_numbers),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
