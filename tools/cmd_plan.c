@@ -204,9 +204,9 @@ static void print_points(const struct plan *p)
 {
     const bool own = !p->device.ops->host_memory;
     lks__room lacks[2];
-    char text[2][LKS__UNITS_TEXT];
+    char text[4][LKS__UNITS_TEXT];
     printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
-    printf("%6s %6s %12s %12s%s %6s %12s %9s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
+    printf("%6s %6s %12s %12s%s %7s %12s %12s %9s %7s\n", "hosts", "ranks", "a rank", "a host",
            own ? "        a GPU" : "", "bytes/p", "sent by one", "2(n-1)/n", "messages", "delays");
     for (int i = 0; i < p->n; i++) {
         const struct point *point = &p->points[i];
@@ -220,8 +220,9 @@ static void print_points(const struct plan *p)
                lks__units_memory(point->needs.host_bytes, text[1]));
         if (own)
             printf(" %12s", lks__units_memory(point->needs.device.total, text[0]));
-        printf(" %7.1f %9.2f MB %9.2f %9.0f %7d%s\n", lks__needs_per_parameter(&point->needs),
-               point->traffic.bytes / 1e6, point->traffic.ring_bytes / 1e6, point->traffic.messages,
+        printf(" %7.1f %12s %12s %9.0f %7d%s\n", lks__needs_per_parameter(&point->needs),
+               lks__units_bytes(point->traffic.bytes, text[2]),
+               lks__units_bytes(point->traffic.ring_bytes, text[3]), point->traffic.messages,
                point->traffic.delays,
                find_lacks(p, &point->needs, lacks) > 0 ? "  doesn't fit" : "");
     }

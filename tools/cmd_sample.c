@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/sys.h"
+#include "base/units.h"
 #include "base/utf8.h"
 #include "progress.h"
 #include "runs.h"
@@ -226,12 +227,12 @@ static lks_status converse(struct job *j)
 static void print_end(const struct job *j)
 {
     const double memory = (double)lks__sys_proc_bytes("/proc/self/status", "VmHWM");
-    char speed[64] = "";
+    char speed[64] = "", size[LKS__UNITS_TEXT];
     if (j->seconds > 0.0)
         snprintf(speed, sizeof speed, " in %.1f s (%.1f tokens/s)", j->seconds,
                  (double)j->writer.tokens / j->seconds);
-    fprintf(stderr, "lockstep sample: %" PRIu64 " new tokens%s, %.0f MB of memory at most\n",
-            j->writer.tokens, speed, memory / 1e6);
+    fprintf(stderr, "lockstep sample: %" PRIu64 " new tokens%s, %s of memory at most\n",
+            j->writer.tokens, speed, lks__units_memory(memory, size));
 }
 
 /* The text written so far stays. End its line, so that the message has its own. */
