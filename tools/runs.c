@@ -206,13 +206,20 @@ lks_status tool_run_check(const char *command, const char *folder)
 /* A run, or a folder that has runs. */
 static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
 {
-    char name[256] = "";
+    char name[256] = "", shown[512], below[3000];
     const char *dir = lks__series_dir(what);
     const size_t before = runs->n;
     snprintf(name, sizeof name, "%.*s", (int)(dir > what ? dir - what - 1 : 0), what);
-    if (!is_run(dir))
-        LKS__TRY(add_inside(tool, dir, name, runs));
-    return runs->n > before ? LKS_OK : add(what, runs);
+    if (is_run(dir))
+        return add(what, runs);
+    LKS__TRY(add_inside(tool, dir, name, runs));
+    if (runs->n > before)
+        return LKS_OK;
+    list_runs(dir, below, sizeof below);
+    if (below[0] != '\0') /* one folder deeper */
+        return lks__fail(LKS_ERR_CONFIG, "%s has no run directly in it: give %s",
+                         lks__escape(shown, sizeof shown, dir, strlen(dir)), below);
+    return add(what, runs);
 }
 
 static const char *last_name(const char *dir)

@@ -161,6 +161,11 @@ static void test_no_run(void **state)
         expect(in(dir, ".", commands[i]), 1, "",
                "no checkpoint in out: give a run in it, the newest first: 'out/q s/run', out/run");
     expect(in(dir, ".", "resume"), 2, "", "`lockstep resume 'out/q s/run'`");
+    expect(in(dir, "out", "report ."), 0, "", "");
+    const char *deeper = lks_test_text("rm -r '%s/out/run'", dir);
+    assert_int_equal(
+        lks_test_run((const char *const[]){"sh", "-c", deeper, NULL}, NULL, 10).exit_code, 0);
+    expect(in(dir, ".", "report out"), 2, "", "out has no run directly in it: give 'out/q s/run'");
 }
 
 /* Settings that define no bytes, so that checkpoints lack them: a resume keeps them all the same.
