@@ -413,26 +413,19 @@ double lks__series_last_loss(const lks__series *s)
     return s->n_points > 0 ? s->points[s->n_points - 1].loss : (double)NAN;
 }
 
-/* The evaluation of an end from which the run has made more steps. */
-static bool went_on(const lks__series *s, const lks__eval_point *e)
-{
-    return e->final && s->n_points > 0 && s->points[s->n_points - 1].iter >= e->iter;
-}
-
 bool lks__series_complete(const lks__series *s)
 {
     const lks__eval_point *last = lks__series_last_eval(s);
-    return s->end != NULL && last != NULL && last->final && !went_on(s, last);
+    return s->end != NULL && last != NULL && last->final &&
+           (s->n_points == 0 || s->points[s->n_points - 1].iter < last->iter);
 }
 
 const lks__eval_point *lks__series_best(const lks__series *s)
 {
     const lks__eval_point *best = NULL;
-    for (size_t i = 0; i < s->n_evals; i++) {
-        const lks__eval_point *e = &s->evals[i];
-        if (!went_on(s, e) && !isnan(e->val_loss) && (best == NULL || e->val_loss < best->val_loss))
-            best = e;
-    }
+    for (size_t i = 0; i < s->n_evals; i++)
+        if (!isnan(s->evals[i].val_loss) && (best == NULL || s->evals[i].val_loss < best->val_loss))
+            best = &s->evals[i];
     return best;
 }
 

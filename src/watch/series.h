@@ -69,13 +69,12 @@ lks_status lks__series_open(const char *what, lks__series *s);
 lks_status lks__series_read(lks__series *s, bool *changed_p);
 void lks__series_close(lks__series *s);
 
-/* The last loss, and the evaluation with the lowest validation loss, as for OUT/best: a final one
- * counts until the run makes more steps. NAN, NULL if there are none. */
+/* The last loss and the lowest validation loss; NAN, NULL if there are none. */
 double lks__series_last_loss(const lks__series *s);
 const lks__eval_point *lks__series_best(const lks__series *s);
 /* The newest evaluation, also of the final checkpoint. */
 const lks__eval_point *lks__series_last_eval(const lks__series *s);
-/* True if the run has ended, and its final checkpoint was evaluated. */
+/* True if the run has ended, its final checkpoint was evaluated, and no step follows. */
 bool lks__series_complete(const lks__series *s);
 
 /* A setting as text: strings as they are, the rest as JSON; "-" if the run has none. */
