@@ -89,7 +89,7 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
             lks__say(n->job, "waiting up to %.0f s for the first node: %s%s", CONNECT_S,
                      lks_last_error(),
                      n->job->options->endpoint_host == NULL
-                         ? "; it is on another machine? Give its address with --master-addr"
+                         ? "; if it is on another machine, give its address with --master-addr"
                          : "");
         said |= waited > PATIENCE_S;
     }

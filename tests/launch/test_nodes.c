@@ -735,7 +735,7 @@ static void test_waits_here(void **state)
         ": 1 here, 2 needed; other machines can't reach this address: for nodes there, give all "
         "nodes "
         "--master-addr=",
-        "; it is on another machine? Give its address with --master-addr",
+        "; if it is on another machine, give its address with --master-addr",
     };
     for (int i = 0; i < 2; i++) {
         lks_test_wait_for_text(nodes[i].child.err_path, says[i]);
@@ -806,6 +806,7 @@ static const char *make_rsh(const char *folder)
                                      "[ \"$1\" != nowhere ] || exit 255\n"
                                      "[ \"$1\" != dies ] || kill -9 $$\n"
                                      "[ \"$1\" != detaches ] || exit 0\n"
+                                     "[ \"$1\" != lacks ] || PATH=/usr/bin:/bin\n"
                                      "echo \"$2\" >\"%s\"/line-$1\n"
                                      "exec sh -c \"$2\"\n",
                                      folder);
@@ -927,6 +928,14 @@ static void test_hosts_wrong(void **state)
     }
     lks_test_result r = HOSTS("true", "--hostfile=/no/such/file");
     assert_int_equal(r.exit_code, 1);
+    /* The second host doesn't have the program, and only its launcher knows why the job ends. */
+    r = lks_test_run((const char *const[]){"lockstep", "run", "--master-addr=127.0.0.1",
+                                           "--hosts=one:1,lacks:1", rsh,
+                                           lks_test_text("--master-port=%d", lks_test_free_port()),
+                                           "lks-rsh", "detaches", "now", NULL},
+                     NULL, 60);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_contains(r.err, "can't execute \"lks-rsh\" on host ");
     /* A host that can't be reached is named. */
     r = HOSTS("true", "--hosts=nowhere:1", rsh);
     assert_int_equal(r.exit_code, 255);
