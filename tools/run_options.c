@@ -141,13 +141,33 @@ bool run_has_option(const char *arg)
     return find_option(name) >= 0;
 }
 
+/* Names in mpirun, srun and other launchers. */
+static const struct {
+    const char *name;
+    enum option option;
+} others[] = {
+    {"n", OPT_nproc_per_node},
+    {"np", OPT_nproc_per_node},
+    {"nproc", OPT_nproc_per_node},
+    {"nprocs", OPT_nproc_per_node},
+    {"ntasks_per_node", OPT_nproc_per_node},
+    {"ppn", OPT_nproc_per_node},
+    {"N", OPT_nnodes},
+    {"nodes", OPT_nnodes},
+    {"H", OPT_hosts},
+    {"host", OPT_hosts},
+    {"hosts_file", OPT_hostfile},
+    {"machinefile", OPT_hostfile},
+};
+
 static lks_status unknown(const char *arg, const char *name)
 {
     char shown[80];
     lks__escape(shown, sizeof shown, arg, strlen(arg));
-    const bool ranks = strcmp(name, "np") == 0 || strcmp(name, "n") == 0; /* as in mpirun */
-    const char *near =
-        ranks ? run_names[OPT_nproc_per_node] : lks__nearest(name, run_names, N_OPTIONS);
+    const char *near = NULL;
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && near == NULL; i++)
+        near = strcmp(name, others[i].name) == 0 ? run_names[others[i].option] : NULL;
+    near = near != NULL ? near : lks__nearest(name, run_names, N_OPTIONS);
     return lks__fail(LKS_ERR_CONFIG,
                      near ? "%s: there is no such option; did you mean --%s? Write PROGRAM's own "
                             "arguments after it"

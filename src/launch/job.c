@@ -25,18 +25,30 @@ void lks__show(const struct lks__job *job, const char *text)
         lks__consoles_say(job->consoles, text);
 }
 
-void lks__say(const struct lks__job *job, const char *fmt, ...)
+static void say(const struct lks__job *job, const char *fmt, va_list ap)
 {
     char text[MESSAGE_BYTES];
-    va_list ap;
-    if (job->options->quiet)
-        return;
     int n = snprintf(text, sizeof text, "%s: ", job->options->self);
-    va_start(ap, fmt);
     vsnprintf(text + n, sizeof text - (size_t)n - 1, fmt, ap);
-    va_end(ap);
     strcat(text, "\n");
     lks__show(job, text);
+}
+
+void lks__say(const struct lks__job *job, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (!job->options->quiet)
+        say(job, fmt, ap);
+    va_end(ap);
+}
+
+void lks__say_here(const struct lks__job *job, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(job, fmt, ap);
+    va_end(ap);
 }
 
 void lks__hurry(const struct lks__job *job)

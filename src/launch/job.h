@@ -40,6 +40,9 @@ void lks__job_close(struct lks__job *job);
 /* Print "lockstep run: text\n" on stderr, after what ranks have written before; never waits. */
 void lks__say(const struct lks__job *job, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* The same for facts that only this node knows: also if another node prints for all. */
+void lks__say_here(const struct lks__job *job, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 void lks__show(const struct lks__job *job, const char *text); /* without a prefix */
 
 /* Ranks must end, or have ended: limit the wait for a slow reader. */

@@ -23,11 +23,13 @@ static int say_not_executable(const struct lks__job *job, int err)
     char shown[512];
     const char *program = job->options->argv[0];
     const char *dot = strrchr(program, '.');
-    lks__say(job, "can't execute \"%s\": %s%s",
-             lks__escape(shown, sizeof shown, program, strlen(program)), strerror(err),
-             err != ENOENT && dot != NULL && strcmp(dot, ".c") == 0
-                 ? "; it is a source file: compile it, and run the result"
-                 : "");
+    const bool several = job->options->max_nodes > 1;
+    lks__say_here(job, "can't execute \"%s\"%s%s: %s%s",
+                  lks__escape(shown, sizeof shown, program, strlen(program)),
+                  several ? " on host " : "", several ? job->host : "", strerror(err),
+                  err != ENOENT && dot != NULL && strcmp(dot, ".c") == 0
+                      ? "; it is a source file: compile it, and run the result"
+                      : "");
     return err == ENOENT ? 127 : 126;
 }
 

@@ -86,11 +86,11 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
             end_by(n, sig);
         say_full(n);
         if (!said && waited > PATIENCE_S)
-            lks__say(n->job, "waiting up to %.0f s for the first node: %s%s", CONNECT_S,
-                     lks_last_error(),
-                     n->job->options->endpoint_host == NULL
-                         ? "; if it is on another machine, give its address with --master-addr"
-                         : "");
+            lks__say_here(n->job, "host %s waits up to %.0f s for the first node: %s%s",
+                          n->job->host, CONNECT_S, lks_last_error(),
+                          n->job->options->endpoint_host == NULL
+                              ? "; if it is on another machine, give its address with --master-addr"
+                              : "");
         said |= waited > PATIENCE_S;
     }
 }

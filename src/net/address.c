@@ -25,7 +25,9 @@ lks_status lks__address_find(const char *host, int port, bool passive, struct ad
     if (err == EAI_NONAME)
         err = getaddrinfo(host, service, &hints, list_p);
     if (err != 0)
-        return lks__fail(LKS_ERR_CONFIG, "the address of \"%s\" can't be found: %s",
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the address of \"%s\" can't be found: %s; this machine must know the "
+                         "name, or give its address as a number",
                          lks__escape(shown, sizeof shown, host, strlen(host)),
                          err == EAI_SYSTEM ? lks__sys_reason(errno) : gai_strerror(err));
     return LKS_OK;

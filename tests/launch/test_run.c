@@ -377,6 +377,9 @@ static void test_wrong_options(void **state)
         {"--signals-to-handle=TERM", "--signals-to-handle must be"},
         {"--signals-to-handle=", "--signals-to-handle must be"},
         {"--max-restart=1", "did you mean --max_restarts"},
+        {"--nproc=2", "did you mean --nproc_per_node"},
+        {"--host=a,b", "did you mean --hosts"},
+        {"-H=a,b", "did you mean --hosts"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         lks_test_result r = RUN(cases[i].option, "touch", "/nowhere/at-all");
