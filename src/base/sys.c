@@ -193,13 +193,11 @@ static size_t piece(size_t bytes)
     return bytes < TRANSFER ? bytes : TRANSFER;
 }
 
-static _Thread_local lks__sys_asked *stop_asked;
+static _Thread_local bool (*stop_asked)(void);
 
-lks__sys_asked *lks__sys_stop_when(lks__sys_asked *asked)
+void lks__sys_stop_when(bool (*asked)(void))
 {
-    lks__sys_asked *before = stop_asked;
     stop_asked = asked;
-    return before;
 }
 
 static bool stopped(void)
@@ -213,6 +211,20 @@ static bool stopped(void)
 lks_status lks__sys_stop_check(void)
 {
     return stopped() ? lks__fail(LKS_ERR_STOPPED, "the work was stopped") : LKS_OK;
+}
+
+static _Thread_local bool (*give_up_asked)(void);
+
+void lks__sys_give_up_when(bool (*asked)(void))
+{
+    give_up_asked = asked;
+}
+
+lks_status lks__sys_give_up_check(void)
+{
+    return give_up_asked != NULL && give_up_asked()
+               ? lks__fail(LKS_ERR_STOPPED, "the wait was given up")
+               : LKS_OK;
 }
 
 static void progress(void)

@@ -79,11 +79,13 @@ void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
 
 /* Make this thread's long work stoppable. Once asked() is true, reads and writes fail with
  * ECANCELED between their pieces. Long work without them calls lks__sys_stop_check() between pieces
- * of its own: ERR_STOPPED once asked() is true. NULL (the initial state): nothing stops. Returns
- * the function before. */
-typedef bool lks__sys_asked(void);
-lks__sys_asked *lks__sys_stop_when(lks__sys_asked *asked);
+ * of its own: ERR_STOPPED once asked() is true. NULL (the initial state): nothing stops. */
+void lks__sys_stop_when(bool (*asked)(void));
 lks_status lks__sys_stop_check(void);
+/* The same for this thread's waits for other processes, which call the check. Files are still read
+ * to their end. */
+void lks__sys_give_up_when(bool (*asked)(void));
+lks_status lks__sys_give_up_check(void);
 
 /* Read a whole small file into malloc'd memory with a 0 byte after it (not counted); the caller
  * frees. ERR_IO, or ERR_FORMAT if it is larger than `limit`; both name the path. */

@@ -44,7 +44,7 @@ static lks_status wait_for(const lks__store *s, short events, double until)
             return LKS_OK;
         if (n < 0 && errno != EINTR)
             return lost(s, errno);
-        LKS__TRY(lks__sys_stop_check());
+        LKS__TRY(lks__sys_give_up_check());
         if (lks__sys_now() >= until)
             return lks__fail(LKS_ERR_TIMEOUT, "%s doesn't answer", s->where);
     }
@@ -184,7 +184,7 @@ lks_status lks__store_open(const char *host, int port, const char *token, double
         /* Not there yet, or no room for us: either may pass. */
         if ((st != LKS_ERR_PEER && st != LKS_ERR_TIMEOUT) || lks__sys_now() >= until)
             break;
-        LKS__TRY(lks__sys_stop_check());
+        LKS__TRY(lks__sys_give_up_check());
         pause_before_next(tries);
     }
     if (st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT) {

@@ -132,9 +132,9 @@ static bool signalled(void)
  * itself. */
 static lks_status meet(const lks_comm_options *options, lks__session *s)
 {
-    lks__sys_asked *before = lks__sys_stop_when(signalled);
+    lks__sys_give_up_when(signalled);
     const lks_status st = lks_comm_open(&s->world, options, &s->comm);
-    lks__sys_stop_when(before);
+    lks__sys_give_up_when(NULL);
     return st;
 }
 

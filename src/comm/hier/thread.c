@@ -180,7 +180,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     pthread_mutex_lock(&h->lock);
     double end = lks__sys_now() + h->comm->timeout_s;
     lks_status st = LKS_OK;
-    while (h->joined == 0 && (st = lks__sys_stop_check()) == LKS_OK && wait_until(h, end))
+    while (h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK && wait_until(h, end))
         if (h->local != NULL)
             /* So that the host's other ranks, which wait for us, don't report us. */
             lks_comm_beat(h->local);

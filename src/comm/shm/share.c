@@ -188,7 +188,7 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     double say_at = lks__sys_now() + SAY_S;
     while (st == LKS_OK && n_served < w->local_world_size) {
         if (!readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S))) {
-            st = lks__sys_stop_check();
+            st = lks__sys_give_up_check();
             if (st == LKS_OK && lks__sys_now() >= end)
                 st = missing(w, served, timeout_s);
             else if (st == LKS_OK && lks__sys_now() >= say_at)
@@ -291,7 +291,7 @@ static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **seg
     double end = lks__sys_now() + timeout_s, say_at = lks__sys_now() + SAY_S;
     lks_status st = LKS_OK;
     while (!ask(w, &name, n, end, &st, segment_p)) {
-        LKS__TRY(lks__sys_stop_check());
+        LKS__TRY(lks__sys_give_up_check());
         if (lks__sys_now() >= end)
             return lks__fail(LKS_ERR_TIMEOUT,
                              "local rank 0 of this host has offered no shared memory within %g s: "

@@ -339,7 +339,7 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
         if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others end a slice early */
             LKS__TRY(look_for_failures(g, w, start));
             if (w->seq == 0 && w->what == LKS__WAIT_ARRIVE) /* no rank depends on this one yet */
-                LKS__TRY(lks__sys_stop_check());
+                LKS__TRY(lks__sys_give_up_check());
             last = now;
         }
     }
