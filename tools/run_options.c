@@ -165,8 +165,11 @@ static lks_status unknown(const char *arg, const char *name)
     char shown[80];
     lks__escape(shown, sizeof shown, arg, strlen(arg));
     const char *near = NULL;
+    const size_t n = strcspn(name, "=");
     for (size_t i = 0; i < sizeof others / sizeof others[0] && near == NULL; i++)
-        near = strcmp(name, others[i].name) == 0 ? run_names[others[i].option] : NULL;
+        near = strncmp(name, others[i].name, n) == 0 && others[i].name[n] == '\0'
+                   ? run_names[others[i].option]
+                   : NULL;
     near = near != NULL ? near : lks__nearest(name, run_names, N_OPTIONS);
     return lks__fail(LKS_ERR_CONFIG,
                      near ? "%s: there is no such option; did you mean --%s? Write PROGRAM's own "
