@@ -17,3 +17,9 @@ for ranks in 2 4 8; do
         "$source/examples/python/regression.py" >"$work/out" || fail "on $ranks ranks"
     sed 's/^\[[^]]*\] //' "$work/out" | cmp - "$work/1" || fail "$ranks ranks print something else"
 done
+
+# Ctrl-C ends a rank that waits for another one, which never starts.
+code=0
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_PORT=$$ timeout -s INT -k "$(patient 10)" "$(patient 2)" "$python" \
+    "$source/examples/python/regression.py" >"$work/out" 2>&1 || code=$?
+[ $code -eq 124 ] || fail "a rank that waits ends with code $code after Ctrl-C: $(cat "$work/out")"
