@@ -7,6 +7,8 @@ with the library's sentence.
 import ctypes
 import ctypes.util
 import os
+import signal
+import threading
 
 import numpy
 
@@ -50,7 +52,16 @@ class Comm:
 
     def __init__(self):
         self.handle = ctypes.c_void_p()
-        _check(_lib.lks_comm_init(ctypes.byref(self.handle)))
+        # Python handles signals between its own steps, and this call waits for all ranks. Let Ctrl-C end it.
+        ends = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ends = ends and threading.current_thread() is threading.main_thread()
+        if ends:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            _check(_lib.lks_comm_init(ctypes.byref(self.handle)))
+        finally:
+            if ends:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         self.rank, self.world_size = _lib.lks_comm_rank(self.handle), _lib.lks_comm_world_size(self.handle)
 
     def all_reduce(self, array, op=SUM):
