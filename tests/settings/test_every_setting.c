@@ -607,7 +607,7 @@ static const struct row gpt2_rows[] = {
         .is = "0"),
     ROW(TRAIN, "lock", "off", 0),         /* what it is for: faults_output */
     ROW(TRAIN, "stop_signal", "USR1", 0), /* what the signal then does: laws_stop */
-    ROW(TRAIN, "trace", "@trace", 0, .makes = true),
+    ROW(TRAIN, "trace", "@trace", LOG, .makes = true),
     ROW(TRAIN, "prometheus", "@prometheus", 0, .makes = true),
     ROW(TRAIN, "exec_on", "end:true", FILES),
     ROW(TRAIN, "exec_on", "later:true", REFUSED,
