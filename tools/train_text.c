@@ -21,6 +21,7 @@
 #include "data/shards.h"
 #include "longer.h"
 #include "plan/choose.h"
+#include "plan/dryrun.h"
 #include "prep.h"
 #include "rundir/files.h"
 #include "rundir/outdir.h"
@@ -274,6 +275,17 @@ static lks_status check_length(const struct text *t, const lks__settings *s)
 }
 
 /* The words of the longer command; `s` gets their settings. */
+/* The longer command's own checks, before an earlier run is moved aside for it. */
+static lks_status check_fit(const struct text *t, const lks__settings *s)
+{
+    static lks__settings checked;
+    checked = *s;
+    if (strlen(t->temp) < sizeof checked.dataset)
+        memcpy(checked.dataset, t->temp, strlen(t->temp) + 1);
+    LKS__TRY(lks__settings_check(&checked, (int)s->nproc_per_node));
+    return lks__plan_fits(&checked, (int)s->nproc_per_node);
+}
+
 static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s)
 {
     static char train[] = "train";
@@ -294,7 +306,8 @@ static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s
             longer_add(l, argv[i]);
     LKS__TRY(read_longer(t, s));
     longer_add_ranks(l, t->given, s->virtual_ranks);
-    return check_length(t, s);
+    LKS__TRY(check_length(t, s));
+    return check_fit(t, s);
 }
 
 /* Move an earlier run aside, and give the tokens their name. */
