@@ -10,6 +10,8 @@ import argparse
 import collections
 import os
 import re
+import subprocess
+import sys
 
 import rooms
 
@@ -253,6 +255,10 @@ def print_totals(root):
     print(f"  tests without figures {count['tests'] - count['tests/figures']:,}")
     rows = sum(len(re.findall(r"^now ", read(root, n), re.M)) for n in names if re.match(r"tests/mutants/[a-z_]+\.txt$", n))
     print(f"  planted faults that are anchored by hand: {rows:,}")
+    mutate = os.path.join(root, "tests", "mutants", "mutate.py")
+    if os.path.exists(mutate):
+        lines = subprocess.run([sys.executable, "-B", mutate, "--stored", "--list"], stdout=subprocess.PIPE, text=True).stdout.splitlines()
+        print(f"  drawn faults that are stored: {len(lines)}, not found any more: {sum(line.startswith('lost: ') for line in lines)}")
 
 
 def main():

@@ -16,6 +16,8 @@ built by itself. A fault that no longer finds its expression is an error, so the
 
 With --draw=N the list only says which tests to run: those that it names for the same file, then those
 for the same folder. The faults are drawn by draw.py; one that the compiler refuses isn't counted.
+--draw=N --store keeps N of them in tests/mutants/drawn (stored.py), by function and line. --stored plants
+those again: before and after a redesign the same faults tell more than two draws.
 
 The tests of a fault run one after another, the quickest first, until one fails that passes without a
 fault. Each has ten times the seconds that it took without one, and 30 more. If only that limit ended it,
@@ -38,6 +40,7 @@ import threading
 import time
 from pathlib import Path
 
+import stored
 from draw import draw
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -215,12 +218,42 @@ def drawn(listed, sources, count, seed):
     return faults
 
 
+def planted_again(sources):
+    """The faults that are stored, and those that were not found again."""
+    fields, rooms = stored.read(stored.FILE)
+    faults, lost = [], 0
+    for number, one in enumerate(fields, 1):
+        fault = Fault({k: one.get(k, "") for k in ("in", "at", "now", "new")}, "stored")
+        fault.name = hashlib.sha256("\0".join((fault.function, fault.at, fault.now, fault.new, one.get("nth", ""))).encode()).hexdigest()[:6]
+        found = stored.find(one, sources, pattern_of)
+        if isinstance(found, str):
+            print(f"lost: {fault}: {found}", flush=True)
+            lost += 1
+            continue
+        settle(fault, number, *found[:2])
+        fault.tests = [{rf"^{name}$" for name in one.get("by", "").split()}, {rf"^{name}$" for name in rooms.get(one["room"], [])}]
+        add_body(fault, found[2])
+        faults.append(fault)
+    return faults, lost
+
+
+def store(faults, sources, count):
+    """Keep `count` of the drawn faults that the compiler accepts."""
+    all_names = [t["name"] for t in all_tests()]
+
+    def names_of(patterns):
+        return [name for name in all_names if any(p and re.search(p, name) for p in patterns)]
+
+    kept = stored.write(stored.FILE, faults, sources, names_of, functions_of, pattern_of, count)
+    print(f"{kept} of {len(faults)} faults are in {stored.FILE.relative_to(ROOT)}")
+
+
 def build_drawn(faults, sources, targets):
     """Builds, without those that the compiler refuses; the others are returned."""
     while run(["ninja", "-C", BUILD, "-k", "0", *targets], WORK / "logs/build.log") != 0:
         refused = set()
         for name, line in re.findall(r"^(\S+?):(\d+):\d+: error: ", open(WORK / "logs/build.log").read(), re.M):
-            before = "".join(Path(name).read_text().splitlines(True)[: int(line)])
+            before = "".join((BUILD / name).read_text().splitlines(True)[: int(line)])
             numbers = re.findall(r"lks__planted\[(\d+)\]", before)
             refused |= {int(numbers[-1])} if numbers else set()
         if not refused:
@@ -483,6 +516,8 @@ def main():
     options.add_argument("--today", type=int, metavar="N", help="N faults, chosen by the date")
     options.add_argument("--draw", type=int, metavar="N",
                          help="N faults that aren't in the list, at places that the seed determines")
+    options.add_argument("--store", action="store_true", help="with --draw: keep these faults, and judge none")
+    options.add_argument("--stored", action="store_true", help="plant the faults that are kept")
     options.add_argument("--longest", type=float, default=longest, metavar="S",
                          help="with --draw: without tests of the folder that take more than S seconds")
     options.add_argument("--seed", help="with --today and --draw: choose by this instead of the date")
@@ -504,7 +539,14 @@ def main():
     if args.draw:
         for source in sources:
             source.bodies = {}
-        faults = drawn(faults, sources, args.draw, args.seed or datetime.date.today().isoformat())
+        more = args.draw + args.draw // 4 if args.store else args.draw  # the compiler refuses some
+        faults = drawn(faults, sources, more, args.seed or datetime.date.today().isoformat())
+    lost = 0
+    if args.stored:
+        for source in sources:
+            source.bodies = {}
+        faults, lost = planted_again(sources)
+    unlisted = args.draw or args.stored
     faults_now = chosen(faults, args)
     if not faults_now:
         fail("no fault was chosen")
@@ -517,7 +559,7 @@ def main():
     for source in sources:
         source.path.parent.mkdir(parents=True, exist_ok=True)
         write(source.path, source.with_bodies())
-        if not args.draw:
+        if not unlisted:
             source.text = source.path.read_text() if source.bodies else source.text
     for f in faults_now:  # their place in the text that is there now
         if f.function == "-":
@@ -528,9 +570,12 @@ def main():
     if args.at_once:
         at_once(faults_now, args.jobs)
         return
-    targets = targets_of(all_tests(), faults_now)
-    if args.draw:
+    targets = ["tools/all"] if args.store else targets_of(all_tests(), faults_now)
+    if unlisted:
         faults_now = build_drawn(faults_now, sources, targets)
+    if args.store:
+        store(faults_now, sources, args.draw)
+        return
     build(targets)
     tests = [Test(d) for d in all_tests()]
     print(f"{len(faults_now)} faults, built in {time.time() - started:.0f} s", flush=True)
@@ -572,7 +617,7 @@ def main():
         print(f"{folder:9} {sum(bool(noticed[f]) for f in here):3} of {len(here):3} noticed")
     total = len(faults_now) - len(left)
     print(f"{total} of {len(faults_now)} faults were noticed ({100.0 * total / len(faults_now):.1f} %), "
-          f"{len(by_time)} of them only because a test didn't end, {time.time() - started:.0f} s")
+          f"{len(by_time)} of them only because a test didn't end, {time.time() - started:.0f} s" + f"; {lost} of the stored ones are lost" * (lost > 0))
     if args.together and left:
         at_once(left, args.jobs)
     unexplained = [f for f in left if not f.but]
