@@ -23,7 +23,7 @@ static void test_stack(void **state)
     lks_test_write(lks_test_text("%s/t", data), text, strlen(text));
     lks_test_result r =
         limited("ulimit -s 256", lks_test_text("prep char --input=%s/t --out=%s", data, data));
-    assert_string_equal(r.err, "");
+    assert_string_equal(r.err, lks_test_text("lockstep prep: wrote the tokens to %s\n", data));
     assert_int_equal(r.exit_code, 0);
     for (int ranks = 1; ranks <= 2; ranks++) {
         r = limited("ulimit -s 256",
