@@ -88,14 +88,15 @@ done
 
 echo '== texts of other kinds'
 cd "$work/b"
-awk 'BEGIN { for (i = 0; i < 90; i++) printf "caf\351 %d\n\n", i }' >latin.txt
+awk 'BEGIN { for (i = 0; i < 90; i++) printf "caf\351 %d\n\n\n \t indented\r\n\f\n", i }' >latin.txt
 awk 'BEGIN { for (i = 0; i < 200; i++) printf "%d ", i }' >line.txt
 mkdir texts && cp my.txt texts/
 for text in latin.txt line.txt texts/; do
     # shellcheck disable=SC2086
     lockstep train $text $small --max_iters=1 >"$work/log" 2>&1 || fail "$text"
 done
-grep -q '"kind":"bytes"' out/latin/data/source.json || fail 'Latin-1 is not bytes'
+od -An -v -tu1 -w1 latin.txt | awk '{ print $1 + 4 }' >"$work/ids"
+cat out/latin/data/*train*.bin out/latin/data/*val*.bin | od -An -v -tu2 -w2 | awk '{ print $1 + 0 }' | cmp - "$work/ids" || fail 'Latin-1 is not kept byte for byte'
 lockstep sample out/line --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'a text in one line'
 grep -q 'samples begin with " "' "$work/log" || fail 'how samples of a text in one line begin'
 [ -e out/texts/data/train.bin ] || fail 'a folder of texts'
