@@ -22,7 +22,7 @@ static const char usage[] =
     "       lockstep prep openwebtext|shakespeare --input=TEXT --out=DIR --tokenizer=DIR\n"
     "       lockstep prep sentencepiece --input=TEXT --out=DIR\n"
     "                     [--tokenizer=MODEL | --vocab_size=N] [--val_fraction=0.1]\n"
-    "       lockstep prep bytes --input=TEXT --out=DIR [--val_fraction=0.1]\n"
+    "       lockstep prep bytes|raw --input=TEXT --out=DIR [--val_fraction=0.1]\n"
     "\n"
     "Turns text into tokens for `lockstep train`. It writes DIR/train.bin, DIR/val.bin and\n"
     "DIR/meta.json, or shards instead of the two .bin files (with --shards=TOKENS, and always "
@@ -49,6 +49,8 @@ static const char usage[] =
     "                 blank lines\n"
     "  bytes          one token per byte (parameter-golf's 260 ids). Documents as with\n"
     "                 sentencepiece\n"
+    "  raw            the same ids for one text, which is kept byte for byte (for a text that\n"
+    "                 isn't UTF-8)\n"
     "\n"
     "If in doubt, use char for a text of your own:\n"
     "\n"
@@ -105,10 +107,11 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
     char shown[80];
     const char *unused = NULL;
     if (kind == NULL)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "there is no kind of tokens \"%s\": this build supports char, gpt2, "
-                         "openwebtext, shakespeare, sentencepiece and bytes (lockstep prep char)",
-                         lks__escape(shown, sizeof shown, name, strlen(name)));
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "there is no kind of tokens \"%s\": this build supports char, gpt2, "
+            "openwebtext, shakespeare, sentencepiece, bytes and raw (lockstep prep char)",
+            lks__escape(shown, sizeof shown, name, strlen(name)));
     if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
         unused = "tokenizer";
     if (s->vocab_size != 0 && !lks__prep_takes(kind, LKS__PREP_VOCAB_SIZE))

@@ -196,7 +196,7 @@ static lks_status prepare(struct text *t)
     lks__outdir_discard(t->temp); /* of a preparation that was killed */
     LKS__TRY(lks__sys_make_dirs(t->temp));
     lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
-    if (st == LKS_ERR_FORMAT && strcmp(t->kind, "bytes") == 0)
+    if (st == LKS_ERR_FORMAT && strcmp(t->kind, "raw") == 0)
         lks__fail_in(st,
                      "%s isn't UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 %s > utf8.txt` "
                      "makes UTF-8 of it, then `lockstep train utf8.txt`. Its bytes can't be the "

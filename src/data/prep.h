@@ -44,7 +44,7 @@ typedef struct lks__prep_kind lks__prep_kind;
 /* "char", "gpt2", ...; NULL if there is no such kind. The table is prep.c's. */
 const lks__prep_kind *lks__prep_kind_of(const char *name);
 const char *lks__prep_kind_name(int i); /* of the i-th one; NULL behind the last */
-/* The kind for a text that a user gives without one: char, or bytes if it isn't UTF-8. Reads all of
+/* The kind for a text that a user gives without one: char, or raw if it isn't UTF-8. Reads all of
  * it. ERR_FORMAT if it is empty, a compressed file, or no text (it has a byte of value 0). */
 lks_status lks__prep_guess(const char *input, const char **kind_p);
 
@@ -72,6 +72,8 @@ bool lks__prep_takes(const lks__prep_kind *kind, int what);
  * least one, are for validation, as in parameter-golf's exporter, whose shards these are.
  *
  * bytes: the same with that exporter's tokens of single bytes (data/byte_tokens.h).
+ *
+ * raw: those tokens without BOS, of one text that is kept byte for byte, split as char does.
  *
  * ERR_FORMAT, ERR_CONFIG (val_fraction not in [0, 1), a vocabulary too large for the files),
  * ERR_IO, ERR_NOMEM, and ERR_SUPPORT without SentencePiece. A stop by lks__sys_stop_when() counts

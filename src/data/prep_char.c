@@ -1,9 +1,11 @@
-/* data/prep_char.c - `lockstep prep char`: the text is read twice, once for its vocabulary. */
+/* data/prep_char.c - `lockstep prep char` and `prep raw`: the text is read twice, once for its
+ * vocabulary or length. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/sys.h"
 #include "base/utf8.h"
+#include "data/byte_tokens.h"
 #include "data/docs.h"
 #include "data/encoding.h"
 #include "data/prep_job.h"
@@ -22,6 +24,7 @@ struct pass {
     lks_status (*take)(struct pass *pass, const uint32_t *chars, size_t n);
     uint32_t *chars; /* [BLOCK_BYTES + 2 * MAX_UTF8] */
     char *block;     /* of that many bytes: what a character began with, and then a read */
+    bool is_raw;     /* bytes in place of characters */
     bool was_cr;     /* a line feed that follows belongs to it */
     uint32_t last;   /* character of the document */
     uint64_t n;      /* characters of all documents */
@@ -50,6 +53,8 @@ static lks_status take_chars(struct pass *p, size_t n)
 static lks_status decode(struct pass *p, const char *text, size_t bytes, size_t *rest_p)
 {
     size_t n = 0, i = 0;
+    for (; p->is_raw && i < bytes; i++)
+        p->chars[n++] = (unsigned char)text[i];
     while (i < bytes) {
         uint32_t cp = (unsigned char)text[i];
         size_t len = 1;
@@ -187,8 +192,16 @@ static lks_status encode(struct pass *p, const uint32_t *chars, size_t n)
     return lks__split_put(w, ids + cut, n - cut);
 }
 
+static void number_bytes(struct pass *p, lks__meta *meta)
+{
+    for (int b = 0; b < 256; b++)
+        p->ids[b] = LKS__BYTE_FIRST + b;
+    meta->vocab_size = LKS__BYTE_TOKENS;
+    meta->is_bytes = true;
+}
+
 /* Number the characters that occur, in code-point order. */
-static lks_status make_vocabulary(struct pass *p, lks__meta *meta)
+static lks_status number_chars(struct pass *p, lks__meta *meta)
 {
     char name[256];
     uint32_t n = 0;
@@ -211,7 +224,7 @@ static lks_status make_vocabulary(struct pass *p, lks__meta *meta)
 
 /* Number of characters for training. In double and truncated, as int(n*0.9) in nanoGPT's
  * prepare.py; 1 - 0.1 is exactly 0.9. */
-static lks_status split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_p)
+static lks_status split(const lks__prep_job *job, bool is_raw, uint64_t n, uint64_t *n_train_p)
 {
     char name[256];
     const double val_fraction = job->o.val_fraction;
@@ -225,9 +238,9 @@ static lks_status split(const lks__prep_job *job, uint64_t n, uint64_t *n_train_
     if (val_fraction == 0.0 || (n_train > 0 && n_train < n))
         return LKS_OK;
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s has %llu character%s: with val_fraction %g that leaves the %s split empty",
-                     name, (unsigned long long)n, n == 1 ? "" : "s", val_fraction,
-                     n_train == 0 ? "train" : "val");
+                     "%s has %llu %s%s: with val_fraction %g that leaves the %s split empty", name,
+                     (unsigned long long)n, is_raw ? "byte" : "character", n == 1 ? "" : "s",
+                     val_fraction, n_train == 0 ? "train" : "val");
 }
 
 /* The number of files is known before the first is written. */
@@ -244,8 +257,11 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
     p->take = mark;
     LKS__TRY(go_through(p));
     const uint64_t n = p->n;
-    LKS__TRY(make_vocabulary(p, meta));
-    LKS__TRY(split(p->job, n, &p->n_train));
+    if (p->is_raw)
+        number_bytes(p, meta);
+    else
+        LKS__TRY(number_chars(p, meta));
+    LKS__TRY(split(p->job, p->is_raw, n, &p->n_train));
     LKS__TRY(check_shards(p->job, p->n_train));
     LKS__TRY(lks__prep_begin(p->job, meta->vocab_size));
     LKS__TRY(lks__split_begin(&p->job->writer, LKS__SPLIT_TRAIN));
@@ -258,10 +274,10 @@ static lks_status both_passes(struct pass *p, lks__meta *meta)
     return lks__prep_describe(p->job, meta);
 }
 
-lks_status lks__prep_char(lks__prep_job *job)
+static lks_status prepare(lks__prep_job *job, bool is_raw)
 {
     lks__meta meta = {0};
-    struct pass p = {.job = job};
+    struct pass p = {.job = job, .is_raw = is_raw};
     p.ids = malloc(N_CODE_POINTS * sizeof *p.ids);
     p.chars = malloc((BLOCK_BYTES + 2 * MAX_UTF8) * sizeof *p.chars);
     p.block = malloc(BLOCK_BYTES + 2 * MAX_UTF8);
@@ -275,4 +291,14 @@ lks_status lks__prep_char(lks__prep_job *job)
     free(p.chars);
     free(p.block);
     return st;
+}
+
+lks_status lks__prep_char(lks__prep_job *job)
+{
+    return prepare(job, false);
+}
+
+lks_status lks__prep_raw(lks__prep_job *job)
+{
+    return prepare(job, true);
 }

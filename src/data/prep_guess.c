@@ -101,7 +101,7 @@ lks_status lks__prep_guess(const char *input, const char **kind_p)
         st = lks__texts_open(input, false, &texts);
     if (st == LKS_OK)
         st = look_at_all(&l, &texts, input);
-    *kind_p = l.is_utf8 ? "char" : "bytes";
+    *kind_p = l.is_utf8 ? "char" : "raw";
     lks__texts_close(&texts);
     free(l.block);
     return st;

@@ -28,9 +28,10 @@ struct lks__prep_kind {
     lks_status (*run)(lks__prep_job *job);
 };
 
-/* Each is a kind's `run`, in the file of that name. */
+/* Each is a kind's `run`, in the file of that name; raw is in prep_char.c. */
 lks_status lks__prep_bytes(lks__prep_job *job);
 lks_status lks__prep_char(lks__prep_job *job);
+lks_status lks__prep_raw(lks__prep_job *job);
 lks_status lks__prep_sentencepiece(lks__prep_job *job);
 
 /* Call first, once the text is known to be good: makes the folder. */

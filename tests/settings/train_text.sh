@@ -116,7 +116,7 @@ printf 'short' >short.txt
 cp "$work/b/my.txt" text.txt
 gzip -k text.txt
 head -c 3000 "$lockstep" >program
-printf 'caf\351' >byte.txt
+printf '\351' >byte.txt
 touch "$work/c/file"
 refused 2 '"no.txt" is neither a text' no.txt
 refused 1 'empty.txt is empty' empty.txt
