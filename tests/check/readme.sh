@@ -149,6 +149,12 @@ run_printed() {
     done 4<"$work/printed"
 }
 
+# A second ./quickstart moves the run aside, which keeps its data.
+run_again() {
+    timeout "$(patient 120)" ./quickstart my.txt --iters=1 >"$work/log" 2>&1 </dev/null || fail './quickstart my.txt'
+    ./build/tools/lockstep eval out/quickstart/run/earlier-1 >"$work/log" 2>&1 || fail "eval of ./quickstart's earlier run"
+}
+
 ran=0
 while read -r page block line <&3; do
     now=$(run_line "$line") ||
@@ -166,7 +172,10 @@ while read -r page block line <&3; do
     echo "$page, block $block: $now"
     ran=$((ran + 1))
     case $line in
-    ./quickstart) run_printed ;;
+    ./quickstart)
+        run_printed
+        run_again
+        ;;
     esac
 done 3<"$work/lines"
 [ $ran -gt 0 ] || fail 'none of the commands ran'
