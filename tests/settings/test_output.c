@@ -384,6 +384,11 @@ static void test_end(void **state)
     assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
     r->best = (lks__best){.found = true, .iter = 40, .loss = 2.0};
     assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
+    /* 5 % is chance */
+    r->best.loss = 2.0 / 1.049;
+    assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
+    r->best.loss = 2.0 / 1.051;
+    assert_contains(ended(r, t, 0, &loss, &final), "has risen");
     t->meta.chars = chars;
     assert_contains(ended(r, t, 0, &loss, &final), "next: lockstep sample ");
     /* the program as the user started it: `lockstep` may not be in the path */
