@@ -35,9 +35,10 @@ static void losses_line(lks__report *r, const double *loss, const lks__eval_resu
 
 static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_result *final)
 {
-    /* Evaluations draw other batches, so two that are close to each other differ by chance. */
+    /* Evaluations draw other batches, so two that are close to each other differ by chance: in
+     * iterations, or by at most 5 %. */
     if (final == NULL || !r->best.found || t->iter < r->best.iter + (uint64_t)t->s.eval_interval ||
-        !(final->val_loss > r->best.loss))
+        !(final->val_loss > 1.05 * r->best.loss))
         return;
     lks__log_line(&r->log,
                   "the validation loss has risen since iteration %" PRIu64 ", from %.4f to %.4f; "
