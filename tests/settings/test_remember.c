@@ -145,6 +145,9 @@ static void test_no_run(void **state)
            "the folder out/run and --out_dir each name a model");
     expect(in(dir, ".", "sample out/run --init_from=text"), 2, "",
            "the folder out/run and --init_from each name a model");
+    expect(in(dir, ".", "sample out/run 'The license'"), 2, "",
+           "The license: the command uses one run, and its folder was given already; "
+           "--start='The license' gives a text to continue");
     expect(in(dir, ".", "resume"), 2, "",
            "give the folder of the run to continue: `lockstep resume out/run`");
     expect(in(dir, ".", "report"), 2, "", "give one or more run folders, for example out/run,");

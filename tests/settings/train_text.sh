@@ -121,7 +121,7 @@ touch "$work/c/file"
 refused 2 '"no.txt" is neither a text' no.txt
 refused 1 'empty.txt is empty' empty.txt
 refused 1 'none has no text in it' none
-refused 2 'the text is too short' short.txt --out_dir=o
+refused 2 'both need more than 8; give a text of about 90 characters or more' short.txt --out_dir=o
 refused 1 'is a gzip file: unpack it first' text.txt.gz
 refused 1 'program is not a text: byte ' program
 refused 1 'train: byte.txt isn'\''t UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 byte.txt > utf8.txt`' byte.txt
@@ -129,8 +129,10 @@ refused 2 'tokens is a folder of tokens, and not of texts: `lockstep train quick
 refused 2 'run is the folder of a run: `lockstep resume run` continues the run' run
 refused 2 'out/text/data exists, and `lockstep train TEXT` has not made it' text.txt
 refused 1 'cannot make the folder file: Not a directory; --out_dir=FOLDER trains in another folder' text.txt --out_dir=file/x
-refused 2 'text.txt is too short for block_size=9000' text.txt --block_size=9000 --out_dir=o
-refused 2 'give one text, or one folder of texts' text.txt short.txt
+refused 2 'text.txt is too short for block_size=9000: it has 18243 tokens for training and 2028 for validation, and both need more than that; give a text of about 90010 characters or more, or a smaller --block_size' text.txt --block_size=9000 --out_dir=o
+refused 2 'give one text, or one folder of texts, and not also "10"; settings are written --key=value' text.txt 10
+cp text.txt 'a new text.txt'
+refused 2 'a name with spaces needs quotes: '"'a new text.txt'" a new text.txt --max_iters=1
 refused 2 'text.txt and --dataset both name the data' text.txt --dataset=tokens
 refused 2 'a resumed run has its data: `lockstep resume out/text` continues it' text.txt --init_from=resume
 refused 2 'weights need data with their own tokens' text.txt --init_from=gpt2
