@@ -99,6 +99,24 @@ static lks_status check_path(const struct text *t)
     return LKS_OK;
 }
 
+/* Perhaps they are a name with spaces. */
+static lks_status too_many_words(const lks__args *args)
+{
+    char name[PATH_BYTES] = "", word[PATH_BYTES], shown[512];
+    const char *second = args->positional[1];
+    size_t n = 0;
+    for (int i = 0; i < args->n_positional && n < sizeof name; i++)
+        n += (size_t)snprintf(name + n, sizeof name - n, "%s%s", i > 0 ? " " : "",
+                              args->positional[i]);
+    if (n < sizeof name && access(name, F_OK) == 0)
+        return lks__fail(LKS_ERR_CONFIG, "a name with spaces needs quotes: %s",
+                         lks__shell_word(word, sizeof word, name));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "give one text, or one folder of texts, and not also \"%s\"; settings are "
+                     "written --key=value",
+                     lks__escape(shown, sizeof shown, second, strlen(second)));
+}
+
 static lks_status check_settings(const struct text *t)
 {
     const lks__settings *s = t->given;
@@ -269,12 +287,11 @@ static lks_status check_length(const struct text *t, const lks__settings *s)
     return lks__fail(LKS_ERR_CONFIG,
                      "%s is too short for block_size=%" PRId64 ": it has %" PRIu64
                      " tokens for training and %" PRIu64
-                     " for validation, and both need more than that; give a longer text or a "
-                     "smaller --block_size",
-                     t->shown, s->block_size, n->n_train, n->n_val);
+                     " for validation, and both need more than that; give a text of about %" PRId64
+                     " characters or more, or a smaller --block_size",
+                     t->shown, s->block_size, n->n_train, n->n_val, 10 * (s->block_size + 1));
 }
 
-/* The words of the longer command; `s` gets their settings. */
 /* The longer command's own checks, before an earlier run is moved aside for it. */
 static lks_status check_fit(const struct text *t, const lks__settings *s)
 {
@@ -286,6 +303,7 @@ static lks_status check_fit(const struct text *t, const lks__settings *s)
     return lks__plan_fits(&checked, (int)s->nproc_per_node);
 }
 
+/* The words of the longer command; `s` gets their settings. */
 static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s)
 {
     static char train[] = "train";
@@ -386,7 +404,7 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
     snprintf(t.temp, sizeof t.temp, "%s/" LKS__DATA_FOLDER ".tmp", t.out);
     lks_status st = LKS_OK;
     if (args->n_positional > 1)
-        st = lks__fail(LKS_ERR_CONFIG, "give one text, or one folder of texts");
+        st = too_many_words(args);
     if (st == LKS_OK)
         st = check_path(&t);
     if (st == LKS_OK)

@@ -92,8 +92,9 @@ lks_status lks__choose(const lks__choose_text *text, int cores, const lks__setti
         return lks__fail(LKS_ERR_CONFIG,
                          "the text is too short: it has %" PRIu64
                          " tokens for training and %" PRIu64
-                         " for validation, and both need more than %d; give a longer text",
-                         text->n_train, text->n_val, LEAST_BLOCK);
+                         " for validation, and both need more than %d; give a text of about %d "
+                         "characters or more",
+                         text->n_train, text->n_val, LEAST_BLOCK, 10 * (LEAST_BLOCK + 1));
     int64_t block = rule->block_size;
     while ((uint64_t)block >= least)
         block /= 2;

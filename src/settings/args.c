@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/place.h"
+#include "base/shell.h"
 #include "settings/config_file.h"
 #include "settings/family.h"
 #include "settings/recipe.h"
@@ -111,8 +112,13 @@ static bool is_run(const char *path)
 /* The folder of the run that the command uses. */
 static lks_status take_run(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
-    char where[120];
+    char where[120], word[300];
     lks__escape(where, sizeof where, arg, strlen(arg));
+    if (args->run != NULL && command == LKS__CMD_SAMPLE && !is_run(arg))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: the command uses one run, and its folder was given already; "
+                         "--start=%s gives a text to continue",
+                         where, lks__shell_word(word, sizeof word, arg));
     if (args->run != NULL)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: the command uses one run, and its folder was given "

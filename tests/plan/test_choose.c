@@ -66,7 +66,8 @@ static void test_text(void **state)
                         "eval_interval=59");
     const lks__choose_text least = {80, 8};
     assert_fails(LKS_ERR_CONFIG, lks__choose(&least, 2, &given, &c), "too short",
-                 "80 tokens for training and 8 for validation", "more than 8; give a text of about 90 characters or more");
+                 "80 tokens for training and 8 for validation",
+                 "more than 8; give a text of about 90 characters or more");
     /* what the command line has stays out, and the schedule follows it */
     /* a longer context on the command line reads the text in fewer steps */
     lks__settings longer = given;
