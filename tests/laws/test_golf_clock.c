@@ -109,6 +109,18 @@ static void test_clock(void **state)
     assert_int_equal(n_lines(out, "train"), steps);
     assert_line(r.out, "^Code size: 9 bytes$");
     assert_contains(r.err, "the run is complete; with a larger max_wallclock_seconds it continues");
+
+    /* the code is part of the run's total, also of a resume that doesn't name it */
+    const char *const resume[] = {"lockstep", "resume", out, "--nproc_per_node=1", NULL};
+    r = lks_test_run(resume, NULL, 120);
+    assert_int_equal(r.exit_code, 0);
+    assert_line(r.out, "^Code size: 9 bytes$");
+    const char *model = strstr(r.out, "Serialized model: ");
+    const char *total = strstr(r.out, "Total submission size: ");
+    assert_non_null(model);
+    assert_non_null(total);
+    assert_int_equal(strtol(strchr(total, ':') + 1, NULL, 10),
+                     strtol(strchr(model, ':') + 1, NULL, 10) + 9);
 }
 
 /* As the script with ITERATIONS=0: the initial weights are evaluated and written. */
