@@ -110,7 +110,7 @@ enum {
       "golf: parameter-golf's artifact, int8 compressed by zlib, or its raw model if --out ends "  \
       "in .pt; nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "  \
       "safetensors: only the parameters")                                                          \
-    X(STR, code, "", A_PATH, TRAIN | EXPORT, HOST | LIST, FILES,                                   \
+    X(STR, code, "", A_PATH, TRAIN | EXPORT, HOST | LIST | GOLF | KEPT, FILES,                     \
       "file whose size counts as code of the submission (golf); may be given several times")       \
     X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
       "share of the text that is kept for validation: the end of a single text, or the first of "  \

@@ -187,7 +187,8 @@ lks_status lks__settings_keep(lks__settings *s, const json_t *kept, const char *
     const unsigned command = LKS__CMD_TRAIN, flags = LKS__SETTING_KEPT;
     for (const lks__setting *d = next(NULL, command, flags); d; d = next(d, command, flags)) {
         const json_t *value = json_object_get(kept, d->name);
-        if (value != NULL && s->from[d - lks__setting_table] < LKS__FROM_FILE)
+        const bool unset = json_is_string(value) && json_string_length(value) == 0;
+        if (value != NULL && !unset && s->from[d - lks__setting_table] < LKS__FROM_FILE)
             LKS__TRY(take(s, d, value, where));
     }
     return LKS_OK;
