@@ -107,6 +107,26 @@ static void test_peak(void **state)
     }
 }
 
+/* More threads than cores, of one rank or of several of a host, don't raise the peak of the host.
+ */
+static void test_peak_of_cores(void **state)
+{
+    const lks__kernels k = {.peak = sleep_fp32};
+    const int cores = lks__cpu_count(), most = cores * 4;
+    for (int ranks = 1; ranks <= 4; ranks += 3) {
+        lks__session s;
+        double flops;
+        assert_ok(open_session(most / ranks, &s));
+        s.ex.k = &k;
+        s.world.local_world_size = ranks;
+        assert_ok(lks__session_peak(&s, most / ranks, 30, &flops));
+        assert_in_range(flops * ranks, 1, cores * 5e9);
+        s.world.local_world_size = 1;
+        s.ex.k = &s.kernels;
+        lks__session_close(&s);
+    }
+}
+
 /* A failure goes on record; another rank's, and a stop that was asked for, don't. */
 static void test_on_record(void **state)
 {
@@ -266,11 +286,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_record), /* first: others fail, and the record lasts */
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_few_cores),
-        cmocka_unit_test(test_peak),         cmocka_unit_test(test_stoppable),
-        cmocka_unit_test(test_group),        cmocka_unit_test(test_closed_pipe),
-        cmocka_unit_test(test_device_names), cmocka_unit_test(test_long_trace),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_few_cores),
+        cmocka_unit_test(test_peak),        cmocka_unit_test(test_peak_of_cores),
+        cmocka_unit_test(test_stoppable),   cmocka_unit_test(test_group),
+        cmocka_unit_test(test_closed_pipe), cmocka_unit_test(test_device_names),
+        cmocka_unit_test(test_long_trace),  cmocka_unit_test(test_full_disk),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
