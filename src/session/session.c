@@ -101,17 +101,22 @@ static lks_status bind_rank(lks__session *s, enum lks__bind bind)
 {
     const int W = s->world.world_size, local = s->world.local_world_size;
     const int first = s->world.rank - s->world.local_rank;
+    s->cores = lks__cpu_count();
     if (W == 1)
         return LKS_OK;
-    cpu_set_t mine, *all = calloc((size_t)W, sizeof *all);
+    cpu_set_t mine, host, *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
         return lks__session_agree(s, lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W));
     CPU_ZERO(&mine);
+    CPU_ZERO(&host);
     sched_getaffinity(0, sizeof mine, &mine);
     lks_status st = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
     bool same = st == LKS_OK;
     for (int r = first; r < first + local && same; r++)
         same = CPU_EQUAL(&all[r], &mine);
+    for (int r = first; r < first + local && st == LKS_OK; r++)
+        CPU_OR(&host, &host, &all[r]);
+    s->cores = CPU_COUNT(&host);
     if (same)
         lks__bind(bind, s->world.local_rank, local);
     free(all);
@@ -513,6 +518,9 @@ lks_status lks__session_peak(const lks__session *s, int threads, int bursts, dou
     for (int i = 0; i < threads; i++)
         *flops_p += flops[i];
     free(flops);
+    const int at_once = threads * s->world.local_world_size;
+    if (s->cores > 0 && at_once > s->cores) /* each was measured while it had a core */
+        *flops_p *= (double)s->cores / at_once;
     return LKS_OK;
 }
 

@@ -21,6 +21,7 @@ typedef struct lks__session {
     char device_note[LKS__DEVICE_TEXT];
     double timeout_s; /* for waits */
     int threads;
+    int cores;            /* that the ranks of this host may use, all together; 0: unknown */
     char fingerprint[17]; /* of the kernels and the device, 16 hex digits */
     /* Called as a long piece of work goes on (micro-batches of a step, batches of an evaluation),
      * on this rank's own progress: `done` of `n`. NULL: nobody asks. */
@@ -62,7 +63,8 @@ lks_status lks__session_products(lks__session *s, bool bf16);
 
 /* Measure the speed of this rank's first `threads` threads together, in multiply-adds of the
  * session's products: FLOP/s, the best of `bursts` of a millisecond on each, because other programs
- * may disturb some. Not collective; ERR_NOMEM. */
+ * may disturb some. If the host's ranks have more threads than cores, this is the rank's share of
+ * the cores' peak. Not collective; ERR_NOMEM. */
 lks_status lks__session_peak(const lks__session *s, int threads, int bursts, double *flops_p);
 
 /* Collective: OK if every rank passes OK. Otherwise the lowest rank that failed gets its own status
