@@ -27,13 +27,20 @@ echo '== the three lines'
 cp "$work/my text.txt" "$work/a/my.txt"
 cd "$work/a"
 # shellcheck disable=SC2086 # a list of words
+lockstep train my.txt $small --block_size=512 --max_iters=1 --out_dir=long >"$work/log" 2>&1 || fail 'a long context'
+lockstep sample long --max_new_tokens=512 >"$work/log" 2>&1 || fail 'sample of a long context'
+full='lockstep sample: the context of 512 tokens will be full, and each new token takes longer from then on'
+[ "$(grep -cxF "$full" "$work/log")" = 1 ] || fail 'that the context will be full'
+grep -qx 'lockstep sample: 10 samples of up to 512 tokens; --num_samples=1 writes one' "$work/log" || fail 'the number of samples'
+# shellcheck disable=SC2086
 lockstep train my.txt $small --max_iters=12 --checkpoint_interval=4 >"$work/log" 2>"$work/err" || fail 'train TEXT'
 cat "$work/err" >>"$work/log"
 grep -q '^next: lockstep sample out/my$' "$work/log" || fail 'the next command'
 grep -q ', 13 steps of ' "$work/err" && grep -q '^done: 13 steps in ' "$work/log" || fail 'the number of steps'
 grep -q '^lockstep train: my.txt has [0-9]* characters, 23 different' "$work/err" || fail 'what the text has'
 [ "$(cut -c 1-200 out/my/data/source.json)" = "{\"text\":\"$(realpath my.txt)\",\"kind\":\"char\"}" ] || fail source.json
-lockstep sample out/my --num_samples=1 --max_new_tokens=5 >"$work/log" 2>&1 || fail 'sample RUN'
+lockstep sample out/my --num_samples=1 --max_new_tokens=20 >"$work/log" 2>&1 || fail 'sample RUN'
+! grep -q 'the context\|samples of' "$work/log" || fail 'lines that a small sample has no use for'
 lockstep resume out/my --max_iters=16 >"$work/log" 2>&1 || fail 'resume RUN'
 lockstep info out/my >"$work/log" 2>&1 || fail 'info RUN'
 tr -s ' ' <"$work/log" >"$work/told"
