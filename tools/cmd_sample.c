@@ -34,6 +34,9 @@ enum { MAX_PROMPT_BYTES = 64 << 20 };
 /* Samples that are computed side by side. More hardly read the weights less often. */
 enum { AT_ONCE = 16 };
 
+/* With a smaller context, the model is so small that a pass over the whole context is quick. */
+enum { LONG_CONTEXT = 512 };
+
 /* Everything that a call of the command opens. */
 struct job {
     lks__settings *s;
@@ -117,11 +120,23 @@ static lks_status find_stops(struct job *j)
     return LKS_OK;
 }
 
-static void print_full(void *ctx, size_t block_size)
+/* Say it before the text, in whose middle it would stand on a terminal. */
+static void print_full(size_t block_size)
 {
+    if (block_size < LONG_CONTEXT)
+        return;
     fprintf(stderr,
-            "lockstep sample: the context of %zu tokens is full, so each new token takes longer\n",
+            "lockstep sample: each new token takes longer once the context of %zu tokens is full\n",
             block_size);
+}
+
+static void print_count(const lks__settings *s)
+{
+    if (s->from[LKS__SETTING_num_samples] == LKS__FROM_DEFAULT && s->num_samples > 1)
+        fprintf(stderr,
+                "lockstep sample: %" PRId64 " samples of up to %" PRId64
+                " tokens; --num_samples=1 writes one\n",
+                s->num_samples, s->max_new_tokens);
 }
 
 /* The tokenizer that was given. TOKENIZER_PATH may stand in the environment for other runs, and
@@ -182,10 +197,7 @@ static lks__writer writer_of(struct job *j)
     const lks__settings *s = j->s;
     return (lks__writer){.generator = j->generator,
                          .text = &j->text,
-                         /* In a conversation when it happens; otherwise it is said before the text,
-                          * in whose middle it would stand on a terminal. */
-                         .how = {.full = s->interactive ? print_full : NULL,
-                                 .draw = {.seed = (uint64_t)s->seed,
+                         .how = {.draw = {.seed = (uint64_t)s->seed,
                                           .temperature = s->temperature,
                                           .top_k = (uint32_t)s->top_k,
                                           .top_p = s->top_p,
@@ -203,7 +215,8 @@ static lks_status write_samples(struct job *j)
     j->writer = writer_of(j);
     const size_t T = (size_t)j->replica.config.block_size;
     if (j->n_prompt + (size_t)s->max_new_tokens > T)
-        print_full(NULL, T);
+        print_full(T);
+    print_count(s);
     const double start = lks__sys_now();
     const lks_status st = lks__write_samples(&j->writer, j->prompt, j->n_prompt, at_once,
                                              (uint64_t)s->num_samples, &j->n_whole);
@@ -217,6 +230,7 @@ static lks_status converse(struct job *j)
     size_t at_once = 1;
     LKS__TRY(open_generator(j, UINT64_MAX, &at_once));
     j->writer = writer_of(j);
+    print_full((size_t)j->replica.config.block_size);
     lks__generator_begin(j->generator, 1);
     if (j->s->from[LKS__SETTING_start] != LKS__FROM_DEFAULT)
         lks__generator_read(j->generator, j->prompt, j->n_prompt);

@@ -23,7 +23,6 @@ struct lks__generator {
     bool *ended;              /* [most] */
     void *work;               /* of draws */
     uint64_t drawn;           /* tokens of each sample */
-    bool cropped, told;       /* the oldest tokens went; how->full was called */
 };
 
 static lks_status open_memory(lks__generator *g)
@@ -87,7 +86,6 @@ void lks__generator_begin(lks__generator *g, size_t samples)
     g->have = g->kept = 0;
     g->drawn = 0;
     g->same = true;
-    g->cropped = false;
     memset(g->ended, 0, g->most * sizeof *g->ended);
 }
 
@@ -109,7 +107,6 @@ static void make_room(lks__generator *g, size_t n)
         memmove(context_of(g, s), context_of(g, s) + go, (g->have - go) * sizeof(int32_t));
     g->have -= go;
     g->kept = 0;
-    g->cropped = true;
 }
 
 void lks__generator_read(lks__generator *g, const int32_t *tokens, size_t n)
@@ -227,9 +224,6 @@ lks_status lks__generator_write(lks__generator *g, const lks__generate *how)
     memset(g->ended, 0, g->most * sizeof *g->ended);
     for (uint64_t i = 0; i < how->max_new_tokens && active(g) > 0; i++) {
         LKS__TRY(lks__sys_stop_check());
-        if (g->cropped && !g->told && how->full != NULL && lks__decoder_keeps(g->decoder))
-            how->full(how->ctx, g->T);
-        g->told = g->told || g->cropped;
         LKS__TRY(next_logits(g));
         LKS__TRY(draw_all(g, how));
     }

@@ -41,8 +41,6 @@ typedef struct lks__generate {
     /* Gets each token as it is drawn; `sample` counts from 0. *end_p = true ends that text; a
      * failure ends all. */
     lks_status (*sink)(void *ctx, size_t sample, int32_t token, bool *end_p);
-    /* The context is full: from now on a token takes a whole pass. Called once; or NULL. */
-    void (*full)(void *ctx, size_t block_size);
     void *ctx;
 } lks__generate;
 

@@ -29,7 +29,7 @@ cd "$work/a"
 # shellcheck disable=SC2086 # a list of words
 lockstep train my.txt $small --block_size=512 --max_iters=1 --out_dir=long >"$work/log" 2>&1 || fail 'a long context'
 lockstep sample long --max_new_tokens=512 >"$work/log" 2>&1 || fail 'sample of a long context'
-full='lockstep sample: the context of 512 tokens will be full, and each new token takes longer from then on'
+full='lockstep sample: each new token takes longer once the context of 512 tokens is full'
 [ "$(grep -cxF "$full" "$work/log")" = 1 ] || fail 'that the context will be full'
 grep -qx 'lockstep sample: 10 samples of up to 512 tokens; --num_samples=1 writes one' "$work/log" || fail 'the number of samples'
 # shellcheck disable=SC2086
