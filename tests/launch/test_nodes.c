@@ -804,6 +804,7 @@ static const char *make_rsh(const char *folder)
                                      "[ \"$1\" = option ] && shift\n"
                                      "[ $# = 2 ] || exit 99\n"
                                      "[ \"$1\" != nowhere ] || exit 255\n"
+                                     "[ \"$1\" != refuses ] || exit 3\n"
                                      "[ \"$1\" != dies ] || kill -9 $$\n"
                                      "[ \"$1\" != detaches ] || exit 0\n"
                                      "[ \"$1\" != lacks ] || PATH=/usr/bin:/bin\n"
@@ -945,6 +946,10 @@ static void test_hosts_wrong(void **state)
     assert_contains(r.err, "lks-no-such-command for host far ended with code 127");
     r = HOSTS("true", "--hosts=dies:1", rsh);
     assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_contains(r.err, "lks-rsh for host dies ended with code 137");
+    r = HOSTS("true", "--hosts=refuses:1,refuses:1", rsh);
+    assert_int_equal(r.exit_code, 3);
+    assert_contains(r.err, "lks-rsh for host refuses ended with code 3");
     /* One that ends at once has started no rank, so the job has not succeeded; ranks that exit with
      * the code by which launchers report success haven't, either. */
     r = HOSTS("true", "--hosts=detaches:1", rsh);
