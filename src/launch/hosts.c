@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -247,7 +248,20 @@ static bool can_say(void)
     return poll(&p, 1, 1000) != 0;
 }
 
-static void reap(const lks__hosts_options *o, struct agent *agents, int *n_running)
+/* Did the command that just ended, the i-th, leave the token unread, or end with a failure before
+ * all others? Then its code may be all that the user gets. */
+static bool unexplained(const lks__hosts_options *o, const struct agent *agents, int i)
+{
+    int unread = 0;
+    if (agents[i].lifeline >= 0 && ioctl(agents[i].lifeline, FIONREAD, &unread) == 0 && unread > 0)
+        return true;
+    for (int j = 0; j < o->n; j++)
+        if (j != i && !agents[j].running && agents[j].code != 0)
+            return false;
+    return true;
+}
+
+static void reap(const lks__hosts_options *o, struct agent *agents, bool asked, int *n_running)
 {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
@@ -257,12 +271,14 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
                 continue;
             a->running = false;
             a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            /* Codes of ssh and of a shell are named in any case. */
+            const bool here = lks__host_is_here(o->hosts[i].name);
+            const bool named = a->code == 255 || a->code == 127 || a->code == 126 ||
+                               (!here && !asked && unexplained(o, agents, i));
             cut(a);
             --*n_running;
             const bool silent = a->code == 0;
             a->code = silent ? 1 : a->code == LKS__LIFELINE_DONE ? 0 : a->code;
-            /* Codes of ssh and of a shell. */
-            const bool here = lks__host_is_here(o->hosts[i].name);
             const char *by = here ? "the command" : o->rsh != NULL ? o->rsh : "ssh";
             const int by_bytes = (int)(here ? strlen(by) : strcspn(by, " "));
             if (silent && can_say())
@@ -270,7 +286,7 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
                         "%s: %.*s for host %s ended before the ranks there did: it must wait for "
                         "the command that it starts, and end with the command's exit code\n",
                         o->self, by_bytes, by, o->hosts[i].name);
-            if ((a->code == 255 || a->code == 127 || a->code == 126) && can_say())
+            if (!silent && a->code != 0 && named && can_say())
                 fprintf(stderr, "%s: %.*s for host %s ended with code %d\n", o->self, by_bytes, by,
                         o->hosts[i].name, a->code);
         }
@@ -279,6 +295,7 @@ static void reap(const lks__hosts_options *o, struct agent *agents, int *n_runni
 static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int signals)
 {
     int n_running = 0, code = 0;
+    bool asked = false; /* by a signal to end */
     double cut_at = 0;
     for (int i = 0; i < o->n; i++)
         n_running += agents[i].running;
@@ -286,11 +303,13 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
         struct signalfd_siginfo info;
         struct pollfd p = {.fd = signals, .events = POLLIN};
         poll(&p, 1, cut_at > 0 ? 100 : -1);
-        while (read(signals, &info, sizeof info) == (ssize_t)sizeof info)
+        while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
+            asked = asked || info.ssi_signo != SIGCHLD;
             for (int i = 0; i < o->n && info.ssi_signo != SIGCHLD; i++)
                 if (agents[i].lifeline >= 0)
                     dprintf(agents[i].lifeline, "%d\n", (int)info.ssi_signo);
-        reap(o, agents, &n_running);
+        }
+        reap(o, agents, asked, &n_running);
         for (int i = 0; i < o->n && cut_at == 0; i++)
             if (!agents[i].running && agents[i].code != 0)
                 cut_at = lks__sys_now() + GRACE_S;
