@@ -145,18 +145,23 @@ static double efficiency(const struct plan *p, const lks__forecast *f, int nodes
     return one->timed ? tokens_a_second(f) / (tokens_a_second(&one->time) * nodes) : 0.0;
 }
 
-/* The last number of hosts whose hosts, beside the point before, add half of what they could. */
-static int knee(const struct plan *p)
+/* The last number of hosts whose hosts, beside the point before, add half of what they could.
+ * *found_p: whether a later point adds less. */
+static int knee(const struct plan *p, bool *found_p)
 {
-    int nodes = 1;
-    for (int i = 1; i < p->n && p->points[i].timed && p->points[i - 1].timed; i++) {
-        const struct point *a = &p->points[i - 1], *b = &p->points[i];
-        const double gain = tokens_a_second(&b->time) / tokens_a_second(&a->time) - 1;
-        if (gain < 0.5 * ((double)b->nodes / a->nodes - 1))
+    const struct point *a = NULL;
+    *found_p = false;
+    for (int i = 0; i < p->n; i++) {
+        const struct point *b = &p->points[i];
+        if (!b->timed)
+            continue;
+        const double gain = a ? tokens_a_second(&b->time) / tokens_a_second(&a->time) - 1 : 0;
+        *found_p = a && gain < 0.5 * ((double)b->nodes / a->nodes - 1);
+        if (*found_p)
             break;
-        nodes = b->nodes;
+        a = b;
     }
-    return nodes;
+    return a ? a->nodes : 1;
 }
 
 static double checkpoint_seconds(const struct plan *p, const struct point *point)
@@ -176,10 +181,14 @@ static void print_times(const struct plan *p, const char *title, bool weak)
         const lks__forecast *f = weak ? &point->weak : &point->time;
         if (!(weak ? point->weak_timed : point->timed))
             continue;
-        printf("%6d %6d %9.1f ms %8.1f .. %8.1f %12.0f %9.0f%% %7.1f ms%s%s%s%s\n", point->nodes,
-               point->nodes * (int)p->s.nproc_per_node, f->at.step * 1e3, f->low * 1e3,
-               f->high * 1e3, tokens_a_second(f), 100 * efficiency(p, f, point->nodes),
-               f->at.exposed * 1e3, f->model || f->ranks || f->network ? "  extrapolated:" : "",
+        const bool long_step = f->at.step >= 1000; /* in seconds, then */
+        const double unit = long_step ? 1 : 1e3;
+        const int digits = long_step ? 0 : 1;
+        printf("%6d %6d %9.*f %s %8.*f .. %8.*f %12.0f %9.0f%% %7.1f ms%s%s%s%s\n", point->nodes,
+               point->nodes * (int)p->s.nproc_per_node, digits, f->at.step * unit,
+               long_step ? "s " : "ms", digits, f->low * unit, digits, f->high * unit,
+               tokens_a_second(f), 100 * efficiency(p, f, point->nodes), f->at.exposed * 1e3,
+               f->model || f->ranks || f->network ? "  extrapolated:" : "",
                f->model ? " model" : "", f->ranks ? " ranks" : "", f->network ? " network" : "");
     }
 }
@@ -234,11 +243,18 @@ static void print_run(const struct plan *p)
     const double steps = (double)lks__procedure_of(&p->s)->n_steps(&p->s);
     if (!last->timed)
         return;
-    printf("\nknee: %d host%s; each further host adds less than half of its speed\n", knee(p),
-           knee(p) == 1 ? "" : "s");
-    printf("%.0f steps on %d host%s: %.2f hours (%.2f to %.2f)\n", steps, last->nodes,
-           last->nodes == 1 ? "" : "s", steps * last->time.at.step / 3600,
-           steps * last->time.low / 3600, steps * last->time.high / 3600);
+    bool found;
+    const int nodes = knee(p, &found);
+    printf(found ? "\nknee: %d host%s; each further host adds less than half of its speed\n"
+                 : "\nno knee up to %d host%s: more hosts may still be worth it\n",
+           nodes, nodes == 1 ? "" : "s");
+    const double hours = steps * last->time.at.step / 3600;
+    const int u = hours < 100 ? 0 : hours < 24 * 3652.5 ? 1 : 2;
+    const double unit = (const double[]){3600, 86400, 365.25 * 86400}[u];
+    printf("%.0f steps on %d host%s: %.*f %s (%.*f to %.*f)\n", steps, last->nodes,
+           last->nodes == 1 ? "" : "s", u == 0 ? 2 : 0, steps * last->time.at.step / unit,
+           (const char *[]){"hours", "days", "years"}[u], u == 0 ? 2 : 0,
+           steps * last->time.low / unit, u == 0 ? 2 : 0, steps * last->time.high / unit);
     if (p->s.mtbf_hours > 0) {
         const double mtbf = p->s.mtbf_hours * 3600 / last->nodes;
         const double every = lks__forecast_checkpoint_every(checkpoint_seconds(p, last), mtbf);
@@ -388,7 +404,7 @@ static lks_status print_json(const struct plan *p)
     lks__jsonw_int(&w, "lockstep_plan", 1);
     lks__jsonw_int(&w, "ranks_per_host", p->s.nproc_per_node);
     if (p->points[0].timed)
-        lks__jsonw_int(&w, "knee", knee(p));
+        lks__jsonw_int(&w, "knee", knee(p, &(bool){false}));
     lks__jsonw_array(&w, "points");
     for (int i = 0; i < p->n; i++) {
         const struct point *point = &p->points[i];

@@ -382,7 +382,8 @@ static void test_command(void **state)
         "--mtbf_hours=100"
     lks_test_result r = lks_test_tool(WIDE);
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.out, "knee: ");
+    assert_contains(r.out, "\nknee: ");
+    assert_contains(r.out, "; each further host adds less than half of its speed");
     assert_contains(r.out, "--checkpoint_interval=");
     r = lks_test_tool(WIDE, "--json");
     assert_int_equal(r.exit_code, 0);
@@ -447,7 +448,8 @@ static void test_command_figures(void **state)
     json_decref(plan);
 
     r = lks_test_tool(SLOW);
-    assert_contains(r.out, lks_test_text("knee: %d hosts;", knee));
+    assert_int_equal(knee, 4); /* the last row doesn't show one */
+    assert_contains(r.out, "\nno knee up to 4 hosts: ");
     assert_contains(r.out,
                     lks_test_text("361 steps on 4 hosts: %.2f hours", 361 * steps[2] / 3600));
     /* One of four hosts fails every thousand hours. With ZeRO-1 the first one gathers the moments
@@ -457,6 +459,13 @@ static void test_command_figures(void **state)
     const char *interval = strstr(r.out, "--checkpoint_interval=");
     assert_non_null(interval);
     assert_near(strtod(interval + 22, NULL), every, 0.1 * every);
+    /* The one host that can't run ZeRO-1 is no knee. */
+    assert_null(strstr(r.out, "nee: 1 host"));
+    r = lks_test_tool(SLOW, "--max_iters=200000000");
+    assert_contains(r.out,
+                    lks_test_text(" on 4 hosts: %.0f years (", 200000001 * steps[2] / 31557600));
+    r = lks_test_tool(SLOW, "--max_iters=3600000");
+    assert_contains(r.out, lks_test_text(" on 4 hosts: %.0f days (", 3600001 * steps[2] / 86400));
 #undef SLOW
     /* of a machine with little memory */
     char *text = strdup(TEXT("1", LINK));
