@@ -16,6 +16,10 @@ for file in bin/lockstep share/lockstep/config/quickstart.conf share/doc/lockste
     share/doc/lockstep/docs/library.md share/doc/lockstep/examples/mlp.c include/lockstep/ddp.h; do
     [ -f "$there/$file" ] || fail "there is no $file"
 done
+code=0
+sh "$there/share/doc/lockstep/examples/cluster/hosts.sh" 2>"$work/log" || code=$?
+[ $code = 2 ] && grep -q '^Usage: hosts.sh' "$work/log" || fail "hosts.sh without arguments: $code"
+! grep -q '/bin/lockstep' "$there/share/doc/lockstep/examples/cluster/lockstep@.service" || fail 'the unit knows one prefix only'
 cp -a "$work/dest" "$work/copy"
 
 echo '== uninstall leaves nothing of it, and what is not ours'
