@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "bench.h"
 #include "comm/backend.h"
 #include "comm/hier/hier.h"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bf16.h"
-#include "base/sys.h"
+#include "base/number/bf16.h"
+#include "base/system/sys.h"
 #include "bench.h"
 #include "bench_operations.h"
 #include "progress.h"

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "bench.h"
 #include "net/address.h"
 #include "net/handshake.h"

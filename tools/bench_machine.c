@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
 #include "base/trace.h"
 #include "bench.h"
-#include "comm/shm/memory.h"
 #include "plan/forecast.h"
 #include "progress.h"
 

@@ -1,7 +1,7 @@
 /* Each operation of a device, with the arrays that it needs for a model's shapes. */
 #include "bench_operations.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "model/table.h"
 
 enum { XENT_ROWS = 4096 }; /* of logits at once */

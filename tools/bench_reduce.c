@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "base/trace.h"
 #include "bench.h"
 #include "comm/hier/hier.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "base/trace.h"
 #include "bench.h"
 #include "progress.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 #include "comm/backend.h"
 #include "data/spm.h"
 #include "info_run.h"

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/jsonw.h"
-#include "base/units.h"
-#include "comm/shm/memory.h"
+#include "base/number/units.h"
+#include "base/system/memory.h"
+#include "base/text/jsonw.h"
 #include "plan/dryrun.h"
 #include "plan/forecast.h"
 #include "plan/process.h"

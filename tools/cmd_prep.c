@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
-#include "base/sys.h"
+#include "base/number/cpu.h"
+#include "base/system/sys.h"
 #include "prep.h"
 #include "progress.h"
 #include "session/signals.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/jsontext.h"
+#include "base/text/jsontext.h"
 #include "runs.h"
 #include "tool.h"
 #include "watch/compare.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
-#include "base/units.h"
-#include "base/utf8.h"
+#include "base/number/units.h"
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "progress.h"
 #include "runs.h"
 #include "sample.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/units.h"
-#include "comm/shm/memory.h"
+#include "base/number/units.h"
+#include "base/system/memory.h"
 #include "plan/dryrun.h"
 #include "plan/process.h"
 #include "run.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "runs.h"
 #include "tool.h"
 #include "watch/feed.h"

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/shell.h"
+#include "base/text/shell.h"
 #include "ckpt/name.h"
 #include "rundir/metrics.h"
 #include "rundir/outdir.h"

@@ -4,8 +4,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "base/cpu.h"
-#include "base/shell.h"
+#include "base/number/cpu.h"
+#include "base/text/shell.h"
 #include "plan/choose.h"
 #include "tool.h"
 

@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "base/early.h"
-#include "base/nearest.h"
+#include "base/system/early.h"
+#include "base/text/nearest.h"
 #include "settings/synonyms.h"
 #include "table.h"
 #include "tool.h"

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum { TEXT = 120, LINE = 240, REDRAW_MS = 250 };
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "net/address.h"
 #include "run.h"
 #include "tool.h"

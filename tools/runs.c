@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/shell.h"
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/shell.h"
+#include "base/text/utf8.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/folder.h"
 

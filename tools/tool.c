@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/sys.h"
-#include "base/units.h"
+#include "base/number/units.h"
+#include "base/system/sys.h"
 #include "ckpt/folder.h"
 #include "comm/world.h"
 #include "launch/launch.h"

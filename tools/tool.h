@@ -46,7 +46,7 @@ bool tool_launches(const lks__settings *s);
 int tool_launch(const char *name, const lks__settings *s, int argc, char **argv);
 
 /* For commands that leave nothing half done: from now on SIGINT, SIGTERM and SIGHUP end this
- * thread's work at its next piece (base/sys.h). */
+ * thread's work at its next piece (base/system/sys.h). */
 void tool_stoppable(void);
 /* Name the file that the command has written, and its size, on stderr. Of a folder: its weights'.
  */

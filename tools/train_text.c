@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/jsontext.h"
-#include "base/place.h"
-#include "base/shell.h"
-#include "base/sys.h"
+#include "base/system/place.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/shell.h"
 #include "ckpt/name.h"
 #include "data/sampler.h"
 #include "data/shards.h"

@@ -3,7 +3,7 @@
 #define LKS_ARTIFACT_LAYOUT_H
 
 #include "artifact/quantize.h"
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "ckpt/safetensors.h"
 #include "model/table.h"
 

@@ -8,8 +8,8 @@
 #include "artifact/layout.h"
 #include "artifact/saved.h"
 #include "artifact/unzip.h"
-#include "base/checked.h"
-#include "base/jsontext.h"
+#include "base/number/checked.h"
+#include "base/text/jsontext.h"
 
 enum { MAX_HEADER = 4 << 20 };
 

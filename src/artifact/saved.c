@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "artifact/layout.h"
-#include "base/bf16.h"
-#include "base/jsontext.h"
+#include "base/number/bf16.h"
+#include "base/text/jsontext.h"
 #include "pickle/torchfile.h"
 
 enum { LEAST_ROOM = 16 << 20, ROOM_RATIO = 16 };

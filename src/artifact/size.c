@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "artifact/artifact.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 lks_status lks__artifact_file_bytes(const char *path, uint64_t *bytes_p)
 {

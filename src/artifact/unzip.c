@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 lks_status lks__unzip_bad(const lks__unzip *s, const char *what)
 {

@@ -5,8 +5,8 @@
 #include "artifact/artifact.h"
 #include "artifact/layout.h"
 #include "artifact/saved.h"
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "pickle/torchsave.h"
 #include "pickle/zip.h"
 

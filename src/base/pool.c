@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/cpu.h"
+#include "base/number/checked.h"
+#include "base/number/cpu.h"
 
 /* Tasks follow each other within microseconds, so a worker polls for work this many times before it
  * sleeps. If threads share a core, polling would keep another thread from its task: then none

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum { MAX_DEPTH = 16 };
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 static const char *const files[] = {LKS__CKPT_MODEL, LKS__CKPT_OPTIMIZER, LKS__CKPT_STATE};
 enum { N_FILES = sizeof files / sizeof files[0] };

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 /* ---- reading ------------------------------------------------------------------------------- */
 

@@ -8,8 +8,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/dtype.h"
 #include "ckpt/folder.h"

@@ -10,8 +10,8 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/dtype.h"
 #include "ckpt/folder.h"

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/checked.h"
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/number/checked.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "ckpt/dtype.h"
 #include "ckpt/safetensors.h"
 

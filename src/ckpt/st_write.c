@@ -5,8 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/checked.h"
-#include "base/sys.h"
+#include "base/number/checked.h"
+#include "base/system/sys.h"
 #include "ckpt/dtype.h"
 #include "ckpt/safetensors.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "comm/backend.h"
 #include "comm/combine.h"
 #include "comm/hier/hier.h"

@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 #include "data/bpe_table.h"
 
 static const char END_OF_TEXT[] = "<|endoftext|>";

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/pool.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum { CHUNK_BYTES = 1 << 20, CHUNKS_A_THREAD = 2 };
 

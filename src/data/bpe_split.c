@@ -2,7 +2,7 @@
  * '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "data/bpe_table.h"
 
 /* The class of the character at text[i], and its bytes. A byte that isn't UTF-8 is a mark. */

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 #include "data/encoding.h"
 
 enum {

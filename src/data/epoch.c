@@ -1,7 +1,7 @@
 /* data/epoch.c - implements lockstep/sampler.h. */
 #include <stdlib.h>
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 #include "base/status.h"
 #include "lockstep/sampler.h"
 

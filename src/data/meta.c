@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 #include "data/bpe.h"
 #include "data/byte_tokens.h"
 #include "data/meta_pickle.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "pickle/pickle.h"
 
 enum { MAX_CHARS = 1 << 16, MAX_IDS = 1 << 24 }; /* as in meta.json */

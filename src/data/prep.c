@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "data/encoding.h"
 #include "data/prep_bpe.h"
 #include "data/prep_job.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "data/bpe_pipe.h"
 #include "data/docs.h"
 #include "data/numpy_order.h"

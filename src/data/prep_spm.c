@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "data/prep_docs.h"
 #include "data/spm.h"
 

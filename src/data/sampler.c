@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/rng.h"
+#include "base/number/checked.h"
+#include "base/number/rng.h"
 #include "lockstep/sampler.h"
 
 struct lks__sampler {

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/checked.h"
-#include "base/sys.h"
+#include "base/number/checked.h"
+#include "base/system/sys.h"
 #include "data/sampler.h"
 #include "data/tokens.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "data/tokens.h"
 
 static lks_status write_tokens(const char *path, const uint16_t *ids, size_t n)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "data/sampler.h"
 #include "data/shards.h"
 #include "data/tokens.h"

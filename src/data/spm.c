@@ -8,8 +8,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/module.h"
-#include "base/sys.h"
+#include "base/system/module.h"
+#include "base/system/sys.h"
 #include "data/spm_check.h"
 
 enum {

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 #ifdef __cplusplus
 extern "C" {

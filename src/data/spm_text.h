@@ -5,7 +5,7 @@
 #ifndef LKS_DATA_SPM_TEXT_H
 #define LKS_DATA_SPM_TEXT_H
 
-#include "base/utf8_stream.h"
+#include "base/text/utf8_stream.h"
 #include "data/spm.h"
 
 /* Add the text of one more id. Fails only if the stream does. */

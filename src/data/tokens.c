@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum {
     BLOCK_IDS = 1 << 16,

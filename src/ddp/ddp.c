@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/sys.h"
+#include "base/number/checked.h"
+#include "base/system/sys.h"
 #include "base/trace.h"
 #include "comm/backend.h"
 #include "ddp/exchange.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "comm/backend.h"
 #include "comm/samelist.h"
 #include "ddp/ddp.h"

@@ -16,10 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cgroup.h"
-#include "base/sys.h"
+#include "base/system/cgroup.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
-#include "comm/shm/memory.h"
 #include "comm/shm/segment.h"
 #include "data/spm.h"
 #include "doctor/doctor.h"

@@ -11,15 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/shm/memory.h"
+#include "base/system/memory.h"
 #include "doctor/doctor.h"
 #include "doctor/stream.h"
 #include "net/address.h"
 #include "net/store.h"
 
-#include "base/early.h"
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/early.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 
 enum { DEFAULT_PORT = 29500, CLOCK_MS = 100, N_ROUNDS = 20 };
 

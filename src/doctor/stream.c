@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "net/address.h"
 
 enum { PIECE = 1 << 20, LOOK_MS = 100, SECRET_MS = 1000 };

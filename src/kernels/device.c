@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 static lks_status alloc(lks__device *device, size_t bytes, void **p)
 {

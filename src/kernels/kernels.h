@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "base/status.h"
 #include "layers/dropout.h"
 

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "kernels/epilogue.h"
 
 enum { COLSUM_COLS = 64 };

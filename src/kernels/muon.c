@@ -1,7 +1,7 @@
 /* kernels/muon.c - Muon on a rank's threads. */
 #include <math.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "kernels/layers.h"
 #include "kernels/newton_schulz.h"
 

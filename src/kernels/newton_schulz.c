@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 
 /* Sizes of parts. A symmetric product is cut into panels of rows, each computed in steps of STEP
  * rows of its lower triangle, which costs (1 + STEP/n)/2 of the whole. Other products are cut into

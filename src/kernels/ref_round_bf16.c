@@ -1,5 +1,5 @@
 /* kernels/ref_round_bf16.c - round floats to values of bfloat16. */
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "kernels/kernels.h"
 
 void lks__round_bf16_ref(lks__real *y, const lks__real *x, size_t n)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "launch/console.h"
 
 enum {

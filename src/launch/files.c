@@ -6,8 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/jsonw.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsonw.h"
 #include "launch/supervisor.h"
 
 static bool files_wanted(const lks__launch_options *o)

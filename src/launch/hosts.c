@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/early.h"
-#include "base/sys.h"
+#include "base/system/early.h"
+#include "base/system/sys.h"
 #include "net/store.h"
 
 /* Time for the other nodes' launchers to end after one has failed. */

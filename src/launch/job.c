@@ -5,7 +5,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "launch/hosts.h"
 #include "launch/job.h"
 

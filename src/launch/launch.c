@@ -9,8 +9,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "base/early.h"
-#include "base/sys.h"
+#include "base/system/early.h"
+#include "base/system/sys.h"
 #include "launch/supervisor.h"
 
 static const double SHUTDOWN_S = 30.0; /* torchrun's; enough to write a checkpoint */

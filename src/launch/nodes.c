@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "launch/job.h"
 #include "launch/nodes_state.h"
 #include "net/address.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "launch/job.h"
 #include "launch/nodes_state.h"
 #include "net/address.h"

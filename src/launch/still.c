@@ -1,7 +1,7 @@
 /* Detects that all ranks stand still: then no other rank can notice it. */
 #include <stdio.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "launch/supervisor.h"
 
 static const double MARGIN_S = 3.0; /* ranks that wait for another one give it up before */

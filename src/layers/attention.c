@@ -1,4 +1,4 @@
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "layers/layers.h"
 
 _Static_assert((uint64_t)LKS__ATTENTION_MAX_T *LKS__ATTENTION_MAX_T == LKS__ATTENTION_MAX_SCORES,

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "layers/exchange.h"
 
 /* The group's failure; OK if it has none. What other ranks were to send won't come then. */

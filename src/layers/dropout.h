@@ -2,7 +2,7 @@
 #ifndef LKS_LAYERS_DROPOUT_H
 #define LKS_LAYERS_DROPOUT_H
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 
 /* Element i of the tensor is kept if word (i % 4) of Philox(key, {step, vm, site, i / 4}) is at
  * least threshold = (uint32_t)(p * 2^32), and is then multiplied by scale = 1/(1-p). threshold == 0

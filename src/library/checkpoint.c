@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/checked.h"
-#include "base/cpu.h"
+#include "base/number/checked.h"
+#include "base/number/cpu.h"
 #include "base/status.h"
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/folder.h"
 #include "ckpt/name.h"

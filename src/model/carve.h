@@ -3,7 +3,7 @@
 #ifndef LKS_MODEL_CARVE_H
 #define LKS_MODEL_CARVE_H
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "layers/device.h"
 
 typedef struct lks__carver {

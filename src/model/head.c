@@ -1,6 +1,6 @@
 #include "model/head.h"
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "base/trace.h"
 
 enum { CHUNK_ROWS_UNIT = 128 };

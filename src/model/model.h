@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 #include "layers/device.h"
 #include "model/table.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 
 lks_status lks__table_open(lks__table *table, size_t most, int n_groups)
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "net/store.h"
 
 lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p)

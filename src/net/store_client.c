@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "net/address.h"
 #include "net/handshake.h"
 #include "net/store.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum {
     MAX_ANSWERS = 8 << 20, /* bytes that a member may leave unread */

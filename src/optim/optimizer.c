@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 
 const lks__optimizer *const lks__optimizers[] = {
 #define X(name) &lks__optimizer_##name,

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "pickle/opcodes.h"
 #include "pickle/rebuild.h"
 #include "pickle/value.h"

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/utf8.h"
+#include "base/number/checked.h"
+#include "base/text/utf8.h"
 
 static bool is(const lks__pickle_value *v, size_t i, lks__pickle_kind kind)
 {

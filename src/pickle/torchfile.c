@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "pickle/zip.h"
 
 enum { KEY_BYTES = 20 }; /* keys are numbers counted from 0 */

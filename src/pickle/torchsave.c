@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "pickle/zip_write.h"
 
 enum {

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "pickle/zip_load.h"
 
 enum {

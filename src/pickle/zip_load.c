@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 #include "pickle/zip.h"
 
 enum { WHY_BYTES = 400 };

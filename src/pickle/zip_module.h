@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 #define LKS__ZIP_MODULE_FILE "lockstep_zip.so"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "pickle/zip_load.h"
 
 enum { WHY_BYTES = 400 };

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/cgroup.h"
-#include "base/cpu.h"
+#include "base/number/cpu.h"
+#include "base/system/cgroup.h"
 
 /* The rules (docs/runs.md has the same): the first row that fits the machine and the text. The
  * model of the last row is the recipe's own. */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/units.h"
-#include "comm/shm/memory.h"
+#include "base/number/units.h"
+#include "base/system/memory.h"
 #include "data/meta.h"
 #include "data/sampler.h"
 #include "model/freeze.h"

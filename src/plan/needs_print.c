@@ -1,6 +1,6 @@
 #include <stdio.h>
 
-#include "base/units.h"
+#include "base/number/units.h"
 #include "plan/process.h"
 
 struct texts {

@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
-#include "base/sys.h"
+#include "base/number/cpu.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "plan/process.h"
 #include "session/session.h"

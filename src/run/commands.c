@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum {
     QUEUE = 32, /* events that wait */

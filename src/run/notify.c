@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum { MESSAGE = 400 };
 

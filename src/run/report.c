@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "ckpt/name.h"
 #include "data/bpe.h"
 #include "model/freeze.h"

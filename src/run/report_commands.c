@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "run/report.h"
 
 static void say(void *ctx, const char *text)

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/shell.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/shell.h"
 #include "run/report.h"
 
 static void seconds_text(double s, char out[32])

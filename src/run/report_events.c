@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "run/report.h"
 
 enum { TEXT_BYTES = 96 << 10 };

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "run/report.h"
 
 enum { TEXT_BYTES = 8 << 10 };

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "run/report.h"
 
 enum { LINE_BYTES = 96 << 10 }; /* of 1,024 ranks, too */

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "ckpt/name.h"
 #include "rundir/files.h"
 #include "rundir/outdir.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
                              const char *params_hash)

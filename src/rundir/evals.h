@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/jsonw.h"
+#include "base/text/jsonw.h"
 
 typedef struct lks__evals {
     lks__jsonw w;

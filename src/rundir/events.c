@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 static const char prefix[] = "events.out.tfevents.";
 

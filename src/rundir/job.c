@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum { NAME_BYTES = 256, PATH_BYTES = 4200 };
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 
 enum { LINE_BYTES = 64 << 10 };
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/jsonw.h"
+#include "base/text/jsonw.h"
 
 /* Of metrics.jsonl's form, in host lines. Increase it if a reader of the old form would misread the
  * new one; more members and kinds don't count. */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "ckpt/name.h"
 
 void lks__outdir_of(const char *path, char *run, size_t bytes)

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
-#include "base/module.h"
+#include "base/number/cpu.h"
+#include "base/system/module.h"
 
 const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes)
 {

@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <stddef.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 #define LKS__BIND_MODULE_FILE "lockstep_hwloc.so"
 

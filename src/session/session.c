@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/world.h"
 #include "layers/exchange.h"

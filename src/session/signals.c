@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/early.h"
-#include "base/sys.h"
+#include "base/system/early.h"
+#include "base/system/sys.h"
 
 static const double SAME_CAUSE_S = 0.3; /* the same as in the launcher */
 

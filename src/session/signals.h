@@ -7,7 +7,8 @@
 
 /* SIGTERM, SIGINT, SIGHUP and `stop_signal` (the setting's text) ask for an orderly stop:
  * lks__stop_requested is the signal's number. SIGUSR1 and SIGUSR2 ask for a checkpoint. A signal
- * that was ignored stays ignored; signals that arrived early (base/early.h) are delivered now.
+ * that was ignored stays ignored; signals that arrived early (base/system/early.h) are delivered
+ * now.
  *
  * A second signal to stop ends the process at once. While lks__signals_hold(true) is in effect,
  * because it saves, it takes a third. Signals within 0.3 s of each other count as one: a terminal

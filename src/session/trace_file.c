@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 /* Some hundred steps of a small model; 1.5 MiB for each rank. */
 enum { RING_EVENTS = 1 << 16 };

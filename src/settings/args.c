@@ -3,8 +3,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/place.h"
-#include "base/shell.h"
+#include "base/system/place.h"
+#include "base/text/shell.h"
 #include "settings/config_file.h"
 #include "settings/family.h"
 #include "settings/recipe.h"

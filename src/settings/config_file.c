@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "layers/devices.h"
 #include "settings/config_expr.h"
 

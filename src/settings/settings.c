@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "settings/family.h"
 #include "settings/synonyms.h"
 

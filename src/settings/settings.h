@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "base/jsonw.h"
 #include "base/status.h"
+#include "base/text/jsonw.h"
 
 enum {
     LKS__SETTING_STR = 1024, /* size of a string setting, with its 0 byte */

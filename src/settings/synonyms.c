@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 /* If several rows have the same word, the first whose setting the command accepts counts. `note`
  * follows the setting's name in the suggestion. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/units.h"
+#include "base/number/units.h"
 
 /* The needs are so exact, of the whole or for each rank, whichever is more. */
 static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/units.h"
+#include "base/number/units.h"
 
 lks_status lks__eval_batches(const lks__eval_job *job, double *values)
 {

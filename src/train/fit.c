@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/sys.h"
-#include "base/units.h"
-#include "comm/shm/memory.h"
+#include "base/number/units.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
 #include "lockstep/comm.h"
 #include "train/advice.h"
 #include "train/needs.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "model/parts.h"
 #include "train/golf.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "comm/hier/pieces.h"
 #include "comm/shm/segment.h"
 #include "comm/tree.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/units.h"
+#include "base/number/units.h"
 #include "train/procedure.h"
 
 /* --- searching ------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum { LEAST = 64, MOST = 4096, PATTERN = 1 << 18, TURNS = 3, RUNS = 8 };
 static const double LONG_S = 1e-4;

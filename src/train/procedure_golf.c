@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "data/sampler.h"
 #include "lockstep/reduce.h"
 #include "optim/schedule.h"

@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "base/trace.h"
 #include "lockstep/reduce.h"
 #include "session/signals.h"

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/sys.h"
-#include "base/units.h"
-#include "comm/shm/memory.h"
+#include "base/number/units.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
 #include "model/freeze.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 
 /* Work space: each token's share of the probability, not yet divided by its sum; candidates. */
 struct candidate {

@@ -3,7 +3,7 @@
 #ifndef LKS_USE_TEXT_H
 #define LKS_USE_TEXT_H
 
-#include "base/utf8_stream.h"
+#include "base/text/utf8_stream.h"
 #include "data/bpe.h"
 #include "data/spm.h"
 #include "use/replica.h"

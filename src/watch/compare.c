@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jsontext.h"
-#include "base/utf8.h"
+#include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 
 enum { ROWS = 10 };
 

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number/units.h"
 #include "base/status.h"
-#include "base/units.h"
 #include "watch/compare.h"
 
 enum { CELL = 128, MOST_COLUMNS = 65 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jsontext.h"
+#include "base/text/jsontext.h"
 
 enum {
     ROWS = 512,          /* of a message */

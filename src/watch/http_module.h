@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 #define LKS__HTTP_MODULE_FILE "lockstep_http.so"
 

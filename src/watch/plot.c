@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/module.h"
-#include "base/sys.h"
+#include "base/system/module.h"
+#include "base/system/sys.h"
 #include "watch/png_module.h"
 
 enum { WIDTH = 760, HEIGHT = 320, LEFT = 56, RIGHT = 24, TOP = 16, BOTTOM = 44, MOST_MARKS = 24 };

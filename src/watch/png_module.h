@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 /* What a picture is made of. Colours are 0xRRGGBB; an anchor is -1 (the text begins there), 0 (its
  * middle is there) or 1 (it ends there). */

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/module.h"
-#include "base/sys.h"
-#include "base/units.h"
+#include "base/number/units.h"
+#include "base/system/module.h"
+#include "base/system/sys.h"
 #include "watch/tty_module.h"
 
 enum { PAUSE_MS = 500, MOST_COLUMNS = 1000, FACT = 160 };

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
-#include "base/utf8.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 
 enum {
     CHUNK = 1 << 20, /* a run's lines are shorter than 64 KiB */

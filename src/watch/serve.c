@@ -8,8 +8,8 @@
 #include <strings.h>
 #include <time.h>
 
-#include "base/module.h"
-#include "base/sys.h"
+#include "base/system/module.h"
+#include "base/system/sys.h"
 #include "watch/feed.h"
 #include "watch/http_module.h"
 

@@ -3,7 +3,7 @@
 #ifndef LKS_WATCH_TTY_MODULE_H
 #define LKS_WATCH_TTY_MODULE_H
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 #define LKS__TTY_MODULE_FILE "lockstep_tty.so"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 #include "ckpt/safetensors.h"
 #include "weights/form.h"
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 
 /* Radford et al. (2019), as nanoGPT and Hugging Face name them. */
 static const lks__known models[] = {

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/checked.h"
-#include "base/sys.h"
+#include "base/number/checked.h"
+#include "base/system/sys.h"
 #include "weights/form.h"
 
 enum { MAGIC = 20240326, HEADER = 256, VERSION_F32 = 3, VERSION_BF16 = 5 };

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "data/bpe.h"
 #include "weights/form.h"
 #include "weights/known.h"
@@ -93,7 +93,7 @@ bool lks__weights_has(const char *folder, const char *name)
         }                                                                                          \
     }
 #include "artifact/half.h"
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 WIDEN(bf16, lks__bf16_to_float)
 WIDEN(half, lks__half_to_float)
 

@@ -7,8 +7,8 @@
 #include <zlib.h>
 
 #include "artifact/layout.h"
-#include "base/jsontext.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
 
 static lks_status no_memory(void)
 {

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "pickle/torchfile.h"
 
 /* Check a tensor after quantizing and back. */

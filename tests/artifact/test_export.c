@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "artifact/artifact.h"
-#include "base/units.h"
+#include "base/number/units.h"
 #include "settings/family.h"
 #include "train/state.h"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "attention/reference.h"
-#include "base/checked.h"
-#include "base/cpu.h"
+#include "base/number/checked.h"
+#include "base/number/cpu.h"
 
 enum { GUARD = 64 }; /* floats before and after a buffer that must not be written */
 

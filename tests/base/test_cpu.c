@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "support.h"
 
 static lks__cpu_level best(void)

@@ -1,5 +1,5 @@
 /* Files that are no modules, each with its reason; and what a message advises about a missing one:
- * this file is built with base/module.c as it is built for Debian packages. */
+ * this file is built with base/system/module.c as it is built for Debian packages. */
 #include "support.h"
 
 #include <libgen.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 static void expect_none(const char *file, int version, const char *reason)
 {

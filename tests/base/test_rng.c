@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 
 /* Run `check` for each seed of the figure, with a freshly seeded generator. */
 static void for_seeds(void (*check)(lks__mt *g, const json_t *figures))

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/nearest.h"
+#include "base/number/checked.h"
+#include "base/number/units.h"
 #include "base/status.h"
-#include "base/units.h"
-#include "base/utf8.h"
-#include "base/utf8_stream.h"
+#include "base/text/nearest.h"
+#include "base/text/utf8.h"
+#include "base/text/utf8_stream.h"
 
 static void test_sentences(void **state)
 {

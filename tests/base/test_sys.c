@@ -1,5 +1,5 @@
-/* Files through base/sys.h, and its faults. Faults are read once from the environment, so each case
- * runs this program again: `test_sys write PATH TEXT...`. */
+/* Files through system/sys.h, and its faults. Faults are read once from the environment, so each
+ * case runs this program again: `test_sys write PATH TEXT...`. */
 #include "support.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 static lks_test_result run_self(const char *what, const char *path, const char *text,
                                 const char *fault, const char *more)

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "base/trace.h"
 
 static void pass_time(void)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
 enum { NOTES = 4 };

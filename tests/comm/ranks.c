@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "support.h"
 
 void ranks_main(int argc, char **argv, const struct rank_body *bodies)

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/hosts.h"
 #include "comm/ranks.h"
 #include "comm/suite.h"

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/fake_engine.h"
 #include "comm/hier/hier.h"
 #include "comm/suite.h"

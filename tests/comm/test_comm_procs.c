@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/ranks.h"
 #include "comm/shm/segment_layout.h"

@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "base/sys.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
-#include "comm/shm/memory.h"
 #include "comm/shm/shm.h"
 #include "comm/suite.h"
 #include "support.h"

@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cgroup.h"
-#include "base/sys.h"
-#include "comm/shm/memory.h"
+#include "base/system/cgroup.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
 
 #define MB     UINT64_C(1000000)
 #define NOBODY UINT64_MAX

@@ -24,7 +24,7 @@
 
 #include <tuple>
 
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "harness.h"
 
 /* --- CUDA's words ---------------------------------------------------------------------------- */

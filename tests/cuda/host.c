@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "host.h"
 
 /* --- what kernels call of the device ---------------------------------------------------------- */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "attention/reference.h"
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "host.h"
 
 static bool halves;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "host.h"
 #include "kernels/layers.h"
 

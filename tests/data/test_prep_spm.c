@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "data/bpb.h"
 #include "data/docs.h"
 #include "data/meta.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 #include "data/sampler.h"
 #include "lockstep/sampler.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 #include "data/spm.h"
 #include "data/spm_check.h"
 #include "data/spm_map.h"

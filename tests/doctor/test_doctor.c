@@ -8,7 +8,7 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "doctor/stream.h"
 
 static lks_test_result doctor(const char *const env[], const char *const args[])

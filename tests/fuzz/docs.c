@@ -1,7 +1,7 @@
 /* Documents for `prep sentencepiece`: JSON lines if the input begins with '{', else text. */
 #include "data/docs.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "fuzz.h"
 
 const char *const fuzz_words[] = {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "ckpt/safetensors.h"
 #include "fuzz.h"
 #include "weights/saved.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "kernels/guard.h"
 #include "kernels/kernels.h"
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "kernels/guard.h"
 #include "kernels/kernels.h"
 #include "kernels/level.h"

@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 
 enum { MAX_TRIES = 40, MAX_RUNS = 4096, MAX_FAULTS = 16 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "launch/job.h"
 #include "launch/nodes_state.h"
 #include "played_store.h"

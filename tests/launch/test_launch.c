@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "launch/launch.h"
 #include "launch/supervisor.h"
 #include "laws/marked.h"

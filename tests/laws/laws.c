@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "marked.h"
 
 /* Characters for the generated ids, so that checkpoints have a tokenizer: U+0100 and on. */

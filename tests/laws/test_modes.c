@@ -10,8 +10,8 @@
 #include <immintrin.h>
 #endif
 
-#include "base/cpu.h"
-#include "base/rng.h"
+#include "base/number/cpu.h"
+#include "base/number/rng.h"
 #include "comm/hosts.h"
 #include "comm/ranks.h"
 #include "kernels/kernels.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "ddp/ddp.h"
 
 static const char *alone[2]; /* outputs of one rank with one thread: random, nanogpt */

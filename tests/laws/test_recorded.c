@@ -18,7 +18,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 #include "ckpt/safetensors.h"
 #include "comm/hosts.h"
 

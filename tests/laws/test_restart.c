@@ -20,7 +20,7 @@ static int train_whole(void **state)
 }
 
 /* The run on `W` ranks under `lockstep run`. `deaths` is shell text that each rank executes first:
- * faults (base/sys.h), by the number of the start. `more`: one more setting. */
+ * faults (base/system/sys.h), by the number of the start. `more`: one more setting. */
 static lks_test_result disturbed(int W, int restarts, const char *deaths, const char *more,
                                  const char **out_p)
 {

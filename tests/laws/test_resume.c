@@ -16,7 +16,7 @@ static int train_whole(void **state)
     return 0;
 }
 
-/* A run whose rank `rank` gets SIGKILL by `fault` (base/sys.h). */
+/* A run whose rank `rank` gets SIGKILL by `fault` (base/system/sys.h). */
 static const char *killed_run(const char *sampler, int W, int rank, const char *fault)
 {
     const char *out, *mark = marked_variable();

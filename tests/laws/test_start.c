@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 
 #define OTHER "9.9.9-dev" /* as long as the version */
 

@@ -6,8 +6,8 @@
 #include <sched.h>
 #include <string.h>
 
-#include "base/cpu.h"
-#include "base/sys.h"
+#include "base/number/cpu.h"
+#include "base/system/sys.h"
 
 enum { W = 2, MICRO_STEPS = LAW_V / W * LAW_A };
 

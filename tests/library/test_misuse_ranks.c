@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/fake_engine.h"
 #include "comm/hosts.h"

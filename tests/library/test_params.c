@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 #include "comm/backend.h"
 #include "lockstep/ddp.h"
 

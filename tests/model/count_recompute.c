@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 #include "kernels/device.h"
 #include "model/model.h"
 

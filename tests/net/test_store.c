@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "net/address.h"
 #include "net/handshake.h"
 #include "net/store.h"

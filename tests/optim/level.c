@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "base/number/checked.h"
 
 lks__exec level_exec(const lks__kernels *k, int n_threads)
 {

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
-#include "base/sys.h"
+#include "base/number/cpu.h"
+#include "base/system/sys.h"
 #include "comm/backend.h"
 #include "session/signals.h"
 #include "session/trace_file.h"

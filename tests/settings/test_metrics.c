@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "rundir/metrics.h"
 
 /* Lines as a run writes them, one letter for each kind, followed by the iteration. */

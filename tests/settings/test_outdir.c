@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/name.h"
 #include "rundir/best.h"

@@ -9,10 +9,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "base/jsontext.h"
-#include "base/jsonw.h"
 #include "base/log.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/jsonw.h"
 #include "run/report.h"
 
 static void write_sample(lks__jsonw *w)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include "base/text/nearest.h"
 #include "settings/settings_table.h"
 
 /* Parse one argument for `command` into fresh defaults. */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cpu.h"
+#include "base/number/cpu.h"
 
 static void expect(lks_test_result r, int code, const char *out, const char *err)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "data/bpe.h"
 #include "use/text.h"
 #include "weights/weights.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/rng.h"
+#include "base/number/rng.h"
 #include "use/draw.h"
 
 enum { MOST = 211, DRAWS = 3000 };

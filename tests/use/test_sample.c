@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 static const char rule[] = "\n---------------\n";
 static const char *out_dir; /* --out_dir=… of a small run on characters */

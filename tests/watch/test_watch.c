@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "../fuzz/mutate.h"
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "watch/feed.h"
 
 struct served {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "artifact/half.h"
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "ckpt/safetensors.h"
 
 forge_model forge_open_as(const lks__model_config *config)

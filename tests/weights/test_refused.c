@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "ckpt/safetensors.h"
 #include "weights/known.h"
 #include "weights/saved.h"

@@ -1,6 +1,6 @@
 /* comm/hier/engine.h - the interface of an engine between hosts: the collectives of MPI or Gloo in
  * one small table. Modules are compiled against it; it uses nothing else of lockstep but
- * base/module.h.
+ * base/system/module.h.
  *
  * Each host is one member: its leader, the first of its ranks, calls the engine, from one thread.
  * All members start the same operations in the same order; a few may be in progress together. Notes
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
 enum { MAGIC = 0x6c6b7348 };

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/module.h"
+#include "base/system/module.h"
 #include "comm/engines.h"
 #include "comm/hier/hier.h"
 

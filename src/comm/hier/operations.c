@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
 enum { YIELDS = 200, NAPS = 2000 };

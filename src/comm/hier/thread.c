@@ -8,8 +8,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "base/cpu.h"
-#include "base/sys.h"
+#include "base/number/cpu.h"
+#include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
 /* --- one job ------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* bfloat16 on the wire: half the bytes between hosts. Sums are computed in float32; what is sent,
  * and every host's result, are rounded to bfloat16. */
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "comm/hier/hier.h"
 
 void lks__wire_narrow(uint16_t *out, const float *x, size_t n)

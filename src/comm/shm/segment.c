@@ -13,10 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/sys.h"
-#include "base/utf8.h"
-#include "comm/shm/memory.h"
+#include "base/number/checked.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 
 enum { MAGIC = 0x6c6b7353, VERSION = 6, PAGE = 4096 };
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/shm/segment.h"
 
 enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };

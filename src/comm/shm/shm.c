@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/checked.h"
-#include "base/sys.h"
+#include "base/number/checked.h"
+#include "base/system/sys.h"
 
 /* A wait polls this long before it sleeps, if each rank has a core: longer than ranks in step
  * differ, and too short to matter. */

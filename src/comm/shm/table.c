@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "comm/shm/shm.h"
 
 enum { LINE = 192, MAX_NAMED = 6 };

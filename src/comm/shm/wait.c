@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/sys.h"
+#include "base/system/sys.h"
 #include "base/trace.h"
 #include "comm/shm/shm.h"
 

@@ -3,7 +3,7 @@
 #ifndef LKS_CUDA_MODULE_H
 #define LKS_CUDA_MODULE_H
 
-#include "base/module.h"
+#include "base/system/module.h"
 #include "device/cuda/nccl.h"
 #include "layers/device.h"
 

@@ -3,7 +3,7 @@
 #ifndef LKS_CUDA_NCCL_H
 #define LKS_CUDA_NCCL_H
 
-#include "base/module.h"
+#include "base/system/module.h"
 #include "layers/exchange.h"
 
 #define LKS__NCCL_MODULE_FILE "lockstep_nccl.so"

@@ -161,8 +161,8 @@ static inline unsigned lks_row_threads(size_t width, bool fours, unsigned most =
     } while (0)
 #define LKS_ACTS(E, p) ((E *)(void *)(uintptr_t)(p))
 
-/* Words 4q … 4q + 3 of a mask (layers/dropout.h): base/rng.c's Philox4x32-10 of the counter {step,
- * vm, site, q}. */
+/* Words 4q … 4q + 3 of a mask (layers/dropout.h): number/rng.c's Philox4x32-10 of the counter
+ * {step, vm, site, q}. */
 static __device__ inline uint4 lks_dropout_words(const lks__dropout &d, uint32_t q)
 {
     uint32_t c0 = d.step, c1 = d.vm, c2 = d.site, c3 = q, k0 = d.key.k[0], k1 = d.key.k[1];

@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "harness.h"
 
 extern "C" void lks__cuda_launched(const char *kernel); /* src/device/cuda/cuda.h */

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/bf16.h"
+#include "base/number/bf16.h"
 #include "device/cuda/device.h"
 #include "kernels/layers.h"
 #include "runs.h"

@@ -1,0 +1,213 @@
+#include "base/number/cpu.h"
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static const char *const level_names[] = {
+    [LKS__CPU_REF] = "ref",       [LKS__CPU_AVX2] = "avx2",
+    [LKS__CPU_AVX512] = "avx512", [LKS__CPU_AVX512_BF16] = "avx512_bf16",
+    [LKS__CPU_AMX] = "amx",
+};
+enum { N_LEVELS = sizeof level_names / sizeof level_names[0] };
+
+#if defined(__x86_64__)
+/* Tiles are 8 KB of state in each thread, so a process must ask Linux before it uses them. Linux
+ * refuses if a thread's signal stack is too small for them. The permission holds for all threads
+ * and for forked processes, but not after exec. */
+static bool tiles_granted(void)
+{
+    enum { REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h defines it since Linux 5.16 */
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+static bool has_tiles(void)
+{
+#if defined(LKS__BUILT_AMX)
+    const bool built = true;
+#else
+    const bool built = false;
+#endif
+    const unsigned needed = 1u << 24 | 1u << 22; /* AMX-TILE, AMX-BF16 */
+    unsigned a, b, c, d;
+    return built && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & needed) == needed &&
+           tiles_granted();
+}
+#endif
+
+/* gcc's check includes whether the system saves the wide registers (XGETBV). */
+static bool has(lks__cpu_level level)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    switch (level) {
+    case LKS__CPU_REF:
+        return true;
+    case LKS__CPU_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case LKS__CPU_AVX512:
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    case LKS__CPU_AVX512_BF16:
+        return __builtin_cpu_supports("avx512bf16");
+    case LKS__CPU_AMX:
+        return has_tiles();
+    }
+#endif
+    return level == LKS__CPU_REF;
+}
+
+/* The highest level up to `most` that the processor has together with all levels below it. */
+static lks__cpu_level best_level(lks__cpu_level most)
+{
+    lks__cpu_level best = LKS__CPU_REF;
+    while (best < most && has(best + 1))
+        best++;
+    return best;
+}
+
+const char *lks__cpu_level_name(lks__cpu_level level)
+{
+    return level_names[level];
+}
+
+lks_status lks__cpu_level_get(lks__cpu_level *level_p)
+{
+    const char *want = getenv("LOCKSTEP_CPU");
+    if (want == NULL || want[0] == '\0') {
+        *level_p = best_level((lks__cpu_level)(N_LEVELS - 1));
+        return LKS_OK;
+    }
+    for (int i = 0; i < N_LEVELS; i++) {
+        if (strcmp(want, level_names[i]) != 0)
+            continue;
+        lks__cpu_level level = (lks__cpu_level)i, best = best_level(level);
+        if (best < level)
+            return lks__fail(LKS_ERR_SUPPORT, "LOCKSTEP_CPU=%s: this processor only has level %s",
+                             want, level_names[best]);
+        *level_p = level;
+        return LKS_OK;
+    }
+    char shown[64];
+    return lks__fail(LKS_ERR_CONFIG,
+                     "LOCKSTEP_CPU=%s: the levels are ref, avx2, avx512, avx512_bf16 and amx",
+                     lks__escape(shown, sizeof shown, want, strlen(want)));
+}
+
+const char *lks__cpu_model(void)
+{
+    static char model[128];
+    if (model[0] != '\0')
+        return model;
+    snprintf(model, sizeof model, "unknown");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    if (f == NULL)
+        return model;
+    char line[256];
+    while (fgets(line, sizeof line, f) != NULL) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
+            colon += strspn(colon, ": \t");
+            lks__escape(model, sizeof model, colon, strcspn(colon, "\n"));
+            break;
+        }
+    }
+    fclose(f);
+    return model;
+}
+
+int lks__cpu_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    int n = CPU_COUNT(&set);
+    return n > 0 ? n : 1;
+}
+
+/* --- floating-point mode -------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+
+/* MXCSR has control bits and flags. */
+enum {
+    FLAGS = 0x3f,
+    NO_TRAPS = 0x1f80, /* and rounds to nearest */
+    FLUSHES = 0x8040,  /* results (FTZ), operands (DAZ) */
+    OUR_MODE = NO_TRAPS | (LKS__FLUSH_SUBNORMALS ? FLUSHES : 0),
+};
+
+static lks__float_mode get_mode(void)
+{
+    const unsigned all = _mm_getcsr();
+    return (lks__float_mode){.control = all & ~(unsigned)FLAGS, .flags = all & FLAGS};
+}
+
+static void put_mode(const lks__float_mode *mode)
+{
+    _mm_setcsr((unsigned)(mode->control | mode->flags));
+}
+
+#elif defined(__aarch64__)
+
+/* FPCR has control bits, FPSR the flags. FZ flushes operands and results of floats and doubles. */
+enum { OUR_MODE = LKS__FLUSH_SUBNORMALS ? 1 << 24 : 0 };
+
+static lks__float_mode get_mode(void)
+{
+    lks__float_mode mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode.control));
+    __asm__ volatile("mrs %0, fpsr" : "=r"(mode.flags));
+    return mode;
+}
+
+static void put_mode(const lks__float_mode *mode)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode->control) : "memory");
+    __asm__ volatile("msr fpsr, %0" : : "r"(mode->flags) : "memory");
+}
+
+#else
+
+enum { OUR_MODE = 0 };
+
+static lks__float_mode get_mode(void)
+{
+    return (lks__float_mode){0};
+}
+
+static void put_mode(const lks__float_mode *mode)
+{
+}
+
+#endif
+
+void lks__float_mode_set(void)
+{
+    const lks__float_mode ours = {.control = OUR_MODE};
+    put_mode(&ours);
+}
+
+lks__float_mode lks__float_mode_enter(void)
+{
+    const lks__float_mode callers = get_mode();
+    if (callers.control != OUR_MODE)
+        lks__float_mode_set();
+    return callers;
+}
+
+void lks__float_mode_leave(const lks__float_mode *callers)
+{
+    const lks__float_mode now = get_mode();
+    if (now.control != callers->control || now.flags != callers->flags)
+        put_mode(callers);
+}

@@ -1,0 +1,26 @@
+/* base/system/cgroup.h - the control groups (cgroups) that limit this process, versions 1 and 2. */
+#ifndef LKS_BASE_SYSTEM_CGROUP_H
+#define LKS_BASE_SYSTEM_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Called for one group. `own` is false for the groups above this process's own. Return false to
+ * skip the groups above it. */
+typedef bool lks__cgroup_fn(void *ctx, const char *dir, int version, bool own);
+
+/* Call fn for each folder of a control group that counts this process for `controller` ("memory",
+ * "cpu"): from its own group up to the topmost mounted one, for version 2 and version 1. The groups
+ * are read from /proc/self/cgroup and /proc/self/mountinfo. `root` is put before every path (""
+ * except in tests). If our group is not below the mounted folder (another cgroup namespace), only
+ * the mounted folder itself is given. */
+void lks__cgroup_walk(const char *root, const char *controller, lks__cgroup_fn *fn, void *ctx);
+
+/* Read the number in the file DIR/NAME. False if there is no such file or it holds something else,
+ * for example "max" (no limit). */
+bool lks__cgroup_number(const char *dir, const char *name, uint64_t *value_p);
+
+/* Cores that the quotas of this process's groups allow, 0.5 for example; INFINITY without any. */
+double lks__cgroup_cores(const char *root);
+
+#endif

@@ -1,0 +1,704 @@
+#include "base/system/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- faults, for tests ------------------------------------------------------------------- */
+
+enum call {
+#define X(name) CALL_##name,
+    LKS__SYS_CALLS(X)
+#undef X
+        CALL_any,
+    N_CALLS
+};
+
+static const char *const call_names[N_CALLS] = {
+#define X(name) #name,
+    LKS__SYS_CALLS(X)
+#undef X
+        "any",
+};
+
+enum fault {
+    FAULT_NONE,
+    FAULT_ERRNO,
+    FAULT_SHORT,
+    FAULT_DIE,
+    FAULT_DIE_AFTER,
+    FAULT_SIGNAL,
+    FAULT_LATE
+};
+
+struct rule {
+    enum call call;
+    unsigned long n;
+    enum fault fault;
+    int err;
+};
+
+enum { MAX_RULES = 16 };
+#define EVERY ULONG_MAX /* n of a rule that hits every call */
+
+static struct rule rules[MAX_RULES];
+static int n_rules;
+static atomic_ulong counts[N_CALLS];
+static pthread_once_t rules_once = PTHREAD_ONCE_INIT;
+
+static const struct {
+    const char *name;
+    enum fault fault;
+    int err;
+} fault_names[] = {
+    {"ENOSPC", FAULT_ERRNO, ENOSPC}, {"EDQUOT", FAULT_ERRNO, EDQUOT},
+    {"EIO", FAULT_ERRNO, EIO},       {"ENOMEM", FAULT_ERRNO, ENOMEM},
+    {"EMFILE", FAULT_ERRNO, EMFILE}, {"EACCES", FAULT_ERRNO, EACCES},
+    {"EPERM", FAULT_ERRNO, EPERM},   {"EOPNOTSUPP", FAULT_ERRNO, EOPNOTSUPP},
+    {"EROFS", FAULT_ERRNO, EROFS},   {"short", FAULT_SHORT, ENOSPC},
+    {"die", FAULT_DIE, EIO},         {"die-after", FAULT_DIE_AFTER, EIO},
+    {"term", FAULT_SIGNAL, SIGTERM}, {"usr1", FAULT_SIGNAL, SIGUSR1},
+    {"slow", FAULT_LATE, 400},       {"slower", FAULT_LATE, 2500},
+    {"hang", FAULT_LATE, -1}, /* milliseconds */
+};
+
+static void restart_counts(void)
+{
+    for (int i = 0; i < N_CALLS; i++)
+        atomic_store(&counts[i], 0);
+}
+
+static bool parse_rule(char *text, struct rule *rule)
+{
+    char *n_text = strchr(text, ':');
+    char *what = n_text ? strchr(n_text + 1, ':') : NULL;
+    if (!what)
+        return false;
+    *n_text++ = '\0';
+    *what++ = '\0';
+
+    int call = 0;
+    while (call < N_CALLS && strcmp(call_names[call], text) != 0)
+        call++;
+    char *end = n_text;
+    const bool every = strcmp(n_text, "*") == 0;
+    unsigned long n = every ? EVERY : strtoul(n_text, &end, 10);
+    size_t f = 0, n_faults = sizeof fault_names / sizeof fault_names[0];
+    while (f < n_faults && strcmp(fault_names[f].name, what) != 0)
+        f++;
+    if (call == N_CALLS || n == 0 || (!every && *end) || f == n_faults)
+        return false;
+    *rule = (struct rule){(enum call)call, n, fault_names[f].fault, fault_names[f].err};
+    return true;
+}
+
+static void parse_rules(void)
+{
+    const char *env = getenv("LOCKSTEP_FAULT");
+    char text[1024], *save = NULL;
+    if (!env || !*env)
+        return;
+    bool ok = strlen(env) < sizeof text;
+    if (ok) {
+        memcpy(text, env, strlen(env) + 1);
+        for (char *r = strtok_r(text, ",", &save); r && ok; r = strtok_r(NULL, ",", &save))
+            ok = n_rules < MAX_RULES && parse_rule(r, &rules[n_rules]) && ++n_rules;
+    }
+    /* A rule that is never applied would let a test pass without testing anything. */
+    if (!ok)
+        fprintf(stderr,
+                "lockstep: LOCKSTEP_FAULT is not of the form CALL:N:WHAT[,...] from the "
+                "rule after number %d on\n",
+                n_rules);
+    /* Each process counts its own calls, also a rank that the launcher forked. */
+    if (n_rules > 0)
+        pthread_atfork(NULL, NULL, restart_counts);
+}
+
+/* Count a call. If a fault hits it, set errno to what the call should fail with. */
+static enum fault fault_of(enum call call)
+{
+    pthread_once(&rules_once, parse_rules);
+    if (n_rules == 0)
+        return FAULT_NONE;
+    unsigned long n = atomic_fetch_add(&counts[call], 1) + 1;
+    unsigned long n_any = atomic_fetch_add(&counts[CALL_any], 1) + 1;
+    for (int i = 0; i < n_rules; i++) {
+        const struct rule *rule = &rules[i];
+        if (rule->call != CALL_any && rule->call != call)
+            continue;
+        if (rule->n != EVERY && rule->n != (rule->call == CALL_any ? n_any : n))
+            continue;
+        const char *only = getenv("LOCKSTEP_FAULT_RANK"), *rank = getenv("RANK");
+        if (only && (!rank || strcmp(only, rank) != 0))
+            continue;
+        if (rule->fault == FAULT_DIE)
+            kill(getpid(), SIGKILL);
+        if (rule->fault == FAULT_SIGNAL)
+            kill(getpid(), rule->err);
+        /* A signal, which may come late, ends no hang. */
+        while (rule->fault == FAULT_LATE && poll(NULL, 0, rule->err) < 0 && rule->err < 0)
+            ;
+        if (rule->fault == FAULT_SIGNAL || rule->fault == FAULT_LATE)
+            return FAULT_NONE;
+        errno = rule->err;
+        return rule->fault;
+    }
+    return FAULT_NONE;
+}
+
+/* Wraps every call: make a fault instead of it, or the call (again on EINTR), or die after it. */
+#define FAULTY(name, failed, expr)                                                                 \
+    do {                                                                                           \
+        enum fault fault = fault_of(CALL_##name);                                                  \
+        if (fault == FAULT_ERRNO || fault == FAULT_SHORT)                                          \
+            return (failed);                                                                       \
+        do                                                                                         \
+            result = (expr);                                                                       \
+        while (result == (failed) && errno == EINTR);                                              \
+        if (fault == FAULT_DIE_AFTER)                                                              \
+            kill(getpid(), SIGKILL);                                                               \
+        return result;                                                                             \
+    } while (0)
+
+/* ---- progress ---------------------------------------------------------------------------- */
+
+static _Thread_local void (*progress_fn)(void *ctx);
+static _Thread_local void *progress_ctx;
+
+/* Bytes of one system call: any disk moves so much in less than a deadline. */
+enum { TRANSFER = 16 << 20 };
+
+void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx)
+{
+    progress_fn = fn;
+    progress_ctx = ctx;
+}
+
+static size_t piece(size_t bytes)
+{
+    return bytes < TRANSFER ? bytes : TRANSFER;
+}
+
+static _Thread_local bool (*stop_asked)(void);
+
+void lks__sys_stop_when(bool (*asked)(void))
+{
+    stop_asked = asked;
+}
+
+static bool stopped(void)
+{
+    if (stop_asked == NULL || !stop_asked())
+        return false;
+    errno = ECANCELED;
+    return true;
+}
+
+lks_status lks__sys_stop_check(void)
+{
+    return stopped() ? lks__fail(LKS_ERR_STOPPED, "the work was stopped") : LKS_OK;
+}
+
+static _Thread_local bool (*give_up_asked)(void);
+
+void lks__sys_give_up_when(bool (*asked)(void))
+{
+    give_up_asked = asked;
+}
+
+lks_status lks__sys_give_up_check(void)
+{
+    return give_up_asked != NULL && give_up_asked()
+               ? lks__fail(LKS_ERR_STOPPED, "the wait was given up")
+               : LKS_OK;
+}
+
+static void progress(void)
+{
+    if (progress_fn != NULL)
+        progress_fn(progress_ctx);
+}
+
+/* ---- the calls --------------------------------------------------------------------------- */
+
+int lks__sys_open(const char *path, int flags, mode_t mode)
+{
+    int result;
+    FAULTY(open, -1, open(path, flags | O_CLOEXEC, mode));
+}
+
+int lks__sys_close(int fd)
+{
+    return close(fd); /* Linux has closed it even on EINTR: never try again */
+}
+
+int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
+{
+    enum fault fault = fault_of(CALL_read);
+    if (fault == FAULT_ERRNO)
+        return -1;
+    size_t want = fault == FAULT_SHORT ? bytes / 2 : bytes, done = 0;
+    if (offset > INT64_MAX || bytes > INT64_MAX - offset) {
+        errno = EOVERFLOW;
+        return -1;
+    }
+    while (done < want) {
+        if (stopped())
+            return -1;
+        ssize_t n = pread(fd, (char *)buf + done, piece(want - done), (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+        progress();
+    }
+    if (fault == FAULT_DIE_AFTER)
+        kill(getpid(), SIGKILL);
+    if (done == bytes)
+        return 0;
+    errno = 0;
+    return -1;
+}
+
+ssize_t lks__sys_read_some(int fd, void *buf, size_t bytes)
+{
+    enum { LOOK_MS = 100 }; /* how often to check for a request to stop */
+    if (fault_of(CALL_read) == FAULT_ERRNO)
+        return -1;
+    for (;;) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (stopped())
+            return -1;
+        int n = poll(&ready, 1, LOOK_MS);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n <= 0)
+            continue;
+        ssize_t got = read(fd, buf, piece(bytes));
+        if (got >= 0 || (errno != EINTR && errno != EAGAIN))
+            return got;
+    }
+}
+
+int lks__sys_write_all(int fd, const void *buf, size_t bytes)
+{
+    enum fault fault = fault_of(CALL_write);
+    if (fault == FAULT_ERRNO)
+        return -1;
+    size_t want = fault == FAULT_SHORT ? bytes / 2 : bytes, done = 0;
+    while (done < want) {
+        if (stopped())
+            return -1;
+        ssize_t n = write(fd, (const char *)buf + done, piece(want - done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        done += (size_t)n;
+        progress();
+    }
+    if (fault == FAULT_DIE_AFTER)
+        kill(getpid(), SIGKILL);
+    if (fault == FAULT_SHORT) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return 0;
+}
+
+static int sync_file(int fd)
+{
+    int result;
+    FAULTY(fsync, -1, fsync(fd));
+}
+
+int lks__sys_fsync(int fd)
+{
+    int result = sync_file(fd), err = errno;
+    progress();
+    errno = err;
+    return result;
+}
+
+int lks__sys_fdatasync(int fd)
+{
+    int result;
+    FAULTY(fdatasync, -1, fdatasync(fd));
+}
+
+int lks__sys_rename(const char *from, const char *to)
+{
+    int result;
+    FAULTY(rename, -1, rename(from, to));
+}
+
+int lks__sys_link(const char *from, const char *to)
+{
+    int result;
+    FAULTY(link, -1, link(from, to));
+}
+
+int lks__sys_mkdir(const char *path, mode_t mode)
+{
+    int result;
+    FAULTY(mkdir, -1, mkdir(path, mode));
+}
+
+int lks__sys_unlink(const char *path)
+{
+    int result;
+    FAULTY(unlink, -1, unlink(path));
+}
+
+int lks__sys_rmdir(const char *path)
+{
+    int result;
+    FAULTY(unlink, -1, rmdir(path));
+}
+
+int lks__sys_symlink(const char *target, const char *path)
+{
+    int result;
+    FAULTY(symlink, -1, symlink(target, path));
+}
+
+int lks__sys_truncate(int fd, uint64_t bytes)
+{
+    int result;
+    FAULTY(truncate, -1, ftruncate(fd, (off_t)bytes));
+}
+
+int lks__sys_lock(int fd)
+{
+    int result;
+    FAULTY(lock, -1, flock(fd, LOCK_EX | LOCK_NB));
+}
+
+int lks__sys_memfd(const char *name)
+{
+    int result;
+    FAULTY(memfd, -1, memfd_create(name, MFD_ALLOW_SEALING));
+}
+
+int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes)
+{
+    int result;
+    FAULTY(fallocate, -1, fallocate(fd, 0, (off_t)offset, (off_t)bytes));
+}
+
+static void *map_or_null(size_t bytes, int prot, int flags, int fd, uint64_t offset)
+{
+    void *p = mmap(NULL, bytes, prot, flags, fd, (off_t)offset);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset)
+{
+    void *result;
+    FAULTY(mmap, NULL, map_or_null(bytes, prot, flags, fd, offset));
+}
+
+void lks__sys_munmap(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, bytes);
+}
+
+char lks__sys_process_state(pid_t pid)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    /* "PID (NAME) STATE ..."; the name may contain brackets */
+    const char *end = strrchr(text, ')');
+    return end != NULL && end[1] == ' ' ? end[2] : 0;
+}
+
+int lks__sys_socket(int domain, int type)
+{
+    int result;
+    FAULTY(socket, -1, socket(domain, type | SOCK_CLOEXEC, 0));
+}
+
+int lks__sys_bind(int fd, const struct sockaddr *addr, socklen_t bytes)
+{
+    int result;
+    FAULTY(bind, -1, bind(fd, addr, bytes));
+}
+
+int lks__sys_listen(int fd, int backlog)
+{
+    int result;
+    FAULTY(listen, -1, listen(fd, backlog));
+}
+
+int lks__sys_accept(int fd)
+{
+    int result;
+    FAULTY(accept, -1, accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+int lks__sys_connect(int fd, const struct sockaddr *addr, socklen_t bytes)
+{
+    int result;
+    FAULTY(connect, -1, connect(fd, addr, bytes));
+}
+
+ssize_t lks__sys_send(int fd, const void *buf, size_t bytes)
+{
+    ssize_t result;
+    FAULTY(send, -1, send(fd, buf, bytes, MSG_NOSIGNAL));
+}
+
+ssize_t lks__sys_recv(int fd, void *buf, size_t bytes)
+{
+    ssize_t result;
+    FAULTY(recv, -1, recv(fd, buf, bytes, 0));
+}
+
+uint64_t lks__sys_proc_bytes(const char *path, const char *key)
+{
+    unsigned long long kb = 0;
+    char line[256];
+    size_t n = strlen(key);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, key, n) == 0 && sscanf(line + n, ": %llu", &kb) == 1)
+            break;
+    fclose(f);
+    return (uint64_t)kb * 1024;
+}
+
+double lks__sys_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double lks__sys_cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double lks__sys_wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- whole files ------------------------------------------------------------------------- */
+
+const char *lks__sys_reason(int err)
+{
+    static _Thread_local char text[160];
+    struct rlimit limit;
+    if (err != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return strerror(err);
+    snprintf(text, sizeof text,
+             "no file descriptor is left: this process may open %llu files; raise `ulimit -n`",
+             (unsigned long long)limit.rlim_cur);
+    return text;
+}
+
+/* The last sentence of this thread about a disk or quota without room. */
+static _Thread_local char no_room[1024];
+
+bool lks__sys_is_no_room(const char *failure)
+{
+    return no_room[0] != '\0' && strstr(failure, no_room) != NULL;
+}
+
+lks_status lks__sys_fail(const char *what, const char *path)
+{
+    int err = errno;
+    char name[512];
+    lks__escape(name, sizeof name, path, strlen(path));
+    lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
+                              name, err ? lks__sys_reason(err) : "the file ended early");
+    if (err == ENOSPC || err == EDQUOT)
+        snprintf(no_room, sizeof no_room, "%s", lks_last_error());
+    return st;
+}
+
+lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)
+{
+    lks_status st = LKS_OK;
+    char *data = NULL;
+    struct stat info;
+    char name[512];
+    lks__escape(name, sizeof name, path, strlen(path));
+
+    /* O_NONBLOCK: opening a pipe without a writer must not block. */
+    int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return lks__sys_fail("cannot open", path);
+    if (fstat(fd, &info) < 0) {
+        st = lks__sys_fail("cannot read", path);
+        goto out;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        st = lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s", name,
+                       S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first"
+                                              : "");
+        goto out;
+    }
+    if ((uint64_t)info.st_size > limit) {
+        st = lks__fail(LKS_ERR_FORMAT, "%s has %lld bytes; at most %zu are expected here", name,
+                       (long long)info.st_size, limit);
+        goto out;
+    }
+    size_t bytes = (size_t)info.st_size;
+    data = malloc(bytes + 1);
+    if (!data) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the %zu bytes of %s", bytes, name);
+        goto out;
+    }
+    if (lks__sys_read_at(fd, data, bytes, 0) < 0) {
+        st = lks__sys_fail("cannot read", path);
+        goto out;
+    }
+    data[bytes] = '\0';
+    *data_p = data;
+    *bytes_p = bytes;
+    data = NULL;
+out:
+    free(data);
+    lks__sys_close(fd);
+    return st;
+}
+
+lks_status lks__sys_target(const char *path, char target[PATH_MAX])
+{
+    struct stat info;
+    char shown[512];
+    if (realpath(path, target) == NULL) {
+        /* It isn't there, or whoever writes meets the reason. */
+        if (strlen(path) >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return lks__sys_fail("cannot write", path);
+        }
+        strcpy(target, path);
+        return LKS_OK;
+    }
+    if (stat(target, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return lks__fail(
+            LKS_ERR_IO,
+            "cannot write %s: it is a device, a pipe or a socket, which a file would replace",
+            lks__escape(shown, sizeof shown, path, strlen(path)));
+    return LKS_OK;
+}
+
+lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
+{
+    char temp[PATH_MAX], target[PATH_MAX];
+    LKS__TRY(lks__sys_target(path, target));
+    /* The process number keeps two writers of one path apart. A file left by a killed process of
+     * the same number is replaced. */
+    int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", target, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof temp) {
+        errno = ENAMETOOLONG;
+        return lks__sys_fail("cannot write", path);
+    }
+    const int flags = O_WRONLY | O_CREAT | O_EXCL;
+    int fd = lks__sys_open(temp, flags, 0666);
+    if (fd < 0 && errno == EEXIST) {
+        unlink(temp);
+        fd = lks__sys_open(temp, flags, 0666);
+    }
+    if (fd < 0)
+        return lks__sys_fail("cannot write", path);
+
+    bool ok = lks__sys_write_all(fd, data, bytes) == 0 && lks__sys_fsync(fd) == 0;
+    int err = errno;
+    if (lks__sys_close(fd) < 0 && ok) {
+        ok = false;
+        err = errno;
+    }
+    if (ok && lks__sys_rename(temp, target) == 0)
+        return LKS_OK;
+    if (ok)
+        err = errno;
+    unlink(temp); /* bypasses the faults: clean up even if a test made this step fail */
+    errno = err;
+    return lks__sys_fail("cannot write", path);
+}
+
+lks_status lks__sys_make_dirs(const char *path)
+{
+    char part[PATH_MAX];
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof part) {
+        errno = n == 0 ? ENOENT : ENAMETOOLONG;
+        return lks__sys_fail("cannot make the folder", path);
+    }
+    memcpy(part, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (part[i] != '/' && part[i] != '\0')
+            continue;
+        struct stat info;
+        part[i] = '\0';
+        if (lks__sys_mkdir(part, 0777) < 0) {
+            int err = errno;
+            /* Any error is fine if the folder already exists. */
+            bool there = stat(part, &info) == 0;
+            errno = there && !S_ISDIR(info.st_mode) ? ENOTDIR : err;
+            if (!there || !S_ISDIR(info.st_mode))
+                return lks__sys_fail("cannot make the folder", part);
+        }
+        if (i < n)
+            part[i] = '/';
+    }
+    return LKS_OK;
+}
+
+bool lks__sys_is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool lks__sys_same_folder(const char *a, const char *b)
+{
+    struct stat one, two;
+    return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
+lks_status lks__sys_sync_dir(const char *path)
+{
+    int fd = lks__sys_open(path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return lks__sys_fail("cannot open the folder", path);
+    lks_status st = LKS_OK;
+    if (lks__sys_fsync(fd) < 0)
+        st = lks__sys_fail("cannot sync the folder", path);
+    lks__sys_close(fd);
+    return st;
+}

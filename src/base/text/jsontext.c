@@ -1,0 +1,105 @@
+#include "base/text/jsontext.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <string.h>
+
+static json_malloc_t allocate; /* jansson's allocator before ours was installed */
+/* Where to jump if an allocation fails; NULL outside calls of jansson. */
+static _Thread_local jmp_buf *leave;
+
+static void *allocate_or_leave(size_t bytes)
+{
+    void *p = allocate(bytes);
+    if (p == NULL && leave != NULL)
+        longjmp(*leave, 1);
+    return p;
+}
+
+static void set_allocator(void)
+{
+    json_free_t release;
+    json_get_alloc_funcs(&allocate, &release);
+    json_set_alloc_funcs(allocate_or_leave, release);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Make the call; false if an allocation failed in it. */
+static bool in_memory(void (*call)(void *), void *arg)
+{
+    jmp_buf here;
+    pthread_once(&once, set_allocator);
+    leave = &here;
+    bool whole = setjmp(here) == 0;
+    if (whole)
+        call(arg);
+    leave = NULL;
+    return whole;
+}
+
+struct load {
+    const char *text;
+    size_t bytes, flags;
+    json_error_t *error;
+    json_t *json;
+};
+
+static void load(void *arg)
+{
+    struct load *l = arg;
+    l->json = json_loadb(l->text, l->bytes, l->flags, l->error);
+}
+
+json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error)
+{
+    struct load l = {text, bytes, flags, error, NULL};
+    if (in_memory(load, &l))
+        return l.json;
+    *error = (json_error_t){.line = -1};
+    return NULL;
+}
+
+lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const char *name,
+                           json_t **json_p)
+{
+    json_error_t error;
+    char why[JSON_ERROR_TEXT_LENGTH * 4];
+    *json_p = lks__json_load(text, bytes, flags, &error);
+    if (*json_p != NULL)
+        return LKS_OK;
+    if (lks__json_no_memory(&error))
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);
+    return lks__fail(LKS_ERR_FORMAT, "%s is not valid JSON at line %d, column %d: %s", name,
+                     error.line, error.column,
+                     lks__escape(why, sizeof why, error.text, strlen(error.text)));
+}
+
+bool lks__json_no_memory(const json_error_t *error)
+{
+    return json_error_code(error) == json_error_out_of_memory || error->text[0] == '\0';
+}
+
+struct dump {
+    const json_t *json;
+    size_t flags;
+    char *text;
+};
+
+static void dump(void *arg)
+{
+    struct dump *d = arg;
+    d->text = json_dumps(d->json, d->flags);
+}
+
+json_t *lks__json_real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+char *lks__json_dump(const json_t *json, size_t flags)
+{
+    struct dump d = {json, flags, NULL};
+    return in_memory(dump, &d) ? d.text : NULL;
+}

@@ -1,0 +1,28 @@
+/* base/text/jsontext.h - jansson's reader and writer, made safe when memory runs out. If a string
+ * can't grow, jansson 2.14 drops bytes of it and goes on. Here the call ends with NULL at the first
+ * allocation that fails; what it has allocated until then is not freed. */
+#ifndef LKS_BASE_TEXT_JSONTEXT_H
+#define LKS_BASE_TEXT_JSONTEXT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* json_loadb() */
+json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error);
+/* The same as a status: ERR_FORMAT with line, column and reason, or ERR_NOMEM; `name` (escaped) is
+ * that of the text. */
+lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const char *name,
+                           json_t **json_p);
+/* Did it return NULL because memory ran out? */
+bool lks__json_no_memory(const json_error_t *error);
+
+/* The number; null if it isn't finite, which JSON can't write. */
+json_t *lks__json_real(double x);
+
+/* json_dumps(): the caller frees the text; NULL if out of memory. */
+char *lks__json_dump(const json_t *json, size_t flags);
+
+#endif

@@ -1,0 +1,19 @@
+/* base/text/utf8.h - strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
+#ifndef LKS_BASE_TEXT_UTF8_H
+#define LKS_BASE_TEXT_UTF8_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decode the code point at `s` (of `n` bytes). Returns its length 1..4, or 0 if the bytes are not
+ * valid UTF-8 (also for n == 0). */
+size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p);
+
+/* Write `cp` to `out` (4 bytes of room); returns the length. */
+size_t lks__utf8_encode(uint32_t cp, char *out);
+
+/* Make a text UTF-8, in place: '?' for each byte that isn't, as in the name of a folder, or in a
+ * text that was cut within a character. JSON, SVG and PNG take no others. */
+void lks__utf8_make(char *text);
+
+#endif

@@ -1,0 +1,22 @@
+/* base/text/utf8_stream.h - bytes that come in any pieces, passed on as whole characters that are
+ * safe on a terminal: invalid UTF-8 and control characters, except line feed and tab, become
+ * U+FFFD. */
+#ifndef LKS_BASE_TEXT_UTF8_STREAM_H
+#define LKS_BASE_TEXT_UTF8_STREAM_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+typedef struct lks__utf8_stream {
+    lks_status (*put)(void *ctx, const char *text, size_t bytes);
+    void *ctx;
+    char pending[4]; /* bytes of a character that isn't complete yet */
+    size_t n_pending;
+} lks__utf8_stream; /* {.put = …} is empty */
+
+/* Both fail only if `put` does. */
+lks_status lks__utf8_stream_add(lks__utf8_stream *s, const char *bytes, size_t n);
+lks_status lks__utf8_stream_end(lks__utf8_stream *s); /* an incomplete character becomes U+FFFD */
+
+#endif
