@@ -64,7 +64,7 @@ def code_hash(text):
 def cuda_sources():
     """{name: path} of all that a GPU compiles or is driven by: the sources of the folder `cuda`, in whichever folder of src that is."""
     found = {}
-    for path in sorted(glob.glob(os.path.join(ROOT, "src", "*", "cuda", "**", "*.*"), recursive=True)):
+    for path in sorted(glob.glob(os.path.join(ROOT, "src", "*", "cuda", "**", "*.[ch]*"), recursive=True)):
         if found.setdefault(os.path.basename(path), path) != path:
             raise ValueError(f"{path} and {found[os.path.basename(path)]}: results know a source by its name, so there may be only one")
     return found

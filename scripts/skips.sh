@@ -104,7 +104,7 @@ has() {
         [ -e "${LOCKSTEP_TEST_CUDA-none}/include/cublasLt.h" ] ;;
     cuda-toolkit) # the module for NVIDIA's GPUs, in a build with LKS_CUDA=FOLDER: CUDA's toolkit, gigabytes
         [ -e "$build/tools/lockstep_cuda.so" ] ;;
-    gpu-results) # a GPU's results for the current src/device/cuda, in tests/cuda/results, by scripts/gpu-check
+    gpu-results) # a GPU's results for the current src/compute/cuda, in tests/cuda/results, by scripts/gpu-check
         scripts/gpu-check --kept ;;
     namespaces) # hosts, mounts and names of a test's own: needs root, or the system's leave
         unshare --net --uts --mount true && command -v ip && ip netns add "lksprobe$$" && ip netns del "lksprobe$$" ;;

@@ -22,7 +22,7 @@
 #include <jansson.h>
 #include <sys/types.h>
 
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 #include "lockstep/status.h"
 
 /* ---- expectations ------------------------------------------------------------------------ */

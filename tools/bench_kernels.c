@@ -8,7 +8,7 @@
 
 #include "base/system/sys.h"
 #include "bench.h"
-#include "kernels/layers.h"
+#include "compute/cpu/layers.h"
 #include "progress.h"
 #include "tool.h"
 

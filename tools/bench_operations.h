@@ -2,7 +2,7 @@
 #ifndef LKS_TOOLS_BENCH_OPERATIONS_H
 #define LKS_TOOLS_BENCH_OPERATIONS_H
 
-#include "kernels/layers.h"
+#include "compute/cpu/layers.h"
 
 enum {
     BENCH_PARTS = 16,       /* arrays of one operation */

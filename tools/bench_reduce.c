@@ -8,7 +8,7 @@
 #include "base/trace.h"
 #include "bench.h"
 #include "comm/hier/hier.h"
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 #include "progress.h"
 
 enum {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "kernels/exec.h"
+#include "compute/cpu/exec.h"
 #include "lockstep/reduce.h"
 
 /* The module of an engine between hosts: a row of comm/engines.h. */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/exec.h"
+#include "compute/cpu/exec.h"
 #include "lockstep/comm.h"
 
 struct lks__combine {

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "layers/device.h"
+#include "compute/device.h"
 #include "lockstep/comm.h"
 #include "model/table.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "comm/hier/pieces.h"
+#include "compute/mirror.h"
 #include "ddp/nodes.h"
-#include "layers/mirror.h"
 
 _Static_assert((int)LKS__SHARD_BLOCK >= (int)LKS__BLOCK, "a block of the table fits");
 _Static_assert((int)LKS__SHARD_NODES >= (int)LKS__MAX_ARENAS, "a rank's nodes fit");

@@ -1,4 +1,4 @@
-/* ddp/exchange.h - gradients and parameters that go from device to device (layers/exchange.h), as
+/* ddp/exchange.h - gradients and parameters that go from device to device (compute/exchange.h), as
  * in ZeRO-1: each rank sums and updates its own blocks of every bucket, and then sends their
  * parameters to all. The bits are those of the group's reduction (comm.h).
  *
@@ -6,8 +6,8 @@
 #ifndef LKS_DDP_EXCHANGE_H
 #define LKS_DDP_EXCHANGE_H
 
+#include "compute/exchange.h"
 #include "ddp/ddp.h"
-#include "layers/exchange.h"
 
 typedef struct lks__ddp_exchange lks__ddp_exchange;
 

@@ -10,9 +10,9 @@
 #include "base/number/cpu.h"
 #include "comm/backend.h"
 #include "comm/samelist.h"
+#include "compute/cpu/device.h"
 #include "ddp/ddp.h"
 #include "ddp/verify.h"
-#include "kernels/device.h"
 #include "lockstep/ddp.h"
 
 enum { MAX_VIRTUAL_RANKS = 1024, MAX_MICRO_STEPS = 1 << 20 };

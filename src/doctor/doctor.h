@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 
 typedef enum lks__finding {
     LKS__FINE,

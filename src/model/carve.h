@@ -4,7 +4,7 @@
 #define LKS_MODEL_CARVE_H
 
 #include "base/number/checked.h"
-#include "layers/device.h"
+#include "compute/device.h"
 
 typedef struct lks__carver {
     char *base;

@@ -3,7 +3,7 @@
 #ifndef LKS_MODEL_GOLF_H
 #define LKS_MODEL_GOLF_H
 
-#include "layers/mirror.h"
+#include "compute/mirror.h"
 #include "model/frame.h"
 
 /* Field of the offset, name, shape, initial values, kind; in the order of the script's state_dict.

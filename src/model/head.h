@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "layers/layers.h"
+#include "compute/layers.h"
 
 typedef struct lks__head {
     size_t chunk_rows, ld; /* logits: [chunk_rows, ld] */

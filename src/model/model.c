@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/trace.h"
-#include "layers/mirror.h"
+#include "compute/mirror.h"
 #include "model/frame.h"
 
 lks_status lks__model_tensors(const lks__model_config *config, lks__table *table)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "base/number/rng.h"
-#include "layers/device.h"
+#include "compute/device.h"
 #include "model/table.h"
 
 typedef struct lks__model lks__model; /* opaque; close with lks__model_close() */

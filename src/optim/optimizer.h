@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "layers/device.h"
+#include "compute/device.h"
 #include "model/table.h"
 
 /* All optimizers, in one list: each X(name) is a struct lks__optimizer_<name>. */

@@ -9,6 +9,7 @@
 
 #include "base/system/sys.h"
 #include "ckpt/name.h"
+#include "compute/peak/peak_device.h"
 #include "data/bpe.h"
 #include "model/freeze.h"
 #include "rundir/evals.h"
@@ -17,7 +18,6 @@
 #include "session/signals.h"
 #include "settings/settings_table.h"
 #include "train/nonfinite.h"
-#include "train/peak_device.h"
 #include "train/procedure.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/world.h"
-#include "layers/exchange.h"
+#include "compute/exchange.h"
 #include "session/signals.h"
 
 static bool on_record; /* static, because a process is one rank */

@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-#include "kernels/device.h"
-#include "layers/devices.h"
+#include "compute/cpu/device.h"
+#include "compute/devices.h"
 #include "lockstep/comm.h"
 #include "session/bind.h"
 

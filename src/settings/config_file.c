@@ -6,7 +6,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "layers/devices.h"
+#include "compute/devices.h"
 #include "settings/config_expr.h"
 
 enum { MAX_FILE = 1 << 20, MAX_LINE = 4096, MOST_NAMES = 128 };

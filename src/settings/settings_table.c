@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "comm/engines.h"
-#include "layers/devices.h"
+#include "compute/devices.h"
 
 /* --- the words of the settings table --------------------------------------------------------- */
 

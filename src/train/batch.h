@@ -5,8 +5,8 @@
 #ifndef LKS_TRAIN_BATCH_H
 #define LKS_TRAIN_BATCH_H
 
+#include "compute/mirror.h"
 #include "data/shards.h"
-#include "layers/mirror.h"
 #include "model/model.h"
 
 /* Memory for one micro-batch. */

@@ -2,8 +2,8 @@
 #ifndef LKS_TRAIN_EVALUATE_H
 #define LKS_TRAIN_EVALUATE_H
 
+#include "compute/mirror.h"
 #include "data/bpb.h"
-#include "layers/mirror.h"
 #include "model/model.h"
 #include "session/session.h"
 

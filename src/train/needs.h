@@ -3,7 +3,7 @@
 #ifndef LKS_TRAIN_NEEDS_H
 #define LKS_TRAIN_NEEDS_H
 
-#include "layers/device.h"
+#include "compute/device.h"
 #include "model/table.h"
 #include "settings/settings.h"
 

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 #include "ckpt/ckpt.h"
+#include "compute/mirror.h"
 #include "data/meta.h"
 #include "data/sampler.h"
 #include "data/shards.h"
 #include "ddp/ddp.h"
-#include "layers/mirror.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
 #include "session/session.h"

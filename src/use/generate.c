@@ -5,7 +5,7 @@
 
 #include "base/number/checked.h"
 #include "base/system/sys.h"
-#include "layers/mirror.h"
+#include "compute/mirror.h"
 #include "model/decode.h"
 
 struct lks__generator {

@@ -2,8 +2,8 @@
 #ifndef LKS_USE_REPLICA_H
 #define LKS_USE_REPLICA_H
 
+#include "compute/mirror.h"
 #include "data/meta.h"
-#include "layers/mirror.h"
 #include "model/model.h"
 #include "session/session.h"
 #include "settings/settings.h"

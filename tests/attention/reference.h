@@ -3,9 +3,9 @@
 #ifndef LKS_TESTS_ATTENTION_REFERENCE_H
 #define LKS_TESTS_ATTENTION_REFERENCE_H
 
-#include "kernels/layers.h"
+#include "compute/cpu/layers.h"
 
-/* Shapes as in kernels/layers.h. `mask` [B,NH,T,T]: each probability's factor; NULL: all 1. */
+/* Shapes as in compute/cpu/layers.h. `mask` [B,NH,T,T]: each probability's factor; NULL: all 1. */
 void reference_fwd(const lks__attention_shape *shape, double *out, double *lse, const double *qkv,
                    const double *mask);
 void reference_bwd(const lks__attention_shape *shape, double *dqkv, const double *dout,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "comm/tree.h"
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 
 void suite_failed(lks_comm *comm, const char *file, int line, const char *what)
 {

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "comm/suite.h"
+#include "compute/cpu/kernels.h"
 #include "ddp/exchange.h"
 #include "ddp/nodes.h"
-#include "kernels/kernels.h"
 
 enum { MAX_RANKS = 8, MAX_LEAVES = 16 };
 

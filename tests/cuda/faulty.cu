@@ -7,8 +7,8 @@
 
 #include <vector>
 
-#include "device/cuda/bf16.h"
-#include "device/cuda/reduce.h"
+#include "compute/cuda/common/bf16.h"
+#include "compute/cuda/common/reduce.h"
 
 namespace
 {

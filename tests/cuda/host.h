@@ -3,10 +3,10 @@
 #ifndef LKS_TESTS_CUDA_HOST_H
 #define LKS_TESTS_CUDA_HOST_H
 
-#include "device/cuda/cuda.h"
+#include "compute/cpu/exec.h"
+#include "compute/cuda/cuda.h"
+#include "compute/device.h"
 #include "harness.h"
-#include "kernels/exec.h"
-#include "layers/device.h"
 
 /* The CPU's exec, on one thread, to compare with lks__layers_cpu. The CUDA operations ignore it. */
 const lks__exec *host_exec(void);

@@ -1,5 +1,5 @@
 /* reduce.cu - kernels that do nothing but reduce: test_reduce.c. One-dimensional blocks. */
-#include "device/cuda/reduce.h"
+#include "compute/cuda/common/reduce.h"
 
 static __global__ void reduce_all(float *sums, float *pairs, float *maxima, double *wide,
                                   const float *x)

@@ -1,6 +1,6 @@
-/* parameter-golf's operations on rows: src/device/cuda/golf.cu, with activations in float32 and in
- * bfloat16. Each result is compared with its formula in double, with the CPU's operation on what is
- * stored, and with its own bits in other orders. */
+/* parameter-golf's operations on rows: src/compute/cuda/kernels/golf.cu, with activations in
+ * float32 and in bfloat16. Each result is compared with its formula in double, with the CPU's
+ * operation on what is stored, and with its own bits in other orders. */
 #include "support.h"
 
 #include <float.h>

@@ -1,4 +1,4 @@
-/* Zeros, sums, copies and searches: src/device/cuda/memory.cu. */
+/* Zeros, sums, copies and searches: src/compute/cuda/kernels/memory.cu. */
 #include "support.h"
 
 #include <float.h>

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/cuda/cuda.h"
+#include "compute/cuda/cuda.h"
 #include "host.h"
 #include "model/decode.h"
 #include "model/head.h"

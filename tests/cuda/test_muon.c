@@ -1,4 +1,4 @@
-/* Muon's updates: src/device/cuda/muon.cu, with a plain product (host.c). */
+/* Muon's updates: src/compute/cuda/kernels/muon.cu, with a plain product (host.c). */
 #include "support.h"
 
 #include <math.h>

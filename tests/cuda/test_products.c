@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
+#include "compute/cpu/layers.h"
 #include "host.h"
-#include "kernels/layers.h"
 
 /* What bfloat16 leaves of x[n]. */
 static float *rounded(const float *x, size_t n)

@@ -1,4 +1,4 @@
-/* Sums of shards: src/device/cuda/sum.cu, with the bits of comm/shm/sum.h. */
+/* Sums of shards: src/compute/cuda/kernels/sum.cu, with the bits of comm/shm/sum.h. */
 #include "support.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Updates of lists of pieces: src/device/cuda/update.cu. */
+/* Updates of lists of pieces: src/compute/cuda/kernels/update.cu. */
 #include "support.h"
 
 #include <math.h>

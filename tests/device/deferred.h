@@ -1,5 +1,5 @@
 /* deferred.h - a device for tests that computes on the CPU, as late, as early and in as odd an
- * order as layers/device.h allows.
+ * order as compute/device.h allows.
  *
  * Layer operations, copies and follows are queued, and run in an order that the seed chooses. Only
  * the order within a queue, and that of follow(), are kept. The host can't access the device's
@@ -16,8 +16,8 @@
 #ifndef LKS_TESTS_DEVICE_DEFERRED_H
 #define LKS_TESTS_DEVICE_DEFERRED_H
 
-#include "kernels/exec.h"
-#include "layers/device.h"
+#include "compute/cpu/exec.h"
+#include "compute/device.h"
 
 /* By seed % DEFERRED_ORDERS. */
 typedef enum deferred_order {

@@ -2,7 +2,7 @@
 #ifndef LKS_TESTS_DEVICE_ENTRY_H
 #define LKS_TESTS_DEVICE_ENTRY_H
 
-#include "layers/device.h"
+#include "compute/device.h"
 
 enum { DEFERRED_MOST_BLOCKS = 32, DEFERRED_MOST_COPIES = 4 };
 

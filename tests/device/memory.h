@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Ends the process by SIGABRT, with a sentence on stderr: the caller has broken the contract of
- * layers/device.h. */
+ * compute/device.h. */
 void deferred_die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 void deferred_memory_start(void); /* catch SIGSEGV */

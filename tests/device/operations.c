@@ -1,8 +1,8 @@
 /* operations.c - every layer operation as an entry of the compute queue: its arguments, and copies
  * of the structs that they point to. A new operation of LKS__LAYER_MAP doesn't compile until it has
  * a line here; a new kind of argument doesn't until KEEP handles it. */
+#include "compute/cpu/layers.h"
 #include "entry.h"
-#include "kernels/layers.h"
 
 /* --- arguments: each is checked, and so are the fields of a struct ---------------------------- */
 

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "compute/devices.h"
 #include "deferred.h"
 #include "devices.h"
-#include "layers/devices.h"
 
 static unsigned number_of(const char *name)
 {

@@ -1,4 +1,4 @@
-/* Mirrors (layers/mirror.h), micro-batches (train/batch.h) and the search for numbers that aren't
+/* Mirrors (compute/mirror.h), micro-batches (train/batch.h) and the search for numbers that aren't
  * finite, on the CPU and on the deferred device. */
 #include "support.h"
 
@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compute/cpu/device.h"
+#include "compute/cpu/layers.h"
 #include "deferred.h"
-#include "kernels/device.h"
-#include "kernels/layers.h"
 #include "train/batch.h"
 
 enum { SEEDS = 12 };

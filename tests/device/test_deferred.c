@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "compute/cpu/layers.h"
+#include "compute/mirror.h"
 #include "deferred.h"
-#include "kernels/layers.h"
-#include "layers/mirror.h"
 
 enum { N = 1000, SEEDS = 24 };
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compute/mirror.h"
 #include "deferred.h"
-#include "layers/mirror.h"
 #include "train/batch.h"
 #include "use/generate.h"
 

@@ -1,4 +1,4 @@
-/* The peak of a device with memory of its own (train/peak_device.h), over a product that takes a
+/* The peak of a device with memory of its own (peak/peak_device.h), over a product that takes a
  * known time at least. */
 #include "support.h"
 
@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/device.h"
-#include "kernels/layers.h"
-#include "train/peak_device.h"
+#include "compute/cpu/device.h"
+#include "compute/cpu/layers.h"
+#include "compute/peak/peak_device.h"
 
 enum { GUARD = 64, MOST = 64 };
 

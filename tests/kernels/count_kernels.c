@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 
 enum { N = 4096, ROWS = 16, COLS = N / ROWS, HEADS = 4, HS = 64 };
 

@@ -2,7 +2,7 @@
 #ifndef LKS_TESTS_LEVEL_H
 #define LKS_TESTS_LEVEL_H
 
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 
 extern lks__kernels ref, lvl; /* the scalar reference, and the level that is tested */
 

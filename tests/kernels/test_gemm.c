@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
+#include "compute/cpu/kernels.h"
 #include "kernels/guard.h"
-#include "kernels/kernels.h"
 
 static lks__kernels lvl;
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/gemm_dnnl.h"
+#include "compute/cpu/products/gemm_dnnl.h"
 
 static int *fake(const char *name)
 {

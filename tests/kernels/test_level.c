@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "compute/cpu/kernels.h"
 #include "kernels/guard.h"
-#include "kernels/kernels.h"
 #include "kernels/level.h"
 
 static const double eps = 0x1p-24;

@@ -1,4 +1,4 @@
-/* The products of a linear layer (kernels/layers.h) with the shapes of models, against sums in
+/* The products of a linear layer (compute/cpu/layers.h) with the shapes of models, against sums in
  * double: every row at some columns, every column at some rows, so that every tile and panel is
  * checked. In float32 and in bfloat16. */
 #include "support.h"
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
+#include "compute/cpu/layers.h"
 #include "kernels/guard.h"
-#include "kernels/layers.h"
 
 static lks__kernels kernels, reference;
 

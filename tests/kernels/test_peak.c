@@ -1,6 +1,6 @@
 /* What a burst of multiply-adds says it did: chains * lanes * rounds of its file, two operations
  * each. No test asks how fast they are: a busy machine makes any limit wrong. */
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 #include "support.h"
 
 lks__peak_fn emulated_peak_avx512_bf16, emulated_peak_amx;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 
 static const double h = 1e-5;
 

@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "comm/backend.h"
+#include "compute/cpu/device.h"
+#include "compute/mirror.h"
 #include "ddp/ddp.h"
 #include "ddp/verify.h"
 #include "device/deferred.h"
-#include "kernels/device.h"
-#include "layers/mirror.h"
 #include "model/model.h"
 
 enum { MAX_RANKS = 8, STEPS = 2 };

@@ -14,7 +14,7 @@
 #include "base/number/rng.h"
 #include "comm/hosts.h"
 #include "comm/ranks.h"
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 #include "lockstep/ddp.h"
 #include "support.h"
 

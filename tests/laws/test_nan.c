@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compute/cpu/device.h"
 #include "data/tokens.h"
-#include "kernels/device.h"
 #include "model/model.h"
 #include "train/procedure.h"
 #include "train/state.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/number/checked.h"
-#include "kernels/device.h"
+#include "compute/cpu/device.h"
 #include "model/model.h"
 
 struct call {

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "kernels/device.h"
+#include "compute/cpu/device.h"
 
 static lks__kernels kernels;
 static lks__exec ex = {.k = &kernels};

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device.h"
+#include "compute/cpu/device.h"
 #include "model/decode.h"
 #include "model/frame.h"
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/kernels.h"
+#include "compute/cpu/kernels.h"
 #include "model/gpt2.h"
 
 static lks__kernels kernels;

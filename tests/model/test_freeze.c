@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/device.h"
+#include "compute/device.h"
 #include "model/freeze.h"
 
 /* --- counting products ------------------------------------------------------------------------ */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device.h"
+#include "compute/cpu/device.h"
 #include "use/generate.h"
 
 enum { V = 13, T = 6, DRAWS = 100000, AT_ONCE = 500 };

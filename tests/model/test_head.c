@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/number/checked.h"
-#include "kernels/layers.h"
+#include "compute/cpu/layers.h"
 #include "model/head.h"
 
 static lks__kernels kernels;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/exec.h"
+#include "compute/cpu/exec.h"
 
 static const lks__recompute ways[] = {LKS__RECOMPUTE_NONE, LKS__RECOMPUTE_ROWS,
                                       LKS__RECOMPUTE_BLOCK};

@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-#include "kernels/exec.h"
+#include "compute/cpu/exec.h"
 
 lks__exec level_exec(const lks__kernels *k, int n_threads);
 void level_close(lks__exec *ex);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/number/rng.h"
-#include "kernels/newton_schulz.h"
+#include "compute/cpu/layers/newton_schulz.h"
 
 static const double a = 3.4445, b = -4.7750, c = 2.0315;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device.h"
+#include "compute/cpu/device.h"
 
 static lks__kernels kernels;
 

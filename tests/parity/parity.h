@@ -4,8 +4,8 @@
 
 #include "support.h"
 
+#include "compute/cpu/device.h"
 #include "data/sampler.h"
-#include "kernels/device.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
 

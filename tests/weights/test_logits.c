@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device.h"
+#include "compute/cpu/device.h"
 #include "weights/saved.h"
 #include "weights/weights.h"
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/exec.h"
+#include "compute/cpu/exec.h"
 
 struct lks__sum {
     const float *const *parts; /* [n_parts] each [count] */

@@ -62,5 +62,5 @@ FNR == 1 { exec = launches = counts = 0 }
 /lks__cuda_count\(|^ +count\(/ { counts++ }
 /^}/ { n += launches; if (exec && launches > 0 && counts == 0) { print line ": a launch without lks__cuda_count()"; bad = 1 }
        exec = launches = counts = 0 }
-END { if (n < 30) { print "only " n " launches"; bad = 1 } exit bad }' "$source"/src/device/cuda/*.cu ||
+END { if (n < 30) { print "only " n " launches"; bad = 1 } exit bad }' "$source"/src/compute/cuda/*/*.cu ||
     fail 'each launch counts its bytes and operations'

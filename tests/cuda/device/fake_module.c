@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/module.h"
+#include "compute/cuda/module.h"
 
 static int count(char *why, size_t why_bytes)
 {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/launch.h"
+#include "compute/cuda/common/launch.h"
 
 /* Called for each launch; a GPU's errors are no part of this. */
 extern "C" void lks__cuda_launched(const char *)

@@ -9,9 +9,9 @@ work_folder
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
 flags="-O1 -Wall -Wextra -Werror -Wno-unused-parameter -D_GNU_SOURCE -I$root/src -I$root/include -I$here/.."
-for file in device exchange products module; do
+for file in device exchange/exchange products module; do
     # shellcheck disable=SC2086
-    cc -std=gnu11 $flags -isystem "$include" -fsyntax-only "$root/src/device/cuda/$file.c" || fail "$file.c with NVIDIA's headers"
+    cc -std=gnu11 $flags -isystem "$include" -fsyntax-only "$root/src/compute/cuda/$file.c" || fail "$file.c with NVIDIA's headers"
 done
 # shellcheck disable=SC2086
 c++ -std=c++17 $flags -isystem "$include" -fsyntax-only "$here/standins.cc" || fail "standins.cc with NVIDIA's headers"
@@ -22,7 +22,7 @@ names='cuda|CUBLAS|CUDA_R'
 values=cublasLt.h
 if [ -e "$nccl/nccl.h" ]; then
     # shellcheck disable=SC2086
-    cc -std=gnu11 $flags -isystem "$include" -isystem "$nccl" -fsyntax-only "$root/src/device/cuda/nccl.c" ||
+    cc -std=gnu11 $flags -isystem "$include" -isystem "$nccl" -fsyntax-only "$root/src/compute/cuda/exchange/nccl.c" ||
         fail "nccl.c with NVIDIA's headers"
     # shellcheck disable=SC2086
     c++ -std=c++17 $flags -isystem "$include" -isystem "$nccl" -fsyntax-only "$here/standins_nccl.cc" ||

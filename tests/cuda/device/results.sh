@@ -1,5 +1,5 @@
 #!/bin/sh
-# Has a GPU run each source of src/device/cuda as it is? If not, the first that it hasn't is named. argv[1]: SOURCE.
+# Has a GPU run each source of src/compute/cuda as it is? If not, the first that it hasn't is named. argv[1]: SOURCE.
 set -eu
 . "$(dirname "$0")/../../support.sh"
 unshown=$("$1/scripts/gpu-check" --kept) && exit 0 || code=$?

@@ -188,7 +188,7 @@ json.dump(r, open(sys.argv[2], "w"))' "$work/passed.json" "$work/kept/a.json" "$
 }
 kept 0 ''
 kept 3 'r["sources"]["muon.cu"] = "0"'
-grep -qx 'src/device/cuda/muon.cu: changed since the last GPU ran it, .*' "$work/log" || fail 'which source is stale'
+grep -qx 'src/compute/cuda/kernels/muon.cu: changed since the last GPU ran it, .*' "$work/log" || fail 'which source is stale'
 # Sources that move, with other includes, guards, comments and line breaks, are the same; other code isn't.
 kept 0 ''
 python3 -B - "$source" "$work" >"$work/log" 2>&1 <<'X' || fail "sources that move or change"
@@ -196,12 +196,12 @@ import os, shutil, sys
 source, work = sys.argv[1:]
 sys.path.insert(0, source + "/scripts")
 import gpu
-old, new = source + "/src/device/cuda", work + "/tree/src/compute/cuda/kernels"
+old, new = source + "/src/compute/cuda", work + "/tree/src/other/cuda"
 shutil.copytree(old, new)
 gpu.ROOT = work + "/tree"
-kept, path = work + "/kept", new + "/epilogue.h"
+kept, path = work + "/kept", new + "/kernels/epilogue.h"
 sound = open(path).read()
-for change in (lambda t: "/* Another\n * comment. */\n" + t, lambda t: t.replace("#include \"", "#include \"compute/"),
+for change in (lambda t: "/* Another\n * comment. */\n" + t, lambda t: t.replace("#include \"", "#include \"other/"),
                lambda t: t.replace("_EPILOGUE_H", "_KERNELS_H"), lambda t: t.replace(", ", ",\n    ").replace("#define", "# define")):
     assert change(sound) != sound
     open(path, "w").write(change(sound))
@@ -210,11 +210,11 @@ for now, then in (("+", "-"), ("{", "{;"), ("#define", "#undef"), ("LKS_", "LKT_
     assert now in sound
     open(path, "w").write(sound.replace(now, then, 1))
     found = gpu.unshown(kept)
-    assert len(found) == 1 and found[0].startswith("src/compute/cuda/kernels/epilogue.h: changed since"), (then, found)
+    assert len(found) == 1 and found[0].startswith("src/other/cuda/kernels/epilogue.h: changed since"), (then, found)
 assert gpu.code_hash('f("a  b");') != gpu.code_hash('f("a b");') and gpu.code_hash("a - -b") != gpu.code_hash("a --b")
 assert gpu.code_hash("#define A b\nc") != gpu.code_hash("#define A b c") and gpu.code_hash('"//"; a') != gpu.code_hash('"//"; b')
 open(path, "w").write(sound)
-shutil.copy(path, work + "/tree/src/compute/cuda")
+shutil.copy(path, work + "/tree/src/other/cuda")
 try:
     gpu.unshown(kept)
     assert False

@@ -26,7 +26,7 @@
 #include "base/number/bf16.h"
 #include "harness.h"
 
-extern "C" void lks__cuda_launched(const char *kernel); /* src/device/cuda/cuda.h */
+extern "C" void lks__cuda_launched(const char *kernel); /* src/compute/cuda/cuda.h */
 
 /* An entry of a stream. */
 struct entry {

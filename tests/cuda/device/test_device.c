@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/number/bf16.h"
-#include "device/cuda/device.h"
-#include "kernels/layers.h"
+#include "compute/cpu/layers.h"
+#include "compute/cuda/device.h"
 #include "runs.h"
 
 enum { GPU = 3, SEEDS = 5 };

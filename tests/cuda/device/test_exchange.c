@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/cuda/device.h"
+#include "compute/cuda/device.h"
 #include "runs.h"
 
 enum { N = 64, ROUNDS = 20, RANKS = 3, SEEDS = 4 };

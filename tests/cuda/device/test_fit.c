@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/questions.h"
+#include "compute/cuda/questions.h"
 
 static const char *tool;
 static const char *data[2]; /* by family */

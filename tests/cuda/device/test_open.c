@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/cuda/module.h"
+#include "compute/cuda/module.h"
 
 static const char *modules, *pretend; /* the fake module's folder; pretend.so */
 static const char *data;

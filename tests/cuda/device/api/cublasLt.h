@@ -1,4 +1,4 @@
-/* api/cublasLt.h - what src/device/cuda uses of cuBLASLt's interface; see cuda_runtime_api.h. */
+/* api/cublasLt.h - what src/compute/cuda uses of cuBLASLt's interface; see cuda_runtime_api.h. */
 #ifndef LKS_TESTS_CUDA_CUBLASLT_H
 #define LKS_TESTS_CUDA_CUBLASLT_H
 

@@ -1,4 +1,4 @@
-/* api/cuda_runtime_api.h - what src/device/cuda uses of the CUDA runtime's interface, so that its
+/* api/cuda_runtime_api.h - what src/compute/cuda uses of the CUDA runtime's interface, so that its
  * tests need no toolkit. cuda_headers compares it with NVIDIA's own header. */
 #ifndef LKS_TESTS_CUDA_RUNTIME_API_H
 #define LKS_TESTS_CUDA_RUNTIME_API_H

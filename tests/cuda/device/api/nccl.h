@@ -1,4 +1,4 @@
-/* api/nccl.h - what src/device/cuda uses of NCCL's interface; see cuda_runtime_api.h. */
+/* api/nccl.h - what src/compute/cuda uses of NCCL's interface; see cuda_runtime_api.h. */
 #ifndef LKS_TESTS_CUDA_NCCL_H
 #define LKS_TESTS_CUDA_NCCL_H
 

@@ -1,0 +1,11 @@
+/* kernels/device.h - the CPU as a device: it completes every operation within the call. */
+#ifndef LKS_KERNELS_DEVICE_H
+#define LKS_KERNELS_DEVICE_H
+
+#include "compute/cpu/exec.h"
+#include "compute/device.h"
+
+/* `ex` is borrowed. It needs no close. */
+lks__device lks__device_cpu(const lks__exec *ex);
+
+#endif

@@ -1,0 +1,32 @@
+/* compute/cpu/products/gemm_dnnl.h - oneDNN's sgemm, loaded when the first level above ref is
+ * opened. */
+#ifndef LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
+#define LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
+
+#include "compute/cpu/kernels.h"
+
+/* Is the library installed? Loads it. Without it each level has a product of its own
+ * (products/gemm.c).
+ */
+bool lks__gemm_dnnl_is_there(void);
+
+/* Load the library and cap its instructions at `level`. A second call with the same level does
+ * nothing, one with another level is ERR_ARG, because the library's cap can't be changed. */
+lks_status lks__gemm_dnnl_open(lks__cpu_level level);
+
+bool lks__gemm_dnnl_is_open(void);
+
+/* Keep the library from using OpenMP threads when this thread calls it. */
+void lks__gemm_dnnl_thread_init(void);
+
+/* ERR_NOMEM or ERR_SUPPORT if any call on any thread has failed since the library was loaded. */
+lks_status lks__gemm_dnnl_check(void);
+
+const lks__tiles *lks__gemm_dnnl_tiles(lks__cpu_level level);
+
+const char *lks__gemm_dnnl_version(void); /* "oneDNN 2.6.3" */
+
+/* If the library fails, C becomes NaN: no result is ever silently wrong. */
+lks__gemm_fn lks__gemm_dnnl;
+
+#endif

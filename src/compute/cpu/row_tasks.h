@@ -1,0 +1,36 @@
+/* compute/cpu/row_tasks.h - how operations on [rows, C] are cut into tasks. The cuts depend on the
+ * shape alone. */
+#ifndef LKS_COMPUTE_CPU_ROW_TASKS_H
+#define LKS_COMPUTE_CPU_ROW_TASKS_H
+
+#include <stddef.h>
+
+/* Blocks of this size give few partial sums, and their rows fit in the second-level cache. */
+enum { ROWS_A_TASK = 32, COLS_A_TASK = 64 };
+
+static inline size_t min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows [first, end) of a task. */
+struct row_range {
+    size_t first, end;
+};
+
+static inline struct row_range rows_of(size_t task, size_t rows)
+{
+    return (struct row_range){task * ROWS_A_TASK, min((task + 1) * ROWS_A_TASK, rows)};
+}
+
+static inline size_t row_tasks(size_t rows)
+{
+    return (rows + ROWS_A_TASK - 1) / ROWS_A_TASK;
+}
+
+static inline size_t col_tasks(size_t C)
+{
+    return (C + COLS_A_TASK - 1) / COLS_A_TASK;
+}
+
+#endif

@@ -1,0 +1,161 @@
+/* compute/cuda/attention/attention_bf16.h - what the kernels of attention with operands in bfloat16
+ * share: tiles in shared memory, and a warp's sums. */
+#ifndef LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_BF16_H
+#define LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_BF16_H
+
+#include "compute/cuda/attention/attention.h"
+#include "compute/cuda/common/bf16.h"
+
+enum {
+    LKS_CHUNKS = LKS_TILE / 8,  /* of a tile's row: 8 numbers, which a thread moves as one */
+    LKS_COLUMNS = LKS_TILE / 8, /* groups of 8 columns of a result */
+    LKS_STEPS = LKS_TILE / 16,  /* of a product over a tile's columns */
+};
+
+/* The logarithms here are to base 2, as the GPU's instruction is. */
+static const float LKS_LOG2_E = 1.44269504088896340736f, LKS_LN_2 = 0.69314718055994530942f;
+
+struct alignas(16) lks_chunk {
+    uint32_t pair[4];
+};
+
+/* Where a tile keeps a chunk of a row: eight rows' chunks of one number are in all of the 32 banks.
+ */
+static __device__ inline int lks_slot(int row, int number)
+{
+    return row * LKS_CHUNKS + (number ^ (row % LKS_CHUNKS));
+}
+
+/* A head of an operand. */
+struct lks_operand {
+    const lks_half *at;
+    size_t ld;
+};
+
+static __device__ inline int lks_lane(void)
+{
+    return (int)threadIdx.x % 32;
+}
+
+/* A warp's sums: 16 rows of 64 columns. This thread has columns 8 n + 2 (lane % 4) and the next one
+ * of row lane / 4 in at[n][0] and at[n][1], and of the eighth row after it in at[n][2] and
+ * at[n][3]. */
+struct lks_sums {
+    float at[LKS_COLUMNS][4];
+};
+
+static __device__ inline int lks_sums_row(int which)
+{
+    return lks_lane() / 4 + which / 2 * 8;
+}
+
+static __device__ inline int lks_sums_column(int n, int which)
+{
+    return n * 8 + lks_lane() % 4 * 2 + which % 2;
+}
+
+/* Operands of one instruction. The left one: 16 rows of a tile from `row` on, in a step of 16
+ * columns. */
+static __device__ inline void lks_load_left(uint32_t a[4], const lks_chunk *tile, int row, int step)
+{
+    const int l = lks_lane(), quarter = l / 8;
+    lks_load_matrices(a, &tile[lks_slot(row + quarter % 2 * 8 + l % 8, step * 2 + quarter / 2)]);
+}
+
+/* The same 16 rows and columns of the left one, from sums, which are rounded. */
+static __device__ inline void lks_left_of(uint32_t a[4], const lks_sums &p, int step)
+{
+    const float *left = p.at[2 * step], *right = p.at[2 * step + 1];
+    a[0] = lks_bf16_pair(left[0], left[1]);
+    a[1] = lks_bf16_pair(left[2], left[3]);
+    a[2] = lks_bf16_pair(right[0], right[1]);
+    a[3] = lks_bf16_pair(right[2], right[3]);
+}
+
+/* Two right ones, b and b + 2, of a product with y^T: groups n and n + 1 of 8 rows of y. */
+static __device__ inline void lks_load_right(uint32_t b[4], const lks_chunk *y, int n, int step)
+{
+    const int l = lks_lane(), quarter = l / 8;
+    lks_load_matrices(b, &y[lks_slot(n * 8 + quarter / 2 * 8 + l % 8, step * 2 + quarter % 2)]);
+}
+
+/* Two of a product with y, whose rows are summed over: groups n and n + 1 of 8 columns. */
+static __device__ inline void lks_load_right_of_rows(uint32_t b[4], const lks_chunk *y, int n,
+                                                     int step)
+{
+    const int l = lks_lane(), quarter = l / 8;
+    lks_load_transposed(b, &y[lks_slot(step * 16 + quarter % 2 * 8 + l % 8, n + quarter / 2)]);
+}
+
+/* Head h of sequence b in a matrix of B sequences. */
+static __device__ inline lks_operand lks_head(const lks_attention &a, const lks__act *x, size_t ld,
+                                              size_t b, size_t h)
+{
+    return {LKS_ACTS(const lks_half, x) + b * a.shape.T * ld + h * a.shape.hs, ld};
+}
+
+/* Over the 4 threads that share rows of sums. */
+static __device__ inline float lks_row_max(float v)
+{
+    for (int m = 2; m > 0; m /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, m));
+    return v;
+}
+
+static __device__ inline float lks_row_sum(float v)
+{
+    for (int m = 2; m > 0; m /= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, m);
+    return v;
+}
+
+/* Row row0 on, 16 of them, column c0 on of head `h` of a matrix = factor[row / 8] * s. */
+static __device__ inline void lks_store_sums(const lks_attention &a, lks__act *out, size_t ld,
+                                             size_t b, size_t h, unsigned row0, unsigned c0,
+                                             const lks_sums &s, const float factor[2])
+{
+    lks_half *to = LKS_ACTS(lks_half, out);
+    const bool pairs =
+        a.shape.hs % 2 == 0 && ld % 2 == 0 && (uintptr_t)to % (2 * sizeof(lks_half)) == 0;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const size_t t = row0 + lks_sums_row(2 * r);
+        lks_half *row = to + (b * a.shape.T + t) * ld + h * a.shape.hs;
+        if (t >= a.shape.T)
+            continue;
+#pragma unroll
+        for (int n = 0; n < LKS_COLUMNS; n++) {
+            const size_t c = c0 + lks_sums_column(n, 0);
+            const float x = factor[r] * s.at[n][2 * r], y = factor[r] * s.at[n][2 * r + 1];
+            if (pairs && c < a.shape.hs) {
+                lks_store<2>(row + c, {{x, y}});
+            } else {
+                if (c < a.shape.hs)
+                    lks_put(row + c, x);
+                if (c + 1 < a.shape.hs)
+                    lks_put(row + c + 1, y);
+            }
+        }
+    }
+}
+
+/* attention.cu has the formulas. What a block needs of its tile's or its loop's queries: */
+struct lks_of_query {
+    float lse, delta; /* lse to base 2; beyond T the probabilities are 0 */
+};
+
+static __device__ inline lks_of_query lks_query_of(const lks_attention &a, size_t b, size_t h,
+                                                   unsigned i)
+{
+    const size_t row = (b * a.shape.NH + h) * a.shape.T + i;
+    if (i >= a.shape.T)
+        return {INFINITY, 0.0f};
+    return {LKS_LOG2_E * a.f_lse[row], a.delta[row]};
+}
+
+/* The launches if lks_attention_is_64(). */
+void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a);
+
+#endif

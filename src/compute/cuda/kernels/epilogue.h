@@ -1,0 +1,138 @@
+/* compute/cuda/kernels/epilogue.h - epilogues of products (layers.h) on single elements, for
+ * kernels that finish their own products and for the one of epilogue.cu. Formulas:
+ * compute/cpu/reference/ref_gelu.c, ref_relu2.c. */
+#ifndef LKS_COMPUTE_CUDA_KERNELS_EPILOGUE_H
+#define LKS_COMPUTE_CUDA_KERNELS_EPILOGUE_H
+
+#include "compute/cuda/common/rows.h"
+#include "compute/layers.h"
+
+/* lks__epilogue without a pointer to host memory, as a kernel's argument. E: as in rows.h. */
+template <typename E> struct lks_epilogue {
+    lks__epilogue_kind kind;
+    const float *bias, *scale;
+    const E *in;
+    E *out;
+    lks__dropout drop; /* threshold 0: none */
+};
+
+/* e: NULL for none. */
+template <typename E> static inline lks_epilogue<E> lks_epilogue_of(const lks__epilogue *e)
+{
+    lks_epilogue<E> of = {};
+    if (e == NULL)
+        return of;
+    of.kind = e->kind;
+    of.bias = e->bias;
+    of.in = LKS_ACTS(E, e->in);
+    of.scale = e->scale;
+    of.out = LKS_ACTS(E, e->out);
+    if (e->drop != NULL)
+        of.drop = *e->drop;
+    return of;
+}
+
+static __device__ inline float lks_gelu(float x)
+{
+    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
+}
+
+static __device__ inline float lks_gelu_slope(float x)
+{
+    const float cdf = 0.5f * (1.0f + erff(x * 0.70710678118654752440f));
+    return cdf + x * (expf(-0.5f * x * x) * 0.39894228040143267794f);
+}
+
+/* tanh's argument in GPT-2's form: sqrt(2 / pi) (x + 0.044715 x^3) */
+static __device__ inline float lks_gelu_tanh_of(float x)
+{
+    return tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x));
+}
+
+static __device__ inline float lks_gelu_tanh(float x)
+{
+    return 0.5f * x * (1.0f + lks_gelu_tanh_of(x));
+}
+
+static __device__ inline float lks_gelu_tanh_slope(float x)
+{
+    const float t = lks_gelu_tanh_of(x);
+    const float du = 0.79788456080286535588f * (1.0f + 3.0f * 0.044715f * x * x);
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * du;
+}
+
+static __device__ inline float lks_relu(float x)
+{
+    return x <= 0.0f ? 0.0f : x; /* NaN stays */
+}
+
+/* gelu(x) or relu(x)^2: GELU, GELU_TANH, RELU2. */
+static __device__ inline float lks_activation(lks__epilogue_kind kind, float x)
+{
+    return kind == LKS__EPILOGUE_GELU        ? lks_gelu(x)
+           : kind == LKS__EPILOGUE_GELU_TANH ? lks_gelu_tanh(x)
+                                             : lks_relu(x) * lks_relu(x);
+}
+
+/* Its slope: the kinds of backward. */
+static __device__ inline float lks_activation_slope(lks__epilogue_kind kind, float x)
+{
+    return kind == LKS__EPILOGUE_GELU_BWD        ? lks_gelu_slope(x)
+           : kind == LKS__EPILOGUE_GELU_TANH_BWD ? lks_gelu_tanh_slope(x)
+                                                 : 2.0f * lks_relu(x);
+}
+
+/* Finish N elements of y, number `at` of the matrices and `column` of the vectors, whose value
+ * without the bias is v; `in` is that of the input, if there is one. A second output is made of
+ * what y keeps, so that it can be made again of y. */
+template <int N, typename E>
+static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t at, size_t column,
+                                         lks_floats<N> v, const lks_floats<N> &in)
+{
+    if (e.bias != NULL) {
+        const lks_floats<N> bias = lks_load<N>(e.bias + column);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v.at[k] += bias.at[k];
+    }
+    lks_floats<N> second;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        second.at[k] = lks_as_stored(y, v.at[k]);
+    switch (e.kind) {
+    case LKS__EPILOGUE_NONE:
+        break;
+    case LKS__EPILOGUE_GELU:
+    case LKS__EPILOGUE_GELU_TANH:
+    case LKS__EPILOGUE_RELU2:
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            second.at[k] = lks_activation(e.kind, second.at[k]);
+        lks_store<N>(e.out + at, second);
+        break;
+    case LKS__EPILOGUE_GELU_BWD:
+    case LKS__EPILOGUE_GELU_TANH_BWD:
+    case LKS__EPILOGUE_RELU2_BWD:
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v.at[k] *= lks_activation_slope(e.kind, in.at[k]);
+        break;
+    case LKS__EPILOGUE_RESIDUAL:
+        v = lks_dropout_of<N>(e.drop, at, v);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v.at[k] += in.at[k];
+        break;
+    case LKS__EPILOGUE_BRANCH: {
+        const lks_floats<N> scale = lks_load<N>(e.scale + column);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            second.at[k] = scale.at[k] * second.at[k] + in.at[k];
+        lks_store<N>(e.out + at, second);
+        break;
+    }
+    }
+    lks_store<N>(y + at, v);
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* compute/device.h - memory of a device, copies, two queues, marks.
+ *
+ * Work is put on a queue and done later, in the queue's order. Only lks__device_follow() orders
+ * work of different queues. A mark stands for all work that was on its queue when it was made. The
+ * host learns only from marks that work is done: until lks__device_wait() for a mark has returned
+ * LKS_OK, the results of its work are undefined, and its inputs must not change.
+ *
+ * Layer operations (layers.h) use the compute queue. The CPU completes everything within the
+ * call. */
+#ifndef LKS_COMPUTE_DEVICE_H
+#define LKS_COMPUTE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "compute/layers.h"
+
+typedef struct lks__device lks__device;
+
+typedef enum lks__queue {
+    LKS__QUEUE_COMPUTE,
+    LKS__QUEUE_COPY,
+    LKS__QUEUES /* their number */
+} lks__queue;
+
+/* Marks of one queue increase. 0 counts as passed from the start. */
+typedef struct lks__mark {
+    lks__queue queue;
+    uint64_t number;
+} lks__mark;
+
+/* What operations need: bytes of the device's memory, and floating-point operations. */
+typedef struct lks__device_counts {
+    double bytes, flops;
+} lks__device_counts;
+
+struct lks__device_ops {
+    const char *name; /* its name in --device */
+
+    /* The device's memory is host memory, which the host reads and writes in place (after a wait,
+     * before new work on it). Then there are no copies: see compute/mirror.h. */
+    bool host_memory;
+
+    /* Of a device with its own memory: bytes of it that an open device has taken beside what is
+     * allocated here, and bytes that it may take later on. They may be estimates. */
+    size_t open_bytes, spare_bytes;
+    /* What is left of its memory now, and all of it. NULL: nobody knows. */
+    lks_status (*memory)(lks__device *device, size_t *left, size_t *all);
+
+    /* `bytes` zeros, 64-byte aligned, on the device. ERR_NOMEM. */
+    lks_status (*alloc)(lks__device *device, size_t bytes, void **p);
+    void (*release)(lks__device *device, void *p, size_t bytes); /* nothing queued may need it */
+
+    /* The same for host memory that suits copies (for example pinned memory). */
+    lks_status (*alloc_staging)(lks__device *device, size_t bytes, void **p);
+    void (*release_staging)(lks__device *device, void *p, size_t bytes);
+
+    /* dst = src. Each is memory of the device or any memory of the host; one is the device's. */
+    void (*copy)(lks__device *device, lks__queue queue, void *dst, const void *src, size_t bytes);
+
+    lks__mark (*mark)(lks__device *device, lks__queue queue);
+    /* Work put on `queue` from now on starts after `mark` has been passed. */
+    void (*follow)(lks__device *device, lks__queue queue, lks__mark mark);
+    /* A poll: returns at once. ERR_DEVICE, with the device's own message, if the device has
+     * failed. */
+    lks_status (*passed)(lks__device *device, lks__mark mark, bool *passed_p);
+
+    /* From now on products round their operands to bfloat16, or don't, as at first. The device's
+     * fingerprint may change. NULL: products do as lks__device_place.cpu does. ERR_DEVICE. */
+    lks_status (*products)(lks__device *device, bool bf16);
+
+    /* Of all that was put on the compute queue. NULL: the device doesn't count. */
+    lks__device_counts (*counts)(lks__device *device);
+
+    /* NULL: what goes to other ranks goes through host memory (compute/exchange.h). */
+    const struct lks__exchange_ops *exchange;
+
+    void (*close)(lks__device *device);
+};
+
+/* Functions to call while the host waits. */
+typedef struct lks__waiter {
+    void (*progress)(void *ctx); /* a mark has been passed: counts as a heartbeat */
+    /* OK, or the reason to stop waiting. `others`: the device waits for those of other ranks, so
+     * this rank isn't what they wait for. */
+    lks_status (*failure)(void *ctx, bool others);
+    void *ctx;
+    double timeout_s; /* 0: none. A device that passes no mark for so long is given up */
+} lks__waiter;
+
+enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 8, LKS__DEVICE_PART_TEXT = 320 };
+
+/* A part of a fingerprint. `name` is its name in messages; it isn't freed. */
+typedef struct lks__device_part {
+    const char *name;
+    uint64_t value;
+    char text[LKS__DEVICE_PART_TEXT]; /* the facts that `value` is the hash of, for a person */
+} lks__device_part;
+
+struct lks__device {
+    const struct lks__device_ops *ops;
+    const lks__layers *layers; /* fixed while the device is open, and so is ex */
+    const lks__exec *ex;       /* passed to the layer operations */
+    uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
+    lks__device_part parts[LKS__DEVICE_PARTS]; /* what that is made of, up to a name of NULL */
+    bool bf16;                                 /* --dtype=auto is bfloat16 on it */
+    bool hung;  /* given up: nobody may wait for what is queued any more */
+    int joined; /* ranks whose devices ops->exchange reaches, all of the group: 1
+                 * if there is no other; 0: it isn't used */
+    /* Which piece of hardware it is, the same for all processes of the host, and its name in
+     * messages; 0: each process has its own. */
+    uint64_t unit;
+    int ranks; /* of this host that have this unit, or 0: it wasn't asked */
+    char which[LKS__DEVICE_WHICH];
+    lks__waiter waiter; /* NULL functions: none */
+};
+
+/* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait, and all
+ * moves between devices. A passed mark counts as a heartbeat; waiting alone doesn't. ERR_TIMEOUT,
+ * and `hung`, if the waiter's time is over. */
+lks_status lks__device_wait(lks__device *device, lks__mark mark);
+
+/* Wait for all work that is on `queue` now. */
+lks_status lks__device_finish(lks__device *device, lks__queue queue);
+
+/* Before memory is released: on return no work is queued any more, or the device has failed and
+ * will do none. The group's failure doesn't end this wait; it ends moves between devices, which
+ * might never end otherwise. */
+void lks__device_drain(lks__device *device);
+
+/* `to` starts nothing more before all work that is on `from` now is done. */
+void lks__device_order(lks__device *device, lks__queue from, lks__queue to);
+
+void lks__device_close(lks__device *device); /* NULL does nothing */
+
+#endif

@@ -1,0 +1,58 @@
+/* compute/devices.h - the devices besides the CPU, one row each, best first. A program of the tests
+ * has its own list. */
+#ifndef LKS_COMPUTE_DEVICES_H
+#define LKS_COMPUTE_DEVICES_H
+
+#include "compute/device.h"
+
+/* X(name in --device): lks__device_open_NAME() opens it, lks__device_look_NAME() looks for it. A
+ * machine may have several: NAME:N is number N, from 0 on. */
+#ifndef LKS__DEVICES
+#define LKS__DEVICES(X) X(cuda)
+#endif
+
+/* The values of --device. */
+#define LKS__DEVICE_CHOICE(name) #name "|" #name ":N|"
+#define LKS__DEVICE_CHOICES      "auto|" LKS__DEVICES(LKS__DEVICE_CHOICE) "cpu"
+
+enum { LKS__DEVICE_TEXT = 700, LKS__DEVICE_LOOK = 4000 };
+
+/* Who opens a device, and for what. */
+typedef struct lks__device_place {
+    const lks__exec *cpu; /* stays valid; computes what the device leaves to the host */
+    int local_rank;       /* of this host */
+    int number;           /* of the device, from 0 on; -1: any */
+    bool questions;       /* only its table's questions are asked: needs no memory */
+    /* NULL: the device was asked for by name. Otherwise LKS__DEVICE_TEXT bytes, "" at first: what
+     * the user should know if ERR_SUPPORT makes `auto` take another device. */
+    char *note;
+} lks__device_place;
+
+/* Open a device. ERR_SUPPORT if this machine has no such device, ERR_CONFIG if none of that number.
+ * Close it with lks__device_close(). */
+typedef lks_status lks__device_open_fn(const lks__device_place *place, lks__device **device_p);
+
+/* Has this machine such a device? text: lines, without a line feed behind the last. The first says
+ * what there is, or why there is nothing; then each device has one, "NUMBER: what it is", and after
+ * them come lines that begin with a blank. NULL: only the answer is wanted. It opens nothing. */
+typedef bool lks__device_look_fn(char text[LKS__DEVICE_LOOK]);
+
+#define X(name)                                                                                    \
+    lks__device_open_fn lks__device_open_##name;                                                   \
+    lks__device_look_fn lks__device_look_##name;
+LKS__DEVICES(X)
+#undef X
+
+typedef struct lks__device_row {
+    const char *name;
+    lks__device_open_fn *open;
+    lks__device_look_fn *look;
+} lks__device_row;
+
+/* The list, and an empty row. */
+extern const lks__device_row lks__device_rows[];
+
+/* The row that "NAME" or "NAME:N" means, and N (-1: none); NULL: there is none. */
+const lks__device_row *lks__device_find(const char *text, int *number_p);
+
+#endif
