@@ -2,7 +2,7 @@
 #include "bench_operations.h"
 
 #include "base/number/checked.h"
-#include "model/table.h"
+#include "model/table/table.h"
 
 enum { XENT_ROWS = 4096 }; /* of logits at once */
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "model/table.h"
+#include "model/table/table.h"
 
 enum {
     LKS__ARTIFACT_LIMIT = 16000000

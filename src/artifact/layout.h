@@ -5,7 +5,7 @@
 #include "artifact/quantize.h"
 #include "base/number/checked.h"
 #include "ckpt/safetensors.h"
-#include "model/table.h"
+#include "model/table/table.h"
 
 /* Keys of the container's metadata. */
 #define LKS__ARTIFACT_FORMAT    "quant_format"

@@ -15,7 +15,7 @@
 
 #include "compute/device.h"
 #include "lockstep/comm.h"
-#include "model/table.h"
+#include "model/table/table.h"
 
 typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
 

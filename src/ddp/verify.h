@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "lockstep/comm.h"
-#include "model/table.h"
+#include "model/table/table.h"
 
 typedef struct lks__span {
     const char *name;

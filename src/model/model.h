@@ -10,7 +10,7 @@
 
 #include "base/number/rng.h"
 #include "compute/device.h"
-#include "model/table.h"
+#include "model/table/table.h"
 
 typedef struct lks__model lks__model; /* opaque; close with lks__model_close() */
 

@@ -8,7 +8,7 @@
 #include "base/system/memory.h"
 #include "data/meta.h"
 #include "data/sampler.h"
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 #include "plan/process.h"
 #include "session/session.h"
 #include "train/advice.h"

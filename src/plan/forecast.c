@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "comm/hier/hier.h"
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 #include "train/state.h"
 
 /* The figures of a machine, at one end of their ranges, for the model that is planned. */

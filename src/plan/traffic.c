@@ -6,7 +6,7 @@
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
 #include "comm/tree.h"
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 #include "train/state.h"
 
 /* A message's descriptor goes to every other host before an operation. */

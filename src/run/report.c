@@ -11,7 +11,7 @@
 #include "ckpt/name.h"
 #include "compute/peak/peak_device.h"
 #include "data/bpe.h"
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 #include "rundir/evals.h"
 #include "rundir/job.h"
 #include "rundir/outdir.h"

@@ -11,7 +11,7 @@
 #ifndef LKS_TRAIN_DIVERGENCE_H
 #define LKS_TRAIN_DIVERGENCE_H
 
-#include "model/table.h"
+#include "model/table/table.h"
 #include "session/session.h"
 
 typedef struct lks__divergence {

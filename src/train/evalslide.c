@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/batch.h"
+#include "model/batch.h"
 #include "train/evaluate.h"
 
 /* Window k predicts the tokens behind [k * stride, k * stride + T), and those that window k - 1 has

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/batch.h"
+#include "model/batch.h"
 #include "train/evaluate.h"
 
 struct split {

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
-#include "model/parts.h"
+#include "model/table/parts.h"
 #include "train/golf.h"
 
 /* As Python's repr: the shortest digits that read back as `x`, with a point or an exponent. */

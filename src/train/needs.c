@@ -8,11 +8,11 @@
 #include "comm/tree.h"
 #include "ddp/exchange.h"
 #include "ddp/nodes.h"
+#include "model/batch.h"
 #include "model/decode.h"
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 #include "session/session.h"
 #include "train/arenas.h"
-#include "train/batch.h"
 #include "train/optimizer.h"
 #include "train/state.h"
 

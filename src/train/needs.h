@@ -4,7 +4,7 @@
 #define LKS_TRAIN_NEEDS_H
 
 #include "compute/device.h"
-#include "model/table.h"
+#include "model/table/table.h"
 #include "settings/settings.h"
 
 /* Hosts with the same number of ranks each. */

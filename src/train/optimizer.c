@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "optim/schedule.h"
+#include "model/optim/schedule.h"
 #include "train/procedure.h"
 
 /* --- the setting ----------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 #include "base/system/sys.h"
 #include "data/sampler.h"
 #include "lockstep/reduce.h"
-#include "optim/schedule.h"
+#include "model/optim/schedule.h"
 #include "rundir/files.h"
 #include "train/arenas.h"
 #include "train/evaluate.h"

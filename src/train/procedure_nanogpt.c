@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "data/sampler.h"
-#include "optim/schedule.h"
-#include "train/batch.h"
+#include "model/batch.h"
+#include "model/optim/schedule.h"
 #include "train/evaluate.h"
 #include "train/procedure.h"
 #include "weights/saved.h"

@@ -11,7 +11,7 @@
 #include "base/system/sys.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 #include "rundir/job.h"
 #include "rundir/outdir.h"
 #include "session/signals.h"

@@ -1,4 +1,4 @@
-/* Mirrors (compute/mirror.h), micro-batches (train/batch.h) and the search for numbers that aren't
+/* Mirrors (compute/mirror.h), micro-batches (model/batch.h) and the search for numbers that aren't
  * finite, on the CPU and on the deferred device. */
 #include "support.h"
 
@@ -9,7 +9,7 @@
 #include "compute/cpu/device.h"
 #include "compute/cpu/layers.h"
 #include "deferred.h"
-#include "train/batch.h"
+#include "model/batch.h"
 
 enum { SEEDS = 12 };
 

@@ -8,7 +8,7 @@
 
 #include "compute/mirror.h"
 #include "deferred.h"
-#include "train/batch.h"
+#include "model/batch.h"
 #include "use/generate.h"
 
 enum { SEEDS = 12, STEPS = 3, SAMPLES = 3, NEW = 6 }; /* each order with each --recompute */

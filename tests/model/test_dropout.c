@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "compute/cpu/kernels.h"
-#include "model/gpt2.h"
+#include "model/gpt2/gpt2.h"
 
 static lks__kernels kernels;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "compute/device.h"
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 
 /* --- counting products ------------------------------------------------------------------------ */
 

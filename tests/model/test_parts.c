@@ -6,7 +6,7 @@
 
 #include "families/families.h"
 #include "model/model.h"
-#include "model/parts.h"
+#include "model/table/parts.h"
 #include "settings/family.h"
 #include "train/state.h"
 

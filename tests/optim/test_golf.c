@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "compute/cpu/device.h"
-#include "optim/optimizer.h"
-#include "optim/schedule.h"
+#include "model/optim/optimizer.h"
+#include "model/optim/schedule.h"
 
 static lks__kernels kernels;
 

@@ -1,8 +1,8 @@
 /* Rates and momentum against values computed with the text of parameter-golf's script. */
 #include "support.h"
 
-#include "optim/optimizer.h"
-#include "optim/schedule.h"
+#include "model/optim/optimizer.h"
+#include "model/optim/schedule.h"
 
 static double column(const json_t *row, size_t i)
 {

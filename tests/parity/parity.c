@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 
 static int integer(const json_t *config, const char *key)
 {

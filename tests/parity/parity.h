@@ -7,7 +7,7 @@
 #include "compute/cpu/device.h"
 #include "data/sampler.h"
 #include "model/model.h"
-#include "optim/optimizer.h"
+#include "model/optim/optimizer.h"
 
 /* The machine's best kernels (or LOCKSTEP_CPU's), for cmocka_run_group_tests(). They use two
  * threads, or from a call of parity_threads() on as many as it asks for; it closes the old pool. */

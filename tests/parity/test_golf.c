@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/optimizer.h"
+#include "model/optim/optimizer.h"
 
 /* ---- the script's model ------------------------------------------------------------------ */
 

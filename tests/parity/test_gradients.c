@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "data/shards.h"
-#include "optim/optimizer.h"
-#include "train/batch.h"
+#include "model/batch.h"
+#include "model/optim/optimizer.h"
 
 static void check_gradients(const parity_model *m, const char *section, const float *grads)
 {

@@ -1,6 +1,6 @@
-/* model/golf.c - parameter-golf's model (train_gpt.py): embedding, U-net, last norm, memory. The
- * blocks are in golf_block.c, the tensors in golf_table.c. */
-#include "model/golf.h"
+/* model/golf/golf.c - parameter-golf's model (train_gpt.py): embedding, U-net, last norm, memory.
+ * The blocks are in golf_block.c, the tensors in golf_table.c. */
+#include "model/golf/golf.h"
 
 #include <math.h>
 #include <stddef.h>

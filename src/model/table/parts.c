@@ -1,4 +1,4 @@
-#include "model/parts.h"
+#include "model/table/parts.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* model/golf_block.c - one transformer block of parameter-golf's train_gpt.py, both ways. */
+/* model/golf/golf_block.c - one transformer block of parameter-golf's train_gpt.py, both ways. */
 #include <string.h>
 
-#include "model/golf.h"
+#include "model/golf/golf.h"
 
 static lks__attention_shape attention_shape(const lks__pass *p)
 {

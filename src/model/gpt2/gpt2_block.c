@@ -1,5 +1,5 @@
-/* model/gpt2_block.c - a transformer block of the gpt2 family, forward and backward. */
-#include "model/gpt2.h"
+/* model/gpt2/gpt2_block.c - a transformer block of the gpt2 family, forward and backward. */
+#include "model/gpt2/gpt2.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
-/* optim/adamw.c - AdamW (Loshchilov and Hutter, 2019), with the formula and order of operations of
- * torch.optim.AdamW, which nanoGPT uses. Vectors, gains and scales don't decay. */
-#include "optim/optimizer.h"
+/* model/optim/adamw.c - AdamW (Loshchilov and Hutter, 2019), with the formula and order of
+ * operations of torch.optim.AdamW, which nanoGPT uses. Vectors, gains and scales don't decay. */
+#include "model/optim/optimizer.h"
 
 void lks__adamw_update(const lks__optim *o, const lks__rates *r, const lks__optim_arenas *a,
                        lks__param_kind kind, double weight_decay)

@@ -1,11 +1,11 @@
-/* model/parts.h - lists of parts of tensors' names, between commas, as parameter-golf's script has
- * them: "attn_scale,q_gain". Empty parts count for nothing. */
-#ifndef LKS_MODEL_PARTS_H
-#define LKS_MODEL_PARTS_H
+/* model/table/parts.h - lists of parts of tensors' names, between commas, as parameter-golf's
+ * script has them: "attn_scale,q_gain". Empty parts count for nothing. */
+#ifndef LKS_MODEL_TABLE_PARTS_H
+#define LKS_MODEL_TABLE_PARTS_H
 
 #include <stdbool.h>
 
-#include "model/table.h"
+#include "model/table/table.h"
 
 /* Does `name` contain one of the parts? */
 bool lks__parts_match(const char *parts, const char *name);

@@ -1,7 +1,7 @@
-/* model/golf.h - inside the golf family (parameter-golf's train_gpt.py): its tensors and
+/* model/golf/golf.h - inside the golf family (parameter-golf's train_gpt.py): its tensors and
  * activations, and what its files share. */
-#ifndef LKS_MODEL_GOLF_H
-#define LKS_MODEL_GOLF_H
+#ifndef LKS_MODEL_GOLF_GOLF_H
+#define LKS_MODEL_GOLF_GOLF_H
 
 #include "compute/mirror.h"
 #include "model/frame.h"

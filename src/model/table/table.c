@@ -1,4 +1,4 @@
-#include "model/table.h"
+#include "model/table/table.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* model/gpt2_init.c - initial parameters, as nanoGPT's model.py draws them from PyTorch's CPU
+/* model/gpt2/gpt2_init.c - initial parameters, as nanoGPT's model.py draws them from PyTorch's CPU
  * generator.
  *
  * Construction draws too (embeddings N(0,1), then each Linear's default uniforms), then the model's
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/gpt2.h"
+#include "model/gpt2/gpt2.h"
 
 /* The draws in the script's order. With `params` == NULL they are only counted. A draw whose values
  * are replaced later is skipped. */

@@ -1,6 +1,6 @@
-/* model/gpt2.c - nanoGPT's model (model.py): tensors, embedding, last norm. The blocks are in
+/* model/gpt2/gpt2.c - nanoGPT's model (model.py): tensors, embedding, last norm. The blocks are in
  * gpt2_block.c. */
-#include "model/gpt2.h"
+#include "model/gpt2/gpt2.h"
 
 #include <stddef.h>
 

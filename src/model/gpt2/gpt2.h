@@ -1,7 +1,7 @@
-/* model/gpt2.h - inside the gpt2 family (nanoGPT's model.py): its tensors and activations, and what
- * its files share. */
-#ifndef LKS_MODEL_GPT2_H
-#define LKS_MODEL_GPT2_H
+/* model/gpt2/gpt2.h - inside the gpt2 family (nanoGPT's model.py): its tensors and activations, and
+ * what its files share. */
+#ifndef LKS_MODEL_GPT2_GPT2_H
+#define LKS_MODEL_GPT2_GPT2_H
 
 #include "model/frame.h"
 

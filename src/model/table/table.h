@@ -1,12 +1,12 @@
-/* model/table.h - the tensor table of a model: it determines sizes, initial values, updates,
+/* model/table/table.h - the tensor table of a model: it determines sizes, initial values, updates,
  * checkpoint names, hashes, bucket ranges and the labels of tests.
  *
  * Table order is forward order. Offsets follow the order in which backward completes the
  * tensors, in groups (one for each layer); frozen tensors come after all others. So the arenas of
  * gradients and moments, which have the trained tensors alone, are as long as the first part of
  * the parameters' arena, and the offsets are the same in all of them. */
-#ifndef LKS_MODEL_TABLE_H
-#define LKS_MODEL_TABLE_H
+#ifndef LKS_MODEL_TABLE_TABLE_H
+#define LKS_MODEL_TABLE_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ typedef struct lks__model_config {
     int n_kv_head, mlp_mult;
     bool tie_embeddings;
     float tied_embed_init_std, logit_softcap, rope_base, qk_gain_init;
-    /* Parts of names (model/parts.h) that decide kind and keep_float of tensors; NULL: the rows'
+    /* Parts of names (table/parts.h) that decide kind and keep_float of tensors; NULL: the rows'
      * kinds, and SCALAR's are kept. Read by lks__model_table() alone. */
     const char *scalar_parts, *float_parts;
 } lks__model_config;
@@ -74,7 +74,7 @@ typedef struct lks__tensor {
     int group;
     lks__init init;
     lks__param_kind kind;
-    bool frozen;     /* no gradient, no moments: model/freeze.h */
+    bool frozen;     /* no gradient, no moments: model/table/freeze.h */
     bool keep_float; /* in an artifact it stays fp32, if it is small enough to be no int8 */
 } lks__tensor;
 

@@ -1,9 +1,9 @@
-/* train/batch.h - from token files to the arrays of a micro-batch, which are memory of the device.
+/* model/batch.h - from token files to the arrays of a micro-batch, which are memory of the device.
  *
  * The host reads the next micro-batch while the device computes with the current one. So there are
  * two slots in turn, or one if the device's memory is the host's. */
-#ifndef LKS_TRAIN_BATCH_H
-#define LKS_TRAIN_BATCH_H
+#ifndef LKS_MODEL_BATCH_H
+#define LKS_MODEL_BATCH_H
 
 #include "compute/mirror.h"
 #include "data/shards.h"

@@ -1,4 +1,4 @@
-#include "train/batch.h"
+#include "model/batch.h"
 
 #include <string.h>
 

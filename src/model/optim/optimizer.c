@@ -1,4 +1,4 @@
-#include "optim/optimizer.h"
+#include "model/optim/optimizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* optim/muon.c - Muon (Jordan et al., 2024) for the layers' matrices, Adam without decay for the
- * rest, as parameter-golf's train_gpt.py groups them. A rank updates whole matrices. */
-#include "optim/optimizer.h"
+/* model/optim/muon.c - Muon (Jordan et al., 2024) for the layers' matrices, Adam without decay for
+ * the rest, as parameter-golf's train_gpt.py groups them. A rank updates whole matrices. */
+#include "model/optim/optimizer.h"
 
 double lks__muon_flops(size_t rows, size_t cols, int steps)
 {

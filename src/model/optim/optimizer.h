@@ -1,12 +1,12 @@
-/* optim/optimizer.h - what updates parameters: one struct for each optimizer, in a file of its own,
- * and what a rank has of it: which parts of the parameters it updates, and work memory. */
-#ifndef LKS_OPTIM_OPTIMIZER_H
-#define LKS_OPTIM_OPTIMIZER_H
+/* model/optim/optimizer.h - what updates parameters: one struct for each optimizer, in a file of
+ * its own, and what a rank has of it: which parts of the parameters it updates, and work memory. */
+#ifndef LKS_MODEL_OPTIM_OPTIMIZER_H
+#define LKS_MODEL_OPTIM_OPTIMIZER_H
 
 #include <stdbool.h>
 
 #include "compute/device.h"
-#include "model/table.h"
+#include "model/table/table.h"
 
 /* All optimizers, in one list: each X(name) is a struct lks__optimizer_<name>. */
 #define LKS__OPTIMIZER_MAP(X)                                                                      \

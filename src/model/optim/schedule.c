@@ -1,4 +1,4 @@
-#include "optim/schedule.h"
+#include "model/optim/schedule.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "model/freeze.h"
+#include "model/table/freeze.h"
 
 #include <regex.h>
 #include <stdint.h>

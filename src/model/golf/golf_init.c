@@ -1,11 +1,11 @@
-/* model/golf_init.c - initial parameters, drawn as in parameter-golf's train_gpt.py.
+/* model/golf/golf_init.c - initial parameters, drawn as in parameter-golf's train_gpt.py.
  *
  * Construction draws the embedding from N(0, 1) and every Linear from its default uniforms, in
  * table order; a tied embedding is drawn again at the end. Linears that the script later sets to
  * zero still consume their draws. */
 #include <math.h>
 
-#include "model/golf.h"
+#include "model/golf/golf.h"
 
 /* Bound of torch.nn.Linear's kaiming_uniform_(a=sqrt(5)), rounded as in PyTorch: 1/sqrt(in). */
 static float linear_bound(size_t in)

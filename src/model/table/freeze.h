@@ -1,9 +1,9 @@
-/* model/freeze.h - tensors that a run leaves as they are (--freeze): they have no gradient and no
- * moments, and nothing of them travels. */
-#ifndef LKS_MODEL_FREEZE_H
-#define LKS_MODEL_FREEZE_H
+/* model/table/freeze.h - tensors that a run leaves as they are (--freeze): they have no gradient
+ * and no moments, and nothing of them travels. */
+#ifndef LKS_MODEL_TABLE_FREEZE_H
+#define LKS_MODEL_TABLE_FREEZE_H
 
-#include "model/table.h"
+#include "model/table/table.h"
 
 /* Freeze the tensors whose names contain a match of `pattern`, a POSIX extended regular expression;
  * "": none. The table is laid out again. ERR_CONFIG if the expression is invalid or would be costly

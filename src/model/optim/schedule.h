@@ -1,6 +1,6 @@
-/* optim/schedule.h - learning rates. */
-#ifndef LKS_OPTIM_SCHEDULE_H
-#define LKS_OPTIM_SCHEDULE_H
+/* model/optim/schedule.h - learning rates. */
+#ifndef LKS_MODEL_OPTIM_SCHEDULE_H
+#define LKS_MODEL_OPTIM_SCHEDULE_H
 
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
-/* optim/sgd.c - stochastic gradient descent with momentum, as torch.optim.SGD has it without
+/* model/optim/sgd.c - stochastic gradient descent with momentum, as torch.optim.SGD has it without
  * dampening and Nesterov; the decay is added to the gradient (coupled). For each element:
  *   g = clip * gradient + weight_decay * p;  momentum = beta1 * momentum + g;
  *   p -= lr * momentum.
  * Vectors, gains and scales don't decay. */
-#include "optim/optimizer.h"
+#include "model/optim/optimizer.h"
 
 enum operand { PARAMS, GRADS, MOMENTUM };
 

@@ -1,9 +1,9 @@
-/* model/golf_table.c - the tensors of parameter-golf's model (train_gpt.py, GPT and Block). */
+/* model/golf/golf_table.c - the tensors of parameter-golf's model (train_gpt.py, GPT and Block). */
 #include <stddef.h>
 #include <string.h>
 
-#include "model/golf.h"
-#include "model/parts.h"
+#include "model/golf/golf.h"
+#include "model/table/parts.h"
 
 size_t lks__golf_encoders(const lks__model_config *c)
 {
