@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "data/spm.h"
-#include "pickle/zip_module.h"
+#include "files/zip/zip_module.h"
 
 /* ---- memory and folders that are kept until the end -------------------------------------- */
 

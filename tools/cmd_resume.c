@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 #include "longer.h"
 #include "runs.h"
 #include "tool.h"

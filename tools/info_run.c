@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/text/shell.h"
-#include "ckpt/name.h"
+#include "files/checkpoint/name.h"
 #include "rundir/metrics.h"
 #include "rundir/outdir.h"
 #include "runs.h"

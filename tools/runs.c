@@ -12,8 +12,8 @@
 #include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "base/text/utf8.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/folder.h"
+#include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/folder.h"
 
 static lks_status add(const char *what, tool_runs *runs)
 {

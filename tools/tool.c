@@ -9,8 +9,8 @@
 
 #include "base/number/units.h"
 #include "base/system/sys.h"
-#include "ckpt/folder.h"
 #include "comm/world.h"
+#include "files/checkpoint/folder.h"
 #include "launch/launch.h"
 #include "progress.h"
 #include "session/session.h"

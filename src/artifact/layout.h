@@ -4,7 +4,7 @@
 
 #include "artifact/quantize.h"
 #include "base/number/checked.h"
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "model/table/table.h"
 
 /* Keys of the container's metadata. */

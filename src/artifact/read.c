@@ -7,9 +7,9 @@
 #include "artifact/artifact.h"
 #include "artifact/layout.h"
 #include "artifact/saved.h"
-#include "artifact/unzip.h"
 #include "base/number/checked.h"
 #include "base/text/jsontext.h"
+#include "files/zip/unzip.h"
 
 enum { MAX_HEADER = 4 << 20 };
 

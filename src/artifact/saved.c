@@ -7,7 +7,7 @@
 #include "artifact/layout.h"
 #include "base/number/bf16.h"
 #include "base/text/jsontext.h"
-#include "pickle/torchfile.h"
+#include "files/pickle/torch/torchfile.h"
 
 enum { LEAST_ROOM = 16 << 20, ROOM_RATIO = 16 };
 

@@ -13,8 +13,8 @@
 #define LKS_ARTIFACT_SAVED_H
 
 #include "artifact/artifact.h"
-#include "artifact/unzip.h"
-#include "pickle/pickle.h"
+#include "files/pickle/pickle.h"
+#include "files/zip/unzip.h"
 
 /* Keys of the dict. */
 #define LKS__SAVED_FORMAT       "__quant_format__"

@@ -7,8 +7,8 @@
 #include "artifact/saved.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "pickle/torchsave.h"
-#include "pickle/zip.h"
+#include "files/pickle/torch/torchsave.h"
+#include "files/zip/zip.h"
 
 /* Storages: of each tensor its values, then its scales if it has any. */
 typedef struct writer {

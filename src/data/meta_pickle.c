@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/text/utf8.h"
-#include "pickle/pickle.h"
+#include "files/pickle/pickle.h"
 
 enum { MAX_CHARS = 1 << 16, MAX_IDS = 1 << 24 }; /* as in meta.json */
 

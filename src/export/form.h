@@ -2,9 +2,9 @@
 #ifndef LKS_EXPORT_FORM_H
 #define LKS_EXPORT_FORM_H
 
-#include "ckpt/ckpt.h"
 #include "data/meta.h"
 #include "export/export.h"
+#include "files/checkpoint/ckpt.h"
 #include "model/model.h"
 #include "weights/weights.h"
 

@@ -6,7 +6,7 @@
 
 #include "artifact/artifact.h"
 #include "export/form.h"
-#include "pickle/torchsave.h"
+#include "files/pickle/torch/torchsave.h"
 
 static void print_sizes(const lks__export_model *e, const lks__artifact_stats *stats,
                         uint64_t model_bytes, uint64_t code_bytes)

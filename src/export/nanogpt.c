@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "export/form.h"
-#include "pickle/torchsave.h"
+#include "files/pickle/torch/torchsave.h"
 #include "settings/family.h"
 
 enum { MODEL, EXP_AVG, EXP_AVG_SQ, N_KINDS };

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "ckpt/folder.h"
 #include "export/form.h"
+#include "files/checkpoint/folder.h"
 
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)
 {

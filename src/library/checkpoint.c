@@ -14,11 +14,11 @@
 #include "base/status.h"
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/folder.h"
-#include "ckpt/name.h"
 #include "comm/backend.h"
 #include "comm/samelist.h"
+#include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/folder.h"
+#include "files/checkpoint/name.h"
 
 static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
 

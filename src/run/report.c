@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "ckpt/name.h"
 #include "compute/peak/peak_device.h"
 #include "data/bpe.h"
+#include "files/checkpoint/name.h"
 #include "model/table/freeze.h"
 #include "rundir/evals.h"
 #include "rundir/job.h"

@@ -7,8 +7,8 @@
 
 #include "base/system/sys.h"
 #include "base/trace.h"
-#include "ckpt/name.h"
 #include "data/sampler.h"
+#include "files/checkpoint/name.h"
 #include "run/report.h"
 #include "train/arenas.h"
 #include "train/procedure.h"

@@ -9,8 +9,8 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/name.h"
+#include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/name.h"
 
 enum { CHUNK = 256 << 10 }; /* longer than any line of metrics.jsonl */
 

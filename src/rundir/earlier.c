@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "ckpt/name.h"
+#include "files/checkpoint/name.h"
 #include "rundir/files.h"
 #include "rundir/outdir.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "ckpt/name.h"
+#include "files/checkpoint/name.h"
 
 void lks__outdir_of(const char *path, char *run, size_t bytes)
 {

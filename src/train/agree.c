@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "ckpt/folder.h"
+#include "files/checkpoint/folder.h"
 #include "train/state.h"
 
 static const char way_out[] = "all ranks must use one checkpoint: copy rank 0's to every host, or "

@@ -6,7 +6,7 @@
 #ifndef LKS_TRAIN_AGREE_H
 #define LKS_TRAIN_AGREE_H
 
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 #include "train/trainer.h"
 
 /* The settings, data and start weights that must be equal on all ranks, as lines of text:

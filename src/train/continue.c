@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/folder.h"
+#include "files/checkpoint/folder.h"
 #include "train/optimizer.h"
 #include "train/state.h"
 #include "weights/nanogpt.h"

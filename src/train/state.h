@@ -2,7 +2,7 @@
 #ifndef LKS_TRAIN_STATE_H
 #define LKS_TRAIN_STATE_H
 
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 #include "train/trainer.h"
 #include "weights/saved.h"
 

@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ckpt/ckpt.h"
 #include "compute/mirror.h"
 #include "data/meta.h"
 #include "data/sampler.h"
 #include "data/shards.h"
 #include "ddp/ddp.h"
+#include "files/checkpoint/ckpt.h"
 #include "model/batch.h"
 #include "model/model.h"
 #include "model/optim/optimizer.h"

@@ -10,7 +10,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "weights/form.h"
 
 #define CONFIG "config.json"

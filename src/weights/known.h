@@ -2,7 +2,7 @@
 #ifndef LKS_WEIGHTS_KNOWN_H
 #define LKS_WEIGHTS_KNOWN_H
 
-#include "ckpt/folder.h"
+#include "files/checkpoint/folder.h"
 
 enum { LKS__KNOWN_BLOCK = 1024, LKS__KNOWN_VOCABULARY = 50257 };
 

@@ -3,8 +3,8 @@
 #ifndef LKS_WEIGHTS_SAVED_H
 #define LKS_WEIGHTS_SAVED_H
 
-#include "ckpt/ckpt.h"
 #include "data/meta.h"
+#include "files/checkpoint/ckpt.h"
 #include "model/model.h"
 #include "settings/settings.h"
 

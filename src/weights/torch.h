@@ -2,7 +2,7 @@
 #ifndef LKS_WEIGHTS_TORCH_H
 #define LKS_WEIGHTS_TORCH_H
 
-#include "pickle/torchfile.h"
+#include "files/pickle/torch/torchfile.h"
 #include "weights/form.h"
 
 /* One more tensor: a value of the file, by the name that it has there, shown without `prefix`. Only

@@ -14,8 +14,8 @@
 
 #include <stdint.h>
 
-#include "ckpt/folder.h"
 #include "data/meta.h"
+#include "files/checkpoint/folder.h"
 #include "model/model.h"
 #include "settings/settings.h"
 

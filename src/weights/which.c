@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ckpt/name.h"
+#include "files/checkpoint/name.h"
 #include "weights/saved.h"
 
 /* Does the run keep checkpoints only for their validation loss? Its newest one records it; if that

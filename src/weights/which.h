@@ -2,7 +2,7 @@
 #ifndef LKS_WEIGHTS_WHICH_H
 #define LKS_WEIGHTS_WHICH_H
 
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 #include "settings/settings.h"
 
 /* Open the weights of `which` in out_dir: "best", "latest" or an iteration; empty: the best one if

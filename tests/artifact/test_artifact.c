@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "pickle/torchfile.h"
+#include "files/pickle/torch/torchfile.h"
 
 /* Check a tensor after quantizing and back. */
 static void check_tensor(const lks__tensor *t, const float *x, const float *got)

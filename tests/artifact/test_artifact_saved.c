@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "pickle/torchsave.h"
+#include "files/pickle/torch/torchsave.h"
 
 static forge_model model;
 static const char *path;

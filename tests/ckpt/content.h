@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 
 lks_status save_content(const char *out, uint64_t iter, int variant, int keep);
 lks_status save_best(const char *out, uint64_t iter, int variant,

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "ckpt/content.h"
-#include "ckpt/folder.h"
 #include "ckpt/scratch.h"
+#include "files/checkpoint/folder.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 

@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "ckpt/content.h"
-#include "ckpt/name.h"
 #include "ckpt/scratch.h"
+#include "files/checkpoint/name.h"
 #include "rundir/files.h"
 #include "rundir/outdir.h"
 

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt/safetensors.h"
 #include "ckpt/scratch.h"
+#include "files/safetensors/safetensors.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "weights/saved.h"
 #include "weights/weights.h"
 

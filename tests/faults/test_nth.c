@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 #include "laws/marked.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ckpt/dtype.h"
-#include "ckpt/folder.h"
+#include "files/checkpoint/folder.h"
+#include "files/safetensors/dtype.h"
 
 /* Failed runs leave only complete checkpoints: resumed on another number of ranks, they end with
  * the bytes of a run that never failed. */

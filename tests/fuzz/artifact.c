@@ -8,9 +8,9 @@
 #include <zlib.h>
 
 #include "../artifact/old.h"
+#include "files/zip/zip.h"
 #include "fuzz.h"
 #include "model/model.h"
-#include "pickle/zip.h"
 #include "train/state.h"
 
 const char *const fuzz_words[] = {

@@ -1,14 +1,14 @@
 /* A checkpoint's state.json; the files beside it are good. If the input has a place for its own
  * hash, the right hash is written there seven times out of eight: otherwise no later code would be
  * reached. */
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "ckpt/dtype.h"
-#include "ckpt/folder.h"
+#include "files/checkpoint/folder.h"
+#include "files/safetensors/dtype.h"
 #include "fuzz.h"
 #include "model/model.h"
 #include "train/state.h"

@@ -1,5 +1,5 @@
 /* Pickles, with storages for tensors and without. */
-#include "pickle/pickle.h"
+#include "files/pickle/pickle.h"
 
 #include <stdio.h>
 

@@ -1,14 +1,14 @@
 /* Files of torch.save: zip archives; or an input that is no archive, as the pickle of one with two
  * storages. */
-#include "pickle/torchfile.h"
+#include "files/pickle/torch/torchfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../zip_file.h"
+#include "files/zip/zip.h"
 #include "fuzz.h"
-#include "pickle/zip.h"
 
 const char *const fuzz_words[] = {
     "PK\3\4",

@@ -1,5 +1,5 @@
 /* The safetensors container. */
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "fuzz.h"
 #include "weights/saved.h"
 

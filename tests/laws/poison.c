@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
+#include "files/checkpoint/ckpt.h"
 
 enum { POISON = 63, N_TOKENS = 6000 };
 

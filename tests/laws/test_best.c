@@ -10,7 +10,7 @@
 
 #include "laws.h"
 
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "train/trainer.h"
 
 enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; iterations of each resume */

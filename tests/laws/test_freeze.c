@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "settings/settings.h"
 
 struct frozen_run {

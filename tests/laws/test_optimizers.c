@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "settings/settings.h"
 #include "train/optimizer.h"
 

@@ -19,8 +19,8 @@
 #include <xxhash.h>
 
 #include "base/number/cpu.h"
-#include "ckpt/safetensors.h"
 #include "comm/hosts.h"
+#include "files/safetensors/safetensors.h"
 
 enum { MAX_MORE = 20 };
 

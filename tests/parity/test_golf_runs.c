@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 
 enum { MAX_ENV = 64, MAX_ARGS = 16 };
 

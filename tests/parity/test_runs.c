@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 
 /* The settings in a figure's config: names that the script and lockstep share. */
 static const char *const keys[] = {

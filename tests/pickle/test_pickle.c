@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "pickle/pickle.h"
+#include "files/pickle/pickle.h"
 
 static const lks__pickle_value *at(const lks__pickle_value *dict, const char *key)
 {

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "../zip_file.h"
-#include "pickle/torchfile.h"
-#include "pickle/zip.h"
-#include "pickle/zip_module.h"
+#include "files/pickle/torch/torchfile.h"
+#include "files/zip/zip.h"
+#include "files/zip/zip_module.h"
 
 static const char *figure(const char *name)
 {

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pickle/torchfile.h"
-#include "pickle/torchsave.h"
-#include "pickle/zip.h"
+#include "files/pickle/torch/torchfile.h"
+#include "files/pickle/torch/torchsave.h"
+#include "files/zip/zip.h"
 
 enum { STORAGES = 4 };
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/name.h"
+#include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/name.h"
 #include "rundir/best.h"
 #include "rundir/files.h"
 #include "rundir/outdir.h"

@@ -7,7 +7,7 @@
 
 #include "artifact/half.h"
 #include "base/number/bf16.h"
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 
 forge_model forge_open_as(const lks__model_config *config)
 {

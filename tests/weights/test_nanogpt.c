@@ -7,9 +7,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "files/pickle/torch/torchfile.h"
+#include "files/pickle/torch/torchsave.h"
 #include "laws.h"
-#include "pickle/torchfile.h"
-#include "pickle/torchsave.h"
 #include "weights/nanogpt.h"
 #include "weights/saved.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 #include "weights/known.h"
 #include "weights/saved.h"
 #include "weights/weights.h"

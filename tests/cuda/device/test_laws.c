@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "calls.h"
-#include "ckpt/safetensors.h"
+#include "files/safetensors/safetensors.h"
 
 static const char *tool;
 static const char *all_calls; /* file of all that was used of NVIDIA's libraries */

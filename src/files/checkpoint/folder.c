@@ -1,0 +1,158 @@
+#include "files/checkpoint/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/system/sys.h"
+
+static const char *const files[] = {LKS__CKPT_MODEL, LKS__CKPT_OPTIMIZER, LKS__CKPT_STATE};
+enum { N_FILES = sizeof files / sizeof files[0] };
+
+void lks__entry_name(char out[LKS__CKPT_NAME], lks__entry_kind kind, uint64_t iter)
+{
+    const char *tail = kind == LKS__ENTRY_OLD ? ".old" : kind == LKS__ENTRY_TMP ? ".tmp" : "";
+    snprintf(out, LKS__CKPT_NAME, "ckpt-%08" PRIu64 "%s", iter, tail);
+}
+
+lks__entry lks__entry_parse(const char *name)
+{
+    static const char prefix[] = "ckpt-";
+    lks__entry e = {.kind = LKS__ENTRY_OTHER};
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return e;
+    e.iter = strtoull(name + sizeof prefix - 1, NULL, 10);
+    /* Accept only what prints as the very same name: no signs, spaces or overflow. */
+    for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_TMP; kind++) {
+        lks__entry_name(e.name, (lks__entry_kind)kind, e.iter);
+        if (strcmp(e.name, name) == 0) {
+            e.kind = (lks__entry_kind)kind;
+            return e;
+        }
+    }
+    return (lks__entry){.kind = LKS__ENTRY_OTHER};
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const lks__entry *x = a, *y = b;
+    if (x->iter != y->iter)
+        return x->iter > y->iter ? -1 : 1;
+    return (int)x->kind - (int)y->kind;
+}
+
+lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n_p)
+{
+    lks__entry *entries = NULL;
+    size_t n = 0, room = 0;
+    struct dirent *d;
+    struct stat info;
+    DIR *dir = opendir(out_dir);
+    if (!dir)
+        return lks__sys_fail("cannot read the folder", out_dir);
+    while (errno = 0, (d = readdir(dir)) != NULL) {
+        lks__entry e = lks__entry_parse(d->d_name);
+        if (e.kind == LKS__ENTRY_OTHER)
+            continue;
+        if (e.kind != LKS__ENTRY_TMP &&
+            (fstatat(dirfd(dir), d->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
+             !S_ISDIR(info.st_mode)))
+            continue;
+        if (n == room) {
+            room = room ? 2 * room : 16;
+            lks__entry *more = realloc(entries, room * sizeof *entries);
+            if (!more) {
+                free(entries);
+                closedir(dir);
+                return lks__fail(LKS_ERR_NOMEM, "no memory for the list of checkpoints");
+            }
+            entries = more;
+        }
+        entries[n++] = e;
+    }
+    int err = errno;
+    closedir(dir);
+    if (err) {
+        free(entries);
+        errno = err;
+        return lks__sys_fail("cannot read the folder", out_dir);
+    }
+    if (n > 0)
+        qsort(entries, n, sizeof *entries, newest_first);
+    *entries_p = entries;
+    *n_p = n;
+    return LKS_OK;
+}
+
+lks_status lks__ckpt_join(char out[LKS__CKPT_PATH], const char *dir, const char *name)
+{
+    int n = snprintf(out, LKS__CKPT_PATH, "%s/%s", dir, name);
+    if (n >= 0 && n < LKS__CKPT_PATH)
+        return LKS_OK;
+    errno = ENAMETOOLONG;
+    return lks__sys_fail("cannot use the folder", dir);
+}
+
+static bool is_our_file(const char *name)
+{
+    for (size_t i = 0; i < N_FILES; i++)
+        if (strcmp(files[i], name) == 0)
+            return true;
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+bool lks__ckpt_only_ours(const char *path)
+{
+    struct dirent *d;
+    DIR *dir = opendir(path);
+    if (!dir)
+        return false;
+    bool ours = true;
+    while (ours && (errno = 0, d = readdir(dir)) != NULL)
+        ours = is_our_file(d->d_name);
+    ours = ours && errno == 0;
+    closedir(dir);
+    return ours;
+}
+
+lks_status lks__ckpt_remove(const char *path)
+{
+    struct stat info;
+    char file[LKS__CKPT_PATH];
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT ? LKS_OK : lks__sys_fail("cannot remove", path);
+    if (!S_ISDIR(info.st_mode))
+        return lks__sys_unlink(path) < 0 ? lks__sys_fail("cannot remove", path) : LKS_OK;
+    if (!lks__ckpt_only_ours(path)) {
+        errno = ENOTEMPTY;
+        return lks__sys_fail("cannot remove the folder", path);
+    }
+    for (size_t i = 0; i < N_FILES; i++) {
+        LKS__TRY(lks__ckpt_join(file, path, files[i]));
+        if (lks__sys_unlink(file) < 0 && errno != ENOENT)
+            return lks__sys_fail("cannot remove", file);
+    }
+    return lks__sys_rmdir(path) < 0 ? lks__sys_fail("cannot remove the folder", path) : LKS_OK;
+}
+
+char *lks__state_hash(char *text, size_t bytes, uint64_t *hash_p)
+{
+    /* A key follows a line break and two spaces only on the top level. */
+    static const char key[] = "\n  \"state_hash\": \"";
+    char *at = memmem(text, bytes, key, sizeof key - 1);
+    char digits[16];
+    if (!at || bytes - (size_t)(at - text) < sizeof key - 1 + sizeof digits)
+        return NULL;
+    at += sizeof key - 1;
+    memcpy(digits, at, sizeof digits);
+    memset(at, '0', sizeof digits);
+    *hash_p = XXH3_64bits(text, bytes);
+    memcpy(at, digits, sizeof digits);
+    return at;
+}

@@ -1,0 +1,413 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/folder.h"
+#include "files/checkpoint/name.h"
+#include "files/safetensors/dtype.h"
+
+typedef char shown_path[512];
+
+static const char *show(shown_path out, const char *path)
+{
+    return lks__escape(out, sizeof(shown_path), path, strlen(path));
+}
+
+/* ---- one folder ---------------------------------------------------------------------------- */
+
+static lks_status bad_state(const char *path, const char *why)
+{
+    shown_path shown;
+    return lks__fail(LKS_ERR_FORMAT, "%s is not a sound checkpoint state: %s", show(shown, path),
+                     why);
+}
+
+static lks_status parse_state(const char *path, char *text, size_t bytes, json_t **state_p)
+{
+    uint64_t hash;
+    char digits[17], why[JSON_ERROR_TEXT_LENGTH * 4];
+    json_error_t error;
+    char *stored = lks__state_hash(text, bytes, &hash);
+    if (stored) {
+        lks__hash_text(hash, digits);
+        if (memcmp(stored, digits, 16) != 0)
+            return bad_state(path, "it is altered or damaged, as it does not match its own hash");
+    }
+    /* U+0000 may be one of the run's characters. */
+    json_t *state = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
+    if (!state && lks__json_no_memory(&error)) {
+        shown_path shown;
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", show(shown, path));
+    }
+    if (!state)
+        return bad_state(path, lks__escape(why, sizeof why, error.text, strlen(error.text)));
+    const char *format = json_string_value(json_object_get(state, "format"));
+    const json_t *iter = json_object_get(state, "iter");
+    lks_status st = LKS_OK;
+    if (!format || strcmp(format, LKS__CKPT_FORMAT) != 0)
+        st = bad_state(path, "its format is not " LKS__CKPT_FORMAT);
+    else if (!stored)
+        st = bad_state(path, "its own hash is missing");
+    else if (!json_is_integer(iter) || json_integer_value(iter) < 0)
+        st = bad_state(path, "\"iter\" is not a count");
+    if (st != LKS_OK) {
+        json_decref(state);
+        return st;
+    }
+    *state_p = state;
+    return LKS_OK;
+}
+
+/* "dir/name" of a file that must exist: a checkpoint folder without it is torn, not absent. */
+static lks_status file_path(char out[LKS__CKPT_PATH], const char *dir, const char *name)
+{
+    struct stat info;
+    shown_path shown;
+    LKS__TRY(lks__ckpt_join(out, dir, name));
+    if (stat(out, &info) < 0 && errno == ENOENT)
+        return lks__fail(LKS_ERR_FORMAT, "the checkpoint %s is torn: it has no %s",
+                         show(shown, dir), name);
+    return LKS_OK;
+}
+
+static lks_status open_state(const char *path, json_t **state_p)
+{
+    char *text;
+    size_t bytes;
+    LKS__TRY(lks__sys_read_file(path, LKS__CKPT_STATE_LIMIT, &text, &bytes));
+    lks_status st = parse_state(path, text, bytes, state_p);
+    free(text);
+    return st;
+}
+
+/* Open one safetensors file and verify every byte of it. The header is compared with its hash in
+ * state.json before it is parsed. hashes_p: the tensors' hashes; the caller frees. */
+static lks_status open_tensors(const char *dir, const char *name, const json_t *state,
+                               lks__st_file **file_p, uint64_t **hashes_p)
+{
+    char path[LKS__CKPT_PATH];
+    shown_path shown;
+    lks__st_file *file;
+    LKS__TRY(file_path(path, dir, name));
+    const char *stored = json_string_value(json_object_get(json_object_get(state, "files"), name));
+    if (!stored)
+        return lks__fail(LKS_ERR_FORMAT, "%s can't be verified: %s has no hash of its header",
+                         show(shown, path), LKS__CKPT_STATE);
+    LKS__TRY(lks__st_open_known(path, stored, &file));
+    uint64_t *hashes = calloc(lks__st_count(file) + 1, sizeof *hashes);
+    lks_status st = hashes ? lks__st_verify(file, hashes)
+                           : lks__fail(LKS_ERR_NOMEM, "no memory to verify %s", show(shown, path));
+    if (st != LKS_OK) {
+        free(hashes);
+        lks__st_close(file);
+        return st;
+    }
+    *file_p = file;
+    *hashes_p = hashes;
+    return LKS_OK;
+}
+
+static lks_status open_parts(const char *dir, int parts, lks__ckpt *ckpt)
+{
+    uint64_t *hashes;
+    char path[LKS__CKPT_PATH], digits[17];
+    LKS__TRY(file_path(path, dir, LKS__CKPT_STATE));
+    LKS__TRY(open_state(path, &ckpt->state));
+    ckpt->iter = (uint64_t)json_integer_value(json_object_get(ckpt->state, "iter"));
+    lks__entry e = lks__entry_parse(ckpt->name);
+    if (e.kind != LKS__ENTRY_OTHER && e.iter != ckpt->iter)
+        return bad_state(path, "its \"iter\" differs from the folder's name");
+
+    if (parts == LKS__CKPT_ONLY_STATE)
+        return LKS_OK;
+    LKS__TRY(open_tensors(dir, LKS__CKPT_MODEL, ckpt->state, &ckpt->model, &hashes));
+    lks__hash_text(XXH3_64bits(hashes, lks__st_count(ckpt->model) * sizeof *hashes), digits);
+    free(hashes);
+    const char *stored = json_string_value(json_object_get(ckpt->state, "params_hash"));
+    if (!stored || strcmp(stored, digits) != 0)
+        return bad_state(path, "its \"params_hash\" differs from the hash of the model's tensors");
+    if (parts == LKS__CKPT_ONLY_MODEL)
+        return LKS_OK;
+    LKS__TRY(open_tensors(dir, LKS__CKPT_OPTIMIZER, ckpt->state, &ckpt->optimizer, &hashes));
+    free(hashes);
+    return LKS_OK;
+}
+
+static lks_status open_folder(const char *dir, int parts, lks__ckpt *ckpt)
+{
+    lks__ckpt c = {.iter = 0};
+    const char *slash = strrchr(dir, '/');
+    snprintf(c.path, sizeof c.path, "%s", dir);
+    snprintf(c.name, sizeof c.name, "%s", slash ? slash + 1 : dir);
+    lks_status st = open_parts(dir, parts, &c);
+    if (st == LKS_OK)
+        *ckpt = c;
+    else
+        lks__ckpt_close(&c);
+    return st;
+}
+
+void lks__ckpt_close(lks__ckpt *ckpt)
+{
+    json_decref(ckpt->state);
+    lks__st_close(ckpt->model);
+    lks__st_close(ckpt->optimizer);
+    *ckpt = (lks__ckpt){.iter = 0};
+}
+
+static const char *const asked_words[] = {NULL, "end", "stop", "signal", "clock"};
+
+const char *lks__asked_word(lks__asked asked)
+{
+    return asked_words[asked];
+}
+
+lks__asked lks__asked_of(const json_t *state)
+{
+    const char *word = json_string_value(json_object_get(state, "asked"));
+    if (word == NULL)
+        return LKS__ASKED_NOT;
+    for (int i = LKS__ASKED_END; i <= LKS__ASKED_CLOCK; i++)
+        if (strcmp(word, asked_words[i]) == 0)
+            return (lks__asked)i;
+    return LKS__ASKED_SIGNAL;
+}
+
+/* ---- which folder -------------------------------------------------------------------------- */
+
+/* Open the newest good checkpoint of OUT except `except` (NULL: none). ERR_IO if OUT has no
+ * checkpoint; if it has only bad ones, the status and sentence of the newest. */
+static lks_status open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
+{
+    lks__entry *entries;
+    size_t n;
+    char path[LKS__CKPT_PATH], first_cause[1024] = "";
+    shown_path shown;
+    lks_status first = LKS_OK;
+    LKS__TRY(lks__ckpt_scan(out, &entries, &n));
+    for (size_t i = 0; i < n; i++) {
+        if (entries[i].kind == LKS__ENTRY_TMP || (except && strcmp(entries[i].name, except) == 0))
+            continue;
+        lks_status st = lks__ckpt_join(path, out, entries[i].name);
+        if (st == LKS_OK)
+            st = open_folder(path, parts, ckpt);
+        if (st == LKS_OK || st == LKS_ERR_NOMEM || st == LKS_ERR_STOPPED) {
+            free(entries);
+            return st;
+        }
+        if (first == LKS_OK) {
+            first = st;
+            snprintf(first_cause, sizeof first_cause, "%s", lks_last_error());
+        }
+    }
+    free(entries);
+    if (first != LKS_OK)
+        return lks__fail(first, "%s; no other checkpoint in %s is good", first_cause,
+                         show(shown, out));
+    return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
+}
+
+lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt)
+{
+    return open_newest(out_dir, NULL, parts, ckpt);
+}
+
+/* Add a way out to the recorded failure: the newest good checkpoint of OUT except `except`. */
+static lks_status offer(lks_status st, const char *out, const char *except, int parts)
+{
+    lks__ckpt good;
+    char cause[1024];
+    shown_path shown;
+    if (st != LKS_ERR_FORMAT && st != LKS_ERR_IO)
+        return st;
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    if (open_newest(out, except, parts, &good) != LKS_OK)
+        return lks__fail(st, "%s; there is no other good checkpoint in %s", cause,
+                         show(shown, out));
+    lks__fail(st, "%s; the newest good checkpoint is %s: use --out_dir=%s", cause, good.name,
+              show(shown, good.path));
+    lks__ckpt_close(&good);
+    return st;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Find the folder of the checkpoint that a name stands for, or, if a save of the same iter died
+ * between its two renames, the one that it was replacing. False if both are gone. */
+static bool find_folder(const char *out, lks__entry *e, char path[LKS__CKPT_PATH])
+{
+    for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_OLD; kind++) {
+        lks__entry_name(e->name, (lks__entry_kind)kind, e->iter);
+        if (lks__ckpt_join(path, out, e->name) == LKS_OK && is_folder(path))
+            return true;
+    }
+    return false;
+}
+
+static lks_status open_found(const char *out, const lks__entry *e, const char *path, int parts,
+                             lks__ckpt *ckpt)
+{
+    lks_status st = open_folder(path, parts, ckpt);
+    return st == LKS_OK ? st : offer(st, out, e->name, parts);
+}
+
+/* Does OUT itself look like a checkpoint, by its name or by its files? */
+static bool is_checkpoint(const char *dir)
+{
+    char path[LKS__CKPT_PATH];
+    struct stat info;
+    const char *slash = strrchr(dir, '/');
+    lks__entry e = lks__entry_parse(slash ? slash + 1 : dir);
+    if (e.kind == LKS__ENTRY_CKPT || e.kind == LKS__ENTRY_OLD)
+        return true;
+    return (lks__ckpt_join(path, dir, LKS__CKPT_STATE) == LKS_OK && stat(path, &info) == 0) ||
+           (lks__ckpt_join(path, dir, LKS__CKPT_MODEL) == LKS_OK && stat(path, &info) == 0);
+}
+
+/* OUT is a single checkpoint; if it is bad, its parent folder may contain others. */
+static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
+{
+    char parent[LKS__CKPT_PATH];
+    const char *slash = strrchr(dir, '/');
+    const char *name = slash ? slash + 1 : dir;
+    lks_status st = open_folder(dir, parts, ckpt);
+    if (st == LKS_OK)
+        ckpt->itself = true;
+    if (st == LKS_OK || lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
+        return st;
+    if (!slash)
+        snprintf(parent, sizeof parent, ".");
+    else
+        snprintf(parent, sizeof parent, "%.*s", slash == dir ? 1 : (int)(slash - dir), dir);
+    return offer(st, parent, name, parts);
+}
+
+/* OUT without slashes at its end; it must exist. */
+static lks_status clean_path(const char *out_dir, char out[LKS__CKPT_PATH])
+{
+    shown_path shown;
+    struct stat info;
+    size_t len = strlen(out_dir);
+    while (len > 1 && out_dir[len - 1] == '/')
+        len--;
+    if (len >= LKS__CKPT_PATH)
+        return lks__fail(LKS_ERR_IO, "the folder's path is too long: %s", show(shown, out_dir));
+    memcpy(out, out_dir, len);
+    out[len] = '\0';
+    if (stat(out, &info) < 0)
+        return lks__sys_fail("there is no checkpoint: cannot read the folder", out);
+    return LKS_OK;
+}
+
+lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
+    lks__entry e;
+    LKS__TRY(clean_path(out_dir, out));
+    lks_status st = lks__name_read(out, LKS__NAME_LATEST, &e);
+    if (st == LKS_ERR_FORMAT)
+        return offer(st, out, NULL, parts);
+    LKS__TRY(st);
+    if (e.kind == LKS__ENTRY_OTHER && is_checkpoint(out))
+        return open_itself(out, parts, ckpt);
+    if (e.kind == LKS__ENTRY_CKPT && find_folder(out, &e, path))
+        return open_found(out, &e, path, parts, ckpt);
+    return open_newest(out, NULL, parts, ckpt);
+}
+
+lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
+    shown_path shown;
+    lks__entry e;
+    LKS__TRY(clean_path(out_dir, out));
+    LKS__TRY(lks__name_read(out, LKS__NAME_BEST, &e));
+    if (e.kind == LKS__ENTRY_OTHER || !find_folder(out, &e, path))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s has no best checkpoint: none has been evaluated, or it was deleted; "
+                         "a resume finds it again",
+                         show(shown, out));
+    return open_found(out, &e, path, parts, ckpt);
+}
+
+lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
+    shown_path shown;
+    lks__entry e = {.iter = iter};
+    LKS__TRY(clean_path(out_dir, out));
+    lks__entry_name(name, LKS__ENTRY_CKPT, iter);
+    if (!find_folder(out, &e, path))
+        return lks__fail(LKS_ERR_CONFIG, "there is no checkpoint %s in %s", name, show(shown, out));
+    return open_found(out, &e, path, parts, ckpt);
+}
+
+lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *asked_p)
+{
+    char path[LKS__CKPT_PATH];
+    lks__ckpt ckpt = {.iter = 0};
+    LKS__TRY(lks__ckpt_join(path, out, e->name));
+    LKS__TRY(open_folder(path, LKS__CKPT_ONLY_STATE, &ckpt));
+    *asked_p = lks__asked_of(ckpt.state);
+    lks__ckpt_close(&ckpt);
+    return LKS_OK;
+}
+
+/* *yes_p: true if entry `i` is the target. Of two folders of one iteration the first counts. */
+static lks_status is_target(const char *out, const lks__entry *entries, size_t i, bool *yes_p)
+{
+    lks__asked asked;
+    *yes_p = false;
+    if (entries[i].kind == LKS__ENTRY_TMP || (i > 0 && entries[i - 1].iter == entries[i].iter))
+        return LKS_OK;
+    lks_status st = lks__entry_asked(out, &entries[i], &asked);
+    if (st == LKS_ERR_FORMAT) {
+        char cause[1024];
+        snprintf(cause, sizeof cause, "%s", lks_last_error());
+        return lks__fail(st, "%s: to go back further, move %s out of the folder, then resume",
+                         cause, entries[i].name);
+    }
+    LKS__TRY(st);
+    *yes_p = asked == LKS__ASKED_NOT;
+    return LKS_OK;
+}
+
+lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt)
+{
+    char out[LKS__CKPT_PATH], path[LKS__CKPT_PATH];
+    shown_path shown;
+    lks__entry *entries;
+    size_t n, i;
+    bool yes = false;
+    LKS__TRY(clean_path(out_dir, out));
+    LKS__TRY(lks__ckpt_scan(out, &entries, &n));
+    lks_status st = LKS_OK;
+    for (i = 0; i < n && st == LKS_OK; i++) {
+        if (entries[i].iter <= iter)
+            st = is_target(out, entries, i, &yes);
+        if (yes)
+            break;
+    }
+    if (st == LKS_OK && !yes)
+        st = lks__fail(LKS_ERR_IO,
+                       "%s has no checkpoint up to iteration %" PRIu64
+                       " that was on the schedule or improved the validation loss",
+                       show(shown, out), iter);
+    else if (st == LKS_OK)
+        st = lks__ckpt_join(path, out, entries[i].name);
+    free(entries);
+    return st == LKS_OK ? open_folder(path, parts, ckpt) : st;
+}

@@ -1,0 +1,31 @@
+/* files/pickle/globals.h - the names that a pickle may use. Python would import and call them; here
+ * each stands for a kind of value. */
+#ifndef LKS_FILES_PICKLE_GLOBALS_H
+#define LKS_FILES_PICKLE_GLOBALS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum lks__pickle_role {
+    LKS__PICKLE_ORDERED_DICT,
+    LKS__PICKLE_REBUILD_TENSOR,
+    LKS__PICKLE_REBUILD_PARAMETER,
+    LKS__PICKLE_STORAGE_TYPE,
+    LKS__PICKLE_ENCODE,     /* how protocol 2 writes bytes: text of code points under 256 */
+    LKS__PICKLE_BYTES_TYPE, /* how it writes no bytes at all */
+} lks__pickle_role;
+
+typedef struct lks__pickle_global {
+    const char *module, *name;
+    lks__pickle_role role;
+    const char *dtype; /* of a storage type */
+    uint64_t item_bytes;
+} lks__pickle_global;
+
+/* NULL: not one of them. */
+const lks__pickle_global *lks__pickle_global_find(const char *module, size_t module_bytes,
+                                                  const char *name, size_t name_bytes);
+/* The storage type of a dtype ("F32"), or NULL. */
+const lks__pickle_global *lks__pickle_global_of(const char *dtype);
+
+#endif

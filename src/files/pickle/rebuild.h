@@ -1,0 +1,15 @@
+/* files/pickle/rebuild.h - what the known names make of their arguments. On failure these return
+ * NULL, and a reason stands in *why_p, or NULL: no memory. */
+#ifndef LKS_FILES_PICKLE_REBUILD_H
+#define LKS_FILES_PICKLE_REBUILD_H
+
+#include "files/pickle/value.h"
+
+/* REDUCE: `arguments` is a tuple. */
+lks__pickle_value *lks__pickle_rebuild(lks__pickle_heap *heap, const lks__pickle_global *global,
+                                       const lks__pickle_value *arguments, const char **why_p);
+/* BINPERSID: ('storage', type, key, device, count). */
+lks__pickle_value *lks__pickle_storage_of(lks__pickle_heap *heap, const lks__pickle_value *id,
+                                          const char **why_p);
+
+#endif

@@ -1,0 +1,38 @@
+/* files/safetensors/dtype.h - what both the writer and the reader of the container need to know. */
+#ifndef LKS_FILES_SAFETENSORS_DTYPE_H
+#define LKS_FILES_SAFETENSORS_DTYPE_H
+
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LKS__ST_METADATA   "__metadata__"
+#define LKS__ST_HASH_KEY   "xxh3:" /* followed by the tensor's name */
+#define LKS__ST_MAX_HEADER 100000000u
+
+/* Bytes of one element. `name` is a string constant of this table, so it outlives any file. */
+typedef struct lks__dtype {
+    const char *name;
+    uint64_t bytes;
+} lks__dtype;
+
+static inline const lks__dtype *lks__dtype_find(const char *name)
+{
+    static const lks__dtype table[] = {{"F64", 8},     {"F32", 4},     {"F16", 2}, {"BF16", 2},
+                                       {"I64", 8},     {"I32", 4},     {"I16", 2}, {"I8", 1},
+                                       {"U64", 8},     {"U32", 4},     {"U16", 2}, {"U8", 1},
+                                       {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"BOOL", 1}};
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+/* The text of a hash in all files: 16 lower-case hex digits. */
+static inline void lks__hash_text(uint64_t hash, char out[17])
+{
+    snprintf(out, 17, "%016" PRIx64, hash);
+}
+
+#endif

@@ -1,0 +1,199 @@
+#include "files/zip/zip_write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+#include "files/zip/zip_load.h"
+
+enum { WHY_BYTES = 400 };
+
+typedef struct part {
+    struct part *next;
+    lks__zip_writer *writer;
+    lks__zip_part *read;
+    void *ctx;
+} part;
+
+struct lks__zip_writer {
+    const lks__zip_module *module;
+    void *zip;
+    char path[PATH_MAX], target[PATH_MAX], temp[PATH_MAX + 32];
+    int fd; /* -1: into memory */
+    uint64_t at;
+    unsigned char *data;
+    size_t bytes, room;
+    lks_status failed; /* of a callback: its sentence is recorded */
+    part *parts;
+};
+
+/* ---- where libzip writes to -------------------------------------------------------------- */
+
+static int write_memory(lks__zip_writer *w, const void *data, size_t bytes, uint64_t offset)
+{
+    size_t end = (size_t)offset + bytes;
+    if (end > w->room) {
+        size_t room = end + end / 2 + 4096;
+        unsigned char *grown = realloc(w->data, room);
+        if (!grown) {
+            w->failed = lks__fail(LKS_ERR_NOMEM, "no memory for a zip file of %zu bytes", end);
+            return ENOMEM;
+        }
+        w->data = grown;
+        w->room = room;
+    }
+    memcpy(w->data + offset, data, bytes);
+    w->bytes = end > w->bytes ? end : w->bytes;
+    return 0;
+}
+
+static int write_file(lks__zip_writer *w, const void *data, size_t bytes, uint64_t offset)
+{
+    bool moved = offset == w->at || lseek(w->fd, (off_t)offset, SEEK_SET) >= 0;
+    if (!moved || lks__sys_write_all(w->fd, data, bytes) < 0) {
+        int failed = errno;
+        w->failed = lks__sys_fail("cannot write", w->path);
+        return failed ? failed : EIO;
+    }
+    w->at = offset + bytes;
+    return 0;
+}
+
+static int write_at(void *ctx, const void *data, size_t bytes, uint64_t offset)
+{
+    lks__zip_writer *w = ctx;
+    if (bytes == 0)
+        return 0;
+    return w->fd < 0 ? write_memory(w, data, bytes, offset) : write_file(w, data, bytes, offset);
+}
+
+/* What libzip has written; it reads nothing else back. */
+static int read_part(void *ctx, void *out, size_t bytes, uint64_t offset)
+{
+    part *p = ctx;
+    lks_status st = p->read(p->ctx, offset, out, bytes);
+    if (st != LKS_OK)
+        p->writer->failed = st;
+    return st == LKS_OK ? 0 : EIO;
+}
+
+static lks_status failed(const lks__zip_writer *w, const char *why)
+{
+    char shown[WHY_BYTES];
+    if (w->failed != LKS_OK)
+        return w->failed;
+    return lks__fail(LKS_ERR_IO, "cannot write a zip file: %s",
+                     lks__escape(shown, sizeof shown, why, strlen(why)));
+}
+
+/* ---- the archive ------------------------------------------------------------------------- */
+
+static lks_status open_file(const char *path, lks__zip_writer *w)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL;
+    if (snprintf(w->path, sizeof w->path, "%s", path) >= (int)sizeof w->path) {
+        errno = ENAMETOOLONG;
+        return lks__sys_fail("cannot write", path);
+    }
+    LKS__TRY(lks__sys_target(path, w->target));
+    snprintf(w->temp, sizeof w->temp, "%s.tmp-%ld", w->target, (long)getpid());
+    w->fd = lks__sys_open(w->temp, flags, 0666);
+    if (w->fd < 0 && errno == EEXIST) { /* left by a killed process of the same number */
+        unlink(w->temp);
+        w->fd = lks__sys_open(w->temp, flags, 0666);
+    }
+    return w->fd >= 0 ? LKS_OK : lks__sys_fail("cannot write", path);
+}
+
+lks_status lks__zip_writer_open(const char *path, lks__zip_writer **w_p)
+{
+    char why[WHY_BYTES];
+    const lks__zip_module *module;
+    LKS__TRY(lks__zip_module_open(&module));
+    lks__zip_writer *w = calloc(1, sizeof *w);
+    if (!w)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to write a zip file");
+    w->module = module;
+    w->fd = -1;
+    lks_status st = path ? open_file(path, w) : LKS_OK;
+    const lks__zip_io io = {.write_at = write_at, .ctx = w};
+    if (st == LKS_OK) {
+        w->zip = module->create(&io, why, sizeof why);
+        st = w->zip ? LKS_OK : failed(w, why);
+    }
+    if (st == LKS_OK)
+        *w_p = w;
+    else
+        lks__zip_writer_close(w, st);
+    return st;
+}
+
+lks_status lks__zip_writer_add(lks__zip_writer *w, const char *name, uint64_t bytes,
+                               unsigned filling, lks__zip_part *read, void *ctx)
+{
+    char why[WHY_BYTES];
+    part *p = calloc(1, sizeof *p);
+    if (!p)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to write a zip file");
+    *p = (part){.next = w->parts, .writer = w, .read = read, .ctx = ctx};
+    w->parts = p;
+    const lks__zip_io io = {.read_at = read_part, .ctx = p, .bytes = bytes};
+    return w->module->add(w->zip, name, &io, filling, why, sizeof why) == 0 ? LKS_OK
+                                                                            : failed(w, why);
+}
+
+lks_status lks__zip_writer_finish(lks__zip_writer *w)
+{
+    char why[WHY_BYTES];
+    return w->module->finish(w->zip, why, sizeof why) == 0 ? LKS_OK : failed(w, why);
+}
+
+void lks__zip_writer_take(lks__zip_writer *w, unsigned char **data_p, size_t *bytes_p)
+{
+    *data_p = w->data;
+    *bytes_p = w->bytes;
+    w->data = NULL;
+}
+
+static lks_status give_name(lks__zip_writer *w)
+{
+    bool synced = lks__sys_fsync(w->fd) == 0;
+    int err = errno;
+    if (lks__sys_close(w->fd) < 0 && synced) {
+        synced = false;
+        err = errno;
+    }
+    w->fd = -1;
+    if (synced && lks__sys_rename(w->temp, w->target) == 0) {
+        w->temp[0] = '\0';
+        return LKS_OK;
+    }
+    if (!synced)
+        errno = err;
+    return lks__sys_fail("cannot write", w->path);
+}
+
+lks_status lks__zip_writer_close(lks__zip_writer *w, lks_status st)
+{
+    if (w->zip)
+        w->module->close(w->zip);
+    if (st == LKS_OK && w->fd >= 0)
+        st = give_name(w);
+    if (w->fd >= 0)
+        lks__sys_close(w->fd);
+    if (w->temp[0] != '\0')
+        unlink(w->temp);
+    while (w->parts) {
+        part *p = w->parts;
+        w->parts = p->next;
+        free(p);
+    }
+    free(w->data);
+    free(w);
+    return st;
+}
