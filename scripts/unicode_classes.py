@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes src/data/unicode_classes.c: which code points are letters, numbers and white space.
+"""Writes src/data/text/bpe/unicode_classes.c: which code points are letters, numbers and white space.
 
     pip install unicodedata2==16.0.0
-    scripts/unicode_classes.py > src/data/unicode_classes.c
+    scripts/unicode_classes.py > src/data/text/bpe/unicode_classes.c
 
 Unicode 16.0 is what tiktoken 0.14 has: its \\p{L}, \\p{N} and \\s agree with this on every code point.
 """
@@ -43,7 +43,7 @@ def write(name, found):
 
 
 print("/* Made by scripts/unicode_classes.py of Unicode 16.0; don't edit. */")
-print('#include "data/unicode_classes.h"')
+print('#include "data/text/bpe/unicode_classes.h"')
 print("\n/* clang-format off */")
 write("letters", ranges(lambda cp: unicodedata.category(chr(cp))[0] == "L"))
 write("numbers", ranges(lambda cp: unicodedata.category(chr(cp))[0] == "N"))

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "data/spm.h"
+#include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip_module.h"
 
 /* ---- memory and folders that are kept until the end -------------------------------------- */

@@ -6,7 +6,7 @@
 
 #include "base/system/module.h"
 #include "comm/backend.h"
-#include "data/spm.h"
+#include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip.h"
 #include "info_run.h"
 #include "session/session.h"

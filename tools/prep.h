@@ -2,7 +2,7 @@
 #ifndef LKS_TOOLS_PREP_H
 #define LKS_TOOLS_PREP_H
 
-#include "data/prep.h"
+#include "data/prep/prep.h"
 
 /* Prepare `input` in `out`, with the defaults of `lockstep prep KIND` and its progress; notes begin
  * with "lockstep COMMAND". */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "data/prep.h"
+#include "data/prep/prep.h"
 #include "settings/settings_table.h"
 #include "weights/known.h"
 

@@ -21,7 +21,7 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/shm/segment.h"
-#include "data/spm.h"
+#include "data/text/sentencepiece/spm.h"
 #include "doctor/doctor.h"
 
 void lks__doctor_say(lks__doctor *d, lks__finding finding, const char *topic, const char *advice,

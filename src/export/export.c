@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/bpe.h"
+#include "data/text/bpe/bpe.h"
 #include "export/form.h"
 #include "weights/given.h"
 #include "weights/saved.h"

@@ -2,7 +2,7 @@
 #ifndef LKS_EXPORT_FORM_H
 #define LKS_EXPORT_FORM_H
 
-#include "data/meta.h"
+#include "data/text/meta.h"
 #include "export/export.h"
 #include "files/checkpoint/ckpt.h"
 #include "model/model.h"

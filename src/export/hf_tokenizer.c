@@ -6,7 +6,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "data/bpe.h"
+#include "data/text/bpe/bpe.h"
 #include "export/hf.h"
 
 #define TOKENIZER "tokenizer.json"

@@ -6,7 +6,7 @@
 #define LKS_MODEL_BATCH_H
 
 #include "compute/mirror.h"
-#include "data/shards.h"
+#include "data/read/shards.h"
 #include "model/model.h"
 
 /* Memory for one micro-batch. */

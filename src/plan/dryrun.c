@@ -6,8 +6,8 @@
 
 #include "base/number/units.h"
 #include "base/system/memory.h"
-#include "data/meta.h"
-#include "data/sampler.h"
+#include "data/read/sampler.h"
+#include "data/text/meta.h"
 #include "model/table/freeze.h"
 #include "plan/process.h"
 #include "session/session.h"

@@ -9,7 +9,7 @@
 
 #include "base/system/sys.h"
 #include "compute/peak/peak_device.h"
-#include "data/bpe.h"
+#include "data/text/bpe/bpe.h"
 #include "files/checkpoint/name.h"
 #include "model/table/freeze.h"
 #include "rundir/evals.h"

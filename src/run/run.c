@@ -7,7 +7,7 @@
 
 #include "base/system/sys.h"
 #include "base/trace.h"
-#include "data/sampler.h"
+#include "data/read/sampler.h"
 #include "files/checkpoint/name.h"
 #include "run/report.h"
 #include "train/arenas.h"

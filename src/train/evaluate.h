@@ -3,7 +3,7 @@
 #define LKS_TRAIN_EVALUATE_H
 
 #include "compute/mirror.h"
-#include "data/bpb.h"
+#include "data/text/bpb.h"
 #include "model/model.h"
 #include "session/session.h"
 

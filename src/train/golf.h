@@ -2,9 +2,9 @@
 #ifndef LKS_TRAIN_GOLF_H
 #define LKS_TRAIN_GOLF_H
 
-#include "data/bpb.h"
-#include "data/shards.h"
-#include "data/stream.h"
+#include "data/read/shards.h"
+#include "data/read/stream.h"
+#include "data/text/bpb.h"
 #include "train/procedure.h"
 
 struct lks__golf_run {

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-#include "data/sampler.h"
+#include "data/read/sampler.h"
 #include "settings/family.h"
 #include "weights/given.h"
 

@@ -6,7 +6,7 @@
 
 #include "artifact/artifact.h"
 #include "base/log.h"
-#include "data/source.h"
+#include "data/read/source.h"
 #include "train/trainer.h"
 
 /* Results of a procedure at the end of a run. */
@@ -67,7 +67,7 @@ extern const struct lks__procedure lks__procedure_nanogpt, lks__procedure_golf;
 
 const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 
-/* Open a split of the folder `dir`, of either form (data/shards.h). *shards_p = NULL if it is the
+/* Open a split of the folder `dir`, of either form (read/shards.h). *shards_p = NULL if it is the
  * validation split, the folder has none, and the run makes no evaluations. */
 lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
                                      uint32_t vocab_size, lks__shards **shards_p);

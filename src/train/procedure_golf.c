@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/system/sys.h"
-#include "data/sampler.h"
+#include "data/read/sampler.h"
 #include "lockstep/reduce.h"
 #include "model/optim/schedule.h"
 #include "rundir/files.h"

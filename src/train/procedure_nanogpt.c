@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "data/sampler.h"
+#include "data/read/sampler.h"
 #include "model/batch.h"
 #include "model/optim/schedule.h"
 #include "train/evaluate.h"

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 #include "compute/mirror.h"
-#include "data/meta.h"
-#include "data/sampler.h"
-#include "data/shards.h"
+#include "data/read/sampler.h"
+#include "data/read/shards.h"
+#include "data/text/meta.h"
 #include "ddp/ddp.h"
 #include "files/checkpoint/ckpt.h"
 #include "model/batch.h"

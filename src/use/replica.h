@@ -3,7 +3,7 @@
 #define LKS_USE_REPLICA_H
 
 #include "compute/mirror.h"
-#include "data/meta.h"
+#include "data/text/meta.h"
 #include "model/model.h"
 #include "session/session.h"
 #include "settings/settings.h"

@@ -7,8 +7,8 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "data/byte_tokens.h"
-#include "data/spm_text.h"
+#include "data/text/byte_tokens.h"
+#include "data/text/sentencepiece/spm_text.h"
 
 /* The vocabulary of GPT-2's tokens at `path`, or the one that the run keeps. */
 static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__text *t)

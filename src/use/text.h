@@ -4,8 +4,8 @@
 #define LKS_USE_TEXT_H
 
 #include "base/text/utf8_stream.h"
-#include "data/bpe.h"
-#include "data/spm.h"
+#include "data/text/bpe/bpe.h"
+#include "data/text/sentencepiece/spm.h"
 #include "use/replica.h"
 
 typedef struct lks__text {

@@ -3,7 +3,7 @@
 #ifndef LKS_WEIGHTS_SAVED_H
 #define LKS_WEIGHTS_SAVED_H
 
-#include "data/meta.h"
+#include "data/text/meta.h"
 #include "files/checkpoint/ckpt.h"
 #include "model/model.h"
 #include "settings/settings.h"

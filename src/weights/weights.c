@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #include "base/system/sys.h"
-#include "data/bpe.h"
+#include "data/text/bpe/bpe.h"
 #include "weights/form.h"
 #include "weights/known.h"
 #include "weights/saved.h"

@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#include "data/meta.h"
+#include "data/text/meta.h"
 #include "files/checkpoint/folder.h"
 #include "model/model.h"
 #include "settings/settings.h"

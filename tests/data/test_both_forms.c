@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/prep.h"
-#include "data/sampler.h"
-#include "data/shards.h"
+#include "data/prep/prep.h"
+#include "data/read/sampler.h"
+#include "data/read/shards.h"
 #include "data/tokens.h"
 
 static const char *raw, *shards; /* folders with the same tokens */

@@ -1,10 +1,10 @@
-/* The table of bytes per token (data/bpb.h) of a SentencePiece model that is written here. */
+/* The table of bytes per token (data/text/bpb.h) of a SentencePiece model that is written here. */
 #include "support.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "data/bpb.h"
+#include "data/text/bpb.h"
 #include "spm_model.h"
 
 /* A model written by hand, with every kind of piece: the table is known from parameter-golf's rules

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/bpb.h"
-#include "data/bpe_table.h"
+#include "data/text/bpb.h"
+#include "data/text/bpe/bpe_table.h"
 
 static const json_t *figure(void)
 {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/bpb.h"
-#include "data/shards.h"
+#include "data/read/shards.h"
+#include "data/text/bpb.h"
 
 static const char *golf_data(const char *name)
 {

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "data/byte_tokens.h"
-#include "data/meta.h"
+#include "data/text/byte_tokens.h"
+#include "data/text/meta.h"
 
 static const char *folder_with(const char *text, size_t bytes)
 {

@@ -11,8 +11,8 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
-#include "data/meta.h"
-#include "data/prep.h"
+#include "data/prep/prep.h"
+#include "data/text/meta.h"
 #include "data/tokens.h"
 
 static const char *text_file(const char *text, size_t bytes)

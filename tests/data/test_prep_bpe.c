@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/bpe.h"
-#include "data/meta.h"
-#include "data/numpy_order.h"
-#include "data/prep.h"
-#include "data/sampler.h"
-#include "data/shards.h"
+#include "data/prep/prep.h"
+#include "data/read/numpy_order.h"
+#include "data/read/sampler.h"
+#include "data/read/shards.h"
+#include "data/text/bpe/bpe.h"
+#include "data/text/meta.h"
 
 static const char *vocabulary; /* a folder with tokenizer.json */
 static lks__bpe *bpe;

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "data/meta.h"
-#include "data/prep.h"
+#include "data/prep/prep.h"
+#include "data/text/meta.h"
 
 static void check_bin(const char *folder, const char *name)
 {

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "data/bpb.h"
-#include "data/docs.h"
-#include "data/meta.h"
-#include "data/prep.h"
-#include "data/shards.h"
+#include "data/prep/input/docs.h"
+#include "data/prep/prep.h"
+#include "data/read/shards.h"
+#include "data/text/bpb.h"
+#include "data/text/meta.h"
 
 /* ---- documents --------------------------------------------------------------------------- */
 

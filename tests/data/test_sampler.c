@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/number/rng.h"
-#include "data/sampler.h"
+#include "data/read/sampler.h"
 #include "lockstep/sampler.h"
 
 static lks__sampler *open_sampler(const lks__sampler_config *config)

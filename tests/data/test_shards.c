@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "data/shards.h"
-#include "data/stream.h"
+#include "data/read/shards.h"
+#include "data/read/stream.h"
 #include "data/tokens.h"
 
 enum { HEADER = 1024 };

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/system/module.h"
-#include "data/spm.h"
-#include "data/spm_check.h"
-#include "data/spm_map.h"
+#include "data/text/sentencepiece/spm.h"
+#include "data/text/sentencepiece/spm_check.h"
+#include "data/text/sentencepiece/spm_map.h"
 #include "spm_model.h"
 
 /* ---- tables of characters ---------------------------------------------------------------- */

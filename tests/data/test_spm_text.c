@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/spm_text.h"
+#include "data/text/sentencepiece/spm_text.h"
 #include "use/text.h"
 
 struct corpus {

@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "data/docs.h"
-#include "data/encoding.h"
-#include "data/meta.h"
-#include "data/prep.h"
-#include "data/shards.h"
+#include "data/prep/input/docs.h"
+#include "data/prep/prep.h"
+#include "data/read/shards.h"
+#include "data/text/encoding.h"
+#include "data/text/meta.h"
 #include "data/tokens.h"
 
 static lks__prep_result result;

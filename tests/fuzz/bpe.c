@@ -1,5 +1,5 @@
 /* A vocabulary as tokenizer.json, and text that it encodes: what comes out is what went in. */
-#include "data/bpe.h"
+#include "data/text/bpe/bpe.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Documents for `prep sentencepiece`: JSON lines if the input begins with '{', else text. */
-#include "data/docs.h"
+#include "data/prep/input/docs.h"
 
 #include "base/text/utf8.h"
 #include "fuzz.h"

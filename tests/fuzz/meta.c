@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text/utf8.h"
-#include "data/meta.h"
+#include "data/text/meta.h"
 #include "fuzz.h"
 
 const char *const fuzz_words[] = {

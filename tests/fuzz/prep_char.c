@@ -1,8 +1,8 @@
 /* `prep char`: any bytes as a text; the output is read again. */
 #include <stdlib.h>
 
-#include "data/meta.h"
-#include "data/prep.h"
+#include "data/prep/prep.h"
+#include "data/text/meta.h"
 #include "data/tokens.h"
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
 /* SentencePiece models. */
-#include "data/spm.h"
+#include "data/text/sentencepiece/spm.h"
 
 #include <stdio.h>
 #include <stdlib.h>

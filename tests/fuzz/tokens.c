@@ -1,6 +1,6 @@
 /* Token files: nanoGPT's raw ids, and shards with a header, alone and as a stream. */
 #include "data/tokens.h"
-#include "data/shards.h"
+#include "data/read/shards.h"
 #include "fuzz.h"
 
 const char *const fuzz_words[] = {"\x48\xdb\x34\x01\x01", "\xa1\xdc\x34\x01\x07", NULL};

@@ -8,7 +8,7 @@
 
 enum { POISON = 63, N_TOKENS = 6000 };
 
-/* Start of the span of micro-batch m of virtual rank v in a step (data/stream.h). */
+/* Start of the span of micro-batch m of virtual rank v in a step (data/read/stream.h). */
 static int start_of(int step, int v, int m)
 {
     return ((step * POISON_A + m) * POISON_V + v) * (POISON_T + 1);

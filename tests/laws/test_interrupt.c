@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "data/sampler.h"
+#include "data/read/sampler.h"
 
 enum { BATCH = 6, STEP = 1024 }; /* samples of a micro-batch; micro-batches of a long step */
 

@@ -5,7 +5,7 @@
 #include "support.h"
 
 #include "compute/cpu/device.h"
-#include "data/sampler.h"
+#include "data/read/sampler.h"
 #include "model/model.h"
 #include "model/optim/optimizer.h"
 

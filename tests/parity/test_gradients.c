@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/shards.h"
+#include "data/read/shards.h"
 #include "model/batch.h"
 #include "model/optim/optimizer.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/text/utf8.h"
-#include "data/bpe.h"
+#include "data/text/bpe/bpe.h"
 #include "use/text.h"
 #include "weights/weights.h"
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/byte_tokens.h"
-#include "data/shards.h"
+#include "data/read/shards.h"
+#include "data/text/byte_tokens.h"
 
 static const char *dir, *data, *run; /* run: --out_dir=… */
 

@@ -1,0 +1,357 @@
+#include "data/prep/input/texts.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+#include "data/text/encoding.h"
+
+static const char stdin_name[] = "standard input";
+
+static lks_status no_memory(void)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory to list the input's files");
+}
+
+static bool is_jsonl(const char *path)
+{
+    const size_t n = strlen(path);
+    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
+}
+
+/* Make room for one more entry of `bytes` in a list of `n`; list_p is the address of its pointer.
+ * Without memory `path`, which the list was to take over, is freed. */
+static lks_status grow(void *list_p, size_t n, size_t *room_p, size_t bytes, char *path)
+{
+    void *list;
+    if (n < *room_p)
+        return LKS_OK;
+    const size_t room = *room_p == 0 ? 16 : 2 * *room_p;
+    memcpy(&list, list_p, sizeof list);
+    list = realloc(list, room * bytes);
+    if (list == NULL) {
+        free(path);
+        return no_memory();
+    }
+    memcpy(list_p, &list, sizeof list);
+    *room_p = room;
+    return LKS_OK;
+}
+
+/* Put a file on the list, which takes `path` over. */
+static lks_status add(lks__texts *t, char *path, uint64_t bytes, bool jsonl)
+{
+    LKS__TRY(grow(&t->files, t->n, &t->room, sizeof *t->files, path));
+    t->files[t->n++] = (lks__text_file){path, bytes, jsonl};
+    t->bytes += bytes;
+    return LKS_OK;
+}
+
+/* --- standard input -------------------------------------------------------------------------- */
+
+static lks_status fail_spool(const char *dir)
+{
+    lks__sys_fail("cannot keep standard input in", dir);
+    return lks__fail(errno == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO,
+                     "%s; set TMPDIR to a folder with enough space", lks_last_error());
+}
+
+/* A file that no other program can open, and that is gone with this process. */
+static lks_status open_spool(const char *dir, int *fd_p)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/lockstep-prep-XXXXXX", dir);
+    *fd_p = mkostemp(path, O_CLOEXEC);
+    if (*fd_p < 0)
+        return fail_spool(dir);
+    unlink(path);
+    return LKS_OK;
+}
+
+static lks_status copy_stdin(const char *dir, int to, uint64_t *bytes_p)
+{
+    enum { BLOCK = 1 << 20 };
+    char *block = malloc(BLOCK);
+    if (block == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read standard input");
+    lks_status st = LKS_OK;
+    ssize_t n = 0;
+    while (st == LKS_OK && (n = lks__sys_read_some(STDIN_FILENO, block, BLOCK)) > 0) {
+        if (lks__sys_write_all(to, block, (size_t)n) < 0)
+            st = fail_spool(dir);
+        *bytes_p += (uint64_t)n;
+    }
+    if (n < 0)
+        st = lks__sys_fail("cannot read", stdin_name);
+    free(block);
+    return st;
+}
+
+static lks_status add_stdin(lks__texts *t, bool lines)
+{
+    struct stat info;
+    uint64_t bytes = 0;
+    if (t->spool >= 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--input=- was given twice, but standard input can only be read once");
+    if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode) &&
+        lseek(STDIN_FILENO, 0, SEEK_CUR) == 0) {
+        t->spool = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+        if (t->spool < 0)
+            return lks__sys_fail("cannot read", stdin_name);
+        bytes = (uint64_t)info.st_size;
+    } else {
+        const char *tmp = getenv("TMPDIR"), *dir = tmp == NULL || *tmp == '\0' ? "/tmp" : tmp;
+        LKS__TRY(open_spool(dir, &t->spool));
+        LKS__TRY(copy_stdin(dir, t->spool, &bytes));
+    }
+    char *path = strdup(stdin_name);
+    if (path == NULL)
+        return no_memory();
+    t->spooled = t->n;
+    return add(t, path, bytes, lines);
+}
+
+/* --- files ----------------------------------------------------------------------------------- */
+
+static lks_status add_path(lks__texts *t, const char *path, const struct stat *info)
+{
+    char name[256];
+    if (!S_ISREG(info->st_mode))
+        return lks__fail(LKS_ERR_IO, "%s is not a regular file%s",
+                         lks__escape(name, sizeof name, path, strlen(path)),
+                         S_ISFIFO(info->st_mode) ? ", but a pipe: --input=- reads standard input"
+                                                 : "");
+    char *copy = strdup(path);
+    return copy == NULL ? no_memory() : add(t, copy, (uint64_t)info->st_size, is_jsonl(path));
+}
+
+/* --- folders --------------------------------------------------------------------------------- */
+
+enum { HEAD_BYTES = 8192 };
+
+/* Folders that are still to be read. A list, because a descriptor for each of many nested folders
+ * would be too many. */
+struct walk {
+    lks__texts *t;
+    char **folders;
+    size_t n, room;
+};
+
+/* Put an entry on the list of those that are left out, which takes `path` over. */
+static lks_status leave(lks__texts *t, char *path, const char *why)
+{
+    LKS__TRY(grow(&t->left, t->n_left, &t->left_room, sizeof *t->left, path));
+    t->left[t->n_left++] = (lks__text_left){path, why};
+    return LKS_OK;
+}
+
+/* Put a folder on the list, which takes `path` over. */
+static lks_status add_folder(struct walk *w, char *path)
+{
+    LKS__TRY(grow(&w->folders, w->n, &w->room, sizeof *w->folders, path));
+    w->folders[w->n++] = path;
+    return LKS_OK;
+}
+
+/* Why a file isn't text, by its first bytes; NULL: it may be. */
+static lks_status look_at_file(const char *path, const char **why_p)
+{
+    char head[HEAD_BYTES];
+    /* O_NONBLOCK: if it has become a pipe, opening it must not block. */
+    const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return lks__sys_fail("cannot read", path);
+    const ssize_t n = lks__sys_read_some(fd, head, sizeof head);
+    lks_status st = n < 0 ? lks__sys_fail("cannot read", path) : LKS_OK;
+    lks__sys_close(fd);
+    LKS__TRY(st);
+    *why_p = lks__container_name(head, (size_t)n);
+    if (*why_p == NULL && memchr(head, 0, (size_t)n) != NULL)
+        *why_p = "binary";
+    return LKS_OK;
+}
+
+/* Is the folder one that a program of ours has written? Such a folder is often in that of the
+ * texts. */
+static const char *our_folder(const char *path)
+{
+    static const struct {
+        const char *name, *why;
+    } marks[] = {{"metrics.jsonl", "folder of a run"},
+                 {"data.tmp", "folder of a run"}, /* that begins */
+                 {"train.bin", "folder of tokens"},
+                 {"fineweb_train_000000.bin", "folder of tokens"}};
+    char *file;
+    const char *why = NULL;
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0] && why == NULL; i++)
+        if (asprintf(&file, "%s/%s", path, marks[i].name) >= 0) {
+            why = access(file, F_OK) == 0 ? marks[i].why : NULL;
+            free(file);
+        }
+    return why;
+}
+
+/* Why an entry of a folder is left out; NULL: it is read, and *info describes it. */
+static lks_status look_at_entry(const char *path, struct stat *info, const char **why_p)
+{
+    struct stat own;
+    *why_p = NULL;
+    if (lstat(path, &own) < 0)
+        return lks__sys_fail("cannot read", path);
+    const bool is_link = S_ISLNK(own.st_mode);
+    if (stat(path, info) < 0) {
+        *why_p = is_link ? "broken link" : NULL;
+        return is_link ? LKS_OK : lks__sys_fail("cannot read", path);
+    }
+    if (S_ISDIR(info->st_mode)) {
+        *why_p = is_link ? "link to a folder" : our_folder(path);
+        return LKS_OK;
+    }
+    if (!S_ISREG(info->st_mode)) {
+        *why_p = "no regular file";
+        return LKS_OK;
+    }
+    return is_jsonl(path) ? LKS_OK : look_at_file(path, why_p);
+}
+
+static lks_status add_entry(struct walk *w, const char *dir, const char *name)
+{
+    struct stat info;
+    char *path;
+    const char *why = "hidden";
+    if (asprintf(&path, "%s/%s", dir, name) < 0)
+        return no_memory();
+    lks_status st = name[0] == '.' ? LKS_OK : look_at_entry(path, &info, &why);
+    if (st != LKS_OK) {
+        free(path);
+        return st;
+    }
+    if (why != NULL)
+        return leave(w->t, path, why);
+    if (S_ISDIR(info.st_mode))
+        return add_folder(w, path);
+    return add(w->t, path, (uint64_t)info.st_size, is_jsonl(path));
+}
+
+static lks_status read_folder(struct walk *w, const char *path)
+{
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return lks__sys_fail("cannot read", path);
+    lks_status st = LKS_OK;
+    for (struct dirent *e; st == LKS_OK;) {
+        errno = 0;
+        e = readdir(dir);
+        if (e == NULL && errno != 0)
+            st = lks__sys_fail("cannot read", path);
+        if (e == NULL)
+            break;
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            st = add_entry(w, path, e->d_name);
+    }
+    closedir(dir);
+    return st;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const lks__text_file *)a)->path, ((const lks__text_file *)b)->path);
+}
+
+static int by_left_path(const void *a, const void *b)
+{
+    return strcmp(((const lks__text_left *)a)->path, ((const lks__text_left *)b)->path);
+}
+
+static lks_status add_tree(lks__texts *t, const char *path)
+{
+    struct walk w = {.t = t};
+    const size_t first = t->n, first_left = t->n_left;
+    char *copy = strdup(path);
+    lks_status st = copy == NULL ? no_memory() : add_folder(&w, copy);
+    for (size_t i = 0; st == LKS_OK && i < w.n; i++)
+        st = read_folder(&w, w.folders[i]);
+    for (size_t i = 0; i < w.n; i++)
+        free(w.folders[i]);
+    free(w.folders);
+    if (t->n > first)
+        qsort(t->files + first, t->n - first, sizeof *t->files, by_path);
+    if (t->n_left > first_left)
+        qsort(t->left + first_left, t->n_left - first_left, sizeof *t->left, by_left_path);
+    return st;
+}
+
+static lks_status add_input(lks__texts *t, const char *path, bool stdin_lines)
+{
+    struct stat info;
+    if (strcmp(path, LKS__TEXTS_STDIN) == 0)
+        return add_stdin(t, stdin_lines);
+    if (stat(path, &info) < 0)
+        return lks__sys_fail("cannot read", path);
+    return S_ISDIR(info.st_mode) ? add_tree(t, path) : add_path(t, path, &info);
+}
+
+lks_status lks__texts_open(const char *input, bool stdin_lines, lks__texts *t)
+{
+    *t = (lks__texts){.spool = -1};
+    char *lines = strdup(input), *rest = lines;
+    if (lines == NULL)
+        return no_memory();
+    lks_status st = LKS_OK;
+    for (char *line; st == LKS_OK && (line = strsep(&rest, "\n")) != NULL;)
+        st = add_input(t, line, stdin_lines);
+    free(lines);
+    return st;
+}
+
+void lks__texts_close(lks__texts *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free(t->files[i].path);
+    free(t->files);
+    for (size_t i = 0; i < t->n_left; i++)
+        free(t->left[i].path);
+    free(t->left);
+    if (t->spool >= 0)
+        lks__sys_close(t->spool);
+    *t = (lks__texts){.spool = -1};
+}
+
+lks_status lks__texts_file(const lks__texts *t, size_t i, int *fd_p)
+{
+    struct stat info;
+    const char *path = t->files[i].path;
+    if (t->spool >= 0 && i == t->spooled) {
+        *fd_p = fcntl(t->spool, F_DUPFD_CLOEXEC, 0);
+        return *fd_p >= 0 ? LKS_OK : lks__sys_fail("cannot read", path);
+    }
+    /* O_NONBLOCK: if it has become a pipe, opening it must not block. */
+    const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return lks__sys_fail("cannot read", path);
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        *fd_p = fd;
+        return LKS_OK;
+    }
+    lks__sys_close(fd);
+    return lks__fail(LKS_ERR_IO, "%s is no longer a regular file", path);
+}
+
+lks_status lks__texts_read(const lks__texts *t, size_t i, int fd, uint64_t at, size_t n, char *to)
+{
+    char name[256];
+    const char *path = t->files[i].path;
+    if (lks__sys_read_at(fd, to, n, at) >= 0)
+        return LKS_OK;
+    if (errno != 0)
+        return lks__sys_fail("cannot read", path);
+    return lks__fail(LKS_ERR_IO, "%s became shorter while it was read",
+                     lks__escape(name, sizeof name, path, strlen(path)));
+}

@@ -1,0 +1,53 @@
+/* data/prep/input/texts.h - the files that `lockstep prep` reads: files, the files of folders,
+ * standard input.
+ */
+#ifndef LKS_DATA_PREP_INPUT_TEXTS_H
+#define LKS_DATA_PREP_INPUT_TEXTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define LKS__TEXTS_STDIN "-"
+
+typedef struct lks__text_file {
+    char *path;     /* for messages, too */
+    uint64_t bytes; /* when it was listed; what is appended later isn't read */
+    bool is_jsonl;  /* a document a line; else the file is plain text */
+} lks__text_file;
+
+/* An entry of a folder that isn't read. */
+typedef struct lks__text_left {
+    char *path;
+    const char *why; /* "hidden", "binary", "gzip", … */
+} lks__text_left;
+
+typedef struct lks__texts {
+    lks__text_file *files; /* [n] */
+    size_t n, room;
+    uint64_t bytes;       /* of all files */
+    int spool;            /* standard input as a file; -1: it is not read */
+    size_t spooled;       /* its place in `files` */
+    lks__text_left *left; /* [n_left], by path */
+    size_t n_left, left_room;
+} lks__texts;
+
+/* List the files of `input`: a line for each file or folder. Of a folder its regular files and
+ * those of all folders in it, in the order of the bytes of their paths. Left out are names that
+ * begin with a dot, binary files (a NUL byte in the first 8 KiB, or a compressed file), links to
+ * folders, which could lead in circles, and folders of runs and of tokens. "-" is standard input,
+ * which is copied to a file without a name in TMPDIR (or /tmp) unless it is a file. A file
+ * NAME.jsonl has JSON lines; standard input has, if `stdin_lines`. ERR_IO if a name can't be read,
+ * or is neither a regular file nor a folder. */
+lks_status lks__texts_open(const char *input, bool stdin_lines, lks__texts *texts);
+void lks__texts_close(lks__texts *texts); /* also after a failure, and for {.spool = -1} */
+
+/* Open file i; the caller closes *fd_p. */
+lks_status lks__texts_file(const lks__texts *texts, size_t i, int *fd_p);
+/* Bytes [at, at + n) of file i, which is open as `fd`. ERR_IO if it has shrunk. */
+lks_status lks__texts_read(const lks__texts *texts, size_t i, int fd, uint64_t at, size_t n,
+                           char *to);
+
+#endif

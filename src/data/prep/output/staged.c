@@ -1,0 +1,139 @@
+#include "data/prep/output/staged.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+
+static lks_status no_memory(const char *name)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory for the name of %s", name);
+}
+
+/* Put a file on the list; *from_p: its temporary name. */
+static lks_status list(lks__staged *s, const char *name, const char **from_p)
+{
+    char *from = NULL, *to = NULL;
+    if (s->n == s->room) {
+        int room = s->room ? 2 * s->room : 8;
+        char **grown_from = realloc(s->from, (size_t)room * sizeof *grown_from);
+        if (!grown_from)
+            return no_memory(name);
+        s->from = grown_from;
+        char **grown_to = realloc(s->to, (size_t)room * sizeof *grown_to);
+        if (!grown_to)
+            return no_memory(name);
+        s->to = grown_to;
+        s->room = room;
+    }
+    if (asprintf(&from, "%s/%s.new-%ld", s->dir, name, (long)getpid()) < 0)
+        return no_memory(name);
+    if (asprintf(&to, "%s/%s", s->dir, name) < 0) {
+        free(from);
+        return no_memory(name);
+    }
+    s->from[s->n] = from;
+    s->to[s->n++] = to;
+    *from_p = from;
+    return LKS_OK;
+}
+
+lks_status lks__staged_add(lks__staged *s, const char *name, const void *data, size_t bytes)
+{
+    const char *from = NULL;
+    LKS__TRY(list(s, name, &from));
+    return lks__sys_write_file(from, data, bytes);
+}
+
+lks_status lks__staged_open(lks__staged *s, const char *name, int *fd_p)
+{
+    const char *from = NULL;
+    LKS__TRY(list(s, name, &from));
+    unlink(from); /* left by a killed process of the same number */
+    *fd_p = lks__sys_open(from, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    return *fd_p >= 0 ? LKS_OK : lks__sys_fail("cannot write", from);
+}
+
+/* Turn a new file's temporary name into the name under which the old file is kept. */
+static void rename_to_old(char *from)
+{
+    memcpy(strrchr(from, '.'), ".old", 4);
+}
+
+/* Keep the existing file, if there is one, under a second name. On a file system without hard
+ * links, move it there. */
+static lks_status keep_old(const char *to, const char *old)
+{
+    unlink(old); /* left by a killed process of the same number */
+    if (lks__sys_link(to, old) == 0 || errno == ENOENT || lks__sys_rename(to, old) == 0)
+        return LKS_OK;
+    return lks__sys_fail("cannot replace", to);
+}
+
+/* Give the first `n` names their old files back. */
+static void roll_back(const lks__staged *s, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (rename(s->from[i], s->to[i]) < 0)
+            unlink(s->to[i]);
+}
+
+static lks_status publish(char *from, const char *to)
+{
+    char path[PATH_MAX];
+    if (strlen(from) >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return lks__sys_fail("cannot write", to);
+    }
+    memcpy(path, from, strlen(from) + 1);
+    rename_to_old(path);
+    LKS__TRY(keep_old(to, path));
+    if (lks__sys_rename(from, to) < 0) {
+        lks_status st = lks__sys_fail("cannot write", to);
+        rename(path, to); /* does nothing if both are names of one file */
+        unlink(path);
+        return st;
+    }
+    memcpy(from, path, strlen(from));
+    return LKS_OK;
+}
+
+lks_status lks__staged_commit(lks__staged *s)
+{
+    lks_status st = LKS_OK;
+    int n = 0;
+    while (n < s->n && (st = publish(s->from[n], s->to[n])) == LKS_OK)
+        n++;
+    if (st == LKS_OK)
+        st = lks__sys_sync_dir(s->dir);
+    if (st != LKS_OK)
+        roll_back(s, n);
+    return st;
+}
+
+bool lks__staged_has(const lks__staged *s, const char *name)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(strrchr(s->to[i], '/') + 1, name) == 0)
+            return true;
+    return false;
+}
+
+void lks__staged_close(lks__staged *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        /* Remove a new file that didn't get its name, or an old file. Bypasses the faults: clean up
+         * even if a test made a step fail. */
+        unlink(s->from[i]);
+        free(s->from[i]);
+        free(s->to[i]);
+    }
+    free(s->from);
+    free(s->to);
+    *s = (lks__staged){0};
+}

@@ -1,0 +1,38 @@
+/* data/prep/prep_bytes.c - `lockstep prep bytes`: parameter-golf's tokens of single bytes. */
+#include <stdlib.h>
+
+#include "data/prep/prep_docs.h"
+#include "data/text/byte_tokens.h"
+
+static lks_status encode(const void *ctx, const char *text, size_t bytes, int32_t **ids_p,
+                         size_t *n_p)
+{
+    int32_t *ids = malloc((bytes + 1) * sizeof *ids);
+    if (ids == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the ids of %zu bytes of text", bytes);
+    lks__byte_tokens(text, bytes, ids);
+    *ids_p = ids;
+    *n_p = bytes;
+    return LKS_OK;
+}
+
+static lks_status write_all(lks__prep_docs *d)
+{
+    char name[256];
+    const lks__meta meta = {.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
+    if (d->n == 0)
+        return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is no text to make tokens from",
+                         lks__prep_input(d->job, name));
+    LKS__TRY(lks__prep_docs_write(d, LKS__BYTE_TOKENS, LKS__BYTE_BOS, encode, NULL));
+    return lks__prep_describe(d->job, &meta);
+}
+
+lks_status lks__prep_bytes(lks__prep_job *job)
+{
+    lks__prep_docs d;
+    lks_status st = lks__prep_docs_open(job, true, &d);
+    if (st == LKS_OK)
+        st = write_all(&d);
+    lks__prep_docs_close(&d);
+    return st;
+}

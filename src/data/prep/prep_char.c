@@ -1,0 +1,304 @@
+/* data/prep/prep_char.c - `lockstep prep char` and `prep raw`: the text is read twice, once for its
+ * vocabulary or length. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
+#include "data/prep/input/docs.h"
+#include "data/prep/prep_job.h"
+#include "data/read/sampler.h"
+#include "data/text/byte_tokens.h"
+#include "data/text/encoding.h"
+
+enum {
+    N_CODE_POINTS = 0x110000,
+    MAX_CHARS = 1 << 16,
+    BLOCK_BYTES = 1 << 20,
+    MAX_UTF8 = 4,
+};
+
+/* One pass over the characters of all documents. */
+struct pass {
+    lks__prep_job *job;
+    lks_status (*take)(struct pass *pass, const uint32_t *chars, size_t n);
+    uint32_t *chars; /* [BLOCK_BYTES + 2 * MAX_UTF8] */
+    char *block;     /* of that many bytes: what a character began with, and then a read */
+    bool is_raw;     /* bytes in place of characters */
+    bool was_cr;     /* a line feed that follows belongs to it */
+    uint32_t last;   /* character of the document */
+    uint64_t n;      /* characters of all documents */
+    uint64_t done;   /* bytes, of this pass */
+    int number;      /* of the pass: 0 or 1 */
+
+    /* What `take` has made, or uses. */
+    int32_t
+        *ids; /* [N_CODE_POINTS]: first 0 for each character that occurs, then its id; else -1 */
+    uint64_t n_train;
+};
+
+/* --- characters ------------------------------------------------------------------------------ */
+
+static lks_status take_chars(struct pass *p, size_t n)
+{
+    if (n == 0)
+        return LKS_OK;
+    p->last = p->chars[n - 1];
+    p->n += n;
+    return p->take(p, p->chars, n);
+}
+
+/* Characters of `text`, of at most BLOCK_BYTES + MAX_UTF8 bytes; CRLF and CR give LF. *rest_p bytes
+ * at its end begin a character that isn't complete, or they are no UTF-8. */
+static lks_status decode(struct pass *p, const char *text, size_t bytes, size_t *rest_p)
+{
+    size_t n = 0, i = 0;
+    for (; p->is_raw && i < bytes; i++)
+        p->chars[n++] = (unsigned char)text[i];
+    while (i < bytes) {
+        uint32_t cp = (unsigned char)text[i];
+        size_t len = 1;
+        if (cp >= 0x80 && (len = lks__utf8_decode(text + i, bytes - i, &cp)) == 0)
+            break;
+        i += len;
+        if (cp == '\n' && p->was_cr) {
+            p->was_cr = false;
+            continue;
+        }
+        p->was_cr = cp == '\r';
+        p->chars[n++] = p->was_cr ? '\n' : cp;
+    }
+    *rest_p = bytes - i;
+    return take_chars(p, n);
+}
+
+/* Among several documents, a line feed follows one that doesn't end in it. */
+static lks_status end_document(struct pass *p, bool several)
+{
+    p->was_cr = false;
+    if (!several || p->last == '\n')
+        return LKS_OK;
+    p->chars[0] = '\n';
+    return take_chars(p, 1);
+}
+
+static lks_status take_file(struct pass *p, size_t i, int fd)
+{
+    const lks__texts *texts = &p->job->texts;
+    const uint64_t bytes = texts->files[i].bytes;
+    size_t rest = 0; /* bytes at the start of the block that are left from the one before */
+    for (uint64_t at = 0; at < bytes;) {
+        LKS__TRY(lks__sys_stop_check());
+        const size_t n = bytes - at < BLOCK_BYTES ? (size_t)(bytes - at) : BLOCK_BYTES;
+        LKS__TRY(lks__texts_read(texts, i, fd, at, n, p->block + rest));
+        at += n;
+        const size_t have = rest + n;
+        LKS__TRY(decode(p, p->block, have, &rest));
+        if (rest >= MAX_UTF8 || (rest > 0 && at == bytes))
+            return lks__not_utf8(texts->files[i].path, p->block, have, have - rest, at - rest, 0);
+        memmove(p->block, p->block + have - rest, rest);
+        p->done += n;
+        lks__prep_progress(p->job, p->done + (uint64_t)p->number * texts->bytes, 2 * texts->bytes);
+    }
+    return LKS_OK;
+}
+
+/* A document that is in memory, and is known to be UTF-8. */
+static lks_status take_text(struct pass *p, const char *text, size_t bytes)
+{
+    size_t rest = 0;
+    for (size_t at = 0, n; at < bytes; at += n - rest) {
+        n = bytes - at < BLOCK_BYTES ? bytes - at : BLOCK_BYTES;
+        LKS__TRY(decode(p, text + at, n, &rest));
+    }
+    return LKS_OK;
+}
+
+static lks_status take_lines(struct pass *p, size_t i)
+{
+    const lks__texts *texts = &p->job->texts;
+    const char *text;
+    size_t bytes;
+    lks__docs *docs;
+    LKS__TRY(lks__docs_open(texts, i, i + 1, p->job->o.field, &docs));
+    lks_status st;
+    while ((st = lks__docs_next(docs, &text, &bytes)) == LKS_OK && text != NULL) {
+        p->last = 0;
+        st = take_text(p, text, bytes);
+        if (st == LKS_OK)
+            st = end_document(p, true);
+        if (st != LKS_OK)
+            break;
+        const uint64_t done = p->done + lks__docs_done(docs);
+        lks__prep_progress(p->job, done + (uint64_t)p->number * texts->bytes, 2 * texts->bytes);
+    }
+    p->done += texts->files[i].bytes;
+    lks__docs_close(docs);
+    return st;
+}
+
+/* All documents. */
+static lks_status go_through(struct pass *p)
+{
+    const lks__texts *texts = &p->job->texts;
+    p->n = p->done = 0;
+    for (size_t i = 0; i < texts->n; i++) {
+        int fd;
+        p->last = 0;
+        if (texts->files[i].is_jsonl) {
+            LKS__TRY(take_lines(p, i));
+            continue;
+        }
+        LKS__TRY(lks__texts_file(texts, i, &fd));
+        lks_status st = take_file(p, i, fd);
+        lks__sys_close(fd);
+        LKS__TRY(st);
+        LKS__TRY(end_document(p, texts->n > 1));
+    }
+    return LKS_OK;
+}
+
+/* --- the two passes -------------------------------------------------------------------------- */
+
+static lks_status mark(struct pass *p, const uint32_t *chars, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        p->ids[chars[i]] = 0;
+    return LKS_OK;
+}
+
+/* Ids of the characters, some of which are for training. */
+static lks_status encode(struct pass *p, const uint32_t *chars, size_t n)
+{
+    char name[256];
+    int32_t *ids = (int32_t *)p->chars; /* in place */
+    const uint64_t before = p->n - n;
+    size_t cut = p->n_train <= before ? 0 : p->n_train - before < n ? p->n_train - before : n;
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = p->ids[chars[i]];
+        if (ids[i] < 0)
+            return lks__fail(LKS_ERR_IO, "%s changed while it was read",
+                             lks__prep_input(p->job, name));
+    }
+    lks__split_writer *w = &p->job->writer;
+    if (cut > 0)
+        LKS__TRY(lks__split_put(w, ids, cut));
+    if (cut == n)
+        return LKS_OK;
+    if (w->split == LKS__SPLIT_TRAIN) {
+        LKS__TRY(lks__prep_end_split(p->job));
+        LKS__TRY(lks__split_begin(w, LKS__SPLIT_VAL));
+    }
+    return lks__split_put(w, ids + cut, n - cut);
+}
+
+static void number_bytes(struct pass *p, lks__meta *meta)
+{
+    for (int b = 0; b < 256; b++)
+        p->ids[b] = LKS__BYTE_FIRST + b;
+    meta->vocab_size = LKS__BYTE_TOKENS;
+    meta->is_bytes = true;
+}
+
+/* Number the characters that occur, in code-point order. */
+static lks_status number_chars(struct pass *p, lks__meta *meta)
+{
+    char name[256];
+    uint32_t n = 0;
+    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+        n += p->ids[cp] == 0;
+    if (n > MAX_CHARS)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s has %u different characters; token files hold at most %d",
+                         lks__prep_input(p->job, name), n, MAX_CHARS);
+    meta->chars = malloc((n + 1) * sizeof *meta->chars);
+    if (meta->chars == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %u characters", n);
+    for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
+        if (p->ids[cp] == 0) {
+            p->ids[cp] = (int32_t)meta->vocab_size;
+            meta->chars[meta->vocab_size++] = cp;
+        }
+    return LKS_OK;
+}
+
+/* Number of characters for training. In double and truncated, as int(n*0.9) in nanoGPT's
+ * prepare.py; 1 - 0.1 is exactly 0.9. */
+static lks_status split(const lks__prep_job *job, bool is_raw, uint64_t n, uint64_t *n_train_p)
+{
+    char name[256];
+    const double val_fraction = job->o.val_fraction;
+    uint64_t n_train = (uint64_t)((double)n * (1.0 - val_fraction));
+    *n_train_p = n_train;
+    lks__prep_input(job, name);
+    if (n == 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is empty: there is no text to make tokens and a vocabulary from",
+                         name);
+    if (val_fraction == 0.0 || (n_train > 0 && n_train < n))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_FORMAT,
+                     "%s has %llu %s%s: with val_fraction %g that leaves the %s split empty", name,
+                     (unsigned long long)n, is_raw ? "byte" : "character", n == 1 ? "" : "s",
+                     val_fraction, n_train == 0 ? "train" : "val");
+}
+
+/* The number of files is known before the first is written. */
+static lks_status check_shards(const lks__prep_job *job, uint64_t n_train)
+{
+    const uint64_t shard = job->o.shard_tokens;
+    if (shard == 0 || n_train / shard < LKS__SPLIT_SHARDS)
+        return LKS_OK;
+    return lks__split_too_many(shard);
+}
+
+static lks_status both_passes(struct pass *p, lks__meta *meta)
+{
+    p->take = mark;
+    LKS__TRY(go_through(p));
+    const uint64_t n = p->n;
+    if (p->is_raw)
+        number_bytes(p, meta);
+    else
+        LKS__TRY(number_chars(p, meta));
+    LKS__TRY(split(p->job, p->is_raw, n, &p->n_train));
+    LKS__TRY(check_shards(p->job, p->n_train));
+    LKS__TRY(lks__prep_begin(p->job, meta->vocab_size));
+    LKS__TRY(lks__split_begin(&p->job->writer, LKS__SPLIT_TRAIN));
+    p->take = encode;
+    p->number = 1;
+    LKS__TRY(go_through(p));
+    LKS__TRY(lks__prep_end_split(p->job));
+    if (p->n != n)
+        return lks__fail(LKS_ERR_IO, "the text changed while it was read");
+    return lks__prep_describe(p->job, meta);
+}
+
+static lks_status prepare(lks__prep_job *job, bool is_raw)
+{
+    lks__meta meta = {0};
+    struct pass p = {.job = job, .is_raw = is_raw};
+    p.ids = malloc(N_CODE_POINTS * sizeof *p.ids);
+    p.chars = malloc((BLOCK_BYTES + 2 * MAX_UTF8) * sizeof *p.chars);
+    p.block = malloc(BLOCK_BYTES + 2 * MAX_UTF8);
+    lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
+    if (p.ids != NULL && p.chars != NULL && p.block != NULL) {
+        memset(p.ids, 0xff, N_CODE_POINTS * sizeof *p.ids);
+        st = both_passes(&p, &meta);
+    }
+    lks__meta_free(&meta);
+    free(p.ids);
+    free(p.chars);
+    free(p.block);
+    return st;
+}
+
+lks_status lks__prep_char(lks__prep_job *job)
+{
+    return prepare(job, false);
+}
+
+lks_status lks__prep_raw(lks__prep_job *job)
+{
+    return prepare(job, true);
+}

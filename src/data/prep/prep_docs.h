@@ -1,0 +1,30 @@
+/* data/prep/prep_docs.h - a preparation of documents, as parameter-golf's exporter makes it: each
+ * becomes BOS and its ids, and the first ones validate. */
+#ifndef LKS_DATA_PREP_PREP_DOCS_H
+#define LKS_DATA_PREP_PREP_DOCS_H
+
+#include "data/prep/input/docs.h"
+#include "data/prep/prep_job.h"
+
+typedef struct lks__prep_docs {
+    lks__prep_job *job;
+    lks__docs *docs;
+    uint64_t n, n_val;
+} lks__prep_docs;
+
+/* Open the input and count its documents. Close it in any case. */
+lks_status lks__prep_docs_open(lks__prep_job *job, bool any_bytes, lks__prep_docs *d);
+void lks__prep_docs_close(lks__prep_docs *d);
+
+/* Report how much of the two passes over the text is done; `pass` is 0 or 1. */
+void lks__prep_docs_show(const lks__prep_docs *d, int pass);
+
+/* The ids of a document, malloc'd, without BOS. */
+typedef lks_status lks__prep_encode(const void *ctx, const char *text, size_t bytes,
+                                    int32_t **ids_p, size_t *n_p);
+
+/* Write all splits, by lks__prep_begin() and what follows it. */
+lks_status lks__prep_docs_write(lks__prep_docs *d, uint32_t vocab_size, int32_t bos,
+                                lks__prep_encode *encode, const void *ctx);
+
+#endif

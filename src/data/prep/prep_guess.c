@@ -1,0 +1,108 @@
+/* data/prep/prep_guess.c - the kind of tokens for a text of which nobody has said any. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
+#include "data/prep/prep_job.h"
+#include "data/text/encoding.h"
+
+enum { BLOCK_BYTES = 1 << 20, MAX_UTF8 = 4 };
+
+/* Properties of the text that has been read so far. */
+struct look {
+    char *block;      /* of BLOCK_BYTES + MAX_UTF8 bytes: the rest of a read, and the next one */
+    bool is_utf8;     /* true until a byte isn't */
+    uint64_t n_texts; /* files that aren't empty */
+};
+
+/* Bytes of whole characters at the start of `text`. */
+static size_t whole(const char *text, size_t bytes)
+{
+    uint32_t cp;
+    size_t i = 0;
+    for (size_t len = 1; i < bytes && len > 0; i += len)
+        len = (unsigned char)text[i] < 0x80 ? 1 : lks__utf8_decode(text + i, bytes - i, &cp);
+    return i;
+}
+
+static lks_status not_a_text(const char *path, uint64_t offset)
+{
+    char name[256];
+    return lks__fail(LKS_ERR_FORMAT,
+                     "%s is not a text: byte %llu is 0; give a text in UTF-8, or a folder of them",
+                     lks__escape(name, sizeof name, path, strlen(path)),
+                     (unsigned long long)offset);
+}
+
+static lks_status look_at_block(struct look *l, const lks__text_file *file, size_t have,
+                                uint64_t at, bool last, size_t *rest_p)
+{
+    const size_t n = l->is_utf8 ? whole(l->block, have) : have;
+    const char *zero = memchr(l->block, 0, have);
+    if (at == 0)
+        LKS__TRY(lks__check_container(file->path, l->block, have));
+    if (zero != NULL && at == 0 && n == 0) /* UTF-16, perhaps */
+        return lks__not_utf8(file->path, l->block, have, n, 0, 0);
+    if (zero != NULL)
+        return not_a_text(file->path, at + (uint64_t)(zero - l->block));
+    *rest_p = have - n;
+    if (*rest_p < MAX_UTF8 && (*rest_p == 0 || !last))
+        return LKS_OK;
+    l->is_utf8 = false;
+    *rest_p = 0;
+    return LKS_OK;
+}
+
+static lks_status look_at_file(struct look *l, const lks__texts *texts, size_t i)
+{
+    int fd;
+    size_t rest = 0;
+    lks_status st = LKS_OK;
+    const lks__text_file *file = &texts->files[i];
+    LKS__TRY(lks__texts_file(texts, i, &fd));
+    for (uint64_t at = 0; at < file->bytes && st == LKS_OK;) {
+        const size_t n = file->bytes - at < BLOCK_BYTES ? (size_t)(file->bytes - at) : BLOCK_BYTES;
+        st = lks__sys_stop_check();
+        if (st == LKS_OK)
+            st = lks__texts_read(texts, i, fd, at, n, l->block + rest);
+        const size_t have = rest + n;
+        const uint64_t first = at - rest;
+        at += n;
+        if (st == LKS_OK)
+            st = look_at_block(l, file, have, first, at == file->bytes, &rest);
+        memmove(l->block, l->block + have - rest, rest);
+    }
+    l->n_texts += file->bytes > 0;
+    lks__sys_close(fd);
+    return st;
+}
+
+static lks_status look_at_all(struct look *l, const lks__texts *texts, const char *input)
+{
+    char name[256];
+    for (size_t i = 0; i < texts->n; i++)
+        LKS__TRY(look_at_file(l, texts, i));
+    if (l->n_texts > 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_FORMAT,
+                     texts->n == 1 ? "%s is empty: give a text of some kilobytes or more"
+                                   : "%s has no text in it: give a text, or a folder of texts",
+                     lks__escape(name, sizeof name, input, strlen(input)));
+}
+
+lks_status lks__prep_guess(const char *input, const char **kind_p)
+{
+    lks__texts texts;
+    struct look l = {.block = malloc(BLOCK_BYTES + MAX_UTF8), .is_utf8 = true};
+    lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory to read a text");
+    texts = (lks__texts){.spool = -1};
+    if (l.block != NULL)
+        st = lks__texts_open(input, false, &texts);
+    if (st == LKS_OK)
+        st = look_at_all(&l, &texts, input);
+    *kind_p = l.is_utf8 ? "char" : "raw";
+    lks__texts_close(&texts);
+    free(l.block);
+    return st;
+}

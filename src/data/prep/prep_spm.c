@@ -1,0 +1,185 @@
+/* data/prep/prep_spm.c - `lockstep prep sentencepiece`. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "data/prep/prep_docs.h"
+#include "data/text/sentencepiece/spm.h"
+
+enum {
+    MAX_VOCAB = 1 << 16, /* of a model that is trained here */
+    MAX_MODEL_BYTES = 64 << 20,
+};
+
+/* The trainer holds all of its text in memory, and more than this doesn't improve a vocabulary. */
+static const uint64_t TRAINER_BYTES = UINT64_C(256) << 20;
+
+/* The documents are read at most three times: to be counted, to train a model, and to be encoded.
+ */
+struct prep {
+    lks__prep_job *job;
+    lks__prep_docs d;
+    char *model; /* the bytes of SentencePiece's file */
+    size_t model_bytes;
+    lks__spm *spm;
+};
+
+static bool trains(const struct prep *p)
+{
+    return p->job->o.tokenizer[0] == '\0';
+}
+
+/* ---- the model --------------------------------------------------------------------------- */
+
+struct sentences {
+    struct prep *p;
+    uint64_t doc, bytes;
+    char *text; /* the sentence returned last */
+    lks_status st;
+    char why[512]; /* the error of st; the trainer then gets no sentences and reports a misleading
+                      one */
+};
+
+static int no_sentence(struct sentences *s)
+{
+    if (s->st != LKS_OK)
+        snprintf(s->why, sizeof s->why, "%s", lks_last_error());
+    return 0;
+}
+
+/* Give the trainer a document as the exporter does: NUL as a space, no white space around it, no
+ * empty ones. */
+static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
+{
+    struct sentences *s = ctx;
+    const uint64_t most = s->p->job->o.train_docs;
+    const char *text;
+    size_t n;
+    while (s->bytes < TRAINER_BYTES) {
+        s->st = lks__docs_next(s->p->d.docs, &text, &n);
+        if (s->st != LKS_OK || !text)
+            return no_sentence(s);
+        if (s->doc++ < s->p->d.n_val)
+            continue;
+        if (most != 0 && s->doc - s->p->d.n_val > most)
+            return 0;
+        char *copy = realloc(s->text, n + 1);
+        if (!copy) {
+            s->st = lks__fail(LKS_ERR_NOMEM, "no memory for a document of %zu bytes", n);
+            return no_sentence(s);
+        }
+        s->text = copy;
+        for (size_t i = 0; i < n; i++)
+            copy[i] = text[i] == '\0' ? ' ' : text[i];
+        while (n > 0 && strchr(" \t\n\v\f\r", copy[n - 1]))
+            n--;
+        copy[n] = '\0';
+        size_t skip = strspn(copy, " \t\n\v\f\r");
+        if (skip == n)
+            continue;
+        s->bytes += n - skip;
+        *text_p = copy + skip;
+        *bytes_p = n - skip;
+        return 1;
+    }
+    return 0;
+}
+
+static lks_status train_model(struct prep *p)
+{
+    char name[256];
+    if (p->d.n == 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is empty: there is no text to make tokens and a vocabulary from",
+                         lks__prep_input(p->job, name));
+    struct sentences s = {.p = p, .st = LKS_OK};
+    lks__docs_rewind(p->d.docs);
+    if (p->job->o.training != NULL)
+        p->job->o.training(true);
+    lks_status st =
+        lks__spm_train(p->job->o.vocab_size, next_sentence, &s, &p->model, &p->model_bytes);
+    if (p->job->o.training != NULL)
+        p->job->o.training(false);
+    free(s.text);
+    if (s.st != LKS_OK)
+        return lks__fail(s.st, "%s", s.why);
+    if (st != LKS_OK && s.bytes == 0)
+        return lks__fail(LKS_ERR_FORMAT, "%s: its training documents have no text",
+                         lks__prep_input(p->job, name));
+    return st == LKS_OK ? st : lks__fail_in(st, "%s", lks__prep_input(p->job, name));
+}
+
+static lks_status get_model(struct prep *p)
+{
+    char where[256];
+    const char *path = p->job->o.tokenizer;
+    if (!trains(p)) {
+        LKS__TRY(lks__sys_read_file(path, MAX_MODEL_BYTES, &p->model, &p->model_bytes));
+    } else {
+        path = "the model that was trained";
+        LKS__TRY(train_model(p));
+    }
+    lks__escape(where, sizeof where, path, strlen(path));
+    LKS__TRY(lks__spm_open_bytes(p->model, p->model_bytes, where, &p->spm));
+    uint32_t size = lks__spm_size(p->spm);
+    if (!trains(p) && p->job->o.vocab_size != 0 && p->job->o.vocab_size != size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "vocab_size = %" PRIu32 ", but %s has %" PRIu32
+                         " tokens: leave --vocab_size out",
+                         p->job->o.vocab_size, where, size);
+    if (lks__spm_bos(p->spm) < 0)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s has no token for the beginning of a document (BOS), which separates "
+                         "documents in token shards",
+                         where);
+    return LKS_OK;
+}
+
+/* ---- documents --------------------------------------------------------------------------- */
+
+static lks_status encode(const void *spm, const char *text, size_t bytes, int32_t **ids_p,
+                         size_t *n_p)
+{
+    return lks__spm_encode(spm, text, bytes, ids_p, n_p);
+}
+
+static lks_status write_all(struct prep *p)
+{
+    const lks__meta meta = {.vocab_size = lks__spm_size(p->spm),
+                            .is_sentencepiece = true,
+                            .model_hash = lks__spm_hash(p->spm)};
+    LKS__TRY(lks__prep_docs_write(&p->d, meta.vocab_size, lks__spm_bos(p->spm), encode, p->spm));
+    LKS__TRY(lks__staged_add(&p->job->staged, LKS__META_MODEL, p->model, p->model_bytes));
+    return lks__prep_describe(p->job, &meta);
+}
+
+/* ---- all of it --------------------------------------------------------------------------- */
+
+static lks_status check(struct prep *p)
+{
+    lks__prep_options *o = &p->job->o;
+    if (trains(p) && o->vocab_size == 0)
+        o->vocab_size = LKS__PREP_VOCAB;
+    if (trains(p) && o->vocab_size > MAX_VOCAB)
+        return lks__fail(LKS_ERR_CONFIG, "vocab_size is %" PRIu32 "; 1 to %d are possible",
+                         o->vocab_size, MAX_VOCAB);
+    return lks__spm_available(); /* first: another input can't mend it */
+}
+
+lks_status lks__prep_sentencepiece(lks__prep_job *job)
+{
+    struct prep p = {.job = job};
+    lks_status st = check(&p);
+    if (st == LKS_OK)
+        st = lks__prep_docs_open(job, false, &p.d);
+    if (st == LKS_OK)
+        st = get_model(&p);
+    if (st == LKS_OK)
+        st = write_all(&p);
+    lks__spm_close(p.spm);
+    lks__prep_docs_close(&p.d);
+    free(p.model);
+    return st;
+}

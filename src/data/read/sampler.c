@@ -1,0 +1,306 @@
+#include "data/read/sampler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number/checked.h"
+#include "base/number/rng.h"
+#include "lockstep/sampler.h"
+
+struct lks__sampler {
+    lks__sampler_config config;
+    uint64_t range[2]; /* offsets are below this: tokens minus T, as in nanoGPT's randint */
+    uint64_t *offsets; /* [V][A][B] */
+    uint64_t *eval;    /* [2][eval_batches][B] */
+    int eval_batches;
+    lks__mt *generators;        /* nanogpt: [V] */
+    uint64_t *drawn;            /* nanogpt: [V][B], the next batch, already drawn */
+    lks__mt *marked_generators; /* both, as lks__sampler_mark() saved them */
+    uint64_t *marked_drawn;
+    lks_sampler *dealer;       /* epoch: deals the samples of epoch `dealt` */
+    uint64_t dealt, per_epoch; /* batches of a virtual rank in an epoch */
+};
+
+enum { STATE_WORDS = 625 };
+
+static lks_status check(const lks__sampler_config *c)
+{
+    static const char *const splits[2] = {"train", "val"};
+    for (int s = 0; s < 2; s++)
+        if (c->n_tokens[s] <= (uint64_t)c->T && (s == LKS__SPLIT_TRAIN || c->n_tokens[s] > 0))
+            return lks__fail(LKS_ERR_CONFIG,
+                             "the %s split has %llu tokens, but a sample needs block_size + 1 = "
+                             "%d: use a longer text or a smaller --block_size",
+                             splits[s], (unsigned long long)c->n_tokens[s], c->T + 1);
+    /* The two share one word of the generator's counter. */
+    if (c->V > 1 << 16 || c->A > 1 << 16)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%d virtual ranks of %d micro-steps: 65536 is the most of either", c->V,
+                         c->A);
+    return LKS_OK;
+}
+
+static lks_status open_dealer(lks__sampler *s)
+{
+    const lks__sampler_config *c = &s->config;
+    uint64_t samples = (c->n_tokens[0] - 1) / (uint64_t)c->T;
+    const lks_sampler_options o = {
+        .dataset_size = samples, .replicas = c->V, .drop_last = c->drop_last, .seed = c->seed};
+    if (samples < (uint64_t)c->V * (uint64_t)c->B)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "the train split has %llu samples of block_size + 1 = %d tokens, less than "
+            "a batch of %d for each of %d virtual ranks: use a longer text or a "
+            "smaller --batch_size, or --sampler=random",
+            (unsigned long long)samples, c->T + 1, c->B, c->V);
+    LKS__TRY(lks_sampler_open(&o, &s->dealer));
+    s->per_epoch = lks_sampler_count(s->dealer) / (uint64_t)c->B;
+    return LKS_OK;
+}
+
+/* The j-th batch of each virtual rank, counted from the start of the run. */
+static void deal(lks__sampler *s, uint64_t j, int a)
+{
+    const lks__sampler_config *c = &s->config;
+    const uint64_t epoch = j / s->per_epoch, at = j % s->per_epoch * (uint64_t)c->B;
+    if (epoch != s->dealt)
+        lks_sampler_set_epoch(s->dealer, epoch);
+    s->dealt = epoch;
+    for (int v = 0; v < c->V; v++)
+        for (int b = 0; b < c->B; b++)
+            s->offsets[((size_t)v * (size_t)c->A + (size_t)a) * (size_t)c->B + (size_t)b] =
+                lks_sampler_index(s->dealer, v, at + (uint64_t)b) * (uint64_t)c->T;
+}
+
+static void draw_nanogpt(lks__mt *g, uint64_t range, int B, uint64_t *out)
+{
+    for (int b = 0; b < B; b++)
+        out[b] = lks__mt_randint(g, range);
+}
+
+/* Each output of the generator gives two 64-bit draws: element b takes words 2 (b % 2), the high
+ * half, and 2 (b % 2) + 1 of counter (w0, w1, site, b / 2). The high word of draw * range is the
+ * offset: uniform to within range / 2^64, without loop or division. */
+static void draw_random(lks__philox_key key, uint32_t w0, uint32_t w1, uint32_t site,
+                        uint64_t range, int B, uint64_t *out)
+{
+    uint32_t words[4] = {0};
+    for (int b = 0; b < B; b++) {
+        if (b % 2 == 0) {
+            const uint32_t counter[4] = {w0, w1, site, (uint32_t)b / 2};
+            lks__philox4x32(key, counter, words);
+        }
+        uint64_t draw = (uint64_t)words[b % 2 * 2] << 32 | words[b % 2 * 2 + 1];
+        out[b] = (uint64_t)(((unsigned __int128)draw * range) >> 64);
+    }
+}
+
+lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **sampler_p)
+{
+    const lks__sampler_config *c = config;
+    uint64_t count;
+    if (c->V < 1 || c->A < 1 || c->B < 1 || c->T < 1)
+        return lks__fail(LKS_ERR_CONFIG, "virtual ranks, micro-steps, batch_size and block_size "
+                                         "must be at least 1");
+    LKS__TRY(check(c));
+    if (!lks__mul((uint64_t)c->V * (uint64_t)c->A, (uint64_t)c->B, &count) ||
+        count > SIZE_MAX / sizeof(uint64_t))
+        return lks__fail(LKS_ERR_CONFIG, "%d x %d x %d samples per step are too many", c->V, c->A,
+                         c->B);
+
+    lks__sampler *s = calloc(1, sizeof *s);
+    if (!s)
+        goto nomem;
+    s->config = *c;
+    s->range[0] = c->n_tokens[0] - (uint64_t)c->T;
+    s->range[1] = c->n_tokens[1] - (uint64_t)c->T;
+    s->offsets = malloc(count * sizeof *s->offsets);
+    if (!s->offsets)
+        goto nomem;
+    if (c->kind == LKS__SAMPLER_NANOGPT) {
+        s->generators = malloc((size_t)c->V * sizeof *s->generators);
+        s->drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->drawn);
+        s->marked_generators = malloc((size_t)c->V * sizeof *s->marked_generators);
+        s->marked_drawn = malloc((size_t)c->V * (size_t)c->B * sizeof *s->marked_drawn);
+        if (!s->generators || !s->drawn || !s->marked_generators || !s->marked_drawn)
+            goto nomem;
+        for (int v = 0; v < c->V; v++) {
+            lks__mt *g = &s->generators[v];
+            lks__mt_seed(g, c->seed + (uint64_t)v);
+            lks__mt_skip(g, c->init_draws);
+            draw_nanogpt(g, s->range[0], c->B, s->drawn + (size_t)v * (size_t)c->B);
+        }
+    }
+    if (c->kind == LKS__SAMPLER_EPOCH) {
+        lks_status st = open_dealer(s);
+        if (st != LKS_OK) {
+            lks__sampler_close(s);
+            return st;
+        }
+    }
+    *sampler_p = s;
+    return LKS_OK;
+nomem:
+    lks__sampler_close(s);
+    return lks__fail(LKS_ERR_NOMEM, "no memory for the offsets of %llu samples",
+                     (unsigned long long)count);
+}
+
+void lks__sampler_close(lks__sampler *s)
+{
+    if (!s)
+        return;
+    free(s->offsets);
+    free(s->eval);
+    free(s->generators);
+    free(s->drawn);
+    free(s->marked_generators);
+    free(s->marked_drawn);
+    lks_sampler_close(s->dealer);
+    free(s);
+}
+
+const uint64_t *lks__sampler_step(lks__sampler *s, uint64_t step)
+{
+    const lks__sampler_config *c = &s->config;
+    const size_t B = (size_t)c->B;
+    const lks__philox_key key = lks__philox_key_of(c->seed);
+    uint64_t *out = s->offsets;
+    for (int a = 0; c->kind == LKS__SAMPLER_EPOCH && a < c->A; a++)
+        deal(s, step * (uint64_t)c->A + (uint64_t)a, a);
+    for (int v = 0; c->kind != LKS__SAMPLER_EPOCH && v < c->V; v++)
+        for (int a = 0; a < c->A; a++, out += B) {
+            if (c->kind == LKS__SAMPLER_RANDOM) {
+                draw_random(key, (uint32_t)step, (uint32_t)v << 16 | (uint32_t)a,
+                            LKS__SITE_DATA_TRAIN, s->range[0], c->B, out);
+            } else {
+                uint64_t *drawn = s->drawn + (size_t)v * B;
+                memcpy(out, drawn, B * sizeof *out);
+                draw_nanogpt(&s->generators[v], s->range[0], c->B, drawn);
+            }
+        }
+    return s->offsets;
+}
+
+const uint64_t *lks__sampler_eval(lks__sampler *s, uint64_t step, int n_batches)
+{
+    const lks__sampler_config *c = &s->config;
+    const size_t B = (size_t)c->B;
+    const lks__philox_key key = lks__philox_key_of(c->seed);
+    if (n_batches > s->eval_batches) {
+        uint64_t *grown = realloc(s->eval, 2 * (size_t)n_batches * B * sizeof *grown);
+        if (!grown) {
+            lks__fail(LKS_ERR_NOMEM, "no memory for the offsets of %d evaluation batches",
+                      n_batches);
+            return NULL;
+        }
+        s->eval = grown;
+        s->eval_batches = n_batches;
+    }
+    uint64_t *out = s->eval;
+    for (int split = 0; split < 2; split++)
+        for (int i = 0; i < n_batches; i++, out += B) {
+            if (c->kind == LKS__SAMPLER_NANOGPT)
+                draw_nanogpt(&s->generators[0], s->range[split], c->B, out);
+            else
+                draw_random(key, (uint32_t)step, (uint32_t)i,
+                            (uint32_t)(LKS__SITE_DATA_EVAL + split), s->range[split], c->B, out);
+        }
+    return s->eval;
+}
+
+/* ---- state ------------------------------------------------------------------------------- */
+
+static void copy_state(const lks__sampler *s, lks__mt *generators, const lks__mt *from,
+                       uint64_t *drawn, const uint64_t *drawn_from)
+{
+    const size_t V = (size_t)s->config.V, B = (size_t)s->config.B;
+    memcpy(generators, from, V * sizeof *generators);
+    memcpy(drawn, drawn_from, V * B * sizeof *drawn);
+}
+
+void lks__sampler_mark(lks__sampler *s)
+{
+    if (s != NULL && s->config.kind == LKS__SAMPLER_NANOGPT)
+        copy_state(s, s->marked_generators, s->generators, s->marked_drawn, s->drawn);
+}
+
+void lks__sampler_back(lks__sampler *s)
+{
+    if (s != NULL && s->config.kind == LKS__SAMPLER_NANOGPT)
+        copy_state(s, s->generators, s->marked_generators, s->drawn, s->marked_drawn);
+}
+
+static uint8_t *put_le(uint8_t *p, uint64_t x, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        *p++ = (uint8_t)(x >> (8 * i));
+    return p;
+}
+
+static uint64_t get_le(const uint8_t *p, int bytes)
+{
+    uint64_t x = 0;
+    for (int i = 0; i < bytes; i++)
+        x |= (uint64_t)p[i] << (8 * i);
+    return x;
+}
+
+size_t lks__sampler_state_bytes(const lks__sampler *s)
+{
+    if (s->config.kind != LKS__SAMPLER_NANOGPT)
+        return 0;
+    return (size_t)s->config.V * (STATE_WORDS * 4 + (size_t)s->config.B * 8);
+}
+
+void lks__sampler_state_save(const lks__sampler *s, void *out)
+{
+    if (s->config.kind != LKS__SAMPLER_NANOGPT)
+        return;
+    uint8_t *p = out;
+    for (int v = 0; v < s->config.V; v++) {
+        const lks__mt *g = &s->generators[v];
+        for (int i = 0; i < STATE_WORDS - 1; i++)
+            p = put_le(p, g->state[i], 4);
+        p = put_le(p, g->pos, 4);
+        for (int b = 0; b < s->config.B; b++)
+            p = put_le(p, s->drawn[(size_t)v * (size_t)s->config.B + (size_t)b], 8);
+    }
+}
+
+lks_status lks__sampler_state_load(lks__sampler *s, const void *data, size_t bytes)
+{
+    const lks__sampler_config *c = &s->config;
+    const uint8_t *p = data;
+    const size_t each = STATE_WORDS * 4 + (size_t)c->B * 8;
+    if (bytes != lks__sampler_state_bytes(s))
+        return lks__fail(LKS_ERR_FORMAT, "the sampler's state has %zu bytes; %zu are expected",
+                         bytes, lks__sampler_state_bytes(s));
+    if (c->kind != LKS__SAMPLER_NANOGPT)
+        return LKS_OK;
+    for (int v = 0; v < c->V; v++) { /* check all of it before any is used */
+        const uint8_t *q = p + (size_t)v * each + (STATE_WORDS - 1) * 4;
+        if (get_le(q, 4) > STATE_WORDS - 1)
+            return lks__fail(LKS_ERR_FORMAT,
+                             "the sampler's state of virtual rank %d has position %llu; at most "
+                             "%d is possible",
+                             v, (unsigned long long)get_le(q, 4), STATE_WORDS - 1);
+        for (int b = 0; b < c->B; b++)
+            if (get_le(q + 4 + 8 * (size_t)b, 8) >= s->range[0])
+                return lks__fail(LKS_ERR_FORMAT,
+                                 "the sampler's state of virtual rank %d has offset %llu; it must "
+                                 "be below %llu",
+                                 v, (unsigned long long)get_le(q + 4 + 8 * (size_t)b, 8),
+                                 (unsigned long long)s->range[0]);
+    }
+    for (int v = 0; v < c->V; v++) {
+        lks__mt *g = &s->generators[v];
+        for (int i = 0; i < STATE_WORDS - 1; i++, p += 4)
+            g->state[i] = (uint32_t)get_le(p, 4);
+        g->pos = (uint32_t)get_le(p, 4);
+        p += 4;
+        for (int b = 0; b < c->B; b++, p += 8)
+            s->drawn[(size_t)v * (size_t)c->B + (size_t)b] = get_le(p, 8);
+    }
+    return LKS_OK;
+}

@@ -1,0 +1,321 @@
+#include "data/read/shards.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/number/checked.h"
+#include "base/system/sys.h"
+#include "data/read/sampler.h"
+#include "data/tokens.h"
+
+struct lks__shards {
+    char name[256]; /* the pattern, or the file without a header; escaped */
+    bool is_raw;
+    char **paths; /* [n_files] */
+    int n_files;
+    lks__tokens **files; /* [n_files] */
+    uint64_t *end;       /* [n_files] position after each file's last token */
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* List all entries of the folder that match; one that isn't a file fails when it is opened. As in
+ * Python's glob, a name that begins with a dot needs a pattern with one. */
+static lks_status list(lks__shards *s, const char *pattern)
+{
+    const char *slash = strrchr(pattern, '/'), *name = slash ? slash + 1 : pattern;
+    int dir_bytes = slash ? (int)(slash + 1 - pattern) : 0;
+    char *dir_name = slash ? strndup(pattern, (size_t)dir_bytes) : strdup(".");
+    if (!dir_name)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
+    DIR *dir = opendir(dir_name);
+    lks_status st = dir || errno == ENOENT ? LKS_OK : lks__sys_fail("cannot list", dir_name);
+    int room = 0;
+    for (struct dirent *e; st == LKS_OK && dir;) {
+        errno = 0;
+        if (!(e = readdir(dir))) {
+            if (errno != 0)
+                st = lks__sys_fail("cannot list", dir_name);
+            break;
+        }
+        if (fnmatch(name, e->d_name, FNM_PERIOD | FNM_NOESCAPE) != 0)
+            continue;
+        if (s->n_files == room) {
+            room = room ? 2 * room : 64;
+            char **grown = realloc(s->paths, (size_t)room * sizeof *grown);
+            if (!grown) {
+                st = lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
+                break;
+            }
+            s->paths = grown;
+        }
+        if (asprintf(&s->paths[s->n_files], "%.*s%s", dir_bytes, pattern, e->d_name) < 0)
+            st = lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
+        else
+            s->n_files++;
+    }
+    if (dir)
+        closedir(dir);
+    free(dir_name);
+    if (st != LKS_OK)
+        return st;
+    if (s->n_files == 0)
+        return lks__fail(LKS_ERR_IO,
+                         "there is no token shard %s; make some with `lockstep prep sentencepiece "
+                         "--input=TEXT --out=DIR`, or of another kind with --shards=TOKENS",
+                         s->name);
+    qsort(s->paths, (size_t)s->n_files, sizeof *s->paths, by_bytes);
+    return LKS_OK;
+}
+
+/* Are the files small enough to be checked completely? One whose size can't be read fails when it
+ * is opened. */
+static bool is_small(const lks__shards *s)
+{
+    uint64_t bytes = 0;
+    struct stat info;
+    for (int i = 0; i < s->n_files; i++)
+        if (stat(s->paths[i], &info) == 0 && info.st_size > 0 &&
+            !lks__add(bytes, (uint64_t)info.st_size, &bytes))
+            return false;
+    return bytes <= LKS__TOKENS_WHOLE;
+}
+
+lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shards **shards_p)
+{
+    lks__shards *s = calloc(1, sizeof *s);
+    if (!s)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of shards");
+    lks__escape(s->name, sizeof s->name, pattern, strlen(pattern));
+    lks_status st = list(s, pattern);
+    if (st != LKS_OK)
+        goto fail;
+    s->files = calloc((size_t)s->n_files, sizeof(lks__tokens *));
+    s->end = calloc((size_t)s->n_files, sizeof *s->end);
+    if (!s->files || !s->end) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for a list of %d shards", s->n_files);
+        goto fail;
+    }
+    bool whole = is_small(s);
+    uint64_t end = 0; /* at most 2^31 files of 2^31 tokens: no overflow */
+    for (int i = 0; i < s->n_files; i++) {
+        st = lks__tokens_open_shard(s->paths[i], vocab_size, whole, &s->files[i]);
+        if (st != LKS_OK)
+            goto fail;
+        s->end[i] = end += lks__tokens_count(s->files[i]);
+    }
+    if (end == 0) {
+        st = lks__fail(LKS_ERR_FORMAT, "the %d shard%s %s hold%s no tokens", s->n_files,
+                       s->n_files == 1 ? "" : "s", s->name, s->n_files == 1 ? "s" : "");
+        goto fail;
+    }
+    *shards_p = s;
+    return LKS_OK;
+fail:
+    lks__shards_close(s);
+    return st;
+}
+
+lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shards **shards_p)
+{
+    lks__shards *s = calloc(1, sizeof *s);
+    if (s != NULL) {
+        s->paths = calloc(1, sizeof *s->paths);
+        s->files = calloc(1, sizeof(lks__tokens *));
+        s->end = calloc(1, sizeof *s->end);
+    }
+    if (s == NULL || s->paths == NULL || s->files == NULL || s->end == NULL ||
+        (s->paths[0] = strdup(path)) == NULL) {
+        lks__shards_close(s);
+        return lks__fail(LKS_ERR_NOMEM, "no memory to open a token file");
+    }
+    s->is_raw = true;
+    s->n_files = 1;
+    lks__escape(s->name, sizeof s->name, path, strlen(path));
+    lks_status st = lks__tokens_open(path, vocab_size, &s->files[0]);
+    if (st != LKS_OK) {
+        lks__shards_close(s);
+        return st;
+    }
+    s->end[0] = lks__tokens_count(s->files[0]);
+    *shards_p = s;
+    return LKS_OK;
+}
+
+/* --- splits ----------------------------------------------------------------------------------- */
+
+/* The path of a split's file, or the pattern of its shards. */
+static lks_status split_path(const char *dir, int split, bool shards, char **path_p)
+{
+    const bool val = split == LKS__SPLIT_VAL;
+    const char *name = shards ? (val ? LKS__SHARDS_VAL : LKS__SHARDS_TRAIN)
+                              : (val ? LKS__VAL_FILE : LKS__TRAIN_FILE);
+    if (asprintf(path_p, "%s/%s", dir, name) < 0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the name of a token file");
+    return LKS_OK;
+}
+
+/* Is there a file of this form? What can't be read counts: opening it tells why. */
+static bool has_form(const char *dir, int split, bool shards)
+{
+    char *path;
+    struct stat info;
+    if (split_path(dir, split, shards, &path) != LKS_OK)
+        return true;
+    lks__shards list_of = {0};
+    const bool has =
+        shards ? list(&list_of, path) == LKS_OK : stat(path, &info) == 0 || errno != ENOENT;
+    for (int i = 0; i < list_of.n_files; i++)
+        free(list_of.paths[i]);
+    free(list_of.paths);
+    free(path);
+    return has;
+}
+
+bool lks__split_exists(const char *dir, int split)
+{
+    return has_form(dir, split, false) || has_form(dir, split, true);
+}
+
+/* Does the file begin with the header of a shard, and have the size that it gives? */
+static bool is_shard(const char *path)
+{
+    int32_t head[3];
+    struct stat info;
+    const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    if (fd < 0)
+        return false;
+    const bool whole = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                       lks__sys_read_at(fd, head, sizeof head, 0) == 0;
+    lks__sys_close(fd);
+    if (!whole)
+        return false;
+    const uint64_t width = head[0] == 20240520 && head[1] == 1   ? sizeof(uint16_t)
+                           : head[0] == 20240801 && head[1] == 7 ? sizeof(uint32_t)
+                                                                 : 0;
+    return width > 0 && head[2] >= 0 && (uint64_t)info.st_size == 1024 + (uint64_t)head[2] * width;
+}
+
+lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p)
+{
+    struct stat info;
+    if ((stat(path, &info) != 0 && strpbrk(path, "*?[") != NULL) || is_shard(path))
+        return lks__shards_open(path, vocab_size, shards_p);
+    return lks__shards_open_raw(path, vocab_size, shards_p);
+}
+
+lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
+                           lks__shards **shards_p)
+{
+    char *path;
+    const bool first = has_form(dir, split, shards_first);
+    const bool shards = shards_first == (first || !has_form(dir, split, !shards_first));
+    LKS__TRY(split_path(dir, split, shards, &path));
+    lks_status st = shards ? lks__shards_open(path, vocab_size, shards_p)
+                           : lks__shards_open_raw(path, vocab_size, shards_p);
+    free(path);
+    return st;
+}
+
+void lks__shards_close(lks__shards *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < s->n_files; i++) {
+        if (s->files)
+            lks__tokens_close(s->files[i]);
+        free(s->paths[i]);
+    }
+    free(s->files);
+    free(s->paths);
+    free(s->end);
+    free(s);
+}
+
+uint64_t lks__shards_count(const lks__shards *s)
+{
+    return s->end[s->n_files - 1];
+}
+
+bool lks__shards_are_raw(const lks__shards *s)
+{
+    return s->is_raw;
+}
+
+int lks__shards_n_files(const lks__shards *s)
+{
+    return s->n_files;
+}
+
+const char *lks__shards_path(const lks__shards *s, int file)
+{
+    return s->paths[file];
+}
+
+lks_status lks__shards_digest(const lks__shards *s, uint64_t *digest_p)
+{
+    if (s->is_raw)
+        return lks__tokens_digest(s->files[0], digest_p);
+    uint64_t *digests = malloc((size_t)s->n_files * sizeof *digests);
+    if (!digests)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to hash %d shards", s->n_files);
+    lks_status st = LKS_OK;
+    for (int i = 0; i < s->n_files && st == LKS_OK; i++)
+        st = lks__tokens_digest(s->files[i], &digests[i]);
+    if (st == LKS_OK)
+        *digest_p = XXH3_64bits(digests, (size_t)s->n_files * sizeof *digests);
+    free(digests);
+    return st;
+}
+
+/* The file that holds token `at` < count: the first file that ends after it. */
+static int file_of(const lks__shards *s, uint64_t at)
+{
+    int lo = 0, hi = s->n_files - 1;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (s->end[mid] > at)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+lks_status lks__shards_read(const lks__shards *s, uint64_t position, size_t n, int32_t *out)
+{
+    uint64_t at = position % lks__shards_count(s);
+    for (int file = file_of(s, at); n > 0; file = (file + 1) % s->n_files) {
+        uint64_t count = lks__tokens_count(s->files[file]);
+        uint64_t first = at - (s->end[file] - count), left = count - first;
+        size_t take = left < n ? (size_t)left : n;
+        LKS__TRY(lks__tokens_read(s->files[file], first, take, out));
+        out += take;
+        n -= take;
+        at = file + 1 < s->n_files ? s->end[file] : 0;
+    }
+    return LKS_OK;
+}
+
+lks_status lks__shards_usable(const lks__shards *s, uint64_t seq_len, uint64_t *usable_p)
+{
+    uint64_t n = lks__shards_count(s);
+    if (seq_len == 0 || n - 1 < seq_len)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "%s: %llu tokens are too few for one sequence of %llu, which needs one token more",
+            s->name, (unsigned long long)n, (unsigned long long)seq_len);
+    *usable_p = (n - 1) / seq_len * seq_len + 1;
+    return LKS_OK;
+}

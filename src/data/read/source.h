@@ -1,0 +1,22 @@
+/* data/read/source.h - the two forms in which tokens lie in a folder, train.bin and val.bin, or
+ * shards: which one a family takes if both are there, and how to write a dataset of it. */
+#ifndef LKS_DATA_READ_SOURCE_H
+#define LKS_DATA_READ_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "data/read/shards.h"
+
+struct lks__source_ops {
+    const char *files[2]; /* by split (read/sampler.h): the names of the smallest dataset's files */
+    bool is_shards;
+    /* One file of n ids. */
+    lks_status (*write)(const char *path, const uint16_t *ids, size_t n);
+};
+
+/* train.bin and val.bin, as nanoGPT's scripts write them; and shards, as parameter-golf's do. */
+extern const struct lks__source_ops lks__source_tokens, lks__source_shards;
+
+#endif

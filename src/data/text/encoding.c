@@ -1,0 +1,167 @@
+#include "data/text/encoding.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/utf8.h"
+
+/* --- containers ------------------------------------------------------------------------------ */
+
+static const struct container {
+    const char *magic;
+    size_t bytes;
+    const char *name, *unpack; /* `unpack` writes its contents to standard output */
+} containers[] = {
+    {"\x1f\x8b", 2, "gzip", "gzip -dc"},
+    {"BZh", 3, "bzip2", "bzip2 -dc"},
+    {"\x28\xb5\x2f\xfd", 4, "zstd", "zstd -dc"},
+    {"\xfd"
+     "7zXZ",
+     5, "xz", "xz -dc"},
+    {"PK\3\4", 4, "zip", "unzip -p"},
+    {"%PDF-", 5, "PDF", NULL},
+    {"PAR1\x15", 5, "Parquet", NULL},
+};
+
+static const struct container *container_of(const char *head, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof containers / sizeof containers[0]; i++)
+        if (bytes >= containers[i].bytes &&
+            memcmp(head, containers[i].magic, containers[i].bytes) == 0)
+            return &containers[i];
+    return NULL;
+}
+
+const char *lks__container_name(const char *head, size_t bytes)
+{
+    const struct container *c = container_of(head, bytes);
+    return c == NULL ? NULL : c->name;
+}
+
+lks_status lks__check_container(const char *path, const char *head, size_t bytes)
+{
+    char name[256];
+    const struct container *c = container_of(head, bytes);
+    lks__escape(name, sizeof name, path, strlen(path));
+    if (c == NULL)
+        return LKS_OK;
+    if (c->unpack == NULL)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is a %s file: convert it to plain text or JSON lines first", name,
+                         c->name);
+    return lks__fail(LKS_ERR_FORMAT,
+                     "%s is a %s file: unpack it first, for example with `%s %s | lockstep "
+                     "prep ... --input=-` (JSON lines: and --field=text)",
+                     name, c->name, c->unpack, name);
+}
+
+/* --- encodings ------------------------------------------------------------------------------- */
+
+/* What the bytes around text[i] look like. */
+struct looks {
+    size_t high, paired;   /* bytes over 0x7f from text[i] on; those behind another one */
+    size_t controls;       /* 0x80 to 0x9f, which Latin-1 doesn't use */
+    bool has_utf8, is_cut; /* whole characters before text[i]; the text ends within one */
+};
+
+static struct looks look(const char *text, size_t bytes, size_t i)
+{
+    struct looks l = {0};
+    uint32_t cp;
+    const unsigned char *s = (const unsigned char *)text;
+    for (size_t at = 0, len; at < i; at += len) {
+        len = lks__utf8_decode(text + at, i - at, &cp);
+        l.has_utf8 |= len > 1;
+        len += len == 0;
+    }
+    for (size_t at = i; at < bytes && at < i + 4096; at++) {
+        l.high += s[at] > 0x7f;
+        l.paired += at > i && s[at] > 0x7f && s[at - 1] > 0x7f;
+        l.controls += s[at] >= 0x80 && s[at] < 0xa0;
+    }
+    const size_t left = bytes - i, want = s[i] >= 0xf0 ? 4 : s[i] >= 0xe0 ? 3 : 2;
+    l.is_cut = s[i] >= 0xc2 && s[i] < 0xf5 && left < want && l.high == left;
+    return l;
+}
+
+/* The name that iconv has for the encoding; NULL: not one that could be told. */
+static const char *encoding_of(const char *text, size_t bytes, size_t i, uint64_t offset)
+{
+    if (offset == i && bytes >= 2 && memcmp(text, "\xff\xfe", 2) == 0)
+        return "UTF-16";
+    if (offset == i && bytes >= 2 && memcmp(text, "\xfe\xff", 2) == 0)
+        return "UTF-16";
+    const struct looks l = look(text, bytes, i);
+    if (l.has_utf8 || 2 * l.paired > l.high)
+        return NULL;
+    return l.controls > 0 ? "WINDOWS-1252" : "LATIN1";
+}
+
+/* A sentence's second half about text[i]. */
+static void advise(const char *name, const char *text, size_t bytes, size_t i, uint64_t offset,
+                   char *out, size_t out_bytes)
+{
+    const char *encoding = encoding_of(text, bytes, i, offset);
+    const struct looks l = look(text, bytes, i);
+    if (encoding != NULL)
+        snprintf(out, out_bytes, "it looks like %s: `iconv -f %s -t UTF-8 %s > utf8.txt`", encoding,
+                 encoding, name);
+    else if (l.has_utf8 && l.is_cut)
+        snprintf(out, out_bytes, "it is cut off within a character");
+    else if (l.has_utf8)
+        snprintf(out, out_bytes,
+                 "text before it is UTF-8, so bytes were damaged: `iconv -c -f UTF-8 -t UTF-8 %s > "
+                 "utf8.txt` drops them",
+                 name);
+    else
+        snprintf(out, out_bytes,
+                 "convert it first, for example with `iconv -f ENCODING -t UTF-8 %s > utf8.txt`",
+                 name);
+}
+
+lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_t i,
+                         uint64_t offset, uint64_t line)
+{
+    char name[256], what[512], where[40] = "";
+    lks__escape(name, sizeof name, path, strlen(path));
+    LKS__TRY(offset == i ? lks__check_container(path, text, bytes) : LKS_OK);
+    if (line > 0)
+        snprintf(where, sizeof where, " (line %llu)", (unsigned long long)line);
+    advise(name, text, bytes, i, offset, what, sizeof what);
+    return lks__fail(LKS_ERR_FORMAT, "%s is not valid UTF-8: byte 0x%02x at offset %llu%s; %s",
+                     name, (unsigned char)text[i], (unsigned long long)offset, where, what);
+}
+
+/* --- text that is kept as it is -------------------------------------------------------------- */
+
+const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
+                             char out[LKS__REMARK])
+{
+    char name[128], what[384];
+    uint32_t cp;
+    out[0] = '\0';
+    lks__escape(name, sizeof name, path, strlen(path));
+    for (size_t i = 0, len; keeps & LKS__KEEPS_BYTES && i < bytes; i += len) {
+        len = lks__utf8_decode(head + i, bytes - i, &cp);
+        if (len > 0)
+            continue;
+        if (bytes - i < 4) /* the head may end within a character */
+            break;
+        advise(name, head, bytes, i, i, what, sizeof what);
+        snprintf(out, LKS__REMARK,
+                 "%s is not valid UTF-8 (byte 0x%02x at offset %zu), and its bytes are kept; %s",
+                 name, (unsigned char)head[i], i, what);
+        return out;
+    }
+    if (keeps & LKS__KEEPS_MARK && bytes >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0)
+        snprintf(out, LKS__REMARK,
+                 "%s begins with a byte order mark, which is kept: `tail -c +4 %s > new.txt` drops "
+                 "it",
+                 name, name);
+    else if (keeps & LKS__KEEPS_CRLF && bytes > 0 && memmem(head, bytes, "\r\n", 2) != NULL)
+        snprintf(out, LKS__REMARK,
+                 "lines of %s end in CRLF, which is kept: `tr -d '\\r' < %s > new.txt` makes it LF",
+                 name, name);
+    return out;
+}
