@@ -19,8 +19,8 @@
 
 #include "base/system/sys.h"
 #include "bench.h"
-#include "net/address.h"
-#include "net/handshake.h"
+#include "comm/store/address.h"
+#include "comm/store/handshake.h"
 
 enum {
     ADDRESSES = 8,

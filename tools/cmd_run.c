@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "net/address.h"
-#include "net/store.h"
+#include "comm/store/address.h"
+#include "comm/store/store.h"
 #include "run.h"
 #include "tool.h"
 

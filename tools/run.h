@@ -2,9 +2,9 @@
 #ifndef LKS_TOOLS_RUN_H
 #define LKS_TOOLS_RUN_H
 
+#include "comm/store/store.h"
 #include "launch/hosts.h"
 #include "launch/launch.h"
-#include "net/store.h"
 
 enum { RUN_MAX_RANKS = 1024 };
 

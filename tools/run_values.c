@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/number/cpu.h"
-#include "net/address.h"
+#include "comm/store/address.h"
 #include "run.h"
 #include "tool.h"
 

@@ -7,9 +7,9 @@
 
 #include "base/number/cpu.h"
 #include "comm/backend.h"
-#include "comm/combine.h"
 #include "comm/hier/hier.h"
-#include "comm/tree.h"
+#include "comm/tree/combine.h"
+#include "comm/tree/tree.h"
 #include "comm/world.h"
 
 /* Far more than any job takes, and far below the limit of times in microseconds. */

@@ -1,6 +1,6 @@
 /* comm/engines.h - the engines between hosts, a row each. An engine is a module in the program's
- * folder with the calls of comm/hier/engine.h; src/comm/CMakeLists.txt builds it, and names it to
- * the tests. */
+ * folder with the calls of comm/hier/link/engine.h; src/comm/CMakeLists.txt builds it, and names it
+ * to the tests. */
 #ifndef LKS_COMM_ENGINES_H
 #define LKS_COMM_ENGINES_H
 

@@ -40,7 +40,7 @@ typedef struct lks__shard_block {
 } lks__shard_block;
 
 /* A node of the tree, in the order of leaves: number `slot` of those that were received, or own
- * node -1 - slot. Behind it so many sums are made (comm/tree.h's plan). */
+ * node -1 - slot. Behind it so many sums are made (comm/tree/tree.h's plan). */
 typedef struct lks__shard_part {
     int16_t slot;
     uint16_t merges;
@@ -76,7 +76,7 @@ struct lks__exchange_ops {
     /* A poll: is the device inside a move, all that was before it being done? If it stays there,
      * another rank's device or process has stopped. */
     bool (*waits)(lks__device *device);
-    /* The bits of comm/shm/sum.h's sum, and of the kernel `sumsq`. */
+    /* The bits of comm/tree/sum.h's sum, and of the kernel `sumsq`. */
     void (*sum)(lks__device *device, lks__queue queue, const lks__shard_sum *sum);
     /* The group has failed: what is queued ends at once, undone, and nothing more is moved. */
     void (*cut)(lks__device *device);

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "comm/tree.h"
+#include "comm/tree/tree.h"
 
 /* At most this many arenas are in use at a time: one for each level of the tree on both sides of an
  * uneven range, and one being filled. There are at most 1024 virtual ranks. */

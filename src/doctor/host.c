@@ -20,7 +20,7 @@
 #include "base/system/memory.h"
 #include "base/system/sys.h"
 #include "comm/backend.h"
-#include "comm/shm/segment.h"
+#include "comm/shm/segment/segment.h"
 #include "data/text/sentencepiece/spm.h"
 #include "doctor/doctor.h"
 

@@ -1,5 +1,5 @@
-/* Two doctors on two hosts. One serves a store, as a job would (net/store.h), and keeps facts about
- * its host in it. The other reads them, and measures the connection. */
+/* Two doctors on two hosts. One serves a store, as a job would (store/store.h), and keeps facts
+ * about its host in it. The other reads them, and measures the connection. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/system/memory.h"
+#include "comm/store/address.h"
+#include "comm/store/store.h"
 #include "doctor/doctor.h"
 #include "doctor/stream.h"
-#include "net/address.h"
-#include "net/store.h"
 
 #include "base/system/early.h"
 #include "base/system/sys.h"

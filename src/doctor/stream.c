@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "net/address.h"
+#include "comm/store/address.h"
 
 enum { PIECE = 1 << 20, LOOK_MS = 100, SECRET_MS = 1000 };
 

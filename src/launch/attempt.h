@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "comm/shm/segment.h"
+#include "comm/shm/segment/segment.h"
 #include "launch/job.h"
 
 enum { LKS__LAUNCH_MESSAGE = 2048 };

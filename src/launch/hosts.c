@@ -15,7 +15,7 @@
 
 #include "base/system/early.h"
 #include "base/system/sys.h"
-#include "net/store.h"
+#include "comm/store/store.h"
 
 /* Time for the other nodes' launchers to end after one has failed. */
 static const double GRACE_S = 15.0;

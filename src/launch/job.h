@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <stdbool.h>
 
+#include "comm/store/store.h"
 #include "launch/launch.h"
-#include "net/store.h"
 
 struct lks__job {
     const lks__launch_options *options;

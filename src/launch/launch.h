@@ -53,7 +53,7 @@ typedef struct lks__launch_options {
  * MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID,
  * TORCHELASTIC_ERROR_FILE with log_dir, OMP_NUM_THREADS=1 if unset and nproc > 1). They also get
  * LOCKSTEP_JOB (an identity that all starts of this job share, and no other job), a shared segment
- * (comm/shm/segment.h) and the job's store (net/store.h).
+ * (comm/shm/segment/segment.h) and the job's store (comm/store/store.h).
  *
  * A rank that dies (signal or non-zero exit) ends the others: SIGTERM, 1 s later SIGKILL, whole
  * process groups. If restarts are left, all start again. Otherwise one message, the last, names the

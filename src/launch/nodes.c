@@ -10,9 +10,9 @@
 
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
+#include "comm/store/address.h"
 #include "launch/job.h"
 #include "launch/nodes_state.h"
-#include "net/address.h"
 
 /* Seconds. */
 static const double CONNECT_S = 300.0; /* for the coordinator to answer */

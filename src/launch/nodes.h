@@ -13,8 +13,8 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "comm/store/store.h"
 #include "launch/output.h"
-#include "net/store.h"
 
 struct lks__job;
 struct lks__verdict;

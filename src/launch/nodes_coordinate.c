@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "comm/store/address.h"
 #include "launch/job.h"
 #include "launch/nodes_state.h"
-#include "net/address.h"
 
 enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store */
 

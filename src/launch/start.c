@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "comm/store/address.h"
 #include "launch/attempt.h"
-#include "net/address.h"
 
 extern char **environ;
 

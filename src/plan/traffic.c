@@ -5,7 +5,7 @@
 
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
-#include "comm/tree.h"
+#include "comm/tree/tree.h"
 #include "model/table/freeze.h"
 #include "train/state.h"
 

@@ -4,8 +4,8 @@
 
 #include "base/number/checked.h"
 #include "comm/hier/pieces.h"
-#include "comm/shm/segment.h"
-#include "comm/tree.h"
+#include "comm/shm/segment/segment.h"
+#include "comm/tree/tree.h"
 #include "ddp/exchange.h"
 #include "ddp/nodes.h"
 #include "model/batch.h"

@@ -3,8 +3,8 @@
 #ifndef LKS_TESTS_COMM_FAKE_ENGINE_H
 #define LKS_TESTS_COMM_FAKE_ENGINE_H
 
-#include "comm/hier/engine.h"
-#include "comm/shm/segment.h"
+#include "comm/hier/link/engine.h"
+#include "comm/shm/segment/segment.h"
 
 enum { FAKE_MAX_HOSTS = 8, FAKE_MAX_RANKS = 8 };
 

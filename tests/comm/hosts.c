@@ -12,7 +12,7 @@
 
 #include "comm/backend.h"
 #include "comm/ranks.h"
-#include "net/store.h"
+#include "comm/store/store.h"
 
 /* In a child: discard what ranks print on stdout. */
 static void be_quiet(void)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/tree.h"
+#include "comm/tree/tree.h"
 #include "compute/cpu/kernels.h"
 
 void suite_failed(lks_comm *comm, const char *file, int line, const char *what)

@@ -18,7 +18,7 @@
 #include "comm/fake_engine.h"
 #include "comm/hier/hier.h"
 #include "comm/suite.h"
-#include "comm/tree.h"
+#include "comm/tree/tree.h"
 #include "support.h"
 
 struct thread {

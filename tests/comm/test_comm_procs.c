@@ -19,7 +19,7 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/ranks.h"
-#include "comm/shm/segment_layout.h"
+#include "comm/shm/segment/segment_layout.h"
 #include "comm/suite.h"
 #include "lockstep/reduce.h"
 #include "support.h"

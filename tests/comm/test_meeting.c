@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "comm/hier/hier.h"
-#include "net/store.h"
+#include "comm/store/store.h"
 
 static const char token[] = "0123456789abcdef0123456789abcdef";
 

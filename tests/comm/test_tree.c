@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "comm/suite.h"
-#include "comm/tree.h"
+#include "comm/tree/tree.h"
 
 /* Sum leaves [first, end) as nodes, then all by the plan, with values whose sum depends on the
  * order. */

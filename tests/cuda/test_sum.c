@@ -1,10 +1,10 @@
-/* Sums of shards: src/compute/cuda/kernels/sum.cu, with the bits of comm/shm/sum.h. */
+/* Sums of shards: src/compute/cuda/kernels/sum.cu, with the bits of comm/tree/sum.h. */
 #include "support.h"
 
 #include <string.h>
 
-#include "comm/shm/sum.h"
-#include "comm/tree.h"
+#include "comm/tree/sum.h"
+#include "comm/tree/tree.h"
 #include "ddp/ddp.h"
 #include "ddp/nodes.h"
 #include "host.h"

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "comm/shm/segment_layout.h"
+#include "comm/shm/segment/segment_layout.h"
 #include "fuzz.h"
 #include "lockstep/comm.h"
 

@@ -1,8 +1,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "comm/store/handshake.h"
 #include "fuzz.h"
-#include "net/handshake.h"
 
 enum { NONCE = 7 }; /* every byte of a client's nonce */
 

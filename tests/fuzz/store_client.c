@@ -8,9 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/store/handshake.h"
+#include "comm/store/store.h"
 #include "fuzz.h"
-#include "net/handshake.h"
-#include "net/store.h"
 
 enum {
     STRANGER = 1, /* the input also replaces the handshake */

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/store/store_conn.h"
 #include "fuzz.h"
-#include "net/store_conn.h"
 
 static char token[] = FUZZ_TOKEN;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "net/handshake.h"
+#include "comm/store/handshake.h"
 
 struct player {
     int fd;

@@ -2,7 +2,7 @@
 #ifndef LKS_TESTS_LAUNCH_PLAYED_STORE_H
 #define LKS_TESTS_LAUNCH_PLAYED_STORE_H
 
-#include "net/store.h"
+#include "comm/store/store.h"
 
 /* A connection on which, right after the handshake, stands all that will ever be asked for: `n`
  * texts, at most 8,000 bytes together. So a client finds each at once, and the next one, too. The

@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-#include "comm/shm/segment.h"
+#include "comm/shm/segment/segment.h"
 
 enum { STRIKE_RANKS = 4, STRIKE_NODES = 2 };
 

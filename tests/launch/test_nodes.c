@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "comm/store/address.h"
+#include "comm/store/store.h"
 #include "launch/hosts.h"
-#include "net/address.h"
-#include "net/store.h"
 
 static const char secret[] = "0123456789abcdef-secret";
 

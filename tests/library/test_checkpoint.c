@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "comm/backend.h"
 #include "comm/shm/host.h"
-#include "comm/shm/segment_layout.h"
+#include "comm/shm/segment/segment_layout.h"
 #include "lockstep/lockstep.h"
 
 enum { MAX_RANKS = 4, N_TENSORS = 9, BYTES = 4096 };

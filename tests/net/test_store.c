@@ -20,9 +20,9 @@
 #include <cmocka.h>
 
 #include "base/system/sys.h"
-#include "net/address.h"
-#include "net/handshake.h"
-#include "net/store.h"
+#include "comm/store/address.h"
+#include "comm/store/handshake.h"
+#include "comm/store/store.h"
 #include "support.h"
 
 static const char token[] = "0123456789abcdef0123456789abcdef";

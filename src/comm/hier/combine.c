@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/combine.h"
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
-#include "comm/tree.h"
+#include "comm/tree/combine.h"
+#include "comm/tree/tree.h"
 
 /* Largest piece in bytes; a leader needs several times as much memory for it. */
 enum { MOST_PIECE = 1 << 20 };

@@ -15,10 +15,10 @@
 #include <pthread.h>
 
 #include "comm/backend.h"
-#include "comm/hier/engine.h"
-#include "comm/plan.h"
+#include "comm/hier/link/engine.h"
 #include "comm/shm/host.h"
-#include "net/store.h"
+#include "comm/store/store.h"
+#include "comm/tree/plan.h"
 
 enum {
     LKS__HIER_MAX_HOSTS = 1024,

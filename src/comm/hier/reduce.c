@@ -10,8 +10,8 @@
 
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
-#include "comm/shm/sum.h"
-#include "comm/tree.h"
+#include "comm/tree/sum.h"
+#include "comm/tree/tree.h"
 
 enum { AHEAD = LKS__PIECES_AHEAD };
 

@@ -4,8 +4,8 @@
  * 2. */
 #include <string.h>
 
-#include "comm/combine.h"
 #include "comm/shm/shm.h"
+#include "comm/tree/combine.h"
 
 static struct lks__shm *state_of(const lks_comm *comm)
 {

@@ -11,7 +11,7 @@
 #include <stdalign.h>
 
 #include "comm/backend.h"
-#include "comm/shm/segment.h"
+#include "comm/shm/segment/segment.h"
 
 enum {
     LKS__SHM_IN_FLIGHT = 64, /* maximal number of reductions in flight */

@@ -7,8 +7,8 @@
 #include <xxhash.h>
 
 #include "base/trace.h"
-#include "comm/plan.h"
 #include "comm/shm/shm.h"
+#include "comm/tree/plan.h"
 
 /* Blocks that a thread takes at a time; task borders change no bit. */
 enum { TASK_BLOCKS = 8 };

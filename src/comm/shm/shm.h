@@ -13,9 +13,9 @@
 
 #include "comm/backend.h"
 #include "comm/shm/host.h"
-#include "comm/shm/segment_layout.h"
-#include "comm/shm/sum.h"
-#include "comm/tree.h"
+#include "comm/shm/segment/segment_layout.h"
+#include "comm/tree/sum.h"
+#include "comm/tree/tree.h"
 
 /* A part in a descriptor. */
 struct lks__shm_part {

@@ -1,5 +1,6 @@
 /* compute/cuda/kernels/sum.cu - the sum of all ranks' nodes of a shard, in the canonical tree's
- * order, with the CPU's bits (comm/shm/sum.c), and its squares, in the lanes of the kernel `sumsq`.
+ * order, with the CPU's bits (comm/tree/sum.c), and its squares, in the lanes of the kernel
+ * `sumsq`.
  */
 #include "compute/cuda/cuda.h"
 #include "compute/cuda/common/launch.h"

@@ -1,0 +1,456 @@
+// lockstep_gloo.so: Gloo as an engine between hosts (link/engine.h). An operation is Gloo's
+// sends and receives, posted when it starts, so that several can be under way; a thread waits for
+// them, one operation after the other. Notes have a connection and threads of their own, asleep
+// between messages.
+#include "comm/hier/link/engine.h"
+
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace
+{
+
+// Deadlines are lockstep's, which knows which ranks still have heartbeats.
+constexpr auto never = std::chrono::hours(24 * 365);
+constexpr auto last_note = std::chrono::seconds(2);
+constexpr uint64_t note_slot = 1;
+
+void say(char *why, size_t why_bytes, const char *text)
+{
+    std::snprintf(why, why_bytes, "%s", text);
+}
+
+// lockstep's store with Gloo's interface.
+class Store : public gloo::rendezvous::Store
+{
+  public:
+    explicit Store(const lks__engine_join &join) : join_(join)
+    {
+    }
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        if (join_.store_set(join_.store, key.c_str(), data.data(), data.size()) != 0)
+            throw std::runtime_error("the job's store takes no more");
+    }
+    std::vector<char> get(const std::string &key) override
+    {
+        void *data = nullptr;
+        size_t bytes = 0;
+        if (join_.store_get(join_.store, key.c_str(), join_.timeout_s, &data, &bytes) != 0)
+            throw std::runtime_error("a host did not reach the job's store in time");
+        std::vector<char> value(static_cast<char *>(data), static_cast<char *>(data) + bytes);
+        std::free(data);
+        return value;
+    }
+    void wait(const std::vector<std::string> &keys) override
+    {
+        for (const auto &key : keys)
+            get(key);
+    }
+    void wait(const std::vector<std::string> &keys, const std::chrono::milliseconds &) override
+    {
+        wait(keys);
+    }
+
+  private:
+    const lks__engine_join &join_;
+};
+
+struct Peer {
+    char in[LKS__ENGINE_NOTE];
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+    std::thread thread;
+    std::deque<std::vector<char>> heard; // guarded by Member::lock, as are the next members
+    bool gone = false;
+    std::string why;
+};
+
+// The posted parts of one operation, to wait for.
+struct Posted {
+    std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
+    int sends = 0, recvs = 0;
+};
+
+struct Member {
+    int host, n_hosts;
+    std::shared_ptr<gloo::Context> data, notes;
+    uint64_t number = 0; // of the last operation: its tag
+
+    std::mutex lock;
+    std::condition_variable changed, queued, ended;
+    bool stop = false;
+
+    std::thread worker;
+    Posted posted[LKS__ENGINE_SLOTS];
+    std::deque<int> queue;             // slots in progress, the oldest first; guarded by lock
+    bool busy[LKS__ENGINE_SLOTS] = {}; // guarded by lock
+    bool failed = false;
+    std::string why;
+
+    std::thread sender;
+    bool telling = false;
+    char out[LKS__ENGINE_NOTE];
+    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> outs;
+
+    std::vector<Peer> peers;
+};
+
+std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char *name)
+{
+    gloo::transport::tcp::attr attr;
+    const char *iface = std::getenv("GLOO_SOCKET_IFNAME");
+    if (iface != nullptr && iface[0] != '\0')
+        attr.iface = iface;
+    else
+        attr.hostname = join.address;
+    auto device = gloo::transport::tcp::CreateDevice(attr);
+    auto context = std::make_shared<gloo::rendezvous::Context>(join.host, join.n_hosts);
+    context->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(join.timeout_s * 1e3)));
+    Store store(join);
+    gloo::rendezvous::PrefixStore named(name, store);
+    context->connectFullMesh(named, device);
+    context->setTimeout(never);
+    return context;
+}
+
+// --- operations -----------------------------------------------------------------------------
+
+// The pieces that are sent, or received: n of them, from `base` on.
+struct Pieces {
+    char *base;
+    const size_t *at, *bytes;
+    int n;
+
+    size_t extent() const
+    {
+        size_t end = 0;
+        for (int i = 0; i < n; i++)
+            if (bytes[i] > 0)
+                end = std::max(end, at[i] + bytes[i]);
+        return end;
+    }
+};
+
+void send(Member &m, Posted &p, int to, const Pieces &from, int piece)
+{
+    if (to == m.host || from.bytes[piece] == 0)
+        return;
+    p.out->send(to, m.number, from.at[piece], from.bytes[piece]);
+    p.sends++;
+}
+
+void receive(Member &m, Posted &p, int from, const Pieces &to, int piece)
+{
+    if (from == m.host || to.bytes[piece] == 0)
+        return;
+    p.in->recv(from, m.number, to.at[piece], to.bytes[piece]);
+    p.recvs++;
+}
+
+// Post receives first, so that data that arrive find their place.
+void post(Member &m, Posted &p, const lks__engine_op &op)
+{
+    const bool all_to_all = op.kind == LKS__ENGINE_ALL_TO_ALL;
+    const int n = op.kind == LKS__ENGINE_BROADCAST ? 1 : m.n_hosts;
+    const Pieces in = {static_cast<char *>(op.recv), op.recv_at, op.recv_bytes, n};
+    Pieces out = in;
+    if (all_to_all)
+        out = {static_cast<char *>(const_cast<void *>(op.send)), op.send_at, op.send_bytes, n};
+    p.in = m.data->createUnboundBuffer(in.base, in.extent());
+    p.out = m.data->createUnboundBuffer(out.base, out.extent());
+    p.sends = p.recvs = 0;
+    if (op.kind == LKS__ENGINE_BROADCAST) {
+        if (m.host != op.root)
+            receive(m, p, op.root, in, 0);
+        for (int h = 0; h < m.n_hosts && m.host == op.root; h++)
+            send(m, p, h, out, 0);
+        return;
+    }
+    for (int k = 1; k < m.n_hosts; k++) {
+        const int h = (m.host + m.n_hosts - k) % m.n_hosts;
+        receive(m, p, h, in, h);
+    }
+    for (int k = 1; k < m.n_hosts; k++) {
+        const int h = (m.host + k) % m.n_hosts;
+        send(m, p, h, out, all_to_all ? h : m.host);
+    }
+}
+
+void finish(Posted &p)
+{
+    for (; p.recvs > 0; p.recvs--)
+        p.in->waitRecv(never);
+    for (; p.sends > 0; p.sends--)
+        p.out->waitSend(never);
+}
+
+// The text of an exception that `fn` throws; empty if it doesn't.
+template <typename Fn> std::string caught(Fn fn)
+{
+    try {
+        fn();
+    } catch (const std::exception &e) {
+        return e.what();
+    } catch (...) {
+        return "an exception of an unknown kind";
+    }
+    return "";
+}
+
+void work(Member *m)
+{
+    std::unique_lock<std::mutex> held(m->lock);
+    while (true) {
+        m->queued.wait(held, [m] { return m->stop || !m->queue.empty(); });
+        if (m->stop)
+            return;
+        const int slot = m->queue.front();
+        held.unlock();
+        std::string why = caught([&] { finish(m->posted[slot]); });
+        held.lock();
+        m->queue.pop_front();
+        m->busy[slot] = false;
+        if (!why.empty() && !m->failed) {
+            m->failed = true;
+            m->why = why;
+        }
+        m->ended.notify_all();
+    }
+}
+
+int gloo_start(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    m->number++;
+    if (m->n_hosts == 1)
+        return 0;
+    std::string text = caught([&] { post(*m, m->posted[slot], *op); });
+    if (!text.empty()) {
+        say(why, why_bytes, text.c_str());
+        return -1;
+    }
+    std::lock_guard<std::mutex> held(m->lock);
+    m->busy[slot] = true;
+    m->queue.push_back(slot);
+    m->queued.notify_all();
+    return 0;
+}
+
+int gloo_test(void *engine, int slot, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::lock_guard<std::mutex> held(m->lock);
+    if (m->failed)
+        say(why, why_bytes, m->why.c_str());
+    return m->failed ? -1 : !m->busy[slot];
+}
+
+void gloo_rest(void *engine, int slot, double seconds)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::unique_lock<std::mutex> held(m->lock);
+    m->ended.wait_for(held, std::chrono::duration<double>(seconds),
+                      [&] { return m->failed || !m->busy[slot]; });
+}
+
+int gloo_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    if (m->n_hosts == 1)
+        return 0;
+    std::string text = caught([&] {
+        gloo::AllreduceOptions options(m->data);
+        options.setOutput(buf, count);
+        options.setReduceFunction(
+            static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
+        options.setTag(static_cast<uint32_t>(++m->number));
+        gloo::allreduce(options);
+    });
+    if (!text.empty())
+        say(why, why_bytes, text.c_str());
+    return text.empty() ? 0 : -1;
+}
+
+// --- notes ----------------------------------------------------------------------------------
+
+void send_notes(Member *m)
+{
+    std::unique_lock<std::mutex> held(m->lock);
+    while (true) {
+        m->changed.wait(held, [m] { return m->stop || m->telling; });
+        if (m->stop)
+            return;
+        held.unlock();
+        for (int h = 0; h < m->n_hosts; h++) {
+            if (h == m->host)
+                continue;
+            try { // the receiver reports a connection that has failed
+                m->outs[h]->send(h, note_slot);
+                m->outs[h]->waitSend(never);
+            } catch (const std::exception &) {
+            }
+        }
+        held.lock();
+        m->telling = false;
+        m->changed.notify_all();
+    }
+}
+
+void receive_notes(Member *m, int host)
+{
+    Peer &peer = m->peers[host];
+    std::string why = "the connection was closed";
+    try {
+        while (true) {
+            peer.buffer->recv(host, note_slot);
+            if (!peer.buffer->waitRecv(never))
+                return; // this host leaves
+            std::lock_guard<std::mutex> held(m->lock);
+            if (m->stop)
+                return;
+            peer.heard.emplace_back(peer.in, peer.in + sizeof peer.in);
+        }
+    } catch (const std::exception &e) {
+        why = e.what();
+    }
+    std::lock_guard<std::mutex> held(m->lock);
+    peer.gone = true;
+    peer.why = why;
+}
+
+int gloo_tell(void *engine, const void *note)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::lock_guard<std::mutex> held(m->lock);
+    if (m->telling)
+        return 0;
+    std::memcpy(m->out, note, sizeof m->out);
+    m->telling = true;
+    m->changed.notify_all();
+    return 1;
+}
+
+int gloo_hear(void *engine, int host, void *note, char *why, size_t why_bytes)
+{
+    auto *m = static_cast<Member *>(engine);
+    std::lock_guard<std::mutex> held(m->lock);
+    Peer &peer = m->peers[host];
+    if (!peer.heard.empty()) {
+        std::memcpy(note, peer.heard.front().data(), LKS__ENGINE_NOTE);
+        peer.heard.pop_front();
+        return 1;
+    }
+    if (peer.gone)
+        say(why, why_bytes, peer.why.c_str());
+    return peer.gone ? -1 : 0;
+}
+
+// --- joining and leaving --------------------------------------------------------------------
+
+int gloo_probe(char *why, size_t why_bytes)
+{
+    return 1; // lockstep finds the store that it needs
+}
+
+void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, size_t why_bytes)
+{
+    try {
+        auto m = std::make_unique<Member>();
+        m->host = *host_p = join->host;
+        m->n_hosts = *n_hosts_p = join->n_hosts;
+        m->peers = std::vector<Peer>(static_cast<size_t>(m->n_hosts));
+        m->outs.resize(static_cast<size_t>(m->n_hosts));
+        if (m->n_hosts > 1) {
+            m->data = connect(*join, "data");
+            m->notes = connect(*join, "notes");
+            for (int h = 0; h < m->n_hosts; h++) {
+                if (h == m->host)
+                    continue;
+                m->outs[h] = m->notes->createUnboundBuffer(m->out, sizeof m->out);
+                m->peers[h].buffer =
+                    m->notes->createUnboundBuffer(m->peers[h].in, sizeof m->peers[h].in);
+            }
+        }
+        Member *raw = m.release();
+        raw->worker = std::thread(work, raw);
+        raw->sender = std::thread(send_notes, raw);
+        for (int h = 0; h < raw->n_hosts; h++)
+            if (h != raw->host)
+                raw->peers[h].thread = std::thread(receive_notes, raw, h);
+        return raw;
+    } catch (const std::exception &e) {
+        say(why, why_bytes, e.what());
+    } catch (...) {
+        say(why, why_bytes, "an exception of an unknown kind");
+    }
+    return nullptr;
+}
+
+void gloo_leave(void *engine, int orderly)
+{
+    auto *m = static_cast<Member *>(engine);
+    if (!orderly) {
+        // Closed connections move nothing more. Threads may wait inside Gloo for good: they and
+        // what they hold are left to the end of the process, which is near.
+        {
+            // The last note has the reason: if the connection closed before it, that would count as
+            // the failure.
+            std::unique_lock<std::mutex> held(m->lock);
+            m->changed.wait_for(held, last_note, [m] { return !m->telling; });
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // to arrive
+        for (auto *context : {m->data.get(), m->notes.get()})
+            if (context != nullptr)
+                context->closeConnections();
+        m->worker.detach();
+        m->sender.detach();
+        for (auto &peer : m->peers)
+            if (peer.thread.joinable())
+                peer.thread.detach();
+        return;
+    }
+    {
+        std::unique_lock<std::mutex> held(m->lock);
+        m->stop = true;
+        m->changed.notify_all();
+        m->queued.notify_all();
+    }
+    for (auto &peer : m->peers)
+        if (peer.buffer)
+            peer.buffer->abortWaitRecv();
+    m->worker.join();
+    m->sender.join();
+    for (auto &peer : m->peers)
+        if (peer.thread.joinable())
+            peer.thread.join();
+    delete m;
+}
+
+} // namespace
+
+extern "C" LKS__MODULE_EXPORT const lks__engine lks__module_table;
+
+const lks__engine lks__module_table = {
+    LKS__ENGINE_VERSION, "Gloo",     0,          1,         gloo_probe,
+    gloo_join,           gloo_leave, gloo_start, gloo_test, gloo_rest,
+    gloo_own_sum,        gloo_tell,  gloo_hear,
+};

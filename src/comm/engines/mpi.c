@@ -1,0 +1,328 @@
+/* lockstep_mpi.so: MPI as an engine between hosts (link/engine.h). All ranks are processes of
+ * one MPI job; the leaders have one communicator for operations and one for notes. */
+#include <limits.h>
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hier/link/engine.h"
+
+#if defined(OPEN_MPI)
+#define FLAVOUR "Open MPI"
+#elif defined(MPICH_VERSION)
+#define FLAVOUR "MPICH"
+#else
+#define FLAVOUR "MPI"
+#endif
+
+enum { NOTE_TAG = 1 };
+
+struct notes {
+    MPI_Request recv, send;
+    char in[LKS__ENGINE_NOTE];
+};
+
+struct member {
+    bool initialized; /* this module has initialized MPI, so it finalizes it */
+    MPI_Comm leaders, for_notes;
+    int host, n_hosts;
+    MPI_Request ops[LKS__ENGINE_SLOTS];
+    int *counts; /* [LKS__ENGINE_SLOTS][4][n_hosts]: sizes and offsets of sends, then of receives */
+    struct notes *notes; /* [n_hosts] */
+    char out[LKS__ENGINE_NOTE];
+};
+
+static int mpi_probe(char *why, size_t why_bytes)
+{
+    static const char *const signs[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
+                                        "PMI_SIZE"};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
+        if (getenv(signs[i]) != NULL)
+            return 1;
+    snprintf(why, why_bytes,
+             "it is built in, but this process was not started by mpirun (or srun with MPI)");
+    return 0;
+}
+
+/* 0 if `code` is no failure. */
+static int failed(int code, char *why, size_t why_bytes)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+    if (code == MPI_SUCCESS)
+        return 0;
+    MPI_Error_string(code, text, &length);
+    snprintf(why, why_bytes, "%s", text);
+    return 1;
+}
+
+/* --- joining and leaving ------------------------------------------------------------------ */
+
+/* Make a communicator of our host's ranks, in rank order. If one machine acts as several hosts,
+ * each begins at a local rank 0. */
+static int split_host(const lks__engine_join *join, MPI_Comm *host_p)
+{
+    MPI_Comm machine;
+    int n, me, color = -1;
+    int rc = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, join->rank, MPI_INFO_NULL,
+                                 &machine);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    MPI_Comm_size(machine, &n);
+    MPI_Comm_rank(machine, &me);
+    int *local = calloc((size_t)n, sizeof *local);
+    if (local == NULL)
+        return MPI_ERR_NO_MEM;
+    local[me] = join->local_rank;
+    rc = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, local, 1, MPI_INT, machine);
+    for (int i = 0; i <= me; i++)
+        color += local[i] == 0;
+    free(local);
+    if (rc == MPI_SUCCESS)
+        rc = MPI_Comm_split(machine, color, join->rank, host_p);
+    MPI_Comm_free(&machine);
+    return rc;
+}
+
+static int meet_host(lks__engine_join *join, char *why, size_t why_bytes)
+{
+    MPI_Comm host;
+    int n, me;
+    if (failed(split_host(join, &host), why, why_bytes))
+        return -1;
+    MPI_Comm_size(host, &n);
+    MPI_Comm_rank(host, &me);
+    int rc = MPI_Bcast(join->hello, LKS__ENGINE_HELLO, MPI_CHAR, 0, host);
+    MPI_Comm_free(&host);
+    if (failed(rc, why, why_bytes))
+        return -1;
+    if (n == join->local_world_size && me == join->local_rank)
+        return 0;
+    snprintf(why, why_bytes,
+             "MPI finds local rank %d of %d on this machine, but the environment has %d of %d "
+             "(LOCAL_RANK, LOCAL_WORLD_SIZE)",
+             me, n, join->local_rank, join->local_world_size);
+    return -1;
+}
+
+static int meet_leaders(struct member *m, const lks__engine_join *join, char *why, size_t why_bytes)
+{
+    int leads = join->local_rank == 0;
+    int rc = MPI_Comm_split(MPI_COMM_WORLD, leads ? 0 : MPI_UNDEFINED, join->rank, &m->leaders);
+    if (rc == MPI_SUCCESS && leads)
+        rc = MPI_Comm_dup(m->leaders, &m->for_notes);
+    if (failed(rc, why, why_bytes))
+        return -1;
+    if (!leads)
+        return 0;
+    MPI_Comm_set_errhandler(m->leaders, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(m->for_notes, MPI_ERRORS_RETURN);
+    MPI_Comm_size(m->leaders, &m->n_hosts);
+    MPI_Comm_rank(m->leaders, &m->host);
+    m->counts = calloc((size_t)m->n_hosts * 4 * LKS__ENGINE_SLOTS, sizeof *m->counts);
+    m->notes = calloc((size_t)m->n_hosts, sizeof *m->notes);
+    if (m->counts == NULL || m->notes == NULL) {
+        snprintf(why, why_bytes, "no memory for %d hosts", m->n_hosts);
+        return -1;
+    }
+    for (int h = 0; h < m->n_hosts && rc == MPI_SUCCESS; h++) {
+        struct notes *n = &m->notes[h];
+        n->send = n->recv = MPI_REQUEST_NULL;
+        if (h != m->host)
+            rc = MPI_Irecv(n->in, LKS__ENGINE_NOTE, MPI_BYTE, h, NOTE_TAG, m->for_notes, &n->recv);
+    }
+    return failed(rc, why, why_bytes) ? -1 : 0;
+}
+
+static void mpi_leave(void *engine, int orderly)
+{
+    struct member *m = engine;
+    if (m == NULL)
+        return;
+    if (orderly) {
+        for (int h = 0; h < m->n_hosts; h++) {
+            struct notes *n = &m->notes[h];
+            if (n->recv != MPI_REQUEST_NULL)
+                MPI_Cancel(&n->recv);
+            MPI_Wait(&n->recv, MPI_STATUS_IGNORE);
+            MPI_Wait(&n->send, MPI_STATUS_IGNORE);
+        }
+        if (m->for_notes != MPI_COMM_NULL)
+            MPI_Comm_free(&m->for_notes);
+        if (m->leaders != MPI_COMM_NULL)
+            MPI_Comm_free(&m->leaders);
+        if (m->initialized)
+            MPI_Finalize();
+    }
+    /* Otherwise leave MPI alone: nothing moves any more without our calls, and operations in flight
+     * still point into `m`. The process is about to end. */
+    if (orderly) {
+        free(m->counts);
+        free(m->notes);
+        free(m);
+    }
+}
+
+static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why,
+                      size_t why_bytes)
+{
+    struct member *m = calloc(1, sizeof *m);
+    int there, size, level;
+    if (m == NULL) {
+        snprintf(why, why_bytes, "no memory");
+        return NULL;
+    }
+    m->leaders = m->for_notes = MPI_COMM_NULL;
+    MPI_Initialized(&there);
+    m->initialized = !there;
+    if (!there && failed(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), why, why_bytes))
+        return NULL;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size != join->world_size) {
+        snprintf(why, why_bytes, "MPI has %d processes, WORLD_SIZE is %d: start all by one mpirun",
+                 size, join->world_size);
+        return NULL;
+    }
+    if (meet_host(join, why, why_bytes) != 0 || meet_leaders(m, join, why, why_bytes) != 0)
+        return NULL;
+    *host_p = m->host;
+    *n_hosts_p = m->n_hosts;
+    return m;
+}
+
+/* --- operations --------------------------------------------------------------------------- */
+
+/* End of the pieces. */
+static size_t extent(const size_t *at, const size_t *bytes, int n)
+{
+    size_t end = 0;
+    for (int i = 0; i < n; i++)
+        if (bytes[i] > 0 && at[i] + bytes[i] > end)
+            end = at[i] + bytes[i];
+    return end;
+}
+
+static bool whole_floats(const size_t *at, const size_t *bytes, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (at[i] % sizeof(float) != 0 || bytes[i] % sizeof(float) != 0)
+            return false;
+    return true;
+}
+
+static void count_in(const size_t *at, const size_t *bytes, int n, size_t unit, int *counts,
+                     int *places)
+{
+    for (int i = 0; i < n; i++) {
+        counts[i] = (int)(bytes[i] / unit);
+        places[i] = bytes[i] > 0 ? (int)(at[i] / unit) : 0;
+    }
+}
+
+static int mpi_start(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes)
+{
+    struct member *m = engine;
+    MPI_Request *request = &m->ops[slot];
+    int n = op->kind == LKS__ENGINE_BROADCAST ? 1 : m->n_hosts;
+    int n_sent = op->kind == LKS__ENGINE_ALL_TO_ALL ? n : 0;
+    int *c[4];
+    for (int i = 0; i < 4; i++)
+        c[i] = m->counts + (slot * 4 + i) * m->n_hosts;
+    /* MPI counts in int, so counting floats reaches further than counting bytes. */
+    bool floats = whole_floats(op->send_at, op->send_bytes, n_sent) &&
+                  whole_floats(op->recv_at, op->recv_bytes, n);
+    MPI_Datatype type = floats ? MPI_FLOAT : MPI_BYTE;
+    size_t unit = floats ? sizeof(float) : 1;
+    size_t end = extent(op->recv_at, op->recv_bytes, n);
+    if (end / unit > INT_MAX || extent(op->send_at, op->send_bytes, n_sent) / unit > INT_MAX) {
+        snprintf(why, why_bytes, "%zu bytes at once are more than MPI can count", end);
+        return -1;
+    }
+    count_in(op->recv_at, op->recv_bytes, n, unit, c[2], c[3]);
+    int rc = MPI_SUCCESS;
+    switch (op->kind) {
+    case LKS__ENGINE_ALL_TO_ALL:
+        count_in(op->send_at, op->send_bytes, n, unit, c[0], c[1]);
+        c[0][m->host] = c[2][m->host] = 0;
+        rc = MPI_Ialltoallv(op->send, c[0], c[1], type, op->recv, c[2], c[3], type, m->leaders,
+                            request);
+        break;
+    case LKS__ENGINE_ALL_GATHER:
+        rc =
+            MPI_Iallgatherv(MPI_IN_PLACE, 0, type, op->recv, c[2], c[3], type, m->leaders, request);
+        break;
+    case LKS__ENGINE_BROADCAST:
+        rc = MPI_Ibcast((char *)op->recv + op->recv_at[0], c[2][0], type, op->root, m->leaders,
+                        request);
+        break;
+    }
+    return failed(rc, why, why_bytes) ? -1 : 0;
+}
+
+static int mpi_test(void *engine, int slot, char *why, size_t why_bytes)
+{
+    struct member *m = engine;
+    int done = 0;
+    if (failed(MPI_Test(&m->ops[slot], &done, MPI_STATUS_IGNORE), why, why_bytes))
+        return -1;
+    return done != 0;
+}
+
+static int mpi_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
+{
+    struct member *m = engine;
+    int rc = count > INT_MAX
+                 ? MPI_ERR_COUNT
+                 : MPI_Allreduce(MPI_IN_PLACE, buf, (int)count, MPI_FLOAT, MPI_SUM, m->leaders);
+    return failed(rc, why, why_bytes) ? -1 : 0;
+}
+
+/* --- notes -------------------------------------------------------------------------------- */
+
+static int mpi_tell(void *engine, const void *note)
+{
+    struct member *m = engine;
+    for (int h = 0; h < m->n_hosts; h++) {
+        int sent = 1;
+        MPI_Test(&m->notes[h].send, &sent, MPI_STATUS_IGNORE);
+        if (!sent)
+            return 0;
+    }
+    memcpy(m->out, note, sizeof m->out);
+    for (int h = 0; h < m->n_hosts; h++)
+        if (h != m->host)
+            MPI_Isend(m->out, LKS__ENGINE_NOTE, MPI_BYTE, h, NOTE_TAG, m->for_notes,
+                      &m->notes[h].send);
+    return 1;
+}
+
+static int mpi_hear(void *engine, int host, void *note, char *why, size_t why_bytes)
+{
+    struct member *m = engine;
+    struct notes *n = &m->notes[host];
+    int heard = 0;
+    if (failed(MPI_Test(&n->recv, &heard, MPI_STATUS_IGNORE), why, why_bytes))
+        return -1;
+    if (!heard)
+        return 0;
+    memcpy(note, n->in, LKS__ENGINE_NOTE);
+    int rc = MPI_Irecv(n->in, LKS__ENGINE_NOTE, MPI_BYTE, host, NOTE_TAG, m->for_notes, &n->recv);
+    return failed(rc, why, why_bytes) ? -1 : 1;
+}
+
+LKS__MODULE_EXPORT const lks__engine lks__module_table = {
+    .version = LKS__ENGINE_VERSION,
+    .name = FLAVOUR,
+    .every_rank = 1,
+    .probe = mpi_probe,
+    .join = mpi_join,
+    .leave = mpi_leave,
+    .start = mpi_start,
+    .test = mpi_test,
+    .own_sum = mpi_own_sum,
+    .tell = mpi_tell,
+    .hear = mpi_hear,
+};

@@ -1,0 +1,130 @@
+/* How leaders find each other if the engine has no launcher of its own: through the job's store.
+ * `lockstep run` serves one. Under torchrun, and any launcher that sets rank 0's address
+ * (MASTER_ADDR, MASTER_PORT), rank 0 serves one until all are connected. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/hier/hier.h"
+#include "comm/store/store.h"
+#include "comm/world.h"
+
+/* Keys include the attempt, because a restarted job must not meet the one before. */
+static lks_status key_of(const char *key, char out[LKS__STORE_KEY_BYTES])
+{
+    const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
+    int n = snprintf(out, LKS__STORE_KEY_BYTES, "engine/%.16s/%s", attempt != NULL ? attempt : "0",
+                     key);
+    return n < LKS__STORE_KEY_BYTES ? LKS_OK : LKS_ERR_ARG;
+}
+
+static int store_set(void *store, const char *key, const void *data, size_t bytes)
+{
+    char full[LKS__STORE_KEY_BYTES];
+    return key_of(key, full) != LKS_OK || lks__store_set(store, full, data, bytes) != LKS_OK;
+}
+
+static int store_get(void *store, const char *key, double timeout_s, void **data_p, size_t *bytes_p)
+{
+    char full[LKS__STORE_KEY_BYTES];
+    return key_of(key, full) != LKS_OK ||
+           lks__store_get(store, full, timeout_s, data_p, bytes_p) != LKS_OK;
+}
+
+/* Use GROUP_RANK and GROUP_WORLD_SIZE or, without them, assume hosts of equal size in the order of
+ * ranks. */
+static lks_status find_place(lks__engine_join *j)
+{
+    bool even = j->world_size % j->local_world_size == 0;
+    if (!lks__env_int("GROUP_RANK", LKS__HIER_MAX_HOSTS, &j->host) ||
+        !lks__env_int("GROUP_WORLD_SIZE", LKS__HIER_MAX_HOSTS, &j->n_hosts)) {
+        j->n_hosts = even ? j->world_size / j->local_world_size : 0;
+        j->host = j->rank / j->local_world_size;
+    }
+    if (j->n_hosts < 1 || j->host >= j->n_hosts)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "this host is number %d of %d: GROUP_RANK and GROUP_WORLD_SIZE must "
+                         "be set if hosts have different numbers of ranks",
+                         j->host, j->n_hosts);
+    return LKS_OK;
+}
+
+/* --- a store of rank 0's ------------------------------------------------------------------ */
+
+bool lks__hier_can_meet(void)
+{
+    return lks__env_set(LKS__STORE_ENV) ||
+           (lks__env_set("MASTER_ADDR") && lks__env_set("MASTER_PORT"));
+}
+
+/* Without a secret of the job none is used, as in torchrun's own store: then only what all ranks
+ * have from their launcher keeps jobs apart. */
+static void find_token(char *token, size_t bytes)
+{
+    const char *given = getenv(LKS__TOKEN_ENV), *run = getenv("TORCHELASTIC_RUN_ID");
+    if (given != NULL)
+        snprintf(token, bytes, "%s", given);
+    else
+        snprintf(token, bytes, "%s:%s %s", getenv("MASTER_ADDR"), getenv("MASTER_PORT"),
+                 run != NULL ? run : "");
+}
+
+/* torchrun's agent may already listen on MASTER_PORT; then the next port is used. */
+static lks_status find_port(int *port_p)
+{
+    const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    char shown[64];
+    if (lks__env_int("MASTER_PORT", 65534, port_p) && *port_p > 0) {
+        *port_p += agent != NULL && strcmp(agent, "True") == 0;
+        return LKS_OK;
+    }
+    const char *text = getenv("MASTER_PORT");
+    return lks__fail(LKS_ERR_CONFIG, "MASTER_PORT is \"%s\": expected a number from 1 to 65534",
+                     lks__escape(shown, sizeof shown, text, strlen(text)));
+}
+
+static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
+{
+    const char *host = getenv("MASTER_ADDR");
+    char token[512];
+    int port;
+    LKS__TRY(find_port(&port));
+    find_token(token, sizeof token);
+    if (h->join.rank == 0)
+        LKS__TRY(lks__store_serve(host, port, token, &h->server));
+    return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
+}
+
+/* --- joining ------------------------------------------------------------------------------ */
+
+lks_status lks__hier_rendezvous_open(struct lks__hier *h)
+{
+    lks__engine_join *j = &h->join;
+    lks__store *store;
+    LKS__TRY(find_place(j));
+    if (lks__env_set(LKS__STORE_ENV))
+        LKS__TRY(lks__store_open_env(h->comm->timeout_s, &store));
+    else
+        LKS__TRY(meet_at_master(h, &store));
+    j->store = store;
+    j->store_set = store_set;
+    j->store_get = store_get;
+    const char *given =
+        getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
+    if (given == NULL)
+        return lks__store_local_address(store, j->address, sizeof j->address);
+    snprintf(j->address, sizeof j->address, "%s", given);
+    return LKS_OK;
+}
+
+void lks__hier_rendezvous_close(struct lks__hier *h)
+{
+    lks__store_close(h->join.store);
+    h->join.store = NULL;
+}
+
+void lks__hier_rendezvous_end(struct lks__hier *h)
+{
+    lks__store_stop(h->server);
+    h->server = NULL;
+}

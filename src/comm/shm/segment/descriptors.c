@@ -1,0 +1,205 @@
+/* Descriptors that ranks publish about an operation: compares them, and describes them in words. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/shm/shm.h"
+#include "comm/tree/combine.h"
+
+static const char *const kind_names[LKS__OP_END] = {
+    [LKS__OP_JOIN] = "joining the group",
+    [LKS__OP_ALLOC] = "lks_comm_alloc",
+    [LKS__OP_BARRIER] = "barrier",
+    [LKS__OP_BROADCAST] = "broadcast",
+    [LKS__OP_ALL_GATHER] = "all_gather",
+    [LKS__OP_ALL_REDUCE] = "all_reduce",
+    [LKS__OP_REDUCE] = "reduction",
+    [LKS__OP_REPLICATE] = "replicate",
+    [LKS__OP_GATHER_SHARES] = "gather_shares",
+};
+
+static const char *kind_name(uint32_t kind)
+{
+    return kind < LKS__OP_END && kind_names[kind] != NULL ? kind_names[kind] : "something unknown";
+}
+
+static const char *const callers[LKS__CALLERS] = {
+    [LKS__CALLER_DDP_STEP] = "lks_ddp_step",
+    [LKS__CALLER_DDP_OPEN] = "lks_ddp_open",
+    [LKS__CALLER_DDP_BROADCAST] = "lks_ddp_broadcast",
+    [LKS__CALLER_DDP_VERIFY] = "lks_ddp_verify",
+    [LKS__CALLER_CHECKPOINT_SAVE] = "lks_checkpoint_save",
+    [LKS__CALLER_CHECKPOINT_LOAD] = "lks_checkpoint_load",
+};
+
+/* The library's call that the operation belongs to; NULL: the program started it. */
+static const char *caller_of(const struct lks__shm_descriptor *m)
+{
+    return m->caller < LKS__CALLERS ? callers[m->caller] : NULL;
+}
+
+/* `lockstep train` also reduces gradients by lks_ddp's parts. */
+const char *lks__shm_call_name(const struct lks__shm_descriptor *m)
+{
+    const char *caller = m->kind != LKS__OP_REDUCE ? caller_of(m) : NULL;
+    return caller != NULL ? caller : kind_name(m->kind);
+}
+
+/* The unit of calls with a data type: args[2] is the type. */
+static const char *unit_of(const struct lks__shm_descriptor *m)
+{
+    switch (m->args[2]) {
+#define X(name, value, bytes, text)                                                                \
+    case value:                                                                                    \
+        return value == LKS_UINT8 ? "bytes" : text " elements";
+        LKS_DTYPE_MAP(X)
+#undef X
+    }
+    return "elements of no type";
+}
+
+/* The end of both texts below. */
+static void add_step(const struct lks__shm_descriptor *m, char *text, size_t bytes)
+{
+    size_t used = strlen(text);
+    if (m->has_step)
+        snprintf(text + used, bytes - used, " at step %llu", (unsigned long long)m->step);
+}
+
+void lks__shm_title(const struct lks__shm_descriptor *m, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s", lks__shm_call_name(m));
+    add_step(m, text, bytes);
+}
+
+void lks__shm_name_wait(const struct lks__shm_descriptor *m, uint64_t number, char *text,
+                        size_t bytes)
+{
+    char title[64];
+    if (m == NULL) {
+        snprintf(text, bytes, "an exchange between GPUs");
+        return;
+    }
+    lks__shm_title(m, title, sizeof title);
+    snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)number, title);
+}
+
+/* A difference that the sizes of two reductions don't show. */
+static void add_difference(const struct lks__shm_descriptor *m,
+                           const struct lks__shm_descriptor *other, char *text, size_t bytes)
+{
+    const size_t used = strlen(text);
+    const uint32_t leaves = (uint32_t)m->args[0], bits = (uint32_t)(m->args[0] >> 32);
+    float scale;
+    if (m->kind != LKS__OP_REDUCE || other->kind != LKS__OP_REDUCE || m->size != other->size)
+        return;
+    memcpy(&scale, &bits, sizeof scale);
+    if (leaves != (uint32_t)other->args[0])
+        snprintf(text + used, bytes - used, " over %u leaves", (unsigned)leaves);
+    else if (m->args[0] != other->args[0])
+        snprintf(text + used, bytes - used, " with scale %.9g", (double)scale);
+    else if (memcmp(m->args, other->args, sizeof m->args) != 0)
+        snprintf(text + used, bytes - used, " (borders %016llx, to %llx and %llx)",
+                 (unsigned long long)m->args[1], (unsigned long long)m->args[2],
+                 (unsigned long long)m->args[3]);
+}
+
+void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__shm_descriptor *other,
+                       char *text, size_t bytes)
+{
+    unsigned long long size = m->size;
+    const char *name = kind_name(m->kind), *caller = caller_of(m);
+    const uint32_t kind = caller != NULL && m->kind != LKS__OP_REDUCE ? LKS__OP_END : m->kind;
+    switch (kind) {
+    case LKS__OP_BARRIER:
+        snprintf(text, bytes, "lks_comm_barrier");
+        break;
+    case LKS__OP_BROADCAST:
+        snprintf(text, bytes, "lks_comm_broadcast of %llu %s from rank %llu", size, unit_of(m),
+                 (unsigned long long)m->args[0]);
+        break;
+    case LKS__OP_ALL_GATHER:
+        snprintf(text, bytes, "lks_comm_all_gather of %llu %s", size, unit_of(m));
+        break;
+    case LKS__OP_REPLICATE:
+    case LKS__OP_GATHER_SHARES:
+        snprintf(text, bytes, "%s of %llu bytes", name, size);
+        break;
+    case LKS__OP_ALL_REDUCE:
+        snprintf(text, bytes, "lks_comm_all_reduce of %llu %s by %s", size, unit_of(m),
+                 lks__op_name((lks_op)m->args[1]));
+        break;
+    case LKS__OP_ALLOC:
+        snprintf(text, bytes, "%s of %llu bytes of %s memory", name, size,
+                 m->args[0] == LKS_MEM_OWN      ? "own"
+                 : m->args[0] == LKS_MEM_COMMON ? "common"
+                                                : "lazy");
+        break;
+    case LKS__OP_REDUCE:
+        snprintf(text, bytes, "%s of %llu elements",
+                 caller != NULL ? caller : "lks_comm_reduce_start", size);
+        break;
+    case LKS__OP_END: /* two operations of one call differ only by what they move */
+        if (m->caller == other->caller)
+            snprintf(text, bytes, "%s (its %s of size %llu)", caller, name, size);
+        else
+            snprintf(text, bytes, "%s", caller);
+        break;
+    default:
+        snprintf(text, bytes, "%s", name);
+    }
+    add_step(m, text, bytes);
+    add_difference(m, other, text, bytes);
+}
+
+bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b)
+{
+    return a->seq == b->seq && a->kind == b->kind && a->size == b->size &&
+           memcmp(a->args, b->args, sizeof a->args) == 0;
+}
+
+/* Ranks that join by different backends start different operations. */
+static void name_backends(const struct lks__shm_descriptor *a, int rank_a,
+                          const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
+{
+    char host[65] = "localhost", shown[4 * sizeof host];
+    gethostname(host, sizeof host - 1);
+    lks__escape(shown, sizeof shown, host, strlen(host));
+    snprintf(text, bytes,
+             "backend differs between ranks: rank %d (host %s) has %.*s, rank %d (host %s) has "
+             "%.*s: start all ranks with the same settings and data",
+             rank_a, shown, (int)sizeof a->args, (const char *)a->args, rank_b, shown,
+             (int)sizeof b->args, (const char *)b->args);
+}
+
+static void name_calls(const struct lks__shm_descriptor *a, int rank_a,
+                       const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
+{
+    char call_a[256], call_b[256];
+    lks__shm_describe(a, b, call_a, sizeof call_a);
+    lks__shm_describe(b, a, call_b, sizeof call_b);
+    snprintf(text, bytes,
+             "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all ranks "
+             "must start the same operations with the same sizes in the same order",
+             (unsigned long long)a->seq, rank_a, call_a, rank_b, call_b);
+}
+
+lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq)
+{
+    const int first = g->comm->first_rank;
+    const struct lks__shm_descriptor *mine =
+        lks__segment_descriptor(g->segment, g->rank, (uint32_t)seq);
+    for (int r = 0; r < g->world_size; r++) {
+        const struct lks__shm_descriptor *m = lks__segment_descriptor(g->segment, r, (uint32_t)seq);
+        if (lks__shm_same_call(m, mine))
+            continue;
+        char text[768];
+        const bool low = r < g->rank; /* so that all ranks give the same text */
+        const bool join = m->kind == LKS__OP_JOIN && mine->kind == LKS__OP_JOIN;
+        (join ? name_backends : name_calls)(low ? m : mine, first + (low ? r : g->rank),
+                                            low ? mine : m, first + (low ? g->rank : r), text,
+                                            sizeof text);
+        return lks__shm_abort(g, LKS_ERR_ARG, -1, text);
+    }
+    return LKS_OK;
+}

@@ -1,0 +1,510 @@
+#include "comm/shm/segment/segment_layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/number/checked.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
+
+enum { MAGIC = 0x6c6b7353, VERSION = 6, PAGE = 4096 };
+
+struct region {
+    uint64_t offset, bytes;
+    void *mem;
+};
+
+struct lks__segment {
+    atomic_int refs;
+    int fd;
+    int world_size;
+    char *base;
+    pthread_mutex_t lock; /* guards the list of regions */
+    struct region *regions;
+    size_t n_regions;
+};
+
+/* Offsets of the parts of the base; all follow from the number of ranks. */
+struct layout {
+    size_t lines, slots, descs, bounces, end;
+};
+
+static struct layout layout_for(int world_size)
+{
+    size_t W = (size_t)world_size;
+    struct layout l;
+    l.lines = lks__round_up(sizeof(struct lks__segment_header), PAGE);
+    l.slots = lks__round_up(l.lines + W * sizeof(struct lks__rank_line), PAGE);
+    l.descs = lks__round_up(l.slots + LKS__SHM_SLOTS * sizeof(struct lks__shm_slot), PAGE);
+    l.bounces =
+        lks__round_up(l.descs + W * LKS__SHM_SLOTS * sizeof(struct lks__shm_descriptor), PAGE);
+    l.end = l.bounces + W * 2 * LKS__SHM_BOUNCE;
+    return l;
+}
+
+uint64_t lks__segment_base_bytes(int world_size)
+{
+    return layout_for(world_size).end;
+}
+
+/* --- offsets ------------------------------------------------------------------------------ */
+
+int lks__segment_fd(const lks__segment *s)
+{
+    return s->fd;
+}
+
+struct lks__segment_header *lks__segment_header(const lks__segment *s)
+{
+    return (struct lks__segment_header *)s->base;
+}
+
+struct lks__rank_line *lks__segment_line(const lks__segment *s, int rank)
+{
+    return (struct lks__rank_line *)(s->base + layout_for(s->world_size).lines) + rank;
+}
+
+struct lks__shm_slot *lks__segment_slot(const lks__segment *s, uint32_t seq)
+{
+    return (struct lks__shm_slot *)(s->base + layout_for(s->world_size).slots) +
+           seq % LKS__SHM_SLOTS;
+}
+
+struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *s, int rank, uint32_t seq)
+{
+    return (struct lks__shm_descriptor *)(s->base + layout_for(s->world_size).descs) +
+           (size_t)rank * LKS__SHM_SLOTS + seq % LKS__SHM_SLOTS;
+}
+
+void *lks__segment_bounce(const lks__segment *s, int rank, int half)
+{
+    return s->base + layout_for(s->world_size).bounces +
+           ((size_t)rank * 2 + (size_t)half) * LKS__SHM_BOUNCE;
+}
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+/* fallocate raises SIGXFSZ beyond a limit on file sizes (ulimit -f); we want its errno instead. */
+static int reserve_quietly(int fd, uint64_t offset, uint64_t bytes)
+{
+    sigset_t xfsz, old;
+    sigemptyset(&xfsz);
+    sigaddset(&xfsz, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &xfsz, &old);
+    int rc = lks__sys_fallocate(fd, offset, bytes);
+    int err = errno;
+    if (rc != 0 && err == EFBIG && !sigismember(&old, SIGXFSZ)) {
+        struct timespec now = {0, 0};
+        sigtimedwait(&xfsz, NULL, &now);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    errno = err;
+    return rc;
+}
+
+lks_status lks__segment_fits(uint64_t bytes)
+{
+    uint64_t room = lks__memory_available();
+    if (bytes <= room)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_NOMEM,
+                     "can't reserve %.1f MB of shared memory: only %.1f MB are available to "
+                     "this machine or container; use a smaller model or batch, fewer ranks, "
+                     "or a higher memory limit",
+                     (double)bytes / 1e6, (double)room / 1e6);
+}
+
+lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes)
+{
+    if (bytes == 0)
+        return LKS_OK;
+    LKS__TRY(lks__segment_fits(bytes));
+    if (reserve_quietly(s->fd, offset, bytes) == 0)
+        return LKS_OK;
+    int err = errno;
+    return lks__fail(LKS_ERR_NOMEM,
+                     "can't reserve %.1f MB of shared memory (at %.1f MB of the job's segment): "
+                     "%s; %s",
+                     (double)bytes / 1e6, (double)offset / 1e6, strerror(err),
+                     err == EFBIG ? "raise the limit on file sizes (ulimit -f)"
+                                  : "use a smaller model or batch, fewer ranks, or a higher "
+                                    "memory limit");
+}
+
+lks_status lks__segment_extend(lks__segment *s, uint64_t end)
+{
+    struct stat info;
+    if (fstat(s->fd, &info) == 0 && (uint64_t)info.st_size >= end)
+        return LKS_OK;
+    if (lks__sys_truncate(s->fd, end) == 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_NOMEM, "can't make the ranks' shared segment %.1f MB long: %s",
+                     (double)end / 1e6, strerror(errno));
+}
+
+void lks__segment_release(lks__segment *s, uint64_t offset, uint64_t bytes)
+{
+    if (bytes > 0)
+        (void)fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                        (off_t)bytes);
+}
+
+static void *map_shared(lks__segment *s, uint64_t offset, uint64_t bytes)
+{
+    return lks__sys_mmap(bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, offset);
+}
+
+lks_status lks__segment_map(lks__segment *s, uint64_t offset, uint64_t bytes, void **mem_p)
+{
+    lks_status st = LKS_OK;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->n_regions; i++) {
+        if (s->regions[i].offset != offset || s->regions[i].bytes != bytes)
+            continue;
+        *mem_p = s->regions[i].mem;
+        goto out;
+    }
+    struct region *regions = realloc(s->regions, (s->n_regions + 1) * sizeof *regions);
+    void *mem = NULL;
+    if (regions != NULL) {
+        s->regions = regions;
+        mem = map_shared(s, offset, bytes);
+    }
+    if (mem == NULL) {
+        st = lks__fail(LKS_ERR_NOMEM,
+                       "can't map %.1f MB of shared memory: %s; raise the limit on address space "
+                       "(ulimit -v) or use a smaller model",
+                       (double)bytes / 1e6, strerror(errno));
+        goto out;
+    }
+    regions[s->n_regions++] = (struct region){offset, bytes, mem};
+    *mem_p = mem;
+out:
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+/* --- create, inherit, close --------------------------------------------------------------- */
+
+/* Maps the base of `fd`; takes the descriptor over on success. */
+static lks_status adopt(int fd, int world_size, size_t base_bytes, lks__segment **segment_p)
+{
+    lks__segment *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the shared segment's handle");
+    s->fd = fd;
+    s->world_size = world_size;
+    s->base = map_shared(s, 0, base_bytes);
+    if (s->base == NULL) {
+        free(s);
+        return lks__fail(LKS_ERR_NOMEM, "can't map the %.1f MB of the ranks' shared segment: %s",
+                         (double)base_bytes / 1e6, strerror(errno));
+    }
+    atomic_init(&s->refs, 1);
+    pthread_mutex_init(&s->lock, NULL);
+    *segment_p = s;
+    return LKS_OK;
+}
+
+lks_status lks__segment_create(int world_size, lks__segment **segment_p)
+{
+    if (world_size < 1 || world_size > LKS__SEGMENT_MAX_RANKS)
+        return lks__fail(LKS_ERR_ARG, "%d ranks on one host: 1 to %d are possible", world_size,
+                         LKS__SEGMENT_MAX_RANKS);
+    uint64_t token;
+    if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
+        return lks__fail(LKS_ERR_IO, "can't draw the job's token: %s", strerror(errno));
+    int fd = lks__sys_memfd("lockstep");
+    if (fd < 0)
+        return lks__fail(LKS_ERR_NOMEM,
+                         "can't make shared memory for %d ranks (memfd_create): %s; the kernel "
+                         "must allow memfds",
+                         world_size, lks__sys_reason(errno));
+    struct lks__segment probe = {.fd = fd};
+    size_t base_bytes = layout_for(world_size).end;
+    lks_status st = lks__segment_reserve(&probe, 0, base_bytes);
+    if (st == LKS_OK && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        st = lks__fail(LKS_ERR_IO, "can't mark the shared segment close-on-exec: %s",
+                       strerror(errno));
+    if (st == LKS_OK && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+        st = lks__fail(LKS_ERR_SUPPORT, "can't seal the shared segment against shrinking: %s",
+                       strerror(errno));
+    if (st == LKS_OK)
+        st = adopt(fd, world_size, base_bytes, segment_p);
+    if (st != LKS_OK) {
+        lks__sys_close(fd);
+        return st;
+    }
+    struct lks__segment_header *h = lks__segment_header(*segment_p);
+    h->magic = MAGIC;
+    h->version = VERSION;
+    h->world_size = (uint32_t)world_size;
+    h->token = token;
+    h->base_bytes = base_bytes;
+    return LKS_OK;
+}
+
+void lks__segment_env(const lks__segment *s, char *text)
+{
+    snprintf(text, LKS__SEGMENT_ENV_BYTES, "%d:%016llx", s->fd,
+             (unsigned long long)lks__segment_header(s)->token);
+}
+
+static bool parse_env(const char *text, int *fd_p, uint64_t *token_p)
+{
+    char *end;
+    errno = 0;
+    long fd = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != ':' || fd < 0 || fd > INT32_MAX)
+        return false;
+    const char *digits = end + 1;
+    if (strlen(digits) != 16 || strspn(digits, "0123456789abcdef") != 16)
+        return false;
+    *fd_p = (int)fd;
+    *token_p = strtoull(digits, NULL, 16);
+    return true;
+}
+
+lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
+{
+    const char *env = getenv(LKS__SEGMENT_ENV);
+    if (env == NULL || env[0] == '\0')
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the %d ranks have no shared memory (" LKS__SEGMENT_ENV
+                         " is not set, or was used already): start them with `lockstep train "
+                         "--nproc_per_node=%d` or "
+                         "`lockstep run --nproc-per-node=%d PROGRAM`",
+                         world_size, world_size, world_size);
+    int fd;
+    uint64_t token;
+    if (!parse_env(env, &fd, &token))
+        return lks__fail(LKS_ERR_FORMAT,
+                         LKS__SEGMENT_ENV " is not of the form FD:TOKEN; it is set by lockstep's "
+                                          "launcher and not to be set by hand");
+    static const char lost[] =
+        "; a program between the launcher and this one may have closed the descriptor: start "
+        "the ranks directly with `lockstep train` or `lockstep run`";
+    struct stat info;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) != 0 ||
+        !S_ISREG(info.st_mode))
+        return lks__fail(LKS_ERR_FORMAT,
+                         "descriptor %d of " LKS__SEGMENT_ENV " is not the job's shared segment%s",
+                         fd, lost);
+    struct lks__segment_header h;
+    if ((uint64_t)info.st_size < sizeof h || lks__sys_read_at(fd, &h, sizeof h, 0) != 0 ||
+        h.magic != MAGIC || h.token != token)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "descriptor %d of " LKS__SEGMENT_ENV " holds another job's memory%s", fd,
+                         lost);
+    if (h.version != VERSION)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "the shared segment has version %u, this program needs version %d: the "
+                         "launcher and the program come from different builds of lockstep",
+                         h.version, VERSION);
+    if (h.world_size != (uint32_t)world_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "WORLD_SIZE is %d, but the launcher made shared memory for %u ranks",
+                         world_size, h.world_size);
+    size_t base_bytes = layout_for(world_size).end;
+    if (h.base_bytes != base_bytes || (uint64_t)info.st_size < base_bytes)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "the shared segment has a base of %llu bytes, %zu are expected: the "
+                         "launcher and the program come from different builds of lockstep",
+                         (unsigned long long)h.base_bytes, base_bytes);
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
+        return lks__fail(LKS_ERR_IO, "can't mark descriptor %d close-on-exec: %s", fd,
+                         strerror(errno));
+    LKS__TRY(adopt(fd, world_size, base_bytes, segment_p));
+    /* The descriptor is ours now: neither a second group nor our children may find it. */
+    unsetenv(LKS__SEGMENT_ENV);
+    return LKS_OK;
+}
+
+lks__segment *lks__segment_ref(lks__segment *s)
+{
+    atomic_fetch_add(&s->refs, 1);
+    return s;
+}
+
+void lks__segment_close(lks__segment *s)
+{
+    if (s == NULL || atomic_fetch_sub(&s->refs, 1) != 1)
+        return;
+    for (size_t i = 0; i < s->n_regions; i++)
+        lks__sys_munmap(s->regions[i].mem, s->regions[i].bytes);
+    lks__sys_munmap(s->base, layout_for(s->world_size).end);
+    lks__sys_close(s->fd);
+    pthread_mutex_destroy(&s->lock);
+    free(s->regions);
+    free(s);
+}
+
+/* --- the group's failure ------------------------------------------------------------------ */
+
+/* Text from peers goes to terminals, often through several processes, so lks__escape() would escape
+ * its own escapes. Instead, dangerous bytes become question marks. */
+static void make_printable(char *text, bool lines)
+{
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        size_t len = lks__utf8_decode(text + i, n - i, &cp);
+        if (len == 0 || (cp < 0x20 && !(lines && cp == '\n')) || (cp >= 0x7f && cp < 0xa0)) {
+            len = len == 0 ? 1 : len;
+            memset(text + i, '?', len);
+        }
+        i += len;
+    }
+}
+
+enum { ABORT_NONE = 0, ABORT_WRITING = 1, ABORT_READY = 2 };
+
+bool lks__segment_abort(lks__segment *s, lks_status status, int rank, const char *text)
+{
+    return lks__segment_abort_report(s, status, rank, text, "");
+}
+
+bool lks__segment_abort_report(lks__segment *s, lks_status status, int rank, const char *text,
+                               const char *report)
+{
+    struct lks__segment_header *h = lks__segment_header(s);
+    unsigned expected = ABORT_NONE;
+    if (!atomic_compare_exchange_strong(&h->abort_state, &expected, ABORT_WRITING))
+        return false;
+    h->abort_rank = rank;
+    h->abort_status = status;
+    snprintf(h->abort_text, sizeof h->abort_text, "%s", text);
+    snprintf(h->abort_report, sizeof h->abort_report, "%s", report);
+    atomic_store(&h->abort_state, ABORT_READY);
+    return true;
+}
+
+void lks__segment_set_no_room(lks__segment *s)
+{
+    atomic_store(&lks__segment_header(s)->no_room, true);
+}
+
+bool lks__segment_no_room(const lks__segment *s)
+{
+    return atomic_load(&lks__segment_header(s)->no_room);
+}
+
+bool lks__segment_aborted(const lks__segment *s)
+{
+    return atomic_load_explicit(&lks__segment_header(s)->abort_state, memory_order_acquire) !=
+           ABORT_NONE;
+}
+
+void lks__segment_rank_ended(lks__segment *s, int rank, pid_t pid)
+{
+    struct lks__rank_line *line = lks__segment_line(s, rank);
+    unsigned absent = LKS__RANK_ABSENT;
+    if (atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_LEFT))
+        atomic_store(&line->pid, (int)pid);
+}
+
+void lks__segment_ask_stop(lks__segment *s, int signo)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&lks__segment_header(s)->stop_signal, &none, signo);
+}
+
+int lks__segment_asked_stop(const lks__segment *s)
+{
+    int signo = atomic_load_explicit(&lks__segment_header(s)->stop_signal, memory_order_relaxed);
+    return signo > 0 && signo < NSIG ? signo : 0;
+}
+
+double lks__segment_timeout_s(const lks__segment *s)
+{
+    return (double)atomic_load(&lks__segment_header(s)->timeout_us) * 1e-6;
+}
+
+void lks__segment_saves_elsewhere(lks__segment *s, bool saves)
+{
+    atomic_store(&lks__segment_header(s)->saving_elsewhere, saves);
+}
+
+bool lks__segment_saving(const lks__segment *s, bool elsewhere)
+{
+    for (int r = 0; r < s->world_size; r++)
+        if (atomic_load(&lks__segment_line(s, r)->saving) != 0)
+            return true;
+    return elsewhere && atomic_load(&lks__segment_header(s)->saving_elsewhere) != 0;
+}
+
+void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank_p, char *text,
+                          size_t text_bytes)
+{
+    const struct lks__segment_header *h = lks__segment_header(s);
+    /* Writing takes microseconds; a writer that died while writing leaves no text. */
+    for (int i = 0; atomic_load(&h->abort_state) == ABORT_WRITING && i < 200; i++)
+        usleep(1000);
+    bool ready = atomic_load(&h->abort_state) == ABORT_READY;
+    int status = ready ? h->abort_status : LKS_ERR_PEER;
+    int rank = ready ? h->abort_rank : -1;
+    *status_p =
+        status == LKS_ERR_ARG || status == LKS_ERR_TIMEOUT ? (lks_status)status : LKS_ERR_PEER;
+    *rank_p = rank >= 0 && rank < s->world_size ? rank : -1;
+    if (text == NULL)
+        return;
+    char raw[sizeof h->abort_text] = "a rank failed before it could report a reason";
+    if (ready) {
+        memcpy(raw, h->abort_text, sizeof raw);
+        raw[sizeof raw - 1] = '\0';
+    }
+    make_printable(raw, false);
+    snprintf(text, text_bytes, "%s", raw);
+}
+
+void lks__segment_report(const lks__segment *s, char *text)
+{
+    const struct lks__segment_header *h = lks__segment_header(s);
+    text[0] = '\0';
+    if (atomic_load(&h->abort_state) != ABORT_READY)
+        return;
+    memcpy(text, h->abort_report, sizeof h->abort_report);
+    text[sizeof h->abort_report - 1] = '\0';
+    make_printable(text, true);
+}
+
+/* --- for messages ------------------------------------------------------------------------- */
+
+/* A text of `bytes` bytes, which another process may be writing. */
+static void read_text(atomic_ullong *words, size_t bytes, char *text)
+{
+    for (size_t i = 0; i < bytes / 8; i++) {
+        const unsigned long long word = atomic_load(&words[i]);
+        memcpy(text + i * 8, &word, 8);
+    }
+    text[bytes] = '\0';
+    make_printable(text, false);
+}
+
+void lks__segment_status(const lks__segment *s, int rank, lks__rank_status *status)
+{
+    struct lks__rank_line *line = lks__segment_line(s, rank);
+    status->state = (int)atomic_load(&line->state);
+    status->pid = (pid_t)atomic_load(&line->pid);
+    const unsigned waiting = atomic_load(&line->waiting); /* before the heartbeat */
+    status->waiting = waiting != LKS__WAIT_NONE;
+    status->among_devices = waiting == LKS__WAIT_DEVICES;
+    status->posted = atomic_load(&line->posted);
+    status->step = atomic_load(&line->step);
+    double age = lks__sys_now() - (double)atomic_load(&line->beat_us) * 1e-6;
+    status->beat_age_s = age > 0 ? age : 0;
+    read_text(line->phase, LKS__SHM_PHASE, status->phase);
+    read_text(line->device, LKS__SHM_DEVICE, status->device);
+}

@@ -1,0 +1,109 @@
+/* comm/shm/segment/segment_layout.h - contents of the segment; only for comm/shm:
+ *
+ *     header | a line for each rank | counters of operations | descriptors | bounce buffers
+ *     | regions
+ *
+ * The file is sealed against shrinking, and fallocate reserves its parts before they are mapped, so
+ * an access never raises SIGBUS. What peers write is checked before use: no number in here becomes
+ * an index or a size unchecked. */
+#ifndef LKS_COMM_SHM_SEGMENT_SEGMENT_LAYOUT_H
+#define LKS_COMM_SHM_SEGMENT_SEGMENT_LAYOUT_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#include "comm/shm/host.h"
+#include "comm/shm/segment/segment.h"
+
+enum {
+    /* Operations whose descriptors are kept; a power of two. Descriptor s may be overwritten for
+     * operation s + SLOTS: a rank arrives there only after it has completed s + SLOTS/2. So all
+     * ranks have arrived at that one, and for that they have completed s. */
+    LKS__SHM_SLOTS = 2 * LKS__SHM_IN_FLIGHT,
+    LKS__SHM_BOUNCE = 256 << 10, /* bytes of one bounce buffer; each rank has two */
+    LKS__SHM_PAGE = 4096,
+    LKS__SHM_UNIT = 64 << 10, /* regions start and end at multiples of it, and so at page borders */
+};
+
+/* What a rank waits for: until all have arrived at an operation, or until all have done their
+ * share; or, outside operations, for other ranks' devices. */
+enum {
+    LKS__WAIT_NONE = 0,
+    LKS__WAIT_ARRIVE = 1,
+    LKS__WAIT_FINISH = 2,
+    LKS__WAIT_BETWEEN = 3,
+    LKS__WAIT_DEVICES = 4
+};
+
+/* The line of one rank, which only it writes. Others read it if they wait too long, and so does the
+ * launcher. Each field is atomic, but not the line as a whole: it is for messages. */
+struct lks__rank_line {
+    alignas(128) atomic_uint state;
+    atomic_int pid;
+    atomic_uint posted;   /* number of operations that this rank has arrived at */
+    atomic_uint finished; /* number of operations of which its share is done */
+    atomic_uint between;  /* number of operations that it has completed with other hosts */
+    atomic_uint waiting;  /* inside a wait, LKS__WAIT_...: such a rank is not the cause */
+    atomic_uint wait_seq; /* ... for this operation */
+    atomic_uint saving;   /* it writes a checkpoint, or waits for the last one */
+    atomic_ullong step;
+    atomic_ullong beat_us; /* time of its last heartbeat; lks__sys_now() in microseconds */
+    atomic_ullong phase[LKS__SHM_PHASE / 8];
+    atomic_ullong device[LKS__SHM_DEVICE / 8]; /* that it computes on; "": the CPU */
+};
+
+/* Operation s uses slot s % LKS__SHM_SLOTS. Counters only grow (modulo 2^32); each use of the slot
+ * adds world_size. They are futex words. */
+struct lks__shm_slot {
+    alignas(64) atomic_uint arrived;
+    atomic_uint arrive_sleepers;
+    alignas(64) atomic_uint finished;
+    atomic_uint finish_sleepers;
+    alignas(64) atomic_uint between; /* incremented once for each use, by the host's leader */
+    atomic_uint between_sleepers;
+};
+
+struct lks__segment_header {
+    uint32_t magic, version;
+    uint32_t world_size, reserved;
+    uint64_t token;
+    uint64_t base_bytes; /* everything but the regions */
+    atomic_ullong
+        timeout_us; /* the deadline of the ranks' waits, for the launcher; 0: none has joined */
+
+    /* The signal that asks all ranks to stop, 0: none; and whether a rank of another host saves. */
+    atomic_int stop_signal;
+    atomic_uint saving_elsewhere;
+    atomic_bool no_room; /* the cause of the group's failure */
+
+    /* The group's failure: 0 none, 1 being written, 2 complete. The first one is kept. */
+    alignas(64) atomic_uint abort_state;
+    int abort_rank;   /* the rank that failed; -1 if not known */
+    int abort_status; /* what the other ranks return */
+    char abort_text[1024];
+    char abort_report[LKS__SHM_REPORT]; /* a line for each rank, or "" */
+};
+
+struct lks__segment_header *lks__segment_header(const lks__segment *segment);
+struct lks__rank_line *lks__segment_line(const lks__segment *segment, int rank);
+struct lks__shm_slot *lks__segment_slot(const lks__segment *segment, uint32_t seq);
+struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *segment, int rank,
+                                                    uint32_t seq);
+void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
+
+/* Would `bytes` more fit into what the machine and its control groups still allow? A memfd takes
+ * pages until the kernel kills a process. ERR_NOMEM says how much is available. */
+lks_status lks__segment_fits(uint64_t bytes);
+/* --- regions: memory after the base, at offsets that all ranks compute alike
+ * ----------------------
+ *
+ * Reserve makes [offset, offset + bytes) usable permanently; map makes it visible in this process
+ * (ranks that are threads get one address). Both page-aligned. ERR_NOMEM with sizes and advice. */
+lks_status lks__segment_reserve(lks__segment *segment, uint64_t offset, uint64_t bytes);
+/* Extend the file to `end` without taking memory, for regions whose pages are taken when they are
+ * touched. */
+lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
+void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
+lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);
+
+#endif

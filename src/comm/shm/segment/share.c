@@ -1,0 +1,310 @@
+/* The segment of ranks that another launcher has started (torchrun, mpirun, srun). The host's local
+ * rank 0 makes it, and passes it to the others over a socket in the abstract namespace, which has
+ * no name in any file system and ends with the process. The socket's name follows from the
+ * launcher's variables; the kernel identifies the process at the other end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/system/sys.h"
+#include "comm/shm/segment/segment.h"
+
+enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };
+static const double SAY_S = 5.0;   /* after which a rank says whom it waits for */
+static const double SLICE_S = 0.1; /* of a wait, between checks for a signal to stop */
+#define UNSET "unset RANK and WORLD_SIZE if you didn't start it under a launcher"
+
+/* What a rank sends when it has connected; the answer is the segment's token, with the
+ * descriptor. */
+struct hello {
+    uint32_t magic;
+    int32_t local_rank, local_world_size;
+};
+
+/* Variables that differ between jobs on this host at the same time. */
+static const char *const job_names[] = {
+    "MASTER_ADDR",    "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"};
+
+/* The name and the parent of a process; false: it is gone. */
+static bool process_of(int pid, char name[32], int *parent_p)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *first = strchr(text, '('), *last = strrchr(text, ')'); /* "PID (NAME) S PARENT" */
+    if (first == NULL || last == NULL || last < first)
+        return false;
+    snprintf(name, 32, "%.*s", (int)(last - first - 1), first + 1);
+    return sscanf(last + 1, " %*c %d", parent_p) == 1;
+}
+
+/* MPICH's launcher has a proxy on each host, an ancestor of that host's ranks; 0: there is none.
+ * Its variables are the same in all jobs. */
+static int mpich_proxy(void)
+{
+    enum { MOST = 64 };
+    char name[32];
+    int pid = getppid();
+    for (int i = 0, parent = 0; i < MOST && pid > 1 && process_of(pid, name, &parent); i++) {
+        if (strcmp(name, "hydra_pmi_proxy") == 0)
+            return pid;
+        pid = parent;
+    }
+    return 0;
+}
+
+static socklen_t make_name(struct sockaddr_un *name)
+{
+    static atomic_uint n_groups; /* a program may open several groups, one after the other */
+    bool known = false;
+    XXH3_state_t *hash = XXH3_createState();
+    XXH3_64bits_reset(hash);
+    for (size_t i = 0; i < sizeof job_names / sizeof job_names[0]; i++) {
+        const char *value = getenv(job_names[i]);
+        known = known || value != NULL;
+        XXH3_64bits_update(hash, value != NULL ? value : "", value != NULL ? strlen(value) + 1 : 1);
+    }
+    uint32_t facts[3] = {(uint32_t)geteuid(), atomic_fetch_add(&n_groups, 1), 0};
+    if (getenv("PMI_RANK") != NULL)
+        facts[2] = (uint32_t)mpich_proxy();
+    if (facts[2] == 0 && !known)
+        facts[2] = (uint32_t)getppid();
+    XXH3_64bits_update(hash, facts, sizeof facts);
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "lockstep-%016llx",
+                     (unsigned long long)XXH3_64bits_digest(hash));
+    XXH3_freeState(hash);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* Does the other end's process belong to our user? */
+static bool is_ours(int fd)
+{
+    struct ucred peer;
+    socklen_t n = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.uid == geteuid();
+}
+
+static bool readable(int fd, double seconds)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return seconds > 0 && poll(&p, 1, (int)(seconds * 1e3) + 1) == 1;
+}
+
+/* --- local rank 0 ------------------------------------------------------------------------- */
+
+static bool send_segment(int fd, const lks__segment *segment, const char *token)
+{
+    union {
+        char space[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec text = {.iov_base = (void *)(uintptr_t)token, .iov_len = 16};
+    struct msghdr m = {.msg_iov = &text,
+                       .msg_iovlen = 1,
+                       .msg_control = control.space,
+                       .msg_controllen = sizeof control.space};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    int shared = lks__segment_fd(segment);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &shared, sizeof shared);
+    return sendmsg(fd, &m, MSG_NOSIGNAL) == 16;
+}
+
+/* A wait that the user may not expect, such as with variables that another job has left. */
+static void say_wait(double *say_at_p, const lks_world *w, int rank, double timeout_s)
+{
+    fprintf(stderr,
+            "lockstep: local rank %d of %d waits up to %g s for local rank %d to start (RANK and "
+            "WORLD_SIZE in the environment ask for it)\n",
+            w->local_rank, w->local_world_size, timeout_s, rank);
+    *say_at_p = INFINITY;
+}
+
+/* Serve one connection; one that isn't of this job is closed without an answer. */
+static void serve_one(int fd, const lks_world *w, const lks__segment *segment, bool *served,
+                      int *n_served)
+{
+    struct hello h;
+    char env[LKS__SEGMENT_ENV_BYTES];
+    if (!is_ours(fd) || !readable(fd, HELLO_MS * 1e-3) ||
+        recv(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != HELLO_MAGIC ||
+        h.local_world_size != w->local_world_size || h.local_rank < 1 ||
+        h.local_rank >= w->local_world_size || served[h.local_rank])
+        return;
+    lks__segment_env(segment, env); /* "FD:TOKEN" */
+    if (!send_segment(fd, segment, strchr(env, ':') + 1))
+        return;
+    served[h.local_rank] = true;
+    ++*n_served;
+}
+
+/* The first local rank that hasn't attached. */
+static int first_missing(const lks_world *w, const bool *served)
+{
+    int r = 1;
+    while (r + 1 < w->local_world_size && served[r])
+        r++;
+    return r;
+}
+
+static lks_status missing(const lks_world *w, const bool *served, double timeout_s)
+{
+    return lks__fail(LKS_ERR_TIMEOUT,
+                     "local rank %d of %d on this host has not attached to the shared memory "
+                     "within %g s: it has ended, or has another job's variables; " UNSET,
+                     first_missing(w, served), w->local_world_size, timeout_s);
+}
+
+static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segment **segment_p)
+{
+    double end = lks__sys_now() + timeout_s;
+    lks__segment *segment;
+    LKS__TRY(lks__segment_create(w->local_world_size, &segment));
+    bool *served = calloc((size_t)w->local_world_size, sizeof *served);
+    int n_served = 1;
+    lks_status st = LKS_OK;
+    if (served == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", w->local_world_size);
+    double say_at = lks__sys_now() + SAY_S;
+    while (st == LKS_OK && n_served < w->local_world_size) {
+        if (!readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S))) {
+            st = lks__sys_give_up_check();
+            if (st == LKS_OK && lks__sys_now() >= end)
+                st = missing(w, served, timeout_s);
+            else if (st == LKS_OK && lks__sys_now() >= say_at)
+                say_wait(&say_at, w, first_missing(w, served), timeout_s);
+            continue;
+        }
+        int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (peer < 0)
+            continue;
+        serve_one(peer, w, segment, served, &n_served);
+        lks__sys_close(peer);
+    }
+    free(served);
+    if (st == LKS_OK)
+        *segment_p = segment;
+    else
+        lks__segment_close(segment);
+    return st;
+}
+
+static lks_status serve(const lks_world *w, double timeout_s, lks__segment **segment_p)
+{
+    struct sockaddr_un name;
+    socklen_t n = make_name(&name);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    lks_status st;
+    if (fd < 0 || bind(fd, (struct sockaddr *)&name, n) != 0 ||
+        listen(fd, w->local_world_size) != 0)
+        st = lks__fail(LKS_ERR_IO, "can't offer shared memory to this host's other ranks: %s%s",
+                       lks__sys_reason(errno),
+                       errno == EADDRINUSE ? "; another job here has the same variables "
+                                             "(MASTER_PORT and the like), or its end is not over"
+                                           : "");
+    else
+        st = offer(fd, w, timeout_s, segment_p);
+    if (fd >= 0)
+        lks__sys_close(fd);
+    return st;
+}
+
+/* --- the others --------------------------------------------------------------------------- */
+
+/* Receive the descriptor and the token; -1 if they don't come. */
+static int receive(int fd, char token[17])
+{
+    union {
+        char space[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec text = {.iov_base = token, .iov_len = 16};
+    struct msghdr m = {.msg_iov = &text,
+                       .msg_iovlen = 1,
+                       .msg_control = control.space,
+                       .msg_controllen = sizeof control.space};
+    int shared = -1;
+    if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_WAITALL) != 16)
+        return -1;
+    token[16] = '\0';
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+        c->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&shared, CMSG_DATA(c), sizeof shared);
+    return shared;
+}
+
+/* Ask the process that listens there; false: try again. */
+static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n, double end,
+                lks_status *st_p, lks__segment **segment_p)
+{
+    struct hello h = {HELLO_MAGIC, w->local_rank, w->local_world_size};
+    char token[17], env[LKS__SEGMENT_ENV_BYTES];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), shared = -1;
+    bool connected = fd >= 0 && connect(fd, (const struct sockaddr *)name, n) == 0;
+    if (connected && !is_ours(fd)) {
+        *st_p = lks__fail(LKS_ERR_IO, "a process of another user offers this job's shared memory");
+        lks__sys_close(fd);
+        return true;
+    }
+    if (connected && send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h &&
+        readable(fd, end - lks__sys_now()))
+        shared = receive(fd, token);
+    if (fd >= 0)
+        lks__sys_close(fd);
+    if (shared < 0)
+        return false;
+    snprintf(env, sizeof env, "%d:%s", shared, token);
+    setenv(LKS__SEGMENT_ENV, env, 1);
+    *st_p = lks__segment_inherit(w->local_world_size, segment_p);
+    if (*st_p != LKS_OK) {
+        unsetenv(LKS__SEGMENT_ENV);
+        lks__sys_close(shared);
+    }
+    return true;
+}
+
+static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **segment_p)
+{
+    struct sockaddr_un name;
+    socklen_t n = make_name(&name);
+    double end = lks__sys_now() + timeout_s, say_at = lks__sys_now() + SAY_S;
+    lks_status st = LKS_OK;
+    while (!ask(w, &name, n, end, &st, segment_p)) {
+        LKS__TRY(lks__sys_give_up_check());
+        if (lks__sys_now() >= end)
+            return lks__fail(LKS_ERR_TIMEOUT,
+                             "local rank 0 of this host has offered no shared memory within %g s: "
+                             "it has ended, or has another job's variables; " UNSET,
+                             timeout_s);
+        if (lks__sys_now() >= say_at)
+            say_wait(&say_at, w, 0, timeout_s);
+        poll(NULL, 0, RETRY_MS);
+    }
+    return st;
+}
+
+lks_status lks__segment_share(const lks_world *w, double timeout_s, lks__segment **segment_p)
+{
+    return w->local_rank == 0 ? serve(w, timeout_s, segment_p) : fetch(w, timeout_s, segment_p);
+}

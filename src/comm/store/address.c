@@ -1,0 +1,172 @@
+#include "comm/store/address.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "comm/store/store.h"
+
+lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p)
+{
+    char service[16], shown[256];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | (passive ? AI_PASSIVE : 0)};
+    snprintf(service, sizeof service, "%d", port);
+    /* First try it as a number: the resolver for names loads libraries and may use the network. */
+    int err = getaddrinfo(host, service, &hints, list_p);
+    hints.ai_flags &= ~AI_NUMERICHOST;
+    if (err == EAI_NONAME)
+        err = getaddrinfo(host, service, &hints, list_p);
+    if (err != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the address of \"%s\" can't be found: %s; this machine must know the "
+                         "name, or give its address as a number",
+                         lks__escape(shown, sizeof shown, host, strlen(host)),
+                         err == EAI_SYSTEM ? lks__sys_reason(errno) : gai_strerror(err));
+    return LKS_OK;
+}
+
+char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int port)
+{
+    char shown[LKS__ADDRESS_BYTES - 16];
+    lks__escape(shown, sizeof shown, host, strlen(host));
+    bool six = strchr(host, ':') != NULL;
+    snprintf(text, LKS__ADDRESS_BYTES, six ? "[%s]:%d" : "%s:%d", shown, port);
+    return text;
+}
+
+lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
+                              int *port_p)
+{
+    char shown[256];
+    lks__escape(shown, sizeof shown, text, strlen(text));
+    const char *first = text, *port = NULL;
+    size_t n = strlen(text);
+    if (text[0] == '[') {
+        const char *end = strchr(text, ']');
+        first = text + 1;
+        n = end == NULL ? 0 : (size_t)(end - first);
+        if (end != NULL && end[1] == ':')
+            port = end + 2;
+        else if (end != NULL && end[1] != '\0')
+            n = 0;
+    } else if (strchr(text, ':') != NULL && strchr(text, ':') == strrchr(text, ':')) {
+        n = strcspn(text, ":");
+        port = text + n + 1;
+    } /* several colons without brackets: an IPv6 address without a port */
+    if (n == 0 || n >= host_bytes)
+        return lks__fail(LKS_ERR_CONFIG, "%s is \"%s\": expected HOST, HOST:PORT or [ADDRESS]:PORT",
+                         what, shown);
+    if (port != NULL) {
+        char *end;
+        unsigned long value = strtoul(port, &end, 10);
+        if (*port < '0' || *port > '9' || *end != '\0' || value > 65535)
+            return lks__fail(LKS_ERR_CONFIG, "%s is \"%s\": the port must be from 0 to 65535", what,
+                             shown);
+        *port_p = (int)value;
+    }
+    memcpy(host, first, n);
+    host[n] = '\0';
+    return LKS_OK;
+}
+
+static bool write_number(const struct sockaddr *a, char number[LKS__NUMBER_BYTES])
+{
+    const socklen_t bytes =
+        a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    return getnameinfo(a, bytes, number, LKS__NUMBER_BYTES, NULL, 0, NI_NUMERICHOST) == 0;
+}
+
+bool lks__address_is_loopback(const char *host, char number[LKS__NUMBER_BYTES])
+{
+    struct addrinfo *list;
+    number[0] = '\0';
+    if (lks__address_find(host, 0, true, &list) != LKS_OK)
+        return false;
+    const bool known = write_number(list->ai_addr, number);
+    freeaddrinfo(list);
+    return known && (strncmp(number, "127.", 4) == 0 || strcmp(number, "::1") == 0);
+}
+
+void lks__address_advice(char number[LKS__NUMBER_BYTES])
+{
+    static const unsigned up = IFF_UP | IFF_RUNNING;
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    if (getifaddrs(&all) != 0)
+        all = NULL;
+    for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next)
+        found = i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET &&
+                (i->ifa_flags & (up | IFF_LOOPBACK)) == up && write_number(i->ifa_addr, number);
+    if (!found)
+        snprintf(number, LKS__NUMBER_BYTES, "ADDRESS");
+    if (all != NULL)
+        freeifaddrs(all);
+}
+
+bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES])
+{
+    struct ifaddrs *all = NULL;
+    bool cut = false;
+    if (getifaddrs(&all) != 0)
+        return false;
+    for (const struct ifaddrs *i = all; i != NULL && !cut; i = i->ifa_next) {
+        char number[LKS__NUMBER_BYTES];
+        const int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
+        if ((family != AF_INET && family != AF_INET6) || !write_number(i->ifa_addr, number) ||
+            strcmp(number, address) != 0)
+            continue;
+        cut = (i->ifa_flags & IFF_RUNNING) == 0;
+        snprintf(name, LKS__INTERFACE_BYTES, "%s", i->ifa_name);
+    }
+    freeifaddrs(all);
+    return cut;
+}
+
+static void set_option(int fd, int level, int option, int value)
+{
+    /* If it fails, the connection is only slower. */
+    (void)setsockopt(fd, level, option, &value, sizeof value);
+}
+
+lks_status lks__link_timeout(int *seconds_p)
+{
+    const char *text = getenv(LKS__LINK_ENV);
+    char shown[64], *end;
+    *seconds_p = LKS__LINK_PRESET_S;
+    if (text == NULL || *text == '\0')
+        return LKS_OK;
+    long s = strtol(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || s < LKS__LINK_LEAST_S || s > LKS__LINK_MOST_S)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is \"%s\": it must be a whole number of seconds from %d to %d",
+                         LKS__LINK_ENV, lks__escape(shown, sizeof shown, text, strlen(text)),
+                         LKS__LINK_LEAST_S, LKS__LINK_MOST_S);
+    *seconds_p = (int)s;
+    return LKS_OK;
+}
+
+int lks__link_s(void)
+{
+    int link_s;
+    return lks__link_timeout(&link_s) == LKS_OK ? link_s : LKS__LINK_PRESET_S;
+}
+
+void lks__address_tune(int fd, int link_s)
+{
+    const int probes = 60, interval = (link_s + probes - 1) / probes;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, interval);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, link_s / interval - 1);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, link_s * 1000);
+}

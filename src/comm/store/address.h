@@ -1,0 +1,42 @@
+/* comm/store/address.h - TCP addresses: from text, to text, and the options of every connection. */
+#ifndef LKS_COMM_STORE_ADDRESS_H
+#define LKS_COMM_STORE_ADDRESS_H
+
+#include <netdb.h>
+#include <stdbool.h>
+
+#include "base/status.h"
+
+enum {
+    LKS__ADDRESS_BYTES = 320,  /* size of "HOST:PORT", escaped */
+    LKS__NUMBER_BYTES = 64,    /* size of an address as a number */
+    LKS__INTERFACE_BYTES = 16, /* IFNAMSIZ */
+};
+
+/* Find the addresses of `host` (a name, or an IPv4 or IPv6 number); free them with freeaddrinfo().
+ * `passive`: for bind(). ERR_CONFIG names the host and the resolver's reason. */
+lks_status lks__address_find(const char *host, int port, bool passive, struct addrinfo **list_p);
+
+/* Format as "host:port" or "[::1]:port", safe on a terminal. Returns `text`. */
+char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int port);
+
+/* Parse HOST, HOST:PORT or [HOST]:PORT; without a port *port_p is left alone. ERR_CONFIG if it is
+ * wrong; `what` names the text in the message. */
+lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
+                              int *port_p);
+
+/* True if other machines can't reach `host`, because its first address, in *number, is one that
+ * each machine has for itself, such as 127.0.1.1. False if it can't be found. */
+bool lks__address_is_loopback(const char *host, char number[LKS__NUMBER_BYTES]);
+/* An address of this machine in a network, to use in advice; "ADDRESS" if it has none. */
+void lks__address_advice(char number[LKS__NUMBER_BYTES]);
+
+/* True if the interface of this host with that address (a number) has no link: its cable is cut.
+ * `name` is the interface's. */
+bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES]);
+
+/* Make a socket non-blocking, without delay, and closed once the peer's machine has been silent for
+ * `link_s` seconds. */
+void lks__address_tune(int fd, int link_s);
+
+#endif

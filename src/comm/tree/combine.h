@@ -1,0 +1,29 @@
+/* comm/tree/combine.h - combines several arrays of one type element by element: sum, minimum or
+ * maximum, in the order of a plan (tree.h). */
+#ifndef LKS_COMM_TREE_COMBINE_H
+#define LKS_COMM_TREE_COMBINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "compute/cpu/exec.h"
+#include "lockstep/comm.h"
+
+struct lks__combine {
+    lks_dtype dtype; /* allowed by lks__can_combine() */
+    lks_op op;
+    const void *const *parts; /* [n_parts] each of the same count, aligned as its type */
+    const uint8_t *merges;    /* [n_parts] from lks__tree_plan() */
+    int n_parts;              /* 1 to LKS__SEGMENT_MAX_RANKS */
+    void *dst;                /* out; may be parts[0] */
+    const lks__exec *exec;    /* its kernel adds floats */
+};
+
+bool lks__can_combine(lks_dtype dtype, lks_op op);
+const char *lks__op_name(lks_op op); /* "sum", "min", "max"; "no operation" for others */
+
+/* Compute elements [first, first + n) of dst. The bits of an element don't depend on how a range is
+ * divided. */
+void lks__combine_range(const struct lks__combine *c, size_t first, size_t n);
+
+#endif

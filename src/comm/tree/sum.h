@@ -1,0 +1,32 @@
+/* comm/tree/sum.h - one pass over memory: sums of parts in the order of a plan, times a factor. */
+#ifndef LKS_COMM_TREE_SUM_H
+#define LKS_COMM_TREE_SUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "compute/cpu/exec.h"
+
+struct lks__sum {
+    const float *const *parts; /* [n_parts] each [count] */
+    const uint8_t *merges;     /* [n_parts] from lks__tree_plan() */
+    int n_parts;               /* >= 1 */
+    float *dst;                /* [count] out; may be one of the parts */
+    bool dst_is_late_part;     /* it is parts[1] or later, so it is written only after all have been
+                                  read */
+    float scale;
+    lks__sum_scaled_fn *last; /* the kernel of the last addition, which also scales; of any level */
+};
+
+/* The kernel for `last`. */
+static inline lks__sum_scaled_fn *lks__sum_last(const lks__exec *exec)
+{
+    return exec->k != NULL ? exec->k->sum_scaled : lks__sum_scaled_ref;
+}
+
+/* dst[first, first + n) = scale * (sum of the parts there). The bits of an element don't depend on
+ * how a range is divided. With lanes != NULL, lane i % 8 gets the square of dst[first + i]. */
+void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8]);
+
+#endif
