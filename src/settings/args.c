@@ -5,9 +5,9 @@
 
 #include "base/system/place.h"
 #include "base/text/shell.h"
-#include "settings/config_file.h"
+#include "settings/config/config_file.h"
+#include "settings/config/recipe.h"
 #include "settings/family.h"
-#include "settings/recipe.h"
 
 void lks__args_note(lks__args *args, const char *where, const char *what)
 {

@@ -470,18 +470,18 @@ typedef struct lks__args {
      * escaped. n_notes counts all; those that don't fit are dropped. */
     char notes[LKS__ARGS_NOTES][LKS__ARGS_NOTE];
     int n_notes;
-    /* Path of the installed recipe that was found by its name (settings/recipe.h), to print; or "".
+    /* Path of the installed recipe that was found by its name (config/recipe.h), to print; or "".
      * Escaped. */
     char recipe[LKS__ARGS_NOTE];
 } lks__args;
 
 /* Read the arguments after the command's name: `--key=value`, `--key value`, `--flag` for a BOOL;
- * '-' equals '_'. Arguments ending in .conf or .py are config files (settings/config_file.h).
- * For a command that uses a run, another word is the run's folder, unless it names a recipe only
- * (settings/recipe.h). For others, the first `max_positional` words are positional, and the rest
- * names of recipes. The command line wins over files; among equals the later wins. `s` holds
- * defaults on entry. ERR_CONFIG names the argument or file:line, and the range or the nearest
- * setting. */
+ * '-' equals '_'. Arguments ending in .conf or .py are config files
+ * (settings/config/config_file.h). For a command that uses a run, another word is the run's folder,
+ * unless it names a recipe only (settings/config/recipe.h). For others, the first `max_positional`
+ * words are positional, and the rest names of recipes. The command line wins over files; among
+ * equals the later wins. `s` holds defaults on entry. ERR_CONFIG names the argument or file:line,
+ * and the range or the nearest setting. */
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args);
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "fuzz.h"
-#include "settings/config_file.h"
+#include "settings/config/config_file.h"
 
 const char *const fuzz_words[] = {
     "n_layer",

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "settings/config_file.h"
+#include "settings/config/config_file.h"
 
 static lks__settings s;
 static lks__args args;

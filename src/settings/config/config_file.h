@@ -1,4 +1,4 @@
-/* settings/config_file.h - settings from files, and from the command line that names them.
+/* settings/config/config_file.h - settings from files, and from the command line that names them.
  *
  * A recipe (.conf) consists of lines `key = value`; `#` begins a comment at the start of a line or
  * after white space. Values: numbers, arithmetic as Python has it (5 * 8, learning_rate / 10) with
@@ -8,8 +8,8 @@
  * nanoGPT's config files (.py) are read by the same rules, and never executed. Lines that only
  * Python could evaluate (imports, calls in strings) are noted and skipped. So are names without a
  * meaning here (wandb_*, compile), and device, backend and dtype if this build lacks the value. */
-#ifndef LKS_SETTINGS_CONFIG_FILE_H
-#define LKS_SETTINGS_CONFIG_FILE_H
+#ifndef LKS_SETTINGS_CONFIG_CONFIG_FILE_H
+#define LKS_SETTINGS_CONFIG_CONFIG_FILE_H
 
 #include "settings/settings.h"
 

@@ -1,4 +1,4 @@
-#include "settings/config_file.h"
+#include "settings/config/config_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "compute/devices.h"
-#include "settings/config_expr.h"
+#include "settings/config/config_expr.h"
 
 enum { MAX_FILE = 1 << 20, MAX_LINE = 4096, MOST_NAMES = 128 };
 

@@ -1,4 +1,4 @@
-#include "settings/recipe.h"
+#include "settings/config/recipe.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
-/* settings/recipe.h - recipes by name: config/NAME.conf in this folder, or the installed one. */
-#ifndef LKS_SETTINGS_RECIPE_H
-#define LKS_SETTINGS_RECIPE_H
+/* settings/config/recipe.h - recipes by name: config/NAME.conf in this folder, or the installed
+ * one. */
+#ifndef LKS_SETTINGS_CONFIG_RECIPE_H
+#define LKS_SETTINGS_CONFIG_RECIPE_H
 
 #include <limits.h>
 #include <stdbool.h>

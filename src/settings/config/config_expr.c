@@ -1,4 +1,4 @@
-#include "settings/config_expr.h"
+#include "settings/config/config_expr.h"
 
 #include <ctype.h>
 #include <inttypes.h>

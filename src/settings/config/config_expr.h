@@ -1,7 +1,7 @@
-/* settings/config_expr.h - arithmetic in config files, as Python computes it: numbers, strings,
- * True and False, names, + - * / // % **, parentheses. Nothing else is evaluated. */
-#ifndef LKS_SETTINGS_CONFIG_EXPR_H
-#define LKS_SETTINGS_CONFIG_EXPR_H
+/* settings/config/config_expr.h - arithmetic in config files, as Python computes it: numbers,
+ * strings, True and False, names, + - * / // % **, parentheses. Nothing else is evaluated. */
+#ifndef LKS_SETTINGS_CONFIG_CONFIG_EXPR_H
+#define LKS_SETTINGS_CONFIG_CONFIG_EXPR_H
 
 #include "settings/settings.h"
 
