@@ -18,9 +18,9 @@ import rooms
 # The trainer of today, and the four structs that are to replace it.
 TRAINER = ["lks__trainer", "lks__run", "lks__state", "lks__guard", "lks__work"]
 # Files that know the memory mode: the modes' own, the device interface, and devices.
-MODE_FILES = re.compile(r"src/ddp/memory/|src/ddp/exchange\.|src/device/|src/compute/|src/layers/|src/compute/cpu/device\.c")
+MODE_FILES = re.compile(r"src/ddp/memory/|src/compute/")
 MODE = re.compile(r"\b(?:host_memory|joined)\b|(?:->|(?<!device)\.)exchange\b(?!->| == NULL)|\bmode\s*[!=]=(?! LKS__BIND)|\bmode->name\b")
-OTHER = re.compile(r"src/comm/|src/ddp/params\.c")  # where these words are names of other things
+OTHER = re.compile(r"src/comm/|src/ddp/library/params\.c")  # where these words are names of other things
 LONG_FILE, LONG_FUNCTION, CROWDED = 500, 50, 12
 # Habits of our comments; libuv, dav1d and llm.c have nearly none of them.
 HABITS = {

@@ -8,7 +8,7 @@
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "comm/backend.h"
-#include "ddp/exchange.h"
+#include "ddp/memory/exchange.h"
 #include "ddp/nodes.h"
 
 struct bucket {

@@ -8,9 +8,9 @@
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "data/read/sampler.h"
+#include "ddp/memory/arenas.h"
 #include "files/checkpoint/name.h"
 #include "run/report.h"
-#include "train/arenas.h"
 #include "train/procedure.h"
 #include "train/state.h"
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "ddp/memory/arenas.h"
 #include "train/agree.h"
-#include "train/arenas.h"
 #include "train/procedure.h"
 
 lks_status lks__divergence_open(lks__trainer *t)

@@ -8,10 +8,10 @@
 
 #include "base/system/sys.h"
 #include "data/read/sampler.h"
+#include "ddp/memory/arenas.h"
 #include "lockstep/reduce.h"
 #include "model/optim/schedule.h"
 #include "rundir/files.h"
-#include "train/arenas.h"
 #include "train/evaluate.h"
 #include "train/golf.h"
 

@@ -4,9 +4,9 @@
 
 #include "base/system/sys.h"
 #include "base/trace.h"
+#include "ddp/memory/arenas.h"
 #include "lockstep/reduce.h"
 #include "session/signals.h"
-#include "train/arenas.h"
 #include "train/nonfinite.h"
 #include "train/optimizer.h"
 #include "train/procedure.h"

@@ -58,7 +58,7 @@ typedef struct lks__trainer {
     lks__table table;
     lks__model *model;
     lks__ddp *ddp;
-    lks__mirror params; /* an arena of the table: train/arenas.h */
+    lks__mirror params; /* an arena of the table: ddp/memory/arenas.h */
     lks__moments moments[LKS__OPTIM_STATES];
     lks__optim optim;  /* what this rank updates */
     lks__mirror piece; /* for a look at the device's memory */

@@ -11,7 +11,7 @@
 
 #include "comm/suite.h"
 #include "compute/cpu/kernels.h"
-#include "ddp/exchange.h"
+#include "ddp/memory/exchange.h"
 #include "ddp/nodes.h"
 
 enum { MAX_RANKS = 8, MAX_LEAVES = 16 };

@@ -1,4 +1,4 @@
-#include "train/arenas.h"
+#include "ddp/memory/arenas.h"
 
 #include <sys/mman.h>
 #include <xxhash.h>

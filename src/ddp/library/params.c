@@ -1,4 +1,5 @@
-/* ddp/params.c - implements lockstep/ddp.h: the parts of a step, for the caller's own loop. */
+/* ddp/library/params.c - implements lockstep/ddp.h: the parts of a step, for the caller's own loop.
+ */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

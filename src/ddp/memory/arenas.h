@@ -1,4 +1,4 @@
-/* train/arenas.h - the parameters and moments of a run, on the host and on the device.
+/* ddp/memory/arenas.h - the parameters and moments of a run, on the host and on the device.
  *
  * On the host they are in memory of the group: one replica for all ranks of a host, or one for each
  * rank (--replicas). Checkpoints, hashes and other hosts use that one. If the device uses host
@@ -9,8 +9,8 @@
  * ranks have done so, each copies all parameters to its device. Moments stay on the device of the
  * rank that updates them, until a checkpoint needs them. If devices have joined, parameters go from
  * device to device, and the host gets them for a checkpoint only. */
-#ifndef LKS_TRAIN_ARENAS_H
-#define LKS_TRAIN_ARENAS_H
+#ifndef LKS_DDP_MEMORY_ARENAS_H
+#define LKS_DDP_MEMORY_ARENAS_H
 
 #include "train/trainer.h"
 

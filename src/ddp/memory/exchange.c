@@ -1,4 +1,4 @@
-#include "ddp/exchange.h"
+#include "ddp/memory/exchange.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* ddp/exchange.h - gradients and parameters that go from device to device (compute/exchange.h), as
- * in ZeRO-1: each rank sums and updates its own blocks of every bucket, and then sends their
- * parameters to all. The bits are those of the group's reduction (comm.h).
+/* ddp/memory/exchange.h - gradients and parameters that go from device to device
+ * (compute/exchange.h), as in ZeRO-1: each rank sums and updates its own blocks of every bucket,
+ * and then sends their parameters to all. The bits are those of the group's reduction (comm.h).
  *
  * All of it is put on the copy queue, in the same order on all ranks. */
-#ifndef LKS_DDP_EXCHANGE_H
-#define LKS_DDP_EXCHANGE_H
+#ifndef LKS_DDP_MEMORY_EXCHANGE_H
+#define LKS_DDP_MEMORY_EXCHANGE_H
 
 #include "compute/exchange.h"
 #include "ddp/ddp.h"
