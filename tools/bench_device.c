@@ -14,7 +14,7 @@
 #include "progress.h"
 #include "settings/family.h"
 #include "tool.h"
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 
 enum {
     PATTERN = 65532,     /* floats that repeat in an array; not a multiple of a row */

@@ -14,8 +14,8 @@
 #include "train/evaluate.h"
 #include "train/procedure.h"
 #include "train/remember.h"
-#include "use/text.h"
-#include "weights/given.h"
+#include "weights/choice/given.h"
+#include "weights/use/text.h"
 
 static const char usage[] =
     "Usage: lockstep eval RUN [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"

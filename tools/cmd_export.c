@@ -1,11 +1,11 @@
 /* lockstep export: a trained model in another program's form. */
 #include <stdio.h>
 
-#include "export/export.h"
 #include "progress.h"
 #include "runs.h"
 #include "session/signals.h"
 #include "tool.h"
+#include "weights/export/export.h"
 
 static const char usage[] =
     "Usage: lockstep export RUN --format=golf|nanogpt|hf|safetensors --out=PATH\n"

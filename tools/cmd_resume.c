@@ -8,7 +8,7 @@
 #include "runs.h"
 #include "tool.h"
 #include "train/continue.h"
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 
 static const char usage[] =
     "Usage: lockstep resume RUN [--key=value ...]\n"

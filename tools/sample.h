@@ -2,7 +2,7 @@
 #ifndef LKS_TOOLS_SAMPLE_H
 #define LKS_TOOLS_SAMPLE_H
 
-#include "use/write.h"
+#include "weights/use/write.h"
 
 /* Standard input's lines, each followed by an answer, until it ends. ERR_STOPPED: by a signal that
  * came between two answers, or wasn't SIGINT. */

@@ -6,7 +6,7 @@
 #include "bench.h"
 #include "data/prep/prep.h"
 #include "settings/settings_table.h"
-#include "weights/known.h"
+#include "weights/choice/known.h"
 
 bool table_asked;
 

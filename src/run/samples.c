@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "use/write.h"
+#include "weights/use/write.h"
 
 struct lks__samples {
     lks__replica model; /* its tokenizer alone; the rest is the trainer's */

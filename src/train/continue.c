@@ -7,7 +7,7 @@
 #include "files/checkpoint/folder.h"
 #include "train/optimizer.h"
 #include "train/state.h"
-#include "weights/nanogpt.h"
+#include "weights/forms/nanogpt.h"
 
 bool lks__continue_can(const char *out_dir)
 {

@@ -8,7 +8,7 @@
 
 #include "data/read/sampler.h"
 #include "settings/family.h"
-#include "weights/given.h"
+#include "weights/choice/given.h"
 
 const struct lks__procedure *lks__procedure_of(const lks__settings *s)
 {

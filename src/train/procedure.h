@@ -4,10 +4,10 @@
 #ifndef LKS_TRAIN_PROCEDURE_H
 #define LKS_TRAIN_PROCEDURE_H
 
-#include "artifact/artifact.h"
 #include "base/log.h"
 #include "data/read/source.h"
 #include "train/trainer.h"
+#include "weights/artifact/artifact.h"
 
 /* Results of a procedure at the end of a run. */
 typedef struct lks__finish_result {

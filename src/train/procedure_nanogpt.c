@@ -8,7 +8,7 @@
 #include "model/optim/schedule.h"
 #include "train/evaluate.h"
 #include "train/procedure.h"
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
 

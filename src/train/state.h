@@ -4,7 +4,7 @@
 
 #include "files/checkpoint/ckpt.h"
 #include "train/trainer.h"
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 
 typedef struct lks__save_about {
     lks__asked asked; /* why it is written */

@@ -18,7 +18,7 @@
 #include "session/trace_file.h"
 #include "settings/settings.h"
 #include "train/divergence.h"
-#include "weights/nanogpt.h"
+#include "weights/forms/nanogpt.h"
 #include "weights/weights.h"
 
 /* best_val_loss before the first evaluation, as in nanoGPT's train.py. */

@@ -12,9 +12,9 @@
 
 #include "base/system/sys.h"
 #include "data/text/bpe/bpe.h"
-#include "weights/form.h"
-#include "weights/known.h"
-#include "weights/saved.h"
+#include "weights/choice/known.h"
+#include "weights/forms/form.h"
+#include "weights/forms/saved.h"
 
 /* In the order in which they are asked. */
 static const lks__weights_form *const forms[] = {
@@ -92,8 +92,8 @@ bool lks__weights_has(const char *folder, const char *name)
             memcpy(out + i, &x, sizeof x);                                                         \
         }                                                                                          \
     }
-#include "artifact/half.h"
 #include "base/number/bf16.h"
+#include "weights/artifact/half.h"
 WIDEN(bf16, lks__bf16_to_float)
 WIDEN(half, lks__half_to_float)
 

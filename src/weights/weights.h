@@ -7,8 +7,8 @@
  *     lks__weights_read(w, &config, &table, seed, params);
  *     lks__weights_close(w);
  *
- * A form is a row in weights.c and a file (weights/form.h says what it brings). Weights are taken,
- * and nothing else of a run: no optimizer's state, no schedule, no iteration. */
+ * A form is a row in weights.c and a file (weights/forms/form.h says what it brings). Weights are
+ * taken, and nothing else of a run: no optimizer's state, no schedule, no iteration. */
 #ifndef LKS_WEIGHTS_WEIGHTS_H
 #define LKS_WEIGHTS_WEIGHTS_H
 

@@ -4,9 +4,9 @@
 
 #include "support.h"
 
-#include "artifact/artifact.h"
-#include "artifact/layout.h"
 #include "model/model.h"
+#include "weights/artifact/artifact.h"
+#include "weights/artifact/layout.h"
 
 typedef struct forge_model {
     lks__model_config config;

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "artifact/layout.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "weights/artifact/layout.h"
 
 static lks_status no_memory(void)
 {

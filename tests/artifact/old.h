@@ -3,7 +3,7 @@
 #ifndef LKS_TESTS_ARTIFACT_OLD_H
 #define LKS_TESTS_ARTIFACT_OLD_H
 
-#include "artifact/artifact.h"
+#include "weights/artifact/artifact.h"
 
 lks_status old_artifact_write(const char *path, const lks__table *table, const float *params,
                               const lks__artifact_about *about);

@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "artifact/artifact.h"
 #include "base/number/units.h"
 #include "settings/family.h"
 #include "train/state.h"
+#include "weights/artifact/artifact.h"
 
 static const char *folder, *run; /* run: of a small golf model, two steps */
 

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "artifact/artifact.h"
-#include "artifact/half.h"
-#include "artifact/quantize.h"
 #include "model/model.h"
+#include "weights/artifact/artifact.h"
+#include "weights/artifact/half.h"
+#include "weights/artifact/quantize.h"
 
 /* ---- half precision -------------------------------------------------------------------------- */
 

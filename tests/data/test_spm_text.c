@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "data/text/sentencepiece/spm_text.h"
-#include "use/text.h"
+#include "weights/use/text.h"
 
 struct corpus {
     int left;

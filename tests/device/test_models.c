@@ -9,7 +9,7 @@
 #include "compute/mirror.h"
 #include "deferred.h"
 #include "model/batch.h"
-#include "use/generate.h"
+#include "weights/use/generate.h"
 
 enum { SEEDS = 12, STEPS = 3, SAMPLES = 3, NEW = 6 }; /* each order with each --recompute */
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "files/safetensors/safetensors.h"
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 #include "weights/weights.h"
 
 static const char *data; /* a folder of characters */

@@ -1,6 +1,6 @@
 /* parameter-golf's artifact. The input is compressed by zlib, or used as the file itself if it
  * begins with zlib's first byte. */
-#include "artifact/artifact.h"
+#include "weights/artifact/artifact.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "base/system/sys.h"
 #include "files/safetensors/safetensors.h"
 #include "fuzz.h"
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 
 const char *const fuzz_words[] = {
     "\"n_layer\":",

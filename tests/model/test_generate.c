@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "compute/cpu/device.h"
-#include "use/generate.h"
+#include "weights/use/generate.h"
 
 enum { V = 13, T = 6, DRAWS = 100000, AT_ONCE = 500 };
 

@@ -10,7 +10,7 @@
 
 #include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"
-#include "use/text.h"
+#include "weights/use/text.h"
 #include "weights/weights.h"
 
 enum { IDS = 640, PADDED = 704, WIDTH = 32 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/number/rng.h"
-#include "use/draw.h"
+#include "weights/use/draw.h"
 
 enum { MOST = 211, DRAWS = 3000 };
 

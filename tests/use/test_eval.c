@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "spm_model.h"
-#include "use/replica.h"
+#include "weights/use/replica.h"
 
 enum { GPT2_T = 16, GOLF_T = 8, MOST = 400, N_VAL = 171 };
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "use/until.h"
+#include "weights/use/until.h"
 
 enum { ROOM = 4096 };
 

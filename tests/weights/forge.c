@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "artifact/half.h"
 #include "base/number/bf16.h"
 #include "files/safetensors/safetensors.h"
+#include "weights/artifact/half.h"
 
 forge_model forge_open_as(const lks__model_config *config)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 #include "weights/weights.h"
 
 static float *read_all(lks__weights *w, const lks__settings *s, lks__table *table)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "compute/cpu/device.h"
-#include "weights/saved.h"
+#include "weights/forms/saved.h"
 #include "weights/weights.h"
 
 static lks__kernels kernels;

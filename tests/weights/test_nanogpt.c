@@ -10,8 +10,8 @@
 #include "files/pickle/torch/torchfile.h"
 #include "files/pickle/torch/torchsave.h"
 #include "laws.h"
-#include "weights/nanogpt.h"
-#include "weights/saved.h"
+#include "weights/forms/nanogpt.h"
+#include "weights/forms/saved.h"
 
 /* ---- a run that goes on elsewhere -------------------------------------------------------- */
 

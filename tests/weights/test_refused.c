@@ -7,8 +7,8 @@
 
 #include "base/system/sys.h"
 #include "files/safetensors/safetensors.h"
-#include "weights/known.h"
-#include "weights/saved.h"
+#include "weights/choice/known.h"
+#include "weights/forms/saved.h"
 #include "weights/weights.h"
 
 #define CONV "transformer.h.1.mlp.c_fc.weight"

@@ -1,0 +1,42 @@
+/* weights/artifact/layout.h - the container for a tensor table, as both writer and reader need it.
+ */
+#ifndef LKS_WEIGHTS_ARTIFACT_LAYOUT_H
+#define LKS_WEIGHTS_ARTIFACT_LAYOUT_H
+
+#include "base/number/checked.h"
+#include "files/safetensors/safetensors.h"
+#include "model/table/table.h"
+#include "weights/artifact/quantize.h"
+
+/* Keys of the container's metadata. */
+#define LKS__ARTIFACT_FORMAT    "quant_format"
+#define LKS__ARTIFACT_DTYPE     "dtype"
+#define LKS__ARTIFACT_ITER      "iter"
+#define LKS__ARTIFACT_SETTINGS  "settings"
+#define LKS__ARTIFACT_TOKENIZER "tokenizer"
+
+/* One tensor of the table. `values` and, if has_scales, `scales` are its entries in the container,
+ * without data; their names are valid as long as this. */
+typedef struct lks__part {
+    const lks__tensor *tensor;
+    lks__quant_scheme scheme;
+    size_t rows, cols; /* as for lks__quantize() */
+    bool has_scales;
+    lks__st_tensor values, scales;
+    char scales_name[sizeof(((lks__tensor *)0)->name) + 8];
+} lks__part;
+
+void lks__part_of(const lks__tensor *tensor, lks__part *part);
+/* The same, with another keep_float. */
+void lks__part_as(const lks__tensor *tensor, bool keep_float, lks__part *part);
+
+/* In memory the scales follow the values, at the next multiple of 8 bytes. */
+static inline size_t lks__part_scales_at(const lks__part *part)
+{
+    return lks__round_up(part->values.bytes, 8);
+}
+
+/* Bytes that the largest part of a table takes in this layout, whatever is kept as fp32. */
+size_t lks__part_room(const lks__table *table);
+
+#endif

@@ -1,0 +1,46 @@
+#include "weights/choice/given.h"
+
+#include <string.h>
+
+lks_status lks__given_alone(const lks__settings *s, const char *other, int setting)
+{
+    char shown[512];
+    if (!lks__settings_uses_weights(s) || s->from[setting] != LKS__FROM_ARG)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--init_from=%s and --%s were given, but --%s does not belong to those "
+                     "weights: leave one of them out",
+                     lks__escape(shown, sizeof shown, s->init_from, strlen(s->init_from)), other,
+                     other);
+}
+
+lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p)
+{
+    const bool given = s->from[LKS__SETTING_n_head] == LKS__FROM_ARG;
+    const lks__weights_want want = {.which = s->which, .n_head = given ? s->n_head : 0};
+    lks__weights *w;
+    if (!lks__settings_uses_weights(s))
+        return lks__weights_open_run(out_dir, &want, w_p);
+    LKS__TRY(lks__given_alone(s, "out_dir", LKS__SETTING_out_dir));
+    LKS__TRY(lks__weights_open(s->init_from, &want, &w));
+    lks_status st = LKS_OK;
+    if (lks__weights_checkpoint(w) == NULL)
+        st = lks__given_alone(s, "which", LKS__SETTING_which);
+    if (st == LKS_OK)
+        *w_p = w;
+    else
+        lks__weights_close(w);
+    return st;
+}
+
+lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,
+                                   const char *shown)
+{
+    char escaped[256];
+    if (!lks__meta_differ(data, model))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the tokens of %s are not those of the weights in %s: the same ids stand for "
+                     "other text. Prepare the data with the weights' tokenizer",
+                     lks__escape(escaped, sizeof escaped, path, strlen(path)), shown);
+}

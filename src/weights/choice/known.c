@@ -1,0 +1,112 @@
+#include "weights/choice/known.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/nearest.h"
+
+/* Radford et al. (2019), as nanoGPT and Hugging Face name them. */
+static const lks__known models[] = {
+    {"gpt2", 12, 12, 768},
+    {"gpt2-medium", 24, 16, 1024},
+    {"gpt2-large", 36, 20, 1280},
+    {"gpt2-xl", 48, 25, 1600},
+};
+
+enum { N_MODELS = sizeof models / sizeof models[0] };
+
+const char *lks__known_name(int i)
+{
+    return i < N_MODELS ? models[i].name : NULL;
+}
+
+const lks__known *lks__known_find(const char *name)
+{
+    for (size_t i = 0; i < N_MODELS; i++)
+        if (strcmp(models[i].name, name) == 0)
+            return &models[i];
+    return NULL;
+}
+
+/* The variable's value; NULL if it is unset or empty. */
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static lks_status find_home(char home[LKS__CKPT_PATH])
+{
+    const char *own = variable("LOCKSTEP_HOME"), *cache = variable("XDG_CACHE_HOME");
+    const char *user = variable("HOME");
+    if (own == NULL && cache == NULL && user == NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "there is no folder for models, since LOCKSTEP_HOME, XDG_CACHE_HOME and "
+                         "HOME are all unset: set LOCKSTEP_HOME, or give a path");
+    if (own != NULL)
+        return lks__ckpt_join(home, own, "");
+    if (cache != NULL)
+        return lks__ckpt_join(home, cache, "lockstep/");
+    return lks__ckpt_join(home, user, ".cache/lockstep/");
+}
+
+lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
+{
+    char home[LKS__CKPT_PATH], shown[512];
+    struct stat info;
+    LKS__TRY(find_home(home));
+    home[strlen(home) - 1] = '\0'; /* its slash */
+    LKS__TRY(lks__ckpt_join(path, home, known->name));
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "%s is not on this machine, and lockstep downloads nothing. Put its config.json, "
+        "model.safetensors and tokenizer.json into %s, for example with `curl -L --create-dirs "
+        "--output-dir DIR -O "
+        "https://huggingface.co/openai-community/%s/resolve/main/config.json` and the same for "
+        "model.safetensors and tokenizer.json; or set LOCKSTEP_HOME to the folder that contains a "
+        "folder %s",
+        known->name, lks__escape(shown, sizeof shown, path, strlen(path)), known->name,
+        known->name);
+}
+
+lks_status lks__known_empty(const lks__known *known, const char *path)
+{
+    static const char *const names[] = {"encoder.json", "vocab.json", "vocab.bpe", "merges.txt"};
+    char file[LKS__CKPT_PATH], shown[512];
+    bool vocabulary = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        LKS__TRY(lks__ckpt_join(file, path, names[i]));
+        vocabulary |= access(file, F_OK) == 0;
+    }
+    return lks__fail(
+        LKS_ERR_FORMAT,
+        "%s has %sno config.json and model.safetensors. Put them there, for example with `curl "
+        "-L --create-dirs --output-dir DIR -O "
+        "https://huggingface.co/openai-community/%s/resolve/main/config.json` and the same for "
+        "model.safetensors",
+        lks__escape(shown, sizeof shown, path, strlen(path)),
+        vocabulary ? "the vocabulary, but " : "", known->name);
+}
+
+lks_status lks__known_missing(const char *path)
+{
+    const int cause = errno;
+    const char *words[N_MODELS + 2] = {"scratch", "resume"};
+    char shown[512];
+    for (size_t i = 0; i < N_MODELS; i++)
+        words[i + 2] = models[i].name;
+    const char *near = cause == ENOENT ? lks__nearest(path, words, N_MODELS + 2) : NULL;
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    if (near != NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "init_from: there is no file or folder %s; did you mean %s?", shown, near);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "init_from: cannot read %s: %s. It is scratch, resume, gpt2, gpt2-medium, "
+                     "gpt2-large, gpt2-xl, or a path of weights",
+                     shown, strerror(cause));
+}

@@ -1,0 +1,127 @@
+#include "weights/export/export.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/text/bpe/bpe.h"
+#include "weights/choice/given.h"
+#include "weights/export/form.h"
+#include "weights/forms/saved.h"
+
+static const struct {
+    const char *name;  /* of --format */
+    const char *makes; /* what --out names */
+    lks__export_write *write;
+} forms[] = {
+    {"golf", "file to write: --out=FILE", lks__export_golf},
+    {"nanogpt", "file to write: --out=FILE", lks__export_nanogpt},
+    {"hf", "folder to write: --out=FOLDER", lks__export_hf},
+    {"safetensors", "file to write: --out=FILE", lks__export_safetensors},
+};
+
+static size_t form_of(const lks__settings *s)
+{
+    const char *name = lks__setting_word(s, LKS__SETTING_format);
+    size_t i = 0;
+    while (strcmp(forms[i].name, name) != 0) /* the settings table has no others */
+        i++;
+    return i;
+}
+
+/* ---- for the forms --------------------------------------------------------------------------- */
+
+void lks__export_note(const lks__export_model *e, const char *fmt, ...)
+{
+    char text[800];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    e->sink->note(text);
+}
+
+lks_status lks__export_params(const lks__export_model *e, float **params_p)
+{
+    float *params = calloc(e->table.count, sizeof *params);
+    if (!params)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a model of %zu parameters",
+                         e->table.n_params);
+    lks_status st = lks__weights_read(e->w, &e->config, &e->table, 0, params);
+    if (st == LKS_OK)
+        *params_p = params;
+    else
+        free(params);
+    return st;
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+/* --tokenizer: a vocabulary for weights that name none. */
+static lks_status take_tokenizer(lks__export_model *e)
+{
+    const char *path = e->s->tokenizer;
+    char shown[256];
+    lks__meta own = {0};
+    bool found = true;
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    if (lks__bpe_is_at(path))
+        LKS__TRY(lks__meta_of_vocabulary(path, &own));
+    else
+        LKS__TRY(lks__meta_load(path, &found, &own));
+    lks_status st = LKS_OK;
+    if (!found)
+        st = lks__fail(
+            LKS_ERR_CONFIG,
+            "there is no vocabulary in %s: --tokenizer must be a folder with tokenizer.json, "
+            "with vocab.bpe and encoder.json, or with a meta.json of characters",
+            shown);
+    else if (own.vocab_size > (uint32_t)e->config.vocab_size)
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "the vocabulary in %s has %u tokens, but the model only %d: give the "
+                       "vocabulary that it was trained with",
+                       shown, own.vocab_size, e->config.vocab_size);
+    else
+        st = lks__given_same_meaning(&own, path, &e->meta, e->w->shown);
+    if (st != LKS_OK) {
+        lks__meta_free(&own);
+        return st;
+    }
+    lks__meta_free(&e->meta);
+    e->meta = own;
+    e->vocabulary = path;
+    return LKS_OK;
+}
+
+static lks_status open_model(lks__export_model *e)
+{
+    e->ckpt = lks__weights_checkpoint(e->w);
+    e->run = e->w->model;
+    if (e->s->gelu != LKS__gelu_auto)
+        e->run.gelu = e->s->gelu;
+    e->config = lks__state_model_config(&e->run, (uint32_t)e->run.vocab_size);
+    LKS__TRY(lks__model_table(&e->config, &e->table));
+    LKS__TRY(lks__weights_meta(e->w, &e->meta));
+    e->vocabulary = e->w->vocabulary;
+    return e->s->tokenizer[0] != '\0' ? take_tokenizer(e) : LKS_OK;
+}
+
+lks_status lks__export(const lks__settings *s, const lks__export_sink *sink)
+{
+    lks__export_model e = {.s = s, .sink = sink};
+    const size_t form = form_of(s);
+    if (s->out[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG, "give the %s", forms[form].makes);
+    LKS__TRY(lks__given_weights(s->out_dir, s, &e.w));
+    lks__export_note(&e, "%s", e.w->took);
+    if (e.w->note[0] != '\0')
+        lks__export_note(&e, "%s", e.w->note);
+    lks_status st = open_model(&e);
+    if (st == LKS_OK)
+        st = forms[form].write(&e);
+    lks__table_free(&e.table);
+    lks__meta_free(&e.meta);
+    lks__weights_close(e.w);
+    return st;
+}

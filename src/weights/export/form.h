@@ -1,0 +1,37 @@
+/* weights/export/form.h - what the forms share. */
+#ifndef LKS_WEIGHTS_EXPORT_FORM_H
+#define LKS_WEIGHTS_EXPORT_FORM_H
+
+#include "data/text/meta.h"
+#include "files/checkpoint/ckpt.h"
+#include "model/model.h"
+#include "weights/export/export.h"
+#include "weights/weights.h"
+
+typedef struct lks__export_model {
+    const lks__settings *s; /* of the command */
+    const lks__export_sink *sink;
+    lks__weights *w;        /* the model's; its tensors have been checked */
+    const lks__ckpt *ckpt;  /* of lockstep, that has them; its optimizer is not opened. Or NULL */
+    lks__settings run;      /* the settings that it was made with, as far as they are known */
+    lks__meta meta;         /* its tokenizer; or the size of its vocabulary alone */
+    const char *vocabulary; /* folder or file that may have GPT-2's vocabulary; or "" */
+    lks__model_config config;
+    lks__table table;
+} lks__export_model;
+
+typedef lks_status lks__export_write(const lks__export_model *e);
+
+lks__export_write lks__export_golf, lks__export_nanogpt, lks__export_hf, lks__export_safetensors;
+
+/* All parameters, in an arena that the caller frees. */
+lks_status lks__export_params(const lks__export_model *e, float **params_p);
+
+/* Write a safetensors file with "format": "pt" under a temporary name, and rename it to `path`. */
+lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n);
+
+/* A sentence for the user. */
+void lks__export_note(const lks__export_model *e, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

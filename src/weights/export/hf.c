@@ -1,0 +1,174 @@
+/* lockstep export --format=hf: a folder that Hugging Face's loaders take: config.json,
+ * model.safetensors, and the tokenizer. Their Conv1D keeps a matrix as [in, out], and their GPT-2
+ * always has biases. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+#include "settings/family.h"
+#include "weights/export/hf.h"
+
+static lks_status check(const lks__export_model *e)
+{
+    if (e->config.ops == &lks__model_gpt2)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the model in %s is of family=%s, for which transformers has no class: "
+                     "--format=hf writes only gpt2; --format=safetensors writes any",
+                     e->w->shown, lks__family_of(&e->run)->name);
+}
+
+lks_status lks__export_hf_json(const lks__export_model *e, const char *name, json_t *json)
+{
+    char path[LKS__SETTING_STR + 64];
+    char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
+    json_decref(json);
+    if (text == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", name);
+    const size_t n = strlen(text);
+    text[n] = '\n'; /* in place of the 0 byte */
+    snprintf(path, sizeof path, "%s/%s", e->s->out, name);
+    lks_status st = lks__sys_write_file(path, text, n + 1);
+    free(text);
+    return st;
+}
+
+static lks_status write_config(const lks__export_model *e, int32_t end_of_text)
+{
+    const lks__model_config *c = &e->config;
+    json_t *json = json_pack(
+        "{s:s, s:[s], s:s, s:i, s:i, s:i, s:i, s:i, s:n, s:b, s:b, s:b, s:b, s:f, s:f, s:f, s:f, "
+        "s:f, s:s}",
+        "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "activation_function",
+        c->gelu_tanh ? "gelu_new" : "gelu", "n_layer", c->n_layer, "n_head", c->n_head, "n_embd",
+        c->n_embd, "n_positions", c->block_size, "vocab_size", c->vocab_size, "n_inner",
+        "tie_word_embeddings", 1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0,
+        "add_cross_attention", 0, "layer_norm_epsilon", 1e-5, "initializer_range", 0.02,
+        "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0, "dtype", "float32");
+    const char *const keys[] = {"bos_token_id", "eos_token_id"};
+    for (int i = 0; i < 2; i++) /* transformers' own default is 50256, whatever the vocabulary is */
+        json_object_set_new(json, keys[i],
+                            end_of_text < 0 ? json_null() : json_integer(end_of_text));
+    return lks__export_hf_json(e, "config.json", json);
+}
+
+lks_status lks__export_hf_remove(const lks__export_model *e, const char *name)
+{
+    char path[LKS__SETTING_STR + 64];
+    snprintf(path, sizeof path, "%s/%s", e->s->out, name);
+    return lks__sys_unlink(path) == 0 || errno == ENOENT ? LKS_OK
+                                                         : lks__sys_fail("cannot remove", path);
+}
+
+/* --- weights --------------------------------------------------------------------------------- */
+
+/* From [out, in] to [in, out], in place. */
+static void transpose(float *x, size_t out, size_t in, float *scratch)
+{
+    for (size_t i = 0; i < out; i++)
+        for (size_t j = 0; j < in; j++)
+            scratch[j * out + i] = x[i * in + j];
+    memcpy(x, scratch, out * in * sizeof *x);
+}
+
+/* Tensors of `all`, which has biases; what the model lacks are `zeros`. */
+static void list_tensors(const lks__export_model *e, float *params, const lks__table *all,
+                         const float *zeros, float *scratch, lks__st_tensor *list)
+{
+    for (size_t i = 0; i < all->n_tensors; i++) {
+        const lks__tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
+        const bool turned = t->kind == LKS__PARAM_MATRIX;
+        list[i] = (lks__st_tensor){.name = t->name,
+                                   .dtype = "F32",
+                                   .n_dims = t->n_dims,
+                                   .shape = {t->shape[turned], t->shape[!turned]},
+                                   .data = own == NULL ? zeros : params + own->offset,
+                                   .bytes = t->count * sizeof(float)};
+        if (t->n_dims == 1)
+            list[i].shape[0] = t->shape[0];
+        if (turned)
+            transpose(params + own->offset, t->shape[0], t->shape[1], scratch);
+    }
+}
+
+static lks_status write_weights(const lks__export_model *e)
+{
+    const size_t C = (size_t)e->config.n_embd;
+    char path[LKS__SETTING_STR + 64];
+    lks__model_config config = e->config;
+    lks__table all;
+    float *params = NULL;
+    config.bias = true;
+    LKS__TRY(lks__model_table(&config, &all));
+    lks__st_tensor *list = calloc(all.n_tensors, sizeof *list);
+    float *zeros = calloc(4 * C, sizeof *zeros), *scratch = malloc(4 * C * C * sizeof *scratch);
+    lks_status st = LKS_OK;
+    snprintf(path, sizeof path, "%s/model.safetensors", e->s->out);
+    if (list == NULL || zeros == NULL || scratch == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to write %zu tensors", all.n_tensors);
+    if (st == LKS_OK)
+        st = lks__export_params(e, &params);
+    if (st == LKS_OK) {
+        list_tensors(e, params, &all, zeros, scratch, list);
+        st = lks__export_tensors(path, list, all.n_tensors);
+    }
+    if (st == LKS_OK && !e->config.bias)
+        lks__export_note(e, "the model has no biases: those in the folder are zeros");
+    free(params);
+    free(list);
+    free(zeros);
+    free(scratch);
+    lks__table_free(&all);
+    return st;
+}
+
+/* The folder that the weights are in: its tokenizer would be lost before it is read. */
+static bool is_source(const lks__export_model *e)
+{
+    struct stat out, in;
+    char folder[LKS__CKPT_PATH];
+    if (stat(e->s->out, &out) != 0 || stat(e->w->path, &in) != 0)
+        return false;
+    if (!S_ISDIR(in.st_mode)) {
+        const char *slash = strrchr(e->w->path, '/');
+        const int n = slash == NULL ? 0 : (int)(slash - e->w->path);
+        snprintf(folder, sizeof folder, "%.*s/.", n, slash == NULL ? "" : e->w->path);
+        if (stat(slash == NULL ? "." : folder, &in) != 0)
+            return false;
+    }
+    return out.st_dev == in.st_dev && out.st_ino == in.st_ino;
+}
+
+/* A folder of something else stays as it is. */
+static lks_status make_folder(const lks__export_model *e)
+{
+    static const char *const others[] = {"state.json", "metrics.jsonl", "meta.json"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char path[LKS__SETTING_STR + 64], shown[512];
+        snprintf(path, sizeof path, "%s/%s", e->s->out, others[i]);
+        if (access(path, F_OK) == 0)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "there is %s: that folder belongs to lockstep; give another --out",
+                             lks__escape(shown, sizeof shown, path, strlen(path)));
+    }
+    if (is_source(e))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the weights are in the folder of --out; give another one");
+    return lks__sys_make_dirs(e->s->out);
+}
+
+/* config.json goes first and comes last: without it a folder is no model. */
+lks_status lks__export_hf(const lks__export_model *e)
+{
+    int32_t end_of_text;
+    LKS__TRY(check(e));
+    LKS__TRY(make_folder(e));
+    LKS__TRY(lks__export_hf_remove(e, "config.json"));
+    LKS__TRY(lks__export_hf_tokenizer(e, &end_of_text));
+    LKS__TRY(write_weights(e));
+    return write_config(e, end_of_text);
+}

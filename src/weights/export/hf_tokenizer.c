@@ -1,0 +1,131 @@
+/* lockstep export --format=hf: the tokenizer of a Hugging Face folder: GPT-2's vocabulary as it is,
+ * and characters as a vocabulary of words of one character. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
+#include "data/text/bpe/bpe.h"
+#include "weights/export/hf.h"
+
+#define TOKENIZER "tokenizer.json"
+#define END       "<|endoftext|>"
+
+static lks_status write_config(const lks__export_model *e, const char *kind, bool has_end)
+{
+    json_t *json = json_pack("{s:s, s:i, s:b}", "tokenizer_class", kind, "model_max_length",
+                             e->config.block_size, "clean_up_tokenization_spaces", 0);
+    const char *const keys[] = {"bos_token", "eos_token", "unk_token"};
+    for (int i = 0; i < 3 && has_end; i++)
+        json_object_set_new(json, keys[i], json_string(END));
+    return lks__export_hf_json(e, "tokenizer_config.json", json);
+}
+
+/* --- GPT-2's --------------------------------------------------------------------------------- */
+
+static lks_status write_vocabulary(const lks__export_model *e, const lks__bpe *bpe)
+{
+    char path[LKS__SETTING_STR + 64], *text;
+    size_t bytes;
+    uint64_t hash;
+    LKS__TRY(lks__bpe_text(bpe, &text, &bytes, &hash));
+    snprintf(path, sizeof path, "%s/" TOKENIZER, e->s->out);
+    lks_status st = lks__sys_write_file(path, text, bytes);
+    free(text);
+    return st == LKS_OK ? write_config(e, "GPT2Tokenizer", lks__bpe_end_of_text(bpe) >= 0) : st;
+}
+
+/* A run keeps the vocabulary of its tokens beside its checkpoints. */
+static lks_status write_bpe(const lks__export_model *e, int32_t *end_of_text_p)
+{
+    lks__bpe *bpe;
+    uint64_t hash;
+    if (!lks__bpe_is_at(e->vocabulary)) {
+        lks__export_note(e, "no tokenizer is written: there is no " LKS__BPE_FILE
+                            " next to the run's checkpoints; give a vocabulary as --tokenizer=DIR");
+        return LKS_OK;
+    }
+    LKS__TRY(lks__bpe_open(e->vocabulary, &bpe));
+    lks_status st = lks__bpe_hash(bpe, &hash);
+    if (st == LKS_OK && hash != e->meta.model_hash)
+        lks__export_note(e, "no tokenizer is written: " LKS__BPE_FILE
+                            " in the run's folder is not the vocabulary that it was trained with");
+    else if (st == LKS_OK) {
+        *end_of_text_p = lks__bpe_end_of_text(bpe);
+        st = write_vocabulary(e, bpe);
+    }
+    lks__bpe_close(bpe);
+    return st;
+}
+
+/* --- characters ------------------------------------------------------------------------------ */
+
+static json_t *characters(const lks__meta *meta)
+{
+    json_t *vocabulary = json_object();
+    for (uint32_t id = 0; id < meta->vocab_size && vocabulary != NULL; id++) {
+        char text[8];
+        text[lks__utf8_encode(meta->chars[id], text)] = '\0';
+        if (json_object_set_new(vocabulary, text, json_integer((json_int_t)id)) != 0) {
+            json_decref(vocabulary);
+            vocabulary = NULL;
+        }
+    }
+    return vocabulary;
+}
+
+static json_t *replacement(const char *from)
+{
+    return json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", from, "content",
+                     "\n");
+}
+
+/* A text is split into its characters, CRLF and CR are read as LF, as `prep char` does; a character
+ * without an id is an error. */
+static lks_status write_characters(const lks__export_model *e, const lks__meta *meta)
+{
+    json_t *json = json_pack(
+        "{s:s, s:n, s:n, s:[], s:{s:s, s:[o, o]}, s:{s:s, s:{s:s}, s:s, s:b}, s:n, s:{s:s}, "
+        "s:{s:s, s:o, s:s}}",
+        "version", "1.0", "truncation", "padding", "added_tokens", "normalizer", "type", "Sequence",
+        "normalizers", replacement("\r\n"), replacement("\r"), "pre_tokenizer", "type", "Split",
+        "pattern", "Regex", "[\\s\\S]", "behavior", "Isolated", "invert", 0, "post_processor",
+        "decoder", "type", "Fuse", "model", "type", "WordLevel", "vocab", characters(meta),
+        "unk_token", "<unk>");
+    LKS__TRY(lks__export_hf_json(e, TOKENIZER, json));
+    return write_config(e, "PreTrainedTokenizerFast", false);
+}
+
+static bool has_nul(const lks__meta *meta)
+{
+    for (uint32_t id = 0; id < meta->vocab_size; id++)
+        if (meta->chars[id] == 0)
+            return true;
+    return false;
+}
+
+static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
+{
+    const lks__meta *meta = &e->meta;
+    if (meta->is_bpe)
+        return write_bpe(e, end_of_text_p);
+    if (meta->chars != NULL && !has_nul(meta))
+        return write_characters(e, meta);
+    lks__export_note(e, "no tokenizer is written: %s",
+                     meta->chars != NULL      ? "U+0000 is one of its characters"
+                     : meta->is_sentencepiece ? "the tokens are a SentencePiece model's"
+                     : meta->is_bytes         ? "the tokens are single bytes"
+                     : e->ckpt != NULL
+                         ? "the run's data had none"
+                         : "the weights come without one; give it as --tokenizer=DIR");
+    return LKS_OK;
+}
+
+lks_status lks__export_hf_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
+{
+    *end_of_text_p = -1;
+    LKS__TRY(lks__export_hf_remove(e, TOKENIZER));
+    LKS__TRY(lks__export_hf_remove(e, "tokenizer_config.json"));
+    return write_tokenizer(e, end_of_text_p);
+}

@@ -1,0 +1,53 @@
+/* lockstep export --format=safetensors: the parameters under their own names, as one file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
+#include "weights/export/form.h"
+
+lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n)
+{
+    char target[PATH_MAX], part[PATH_MAX + 40];
+    LKS__TRY(lks__sys_target(path, target));
+    json_t *metadata = json_pack("{s:s}", "format", "pt");
+    if (metadata == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+    snprintf(part, sizeof part, "%s.%ld.part", target, (long)getpid());
+    lks_status st = lks__st_write(part, tensors, n, metadata);
+    json_decref(metadata);
+    if (st == LKS_OK && lks__sys_rename(part, target) != 0) {
+        st = lks__sys_fail("cannot rename to", path);
+        lks__sys_unlink(part);
+    }
+    return st;
+}
+
+lks_status lks__export_safetensors(const lks__export_model *e)
+{
+    const size_t n = e->table.n_tensors;
+    float *params;
+    LKS__TRY(lks__export_params(e, &params));
+    lks__st_tensor *list = calloc(n, sizeof *list);
+    lks_status st = LKS_OK;
+    if (list == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to list %zu tensors", n);
+    for (size_t i = 0; i < n && st == LKS_OK; i++) {
+        const lks__tensor *t = &e->table.tensors[i];
+        list[i] = (lks__st_tensor){.name = t->name,
+                                   .dtype = "F32",
+                                   .n_dims = t->n_dims,
+                                   .shape = {t->shape[0], t->shape[1]},
+                                   .data = params + t->offset,
+                                   .bytes = t->count * sizeof *params};
+    }
+    if (st == LKS_OK)
+        st = lks__export_tensors(e->s->out, list, n);
+    if (st == LKS_OK && e->config.gelu_tanh)
+        lks__export_note(e, "the model has gelu=tanh, which this file can't record: give "
+                            "--gelu=tanh when you use it");
+    free(list);
+    free(params);
+    return st;
+}

@@ -1,0 +1,120 @@
+/* weights/forms/lockstep.c - lockstep's own checkpoints: a run's folder, a checkpoint's, or the
+ * model.safetensors in it. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "weights/choice/which.h"
+#include "weights/forms/form.h"
+#include "weights/forms/saved.h"
+
+/* The folder of a checkpoint's own model.safetensors. */
+static bool folder_of(const char *path, char folder[LKS__CKPT_PATH])
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    if (strcmp(name, LKS__CKPT_MODEL) != 0)
+        return false;
+    if (slash == NULL)
+        strcpy(folder, ".");
+    else
+        snprintf(folder, LKS__CKPT_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    return lks__weights_has(folder, LKS__CKPT_STATE);
+}
+
+static bool looks(const lks__weights_path *p)
+{
+    char folder[LKS__CKPT_PATH];
+    lks__entry *entries;
+    size_t n;
+    if (!p->folder)
+        return folder_of(p->path, folder);
+    if (lks__weights_has(p->path, LKS__CKPT_STATE))
+        return true;
+    if (lks__ckpt_scan(p->path, &entries, &n) != LKS_OK)
+        return false;
+    free(entries);
+    return n > 0;
+}
+
+/* OUT of OUT/ckpt-…, also if that was opened as OUT/latest; "" for a checkpoint folder with another
+ * name. */
+static void find_run(const lks__ckpt *c, char run_dir[LKS__CKPT_PATH])
+{
+    char real[PATH_MAX];
+    const char *path = c->path;
+    if (lks__entry_parse(c->name).kind == LKS__ENTRY_OTHER && realpath(path, real) != NULL)
+        path = real;
+    const char *slash = strrchr(path, '/');
+    lks__entry e = lks__entry_parse(slash != NULL ? slash + 1 : path);
+    if (e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD)
+        run_dir[0] = '\0';
+    else if (slash == NULL)
+        strcpy(run_dir, ".");
+    else
+        snprintf(run_dir, LKS__CKPT_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+static lks_status add_tensors(lks__weights *w, const lks__st_file *file)
+{
+    for (size_t i = 0; i < lks__st_count(file); i++) {
+        const lks__st_tensor *from = lks__st_get(file, i);
+        lks__weights_tensor *t = lks__weights_add_named(w, "", from->name);
+        if (t == NULL)
+            return LKS_ERR_NOMEM;
+        if (strcmp(from->dtype, "F32") != 0)
+            return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s is not of type F32", w->shown, t->name);
+        t->own = from->name;
+        t->n_dims = from->n_dims;
+        t->shape[0] = from->shape[0];
+        t->shape[1] = from->shape[1];
+        t->from = from;
+    }
+    return LKS_OK;
+}
+
+static lks_status open_checkpoint(const lks__weights_want *want, lks__weights *w)
+{
+    char folder[LKS__CKPT_PATH], took[64];
+    lks__ckpt *c = calloc(1, sizeof *c);
+    if (c == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
+    w->source = c;
+    LKS__TRY(lks__which_open(folder_of(w->path, folder) ? folder : w->path, want->which, c, took));
+    snprintf(w->took, sizeof w->took, "%s", took);
+    snprintf(w->path, sizeof w->path, "%s", c->path);
+    lks__escape(w->shown, sizeof w->shown, w->path, strlen(w->path));
+    const char *hash = json_string_value(json_object_get(c->state, "params_hash"));
+    snprintf(w->params_hash, sizeof w->params_hash, "%s", hash == NULL ? "" : hash);
+    w->iter = c->iter;
+    find_run(c, w->run_dir);
+    snprintf(w->vocabulary, sizeof w->vocabulary, "%s", w->run_dir);
+    LKS__TRY(lks__state_settings(c, &w->model));
+    LKS__TRY(lks__state_meta(c, &w->meta));
+    return add_tensors(w, c->model);
+}
+
+static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint64_t first, size_t n,
+                            float *out)
+{
+    const lks__ckpt *c = w->source;
+    const lks__st_tensor *from = t->from;
+    if (first == 0 && n * sizeof *out == from->bytes) /* with a check of its hash */
+        return lks__st_read(c->model, from, out);
+    return lks__st_read_part(c->model, from, first * sizeof *out, out, n * sizeof *out);
+}
+
+static void close_checkpoint(lks__weights *w)
+{
+    if (w->source != NULL)
+        lks__ckpt_close(w->source);
+    free(w->source);
+}
+
+const lks__weights_form lks__weights_lockstep = {
+    .about = "a folder of a run or a checkpoint of lockstep",
+    .looks = looks,
+    .open = open_checkpoint,
+    .read = read_part,
+    .close = close_checkpoint,
+};

@@ -1,0 +1,160 @@
+#include "weights/use/replica.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "lockstep/reduce.h"
+#include "train/agree.h"
+#include "weights/artifact/artifact.h"
+#include "weights/choice/given.h"
+#include "weights/forms/saved.h"
+
+/* r->run and r->meta hold `settings` and `tokenizer`: make table, model and the parameters'
+ * arena. */
+static lks_status open_model(const lks__settings *s, lks__session *session, lks__replica *r)
+{
+    if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE && s->dtype != LKS__dtype_auto)
+        r->run.dtype = s->dtype;
+    lks__state_choose_dtype(&r->run, session->device);
+    if (s->from[LKS__SETTING_gelu] == LKS__FROM_ARG && s->gelu != LKS__gelu_auto)
+        r->run.gelu = s->gelu;
+    if (s->from[LKS__SETTING_n_head] == LKS__FROM_ARG && s->n_head != r->run.n_head)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "n_head=%" PRId64 " was given, but the model has n_head=%" PRId64
+                         ": leave the setting out",
+                         s->n_head, r->run.n_head);
+    r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
+    LKS__TRY(lks__model_table(&r->config, &r->table));
+    void *host;
+    const size_t bytes = r->table.count * sizeof(float);
+    LKS__TRY(lks_comm_alloc(session->comm, LKS_MEM_OWN, bytes, &host));
+    return lks__mirror_wrap(session->device, host, bytes, &r->params);
+}
+
+static lks_status load(lks__weights *w, const lks__settings *s, lks__session *session,
+                       lks__replica *r)
+{
+    snprintf(r->path, sizeof r->path, "%s", w->path);
+    snprintf(r->took, sizeof r->took, "%s", w->took);
+    snprintf(r->params_hash, sizeof r->params_hash, "%s", w->params_hash);
+    snprintf(r->run_dir, sizeof r->run_dir, "%s", w->run_dir);
+    snprintf(r->vocabulary, sizeof r->vocabulary, "%s", w->vocabulary);
+    const lks__ckpt *ckpt = lks__weights_checkpoint(w);
+    const json_t *digest = ckpt == NULL ? NULL : json_object_get(ckpt->state, "data_digest");
+    if (json_is_string(digest))
+        snprintf(r->data_digest, sizeof r->data_digest, "%s", json_string_value(digest));
+    r->iter = w->iter;
+    r->run = w->model;
+    r->meta = w->meta;
+    w->meta = (lks__meta){0}; /* the replica's from here on */
+    if (r->meta.vocab_size == 0)
+        r->meta.vocab_size = (uint32_t)r->run.vocab_size;
+    LKS__TRY(open_model(s, session, r));
+    return lks__weights_read(w, &r->config, &r->table, 0, r->params.host);
+}
+
+static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__session *session,
+                                lks__replica *r)
+{
+    char shown[512];
+    if (a->settings == NULL)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s was written by train_gpt.py, not by lockstep: it has no settings; use "
+                         "its weights with --init_from",
+                         lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
+    lks__settings_defaults(&r->run);
+    LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
+                                     &r->run));
+    if (a->tokenizer != NULL)
+        LKS__TRY(lks__meta_from_json(a->tokenizer, r->path, &r->meta));
+    r->iter = a->iter;
+    r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
+    lks__table table; /* what the file must be able to fill, before memory is taken for it */
+    LKS__TRY(lks__model_table(&r->config, &table));
+    lks_status st = lks__artifact_check(a, &table);
+    lks__table_free(&table);
+    if (st == LKS_OK)
+        st = open_model(s, session, r);
+    return st == LKS_OK ? lks__artifact_read(a, &r->table, r->params.host) : st;
+}
+
+/* Hosts may have different files under the same path. */
+static lks_status same_weights(lks__session *session, const lks__replica *r)
+{
+    if (session->world.world_size == 1)
+        return LKS_OK;
+    char shown[512], what[600];
+    snprintf(what, sizeof what, "the hash of the weights in %s",
+             lks__escape(shown, sizeof shown, r->path, strlen(r->path)));
+    return lks__session_same(session, what, XXH3_64bits(r->params.host, r->params.bytes));
+}
+
+/* The weights are the same on all ranks: they go to the device, which computes in their dtype. */
+static lks_status make_ready(lks__session *session, const lks__replica *r)
+{
+    lks__mirror_to_device(&r->params, LKS__QUEUE_COMPUTE, 0, r->params.bytes);
+    if (r->config.bf16 == session->ex.bf16)
+        return LKS_OK;
+    return lks__session_products(session, r->config.bf16);
+}
+
+lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
+                                      lks__session *session, lks__replica *r)
+{
+    lks__artifact artifact;
+    memset(r, 0, sizeof *r);
+    snprintf(r->path, sizeof r->path, "%s", path);
+    snprintf(r->took, sizeof r->took, "artifact");
+    LKS__TRY(lks__given_alone(s, "artifact", LKS__SETTING_artifact));
+    LKS__TRY(lks__session_agree(session, lks__artifact_open(path, &artifact)));
+    lks_status st = load_artifact(&artifact, s, session, r);
+    lks__artifact_close(&artifact);
+    st = lks__session_agree(session, st);
+    if (st == LKS_OK)
+        st = same_weights(session, r);
+    if (st == LKS_OK)
+        st = make_ready(session, r);
+    if (st != LKS_OK)
+        lks__replica_close(r);
+    return st;
+}
+
+/* The weights that `s` names, on this rank. Of a run in out_dir all ranks open one checkpoint. */
+static lks_status open_weights(const char *out_dir, const lks__settings *s, lks__session *session,
+                               lks__weights **w_p)
+{
+    lks_status st = lks__given_weights(out_dir, s, w_p);
+    if (lks__settings_uses_weights(s))
+        return lks__session_agree(session, st);
+    return lks__agree_checkpoint(session, st, st == LKS_OK ? lks__weights_checkpoint(*w_p) : NULL,
+                                 out_dir);
+}
+
+lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__session *session,
+                             lks__replica *r)
+{
+    lks__weights *w = NULL;
+    memset(r, 0, sizeof *r);
+    lks_status st = open_weights(out_dir, s, session, &w);
+    if (st == LKS_OK)
+        st = lks__session_agree(session, load(w, s, session, r));
+    lks__weights_close(w);
+    if (st == LKS_OK && lks__settings_uses_weights(s))
+        st = same_weights(session, r);
+    if (st == LKS_OK)
+        st = make_ready(session, r);
+    if (st != LKS_OK)
+        lks__replica_close(r);
+    return st;
+}
+
+void lks__replica_close(lks__replica *r)
+{
+    lks__model_close(r->model);
+    lks__mirror_close(&r->params);
+    lks__table_free(&r->table);
+    lks__meta_free(&r->meta);
+    memset(r, 0, sizeof *r);
+}

@@ -1,0 +1,36 @@
+/* weights/use/replica.h - a trained model, opened from a checkpoint for sampling or evaluation. */
+#ifndef LKS_WEIGHTS_USE_REPLICA_H
+#define LKS_WEIGHTS_USE_REPLICA_H
+
+#include "compute/mirror.h"
+#include "data/text/meta.h"
+#include "model/model.h"
+#include "session/session.h"
+#include "settings/settings.h"
+
+typedef struct lks__replica {
+    char path[4096], took[160]; /* the checkpoint's folder, and which checkpoint it is */
+    char run_dir[4096];         /* of the run; empty: the checkpoint is in no run's folder */
+    char vocabulary[4096];      /* folder that may have the tokenizer's files; or empty */
+    char params_hash[17];
+    char data_digest[17]; /* of the data that it was trained on; empty: not known */
+    uint64_t iter;
+    lks__settings run; /* the settings that it was trained with */
+    lks__meta meta;
+    lks__model_config config;
+    lks__table table;
+    lks__model *model;  /* NULL until its user opens it for batches; closed with the rest */
+    lks__mirror params; /* an arena; the host's side is the group's memory */
+} lks__replica;
+
+/* Verify and load the checkpoint `s->which` in `out_dir` or, if `s` names weights (--init_from on
+ * the command line), those in its place. The session then computes in the run's dtype, unless `s`
+ * gives another one. Collective. */
+lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__session *session,
+                             lks__replica *r);
+/* The same from an artifact (weights/artifact/artifact.h), a file that needs no other. */
+lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
+                                      lks__session *session, lks__replica *r);
+void lks__replica_close(lks__replica *r);
+
+#endif
