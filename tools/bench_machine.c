@@ -9,7 +9,7 @@
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "bench.h"
-#include "plan/forecast.h"
+#include "plan/time/forecast.h"
 #include "progress.h"
 
 enum {

@@ -8,12 +8,12 @@
 #include "base/number/units.h"
 #include "base/system/memory.h"
 #include "base/text/jsonw.h"
+#include "plan/bytes/advice.h"
+#include "plan/bytes/process.h"
 #include "plan/dryrun.h"
-#include "plan/forecast.h"
-#include "plan/process.h"
+#include "plan/time/forecast.h"
 #include "progress.h"
 #include "tool.h"
-#include "train/advice.h"
 #include "train/procedure.h"
 
 static const char usage[] =

@@ -7,8 +7,8 @@
 
 #include "base/number/units.h"
 #include "base/system/memory.h"
+#include "plan/bytes/process.h"
 #include "plan/dryrun.h"
-#include "plan/process.h"
 #include "run.h"
 #include "run/commands.h"
 #include "session/signals.h"

@@ -7,8 +7,8 @@
 #include "base/system/memory.h"
 #include "base/system/sys.h"
 #include "lockstep/comm.h"
-#include "train/advice.h"
-#include "train/needs.h"
+#include "plan/bytes/advice.h"
+#include "plan/bytes/needs.h"
 #include "train/procedure.h"
 
 /* What a rank takes later, beside its arenas: the matrix library's code, threads' scratch, buffers

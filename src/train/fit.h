@@ -3,7 +3,7 @@
 #ifndef LKS_TRAIN_FIT_H
 #define LKS_TRAIN_FIT_H
 
-#include "train/advice.h"
+#include "plan/bytes/advice.h"
 #include "train/trainer.h"
 
 /* Where a run of checked settings runs: W ranks, `local` of them on this host. */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "plan/machine.h"
+#include "plan/time/machine.h"
 
 const char *const fuzz_words[] = {"\"lockstep_machine\": 1",
                                   "\"link_bandwidth\": ",

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/bytes/advice.h"
+#include "plan/bytes/needs.h"
 #include "session/session.h"
-#include "train/advice.h"
-#include "train/needs.h"
 
 static const lks__process process = {6e6, 9e6};
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/forecast.h"
+#include "plan/time/forecast.h"
 #include "train/state.h"
 
 /* A micro-batch takes 1 s, additions and the update nothing that counts; 1 MB/s, 0.2 s there and

@@ -1,7 +1,7 @@
-/* train/needs.h - the memory that a run takes, by kind, before it is started. All sizes come from
- * the functions with which the run itself allocates. */
-#ifndef LKS_TRAIN_NEEDS_H
-#define LKS_TRAIN_NEEDS_H
+/* plan/bytes/needs.h - the memory that a run takes, by kind, before it is started. All sizes come
+ * from the functions with which the run itself allocates. */
+#ifndef LKS_PLAN_BYTES_NEEDS_H
+#define LKS_PLAN_BYTES_NEEDS_H
 
 #include "compute/device.h"
 #include "model/table/table.h"

@@ -1,4 +1,4 @@
-#include "plan/machine.h"
+#include "plan/time/machine.h"
 
 #include <jansson.h>
 #include <math.h>

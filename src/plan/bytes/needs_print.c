@@ -1,7 +1,7 @@
 #include <stdio.h>
 
 #include "base/number/units.h"
-#include "plan/process.h"
+#include "plan/bytes/process.h"
 
 struct texts {
     char text[3][LKS__UNITS_TEXT];

@@ -1,8 +1,9 @@
-/* train/advice.h - does a run fit into this host and its devices, and what would make it fit. */
-#ifndef LKS_TRAIN_ADVICE_H
-#define LKS_TRAIN_ADVICE_H
+/* plan/bytes/advice.h - does a run fit into this host and its devices, and what would make it fit.
+ */
+#ifndef LKS_PLAN_BYTES_ADVICE_H
+#define LKS_PLAN_BYTES_ADVICE_H
 
-#include "train/needs.h"
+#include "plan/bytes/needs.h"
 
 enum { LKS__ADVICE_TEXT = 900 };
 

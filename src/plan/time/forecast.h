@@ -1,11 +1,11 @@
-/* plan/forecast.h - the time of a step. Layers finish at measured times, buckets queue, each costs
- * delays and its bytes over the bandwidth; what remains after backward is exposed. */
-#ifndef LKS_PLAN_FORECAST_H
-#define LKS_PLAN_FORECAST_H
+/* plan/time/forecast.h - the time of a step. Layers finish at measured times, buckets queue, each
+ * costs delays and its bytes over the bandwidth; what remains after backward is exposed. */
+#ifndef LKS_PLAN_TIME_FORECAST_H
+#define LKS_PLAN_TIME_FORECAST_H
 
 #include "model/model.h"
-#include "plan/machine.h"
-#include "plan/traffic.h"
+#include "plan/time/machine.h"
+#include "plan/time/traffic.h"
 
 /* Seconds of a step. */
 typedef struct lks__step_time {

@@ -1,8 +1,8 @@
-/* plan/traffic.h - what a step sends between hosts: counted as comm/hier does it. */
-#ifndef LKS_PLAN_TRAFFIC_H
-#define LKS_PLAN_TRAFFIC_H
+/* plan/time/traffic.h - what a step sends between hosts: counted as comm/hier does it. */
+#ifndef LKS_PLAN_TIME_TRAFFIC_H
+#define LKS_PLAN_TIME_TRAFFIC_H
 
-#include "train/needs.h"
+#include "plan/bytes/needs.h"
 
 /* One bucket of gradients. */
 typedef struct lks__bucket_traffic {

@@ -7,7 +7,7 @@
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "comm/backend.h"
-#include "plan/process.h"
+#include "plan/bytes/process.h"
 #include "session/session.h"
 
 /* In the child: open what a rank opens before its model. With several hosts a rank also loads the

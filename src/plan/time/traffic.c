@@ -1,4 +1,4 @@
-#include "plan/traffic.h"
+#include "plan/time/traffic.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* plan/machine.h - a machine file: what `lockstep bench machine` has measured, or a person has
+/* plan/time/machine.h - a machine file: what `lockstep bench machine` has measured, or a person has
  * written (docs/formats.md). */
-#ifndef LKS_PLAN_MACHINE_H
-#define LKS_PLAN_MACHINE_H
+#ifndef LKS_PLAN_TIME_MACHINE_H
+#define LKS_PLAN_TIME_MACHINE_H
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
-/* plan/process.h - what a rank's process takes, measured; and a run's memory, printed. */
-#ifndef LKS_PLAN_PROCESS_H
-#define LKS_PLAN_PROCESS_H
+/* plan/bytes/process.h - what a rank's process takes, measured; and a run's memory, printed. */
+#ifndef LKS_PLAN_BYTES_PROCESS_H
+#define LKS_PLAN_BYTES_PROCESS_H
 
-#include "train/needs.h"
+#include "plan/bytes/needs.h"
 
 /* Measure it in a child process that opens what a rank of `place` opens: ERR_IO. */
 lks_status lks__process_measure(const lks__settings *s, const lks__place *place,

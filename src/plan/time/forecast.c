@@ -1,4 +1,4 @@
-#include "plan/forecast.h"
+#include "plan/time/forecast.h"
 
 #include <math.h>
 

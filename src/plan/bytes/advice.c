@@ -1,4 +1,4 @@
-#include "train/advice.h"
+#include "plan/bytes/advice.h"
 
 #include <inttypes.h>
 #include <stdio.h>

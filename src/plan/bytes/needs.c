@@ -1,4 +1,4 @@
-#include "train/needs.h"
+#include "plan/bytes/needs.h"
 
 #include <stdlib.h>
 
