@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "progress.h"
-#include "rundir/evals.h"
+#include "report/record/metrics/evals.h"
 #include "runs.h"
 #include "session/signals.h"
 #include "tool.h"

@@ -9,10 +9,10 @@
 #include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip.h"
 #include "info_run.h"
+#include "report/live/serve.h"
+#include "report/view/plot.h"
 #include "session/session.h"
 #include "tool.h"
-#include "watch/plot.h"
-#include "watch/serve.h"
 
 static const char usage[] =
     "Usage: lockstep info\n"

@@ -4,9 +4,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "report/view/plot.h"
 #include "runs.h"
 #include "tool.h"
-#include "watch/plot.h"
 
 static const char usage[] =
     "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--axis=steps|tokens|time] [--log_scale] RUN…\n"

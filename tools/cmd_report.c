@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/text/jsontext.h"
+#include "report/view/compare.h"
 #include "runs.h"
 #include "tool.h"
-#include "watch/compare.h"
 
 static const char usage[] =
     "Usage: lockstep report [--json | --markdown | --csv] RUN…\n"

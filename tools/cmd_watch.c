@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include "base/system/sys.h"
+#include "report/live/feed.h"
+#include "report/live/screen.h"
+#include "report/live/serve.h"
 #include "runs.h"
 #include "tool.h"
-#include "watch/feed.h"
-#include "watch/screen.h"
-#include "watch/serve.h"
 
 static const char usage[] =
     "Usage: lockstep watch [--port=N] [--address=A] RUN…\n"

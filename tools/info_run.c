@@ -9,11 +9,11 @@
 
 #include "base/text/shell.h"
 #include "files/checkpoint/name.h"
-#include "rundir/metrics.h"
-#include "rundir/outdir.h"
+#include "report/record/metrics/metrics.h"
+#include "report/record/outdir.h"
+#include "report/view/series.h"
 #include "runs.h"
 #include "tool.h"
-#include "watch/series.h"
 
 static void print_path(const char *topic, const char *path)
 {

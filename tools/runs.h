@@ -2,8 +2,8 @@
 #ifndef LKS_TOOLS_RUNS_H
 #define LKS_TOOLS_RUNS_H
 
+#include "report/view/series.h"
 #include "settings/settings.h"
-#include "watch/series.h"
 
 typedef struct tool_runs {
     lks__series *all;

@@ -4,13 +4,13 @@
 #define LKS_RUN_REPORT_H
 
 #include "base/log.h"
+#include "report/record/best.h"
+#include "report/record/metrics/events.h"
+#include "report/record/metrics/metrics.h"
 #include "run/commands.h"
 #include "run/notify.h"
 #include "run/peak.h"
 #include "run/samples.h"
-#include "rundir/best.h"
-#include "rundir/events.h"
-#include "rundir/metrics.h"
 #include "train/procedure.h"
 
 /* Of the newest step and evaluation; NAN before the first. */

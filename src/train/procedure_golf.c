@@ -11,7 +11,7 @@
 #include "ddp/memory/arenas.h"
 #include "lockstep/reduce.h"
 #include "model/optim/schedule.h"
-#include "rundir/files.h"
+#include "report/record/files.h"
 #include "train/evaluate.h"
 #include "train/golf.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "rundir/files.h"
-#include "rundir/metrics.h"
+#include "report/record/files.h"
+#include "report/record/metrics/metrics.h"
 
 /* A run that was moved, to earlier-N for example, takes the data that `train TEXT` prepared with
  * it, even if another run's data are now where they were. `path` is where they were. */

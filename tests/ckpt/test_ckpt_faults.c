@@ -21,8 +21,8 @@
 #include "ckpt/content.h"
 #include "ckpt/scratch.h"
 #include "files/checkpoint/name.h"
-#include "rundir/files.h"
-#include "rundir/outdir.h"
+#include "report/record/files.h"
+#include "report/record/outdir.h"
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 

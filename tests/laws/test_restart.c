@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rundir/job.h"
+#include "report/record/job.h"
 
 static const char *whole; /* output of an undisturbed run */
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "rundir/metrics.h"
+#include "report/record/metrics/metrics.h"
 
 /* Lines as a run writes them, one letter for each kind, followed by the iteration. */
 static void put_line(FILE *f, char kind, unsigned iter)

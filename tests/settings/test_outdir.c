@@ -11,11 +11,11 @@
 #include "base/system/sys.h"
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/name.h"
-#include "rundir/best.h"
-#include "rundir/files.h"
-#include "rundir/outdir.h"
+#include "report/record/best.h"
+#include "report/record/files.h"
+#include "report/record/outdir.h"
 
-/* docs/formats.md lists the files of rundir/files.h, and no others. */
+/* docs/formats.md lists the files of report/record/files.h, and no others. */
 static void test_documented(void **state)
 {
     const char *page = lks_test_read(LKS_TEST_SOURCE_DIR "/docs/formats.md", NULL);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "rundir/metrics.h"
+#include "report/record/metrics/metrics.h"
 
 /* A new folder with data/text, and a run in run/ that was started there. */
 static const char *new_run(void)

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "rundir/events.h"
+#include "report/record/metrics/events.h"
 
 /* --- a reader --------------------------------------------------------------------------------- */
 

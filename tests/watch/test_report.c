@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "watch/compare.h"
-#include "watch/plot.h"
-#include "watch/series.h"
+#include "report/view/compare.h"
+#include "report/view/plot.h"
+#include "report/view/series.h"
 
 /* --- reading ---------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "watch/screen.h"
+#include "report/live/screen.h"
 
 static const char *screen_of(const lks__series *runs, size_t n, int rows, int columns, bool utf8)
 {

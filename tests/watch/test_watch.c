@@ -16,7 +16,7 @@
 
 #include "../fuzz/mutate.h"
 #include "base/system/sys.h"
-#include "watch/feed.h"
+#include "report/live/feed.h"
 
 struct served {
     lks_test_child child;

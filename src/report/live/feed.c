@@ -1,0 +1,209 @@
+#include "report/live/feed.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text/jsontext.h"
+
+enum {
+    ROWS = 512,          /* of a message */
+    RANK_NUMBERS = 8192, /* of a message about ranks, in each of its columns */
+};
+
+struct progress {
+    unsigned epoch;
+    bool begun;
+    size_t points, evals, marks; /* looked at */
+    size_t stride;
+    const json_t *host, *end; /* of the newest "about" */
+    unsigned samples;         /* samples_made when they were sent */
+    uint64_t ranks;           /* bytes of ranks.jsonl when it was sent */
+};
+
+struct lks__feed {
+    const lks__series *runs;
+    size_t n;
+    bool named;
+    struct progress run[];
+};
+
+lks__feed *lks__feed_open(const lks__series *runs, size_t n)
+{
+    lks__feed *f = calloc(1, sizeof *f + n * sizeof f->run[0]);
+    if (f != NULL) {
+        f->runs = runs;
+        f->n = n;
+    }
+    return f;
+}
+
+void lks__feed_close(lks__feed *f)
+{
+    free(f);
+}
+
+static json_t *point_row(const lks__point *p)
+{
+    return json_pack("[I, o, o, o, o, o, o, o, o, o]", (json_int_t)p->iter, lks__json_real(p->loss),
+                     lks__json_real(p->lr), lks__json_real(p->grad_norm), lks__json_real(p->tokens),
+                     lks__json_real(p->seconds), lks__json_real(p->tok_per_s),
+                     lks__json_real(p->mfu), lks__json_real(p->wait_ms), lks__json_real(p->ms));
+}
+
+static json_t *eval_row(const lks__eval_point *e)
+{
+    return json_pack("[I, o, o, o, o, o, b]", (json_int_t)e->iter, lks__json_real(e->train_loss),
+                     lks__json_real(e->val_loss), lks__json_real(e->val_bpb),
+                     lks__json_real(e->tokens), lks__json_real(e->seconds), e->final);
+}
+
+static json_t *mark_row(const lks__run_mark *m)
+{
+    return json_pack("[I, s, s]", (json_int_t)m->iter, m->kind, m->text);
+}
+
+static json_t *rows_message(const char *kind, size_t run, json_t *rows)
+{
+    return json_pack("{s:s, s:I, s:o}", "kind", kind, "run", (json_int_t)run, "rows", rows);
+}
+
+/* Of many, every 2nd, 4th, … row, and the newest. */
+static json_t *rank_rows(const lks__series *s)
+{
+    json_t *rows = json_array();
+    const size_t n = json_array_size(s->ranks);
+    const json_t *last = n > 0 ? json_array_get(s->ranks, n - 1) : NULL;
+    const size_t n_ranks = json_array_size(json_array_get(last, 5));
+    size_t stride = 1;
+    while (n / stride * n_ranks > RANK_NUMBERS)
+        stride *= 2;
+    for (size_t i = 0; i < n; i++)
+        if ((n - 1 - i) % stride == 0)
+            json_array_append(rows, json_array_get(s->ranks, i));
+    return rows;
+}
+
+static json_t *about(const lks__feed *f, size_t i)
+{
+    const lks__series *s = &f->runs[i];
+    return json_pack("{s:s, s:I, s:O?, s:O?, s:O?}", "kind", "about", "run", (json_int_t)i,
+                     "config", s->config, "host", s->host, "end", s->end);
+}
+
+static json_t *names(const lks__feed *f)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < f->n; i++)
+        json_array_append_new(all, json_string(f->runs[i].name));
+    return json_pack("{s:s, s:o}", "kind", "runs", "names", all);
+}
+
+static size_t stride_of(const lks__series *s)
+{
+    size_t stride = 1;
+    while (s->n_points / stride > LKS__FEED_POINTS)
+        stride *= 2;
+    return stride;
+}
+
+/* What is new of run i; NULL if nothing is. */
+static json_t *next_of(lks__feed *f, size_t i)
+{
+    const lks__series *s = &f->runs[i];
+    struct progress *p = &f->run[i];
+    json_t *rows;
+    if (!p->begun || p->epoch != s->epoch || stride_of(s) > 2 * p->stride) {
+        *p = (struct progress){.epoch = s->epoch, .begun = true, .stride = stride_of(s)};
+        return json_pack("{s:s, s:I}", "kind", "run", "run", (json_int_t)i);
+    }
+    if (p->host != s->host || p->end != s->end) {
+        p->host = s->host;
+        p->end = s->end;
+        return about(f, i);
+    }
+    if (p->points < s->n_points) {
+        rows = json_array();
+        for (; p->points < s->n_points && json_array_size(rows) < ROWS; p->points++)
+            if (p->points % p->stride == 0)
+                json_array_append_new(rows, point_row(&s->points[p->points]));
+        return rows_message("points", i, rows);
+    }
+    if (p->evals < s->n_evals) {
+        rows = json_array();
+        for (; p->evals < s->n_evals && json_array_size(rows) < ROWS; p->evals++)
+            json_array_append_new(rows, eval_row(&s->evals[p->evals]));
+        return rows_message("evals", i, rows);
+    }
+    if (p->marks < s->n_marks) {
+        rows = json_array();
+        for (; p->marks < s->n_marks && json_array_size(rows) < ROWS; p->marks++)
+            json_array_append_new(rows, mark_row(&s->marks[p->marks]));
+        return rows_message("marks", i, rows);
+    }
+    if (p->samples != s->samples_made && s->samples != NULL) {
+        p->samples = s->samples_made;
+        return rows_message("samples", i, json_incref(s->samples));
+    }
+    if (p->ranks != s->ranks_bytes) {
+        p->ranks = s->ranks_bytes;
+        return rows_message("ranks", i, rank_rows(s));
+    }
+    return NULL;
+}
+
+char *lks__feed_next(lks__feed *f)
+{
+    json_t *message = NULL;
+    if (!f->named)
+        message = names(f);
+    f->named = true;
+    for (size_t i = 0; i < f->n && message == NULL; i++)
+        message = next_of(f, i);
+    if (message == NULL)
+        return NULL;
+    char *text = lks__json_dump(message, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(message);
+    return text;
+}
+
+/* --- a file ----------------------------------------------------------------------------------- */
+
+/* A script's text ends at "</script>", whatever is around it: no "<" stays in the data. */
+static void put_data(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++)
+        if (*text == '<')
+            fputs("\\u003c", out);
+        else
+            fputc(*text, out);
+}
+
+char *lks__feed_page(const lks__series *runs, size_t n, size_t *bytes_p)
+{
+    static const char place[] = "id=\"data\">";
+    const char *at = strstr(lks__page, place) + sizeof place - 1;
+    char *page = NULL, *message;
+    lks__feed *feed = lks__feed_open(runs, n);
+    FILE *out = feed != NULL ? open_memstream(&page, bytes_p) : NULL;
+    if (out == NULL) {
+        lks__feed_close(feed);
+        return NULL;
+    }
+    fwrite(lks__page, 1, (size_t)(at - lks__page), out);
+    for (int i = 0; (message = lks__feed_next(feed)) != NULL; i++) {
+        fputs(i == 0 ? "[" : ",\n", out);
+        put_data(out, message);
+        free(message);
+    }
+    fputs("]", out);
+    fputs(at, out);
+    lks__feed_close(feed);
+    if (fclose(out) != 0) {
+        free(page);
+        return NULL;
+    }
+    return page;
+}

@@ -1,0 +1,38 @@
+/* report/live/http_module.h - what the module lockstep_http.so offers to live/serve.c:
+ * libmicrohttpd, without anything of lockstep's. */
+#ifndef LKS_REPORT_LIVE_HTTP_MODULE_H
+#define LKS_REPORT_LIVE_HTTP_MODULE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/system/module.h"
+
+#define LKS__HTTP_MODULE_FILE "lockstep_http.so"
+
+enum { LKS__HTTP_MODULE_VERSION = 1 }; /* increase it with every change below */
+
+/* What is served. Its functions are called by the module's thread. */
+typedef struct lks__http_app {
+    void *ctx;
+    const char *page;
+    size_t page_bytes;
+    bool (*host_ok)(void *ctx, const char *host); /* of the header */
+    /* A reader of /events: bytes for it, 0 if there are none now. open() returns NULL if there
+     * can't be another one. */
+    void *(*open)(void *ctx);
+    size_t (*read)(void *reader, char *out, size_t room);
+    void (*close)(void *reader);
+} lks__http_app;
+
+typedef struct lks__http_module {
+    int version;
+    /* Serve on an IPv4 or IPv6 address; NULL, with the reason, if it can't. */
+    void *(*start)(const char *address, int port, const lks__http_app *app, char *why,
+                   size_t why_bytes);
+    int (*port)(void *server);
+    void (*wake)(void *server); /* readers may have something to read */
+    void (*stop)(void *server);
+} lks__http_module;
+
+#endif

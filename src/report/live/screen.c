@@ -1,0 +1,203 @@
+#include "report/live/screen.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/number/units.h"
+#include "base/system/module.h"
+#include "base/system/sys.h"
+#include "report/live/tty_module.h"
+
+enum { PAUSE_MS = 500, MOST_COLUMNS = 1000, FACT = 160 };
+
+/* --- what is shown ---------------------------------------------------------------------------- */
+
+struct page {
+    FILE *out;
+    int rows, columns; /* left; of a line */
+    int at;            /* columns of this line that are taken */
+};
+
+static void end_line(struct page *p)
+{
+    if (p->rows > 0 && --p->rows >= 0)
+        fputc('\n', p->out);
+    p->at = 0;
+}
+
+/* A fact goes on the line if it fits, else on the next one; one that is longer than a line is cut.
+ * ASCII alone. */
+static void put(struct page *p, const char *fmt, ...)
+{
+    char text[FACT];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    int n = (int)strlen(text), gap = p->at > 0 ? 2 : 0;
+    if (p->at > 0 && p->at + gap + n > p->columns) {
+        end_line(p);
+        gap = 0;
+    }
+    n = n > p->columns ? p->columns : n;
+    if (p->rows <= 0)
+        return;
+    fprintf(p->out, "%*s%.*s", gap, "", n, text);
+    p->at += gap + n;
+}
+
+/* The loss from the beginning until now: each character is the mean of a part of the steps. */
+static void put_bars(struct page *p, const lks__series *s, bool utf8)
+{
+    static const char plain[] = "_.,-=+*#";
+    double means[MOST_COLUMNS], low = INFINITY, high = -INFINITY;
+    int n = p->columns < MOST_COLUMNS ? p->columns : MOST_COLUMNS;
+    if ((size_t)n > s->n_points)
+        n = (int)s->n_points;
+    for (int i = 0; i < n; i++) {
+        size_t from = s->n_points * (size_t)i / (size_t)n,
+               to = s->n_points * (size_t)(i + 1) / (size_t)n;
+        double sum = 0.0;
+        size_t count = 0;
+        for (size_t k = from; k < to; k++)
+            if (isfinite(s->points[k].loss)) {
+                sum += s->points[k].loss;
+                count++;
+            }
+        means[i] = count > 0 ? sum / (double)count : (double)NAN;
+        low = fmin(low, means[i]);
+        high = fmax(high, means[i]);
+    }
+    for (int i = 0; i < n && p->rows > 0; i++) {
+        int level = high > low ? (int)lrint(7.0 * (means[i] - low) / (high - low)) : 0;
+        if (!isfinite(means[i]))
+            fputc(' ', p->out);
+        else if (utf8)
+            fprintf(p->out, "\xe2\x96%c", 0x81 + level);
+        else
+            fputc(plain[level], p->out);
+    }
+    p->at = n;
+    end_line(p);
+}
+
+/* Of the newest line about ranks: which of them waits, and for whom. */
+static void put_ranks(struct page *p, const lks__series *s)
+{
+    const size_t n = json_array_size(s->ranks);
+    const json_t *row = n > 0 ? json_array_get(s->ranks, n - 1) : NULL;
+    const json_t *compute = json_array_get(row, 3), *waits = json_array_get(row, 4),
+                 *memory = json_array_get(row, 5);
+    if (json_array_size(memory) < 2)
+        return;
+    for (size_t i = 0; i < json_array_size(memory); i++) {
+        const double wait = json_number_value(json_array_get(waits, i));
+        const double step = wait + json_number_value(json_array_get(compute, i));
+        char share[32] = "", bytes[LKS__UNITS_TEXT];
+        if (step > 0.0)
+            snprintf(share, sizeof share, " wait %.1f%%", 100.0 * wait / step);
+        put(p, "rank %zu:%s %s", i, share,
+            lks__units_bytes(json_number_value(json_array_get(memory, i)), bytes));
+    }
+    end_line(p);
+}
+
+static void put_run(struct page *p, const lks__series *s, bool utf8)
+{
+    char name[80], bytes[LKS__UNITS_TEXT];
+    const lks__point *last = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
+    const lks__eval_point *eval = lks__series_last_eval(s), *best = lks__series_best(s);
+    const json_t *ranks = json_object_get(s->host, "world_size");
+    const json_t *memory = json_object_get(s->end, "memory_bytes");
+    lks__escape(name, sizeof name, s->name, strlen(s->name));
+    for (char *c = name; *c != '\0'; c++)
+        *c = (unsigned char)*c < 0x80 ? *c : '?'; /* one byte, one column */
+    put(p, "%s", name);
+    put(p, "%s", s->end != NULL ? "ended" : "running");
+    if (last == NULL)
+        put(p, "no step yet");
+    if (last != NULL) {
+        put(p, "iter %llu", (unsigned long long)last->iter);
+        put(p, "loss %.4f", last->loss);
+    }
+    if (eval != NULL)
+        put(p, "val %.4f", eval->val_loss);
+    if (best != NULL)
+        put(p, "best %.4f at iteration %llu", best->val_loss, (unsigned long long)best->iter);
+    if (last != NULL && isfinite(last->tok_per_s))
+        put(p, "%.0f tok/s", last->tok_per_s);
+    if (last != NULL && isfinite(last->mfu))
+        put(p, "mfu %.1f%%", 100.0 * last->mfu);
+    if (last != NULL && last->ms > 0.0 && isfinite(last->wait_ms))
+        put(p, "wait %.1f%%", 100.0 * last->wait_ms / last->ms);
+    if (json_is_integer(ranks))
+        put(p, "%d rank%s", (int)json_integer_value(ranks),
+            json_integer_value(ranks) == 1 ? "" : "s");
+    if (json_is_integer(memory))
+        put(p, "%s", lks__units_bytes((double)json_integer_value(memory), bytes));
+    if (s->starts > 1)
+        put(p, "%u resume%s", s->starts - 1, s->starts == 2 ? "" : "s");
+    if (s->skips + s->rollbacks > 0)
+        put(p, "%u not finite", s->skips + s->rollbacks);
+    end_line(p);
+    put_ranks(p, s);
+    put_bars(p, s, utf8);
+}
+
+void lks__screen(FILE *out, const lks__series *runs, size_t n, int rows, int columns, bool utf8)
+{
+    struct page p = {.out = out, .rows = rows, .columns = columns};
+    for (size_t i = 0; i < n && p.rows > 0; i++) {
+        if (i > 0)
+            end_line(&p);
+        put_run(&p, &runs[i], utf8);
+    }
+}
+
+/* --- a terminal ------------------------------------------------------------------------------- */
+
+static lks_status draw(const lks__tty_module *tty, const lks__series *runs, size_t n, bool utf8)
+{
+    int rows, columns;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the screen");
+    tty->size(&rows, &columns);
+    lks__screen(out, runs, n, rows, columns, utf8);
+    if (fclose(out) == 0)
+        tty->draw(text);
+    free(text);
+    return LKS_OK;
+}
+
+lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked)(void))
+{
+    char why[256], advice[LKS__MODULE_ADVICE];
+    bool changed;
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--tty needs a terminal; `lockstep plot` works without one");
+    const lks__tty_module *tty =
+        lks__module_load(LKS__TTY_MODULE_FILE, LKS__TTY_MODULE_VERSION, why, sizeof why);
+    if (tty == NULL)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "this build of lockstep has no --tty (%s): use `lockstep plot`, or %s",
+                         why, lks__module_advice(LKS__TTY_MODULE_FILE, "libncurses-dev", advice));
+    if (tty->open() != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the terminal's type (TERM) is unknown; set it, or use `lockstep plot`");
+    lks_status st = LKS_OK;
+    for (int key = -1; st == LKS_OK && key != 'q' && !asked(); key = tty->key(PAUSE_MS)) {
+        for (size_t i = 0; i < n && st == LKS_OK; i++)
+            st = lks__series_read(&runs[i], &changed);
+        if (st == LKS_OK)
+            st = draw(tty, runs, n, utf8);
+    }
+    tty->close();
+    return st;
+}

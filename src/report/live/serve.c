@@ -1,0 +1,196 @@
+#include "report/live/serve.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/system/module.h"
+#include "base/system/sys.h"
+#include "report/live/feed.h"
+#include "report/live/http_module.h"
+
+enum { MOST_READERS = 64, PAUSE_MS = 250 };
+
+static const double SIGN_S = 10.0; /* a reader that got nothing for so long gets an empty line */
+
+struct site {
+    pthread_mutex_t lock; /* of the runs, and of all below */
+    lks__series *runs;
+    size_t n;
+    int n_readers;
+    const char *address;
+    int port;
+};
+
+struct reader {
+    struct site *site;
+    lks__feed *feed;
+    char *text; /* the message under way */
+    size_t at, bytes;
+    double sign_at;
+};
+
+/* --- readers ---------------------------------------------------------------------------------- */
+
+static void *open_reader(void *ctx)
+{
+    struct site *site = ctx;
+    struct reader *r = NULL;
+    pthread_mutex_lock(&site->lock);
+    if (site->n_readers < MOST_READERS)
+        r = calloc(1, sizeof *r);
+    if (r != NULL) {
+        r->site = site;
+        r->feed = lks__feed_open(site->runs, site->n);
+        r->sign_at = lks__sys_now() + SIGN_S;
+        site->n_readers++;
+    }
+    pthread_mutex_unlock(&site->lock);
+    return r;
+}
+
+static void close_reader(void *p)
+{
+    struct reader *r = p;
+    struct site *site = r->site;
+    pthread_mutex_lock(&site->lock);
+    site->n_readers--;
+    pthread_mutex_unlock(&site->lock);
+    lks__feed_close(r->feed);
+    free(r->text);
+    free(r);
+}
+
+/* The next message as a server-sent event. */
+static void next_message(struct reader *r)
+{
+    char *message = r->feed != NULL ? lks__feed_next(r->feed) : NULL;
+    free(r->text);
+    r->text = NULL;
+    r->at = r->bytes = 0;
+    if (message != NULL) {
+        int bytes = asprintf(&r->text, "data: %s\n\n", message);
+        r->bytes = bytes > 0 ? (size_t)bytes : 0;
+        free(message);
+    } else if (lks__sys_now() > r->sign_at && (r->text = strdup(":\n\n")) != NULL) {
+        r->bytes = strlen(r->text);
+    }
+    if (r->bytes > 0)
+        r->sign_at = lks__sys_now() + SIGN_S;
+}
+
+static size_t read_reader(void *p, char *out, size_t room)
+{
+    struct reader *r = p;
+    pthread_mutex_lock(&r->site->lock);
+    if (r->at == r->bytes)
+        next_message(r);
+    size_t n = r->bytes - r->at < room ? r->bytes - r->at : room;
+    memcpy(out, r->text != NULL ? r->text + r->at : "", n);
+    r->at += n;
+    pthread_mutex_unlock(&r->site->lock);
+    return n;
+}
+
+/* Pages of other sites must not read it: a browser that was given a name for this address by such
+ * a site sends that name. */
+static bool host_ok(void *ctx, const char *host)
+{
+    struct site *site = ctx;
+    char with_port[80];
+    const char *const names[] = {"localhost", site->address, "127.0.0.1", "::1"};
+    const bool any = strcmp(site->address, "0.0.0.0") == 0 || strcmp(site->address, "::") == 0;
+    struct in_addr v4;
+    char bare[80];
+    if (host == NULL || strlen(host) >= sizeof bare)
+        return false;
+    pthread_mutex_lock(&site->lock);
+    const int port = site->port;
+    pthread_mutex_unlock(&site->lock);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const bool v6 = strchr(names[i], ':') != NULL;
+        snprintf(with_port, sizeof with_port, v6 ? "[%.60s]:%d" : "%.60s:%d", names[i], port);
+        if (strcasecmp(host, with_port) == 0 || (!v6 && strcasecmp(host, names[i]) == 0))
+            return true;
+    }
+    /* On all addresses any number may be asked for, but no name. */
+    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(host, ":"), host);
+    return any && (inet_pton(AF_INET, bare, &v4) == 1 || host[0] == '[');
+}
+
+/* --- the server ------------------------------------------------------------------------------- */
+
+static lks_status http_module(const lks__http_module **module_p)
+{
+    char why[256], advice[LKS__MODULE_ADVICE];
+    *module_p = lks__module_load(LKS__HTTP_MODULE_FILE, LKS__HTTP_MODULE_VERSION, why, sizeof why);
+    if (*module_p == NULL)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "this build of lockstep can't serve the page (%s): --html=FILE writes it "
+                         "to a file; or %s",
+                         why,
+                         lks__module_advice(LKS__HTTP_MODULE_FILE, "libmicrohttpd-dev", advice));
+    return LKS_OK;
+}
+
+lks_status lks__serve_available(void)
+{
+    const lks__http_module *module;
+    return http_module(&module);
+}
+
+static lks_status follow(struct site *site)
+{
+    lks_status st = LKS_OK;
+    bool changed;
+    pthread_mutex_lock(&site->lock);
+    for (size_t i = 0; i < site->n && st == LKS_OK; i++)
+        st = lks__series_read(&site->runs[i], &changed);
+    pthread_mutex_unlock(&site->lock);
+    return st;
+}
+
+lks_status lks__serve(lks__series *runs, size_t n, const char *address, int port,
+                      void (*ready)(const char *url), bool (*asked)(void))
+{
+    struct site site = {.runs = runs, .n = n, .address = address, .port = port};
+    const lks__http_app app = {.ctx = &site,
+                               .page = lks__page,
+                               .page_bytes = lks__page_bytes,
+                               .host_ok = host_ok,
+                               .open = open_reader,
+                               .read = read_reader,
+                               .close = close_reader};
+    const lks__http_module *module = NULL;
+    char why[256] = "", url[128];
+    LKS__TRY(http_module(&module));
+    pthread_mutex_init(&site.lock, NULL);
+    void *server = module->start(address, port, &app, why, sizeof why);
+    if (server == NULL) {
+        pthread_mutex_destroy(&site.lock);
+        return lks__fail(LKS_ERR_IO,
+                         "can't serve on %s, port %d: %s; give another --port, or 0 for a free one",
+                         address, port, why);
+    }
+    pthread_mutex_lock(&site.lock);
+    site.port = module->port(server);
+    pthread_mutex_unlock(&site.lock);
+    snprintf(url, sizeof url,
+             strchr(address, ':') != NULL ? "http://[%.60s]:%d/" : "http://%.60s:%d/", address,
+             site.port);
+    ready(url);
+    lks_status st = LKS_OK;
+    while (st == LKS_OK && !asked()) {
+        const struct timespec pause = {0, PAUSE_MS * 1000000L};
+        nanosleep(&pause, NULL);
+        st = follow(&site);
+        module->wake(server);
+    }
+    module->stop(server);
+    pthread_mutex_destroy(&site.lock);
+    return st;
+}

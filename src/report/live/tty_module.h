@@ -1,0 +1,21 @@
+/* report/live/tty_module.h - what the module lockstep_tty.so offers to live/screen.c: a terminal,
+ * by ncurses. */
+#ifndef LKS_REPORT_LIVE_TTY_MODULE_H
+#define LKS_REPORT_LIVE_TTY_MODULE_H
+
+#include "base/system/module.h"
+
+#define LKS__TTY_MODULE_FILE "lockstep_tty.so"
+
+enum { LKS__TTY_MODULE_VERSION = 1 }; /* increase it with every change below */
+
+typedef struct lks__tty_module {
+    int version;
+    int (*open)(void); /* nonzero: ncurses doesn't know this terminal */
+    void (*size)(int *rows, int *columns);
+    void (*draw)(const char *text); /* lines; the rest of the screen is cleared */
+    int (*key)(int milliseconds);   /* the next one; -1: none so far */
+    void (*close)(void);
+} lks__tty_module;
+
+#endif

@@ -1,0 +1,377 @@
+/* report/record/earlier.c - moves an earlier run, or the later part of this one, to OUT/earlier-N.
+ *
+ * The later part is gathered in OUT/earlier.tmp, which gets its name last. Whatever call the
+ * process dies at, one of these holds:
+ *
+ *     `latest` hasn't moved: the folder is unchanged, and earlier.tmp contains only copies.
+ *     `latest` has moved: the next start finds later checkpoints in OUT or in earlier.tmp, and
+ *         completes the move. metrics.jsonl is still whole then, because a resume cuts it last. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+#include "files/checkpoint/name.h"
+#include "report/record/files.h"
+#include "report/record/outdir.h"
+
+#define TEMP "earlier.tmp"
+
+enum { CHUNK = 256 << 10 };
+
+/* The first earlier-N that doesn't exist yet. */
+static lks_status free_name(const char *out_dir, char path[4200])
+{
+    struct stat info;
+    for (int n = 1; n < 100000; n++) {
+        snprintf(path, 4200, "%s/earlier-%d", out_dir, n);
+        if (lstat(path, &info) != 0 && errno == ENOENT)
+            return LKS_OK;
+    }
+    errno = EEXIST;
+    return lks__sys_fail("can't make", path);
+}
+
+static lks_status move(const char *from_dir, const char *to_dir, const char *name)
+{
+    char from[4600], to[4600];
+    snprintf(from, sizeof from, "%s/%s", from_dir, name);
+    snprintf(to, sizeof to, "%s/%s", to_dir, name);
+    return lks__sys_rename(from, to) == 0 ? LKS_OK : lks__sys_fail("can't move", from);
+}
+
+/* Call fn for each name in the folder; a folder that is missing is empty. */
+static lks_status each_name(const char *dir_path,
+                            lks_status (*fn)(const char *dir, const char *name, void *ctx),
+                            void *ctx)
+{
+    lks_status st = LKS_OK;
+    DIR *dir = opendir(dir_path);
+    if (dir == NULL)
+        return errno == ENOENT ? LKS_OK : lks__sys_fail("can't read", dir_path);
+    for (struct dirent *e; st == LKS_OK && (e = readdir(dir)) != NULL;)
+        st = fn(dir_path, e->d_name, ctx);
+    closedir(dir);
+    return st;
+}
+
+/* --- copies ----------------------------------------------------------------------------------- */
+
+static lks_status copy_bytes(int from, int to, const char *path, char *chunk)
+{
+    struct stat info;
+    if (fstat(from, &info) != 0)
+        return lks__sys_fail("can't read", path);
+    if (!S_ISREG(info.st_mode))
+        return lks__fail(LKS_ERR_IO, "%s is not a regular file", path);
+    for (uint64_t at = 0, end = (uint64_t)info.st_size, n; at < end; at += n) {
+        n = end - at < CHUNK ? end - at : CHUNK;
+        if (lks__sys_read_at(from, chunk, (size_t)n, at) != 0)
+            return lks__sys_fail("can't read", path);
+        if (lks__sys_write_all(to, chunk, (size_t)n) != 0)
+            return lks__sys_fail("can't copy", path);
+    }
+    return lks__sys_fsync(to) == 0 ? LKS_OK : lks__sys_fail("can't copy", path);
+}
+
+static lks_status copy(const char *from_path, const char *to_path)
+{
+    char *chunk = malloc(CHUNK);
+    lks_status st = chunk == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory to copy a file") : LKS_OK;
+    int from = -1, to = -1;
+    if (st == LKS_OK &&
+        (from = lks__sys_open(from_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)) < 0)
+        st = lks__sys_fail("can't open", from_path);
+    if (st == LKS_OK && lks__sys_unlink(to_path) != 0 && errno != ENOENT)
+        st = lks__sys_fail("can't replace", to_path);
+    if (st == LKS_OK &&
+        (to = lks__sys_open(to_path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666)) < 0)
+        st = lks__sys_fail("can't make", to_path);
+    if (st == LKS_OK)
+        st = copy_bytes(from, to, from_path, chunk);
+    if (from >= 0)
+        lks__sys_close(from);
+    if (to >= 0 && lks__sys_close(to) != 0 && st == LKS_OK)
+        st = lks__sys_fail("can't copy", from_path);
+    free(chunk);
+    return st;
+}
+
+static lks_status copy_if_later(const char *dir, const char *name, void *temp)
+{
+    char from[4600], to[4600];
+    const lks__run_file *file = lks__run_file_of(name);
+    if (file == NULL || file->later != LKS__LATER_COPIED)
+        return LKS_OK;
+    snprintf(from, sizeof from, "%s/%s", dir, name);
+    snprintf(to, sizeof to, "%s/%s", (const char *)temp, name);
+    return copy(from, to);
+}
+
+/* `latest` and `best`, if they name a checkpoint that moves. */
+static lks_status copy_name(const char *out_dir, const char *temp, const char *name, uint64_t iter)
+{
+    lks__entry e;
+    lks_status st = lks__name_read(out_dir, name, &e);
+    if (st == LKS_OK && e.kind == LKS__ENTRY_CKPT && e.iter > iter)
+        return lks__name_set(temp, name, e.name);
+    return st == LKS_ERR_FORMAT ? LKS_OK : st;
+}
+
+static lks_status remove_file(const char *dir, const char *name, void *ctx)
+{
+    char path[4600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
+        lks__sys_unlink(path);
+    return LKS_OK;
+}
+
+void lks__outdir_discard(const char *temp)
+{
+    struct stat info;
+    if (lstat(temp, &info) != 0 || !S_ISDIR(info.st_mode))
+        return;
+    each_name(temp, remove_file, NULL);
+    lks__sys_rmdir(temp);
+}
+
+/* --- the later part --------------------------------------------------------------------------- */
+
+static bool is_later(const lks__entry *e, uint64_t iter)
+{
+    return (e->kind == LKS__ENTRY_CKPT || e->kind == LKS__ENTRY_OLD) && e->iter > iter;
+}
+
+/* *yes_p: true if earlier.tmp contains checkpoints, so that a move has begun. */
+static lks_status has_begun(const char *temp, bool *yes_p)
+{
+    struct stat info;
+    lks__entry *entries = NULL;
+    size_t n = 0;
+    *yes_p = false;
+    if (lstat(temp, &info) != 0)
+        return errno == ENOENT ? LKS_OK : lks__sys_fail("can't read", temp);
+    LKS__TRY(lks__ckpt_scan(temp, &entries, &n));
+    free(entries);
+    *yes_p = n > 0;
+    return LKS_OK;
+}
+
+/* True if metrics.jsonl contains the line of this checkpoint, which is written after `latest`
+ * moved; also if that can't be known. */
+static bool is_recorded(const char *out_dir, uint64_t iter)
+{
+    char path[4200], needle[64];
+    struct stat info;
+    bool found = false;
+    char *chunk = malloc(CHUNK);
+    const size_t len = (size_t)snprintf(needle, sizeof needle,
+                                        "\n{\"kind\":\"checkpoint\",\"iter\":%" PRIu64 ",", iter);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out_dir);
+    int fd = chunk == NULL ? -1 : lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    bool known = fd >= 0 && fstat(fd, &info) == 0;
+    for (uint64_t at = 0, n; known && !found && at + len <= (uint64_t)info.st_size;
+         at += n - (len - 1)) {
+        n = (uint64_t)info.st_size - at < CHUNK ? (uint64_t)info.st_size - at : CHUNK;
+        known = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
+        found = known && memmem(chunk, (size_t)n, needle, len) != NULL;
+    }
+    if (fd >= 0)
+        lks__sys_close(fd);
+    free(chunk);
+    return found || !known;
+}
+
+struct later {
+    lks__entry *all; /* newest first */
+    size_t n;
+    lks__entry latest;
+    bool begun;
+    bool has_own; /* OUT has the checkpoint itself; it may come from a folder of another name */
+};
+
+static lks_status find_later(const char *out_dir, const char *temp, uint64_t iter, struct later *l)
+{
+    size_t n;
+    *l = (struct later){.n = 0};
+    lks_status st = lks__name_read(out_dir, LKS__NAME_LATEST, &l->latest);
+    if (st != LKS_OK && st != LKS_ERR_FORMAT)
+        return st;
+    LKS__TRY(has_begun(temp, &l->begun));
+    LKS__TRY(lks__ckpt_scan(out_dir, &l->all, &n));
+    for (size_t i = 0; i < n; i++) {
+        l->has_own |= l->all[i].iter == iter && l->all[i].kind != LKS__ENTRY_TMP;
+        if (is_later(&l->all[i], iter))
+            l->all[l->n++] = l->all[i];
+    }
+    return LKS_OK;
+}
+
+/* A save that died before `latest` moved leaves one complete checkpoint without a line in
+ * metrics.jsonl. It is a leftover, as its temporary folder was, and gets that name back. */
+static bool drop_unpublished(const char *out_dir, uint64_t iter, const struct later *l)
+{
+    char from[4200], to[4200], name[LKS__CKPT_NAME];
+    if (l->begun || l->n != 1 || l->latest.kind != LKS__ENTRY_CKPT || l->latest.iter != iter ||
+        is_recorded(out_dir, l->all[0].iter))
+        return false;
+    lks__entry_name(name, LKS__ENTRY_TMP, l->all[0].iter);
+    snprintf(from, sizeof from, "%s/%s", out_dir, l->all[0].name);
+    snprintf(to, sizeof to, "%s/%s", out_dir, name);
+    return lks__sys_rename(from, to) == 0;
+}
+
+/* Everything that a reader of the later part needs besides its checkpoints. */
+static lks_status make_copies(const char *out_dir, char *temp, uint64_t iter)
+{
+    if (lks__sys_mkdir(temp, 0777) != 0 && errno != EEXIST)
+        return lks__sys_fail("can't make", temp);
+    LKS__TRY(each_name(out_dir, copy_if_later, temp));
+    LKS__TRY(copy_name(out_dir, temp, LKS__NAME_LATEST, iter));
+    LKS__TRY(copy_name(out_dir, temp, LKS__NAME_BEST, iter));
+    return lks__sys_sync_dir(temp);
+}
+
+/* From here on the run is at `iter`. */
+static lks_status move_names(const char *out_dir, uint64_t iter, const struct later *l)
+{
+    char name[LKS__CKPT_NAME];
+    lks__entry best;
+    lks__entry_name(name, LKS__ENTRY_CKPT, iter);
+    if (l->latest.kind != LKS__ENTRY_CKPT || l->latest.iter != iter)
+        LKS__TRY(lks__name_set(out_dir, LKS__NAME_LATEST, name));
+    LKS__TRY(lks__sys_sync_dir(out_dir));
+    lks_status st = lks__name_read(out_dir, LKS__NAME_BEST, &best);
+    if (st == LKS_OK && best.kind == LKS__ENTRY_CKPT && best.iter > iter)
+        st = lks__name_remove(out_dir, LKS__NAME_BEST);
+    return st == LKS_ERR_FORMAT ? LKS_OK : st;
+}
+
+static lks_status move_if_later(const char *dir, const char *name, void *temp)
+{
+    const lks__run_file *file = lks__run_file_of(name);
+    const bool moves = file != NULL && file->later == LKS__LATER_MOVED;
+    return moves && strncmp(name, "ckpt-", 5) != 0 ? move(dir, temp, name) : LKS_OK;
+}
+
+static lks_status finish(const char *out_dir, char *temp, const struct later *l, char moved[4200])
+{
+    for (size_t i = 0; i < l->n; i++)
+        LKS__TRY(move(out_dir, temp, l->all[i].name));
+    LKS__TRY(each_name(out_dir, move_if_later, temp));
+    LKS__TRY(lks__sys_sync_dir(temp));
+    LKS__TRY(lks__sys_sync_dir(out_dir));
+    LKS__TRY(free_name(out_dir, moved));
+    if (lks__sys_rename(temp, moved) != 0)
+        return lks__sys_fail("can't move", temp);
+    return lks__sys_sync_dir(out_dir);
+}
+
+lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200])
+{
+    char temp[4200];
+    struct later l;
+    moved[0] = '\0';
+    snprintf(temp, sizeof temp, "%s/" TEMP, out_dir);
+    lks_status st = find_later(out_dir, temp, iter, &l);
+    const bool newer = l.latest.kind == LKS__ENTRY_CKPT && l.latest.iter > iter;
+    const bool any = l.has_own && (l.n > 0 || l.begun || newer);
+    if (st != LKS_OK || !any || drop_unpublished(out_dir, iter, &l)) {
+        if (st == LKS_OK && !l.begun)
+            lks__outdir_discard(temp);
+        free(l.all);
+        return st;
+    }
+    if (newer && !l.begun)
+        lks__outdir_discard(
+            temp); /* copies of another move, which may name checkpoints that stay */
+    st = make_copies(out_dir, temp, iter);
+    if (st != LKS_OK && !l.begun) {
+        char cause[1024];
+        snprintf(cause, sizeof cause, "%s", lks_last_error());
+        lks__outdir_discard(temp);
+        lks__fail(st, "%s", cause);
+    }
+    if (st == LKS_OK)
+        st = move_names(out_dir, iter, &l);
+    if (st == LKS_OK)
+        st = finish(out_dir, temp, &l, moved);
+    free(l.all);
+    if (st == LKS_OK)
+        return LKS_OK;
+    moved[0] = '\0';
+    return lks__fail_in(st, "the part of the run after iteration %" PRIu64 " can't be moved away",
+                        iter);
+}
+
+/* --- a new run -------------------------------------------------------------------------------- */
+
+struct start {
+    char *moved;
+    const char *data_dir; /* of the new run; or NULL */
+};
+
+/* True if OUT/data stays: it is the user's, or the new run reads it. */
+static bool data_stays(const char *out_dir, const char *data_dir)
+{
+    char path[4600];
+    struct stat own, used;
+    snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER, out_dir);
+    if (!lks__run_has_data(out_dir))
+        return true;
+    return data_dir != NULL && stat(path, &own) == 0 && stat(data_dir, &used) == 0 &&
+           own.st_dev == used.st_dev && own.st_ino == used.st_ino;
+}
+
+static lks_status move_earlier(const char *dir, const char *name, void *ctx)
+{
+    const struct start *start = ctx;
+    char *moved = start->moved;
+    const lks__run_file *file = lks__run_file_of(name);
+    if (file == NULL || !file->moves)
+        return LKS_OK;
+    if (strcmp(name, LKS__DATA_FOLDER) == 0 && data_stays(dir, start->data_dir))
+        return LKS_OK;
+    if (moved[0] == '\0') {
+        lks_status st = free_name(dir, moved);
+        if (st == LKS_OK && lks__sys_mkdir(moved, 0777) != 0)
+            st = lks__sys_fail("can't make", moved);
+        if (st != LKS_OK) {
+            moved[0] = '\0';
+            return st;
+        }
+    }
+    return move(dir, moved, name);
+}
+
+/* Give a move that began its name. Checkpoints that it left in OUT move with the rest of the run.
+ */
+static lks_status name_begun(const char *out_dir)
+{
+    char temp[4200], path[4200];
+    bool begun;
+    snprintf(temp, sizeof temp, "%s/" TEMP, out_dir);
+    LKS__TRY(has_begun(temp, &begun));
+    if (!begun) {
+        lks__outdir_discard(temp);
+        return LKS_OK;
+    }
+    LKS__TRY(free_name(out_dir, path));
+    return lks__sys_rename(temp, path) == 0 ? LKS_OK : lks__sys_fail("can't move", temp);
+}
+
+lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200])
+{
+    struct start start = {moved, data_dir};
+    moved[0] = '\0';
+    LKS__TRY(lks__sys_make_dirs(out_dir));
+    LKS__TRY(name_begun(out_dir));
+    return each_name(out_dir, move_earlier, &start);
+}

@@ -1,0 +1,43 @@
+#include "report/record/files.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const lks__run_file lks__run_files[] = {
+    {"ckpt-*", true, LKS__LATER_MOVED},
+    {"latest", true, LKS__LATER_STAYS}, /* both are set to checkpoints that exist */
+    {"best", true, LKS__LATER_STAYS},
+    {"metrics.jsonl", true, LKS__LATER_COPIED},
+    {"train.log", true, LKS__LATER_COPIED},
+    {"ranks.jsonl", true, LKS__LATER_COPIED},
+    {"evals.jsonl", true, LKS__LATER_STAYS},
+    {"commands.log", true, LKS__LATER_STAYS},
+    {"events.out.tfevents.*", true, LKS__LATER_STAYS},
+    {"tokenizer.json", true, LKS__LATER_COPIED},
+    {LKS__ARTIFACT_FILE, true, LKS__LATER_MOVED},
+    {LKS__DATA_FOLDER, true, LKS__LATER_STAYS},
+    {LKS__DATA_FOLDER ".tmp", false, LKS__LATER_STAYS},
+    {".lock", false, LKS__LATER_STAYS},
+    {"earlier-*", false, LKS__LATER_STAYS},
+    {"earlier.tmp", false, LKS__LATER_STAYS},
+};
+const size_t lks__n_run_files = sizeof lks__run_files / sizeof lks__run_files[0];
+
+const lks__run_file *lks__run_file_of(const char *name)
+{
+    for (size_t i = 0; i < lks__n_run_files; i++) {
+        const char *own = lks__run_files[i].name;
+        const size_t n = strcspn(own, "*");
+        if (own[n] == '*' ? strncmp(name, own, n) == 0 : strcmp(name, own) == 0)
+            return &lks__run_files[i];
+    }
+    return NULL;
+}
+
+bool lks__run_has_data(const char *out_dir)
+{
+    char path[4300];
+    const int n = snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER "/" LKS__DATA_MARK, out_dir);
+    return n < (int)sizeof path && access(path, F_OK) == 0;
+}

@@ -1,0 +1,62 @@
+#include "report/record/metrics/evals.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/system/sys.h"
+
+lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
+                             const char *params_hash)
+{
+    char name[32];
+    e->line[0] = '\n'; /* written only if the file ends within a line */
+    snprintf(name, sizeof name, "ckpt-%08" PRIu64, iter);
+    lks__jsonw_open(&e->w, e->line + 1, sizeof e->line - 1);
+    lks__jsonw_object(&e->w, NULL);
+    lks__jsonw_str(&e->w, "kind", kind);
+    lks__jsonw_u64(&e->w, "iter", iter);
+    lks__jsonw_str(&e->w, "path", name);
+    lks__jsonw_str(&e->w, "params_hash", params_hash);
+    return &e->w;
+}
+
+/* Does the file end within a line, as a full disk leaves it? Then our line begins a new one. */
+static bool ends_torn(int fd)
+{
+    struct stat info;
+    char last = '\n';
+    if (fstat(fd, &info) == 0 && info.st_size > 0)
+        lks__sys_read_at(fd, &last, 1, (uint64_t)info.st_size - 1);
+    return last != '\n';
+}
+
+lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200])
+{
+    char path[4200];
+    size_t len;
+    why[0] = '\0';
+    lks__jsonw_end(&e->w);
+    LKS__TRY(lks__jsonw_close(&e->w, &len));
+    snprintf(path, sizeof path, "%s/evals.jsonl", out_dir);
+    int fd = lks__sys_open(path, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fd < 0 && (errno == EROFS || errno == EACCES || errno == EPERM)) {
+        snprintf(why, 200, "the result is not recorded in evals.jsonl: %s", strerror(errno));
+        return LKS_OK;
+    }
+    if (fd < 0)
+        return lks__sys_fail("can't open", path);
+    struct stat info;
+    lks_status st = LKS_OK;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        st = lks__fail(LKS_ERR_IO, "%s is not a regular file: move it away", path);
+    const size_t skip = ends_torn(fd) ? 0 : 1;
+    if (st == LKS_OK && lks__sys_write_all(fd, e->line + skip, len + 1 - skip) != 0)
+        st = lks__sys_fail("can't write", path);
+    if (lks__sys_close(fd) != 0 && st == LKS_OK)
+        st = lks__sys_fail("can't write", path);
+    return st;
+}

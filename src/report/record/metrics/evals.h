@@ -1,0 +1,24 @@
+/* report/record/metrics/evals.h - OUT/evals.jsonl: results of `eval` and `--eval_only`
+ * (docs/formats.md). */
+#ifndef LKS_REPORT_RECORD_METRICS_EVALS_H
+#define LKS_REPORT_RECORD_METRICS_EVALS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/text/jsonw.h"
+
+typedef struct lks__evals {
+    lks__jsonw w;
+    char line[16 << 10];
+} lks__evals;
+
+/* To write one line: begin, add members to the returned writer, append. */
+lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
+                             const char *params_hash);
+
+/* Append the whole line at once to the file in `out_dir`. If the folder is not writable, that is no
+ * failure: why[200] gets the reason (otherwise it is empty), and the run goes on. */
+lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200]);
+
+#endif

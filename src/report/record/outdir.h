@@ -1,0 +1,42 @@
+/* report/record/outdir.h - the folder of a run. */
+#ifndef LKS_REPORT_RECORD_OUTDIR_H
+#define LKS_REPORT_RECORD_OUTDIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* The run's folder: RUN, if `path` is RUN/ckpt-… and not a run itself; else `path`. */
+void lks__outdir_of(const char *path, char *run, size_t bytes);
+
+/* Make `out_dir` if it is missing. An earlier run in it (the files of record/files.h) is moved into
+ * out_dir/earlier-N, so that a new run neither loses it nor mixes with it. The new run's own data,
+ * the folder `data_dir`, stay; NULL: it has none there. `moved` is the earlier run's new path, or
+ * "" if there was none. */
+lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char moved[4200]);
+
+/* The run continues from its checkpoint `iter`. If it has later ones, they are moved into
+ * out_dir/earlier-N, with copies of metrics.jsonl and the logs, and `latest` names `iter`. The
+ * move is atomic and durable: if the process dies at any moment, the folder is unchanged, or the
+ * next call completes the move. The caller cuts metrics.jsonl afterwards, and decides on
+ * `best`, which is removed if its checkpoint moves. `moved` is the new path, or "" if there is
+ * nothing later. */
+lks_status lks__outdir_back(const char *out_dir, uint64_t iter, char moved[4200]);
+
+/* Remove a temporary folder of a run, such as earlier.tmp, with the files in it. A folder that is
+ * missing is not an error. */
+void lks__outdir_discard(const char *temp);
+
+/* Lock `out_dir` for this process until it closes *fd_p or ends in any way; the folder is made if
+ * it is missing. ERR_CONFIG if another process has the lock, which is named, or if the file system
+ * has no locks. The lock is on OUT/.lock, a file that stays: it can't be removed without a race.
+ * With lock = false the process only writes its name there (*fd_p = -1). */
+lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p);
+
+/* ERR_CONFIG as above if the folder is locked; takes no lock and writes nothing. For use before a
+ * checkpoint is read there: while a run goes on, each rank could find another one. */
+lks_status lks__outdir_free(const char *out_dir, bool lock);
+
+#endif

@@ -1,0 +1,310 @@
+#include "report/view/compare.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text/jsontext.h"
+#include "base/text/utf8.h"
+
+enum { ROWS = 10 };
+
+/* What a run is compared by: the validation loss, or without evaluations the training loss. */
+static bool has_evals(const lks__series *s)
+{
+    return s->n_evals > 0;
+}
+
+/* --- each run --------------------------------------------------------------------------------- */
+
+static double mean_of(const lks__series *s, size_t offset)
+{
+    double sum = 0.0;
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_points; i++) {
+        double x;
+        memcpy(&x, (const char *)&s->points[i] + offset, sizeof x);
+        if (isfinite(x)) {
+            sum += x;
+            n++;
+        }
+    }
+    return n > 0 ? sum / (double)n : (double)NAN;
+}
+
+/* Tokens of all steps that were read, divided by their time. */
+static double speed(const lks__series *s)
+{
+    double tokens = 0.0;
+    for (size_t i = 0; i < s->n_points; i++)
+        tokens += s->points[i].tok_per_s * s->points[i].ms * 1e-3;
+    return s->elapsed > 0.0 ? tokens / s->elapsed : (double)NAN;
+}
+
+static json_t *copied(const json_t *o, const char *key)
+{
+    json_t *value = json_object_get(o, key);
+    return value != NULL ? json_incref(value) : json_null();
+}
+
+static json_t *describe(const lks__series *s)
+{
+    const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
+    const lks__point *end = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
+    char folder[sizeof s->dir];
+    memcpy(folder, s->dir, sizeof folder);
+    lks__utf8_make(folder);
+    return json_pack(
+        "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+        "s:o, s:i, s:i, s:i, s:i, s:s, s:b}",
+        "run", s->name, "folder", folder, "steps", (json_int_t)(end != NULL ? end->iter + 1 : 0),
+        "tokens", lks__json_real(end != NULL ? end->tokens : 0.0), "seconds",
+        lks__json_real(s->elapsed), "last_loss", lks__json_real(lks__series_last_loss(s)),
+        "best_val_loss", lks__json_real(best != NULL ? best->val_loss : (double)NAN), "best_iter",
+        best != NULL ? json_integer((json_int_t)best->iter) : json_null(), "last_val_loss",
+        lks__json_real(last != NULL ? last->val_loss : (double)NAN), "last_val_bpb",
+        lks__json_real(last != NULL ? last->val_bpb : (double)NAN), "tok_per_s",
+        lks__json_real(speed(s)), "mfu", lks__json_real(mean_of(s, offsetof(lks__point, mfu))),
+        "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
+        copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
+        copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
+        copied(s->host, "commit"), "resumes", s->starts > 0 ? (int)s->starts - 1 : 0, "skips",
+        (int)s->skips, "rollbacks", (int)s->rollbacks, "checkpoints", (int)s->checkpoints,
+        "params_hash", s->params_hash, "ended", s->end != NULL);
+}
+
+/* --- settings that differ --------------------------------------------------------------------- */
+
+static bool differs(const lks__series *runs, size_t n, const char *key)
+{
+    char first[256], other[256];
+    lks__series_setting(&runs[0], key, first);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(first, lks__series_setting(&runs[i], key, other)) != 0)
+            return true;
+    return false;
+}
+
+static bool listed(const json_t *rows, const char *key)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        if (strcmp(json_string_value(json_object_get(row, "setting")), key) == 0)
+            return true;
+    }
+    return false;
+}
+
+static json_t *settings(const lks__series *runs, size_t n)
+{
+    json_t *rows = json_array(), *value;
+    const char *key;
+    char text[256];
+    for (size_t i = 0; i < n; i++)
+        json_object_foreach(runs[i].config, key, value)
+        {
+            if (strcmp(key, "kind") == 0 || !differs(runs, n, key) || listed(rows, key))
+                continue;
+            json_t *values = json_array();
+            for (size_t k = 0; k < n; k++)
+                json_array_append_new(values,
+                                      json_string(lks__series_setting(&runs[k], key, text)));
+            json_array_append_new(rows, json_pack("{s:s, s:o}", "setting", key, "values", values));
+        }
+    return rows;
+}
+
+/* --- curves ----------------------------------------------------------------------------------- */
+
+/* The value of the newest evaluation (or step) at `x`, steps or seconds; NAN before the first, and
+ * after the end. */
+static double value_at(const lks__series *s, bool evals, double x, bool by_time)
+{
+    double value = (double)NAN, last = 0.0;
+    for (size_t i = 0; evals && i < s->n_evals; i++) {
+        const lks__eval_point *e = &s->evals[i];
+        last = by_time ? e->seconds : (double)e->iter;
+        if (last <= x)
+            value = e->val_loss;
+    }
+    for (size_t i = 0; !evals && i < s->n_points; i++) {
+        const lks__point *p = &s->points[i];
+        last = by_time ? p->seconds : (double)p->iter;
+        if (last <= x)
+            value = p->loss;
+    }
+    return x <= last ? value : (double)NAN;
+}
+
+static double end_of(const lks__series *s, bool evals, bool by_time)
+{
+    if (evals)
+        return by_time ? s->evals[s->n_evals - 1].seconds : (double)s->evals[s->n_evals - 1].iter;
+    if (s->n_points == 0)
+        return 0.0;
+    return by_time ? s->points[s->n_points - 1].seconds : (double)s->points[s->n_points - 1].iter;
+}
+
+static json_t *curves(const lks__series *runs, size_t n, bool evals, bool by_time)
+{
+    json_t *rows = json_array();
+    double end = 0.0, before = -1.0;
+    for (size_t i = 0; i < n; i++)
+        end = fmax(end, end_of(&runs[i], evals, by_time));
+    for (int k = 1; k <= ROWS; k++) {
+        double x = k == ROWS ? end : end * k / ROWS; /* the last row is the end, without rounding */
+        json_t *values = json_array();
+        if (!by_time)
+            x = floor(x);
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(values, lks__json_real(value_at(&runs[i], evals, x, by_time)));
+        if (x > before)
+            json_array_append_new(
+                rows, json_pack("{s:f, s:o}", by_time ? "seconds" : "iter", x, "values", values));
+        else
+            json_decref(values);
+        before = x;
+    }
+    return rows;
+}
+
+/* --- over seeds ------------------------------------------------------------------------------- */
+
+struct group {
+    const lks__series *first;
+    double values[1024];
+    size_t n;
+    double mean, spread;
+};
+
+static bool same_but_seed(const lks__series *a, const lks__series *b)
+{
+    const lks__series both[2] = {*a, *b};
+    json_t *rows = settings(both, 2);
+    size_t i, others = 0;
+    const json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        const char *key = json_string_value(json_object_get(row, "setting"));
+        others += strcmp(key, "seed") != 0 && strcmp(key, "version") != 0;
+    }
+    json_decref(rows);
+    return others == 0;
+}
+
+/* Has an earlier run of the same settings the same seed? Then it is the same run, and no further
+ * sample. */
+static bool repeated(const lks__series *runs, size_t i)
+{
+    char mine[256], theirs[256];
+    lks__series_setting(&runs[i], "seed", mine);
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(mine, lks__series_setting(&runs[k], "seed", theirs)) == 0 &&
+            same_but_seed(&runs[k], &runs[i]))
+            return true;
+    return false;
+}
+
+static double result_of(const lks__series *s)
+{
+    const lks__eval_point *last = lks__series_last_eval(s);
+    return last != NULL ? last->val_loss : lks__series_last_loss(s);
+}
+
+static void finish_group(struct group *g)
+{
+    double sum = 0.0, squares = 0.0;
+    for (size_t i = 0; i < g->n; i++)
+        sum += g->values[i];
+    g->mean = sum / (double)g->n;
+    for (size_t i = 0; i < g->n; i++)
+        squares += (g->values[i] - g->mean) * (g->values[i] - g->mean);
+    g->spread = g->n > 1 ? sqrt(squares / (double)(g->n - 1)) : (double)NAN;
+}
+
+static size_t make_groups(const lks__series *runs, size_t n, struct group *groups)
+{
+    size_t n_groups = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t g = 0;
+        if (!isfinite(result_of(&runs[i])) || repeated(runs, i))
+            continue;
+        while (g < n_groups && !same_but_seed(groups[g].first, &runs[i]))
+            g++;
+        if (g == n_groups)
+            groups[n_groups++] = (struct group){.first = &runs[i]};
+        if (groups[g].n < sizeof groups[g].values / sizeof groups[g].values[0])
+            groups[g].values[groups[g].n++] = result_of(&runs[i]);
+    }
+    for (size_t g = 0; g < n_groups; g++)
+        finish_group(&groups[g]);
+    return n_groups;
+}
+
+/* Welch's t test: the groups' variances need not be equal. */
+static json_t *test_of(const struct group *a, const struct group *b)
+{
+    double va = a->spread * a->spread / (double)a->n, vb = b->spread * b->spread / (double)b->n;
+    double difference = b->mean - a->mean, t, df, p;
+    if (va + vb > 0.0) {
+        t = difference / sqrt(va + vb);
+        df = (va + vb) * (va + vb) / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1));
+        p = lks__t_test_p(t, df);
+    } else { /* no spread at all */
+        t = (double)NAN;
+        df = (double)(a->n + b->n - 2);
+        p = difference == 0.0 ? 1.0 : 0.0;
+    }
+    return json_pack("{s:s, s:s, s:f, s:o, s:f, s:f, s:b}", "a", a->first->name, "b",
+                     b->first->name, "difference", difference, "t", lks__json_real(t), "df", df,
+                     "p", p, "more_than_chance", p < 0.05);
+}
+
+static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n)
+{
+    json_t *rows = json_array(), *tests = json_array();
+    struct group *groups = calloc(n, sizeof *groups);
+    size_t n_groups = groups != NULL ? make_groups(runs, n, groups) : 0;
+    for (size_t g = 0; g < n_groups; g++)
+        if (groups[g].n > 1)
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:i, s:f, s:f}", "like", groups[g].first->name,
+                                            "seeds", (int)groups[g].n, "mean", groups[g].mean,
+                                            "spread", groups[g].spread));
+    for (size_t g = 0; g < n_groups; g++)
+        for (size_t k = g + 1; k < n_groups; k++)
+            if (groups[g].n > 1 && groups[k].n > 1)
+                json_array_append_new(tests, test_of(&groups[g], &groups[k]));
+    const bool made = groups != NULL;
+    free(groups);
+    json_object_set_new(report, "seeds", rows);
+    json_object_set_new(report, "tests", tests);
+    return made ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+}
+
+lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p)
+{
+    json_t *report = json_object(), *all = json_array();
+    bool evals = true;
+    for (size_t i = 0; i < n; i++) {
+        evals = evals && has_evals(&runs[i]);
+        json_array_append_new(all, describe(&runs[i]));
+    }
+    json_object_set_new(report, "compared", json_string(evals ? "val_loss" : "loss"));
+    json_object_set_new(report, "runs", all);
+    json_object_set_new(report, "settings", settings(runs, n));
+    json_object_set_new(report, "by_step", curves(runs, n, evals, false));
+    json_object_set_new(report, "by_time", curves(runs, n, evals, true));
+    lks_status st = add_seeds(report, runs, n);
+    if (st == LKS_OK && json_object_size(report) != 7)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+    if (st == LKS_OK)
+        *report_p = report;
+    else
+        json_decref(report);
+    return st;
+}

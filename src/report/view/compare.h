@@ -1,0 +1,25 @@
+/* report/view/compare.h - runs side by side: settings that differ, losses at equal steps and at
+ * equal times, speed, and whether a difference over seeds is more than chance. */
+#ifndef LKS_REPORT_VIEW_COMPARE_H
+#define LKS_REPORT_VIEW_COMPARE_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "report/view/series.h"
+
+/* All of it as one object (docs/watch.md); the caller frees it. ERR_NOMEM. */
+lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p);
+
+typedef enum lks__compare_form {
+    LKS__COMPARE_TEXT,
+    LKS__COMPARE_MARKDOWN,
+    LKS__COMPARE_CSV, /* table,row,run,value */
+} lks__compare_form;
+
+void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form);
+
+/* Two-sided p of Student's t with `df` degrees of freedom (a whole number or not). */
+double lks__t_test_p(double t, double df);
+
+#endif

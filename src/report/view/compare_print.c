@@ -1,0 +1,293 @@
+/* report/view/compare_print.c - a comparison as tables: for a terminal, for Markdown, for a
+ * spreadsheet.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/number/units.h"
+#include "base/status.h"
+#include "report/view/compare.h"
+
+enum { CELL = 128, MOST_COLUMNS = 65 };
+
+/* How a value is printed for people. */
+enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
+
+struct printer {
+    FILE *out;
+    lks__compare_form form;
+    const json_t *runs;
+    size_t n; /* runs */
+    const char *table;
+    enum kind kind; /* of the row's values */
+    int widths[MOST_COLUMNS];
+};
+
+static void number_cell(enum kind kind, double x, char out[CELL])
+{
+    char bytes[LKS__UNITS_TEXT];
+    if (kind == BYTES)
+        snprintf(out, CELL, "%s", lks__units_bytes(x, bytes));
+    else if (kind == SHARE)
+        snprintf(out, CELL, "%.1f%%", 100.0 * x);
+    else if (kind == COUNT)
+        snprintf(out, CELL, "%.0f", x);
+    else
+        snprintf(out, CELL, x >= 10.0 ? "%.1f %s" : "%.3g %s", x, kind == SECONDS ? "s" : "ms");
+}
+
+/* A value for people: numbers of a loss's size with four digits after the point, others short. */
+static const char *cell_of(enum kind kind, const json_t *value, char out[CELL])
+{
+    double x = json_number_value(value);
+    if (kind != PLAIN && json_is_number(value))
+        number_cell(kind, x, out);
+    else if (json_is_string(value))
+        lks__escape(out, CELL, json_string_value(value), strlen(json_string_value(value)));
+    else if (json_is_integer(value))
+        snprintf(out, CELL, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(out, CELL, fabs(x) >= 1e4 ? "%.0f" : fabs(x) >= 100.0 ? "%.1f" : "%.4f", x);
+    else if (json_is_boolean(value))
+        snprintf(out, CELL, "%s", json_is_true(value) ? "yes" : "no");
+    else
+        snprintf(out, CELL, "-");
+    return out;
+}
+
+static const char *cell(const json_t *value, char out[CELL])
+{
+    return cell_of(PLAIN, value, out);
+}
+
+/* Columns of a text on a terminal: bytes that don't go on a UTF-8 character. */
+static int columns(const char *text)
+{
+    int n = 0;
+    for (; *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+static void title(struct printer *p, const char *table, const char *text)
+{
+    p->table = table;
+    memset(p->widths, 0, sizeof p->widths);
+    if (p->form != LKS__COMPARE_CSV)
+        fprintf(p->out, p->form == LKS__COMPARE_MARKDOWN ? "\n### %s\n\n" : "\n%s\n", text);
+}
+
+static void csv_text(FILE *out, const char *text)
+{
+    const bool quotes = text[strcspn(text, "\",\r\n")] != '\0';
+    if (quotes)
+        fputc('"', out);
+    for (; *text != '\0'; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    if (quotes)
+        fputc('"', out);
+}
+
+/* Numbers of a CSV have all their digits. */
+static void csv_row(struct printer *p, const char *row, const json_t *const values[])
+{
+    char text[CELL];
+    for (size_t i = 0; i < p->n; i++) {
+        const json_t *run = json_object_get(json_array_get(p->runs, i), "run");
+        csv_text(p->out, p->table);
+        fputc(',', p->out);
+        csv_text(p->out, row);
+        fputc(',', p->out);
+        csv_text(p->out, json_string_value(run));
+        fputc(',', p->out);
+        if (json_is_real(values[i]))
+            fprintf(p->out, "%.17g", json_real_value(values[i]));
+        else if (!json_is_null(values[i]))
+            csv_text(p->out, cell(values[i], text));
+        fputc('\n', p->out);
+    }
+}
+
+static void print_cell(struct printer *p, size_t column, const char *text)
+{
+    const char *c = text;
+    if (p->form == LKS__COMPARE_TEXT) {
+        int pad = p->widths[column] - columns(text);
+        if (column == 0)
+            fprintf(p->out, "  %s%*s", text, pad, "");
+        else
+            fprintf(p->out, "  %*s%s", pad, "", text);
+        return;
+    }
+    fputs(column == 0 ? "| " : " ", p->out);
+    for (; *c != '\0'; c++) { /* nothing in a name is markup */
+        if (strchr("|\\`*_<>[]", *c) != NULL)
+            fputc('\\', p->out);
+        fputc(*c, p->out);
+    }
+    fputs(" |", p->out);
+}
+
+/* One row, the first of a table its head: measured first (`print` false), then printed. */
+static void row(struct printer *p, bool print, const char *name, const json_t *const values[])
+{
+    char text[CELL];
+    if (p->form == LKS__COMPARE_CSV) {
+        if (print)
+            csv_row(p, name, values);
+        return;
+    }
+    for (size_t i = 0; i <= p->n; i++) {
+        const char *shown = i == 0 ? name : cell_of(p->kind, values[i - 1], text);
+        if (print)
+            print_cell(p, i, shown);
+        else if (columns(shown) > p->widths[i])
+            p->widths[i] = columns(shown);
+    }
+    if (print)
+        fputc('\n', p->out);
+}
+
+static void head(struct printer *p, bool print, const char *name)
+{
+    const json_t *names[MOST_COLUMNS];
+    if (p->form == LKS__COMPARE_CSV)
+        return;
+    for (size_t i = 0; i < p->n; i++)
+        names[i] = json_object_get(json_array_get(p->runs, i), "run");
+    row(p, print, name, names);
+    if (print && p->form == LKS__COMPARE_MARKDOWN) {
+        fputs("|---|", p->out);
+        for (size_t i = 0; i < p->n; i++)
+            fputs("--:|", p->out);
+        fputc('\n', p->out);
+    }
+}
+
+static const struct {
+    const char *key, *name;
+    enum kind kind;
+} facts[] = {
+    {"steps", "steps", COUNT},
+    {"tokens", "tokens", COUNT},
+    {"seconds", "time of all steps", SECONDS},
+    {"last_loss", "last training loss", PLAIN},
+    {"best_val_loss", "best validation loss", PLAIN},
+    {"best_iter", "iteration of the best loss", COUNT},
+    {"last_val_loss", "last validation loss", PLAIN},
+    {"last_val_bpb", "last bits per byte", PLAIN},
+    {"tok_per_s", "tokens/s", COUNT},
+    {"mfu", "share of the peak (MFU)", SHARE},
+    {"wait_ms", "waiting per step", MILLISECONDS},
+    {"memory_bytes", "memory of all ranks", BYTES},
+    {"world_size", "ranks", COUNT},
+    {"threads", "threads per rank", COUNT},
+    {"cpu", "processor", PLAIN},
+    {"commit", "commit of lockstep", PLAIN},
+    {"resumes", "resumes", COUNT},
+    {"skips", "skipped steps", COUNT},
+    {"rollbacks", "rollbacks", COUNT},
+    {"checkpoints", "checkpoints", COUNT},
+    {"params_hash", "hash of the weights", PLAIN},
+    {"ended", "ended", PLAIN},
+};
+
+static void print_runs(struct printer *p)
+{
+    title(p, "runs", "Runs");
+    for (int print = 0; print < 2; print++) {
+        head(p, print, "");
+        for (size_t f = 0; f < sizeof facts / sizeof facts[0]; f++) {
+            const json_t *values[MOST_COLUMNS];
+            bool any = false;
+            for (size_t i = 0; i < p->n; i++) {
+                values[i] = json_object_get(json_array_get(p->runs, i), facts[f].key);
+                any = any || !json_is_null(values[i]);
+            }
+            p->kind = facts[f].kind;
+            if (any)
+                row(p, print, p->form == LKS__COMPARE_CSV ? facts[f].key : facts[f].name, values);
+            p->kind = PLAIN;
+        }
+    }
+}
+
+/* A table with a column "values" for the runs, and another one that names the row. */
+static void print_values(struct printer *p, const json_t *rows, const char *table, const char *text,
+                         const char *key)
+{
+    if (json_array_size(rows) == 0)
+        return;
+    title(p, table, text);
+    for (int print = 0; print < 2; print++) {
+        size_t k;
+        const json_t *r;
+        head(p, print, key);
+        json_array_foreach(rows, k, r)
+        {
+            const json_t *values[MOST_COLUMNS], *name = json_object_get(r, key);
+            char shown[CELL];
+            for (size_t i = 0; i < p->n; i++)
+                values[i] = json_array_get(json_object_get(r, "values"), i);
+            if (strcmp(key, "iter") == 0)
+                snprintf(shown, sizeof shown, "%.0f", json_number_value(name));
+            else
+                cell(name, shown);
+            row(p, print, shown, values);
+        }
+    }
+}
+
+static void print_seeds(struct printer *p, const json_t *report)
+{
+    size_t i;
+    const json_t *r;
+    char a[CELL], b[CELL];
+    if (p->form == LKS__COMPARE_CSV || json_array_size(json_object_get(report, "seeds")) == 0)
+        return;
+    title(p, "seeds", "Over seeds");
+    if (p->form == LKS__COMPARE_TEXT)
+        fputc('\n', p->out);
+    json_array_foreach(json_object_get(report, "seeds"), i, r)
+    {
+        fprintf(p->out, "- runs like %s, %d seeds: mean %.4f, spread (standard deviation) %.4f\n",
+                cell(json_object_get(r, "like"), a),
+                (int)json_integer_value(json_object_get(r, "seeds")),
+                json_number_value(json_object_get(r, "mean")),
+                json_number_value(json_object_get(r, "spread")));
+    }
+    json_array_foreach(json_object_get(report, "tests"), i, r)
+    {
+        fprintf(p->out, "- %s against %s: difference %+.4f, Welch's t test p = %.3g: %s\n",
+                cell(json_object_get(r, "b"), b), cell(json_object_get(r, "a"), a),
+                json_number_value(json_object_get(r, "difference")),
+                json_number_value(json_object_get(r, "p")),
+                json_is_true(json_object_get(r, "more_than_chance"))
+                    ? "more than chance (p < 0.05)"
+                    : "chance can explain it (p >= 0.05)");
+    }
+}
+
+void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
+{
+    const json_t *runs = json_object_get(report, "runs");
+    const char *what = json_string_value(json_object_get(report, "compared"));
+    const bool val = strcmp(what, "val_loss") == 0;
+    struct printer p = {.out = out, .form = form, .runs = runs, .n = json_array_size(runs)};
+    if (form == LKS__COMPARE_CSV)
+        fputs("table,row,run,value\n", out);
+    print_runs(&p);
+    if (p.n > 1)
+        print_values(&p, json_object_get(report, "settings"), "settings", "Settings that differ",
+                     "setting");
+    print_values(&p, json_object_get(report, "by_step"), "by_step",
+                 val ? "Validation loss at equal steps" : "Training loss at equal steps", "iter");
+    print_values(&p, json_object_get(report, "by_time"), "by_time",
+                 val ? "Validation loss at equal times" : "Training loss at equal times",
+                 "seconds");
+    print_seeds(&p, report);
+}

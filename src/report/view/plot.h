@@ -1,0 +1,30 @@
+/* report/view/plot.h - the losses of runs as a picture: SVG, PNG, or characters. */
+#ifndef LKS_REPORT_VIEW_PLOT_H
+#define LKS_REPORT_VIEW_PLOT_H
+
+#include <stdio.h>
+
+#include "report/view/series.h"
+
+typedef enum lks__plot_axis { LKS__PLOT_STEPS, LKS__PLOT_TOKENS, LKS__PLOT_TIME } lks__plot_axis;
+
+typedef struct lks__plot {
+    const lks__series *runs;
+    size_t n;
+    lks__plot_axis axis;
+    bool log_scale; /* of the losses */
+} lks__plot;
+
+/* Write a picture to the file `path`, whose name ends in .svg or .png, whole or not at all. Each
+ * run has a line for its training loss and dots for its validation loss. Earlier runs have wider
+ * lines, so that equal runs remain visible. ERR_SUPPORT if PNG isn't built in. */
+lks_status lks__plot_file(const lks__plot *plot, const char *path);
+
+/* Can PNG be written? ERR_SUPPORT says why not. */
+lks_status lks__plot_png_available(void);
+
+/* Print it as characters, `columns` wide. With `braille` a single run is drawn in dots of a
+ * quarter of a character; several runs are drawn with a letter each. */
+lks_status lks__plot_text(const lks__plot *plot, FILE *out, int columns, bool braille);
+
+#endif

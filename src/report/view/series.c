@@ -1,0 +1,462 @@
+#include "report/view/series.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/utf8.h"
+
+enum {
+    CHUNK = 1 << 20, /* a run's lines are shorter than 64 KiB */
+    MOST_RANKS = 1024,
+    MOST_RANKS_BYTES = 64 << 20,
+    MOST_SAMPLES = 16,
+};
+
+/* --- lines ------------------------------------------------------------------------------------ */
+
+static lks_status out_of_memory(void)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory for the numbers of a run");
+}
+
+/* Room for one more; NULL if out of memory. */
+static void *grow(void **all, size_t *n, size_t *room, size_t bytes)
+{
+    if (*n == *room) {
+        size_t more = *room == 0 ? 256 : 2 * *room;
+        void *p = realloc(*all, more * bytes);
+        if (p == NULL)
+            return NULL;
+        *all = p;
+        *room = more;
+    }
+    return memset((char *)*all + (*n)++ * bytes, 0, bytes);
+}
+
+static double number(const json_t *o, const char *key)
+{
+    const json_t *value = json_object_get(o, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static lks_status add_point(lks__series *s, const json_t *o, uint64_t iter)
+{
+    lks__point *p = grow((void **)&s->points, &s->n_points, &s->points_room, sizeof *p);
+    if (p == NULL)
+        return out_of_memory();
+    *p = (lks__point){.iter = iter,
+                      .loss = number(o, "loss"),
+                      .lr = number(o, "lr"),
+                      .grad_norm = number(o, "grad_norm"),
+                      .tokens = number(o, "tokens"),
+                      .ms = number(o, "ms"),
+                      .tok_per_s = number(o, "tok_per_s"),
+                      .mfu = number(o, "mfu"),
+                      .wait_ms = number(o, "comm_exposed_ms")};
+    if (p->ms > 0.0)
+        s->elapsed += p->ms * 1e-3;
+    p->seconds = s->elapsed;
+    return LKS_OK;
+}
+
+/* `text` in place of those of later iterations, which the run makes again; NULL: those go. */
+static lks_status add_sample(lks__series *s, uint64_t iter, const char *text)
+{
+    json_t *all = json_array(), *row;
+    size_t i;
+    json_array_foreach(s->samples, i, row)
+    {
+        if ((uint64_t)json_integer_value(json_array_get(row, 0)) < iter)
+            json_array_append(all, row);
+    }
+    if (text != NULL)
+        json_array_append_new(all, json_pack("[I, s]", (json_int_t)iter, text));
+    if (json_array_size(all) > MOST_SAMPLES)
+        json_array_remove(all, 0);
+    json_decref(s->samples);
+    s->samples = all;
+    s->samples_made++;
+    return all != NULL ? LKS_OK : out_of_memory();
+}
+
+static lks_status add_eval(lks__series *s, const json_t *o, uint64_t iter, bool final)
+{
+    lks__eval_point *e = grow((void **)&s->evals, &s->n_evals, &s->evals_room, sizeof *e);
+    if (e == NULL)
+        return out_of_memory();
+    *e = (lks__eval_point){.iter = iter,
+                           .train_loss = number(o, "train_loss"),
+                           .val_loss = number(o, "val_loss"),
+                           .val_bpb = number(o, "val_bpb"),
+                           .tokens = s->n_points > 0 ? s->points[s->n_points - 1].tokens : 0.0,
+                           .seconds = s->elapsed,
+                           .final = final};
+    const char *text = json_string_value(json_object_get(o, "sample"));
+    return text != NULL ? add_sample(s, iter, text) : LKS_OK;
+}
+
+static lks_status add_mark(lks__series *s, const char *kind, uint64_t iter, const char *text)
+{
+    lks__run_mark *m = grow((void **)&s->marks, &s->n_marks, &s->marks_room, sizeof *m);
+    if (m == NULL)
+        return out_of_memory();
+    m->iter = iter;
+    snprintf(m->kind, sizeof m->kind, "%s", kind);
+    snprintf(m->text, sizeof m->text, "%s", text);
+    lks__utf8_make(m->kind);
+    lks__utf8_make(m->text);
+    return LKS_OK;
+}
+
+/* The run went back to `to`; evaluation `to` isn't made again. */
+static lks_status go_back(lks__series *s, uint64_t to)
+{
+    while (s->n_points > 0 && s->points[s->n_points - 1].iter >= to)
+        s->n_points--;
+    while (s->n_evals > 0 && s->evals[s->n_evals - 1].iter > to)
+        s->n_evals--;
+    return s->samples != NULL ? add_sample(s, to + 1, NULL) : LKS_OK;
+}
+
+static lks_status read_host(lks__series *s, json_t *o)
+{
+    uint64_t iter = s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
+    if (json_object_get(o, "micro_batches") != NULL) {
+        json_decref(s->end);
+        s->end = json_incref(o);
+        return LKS_OK;
+    }
+    json_decref(s->host);
+    json_decref(s->end);
+    s->host = json_incref(o);
+    s->end = NULL;
+    if (s->config != NULL && json_is_object(json_object_get(o, "changed")))
+        json_object_update(s->config, json_object_get(o, "changed"));
+    return add_mark(s, s->starts++ == 0 ? "start" : "resume", iter, "");
+}
+
+static lks_status read_object(lks__series *s, json_t *o)
+{
+    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const json_t *i = json_object_get(o, "iter");
+    const uint64_t iter = (uint64_t)json_integer_value(i);
+    if (kind != NULL && strcmp(kind, "config") == 0) {
+        json_decref(s->config);
+        s->config = json_incref(o);
+        return LKS_OK;
+    }
+    if (kind != NULL && strcmp(kind, "host") == 0)
+        return read_host(s, o);
+    if (kind == NULL || !json_is_integer(i) || json_integer_value(i) < 0) {
+        s->bad++;
+        return LKS_OK;
+    }
+    if (strcmp(kind, "train") == 0)
+        return add_point(s, o, iter);
+    if (strcmp(kind, "eval") == 0 || strcmp(kind, "final") == 0)
+        return add_eval(s, o, iter, strcmp(kind, "final") == 0);
+    const char *hash = json_string_value(json_object_get(o, "params_hash"));
+    const char *path = json_string_value(json_object_get(o, "path"));
+    const char *place = json_string_value(json_object_get(o, "place"));
+    if (strcmp(kind, "checkpoint") == 0) {
+        s->checkpoints++;
+        snprintf(s->params_hash, sizeof s->params_hash, "%s", hash != NULL ? hash : "");
+        lks__utf8_make(s->params_hash);
+    } else if (strcmp(kind, "skip") == 0) {
+        s->skips++;
+    } else if (strcmp(kind, "rollback") == 0) {
+        s->rollbacks++;
+        if (json_is_integer(json_object_get(o, "to")) &&
+            json_integer_value(json_object_get(o, "to")) >= 0)
+            LKS__TRY(go_back(s, (uint64_t)json_integer_value(json_object_get(o, "to"))));
+    }
+    return add_mark(s, kind, iter, path != NULL ? path : place != NULL ? place : "");
+}
+
+static lks_status read_line(lks__series *s, const char *line, size_t bytes)
+{
+    json_error_t error;
+    json_t *o = memchr(line, '\0', bytes) == NULL ? lks__json_load(line, bytes, 0, &error) : NULL;
+    if (o == NULL && memchr(line, '\0', bytes) == NULL && lks__json_no_memory(&error))
+        return out_of_memory();
+    lks_status st = LKS_OK;
+    if (json_is_object(o))
+        st = read_object(s, o);
+    else
+        s->bad++;
+    json_decref(o);
+    return st;
+}
+
+/* --- ranks.jsonl ------------------------------------------------------------------------------ */
+
+/* The newest point before iteration `iter`, or NULL. */
+static const lks__point *point_before(const lks__series *s, json_int_t iter)
+{
+    size_t low = 0, high = s->n_points; /* points ascend */
+    while (low < high) {
+        const size_t mid = (low + high) / 2;
+        if ((json_int_t)s->points[mid].iter < iter)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 ? &s->points[low - 1] : NULL;
+}
+
+static bool is_numbers(const json_t *all)
+{
+    bool good = json_is_array(all) && json_array_size(all) <= MOST_RANKS;
+    for (size_t i = 0; good && i < json_array_size(all); i++)
+        good = json_is_number(json_array_get(all, i));
+    return good;
+}
+
+static json_t *numbers(const json_t *o, const char *key)
+{
+    json_t *all = json_object_get(o, key);
+    return is_numbers(all) ? json_incref(all) : json_null();
+}
+
+/* A row of a line, in place of those that a run which went back or was resumed makes again. */
+static void add_ranks(const lks__series *s, json_t *rows, const char *line, size_t bytes)
+{
+    json_error_t error;
+    json_t *o = memchr(line, '\0', bytes) == NULL ? lks__json_load(line, bytes, 0, &error) : NULL;
+    const json_t *at = json_object_get(o, "iter");
+    const json_int_t iter = json_integer_value(at);
+    size_t n = json_array_size(rows);
+    if (json_is_integer(at) && iter >= 0 && is_numbers(json_object_get(o, "memory_bytes"))) {
+        const lks__point *point = point_before(s, iter);
+        while (n > 0 && json_integer_value(json_array_get(json_array_get(rows, n - 1), 0)) >= iter)
+            json_array_remove(rows, --n);
+        json_array_append_new(rows, json_pack("[I, o, o, o, o, o]", iter,
+                                              lks__json_real(point != NULL ? point->tokens : 0.0),
+                                              lks__json_real(point != NULL ? point->seconds : 0.0),
+                                              numbers(o, "compute_ms"), numbers(o, "wait_ms"),
+                                              numbers(o, "memory_bytes")));
+    }
+    json_decref(o);
+}
+
+/* The whole file, if it has another length: it has a line for each evaluation. A file that isn't
+ * there, or can't be read, is none. */
+static void read_ranks(lks__series *s, bool *changed_p)
+{
+    char path[4200], *text = NULL;
+    struct stat info;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/ranks.jsonl", s->dir);
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        info.st_size = 0;
+    if ((uint64_t)info.st_size == s->ranks_bytes)
+        return;
+    json_t *rows = json_array();
+    if (info.st_size > 0 && lks__sys_read_file(path, MOST_RANKS_BYTES, &text, &bytes) != LKS_OK)
+        bytes = 0;
+    for (const char *line = text, *end; line != NULL; line = end + 1) {
+        end = memchr(line, '\n', (size_t)(text + bytes - line));
+        if (end == NULL)
+            break;
+        add_ranks(s, rows, line, (size_t)(end - line));
+    }
+    free(text);
+    json_decref(s->ranks);
+    s->ranks = rows;
+    s->ranks_bytes = (uint64_t)info.st_size;
+    *changed_p = true;
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+static void forget(lks__series *s)
+{
+    json_decref(s->config);
+    json_decref(s->host);
+    json_decref(s->end);
+    json_decref(s->ranks);
+    json_decref(s->samples);
+    s->config = s->host = s->end = s->ranks = s->samples = NULL;
+    s->ranks_bytes = 0;
+    s->n_points = s->n_evals = s->n_marks = s->n_before = s->bad = 0;
+    s->starts = s->skips = s->rollbacks = s->checkpoints = 0;
+    s->params_hash[0] = '\0';
+    s->offset = 0;
+    s->elapsed = 0.0;
+    s->epoch++;
+}
+
+/* Are the bytes before the place up to which it was read still the same? */
+static bool holds(const lks__series *s, int fd)
+{
+    char now[sizeof s->before];
+    return s->n_before == 0 ||
+           (lks__sys_read_at(fd, now, s->n_before, s->offset - s->n_before) == 0 &&
+            memcmp(now, s->before, s->n_before) == 0);
+}
+
+/* Complete lines from s->offset up to `bytes`. */
+static lks_status read_lines(lks__series *s, int fd, uint64_t bytes, char *chunk, const char *path)
+{
+    while (s->offset < bytes) {
+        size_t have = bytes - s->offset < CHUNK ? (size_t)(bytes - s->offset) : CHUNK, done = 0;
+        if (lks__sys_read_at(fd, chunk, have, s->offset) != 0)
+            return errno == 0 ? LKS_OK : lks__sys_fail("can't read", path); /* cut: the next time */
+        for (char *end; (end = memchr(chunk + done, '\n', have - done)) != NULL;) {
+            LKS__TRY(read_line(s, chunk + done, (size_t)(end - chunk) - done));
+            done = (size_t)(end - chunk) + 1;
+        }
+        if (done == 0 && have < CHUNK)
+            return LKS_OK; /* the line isn't complete yet */
+        if (done == 0) {   /* no run's line is so long */
+            s->bad++;
+            done = have;
+        }
+        s->n_before = done < sizeof s->before ? done : sizeof s->before;
+        memcpy(s->before, chunk + done - s->n_before, s->n_before);
+        s->offset += done;
+    }
+    return LKS_OK;
+}
+
+lks_status lks__series_read(lks__series *s, bool *changed_p)
+{
+    char path[4200];
+    struct stat info;
+    const unsigned epoch = s->epoch;
+    const uint64_t offset = s->offset;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
+    *changed_p = false;
+    int fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (fd < 0 && errno == ENOENT && s->offset > 0) { /* moved away; a new run begins */
+        forget(s);
+        *changed_p = true;
+        return LKS_OK;
+    }
+    if (fd < 0)
+        return lks__sys_fail("can't open", path);
+    char *chunk = malloc(CHUNK);
+    lks_status st = chunk == NULL ? out_of_memory() : LKS_OK;
+    if (st == LKS_OK && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)))
+        st = lks__fail(LKS_ERR_IO, "%s is not a regular file", path);
+    if (st == LKS_OK && ((uint64_t)info.st_size < s->offset || !holds(s, fd)))
+        forget(s);
+    if (st == LKS_OK)
+        st = read_lines(s, fd, (uint64_t)info.st_size, chunk, path);
+    free(chunk);
+    lks__sys_close(fd);
+    *changed_p = s->epoch != epoch || s->offset != offset;
+    if (st == LKS_OK)
+        read_ranks(s, changed_p);
+    return st;
+}
+
+const char *lks__series_dir(const char *what)
+{
+    struct stat info;
+    const char *equals = stat(what, &info) == 0 ? NULL : strchr(what, '=');
+    return equals != NULL ? equals + 1 : what;
+}
+
+lks_status lks__series_open(const char *what, lks__series *s)
+{
+    struct stat info;
+    char shown[600];
+    bool changed;
+    *s = (lks__series){.offset = 0};
+    const char *dir = lks__series_dir(what);
+    snprintf(s->dir, sizeof s->dir, "%s", dir);
+    for (size_t n = strlen(s->dir); n > 1 && s->dir[n - 1] == '/'; n--)
+        s->dir[n - 1] = '\0';
+    const char *last = strrchr(s->dir, '/');
+    if (dir > what)
+        snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - what) - 1, what);
+    else
+        snprintf(s->name, sizeof s->name, "%s", last != NULL && last[1] ? last + 1 : s->dir);
+    lks__utf8_make(s->name);
+    snprintf(shown, sizeof shown, "%s/metrics.jsonl", s->dir);
+    if (stat(shown, &info) != 0)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl",
+            lks__escape(shown, sizeof shown, s->dir, strlen(s->dir)));
+    lks_status st = lks__series_read(s, &changed);
+    if (st != LKS_OK)
+        lks__series_close(s);
+    return st;
+}
+
+void lks__series_close(lks__series *s)
+{
+    forget(s);
+    free(s->points);
+    free(s->evals);
+    free(s->marks);
+    s->points = NULL;
+    s->evals = NULL;
+    s->marks = NULL;
+    s->points_room = s->evals_room = s->marks_room = 0;
+}
+
+/* --- what it shows ---------------------------------------------------------------------------- */
+
+double lks__series_last_loss(const lks__series *s)
+{
+    return s->n_points > 0 ? s->points[s->n_points - 1].loss : (double)NAN;
+}
+
+bool lks__series_complete(const lks__series *s)
+{
+    const lks__eval_point *last = lks__series_last_eval(s);
+    return s->end != NULL && last != NULL && last->final &&
+           (s->n_points == 0 || s->points[s->n_points - 1].iter < last->iter);
+}
+
+const lks__eval_point *lks__series_best(const lks__series *s)
+{
+    const lks__eval_point *best = NULL;
+    for (size_t i = 0; i < s->n_evals; i++)
+        if (!isnan(s->evals[i].val_loss) && (best == NULL || s->evals[i].val_loss < best->val_loss))
+            best = &s->evals[i];
+    return best;
+}
+
+const lks__eval_point *lks__series_last_eval(const lks__series *s)
+{
+    return s->n_evals > 0 ? &s->evals[s->n_evals - 1] : NULL;
+}
+
+/* With as few digits as give the number again. */
+static void real_text(double x, char out[256])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, 256, "%.*g", digits, x);
+        if (strtod(out, NULL) == x)
+            return;
+    }
+}
+
+const char *lks__series_setting(const lks__series *s, const char *key, char out[256])
+{
+    const json_t *value = json_object_get(s->config, key);
+    char *text = NULL;
+    if (json_is_string(value))
+        snprintf(out, 256, "%s", json_string_value(value));
+    else if (json_is_real(value))
+        real_text(json_real_value(value), out);
+    else if (value != NULL && (text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT)) != NULL)
+        snprintf(out, 256, "%s", text);
+    else
+        snprintf(out, 256, "-");
+    free(text);
+    lks__utf8_make(out);
+    return out;
+}
