@@ -4,7 +4,7 @@
 
 #include "session/session.h"
 #include "settings/settings.h"
-#include "train/trainer.h"
+#include "train/setup/trainer.h"
 
 extern const char *const bench_words[]; /* what it measures: "peak", ...; NULL ends them */
 

@@ -11,7 +11,7 @@
 #include "progress.h"
 #include "settings/family.h"
 #include "tool.h"
-#include "train/procedure.h"
+#include "train/procedure/procedure.h"
 
 static const char usage[] =
     "Usage: lockstep bench peak [--threads=N]\n"

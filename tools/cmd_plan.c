@@ -10,11 +10,11 @@
 #include "base/text/jsonw.h"
 #include "plan/bytes/advice.h"
 #include "plan/bytes/process.h"
-#include "plan/dryrun.h"
 #include "plan/time/forecast.h"
 #include "progress.h"
 #include "tool.h"
-#include "train/procedure.h"
+#include "train/procedure/procedure.h"
+#include "train/setup/dryrun.h"
 
 static const char usage[] =
     "Usage: lockstep plan [config/NAME.conf] [--machine=FILE] [--nnodes=N] [--nproc_per_node=R]\n"

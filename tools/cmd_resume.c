@@ -7,7 +7,7 @@
 #include "longer.h"
 #include "runs.h"
 #include "tool.h"
-#include "train/continue.h"
+#include "train/setup/continue.h"
 #include "weights/forms/saved.h"
 
 static const char usage[] =

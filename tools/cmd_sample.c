@@ -13,8 +13,8 @@
 #include "sample.h"
 #include "session/signals.h"
 #include "tool.h"
-#include "train/agree.h"
-#include "train/remember.h"
+#include "train/guard/agree.h"
+#include "train/setup/remember.h"
 
 static const char usage[] =
     "Usage: lockstep sample RUN [--start=TEXT|FILE:PATH] [--key=value ...]\n"

@@ -8,13 +8,13 @@
 #include "base/number/units.h"
 #include "base/system/memory.h"
 #include "plan/bytes/process.h"
-#include "plan/dryrun.h"
 #include "run.h"
-#include "run/commands.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
 #include "tool.h"
-#include "train/trainer.h"
+#include "train/loop/commands.h"
+#include "train/setup/dryrun.h"
+#include "train/setup/trainer.h"
 #include "train_text.h"
 
 static const char usage[] =

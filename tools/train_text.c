@@ -21,13 +21,13 @@
 #include "files/checkpoint/name.h"
 #include "longer.h"
 #include "plan/choose.h"
-#include "plan/dryrun.h"
 #include "prep.h"
 #include "report/record/files.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "settings/family.h"
 #include "tool.h"
+#include "train/setup/dryrun.h"
 
 enum { PATH_BYTES = LKS__SETTING_STR };
 

@@ -1,6 +1,7 @@
 /* settings/family.h - what a family of models is to the rest of the program: one struct, in a file
- * of its own in src/families. Nobody compares names of families; what differs is a field here, in
- * the model's operations (model/model.h) or in the procedure (train/procedure.h). */
+ * of its own in src/train/procedure/families. Nobody compares names of families; what differs is a
+ * field here, in the model's operations (model/model.h) or in the procedure
+ * (train/procedure/procedure.h). */
 #ifndef LKS_SETTINGS_FAMILY_H
 #define LKS_SETTINGS_FAMILY_H
 

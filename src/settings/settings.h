@@ -57,7 +57,7 @@ enum {
     LKS__SETTING_TYPED = 1 << 9,
     /* HOST: all ranks of a run must have the same value, as they must of SHAPE, RUN and FREE. */
     LKS__SETTING_SAME = 1 << 10,
-    /* HOST: a resume keeps the run's value, which is in its host lines (train/remember.h). */
+    /* HOST: a resume keeps the run's value, which is in its host lines (train/setup/remember.h). */
     LKS__SETTING_KEPT = 1 << 11,
     /* FLOAT: "off" stands for 0. */
     LKS__SETTING_OFF = 1 << 12,

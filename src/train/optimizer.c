@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "model/optim/schedule.h"
-#include "train/procedure.h"
+#include "train/procedure/procedure.h"
 
 /* --- the setting ----------------------------------------------------------------------------- */
 

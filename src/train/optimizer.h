@@ -2,7 +2,7 @@
 #ifndef LKS_TRAIN_OPTIMIZER_H
 #define LKS_TRAIN_OPTIMIZER_H
 
-#include "train/trainer.h"
+#include "train/setup/trainer.h"
 
 /* Replace optimizer=auto by that of the family's script. */
 void lks__train_choose_optimizer(lks__settings *s);

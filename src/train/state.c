@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "settings/family.h"
-#include "train/procedure.h"
+#include "train/procedure/procedure.h"
 
 /* PARAMS, or an arena of the optimizer's. */
 enum { PARAMS = -1 };

@@ -3,7 +3,7 @@
 #define LKS_TRAIN_STATE_H
 
 #include "files/checkpoint/ckpt.h"
-#include "train/trainer.h"
+#include "train/setup/trainer.h"
 #include "weights/forms/saved.h"
 
 typedef struct lks__save_about {

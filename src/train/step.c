@@ -7,9 +7,9 @@
 #include "ddp/memory/arenas.h"
 #include "lockstep/reduce.h"
 #include "session/signals.h"
-#include "train/nonfinite.h"
+#include "train/guard/nonfinite.h"
 #include "train/optimizer.h"
-#include "train/procedure.h"
+#include "train/procedure/procedure.h"
 
 static void beat(void *comm)
 {

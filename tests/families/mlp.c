@@ -1,12 +1,13 @@
 /* mlp.c - a third family, in one file: layers of LayerNorm and MLP without attention, trained as
  * nanoGPT trains. docs/extending.md explains it.
  *
- * A program with this family links this file, whose list takes the place of families/list.c. */
+ * A program with this family links this file, whose list takes the place of
+ * train/procedure/families/list.c. */
 #include <stddef.h>
 
-#include "families/families.h"
 #include "model/frame.h"
-#include "train/procedure.h"
+#include "train/procedure/families/families.h"
+#include "train/procedure/procedure.h"
 
 /* --- tensors and activations ------------------------------------------------------------------ */
 

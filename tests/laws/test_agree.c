@@ -11,8 +11,8 @@
 
 #include "comm/hosts.h"
 #include "comm/ranks.h"
-#include "train/agree.h"
-#include "train/divergence.h"
+#include "train/guard/agree.h"
+#include "train/guard/divergence.h"
 #include "train/state.h"
 
 enum { FIRST = 4, STEPS = 8, GOES_BACK = 10 };

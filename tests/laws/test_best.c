@@ -11,7 +11,7 @@
 #include "laws.h"
 
 #include "files/safetensors/safetensors.h"
-#include "train/trainer.h"
+#include "train/setup/trainer.h"
 
 enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; iterations of each resume */
 

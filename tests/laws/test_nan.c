@@ -11,7 +11,7 @@
 #include "compute/cpu/device.h"
 #include "data/tokens.h"
 #include "model/model.h"
-#include "train/procedure.h"
+#include "train/procedure/procedure.h"
 #include "train/state.h"
 
 enum { FIRST = 2, STEPS = 10 };

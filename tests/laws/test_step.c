@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "train/nonfinite.h"
-#include "train/trainer.h"
+#include "train/guard/nonfinite.h"
+#include "train/setup/trainer.h"
 
 enum { N = 48, V = 4 };
 

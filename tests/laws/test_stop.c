@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "session/signals.h"
-#include "train/trainer.h"
+#include "train/setup/trainer.h"
 
 static const char *whole[2]; /* outputs of uninterrupted runs */
 static const char *const samplers[2] = {"random", "nanogpt"};

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-#include "families/families.h"
 #include "model/model.h"
 #include "model/table/parts.h"
 #include "settings/family.h"
+#include "train/procedure/families/families.h"
 #include "train/state.h"
 
 static void test_match(void **state)

@@ -13,7 +13,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/jsonw.h"
-#include "run/report.h"
+#include "train/loop/report/report.h"
 
 static void write_sample(lks__jsonw *w)
 {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "run/report.h"
+#include "train/loop/report/report.h"
 
 /* Result of the measurement, and number of calls. */
 struct meter {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "run/commands.h"
+#include "train/loop/commands.h"
 
 static void nap(void)
 {

@@ -5,7 +5,7 @@
 
 #include "lockstep/reduce.h"
 #include "train/optimizer.h"
-#include "train/procedure.h"
+#include "train/procedure/procedure.h"
 
 static bool on_host(const lks__trainer *t)
 {

@@ -12,7 +12,7 @@
 #ifndef LKS_DDP_MEMORY_ARENAS_H
 #define LKS_DDP_MEMORY_ARENAS_H
 
-#include "train/trainer.h"
+#include "train/setup/trainer.h"
 
 /* Collective. Opens the parameters, on both sides, and the moments' arenas on the host. */
 lks_status lks__arenas_open(lks__trainer *t);

@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include "lockstep/reduce.h"
-#include "train/agree.h"
+#include "train/guard/agree.h"
 #include "weights/artifact/artifact.h"
 #include "weights/choice/given.h"
 #include "weights/forms/saved.h"

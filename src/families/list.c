@@ -1,8 +1,0 @@
-/* families/list.c - the families of this program. */
-#include "families/families.h"
-
-const lks__family *const lks__families[] = {
-    &lks__family_gpt2,
-    &lks__family_golf,
-    NULL,
-};

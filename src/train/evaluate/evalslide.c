@@ -1,0 +1,113 @@
+/* train/evaluate/evalslide.c - the mean loss over a whole split in windows that overlap, so that
+ * each token is predicted from at least T - stride tokens before it (but for the first T), and
+ * counts once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/batch.h"
+#include "train/evaluate/evaluate.h"
+
+/* Window k predicts the tokens behind [k * stride, k * stride + T), and those that window k - 1 has
+ * not predicted count. The last one may be shorter; it has a batch of its own. */
+struct sliding {
+    const lks__split_eval *e;
+    uint64_t n_whole; /* windows of T */
+    size_t last;      /* length of the shorter one; 0: there is none */
+    lks__batch batch;
+    lks__mirror losses; /* double [B * T] */
+};
+
+static void divide(struct sliding *s, uint64_t targets)
+{
+    const size_t T = s->e->T, stride = s->e->stride;
+    s->n_whole = targets < T ? 0 : 1 + (targets - T) / stride;
+    if (targets < T)
+        s->last = (size_t)targets;
+    else if ((targets - T) % stride != 0)
+        s->last = (size_t)(targets - s->n_whole * stride);
+}
+
+static size_t whole_batches(const struct sliding *s)
+{
+    return (size_t)((s->n_whole + s->e->B - 1) / s->e->B);
+}
+
+/* Sum of losses and bytes of the windows [first, first + n) of `length`. */
+static lks_status windows(struct sliding *s, uint64_t first, size_t n, size_t length,
+                          double values[2])
+{
+    const lks__split_eval *e = s->e;
+    int32_t *tokens, *targets;
+    LKS__TRY(lks__batch_next(&s->batch, &tokens, &targets));
+    for (size_t w = 0; w < n; w++) {
+        int32_t *row = tokens + w * length; /* its last element is the next row's first */
+        LKS__TRY(e->read(e->source, (first + w) * e->stride, length + 1, row));
+        memcpy(targets + w * length, row + 1, length * sizeof *row);
+    }
+    const lks__micro_batch mb = lks__batch_send(&s->batch, (int)n, (int)length);
+    lks__model_row_losses(e->model, e->params, &mb, s->losses.dev);
+    lks__mirror_to_host(&s->losses, LKS__QUEUE_COMPUTE, 0, n * length * sizeof(double));
+    LKS__TRY(lks__device_finish(s->losses.device, LKS__QUEUE_COMPUTE));
+    const double *losses = s->losses.host;
+    for (size_t w = 0; w < n; w++) {
+        const size_t row = w * length, skip = first + w == 0 ? 0 : e->T - e->stride;
+        for (size_t i = skip; i < length; i++)
+            values[0] += losses[row + i];
+        if (e->bytes != NULL)
+            values[1] += (double)lks__byte_count(e->bytes, tokens + row + skip,
+                                                 targets + row + skip, length - skip);
+    }
+    return LKS_OK;
+}
+
+static lks_status batch(void *ctx, size_t batch, double *values)
+{
+    struct sliding *s = ctx;
+    if (batch == whole_batches(s))
+        return windows(s, s->n_whole, 1, s->last, values);
+    const uint64_t first = (uint64_t)batch * s->e->B, left = s->n_whole - first;
+    return windows(s, first, left < s->e->B ? (size_t)left : s->e->B, s->e->T, values);
+}
+
+static lks_status run(struct sliding *s, size_t n_batches, double *values,
+                      lks__split_result *result)
+{
+    const lks__split_eval *e = s->e;
+    const uint64_t targets = e->n_tokens - 1;
+    double loss = 0.0, bytes = 0.0;
+    const lks__eval_job job = {e->session, n_batches, 2, batch, s};
+    LKS__TRY(lks__eval_batches(&job, values));
+    for (size_t i = 0; i < n_batches; i++) {
+        loss += values[2 * i];
+        bytes += values[2 * i + 1];
+    }
+    *result = (lks__split_result){.n_windows = s->n_whole + (s->last > 0),
+                                  .loss = loss / (double)targets};
+    if (e->bytes != NULL)
+        result->bpb = lks__bpb(result->loss, targets, (uint64_t)bytes);
+    return LKS_OK;
+}
+
+lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result)
+{
+    struct sliding s = {.e = e};
+    if (e->n_tokens < 2)
+        return lks__fail(LKS_ERR_CONFIG, "%s has too few tokens: there is none to predict",
+                         e->path);
+    divide(&s, e->n_tokens - 1);
+    const size_t n_batches = whole_batches(&s) + (s.last > 0);
+    lks__device *device = lks__model_device(e->model);
+    double *values = calloc(n_batches, 2 * sizeof *values);
+    lks_status st = lks__batch_open(device, e->B * e->T, &s.batch);
+    if (st == LKS_OK)
+        st = lks__mirror_open(device, e->B * e->T * sizeof(double), &s.losses);
+    if (values == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of windows", n_batches);
+    st = lks__session_agree(e->session, st);
+    if (st == LKS_OK)
+        st = run(&s, n_batches, values, result);
+    lks__batch_close(&s.batch);
+    lks__mirror_close(&s.losses);
+    free(values);
+    return st;
+}

@@ -1,0 +1,77 @@
+/* train/evaluate/evalsplit.c - the mean loss over a whole split. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/batch.h"
+#include "train/evaluate/evaluate.h"
+
+struct split {
+    const lks__split_eval *e;
+    uint64_t n_windows;
+    lks__batch batch;
+    lks__mirror loss;
+};
+
+/* Sum of losses (the last batch may be smaller) and bytes of one batch's targets. Windows are
+ * adjacent, so a batch is one span of tokens. */
+static lks_status split_batch(void *ctx, size_t batch, double *values)
+{
+    struct split *s = ctx;
+    const lks__split_eval *e = s->e;
+    uint64_t first = (uint64_t)batch * e->B, left = s->n_windows - first;
+    size_t rows = (left < e->B ? (size_t)left : e->B) * e->T;
+    int32_t *tokens, *targets;
+    LKS__TRY(lks__batch_next(&s->batch, &tokens, &targets));
+    LKS__TRY(e->read(e->source, first * e->T, rows + 1, tokens));
+    memcpy(targets, tokens + 1, rows * sizeof *tokens);
+    const lks__micro_batch mb = lks__batch_send(&s->batch, (int)(rows / e->T), (int)e->T);
+    double loss;
+    LKS__TRY(lks__eval_loss(e->model, e->params, &mb, &s->loss, &loss));
+    values[0] = (double)rows * loss;
+    if (e->bytes != NULL)
+        values[1] = (double)lks__byte_count(e->bytes, tokens, targets, rows);
+    return LKS_OK;
+}
+
+static lks_status run(struct split *s, size_t n_batches, double *values, lks__split_result *result)
+{
+    const lks__split_eval *e = s->e;
+    double loss = 0.0, bytes = 0.0;
+    lks__eval_job job = {e->session, n_batches, 2, split_batch, s};
+    LKS__TRY(lks__eval_batches(&job, values));
+    for (size_t i = 0; i < n_batches; i++) {
+        loss += values[2 * i];
+        bytes += values[2 * i + 1];
+    }
+    uint64_t tokens = s->n_windows * e->T;
+    *result = (lks__split_result){.n_windows = s->n_windows, .loss = loss / (double)tokens};
+    if (e->bytes != NULL)
+        result->bpb = lks__bpb(result->loss, tokens, (uint64_t)bytes);
+    return LKS_OK;
+}
+
+lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
+{
+    struct split s = {.e = e, .n_windows = e->n_tokens == 0 ? 0 : (e->n_tokens - 1) / e->T};
+    if (s.n_windows == 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s has %" PRIu64
+                         " tokens: too few for one window of block_size + 1 = %zu",
+                         e->path, e->n_tokens, e->T + 1);
+    size_t n_batches = (size_t)((s.n_windows + e->B - 1) / e->B);
+    lks__device *device = lks__model_device(e->model);
+    double *values = calloc(n_batches, 2 * sizeof *values);
+    lks_status st = lks__batch_open(device, e->B * e->T, &s.batch);
+    if (st == LKS_OK)
+        st = lks__mirror_open(device, sizeof(float), &s.loss);
+    if (values == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);
+    st = lks__session_agree(e->session, st);
+    if (st == LKS_OK)
+        st = run(&s, n_batches, values, result);
+    lks__batch_close(&s.batch);
+    lks__mirror_close(&s.loss);
+    free(values);
+    return st;
+}

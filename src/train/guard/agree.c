@@ -1,0 +1,408 @@
+#include "train/guard/agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "files/checkpoint/folder.h"
+#include "train/state.h"
+
+static const char way_out[] = "all ranks must use one checkpoint: copy rank 0's to every host, or "
+                              "give an --out_dir that all hosts share";
+
+static lks__place_text place_of(int rank, const char host[LKS__HOST_NAME])
+{
+    lks__place_text place;
+    lks__session_place(&place, rank, host);
+    return place;
+}
+
+/* --- settings and data ----------------------------------------------------------------------- */
+
+enum { GIVEN, RESULT, N_LINES };
+
+/* Hashes of one rank's lines. */
+struct run_note {
+    uint64_t hash[N_LINES];
+    int32_t failed; /* it has no RESULT */
+    char host[LKS__HOST_NAME];
+};
+
+static const char data_name[] = "the data", weights_name[] = "init_from";
+
+static void add_digest(lks__run_lines *lines, const char *name, uint64_t digest)
+{
+    const size_t n = strlen(lines->text);
+    snprintf(lines->text + n, sizeof lines->text - n, "%s=%016" PRIx64 "\n", name, digest);
+}
+
+lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines)
+{
+    uint64_t digest;
+    LKS__TRY(lks__settings_lines(&t->s, LKS__CMD_TRAIN, lines->text, sizeof lines->text - 64));
+    if (!data)
+        return LKS_OK;
+    add_digest(lines, data_name, t->data_digest);
+    snprintf(lines->data_dir, sizeof lines->data_dir, "%s", t->shown_data_dir);
+    if (t->weights == NULL)
+        return LKS_OK;
+    LKS__TRY(lks__weights_digest(t->weights, &digest));
+    add_digest(lines, weights_name, digest);
+    snprintf(lines->weights, sizeof lines->weights, "%s", t->weights->shown);
+    return LKS_OK;
+}
+
+/* One side of a difference: "rank 1 (host b) has 8", or "… has /data (digest 0123…)". */
+static void describe_value(const lks__run_lines *lines, const char *line, int rank,
+                           const struct run_note *note, char *text, size_t bytes)
+{
+    const size_t name = strcspn(line, "=\n");
+    const int n = (int)strcspn(line + name, "\n") - 1;
+    const char *path = strncmp(line, data_name, name) == 0      ? lines->data_dir
+                       : strncmp(line, weights_name, name) == 0 ? lines->weights
+                                                                : NULL;
+    if (n <= 0)
+        snprintf(text, bytes, "%s has (none)", place_of(rank, note->host).text);
+    else
+        snprintf(text, bytes, "%s has %s%s%.*s%s", place_of(rank, note->host).text,
+                 path != NULL ? path : "", path != NULL ? " (digest " : "", n, line + name + 1,
+                 path != NULL ? ")" : "");
+}
+
+/* All ranks have both ranks' lines, so all have the same sentence. */
+static lks_status name_difference(const lks__run_lines both[2], const struct run_note *all, int r)
+{
+    const char *a = both[0].text, *b = both[1].text;
+    char first[1600], other[1600];
+    size_t n;
+    while (*a != '\0' && (n = strcspn(a, "\n") + 1) <= strlen(b) && memcmp(a, b, n) == 0) {
+        a += n;
+        b += n;
+    }
+    describe_value(&both[0], a, 0, &all[0], first, sizeof first);
+    describe_value(&both[1], b, r, &all[r], other, sizeof other);
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "%.*s differs between ranks: %s, %s: start all ranks with the same settings "
+                     "and data",
+                     (int)strcspn(a, "=\n"), a, first, other);
+}
+
+static lks_status fetch_difference(lks__session *ses, const lks__run_lines *mine,
+                                   const struct run_note *all, int r)
+{
+    lks__run_lines *both = calloc(2, sizeof *both);
+    lks_status st = LKS_OK;
+    if (both == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare the settings of two ranks");
+    for (int i = 0; i < 2 && st == LKS_OK; i++) {
+        const int root = i == 0 ? 0 : r;
+        if (ses->world.rank == root)
+            both[i] = *mine;
+        st = lks_comm_broadcast(ses->comm, &both[i], sizeof both[i], LKS_UINT8, root);
+        both[i].text[sizeof both[i].text - 1] = '\0';
+        both[i].data_dir[sizeof both[i].data_dir - 1] = '\0';
+        both[i].weights[sizeof both[i].weights - 1] = '\0';
+    }
+    if (st == LKS_OK)
+        st = name_difference(both, all, r);
+    free(both);
+    return st;
+}
+
+lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines *given,
+                          const lks__run_lines *result)
+{
+    const int W = ses->world.world_size;
+    char cause[1024]; /* the exchange below may replace the recorded sentence */
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    struct run_note mine, *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    memset(&mine, 0, sizeof mine);
+    mine.hash[GIVEN] = XXH3_64bits(given->text, strlen(given->text));
+    mine.hash[RESULT] = XXH3_64bits(result->text, strlen(result->text));
+    mine.failed = st != LKS_OK;
+    lks__session_host(mine.host);
+    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    int lines = RESULT, other = 1;
+    for (int r = 0; r < W && comm == LKS_OK; r++)
+        lines = all[r].failed ? GIVEN : lines;
+    while (comm == LKS_OK && other < W && all[other].hash[lines] == all[0].hash[lines])
+        other++;
+    if (comm == LKS_OK && other < W)
+        comm = fetch_difference(ses, lines == GIVEN ? given : result, all, other);
+    else if (st != LKS_OK)
+        lks__fail(st, "%s", cause);
+    free(all);
+    return lks__session_agree(ses, comm != LKS_OK ? comm : st);
+}
+
+lks_status lks__agree_init(lks__session *ses, const lks__settings *s)
+{
+    static const char *const kinds[] = {[LKS__INIT_SCRATCH] = "scratch",
+                                        [LKS__INIT_RESUME] = "resume",
+                                        [LKS__INIT_WEIGHTS] = "weights"};
+    return lks__session_same_word(ses, "init_from", kinds[lks__settings_init(s)]);
+}
+
+lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsigned command)
+{
+    if (ses->world.world_size == 1)
+        return LKS_OK;
+    LKS__TRY(lks__agree_init(ses, s));
+    if (command == LKS__CMD_EVAL)
+        LKS__TRY(
+            lks__session_same_word(ses, "artifact", s->artifact[0] != '\0' ? "a file" : "none"));
+    lks__run_lines *lines = calloc(1, sizeof *lines);
+    lks_status st = lines == NULL
+                        ? lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings")
+                        : lks__settings_lines(s, command, lines->text, sizeof lines->text);
+    st = lks__session_agree(ses, st);
+    if (st == LKS_OK)
+        st = lks__agree_run(ses, st, lines, lines);
+    free(lines);
+    return st;
+}
+
+/* --- checkpoints ----------------------------------------------------------------------------- */
+
+enum { FAILED = -1, NONE = 0, FOUND = 1 };
+
+/* The checkpoint that one rank has opened. */
+struct file_note {
+    int32_t found;
+    uint64_t iter, hash;
+    char host[LKS__HOST_NAME],
+        path[256]; /* of the checkpoint, or of the folder if it has none; escaped */
+};
+
+static void describe_file(lks_status st, const lks__ckpt *ckpt, const char *out_dir,
+                          struct file_note *note)
+{
+    memset(note, 0, sizeof *note); /* don't send stray bytes of the stack to other ranks */
+    note->found = st != LKS_OK ? FAILED : ckpt == NULL ? NONE : FOUND;
+    const char *path = note->found == FOUND ? ckpt->path : out_dir;
+    lks__escape(note->path, sizeof note->path, path, strlen(path));
+    lks__session_host(note->host);
+    if (note->found != FOUND)
+        return;
+    const char *digits = json_string_value(json_object_get(ckpt->state, "state_hash"));
+    note->iter = ckpt->iter;
+    /* Was verified when the checkpoint was opened. */
+    note->hash = digits == NULL ? 0 : strtoull(digits, NULL, 16);
+}
+
+static void describe_choice(const struct file_note *note, char text[512])
+{
+    if (note->found == FOUND)
+        snprintf(text, 512, "has %s (iteration %" PRIu64 ", state_hash %016" PRIx64 ")", note->path,
+                 note->iter, note->hash);
+    else
+        snprintf(text, 512, "has no checkpoint to continue from in %s", note->path);
+}
+
+/* This rank couldn't open a checkpoint: report its own error, and what another rank has. */
+static lks_status report_failed(lks_status st, const struct file_note *all, int W, int rank)
+{
+    char cause[1024], choice[512];
+    int other = 0;
+    while (other < W && all[other].found != FOUND)
+        other++;
+    if (other == W || (st != LKS_ERR_IO && st != LKS_ERR_FORMAT))
+        return st;
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    describe_choice(&all[other], choice);
+    return lks__fail(st, "%s: %s; but %s %s: %s", place_of(rank, all[rank].host).text, cause,
+                     place_of(other, all[other].host).text, choice, way_out);
+}
+
+/* Gives the same sentence on all ranks. A rank that failed reports its own error. */
+static lks_status judge_files(const struct file_note *all, int W)
+{
+    for (int r = 1; r < W; r++) {
+        char theirs[512], rank0s[512];
+        if (all[r].found == FAILED || all[0].found == FAILED)
+            continue;
+        if (all[r].found == all[0].found && all[r].iter == all[0].iter &&
+            all[r].hash == all[0].hash)
+            continue;
+        describe_choice(&all[r], theirs);
+        describe_choice(&all[0], rank0s);
+        return lks__fail(LKS_ERR_DIVERGED, "%s %s, but %s %s: %s", place_of(r, all[r].host).text,
+                         theirs, place_of(0, all[0].host).text, rank0s, way_out);
+    }
+    return LKS_OK;
+}
+
+/* `context` begins the sentence: "" or "on_nan=rollback at iteration 5: ". */
+static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckpt *ckpt,
+                                const char *out_dir, const char *context)
+{
+    const int W = ses->world.world_size;
+    char cause[1024]; /* the exchange below may replace the recorded sentence */
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    struct file_note mine, *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    describe_file(st, ckpt, out_dir, &mine);
+    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    if (st != LKS_OK) {
+        lks__fail(st, "%s", cause);
+        if (comm == LKS_OK)
+            report_failed(st, all, W, ses->world.rank);
+    } else {
+        st = comm != LKS_OK ? comm : judge_files(all, W);
+    }
+    free(all);
+    if (comm != LKS_OK)
+        return st;
+    if (st != LKS_OK)
+        lks__fail(st, "%s%s", context, lks_last_error());
+    return lks__session_agree(ses, st);
+}
+
+lks_status lks__agree_checkpoint(lks__session *ses, lks_status st, const lks__ckpt *ckpt,
+                                 const char *out_dir)
+{
+    return ses->world.world_size == 1 ? st : compare_files(ses, st, ckpt, out_dir, "");
+}
+
+lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t bad_iter,
+                              lks__ckpt *ckpt)
+{
+    char name[sizeof ckpt->name] = "", path[LKS__CKPT_PATH], context[64];
+    lks_status st = LKS_OK;
+    snprintf(context, sizeof context, "on_nan=rollback at iteration %" PRIu64, bad_iter);
+    if (ses->world.rank == 0) {
+        st = lks__ckpt_open_target(out_dir, bad_iter, LKS__CKPT_ALL, ckpt);
+        if (st != LKS_OK)
+            lks__fail_in(st, "%s", context);
+        memcpy(name, ckpt->name, sizeof name);
+    }
+    LKS__TRY(lks__session_agree(ses, st));
+    if (ses->world.world_size == 1)
+        return LKS_OK;
+    LKS__TRY(lks_comm_broadcast(ses->comm, name, sizeof name, LKS_UINT8, 0));
+    if (ses->world.rank != 0) {
+        st = lks__ckpt_join(path, out_dir, name);
+        if (st == LKS_OK)
+            st = lks__ckpt_open(path, LKS__CKPT_ALL, ckpt);
+    }
+    strcat(context, ": ");
+    return compare_files(ses, st, st == LKS_OK ? ckpt : NULL, out_dir, context);
+}
+
+/* --- the state in memory --------------------------------------------------------------------- */
+
+bool lks__agree_compares(const lks__trainer *t)
+{
+    const lks_world *w = &t->ses.world;
+    return t->shared ? w->local_world_size < w->world_size && w->local_rank == 0
+                     : w->world_size > 1;
+}
+
+/* Hashes of what one rank has in memory. */
+struct state_note {
+    int32_t compares;        /* it holds a replica of which others have copies */
+    uint64_t arenas, values; /* hashes of the replica, and of everything else */
+    uint64_t iter;
+    char host[LKS__HOST_NAME];
+};
+
+static uint64_t hash_tensor(const lks__trainer *t, const float *arena, const lks__tensor *tensor,
+                            uint64_t hash)
+{
+    hash = XXH3_64bits_withSeed(arena + tensor->offset, tensor->count * sizeof(float), hash);
+    lks_comm_beat(t->ses.comm);
+    return hash;
+}
+
+/* Memory that holds nothing of a tensor is never touched. */
+static uint64_t hash_replica(const lks__trainer *t, bool moments)
+{
+    const size_t n = t->table.n_tensors;
+    uint64_t hash = 0;
+    for (size_t i = 0; i < n; i++)
+        hash = hash_tensor(t, t->params.host, &t->table.tensors[i], hash);
+    for (size_t i = 0; i < LKS__OPTIM_STATES * n && moments; i++) {
+        const lks__tensor *tensor = &t->table.tensors[i % n];
+        if (lks__optimizer_state(t->optim.optimizer, tensor, (int)(i / n)) != NULL)
+            hash = hash_tensor(t, t->moments[i / n].host, tensor, hash);
+    }
+    return hash;
+}
+
+static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
+{
+    const double clock = lks__state_by_the_clock(t) ? t->elapsed_s : 0.0;
+    const uint64_t counts[] = {t->iter, t->data_shift, (uint64_t)t->nonfinite, t->eval_done,
+                               t->out_of_time};
+    const double reals[] = {t->best_val_loss, clock};
+    *hash_p = XXH3_64bits(counts, sizeof counts);
+    *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
+    size_t bytes = t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    if (bytes == 0)
+        return LKS_OK;
+    void *sampler = malloc(bytes);
+    if (sampler == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
+    lks__sampler_state_save(t->sampler, sampler);
+    *hash_p = XXH3_64bits_withSeed(sampler, bytes, *hash_p);
+    free(sampler);
+    return LKS_OK;
+}
+
+/* Only samples of large weights have been compared so far. */
+static lks_status differs(const lks__trainer *t, const struct state_note *all, int r,
+                          const char *what, uint64_t theirs, uint64_t rank0s)
+{
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "%s would start from another state than %s: iteration %" PRIu64 " and %" PRIu64
+                     ", %s of state_hash %016" PRIx64 " and %016" PRIx64 ": %s",
+                     place_of(r, all[r].host).text, place_of(0, all[0].host).text, all[r].iter,
+                     all[0].iter, what, theirs, rank0s,
+                     t->weights != NULL
+                         ? "--init_from names other weights there, or memory loses bits; copy "
+                           "rank 0's weights to every host"
+                         : "memory that loses bits, or a program error; start again from the last "
+                           "checkpoint");
+}
+
+/* Rank 0 is the leader of its host, so it holds a replica if any rank compares one. */
+static lks_status judge_states(const lks__trainer *t, const struct state_note *all, int W)
+{
+    for (int r = 1; r < W; r++) {
+        if (all[r].values != all[0].values)
+            return differs(t, all, r, "sampler, clock and counts", all[r].values, all[0].values);
+        if (all[r].compares && all[r].arenas != all[0].arenas)
+            return differs(t, all, r, "parameters and moments", all[r].arenas, all[0].arenas);
+    }
+    return LKS_OK;
+}
+
+lks_status lks__agree_state(lks__trainer *t, bool moments)
+{
+    const int W = t->ses.world.world_size;
+    if (W == 1)
+        return LKS_OK;
+    struct state_note mine, *all = calloc((size_t)W, sizeof *all);
+    memset(&mine, 0, sizeof mine);
+    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W)
+                                : hash_values(t, &mine.values);
+    st = lks__session_agree(&t->ses, st);
+    if (st != LKS_OK) {
+        free(all);
+        return st;
+    }
+    mine.iter = t->iter;
+    mine.compares = lks__agree_compares(t);
+    mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
+    lks__session_host(mine.host);
+    st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, judge_states(t, all, W));
+    free(all);
+    return st;
+}

@@ -1,0 +1,231 @@
+#include "train/guard/divergence.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "ddp/memory/arenas.h"
+#include "train/guard/agree.h"
+#include "train/procedure/procedure.h"
+
+lks_status lks__divergence_open(lks__trainer *t)
+{
+    t->divergence.hashes = calloc(t->table.n_tensors, sizeof *t->divergence.hashes);
+    if (t->divergence.hashes == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %zu tensors",
+                         t->table.n_tensors);
+    return LKS_OK;
+}
+
+void lks__divergence_close(lks__trainer *t)
+{
+    free(t->divergence.hashes);
+}
+
+static bool due(const lks__trainer *t)
+{
+    return t->s.check_interval > 0 && t->iter > 0 && t->iter % (uint64_t)t->s.check_interval == 0;
+}
+
+/* Hash the part of tensor `i` in [start, end) of the arena; it may be empty. */
+static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end, uint64_t *hash_p)
+{
+    const lks__tensor *tensor = &t->table.tensors[i];
+    size_t from = tensor->offset > start ? tensor->offset : start;
+    size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
+    *hash_p = 0;
+    return to > from ? lks__arenas_hash(t, from, to - from, hash_p) : LKS_OK;
+}
+
+/* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, or
+ * -1. */
+static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t *changed_p)
+{
+    *changed_p = -1;
+    first = t->table.block_start[first];
+    end = t->table.block_start[end];
+    for (size_t i = 0; i < t->table.n_tensors; i++) {
+        uint64_t hash;
+        LKS__TRY(hash_part(t, i, first, end, &hash));
+        if (hash != t->divergence.hashes[i] && *changed_p < 0)
+            *changed_p = (int32_t)i;
+        t->divergence.hashes[i] = hash;
+        lks_comm_beat(t->ses.comm);
+    }
+    return LKS_OK;
+}
+
+/* Hash the blocks that this rank updates. */
+static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
+{
+    size_t first, end;
+    lks__procedure_share(t, &first, &end);
+    return hash_blocks(t, first, end, changed_p);
+}
+
+/* Do the host's ranks share one replica, and divide the work of hashing it? */
+static bool divides(const lks__trainer *t)
+{
+    return t->shared && t->ses.device->ops->host_memory;
+}
+
+lks_status lks__divergence_seal(lks__trainer *t)
+{
+    int32_t changed;
+    t->divergence.sealed = divides(t) && due(t);
+    return t->divergence.sealed ? hash_share(t, &changed) : LKS_OK;
+}
+
+lks_status lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
+{
+    int32_t changed;
+    *mine = (lks__divergence_note){.iter = t->iter, .changed = -1};
+    /* a device with its own memory has its own replica */
+    mine->compares =
+        t->ses.device->ops->host_memory ? lks__agree_compares(t) : t->ses.world.world_size > 1;
+    gethostname(mine->host, sizeof mine->host - 1);
+    if (t->divergence.sealed)
+        LKS__TRY(hash_share(t, &mine->changed));
+    t->divergence.sealed = false;
+    if (!mine->compares || !due(t))
+        return LKS_OK;
+    LKS__TRY(hash_blocks(t, 0, t->table.n_blocks, &changed));
+    mine->hash =
+        1 | XXH3_64bits(t->divergence.hashes, t->table.n_tensors * sizeof *t->divergence.hashes);
+    return LKS_OK;
+}
+
+/* --- the verdict ----------------------------------------------------------------------------- */
+
+static lks__divergence_note note_of(const void *notes, size_t stride, int rank)
+{
+    lks__divergence_note note;
+    memcpy(&note, (const char *)notes + (size_t)rank * stride, sizeof note);
+    note.host[sizeof note.host - 1] = '\0';
+    return note;
+}
+
+static const char *host_of(const lks__divergence_note *note, char shown[4 * LKS__HOST_NAME])
+{
+    return lks__escape(shown, 4 * LKS__HOST_NAME, note->host, strlen(note->host));
+}
+
+static lks_status changed(const lks__trainer *t, const lks__divergence_note *note, int rank)
+{
+    char shown[4 * LKS__HOST_NAME];
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "the parameters have changed between update %" PRIu64 " and the next, first "
+                     "in tensor %s, on host %s (seen by rank %d): memory that loses bits, or a "
+                     "program error; test that host's memory, and resume from the last checkpoint "
+                     "with --init_from=resume",
+                     t->iter, t->table.tensors[note->changed].name, host_of(note, shown), rank);
+}
+
+/* Number of ranks whose replica equals that of `rank`; 0 if it compares none. */
+static int supporters(const void *notes, size_t stride, int W, int rank)
+{
+    uint64_t hash = note_of(notes, stride, rank).hash;
+    int n = 0;
+    for (int r = 0; r < W; r++)
+        n += note_of(notes, stride, r).hash == hash;
+    return hash == 0 ? 0 : n;
+}
+
+/* Replicas differ: find the tensor. The rank that differs from most others is reported; of two
+ * ranks it can't be decided which one is wrong. */
+static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
+{
+    int W = t->ses.world.world_size, good = 0, odd = 0;
+    const size_t n = t->table.n_tensors;
+    for (int r = 1; r < W; r++)
+        if (supporters(notes, stride, W, r) > supporters(notes, stride, W, good))
+            good = r;
+    const uint64_t right = note_of(notes, stride, good).hash;
+    while (note_of(notes, stride, odd).hash == right || note_of(notes, stride, odd).hash == 0)
+        odd++;
+    uint64_t *all = calloc(n * (size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %d ranks", W);
+    lks_status st =
+        lks_comm_all_gather(t->ses.comm, t->divergence.hashes, all, n * sizeof *all, LKS_UINT8);
+    size_t i = 0;
+    while (st == LKS_OK && i + 1 < n && all[(size_t)odd * n + i] == all[(size_t)good * n + i])
+        i++;
+    free(all);
+    if (st != LKS_OK)
+        return st;
+    lks__divergence_note a = note_of(notes, stride, odd), b = note_of(notes, stride, good);
+    char shown_a[4 * LKS__HOST_NAME], shown_b[4 * LKS__HOST_NAME];
+    bool told = supporters(notes, stride, W, good) > supporters(notes, stride, W, odd);
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "after update %" PRIu64
+                     " the replicas have diverged, first in tensor %s: rank "
+                     "%d (host %s) has other values than rank %d (host %s)%s: memory that loses "
+                     "bits, or a program error; resume from the last checkpoint with "
+                     "--init_from=resume",
+                     t->iter, t->table.tensors[i].name, odd, host_of(&a, shown_a), good,
+                     host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
+}
+
+/* Ranks at different iterations would make their checks at different times. */
+static lks_status apart(const lks__divergence_note *note, int rank,
+                        const lks__divergence_note *first)
+{
+    char shown[4 * LKS__HOST_NAME], shown_first[4 * LKS__HOST_NAME];
+    return lks__fail(
+        LKS_ERR_DIVERGED,
+        "rank %d (host %s) has made %" PRIu64 " iterations, but rank 0 (host %s) %" PRIu64
+        ": a program error; resume from the last checkpoint with --init_from=resume",
+        rank, host_of(note, shown), note->iter, host_of(first, shown_first), first->iter);
+}
+
+/* Rank `one` has hashed its replica, and `other` has not, or is the same rank: there is no
+ * other. */
+static lks_status alone(const void *notes, size_t stride, int one, int other)
+{
+    lks__divergence_note note = note_of(notes, stride, one),
+                         missing = note_of(notes, stride, other);
+    char shown[4 * LKS__HOST_NAME], shown_missing[4 * LKS__HOST_NAME];
+    if (one == other)
+        return lks__fail(LKS_ERR_DIVERGED,
+                         "after update %" PRIu64
+                         " rank %d (host %s) has hashed its replica, and no other rank has: a "
+                         "program error; resume from the last checkpoint with --init_from=resume",
+                         note.iter, one, host_of(&note, shown));
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "after update %" PRIu64
+                     " rank %d (host %s) has hashed its replica, but rank %d (host %s) has not: "
+                     "give all ranks the same --check_interval",
+                     note.iter, one, host_of(&note, shown), other,
+                     host_of(&missing, shown_missing));
+}
+
+lks_status lks__divergence_judge(lks__trainer *t, const void *notes, size_t stride)
+{
+    const int W = t->ses.world.world_size;
+    const lks__divergence_note first = note_of(notes, stride, 0);
+    int hashed = -1, missing = -1, n_hashed = 0;
+    bool same = true;
+    for (int r = 0; r < W; r++) {
+        lks__divergence_note note = note_of(notes, stride, r);
+        if (note.iter != first.iter)
+            return apart(&note, r, &first);
+        if (note.changed >= 0 && (size_t)note.changed < t->table.n_tensors)
+            return changed(t, &note, r);
+        if (note.hash == 0) {
+            missing = note.compares && missing < 0 ? r : missing;
+            continue;
+        }
+        hashed = hashed < 0 ? r : hashed;
+        same = same && note.hash == note_of(notes, stride, hashed).hash;
+        n_hashed++;
+    }
+    if (n_hashed > 0 && missing >= 0)
+        return alone(notes, stride, hashed, missing);
+    if (n_hashed == 1)
+        return alone(notes, stride, hashed, hashed);
+    return same ? LKS_OK : differ(t, notes, stride);
+}

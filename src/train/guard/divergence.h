@@ -1,0 +1,49 @@
+/* train/guard/divergence.h - detects parameters that change outside an update, or replicas that
+ * differ: a flipped bit, a broken kernel.
+ *
+ * Ranks that share one replica each hash their part of it after an update, and again before the
+ * next. Separate replicas, of ranks or of hosts, are hashed before an update and compared. The
+ * results travel in the exchange that every step makes anyway (train/step.c), so nothing waits for
+ * them.
+ *
+ * The optimizer's moments aren't hashed. With shared replicas each moment exists once, so there is
+ * no copy to compare it with, and a flipped bit in it affects all replicas alike. */
+#ifndef LKS_TRAIN_GUARD_DIVERGENCE_H
+#define LKS_TRAIN_GUARD_DIVERGENCE_H
+
+#include "model/table/table.h"
+#include "session/session.h"
+
+typedef struct lks__divergence {
+    uint64_t *hashes; /* [n_tensors] hashes of this rank's part of each tensor */
+    bool sealed;      /* they were made after an update; the next look compares */
+} lks__divergence;
+
+/* What one rank sends to all others. */
+typedef struct lks__divergence_note {
+    uint64_t iter;    /* number of iterations made */
+    uint64_t hash;    /* of a replica; 0 if it compares none, or no check is due */
+    int32_t changed;  /* the first tensor of the shared replica that has changed; -1: none */
+    int32_t compares; /* it holds a replica of which others have copies, so it has a hash whenever a
+                         check is due */
+    char host[LKS__HOST_NAME];
+} lks__divergence_note;
+
+struct lks__trainer;
+
+lks_status lks__divergence_open(struct lks__trainer *t);
+void lks__divergence_close(struct lks__trainer *t);
+
+/* Call it after update number t->iter, when all ranks have made it. It and the next function fail
+ * only if the device does. */
+lks_status lks__divergence_seal(struct lks__trainer *t);
+
+/* Call it before the next update. */
+lks_status lks__divergence_look(struct lks__trainer *t, lks__divergence_note *mine);
+
+/* Check all ranks' notes, which are `stride` bytes apart: ERR_DIVERGED names tensor, ranks and
+ * hosts. A rank at another iteration, or without the hash that is due, is an error, too. Collective
+ * if replicas differ. */
+lks_status lks__divergence_judge(struct lks__trainer *t, const void *notes, size_t stride);
+
+#endif

@@ -1,0 +1,208 @@
+#include "train/guard/nonfinite.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number/units.h"
+#include "train/procedure/procedure.h"
+
+/* --- searching ------------------------------------------------------------------------------- */
+
+static void nobody(void *ctx, int group)
+{
+}
+
+/* The same pass as in the step, but into `grads`, an arena of zeros. */
+static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
+{
+    lks__backward bw = lks__train_pass(t, index / t->A, index % t->A, grads);
+    bw.done = nobody;
+    return bw;
+}
+
+/* The first tensor, in the order of backward (from the end of the table), whose gradient isn't
+ * finite; place "": all are. `grads` is memory of the device. */
+static lks_status find_tensor(const lks__trainer *t, const float *grads, char place[LKS__PLACE])
+{
+    lks__device *device = t->ses.device;
+    const lks__tensor *tensors = t->table.tensors;
+    size_t n = t->table.n_tensors;
+    lks__mirror slots;
+    place[0] = '\0';
+    LKS__TRY(lks__mirror_open(device, n * sizeof(uint64_t), &slots));
+    uint64_t *dev = slots.dev;
+    const uint64_t *host = slots.host;
+    for (size_t i = 0; i < n; i++)
+        if (!tensors[i].frozen)
+            device->layers->first_not_finite(device->ex, &dev[i], grads + tensors[i].offset,
+                                             tensors[i].count);
+    lks__mirror_to_host(&slots, LKS__QUEUE_COMPUTE, 0, slots.bytes);
+    lks_status st = lks__device_finish(device, LKS__QUEUE_COMPUTE);
+    while (st == LKS_OK && n > 0 && (tensors[n - 1].frozen || host[n - 1] == tensors[n - 1].count))
+        n--;
+    if (st == LKS_OK && n > 0)
+        snprintf(place, LKS__PLACE, "%s", tensors[n - 1].name);
+    lks__mirror_close(&slots);
+    return st;
+}
+
+/* Search micro-batch `index`, whose loss isn't finite. */
+static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *bad)
+{
+    lks__micro_batch mb;
+    LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
+    lks__backward bw = pass_of(t, index, NULL);
+    *bad = (lks__nonfinite){.index = index, .in_loss = true};
+    return lks__model_find_bad(t->model, t->params.dev, &mb, &bw, bad->place);
+}
+
+/* The gradient of micro-batch `index`, into `grads`, and what it makes first. */
+static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks__nonfinite *bad)
+{
+    lks__micro_batch mb;
+    LKS__TRY(lks__session_check_stop(&t->ses));
+    LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
+    const lks__backward bw = pass_of(t, index, grads);
+    t->ses.device->layers->clear(t->ses.device->ex, grads, t->table.trained_count);
+    lks__model_train(t->model, t->params.dev, &mb, &bw, NULL);
+    LKS__TRY(find_tensor(t, grads, bad->place));
+    if (bad->place[0] != '\0')
+        bad->index = index;
+    return LKS_OK;
+}
+
+/* Find the first of this rank's micro-batches whose gradient isn't finite although its loss is. */
+static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
+{
+    const size_t bytes = t->table.trained_count * sizeof(float);
+    lks__device *device = t->ses.device;
+    void *grads;
+    lks_status st = device->ops->alloc(device, bytes, &grads);
+    if (st != LKS_OK) /* use the sum of the step */
+        return st == LKS_ERR_NOMEM ? LKS_OK : st;
+    for (int i = t->first_v * t->A; i < t->end_v * t->A && st == LKS_OK; i++) {
+        st = look_at_gradient(t, i, grads, bad);
+        if (bad->index == i)
+            break;
+    }
+    lks__device_drain(device);
+    device->ops->release(device, grads, bytes);
+    return st;
+}
+
+/* The sum of the step, which is in the host's memory, or in parts on the ranks' devices. */
+static const float *sum_on_device(const lks__trainer *t, const float *grads)
+{
+    lks__device *device = t->ses.device;
+    if (device->ops->host_memory)
+        return grads;
+    float *dev = lks__ddp_device_grads(t->ddp);
+    if (device->joined) {
+        lks__ddp_spread(t->ddp, dev);
+        lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
+        return dev;
+    }
+    device->ops->copy(device, LKS__QUEUE_COMPUTE, dev, grads, t->table.trained_count * sizeof *dev);
+    return dev;
+}
+
+static int first_bad_loss(const lks__trainer *t)
+{
+    const float *losses = t->losses.host;
+    for (int i = 0; i < t->N; i++)
+        if (!isfinite(losses[i]))
+            return i;
+    return -1;
+}
+
+/* Search this rank's micro-batches; index INT_MAX if none of them is the cause. */
+static lks_status search(lks__trainer *t, lks__nonfinite *bad)
+{
+    int loss = first_bad_loss(t);
+    *bad = (lks__nonfinite){.index = INT_MAX};
+    if (loss < 0)
+        return find_gradient(t, bad);
+    if (loss / t->A < t->first_v || loss / t->A >= t->end_v)
+        return LKS_OK;
+    return find_activation(t, loss, bad);
+}
+
+/* The first of the ranks' findings. */
+static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfinite *bad)
+{
+    int W = t->ses.world.world_size;
+    lks__nonfinite mine, *all = calloc((size_t)W, sizeof *all);
+    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
+    lks_comm_note(t->ses.comm, t->iter, "search for NaN");
+    if (st == LKS_OK)
+        st = search(t, &mine);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+    *bad = (lks__nonfinite){.index = INT_MAX};
+    for (int r = 0; r < W && st == LKS_OK; r++)
+        if (all[r].index < bad->index)
+            *bad = all[r];
+    free(all);
+    if (st == LKS_OK && bad->index == INT_MAX) {
+        bad->index = -1;
+        st = find_tensor(t, sum_on_device(t, grads), bad->place);
+    }
+    return st;
+}
+
+/* --- the answer ------------------------------------------------------------------------------ */
+
+void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char text[320])
+{
+    const lks__nonfinite *bad = &r->bad;
+    int W = t->ses.world.world_size, rank = 0, v = bad->index / t->A, m = bad->index % t->A;
+    if (bad->index < 0) {
+        snprintf(text, 320, "the sum of all gradients overflows, first in %s", bad->place);
+        return;
+    }
+    while (rank + 1 < W && lks__ddp_first_leaf(t->V, W, rank + 1) <= v)
+        rank++;
+    if (bad->in_loss)
+        snprintf(text, 320,
+                 "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "
+                 "isn't finite is the output of %s",
+                 m, v, rank, lks__units_plain((double)((const float *)t->losses.host)[bad->index]),
+                 bad->place);
+    else
+        snprintf(text, 320,
+                 "the gradient of micro-batch %d of virtual rank %d (rank %d) isn't finite, though "
+                 "its loss is; backward makes it first in %s",
+                 m, v, rank, bad->place);
+}
+
+static lks_status give_up(const lks__trainer *t, const lks__step_result *r, const char *why)
+{
+    char text[320];
+    lks__nonfinite_text(t, r, text);
+    return lks__fail(LKS_ERR_NAN,
+                     "iteration %" PRIu64 ": %s; %sthe last checkpoint is untouched; a smaller "
+                     "learning_rate or a longer warm-up may help",
+                     t->iter, text, why);
+}
+
+lks_status lks__nonfinite_judge(lks__trainer *t, const float *grads, lks__step_result *r)
+{
+    r->outcome = LKS__STEP_DONE;
+    if (isfinite(r->grad_norm) && first_bad_loss(t) < 0) {
+        if (t->s.on_nan == LKS__on_nan_skip)
+            t->nonfinite = 0;
+        return LKS_OK;
+    }
+    LKS__TRY(find_together(t, grads, &r->bad));
+    if (t->s.on_nan == LKS__on_nan_stop)
+        return give_up(t, r, "--on_nan=skip or rollback would have continued; ");
+    if (++t->nonfinite > t->s.on_nan_limit)
+        return give_up(t, r, "that was once more than on_nan_limit allows; ");
+    r->outcome = t->s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
+    return LKS_OK;
+}

@@ -1,0 +1,86 @@
+/* train/loop/report/report_commands.c - a run's events for others than its reader: the commands of
+ * exec_on, and systemd. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "train/loop/report/report.h"
+
+static void say(void *ctx, const char *text)
+{
+    lks__report *r = ctx;
+    lks__log_message(&r->log, "%s", text);
+}
+
+lks_status lks__report_others_open(lks__report *r, const lks__trainer *t)
+{
+    if (!lks__notify_open(&r->notify))
+        lks__log_message(
+            &r->log,
+            "systemd's socket (NOTIFY_SOCKET) can't be reached: %s; the run continues without it",
+            lks__sys_reason(errno));
+    return lks__commands_open(&t->s, say, r, &r->commands);
+}
+
+void lks__report_alive(lks__report *r, const char *text)
+{
+    if (!r->on)
+        return;
+    lks__notify_alive(&r->notify, text);
+    lks__commands_look(r->commands);
+}
+
+static lks__command_facts facts_of(const lks__report *r, const lks__trainer *t)
+{
+    return (lks__command_facts){.iter = (int64_t)t->iter,
+                                .loss = r->newest.loss,
+                                .val_loss = r->newest.val_loss,
+                                .signal = r->stop_signal,
+                                .exit_code = -1};
+}
+
+void lks__report_saved(lks__report *r, const lks__trainer *t, bool best)
+{
+    const lks__command_facts facts = facts_of(r, t);
+    lks__commands_on(r->commands, LKS__ON_CHECKPOINT, &facts);
+    if (best)
+        lks__commands_on(r->commands, LKS__ON_BEST, &facts);
+    lks__report_alive(r, NULL);
+}
+
+void lks__report_best(lks__report *r, const lks__trainer *t)
+{
+    const lks__command_facts facts = facts_of(r, t);
+    lks__commands_on(r->commands, LKS__ON_BEST, &facts);
+}
+
+void lks__report_stopping(lks__report *r)
+{
+    if (r->on)
+        lks__notify_stopping(&r->notify);
+}
+
+struct waiting {
+    lks__report *r;
+    lks_comm *comm;
+};
+
+/* The other ranks wait for this one, and don't give it up for that. */
+static void alive(void *ctx)
+{
+    const struct waiting *w = ctx;
+    lks_comm_beat(w->comm);
+    lks__notify_alive(&w->r->notify, NULL);
+}
+
+void lks__report_others_close(lks__report *r, const lks__trainer *t)
+{
+    const lks__command_facts facts = facts_of(r, t);
+    struct waiting waiting = {r, t->ses.comm};
+    if (!r->ended)
+        return;
+    lks__commands_on(r->commands, LKS__ON_END, &facts);
+    lks__commands_wait(r->commands, alive, &waiting);
+    lks__notify_stopping(&r->notify);
+}

@@ -1,0 +1,96 @@
+/* train/loop/report/report_end.c - the last lines of a run, for people: results, and what to do
+ * next. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "base/text/shell.h"
+#include "train/loop/report/report.h"
+
+static void seconds_text(double s, char out[32])
+{
+    if (s < 120.0)
+        snprintf(out, 32, "%.1f s", s);
+    else
+        snprintf(out, 32, "%.0f min %02.0f s", (s - (double)((long)s % 60)) / 60.0,
+                 (double)((long)s % 60));
+}
+
+static void losses_line(lks__report *r, const double *loss, const lks__eval_result *final)
+{
+    char text[300] = "";
+    size_t n = 0;
+    if (loss != NULL)
+        n += (size_t)snprintf(text + n, sizeof text - n, "last loss %.4f", *loss);
+    if (final != NULL)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%slast validation loss %.4f",
+                              n > 0 ? ", " : "", final->val_loss);
+    if (r->best.found)
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "%sbest validation loss %.4f at iteration %" PRIu64,
+                              n > 0 ? ", " : "", r->best.loss, r->best.iter);
+    if (n > 0)
+        lks__log_line(&r->log, "%s", text);
+}
+
+static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_result *final)
+{
+    /* Evaluations draw other batches, so two that are close to each other differ by chance: in
+     * iterations, or by at most 5 %. */
+    if (final == NULL || !r->best.found || t->iter < r->best.iter + (uint64_t)t->s.eval_interval ||
+        !(final->val_loss > 1.05 * r->best.loss))
+        return;
+    lks__log_line(&r->log,
+                  "the validation loss has risen since iteration %" PRIu64 ", from %.4f to %.4f; "
+                  "sample and eval use %s",
+                  r->best.iter, r->best.loss, final->val_loss,
+                  t->s.always_save_checkpoint
+                      ? "the newest checkpoint: --which=best for the best one"
+                      : "the best checkpoint, as always_save_checkpoint=false");
+}
+
+static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
+{
+    char out[600], tool[600]; /* the run knows its data */
+    lks__shell_program(tool, sizeof tool);
+    lks__shell_word(out, sizeof out, t->s.out_dir);
+    /* `resume` starts ranks on this host only. */
+    const bool several = t->ses.world.local_world_size < t->ses.world.world_size;
+    if (stop_signal != 0 && several)
+        lks__log_line(&r->log,
+                      "to continue: start the ranks as before, with %s train --out_dir=%s "
+                      "--init_from=resume; on one host: %s resume %s",
+                      tool, out, tool, out);
+    else if (stop_signal != 0)
+        lks__log_line(&r->log, "to continue: %s resume %s", tool, out);
+    else if (t->meta.chars != NULL || t->meta.is_bytes)
+        lks__log_line(&r->log, "next: %s sample %s", tool, out);
+    else
+        lks__log_line(&r->log, "next: %s eval %s", tool, out);
+}
+
+void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,
+                     const lks__eval_result *final)
+{
+    char time[32], best[48] = "";
+    uint64_t steps = t->iter - r->first_iter;
+    if (!r->on)
+        return;
+    r->ended = true;
+    r->stop_signal = stop_signal;
+    seconds_text(lks__sys_now() - r->started, time);
+    if (stop_signal != 0)
+        lks__log_line(&r->log, "stopped by signal %d before iteration %" PRIu64 ", after %s",
+                      stop_signal, t->iter, time);
+    else
+        lks__log_line(&r->log, "done: %" PRIu64 " step%s in %s", steps, steps == 1 ? "" : "s",
+                      time);
+    losses_line(r, loss, final);
+    say_risen(r, t, final);
+    if (r->best.found)
+        snprintf(best, sizeof best, ", best is ckpt-%08" PRIu64, r->best.iter);
+    lks__log_line(&r->log, "in %s: metrics.jsonl, train.log; latest is ckpt-%08" PRIu64 "%s",
+                  t->shown_out_dir, t->iter, best);
+    say_next(r, t, stop_signal);
+}

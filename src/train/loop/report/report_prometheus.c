@@ -1,0 +1,70 @@
+/* train/loop/report/report_prometheus.c - the newest numbers as a text file for Prometheus
+ * (node_exporter's textfile collector reads it). */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/system/sys.h"
+#include "train/loop/report/report.h"
+
+enum { TEXT_BYTES = 8 << 10 };
+
+static const double EVERY_S = 5.0;
+
+/* In a label's value. */
+static void escape(const char *text, char *out, size_t bytes)
+{
+    size_t n = 0;
+    for (; *text != '\0' && n + 3 < bytes; text++) {
+        if (*text == '\\' || *text == '"' || *text == '\n')
+            out[n++] = '\\';
+        out[n++] = *text == '\n' ? 'n' : *text;
+    }
+    out[n] = '\0';
+}
+
+static void gauge(FILE *out, const char *name, const char *help, const char *run, double value)
+{
+    if (isfinite(value))
+        fprintf(out,
+                "# HELP lockstep_%s %s\n# TYPE lockstep_%s gauge\nlockstep_%s{run=\"%s\"} %.17g\n",
+                name, help, name, name, run, value);
+}
+
+static lks_status write_file(const lks__report *r, const lks__trainer *t)
+{
+    char text[TEXT_BYTES], run[2 * LKS__SETTING_STR + 4];
+    const lks__newest *n = &r->newest;
+    escape(t->s.out_dir, run, sizeof run);
+    FILE *out = fmemopen(text, sizeof text, "w");
+    if (out == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->s.prometheus);
+    gauge(out, "iteration", "Steps that are done.", run, (double)t->iter);
+    gauge(out, "loss", "Training loss of the newest step.", run, n->loss);
+    gauge(out, "learning_rate", "Learning rate of the newest step.", run, n->lr);
+    gauge(out, "grad_norm", "Norm of the gradient before clipping.", run, n->grad_norm);
+    gauge(out, "tokens", "Tokens of all steps.", run, r->tokens_a_step * (double)t->iter);
+    gauge(out, "tokens_per_second", "Speed of the newest step.", run, n->tok_per_s);
+    gauge(out, "mfu", "Share of the machine's measured peak.", run, n->mfu);
+    gauge(out, "wait_seconds", "Time of the newest step that rank 0 waited for others.", run,
+          n->wait_s);
+    gauge(out, "val_loss", "Validation loss of the newest evaluation.", run, n->val_loss);
+    gauge(out, "best_val_loss", "Lowest validation loss of a checkpoint.", run,
+          r->best.found ? r->best.loss : (double)NAN);
+    gauge(out, "updated_seconds", "When this was written, since 1970.", run, lks__sys_wall());
+    long bytes = ftell(out);
+    if (fclose(out) != 0 || bytes < 0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->s.prometheus);
+    return lks__sys_write_file(t->s.prometheus, text, (size_t)bytes);
+}
+
+void lks__report_prometheus(lks__report *r, const lks__trainer *t, bool now)
+{
+    if (!r->on || t->s.prometheus[0] == '\0' || (!now && lks__sys_now() < r->prometheus_at))
+        return;
+    r->prometheus_at = lks__sys_now() + EVERY_S;
+    if (write_file(r, t) != LKS_OK && !r->prometheus_failed) {
+        lks__log_message(&r->log, "%s; the run continues without it", lks_last_error());
+        r->prometheus_failed = true;
+    }
+}

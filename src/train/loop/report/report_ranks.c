@@ -1,0 +1,100 @@
+/* train/loop/report/report_ranks.c - OUT/ranks.jsonl: what each rank has computed, waited and in
+ * memory. It isn't in metrics.jsonl, whose lines are the same on any number of ranks. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/system/sys.h"
+#include "train/loop/report/report.h"
+
+enum { LINE_BYTES = 96 << 10 }; /* of 1,024 ranks, too */
+
+void lks__report_ranks_add(lks__report *r, const lks__step_result *step)
+{
+    if (step->outcome != LKS__STEP_DONE)
+        return;
+    r->steps_s += step->seconds;
+    r->wait_s += step->exposed_s;
+    r->steps++;
+}
+
+/* Per step, in milliseconds. */
+static void write_times(lks__jsonw *w, const char *name, const lks__rank_tally *all, int W,
+                        bool waits)
+{
+    lks__jsonw_array(w, name);
+    for (int i = 0; i < W; i++)
+        lks__jsonw_float(w, NULL,
+                         (waits ? all[i].wait_s : all[i].compute_s) * 1e3 / (double)all[i].steps);
+    lks__jsonw_end(w);
+}
+
+static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, char *line)
+{
+    const int W = t->ses.world.world_size;
+    char path[LKS__SETTING_STR + 16];
+    size_t bytes;
+    lks__jsonw w;
+    lks__jsonw_open(&w, line, LINE_BYTES);
+    lks__jsonw_object(&w, NULL);
+    lks__jsonw_u64(&w, "iter", t->iter);
+    lks__jsonw_u64(&w, "steps", all[0].steps);
+    if (all[0].steps > 0) {
+        write_times(&w, "compute_ms", all, W, false);
+        write_times(&w, "wait_ms", all, W, true);
+    }
+    lks__jsonw_array(&w, "memory_bytes");
+    for (int i = 0; i < W; i++)
+        lks__jsonw_u64(&w, NULL, all[i].pss);
+    lks__jsonw_end(&w);
+    lks__jsonw_end(&w);
+    LKS__TRY(lks__jsonw_close(&w, &bytes));
+    snprintf(path, sizeof path, "%s/ranks.jsonl", t->s.out_dir);
+    const int fd = lks__sys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return lks__sys_fail("can't open", path);
+    lks_status st =
+        lks__sys_write_all(fd, line, bytes) == 0 ? LKS_OK : lks__sys_fail("can't write", path);
+    if (lks__sys_close(fd) != 0 && st == LKS_OK)
+        st = lks__sys_fail("can't write", path);
+    return st;
+}
+
+static lks_status write_ranks(lks__report *r, const lks__trainer *t, const lks__rank_tally *all)
+{
+    uint64_t pss = 0;
+    char *line = malloc(LINE_BYTES);
+    lks_status st = line == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a line about the ranks")
+                                 : write_line(t, all, line);
+    free(line);
+    for (int i = 0; i < t->ses.world.world_size; i++)
+        pss += all[i].pss;
+    return st == LKS_OK ? lks__report_events_memory(r, t, "memory/all_ranks", pss) : st;
+}
+
+lks_status lks__report_ranks(lks__report *r, const lks__trainer *t, lks__rank_tally **all_p)
+{
+    const size_t W = (size_t)t->ses.world.world_size;
+    const lks__rank_tally mine = {
+        .micro_batches = t->micro_batches,
+        .pss = lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss"),
+        .compute_s = r->steps_s - r->wait_s,
+        .wait_s = r->wait_s,
+        .steps = r->steps,
+    };
+    lks__rank_tally *all = calloc(W, sizeof *all);
+    lks_status st = LKS_OK;
+    if (all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+    if (st == LKS_OK && r->metrics != NULL)
+        st = write_ranks(r, t, all);
+    r->steps_s = r->wait_s = 0.0;
+    r->steps = 0;
+    if (st != LKS_OK || all_p == NULL)
+        free(all);
+    else
+        *all_p = all;
+    return st;
+}

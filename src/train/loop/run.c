@@ -1,0 +1,435 @@
+/* train/loop/run.c - a whole run: evaluations, steps, checkpoints, in nanoGPT's order. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "base/trace.h"
+#include "data/read/sampler.h"
+#include "ddp/memory/arenas.h"
+#include "files/checkpoint/name.h"
+#include "train/loop/report/report.h"
+#include "train/procedure/procedure.h"
+#include "train/state.h"
+
+struct run {
+    lks__trainer *t;
+    lks__report report;
+    /* Iteration of the newest checkpoint; UINT64_MAX: none by this process yet. */
+    uint64_t saved_iter;
+    uint64_t back_to;      /* the run has gone back to this one; UINT64_MAX: to none since a save */
+    lks__asked wanted;     /* why a checkpoint is wanted that isn't scheduled; NOT: none is */
+    bool improved;         /* evaluation t->iter was the best so far */
+    lks__eval_result eval; /* the last evaluation of this process ... */
+    uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
+    double loss;           /* of the last step, if there was one */
+    bool stepped;
+    int stopped; /* the signal that ends the run, agreed by all ranks; 0: none */
+    void *
+        /* The sampler's state before evaluation 0; NULL if it has none, or on a resume. */
+        first_draws;
+};
+
+static uint64_t checkpoint_interval(const lks__settings *s)
+{
+    return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
+}
+
+/* Does r->eval hold evaluation t->iter of the current state? */
+static bool evaluated(const struct run *r)
+{
+    return r->t->eval_done && r->eval_iter == r->t->iter;
+}
+
+/* True if an undisturbed run writes checkpoint t->iter on its schedule. */
+static bool on_schedule(const lks__trainer *t)
+{
+    uint64_t interval = checkpoint_interval(&t->s);
+    return t->s.always_save_checkpoint && t->iter > 0 && interval > 0 && t->iter % interval == 0;
+}
+
+static bool at_end(const lks__trainer *t)
+{
+    return t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time;
+}
+
+/* Why the checkpoint is written. NOT if the undisturbed run writes it, too, or if it is the target
+ * of a rollback, written again. END at the run's end, also if the run is stopped there, because a
+ * resume doesn't write it again. Else `otherwise`. */
+static lks__asked reason(const struct run *r, lks__asked otherwise)
+{
+    bool undisturbed = on_schedule(r->t) || (r->improved && evaluated(r));
+    if (undisturbed || r->t->iter == r->back_to)
+        return LKS__ASKED_NOT;
+    return at_end(r->t) ? LKS__ASKED_END : otherwise;
+}
+
+/* Rank 0 writes; the others go on, and wait for it in their next reduction. */
+static lks_status write_checkpoint(struct run *r, lks__asked asked)
+{
+    lks__trainer *t = r->t;
+    if (t->s.on_nan == LKS__on_nan_rollback && asked == LKS__ASKED_NOT && t->iter != r->back_to)
+        t->nonfinite = 0; /* the run has got further than before */
+    LKS__TRY(lks__arenas_fetch(t));
+    for (int i = 0; i < LKS__OPTIM_STATES; i++)
+        LKS__TRY(lks__ddp_gather(t->ddp, t->moments[i].host, true));
+    if (t->ses.world.rank != 0)
+        return LKS_OK;
+    char name[32], hash[17];
+    lks_comm_note(t->ses.comm, t->iter, "checkpoint");
+    lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
+    const bool counts = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END);
+    const bool best = counts && lks__best_beaten(&r->report.best, r->eval.val_loss);
+    /* A target that is written again keeps its own. */
+    const double kept = t->iter == r->back_to ? t->loaded_val_loss : NAN;
+    const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
+    /* After a power loss a resume needs the lines of the checkpoint that is left. */
+    LKS__TRY(lks__metrics_sync(r->report.metrics));
+    LKS__TRY(lks__state_save(t, &about, name, hash));
+    if (best)
+        lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
+    for (int i = 0; i < LKS__OPTIM_STATES; i++)
+        lks__ddp_drop(t->ddp, t->moments[i].host);
+    lks__trace_end();
+    lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
+    LKS__TRY(lks__report_checkpoint(&r->report, t, asked, name, hash));
+    lks__report_saved(&r->report, t, best);
+    return LKS_OK;
+}
+
+static lks_status save(struct run *r, lks__asked otherwise)
+{
+    lks__session *ses = &r->t->ses;
+    r->saved_iter = r->t->iter;
+    r->wanted = LKS__ASKED_NOT;
+    lks__session_saving(ses, true);
+    LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
+    r->t->saved_at = lks__sys_now();
+    r->back_to = UINT64_MAX;
+    /* The last save: hold second signals until the process ends. */
+    lks__session_saving(ses, r->stopped != 0);
+    return LKS_OK;
+}
+
+/* All ranks agree that the run ends here, in the middle of `what`. */
+static void stop(struct run *r, int signo, const char *what)
+{
+    const char *name = sigabbrev_np(signo);
+    r->stopped = signo;
+    lks__session_saving(&r->t->ses, true);
+    lks__report_stopping(&r->report);
+    if (r->report.on)
+        lks__log_message(&r->report.log, "stopped by signal %d (SIG%s): %s", signo,
+                         name != NULL ? name : "?", what);
+}
+
+/* Returns `st`, except that ERR_STOPPED becomes the end of the run. */
+static lks_status stop_if(struct run *r, lks_status st, const char *what)
+{
+    if (st != LKS_ERR_STOPPED)
+        return st;
+    stop(r, lks__session_asked_stop(&r->t->ses), what);
+    return LKS_OK;
+}
+
+static const char behind_the_end[] = "the final checkpoint is saved; a resume does the rest";
+
+static lks_status compute(struct run *r, lks__eval_result *eval)
+{
+    lks__trainer *t = r->t;
+    lks_comm_note(t->ses.comm, t->iter, "evaluation");
+    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
+    lks__report_work(&r->report, t, "evaluation");
+    lks_status st = t->procedure->evaluate(t, eval);
+    r->report.eval_s = lks__sys_now() - r->report.work_began;
+    lks__trace_end();
+    return st;
+}
+
+static lks_status evaluate(struct run *r)
+{
+    lks__trainer *t = r->t;
+    lks__sampler_mark(t->sampler);
+    LKS__TRY(stop_if(r, compute(r, &r->eval),
+                     "the unfinished evaluation is discarded, and a resume repeats it"));
+    if (r->stopped != 0) {
+        lks__sampler_back(t->sampler);
+        return LKS_OK;
+    }
+    t->eval_done = true;
+    r->eval_iter = t->iter;
+    r->improved = r->eval.val_loss < t->best_val_loss;
+    if (r->improved)
+        t->best_val_loss = r->eval.val_loss;
+    LKS__TRY(lks__report_eval(&r->report, t, &r->eval));
+    return lks__report_ranks(&r->report, t, NULL);
+}
+
+static lks_status evaluate_only(struct run *r)
+{
+    LKS__TRY(stop_if(r, compute(r, &r->eval),
+                     "the unfinished evaluation is discarded, and nothing was written"));
+    return r->stopped != 0 ? LKS_OK : lks__report_eval_only(&r->report, r->t, &r->eval);
+}
+
+/* With a copy of the generators, so that a run that goes on from the final checkpoint draws the
+ * same. */
+static lks_status compute_aside(struct run *r, lks__eval_result *eval)
+{
+    lks__sampler *sampler = r->t->sampler; /* the sampler `stream` has none */
+    size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
+    void *state = malloc(bytes + 1);
+    lks_status st =
+        state == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for the generators") : LKS_OK;
+    if (st == LKS_OK && bytes > 0)
+        lks__sampler_state_save(sampler, state);
+    st = lks__session_agree(&r->t->ses, st);
+    if (st == LKS_OK)
+        st = compute(r, eval);
+    if (st == LKS_OK && bytes > 0)
+        st = lks__sampler_state_load(sampler, state, bytes);
+    free(state);
+    return st;
+}
+
+/* Evaluate the final model. Evaluations are due at multiples of eval_interval, and nanoGPT's runs
+ * end after one; golf's last evaluation is of this very state. */
+static lks_status evaluate_final(struct run *r)
+{
+    if (!evaluated(r))
+        LKS__TRY(stop_if(r, compute_aside(r, &r->eval), behind_the_end));
+    return r->stopped != 0 ? LKS_OK : lks__report_final(&r->report, r->t, &r->eval);
+}
+
+static bool checkpoint_due(const struct run *r)
+{
+    const lks__trainer *t = r->t;
+    return t->iter > 0 && t->iter != r->saved_iter &&
+           (on_schedule(t) || r->improved || r->wanted != LKS__ASKED_NOT);
+}
+
+bool lks__train_saves_again(const lks__trainer *t)
+{
+    return t->resumed && t->iter > 0 && t->procedure->evaluation_due(t) && !t->s.eval_only;
+}
+
+static lks_status finish(struct run *r)
+{
+    lks__finish_result result = {0};
+    lks__report_work(&r->report, r->t, "artifact");
+    LKS__TRY(stop_if(r, r->t->procedure->finish(r->t, &result), behind_the_end));
+    if (r->stopped != 0)
+        return LKS_OK;
+    return lks__report_finish(&r->report, r->t, &result);
+}
+
+/* The checkpoint to which it goes back exists, and its evaluation has been made. */
+static lks_status go_back(struct run *r)
+{
+    LKS__TRY(lks__trainer_go_back(r->t));
+    r->saved_iter = r->back_to = r->t->iter;
+    return LKS_OK;
+}
+
+/* True if the last state must be saved. A checkpoint to which a run by the clock went back lacks
+ * the time of the steps that were undone, so a resume from it would train longer. */
+static bool unsaved(const struct run *r)
+{
+    const lks__trainer *t = r->t;
+    return t->iter != r->saved_iter || (t->iter == r->back_to && lks__state_by_the_clock(t));
+}
+
+/* Stopped without an update: the loaded checkpoint is still the state, and is not written again.
+ * Its metrics line was cut if it was to be written again, so report it again. */
+static lks_status keep_loaded(struct run *r)
+{
+    char name[32];
+    snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->iter);
+    return r->report.on && r->saved_iter != r->t->iter
+               ? lks__report_checkpoint(&r->report, r->t, r->t->resumed_asked, name,
+                                        r->t->resumed_hash)
+               : LKS_OK;
+}
+
+/* Checkpoint 0 is the very first state: a resume begins with evaluation 0. */
+static lks_status back_to_start(struct run *r)
+{
+    lks__trainer *t = r->t;
+    size_t bytes = r->first_draws == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    if (bytes > 0)
+        LKS__TRY(lks__sampler_state_load(t->sampler, r->first_draws, bytes));
+    t->eval_done = false;
+    t->best_val_loss = LKS__NO_VAL_LOSS;
+    return LKS_OK;
+}
+
+static lks_status keep_first_draws(struct run *r)
+{
+    lks__trainer *t = r->t;
+    size_t bytes = t->iter > 0 || t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    if (bytes == 0)
+        return LKS_OK;
+    r->first_draws = malloc(bytes);
+    if (r->first_draws == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the generators");
+    lks__sampler_state_save(t->sampler, r->first_draws);
+    return LKS_OK;
+}
+
+static lks_status save_stopped(struct run *r, uint64_t first_iter)
+{
+    lks__trainer *t = r->t;
+    if (t->resumed && t->iter == first_iter && t->iter != r->back_to)
+        return keep_loaded(r);
+    if (t->iter == 0)
+        LKS__TRY(back_to_start(r));
+    return unsaved(r) ? save(r, LKS__ASKED_STOP) : LKS_OK;
+}
+
+static lks_status loop(struct run *r)
+{
+    lks__trainer *t = r->t;
+    const uint64_t first_iter = t->iter;
+    lks__step_result step;
+    while (r->stopped == 0) {
+        r->improved = false;
+        if (t->s.eval_only)
+            return evaluate_only(r);
+        if (t->procedure->evaluation_due(t))
+            LKS__TRY(evaluate(r));
+        if (r->stopped != 0)
+            break;
+        if (at_end(t))
+            break;
+        if (checkpoint_due(r))
+            LKS__TRY(save(r, r->wanted));
+        lks__report_work(&r->report, t, "iter");
+        LKS__TRY(lks__train_step(t, &step));
+        if (step.outcome == LKS__STEP_BACK)
+            LKS__TRY(go_back(r));
+        if (step.outcome != LKS__STEP_DISCARDED)
+            LKS__TRY(lks__report_train(&r->report, t, &step));
+        if (step.outcome == LKS__STEP_DONE) {
+            r->stepped = true;
+            r->loss = step.loss;
+        }
+        if (step.save != LKS__ASKED_NOT && r->wanted != LKS__ASKED_SIGNAL)
+            r->wanted = step.save;
+        if (step.stop_signal != 0)
+            stop(r, step.stop_signal,
+                 step.outcome == LKS__STEP_DISCARDED ? "the unfinished step is discarded"
+                                                     : "the current step was completed");
+    }
+    if (r->stopped != 0)
+        LKS__TRY(save_stopped(r, first_iter));
+    else if (unsaved(r))
+        LKS__TRY(save(r, LKS__ASKED_END));
+    const bool final = r->stopped == 0 && t->s.eval_interval > 0;
+    if (final)
+        LKS__TRY(evaluate_final(r));
+    if (r->stopped == 0 && t->procedure->finish != NULL)
+        LKS__TRY(finish(r));
+    lks__report_end(&r->report, t, r->stopped, r->stepped ? &r->loss : NULL,
+                    final && r->stopped == 0 ? &r->eval : NULL);
+    return LKS_OK;
+}
+
+static lks_status write_trace(struct run *r)
+{
+    const char *path = r->t->s.trace;
+    char shown[LKS__SETTING_STR];
+    uint64_t dropped;
+    LKS__TRY(lks__trace_file_write(&r->t->trace, &r->t->ses, &dropped));
+    if (path[0] != '\0' && r->report.on)
+        lks__log_message(&r->report.log, "the trace is in %s",
+                         lks__escape(shown, sizeof shown, path, strlen(path)));
+    if (dropped > 0 && r->report.on)
+        lks__log_message(&r->report.log,
+                         "the trace has the newest events: %" PRIu64 " older ones were dropped",
+                         dropped);
+    return LKS_OK;
+}
+
+/* A launcher adds rank and step to what a rank reports. A process by itself does it here, for
+ * failures of its GPU: other messages have what they need. */
+static lks_status say_where(const lks__trainer *t, lks_status st)
+{
+    char why[1024];
+    if (t->ses.world.world_size > 1 || t->ses.device->ops->host_memory ||
+        (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
+        return st;
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", t->iter, why);
+}
+
+/* After a stop rank 0 has saved everything that is wanted, so it doesn't fail because others do. */
+static lks_status close_report(struct run *r)
+{
+    lks__session *ses = &r->t->ses;
+    const lks_status st = lks__session_agree(ses, lks__report_close(&r->report, r->t));
+    const bool others = st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT;
+    return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
+}
+
+/* *yes_p: true if a resume has no step to train, and the run is longer already: it has later
+ * checkpoints, which would be moved away for nothing, or the limit is below this checkpoint. */
+static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
+{
+    lks__entry latest;
+    uint8_t longer = t->iter > t->procedure->n_steps(&t->s);
+    *yes_p = false;
+    if (!t->resumed || t->s.eval_only || !at_end(t))
+        return LKS_OK;
+    if (t->ses.world.rank == 0 &&
+        lks__name_read(t->s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
+        latest.kind == LKS__ENTRY_CKPT)
+        longer |= latest.iter > t->iter;
+    LKS__TRY(lks__session_agree(
+        &t->ses, lks_comm_broadcast(t->ses.comm, &longer, sizeof longer, LKS_UINT8, 0)));
+    *yes_p = longer != 0;
+    return LKS_OK;
+}
+
+lks_status lks__train_run(lks__trainer *t, int *stopped_p)
+{
+    bool nothing, again = lks__train_saves_again(t);
+    struct run r = {
+        .t = t,
+        .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
+        .back_to = UINT64_MAX,
+        .wanted = !again                               ? LKS__ASKED_NOT
+                  : t->resumed_asked != LKS__ASKED_NOT ? t->resumed_asked
+                                                       : LKS__ASKED_STOP,
+        .eval_iter = UINT64_MAX,
+    };
+    lks_status st = nothing_to_train(t, &nothing);
+    *stopped_p = 0;
+    if (st == LKS_OK && nothing) {
+        if (t->ses.world.rank == 0)
+            lks__report_nothing(t);
+        return LKS_OK;
+    }
+    if (st == LKS_OK && t->procedure->can_finish != NULL && !t->s.eval_only)
+        st = t->procedure->can_finish();
+    if (st == LKS_OK)
+        st = lks__report_open(&r.report, t);
+    if (st == LKS_OK)
+        st = keep_first_draws(&r);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = say_where(t, loop(&r));
+    free(r.first_draws);
+    *stopped_p = r.stopped;
+    if (st == LKS_OK)
+        st = write_trace(&r);
+    if (st == LKS_OK)
+        st = close_report(&r);
+    if (st != LKS_OK) {
+        lks__session_fail(&t->ses, st);
+        lks__report_abandon(&r.report);
+    }
+    t->ses.on_progress = NULL; /* it was the report's */
+    return st;
+}

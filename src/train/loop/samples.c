@@ -1,0 +1,109 @@
+#include "train/loop/samples.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "weights/use/write.h"
+
+struct lks__samples {
+    lks__replica model; /* its tokenizer alone; the rest is the trainer's */
+    lks__text text;
+    lks__generator *generator;
+    bool *has; /* by id: the tokenizer has it */
+    int32_t *prompt;
+    size_t n_prompt;
+    lks_comm *comm;
+    char out[LKS__SAMPLE_BYTES + 1];
+    size_t n;
+};
+
+/* The prompt of `lockstep sample`, a line feed; the first token if the tokenizer has none. */
+static lks_status find_prompt(lks__samples *s, const char *start)
+{
+    const lks_status st =
+        lks__text_encode(&s->text, start, strlen(start), &s->prompt, &s->n_prompt);
+    if ((st != LKS_OK && st != LKS_ERR_FORMAT) || s->n_prompt > 0)
+        return st;
+    free(s->prompt);
+    s->prompt = calloc(1, sizeof *s->prompt);
+    s->n_prompt = 1;
+    return s->prompt != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for the prompt");
+}
+
+static lks_status open_text(lks__samples *s, const lks__trainer *t)
+{
+    s->comm = t->ses.comm;
+    s->model.meta = t->meta;
+    snprintf(s->model.vocabulary, sizeof s->model.vocabulary, "%s", t->vocabulary);
+    LKS__TRY(lks__text_open(t->s.tokenizer_path, &s->model, &s->text));
+    LKS__TRY(find_prompt(s, t->s.start));
+    LKS__TRY(lks__text_ids(&s->text, (size_t)t->model_config.vocab_size, &s->has));
+    const lks__generator_size size = {
+        .samples = 1, .tokens = (uint64_t)s->n_prompt + (uint64_t)t->s.sample_tokens};
+    return lks__generator_open(&t->model_config, &t->table, t->params.dev, &size, t->ses.device,
+                               &s->generator);
+}
+
+lks_status lks__samples_open(const lks__trainer *t, lks__samples **samples_p)
+{
+    lks__samples *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for samples");
+    const lks_status st = open_text(s, t);
+    if (st != LKS_OK) {
+        lks__samples_close(s);
+        return lks__fail_in(st, "sample_tokens");
+    }
+    *samples_p = s;
+    return LKS_OK;
+}
+
+void lks__samples_close(lks__samples *s)
+{
+    if (s == NULL)
+        return;
+    lks__generator_close(s->generator);
+    lks__text_close(&s->text);
+    free(s->prompt);
+    free(s->has);
+    free(s);
+}
+
+/* Whole characters. Other ranks wait meanwhile. */
+static lks_status put(void *ctx, const char *text, size_t bytes)
+{
+    lks__samples *s = ctx;
+    lks_comm_beat(s->comm);
+    if (s->n + bytes > LKS__SAMPLE_BYTES) {
+        s->n = LKS__SAMPLE_BYTES; /* full: nothing shorter may follow */
+        return LKS_OK;
+    }
+    for (size_t i = 0; i < bytes; i++) /* 0 would end the text */
+        s->out[s->n++] = text[i] == '\0' ? ' ' : text[i];
+    s->out[s->n] = '\0';
+    return LKS_OK;
+}
+
+lks_status lks__samples_draw(lks__samples *s, const lks__trainer *t, const char **text_p)
+{
+    static const char *const no_stops[] = {NULL};
+    lks__writer w = {.generator = s->generator,
+                     .text = &s->text,
+                     .how = {.draw = {.seed = (uint64_t)t->s.seed,
+                                      .temperature = t->s.temperature,
+                                      .top_k = (uint32_t)t->s.top_k,
+                                      .top_p = t->s.top_p,
+                                      .has = s->has},
+                             .max_new_tokens = (uint64_t)t->s.sample_tokens},
+                     .stops = no_stops,
+                     .put = put,
+                     .ctx = s};
+    bool newline;
+    s->n = 0;
+    s->out[0] = '\0';
+    lks__generator_begin(s->generator, 1);
+    lks__generator_read(s->generator, s->prompt, s->n_prompt);
+    *text_p = s->out;
+    return lks__write_answer(&w, &newline);
+}

@@ -1,0 +1,127 @@
+/* train/procedure/families/golf.c - parameter-golf's model, trained as its train_gpt.py does. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "train/procedure/families/families.h"
+#include "train/procedure/procedure.h"
+
+/* Names of the script that differ here, and names of settings that every family has. All other golf
+ * settings have the script's names in the settings table. */
+static const lks__setting_alias names[] = {
+    {"data_path", "dataset"},
+    {"num_layers", "n_layer"},
+    {"num_heads", "n_head"},
+    {"model_dim", "n_embd"},
+    {"train_seq_len", "block_size"},
+    {"val_loss_every", "eval_interval"},
+    {"train_log_every", "log_interval"},
+    {"grad_clip_norm", "grad_clip"},
+    {"vocab_size", "vocab_size"},
+    {"seed", "seed"},
+    {"beta1", "beta1"},
+    {"beta2", "beta2"},
+    {NULL, NULL},
+};
+
+static const lks__setting_alias unused[] = {
+    {"max_iters", "iterations"},
+    {"learning_rate", "matrix_lr, --scalar_lr and --tied_embed_lr"},
+    {"lr_decay_iters", "warmdown_iters"},
+    {"batch_size", "train_batch_tokens"},
+    {"warmup_iters", ""},
+    {"min_lr", ""},
+    {"decay_lr", ""},
+    {"eval_iters", ""},
+    {"dropout", ""},
+    {"bias", ""},
+    {NULL, NULL},
+};
+
+static const char *const files[] = {"data_path", "tokenizer_path", NULL};
+
+/* The script's, of settings that have another default in the table. */
+static const lks__setting_preset presets[] = {
+    {"dataset", "./data/datasets/fineweb10B_sp1024"},
+    {"sampler", "stream"},
+    {"gradient_accumulation_steps", "8"}, /* 8 // world_size on each rank */
+    {"n_layer", "9"},
+    {"n_head", "8"},
+    {"n_embd", "512"},
+    {"block_size", "1024"},
+    {"eval_interval", "1000"},
+    {"log_interval", "200"},
+    {"grad_clip", "0"},
+    {NULL, NULL},
+};
+
+static void config(const lks__settings *s, lks__model_config *c)
+{
+    c->n_kv_head = (int)s->num_kv_heads;
+    c->mlp_mult = (int)s->mlp_mult;
+    c->tie_embeddings = s->tie_embeddings;
+    c->tied_embed_init_std = (float)s->tied_embed_init_std;
+    c->logit_softcap = (float)s->logit_softcap;
+    c->rope_base = (float)s->rope_base;
+    c->qk_gain_init = (float)s->qk_gain_init;
+    c->scalar_parts = s->control_tensor_name_patterns;
+    c->float_parts = strcmp(s->int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL) == 0
+                         ? s->control_tensor_name_patterns
+                         : s->int8_keep_float_fp32_name_patterns;
+}
+
+/* The batch follows from train_batch_tokens. */
+static lks_status check(lks__settings *s)
+{
+    int64_t N = s->gradient_accumulation_steps, T = s->block_size;
+    int64_t local = s->train_batch_tokens / N; /* rounded down, as in the script */
+    if (local < T || local % T != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "train_batch_tokens=%" PRId64 " over %" PRId64 " micro-batches is %" PRId64
+                         " tokens each, no multiple of train_seq_len=%" PRId64
+                         ": make it a multiple of %" PRId64,
+                         s->train_batch_tokens, N, local, T, N * T);
+    if (local / T > 65536)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "train_batch_tokens=%" PRId64 " makes micro-batches of %" PRId64
+                         " sequences; 65536 are the most",
+                         s->train_batch_tokens, local / T);
+    s->batch_size = local / T;
+    if (s->virtual_ranks != 0 && s->val_batch_size / s->virtual_ranks < T)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "val_batch_size=%" PRId64 " over %" PRId64
+                         " virtual ranks is less than one sequence of train_seq_len=%" PRId64,
+                         s->val_batch_size, s->virtual_ranks, T);
+    if (s->sampler != LKS__sampler_stream)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "the golf family reads its shards with sampler=stream: give --sampler=stream, or "
+            "take config/golf_baseline.conf, which has it");
+    return lks__family_check_heads(s);
+}
+
+static void prepare_bench(lks__settings *s)
+{
+    if (s->vocab_size == 0)
+        s->vocab_size = 1024;
+    s->sampler = LKS__sampler_stream;
+    s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
+    s->from[LKS__SETTING_batch_size] = LKS__FROM_DEFAULT; /* train_batch_tokens stands for it */
+    s->max_wallclock_seconds = 0.0;                       /* no clock in the schedule */
+}
+
+const lks__family lks__family_golf = {
+    .name = "golf",
+    .about = "parameter-golf's model",
+    .model = &lks__model_golf,
+    .procedure = &lks__procedure_golf,
+    .config = config,
+    .settings = LKS__SETTING_GOLF,
+    .names = names,
+    .files = files,
+    .unused = unused,
+    .presets = presets,
+    .check = check,
+    .prepare_bench = prepare_bench,
+    .prep = "sentencepiece",
+};

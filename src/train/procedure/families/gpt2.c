@@ -1,0 +1,28 @@
+/* train/procedure/families/gpt2.c - nanoGPT's model, trained as its train.py does. */
+#include "model/model.h"
+#include "train/procedure/families/families.h"
+#include "train/procedure/procedure.h"
+
+static void config(const lks__settings *s, lks__model_config *c)
+{
+    c->bias = s->bias;
+    c->gelu_tanh = s->gelu == LKS__gelu_tanh;
+    c->dropout = (float)s->dropout;
+}
+
+static lks_status check(lks__settings *s)
+{
+    if (s->gelu == LKS__gelu_auto) /* weights that have the tanh form have said so by now */
+        s->gelu = LKS__gelu_exact;
+    return lks__family_check_heads(s);
+}
+
+const lks__family lks__family_gpt2 = {
+    .name = "gpt2",
+    .about = "nanoGPT's model",
+    .model = &lks__model_gpt2,
+    .procedure = &lks__procedure_nanogpt,
+    .config = config,
+    .check = check,
+    .prep = "char",
+};

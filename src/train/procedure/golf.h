@@ -1,0 +1,29 @@
+/* train/procedure/golf.h - a run of the golf family: shared by procedure_golf.c and golf_lines.c.
+ */
+#ifndef LKS_TRAIN_PROCEDURE_GOLF_H
+#define LKS_TRAIN_PROCEDURE_GOLF_H
+
+#include "data/read/shards.h"
+#include "data/read/stream.h"
+#include "data/text/bpb.h"
+#include "train/procedure/procedure.h"
+
+struct lks__golf_run {
+    lks__shards *train, *val;
+    lks__stream stream;
+    uint64_t val_tokens; /* whole sequences of the validation split, and one more token */
+    size_t eval_batch;   /* sequences of a batch: depends on settings only, not on W */
+    bool has_bpb;        /* a tokenizer is known */
+    lks__byte_table bytes;
+    uint64_t code_bytes; /* of --code */
+};
+
+/* The lines of the script, in its words; train/procedure/procedure.h describes them. */
+lks_status lks__golf_log_path(const lks__trainer *t, char out[LKS__SETTING_STR + 16]);
+void lks__golf_head_lines(const lks__trainer *t, lks__log *log);
+void lks__golf_train_line(const lks__trainer *t, const lks__step_result *r, double mfu,
+                          char out[200]);
+void lks__golf_eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200]);
+void lks__golf_finish_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log);
+
+#endif

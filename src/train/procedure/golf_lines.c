@@ -1,0 +1,204 @@
+/* train/procedure/golf_lines.c - prints the lines of parameter-golf's train_gpt.py, so that parsers
+ * of its logs can read ours. */
+#include <errno.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/system/sys.h"
+#include "model/table/parts.h"
+#include "train/procedure/golf.h"
+
+/* As Python's repr: the shortest digits that read back as `x`, with a point or an exponent. */
+static const char *python_float(double x, char out[40])
+{
+    char digits[32];
+    int precision = 0;
+    do
+        snprintf(digits, sizeof digits, "%.*e", precision, x);
+    while (strtod(digits, NULL) != x && ++precision < 17);
+    int exponent = atoi(strchr(digits, 'e') + 1);
+    if (exponent < -4 || exponent >= 16)
+        snprintf(out, 40, "%s", digits);
+    else
+        snprintf(out, 40, "%.*f", precision - exponent > 1 ? precision - exponent : 1, x);
+    return out;
+}
+
+/* The script prints the folder's own name, without following links. */
+static void dataset_line(const lks__trainer *t, lks__log *log)
+{
+    char shown[512], *real = realpath(t->data_dir, NULL);
+    const char *name = real != NULL ? basename(real) : t->data_dir;
+    lks__log_line(log, "train_loader:dataset:%s train_shards:%d",
+                  lks__escape(shown, sizeof shown, name, strlen(name)),
+                  lks__shards_n_files(t->golf->train));
+    free(real);
+}
+
+static void tokenizer_line(const lks__trainer *t, lks__log *log)
+{
+    char path[sizeof t->data_dir + 16], shown[512];
+    if (!t->golf->has_bpb)
+        return;
+    if (t->s.tokenizer_path[0] != '\0')
+        snprintf(path, sizeof path, "%s", t->s.tokenizer_path);
+    else
+        snprintf(path, sizeof path, "%s/%s", t->data_dir,
+                 t->meta.is_bytes ? "meta.json" : LKS__META_MODEL);
+    lks__log_line(log, "val_bpb:enabled tokenizer_kind=%s tokenizer_path=%s",
+                  t->meta.is_bytes ? "byte" : "sentencepiece",
+                  lks__escape(shown, sizeof shown, path, strlen(path)));
+}
+
+static void rates_line(const lks__settings *s, lks__log *log)
+{
+    char embed[40], head[40], matrix[40], scalar[40];
+    lks__log_line(log, "tie_embeddings:%s embed_lr:%s head_lr:%s matrix_lr:%s scalar_lr:%s",
+                  s->tie_embeddings ? "True" : "False",
+                  python_float(s->tie_embeddings ? s->tied_embed_lr : s->embed_lr, embed),
+                  python_float(s->tie_embeddings ? 0.0 : s->head_lr, head),
+                  python_float(s->matrix_lr, matrix), python_float(s->scalar_lr, scalar));
+}
+
+/* logs/RUN_ID.txt. */
+lks_status lks__golf_log_path(const lks__trainer *t, char out[LKS__SETTING_STR + 16])
+{
+    const char *id = t->s.run_id;
+    char shown[120];
+    out[0] = '\0';
+    if (id[0] == '\0')
+        return LKS_OK;
+    if (strchr(id, '/') != NULL || strlen(id) > 200)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "run_id=%s names the file logs/RUN_ID.txt: it must have no slash and at "
+                         "most 200 bytes",
+                         lks__escape(shown, sizeof shown, id, strlen(id)));
+    if (mkdir("logs", 0755) != 0 && errno != EEXIST)
+        return lks__sys_fail("can't make the folder", "logs");
+    snprintf(out, LKS__SETTING_STR + 16, "logs/%s.txt", id);
+    return LKS_OK;
+}
+
+/* The script takes any list; a part that can't match is most likely a mistake. */
+static void parts_lines(const lks__trainer *t, const char *setting, const char *parts,
+                        lks__log *log)
+{
+    const char *part;
+    char shown[120];
+    size_t n;
+    while ((part = lks__parts_unused(&parts, &t->table, LKS__GOLF_CONTROL, &n)) != NULL)
+        lks__log_message(log, "warning: no tensor's name contains \"%s\" of %s",
+                         lks__escape(shown, sizeof shown, part, n), setting);
+}
+
+void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
+{
+    const lks__settings *s = &t->s;
+    int W = t->ses.world.world_size;
+    char id[512];
+    if (s->run_id[0] != '\0')
+        lks__log_line(log, "logs/%s.txt", lks__escape(id, sizeof id, s->run_id, strlen(s->run_id)));
+    else
+        lks__log_line(log, "%s/train.log", t->shown_out_dir);
+    tokenizer_line(t, log);
+    dataset_line(t, log);
+    lks__log_line(log, "val_loader:shards pattern=%s/%s tokens:%" PRIu64, t->shown_data_dir,
+                  lks__shards_are_raw(t->golf->val) ? LKS__VAL_FILE : LKS__SHARDS_VAL,
+                  t->golf->val_tokens - 1);
+    lks__log_line(log, "model_params:%zu", t->table.n_params);
+    lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, t->N / W);
+    /* Ours is a kernel of that kind: blocks of scores, never the whole matrix. */
+    lks__log_line(log, "sdp_backends:cudnn=False flash=True mem_efficient=False math=False");
+    lks__log_line(log, "attention_mode:gqa num_heads:%" PRId64 " num_kv_heads:%" PRId64, s->n_head,
+                  s->num_kv_heads);
+    rates_line(s, log);
+    lks__log_line(log,
+                  "train_batch_tokens:%" PRId64 " train_seq_len:%" PRId64 " iterations:%" PRId64
+                  " warmup_steps:%" PRId64 " max_wallclock_seconds:%.3f",
+                  s->train_batch_tokens, s->block_size, s->iterations, s->warmup_steps,
+                  s->max_wallclock_seconds);
+    lks__log_line(log, "seed:%" PRId64, s->seed);
+    parts_lines(t, "control_tensor_name_patterns", s->control_tensor_name_patterns, log);
+    if (strcmp(s->int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL) != 0)
+        parts_lines(t, "int8_keep_float_fp32_name_patterns", s->int8_keep_float_fp32_name_patterns,
+                    log);
+    if (s->warmup_steps > 0) /* there is no compiler to prime: none is made */
+        lks__log_line(log, "warmup_step:0/%" PRId64, s->warmup_steps);
+    if (s->max_wallclock_seconds > 0.0)
+        lks__log_line(log, "the learning rates follow rank 0's clock, so a second run gives other "
+                           "losses; MAX_WALLCLOCK_SECONDS=0 avoids it");
+}
+
+/* "train_time:…ms step_avg:…ms"; the average is over the steps in the measured time. */
+static const char *time_text(const lks__trainer *t, char out[80])
+{
+    const uint64_t made = t->iter + t->data_shift;
+    const uint64_t steps = made > t->elapsed_from ? made - t->elapsed_from : 1;
+    snprintf(out, 80, "train_time:%.0fms step_avg:%.2fms", t->elapsed_s * 1e3,
+             t->elapsed_s * 1e3 / (double)steps);
+    return out;
+}
+
+void lks__golf_train_line(const lks__trainer *t, const lks__step_result *r, double mfu,
+                          char out[200])
+{
+    int64_t every = t->s.log_interval;
+    char time[80];
+    out[0] = '\0';
+    if (every > 0 && (t->iter <= 10 || t->iter % (uint64_t)every == 0))
+        snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " train_loss:%.4f %s", t->iter,
+                 t->s.iterations, r->loss, time_text(t, time));
+}
+
+void lks__golf_eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200])
+{
+    char bpb[32] = "", time[80];
+    if (eval->has_bpb)
+        snprintf(bpb, sizeof bpb, " val_bpb:%.4f", eval->val_bpb);
+    snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " val_loss:%.4f%s %s", t->iter, t->s.iterations,
+             eval->val_loss, bpb, time_text(t, time));
+}
+
+/* The script gives figures of rank 0's device. On a CPU they are those of rank 0's process, which
+ * includes the ranks' common memory: the most that was resident, and the most address space. */
+static void memory_line(lks__log *log)
+{
+    static const char status[] = "/proc/self/status";
+    lks__log_line(log, "peak memory allocated: %" PRIu64 " MiB reserved: %" PRIu64 " MiB",
+                  lks__sys_proc_bytes(status, "VmHWM") >> 20,
+                  lks__sys_proc_bytes(status, "VmPeak") >> 20);
+}
+
+static void size_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log)
+{
+    char lines[LKS__ARTIFACT_LINES], warning[200], *rest = lines;
+    lks__artifact_lines(&r->stats, r->model_bytes, t->golf->code_bytes, lines);
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;)
+        if (line[0] != '\0')
+            lks__log_line(log, "%s", line);
+    if (lks__artifact_too_large(&r->stats, t->golf->code_bytes, warning))
+        lks__log_message(log, "%s", warning);
+}
+
+void lks__golf_finish_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log)
+{
+    const lks__eval_result *e = &r->eval;
+    char bpb[32] = "", exact[32] = "";
+    if (t->out_of_time && t->iter < (uint64_t)t->s.iterations)
+        lks__log_line(log,
+                      "stopping_early: wallclock_cap train_time:%.0fms step:%" PRIu64 "/%" PRId64,
+                      t->elapsed_s * 1e3, t->iter, t->s.iterations);
+    memory_line(log);
+    size_lines(t, r, log);
+    if (e->has_bpb) {
+        snprintf(bpb, sizeof bpb, " val_bpb:%.4f", e->val_bpb);
+        snprintf(exact, sizeof exact, " val_bpb:%.8f", e->val_bpb);
+    }
+    lks__log_line(log, "final_int8_zlib_roundtrip val_loss:%.4f%s eval_time:%.0fms", e->val_loss,
+                  bpb, r->eval_seconds * 1e3);
+    lks__log_line(log, "final_int8_zlib_roundtrip_exact val_loss:%.8f%s", e->val_loss, exact);
+}

@@ -1,0 +1,173 @@
+#include "train/procedure/procedure.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "data/read/sampler.h"
+#include "settings/family.h"
+#include "weights/choice/given.h"
+
+const struct lks__procedure *lks__procedure_of(const lks__settings *s)
+{
+    return lks__family_of(s)->procedure;
+}
+
+/* The model's vocabulary is that of its data. A model that began with given weights has theirs, and
+ * the data may need less of it. */
+static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool began,
+                                   const char *dir)
+{
+    char shown[LKS__SETTING_STR];
+    const int64_t model = s->vocab_size;
+    lks__escape(shown, sizeof shown, dir, strlen(dir));
+    if (began && data > model)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the meta.json or meta.pkl in %s has vocab_size = %" PRId64
+                         ", but the weights are for %" PRId64 " tokens: --vocab_size=%" PRId64
+                         " adds rows that are drawn",
+                         shown, data, model, data);
+    if (!began && model != 0 && model != data &&
+        s->from[LKS__SETTING_vocab_size] == LKS__FROM_CHECKPOINT)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the data in %s is not the data that the run was trained on (vocab_size = "
+                         "%" PRId64 ", not %" PRId64 "): give the same --dataset, or start a new "
+                         "run",
+                         shown, data, model);
+    if (!began && model != 0 && model != data)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "vocab_size = %" PRId64
+                         ", but the meta.json or meta.pkl in %s has %" PRId64
+                         ": leave --vocab_size out, or, if a recipe has it, give --vocab_size=0",
+                         model, shown, data);
+    return LKS_OK;
+}
+
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, bool *found_p,
+                               lks__meta *meta)
+{
+    LKS__TRY(lks__meta_load(dir, found_p, meta));
+    lks_status st = LKS_OK;
+    if (*found_p)
+        st = check_vocabulary(s, meta->vocab_size, began, dir);
+    else
+        meta->vocab_size =
+            s->vocab_size != 0 ? (uint32_t)s->vocab_size : lks__procedure_of(s)->vocab_size;
+    if (st != LKS_OK)
+        lks__meta_free(meta);
+    return st;
+}
+
+lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
+                                     uint32_t vocab_size, lks__shards **shards_p)
+{
+    char shown[256];
+    const bool is_shards = lks__procedure_of(s)->data->is_shards;
+    *shards_p = NULL;
+    if (split != LKS__SPLIT_VAL || is_shards || lks__split_exists(dir, split))
+        return lks__split_open(dir, split, is_shards, vocab_size, shards_p);
+    if (s->eval_interval == 0 && !s->eval_only)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_IO,
+                     "there is no token file %s/%s to evaluate on: `lockstep prep` makes one "
+                     "(--val_fraction=0.1), and --eval_interval=0 trains without evaluations",
+                     lks__escape(shown, sizeof shown, dir, strlen(dir)), LKS__VAL_FILE);
+}
+
+lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
+{
+    uint64_t digest[2] = {0};
+    for (int split = 0; split < 2; split++)
+        if (data[split] != NULL)
+            LKS__TRY(lks__shards_digest(data[split], &digest[split]));
+    *digest_p = XXH3_64bits(digest, sizeof digest);
+    return LKS_OK;
+}
+
+/* The weights have learned what their ids mean, so the data's must mean the same. */
+static lks_status check_meaning(const lks__trainer *t)
+{
+    lks__meta theirs;
+    LKS__TRY(lks__weights_meta(t->weights, &theirs));
+    lks_status st = lks__given_same_meaning(&t->meta, t->data_dir, &theirs, t->weights->shown);
+    lks__meta_free(&theirs);
+    return st;
+}
+
+/* Is there an earlier run in out_dir, which somebody who gives no data may have meant? */
+static bool has_run(const lks__settings *s)
+{
+    char path[LKS__SETTING_STR + 16];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->out_dir);
+    return stat(path, &info) == 0;
+}
+
+lks_status lks__procedure_find_data(lks__trainer *t)
+{
+    char shown[LKS__SETTING_STR];
+    const lks__settings *s = &t->s;
+    const lks_status st = lks__settings_data_dir(s, t->data_dir);
+    if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
+        lks__settings_init(s) != LKS__INIT_SCRATCH)
+        return st;
+    if (has_run(s))
+        return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
+                         lks_last_error(),
+                         lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
+    if (s->family != 0) /* whose data can't be a text */
+        return st;
+    return lks__fail(st,
+                     "no text was given: `lockstep train my.txt` prepares a text and trains on it. "
+                     "For tokens that `lockstep prep` has made, give --dataset=DIR and perhaps a "
+                     "recipe: `lockstep train quickstart --dataset=data/my` (the default, "
+                     "data/%s, doesn't exist)",
+                     s->dataset);
+}
+
+lks_status lks__procedure_open_meta(lks__trainer *t)
+{
+    const bool began = t->weights != NULL || t->init_hash[0] != '\0';
+    bool found;
+    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, began, &found, &t->meta));
+    t->meta_file = found ? lks__meta_file(t->data_dir) : NULL;
+    snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->data_dir);
+    if (!began)
+        t->s.vocab_size = t->meta.vocab_size;
+    if (t->weights == NULL)
+        return LKS_OK;
+    if (found)
+        return check_meaning(t);
+    lks__meta_free(&t->meta);
+    snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->weights->vocabulary);
+    return lks__weights_meta(t->weights, &t->meta);
+}
+
+void lks__procedure_share(const lks__trainer *t, size_t *first, size_t *end)
+{
+    *first = 0;
+    *end = t->table.n_blocks;
+    if (t->shared)
+        lks__ddp_share(t->ddp, t->table.n_blocks, first, end);
+}
+
+/* Do ranks divide the updates? Devices that exchange gradients do, whatever the host has. */
+static bool divides(const lks__trainer *t)
+{
+    return t->shared || t->ses.device->joined;
+}
+
+int lks__procedure_n_updates(const lks__trainer *t)
+{
+    return divides(t) ? lks__ddp_n_updates(t->ddp) : 1;
+}
+
+void lks__procedure_update_range(const lks__trainer *t, int i, size_t *first, size_t *end)
+{
+    *first = 0;
+    *end = t->table.trained_blocks;
+    if (divides(t))
+        lks__ddp_update_range(t->ddp, i, first, end);
+}

@@ -1,0 +1,209 @@
+#include "train/setup/fit.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/number/units.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
+#include "lockstep/comm.h"
+#include "plan/bytes/advice.h"
+#include "plan/bytes/needs.h"
+#include "train/procedure/procedure.h"
+
+/* What a rank takes later, beside its arenas: the matrix library's code, threads' scratch, buffers
+ * of files. Measured: 3 to 6 MB. */
+static const double LATER = 8e6;
+
+static lks_status needs_of(const lks__settings *s, const lks__fit *fit, lks__needs *needs)
+{
+    /* If hosts have different numbers of ranks: fewer hosts, as each then needs more. */
+    const lks__place place = {fit->W / fit->local, fit->local};
+    const lks__process process = {.own = fit->process + LATER};
+    return lks__needs_on(fit->rooms[0].device, s, fit->vocab_size, &place, &process, needs);
+}
+
+void lks__fit_add_device(lks__fit *fit, const lks__device *device, double bytes, int ranks)
+{
+    fit->rooms[1] = (lks__room){device, bytes - (double)device->ops->spare_bytes, ranks};
+    fit->n_rooms = 2;
+}
+
+/* The first room that they don't fit into; NULL: they fit. */
+static const lks__room *find_lack(const lks__fit *fit, const lks__needs *needs)
+{
+    for (int i = 0; i < fit->n_rooms; i++)
+        if (lks__room_needs(&fit->rooms[i], needs) > fit->rooms[i].bytes)
+            return &fit->rooms[i];
+    return NULL;
+}
+
+/* --- choosing --------------------------------------------------------------------------------- */
+
+enum { MOST_BATCH = 65536, MOST_STEPS = 65535 };
+
+lks_status lks__fit_take(lks__settings *s, int W, int64_t batch)
+{
+    const int64_t samples = s->batch_size * s->gradient_accumulation_steps;
+    s->batch_size = batch;
+    s->gradient_accumulation_steps = samples / batch;
+    s->auto_batch = 0;
+    LKS__TRY(lks__settings_check(s, W)); /* golf's batch follows from its tokens */
+    if (s->batch_size != batch)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "train_batch_tokens=%" PRId64 " can't be divided into micro-batches of "
+                         "%" PRId64 " sequences",
+                         s->train_batch_tokens, batch);
+    return LKS_OK;
+}
+
+lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *batch_p,
+                          const lks__room **lacks_p, double *least_p)
+{
+    const int64_t samples = s->batch_size * s->gradient_accumulation_steps;
+    int64_t most = samples / s->virtual_ranks;
+    *batch_p = 0;
+    for (int64_t b = most < MOST_BATCH ? most : MOST_BATCH; b >= 1 && *batch_p == 0; b--) {
+        lks__settings other = *s;
+        lks__needs needs;
+        if (samples % b != 0 || samples / b % s->virtual_ranks != 0 || samples / b > MOST_STEPS ||
+            lks__fit_take(&other, fit->W, b) != LKS_OK)
+            continue;
+        if (needs_of(&other, fit, &needs) != LKS_OK)
+            continue; /* more than memory can address; or an error that the run reports, too */
+        *lacks_p = find_lack(fit, &needs);
+        if (*lacks_p == NULL)
+            *batch_p = b;
+        else
+            *least_p = lks__room_needs(*lacks_p, &needs);
+    }
+    return LKS_OK;
+}
+
+lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t *batch_p)
+{
+    double least = 0.0;
+    const lks__room *lacks = &fit->rooms[0];
+    LKS__TRY(lks__fit_batch(s, fit, batch_p, &lacks, &least));
+    if (*batch_p > 0)
+        return LKS_OK;
+    char needs[LKS__UNITS_TEXT], room[LKS__UNITS_TEXT];
+    const char *where = lacks->ranks == 0                 ? "this host"
+                        : lacks->device->which[0] != '\0' ? lacks->device->which
+                                                          : "a GPU";
+    return lks__fail(LKS_ERR_NOMEM,
+                     "batch_size=auto: the smallest micro-batch needs %s on %s, and it "
+                     "may use %s: use %sfewer ranks with more threads each%s, or give it more "
+                     "memory",
+                     lks__units_memory(least, needs), where,
+                     lks__units_memory(lacks->bytes > 0.0 ? lacks->bytes : 0.0, room),
+                     s->recompute == LKS__recompute_block ? "" : "--recompute=block, ",
+                     s->virtual_ranks > 1 ? ", a smaller --virtual_ranks (another run)" : "");
+}
+
+/* --- a rank's part ---------------------------------------------------------------------------- */
+
+static int sharers(const lks__device *device)
+{
+    return device->unit != 0 ? device->ranks : 1;
+}
+
+/* Bytes for the arenas of this host's ranks and for what its processes take, and those of the
+ * device. --memory is for the memory in which models compute. */
+static lks_status find_rooms(const lks__trainer *t, lks__fit *fit)
+{
+    lks__device *device = t->ses.device;
+    uint64_t limit = 0;
+    size_t left = 0, all;
+    const bool own = device->ops->memory != NULL;
+    LKS__TRY(lks__settings_memory(&t->s, &limit));
+    /* What the ranks take already isn't available any more. */
+    fit->rooms[0] =
+        (lks__room){device, (double)lks__memory_available() + fit->process * fit->local, 0};
+    fit->n_rooms = 1;
+    if (limit > 0 && !own)
+        fit->rooms[0].bytes = (double)limit;
+    if (!own)
+        return LKS_OK;
+    LKS__TRY(device->ops->memory(device, &left, &all));
+    lks__fit_add_device(fit, device,
+                        limit > 0 ? (double)limit - (double)device->ops->open_bytes : (double)left,
+                        sharers(device));
+    return LKS_OK;
+}
+
+/* This rank's choice: *batch_p, 0 if none fits. */
+static lks_status choose(lks__trainer *t, int64_t *batch_p)
+{
+    char dir[LKS__SETTING_STR + 8];
+    lks__meta meta = {0};
+    bool found;
+    const int W = t->ses.world.world_size;
+    const double process = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss");
+    LKS__TRY(lks__settings_check(&t->s, W));
+    LKS__TRY(lks__settings_data_dir(&t->s, dir));
+    LKS__TRY(lks__procedure_meta(&t->s, dir, t->weights != NULL, &found, &meta));
+    lks__fit fit = {
+        .W = W,
+        .local = t->ses.world.local_world_size,
+        .vocab_size = t->weights != NULL ? (uint32_t)t->s.vocab_size : meta.vocab_size,
+        .process = process,
+    };
+    lks__meta_free(&meta);
+    LKS__TRY(find_rooms(t, &fit));
+    t->fit_room = fit.rooms[fit.n_rooms - 1].bytes;
+    return lks__fit_choose(&t->s, &fit, batch_p);
+}
+
+/* If hosts have different numbers of ranks: more hosts, as each then needs less. */
+static lks__place place_of(const lks__trainer *t)
+{
+    const int W = t->ses.world.world_size, local = t->ses.world.local_world_size;
+    lks__place place = {(W + local - 1) / local, local};
+    if (lks__place_world(&place) > t->V)
+        place.n_hosts--;
+    return place;
+}
+
+lks_status lks__train_check_fits(const lks__trainer *t)
+{
+    const lks_world *w = &t->ses.world;
+    const lks__process process = {
+        .own = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Anonymous")};
+    const lks__place place = place_of(t);
+    if (t->s.skip_fit_check || w->local_rank != 0)
+        return LKS_OK;
+    /* What the ranks take already isn't available any more. */
+    const lks__room room = {t->ses.device,
+                            (double)lks__memory_available() + process.own * w->local_world_size, 0};
+    return lks__advice_check(&room, &t->s, (uint32_t)t->s.vocab_size, &place, &process);
+}
+
+lks_status lks__train_check_device(const lks__trainer *t)
+{
+    lks__device *device = t->ses.device;
+    const lks__process process = {0};
+    const lks__place place = place_of(t);
+    size_t left, all;
+    if (t->s.skip_fit_check || device->ops->memory == NULL)
+        return LKS_OK;
+    LKS__TRY(device->ops->memory(device, &left, &all));
+    const lks__room room = {device, (double)left, sharers(device)};
+    return lks__advice_check(&room, &t->s, (uint32_t)t->s.vocab_size, &place, &process);
+}
+
+lks_status lks__train_fit(lks__trainer *t)
+{
+    const int W = t->ses.world.world_size;
+    int64_t mine = 0, least = 0, *all = calloc((size_t)W, sizeof *all);
+    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
+    if (st == LKS_OK)
+        st = choose(t, &mine);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+    for (int i = 0; i < W && st == LKS_OK; i++)
+        least = i == 0 || all[i] < least ? all[i] : least;
+    free(all);
+    return st == LKS_OK ? lks__fit_take(&t->s, W, least) : st;
+}

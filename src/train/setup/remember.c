@@ -1,0 +1,140 @@
+#include "train/setup/remember.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "report/record/files.h"
+#include "report/record/metrics/metrics.h"
+
+/* A run that was moved, to earlier-N for example, takes the data that `train TEXT` prepared with
+ * it, even if another run's data are now where they were. `path` is where they were. */
+static bool take_own(const char *run_dir, const char *path, char out[LKS__SETTING_STR])
+{
+    char parent[LKS__METRICS_PATH];
+    const char *slash = strrchr(path, '/');
+    if (!lks__run_has_data(run_dir) || slash == NULL || strcmp(slash + 1, LKS__DATA_FOLDER) != 0)
+        return false;
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    if (lks__sys_is_folder(path) && !lks__run_has_data(parent))
+        return false;
+    return snprintf(out, LKS__SETTING_STR, "%s/" LKS__DATA_FOLDER, run_dir) < LKS__SETTING_STR;
+}
+
+/* The path as it was used, if it leads to the same folder from here; else the absolute one. Without
+ * either (the whole tree may have been moved) the path as it was used. */
+static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
+{
+    char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH], shown[512], run[512];
+    bool found;
+    out[0] = '\0';
+    LKS__TRY(lks__metrics_dataset(run_dir, used, absolute, &found));
+    if (!found)
+        return LKS_OK;
+    const char *path =
+        lks__sys_is_folder(absolute) && !lks__sys_same_folder(used, absolute) ? absolute : used;
+    if (take_own(run_dir, path, out))
+        return LKS_OK;
+    if (!lks__sys_is_folder(path)) {
+        const char *was = absolute[0] != '\0' ? absolute : used;
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the data of the run in %s was in %s, but that folder doesn't exist now: "
+                         "give --dataset=DIR",
+                         lks__escape(run, sizeof run, run_dir, strlen(run_dir)),
+                         lks__escape(shown, sizeof shown, was, strlen(was)));
+    }
+    if (strlen(path) < LKS__SETTING_STR)
+        strcpy(out, path);
+    return LKS_OK;
+}
+
+/* Give all ranks the path that rank 0 has chosen, as the run's setting; "": there is none. */
+static lks_status share(lks__session *ses, lks__settings *s, int setting,
+                        char path[LKS__SETTING_STR], char value[LKS__SETTING_STR])
+{
+    LKS__TRY(lks_comm_broadcast(ses->comm, path, LKS__SETTING_STR, LKS_UINT8, 0));
+    if (path[0] == '\0')
+        return LKS_OK;
+    strcpy(value, path);
+    s->from[setting] = LKS__FROM_CHECKPOINT;
+    return LKS_OK;
+}
+
+lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__settings *s)
+{
+    char path[LKS__SETTING_STR] = "";
+    lks_status st = LKS_OK;
+    if (s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT)
+        return LKS_OK; /* on all ranks: they have the same arguments */
+    if (ses->world.rank == 0)
+        st = choose(run_dir, path);
+    LKS__TRY(lks__session_agree(ses, st));
+    return share(ses, s, LKS__SETTING_dataset, path, s->dataset);
+}
+
+/* The tokenizer that the run was given, if it was given one and it is still there. */
+static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_STR], bool *gone_p)
+{
+    json_t *settings;
+    struct stat info;
+    LKS__TRY(lks__metrics_settings(run_dir, &settings));
+    const char *text = json_string_value(json_object_get(settings, "tokenizer_path"));
+    if (text != NULL && strlen(text) < LKS__SETTING_STR)
+        strcpy(path, text);
+    json_decref(settings);
+    *gone_p = path[0] != '\0' && stat(path, &info) != 0;
+    return LKS_OK;
+}
+
+lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__settings *s,
+                                   char gone[LKS__SETTING_STR])
+{
+    char path[LKS__SETTING_STR] = "";
+    bool is_gone = false;
+    lks_status st = LKS_OK;
+    gone[0] = '\0';
+    if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_DEFAULT)
+        return LKS_OK; /* on all ranks: they have the same arguments */
+    if (ses->world.rank == 0)
+        st = choose_tokenizer(run_dir, path, &is_gone);
+    LKS__TRY(lks__session_agree(ses, st));
+    if (is_gone) {
+        strcpy(gone, path);
+        path[0] = '\0';
+    }
+    return share(ses, s, LKS__SETTING_tokenizer_path, path, s->tokenizer_path);
+}
+
+enum { KEPT_BYTES = 8 * LKS__SETTING_STR };
+
+/* The values in rank 0's file, which other hosts may not have, as text: "" if there are none. */
+static lks_status read_settings(const char *run_dir, char text[KEPT_BYTES])
+{
+    json_t *settings;
+    LKS__TRY(lks__metrics_settings(run_dir, &settings));
+    const size_t n =
+        json_is_object(settings) ? json_dumpb(settings, text, KEPT_BYTES - 1, JSON_COMPACT) : 0;
+    text[n < KEPT_BYTES ? n : 0] = '\0';
+    json_decref(settings);
+    return LKS_OK;
+}
+
+lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s)
+{
+    char text[KEPT_BYTES] = "", where[LKS__SETTING_STR + 16];
+    json_error_t error;
+    lks_status st = ses->world.rank == 0 ? read_settings(run_dir, text) : LKS_OK;
+    LKS__TRY(lks__session_agree(ses, st));
+    LKS__TRY(lks_comm_broadcast(ses->comm, text, sizeof text, LKS_UINT8, 0));
+    snprintf(where, sizeof where, "%s/metrics.jsonl", run_dir);
+    json_t *settings = lks__json_load(text, strlen(text), JSON_REJECT_DUPLICATES, &error);
+    if (settings == NULL && text[0] != '\0')
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the settings in %s", where);
+    else
+        st = lks__settings_keep(s, settings, where);
+    json_decref(settings);
+    return lks__session_agree(ses, st);
+}

@@ -1,0 +1,515 @@
+#include "train/setup/trainer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/number/units.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
+#include "ddp/memory/arenas.h"
+#include "ddp/verify.h"
+#include "lockstep/reduce.h"
+#include "model/table/freeze.h"
+#include "report/record/job.h"
+#include "report/record/outdir.h"
+#include "session/signals.h"
+#include "train/guard/agree.h"
+#include "train/optimizer.h"
+#include "train/procedure/procedure.h"
+#include "train/setup/continue.h"
+#include "train/setup/fit.h"
+#include "train/setup/remember.h"
+#include "train/state.h"
+
+/* --- on one rank ----------------------------------------------------------------------------- */
+
+static lks_status open_buffers(lks__trainer *t)
+{
+    int W = t->ses.world.world_size;
+    size_t BT = (size_t)(t->s.batch_size * t->s.block_size);
+    size_t exchange = sizeof(lks__step_note) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
+    t->exchange = calloc((size_t)W + 1, exchange);
+    if (t->exchange == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
+    LKS__TRY(lks__batch_open(t->ses.device, BT, &t->batch));
+    return lks__mirror_open(t->ses.device, (size_t)t->N * sizeof(float), &t->losses);
+}
+
+/* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from, for example an earlier one if the
+ * newest is damaged. The run is the folder that contains it. */
+static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
+{
+    size_t n = strlen(s->out_dir);
+    while (n > 1 && s->out_dir[n - 1] == '/')
+        s->out_dir[--n] = '\0';
+    char *name = strrchr(s->out_dir, '/');
+    name = name == NULL ? s->out_dir : name + 1;
+    if (strcmp(name, resume->name) != 0)
+        return;
+    if (name == s->out_dir)
+        snprintf(s->out_dir, sizeof s->out_dir, ".");
+    else
+        name[name == s->out_dir + 1 ? 0 : -1] = '\0';
+}
+
+/* zero=1 must divide all of the state, or it is an error: a run must not silently need more
+ * memory. */
+static lks_status check_zero(const lks__trainer *t)
+{
+    const lks_world *w = &t->ses.world;
+    if (t->s.zero == 0)
+        return LKS_OK;
+    if (!lks__optimizer_divides(lks__train_optimizer(&t->s)))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "zero=1 divides the optimizer's state block by block, but optimizer=%s "
+                         "updates whole matrices: leave --zero out, or use another --optimizer",
+                         lks__train_optimizer(&t->s)->name);
+    if (!t->shared)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "zero=1 divides the state over hosts, which have one replica each: "
+                         "it needs --replicas=shared");
+    if (w->local_world_size == w->world_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "zero=1 divides the state over hosts, but all ranks are on one host and "
+                         "share one copy of it already: leave --zero out");
+    return LKS_OK;
+}
+
+/* Refuse a weight_decay that was given if the optimizer applies none. */
+static lks_status check_decay(const lks__settings *s)
+{
+    if (s->from[LKS__SETTING_weight_decay] < LKS__FROM_FILE || s->weight_decay == 0.0 ||
+        lks__train_optimizer(s)->decays)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "weight_decay=%g was given, but optimizer=%s applies no decay: leave it out, "
+                     "give --weight_decay=0, or use another --optimizer",
+                     s->weight_decay, lks__train_optimizer(s)->name);
+}
+
+/* A run that began with weights goes on with the tokenizer that it has recorded, if its data have
+ * none. */
+static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
+{
+    lks__meta kept;
+    if (t->init_hash[0] == '\0' || t->meta.chars != NULL || t->meta.is_bpe || t->meta.is_bytes)
+        return LKS_OK;
+    LKS__TRY(lks__state_meta(resume, &kept));
+    lks__meta_free(&t->meta);
+    t->meta = kept;
+    return LKS_OK;
+}
+
+/* The weights that the run begins with: from here on the settings are those of its model. */
+static lks_status open_weights(lks__trainer *t)
+{
+    const bool given = t->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? t->s.n_head : 0};
+    LKS__TRY(lks__weights_open(t->s.init_from, &want, &t->weights));
+    const lks__weights *w = t->weights;
+    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->s.out_dir))
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "init_from and out_dir are the same folder, %s: a new run would move its "
+            "files away. Give another --out_dir, or continue the run with --init_from=resume",
+            w->shown);
+    return lks__settings_begin(&t->s, &t->weights->model, t->weights->shown);
+}
+
+/* The settings, as far as they need no other rank. `resume` is NULL for a run from scratch. */
+static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
+{
+    if (t->s.memory[0] != '\0' && t->s.auto_batch == 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
+                         t->s.memory);
+    if (resume != NULL) {
+        const char *hash = json_string_value(json_object_get(resume->state, "params_hash"));
+        snprintf(t->resumed_hash, sizeof t->resumed_hash, "%s", hash == NULL ? "" : hash);
+        const char *print = lks__st_metadata(resume->model, "kernels");
+        snprintf(t->resumed_fingerprint, sizeof t->resumed_fingerprint, "%s",
+                 print == NULL ? "" : print);
+        t->resumed = true;
+        t->resumed_asked = lks__asked_of(resume->state);
+        const char *init = json_string_value(json_object_get(resume->state, "init_hash"));
+        snprintf(t->init_hash, sizeof t->init_hash, "%s", init == NULL ? "" : init);
+        lks__settings_defaults(&t->resumed_from);
+        LKS__TRY(lks__state_settings(resume, &t->resumed_from));
+        lks__train_choose_optimizer(&t->resumed_from);
+        LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
+    } else if (lks__settings_init(&t->s) == LKS__INIT_WEIGHTS) {
+        LKS__TRY(open_weights(t));
+    } else if (lks__settings_init(&t->s) == LKS__INIT_RESUME) {
+        LKS__TRY(lks__continue_open(t));
+    }
+    lks__state_choose_dtype(&t->s, t->ses.device);
+    return LKS_OK;
+}
+
+/* Data and table: all else that needs no other rank. */
+static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
+{
+    int W = t->ses.world.world_size, rank = t->ses.world.rank;
+    LKS__TRY(lks__settings_check(&t->s, W));
+    t->shared = t->s.replicas == LKS__replicas_shared;
+    t->procedure = lks__procedure_of(&t->s);
+    lks__train_choose_optimizer(&t->s);
+    LKS__TRY(check_zero(t));
+    LKS__TRY(check_decay(&t->s));
+    t->V = (int)t->s.virtual_ranks;
+    t->N = (int)t->s.gradient_accumulation_steps;
+    t->A = t->N / t->V;
+    t->first_v = lks__ddp_first_leaf(t->V, W, rank);
+    t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
+    t->best_val_loss = LKS__NO_VAL_LOSS;
+    LKS__TRY(t->procedure->open_data(t));
+    if (resume != NULL)
+        LKS__TRY(take_tokenizer(t, resume));
+    lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
+    lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
+    t->model_config = lks__state_model_config(&t->s, (uint32_t)t->s.vocab_size);
+    LKS__TRY(lks__model_table(&t->model_config, &t->table));
+    LKS__TRY(lks__table_freeze(&t->table, t->s.freeze));
+    if (resume != NULL)
+        LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->table));
+    return LKS_OK;
+}
+
+/* What needs memory of the device. */
+static lks_status open_on_device(lks__trainer *t)
+{
+    LKS__TRY(lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, t->ses.device,
+                             &t->model));
+    LKS__TRY(t->procedure->open_rest(t));
+    LKS__TRY(lks__divergence_open(t));
+    return open_buffers(t);
+}
+
+/* --- with other ranks ------------------------------------------------------------------------ */
+
+lks__ddp_config lks__train_ddp_config(const lks__settings *s)
+{
+    return (lks__ddp_config){
+        .V = (int)s->virtual_ranks,
+        .A = (int)(s->gradient_accumulation_steps / s->virtual_ranks),
+        .zero = s->zero != 0,
+        .wire = s->wire == LKS__wire_bfloat16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
+        .bucket_bytes = (size_t)(s->bucket_mb * 1048576.0),
+        .staging = true,
+    };
+}
+
+bool lks__train_may_join(const lks__settings *s)
+{
+    return s->exchange != LKS__exchange_staged && lks__settings_not_nccl(s) == NULL;
+}
+
+/* As --exchange says. */
+static lks_status join_devices(lks__trainer *t)
+{
+    const bool must = t->s.exchange == LKS__exchange_nccl;
+    if (!lks__train_may_join(&t->s) || (!must && t->ses.device->ops->host_memory))
+        return LKS_OK;
+    return lks__session_join(&t->ses, must);
+}
+
+static lks_status open_arenas(lks__trainer *t)
+{
+    lks__ddp_config config = lks__train_ddp_config(&t->s);
+    LKS__TRY(join_devices(t));
+    int *owners = calloc(t->table.n_tensors, sizeof *owners);
+    lks_status st = LKS_OK;
+    if (owners == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", t->table.n_tensors);
+    if (st == LKS_OK)
+        st = lks__optim_assign(lks__train_optimizer(&t->s), &t->table, t->ses.world.world_size,
+                               owners);
+    config.owners = owners;
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK)
+        st = lks__arenas_open(t);
+    if (st == LKS_OK)
+        st = lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
+    free(owners);
+    return st;
+}
+
+/* Activations get memory page by page during the first step; if none is left then, the kernel kills
+ * the process. So check them here, after all shared memory has been reserved, once for all ranks of
+ * a host. */
+static lks_status check_activations(const lks__trainer *t)
+{
+    size_t bytes;
+    if (t->ses.world.local_rank != 0 || !t->ses.device->ops->host_memory)
+        return LKS_OK;
+    LKS__TRY(lks__model_activation_bytes(&t->model_config, (int)t->s.batch_size,
+                                         t->ses.device->layers, &bytes));
+    const uint64_t room = lks__memory_available();
+    const double need = (double)bytes * t->ses.world.local_world_size;
+    if (need <= (double)room)
+        return LKS_OK;
+    char needs[LKS__UNITS_TEXT], available[LKS__UNITS_TEXT];
+    return lks__fail(
+        LKS_ERR_NOMEM,
+        "the activations of %d rank%s here take %s: only %s are available to "
+        "this machine or container; use --recompute=block, a smaller model or batch, fewer ranks, "
+        "or a higher memory limit",
+        t->ses.world.local_world_size, t->ses.world.local_world_size == 1 ? "" : "s",
+        lks__units_memory(need, needs), lks__units_memory((double)room, available));
+}
+
+static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
+{
+    if (resume != NULL)
+        return lks__state_load(t, resume);
+    if (t->continued)
+        return lks__continue_load(t);
+    if (t->shared && t->ses.world.local_rank != 0)
+        return LKS_OK;
+    if (t->weights == NULL) {
+        lks__mt g;
+        lks__mt_seed(&g, (uint64_t)t->s.seed);
+        lks__model_init(&t->model_config, &t->table, &g, t->params.host);
+        return LKS_OK;
+    }
+    LKS__TRY(lks__weights_read(t->weights, &t->model_config, &t->table, (uint64_t)t->s.seed,
+                               t->params.host));
+    return lks__state_params_hash(t, t->init_hash);
+}
+
+/* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
+ * moments; otherwise the moments are zeros that were never written. */
+static lks_status agree(lks__trainer *t, bool loaded)
+{
+    LKS__TRY(lks__agree_state(t, loaded));
+    if (loaded && (!t->shared || t->ses.world.local_rank == 0)) {
+        for (int i = 0; i < LKS__OPTIM_STATES; i++)
+            lks__ddp_drop(t->ddp, t->moments[i].host); /* other hosts' parts */
+    }
+    if (t->shared) /* the first rank of each host has filled its replica */
+        LKS__TRY(lks_comm_barrier(t->ses.comm));
+    else
+        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->table, t->params.host));
+    return lks__arenas_upload(t, loaded);
+}
+
+/* With another exchange ranks wouldn't even start the same operations. */
+static lks_status agree_on_exchange(lks__trainer *t)
+{
+    if (t->ses.device->ops->host_memory)
+        return LKS_OK;
+    return lks__session_same_word(&t->ses, "exchange",
+                                  lks__train_may_join(&t->s) ? "nccl" : "staged");
+}
+
+static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
+{
+    LKS__TRY(agree_on_exchange(t));
+    if (t->model_config.bf16)
+        LKS__TRY(lks__session_products(&t->ses, true));
+    LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(t)));
+    LKS__TRY(open_arenas(t));
+    lks_status st = check_activations(t);
+    if (st == LKS_OK)
+        st = lks__train_open_optimizer(t);
+    if (st == LKS_OK)
+        st = lks__arenas_open_moments(t);
+    if (st == LKS_OK)
+        st = start_state(t, resume);
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    return agree(t, resume != NULL || t->continued);
+}
+
+/* Compare the settings that decide which operations ranks start before all settings are compared.
+ */
+static lks_status agree_on_start(lks__trainer *t)
+{
+    LKS__TRY(lks__agree_init(&t->ses, &t->s));
+    return lks__session_same_word(&t->ses, "batch_size",
+                                  t->s.auto_batch != 0 ? "auto" : "a number");
+}
+
+/* Open the run, and compare settings and data of all ranks before memory is taken. */
+static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
+{
+    lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
+    lks_status st = LKS_OK;
+    if (given == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings");
+    else
+        st = lks__agree_lines(t, false, given);
+    st = lks__session_agree(&t->ses, st);
+    if (st == LKS_OK) {
+        st = open_alone(t, resume);
+        if (st == LKS_OK)
+            st = lks__agree_lines(t, true, result);
+        st = lks__agree_run(&t->ses, st, given, result);
+    }
+    free(given);
+    return st;
+}
+
+/* A run that is restarted after a failure goes on from its newest good checkpoint, whatever is left
+ * of the others. If there is none yet, it begins again. In a folder without any, a resume continues
+ * nanoGPT's run, if its ckpt.pt is there: *resume_p stays NULL. */
+static lks_status open_checkpoint(const lks__settings *s, const char *run, int rank,
+                                  lks__ckpt *ckpt, lks__ckpt **resume_p)
+{
+    bool again = lks__job_goes_on(run);
+    bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
+    const char *from =
+        again ? run : s->out_dir; /* which may name a checkpoint for the first start */
+    if (rank == 0)
+        LKS__TRY(lks__outdir_free(run, s->lock == LKS__lock_on));
+    lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
+    if (again && st == LKS_ERR_FORMAT)
+        st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
+    if (st == LKS_OK)
+        *resume_p = ckpt;
+    else if (again && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
+        st = LKS_OK;
+    else if (resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir))
+        st = LKS_OK;
+    return st;
+}
+
+/* Restore the dataset's path, and settings that checkpoints lack. */
+static lks_status recall(lks__trainer *t, const char *run, const lks__ckpt *resume)
+{
+    if (resume == NULL)
+        return LKS_OK;
+    if (resume->itself)
+        leave_checkpoint_folder(&t->s, resume);
+    else
+        snprintf(t->s.out_dir, sizeof t->s.out_dir, "%s", run);
+    LKS__TRY(lks__remember_data(&t->ses, t->s.out_dir, &t->s));
+    return lks__remember_settings(&t->ses, t->s.out_dir, &t->s);
+}
+
+static lks_status open_session(const lks__settings *s, lks__trainer *t)
+{
+    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, (enum lks__bind)s->bind,
+                               &t->ses));
+    lks_status st = lks__session_device(&t->ses, s->device, s->share_gpu);
+    if (st != LKS_OK)
+        lks__session_close(&t->ses);
+    return st;
+}
+
+lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p)
+{
+    *stopped_p = 0;
+    memset(t, 0, sizeof *t);
+    t->s = *s;
+    LKS__TRY(lks__trace_file_start(&t->trace, t->s.trace));
+    lks__trace_begin(LKS__SPAN_SET_UP, -1);
+    lks_status st = open_session(s, t);
+    if (st != LKS_OK) {
+        *stopped_p = lks__stop_requested;
+        lks__trace_file_close(&t->trace);
+        return st;
+    }
+    lks_comm_note(t->ses.comm, 0, "set-up");
+    lks__session_stoppable(&t->ses, true);
+    lks__ckpt ckpt, *resume = NULL;
+    memset(&ckpt, 0, sizeof ckpt);
+    const bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
+    const bool same = (st = agree_on_start(t)) == LKS_OK;
+    char run[LKS__SETTING_STR];
+    snprintf(run, sizeof run, "%s", s->out_dir);
+    if (resumes)
+        lks__outdir_of(s->out_dir, run, sizeof run);
+    if (same && (resumes || lks__job_goes_on(run)))
+        st = open_checkpoint(s, run, t->ses.world.rank, &ckpt, &resume);
+    if (same)
+        st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
+    if (st == LKS_OK)
+        st = recall(t, run, resume);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, open_settings(t, resume));
+    if (st == LKS_OK && t->s.auto_batch != 0)
+        st = lks__train_fit(t);
+    if (st == LKS_OK)
+        st = open_the_same(t, resume);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, lks__train_check_device(t));
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, open_on_device(t));
+    if (st == LKS_OK)
+        st = open_together(t, resume);
+    if (resume != NULL)
+        lks__ckpt_close(&ckpt);
+    lks__session_stoppable(&t->ses, false);
+    if (st == LKS_OK) /* from now on a stop leaves a checkpoint */
+        st = lks__session_agree(&t->ses, lks__session_check_stop(&t->ses));
+    if (st == LKS_OK)
+        st = lks__trace_file_open(&t->trace, &t->ses);
+    if (st != LKS_OK) {
+        *stopped_p = lks__session_asked_stop(&t->ses);
+        lks__session_fail(&t->ses, st);
+        lks__trainer_close(t);
+        return st;
+    }
+    t->saved_at = lks__sys_now();
+    lks__trace_end();
+    return LKS_OK;
+}
+
+/* Load the checkpoint that rank 0 goes back to, the same on every host, into the existing
+ * arenas. */
+static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
+{
+    lks__ckpt ckpt;
+    memset(&ckpt, 0, sizeof ckpt);
+    lks_status st = lks__agree_go_back(&t->ses, t->s.out_dir, bad_iter, &ckpt);
+    if (st == LKS_OK)
+        st = lks__session_agree(&t->ses, lks__state_load(t, &ckpt));
+    lks__ckpt_close(&ckpt);
+    return st;
+}
+
+lks_status lks__trainer_go_back(lks__trainer *t)
+{
+    const uint64_t bad_iter = t->iter - 1, shift = t->data_shift, elapsed_from = t->elapsed_from;
+    const int tries = t->nonfinite;
+    const double elapsed_s = t->elapsed_s;
+    const bool out_of_time = t->out_of_time;
+    t->divergence.sealed = false;
+    lks_comm_note(t->ses.comm, bad_iter, "going back");
+    /* Only the model goes back. Data and time continue: the generators of the sampler have drawn
+     * the bad batch, and those of evaluations before it. */
+    lks__sampler_mark(t->sampler);
+    LKS__TRY(load_target(t, bad_iter));
+    lks__sampler_back(t->sampler);
+    LKS__TRY(lks__session_agree(
+        &t->ses, t->ses.world.rank == 0 ? lks__ckpt_went_back(t->s.out_dir, t->iter) : LKS_OK));
+    t->data_shift = shift + bad_iter + 1 - t->iter;
+    t->nonfinite = tries;
+    t->elapsed_s = elapsed_s;
+    t->elapsed_from = elapsed_from;
+    t->out_of_time = out_of_time;
+    return agree(t, true);
+}
+
+void lks__trainer_close(lks__trainer *t)
+{
+    lks__trace_file_close(&t->trace);
+    lks__weights_close(t->weights);
+    lks__ddp_close(t->ddp);
+    lks__model_close(t->model);
+    if (t->procedure != NULL)
+        t->procedure->close(t);
+    lks__meta_free(&t->meta);
+    lks__table_free(&t->table);
+    lks__batch_close(&t->batch);
+    lks__mirror_close(&t->losses);
+    free(t->exchange);
+    lks__divergence_close(t);
+    lks__optim_close(&t->optim);
+    lks__arenas_close(t);
+    lks__session_close(&t->ses);
+    memset(t, 0, sizeof *t);
+}
