@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "doctor/doctor.h"
+#include "launch/doctor/doctor.h"
 #include "progress.h"
 #include "tool.h"
 

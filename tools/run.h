@@ -3,8 +3,8 @@
 #define LKS_TOOLS_RUN_H
 
 #include "comm/store/store.h"
-#include "launch/hosts.h"
 #include "launch/launch.h"
+#include "launch/nodes/hosts.h"
 
 enum { RUN_MAX_RANKS = 1024 };
 

@@ -8,7 +8,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsonw.h"
-#include "launch/supervisor.h"
+#include "launch/ranks/supervisor.h"
 
 static bool files_wanted(const lks__launch_options *o)
 {

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "launch/hosts.h"
 #include "launch/job.h"
+#include "launch/nodes/hosts.h"
 
 /* Seconds. */
 static const double READER_S = 5.0; /* for a reader who doesn't read, when ranks must end */

@@ -11,7 +11,7 @@
 
 #include "base/system/early.h"
 #include "base/system/sys.h"
-#include "launch/supervisor.h"
+#include "launch/ranks/supervisor.h"
 
 static const double SHUTDOWN_S = 30.0; /* torchrun's; enough to write a checkpoint */
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "launch/output.h"
+#include "launch/output/output.h"
 
 enum { LKS__RUN_ID = 255 }; /* most bytes of a job's id */
 
@@ -35,7 +35,7 @@ typedef struct lks__launch_options {
     int virtual_ranks;      /* start at most as many ranks as divide it; 0: all */
     bool allow_uneven;      /* ... any number of ranks, but no more than it */
 
-    bool lifeline; /* stdin is a lifeline (launch/hosts.h) ... */
+    bool lifeline; /* stdin is a lifeline (launch/nodes/hosts.h) ... */
     bool quiet;    /* ... of another node than the first, which prints for all */
 
     /* Output. By default several ranks are shown with prefixes, and a single rank gets our own

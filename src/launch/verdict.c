@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launch/supervisor.h"
+#include "launch/ranks/supervisor.h"
 
 /* "the loss is not finite" of "rank 1 failed at step 3, phase backward: the loss is not finite";
  * other sentences whole. */

@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "base/number/cpu.h"
-#include "doctor/stream.h"
+#include "launch/doctor/stream.h"
 
 static lks_test_result doctor(const char *const env[], const char *const args[])
 {

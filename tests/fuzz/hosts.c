@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "launch/hosts.h"
+#include "launch/nodes/hosts.h"
 
 const char *const fuzz_words[] = {":", ",", "#", " slots=", "\n", "-", "1024", "1025", "-1", NULL};
 

@@ -7,7 +7,7 @@
 
 #include "fuzz.h"
 #include "launch/job.h"
-#include "launch/nodes_state.h"
+#include "launch/nodes/nodes_state.h"
 
 #define HELLO(key, nproc) HELLO_AS(key, nproc, "-1")
 #define HELLO_AS(key, nproc, rank)                                                                 \

@@ -9,7 +9,7 @@
 
 #include "base/system/sys.h"
 #include "launch/job.h"
-#include "launch/nodes_state.h"
+#include "launch/nodes/nodes_state.h"
 #include "played_store.h"
 
 static const char token[] = "0123456789abcdef";

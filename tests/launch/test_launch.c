@@ -24,7 +24,7 @@
 
 #include "base/system/sys.h"
 #include "launch/launch.h"
-#include "launch/supervisor.h"
+#include "launch/ranks/supervisor.h"
 #include "laws/marked.h"
 #include "lockstep/comm.h"
 #include "support.h"

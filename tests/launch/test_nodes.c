@@ -17,7 +17,7 @@
 #include "base/system/sys.h"
 #include "comm/store/address.h"
 #include "comm/store/store.h"
-#include "launch/hosts.h"
+#include "launch/nodes/hosts.h"
 
 static const char secret[] = "0123456789abcdef-secret";
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "launch/output.h"
-#include "launch/writer.h"
+#include "launch/output/output.h"
+#include "launch/output/writer.h"
 
 /* Write until the launcher has no room left: `end` takes nothing for a second. */
 static void fill(lks__output *o, int end)

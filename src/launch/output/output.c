@@ -1,5 +1,5 @@
 /* The ranks' streams: pipes, lines with prefixes, log files and last lines. */
-#include "launch/output.h"
+#include "launch/output/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/system/sys.h"
-#include "launch/console.h"
+#include "launch/output/console.h"
 
 enum {
     LINE_BYTES = 8192,           /* a longer line is shown in parts */

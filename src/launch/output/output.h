@@ -1,13 +1,14 @@
-/* launch/output.h - the output of ranks: one stream of whole lines with "[host:rank] " before each,
- * a file for each rank and stream, and the last lines of stderr, to print when it dies.
+/* launch/output/output.h - the output of ranks: one stream of whole lines with "[host:rank] "
+ * before each, a file for each rank and stream, and the last lines of stderr, to print when it
+ * dies.
  *
  * A stream goes through a pipe of the launcher, unless nothing has to be done with it; then the
  * rank has the launcher's own stream. Threads write (writer.h), and all queues are bounded. If our
  * output isn't read, we stop reading, and the ranks' writes wait as they would without us, while
  * the launcher goes on watching them. Output is dropped, and counted, only when ranks must end or
  * have ended, so that no rank waits for a reader while it should save its state. */
-#ifndef LKS_LAUNCH_OUTPUT_H
-#define LKS_LAUNCH_OUTPUT_H
+#ifndef LKS_LAUNCH_OUTPUT_OUTPUT_H
+#define LKS_LAUNCH_OUTPUT_OUTPUT_H
 
 #include <poll.h>
 #include <stdbool.h>

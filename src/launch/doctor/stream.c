@@ -1,4 +1,4 @@
-#include "doctor/stream.h"
+#include "launch/doctor/stream.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -6,7 +6,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "launch/job.h"
-#include "launch/nodes_state.h"
+#include "launch/nodes/nodes_state.h"
 
 enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
 

@@ -1,13 +1,13 @@
-/* launch/nodes_state.h - a launcher's state of its job's nodes. nodes_list.c changes it by the
- * list's messages, nodes_coordinate.c, on the coordinator, by its decisions, and nodes.c is called
- * by the launch. */
-#ifndef LKS_LAUNCH_NODES_STATE_H
-#define LKS_LAUNCH_NODES_STATE_H
+/* launch/nodes/nodes_state.h - a launcher's state of its job's nodes. nodes_list.c changes it by
+ * the list's messages, nodes_coordinate.c, on the coordinator, by its decisions, and nodes.c is
+ * called by the launch. */
+#ifndef LKS_LAUNCH_NODES_NODES_STATE_H
+#define LKS_LAUNCH_NODES_NODES_STATE_H
 
 #include <jansson.h>
 
-#include "launch/nodes.h"
-#include "launch/supervisor.h"
+#include "launch/nodes/nodes.h"
+#include "launch/ranks/supervisor.h"
 
 #define LKS__NODES_LIST  "lockstep/launch"
 #define LKS__NODES_ALIVE "lockstep/alive/%d" /* node's number: a count that grows while it runs */

@@ -1,11 +1,12 @@
-/* launch/supervisor.h - watching over an attempt's ranks: who has ended, who is to end, and why. */
-#ifndef LKS_LAUNCH_SUPERVISOR_H
-#define LKS_LAUNCH_SUPERVISOR_H
+/* launch/ranks/supervisor.h - watching over an attempt's ranks: who has ended, who is to end, and
+ * why. */
+#ifndef LKS_LAUNCH_RANKS_SUPERVISOR_H
+#define LKS_LAUNCH_RANKS_SUPERVISOR_H
 
 #include <poll.h>
 
 #include "launch/attempt.h"
-#include "launch/nodes.h"
+#include "launch/nodes/nodes.h"
 
 /* Made anew for each attempt by lks__supervisor_begin(). The attempt and the nodes are borrowed. */
 struct lks__supervisor {

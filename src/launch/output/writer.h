@@ -1,10 +1,10 @@
-/* launch/writer.h - a thread that writes: only it ever waits for a reader or a disk.
+/* launch/output/writer.h - a thread that writes: only it ever waits for a reader or a disk.
  *
  * Records are put into a queue of fixed size and written in order, each completely. A record that
  * doesn't fit is refused; the caller waits for `event` (an eventfd), or drops it. The descriptors
  * stay blocking: O_NONBLOCK would affect all processes that share them. */
-#ifndef LKS_LAUNCH_WRITER_H
-#define LKS_LAUNCH_WRITER_H
+#ifndef LKS_LAUNCH_OUTPUT_WRITER_H
+#define LKS_LAUNCH_OUTPUT_WRITER_H
 
 #include <stdbool.h>
 #include <stddef.h>

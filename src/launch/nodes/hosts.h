@@ -1,11 +1,11 @@
-/* launch/hosts.h - one command for all nodes: starts a launcher on each of them, through ssh or a
- * command of the user's.
+/* launch/nodes/hosts.h - one command for all nodes: starts a launcher on each of them, through ssh
+ * or a command of the user's.
  *
  * The launchers' standard inputs are their lifelines. The first line is the job's token, so it is
  * in no argument. Later lines are signals that we received. Its end means our end, and ends the
  * launchers. LKS__LIFELINE_ENV tells a launcher that it has a lifeline. */
-#ifndef LKS_LAUNCH_HOSTS_H
-#define LKS_LAUNCH_HOSTS_H
+#ifndef LKS_LAUNCH_NODES_HOSTS_H
+#define LKS_LAUNCH_NODES_HOSTS_H
 
 #include <stdbool.h>
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "launch/supervisor.h"
+#include "launch/ranks/supervisor.h"
 
 /* Seconds. */
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */

@@ -1,5 +1,5 @@
-/* launch/nodes.h - a job on several nodes: each runs the same command; their launchers agree on
- * each node's ranks, report failures to each other, and restart together.
+/* launch/nodes/nodes.h - a job on several nodes: each runs the same command; their launchers agree
+ * on each node's ranks, report failures to each other, and restart together.
  *
  * All messages between launchers are one list in the job's store, in the same order for all: a node
  * joins ("hello"), each node's ranks ("round"), a node's ranks are being ended ("down"), how a
@@ -7,14 +7,14 @@
  * the job's next attempt or end ("end"). One node, the coordinator, serves the store and posts the
  * decisions: refusals of hellos, round and end. Every launcher reads the list from its beginning,
  * so all have the same information. */
-#ifndef LKS_LAUNCH_NODES_H
-#define LKS_LAUNCH_NODES_H
+#ifndef LKS_LAUNCH_NODES_NODES_H
+#define LKS_LAUNCH_NODES_NODES_H
 
 #include <stdbool.h>
 
 #include "base/status.h"
 #include "comm/store/store.h"
-#include "launch/output.h"
+#include "launch/output/output.h"
 
 struct lks__job;
 struct lks__verdict;

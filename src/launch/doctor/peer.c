@@ -14,8 +14,8 @@
 #include "base/system/memory.h"
 #include "comm/store/address.h"
 #include "comm/store/store.h"
-#include "doctor/doctor.h"
-#include "doctor/stream.h"
+#include "launch/doctor/doctor.h"
+#include "launch/doctor/stream.h"
 
 #include "base/system/early.h"
 #include "base/system/sys.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/system/sys.h"
-#include "launch/supervisor.h"
+#include "launch/ranks/supervisor.h"
 
 static const double MARGIN_S = 3.0; /* ranks that wait for another one give it up before */
 static const double LOOK_S = 1.0;

@@ -1,7 +1,7 @@
-/* doctor/stream.h - how fast a link is for what a run sends: one connection that is kept full, in
- * one direction. */
-#ifndef LKS_DOCTOR_STREAM_H
-#define LKS_DOCTOR_STREAM_H
+/* launch/doctor/stream.h - how fast a link is for what a run sends: one connection that is kept
+ * full, in one direction. */
+#ifndef LKS_LAUNCH_DOCTOR_STREAM_H
+#define LKS_LAUNCH_DOCTOR_STREAM_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "launch/hosts.h"
+#include "launch/nodes/hosts.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
-/* doctor/doctor.h - find what can keep a run from working, or make it slow, before it starts: on
- * this host, and between it and others. */
-#ifndef LKS_DOCTOR_DOCTOR_H
-#define LKS_DOCTOR_DOCTOR_H
+/* launch/doctor/doctor.h - find what can keep a run from working, or make it slow, before it
+ * starts: on this host, and between it and others. */
+#ifndef LKS_LAUNCH_DOCTOR_DOCTOR_H
+#define LKS_LAUNCH_DOCTOR_DOCTOR_H
 
 #include <stdbool.h>
 #include <stdio.h>

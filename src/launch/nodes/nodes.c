@@ -12,7 +12,7 @@
 #include "base/text/utf8.h"
 #include "comm/store/address.h"
 #include "launch/job.h"
-#include "launch/nodes_state.h"
+#include "launch/nodes/nodes_state.h"
 
 /* Seconds. */
 static const double CONNECT_S = 300.0; /* for the coordinator to answer */

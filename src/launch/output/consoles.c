@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/system/sys.h"
-#include "launch/console.h"
+#include "launch/output/console.h"
 
 enum {
     QUEUE_BYTES = 192 << 10,

@@ -1,9 +1,10 @@
-/* launch/console.h - the launcher's own stdout and stderr, for output.c and consoles.c alone. */
-#ifndef LKS_LAUNCH_CONSOLE_H
-#define LKS_LAUNCH_CONSOLE_H
+/* launch/output/console.h - the launcher's own stdout and stderr, for output.c and consoles.c
+ * alone. */
+#ifndef LKS_LAUNCH_OUTPUT_CONSOLE_H
+#define LKS_LAUNCH_OUTPUT_CONSOLE_H
 
-#include "launch/output.h"
-#include "launch/writer.h"
+#include "launch/output/output.h"
+#include "launch/output/writer.h"
 
 /* The launcher's own stdout or stderr. */
 struct console {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "doctor/doctor.h"
+#include "launch/doctor/doctor.h"
 
 static bool as_text(const struct sockaddr *a, char text[INET6_ADDRSTRLEN])
 {

@@ -1,4 +1,4 @@
-#include "launch/writer.h"
+#include "launch/output/writer.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -22,7 +22,7 @@
 #include "comm/backend.h"
 #include "comm/shm/segment/segment.h"
 #include "data/text/sentencepiece/spm.h"
-#include "doctor/doctor.h"
+#include "launch/doctor/doctor.h"
 
 void lks__doctor_say(lks__doctor *d, lks__finding finding, const char *topic, const char *advice,
                      const char *fmt, ...)
