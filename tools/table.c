@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 #include "data/prep/prep.h"
 #include "settings/settings_table.h"
 #include "weights/choice/known.h"

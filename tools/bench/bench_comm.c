@@ -1,0 +1,364 @@
+/* lockstep bench comm: for each available backend, in a launch of its own, its collectives by size,
+ * compared with the engine's own all-reduce and the link; then bench_reduce.c. */
+#include <errno.h>
+#include <inttypes.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "../progress.h"
+#include "../tool.h"
+#include "base/system/sys.h"
+#include "bench.h"
+#include "comm/backend.h"
+#include "comm/hier/hier.h"
+#include "comm/world.h"
+
+enum {
+    MAX_TIMES = 1000,
+    MAX_WARM_UP = 3,
+    SMALL = 50, /* the smallest operation is repeated this many times as often as the largest */
+};
+
+static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20};
+
+enum { N_SIZES = sizeof sizes / sizeof sizes[0], BIGGEST = 64 << 20 };
+
+struct buffers {
+    float *buf, *all; /* private: [BIGGEST], [W * BIGGEST / W] bytes */
+    double times[MAX_TIMES];
+};
+
+typedef lks_status operation(struct bench_group *b, struct buffers *m, size_t bytes);
+
+static lks_status op_barrier(struct bench_group *b, struct buffers *m, size_t bytes)
+{
+    return lks_comm_barrier(b->comm);
+}
+
+static lks_status op_broadcast(struct bench_group *b, struct buffers *m, size_t bytes)
+{
+    return lks_comm_broadcast(b->comm, m->buf, bytes, LKS_UINT8, 0);
+}
+
+/* `bytes` is the size of the result, to which every rank contributes its part. */
+static lks_status op_all_gather(struct bench_group *b, struct buffers *m, size_t bytes)
+{
+    return lks_comm_all_gather(b->comm, m->buf, m->all, bytes / (size_t)b->W, LKS_UINT8);
+}
+
+static lks_status op_all_reduce(struct bench_group *b, struct buffers *m, size_t bytes)
+{
+    return lks_comm_all_reduce(b->comm, m->buf, bytes / sizeof(float), LKS_FLOAT32, LKS_SUM);
+}
+
+lks_status bench_slowest(struct bench_group *b, double *times, int n, double *seconds_p)
+{
+    double mine = bench_median(times, n);
+    LKS__TRY(lks_comm_all_gather(b->comm, &mine, b->gathered, sizeof mine, LKS_UINT8));
+    *seconds_p = 0.0;
+    for (int r = 0; r < b->W; r++)
+        *seconds_p = b->gathered[r] > *seconds_p ? b->gathered[r] : *seconds_p;
+    return LKS_OK;
+}
+
+static int times_for(const struct bench_group *b, size_t bytes)
+{
+    size_t fit = (size_t)BIGGEST / (bytes + 1);
+    int n = b->iters * (fit > SMALL ? SMALL : fit < 1 ? 1 : (int)fit);
+    return n < MAX_TIMES ? n : MAX_TIMES;
+}
+
+/* Median time of one operation that all ranks begin together, on the slowest rank. */
+static lks_status time_operation(struct bench_group *b, struct buffers *m, operation *op,
+                                 size_t bytes, double *seconds_p)
+{
+    int n = times_for(b, bytes);
+    for (int i = -b->warm_up; i < n; i++) {
+        LKS__TRY(lks_comm_barrier(b->comm));
+        double started = lks__sys_now();
+        LKS__TRY(op(b, m, bytes));
+        if (i >= 0)
+            m->times[i] = lks__sys_now() - started;
+    }
+    return bench_slowest(b, m->times, n, seconds_p);
+}
+
+static lks_status time_own(struct bench_group *b, struct buffers *m, size_t bytes,
+                           double *seconds_p)
+{
+    int n = times_for(b, bytes);
+    double seconds;
+    memset(m->all, 0, bytes);
+    for (int i = -b->warm_up; i < n; i++) {
+        LKS__TRY(lks__hier_own_sum(b->comm, m->all, bytes / sizeof(float), &seconds));
+        if (i >= 0)
+            m->times[i] = seconds;
+    }
+    return bench_slowest(b, m->times, n, seconds_p);
+}
+
+static const char *size_text(size_t bytes, char text[32])
+{
+    if (bytes >= 1 << 20)
+        snprintf(text, 32, "%zu MiB", bytes >> 20);
+    else if (bytes >= 1 << 10)
+        snprintf(text, 32, "%zu KiB", bytes >> 10);
+    else
+        snprintf(text, 32, "%zu B", bytes);
+    return text;
+}
+
+static void print_time(const struct bench_group *b, size_t bytes, double seconds)
+{
+    if (b->rank == 0)
+        printf("  %10.2f us %6.2f GB/s", seconds * 1e6, (double)bytes / seconds * 1e-9);
+}
+
+static lks_status collectives(struct bench_group *b, struct buffers *m)
+{
+    static const struct {
+        const char *name;
+        operation *op;
+    } ops[] = {
+        {"broadcast", op_broadcast}, {"all-gather", op_all_gather}, {"all-reduce", op_all_reduce}};
+    enum { N_OPS = sizeof ops / sizeof ops[0] };
+    double seconds;
+    LKS__TRY(time_operation(b, m, op_barrier, 0, &seconds));
+    progress_hide();
+    if (b->rank == 0) {
+        printf("  barrier %.2f us\n  %10s", seconds * 1e6, "");
+        for (int o = 0; o < N_OPS; o++)
+            printf("  %24s", ops[o].name);
+        if (b->engine != NULL)
+            printf("  %18s's own", b->engine);
+        printf("\n");
+    }
+    for (int i = 0; i < N_SIZES; i++) {
+        char text[32];
+        progress_text("%s", size_text(sizes[i], text));
+        if (b->rank == 0)
+            printf("  %10s", text);
+        for (int o = 0; o < N_OPS; o++) {
+            LKS__TRY(time_operation(b, m, ops[o].op, sizes[i], &seconds));
+            print_time(b, sizes[i], seconds);
+        }
+        if (b->engine != NULL) {
+            LKS__TRY(time_own(b, m, sizes[i], &seconds));
+            print_time(b, sizes[i], seconds);
+        }
+        progress_hide();
+        if (b->rank == 0)
+            printf("\n");
+    }
+    return LKS_OK;
+}
+
+/* --- a group ---------------------------------------------------------------------------------- */
+
+static lks_status find_hosts(struct bench_group *b)
+{
+    int *leaders = calloc((size_t)b->W, sizeof *leaders), mine = lks_comm_leader(b->comm);
+    if (leaders == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", b->W);
+    lks_status st = lks_comm_all_gather(b->comm, &mine, leaders, sizeof mine, LKS_UINT8);
+    for (int r = 0; r < b->W && st == LKS_OK; r++) {
+        b->n_hosts += leaders[r] == r;
+        b->per_host += leaders[r] == 0;
+        if (leaders[r] == r && b->other == 0)
+            b->other = r;
+    }
+    free(leaders);
+    return st;
+}
+
+static lks_status report_link(struct bench_group *b, struct bench_link *link)
+{
+    if (b->n_hosts == 1)
+        return LKS_OK;
+    LKS__TRY(bench_link(b->comm, b->other, b->pretended, link));
+    if (b->rank != 0)
+        return LKS_OK;
+    if (link->rate > 0)
+        printf("  the link: %.2f GB/s each way, both ways at once, by a plain TCP connection; "
+               "%.0f us there and back\n",
+               link->rate * 1e-9, link->round_s * 1e6);
+    else
+        printf("  the link: not measured, as the second host can't reach a free port of the "
+               "first\n");
+    return LKS_OK;
+}
+
+static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *t)
+{
+    struct bench_link link = {0};
+    struct buffers m = {.buf = calloc(1, BIGGEST), .all = calloc(1, BIGGEST)};
+    b->gathered = calloc((size_t)b->W, sizeof *b->gathered);
+    lks_status st = LKS_OK;
+    if (m.buf == NULL || m.all == NULL || b->gathered == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
+    st = lks__session_agree(s, st);
+    if (st == LKS_OK)
+        st = find_hosts(b);
+    progress_hide();
+    if (st == LKS_OK && b->rank == 0)
+        printf("%s, %d rank%s%s\n", lks_comm_backend(b->comm), b->W, b->W == 1 ? "" : "s",
+               b->n_hosts == 1 ? ""
+               : b->pretended  ? ", each as if on its own host"
+                               : " on several hosts");
+    if (st == LKS_OK)
+        st = report_link(b, &link);
+    if (st == LKS_OK)
+        st = collectives(b, &m);
+    free(m.buf);
+    free(m.all);
+    progress_text("the reduction of gradients");
+    if (st == LKS_OK)
+        st = bench_reduction(b, &link);
+    progress_text("steps of the model");
+    if (st == LKS_OK && t != NULL)
+        st = bench_verdict(b, t);
+    free(b->gathered);
+    fflush(stdout);
+    return st;
+}
+
+/* Engines connect several hosts: if one is chosen, each rank acts as a host. */
+static void play_hosts(const lks_world *world)
+{
+    lks__env_put("LOCAL_RANK", 0);
+    lks__env_put("LOCAL_WORLD_SIZE", 1);
+    lks__env_put("GROUP_RANK", world->rank);
+    lks__env_put("GROUP_WORLD_SIZE", world->world_size);
+    unsetenv(LKS__SEGMENT_ENV);
+}
+
+static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops,
+                                const lks_world *world)
+{
+    struct bench_group b = {.iters = (int)s->iters,
+                            .warm_up = s->iters < MAX_WARM_UP ? (int)s->iters : MAX_WARM_UP};
+    lks__trainer t;
+    lks__session alone, *ses = &alone;
+    bool model = bench_has_model(s);
+    snprintf(s->backend, sizeof s->backend, "%s", ops->name);
+    b.pretended = ops->engine != NULL && world->world_size == world->local_world_size;
+    if (b.pretended)
+        play_hosts(world);
+    if (model) {
+        LKS__TRY(bench_open_trainer(s, 1, &t));
+        ses = &t.ses;
+    } else {
+        LKS__TRY(lks__session_open(ops->name, s->timeout, 1, LKS__BIND_NONE, ses));
+    }
+    b.comm = ses->comm;
+    b.engine = lks__hier_engine_name(b.comm);
+    b.rank = ses->world.rank;
+    b.W = ses->world.world_size;
+    lks_status st = lks__session_fail(ses, measure(&b, ses, model ? &t : NULL));
+    if (model)
+        lks__trainer_close(&t);
+    else
+        lks__session_close(ses);
+    return st;
+}
+
+lks_status bench_comm(lks__settings *s)
+{
+    bool all = strcmp(s->backend, "auto") == 0;
+    lks_world world;
+    LKS__TRY(lks_world_from_env(&world));
+    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__comm_backend(i);
+        char why[512] = "";
+        if (!all && strcmp(s->backend, ops->name) != 0)
+            continue;
+        if (ops->probe(ops, &world, why, sizeof why))
+            return bench_backend(s, ops, &world);
+        if (!all)
+            return lks__fail(LKS_ERR_SUPPORT, "%s: %s", ops->name, why);
+        if (world.rank == 0)
+            printf("%s: %s\n", ops->name, why);
+    }
+    return lks__fail(LKS_ERR_SUPPORT, "no backend can be used");
+}
+
+/* --- a launch for each backend ---------------------------------------------------------------- */
+
+extern char **environ;
+
+/* argv with more words before and after it; the caller frees it. */
+static char **words_of(int argc, char **argv, char *const *before, char *behind)
+{
+    int n = 0;
+    char **words = calloc((size_t)argc + 10, sizeof *words);
+    for (; words != NULL && before != NULL && *before != NULL; before++)
+        words[n++] = *before;
+    for (int i = 0; words != NULL && i < argc; i++)
+        words[n++] = argv[i];
+    if (words != NULL)
+        words[n] = behind;
+    return words;
+}
+
+/* By the launcher that an engine needs: mpirun. */
+static int launch_by(const char *launcher, const lks__settings *s, int argc, char **argv,
+                     char *backend)
+{
+    char ranks[16], self[4096];
+    pid_t pid;
+    int status;
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    snprintf(ranks, sizeof ranks, "%d", (int)s->nproc_per_node);
+    char *const before[] = {(char *)(uintptr_t)launcher, "-n", ranks, self, NULL};
+    char **words = words_of(argc, argv, before, backend);
+    if (words == NULL)
+        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
+    /* Allow more ranks than cores. Also don't bind to cores: a rank has two threads, too many for
+     * one. */
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+    int rc = posix_spawnp(&pid, launcher, NULL, NULL, words, environ);
+    free(words);
+    if (rc != 0) {
+        printf("%s: %s can't be started: %s\n", strchr(backend, '=') + 1, launcher, strerror(rc));
+        return TOOL_OK;
+    }
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return TOOL_FAILED;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_SIGNAL + WTERMSIG(status);
+}
+
+static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s, int argc,
+                          char **argv)
+{
+    char backend[64];
+    snprintf(backend, sizeof backend, "--backend=%s", ops->name);
+    if (ops->engine != NULL && ops->engine->launcher != NULL)
+        return launch_by(ops->engine->launcher, s, argc, argv, backend);
+    char **words = words_of(argc, argv, NULL, backend);
+    int code = words == NULL ? TOOL_FAILED : tool_launch("bench", s, argc + 1, words);
+    free(words);
+    return code;
+}
+
+/* Those that our launcher starts come first. */
+int bench_comm_launch(const lks__settings *s, int argc, char **argv)
+{
+    bool all = strcmp(s->backend, "auto") == 0;
+    int code = TOOL_OK;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+            const struct lks_comm_ops *ops = lks__comm_backend(i);
+            bool foreign = ops->engine != NULL && ops->engine->launcher != NULL;
+            if (foreign != (pass == 1) || (!all && strcmp(s->backend, ops->name) != 0))
+                continue;
+            int one = launch_backend(ops, s, argc, argv);
+            code = one != TOOL_OK ? one : code;
+        }
+    return code;
+}

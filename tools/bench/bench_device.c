@@ -1,0 +1,412 @@
+/* lockstep bench kernels --device=…: each operation of a device by the shapes of a model, beside
+ * the roofline: the longer of the time for its bytes at the speed of the device's copies, and the
+ * time for its operations at the speed of its products. Both are measured in the same run; bytes
+ * and operations are the device's own counts. First, each operation is compared with the CPU's. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../progress.h"
+#include "../tool.h"
+#include "base/number/bf16.h"
+#include "base/system/sys.h"
+#include "bench.h"
+#include "bench_operations.h"
+#include "settings/family.h"
+#include "weights/forms/saved.h"
+
+enum {
+    PATTERN = 65532,     /* floats that repeat in an array; not a multiple of a row */
+    CHECK_T = 37,        /* tokens of a sequence, for comparisons */
+    CHECK_V = 997,       /* vocabulary for comparisons */
+    MATRICES = 18,       /* of Muon at once: those of one shape in golf's model */
+    LEAST_PRODUCT = 256, /* rows of a matrix, doubled until a product takes long enough */
+    MOST_PRODUCT = 4096,
+    LEAST_COPY = 1 << 18, /* floats */
+    MOST_COPY = 64 << 20,
+    TURN_US = 5000,      /* microseconds of a turn, at least */
+    MOST_RUNS = 1 << 12, /* in a turn */
+    MOST_TURNS = 100,
+};
+
+static const double TOLERANCE = 1e-5, TOLERANCE_BF16 = 1e-2; /* of an array's norm */
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+struct bench {
+    lks__device *cpu, *device;
+    const struct bench_shape *shape;
+    lks__dropout drop;
+    /* [PATTERN] each: what arrays of that kind hold at first, repeated; and the same for
+     * activations of a device that stores them in bfloat16, in halves and in the CPU's floats. */
+    float *pattern[BENCH_KINDS], *rounded[BENCH_KINDS];
+    uint16_t *halves[BENCH_KINDS];
+    bool bf16; /* products round their operands */
+    int turns;
+    double tolerance;
+    double off[BENCH_MOST_ITEMS]; /* relative distance from the CPU */
+    struct bench_peaks peaks;
+};
+
+static void make_patterns(struct bench *b, uint64_t seed)
+{
+    lks__mt g;
+    lks__mt_seed(&g, seed);
+    for (int kind = 0; kind < BENCH_KINDS; kind++)
+        for (int i = 0; i < PATTERN; i++) {
+            const uint32_t random = lks__mt_u32(&g) >> 8;
+            const float x = ((float)random + 0.5f) * 0x1p-24f;
+            const int32_t token = (int32_t)(random % b->shape->V);
+            if (kind == BENCH_TOKENS)
+                memcpy(&b->pattern[kind][i], &token, sizeof token);
+            else
+                b->pattern[kind][i] = kind == BENCH_POSITIVE                        ? x
+                                      : kind == BENCH_VALUES || kind == BENCH_SPENT ? 2 * x - 1
+                                                                                    : NAN;
+            b->halves[kind][i] = lks__bf16_from_float(b->pattern[kind][i]);
+            b->rounded[kind][i] = lks__bf16_to_float(b->halves[kind][i]);
+        }
+}
+
+/* What is sent for an array. The CPU gets the numbers that the device gets. */
+static const void *pattern_for(const struct bench *b, const struct bench_part *p)
+{
+    const bool halves = b->device->layers->act_bytes(b->bf16) == sizeof(uint16_t);
+    if (!p->acts || !halves)
+        return b->pattern[p->kind];
+    return p->each == sizeof(uint16_t) ? (const void *)b->halves[p->kind] : b->rounded[p->kind];
+}
+
+/* The pattern is sent once, and copied where the memory is. */
+static void fill(const struct bench *b, lks__device *device, const struct bench_job *j)
+{
+    for (int i = 0; i < j->n_parts; i++) {
+        const struct bench_part *p = &j->part[i];
+        const size_t each = p->kind == BENCH_DOUBLES ? sizeof(float) : p->each;
+        const size_t n = p->n * p->each / each;
+        void *to = j->memory + p->at;
+        size_t have = n < PATTERN ? n : PATTERN;
+        device->ops->copy(device, LKS__QUEUE_COMPUTE, to, pattern_for(b, p), have * each);
+        for (size_t more; have < n; have += more) {
+            more = have < n - have ? have : n - have;
+            if (p->acts)
+                j->l->act_copy(j->ex, lks__act_at(to, have, each), to, more);
+            else
+                j->l->copy(j->ex, (float *)to + have, to, more);
+        }
+    }
+}
+
+static void run(const struct bench_item *item, struct bench_job *j)
+{
+    j->n_parts = 0;
+    j->bytes = 0;
+    item->run(j);
+}
+
+/* The operation with its memory, filled; close_job() gives that back. */
+static lks_status open_job(const struct bench *b, lks__device *device,
+                           const struct bench_item *item, struct bench_job *j)
+{
+    void *memory;
+    *j = (struct bench_job){.l = device->layers,
+                            .ex = device->ex,
+                            .shape = b->shape,
+                            .drop = &b->drop,
+                            .act_bytes = device->layers->act_bytes(b->bf16)};
+    run(item, j);
+    LKS__TRY(device->ops->alloc(device, j->bytes, &memory));
+    j->memory = memory;
+    fill(b, device, j);
+    return LKS_OK;
+}
+
+static void close_job(lks__device *device, struct bench_job *j)
+{
+    if (j->memory == NULL)
+        return;
+    lks__device_drain(device);
+    device->ops->release(device, j->memory, j->bytes);
+}
+
+/* --- beside the CPU --------------------------------------------------------------------------- */
+
+static double number(const struct bench_part *p, const char *memory, size_t i)
+{
+    float x;
+    double y;
+    uint16_t half;
+    if (p->each == sizeof half) {
+        memcpy(&half, memory + i * sizeof half, sizeof half);
+        return (double)lks__bf16_to_float(half);
+    }
+    if (p->kind != BENCH_DOUBLES) {
+        memcpy(&x, memory + i * sizeof x, sizeof x);
+        return (double)x;
+    }
+    memcpy(&y, memory + i * sizeof y, sizeof y);
+    return y;
+}
+
+/* |got - want| / |want| of the array that is furthest off; not finite if one of them isn't. */
+static double distance(const struct bench_job *cpu, const struct bench_job *device, const char *got)
+{
+    double most = 0.0;
+    for (int i = 0; i < cpu->n_parts; i++) {
+        const struct bench_part *p = &cpu->part[i], *of_device = &device->part[i];
+        double off = 0.0, size = 0.0;
+        if (p->kind == BENCH_TOKENS || p->kind == BENCH_WORK || p->kind == BENCH_SPENT)
+            continue;
+        for (size_t k = 0; k < p->n; k++) {
+            const double x = number(of_device, got + of_device->at, k);
+            const double y = number(p, cpu->memory + p->at, k);
+            off += (x - y) * (x - y);
+            size += y * y;
+        }
+        off = sqrt(off) / (size > 0 ? sqrt(size) : 1);
+        most = off <= most ? most : off;
+    }
+    return most;
+}
+
+static lks_status compare(struct bench *b, int i)
+{
+    struct bench_job cpu = {0}, device = {0};
+    char *got = NULL;
+    lks_status st = open_job(b, b->cpu, &bench_items[i], &cpu);
+    if (st == LKS_OK)
+        st = open_job(b, b->device, &bench_items[i], &device);
+    if (st == LKS_OK) {
+        run(&bench_items[i], &cpu);
+        run(&bench_items[i], &device);
+        got = malloc(device.bytes);
+        if (got == NULL)
+            st = lks__fail(LKS_ERR_NOMEM, "no memory for %.1f MB", (double)device.bytes / 1e6);
+    }
+    if (st == LKS_OK) {
+        b->device->ops->copy(b->device, LKS__QUEUE_COMPUTE, got, device.memory, device.bytes);
+        st = lks__device_finish(b->device, LKS__QUEUE_COMPUTE);
+    }
+    if (st == LKS_OK)
+        b->off[i] = distance(&cpu, &device, got);
+    close_job(b->cpu, &cpu);
+    close_job(b->device, &device);
+    free(got);
+    return st;
+}
+
+/* --- times ------------------------------------------------------------------------------------ */
+
+/* Seconds of one of `n` runs that are queued together. */
+static lks_status time_runs(const struct bench_item *item, lks__device *device, struct bench_job *j,
+                            int n, double *seconds_p)
+{
+    const double start = lks__sys_now();
+    for (int i = 0; i < n; i++)
+        run(item, j);
+    LKS__TRY(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    *seconds_p = (lks__sys_now() - start) / n;
+    return LKS_OK;
+}
+
+/* The median, and the least, of turns that are long enough for the host's clock. */
+static lks_status time_item(const struct bench_item *item, lks__device *device, struct bench_job *j,
+                            int turns, double *median_p, double *least_p)
+{
+    double times[MOST_TURNS], seconds = 0.0;
+    int n = 1;
+    LKS__TRY(time_runs(item, device, j, 1, &seconds)); /* what the first one makes is there then */
+    for (;; n *= 2) {
+        LKS__TRY(time_runs(item, device, j, n, &seconds));
+        if (seconds * n * 1e6 >= TURN_US || n >= MOST_RUNS)
+            break;
+    }
+    turns = turns < MOST_TURNS ? turns : MOST_TURNS;
+    for (int i = 0; i < turns; i++)
+        LKS__TRY(time_runs(item, device, j, n, &times[i]));
+    *median_p = bench_median(times, turns);
+    *least_p = times[0];
+    return LKS_OK;
+}
+
+/* --- ceilings --------------------------------------------------------------------------------- */
+
+/* The best rate over sizes that double until one takes a whole turn. */
+static lks_status measure_ceiling(struct bench *b, const struct bench_item *item, size_t n,
+                                  size_t most, double *bytes_p, double *flops_p)
+{
+    double median = 0.0, least = 0.0;
+    for (; n <= most && median * 1e6 < TURN_US; n *= 2) {
+        const struct bench_shape square = {.C = n, .V = 1};
+        struct bench_job j = {0};
+        b->shape = &square;
+        lks_status st = open_job(b, b->device, item, &j);
+        if (st == LKS_OK)
+            st = time_item(item, b->device, &j, 3, &median, &least);
+        const lks__device_counts before = b->device->ops->counts(b->device);
+        if (st == LKS_OK)
+            run(item, &j);
+        const lks__device_counts after = b->device->ops->counts(b->device);
+        close_job(b->device, &j);
+        LKS__TRY(st);
+        *bytes_p = fmax(*bytes_p, (after.bytes - before.bytes) / least);
+        *flops_p = fmax(*flops_p, (after.flops - before.flops) / least);
+    }
+    return LKS_OK;
+}
+
+static lks_status measure_ceilings(struct bench *b)
+{
+    double ignored = 0.0;
+    if (b->device->ops->counts == NULL)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the device %s doesn't count its operations: measure cuda or cpu",
+                         b->device->ops->name);
+    LKS__TRY(measure_ceiling(b, &bench_copies, LEAST_COPY, MOST_COPY, &b->peaks.bytes, &ignored));
+    return measure_ceiling(b, &bench_products, LEAST_PRODUCT, MOST_PRODUCT, &ignored,
+                           &b->peaks.flops);
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static lks_status measure(struct bench *b, int i)
+{
+    struct bench_job j = {0};
+    double seconds = 0.0, least = 0.0;
+    lks_status st = open_job(b, b->device, &bench_items[i], &j);
+    const lks__device_counts before = b->device->ops->counts(b->device);
+    if (st == LKS_OK)
+        run(&bench_items[i], &j);
+    const lks__device_counts after = b->device->ops->counts(b->device);
+    if (st == LKS_OK)
+        st = time_item(&bench_items[i], b->device, &j, b->turns, &seconds, &least);
+    close_job(b->device, &j);
+    LKS__TRY(st);
+    const double bytes = after.bytes - before.bytes, flops = after.flops - before.flops;
+    const double by_bytes = bytes / b->peaks.bytes, by_flops = flops / b->peaks.flops;
+    progress_hide();
+    printf("%-22s %10.1f us %9.1f GB/s %10.1f GFLOP/s %4.0f%% of %-8s off by %.1e%s\n",
+           bench_items[i].name, seconds * 1e6, bytes / seconds * 1e-9, flops / seconds * 1e-9,
+           fmax(by_bytes, by_flops) / seconds * 100, by_bytes > by_flops ? "copies" : "products",
+           b->off[i], b->off[i] <= b->tolerance ? "" : ": WRONG");
+    return LKS_OK;
+}
+
+static lks_status run_table(struct bench *b, const lks__settings *s, int family)
+{
+    const size_t heads = (size_t)s->n_head;
+    const struct bench_shape shape = {.B = (size_t)s->batch_size,
+                                      .T = (size_t)s->block_size,
+                                      .C = (size_t)s->n_embd,
+                                      .hidden = (size_t)s->n_embd *
+                                                (size_t)(family == BENCH_GOLF ? s->mlp_mult : 4),
+                                      .V = s->vocab_size > 0      ? (size_t)s->vocab_size
+                                           : family == BENCH_GOLF ? 1024
+                                                                  : 50304,
+                                      .heads = heads,
+                                      .kv = family == BENCH_GOLF ? (size_t)s->num_kv_heads : heads,
+                                      .matrices = MATRICES};
+    const lks__attention_shape attention = {shape.B, shape.T, heads, shape.C / heads, shape.kv};
+    LKS__TRY(lks__family_check_heads(s));
+    LKS__TRY(lks__attention_check(&attention));
+    if (family == BENCH_GOLF && shape.C / heads % 2 != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "n_embd / n_head = %zu is odd: golf rotates the two halves of a head, so "
+                         "it must be even",
+                         shape.C / heads);
+    struct bench_shape small = shape;
+    small.B = 2;
+    small.T = shape.T < CHECK_T ? shape.T : CHECK_T;
+    small.V = shape.V < CHECK_V ? shape.V : CHECK_V;
+    small.matrices = 2;
+    b->shape = &small;
+    make_patterns(b, (uint64_t)s->seed);
+    const char *wrong = NULL;
+    for (int i = 0; i < bench_n_items; i++)
+        if (bench_items[i].families & family) {
+            LKS__TRY(compare(b, i));
+            if (!(b->off[i] <= b->tolerance) && wrong == NULL)
+                wrong = bench_items[i].name;
+        }
+    LKS__TRY(measure_ceilings(b));
+    bench_print_peaks(b->device, &b->peaks);
+    b->shape = &shape;
+    make_patterns(b, (uint64_t)s->seed);
+    for (int i = 0; i < bench_n_items; i++)
+        if (bench_items[i].families & family)
+            LKS__TRY(measure(b, i));
+    if (wrong != NULL)
+        return lks__fail(LKS_ERR_DIVERGED,
+                         "results of %s differ from the CPU's by more than %g of their norm: see "
+                         "the lines with WRONG",
+                         wrong, b->tolerance);
+    return LKS_OK;
+}
+
+static lks_status open_bench(struct bench *b, lks__session *s)
+{
+    *b = (struct bench){.cpu = &s->cpu, .device = s->device, .drop = {.scale = 1}};
+    b->tolerance = s->ex.bf16 ? TOLERANCE_BF16 : TOLERANCE;
+    b->bf16 = b->peaks.bf16 = s->ex.bf16;
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        b->pattern[kind] = malloc(PATTERN * sizeof *b->pattern[kind]);
+        b->rounded[kind] = malloc(PATTERN * sizeof *b->rounded[kind]);
+        b->halves[kind] = malloc(PATTERN * sizeof *b->halves[kind]);
+        if (b->pattern[kind] == NULL || b->rounded[kind] == NULL || b->halves[kind] == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for %d numbers", PATTERN);
+    }
+    return LKS_OK;
+}
+
+static void close_bench(struct bench *b)
+{
+    for (int kind = 0; kind < BENCH_KINDS; kind++) {
+        free(b->pattern[kind]);
+        free(b->rounded[kind]);
+        free(b->halves[kind]);
+    }
+}
+
+lks_status bench_device_peaks(lks__session *s, struct bench_peaks *peaks)
+{
+    static const struct bench_shape one = {.V = 1};
+    struct bench b;
+    lks_status st = open_bench(&b, s);
+    b.shape = &one;
+    if (st == LKS_OK) {
+        make_patterns(&b, 1);
+        st = measure_ceilings(&b);
+    }
+    *peaks = b.peaks;
+    close_bench(&b);
+    return st;
+}
+
+void bench_print_peaks(const lks__device *device, const struct bench_peaks *peaks)
+{
+    progress_hide();
+    printf("peak of %s: copies of %.1f GB/s, read and written; products in %s of %.1f GFLOP/s\n",
+           device->ops->name, peaks->bytes * 1e-9, peaks->bf16 ? "bf16" : "fp32",
+           peaks->flops * 1e-9);
+}
+
+lks_status bench_device_kernels(lks__session *session, const lks__settings *given)
+{
+    lks__settings chosen = *given, *s = &chosen;
+    struct bench b;
+    lks__state_choose_dtype(s, session->device);
+    LKS__TRY(lks__session_products(session, s->dtype == LKS__dtype_bfloat16));
+    lks_status st = open_bench(&b, session);
+    b.turns = (int)s->iters;
+    if (s->dropout > 0)
+        b.drop = (lks__dropout){.key = lks__philox_key_of((uint64_t)s->seed),
+                                .threshold = (uint32_t)(s->dropout * 4294967296.0),
+                                .scale = (float)(1 / (1 - s->dropout))};
+    if (st == LKS_OK)
+        st = run_table(&b, s,
+                       (lks__family_of(s)->settings & LKS__SETTING_GOLF) != 0 ? BENCH_GOLF
+                                                                              : BENCH_GPT2);
+    close_bench(&b);
+    return st;
+}

@@ -1,0 +1,278 @@
+/* lockstep bench machine: measures what `lockstep plan` needs, and writes it to a file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../progress.h"
+#include "base/system/memory.h"
+#include "base/system/sys.h"
+#include "base/trace.h"
+#include "bench.h"
+#include "plan/time/forecast.h"
+
+enum {
+    TURNS = 15,
+    ADD_FLOATS = 4 << 20,
+    WRITE_BYTES = 32 << 20,
+    REDUCE_FLOATS = 2 << 20,
+    /* In the last one of a step gradients are sent, which takes time from a host without spare
+     * cores; the plan counts that by itself. */
+    MICRO_BATCHES = 4,
+    TRACE_EVENTS = 1 << 16,
+};
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median, and the tenth and ninetieth of a hundred. Sorts `values`. */
+static lks__figure figure_of(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    return (lks__figure){values[n / 2], values[n / 10], values[n - 1 - n / 10]};
+}
+
+static lks__figure scaled(lks__figure f, double by)
+{
+    return (lks__figure){f.value * by, f.low * by, f.high * by};
+}
+
+/* `work` for each of the seconds. */
+static lks__figure rate_of(double *seconds, int n, double work)
+{
+    for (int i = 0; i < n; i++)
+        seconds[i] = work / (seconds[i] > 0 ? seconds[i] : 1e-9);
+    return figure_of(seconds, n);
+}
+
+static lks_status measure_peak(lks__trainer *t, lks__figure *figure)
+{
+    double values[TURNS];
+    for (int i = 0; i < TURNS; i++)
+        LKS__TRY(lks__session_peak(&t->ses, t->ses.threads, 5, &values[i]));
+    *figure = figure_of(values, TURNS);
+    return LKS_OK;
+}
+
+/* Bytes of gradients that are added to others: two arrays are read, and one is written, while all
+ * ranks do so. */
+static lks_status measure_add(lks__trainer *t, lks__machine *m)
+{
+    double seconds[TURNS];
+    float *y = calloc(2 * (size_t)ADD_FLOATS, sizeof *y);
+    if (y == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to measure additions");
+    memset(y, 1,
+           2 * (size_t)ADD_FLOATS * sizeof *y); /* its pages are there before the first turn */
+    lks_status st = lks_comm_barrier(t->ses.comm);
+    for (int i = 0; i < TURNS; i++) {
+        const double began = lks__sys_now();
+        lks__layers_cpu.accumulate(&t->ses.ex, y, y + ADD_FLOATS, ADD_FLOATS);
+        seconds[i] = lks__sys_now() - began;
+    }
+    free(y);
+    m->add_bandwidth = rate_of(seconds, TURNS, (double)ADD_FLOATS * sizeof *y);
+    m->memory_bandwidth = scaled(m->add_bandwidth, 3.0 * m->ranks);
+    return st;
+}
+
+/* On one host, gradients that its ranks add in shared memory. Among hosts, what the backend's work
+ * for a byte takes of a core: the bytes that a host sends, and the CPU time of its first rank. */
+static lks_status measure_reduce(lks__trainer *t, lks__machine *m)
+{
+    double seconds[TURNS], cpu_seconds[TURNS];
+    const double bytes = (double)REDUCE_FLOATS * sizeof(float);
+    const int n_hosts = t->ses.world.world_size / t->ses.world.local_world_size;
+    if (t->ses.world.world_size == 1)
+        return LKS_OK;
+    LKS__TRY(bench_reduce_times(t->ses.comm, REDUCE_FLOATS, TURNS, seconds, cpu_seconds));
+    if (n_hosts == 1)
+        m->reduce_bandwidth = rate_of(seconds, TURNS, bytes);
+    else
+        m->engine_bandwidth = rate_of(cpu_seconds, TURNS, 2 * bytes * (n_hosts - 1) / n_hosts);
+    return LKS_OK;
+}
+
+static lks_status write_once(const char *path, const char *bytes)
+{
+    int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (fd < 0)
+        return lks__sys_fail("can't write", path);
+    const bool written = lks__sys_write_all(fd, bytes, WRITE_BYTES) == 0 && lks__sys_fsync(fd) == 0;
+    const int error = errno;
+    lks__sys_close(fd);
+    errno = error;
+    return written ? LKS_OK : lks__sys_fail("can't write", path);
+}
+
+/* Beside the file that will be written. */
+static lks_status measure_write(const char *out, lks__figure *figure)
+{
+    enum { TIMES = 3 };
+    double seconds[TIMES];
+    char path[LKS__SETTING_STR + 8];
+    char *bytes = calloc(1, WRITE_BYTES);
+    lks_status st =
+        bytes == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory to measure a disk") : LKS_OK;
+    snprintf(path, sizeof path, "%s.disk", out);
+    for (int i = 0; i < TIMES && st == LKS_OK; i++) {
+        const double began = lks__sys_now();
+        st = write_once(path, bytes);
+        seconds[i] = lks__sys_now() - began;
+    }
+    lks__sys_unlink(path);
+    free(bytes);
+    if (st == LKS_OK)
+        *figure = rate_of(seconds, TIMES, WRITE_BYTES);
+    return st;
+}
+
+/* What layers take of forward and backward since `began`. */
+static lks_status layers_since(double began, double *forward, double *backward)
+{
+    size_t n;
+    lks__trace_events(lks__trace_current, NULL, &n);
+    lks__trace_event *events = malloc((n + 1) * sizeof *events);
+    if (events == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a trace of %zu events", n);
+    lks__trace_events(lks__trace_current, events, &n);
+    *forward = *backward = 0;
+    for (size_t i = 0; i < n; i++) {
+        const lks__trace_event *e = &events[i];
+        if (e->start < began)
+            continue;
+        if (e->span == LKS__SPAN_FORWARD_LAYER || e->span == LKS__SPAN_AGAIN_LAYER)
+            *forward += e->seconds;
+        if (e->span == LKS__SPAN_BACKWARD_LAYER)
+            *backward += e->seconds;
+    }
+    free(events);
+    return LKS_OK;
+}
+
+/* Whole steps of some micro-batches on each rank, divided into parts. */
+static lks_status measure_steps(lks__trainer *t, lks__machine *m)
+{
+    double parts[TURNS][LKS__N_PARTS], one[TURNS], forward[TURNS], backward[TURNS];
+    lks__step_result result;
+    for (int i = -3; i < TURNS; i++) { /* the first ones are slower */
+        const int at = i < 0 ? 0 : i;
+        progress_text("step %d of %d", i + 4, TURNS + 3);
+        const double began = lks__sys_now();
+        LKS__TRY(lks__train_step(t, &result));
+        lks__trace_take_parts(lks__trace_current, parts[at]);
+        LKS__TRY(layers_since(began, &forward[at], &backward[at]));
+    }
+    const double n_layers = (double)MICRO_BATCHES * m->layers;
+    m->layer_forward_s = scaled(figure_of(forward, TURNS), 1 / n_layers);
+    m->layer_backward_s = scaled(figure_of(backward, TURNS), 1 / n_layers);
+    static const struct {
+        lks__part part;
+        size_t at;
+    } rows[] = {{LKS__PART_FORWARD, offsetof(lks__machine, forward_s)},
+                {LKS__PART_HEAD, offsetof(lks__machine, head_s)},
+                {LKS__PART_BACKWARD, offsetof(lks__machine, backward_s)}};
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        for (int i = 0; i < TURNS; i++)
+            one[i] = parts[i][rows[r].part] / MICRO_BATCHES;
+        *(lks__figure *)(void *)((char *)m + rows[r].at) = figure_of(one, TURNS);
+    }
+    /* Between hosts the rest of a step is the exchange of losses, which the plan counts. */
+    const bool alone = t->ses.world.world_size == t->ses.world.local_world_size;
+    for (int i = 0; i < TURNS; i++)
+        one[i] = parts[i][LKS__PART_DATA] + (alone ? parts[i][LKS__PART_OTHER] : 0);
+    m->other_s = figure_of(one, TURNS);
+    for (int i = 0; i < TURNS; i++)
+        one[i] = parts[i][LKS__PART_UPDATE];
+    const int sharers = t->shared ? t->ses.world.local_world_size : 1;
+    m->update_rate = rate_of(one, TURNS, (double)t->table.trained_params / sharers);
+    return LKS_OK;
+}
+
+/* Between the first ranks of the first two hosts. */
+static lks_status measure_link(lks__trainer *t, lks__machine *m)
+{
+    enum { TIMES = 3 };
+    double rates[TIMES], rounds[TIMES], windows[TIMES], bursts[TIMES];
+    const lks_world *w = &t->ses.world;
+    m->has_link = w->world_size > w->local_world_size;
+    for (int i = 0; i < TIMES && m->has_link; i++) {
+        struct bench_link link = {0};
+        LKS__TRY(bench_link(t->ses.comm, w->local_world_size, false, &link));
+        rates[i] = link.rate;
+        rounds[i] = link.round_s;
+        windows[i] = link.window;
+        bursts[i] = link.burst;
+    }
+    if (m->has_link) {
+        m->link_bandwidth = figure_of(rates, TIMES);
+        m->round_trip_s = figure_of(rounds, TIMES);
+        m->link_window = figure_of(windows, TIMES);
+        m->link_burst = figure_of(bursts, TIMES);
+    }
+    return LKS_OK;
+}
+
+static lks_status measure(lks__trainer *t, const char *out, lks__machine *m)
+{
+    const double tokens = (double)(t->s.batch_size * t->s.block_size);
+    *m = (lks__machine){
+        .cores = lks__cpu_count(),
+        .ranks = t->ses.world.local_world_size,
+        .threads = t->ses.threads,
+        .layers = (int)t->s.n_layer,
+        .memory_bytes = (double)lks__memory_available(),
+        .micro_batch_flops = lks__model_flops_per_token(&t->model_config, &t->table) * tokens,
+        .micro_batch_tokens = tokens,
+    };
+    double layer;
+    LKS__TRY(lks__forecast_layer_flops(&t->model_config, &layer));
+    m->layer_flops = (lks__figure){layer * tokens, layer * tokens, layer * tokens};
+    LKS__TRY(lks__session_same(&t->ses, "the number of cores", (uint64_t)m->cores));
+    LKS__TRY(measure_steps(t, m));
+    progress_text("the peak, additions and the disk");
+    LKS__TRY(measure_peak(t, &m->peak_flops));
+    LKS__TRY(measure_add(t, m));
+    LKS__TRY(measure_reduce(t, m));
+    LKS__TRY(measure_link(t, m));
+    return lks__session_agree(
+        &t->ses, t->ses.world.rank == 0 ? measure_write(out, &m->write_bandwidth) : LKS_OK);
+}
+
+static lks_status report(const lks__machine *m, const char *out)
+{
+    char text[LKS__MACHINE_TEXT], shown[LKS__SETTING_STR];
+    LKS__TRY(lks__machine_write(m, text));
+    LKS__TRY(lks__sys_write_file(out, text, strlen(text)));
+    printf("%s: a micro-batch takes %.1f ms forward and backward on each of %d rank%s%s\n",
+           lks__escape(shown, sizeof shown, out, strlen(out)),
+           (m->forward_s.value + m->head_s.value + m->backward_s.value) * 1e3, m->ranks,
+           m->ranks == 1 ? "" : "s", m->has_link ? "; with the link between hosts" : "");
+    return LKS_OK;
+}
+
+lks_status bench_machine(lks__settings *s)
+{
+    lks__trainer t;
+    lks__machine m;
+    if (s->out[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG,
+                         "give a file to write: `lockstep bench machine --out=FILE`");
+    LKS__TRY(bench_print_model(s));
+    LKS__TRY(bench_open_trainer(s, MICRO_BATCHES, &t));
+    lks__trace *parts = NULL;
+    lks_status st = lks__trace_current == NULL ? lks__trace_open(TRACE_EVENTS, &parts) : LKS_OK;
+    if (st == LKS_OK)
+        st = measure(&t, s->out, &m);
+    progress_end();
+    if (st == LKS_OK && t.ses.world.rank == 0)
+        st = report(&m, s->out);
+    lks__trace_close(parts);
+    lks__session_fail(&t.ses, st);
+    lks__trainer_close(&t);
+    return st;
+}

@@ -1,0 +1,357 @@
+/* lockstep bench: the speed of this machine, and how much of it a training step uses. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../progress.h"
+#include "../tool.h"
+#include "base/system/sys.h"
+#include "base/trace.h"
+#include "bench.h"
+#include "settings/family.h"
+#include "train/procedure/procedure.h"
+
+static const char usage[] =
+    "Usage: lockstep bench peak [--threads=N]\n"
+    "       lockstep bench step [--n_layer=… --n_embd=… --batch_size=… --iters=10 …]\n"
+    "       lockstep bench comm --nproc_per_node=2 [--backend=NAME] [--n_layer=… …]\n"
+    "       lockstep bench kernels [--device=cuda --n_embd=… --batch_size=… --iters=10 …]\n"
+    "       lockstep bench machine --out=FILE [--nproc_per_node=2] [config/NAME.conf]\n"
+    "\n"
+    "Measures the speed of this machine.\n"
+    "\n"
+    "  peak     multiply-adds per second, of one core and of all cores together\n"
+    "  step     whole training steps (forward, backward, reduction, clipping, AdamW) of one\n"
+    "           micro-batch per rank, on random tokens: median time, tokens per second, share of\n"
+    "           the peak, and the parts of the mean step\n"
+    "  comm     collective operations of each backend by size, and the reduction of gradients,\n"
+    "           compared with a plain sum, the engine's own all-reduce and the link between "
+    "hosts.\n"
+    "           With a model: also the time of the reduction that a step can't overlap\n"
+    "  kernels  each kernel by shape, compared with this machine's limit of multiply-adds or\n"
+    "           memory. With another device: its operations by a model's shapes; their results\n"
+    "           are first compared with the CPU's\n"
+    "  machine  measures this machine, and steps of a model, for `lockstep plan`, and writes a\n"
+    "           file. On several hosts it also measures the link between them\n"
+    "\n"
+    "Example: how fast does the model of config/quickstart.conf train on 2 ranks?\n"
+    "\n"
+    "  lockstep bench step quickstart --nproc_per_node=2\n";
+
+enum { BENCH_TOKENS = 1 << 16, WARM_UP = 3, PEAK_BURSTS = 200 };
+
+lks_status bench_peak_of(const lks__session *s, int threads, double *flops_p)
+{
+    return lks__session_peak(s, threads, PEAK_BURSTS, flops_p);
+}
+
+static lks_status bench_peak(const lks__settings *settings)
+{
+    lks__session s;
+    double one = 0.0, all = 0.0;
+    LKS__TRY(lks__session_open(settings->backend, settings->timeout, (int)settings->threads,
+                               (enum lks__bind)settings->bind, &s));
+    lks_status st = lks__session_device(&s, settings->device, settings->share_gpu);
+    if (st != LKS_OK || s.device != &s.cpu) {
+        for (int i = 0; i < 2 && st == LKS_OK; i++) {
+            struct bench_peaks peaks;
+            st = lks__session_products(&s, i == 1);
+            if (st == LKS_OK)
+                st = bench_device_peaks(&s, &peaks);
+            if (st == LKS_OK)
+                bench_print_peaks(s.device, &peaks);
+        }
+        lks__session_close(&s);
+        return st;
+    }
+    const int n_dtypes = s.kernels.level >= LKS__CPU_AVX512_BF16 ? 2 : 1;
+    for (int i = 0; i < n_dtypes && st == LKS_OK; i++) {
+        s.ex.bf16 = i == 1;
+        st = bench_peak_of(&s, 1, &one);
+        if (st == LKS_OK)
+            st = bench_peak_of(&s, s.threads, &all);
+        progress_hide();
+        if (st == LKS_OK)
+            printf("peak of %s multiply-adds (%s): %.1f GFLOP/s on one thread, %.1f on %d\n",
+                   s.ex.bf16 ? "bf16" : "fp32", lks__cpu_level_name(s.kernels.level), one * 1e-9,
+                   all * 1e-9, s.threads);
+    }
+    lks__session_close(&s);
+    return st;
+}
+
+static const char *data_path(const lks__settings *s, const char *dir, int i,
+                             char path[LKS__SETTING_STR + 64])
+{
+    snprintf(path, LKS__SETTING_STR + 64, "%s/%s", dir, lks__procedure_of(s)->data->files[i]);
+    return path;
+}
+
+/* Random tokens as a dataset in a temporary folder, whose files are unlinked once they are open. */
+static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, LKS__SETTING_STR, "%s/lockstep-bench-XXXXXX", tmp == NULL ? "/tmp" : tmp);
+    if (mkdtemp(dir) == NULL)
+        return lks__sys_fail("can't make", dir);
+    size_t n = (size_t)s->block_size * 4 + BENCH_TOKENS;
+    uint16_t *ids = calloc(n, sizeof *ids);
+    if (ids == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", n);
+    lks__mt g;
+    lks__mt_seed(&g, (uint64_t)s->seed);
+    uint64_t range = (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (uint16_t)(lks__mt_u32(&g) % range);
+    lks_status st = LKS_OK;
+    for (int i = 0; i < 2 && st == LKS_OK; i++) {
+        char path[LKS__SETTING_STR + 64];
+        st = lks__procedure_of(s)->data->write(data_path(s, dir, i, path), ids, n);
+    }
+    free(ids);
+    return st;
+}
+
+static void remove_data(const lks__settings *s, const char *dir)
+{
+    char path[LKS__SETTING_STR + 64];
+    for (int i = 0; i < 2; i++)
+        lks__sys_unlink(data_path(s, dir, i, path));
+    lks__sys_rmdir(dir);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *times, int n)
+{
+    qsort(times, (size_t)n, sizeof *times, ascending);
+    return times[n / 2];
+}
+
+static bool has_config_file;
+
+bool bench_has_model(const lks__settings *s)
+{
+    static const int shapes[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
+                                 LKS__SETTING_n_embd};
+    bool chosen = has_config_file;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        chosen = chosen || s->from[shapes[i]] > LKS__FROM_CHECKPOINT;
+    return chosen;
+}
+
+/* That of config/train_shakespeare_char_cpu.conf: seconds instead of GPT-2's minutes. */
+static void take_small_model(lks__settings *s)
+{
+    s->n_layer = 4;
+    s->n_head = 4;
+    s->n_embd = 128;
+    if (s->from[LKS__SETTING_block_size] == LKS__FROM_DEFAULT)
+        s->block_size = 64;
+    if (s->from[LKS__SETTING_vocab_size] == LKS__FROM_DEFAULT)
+        s->vocab_size = 65;
+}
+
+lks_status bench_print_model(const lks__settings *s)
+{
+    lks_world world;
+    LKS__TRY(lks_world_from_env(&world));
+    if (world.rank != 0)
+        return LKS_OK;
+    progress_hide();
+    printf("model: %s, %" PRId64 " layer%s, %" PRId64 " head%s, width %" PRId64 ", context %" PRId64
+           ", %" PRId64 " sequence%s per micro-batch%s\n",
+           lks__setting_word(s, LKS__SETTING_family), s->n_layer, s->n_layer == 1 ? "" : "s",
+           s->n_head, s->n_head == 1 ? "" : "s", s->n_embd, s->block_size, s->batch_size,
+           s->batch_size == 1 ? "" : "s",
+           bench_has_model(s) ? ""
+                              : "; config/NAME.conf, or --n_layer, --n_embd, … choose another");
+    fflush(stdout); /* before the work: a file shows it at once */
+    progress_text("making the model");
+    return LKS_OK;
+}
+
+static lks_status time_steps(lks__trainer *t, int iters, double *times)
+{
+    lks__step_result result;
+    double warm_up[LKS__N_PARTS];
+    for (int i = 0; i < WARM_UP + iters; i++) {
+        progress_text("step %d of %d", i + 1, WARM_UP + iters);
+        if (i == WARM_UP)
+            lks__trace_take_parts(lks__trace_current, warm_up);
+        double t0 = lks__sys_now();
+        LKS__TRY(lks__train_step(t, &result));
+        if (i >= WARM_UP)
+            times[i - WARM_UP] = lks__sys_now() - t0;
+    }
+    return LKS_OK;
+}
+
+/* One line: the parts of the mean step of this rank, which add up to its time. */
+static lks_status report_parts(lks__trainer *t, int iters)
+{
+    double mine[LKS__N_PARTS], *all = calloc((size_t)t->ses.world.world_size, sizeof mine);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
+    lks__trace_take_parts(lks__trace_current, mine);
+    lks_status st = lks_comm_all_gather(t->ses.comm, mine, all, sizeof mine, LKS_UINT8);
+    for (int r = 0; r < t->ses.world.world_size && st == LKS_OK && t->ses.world.rank == 0; r++) {
+        const double *parts = all + (size_t)r * LKS__N_PARTS;
+        double sum = 0.0;
+        for (int p = 0; p < LKS__N_PARTS; p++)
+            sum += parts[p];
+        printf("rank %d: mean %.2f ms =", r, sum / iters * 1e3);
+        for (int p = 0; p < LKS__N_PARTS; p++)
+            printf("%s %s %.2f", p > 0 ? " +" : "", lks__part_name((lks__part)p),
+                   parts[p] / iters * 1e3);
+        printf("\n");
+    }
+    free(all);
+    return st;
+}
+
+/* FLOP/s of this rank's products. */
+static lks_status peak_of_rank(lks__session *s, double *peak_p)
+{
+    struct bench_peaks peaks;
+    if (s->device == &s->cpu)
+        return bench_peak_of(s, s->threads, peak_p);
+    LKS__TRY(bench_device_peaks(s, &peaks));
+    *peak_p = peaks.flops;
+    return LKS_OK;
+}
+
+static lks_status report_steps(lks__trainer *t, int iters, double *times)
+{
+    double peak;
+    progress_text("measuring the peak");
+    LKS__TRY(peak_of_rank(&t->ses, &peak));
+    double *all = calloc((size_t)t->ses.world.world_size, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
+    lks_status st = lks_comm_all_gather(t->ses.comm, &peak, all, sizeof peak, LKS_UINT8);
+    peak = 0.0;
+    for (int r = 0; r < t->ses.world.world_size; r++)
+        peak += all[r];
+    free(all);
+    progress_end();
+    if (st != LKS_OK || t->ses.world.rank != 0)
+        return st;
+    double median = bench_median(times, iters),
+           tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
+    double flops = tokens * lks__model_flops_per_token(&t->model_config, &t->table);
+    if (flops / times[0] > peak) /* another program used the cores while the peak was measured */
+        peak = flops / times[0];
+    printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
+           "GFLOP/s, %d rank%s x %d thread%s%s\n",
+           median * 1e3, times[0] * 1e3, times[iters - 1] * 1e3, tokens / median,
+           flops / median * 1e-9, flops / median / peak * 100.0, peak * 1e-9,
+           t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
+           t->ses.threads == 1 ? "" : "s",
+           t->ses.world.world_size == 1 ? "" : ", a step is one micro-batch per rank");
+    return LKS_OK;
+}
+
+/* Each rank is one virtual rank. */
+lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer *t)
+{
+    lks_world world;
+    char dir[LKS__SETTING_STR];
+    LKS__TRY(lks_world_from_env(&world));
+    s->virtual_ranks = world.world_size;
+    s->gradient_accumulation_steps = s->virtual_ranks * micro_batches;
+    if (lks__family_of(s)->prepare_bench != NULL)
+        lks__family_of(s)->prepare_bench(s);
+    if (s->vocab_size == 0)
+        s->vocab_size = 50304;
+    lks_status st = write_data(s, dir);
+    snprintf(s->dataset, sizeof s->dataset, "%s", dir);
+    if (st == LKS_OK)
+        st = lks__trainer_open(s, t, &(int){0});
+    remove_data(s, dir);
+    return st;
+}
+
+static lks_status bench_step(lks__settings *s)
+{
+    lks__trainer t;
+    LKS__TRY(bench_print_model(s));
+    LKS__TRY(bench_open_trainer(s, 1, &t));
+    progress_text("warming up");
+    double *times = calloc((size_t)s->iters, sizeof *times);
+    lks_status st = LKS_OK;
+    if (times == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
+    lks__trace *parts = NULL; /* recorded only if the user asked for no trace */
+    if (st == LKS_OK && lks__trace_current == NULL)
+        st = lks__trace_open(0, &parts);
+    if (st == LKS_OK)
+        st = time_steps(&t, (int)s->iters, times);
+    progress_hide();
+    if (st == LKS_OK)
+        st = report_parts(&t, (int)s->iters);
+    if (st == LKS_OK)
+        st = report_steps(&t, (int)s->iters, times);
+    uint64_t dropped;
+    if (st == LKS_OK)
+        st = lks__trace_file_write(&t.trace, &t.ses, &dropped);
+    if (st == LKS_OK && t.ses.world.rank == 0 && s->trace[0] != '\0')
+        tool_wrote("bench", s->trace);
+    lks__trace_close(parts);
+    lks__session_fail(&t.ses, st);
+    lks__trainer_close(&t);
+    free(times);
+    return st;
+}
+
+const char *const bench_words[] = {"peak", "step", "comm", "kernels", "machine", NULL};
+
+int tool_bench(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    int code;
+    if (!tool_settings("bench", LKS__CMD_BENCH, usage, argc, argv, 1, &s, &args, &code))
+        return code;
+    const char *what = args.n_positional > 0 ? args.positional[0] : "";
+    enum { PEAK, STEP, COMM, KERNELS, MACHINE, N };
+    int which = 0;
+    while (which < N && strcmp(what, bench_words[which]) != 0)
+        which++;
+    char shown[80];
+    lks__escape(shown, sizeof shown, what, strlen(what));
+    if (which == N)
+        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
+                                            "name a measurement: `lockstep bench peak`, `step`, "
+                                            "`comm`, `kernels` or `machine`%s%s",
+                                            *what ? ", not " : "", shown));
+    if ((which == COMM || which == MACHINE) && strcmp(s.device, "auto") != 0 &&
+        strcmp(s.device, "cpu") != 0)
+        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
+                                            "bench %s measures the host: --device=%s is for peak, "
+                                            "kernels and step",
+                                            what, s.device));
+    if (which == COMM && tool_launches(&s))
+        return bench_comm_launch(&s, argc, argv);
+    if ((which == STEP || which == MACHINE) && tool_launches(&s))
+        return tool_launch("bench", &s, argc, argv);
+    has_config_file = args.n_files > 0;
+    if ((which == STEP || which == MACHINE) && !bench_has_model(&s))
+        take_small_model(&s);
+    char name[40];
+    snprintf(name, sizeof name, "lockstep bench %s", what);
+    progress_begin(name, which == PEAK ? "measuring" : "preparing");
+    lks_status st = which == PEAK      ? bench_peak(&s)
+                    : which == STEP    ? bench_step(&s)
+                    : which == COMM    ? bench_comm(&s)
+                    : which == MACHINE ? bench_machine(&s)
+                                       : bench_kernels(&s);
+    progress_end();
+    return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
+}

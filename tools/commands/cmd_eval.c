@@ -1,0 +1,380 @@
+/* lockstep eval: the loss of a model over a whole split. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "../progress.h"
+#include "../runs.h"
+#include "../tool.h"
+#include "report/record/metrics/evals.h"
+#include "session/signals.h"
+#include "train/evaluate/evaluate.h"
+#include "train/guard/agree.h"
+#include "train/procedure/procedure.h"
+#include "train/setup/remember.h"
+#include "weights/choice/given.h"
+#include "weights/use/text.h"
+
+static const char usage[] =
+    "Usage: lockstep eval RUN [--dataset=DIR|FILE|PATTERN] [--key=value ...]\n"
+    "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR|FILE|PATTERN\n"
+    "\n"
+    "Computes the mean loss of a model over all windows of block_size tokens. The model is a\n"
+    "checkpoint (--which) of the run in the folder RUN, or given by --init_from or --artifact. "
+    "The\n"
+    "tokens are a split of a data folder, a file of tokens, or all shards that match a pattern.\n"
+    "Without --dataset they are the run's own data. Overlapping windows: --stride=N.\n"
+    "\n"
+    "The result is the same on any number of ranks. It includes bits per byte if the tokenizer is\n"
+    "known. For a SentencePiece model, give --tokenizer_path=MODEL. A checkpoint's result is also\n"
+    "appended to evals.jsonl in RUN. --out_dir=RUN is the older form of RUN.\n"
+    "\n"
+    "  lockstep eval out/my\n"
+    "  lockstep eval out/my --split=train --which=latest\n";
+
+/* What is evaluated, and on which data. */
+struct job {
+    lks__settings *s;
+    lks__session *session;
+    lks__replica replica;
+    lks__shards *data; /* NULL: not open */
+    char dataset[LKS__SETTING_STR + 8];
+    bool is_file; /* or a pattern of files; else a folder */
+    lks__byte_table bytes;
+    lks__split_eval eval;
+};
+
+/* The name of what is evaluated: a split, or a file's own name. */
+static const char *name_of(const struct job *j, char out[256])
+{
+    if (!j->is_file)
+        return lks__setting_word(j->s, LKS__SETTING_split);
+    const char *slash = strrchr(j->dataset, '/'), *name = slash == NULL ? j->dataset : slash + 1;
+    return lks__escape(out, 256, name, strlen(name));
+}
+
+/* The bytes of GPT-2's tokens, by the vocabulary that is given or that lies beside the weights. */
+static lks_status open_vocabulary(struct job *j, uint32_t vocab)
+{
+    lks__text text;
+    lks_status st = lks__text_open(j->s->tokenizer_path, &j->replica, &text);
+    if (st == LKS_OK)
+        st = lks__byte_table_bpe(text.bpe, vocab, &j->bytes);
+    lks__text_close(&text);
+    return st;
+}
+
+/* The bytes of the data's characters or of GPT-2's tokens, by the folder's own files. */
+static lks_status open_data_vocabulary(struct job *j, uint32_t vocab, bool *found_p)
+{
+    lks__meta data = {0};
+    lks__bpe *bpe;
+    lks_status st = LKS_OK;
+    *found_p = lks__bpe_is_at(j->dataset);
+    if (*found_p) {
+        LKS__TRY(lks__bpe_open(j->dataset, &bpe));
+        st = lks__byte_table_bpe(bpe, vocab, &j->bytes);
+        lks__bpe_close(bpe);
+        return st;
+    }
+    LKS__TRY(lks__meta_load(j->dataset, found_p, &data));
+    *found_p = *found_p && (data.chars != NULL || data.is_bytes);
+    if (*found_p)
+        st = lks__byte_table_chars(&data, vocab, &j->bytes);
+    lks__meta_free(&data);
+    return st;
+}
+
+/* What counts bytes: the model's own tokenizer, a SentencePiece model that is given or that the
+ * folder names, or the folder's own tokenizer. Without any, nothing does. */
+static lks_status open_bytes(struct job *j, bool pieces)
+{
+    const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
+    const lks__meta *meta = &j->replica.meta;
+    const char *path = j->s->tokenizer_path;
+    bool found = true;
+    if (meta->chars != NULL || meta->is_bytes)
+        LKS__TRY(lks__byte_table_chars(meta, vocab, &j->bytes));
+    else if (!meta->is_sentencepiece &&
+             lks__bpe_is_at(path[0] != '\0' ? path : j->replica.vocabulary))
+        LKS__TRY(open_vocabulary(j, vocab));
+    else if (path[0] != '\0' && (pieces || meta->is_sentencepiece))
+        LKS__TRY(lks__byte_table_open(path, vocab, &j->bytes));
+    else if (pieces && !j->is_file)
+        LKS__TRY(lks__byte_table_in(j->dataset, vocab, &found, &j->bytes));
+    else if (!j->is_file && path[0] == '\0' && !meta->is_sentencepiece)
+        LKS__TRY(open_data_vocabulary(j, vocab, &found));
+    else
+        found = false;
+    j->eval.bytes = found ? &j->bytes : NULL;
+    return LKS_OK;
+}
+
+static lks_status read_tokens(const void *source, uint64_t first, size_t n, int32_t *out)
+{
+    return lks__shards_read(source, first, n, out);
+}
+
+/* --dataset: a file, a pattern of files, or a folder. */
+static lks_status find_data(struct job *j)
+{
+    struct stat info;
+    const char *path = j->s->dataset;
+    const bool there = stat(path, &info) == 0;
+    j->is_file = there ? !S_ISDIR(info.st_mode) : strpbrk(path, "*?[") != NULL;
+    if (!j->is_file)
+        return lks__settings_data_dir(j->s, j->dataset);
+    snprintf(j->dataset, sizeof j->dataset, "%s", path);
+    return LKS_OK;
+}
+
+/* A folder says what its ids mean; the model must have learned the same. */
+static lks_status check_meaning(const struct job *j)
+{
+    lks__meta data;
+    bool found;
+    char shown[256];
+    const char *path = j->replica.path;
+    LKS__TRY(lks__meta_load(j->dataset, &found, &data));
+    if (!found)
+        return LKS_OK;
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    lks_status st = lks__given_same_meaning(&data, j->dataset, &j->replica.meta, shown);
+    lks__meta_free(&data);
+    return st;
+}
+
+/* Are the tokens in the folder that the run used still those that it was trained on? */
+static lks_status check_same(const struct job *j, bool golf)
+{
+    const lks__replica *r = &j->replica;
+    char have[17], dir[512], model[512];
+    uint64_t digest = 0;
+    lks__shards *data[2] = {NULL, NULL};
+    lks_status st = LKS_OK;
+    if (j->s->from[LKS__SETTING_dataset] != LKS__FROM_CHECKPOINT || r->data_digest[0] == '\0')
+        return LKS_OK;
+    for (int split = 0; split < 2 && st == LKS_OK; split++)
+        if (golf || lks__split_exists(j->dataset, split))
+            st = lks__split_open(j->dataset, split, golf, (uint32_t)r->config.vocab_size,
+                                 &data[split]);
+    if (st == LKS_OK)
+        st = lks__procedure_digest(data, &digest);
+    for (int split = 0; split < 2; split++)
+        lks__shards_close(data[split]);
+    snprintf(have, sizeof have, "%016" PRIx64, digest);
+    if (st != LKS_OK || strcmp(have, r->data_digest) == 0)
+        return st;
+    lks__escape(dir, sizeof dir, j->dataset, strlen(j->dataset));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the data in %s is not the data that checkpoint %s was trained on (digest %s, "
+                     "not %s): --dataset=%s evaluates on it all the same",
+                     dir, lks__escape(model, sizeof model, r->path, strlen(r->path)), have,
+                     r->data_digest, dir);
+}
+
+/* A folder without validation tokens, of which nobody has said what to take. */
+static lks_status check_split(const struct job *j)
+{
+    char shown[256];
+    if (j->s->from[LKS__SETTING_split] != LKS__FROM_DEFAULT ||
+        lks__split_exists(j->dataset, LKS__SPLIT_VAL) ||
+        !lks__split_exists(j->dataset, LKS__SPLIT_TRAIN))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s has no validation tokens: use --split=train for the training tokens, or "
+                     "--dataset=DIR for other data",
+                     lks__escape(shown, sizeof shown, j->dataset, strlen(j->dataset)));
+}
+
+static lks_status open_split(struct job *j)
+{
+    const bool golf = lks__procedure_of(&j->replica.run)->data->is_shards;
+    const int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
+    const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
+    LKS__TRY(find_data(j));
+    if (!j->is_file) {
+        LKS__TRY(check_split(j));
+        LKS__TRY(check_same(j, golf));
+        LKS__TRY(check_meaning(j));
+    }
+    if (j->is_file)
+        LKS__TRY(lks__shards_open_any(j->dataset, vocab, &j->data));
+    else
+        LKS__TRY(lks__split_open(j->dataset, split, golf, vocab, &j->data));
+    LKS__TRY(open_bytes(j, golf));
+    j->eval.path = lks__shards_path(j->data, 0);
+    j->eval.n_tokens = lks__shards_count(j->data);
+    j->eval.read = read_tokens;
+    j->eval.source = j->data;
+    return LKS_OK;
+}
+
+/* The length of windows: the model's block_size, or the one that is given. */
+static lks_status choose_length(struct job *j)
+{
+    const lks__settings *s = j->s;
+    lks__model_config *c = &j->replica.config;
+    if (s->from[LKS__SETTING_block_size] == LKS__FROM_ARG) {
+        if (s->block_size > c->block_size && lks__model_has_positions(c))
+            return lks__fail(LKS_ERR_CONFIG,
+                             "--block_size=%" PRId64 ": the model has positions for %d tokens only",
+                             s->block_size, c->block_size);
+        c->block_size = (int)s->block_size;
+    }
+    if (s->stride > c->block_size)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--stride=%" PRId64 " is more than a window of block_size = %d tokens: "
+                         "tokens between windows would be left out",
+                         s->stride, c->block_size);
+    return LKS_OK;
+}
+
+static void show_progress(void *ctx, size_t done, size_t n)
+{
+    progress_text("%zu of %zu batches", done, n);
+}
+
+static lks_status open_job(struct job *j)
+{
+    lks__replica *r = &j->replica;
+    char gone[LKS__SETTING_STR] = "", shown[512];
+    if (j->s->artifact[0] != '\0')
+        LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, j->session, r));
+    else
+        LKS__TRY(lks__replica_open(j->s->out_dir, j->s, j->session, r));
+    if (r->run_dir[0] != '\0')
+        LKS__TRY(lks__remember_data(j->session, r->run_dir, j->s));
+    if (r->run_dir[0] != '\0' && r->meta.is_sentencepiece)
+        LKS__TRY(lks__remember_tokenizer(j->session, r->run_dir, j->s, gone));
+    if (gone[0] != '\0') {
+        progress_hide();
+        fprintf(stderr,
+                "lockstep eval: the run's tokenizer %s no longer exists, so no bits per byte are "
+                "printed: give it as --tokenizer_path=MODEL\n",
+                lks__escape(shown, sizeof shown, gone, strlen(gone)));
+    }
+    LKS__TRY(choose_length(j));
+    LKS__TRY(lks__model_open(&r->config, &r->table, (int)j->s->batch_size, j->session->device,
+                             &r->model));
+    LKS__TRY(open_split(j));
+    j->eval.session = j->session;
+    j->eval.model = r->model;
+    j->eval.params = r->params.dev;
+    j->eval.B = (size_t)j->s->batch_size;
+    j->eval.T = (size_t)r->config.block_size;
+    j->eval.stride = (size_t)j->s->stride;
+    return LKS_OK;
+}
+
+static lks_status print_result(const struct job *j, const lks__split_result *r)
+{
+    char bpb[48] = "", stride[48] = "", name[256];
+    if (j->eval.bytes != NULL)
+        snprintf(bpb, sizeof bpb, ", %.9g bits per byte", r->bpb);
+    if (j->eval.stride > 0)
+        snprintf(stride, sizeof stride, ", stride %zu", j->eval.stride);
+    printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens%s (perplexity %.4f%s), %s\n",
+           name_of(j, name), r->loss, r->n_windows, j->eval.T, stride, exp(r->loss), bpb,
+           j->replica.took);
+    return tool_flush();
+}
+
+/* Append to the run's evals.jsonl; an artifact belongs to no run. */
+static lks_status record(const struct job *j, const lks__split_result *r)
+{
+    lks__evals evals;
+    char why[200], name[256];
+    const lks__replica *model = &j->replica;
+    if (model->run_dir[0] == '\0')
+        return LKS_OK;
+    lks__jsonw *w = lks__evals_begin(&evals, "eval", model->iter, model->params_hash);
+    lks__jsonw_str(w, "dataset", j->dataset);
+    lks__jsonw_str(w, "split", name_of(j, name));
+    lks__jsonw_u64(w, "windows", r->n_windows);
+    lks__jsonw_u64(w, "block_size", j->eval.T);
+    if (j->eval.stride > 0)
+        lks__jsonw_u64(w, "stride", j->eval.stride);
+    lks__jsonw_float(w, "loss", r->loss);
+    if (j->eval.bytes != NULL)
+        lks__jsonw_float(w, "bpb", r->bpb);
+    LKS__TRY(lks__evals_append(&evals, model->run_dir, why));
+    if (why[0] != '\0')
+        fprintf(stderr, "lockstep eval: %s\n", why);
+    return LKS_OK;
+}
+
+static int stopped(int signo)
+{
+    return tool_stopped("eval", signo, "there is no loss, and nothing was written");
+}
+
+static int run_rank(lks__settings *s)
+{
+    lks__session session;
+    lks__split_result result;
+    int stop = 0;
+    /* A signal during set-up doesn't stop it at once, because its collective calls need all ranks.
+     * Then no batch is begun. */
+    lks__signals_install("");
+    lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads,
+                                      (enum lks__bind)s->bind, &session);
+    if (st == LKS_ERR_STOPPED)
+        return tool_speaks() ? stopped(lks__stop_requested) : TOOL_SIGNAL + lks__stop_requested;
+    if (st != LKS_OK)
+        return tool_fail("eval", st);
+    tool_print_warning("eval", &session);
+    struct job j = {.s = s, .session = &session};
+    progress_begin("lockstep eval", "opening the model and the data");
+    session.on_progress = show_progress;
+    st = lks__agree_settings(&session, s, LKS__CMD_EVAL);
+    if (st == LKS_OK)
+        st = lks__session_device(&session, s->device, s->share_gpu);
+    progress_hide();
+    tool_print_device_note("eval", &session);
+    if (st == LKS_OK)
+        st = lks__session_agree(&session, open_job(&j));
+    if (st == LKS_OK)
+        st =
+            s->stride > 0 ? lks__eval_sliding(&j.eval, &result) : lks__eval_split(&j.eval, &result);
+    if (st == LKS_ERR_STOPPED) { /* all ranks agree */
+        stop = lks__session_asked_stop(&session);
+        st = LKS_OK;
+    }
+    if (st == LKS_OK && stop == 0) {
+        progress_end();
+        if (session.world.rank == 0) {
+            const lks_status printed = print_result(&j, &result);
+            st = record(&j, &result); /* it is kept, though nobody reads it here */
+            st = st == LKS_OK ? printed : st;
+        }
+        st = lks__session_agree(&session, st);
+    }
+    lks__session_fail(&session, st);
+    int code = st != LKS_OK ? tool_fail("eval", st) : stop != 0 ? TOOL_SIGNAL + stop : TOOL_OK;
+    if (st == LKS_OK && stop != 0 && session.world.rank == 0)
+        stopped(stop);
+    lks__byte_table_free(&j.bytes);
+    lks__shards_close(j.data);
+    lks__replica_close(&j.replica);
+    lks__session_close(&session);
+    return code;
+}
+
+int tool_eval(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    int code;
+    if (!tool_settings("eval", LKS__CMD_EVAL, usage, argc, argv, 0, &s, &args, &code))
+        return code;
+    if (tool_is_rank())
+        return run_rank(&s);
+    tool_print_notes("eval", &args);
+    if (!lks__settings_uses_weights(&s) && s.artifact[0] == '\0' &&
+        tool_run_check("eval", s.out_dir) != LKS_OK)
+        return tool_fail("eval", LKS_ERR_IO);
+    return tool_launches(&s) ? tool_launch("eval", &s, argc, argv) : run_rank(&s);
+}

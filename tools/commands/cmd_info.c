@@ -1,0 +1,108 @@
+/* lockstep info: what this build and this machine support. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../tool.h"
+#include "base/system/module.h"
+#include "comm/backend.h"
+#include "data/text/sentencepiece/spm.h"
+#include "files/zip/zip.h"
+#include "info_run.h"
+#include "report/live/serve.h"
+#include "report/view/plot.h"
+#include "session/session.h"
+
+static const char usage[] =
+    "Usage: lockstep info\n"
+    "       lockstep info RUN\n"
+    "\n"
+    "Shows the features of this build and of this machine: kernels, devices, libraries. With RUN,\n"
+    "a run's folder such as out/my, it shows that run: its model, data, losses and checkpoints.\n";
+
+static int n_packages; /* of modules that this build lacks */
+static char advice_on_missing[160];
+
+/* One line. The sentence about a missing module is long, and the same for all of them: only the
+ * package is named, and the end of the list says what to do with it. */
+static void print_module(const char *topic, const char *name, const char *sentence)
+{
+    char package[80];
+    const char *advice;
+    if (!lks__module_is_missing(sentence, &advice, package)) {
+        printf("%-13s%s: %s\n", topic, name, sentence);
+        return;
+    }
+    printf("%-13s%s: not in this build%s%s%s\n", topic, name, package[0] != '\0' ? " (" : "",
+           package, package[0] != '\0' ? ")" : "");
+    if (package[0] != '\0') {
+        n_packages++;
+        snprintf(advice_on_missing, sizeof advice_on_missing, "%s", advice);
+    }
+}
+
+static void print_status(const char *topic, const char *name, lks_status st)
+{
+    print_module(topic, name, st == LKS_OK ? "ready" : lks_last_error());
+}
+
+int tool_info(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    lks__cpu_level level;
+    lks__kernels kernels;
+    int code;
+    if (!tool_settings("info", LKS__CMD_INFO, usage, argc, argv, 1, &s, &args, &code))
+        return code;
+    if (args.n_positional > 0)
+        return info_run(args.positional[0]);
+    printf("lockstep     %s\n", LKS_VERSION);
+    printf("cpu          %s, %d core%s\n", lks__cpu_model(), lks__cpu_count(),
+           lks__cpu_count() == 1 ? "" : "s");
+    printf("memory       %.1f GB\n",
+           (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1e9);
+    print_status("tokenizer", "sentencepiece", lks__spm_available());
+    print_status("zip", "libzip", lks__zip_available());
+    print_status("page", "libmicrohttpd", lks__serve_available());
+    print_status("png", "cairo", lks__plot_png_available());
+    lks_status st = lks__cpu_level_get(&level);
+    if (st == LKS_OK) {
+        printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));
+        st = lks__kernels_open(level, &kernels);
+    }
+    if (st == LKS_OK) {
+        lks__kernels_thread_init();
+        printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
+        printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
+    }
+    for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
+        char text[LKS__DEVICE_LOOK], *rest;
+        row->look(text);
+        print_module("device", row->name, strtok_r(text, "\n", &rest));
+        for (const char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL;)
+            printf("device       %s:%s\n", row->name, line);
+    }
+    lks__bind_share share;
+    char why_not[512];
+    const char *library = lks__bind_look(0, 1, &share, why_not, sizeof why_not);
+    if (library == NULL)
+        print_module("binding", "hwloc", why_not);
+    else
+        printf("binding      %s: %d core%s, %d memory node%s: --bind=auto %s\n", library,
+               share.cores, share.cores == 1 ? "" : "s", share.nodes, share.nodes == 1 ? "" : "s",
+               share.nodes > 1 ? "binds ranks" : "leaves ranks to the system");
+    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+        char state[LKS__BACKEND_TEXT];
+        const struct lks_comm_ops *ops = lks__comm_backend(i);
+        lks__comm_describe(ops, state);
+        print_module("backend", ops->name, state);
+    }
+    if (n_packages > 0)
+        printf("\nTo add a missing part to this build, install the package in brackets%s.\n",
+               strstr(advice_on_missing, "build") != NULL
+                   ? ", then configure and build lockstep again"
+                   : "");
+    return st == LKS_OK ? TOOL_OK : tool_fail("info", st);
+}

@@ -1,0 +1,61 @@
+/* lockstep plot: the losses of runs as a picture. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "../runs.h"
+#include "../tool.h"
+#include "report/view/plot.h"
+
+static const char usage[] =
+    "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--axis=steps|tokens|time] [--log_scale] RUN…\n"
+    "\n"
+    "Draws the training and validation losses of runs, into a file or, without --out, as text. "
+    "RUN\n"
+    "is a run's folder, a folder of runs, or NAME=FOLDER.\n"
+    "\n"
+    "  lockstep plot --out=loss.svg small=out/small large=out/large\n";
+
+/* Of the terminal; 80 if there is none. */
+static int width(void)
+{
+    struct winsize size;
+    const char *columns = getenv("COLUMNS");
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    return columns != NULL && atoi(columns) > 0 ? atoi(columns) : 80;
+}
+
+static lks_status plot(const lks__settings *s, const tool_runs *runs)
+{
+    const lks__plot p = {.runs = runs->all,
+                         .n = runs->n,
+                         .axis = s->axis == LKS__axis_steps    ? LKS__PLOT_STEPS
+                                 : s->axis == LKS__axis_tokens ? LKS__PLOT_TOKENS
+                                                               : LKS__PLOT_TIME,
+                         .log_scale = s->log_scale};
+    if (s->out[0] != '\0') {
+        LKS__TRY(lks__plot_file(&p, s->out));
+        tool_wrote("plot", s->out);
+        return LKS_OK;
+    }
+    LKS__TRY(lks__plot_text(&p, stdout, width(), tool_utf8()));
+    return tool_flush();
+}
+
+int tool_plot(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    tool_runs runs;
+    int code;
+    if (!tool_settings("plot", LKS__CMD_PLOT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
+                       &code))
+        return code;
+    lks_status st = tool_runs_open("plot", &args, &runs);
+    if (st == LKS_OK)
+        st = plot(&s, &runs);
+    tool_runs_close(&runs);
+    return st == LKS_OK ? TOOL_OK : tool_fail("plot", st);
+}

@@ -1,0 +1,63 @@
+/* lockstep report: runs side by side. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../runs.h"
+#include "../tool.h"
+#include "base/text/jsontext.h"
+#include "report/view/compare.h"
+
+static const char usage[] =
+    "Usage: lockstep report [--json | --markdown | --csv] RUN…\n"
+    "\n"
+    "Compares runs: losses, speed, memory and resumes, the settings that differ, and the losses "
+    "at\n"
+    "equal steps and at equal times. RUN is a run's folder, a folder of runs, or NAME=FOLDER.\n"
+    "\n"
+    "Runs that differ only in the seed form a group. The report shows a group's mean and spread,\n"
+    "and whether its difference to another group is more than chance (Welch's t test).\n"
+    "\n"
+    "  lockstep report out/small out/large\n";
+
+static lks_status report(const lks__settings *s, const tool_runs *runs)
+{
+    json_t *report;
+    char *text = NULL;
+    if (s->json + s->markdown + s->csv > 1)
+        return lks__fail(LKS_ERR_CONFIG, "give only one of --json, --markdown and --csv");
+    LKS__TRY(lks__compare(runs->all, runs->n, &report));
+    if (!s->json)
+        lks__compare_print(stdout, report,
+                           s->markdown ? LKS__COMPARE_MARKDOWN
+                           : s->csv    ? LKS__COMPARE_CSV
+                                       : LKS__COMPARE_TEXT);
+    else if ((text = lks__json_dump(report, JSON_INDENT(1))) != NULL)
+        puts(text);
+    json_decref(report);
+    const bool dumped = !s->json || text != NULL;
+    free(text);
+    if (!dumped)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the report");
+    for (size_t i = 0; i < runs->n; i++)
+        if (runs->all[i].bad > 0)
+            fprintf(stderr,
+                    "lockstep report: %zu lines of run %zu are not a run's, and were left out\n",
+                    runs->all[i].bad, i + 1);
+    return tool_flush();
+}
+
+int tool_report(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    tool_runs runs;
+    int code;
+    if (!tool_settings("report", LKS__CMD_REPORT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s,
+                       &args, &code))
+        return code;
+    lks_status st = tool_runs_open("report", &args, &runs);
+    if (st == LKS_OK)
+        st = report(&s, &runs);
+    tool_runs_close(&runs);
+    return st == LKS_OK ? TOOL_OK : tool_fail("report", st);
+}

@@ -1,0 +1,77 @@
+/* lockstep watch: runs in a browser, while they train or later. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../runs.h"
+#include "../tool.h"
+#include "base/system/sys.h"
+#include "report/live/feed.h"
+#include "report/live/screen.h"
+#include "report/live/serve.h"
+
+static const char usage[] =
+    "Usage: lockstep watch [--port=N] [--address=A] RUN…\n"
+    "       lockstep watch --tty RUN…\n"
+    "       lockstep watch --html=FILE RUN…\n"
+    "\n"
+    "Serves a page that shows runs, during and after training, to browsers on this host. RUN is a\n"
+    "run's folder, a folder of runs, or NAME=FOLDER. These folders are only read. --address lets\n"
+    "other hosts see the page. --tty shows the runs in the terminal instead, until you press q.\n"
+    "--html writes the current page to a file and ends. Ctrl-C ends the command.\n"
+    "\n"
+    "  lockstep watch out\n";
+
+static volatile sig_atomic_t asked;
+
+static void on_signal(int signo)
+{
+    asked = 1;
+}
+
+static bool is_asked(void)
+{
+    return asked != 0;
+}
+
+static void ready(const char *url)
+{
+    printf("%s\n", url);
+    fflush(stdout);
+}
+
+static lks_status write_page(const tool_runs *runs, const char *path)
+{
+    size_t bytes;
+    char *page = lks__feed_page(runs->all, runs->n, &bytes);
+    if (page == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the page");
+    lks_status st = lks__sys_write_file(path, page, bytes);
+    free(page);
+    if (st == LKS_OK)
+        tool_wrote("watch", path);
+    return st;
+}
+
+int tool_watch(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    tool_runs runs;
+    int code;
+    if (!tool_settings("watch", LKS__CMD_WATCH, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
+                       &code))
+        return code;
+    lks_status st = tool_runs_open("watch", &args, &runs);
+    if (st == LKS_OK && s.html[0] != '\0') {
+        st = write_page(&runs, s.html);
+    } else if (st == LKS_OK) {
+        const struct sigaction act = {.sa_handler = on_signal};
+        sigaction(SIGINT, &act, NULL);
+        sigaction(SIGTERM, &act, NULL);
+        st = s.tty ? lks__screen_show(runs.all, runs.n, tool_utf8(), is_asked)
+                   : lks__serve(runs.all, runs.n, s.address, (int)s.port, ready, is_asked);
+    }
+    tool_runs_close(&runs);
+    return st == LKS_OK ? TOOL_OK : tool_fail("watch", st);
+}

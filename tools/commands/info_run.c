@@ -1,0 +1,100 @@
+/* lockstep info RUN: a run in a few lines. */
+#include "info_run.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../runs.h"
+#include "../tool.h"
+#include "base/text/shell.h"
+#include "files/checkpoint/name.h"
+#include "report/record/metrics/metrics.h"
+#include "report/record/outdir.h"
+#include "report/view/series.h"
+
+static void print_path(const char *topic, const char *path)
+{
+    char shown[4 * PATH_MAX];
+    printf("%-13s%s\n", topic, lks__escape(shown, sizeof shown, path, strlen(path)));
+}
+
+static void print_model(const lks__series *s)
+{
+    static const char *const names[] = {"family", "n_layer", "n_head", "n_embd", "block_size"};
+    char value[256];
+    printf("%-13s", "model");
+    for (int i = 0; i < 5; i++)
+        printf("%s%s=%s", i > 0 ? " " : "", names[i], lks__series_setting(s, names[i], value));
+    putchar('\n');
+}
+
+static void print_losses(const lks__series *s)
+{
+    const lks__eval_point *last = lks__series_last_eval(s), *best = lks__series_best(s);
+    const double loss = lks__series_last_loss(s);
+    if (!isnan(loss))
+        printf("%-13s%.4f, the last step's\n", "loss", loss);
+    if (last == NULL || isnan(last->val_loss))
+        return;
+    printf("%-13s%.4f at iteration %" PRIu64, "validation", last->val_loss, last->iter);
+    if (best != NULL)
+        printf(", the lowest %.4f at iteration %" PRIu64, best->val_loss, best->iter);
+    putchar('\n');
+}
+
+/* "ckpt-00000400"; "" if OUT has no such name. */
+static const char *name_of(const char *run, const char *which, char out[64])
+{
+    lks__entry e;
+    const bool found = lks__name_read(run, which, &e) == LKS_OK && e.kind == LKS__ENTRY_CKPT;
+    snprintf(out, 64, "%s", found ? e.name : "");
+    return out;
+}
+
+static void print_state(const char *run, const lks__series *s)
+{
+    char program[PATH_MAX], word[PATH_MAX], latest[64], best[64];
+    const bool running = lks__outdir_free(run, true) != LKS_OK;
+    const bool complete = lks__series_complete(s);
+    lks__shell_program(program, sizeof program);
+    lks__shell_word(word, sizeof word, run);
+    name_of(run, LKS__NAME_LATEST, latest);
+    name_of(run, LKS__NAME_BEST, best);
+    if (latest[0] != '\0')
+        printf("%-13slatest is %s%s%s\n", "checkpoints", latest,
+               best[0] != '\0' ? ", best is " : "", best);
+    if (running)
+        printf("%-13srunning: `%s watch --tty %s` shows its progress\n", "state", program, word);
+    else if (complete)
+        printf("%-13scomplete: `%s sample %s` writes text\n", "state", program, word);
+    else
+        printf("%-13sstopped: `%s resume %s` continues it\n", "state", program, word);
+}
+
+static lks_status print_run(const char *folder)
+{
+    char run[PATH_MAX], used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
+    lks__series s;
+    bool found;
+    LKS__TRY(tool_run_check("info", folder));
+    lks__outdir_of(folder, run, sizeof run);
+    LKS__TRY(lks__series_open(run, &s));
+    print_path("run", run);
+    print_model(&s);
+    lks_status st = lks__metrics_dataset(run, used, absolute, &found);
+    if (st == LKS_OK && found)
+        print_path("data", absolute[0] != '\0' ? absolute : used);
+    print_losses(&s);
+    print_state(run, &s);
+    lks__series_close(&s);
+    return st;
+}
+
+int info_run(const char *folder)
+{
+    const lks_status st = print_run(folder);
+    return st == LKS_OK ? TOOL_OK : tool_fail("info", st);
+}

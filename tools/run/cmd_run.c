@@ -1,0 +1,166 @@
+/* lockstep run: what torchrun does, for any program. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../tool.h"
+#include "comm/store/address.h"
+#include "comm/store/store.h"
+#include "run.h"
+
+/* --- several hosts with one command ------------------------------------------------------- */
+
+static lks_status read_hosts(struct run *r)
+{
+    const char *list = r->given[OPT_hosts], *file = r->given[OPT_hostfile];
+    if (list != NULL && file != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "give either --hosts or --hostfile, not both");
+    if (list == NULL && file == NULL && r->given[OPT_rsh] != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "--rsh needs --hosts or --hostfile");
+    if ((list != NULL || file != NULL) &&
+        (r->given[OPT_nnodes] != NULL || r->given[OPT_node_rank] != NULL))
+        return lks__fail(LKS_ERR_CONFIG, "--hosts and --hostfile set the number of nodes; "
+                                         "leave out --nnodes and --node-rank");
+    if (list != NULL)
+        return lks__hosts_parse(list, r->launch.nproc, r->hosts, &r->n_hosts);
+    return file != NULL ? lks__hosts_read(file, r->launch.nproc, r->hosts, &r->n_hosts) : LKS_OK;
+}
+
+static bool is_loopback(const char *host)
+{
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+/* The first host serves the others, so they must not reach themselves at its name, and it must not
+ * listen where only it can be reached. */
+static lks_status check_first_host(const struct run *r)
+{
+    const char *first = r->hosts[0].name;
+    char number[LKS__NUMBER_BYTES], advice[LKS__NUMBER_BYTES];
+    int other = 1;
+    if (r->given[OPT_master_addr] != NULL || r->given[OPT_rdzv_endpoint] != NULL)
+        return LKS_OK;
+    while (other < r->n_hosts &&
+           (is_loopback(r->hosts[other].name) || strcmp(r->hosts[other].name, first) == 0))
+        other++;
+    if (other >= r->n_hosts || !(is_loopback(first) || lks__host_is_here(first)) ||
+        !lks__address_is_loopback(first, number))
+        return LKS_OK;
+    lks__address_advice(advice);
+    if (is_loopback(first))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the first host is %s, at which host %s would reach itself: use the name "
+                         "that this host has in the network, or give its address, such as "
+                         "--master-addr=%s",
+                         first, r->hosts[other].name, advice);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the first host is %s, and its address here is %s (see /etc/hosts), which "
+                     "host %s can't reach: give this machine's address in the network, such as "
+                     "--master-addr=%s",
+                     first, number, r->hosts[other].name, advice);
+}
+
+/* Options as given, for the launcher of every node. */
+static lks_status launch_hosts(struct run *r, int *code_p)
+{
+    static const bool own[N_OPTIONS] = {
+        [OPT_hosts] = true,  [OPT_hostfile] = true,       [OPT_rsh] = true,
+        [OPT_nnodes] = true, [OPT_nproc_per_node] = true, [OPT_standalone] = true,
+        [OPT_ranks] = true};
+    char *words[N_OPTIONS + 3] = {NULL};
+    const char *link_s = getenv(LKS__LINK_ENV); /* the option's value, too, if it was given */
+    int n = 0;
+    if (link_s != NULL && *link_s != '\0')
+        r->given[OPT_link_timeout] = link_s;
+    bool made = asprintf(&words[n++], "--nnodes=%d", r->n_hosts) >= 0;
+    if (r->given[OPT_master_addr] == NULL && r->given[OPT_rdzv_endpoint] == NULL)
+        made = made && asprintf(&words[n++], "--master-addr=%s", r->hosts[0].name) >= 0;
+    for (int i = 0; i < N_OPTIONS && made; i++) {
+        bool bare = !run_takes_value((enum option)i);
+        if (r->given[i] != NULL && !own[i])
+            made = asprintf(&words[n++], bare ? "--%s" : "--%s=%s", run_names[i], r->given[i]) >= 0;
+    }
+    lks_status st = LKS_OK;
+    lks__hosts_options o = {r->launch.self,    r->hosts, r->n_hosts,
+                            r->given[OPT_rsh], words,    r->launch.argv};
+    if (!made) {
+        words[n - 1] = NULL;
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for a command");
+    } else {
+        st = lks__hosts_launch(&o, code_p);
+    }
+    for (int i = 0; i < n; i++)
+        free(words[i]);
+    return st;
+}
+
+/* Did a launcher on another host start us? */
+static lks_status read_lifeline(struct run *r)
+{
+    const char *role = getenv(LKS__LIFELINE_ENV);
+    if (role == NULL)
+        return LKS_OK;
+    r->launch.lifeline = true;
+    r->launch.quiet = strcmp(role, "first") != 0;
+    unsetenv(LKS__LIFELINE_ENV);
+    return lks__lifeline_token(r->token, sizeof r->token);
+}
+
+/* torchrun takes a Python script for PROGRAM. */
+static lks_status use_python(struct run *r)
+{
+    char *const *given = r->launch.argv;
+    const char *program = given[0], *dot = strrchr(program, '.');
+    int argc = 0;
+    char shown[200];
+    if (dot == NULL || strcmp(dot, ".py") != 0 || access(program, F_OK) != 0 ||
+        (strchr(program, '/') != NULL && access(program, X_OK) == 0))
+        return LKS_OK;
+    while (given[argc] != NULL)
+        argc++;
+    char **words = calloc((size_t)argc + 3, sizeof *words); /* lives as long as the process */
+    if (words == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc);
+    words[0] = "python3";
+    words[1] = "-u";
+    memcpy(words + 2, given, (size_t)argc * sizeof *words);
+    r->launch.argv = words;
+    if (!r->launch.quiet)
+        fprintf(stderr, "lockstep run: %s is run by python3 -u\n",
+                lks__escape(shown, sizeof shown, program, strlen(program)));
+    return LKS_OK;
+}
+
+int tool_run(int argc, char **argv)
+{
+    static struct run run;
+    int code = TOOL_FAILED;
+    run.launch.self = "lockstep run";
+    lks_status st = run_read_options(&run, argc, argv);
+    if (st == LKS_OK && run.given[OPT_help] != NULL) {
+        run_print_usage();
+        return TOOL_OK;
+    }
+    if (st == LKS_OK)
+        st = run_read_values(&run);
+    if (st == LKS_OK)
+        st = read_lifeline(&run);
+    if (st == LKS_OK)
+        st = read_hosts(&run);
+    if (st == LKS_OK)
+        st = run_read_nodes(&run);
+    if (st == LKS_OK)
+        st = check_first_host(&run);
+    if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
+        st = lks__fail(LKS_ERR_CONFIG,
+                       "there is no PROGRAM to run; `lockstep run --help` shows the syntax");
+    if (st == LKS_OK)
+        st = use_python(&run);
+    if (st == LKS_OK)
+        st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
+    if (st != LKS_OK)
+        return tool_fail("run", st);
+    return run.launch.lifeline ? lks__lifeline_code(code) : code;
+}

@@ -1,0 +1,260 @@
+/* The options of `lockstep run`, and their syntax. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../table.h"
+#include "../tool.h"
+#include "base/text/nearest.h"
+#include "run.h"
+
+const char *const run_names[N_OPTIONS] = {
+#define X(name, letter, value, help) #name,
+    OPTIONS(X)
+#undef X
+};
+
+static const struct {
+    const char *letter, *value, *help;
+} options[N_OPTIONS] = {
+#define X(name, letter, value, help) {letter, value, help},
+    OPTIONS(X)
+#undef X
+};
+
+/* Options of torchrun that mean nothing here; docs/launch.md gives the reasons. `bare`: takes no
+ * value. */
+static const struct {
+    const char *name;
+    bool bare;
+} foreign[] = {
+    {"monitor_interval", false}, {"start_method", false},      {"event_log_handler", false},
+    {"logs_specs", false},       {"numa_binding", false},      {"rdzv_conf", false},
+    {"no_python", true},         {"virtual_local_rank", true},
+};
+
+bool run_takes_value(enum option option)
+{
+    return *options[option].value != '\0';
+}
+
+static const char usage[] =
+    "Usage: lockstep run [OPTIONS] [--] PROGRAM [ARGS]\n"
+    "\n"
+    "Starts ranks (processes) of PROGRAM with torchrun's environment (RANK, LOCAL_RANK,\n"
+    "WORLD_SIZE, MASTER_ADDR, ...). If a rank fails, the other ranks are ended, and this command\n"
+    "exits with that rank's code. PROGRAM is searched in PATH. A Python script (train.py) is run\n"
+    "by python3.\n"
+    "\n"
+    "  lockstep run --nproc-per-node=2 train.py --my_option=3\n"
+    "  lockstep run --hosts=a:2,b:2 lockstep train quickstart --out_dir=out/two\n";
+static const char usage_end[] =
+    "\n"
+    "Options may be written with - or _, and their values after = or as the next word. An option\n"
+    "that isn't given is read from PET_OPTION in the environment, as torchrun does.\n";
+
+/* "--nproc-per-node". */
+static size_t write_name(int option, char *out, size_t bytes)
+{
+    size_t n = (size_t)snprintf(out, bytes, "--%s", run_names[option]);
+    for (char *c = strchr(out, '_'); c != NULL; c = strchr(c, '_'))
+        *c = '-';
+    return n;
+}
+
+/* The lines of `lockstep help --table`. */
+static void print_table(void)
+{
+    table_usage("run", usage);
+    table_usage("run", usage_end);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char name[64];
+        const char *value = options[i].value;
+        const bool is_path = strcmp(value, "FILE") == 0 || strcmp(value, "DIR") == 0;
+        write_name(i, name, sizeof name);
+        table_option("run", name,
+                     *value == '\0' ? "flag"
+                     : is_path      ? "path"
+                                    : "value",
+                     value, options[i].help);
+    }
+}
+
+void run_print_usage(void)
+{
+    if (table_asked) {
+        print_table();
+        return;
+    }
+    printf("%s\n", usage);
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char name[64] = "";
+        const char *value = options[i].value;
+        size_t n = 0;
+        if (*options[i].letter != '\0')
+            n = (size_t)snprintf(name, sizeof name, "-%s, ", options[i].letter);
+        n += write_name(i, name + n, sizeof name - n);
+        if (*value != '\0' && n < sizeof name)
+            snprintf(name + n, sizeof name - n, "=%s", value);
+        printf("  %-28s%s%s\n", name, strlen(name) > 27 ? "\n                              " : "",
+               options[i].help);
+    }
+    fputs(usage_end, stdout);
+}
+
+/* --- the command line --------------------------------------------------------------------- */
+
+static bool is_foreign(const char *name, bool *bare_p)
+{
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+        if (strcmp(name, foreign[i].name) == 0) {
+            *bare_p = foreign[i].bare;
+            return true;
+        }
+    return false;
+}
+
+/* Which option `name` (written with _) is, or -1. */
+static int find_option(const char *name)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (strcmp(name, run_names[i]) == 0)
+            return i;
+    return -1;
+}
+
+/* "--node-rank=1" as node_rank */
+static void read_name(const char *arg, char name[64])
+{
+    size_t n = strcspn(arg, "=");
+    snprintf(name, 64, "%.*s", n > 2 && n - 2 < 64 ? (int)n - 2 : 0, arg + 2);
+    for (char *c = name; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+}
+
+bool run_has_option(const char *arg)
+{
+    char name[64];
+    if (strncmp(arg, "--", 2) != 0)
+        return false;
+    read_name(arg, name);
+    return find_option(name) >= 0;
+}
+
+/* Names in mpirun, srun and other launchers. */
+static const struct {
+    const char *name;
+    enum option option;
+} others[] = {
+    {"n", OPT_nproc_per_node},
+    {"np", OPT_nproc_per_node},
+    {"nproc", OPT_nproc_per_node},
+    {"nprocs", OPT_nproc_per_node},
+    {"ntasks_per_node", OPT_nproc_per_node},
+    {"ppn", OPT_nproc_per_node},
+    {"N", OPT_nnodes},
+    {"nodes", OPT_nnodes},
+    {"H", OPT_hosts},
+    {"host", OPT_hosts},
+    {"hosts_file", OPT_hostfile},
+    {"machinefile", OPT_hostfile},
+};
+
+static lks_status unknown(const char *arg, const char *name)
+{
+    char shown[80];
+    lks__escape(shown, sizeof shown, arg, strlen(arg));
+    const char *near = NULL;
+    const size_t n = strcspn(name, "=");
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && near == NULL; i++)
+        near = strncmp(name, others[i].name, n) == 0 && others[i].name[n] == '\0'
+                   ? run_names[others[i].option]
+                   : NULL;
+    near = near != NULL ? near : lks__nearest(name, run_names, N_OPTIONS);
+    return lks__fail(LKS_ERR_CONFIG,
+                     near ? "%s: there is no such option; did you mean --%s? Write PROGRAM's own "
+                            "arguments after it"
+                          : "%s: there is no such option; `lockstep run --help` lists all%s",
+                     shown, near ? near : "");
+}
+
+static int letter_option(const char *arg)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (arg[0] == '-' && arg[1] != '-' && options[i].letter[0] != '\0' &&
+            arg[1] == options[i].letter[0] && (arg[2] == '\0' || arg[2] == '='))
+            return i;
+    return -1;
+}
+
+/* Read argv[*i_p] and, if its value is the next word, that too. */
+static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
+{
+    const char *arg = argv[*i_p], *value = strchr(arg, '=');
+    char name[64] = "", shown[72];
+    bool bare = false, nothing = false;
+    int option = letter_option(arg);
+    if (arg[1] == '-')
+        read_name(arg, name);
+    if (option < 0 && strncmp(arg, "--", 2) == 0)
+        option = find_option(name);
+    if (option >= 0)
+        bare = *options[option].value == '\0';
+    else if (strncmp(arg, "--", 2) != 0 || !(nothing = is_foreign(name, &bare)))
+        return unknown(arg, arg[0] == '-' && arg[1] == '-' ? name : arg + 1);
+    snprintf(shown, sizeof shown, "--%s", name);
+    if (option >= 0) /* it may have been given by its letter */
+        write_name(option, shown, sizeof shown);
+    if (bare && value != NULL)
+        return lks__fail(LKS_ERR_CONFIG, "%s takes no value", shown);
+    value = value != NULL ? value + 1 : NULL;
+    if (!bare && value == NULL) {
+        if (*i_p + 1 >= argc)
+            return lks__fail(LKS_ERR_CONFIG, "%s needs a value", shown);
+        value = argv[++*i_p];
+    }
+    if (nothing)
+        fprintf(stderr, "lockstep run: not used here: --%s\n", name);
+    else
+        r->given[option] = bare ? "" : value;
+    return LKS_OK;
+}
+
+/* --ranks is --nproc-per-node. */
+static lks_status take_ranks(struct run *r)
+{
+    char ranks[32], nproc[32];
+    const char *a = r->given[OPT_ranks], *b = r->given[OPT_nproc_per_node];
+    if (a != NULL && b != NULL && strcmp(a, b) != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--ranks=%s and --nproc-per-node=%s are one option by two names: give "
+                         "one of them",
+                         lks__escape(ranks, sizeof ranks, a, strlen(a)),
+                         lks__escape(nproc, sizeof nproc, b, strlen(b)));
+    if (a != NULL)
+        r->given[OPT_nproc_per_node] = a;
+    return LKS_OK;
+}
+
+lks_status run_read_options(struct run *r, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-' || strcmp(argv[i], "--") == 0) {
+            r->launch.argv = argv + i + (argv[i][0] == '-');
+            break;
+        }
+        LKS__TRY(read_option(r, argv, argc, &i));
+        if (r->given[OPT_help] != NULL)
+            return LKS_OK;
+    }
+    LKS__TRY(take_ranks(r));
+    /* As in torchrun, a missing option may be in the environment. */
+    for (int i = 0; i < N_OPTIONS; i++) {
+        char name[64] = "PET_";
+        for (size_t c = 0; run_names[i][c] != '\0'; c++)
+            name[c + 4] = (char)(run_names[i][c] == '_' ? '_' : run_names[i][c] - 'a' + 'A');
+        if (r->given[i] == NULL && *options[i].value != '\0' && i != OPT_ranks)
+            r->given[i] = getenv(name);
+    }
+    return LKS_OK;
+}

@@ -1,0 +1,216 @@
+/* lockstep prep: text to token files. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../progress.h"
+#include "../tool.h"
+#include "base/number/cpu.h"
+#include "base/system/sys.h"
+#include "prep.h"
+#include "session/signals.h"
+
+#define NOTHING_LEFT "nothing was written, and --out is unchanged"
+
+static const char usage[] =
+    "Usage: lockstep prep char --input=TEXT --out=DIR [--val_fraction=0.1]\n"
+    "       lockstep prep gpt2 --input=TEXT --out=DIR --tokenizer=DIR [--val_fraction=0.0005]\n"
+    "       lockstep prep openwebtext|shakespeare --input=TEXT --out=DIR --tokenizer=DIR\n"
+    "       lockstep prep sentencepiece --input=TEXT --out=DIR\n"
+    "                     [--tokenizer=MODEL | --vocab_size=N] [--val_fraction=0.1]\n"
+    "       lockstep prep bytes|raw --input=TEXT --out=DIR [--val_fraction=0.1]\n"
+    "\n"
+    "Turns text into tokens for `lockstep train`. It writes DIR/train.bin, DIR/val.bin and\n"
+    "DIR/meta.json, or shards instead of the two .bin files (with --shards=TOKENS, and always "
+    "with\n"
+    "sentencepiece and bytes).\n"
+    "\n"
+    "TEXT is a file, a folder, or - for standard input. --input may be given several times. Of a\n"
+    "folder, all text files in it and in its folders are read, in the order of their paths. "
+    "Hidden\n"
+    "and binary files and links to folders are left out, and prep names them.\n"
+    "NAME.jsonl is a file of JSON lines (--field=text). With --field standard input is read as\n"
+    "JSON lines, too.\n"
+    "\n"
+    "  char           one token per different character (Unicode code point)\n"
+    "  gpt2           GPT-2's vocabulary (byte-level BPE); also writes DIR/tokenizer.json. A "
+    "plain\n"
+    "                 file is one document, byte for byte. With several files or JSON lines,\n"
+    "                 <|endoftext|> follows each document\n"
+    "  openwebtext    as gpt2, in the order and with the split of nanoGPT's prepare.py: documents\n"
+    "                 are permuted by NumPy's generator\n"
+    "  shakespeare    gpt2 with --val_fraction=0.1\n"
+    "  sentencepiece  a SentencePiece model, either given or trained here; also writes\n"
+    "                 DIR/sp.model. Documents are JSON lines, or the parts of a text between\n"
+    "                 blank lines\n"
+    "  bytes          one token per byte (parameter-golf's 260 ids). Documents as with\n"
+    "                 sentencepiece\n"
+    "  raw            the same ids for one text, which is kept byte for byte (for a text that\n"
+    "                 isn't UTF-8)\n"
+    "\n"
+    "If in doubt, use char for a text of your own:\n"
+    "\n"
+    "  lockstep prep char --input=my.txt --out=data/my\n";
+
+/* SentencePiece can't be stopped while it trains a model, which takes minutes for a large text.
+ * Nothing has been written by then, so a thread ends the process. */
+static atomic_bool trained;
+
+static void *end_training(void *arg)
+{
+    while (!trained) {
+        if (lks__stop_requested != 0)
+            _exit(tool_stopped("prep", lks__stop_requested, NOTHING_LEFT));
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    return NULL;
+}
+
+static void training(bool on)
+{
+    static pthread_t thread;
+    static bool started;
+    if (on) {
+        progress_text("training the tokenizer");
+        trained = false;
+        started = pthread_create(&thread, NULL, end_training, NULL) == 0;
+    } else if (started) {
+        trained = true;
+        pthread_join(thread, NULL);
+        started = false;
+    }
+}
+
+static const char *command = "prep"; /* begins messages */
+
+static void show_progress(uint64_t done, uint64_t all)
+{
+    if (done >= all)
+        progress_text("writing the tokens");
+    else
+        progress_text("preparing the text: %.0f of %.0f MB", (double)done / 1e6, (double)all / 1e6);
+}
+
+static void print_note(const char *sentence)
+{
+    progress_hide();
+    fprintf(stderr, "lockstep %s: note: %s\n", command, sentence);
+}
+
+/* A setting that means nothing to this kind of tokens is refused. */
+static lks_status check(const char *name, const lks__prep_kind *kind, const lks__settings *s)
+{
+    char shown[80];
+    const char *unused = NULL;
+    if (kind == NULL)
+        return lks__fail(
+            LKS_ERR_CONFIG,
+            "there is no kind of tokens \"%s\": this build supports char, gpt2, "
+            "openwebtext, shakespeare, sentencepiece, bytes and raw (lockstep prep char)",
+            lks__escape(shown, sizeof shown, name, strlen(name)));
+    if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
+        unused = "tokenizer";
+    if (s->vocab_size != 0 && !lks__prep_takes(kind, LKS__PREP_VOCAB_SIZE))
+        unused = "vocab_size";
+    if (s->special && !lks__prep_takes(kind, LKS__PREP_SPECIAL))
+        unused = "special";
+    if (s->num_val_docs != 0 && !lks__prep_takes(kind, LKS__PREP_VAL_DOCS))
+        unused = "num_val_docs";
+    if (s->tokenizer_train_docs != 0 && !lks__prep_takes(kind, LKS__PREP_TRAIN_DOCS))
+        unused = "tokenizer_train_docs";
+    if (unused == NULL && s->tokenizer_train_docs != 0 && s->tokenizer[0] != '\0')
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--tokenizer is already trained: leave --tokenizer_train_docs out");
+    if (unused == NULL && s->num_val_docs != 0 &&
+        s->from[LKS__SETTING_val_fraction] != LKS__FROM_DEFAULT)
+        return lks__fail(LKS_ERR_CONFIG, "--num_val_docs and --val_fraction both set the size of "
+                                         "the validation split: leave one of them out");
+    return unused == NULL
+               ? LKS_OK
+               : lks__fail(LKS_ERR_CONFIG, "--%s doesn't apply to %s tokens", unused, name);
+}
+
+static lks_status prep(const char *name, const lks__settings *s, lks__prep_result *result)
+{
+    const lks__prep_kind *kind = lks__prep_kind_of(name);
+    const lks__prep_options options = {
+        .input = s->input,
+        .out_dir = s->out,
+        .field = s->field,
+        .stdin_lines = s->from[LKS__SETTING_field] != LKS__FROM_DEFAULT,
+        .tokenizer = s->tokenizer,
+        .vocab_size = (uint32_t)s->vocab_size,
+        .val_fraction =
+            s->from[LKS__SETTING_val_fraction] == LKS__FROM_DEFAULT ? -1.0 : s->val_fraction,
+        .special = s->special,
+        .val_docs = (uint64_t)s->num_val_docs,
+        .train_docs = (uint64_t)s->tokenizer_train_docs,
+        .shard_tokens = (uint64_t)s->shards,
+        .n_threads = lks__cpu_count(),
+        .progress = show_progress,
+        .note = print_note,
+        .training = training,
+    };
+    LKS__TRY(check(name, kind, s));
+    return lks__prep(kind, &options, result);
+}
+
+lks_status prep_text(const char *for_command, const char *kind, const char *input, const char *out,
+                     lks__prep_result *result)
+{
+    const lks__prep_options options = {.input = input,
+                                       .out_dir = out,
+                                       .val_fraction = -1.0,
+                                       .n_threads = lks__cpu_count(),
+                                       .progress = show_progress,
+                                       .note = print_note,
+                                       .training = training};
+    static char name[40];
+    command = for_command;
+    snprintf(name, sizeof name, "lockstep %s", command);
+    progress_begin(name, "preparing the text");
+    const lks_status st = lks__prep(lks__prep_kind_of(kind), &options, result);
+    progress_end();
+    return st;
+}
+
+int tool_prep(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    lks__prep_result result;
+    char shown[4 * LKS__SETTING_STR];
+    int code;
+    if (!tool_settings("prep", LKS__CMD_PREP, usage, argc, argv, 1, &s, &args, &code))
+        return code;
+    tool_print_notes("prep", &args);
+    if (args.n_positional == 0)
+        return tool_fail(
+            "prep",
+            lks__fail(
+                LKS_ERR_CONFIG,
+                "name the kind of tokens, for example lockstep prep char --input=TEXT --out=DIR"));
+    tool_stoppable();
+    bool was_there = access(s.out, F_OK) == 0;
+    progress_begin("lockstep prep", "reading");
+    lks_status st = prep(args.positional[0], &s, &result);
+    if (st != LKS_OK && lks__stop_requested != 0) {
+        if (!was_there)
+            rmdir(s.out);
+        return tool_stopped("prep", lks__stop_requested, NOTHING_LEFT);
+    }
+    if (st != LKS_OK)
+        return tool_fail("prep", st);
+    progress_end();
+    printf("vocab size: %" PRIu32 "\n", result.vocab_size);
+    printf("train has %" PRIu64 " tokens\n", result.n_train);
+    printf("val has %" PRIu64 " tokens\n", result.n_val);
+    fflush(stdout); /* before the next line */
+    fprintf(stderr, "lockstep prep: wrote the tokens to %s\n",
+            lks__escape(shown, sizeof shown, s.out, strlen(s.out)));
+    return TOOL_OK;
+}

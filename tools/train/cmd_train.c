@@ -1,0 +1,216 @@
+/* lockstep train. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../run/run.h"
+#include "../tool.h"
+#include "base/number/units.h"
+#include "base/system/memory.h"
+#include "plan/bytes/process.h"
+#include "session/signals.h"
+#include "settings/settings_table.h"
+#include "train/loop/commands.h"
+#include "train/setup/dryrun.h"
+#include "train/setup/trainer.h"
+#include "train_text.h"
+
+static const char usage[] =
+    "Usage: lockstep train TEXT [--key=value ...]\n"
+    "       lockstep train [config/NAME.conf] [--key=value ...]\n"
+    "\n"
+    "Trains a GPT on TEXT, a text file or a folder of texts: prepares TEXT, chooses a recipe for\n"
+    "it, trains in out/NAME on all cores, and prints the longer commands that do the same.\n"
+    "\n"
+    "Without TEXT it trains on the token files in --dataset=DIR, which `lockstep prep` makes.\n"
+    "Checkpoints, metrics.jsonl and train.log are written to --out_dir=DIR. A recipe, such as\n"
+    "config/quickstart.conf, contains settings; `quickstart` is enough.\n"
+    "\n"
+    "--nproc_per_node=N starts N ranks (processes). Under `lockstep run` each process is one "
+    "rank.\n"
+    "The result has the same bytes on any number of ranks and threads.\n"
+    "\n"
+    "  lockstep train my.txt\n"
+    "\n"
+    "  lockstep prep char --input=my.txt --out=data/my\n"
+    "  lockstep train quickstart --dataset=data/my --out_dir=out/my --nproc_per_node=2\n"
+    "\n"
+    "To continue a run that was interrupted:\n"
+    "\n"
+    "  lockstep resume out/my\n"
+    "\n"
+    "SIGINT (Ctrl-C), SIGTERM and SIGHUP stop the run: it discards an unfinished step or\n"
+    "evaluation, saves the state before it, and exits with 128 + the signal's number. A second\n"
+    "signal ends the run at once. While it saves, that takes a third signal. SIGUSR1 and SIGUSR2\n"
+    "write a checkpoint, and the run continues.\n";
+
+/* A signal asked to stop before the run began. */
+static int stop_early(int signo)
+{
+    const char *name = sigabbrev_np(signo);
+    if (tool_speaks())
+        fprintf(stderr,
+                "lockstep train: stopped by signal %d (SIG%s) during setup: nothing was trained or "
+                "written\n",
+                signo, name != NULL ? name : "?");
+    return TOOL_SIGNAL + signo;
+}
+
+/* Set for ranks that `lockstep train` itself has started: it notices their failure, and runs the
+ * commands for that. */
+static const char started_env[] = "LOCKSTEP_TRAIN";
+
+static lks_status check_failure_commands(const lks__settings *s)
+{
+    if (!tool_is_rank() || getenv(started_env) != NULL || !lks__commands_given(s, LKS__ON_FAILURE))
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_CONFIG,
+        "exec_on=failure: works if `lockstep train` starts the ranks itself "
+        "(--nproc_per_node); with another launcher use the shell: lockstep run ... || COMMAND");
+}
+
+/* Has the run failed, and wasn't asked to stop? */
+static bool failed(const lks__settings *s, int code)
+{
+    const int stops[] = {SIGINT, SIGTERM, SIGHUP,
+                         s->stop_signal == LKS__stop_signal_USR1   ? SIGUSR1
+                         : s->stop_signal == LKS__stop_signal_USR2 ? SIGUSR2
+                                                                   : SIGTERM};
+    bool stopped = code == TOOL_OK;
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
+        stopped = stopped || code == TOOL_SIGNAL + stops[i];
+    return !stopped;
+}
+
+static int run_rank(const lks__settings *s)
+{
+    lks__trainer trainer;
+    int stopped;
+    lks__signals_install(lks__setting_word(s, LKS__SETTING_stop_signal));
+    lks_status st = lks__trainer_open(s, &trainer, &stopped);
+    if (st == LKS_ERR_STOPPED)
+        return stop_early(stopped);
+    if (st != LKS_OK)
+        return tool_fail("train", st);
+    st = lks__train_run(&trainer, &stopped);
+    int code = st == LKS_OK ? TOOL_OK : tool_fail("train", st);
+    lks__trainer_close(&trainer);
+    return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;
+}
+
+/* Is this an option of the launcher, which decides what to start on which nodes? */
+static bool is_launchers(const char *arg)
+{
+    char key[LKS__SETTING_KEY];
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(arg, "="), arg);
+    const int setting = lks__setting_find(key + 2);
+    return run_has_option(arg) && strcmp(key, "--help") != 0 &&
+           (setting < 0 || (lks__setting_table[setting].commands & LKS__CMD_TRAIN) == 0);
+}
+
+/* For --dry_run: the settings of a run that begins with the weights of --init_from. */
+static lks_status take_shape(lks__settings *s)
+{
+    lks__weights *w;
+    const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? s->n_head : 0};
+    LKS__TRY(lks__weights_open(s->init_from, &want, &w));
+    lks_status st = lks__settings_begin(s, &w->model, w->shown);
+    lks__weights_close(w);
+    return st;
+}
+
+/* Recipes for little machines, the smallest first. Megabytes are --dry_run's total on one rank
+ * without the process and its libraries, whose size depends on the system. */
+static const struct {
+    const char *name, *parameters;
+    double megabytes;
+} recipes[] = {
+    {"config/quickstart.conf", "0.8M", 33},
+    {"config/train_shakespeare_char.conf", "10.7M", 2825},
+};
+
+/* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If nobody
+ * asked for it, name what it takes, and what fits. */
+static lks_status say_size(const lks__settings *s, int n_ranks)
+{
+    static const int shape[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
+                                LKS__SETTING_n_embd, LKS__SETTING_block_size};
+    const double room = (double)lks__memory_available() / 1e6;
+    const lks__place one = {1, 1};
+    lks__process process;
+    char fit[200] = "", size[LKS__UNITS_TEXT], dir[LKS__SETTING_STR + 8];
+    double bytes;
+    if (lks__settings_data_dir(s, dir) != LKS_OK) /* which is reported first */
+        return LKS_OK;
+    for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
+        if (s->from[shape[i]] != LKS__FROM_DEFAULT)
+            return LKS_OK;
+    LKS__TRY(lks__plan_bytes(s, n_ranks, &bytes));
+    LKS__TRY(lks__process_measure(s, &one, &process));
+    for (size_t i = 0, n = 0; i < sizeof recipes / sizeof recipes[0]; i++) {
+        const double all = recipes[i].megabytes + (process.own + process.libraries) / 1e6;
+        if (i == 0 || all < room)
+            n += (size_t)snprintf(fit + n, sizeof fit - n, "%s%s (%s parameters, %s)",
+                                  i > 0 ? ", " : "", recipes[i].name, recipes[i].parameters,
+                                  lks__units_memory(all * 1e6, size));
+    }
+    fprintf(stderr,
+            "lockstep train: no size was given, so the model is GPT-2's: %" PRId64
+            " layers of %" PRId64 ", %.0f GB on %d rank%s; recipes that fit this machine: %s\n",
+            s->n_layer, s->n_embd, bytes / 1e9, n_ranks, n_ranks == 1 ? "" : "s", fit);
+    return LKS_OK;
+}
+
+int tool_train(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    int code;
+    for (int i = 1; i < argc; i++)
+        if (is_launchers(argv[i]))
+            return tool_fail("train", lks__fail(LKS_ERR_CONFIG,
+                                                "%.*s is an option of the launcher: `lockstep run "
+                                                "%.*s=... lockstep train ...`, see docs/launch.md",
+                                                (int)strcspn(argv[i], "="), argv[i],
+                                                (int)strcspn(argv[i], "="), argv[i]));
+    if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
+                       &code))
+        return code;
+    if (args.n_positional > 0)
+        return train_text(argc, argv, &s, &args);
+    if (check_failure_commands(&s) != LKS_OK)
+        return tool_fail("train", LKS_ERR_CONFIG);
+    if (tool_is_rank())
+        return run_rank(&s);
+    tool_print_notes("train", &args);
+    lks_status st = LKS_OK;
+    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_RESUME)
+        st = lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");
+    lks__settings checked = s;
+    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
+        st = take_shape(&checked);
+    if (st == LKS_OK && (s.dry_run || lks__settings_init(&s) == LKS__INIT_SCRATCH)) {
+        /* otherwise it also depends on the checkpoint or the weights, so the ranks check */
+        st = lks__settings_check(&checked, (int)s.nproc_per_node);
+        if (st == LKS_OK && s.dry_run)
+            st = lks__plan_dry_run(&checked, (int)s.nproc_per_node);
+        if (st == LKS_OK && !s.dry_run)
+            st = lks__plan_fits(&checked, (int)s.nproc_per_node);
+        if (st == LKS_OK && lks__settings_init(&s) == LKS__INIT_SCRATCH)
+            st = say_size(&checked, (int)s.nproc_per_node);
+    }
+    if (st != LKS_OK)
+        return tool_fail("train", st);
+    if (s.dry_run)
+        return TOOL_OK;
+    if (tool_launches(&s))
+        setenv(started_env, "launched", 1);
+    code = tool_launches(&s) ? tool_launch("train", &s, argc, argv) : run_rank(&s);
+    if (failed(&s, code))
+        lks__commands_failed(&s, "lockstep train", code);
+    return code;
+}

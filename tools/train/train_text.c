@@ -1,0 +1,442 @@
+/* lockstep train TEXT: prepare a text, choose a recipe for it, and train. */
+#include "train_text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../longer.h"
+#include "../tool.h"
+#include "base/system/place.h"
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "base/text/shell.h"
+#include "data/read/sampler.h"
+#include "data/read/shards.h"
+#include "files/checkpoint/name.h"
+#include "plan/choose.h"
+#include "prep.h"
+#include "report/record/files.h"
+#include "report/record/outdir.h"
+#include "session/signals.h"
+#include "settings/family.h"
+#include "train/setup/dryrun.h"
+
+enum { PATH_BYTES = LKS__SETTING_STR };
+
+struct text {
+    const lks__settings *given; /* the command line's settings, and those of its config files */
+    const char *path;
+    char shown[512];
+    char out[PATH_BYTES], data[PATH_BYTES + 8], temp[PATH_BYTES + 16];
+    bool has_config; /* a config file or recipe was given, so nothing is chosen but ranks */
+    const char *kind;
+    lks__prep_result tokens;
+    lks__choice choice;
+    longer train;
+    char moved[4200]; /* where an earlier run is now; or "" */
+};
+
+/* --- what is refused ---------------------------------------------------------------------------
+ */
+
+/* The longer commands, for a message. */
+static const char *by_hand(const struct text *t, char out[2 * PATH_BYTES])
+{
+    char text[PATH_BYTES], data[PATH_BYTES + 8], run[PATH_BYTES];
+    snprintf(out, 2 * PATH_BYTES,
+             "`lockstep prep char --input=%s --out=%s`, then `lockstep train quickstart "
+             "--dataset=%s --out_dir=%s`",
+             lks__shell_word(text, sizeof text, t->path),
+             lks__shell_word(data, sizeof data, t->data), data,
+             lks__shell_word(run, sizeof run, t->out));
+    return out;
+}
+
+static bool has(const char *folder, const char *name)
+{
+    char path[PATH_MAX + 16];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return lstat(path, &info) == 0;
+}
+
+/* A path that is there, and may be a text or a folder of texts. */
+static lks_status check_path(const struct text *t)
+{
+    char share[PATH_MAX], word[PATH_BYTES], run[PATH_BYTES];
+    struct stat info;
+    if (stat(t->path, &info) != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "\"%s\" is neither a text (there is no such file or folder) nor a setting "
+                         "(--key=value) nor a config file (a name ending in .conf or .py) nor a "
+                         "recipe in config or in %s",
+                         t->shown, lks__share_path("config", share));
+    if (strlen(t->path) >= PATH_BYTES - 64 || strchr(t->path, '\n') != NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s: rename the text: its path is too long, or has a line "
+                         "feed in it",
+                         t->shown);
+    if (!S_ISDIR(info.st_mode))
+        return LKS_OK;
+    lks__shell_word(word, sizeof word, t->path);
+    if (has(t->path, "metrics.jsonl") || has(t->path, LKS__NAME_LATEST))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is the folder of a run: `lockstep resume %s` continues the run",
+                         t->shown, word);
+    if (lks__split_exists(t->path, LKS__SPLIT_TRAIN))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is a folder of tokens, and not of texts: `lockstep train quickstart "
+                         "--dataset=%s --out_dir=%s` trains on tokens",
+                         t->shown, word, lks__shell_word(run, sizeof run, t->out));
+    return LKS_OK;
+}
+
+/* Perhaps they are a name with spaces. */
+static lks_status too_many_words(const lks__args *args)
+{
+    char name[PATH_BYTES] = "", word[PATH_BYTES], shown[512];
+    const char *second = args->positional[1];
+    size_t n = 0;
+    for (int i = 0; i < args->n_positional && n < sizeof name; i++)
+        n += (size_t)snprintf(name + n, sizeof name - n, "%s%s", i > 0 ? " " : "",
+                              args->positional[i]);
+    if (n < sizeof name && access(name, F_OK) == 0)
+        return lks__fail(LKS_ERR_CONFIG, "a name with spaces needs quotes: %s",
+                         lks__shell_word(word, sizeof word, name));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "give one text, or one folder of texts, and not also \"%s\"; settings are "
+                     "written --key=value",
+                     lks__escape(shown, sizeof shown, second, strlen(second)));
+}
+
+static lks_status check_settings(const struct text *t)
+{
+    const lks__settings *s = t->given;
+    char hand[2 * PATH_BYTES], out[PATH_BYTES];
+    if (tool_is_rank())
+        return lks__fail(LKS_ERR_CONFIG,
+                         "a launcher has started this process as one of several ranks, which can't "
+                         "all prepare %s: prepare it first, and let the launcher start `train` "
+                         "without it: %s",
+                         t->shown, by_hand(t, hand));
+    if (s->from[LKS__SETTING_dataset] == LKS__FROM_ARG)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s and --dataset both name the data: leave one of them out", t->shown);
+    if (lks__settings_init(s) == LKS__INIT_RESUME)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "a resumed run has its data: `lockstep resume %s` continues it",
+                         lks__shell_word(out, sizeof out, t->out));
+    if (lks__settings_init(s) == LKS__INIT_WEIGHTS)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "weights need data with their own tokens: prepare %s first, for GPT-2's "
+                         "with `lockstep prep gpt2`, and give --dataset",
+                         t->shown);
+    if (s->family != 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--family=%s needs its own tokens: prepare %s first with `lockstep prep "
+                         "%s`, and give --dataset",
+                         lks__setting_word(s, LKS__SETTING_family), t->shown,
+                         lks__family_of(s)->prep);
+    if (s->dry_run)
+        return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
+                         by_hand(t, hand));
+    return LKS_OK;
+}
+
+/* OUT must be free, and OUT/data ours or absent. */
+static lks_status check_out(const struct text *t)
+{
+    char shown[512];
+    LKS__TRY(lks__outdir_free(t->out, t->given->lock == LKS__lock_on));
+    if (!has(t->out, LKS__DATA_FOLDER) || lks__run_has_data(t->out))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s exists, and `lockstep train TEXT` has not made it: move it away, or give "
+                     "another --out_dir",
+                     lks__escape(shown, sizeof shown, t->data, strlen(t->data)));
+}
+
+/* --- the text ----------------------------------------------------------------------------------
+ */
+
+/* out/NAME, without the end of the name: out/my for my.txt. */
+static void name_out(struct text *t)
+{
+    char real[PATH_MAX];
+    const char *path = realpath(t->path, real) != NULL ? real : t->path;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    const bool is_folder = lks__sys_is_folder(t->path);
+    const size_t n = dot == NULL || dot == name || is_folder ? strlen(name) : (size_t)(dot - name);
+    snprintf(t->out, sizeof t->out, "out/%.*s", (int)n, n > 0 ? name : "text");
+}
+
+static lks_status write_mark(const struct text *t)
+{
+    char real[PATH_MAX], path[PATH_BYTES + 64];
+    json_t *json = json_pack("{s:s?, s:s}", "text", realpath(t->path, real), "kind", t->kind);
+    if (json == NULL) /* a name that isn't UTF-8 */
+        json = json_pack("{s:n, s:s}", "text", "kind", t->kind);
+    char *text = json != NULL ? lks__json_dump(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (text == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for " LKS__DATA_MARK);
+    snprintf(path, sizeof path, "%s/" LKS__DATA_MARK, t->temp);
+    lks_status st = lks__sys_write_file(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+/* Make OUT and lock it, so that another `train TEXT` can't prepare its text there meanwhile.
+ * *fd_p: -1 with --lock=off. */
+static lks_status lock_out(const struct text *t, int *fd_p)
+{
+    char why[700];
+    const lks_status st = lks__sys_make_dirs(t->out);
+    *fd_p = -1;
+    if (st == LKS_OK)
+        return lks__outdir_lock(t->out, t->given->lock == LKS__lock_on, fd_p);
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    return lks__fail(st, "%s; --out_dir=FOLDER trains in another folder", why);
+}
+
+static lks_status prepare(struct text *t)
+{
+    char word[PATH_BYTES];
+    lks__outdir_discard(t->temp); /* of a preparation that was killed */
+    LKS__TRY(lks__sys_make_dirs(t->temp));
+    lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
+    if (st == LKS_ERR_FORMAT && strcmp(t->kind, "raw") == 0)
+        lks__fail_in(st,
+                     "%s isn't UTF-8. If it is Latin-1, `iconv -f latin1 -t utf8 %s > utf8.txt` "
+                     "makes UTF-8 of it, then `lockstep train utf8.txt`. Its bytes can't be the "
+                     "tokens",
+                     t->shown,
+                     lks__sys_is_folder(t->path) ? "FILE"
+                                                 : lks__shell_word(word, sizeof word, t->path));
+    return st == LKS_OK ? write_mark(t) : st;
+}
+
+/* Cut the last name off. False if the path has only one. */
+static bool to_parent(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash == NULL || slash == path)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+/* The length of the shortest beginning of the path that doesn't exist; 0 if all of it does. */
+static size_t find_missing(const char *out)
+{
+    char path[PATH_BYTES];
+    size_t missing = 0;
+    snprintf(path, sizeof path, "%s", out);
+    do {
+        if (access(path, F_OK) == 0)
+            break;
+        missing = strlen(path);
+    } while (to_parent(path));
+    return missing;
+}
+
+/* Remove what a preparation that failed has made, with the folders whose paths are at least
+ * `missing` long, if they are empty. */
+static void clean(const struct text *t, size_t missing)
+{
+    char path[PATH_BYTES + 64];
+    lks__outdir_discard(t->temp);
+    if (missing == 0)
+        return;
+    snprintf(path, sizeof path, "%s/.lock", t->out);
+    unlink(path);
+    snprintf(path, sizeof path, "%s", t->out);
+    do
+        rmdir(path);
+    while (to_parent(path) && strlen(path) >= missing);
+}
+
+/* --- the run -----------------------------------------------------------------------------------
+ */
+
+/* Read the longer command as `train` will. */
+static lks_status read_longer(struct text *t, lks__settings *s)
+{
+    lks__args args;
+    LKS__TRY(longer_check(&t->train));
+    lks__settings_defaults(s);
+    LKS__TRY(lks__settings_parse(s, LKS__CMD_TRAIN, t->train.n - 1, t->train.words + 1, 0, &args));
+    return lks__settings_check(s, 1);
+}
+
+static lks_status check_length(const struct text *t, const lks__settings *s)
+{
+    const lks__prep_result *n = &t->tokens;
+    const uint64_t least = n->n_val < n->n_train ? n->n_val : n->n_train;
+    if (least > (uint64_t)s->block_size)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s is too short for block_size=%" PRId64 ": it has %" PRIu64
+                     " tokens for training and %" PRIu64
+                     " for validation, and both need more than that; give a text of about %" PRId64
+                     " characters or more, or a smaller --block_size",
+                     t->shown, s->block_size, n->n_train, n->n_val, 10 * (s->block_size + 1));
+}
+
+/* The longer command's own checks, before an earlier run is moved aside for it. */
+static lks_status check_fit(const struct text *t, const lks__settings *s)
+{
+    static lks__settings checked;
+    checked = *s;
+    if (strlen(t->temp) < sizeof checked.dataset)
+        memcpy(checked.dataset, t->temp, strlen(t->temp) + 1);
+    LKS__TRY(lks__settings_check(&checked, (int)s->nproc_per_node));
+    return lks__plan_fits(&checked, (int)s->nproc_per_node);
+}
+
+/* The words of the longer command; `s` gets their settings. */
+static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s)
+{
+    static char train[] = "train";
+    longer *l = &t->train;
+    longer_begin(l, train);
+    if (!t->has_config) {
+        const lks__choose_text size = {t->tokens.n_train, t->tokens.n_val};
+        LKS__TRY(lks__choose(&size, lks__choose_cores(), t->given, &t->choice));
+        longer_add_text(l, "%s", t->choice.recipe);
+    }
+    longer_add_text(l, "--dataset=%s", t->data);
+    if (t->given->from[LKS__SETTING_out_dir] != LKS__FROM_ARG)
+        longer_add_text(l, "--out_dir=%s", t->out);
+    for (int i = 0; !t->has_config && i < t->choice.n; i++)
+        longer_add_text(l, "--%s=%s", lks__setting_name(t->choice.setting[i]), t->choice.value[i]);
+    for (int i = 1; i < argc; i++)
+        if (argv[i] != t->path)
+            longer_add(l, argv[i]);
+    LKS__TRY(read_longer(t, s));
+    longer_add_ranks(l, t->given, s->virtual_ranks);
+    LKS__TRY(check_length(t, s));
+    return check_fit(t, s);
+}
+
+/* Move an earlier run aside, and give the tokens their name. */
+static lks_status take_place(struct text *t)
+{
+    LKS__TRY(lks__outdir_start(t->out, NULL, t->moved));
+    if (lks__sys_rename(t->temp, t->data) != 0)
+        return lks__sys_fail("can't rename", t->temp);
+    return lks__sys_sync_dir(t->out);
+}
+
+static void explain(const struct text *t, const lks__settings *s)
+{
+    char shown[4200], word[PATH_BYTES], program[PATH_BYTES];
+    const uint64_t n = t->tokens.n_train + t->tokens.n_val;
+    const int64_t tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
+    const int64_t steps = s->max_iters + 1; /* as in nanoGPT */
+    const int cores = lks__choose_cores();
+    const bool is_char = strcmp(t->kind, "char") == 0;
+    if (t->moved[0] != '\0')
+        fprintf(stderr, "lockstep train: an earlier run was moved to %s\n",
+                lks__escape(shown, sizeof shown, t->moved, strlen(t->moved)));
+    fprintf(stderr, "lockstep train: %s has %" PRIu64 " %s", t->shown, n,
+            is_char ? "characters" : "bytes (it is not UTF-8)");
+    if (is_char)
+        fprintf(stderr, ", %" PRIu32 " different", t->tokens.vocab_size);
+    fputs(". ", stderr);
+    if (!t->has_config)
+        fprintf(stderr, "For this text and %d core%s: ", cores, cores == 1 ? "" : "s");
+    fprintf(stderr,
+            "%" PRId64 " layer%s of width %" PRId64 ", %" PRId64 " steps of %" PRId64
+            " tokens (%.3g times the text).\n"
+            "lockstep train: the same as\n"
+            "  %s prep %s --input=%s",
+            s->n_layer, s->n_layer == 1 ? "" : "s", s->n_embd, steps, tokens,
+            (double)steps * (double)tokens / (double)t->tokens.n_train,
+            lks__shell_program(program, sizeof program), t->kind,
+            lks__shell_word(word, sizeof word, t->path));
+    fprintf(stderr, " --out=%s\n  ", lks__shell_word(word, sizeof word, t->data));
+    longer_print(stderr, &t->train);
+}
+
+/* Become the longer command. A signal that came before has been seen, one that comes now ends the
+ * process. */
+static int become(struct text *t)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    char *words[LONGER_WORDS + 2] = {program_invocation_name};
+    memcpy(words + 1, t->train.words, (size_t)(t->train.n + 1) * sizeof *words);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction now;
+        if (sigaction(signals[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            signal(signals[i], SIG_DFL);
+    }
+    if (lks__stop_requested != 0)
+        return tool_stopped("train", lks__stop_requested, "nothing was trained");
+    fflush(NULL);
+    execv("/proc/self/exe", words);
+    return tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s", strerror(errno)));
+}
+
+int train_text(int argc, char **argv, const lks__settings *given, const lks__args *args)
+{
+    static struct text t;
+    static lks__settings s;
+    t.given = given;
+    t.path = args->positional[0];
+    lks__escape(t.shown, sizeof t.shown, t.path, strlen(t.path));
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        t.has_config |= given->from[i] == LKS__FROM_FILE;
+    if (given->from[LKS__SETTING_out_dir] == LKS__FROM_ARG)
+        snprintf(t.out, sizeof t.out, "%s", given->out_dir);
+    else
+        name_out(&t);
+    snprintf(t.data, sizeof t.data, "%s/" LKS__DATA_FOLDER, t.out);
+    snprintf(t.temp, sizeof t.temp, "%s/" LKS__DATA_FOLDER ".tmp", t.out);
+    lks_status st = LKS_OK;
+    if (args->n_positional > 1)
+        st = too_many_words(args);
+    if (st == LKS_OK)
+        st = check_path(&t);
+    if (st == LKS_OK)
+        st = check_settings(&t);
+    if (st == LKS_OK)
+        st = check_out(&t);
+    if (st != LKS_OK)
+        return tool_fail("train", st);
+    const size_t missing = find_missing(t.out);
+    int lock = -1;
+    bool is_ours = false;
+    tool_stoppable();
+    st = lks__prep_guess(t.path, &t.kind);
+    if (st == LKS_OK) {
+        st = lock_out(&t, &lock);
+        is_ours = st != LKS_ERR_CONFIG; /* or another process has the folder */
+    }
+    if (st == LKS_OK)
+        st = prepare(&t);
+    if (st == LKS_OK)
+        st = choose(&t, argc, argv, &s);
+    if (st == LKS_OK)
+        st = take_place(&t);
+    if (st != LKS_OK && is_ours)
+        clean(&t, missing);
+    if (lock >= 0)
+        lks__sys_close(lock);
+    if (st != LKS_OK && lks__stop_requested != 0)
+        return tool_stopped("train", lks__stop_requested,
+                            "the text was not prepared, and nothing was changed");
+    if (st != LKS_OK)
+        return tool_fail("train", st);
+    explain(&t, &s);
+    return become(&t);
+}
