@@ -37,27 +37,8 @@ search_in '^tests/.*\.[ch]$' "a skip that counts as passed; lks_test_lacks() doe
 search_in '^tests/.*\.(c|h|sh)$' 'a skip without its reason: lks_test_lacks(), or lacks of tests/support.sh' \
     'return 77;|exit\(77\)|^[^#]*exit 77$'
 
-# What a folder may use: the table of docs/architecture.md, compared with the #include lines. Nothing
-# may use a folder of a later row, so no circle can arise.
-find src -mindepth 2 -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' \) -print0 | xargs -0 grep -E '^ *# *include "[a-z_]+/' |
-    sed -E 's,^src/([a-z_]+)/[^:]*:.*"([a-z_]+)/.*,\1 \2,' | sort -u | awk '
-    NR == FNR {
-        if (split($0, cell, "|") < 4 || cell[2] !~ /^ `src\/[a-z_]+` $/) next
-        gsub(/[^a-z_\/]/, "", cell[2]); sub(/^src\//, "", cell[2])
-        here = cell[2]; known[here] = 1
-        sub(/\(.*\)/, "", cell[4]); n = split(cell[4], used, /[^a-z_]+/)
-        for (i = 1; i <= n; i++) {
-            if (used[i] == "") continue
-            if (!known[used[i]]) print "docs/architecture.md: src/" here " may use " used[i] ", which is not in a row above it"
-            may[here, used[i]] = 1
-        }
-        next
-    }
-    !known[$1] { if (!said[$1]++) print "docs/architecture.md: no row for src/" $1; next }
-    $1 != $2 && $2 != "lockstep" && !may[$1, $2] { print "src/" $1 " includes a header of " $2 ", which docs/architecture.md does not allow" }
-' docs/architecture.md - >>"$work/report"
-
-# The same order for symbols, since a header or a transitive #include can hide what a room uses.
+# What a room may use: the table of docs/architecture.md, compared with #include lines, and with symbols, since a
+# header or a transitive #include can hide what a room uses. Its order allows no circle.
 python3 -B scripts/rooms.py "$build" >>"$work/report" 2>&1 || true
 
 # The version stands in one place, and CHANGELOG.md begins with it.

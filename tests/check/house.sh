@@ -92,12 +92,14 @@ shows() {
 rooms 1 1
 grep -q 'compile_commands' out || fail "rooms.py doesn't say what it lacks: $(cat out)"
 compile
-rooms 1 2
+rooms 1 3
 grep -qx 'src/low/low.c uses lks_high of high, a room below low in docs/architecture.md' out || fail 'a use'
 grep -qx 'src/low/low.h declares lks_high of high, a room below low in docs/architecture.md' out || fail 'a declaration'
-rooms 1 1 'low uses lks_high'
-rooms 0 0 'low uses lks_high' 'low declares lks_high'
-rooms 1 1 'low uses lks_high' 'low declares lks_high' 'high uses lks_low'
+grep -qx "src/low/low.c includes high/high.h of high, which docs/architecture.md doesn't allow low" out || fail 'an include'
+include='src/low/low.c includes high/high.h'
+rooms 1 1 "$include" 'low uses lks_high'
+rooms 0 0 "$include" 'low uses lks_high' 'low declares lks_high'
+rooms 1 1 "$include" 'low uses lks_high' 'low declares lks_high' 'high uses lks_low'
 grep -q 'nothing needs it any more: high uses lks_low$' out || fail "an exception that isn't needed"
 
 python3 -B "$source/scripts/house.py" --root="$work" build >out 2>&1 || fail "house.py: $(cat out)"

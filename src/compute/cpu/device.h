@@ -1,6 +1,6 @@
-/* kernels/device.h - the CPU as a device: it completes every operation within the call. */
-#ifndef LKS_KERNELS_DEVICE_H
-#define LKS_KERNELS_DEVICE_H
+/* compute/cpu/device.h - the CPU as a device: it completes every operation within the call. */
+#ifndef LKS_COMPUTE_CPU_DEVICE_H
+#define LKS_COMPUTE_CPU_DEVICE_H
 
 #include "compute/cpu/exec.h"
 #include "compute/device.h"

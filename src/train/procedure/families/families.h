@@ -1,7 +1,8 @@
-/* families/families.h - the families of models; what each of them is stands in settings/family.h.
+/* train/procedure/families/families.h - the families of models; what each of them is stands in
+ * settings/family.h.
  */
-#ifndef LKS_FAMILIES_FAMILIES_H
-#define LKS_FAMILIES_FAMILIES_H
+#ifndef LKS_TRAIN_PROCEDURE_FAMILIES_FAMILIES_H
+#define LKS_TRAIN_PROCEDURE_FAMILIES_FAMILIES_H
 
 #include "settings/family.h"
 
