@@ -115,7 +115,9 @@ static void announce(lks__report *r, const lks__trainer *t)
         if (whole < SLOW_BATCH_S)
             return;
         say_time(text, whole);
-        snprintf(line, sizeof line, "evaluation %" PRIu64 " begins: %.0f batches take over %s",
+        snprintf(line, sizeof line,
+                 "evaluation %" PRIu64 " begins: %.0f batches take over %s; a smaller --eval_iters "
+                 "takes less",
                  r->work_iter, n, text);
         r->log.status_at = 0.0;
         lks__log_status(&r->log, line);
