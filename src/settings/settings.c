@@ -137,7 +137,7 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
         return LKS_OK;
     }
     const bool off = (d->flags & LKS__SETTING_OFF && strcmp(text, "off") == 0) ||
-                     (i == LKS__SETTING_top_k && strcmp(text, "None") == 0); /* nanoGPT's word */
+                     (d->flags & LKS__SETTING_NONE && strcmp(text, "None") == 0);
     if (!parse_value(d, off ? "0" : text, &v))
         return fail_value(d, text, where, from);
     if (!taken || s->from[i] > (unsigned char)from)

@@ -63,6 +63,8 @@ enum {
     LKS__SETTING_OFF = 1 << 12,
     /* FREE: only rank 0 uses the value, so the other ranks may have another one. */
     LKS__SETTING_FIRST = 1 << 13,
+    /* INT: "None", nanoGPT's word, stands for 0. */
+    LKS__SETTING_NONE = 1 << 14,
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -349,7 +351,7 @@ enum {
     X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6), SAMPLE, HOST | SAME, SAMPLING,                     \
       "below 1: likely tokens more often; above 1: unlikely tokens more often; 0: always the "     \
       "most likely token")                                                                         \
-    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST | SAME, SAMPLING,                            \
+    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST | SAME | NONE, SAMPLING,                     \
       "draw only from the k most likely tokens; 0 or None: from all")                              \
     X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST | SAME, SAMPLING,                             \
       "draw only from the most likely tokens whose probabilities add up to this; 1: from all")     \

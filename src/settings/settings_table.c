@@ -37,6 +37,7 @@ enum {
     KEPT = LKS__SETTING_KEPT,
     OFF = LKS__SETTING_OFF,
     FIRST = LKS__SETTING_FIRST,
+    NONE = LKS__SETTING_NONE,
 };
 
 /* clang-format off */

@@ -251,10 +251,11 @@ static void print_run(const struct plan *p)
     const double hours = steps * last->time.at.step / 3600;
     const int u = hours < 100 ? 0 : hours < 24 * 3652.5 ? 1 : 2;
     const double unit = (const double[]){3600, 86400, 365.25 * 86400}[u];
+    const int digits = u == 0 ? 2 : 0;
     printf("%.0f steps on %d host%s: %.*f %s (%.*f to %.*f)\n", steps, last->nodes,
-           last->nodes == 1 ? "" : "s", u == 0 ? 2 : 0, steps * last->time.at.step / unit,
-           (const char *[]){"hours", "days", "years"}[u], u == 0 ? 2 : 0,
-           steps * last->time.low / unit, u == 0 ? 2 : 0, steps * last->time.high / unit);
+           last->nodes == 1 ? "" : "s", digits, steps * last->time.at.step / unit,
+           (const char *[]){"hours", "days", "years"}[u], digits, steps * last->time.low / unit,
+           digits, steps * last->time.high / unit);
     if (p->s.mtbf_hours > 0) {
         const double mtbf = p->s.mtbf_hours * 3600 / last->nodes;
         const double every = lks__forecast_checkpoint_every(checkpoint_seconds(p, last), mtbf);

@@ -8,6 +8,7 @@
 #include "base/text/utf8.h"
 #include "compute/devices.h"
 #include "settings/config/config_expr.h"
+#include "settings/settings_table.h"
 
 enum { MAX_FILE = 1 << 20, MAX_LINE = 4096, MOST_NAMES = 128 };
 
@@ -195,10 +196,10 @@ static lks_status read_number(reader *r, const char *key, const char *text, cons
     LKS__TRY(remember(r, key, &v, true));
     if (plain)
         return lks__settings_set(r->s, r->command, key, text, LKS__FROM_FILE, r->where);
-    if (v.kind == LKS__CONFIG_NONE && lks__setting_find(key) != LKS__SETTING_top_k)
-        return note(r, line);
     if (v.kind == LKS__CONFIG_NONE)
-        return lks__settings_set(r->s, r->command, key, "None", LKS__FROM_FILE, r->where);
+        return lks__setting_table[lks__setting_find(key)].flags & LKS__SETTING_NONE
+                   ? lks__settings_set(r->s, r->command, key, "None", LKS__FROM_FILE, r->where)
+                   : note(r, line);
     if (v.kind == LKS__CONFIG_TEXT)
         return lks__fail(LKS_ERR_CONFIG, "%s: %s is not a text: write its value without quotes",
                          r->where, key);
