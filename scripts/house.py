@@ -105,7 +105,7 @@ def graph_of(edges, key):
 def includes(root, sources):
     known = set(sources)
     for path in sources:
-        for name in re.findall(r'^[ \t]*#[ \t]*include "([^"]+)"', read(root, path), re.M):
+        for name in rooms.included(read(root, path)):
             for folder in ("src", os.path.dirname(path)):
                 if os.path.normpath(os.path.join(folder, name)) in known:
                     yield path, os.path.normpath(os.path.join(folder, name))

@@ -125,6 +125,11 @@ def declared(text):
         yield m[1] or m[2]
 
 
+def included(text):
+    """Names in a source's #include lines with quotes."""
+    return re.findall(r'^[ \t]*#[ \t]*include "([^"]+)"', text, re.M)
+
+
 def breaks(build, root=HERE):
     """{"FILE includes HEADER" or "ROOM uses|declares SYMBOL": sentence} of all that breaks the order."""
     rooms, symbols, found = order(root), Symbols(build, root), {}
@@ -150,7 +155,7 @@ def breaks(build, root=HERE):
             found[f"no row for {room}"] = f"docs/architecture.md has no row for {room}: {path}"
             continue
         with open(os.path.join(root, path), encoding="utf-8") as f:
-            for header in re.findall(r'^[ \t]*#[ \t]*include "([^"]+)"', f.read(), re.M):
+            for header in included(f.read()):
                 there = room_of("src/" + header)
                 if there in rank and there != room and there not in may[room] and os.path.exists(os.path.join(root, "src", header)):
                     found[f"{path} includes {header}"] = f"{path} includes {header} of {there}, which docs/architecture.md doesn't allow {room}"
