@@ -133,7 +133,7 @@ enum {
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
       "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
-    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | EXPORT, HOST, FILES,                  \
+    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT, HOST, FILES,          \
       "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
       "data/NAME is tried. eval also accepts a file, or a pattern of shards")                      \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,            \

@@ -449,12 +449,28 @@ static void test_info_without_modules(void **state)
 static void test_bench_model(void **state)
 {
     expect(lks_test_tool("bench", "step", "--iters=1"), 0,
-           "model: gpt2, 4 layers, 4 heads, width 128, context 64, 12 sequences per micro-batch; "
-           "config/NAME.conf, or --n_layer, --n_embd, … choose another\n",
+           "model: gpt2, 4 layers, 4 heads, width 128, context 64, vocabulary 65, 12 sequences per "
+           "micro-batch; config/NAME.conf, or --n_layer, --n_embd, … choose another\n",
            "");
     expect(lks_test_tool("bench", "step", "--iters=1", "--n_layer=1", "--n_head=2", "--n_embd=16",
                          "--block_size=8", "--batch_size=2", "--vocab_size=32"),
-           0, "model: gpt2, 1 layer, 2 heads, width 16, context 8, 2 sequences per micro-batch\n",
+           0,
+           "model: gpt2, 1 layer, 2 heads, width 16, context 8, vocabulary 32, 2 sequences per "
+           "micro-batch\n",
+           "");
+    /* The vocabulary is the dataset's, as for `train`. */
+    const char *data = lks_test_folder(), *with_data = lks_test_text("%s/with_data.conf", data);
+    const char *sizes = "n_layer = 1\nn_head = 2\nn_embd = 16\nblock_size = 8\nbatch_size = 2\n";
+    const char *text = "{\"kind\":\"ids\",\"vocab_size\":78}";
+    lks_test_write(lks_test_text("%s/meta.json", data), text, strlen(text));
+    text = lks_test_text("%sdataset = %s\n", sizes, data);
+    lks_test_write(with_data, text, strlen(text));
+    expect(lks_test_tool("bench", "step", with_data, "--iters=1"), 0, ", vocabulary 78, 2 ", "");
+    expect(lks_test_tool("bench", "step", with_data, "--iters=1", "--vocab_size=99"), 0,
+           ", vocabulary 99, 2 ", "");
+    expect(lks_test_tool("bench", "step", with_data, "--iters=1", "--dataset=/none/here"), 0,
+           ", vocabulary 50304 (the dataset \"/none/here\" doesn't exist: --vocab_size=N chooses "
+           "another), 2 ",
            "");
     /* A file without sizes means what it means for `train`, and the model is named before the work,
      * which this folder ends. */
@@ -467,8 +483,8 @@ static void test_bench_model(void **state)
                                                   file, machine ? out : "--iters=1", NULL},
                             env, 60),
                1,
-               "model: gpt2, 12 layers, 12 heads, width 768, context 1024, 12 sequences per "
-               "micro-batch\n",
+               "model: gpt2, 12 layers, 12 heads, width 768, context 1024, vocabulary 50304, 12 "
+               "sequences per micro-batch\n",
                "can't make");
 }
 

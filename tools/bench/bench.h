@@ -16,8 +16,8 @@ lks_status bench_peak_of(const lks__session *s, int threads, double *flops_p);
 
 /* Was a model chosen, by its settings or by a config file? */
 bool bench_has_model(const lks__settings *s);
-/* The first rank names the model on stdout, in one line. */
-lks_status bench_print_model(const lks__settings *s);
+/* The first rank names the model on stdout, in one line. Sets the vocabulary if it is open. */
+lks_status bench_print_model(lks__settings *s);
 
 /* Open a trainer on random tokens, with so many micro-batches for each rank in a step; fills in
  * missing settings of `s`. */

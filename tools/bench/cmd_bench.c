@@ -154,22 +154,53 @@ static void take_small_model(lks__settings *s)
     s->n_embd = 128;
     if (s->from[LKS__SETTING_block_size] == LKS__FROM_DEFAULT)
         s->block_size = 64;
-    if (s->from[LKS__SETTING_vocab_size] == LKS__FROM_DEFAULT)
+    if (s->from[LKS__SETTING_vocab_size] == LKS__FROM_DEFAULT &&
+        s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT)
         s->vocab_size = 65;
 }
 
-lks_status bench_print_model(const lks__settings *s)
+enum { NOTE = LKS__SETTING_STR + 100 };
+
+/* Choose the vocabulary as `train` does: the dataset's, if one is named. `note` is empty, or says
+ * that it doesn't exist. */
+static lks_status take_vocabulary(lks__settings *s, char note[NOTE])
+{
+    char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
+    lks__meta meta = {0};
+    bool found;
+    note[0] = '\0';
+    if (s->vocab_size != 0)
+        return LKS_OK;
+    if (s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT) {
+        s->vocab_size = lks__procedure_of(s)->vocab_size;
+        return LKS_OK;
+    }
+    if (lks__settings_data_dir(s, dir) != LKS_OK) {
+        s->vocab_size = lks__procedure_of(s)->vocab_size;
+        snprintf(note, NOTE, " (the dataset \"%s\" doesn't exist: --vocab_size=N chooses another)",
+                 lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset)));
+        return LKS_OK;
+    }
+    LKS__TRY(lks__procedure_meta(s, dir, false, &found, &meta));
+    s->vocab_size = meta.vocab_size;
+    lks__meta_free(&meta);
+    return LKS_OK;
+}
+
+lks_status bench_print_model(lks__settings *s)
 {
     lks_world world;
+    char note[NOTE];
     LKS__TRY(lks_world_from_env(&world));
+    LKS__TRY(take_vocabulary(s, note));
     if (world.rank != 0)
         return LKS_OK;
     progress_hide();
     printf("model: %s, %" PRId64 " layer%s, %" PRId64 " head%s, width %" PRId64 ", context %" PRId64
-           ", %" PRId64 " sequence%s per micro-batch%s\n",
+           ", vocabulary %" PRId64 "%s, %" PRId64 " sequence%s per micro-batch%s\n",
            lks__setting_word(s, LKS__SETTING_family), s->n_layer, s->n_layer == 1 ? "" : "s",
-           s->n_head, s->n_head == 1 ? "" : "s", s->n_embd, s->block_size, s->batch_size,
-           s->batch_size == 1 ? "" : "s",
+           s->n_head, s->n_head == 1 ? "" : "s", s->n_embd, s->block_size, s->vocab_size, note,
+           s->batch_size, s->batch_size == 1 ? "" : "s",
            bench_has_model(s) ? ""
                               : "; config/NAME.conf, or --n_layer, --n_embd, … choose another");
     fflush(stdout); /* before the work: a file shows it at once */
@@ -262,14 +293,13 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
 lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer *t)
 {
     lks_world world;
-    char dir[LKS__SETTING_STR];
+    char dir[LKS__SETTING_STR], note[NOTE];
     LKS__TRY(lks_world_from_env(&world));
+    LKS__TRY(take_vocabulary(s, note));
     s->virtual_ranks = world.world_size;
     s->gradient_accumulation_steps = s->virtual_ranks * micro_batches;
     if (lks__family_of(s)->prepare_bench != NULL)
         lks__family_of(s)->prepare_bench(s);
-    if (s->vocab_size == 0)
-        s->vocab_size = 50304;
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
     if (st == LKS_OK)

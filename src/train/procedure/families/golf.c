@@ -102,8 +102,6 @@ static lks_status check(lks__settings *s)
 
 static void prepare_bench(lks__settings *s)
 {
-    if (s->vocab_size == 0)
-        s->vocab_size = 1024;
     s->sampler = LKS__sampler_stream;
     s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
     s->from[LKS__SETTING_batch_size] = LKS__FROM_DEFAULT; /* train_batch_tokens stands for it */
