@@ -729,7 +729,8 @@ static void wait_for_state(pid_t pid, bool stopped)
     assert_int_equal(state_of(pid) == 'T', stopped);
 }
 
-/* The ranks don't fork: a shell whose child stops between vfork() and exec() is in state D, not T. */
+/* The ranks don't fork: a shell whose child stops between vfork() and exec() is in state D, not T.
+ */
 static void test_suspend(void **state)
 {
     struct launch l;
