@@ -22,11 +22,25 @@ sh "$there/share/doc/lockstep/examples/cluster/hosts.sh" 2>"$work/log" || code=$
 ! grep -q '/bin/lockstep' "$there/share/doc/lockstep/examples/cluster/lockstep@.service" || fail 'the unit knows one prefix only'
 cp -a "$work/dest" "$work/copy"
 
-echo '== uninstall leaves nothing of it, and what is not ours'
+echo '== uninstall leaves nothing, and a second one says so'
+uninstall() {
+    DESTDIR=$work/dest cmake -P "$build/uninstall.cmake" >"$work/log" 2>&1 || fail "uninstall: $(cat "$work/log")"
+}
+uninstall
+[ ! -e "$work/dest" ] || fail "uninstall left $(find "$work/dest")"
+uninstall
+grep -q 'Nothing is left to uninstall' "$work/log" || fail "a second uninstall says: $(cat "$work/log")"
+
+echo '== folders that the install found are left, even empty ones, and others go, also after two installs'
+mkdir -p "$there/bin" "$there/share/man"
 touch "$there/bin/other"
-DESTDIR=$work/dest cmake -P "$build/uninstall.cmake" >"$work/log" 2>&1 || fail uninstall
-left=$(cd "$there" && find . -type f -o -type l -o -name lockstep)
-[ "$left" = ./bin/other ] || fail "uninstall left $left"
+for turn in 1 2; do
+    DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where >"$work/log" 2>&1 || fail "install $turn"
+done
+uninstall
+left=$(cd "$there" && find . | sort | tr '\n' ' ')
+[ "$left" = '. ./bin ./bin/other ./share ./share/man ' ] || fail "uninstall left $left"
+rm -r "$work/dest"
 
 echo '== moved, it trains in any folder; a recipe has several names'
 moved="$work/a folder"
