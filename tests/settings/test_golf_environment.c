@@ -47,6 +47,10 @@ static void test_no_effect(void **state)
     expect(in(dir, SMALL, "train --family=golf --out_dir=run"), 0, "", "");
     expect(in(dir, "A=", "resume run --max_iters=5"), 2, "",
            "--max_iters has no effect in a run with family=golf: use --iterations");
+    /* found before ranks start: none of them has crashed */
+    const lks_test_result two = in(dir, "A=", "resume run --max_iters=5 --nproc_per_node=2");
+    expect(two, 2, "", "lockstep train: --max_iters has no effect in a run with family=golf");
+    assert_null(strstr(two.err, "exited with code"));
     expect(in(dir, SMALL, "train --family=golf --learning_rate=0.1"), 2, "",
            "--learning_rate has no effect in a run with family=golf: use --matrix_lr");
     expect(in(dir, SMALL, "train --family=golf --dropout=0.1"), 2, "",

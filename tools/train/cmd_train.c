@@ -9,13 +9,16 @@
 #include "../tool.h"
 #include "base/number/units.h"
 #include "base/system/memory.h"
+#include "files/checkpoint/ckpt.h"
 #include "plan/bytes/process.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
+#include "train/optimizer.h"
 #include "train/setup/dryrun.h"
 #include "train/setup/trainer.h"
 #include "train_text.h"
+#include "weights/forms/saved.h"
 
 static const char usage[] =
     "Usage: lockstep train TEXT [--key=value ...]\n"
@@ -165,6 +168,26 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     return LKS_OK;
 }
 
+/* Check the settings of a resume as its ranks will: a usage error is no rank's failure. They report
+ * a checkpoint that can't be read. */
+static lks_status check_resume(lks__settings *s)
+{
+    lks__ckpt ckpt;
+    lks__settings run;
+    lks__settings_defaults(&run);
+    if (lks__ckpt_open(s->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
+        return LKS_OK;
+    lks_status st = LKS_OK;
+    if (lks__state_settings(&ckpt, &run) == LKS_OK) {
+        lks__train_choose_optimizer(&run);
+        st = lks__settings_resume(s, &run, ckpt.path);
+        if (st == LKS_OK)
+            st = lks__settings_check(s, (int)s->nproc_per_node);
+    }
+    lks__ckpt_close(&ckpt);
+    return st;
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
@@ -193,6 +216,8 @@ int tool_train(int argc, char **argv)
     lks__settings checked = s;
     if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
         st = take_shape(&checked);
+    if (st == LKS_OK && tool_launches(&s) && lks__settings_init(&s) == LKS__INIT_RESUME)
+        st = check_resume(&checked);
     if (st == LKS_OK && (s.dry_run || lks__settings_init(&s) == LKS__INIT_SCRATCH)) {
         /* otherwise it also depends on the checkpoint or the weights, so the ranks check */
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
