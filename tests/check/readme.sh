@@ -96,7 +96,7 @@ run_line() {
         set_option "$1" max_new_tokens 50 ;;
     # --- as written ---------------------------------------------------------------------------
     'export PATH='* | 'lockstep prep '* | 'lockstep eval '* | \
-        'lockstep export '* | 'lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
+        'lockstep export '* | 'lockstep run '* | 'out/prefix/bin/lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
         'lockstep bench peak'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
         'cmake -S examples '*)
         printf '%s\n' "$1" ;;

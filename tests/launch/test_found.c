@@ -149,8 +149,10 @@ static void test_absent(void **state)
         assert_contains(result.err, lks_test_text("local rank %d of 2 waits up to 6 s for local "
                                                   "rank %d to start",
                                                   r, 1 - r));
-        assert_contains(result.err,
-                        "unset RANK and WORLD_SIZE if you didn't start it under a launcher");
+        assert_contains(result.err, "(RANK and WORLD_SIZE in the environment ask for it; `lockstep "
+                                    "run` starts all ranks)");
+        assert_contains(result.err, "start all ranks with `lockstep run`, or by hand with one "
+                                    "MASTER_PORT for all; for a single process unset RANK");
     }
 }
 

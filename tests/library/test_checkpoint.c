@@ -254,7 +254,9 @@ static void test_none(void **state)
 static void test_altered(void **state)
 {
     const char *dir = lks_test_folder();
-    const char *model = lks_test_text("%s/ckpt-00000002/model.safetensors", dir);
+    const char *damaged = lks_test_text("%s/ckpt-00000002", dir);
+    const char *model = lks_test_text("%s/model.safetensors", damaged);
+    const char *away = lks_test_text("%s/away", lks_test_folder());
     size_t bytes;
     save(2, dir, 1);
     save(2, dir, 2);
@@ -267,9 +269,16 @@ static void test_altered(void **state)
         assert_int_equal(on_ranks(3, dir, 0, run_load), LKS_ERR_FORMAT);
         assert_contains(ranks[2].said, "ckpt-00000002/model.safetensors");
         assert_contains(ranks[2].said, "the newest good checkpoint is ckpt-00000001");
-        assert_contains(ranks[2].said, "(lks_checkpoint_load: as dir)");
+        assert_contains(ranks[2].said, lks_test_text("move the damaged one out of %s, and the next "
+                                                     "load takes ckpt-00000001",
+                                                     dir));
         check_untouched(3);
         check_loaded(2, lks_test_text("%s/ckpt-00000001", dir), 1);
+        assert_int_equal(on_ranks(2, damaged, 0, run_load), LKS_ERR_FORMAT);
+        assert_contains(ranks[1].said, lks_test_text("pass dir = \"%s/ckpt-00000001\"", dir));
+        assert_int_equal(rename(damaged, away), 0);
+        check_loaded(2, dir, 1);
+        assert_int_equal(rename(away, damaged), 0);
     }
     free(now);
     lks_test_write(model, was, bytes);

@@ -366,6 +366,25 @@ static lks_status read_tensors(lks__ckpt *ckpt, const struct call *c)
     return LKS_OK;
 }
 
+/* The way out of the recorded failure is for `lockstep`: say it for a program, whose dir is a
+ * folder of checkpoints or one of them. */
+static lks_status advise(lks_status st, const char *dir)
+{
+    static const char option[] = ": use --out_dir=";
+    char text[1024], shown[512];
+    snprintf(text, sizeof text, "%s", lks_last_error());
+    char *good = strstr(text, option);
+    if (good == NULL)
+        return st;
+    *good = '\0';
+    good += sizeof option - 1;
+    const size_t n = strlen(lks__escape(shown, sizeof shown, dir, strlen(dir)));
+    if (strncmp(good, shown, n) != 0)
+        return lks__fail(st, "%s: pass dir = \"%s\" to load it", text, good);
+    return lks__fail(st, "%s: move the damaged one out of %s, and the next load takes %s", text,
+                     shown, strrchr(good, '/') + 1);
+}
+
 static lks_status read_files(const char *dir, const struct call *c, bool needed, struct outcome *o)
 {
     lks__ckpt ckpt = {0};
@@ -374,13 +393,8 @@ static lks_status read_files(const char *dir, const struct call *c, bool needed,
     if (!any && !needed)
         return LKS_OK;
     lks_status st = lks__ckpt_open(dir, LKS__CKPT_ALL, &ckpt);
-    if (st != LKS_OK) {
-        char text[1024];
-        snprintf(text, sizeof text, "%s", lks_last_error());
-        return strstr(text, "--out_dir=") == NULL
-                   ? st
-                   : lks__fail(st, "%s (lks_checkpoint_load: as dir)", text);
-    }
+    if (st != LKS_OK)
+        return advise(st, dir);
     st = read_tensors(&ckpt, c);
     o->found = 1;
     o->step = ckpt.iter;

@@ -22,7 +22,9 @@
 enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };
 static const double SAY_S = 5.0;   /* after which a rank says whom it waits for */
 static const double SLICE_S = 0.1; /* of a wait, between checks for a signal to stop */
-#define UNSET "unset RANK and WORLD_SIZE if you didn't start it under a launcher"
+#define START                                                                                      \
+    "start all ranks with `lockstep run`, or by hand with one MASTER_PORT for all; for a single "  \
+    "process unset RANK and WORLD_SIZE"
 
 /* What a rank sends when it has connected; the answer is the segment's token, with the
  * descriptor. */
@@ -135,7 +137,7 @@ static void say_wait(double *say_at_p, const lks_world *w, int rank, double time
 {
     fprintf(stderr,
             "lockstep: local rank %d of %d waits up to %g s for local rank %d to start (RANK and "
-            "WORLD_SIZE in the environment ask for it)\n",
+            "WORLD_SIZE in the environment ask for it; `lockstep run` starts all ranks)\n",
             w->local_rank, w->local_world_size, timeout_s, rank);
     *say_at_p = INFINITY;
 }
@@ -171,7 +173,7 @@ static lks_status missing(const lks_world *w, const bool *served, double timeout
 {
     return lks__fail(LKS_ERR_TIMEOUT,
                      "local rank %d of %d on this host has not attached to the shared memory "
-                     "within %g s: it has ended, or has another job's variables; " UNSET,
+                     "within %g s: it has ended, or has another job's variables; " START,
                      first_missing(w, served), w->local_world_size, timeout_s);
 }
 
@@ -295,7 +297,7 @@ static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **seg
         if (lks__sys_now() >= end)
             return lks__fail(LKS_ERR_TIMEOUT,
                              "local rank 0 of this host has offered no shared memory within %g s: "
-                             "it has ended, or has another job's variables; " UNSET,
+                             "it has ended, or has another job's variables; " START,
                              timeout_s);
         if (lks__sys_now() >= say_at)
             say_wait(&say_at, w, 0, timeout_s);
