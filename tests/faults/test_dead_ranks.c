@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "laws/marked.h"
 
@@ -92,12 +93,28 @@ static fault_run endless(int W)
     return run;
 }
 
+static void wait_for(const char *path)
+{
+    for (int i = 0; i < 10000 && !lks_test_exists(path); i++)
+        pause_ms(1);
+    assert_true(lks_test_exists(path));
+}
+
 static void wait_for_checkpoint(const fault_run *run)
 {
-    const char *latest = lks_test_text("%s/latest", run->out);
-    for (int i = 0; i < 10000 && !lks_test_exists(latest); i++)
-        pause_ms(1);
-    assert_true(lks_test_exists(latest));
+    wait_for(lks_test_text("%s/latest", run->out));
+}
+
+/* The last line names the newest checkpoint and the command that continues from it. */
+static void assert_continues(const fault_run *run, const char *err)
+{
+    char name[64] = "";
+    const ssize_t n = readlink(lks_test_text("%s/latest", run->out), name, sizeof name - 1);
+    assert_true(n > 5);
+    assert_contains(
+        err, lks_test_text("\nlockstep train: the newest checkpoint in %s is %s; to continue "
+                           "from iteration %d: lockstep resume %s\n",
+                           run->out, name, atoi(name + 5), run->out));
 }
 
 /* Send SIGKILL to a rank `ms` after it has started. */
@@ -149,6 +166,27 @@ static void assert_table(const char *err, int rank, const char *state)
     }
 }
 
+static void test_says_how_to_continue(void **state)
+{
+    for (int saved = 0; saved < 2; saved++) {
+        fault_run run = endless(2);
+        const char *mark = marked_variable(), *env[] = {mark, NULL};
+        if (!saved)
+            fault_add(&run, "--eval_interval=10000000");
+        lks_test_child child = lks_test_start(run.argv, env);
+        const pid_t pid = wait_for_rank(mark, 1);
+        wait_for(lks_test_text("%s/%s", run.out, saved ? "latest" : "metrics.jsonl"));
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        lks_test_result r = lks_test_wait(&child, 10);
+        if (saved)
+            assert_continues(&run, r.err);
+        else
+            assert_contains(r.err, lks_test_text("\nlockstep train: there is no checkpoint in %s "
+                                                 "yet; the same command starts again\n",
+                                                 run.out));
+    }
+}
+
 /* A rank that stands still is given up after --timeout, and named. */
 static void check_hung(int rank)
 {
@@ -167,6 +205,7 @@ static void check_hung(int rank)
     assert_contains(r.err, lks_test_text("rank %d (pid %d, stopped by a signal", rank, (int)pid));
     assert_contains(r.err, "at step ");
     assert_table(r.err, rank, "stopped");
+    assert_continues(&run, r.err);
 }
 
 static void test_hung_rank(void **state)
@@ -267,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_file_size_limit),
         cmocka_unit_test(test_no_memory_on_one_rank),
         cmocka_unit_test(test_killed_at_any_moment),
+        cmocka_unit_test(test_says_how_to_continue),
         cmocka_unit_test(test_hung_rank),
         cmocka_unit_test(test_all_hung),
         cmocka_unit_test(test_stuck_rank),

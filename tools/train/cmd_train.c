@@ -4,13 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "../run/run.h"
 #include "../tool.h"
 #include "base/number/units.h"
 #include "base/system/memory.h"
+#include "base/text/shell.h"
 #include "files/checkpoint/ckpt.h"
 #include "plan/bytes/process.h"
+#include "report/record/outdir.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
@@ -86,6 +89,45 @@ static bool failed(const lks__settings *s, int code)
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++)
         stopped = stopped || code == TOOL_SIGNAL + stops[i];
     return !stopped;
+}
+
+/* When the run's metrics.jsonl was last written, and which file that was; zeros: there is none. */
+static struct stat written(const lks__settings *s)
+{
+    char run[LKS__SETTING_STR], path[LKS__SETTING_STR + 16];
+    struct stat info;
+    lks__outdir_of(s->out_dir, run, sizeof run);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    return stat(path, &info) == 0 ? info : (struct stat){.st_ino = 0};
+}
+
+/* The ranks have failed. If they had begun to train, print the checkpoint that is left and how to
+ * continue from it. `before`: written() when they were started. */
+static void say_how_to_continue(const lks__settings *s, const struct stat *before)
+{
+    char tool[600], word[600], run[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
+    const struct stat now = written(s);
+    lks__ckpt ckpt;
+    if (now.st_ino == before->st_ino && now.st_mtim.tv_sec == before->st_mtim.tv_sec &&
+        now.st_mtim.tv_nsec == before->st_mtim.tv_nsec)
+        return;
+    lks__outdir_of(s->out_dir, run, sizeof run);
+    lks__escape(shown, sizeof shown, run, strlen(run));
+    const lks_status st = lks__ckpt_open(run, LKS__CKPT_ONLY_STATE, &ckpt);
+    if (st == LKS_ERR_IO)
+        fprintf(stderr,
+                "lockstep train: there is no checkpoint in %s yet; the same command starts again\n",
+                shown);
+    else if (st != LKS_OK)
+        tool_fail("train", st);
+    else
+        fprintf(stderr,
+                "lockstep train: the newest checkpoint in %s is %s; to continue from iteration "
+                "%" PRIu64 ": %s resume %s\n",
+                shown, ckpt.name, ckpt.iter, lks__shell_program(tool, sizeof tool),
+                lks__shell_word(word, sizeof word, run));
+    if (st == LKS_OK)
+        lks__ckpt_close(&ckpt);
 }
 
 static int run_rank(const lks__settings *s)
@@ -232,9 +274,13 @@ int tool_train(int argc, char **argv)
         return tool_fail("train", st);
     if (s.dry_run)
         return TOOL_OK;
-    if (tool_launches(&s))
+    const bool launches = tool_launches(&s);
+    const struct stat before = written(&s);
+    if (launches)
         setenv(started_env, "launched", 1);
-    code = tool_launches(&s) ? tool_launch("train", &s, argc, argv) : run_rank(&s);
+    code = launches ? tool_launch("train", &s, argc, argv) : run_rank(&s);
+    if (failed(&s, code) && launches)
+        say_how_to_continue(&s, &before);
     if (failed(&s, code))
         lks__commands_failed(&s, "lockstep train", code);
     return code;
