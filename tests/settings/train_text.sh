@@ -44,7 +44,7 @@ lockstep sample out/my --num_samples=1 --max_new_tokens=20 >"$work/log" 2>&1 || 
 lockstep resume out/my --max_iters=16 >"$work/log" 2>&1 || fail 'resume RUN'
 lockstep info out/my >"$work/log" 2>&1 || fail 'info RUN'
 tr -s ' ' <"$work/log" >"$work/told"
-for line in 'run out/my' 'model family=gpt2 n_layer=1 n_head=4 n_embd=16 block_size=16' "data $PWD/out/my/data" \
+for line in 'run out/my' 'loss [0-9.]* at iteration 16' 'model family=gpt2 n_layer=1 n_head=4 n_embd=16 block_size=16' "data $PWD/out/my/data" \
     'validation [0-9.]* at iteration 17, the lowest [0-9.]* at iteration [0-9]*' 'checkpoints latest is ckpt-00000017, best is ckpt-[0-9]*' \
     'state complete: `lockstep sample out/my` writes text'; do
     grep -qx "$line" "$work/told" || fail "info RUN lacks: $line"
@@ -65,11 +65,11 @@ cmp "$work/a/out/my/ckpt-00000017/model.safetensors" out/my/ckpt-00000017/model.
 echo '== killed in the middle, and resumed from elsewhere'
 cp "$work/my text.txt" "$work/b/"
 # shellcheck disable=SC2086
-LOCKSTEP_FAULT=rename:9:die LOCKSTEP_FAULT_RANK=0 lockstep train 'my text.txt' $small --max_iters=12 --eval_interval=3 --checkpoint_interval=4 >"$work/log" 2>&1 &&
+LOCKSTEP_FAULT=rename:9:die LOCKSTEP_FAULT_RANK=0 lockstep train 'my text.txt' $small --max_iters=12 --eval_interval=3 --checkpoint_interval=4 --log_interval=1 >"$work/log" 2>&1 &&
     fail 'it was to be killed'
 [ -e 'out/my text/latest' ] && [ ! -e 'out/my text/ckpt-00000013' ] || fail 'it was not killed in the middle'
 lockstep info 'out/my text/ckpt-00000003' >"$work/log" 2>&1 || fail 'info of a checkpoint'
-grep -q "^state  *stopped: .lockstep resume 'out/my text'. continues it" "$work/log" || fail 'info of a run that was killed'
+grep -q "^state  *stopped: .lockstep resume 'out/my text'. continues it from iteration 6, and repeats the steps up to iteration 7$" "$work/log" || fail 'info of a run that was killed'
 (cd .. && lockstep resume 'b/out/my text' --max_iters=16) >"$work/log" 2>&1 || fail 'resume from elsewhere'
 cmp "$work/a/out/my/ckpt-00000017/model.safetensors" 'out/my text/ckpt-00000017/model.safetensors' || fail 'other bytes after the death'
 

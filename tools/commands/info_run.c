@@ -36,7 +36,8 @@ static void print_losses(const lks__series *s)
     const lks__eval_point *last = lks__series_last_eval(s), *best = lks__series_best(s);
     const double loss = lks__series_last_loss(s);
     if (!isnan(loss))
-        printf("%-13s%.4f, the last step's\n", "loss", loss);
+        printf("%-13s%.4f at iteration %" PRIu64 "\n", "loss", loss,
+               s->points[s->n_points - 1].iter);
     if (last == NULL || isnan(last->val_loss))
         return;
     printf("%-13s%.4f at iteration %" PRIu64, "validation", last->val_loss, last->iter);
@@ -45,33 +46,44 @@ static void print_losses(const lks__series *s)
     putchar('\n');
 }
 
-/* "ckpt-00000400"; "" if OUT has no such name. */
-static const char *name_of(const char *run, const char *which, char out[64])
+/* The checkpoint of that name; its own name is "" if OUT has none. */
+static lks__entry name_of(const char *run, const char *which)
 {
     lks__entry e;
     const bool found = lks__name_read(run, which, &e) == LKS_OK && e.kind == LKS__ENTRY_CKPT;
-    snprintf(out, 64, "%s", found ? e.name : "");
-    return out;
+    return found ? e : (lks__entry){.name = ""};
+}
+
+/* A resume starts at the newest checkpoint, and makes the steps after it again. */
+static void print_stopped(const lks__series *s, const lks__entry *latest, const char *command)
+{
+    const uint64_t last = s->n_points > 0 ? s->points[s->n_points - 1].iter : 0;
+    printf("%-13sstopped: `%s` continues it", "state", command);
+    if (latest->name[0] != '\0')
+        printf(" from iteration %" PRIu64, latest->iter);
+    if (latest->name[0] != '\0' && s->n_points > 0 && last >= latest->iter)
+        printf(", and repeats the steps up to iteration %" PRIu64, last);
+    putchar('\n');
 }
 
 static void print_state(const char *run, const lks__series *s)
 {
-    char program[PATH_MAX], word[PATH_MAX], latest[64], best[64];
+    char program[PATH_MAX], word[PATH_MAX], command[2 * PATH_MAX + 16];
+    const lks__entry latest = name_of(run, LKS__NAME_LATEST), best = name_of(run, LKS__NAME_BEST);
     const bool running = lks__outdir_free(run, true) != LKS_OK;
     const bool complete = lks__series_complete(s);
     lks__shell_program(program, sizeof program);
     lks__shell_word(word, sizeof word, run);
-    name_of(run, LKS__NAME_LATEST, latest);
-    name_of(run, LKS__NAME_BEST, best);
-    if (latest[0] != '\0')
-        printf("%-13slatest is %s%s%s\n", "checkpoints", latest,
-               best[0] != '\0' ? ", best is " : "", best);
+    snprintf(command, sizeof command, "%s resume %s", program, word);
+    if (latest.name[0] != '\0')
+        printf("%-13slatest is %s%s%s\n", "checkpoints", latest.name,
+               best.name[0] != '\0' ? ", best is " : "", best.name);
     if (running)
         printf("%-13srunning: `%s watch --tty %s` shows its progress\n", "state", program, word);
     else if (complete)
         printf("%-13scomplete: `%s sample %s` writes text\n", "state", program, word);
     else
-        printf("%-13sstopped: `%s resume %s` continues it\n", "state", program, word);
+        print_stopped(s, &latest, command);
 }
 
 static lks_status print_run(const char *folder)
