@@ -1,4 +1,5 @@
 /* lockstep: one program, with one file for each command. */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -109,7 +110,12 @@ static int help(const char *word)
             printf("%s: %s\n", word, terms[i].meaning);
             return TOOL_OK;
         }
-    int setting = lks__setting_find(word);
+    char lower[LKS__SETTING_KEY]; /* a variable of parameter-golf's script, NUM_LAYERS */
+    size_t n = 0;
+    for (; word[n] != '\0' && n < sizeof lower - 1 && !islower((unsigned char)word[n]); n++)
+        lower[n] = (char)tolower((unsigned char)word[n]);
+    lower[n] = '\0';
+    int setting = lks__setting_find(word[n] == '\0' ? lower : word);
     if (setting >= 0) {
         lks__setting_help(stdout, setting);
         return TOOL_OK;

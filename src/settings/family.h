@@ -48,6 +48,9 @@ typedef struct lks__family {
     const char *prep; /* `lockstep prep THIS` makes its data */
 } lks__family;
 
+/* For messages to a user of parameter-golf's variables. */
+#define LKS__GOLF_WAYS "`lockstep train config/golf_baseline.conf`, or --family=golf"
+
 /* All of them, up to NULL; the first one is the default. A program with other families links its
  * own list. */
 extern const lks__family *const lks__families[];

@@ -308,6 +308,19 @@ static bool has_tokens(const char *folder)
     return has;
 }
 
+/* The words after `lockstep prep` that make the dataset: nanoGPT's own ones, and those of GPT-2's
+ * weights, have GPT-2's tokens. */
+static const char *prep_of(const lks__settings *s)
+{
+    const char *prep = lks__family_of(s)->prep, *name = strrchr(s->dataset, '/');
+    name = name == NULL ? s->dataset : name + 1;
+    return strcmp(prep, "char") != 0               ? prep
+           : strcmp(name, "openwebtext") == 0      ? "openwebtext --tokenizer=DIR"
+           : strcmp(name, "shakespeare") == 0      ? "shakespeare --tokenizer=DIR"
+           : strncmp(s->init_from, "gpt2", 4) == 0 ? "gpt2 --tokenizer=DIR"
+                                                   : prep;
+}
+
 lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8])
 {
     char in_data[LKS__SETTING_STR + 8];
@@ -330,7 +343,7 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
         return lks__fail(LKS_ERR_CONFIG,
                          "%s \"%s\" is a file, but a folder of tokens is expected: `lockstep "
                          "prep %s --input=FILE --out=DIR` makes one from a text",
-                         name, shown, lks__family_of(s)->prep);
+                         name, shown, prep_of(s));
     return lks__fail(LKS_ERR_CONFIG,
                      "%s \"%s\"%s: there is no such folder, nor data/ with that name in it; "
                      "`lockstep prep %s --input=TEXT --out=%s%s` makes one",
@@ -338,5 +351,5 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
                          : "",
-                     lks__family_of(s)->prep, strchr(shown, '/') == NULL ? "data/" : "", shown);
+                     prep_of(s), strchr(shown, '/') == NULL ? "data/" : "", shown);
 }

@@ -139,6 +139,13 @@ static void test_other_family(void **state)
     assert_contains(r.err, "for --family=golf: ITERATIONS\n");
     assert_contains(r.err, "for --family=golf: RUN_ID\n");
     assert_null(strstr(r.err, "DATA_PATH"));
+    /* a user of that script's variables who named no family */
+    static const char ways[] = "`lockstep train config/golf_baseline.conf`, or --family=golf\n";
+    assert_contains(r.err, lks_test_text("to use these variables: %s", ways));
+    expect(in(dir, "DATA_PATH=none", "train"), 2, "",
+           lks_test_text("makes one. For parameter-golf's model: %s", ways));
+    lks_test_write(lks_test_text("%s/empty.conf", dir), "\n", 1);
+    assert_null(strstr(in(dir, "NUM_LAYERS=2", "train --dry_run empty.conf").err, "to use these"));
     /* What a person gave for this run wins over a variable of another script. */
     lks_test_write(lks_test_text("%s/x.conf", dir), "dataset = text\n", 15);
     static const char *const given[] = {"--dataset=text", "x.conf"};

@@ -69,6 +69,10 @@ static void test_resume_and_eval(void **state)
     expect(in(dir, ".", "train quickstart --family=golf"), 2, "", "dataset \"");
     expect(in(dir, ".", "train quickstart --dataset=verse"), 2, "",
            "`lockstep prep char --input=TEXT --out=data/verse` makes one");
+    /* recipes whose data have GPT-2's tokens */
+    expect(in(dir, ".", "train train_gpt2"), 2, "",
+           "`lockstep prep openwebtext --tokenizer=DIR --input=TEXT --out=data/openwebtext` makes");
+    expect(in(dir, ".", "train train_gpt2 --dry_run"), 2, "", "`lockstep prep openwebtext --tok");
     /* a checkpoint's own folder belongs to the run, too */
     expect(in(dir, "else", "eval --out_dir=../run/ckpt-00000009"), 0, "val loss ", "");
     const char *line = lks_test_read(lks_test_text("%s/run/evals.jsonl", dir), NULL);

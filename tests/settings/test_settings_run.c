@@ -166,6 +166,8 @@ static void test_data_dir(void **state)
     assert_fails(LKS_ERR_CONFIG, lks__settings_data_dir(&s, out), "\"file\"", "lockstep prep");
     strcpy(s.dataset, "/a");
     assert_fails(LKS_ERR_CONFIG, lks__settings_data_dir(&s, out), "\"/a\"");
+    strcpy(s.init_from, "gpt2-xl"); /* whose tokens the data need */
+    assert_fails(LKS_ERR_CONFIG, lks__settings_data_dir(&s, out), "`lockstep prep gpt2 --tok", "");
     assert_int_equal(chdir(before), 0);
     free(before);
 }

@@ -36,6 +36,8 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("help", "seed"), 0,
            "`lockstep train`, `lockstep sample`, `lockstep bench`", "");
     expect(lks_test_tool("help", "--n-layer"), 0, "transformer blocks (a whole", "");
+    expect(lks_test_tool("help", "NUM_LAYERS"), 0, "n_layer, a setting of `lockstep train`", "");
+    expect(lks_test_tool("help", "ITERATIONS"), 0, "iterations, a setting of", "");
     expect(lks_test_tool("help", "n_layr"), 2, "", "did you mean n_layer?");
     expect(lks_test_tool("help", "lr"), 2, "", "did you mean learning_rate?");
     expect(lks_test_tool("prpe"), 2, "", "did you mean prep?");

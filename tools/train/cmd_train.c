@@ -15,6 +15,7 @@
 #include "plan/bytes/process.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
+#include "settings/family.h"
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
 #include "train/optimizer.h"
@@ -230,6 +231,18 @@ static lks_status check_resume(lks__settings *s)
     return st;
 }
 
+/* The variables of another script were set, but nothing chose its model. */
+static void suggest_golf(const lks__settings *s, const lks__args *args)
+{
+    static const char begins[] = "environment, for --family=golf";
+    const int n = args->n_notes < LKS__ARGS_NOTES ? args->n_notes : LKS__ARGS_NOTES;
+    bool set = false;
+    for (int i = 0; i < n; i++)
+        set = set || strncmp(args->notes[i], begins, sizeof begins - 1) == 0;
+    if (set && args->n_files == 0 && s->from[LKS__SETTING_family] == LKS__FROM_DEFAULT)
+        fputs("lockstep train: to use these variables: " LKS__GOLF_WAYS "\n", stderr);
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
@@ -252,6 +265,7 @@ int tool_train(int argc, char **argv)
     if (tool_is_rank())
         return run_rank(&s);
     tool_print_notes("train", &args);
+    suggest_golf(&s, &args);
     lks_status st = LKS_OK;
     if (s.dry_run && lks__settings_init(&s) == LKS__INIT_RESUME)
         st = lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");

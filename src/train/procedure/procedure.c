@@ -110,6 +110,8 @@ lks_status lks__procedure_find_data(lks__trainer *t)
     char shown[LKS__SETTING_STR];
     const lks__settings *s = &t->s;
     const lks_status st = lks__settings_data_dir(s, t->data_dir);
+    if (st != LKS_OK && s->from[LKS__SETTING_dataset] == LKS__FROM_ENV && s->family == 0)
+        return lks__fail(st, "%s. For parameter-golf's model: " LKS__GOLF_WAYS, lks_last_error());
     if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
         lks__settings_init(s) != LKS__INIT_SCRATCH)
         return st;
