@@ -29,6 +29,7 @@ static const struct {
     {"model", LKS__SETTING_out_dir, ", the folder of a run"},
     {"workers", LKS__SETTING_nproc_per_node, ""},
     {"prompt", LKS__SETTING_start, ""},
+    {"connect", LKS__SETTING_serve, " there, and `lockstep doctor HOST:PORT` here"},
     {"resume", LKS__SETTING_init_from, "=resume"},
     {"layers", LKS__SETTING_n_layer, ""},
     {"heads", LKS__SETTING_n_head, ""},

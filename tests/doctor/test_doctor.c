@@ -177,6 +177,8 @@ static void test_two_hosts(void **state)
     kill(serving.pid, SIGTERM);
     r = lks_test_wait(&serving, 10);
     assert_int_equal(r.exit_code, 0);
+    assert_null(strstr(r.out, "start with --serve"));
+    assert_contains(r.out, "not checked here: links from other hosts, which their own doctors");
     r = doctor(ARGS(token), ARGS(where)); /* the other doctor has ended */
     check_problem(&r, "host");
     assert_contains(r.out, "can't be reached");

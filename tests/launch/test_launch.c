@@ -674,7 +674,7 @@ static void test_forwarding(void **state)
     start(&l, 2, SHELL("echo ready-$RANK; exec sleep 50"));
     signal_when_ready(&l, SIGTERM);
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + 15);
-    expect_in(l.out, "they have 30 s from");
+    expect_in(l.out, "without a heartbeat for 30 s are killed. A second");
     expect_within(&l, 2);
 }
 

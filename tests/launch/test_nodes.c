@@ -213,7 +213,8 @@ static void test_signal(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(r[i].exit_code, 9);
         assert_contains(r[i].out, "term\n");
-        assert_contains(r[i].err, "passing signal 15 (SIGTERM)");
+        assert_contains(r[i].err, "passing signal 15 (SIGTERM) on to the ranks; ranks without a "
+                                  "heartbeat for 30 s are killed. A second signal kills all");
         assert_contains(r[i].err, "lockstep run: rank 0 (pid "); /* whose code it is */
         assert_contains(r[i].err, ") exited with code 9\n");
         assert_null(strstr(r[i].err, "lockstep run: rank 1 "));

@@ -306,7 +306,7 @@ static void test_signals(void **state)
     r = RUN("--shutdown-timeout=0.3", "sh", "-c",
             "trap '' TERM; kill -TERM $PPID; while :; do sleep 0.1; done");
     assert_int_equal(r.exit_code, 128 + 9);
-    assert_contains(r.err, "they have 0.3 s");
+    assert_contains(r.err, "without a heartbeat for 0.3 s are killed");
     assert_true(r.seconds < 20 * lks_test_patience());
 }
 

@@ -319,6 +319,7 @@ static const struct {
     {LKS__CMD_EXPORT, "model", "out_dir, the folder of a run"},
     {LKS__CMD_TRAIN, "workers", "nproc_per_node"},
     {LKS__CMD_SAMPLE, "prompt", "start"},
+    {LKS__CMD_DOCTOR, "connect", "serve there, and `lockstep doctor HOST:PORT` here"},
     {LKS__CMD_TRAIN, "resume", "init_from=resume"},
     {LKS__CMD_TRAIN, "layers", "n_layer"},
     {LKS__CMD_TRAIN, "heads", "n_head"},

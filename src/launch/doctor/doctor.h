@@ -18,6 +18,7 @@ typedef enum lks__finding {
 typedef struct lks__doctor {
     FILE *out;
     int n_notes, n_problems, n_peers; /* n_peers: hosts that were measured */
+    bool served;                      /* other hosts could measure their links to this one */
     char first_problem[32];           /* its topic */
     /* Facts about this host that are sent to other hosts; lks__doctor_host() fills them in. */
     lks__cpu_level level;

@@ -46,7 +46,10 @@ void lks__doctor_say(lks__doctor *d, lks__finding finding, const char *topic, co
 void lks__doctor_verdict(lks__doctor *d)
 {
     const char *between = d->n_peers > 0 ? " and to the hosts named" : "";
-    if (d->n_peers == 0)
+    if (d->served)
+        fprintf(d->out,
+                "not checked here: links from other hosts, which their own doctors print\n");
+    else if (d->n_peers == 0)
         fprintf(d->out, "not checked: links to other hosts (start with --serve on one of them)\n");
     else
         fprintf(d->out, "not checked: links between other hosts, the other direction, and all "

@@ -107,6 +107,7 @@ lks_status lks__doctor_serve(lks__doctor *d, const char *address)
         if (!lks__signal_is_ignored(stops[i]))
             sigaction(stops[i], &stop, NULL);
     LKS__TRY(lks__store_serve(host, port, token, &server));
+    d->served = true;
     lks__address_text(where, host, lks__store_port(server));
     fprintf(d->out,
             "waiting at %s until Ctrl-C. On the other hosts:\n"

@@ -217,8 +217,8 @@ static void pass_on(struct lks__supervisor *sup, int sig)
         return;
     const char *name = sigabbrev_np(sig);
     lks__say(a->job,
-             "passing signal %d (SIG%s) on to the ranks; they have %g s from their last "
-             "heartbeat, a second signal kills, and a third while they save",
+             "passing signal %d (SIG%s) on to the ranks; ranks without a heartbeat for %g s are "
+             "killed. A second signal kills all ranks at once (during a save, a third one)",
              sig, name != NULL ? name : "?", a->job->options->shutdown_timeout_s);
     ask_orderly(sup, sig);
     lks__deliver(a, sig);
