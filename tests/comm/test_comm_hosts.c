@@ -265,6 +265,7 @@ static bool one_is_cut_off(lks_comm *comm)
     CHECK(says(first ? "host %s (ranks 0 to 1) has had " : "host %s (rank 2) has had "));
     CHECK(says(first ? "no heartbeat from host %s (rank 2) for "
                      : "no heartbeat from host %s (ranks 0 to 1) for "));
+    CHECK(strstr(lks_last_error(), " for more than 1.5 s, in the barrier: the processes") != NULL);
     return true;
 }
 
@@ -275,7 +276,7 @@ static bool one_host_leaves(lks_comm *comm)
     if (lks_comm_rank(comm) >= 2)
         return true;
     CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
-    CHECK(says("host %s (ranks 2 to 3) left the group before operation"));
+    CHECK(says("host %s (ranks 2 to 3) left the group before the barrier"));
     return true;
 }
 

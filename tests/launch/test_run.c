@@ -64,14 +64,15 @@ static void test_colours(void **state)
     const char *const argv[] = {"script", "-qec", command, "/dev/null", NULL};
     if (system("command -v script >/dev/null 2>&1") != 0)
         lks_test_lacks("script", "the program that makes a terminal");
+    static const int colours[2] = {36, 32};
     for (int plain = 0; plain < 2; plain++) {
         const char *env[] = {"TERM=xterm", lks_test_text("NO_COLOR=%s", plain ? "1" : ""), NULL};
         lks_test_result r = lks_test_run(argv, env, 20);
         assert_int_equal(r.exit_code, 0);
         for (int rank = 0; rank < 2; rank++)
-            assert_contains(
-                r.out, plain ? lks_test_text("[%s:%d] hi", host(), rank)
-                             : lks_test_text("\033[%dm[%s:%d]\033[0m hi", 31 + rank, host(), rank));
+            assert_contains(r.out, plain ? lks_test_text("[%s:%d] hi", host(), rank)
+                                         : lks_test_text("\033[%dm[%s:%d]\033[0m hi", colours[rank],
+                                                         host(), rank));
         assert_true((strchr(r.out, '\033') == NULL) == plain);
     }
     lks_test_result r = RUN("--nproc-per-node=2", "echo", "hi");

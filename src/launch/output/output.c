@@ -225,6 +225,7 @@ static lks_status open_stream(lks__output *o, int local, int which,
 {
     struct stream *s = &o->streams[2 * local + which];
     unsigned bit = which == 0 ? LKS__STD_OUT : LKS__STD_ERR;
+    static const char colours[] = {36, 32, 35, 34, 33}; /* red is for failures */
     int fds[2];
     if (plan->inherit & bit)
         return LKS_OK;
@@ -237,8 +238,8 @@ static lks_status open_stream(lks__output *o, int local, int which,
     if (plan->console & bit)
         s->console = &o->consoles->at[which];
     if (host != NULL && s->console != NULL && s->console->colours)
-        snprintf(s->prefix, sizeof s->prefix, "\033[%dm[%.48s:%d]\033[0m ", 31 + rank % 6, host,
-                 rank);
+        snprintf(s->prefix, sizeof s->prefix, "\033[%dm[%.48s:%d]\033[0m ",
+                 colours[(size_t)rank % sizeof colours], host, rank);
     else if (host != NULL)
         snprintf(s->prefix, sizeof s->prefix, "[%.48s:%d] ", host, rank);
     else if (s->console != NULL && which == 1 && o->consoles->terminal)

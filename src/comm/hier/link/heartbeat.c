@@ -44,18 +44,19 @@ static void name_host(const struct lks__hier *h, int host, char *text, size_t by
         snprintf(text, bytes, "host %s (ranks %d to %d)", name, first, last);
 }
 
-/* "host a (rank 0) has had no heartbeat from host b (rank 1) for 5.0 s, …": on a network that fails
- * in part, either side may be the cause. */
-static void describe_silence(const struct lks__hier *h, int host, double silent, const char *in,
+/* "host a (rank 0) has had no heartbeat from host b (rank 1) for more than 5 s, …": on a network
+ * that fails in part, either side may be the cause. */
+static void describe_silence(const struct lks__hier *h, int host, double limit, const char *in,
                              char text[768])
 {
     char us[LKS__HIER_WHO], who[LKS__HIER_WHO], number[16];
     name_host(h, h->host, us, sizeof us);
     name_host(h, host, who, sizeof who);
-    snprintf(text, 768,
-             "%s has had no heartbeat from %s for %.1f s, in %s: the processes of host %s are "
-             "stopped, or the network between the two hosts fails",
-             us, who, silent, in, name_of(h, host, number));
+    snprintf(
+        text, 768,
+        "%s has had no heartbeat from %s for more than %g s, in %s: the processes of host %s are "
+        "stopped, or the network between the two hosts fails",
+        us, who, limit, in, name_of(h, host, number));
 }
 
 /* --- heartbeats --------------------------------------------------------------------------- */
@@ -176,7 +177,11 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
 {
     double limit = h->comm->timeout_s + (operation ? 0 : LKS__OWN_WORD_S);
     char who[LKS__HIER_WHO], in[96], text[768];
-    lks__shm_name_wait(operation ? &h->descs[h->host] : NULL, h->number, in, sizeof in);
+    /* Without its number among hosts: the status table has the numbers within each host. */
+    if (operation)
+        lks__shm_title(&h->descs[h->host], in + snprintf(in, sizeof in, "the "), sizeof in - 4);
+    else
+        lks__shm_name_wait(NULL, 0, in, sizeof in);
     for (int i = 0; i < h->n_hosts; i++) {
         const struct lks__hier_host *other = &h->hosts[i];
         double silent = now - other->last_s;
@@ -190,7 +195,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
         else if (other->last.left)
             continue;
         else if (silent > limit)
-            describe_silence(h, i, silent, in, text);
+            describe_silence(h, i, limit, in, text);
         else if (other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
             snprintf(text, sizeof text,
                      "no answer for %g s in %s from rank %d on %s (at step %llu, phase %s)", limit,
