@@ -41,7 +41,7 @@ mkdir -p "$logs"
 # shellcheck disable=SC2086 # a list of names
 need $build_packages g++ libgloo-dev libzip-dev libsentencepiece-dev libopenmpi-dev libcairo2-dev libmicrohttpd-dev libncurses-dev libhwloc-dev dpkg-dev file
 work=$(mktemp -d)
-root=
+root='' began=$(date +%s)
 # shellcheck disable=SC2317 # by trap
 remove() {
     [ -z "$root" ] || umount "$root/proc" 2>/dev/null || :
@@ -49,6 +49,18 @@ remove() {
 }
 trap remove EXIT
 trap 'exit 1' INT TERM HUP
+
+# say SENTENCE: print it, with the time since the start.
+say() {
+    echo "== $(($(date +%s) - began)) s: $1"
+}
+
+# stage SENTENCE NAME COMMAND...: a step that prints what it does, because some take minutes.
+stage() {
+    say "$1"
+    shift
+    step "$@"
+}
 
 # packages SOURCE OUT: paths of the build don't get into what it makes, and times are the commit's.
 packages() {
@@ -65,7 +77,7 @@ if [ -n "$tree" ]; then
     epoch=$(git -C "$tree" log -1 --format=%ct 2>/dev/null || sed -n 3p "$tree/cmake/identity.txt")
     cp -a "$tree" "$work/tree"
     rm -rf "$work/tree/build"
-    step build packages "$work/tree" "$work/debs"
+    stage "building the packages of $tree" build packages "$work/tree" "$work/debs"
 else
     name=lockstep-$version
     epoch=$(git log -1 --format=%ct)
@@ -74,8 +86,9 @@ else
         git archive --format=tar --prefix="$name/" HEAD | gzip -9n >"$work/$turn.tar.gz"
         mkdir "$work/in$turn"
         tar -xzf "$work/$turn.tar.gz" -C "$work/in$turn"
-        step "build$turn" packages "$work/in$turn/$name" "$work/debs$turn"
+        stage "building the packages of commit $(git rev-parse --short HEAD), $turn of 2" "build$turn" packages "$work/in$turn/$name" "$work/debs$turn"
     done
+    say 'comparing both builds'
     cmp "$work/1.tar.gz" "$work/2.tar.gz" || die 'two tarballs of one commit differ'
     cp "$work/1.tar.gz" "$out/$name.tar.gz"
     for deb in "$work"/debs1/*.deb; do
@@ -92,18 +105,18 @@ rm -f "$out"/*.deb
 cp "$work"/debs/*.deb "$out"
 if command -v lintian >/dev/null; then
     # The maintainer's address is the commits' own, whatever it is.
-    step lintian lintian --allow-root --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog \
+    stage 'checking the packages with lintian' lintian lintian --allow-root --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog \
         "$out"/*.deb
     echo 'lintian: no errors'
 fi
+say "the packages are in $out"
 (cd "$out" && sha256sum ./*.deb ./*.tar.gz 2>/dev/null) || :
 [ -n "$chroot" ] || exit 0
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-echo "== a bare Debian ($release)"
 root=${LKS_PACKAGE_ROOT:-$work/bare}
 [ -x "$root/usr/bin/apt-get" ] ||
-    step debootstrap debootstrap --variant=minbase --include=ca-certificates "$release" "$root" http://deb.debian.org/debian
+    stage "making a bare Debian ($release)" debootstrap debootstrap --variant=minbase --include=ca-certificates "$release" "$root" http://deb.debian.org/debian
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 mount -t proc proc "$root/proc"
 mkdir -p "$root/packages"
@@ -115,13 +128,13 @@ files() {
     (cd "$root" && find . \( -path ./proc -o -path ./var -o -path ./packages -o -path ./tmp -o -path ./etc/ld.so.cache \) \
         -prune -o -print | LC_ALL=C sort)
 }
-step update in_root apt-get update
+stage 'fetching its package lists' update in_root apt-get update
 # What others bring stays: so install all that ours depend on, and a compiler, first.
-step others in_root sh -c 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config man-db curl "^libdnnl[0-9.]+\$" \
+stage 'installing a compiler and the libraries there' others in_root sh -c 'apt-get install -y --no-install-recommends gcc libc6-dev pkg-config man-db curl "^libdnnl[0-9.]+\$" \
     $(for deb in /packages/*.deb; do dpkg-deb -f "$deb" Depends | tr "," "\n" | sed "s/|.*//; s/(.*//"; done |
     sort -u | grep -vE "^ *(lib)?lockstep")'
 files >"$work/before"
-step install in_root sh -c 'apt-get install -y --no-install-recommends /packages/*.deb'
+stage 'installing the packages there' install in_root sh -c 'apt-get install -y --no-install-recommends /packages/*.deb'
 cat >"$root/tmp/use.sh" <<'END'
 set -eux
 cd /tmp
@@ -150,8 +163,8 @@ cc -Wall -Werror -o mlp /usr/share/doc/lockstep/examples/mlp.c $(pkg-config --cf
 ./mlp >1
 lockstep run --standalone --nproc-per-node=2 ./mlp | sed 's/^\[[^]]*\] //' | cmp - 1
 END
-step use in_root sh /tmp/use.sh
-step remove in_root sh -c 'apt-get purge -y $(dpkg-query -W -f "\${Package}\n" "*lockstep*")'
+stage 'using them' use in_root sh /tmp/use.sh
+stage 'removing them' remove in_root sh -c 'apt-get purge -y $(dpkg-query -W -f "\${Package}\n" "*lockstep*")'
 files >"$work/after"
 diff "$work/before" "$work/after" || die 'the packages left files'
 echo 'Installed, used and removed: nothing is left'
