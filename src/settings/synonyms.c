@@ -1,5 +1,6 @@
 #include "settings/synonyms.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -42,9 +43,12 @@ static const struct {
     int setting;
     const char *word, *ours;
 } values[] = {
-    {LKS__SETTING_device, "gpu", "cuda"},     {LKS__SETTING_optimizer, "adam", "adamw"},
-    {LKS__SETTING_dtype, "bf16", "bfloat16"}, {LKS__SETTING_dtype, "fp32", "float32"},
+    {LKS__SETTING_device, "gpu", "cuda"},
+    {LKS__SETTING_optimizer, "adam", "adamw"},
+    {LKS__SETTING_dtype, "bf16", "bfloat16"},
+    {LKS__SETTING_dtype, "fp32", "float32"},
     {LKS__SETTING_family, "nanogpt", "gpt2"},
+    {LKS__SETTING_backend, "nccl", "auto, with --device=cuda for NCCL"},
 };
 
 /* Are the names equal, apart from case and '-' for '_'? */
@@ -92,6 +96,7 @@ const char *lks__suggest_value(const lks__setting *d, const char *text, char out
 {
     enum { MOST = 32 };
     const char *words[MOST], *near = NULL;
+    char number[LKS__NUMBER_TEXT];
     size_t n = 0;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         if (&lks__setting_table[values[i].setting] == d && is_same(text, values[i].word))
@@ -100,6 +105,10 @@ const char *lks__suggest_value(const lks__setting *d, const char *text, char out
         words[n] = d->word((int)n);
         n++;
     }
+    double x;
+    if (d->type == LKS__SETTING_IS_INT && lks__parse_float(text, &x) && fabs(x) < 1e15 &&
+        x == (double)(int64_t)x && lks__setting_in_range(d, (lks__setting_value){.i = (int64_t)x}))
+        near = lks__number_text(x, false, number); /* 1e3 */
     if (near == NULL)
         near = lks__nearest(text, words, n);
     if (near != NULL)

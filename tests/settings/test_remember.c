@@ -117,6 +117,9 @@ static void test_no_run(void **state)
     const char *move = lks_test_text("mv '%s/run' '%s/out/run'", dir, dir);
     assert_int_equal(
         lks_test_run((const char *const[]){"sh", "-c", move, NULL}, NULL, 10).exit_code, 0);
+    /* the longer form of resume, before ranks start */
+    expect(in(dir, ".", "train --init_from=resume --out_dir=out --nproc_per_node=2"), 1, "",
+           "train: there is no checkpoint in out: give a run in it: out/run");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         const char *command = lks_test_text("%.*s", (int)strcspn(commands[i], " "), commands[i]),
                    *rest = commands[i] + strlen(command);

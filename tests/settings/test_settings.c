@@ -389,6 +389,15 @@ static void test_values_of_others(void **state)
                 assert_fails(LKS_ERR_CONFIG, st, says);
         }
     }
+    assert_fails(LKS_ERR_CONFIG, parse_train("--backend=nccl"),
+                 "did you mean auto, with --device=cuda for NCCL?");
+    assert_fails(LKS_ERR_CONFIG, parse_train("--max_iters=1e3"), "not \"1e3\"; did you mean 1000?");
+    static const char *const other[] = {"--max_iters=1e30", "--max_iters=1.5", "--max_iters=nan",
+                                        "--optimizer=quux"};
+    for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
+        assert_fails(LKS_ERR_CONFIG, parse_train(other[i]), "not \"");
+        assert_null(strstr(lks_last_error(), "did you mean"));
+    }
     assert_fails(LKS_ERR_CONFIG, parse_train("--optimizer=quux"), "not \"quux\"");
     assert_null(strstr(lks_last_error(), "did you mean"));
 }

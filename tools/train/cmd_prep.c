@@ -110,8 +110,9 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
         return lks__fail(
             LKS_ERR_CONFIG,
             "there is no kind of tokens \"%s\": this build supports char, gpt2, "
-            "openwebtext, shakespeare, sentencepiece, bytes and raw (lockstep prep char)",
-            lks__escape(shown, sizeof shown, name, strlen(name)));
+            "openwebtext, shakespeare, sentencepiece, bytes and raw (lockstep prep char)%s",
+            lks__escape(shown, sizeof shown, name, strlen(name)),
+            strcmp(name, "shakespeare_char") == 0 ? "; did you mean char?" : "");
     if (s->tokenizer[0] && !lks__prep_takes(kind, LKS__PREP_TOKENIZER))
         unused = "tokenizer";
     if (s->vocab_size != 0 && !lks__prep_takes(kind, LKS__PREP_VOCAB_SIZE))

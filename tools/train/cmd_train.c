@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "../run/run.h"
+#include "../runs.h"
 #include "../tool.h"
 #include "base/number/units.h"
 #include "base/system/memory.h"
@@ -19,6 +20,7 @@
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
 #include "train/optimizer.h"
+#include "train/setup/continue.h"
 #include "train/setup/dryrun.h"
 #include "train/setup/trainer.h"
 #include "train_text.h"
@@ -272,7 +274,10 @@ int tool_train(int argc, char **argv)
     lks__settings checked = s;
     if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
         st = take_shape(&checked);
-    if (st == LKS_OK && tool_launches(&s) && lks__settings_init(&s) == LKS__INIT_RESUME)
+    const bool resumes = lks__settings_init(&s) == LKS__INIT_RESUME;
+    if (st == LKS_OK && resumes && s.nnodes == 1 && !lks__continue_can(s.out_dir))
+        st = tool_run_check("resume", s.out_dir);
+    if (st == LKS_OK && resumes && tool_launches(&s))
         st = check_resume(&checked);
     if (st == LKS_OK && (s.dry_run || lks__settings_init(&s) == LKS__INIT_SCRATCH)) {
         /* otherwise it also depends on the checkpoint or the weights, so the ranks check */

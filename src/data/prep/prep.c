@@ -11,10 +11,18 @@
 #include "data/read/sampler.h"
 #include "data/text/encoding.h"
 
+#define TINYSHAKESPEARE                                                                            \
+    "`curl -o input.txt https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"          \
+    "tinyshakespeare/input.txt`, then --input=input.txt"
+
 enum { HEAD_BYTES = 1 << 16, MAX_REMARKS = 3 };
 
 static const struct lks__prep_kind kinds[] = {
-    {.name = "char", .val_fraction = 0.1, .keeps = LKS__KEEPS_MARK, .run = lks__prep_char},
+    {.name = "char",
+     .val_fraction = 0.1,
+     .keeps = LKS__KEEPS_MARK,
+     .get = "give your own text, or get nanoGPT's with " TINYSHAKESPEARE,
+     .run = lks__prep_char},
     {.name = "gpt2",
      .val_fraction = 0.0005,
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
@@ -35,8 +43,7 @@ static const struct lks__prep_kind kinds[] = {
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
      .keeps = LKS__KEEPS_ALL,
      .needs_tokenizer = true,
-     .get = "`curl -o input.txt https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"
-            "tinyshakespeare/input.txt`, then --input=input.txt",
+     .get = TINYSHAKESPEARE,
      .run = lks__prep_bpe},
     {.name = "sentencepiece",
      .val_fraction = 0.1,
