@@ -202,9 +202,10 @@ static json_t *report(const char *const runs[])
 
 static void test_two(void **state)
 {
-    const char *a = fake_run("a", 1, 40, 1.5, "\"n_layer\":2,\"learning_rate\":0.001");
-    const char *b =
-        fake_run("b", 1, 20, 1.0, "\"n_layer\":2,\"learning_rate\":0.01,\"new\":\"x|y\"");
+    const char *a =
+        fake_run("a", 1, 40, 1.5, "\"n_layer\":2,\"learning_rate\":0.001,\"eval_iters\":20");
+    const char *b = fake_run(
+        "b", 1, 20, 1.0, "\"n_layer\":2,\"learning_rate\":0.01,\"eval_iters\":20,\"new\":\"x|y\"");
     const char *const runs[] = {a, lks_test_text("<b>=%s", b), NULL};
     json_t *o = report(runs);
     assert_near(lks_test_number(o, "runs.0.best_val_loss"), 1.5, 1e-9);
@@ -219,10 +220,13 @@ static void test_two(void **state)
     assert_int_equal(json_array_size(lks_test_member(o, "tests")), 0);
     /* At iteration 20, and at 1.6 s (evaluation 10 of both): run a's evaluation 20, and the final
      * one of b. */
-    assert_int_equal(lks_test_number(o, "by_step.4.iter"), 20);
-    assert_near(lks_test_number(o, "by_step.4.values.0"), 1.6 + 19.0 / 40, 1e-8);
-    assert_near(lks_test_number(o, "by_step.4.values.1"), 1.0, 1e-8);
-    assert_true(json_is_null(lks_test_member(o, "by_step.5.values.1")));
+    const json_t *steps = lks_test_member(o, "by_step");
+    assert_int_equal(json_array_size(steps), 5); /* iterations that were evaluated, and no others */
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(lks_test_number(json_array_get(steps, (size_t)i), "iter"), 10 * i);
+    assert_near(lks_test_number(o, "by_step.2.values.0"), 1.6 + 19.0 / 40, 1e-8);
+    assert_near(lks_test_number(o, "by_step.2.values.1"), 1.0, 1e-8);
+    assert_true(json_is_null(lks_test_member(o, "by_step.3.values.1")));
     assert_near(lks_test_number(o, "by_time.3.seconds"), 1.6, 1e-9);
     assert_near(lks_test_number(o, "by_time.3.values.0"), 1.6 + 29.0 / 40, 1e-8);
     assert_near(lks_test_number(o, "by_time.3.values.1"), 1.1 + 9.0 / 20, 1e-8);
@@ -231,6 +235,7 @@ static void test_two(void **state)
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out, "best validation loss");
     assert_contains(r.out, "learning_rate");
+    assert_contains(r.out, "\nEach evaluation samples other batches (--eval_iters)");
     r = tool("report", "--markdown", runs);
     assert_contains(r.out, "| new | - | x\\|y |");
     assert_contains(r.out, "\\<b\\>");

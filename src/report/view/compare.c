@@ -49,6 +49,14 @@ static json_t *copied(const json_t *o, const char *key)
     return value != NULL ? json_incref(value) : json_null();
 }
 
+/* The batches per evaluation; null if it takes all validation tokens. */
+static json_t *sampled(const lks__series *s)
+{
+    char family[256];
+    const bool all = strcmp(lks__series_setting(s, "family", family), "golf") == 0;
+    return all || s->config == NULL ? json_null() : copied(s->config, "eval_iters");
+}
+
 static json_t *describe(const lks__series *s)
 {
     const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
@@ -58,7 +66,7 @@ static json_t *describe(const lks__series *s)
     lks__utf8_make(folder);
     return json_pack(
         "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-        "s:o, s:i, s:i, s:i, s:i, s:s, s:b}",
+        "s:o, s:o, s:i, s:i, s:i, s:i, s:s, s:b}",
         "run", s->name, "folder", folder, "steps", (json_int_t)(end != NULL ? end->iter + 1 : 0),
         "tokens", lks__json_real(end != NULL ? end->tokens : 0.0), "seconds",
         lks__json_real(s->elapsed), "last_loss", lks__json_real(lks__series_last_loss(s)),
@@ -70,9 +78,10 @@ static json_t *describe(const lks__series *s)
         "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
         copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
         copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
-        copied(s->host, "commit"), "resumes", s->starts > 0 ? (int)s->starts - 1 : 0, "skips",
-        (int)s->skips, "rollbacks", (int)s->rollbacks, "checkpoints", (int)s->checkpoints,
-        "params_hash", s->params_hash, "ended", s->end != NULL);
+        copied(s->host, "commit"), "eval_iters", sampled(s), "resumes",
+        s->starts > 0 ? (int)s->starts - 1 : 0, "skips", (int)s->skips, "rollbacks",
+        (int)s->rollbacks, "checkpoints", (int)s->checkpoints, "params_hash", s->params_hash,
+        "ended", s->end != NULL);
 }
 
 /* --- settings that differ --------------------------------------------------------------------- */
@@ -120,24 +129,42 @@ static json_t *settings(const lks__series *runs, size_t n)
 
 /* --- curves ----------------------------------------------------------------------------------- */
 
-/* The value of the newest evaluation (or step) at `x`, steps or seconds; NAN before the first, and
- * after the end. */
+/* Row `i` of the curve: iteration or seconds, and the loss. False after the last one. */
+static bool point_of(const lks__series *s, bool evals, bool by_time, size_t i, double *x,
+                     double *loss)
+{
+    if (i >= (evals ? s->n_evals : s->n_points))
+        return false;
+    if (evals) {
+        *x = by_time ? s->evals[i].seconds : (double)s->evals[i].iter;
+        *loss = s->evals[i].val_loss;
+    } else {
+        *x = by_time ? s->points[i].seconds : (double)s->points[i].iter;
+        *loss = s->points[i].loss;
+    }
+    return true;
+}
+
+/* The newest iteration up to `x` that a run has evaluated (or logged); -1: none. */
+static double newest_until(const lks__series *runs, size_t n, bool evals, double x)
+{
+    double newest = -1.0, iter, loss;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; point_of(&runs[r], evals, false, i, &iter, &loss); i++)
+            if (iter <= x)
+                newest = fmax(newest, iter);
+    return newest;
+}
+
+/* The loss of the evaluation (or step) at iteration `x`, or of the newest one after `x` seconds.
+ * NAN if there is none, and after the run's end. */
 static double value_at(const lks__series *s, bool evals, double x, bool by_time)
 {
-    double value = (double)NAN, last = 0.0;
-    for (size_t i = 0; evals && i < s->n_evals; i++) {
-        const lks__eval_point *e = &s->evals[i];
-        last = by_time ? e->seconds : (double)e->iter;
-        if (last <= x)
-            value = e->val_loss;
-    }
-    for (size_t i = 0; !evals && i < s->n_points; i++) {
-        const lks__point *p = &s->points[i];
-        last = by_time ? p->seconds : (double)p->iter;
-        if (last <= x)
-            value = p->loss;
-    }
-    return x <= last ? value : (double)NAN;
+    double value = (double)NAN, at = 0.0, loss;
+    for (size_t i = 0; point_of(s, evals, by_time, i, &at, &loss); i++)
+        if (at == x || (by_time && at < x))
+            value = loss;
+    return x <= at ? value : (double)NAN;
 }
 
 static double end_of(const lks__series *s, bool evals, bool by_time)
@@ -159,7 +186,7 @@ static json_t *curves(const lks__series *runs, size_t n, bool evals, bool by_tim
         double x = k == ROWS ? end : end * k / ROWS; /* the last row is the end, without rounding */
         json_t *values = json_array();
         if (!by_time)
-            x = floor(x);
+            x = newest_until(runs, n, evals, floor(x));
         for (size_t i = 0; i < n; i++)
             json_array_append_new(values, lks__json_real(value_at(&runs[i], evals, x, by_time)));
         if (x > before)

@@ -180,6 +180,7 @@ static const struct {
     {"best_iter", "iteration of the best loss", COUNT},
     {"last_val_loss", "last validation loss", PLAIN},
     {"last_val_bpb", "last bits per byte", PLAIN},
+    {"eval_iters", "batches per evaluation", COUNT},
     {"tok_per_s", "tokens/s", COUNT},
     {"mfu", "share of the peak (MFU)", SHARE},
     {"wait_ms", "waiting per step", MILLISECONDS},
@@ -242,6 +243,22 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
     }
 }
 
+/* If a run's evaluations are samples: two losses that are close to each other may be equal. */
+static void print_chance(struct printer *p)
+{
+    size_t i;
+    const json_t *run;
+    json_array_foreach(p->runs, i, run)
+    {
+        if (!json_is_integer(json_object_get(run, "eval_iters")))
+            continue;
+        fputs("\nEach evaluation samples other batches (--eval_iters), so a loss can rise or fall "
+              "by chance.\n`lockstep eval RUN` computes the loss over the whole validation text.\n",
+              p->out);
+        return;
+    }
+}
+
 static void print_seeds(struct printer *p, const json_t *report)
 {
     size_t i;
@@ -289,5 +306,7 @@ void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
     print_values(&p, json_object_get(report, "by_time"), "by_time",
                  val ? "Validation loss at equal times" : "Training loss at equal times",
                  "seconds");
+    if (val && form != LKS__COMPARE_CSV)
+        print_chance(&p);
     print_seeds(&p, report);
 }
