@@ -22,14 +22,18 @@ static bool files_wanted(const lks__launch_options *o)
 lks_status lks__files_open(struct lks__job *job)
 {
     const lks__launch_options *o = job->options;
-    char id[64], shown[4200]; /* part of a file's name */
+    char id[144], node[72] = "", shown[4200]; /* parts of a file's name */
     if (!files_wanted(o))
         return LKS_OK;
     const char *parent = o->log_dir;
     if (parent == NULL)
         parent = getenv("TMPDIR") != NULL && *getenv("TMPDIR") != '\0' ? getenv("TMPDIR") : "/tmp";
     LKS__TRY(lks__sys_make_dirs(parent));
-    snprintf(id, sizeof id, "%.63s", job->run_id);
+    if (o->max_nodes > 1 && o->node_rank >= 0)
+        snprintf(node, sizeof node, "_node%d", o->node_rank);
+    else if (o->max_nodes > 1)
+        snprintf(node, sizeof node, "_%s", job->host);
+    snprintf(id, sizeof id, "%.63s%s", job->run_id, node);
     for (char *c = id; *c != '\0'; c++) /* it may be any text, and becomes a file's name */
         if (strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", *c) == NULL)
             *c = '_';

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/system/early.h"
@@ -17,19 +18,37 @@ static const double SHUTDOWN_S = 30.0; /* torchrun's; enough to write a checkpoi
 
 /* --- one attempt -------------------------------------------------------------------------- */
 
+/* The rest of the sentence: what `program` is instead, as far as that can be seen. */
+static const char *why_not_executable(const char *program, int err)
+{
+    struct stat info;
+    const bool path = strchr(program, '/') != NULL, found = stat(program, &info) == 0;
+    const bool folder = found && S_ISDIR(info.st_mode), file = found && !folder;
+    const char *dot = strrchr(program, '.');
+    if (err != ENOENT && dot != NULL && strcmp(dot, ".c") == 0)
+        return "; it is a source file: compile it, and run the result";
+    if (!path && err == ENOENT)
+        return folder ? " in PATH; here it is a folder"
+               : file ? " in PATH; write ./ before its name to run the file in this folder"
+                      : "";
+    if (folder)
+        return "; it is a folder";
+    if (path && file && err == EACCES)
+        return "; the file is not executable (chmod +x)";
+    return path && file && err == ENOENT ? "; its first line (#!) names a program that is missing"
+                                         : "";
+}
+
 /* The program can't be executed: the same for every rank, so print it once. */
 static int say_not_executable(const struct lks__job *job, int err)
 {
     char shown[512];
     const char *program = job->options->argv[0];
-    const char *dot = strrchr(program, '.');
     const bool several = job->options->max_nodes > 1;
     lks__say_here(job, "can't execute \"%s\"%s%s: %s%s",
                   lks__escape(shown, sizeof shown, program, strlen(program)),
                   several ? " on host " : "", several ? job->host : "", strerror(err),
-                  err != ENOENT && dot != NULL && strcmp(dot, ".c") == 0
-                      ? "; it is a source file: compile it, and run the result"
-                      : "");
+                  why_not_executable(program, err));
     return err == ENOENT ? 127 : 126;
 }
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -505,6 +506,36 @@ static void test_not_executable(void **state)
     lks_test_write(source, "int main;", 9);
     assert_int_equal(launch(&l, 2, (char *[]){source, NULL}), 126);
     expect_in(l.out, "Permission denied; it is a source file: compile it");
+    static const struct {
+        const char *name; /* below the folder */
+        mode_t mode;      /* 0: a folder */
+        const char *text, *said;
+    } files[] = {
+        {"sub", 0, NULL, "Permission denied; it is a folder\n"},
+        {"plain", 0600, "true\n", "Permission denied; the file is not executable (chmod +x)\n"},
+        {"script", 0700, "#!/no/such\n", "directory; its first line (#!) names a program that is"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char *path = (char *)lks_test_text("%s/%s", lks_test_folder(), files[i].name);
+        if (files[i].mode == 0)
+            assert_int_equal(mkdir(path, 0700), 0);
+        else
+            lks_test_write(path, files[i].text, strlen(files[i].text));
+        assert_int_equal(chmod(path, files[i].mode == 0 ? 0700 : files[i].mode), 0);
+        assert_int_equal(launch(&l, 2, (char *[]){path, NULL}), i == 2 ? 127 : 126);
+        expect_in(l.out, files[i].said);
+    }
+    const char *const argv[] = {"sh",
+                                "-c",
+                                lks_test_text("cd \"$1\" && mkdir sub && : >plain && "
+                                              "\"$0\" run sub; \"$0\" run plain; :"),
+                                LKS_TEST_TOOL,
+                                lks_test_folder(),
+                                NULL};
+    const lks_test_result r = lks_test_run(argv, NULL, 30);
+    assert_contains(r.err, "\"sub\": No such file or directory in PATH; here it is a folder\n");
+    assert_contains(r.err,
+                    "\"plain\": No such file or directory in PATH; write ./ before its name");
     assert_int_equal(launch(&l, 0, SHELL("exit 0")), 98);
     assert_int_equal(launch(&l, 5000, SHELL("exit 0")), 98);
     expect_in(l.out, "1 to 1024");

@@ -4,6 +4,7 @@
 #include "laws/marked.h"
 #include "support.h"
 
+#include <glob.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -72,14 +73,18 @@ static void test_ids(void **state)
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         const int port = lks_test_free_port();
         static const char script[] = "printf '%s\\n' \"$TORCHELASTIC_RUN_ID\"";
-        const char *id = lks_test_text("--rdzv-id=%s", ids[i]);
-        struct node a = START(port, script, "--nnodes=2", "--node-rank=0", id),
-                    b = START(port, script, "--nnodes=2", "--node-rank=1", id);
+        const char *id = lks_test_text("--rdzv-id=%s", ids[i]), *dir = lks_test_folder();
+        const char *logs = lks_test_text("--log-dir=%s", dir);
+        struct node a = START(port, script, "--nnodes=2", "--node-rank=0", id, logs),
+                    b = START(port, script, "--nnodes=2", "--node-rank=1", id, logs);
         lks_test_result r[2] = {end_of(&a), end_of(&b)};
         for (int n = 0; n < 2; n++) {
             assert_string_equal(r[n].err, "");
             assert_int_equal(r[n].exit_code, 0);
             assert_contains(r[n].out, ids[i]);
+            glob_t logged;
+            assert_int_equal(glob(lks_test_text("%s/*_node%d_*", dir, n), 0, NULL, &logged), 0);
+            globfree(&logged);
         }
     }
     lks_test_result r = lks_test_tool("run", lks_test_text("--rdzv-id=%sy", longest), "true");

@@ -377,8 +377,8 @@ static void test_wrong_options(void **state)
         {"--signals-to-handle=SIGKILL", "--signals-to-handle must be"},
         {"--signals-to-handle=TERM", "--signals-to-handle must be"},
         {"--signals-to-handle=", "--signals-to-handle must be"},
-        {"--max-restart=1", "did you mean --max_restarts"},
-        {"--nproc=2", "did you mean --nproc_per_node"},
+        {"--max-restart=1", "did you mean --max-restarts"},
+        {"--nproc=2", "did you mean --nproc-per-node"},
         {"--host=a,b", "did you mean --hosts"},
         {"-H=a,b", "did you mean --hosts"},
     };

@@ -162,7 +162,7 @@ static const struct {
 
 static lks_status unknown(const char *arg, const char *name)
 {
-    char shown[80];
+    char shown[80], as_listed[64];
     lks__escape(shown, sizeof shown, arg, strlen(arg));
     const char *near = NULL;
     const size_t n = strcspn(name, "=");
@@ -171,11 +171,13 @@ static lks_status unknown(const char *arg, const char *name)
                    ? run_names[others[i].option]
                    : NULL;
     near = near != NULL ? near : lks__nearest(name, run_names, N_OPTIONS);
+    if (near != NULL)
+        write_name(find_option(near), as_listed, sizeof as_listed);
     return lks__fail(LKS_ERR_CONFIG,
-                     near ? "%s: there is no such option; did you mean --%s? Write PROGRAM's own "
+                     near ? "%s: there is no such option; did you mean %s? Write PROGRAM's own "
                             "arguments after it"
                           : "%s: there is no such option; `lockstep run --help` lists all%s",
-                     shown, near ? near : "");
+                     shown, near ? as_listed : "");
 }
 
 static int letter_option(const char *arg)
