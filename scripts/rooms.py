@@ -22,8 +22,6 @@ EXCEPTIONS = {
     "settings declares lks__families",
     "settings uses lks__families",
     # These are to go.
-    "ddp uses lks__procedure_share",
-    "ddp uses lks__train_optimizer",
     "model uses lks__shards_read",
     "plan uses lks__train_choose_optimizer",
     "plan uses lks__train_ddp_config",
@@ -35,9 +33,6 @@ EXCEPTIONS = {
     "settings uses lks__optimizer_about",
     "settings uses lks__optimizer_settings",
     "settings uses lks__optimizer_word",
-    "src/ddp/memory/arenas.c includes train/optimizer.h",
-    "src/ddp/memory/arenas.c includes train/procedure/procedure.h",
-    "src/ddp/memory/arenas.h includes train/setup/trainer.h",
     "src/model/batch.h includes data/read/shards.h",
     "src/plan/bytes/needs.c includes train/optimizer.h",
     "src/plan/bytes/needs.c includes train/state.h",

@@ -1,5 +1,6 @@
 #include "compute/device.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
@@ -97,4 +98,11 @@ void lks__device_close(lks__device *device)
 {
     if (device != NULL)
         device->ops->close(device);
+}
+
+void lks__device_discard(lks__device *device, void *p, size_t bytes)
+{
+    const size_t page = 4096;
+    if (p != NULL && lks__device_in_call(device))
+        madvise(p, bytes / page * page, MADV_DONTNEED);
 }

@@ -135,4 +135,21 @@ void lks__device_order(lks__device *device, lks__queue from, lks__queue to);
 
 void lks__device_close(lks__device *device); /* NULL does nothing */
 
+/* Is work done when the call that puts it on a queue returns? Then the host's progress is the
+ * device's. */
+static inline bool lks__device_in_call(const lks__device *device)
+{
+    return device->ops->host_memory;
+}
+
+/* Micro-batches that it should have memory for, so that one can travel while another is used. */
+static inline int lks__device_batches(const lks__device *device)
+{
+    return lks__device_in_call(device) ? 1 : 2;
+}
+
+/* The contents of its memory aren't needed any more. The host gets its pages back until they are
+ * written again, if it is the host's memory. */
+void lks__device_discard(lks__device *device, void *p, size_t bytes);
+
 #endif

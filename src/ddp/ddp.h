@@ -13,9 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "compute/device.h"
-#include "lockstep/comm.h"
-#include "model/table/table.h"
+#include "ddp/memory/memory.h"
 
 typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
 
@@ -31,34 +29,16 @@ typedef struct lks__ddp_config {
     const int *owners;
 } lks__ddp_config;
 
-/* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
-int lks__ddp_first_leaf(int V, int W, int rank);
-
-/* The part of [from, to) that is local rank `rank`'s, of `local`. */
-static inline void lks__ddp_local_part(size_t from, size_t to, int rank, int local, size_t *first,
-                                       size_t *end)
-{
-    *first = from + (to - from) * (size_t)rank / (size_t)local;
-    *end = from + (to - from) * (size_t)(rank + 1) / (size_t)local;
-}
-
-/* Number of gradient arenas that a rank needs for its leaves: the most that the tree holds at once.
- * A leaf in a staging buffer (see lks__ddp_shift) needs none; `staging`: use such buffers. */
-int lks__ddp_arenas(int V, int W, bool staging);
-
-/* Floats in that staging buffer, for the rank of W that needs most; 0 if no rank has one. */
+/* Floats in the staging buffer (see lks__ddp_shift), for the rank of W that needs most; 0 if no
+ * rank has one. */
 size_t lks__ddp_staging_floats(const lks__ddp_config *config, const lks__table *table, int W);
 
-/* The next bucket of gradients, from group *end_p on: groups [*first_p, *end_p). The first and the
- * last of them have trained tensors. False: there is none. */
-bool lks__ddp_next_bucket(const lks__table *table, size_t bucket_bytes, int *first_p, int *end_p);
-
-/* Collective. Borrows comm, table and device. Arenas are memory of the device. If that is host
- * memory, they come from lks_comm_alloc(), and the group adds them in place. Otherwise it adds
- * copies of the buckets in its own memory, or, if `device` has joined those of the other ranks,
- * they exchange buckets without the host. */
+/* Collective. Borrows comm, table and device, whose memory the gradients are in
+ * (memory/memory.h). */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
                          lks__device *device, lks__ddp **ddp_p);
+/* The memory that it has opened, and will close. */
+lks__memory *lks__ddp_memory(lks__ddp *ddp);
 /* NULL does nothing. May be called at any time, even in mid-step: the group completes reductions in
  * flight with its next operations, because they need only memory of the group. Also safe after the
  * comm was closed. */
@@ -91,8 +71,8 @@ bool lks__ddp_next(lks__ddp *ddp, lks__ddp_micro *micro);
 void lks__ddp_skip(lks__ddp *ddp);
 
 /* The mean gradient over all N micro-batches. *grads_p is the arena in host memory, the same bits
- * on every rank and for any number of ranks, readable until lks__ddp_release(). If devices have
- * exchanged it, it is NULL: lks__ddp_device_grads() has those blocks that this rank updates.
+ * on every rank and for any number of ranks, readable until lks__ddp_release(), or
+ * NULL if the devices have its parts (lks__memory_sum()).
  * *norm_p is its 2-norm (blocks in double, table order); not finite if a gradient isn't. */
 lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 
@@ -106,30 +86,7 @@ lks_status lks__ddp_leaf_end(lks__ddp *ddp);
 /* Was the group closed by lks_comm_close()? Then only lks__ddp_close() may be called. */
 bool lks__ddp_is_closed(const lks__ddp *ddp);
 
-/* Memory of the device for a copy of that gradient, an arena; unused until the next step begins. */
-float *lks__ddp_device_grads(lks__ddp *ddp);
-
-/* If devices exchange gradients: each rank's own blocks of `arena`, memory of the device, go to all
- * ranks, on the copy queue. Otherwise it does nothing. */
-void lks__ddp_spread(lks__ddp *ddp, float *arena);
-
 /* All ranks have read the gradient, so its memory may be written again. Collective. */
 lks_status lks__ddp_release(lks__ddp *ddp);
-
-/* This rank's part [*first, *end) of n blocks, for work that is divided over the ranks of a host,
- * which share one replica. */
-void lks__ddp_share(const lks__ddp *ddp, size_t n, size_t *first, size_t *end);
-
-/* The blocks that this rank updates, of those that ranks divide: n ranges; one for each bucket with
- * `zero` or between devices, otherwise a single one, its share of the trained blocks. */
-int lks__ddp_n_updates(const lks__ddp *ddp);
-void lks__ddp_update_range(const lks__ddp *ddp, int i, size_t *first, size_t *end);
-
-/* With `zero`, copy each host's part of `arena` to all hosts, or with `to_first` to rank 0's host.
- * Collective; does nothing without `zero`. */
-lks_status lks__ddp_gather(lks__ddp *ddp, float *arena, bool to_first);
-/* With `zero`, free this host's copy of other hosts' parts of `arena`, LKS_MEM_LAZY memory. Call it
- * on one rank of a host. */
-void lks__ddp_drop(lks__ddp *ddp, float *arena);
 
 #endif

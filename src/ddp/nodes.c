@@ -1,7 +1,5 @@
 #include "ddp/nodes.h"
 
-#include "ddp/ddp.h"
-
 int lks__ddp_first_leaf(int V, int W, int rank)
 {
     return (int)((long)rank * V / W);
@@ -55,11 +53,4 @@ int lks__nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *lef
         *left_p = left.n > *left_p ? left.n : *left_p;
     }
     return most;
-}
-
-int lks__ddp_arenas(int V, int W, bool staging)
-{
-    bool merges;
-    int left;
-    return lks__nodes_rehearse_all(V, W, staging, &merges, &left);
 }

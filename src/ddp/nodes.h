@@ -3,8 +3,20 @@
 #define LKS_DDP_NODES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "comm/tree/tree.h"
+
+/* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
+int lks__ddp_first_leaf(int V, int W, int rank);
+
+/* The part of [from, to) that is local rank `rank`'s, of `local`. */
+static inline void lks__ddp_local_part(size_t from, size_t to, int rank, int local, size_t *first,
+                                       size_t *end)
+{
+    *first = from + (to - from) * (size_t)rank / (size_t)local;
+    *end = from + (to - from) * (size_t)(rank + 1) / (size_t)local;
+}
 
 /* At most this many arenas are in use at a time: one for each level of the tree on both sides of an
  * uneven range, and one being filled. There are at most 1024 virtual ranks. */

@@ -2,19 +2,14 @@
 
 #include <string.h>
 
-static int slots_on(const lks__device *device)
-{
-    return device->ops->host_memory ? 1 : 2;
-}
-
 size_t lks__batch_bytes(const lks__device *device, size_t most)
 {
-    return (size_t)slots_on(device) * (2 * most + 1) * sizeof(int32_t);
+    return (size_t)lks__device_batches(device) * (2 * most + 1) * sizeof(int32_t);
 }
 
 lks_status lks__batch_open(lks__device *device, size_t most, lks__batch *b)
 {
-    *b = (lks__batch){.device = device, .n_slots = slots_on(device)};
+    *b = (lks__batch){.device = device, .n_slots = lks__device_batches(device)};
     for (int i = 0; i < b->n_slots; i++) {
         LKS__TRY(lks__mirror_open(device, (most + 1) * sizeof(int32_t), &b->slots[i].tokens));
         LKS__TRY(lks__mirror_open(device, most * sizeof(int32_t), &b->slots[i].targets));
@@ -38,7 +33,7 @@ lks_status lks__batch_next(lks__batch *b, int32_t **tokens_p, int32_t **targets_
     b->slots[b->at].used = device->ops->mark(device, LKS__QUEUE_COMPUTE);
     b->at = (b->at + 1) % b->n_slots;
     struct lks__batch_slot *slot = &b->slots[b->at];
-    LKS__TRY(lks__device_wait(device, device->ops->host_memory ? slot->used : slot->sent));
+    LKS__TRY(lks__device_wait(device, b->n_slots == 1 ? slot->used : slot->sent));
     *tokens_p = slot->tokens.host;
     *targets_p = slot->targets.host;
     return LKS_OK;

@@ -1,7 +1,5 @@
 #include "train/optimizer.h"
 
-#include <stdlib.h>
-
 #include "model/optim/schedule.h"
 #include "train/procedure/procedure.h"
 
@@ -41,34 +39,6 @@ const lks__optimizer *lks__train_optimizer(const lks__settings *s)
     return at(s->optimizer);
 }
 
-/* --- a run's --------------------------------------------------------------------------------- */
-
-lks_status lks__train_open_optimizer(lks__trainer *t)
-{
-    const int n = lks__procedure_n_updates(t);
-    size_t(*ranges)[2] = calloc((size_t)n + 1, sizeof *ranges), bytes;
-    if (ranges == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to list %d ranges of blocks", n);
-    for (int i = 0; i < n; i++)
-        lks__procedure_update_range(t, i, &ranges[i][0], &ranges[i][1]);
-    const bool joined = t->ses.device->joined;
-    const lks__optim_share share = {
-        .W = joined      ? t->ses.world.world_size
-             : t->shared ? t->ses.world.local_world_size
-                         : 1,
-        .rank = joined      ? t->ses.world.rank
-                : t->shared ? t->ses.world.local_rank
-                            : 0,
-        .n_ranges = n,
-        .ranges = (const size_t(*)[2])ranges,
-    };
-    void *scratch = lks__model_scratch(t->model, &bytes);
-    lks_status st = lks__optim_open(lks__train_optimizer(&t->s), t->ses.device, &t->table, &share,
-                                    scratch, bytes, &t->optim);
-    free(ranges);
-    return st;
-}
-
 void lks__train_update(lks__trainer *t, const float *grads, lks__step_result *r)
 {
     const lks__settings *s = &t->s;
@@ -83,8 +53,8 @@ void lks__train_update(lks__trainer *t, const float *grads, lks__step_result *r)
         .clip = lks__clip_factor(r->grad_norm, s->grad_clip),
     };
     const lks__optim_arenas arenas = {
-        .params = t->params.dev,
-        .state = {t->moments[0].dev, t->moments[1].dev},
+        .params = t->memory->params.dev,
+        .state = {t->memory->moments[0].dev, t->memory->moments[1].dev},
         .grads = grads,
     };
     r->lr = t->procedure->rates(t, &rates);

@@ -10,11 +10,8 @@ void lks__train_choose_optimizer(lks__settings *s);
 /* Of settings that have been chosen so. */
 const lks__optimizer *lks__train_optimizer(const lks__settings *s);
 
-/* This rank's part of it. Model and ddp are open. ERR_NOMEM. */
-lks_status lks__train_open_optimizer(lks__trainer *t);
-
-/* Put the update of t->params with the mean gradient, memory of the device, on its queue; fills in
- * r->lr. */
+/* Put the update of the parameters with the mean gradient, memory of the device, on its queue;
+ * fills in r->lr. */
 void lks__train_update(lks__trainer *t, const float *grads, lks__step_result *r);
 
 #endif

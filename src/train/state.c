@@ -99,7 +99,7 @@ lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
     if (model.text == NULL || model.tensors == NULL) {
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
     } else {
-        add_arena(&model, t, PARAMS, t->params.host);
+        add_arena(&model, t, PARAMS, t->memory->params.host);
         lks__ckpt_params_hash(model.tensors, model.n, params_hash);
     }
     free(model.text);
@@ -121,9 +121,9 @@ lks_status lks__state_save(lks__trainer *t, const lks__save_about *about, char n
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, t->iter);
         goto out;
     }
-    add_arena(&model, t, PARAMS, t->params.host);
+    add_arena(&model, t, PARAMS, t->memory->params.host);
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        add_arena(&optim, t, i, t->moments[i].host);
+        add_arena(&optim, t, i, t->memory->moments[i].host);
     if (sampler_bytes > 0) {
         lks__sampler_state_save(t->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
@@ -172,10 +172,10 @@ static lks_status read_arena(lks__st_file *file, const char *path, const lks__ta
 
 static lks_status load_arenas(lks__trainer *t, lks__ckpt *c)
 {
-    LKS__TRY(lks__state_read_params(c->model, c->path, &t->table, t->params.host));
+    LKS__TRY(lks__state_read_params(c->model, c->path, &t->table, t->memory->params.host));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
         LKS__TRY(read_arena(c->optimizer, c->path, &t->table, t->optim.optimizer, i,
-                            t->moments[i].host));
+                            t->memory->moments[i].host));
     return LKS_OK;
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/system/sys.h"
 #include "base/trace.h"
-#include "ddp/memory/arenas.h"
 #include "lockstep/reduce.h"
 #include "session/signals.h"
 #include "train/guard/nonfinite.h"
@@ -23,7 +22,7 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
         .seed = (uint64_t)t->s.seed,
         .step = (uint32_t)t->iter,
         .vm = (uint32_t)v << 16 | (uint32_t)m,
-        .beat = t->ses.device->ops->host_memory ? beat : NULL,
+        .beat = lks__device_in_call(t->ses.device) ? beat : NULL,
         .beat_ctx = t->ses.comm,
     };
 }
@@ -48,7 +47,7 @@ static lks_status micro_step(lks__trainer *t, const lks__ddp_micro *at)
     bw.shift = lks__ddp_shift(t->ddp);
     bw.done = lks__ddp_group_done;
     bw.done_ctx = t->ddp;
-    lks__model_train(t->model, t->params.dev, &mb, &bw, &losses[at->v * t->A + at->m]);
+    lks__model_train(t->model, t->memory->params.dev, &mb, &bw, &losses[at->v * t->A + at->m]);
     t->micro_batches++;
     return LKS_OK;
 }
@@ -171,8 +170,8 @@ static lks_status discard(lks__trainer *t, lks__step_result *r)
 /* Make this rank's share of the update. */
 static lks_status update(lks__trainer *t, const float *grads, lks__step_result *r)
 {
-    lks__train_update(t, lks__arenas_begin_update(t, grads), r);
-    return lks__arenas_end_update(t);
+    lks__train_update(t, lks__memory_begin_update(t->memory, grads), r);
+    return lks__memory_end_update(t->memory);
 }
 
 lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
@@ -197,9 +196,7 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
     if (r->outcome == LKS__STEP_DONE)
         LKS__TRY(update(t, grads, r));
     lks__trace_end();
-    LKS__TRY(lks__ddp_gather(t->ddp, t->params.host, false));
-    LKS__TRY(lks__ddp_release(t->ddp));
-    LKS__TRY(lks__arenas_upload_updated(t)); /* parameters that other ranks have updated */
+    LKS__TRY(lks__memory_publish(t->memory));
     t->iter++;
     LKS__TRY(lks__divergence_seal(t));
     t->eval_done = false;

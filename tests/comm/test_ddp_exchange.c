@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/hier/pieces.h"
 #include "comm/suite.h"
 #include "compute/cpu/kernels.h"
 #include "ddp/memory/exchange.h"
@@ -28,7 +29,8 @@ static atomic_size_t shared; /* blocks in the ranks' shares */
 /* --- the model ------------------------------------------------------------------------------- */
 
 static lks__table table;
-static lks__ddp_bucket buckets[2];
+static lks__bucket two[2];
+static const lks__buckets buckets = {two, 2};
 
 /* Tensors of one block and of several, in three groups; one is frozen. */
 static int make_table(void **state)
@@ -48,8 +50,8 @@ static int make_table(void **state)
     assert_ok(lks__table_lay_out(&table));
     const size_t first = table.group_block[1], all = table.trained_blocks;
     assert_true(first > 0 && first < all && all < table.n_blocks);
-    buckets[0] = (lks__ddp_bucket){0, first};
-    buckets[1] = (lks__ddp_bucket){first, all - first};
+    two[0] = (lks__bucket){.n_blocks = first};
+    two[1] = (lks__bucket){.first_block = first, .n_blocks = all - first};
     return 0;
 }
 
@@ -229,18 +231,18 @@ static void *run_rank(void *arg)
             for (size_t i = 0; i < count; i++)
                 arenas[k][i] = sum_of_leaves(first, end, i);
         }
-        for (int b = 0; b < c->n_buckets; b++)
+        for (int b = 0; b < buckets.n; b++)
             lks__ddp_exchange_start(x, b);
         EXPECT(lks__ddp_exchange_finish(x) == LKS_OK);
         for (size_t b = 0; b < table.trained_blocks; b++)
             EXPECT(lks__ddp_exchange_squares(x, b) ==
                    lks__sumsq_ref(expected + start[b], start[b + 1] - start[b]));
-        for (int b = 0; b < c->n_buckets && c->owners == NULL; b++) {
-            size_t first, end;
-            lks__ddp_exchange_share(x, buckets[b].n_blocks, &first, &end);
+        for (int b = 0; b < buckets.n && c->owners == NULL; b++) {
+            size_t first = lks__share_start(two[b].n_blocks, c->W, c->rank);
+            size_t end = lks__share_start(two[b].n_blocks, c->W, c->rank + 1);
             shared += end - first;
-            first = start[buckets[b].first_block + first];
-            end = start[buckets[b].first_block + end];
+            first = start[two[b].first_block + first];
+            end = start[two[b].first_block + end];
             EXPECT(memcmp(arenas[0] + first, expected + first, (end - first) * sizeof(float)) == 0);
         }
         for (size_t i = 0; i < table.n_tensors && c->owners != NULL; i++) {
@@ -271,8 +273,7 @@ static void run_ranks(int V, int W, const int *owners)
                                             .rank = r,
                                             .scale = 1.0f / (float)(3 * V),
                                             .owners = owners,
-                                            .buckets = buckets,
-                                            .n_buckets = 2}};
+                                            .buckets = &buckets}};
         assert_int_equal(pthread_create(&ranks[r].id, NULL, run_rank, &ranks[r]), 0);
     }
     for (int r = 0; r < W; r++)

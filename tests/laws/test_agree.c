@@ -394,7 +394,7 @@ lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
 {
     lks_status st = __real_lks__state_load(t, ckpt);
     if (spoils)
-        ((float *)t->moments[0].host)[t->table.tensors[1].offset] += 1.0f;
+        ((float *)t->memory->moments[0].host)[t->table.tensors[1].offset] += 1.0f;
     return st;
 }
 
@@ -476,11 +476,11 @@ static lks_status compare(lks__trainer *t)
         return lks__trainer_go_back(t);
     }
     if (odd && is("params"))
-        ((float *)t->params.host)[last] += 1.0f;
+        ((float *)t->memory->params.host)[last] += 1.0f;
     if (odd && is("exp_avg"))
-        ((float *)t->moments[0].host)[last] += 1.0f;
+        ((float *)t->memory->moments[0].host)[last] += 1.0f;
     if (odd && is("exp_avg_sq"))
-        ((float *)t->moments[1].host)[last] += 1.0f;
+        ((float *)t->memory->moments[1].host)[last] += 1.0f;
     t->iter += odd && is("iter");
     t->data_shift += odd && is("data_shift");
     t->nonfinite += odd && is("nonfinite");

@@ -293,6 +293,14 @@ static void test_canonical_sum(void **state)
     }
 }
 
+/* Arenas of the rank of W that needs most. */
+static int arenas_of(int V, int W, bool staging)
+{
+    bool merges;
+    int left;
+    return lks__nodes_rehearse_all(V, W, staging, &merges, &left);
+}
+
 /* Each rank has the virtual ranks of the definition; their arenas are at most the tree's depth. */
 static void test_shares(void **state)
 {
@@ -306,16 +314,16 @@ static void test_shares(void **state)
                     most = next - r * V / W;
             }
             assert_int_equal(lks__ddp_first_leaf(V, W, W), V);
-            int arenas = lks__ddp_arenas(V, W, false), depth = (int)ceil(log2(most));
+            int arenas = arenas_of(V, W, false), depth = (int)ceil(log2(most));
             assert_in_range(arenas, 1, 2 * depth + 2);
             if (V % W == 0 && (V & (V - 1)) == 0 && (W & (W - 1)) == 0)
                 assert_int_equal(arenas, depth + 1);
-            int fewer = lks__ddp_arenas(V, W, true); /* a leaf that is not merged needs an arena */
+            int fewer = arenas_of(V, W, true); /* a leaf that is not merged needs an arena */
             assert_int_equal(fewer,
                              V % W == 0 && most > 1 && (V & (V - 1)) == 0 ? arenas - 1 : fewer);
             assert_in_range(fewer, arenas - (most > 1), arenas);
         }
-    assert_int_equal(lks__ddp_arenas(8, 8, true), 1);
+    assert_int_equal(arenas_of(8, 8, true), 1);
 }
 
 /* There is a staging buffer if a rank merges leaves; it has room for the largest bucket and the

@@ -88,7 +88,7 @@ static void test_keys(void **state)
 /* Flip the lowest bit of a parameter. */
 static void flip(lks__trainer *t, size_t at)
 {
-    float *params = t->params.host;
+    float *params = t->memory->params.host;
     uint32_t bits;
     memcpy(&bits, &params[at], sizeof bits);
     bits ^= 1;

@@ -47,6 +47,7 @@ struct plan {
     uint32_t vocab;
     bool has_machine;
     lks__machine machine;
+    bool device_memory; /* the device has its own */
     double room;        /* bytes of a host */
     double device_room; /* of a device with its own memory; 0: it wasn't given */
     lks__process process[2];
@@ -211,7 +212,7 @@ static int find_lacks(const struct plan *p, const lks__needs *n, lks__room lacks
 
 static void print_points(const struct plan *p)
 {
-    const bool own = !p->device.ops->host_memory;
+    const bool own = p->device_memory;
     lks__room lacks[2];
     char text[4][LKS__UNITS_TEXT];
     printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
@@ -276,7 +277,7 @@ static void print_limits(const struct plan *p)
         printf("open files: the first rank of a host needs about %.0f, the limit is %.0f: raise "
                "`ulimit -n`\n",
                need, (double)files.rlim_cur);
-    if (!p->device.ops->host_memory && p->s.machine[0] != '\0')
+    if (p->device_memory && p->s.machine[0] != '\0')
         printf("times aren't planned for --device=%s: a machine file only describes processors\n",
                p->s.device);
     if (p->has_machine && last->nodes > 1 && !p->machine.has_link)
@@ -360,7 +361,7 @@ static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *
     lks__jsonw_double(w, "checkpoint", n->checkpoint);
     lks__jsonw_double(w, "bytes_per_parameter", lks__needs_per_parameter(n));
     lks__jsonw_bool(w, "fits", find_lacks(p, n, lacks) == 0);
-    if (!p->device.ops->host_memory)
+    if (lks__needs_has_device(n))
         write_device(w, &n->device);
     lks__jsonw_end(w);
 }
@@ -439,7 +440,7 @@ static lks_status print_json(const struct plan *p)
  */
 static lks_status choose_batch(struct plan *p)
 {
-    const double host_bytes = p->device.ops->host_memory ? p->room : INFINITY;
+    const double host_bytes = p->device_memory ? INFINITY : p->room;
     lks__settings s = p->s;
     LKS__TRY(lks__settings_check(&s, (int)s.nproc_per_node));
     LKS__TRY(lks__plan_choose_batch(&s, p->vocab, (int)s.nproc_per_node, host_bytes));
@@ -464,7 +465,8 @@ static lks_status plan(const lks__settings *s, struct plan *p)
         LKS__TRY(lks__machine_read(s->machine, &p->machine));
         p->room = p->machine.memory_bytes;
     }
-    if (!p->device.ops->host_memory) {
+    p->device_memory = !p->device.ops->host_memory;
+    if (p->device_memory) {
         p->has_machine = false; /* its figures are those of processors */
         p->device_room = (double)limit;
     } else if (limit > 0) {

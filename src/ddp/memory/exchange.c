@@ -48,7 +48,7 @@ struct lks__ddp_exchange {
 
 /* --- who owns what --------------------------------------------------------------------------- */
 
-static int divided_owner(const lks__ddp_exchange *x, const lks__ddp_bucket *b, size_t block)
+static int divided_owner(const lks__ddp_exchange *x, const lks__bucket *b, size_t block)
 {
     int r = 0;
     while (lks__share_start(b->n_blocks, x->config.W, r + 1) <= block - b->first_block)
@@ -69,8 +69,8 @@ static void find_whole(const lks__ddp_exchange *x, int *whole)
 /* Each block gets its owner, and its place among the owner's. */
 static void find_runs(lks__ddp_exchange *x, const int *whole)
 {
-    for (int i = 0; i < x->config.n_buckets; i++) {
-        const lks__ddp_bucket *b = &x->config.buckets[i];
+    for (int i = 0; i < x->config.buckets->n; i++) {
+        const lks__bucket *b = &x->config.buckets->list[i];
         struct shard *s = &x->shards[i];
         s->first_run = x->n_runs;
         for (size_t k = b->first_block; k < b->first_block + b->n_blocks; k++) {
@@ -101,7 +101,7 @@ static void list_blocks(lks__ddp_exchange *x)
 {
     lks__shard_block *list = x->blocks.host;
     size_t n = 0;
-    for (int i = 0; i < x->config.n_buckets; i++) {
+    for (int i = 0; i < x->config.buckets->n; i++) {
         struct shard *s = &x->shards[i];
         s->first_block = n;
         for (size_t r = s->first_run; r < s->end_run; r++)
@@ -157,7 +157,7 @@ static void list_receives(lks__ddp_exchange *x, const struct shard *s, int from,
 
 static void list_moves(lks__ddp_exchange *x)
 {
-    for (int i = 0; i < x->config.n_buckets; i++) {
+    for (int i = 0; i < x->config.buckets->n; i++) {
         struct shard *s = &x->shards[i];
         s->first_move = x->n_moves;
         for (int r = 0, slot = 0; r < x->config.W; r++) {
@@ -208,7 +208,7 @@ static lks_status open_runs(lks__ddp_exchange *x)
     const size_t W = (size_t)x->config.W;
     x->nodes = calloc(W, sizeof *x->nodes);
     x->owned = calloc(W, sizeof *x->owned);
-    x->shards = calloc((size_t)x->config.n_buckets, sizeof *x->shards);
+    x->shards = calloc((size_t)x->config.buckets->n, sizeof *x->shards);
     x->place = calloc(x->table->trained_blocks + 1, sizeof *x->place);
     x->runs = calloc(x->table->trained_blocks + 1, sizeof *x->runs);
     int *whole = calloc(x->table->trained_blocks + 1, sizeof *whole);
@@ -240,7 +240,7 @@ static lks_status open_device(lks__ddp_exchange *x)
                               &x->squares));
     list_blocks(x);
     LKS__TRY(list_parts(x));
-    for (int i = 0; i < x->config.n_buckets; i++)
+    for (int i = 0; i < x->config.buckets->n; i++)
         if (others * x->shards[i].floats > x->received_floats)
             x->received_floats = others * x->shards[i].floats;
     if (x->received_floats == 0)
@@ -281,7 +281,6 @@ lks_status lks__ddp_exchange_open(const lks__ddp_exchange_config *config, const 
     if (st == LKS_OK)
         st = open_moves(x);
     x->config.owners = NULL; /* the caller's */
-    x->config.buckets = NULL;
     if (st == LKS_OK)
         *x_p = x;
     else
@@ -329,7 +328,7 @@ lks_status lks__ddp_exchange_bytes(const lks__ddp_exchange_config *config, const
     lks__ddp_exchange x = {.config = *config, .table = table};
     size_t most = 0;
     lks_status st = open_runs(&x);
-    for (int i = 0; i < config->n_buckets && st == LKS_OK; i++) {
+    for (int i = 0; i < config->buckets->n && st == LKS_OK; i++) {
         const size_t floats = shard_floats(&x, &x.shards[i]);
         most = floats > most ? floats : most;
     }
@@ -390,7 +389,7 @@ double lks__ddp_exchange_squares(const lks__ddp_exchange *x, size_t block)
 
 void lks__ddp_exchange_spread(lks__ddp_exchange *x, float *arena)
 {
-    for (int i = 0; i < x->config.n_buckets; i++) {
+    for (int i = 0; i < x->config.buckets->n; i++) {
         const struct shard *s = &x->shards[i];
         size_t n = 0;
         for (size_t r = s->first_run; r < s->end_run; r++) {
@@ -401,10 +400,4 @@ void lks__ddp_exchange_spread(lks__ddp_exchange *x, float *arena)
         }
         x->device->ops->exchange->move(x->device, LKS__QUEUE_COPY, x->spread, n);
     }
-}
-
-void lks__ddp_exchange_share(const lks__ddp_exchange *x, size_t n, size_t *first, size_t *end)
-{
-    *first = lks__share_start(n, x->config.W, x->config.rank);
-    *end = lks__share_start(n, x->config.W, x->config.rank + 1);
 }

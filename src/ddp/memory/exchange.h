@@ -7,21 +7,16 @@
 #define LKS_DDP_MEMORY_EXCHANGE_H
 
 #include "compute/exchange.h"
-#include "ddp/ddp.h"
+#include "ddp/buckets.h"
 
 typedef struct lks__ddp_exchange lks__ddp_exchange;
 
-typedef struct lks__ddp_bucket {
-    size_t first_block, n_blocks;
-} lks__ddp_bucket;
-
 typedef struct lks__ddp_exchange_config {
     int V, W, rank;
-    float scale;                    /* of the sum */
-    const int *owners;              /* as in lks__ddp_config */
-    float *const *arena;            /* [as many as this rank has nodes after its last leaf] */
-    const lks__ddp_bucket *buckets; /* [n_buckets] */
-    int n_buckets;
+    float scale;         /* of the sum */
+    const int *owners;   /* as in lks__ddp_config; read while it is opened */
+    float *const *arena; /* [as many as this rank has nodes after its last leaf] */
+    const lks__buckets *buckets;
 } lks__ddp_exchange_config;
 
 /* `device` has joined; it and `table` outlive the exchange. ERR_NOMEM, ERR_DEVICE. */
@@ -43,8 +38,5 @@ double lks__ddp_exchange_squares(const lks__ddp_exchange *x, size_t block); /* a
 /* Put on the copy queue: the owners' blocks of `arena`, memory of the device with the table's
  * places, go to all ranks. */
 void lks__ddp_exchange_spread(lks__ddp_exchange *x, float *arena);
-
-/* Rank r's share of n blocks that nobody owns as a whole: [*first, *end). */
-void lks__ddp_exchange_share(const lks__ddp_exchange *x, size_t n, size_t *first, size_t *end);
 
 #endif

@@ -6,8 +6,7 @@
 #include "comm/hier/pieces.h"
 #include "comm/shm/segment/segment.h"
 #include "comm/tree/tree.h"
-#include "ddp/memory/arenas.h"
-#include "ddp/memory/exchange.h"
+#include "ddp/memory/mode.h"
 #include "ddp/nodes.h"
 #include "model/batch.h"
 #include "model/decode.h"
@@ -51,7 +50,7 @@ static double divided_moments(const lks__optimizer *optimizer, const lks__table 
                               size_t bucket_bytes, int n_hosts)
 {
     double ends[2] = {0.0, 0.0};
-    for (int g = 0, end = 0; lks__ddp_next_bucket(table, bucket_bytes, &g, &end);) {
+    for (int g = 0, end = 0; lks__bucket_next(table, bucket_bytes, &g, &end);) {
         const size_t first = table->group_block[g], n = table->group_block[end] - first;
         for (int i = 0; i < 2; i++) {
             const int host = i * (n_hosts - 1);
@@ -78,13 +77,13 @@ static void find_moments(const lks__settings *s, const lks__table *table, lks__n
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
-/* Of the ranks of `host`: arenas that they reserve and never fill, and how many have a staging
- * buffer. If the device has its own memory, each rank has n_sent arenas for copies of its nodes;
- * otherwise that is -1. */
-static int untouched_arenas(const lks__ddp_config *ddp, const lks__needs *n, int host, bool staging,
-                            int n_sent, int *stagers_p)
+/* Of the ranks of `host`: arenas of the group's memory that they reserve and never fill, and how
+ * many have a staging buffer. `n_nodes`: of the rank that has most. */
+static int untouched_arenas(const lks__ddp_config *ddp, const lks__memory_mode *mode,
+                            const lks__needs *n, int n_nodes, int host, int *stagers_p)
 {
     const int W = lks__place_world(&n->place);
+    const bool staging = n->staging > 0.0;
     int spare = 0;
     *stagers_p = 0;
     for (int r = host * n->place.local; r < (host + 1) * n->place.local; r++) {
@@ -93,19 +92,19 @@ static int untouched_arenas(const lks__ddp_config *ddp, const lks__needs *n, int
         int used =
             lks__nodes_rehearse(ddp->V, lks__ddp_first_leaf(ddp->V, W, r),
                                 lks__ddp_first_leaf(ddp->V, W, r + 1), staging, &left, &merges);
-        spare += n_sent > left.n ? n_sent - left.n : n_sent < 0 ? n->n_arenas - used : 0;
+        spare += mode->group_arenas(n->n_arenas, n_nodes) - mode->group_arenas(used, left.n);
         *stagers_p += staging && merges;
     }
     return spare;
 }
 
 /* The host with most staging buffers counts, and the first one's untouched arenas. */
-static void find_uneven(const lks__ddp_config *ddp, lks__needs *n, bool staging, int n_sent,
-                        double arena)
+static void find_uneven(const lks__ddp_config *ddp, const lks__memory_mode *mode, lks__needs *n,
+                        int n_nodes, double arena)
 {
     for (int host = 0; host < n->place.n_hosts; host++) {
         int stagers;
-        const int spare = untouched_arenas(ddp, n, host, staging, n_sent, &stagers);
+        const int spare = untouched_arenas(ddp, mode, n, n_nodes, host, &stagers);
         n->stagers = stagers > n->stagers ? stagers : n->stagers;
         n->untouched = host == 0 ? arena * spare : n->untouched;
     }
@@ -134,7 +133,7 @@ static double inter_host_bytes(const lks__settings *s, const lks__table *table,
     double most = 0.0;
     if (place->n_hosts == 1)
         return 0.0;
-    for (int g = 0, end = 0; lks__ddp_next_bucket(table, ddp.bucket_bytes, &g, &end);) {
+    for (int g = 0, end = 0; lks__bucket_next(table, ddp.bucket_bytes, &g, &end);) {
         const size_t first = table->group_block[g];
         lks__pieces cut = {table->block_start + first, table->group_block[end] - first,
                            place->n_hosts, 0};
@@ -167,7 +166,7 @@ static lks_status find_samples(const lks__settings *s, const lks__model_config *
 
 /* --- a device with its own memory ------------------------------------------------------------- */
 
-/* Blocks that local rank `rank` of a host updates, as lks__ddp_update_range() divides them. Devices
+/* Blocks that local rank `rank` of a host updates, as ddp/memory/memory.c divides them. Devices
  * that exchange gradients divide them as ranks of one host each would with ZeRO-1. */
 static int ranges_of(const lks__settings *s, const lks__table *table, const lks__place *place,
                      bool in_buckets, int host, int rank, size_t (*ranges)[2])
@@ -179,7 +178,7 @@ static int ranges_of(const lks__settings *s, const lks__table *table, const lks_
         return 1;
     }
     for (int g = 0, end = 0;
-         lks__ddp_next_bucket(table, lks__train_ddp_config(s).bucket_bytes, &g, &end); n++) {
+         lks__bucket_next(table, lks__train_ddp_config(s).bucket_bytes, &g, &end); n++) {
         const size_t first = table->group_block[g], blocks = table->group_block[end] - first;
         lks__ddp_local_part(first + lks__share_start(blocks, place->n_hosts, host),
                             first + lks__share_start(blocks, place->n_hosts, host + 1), rank,
@@ -195,33 +194,31 @@ static const lks__optimizer *optimizer_of(const lks__settings *s)
     return lks__train_optimizer(&chosen);
 }
 
-/* Will devices exchange gradients, if their module is there? */
-static bool joins(const lks__device *device, const lks__settings *s)
+static const lks__memory_mode *mode_of(const lks__device *device, const lks__settings *s)
 {
-    return device->ops->exchange != NULL && lks__train_may_join(s);
+    return lks__memory_mode_planned(device, lks__train_may_join(s));
 }
 
 /* Moments of a rank's pieces, of the rank that has most of them. */
 static lks_status device_moments(const lks__device *device, const lks__settings *s,
                                  const lks__table *table, lks__needs *n)
 {
-    const bool joined = joins(device, s);
-    const int sharers = s->replicas == LKS__replicas_shared && !joined ? n->place.local : 1;
-    const int hosts = joined ? lks__place_world(&n->place) : s->zero == 0 ? 1 : n->place.n_hosts;
+    const lks__division d =
+        lks__memory_division(mode_of(device, s), s->replicas == LKS__replicas_shared, s->zero != 0,
+                             n->place.n_hosts, n->place.local);
+    const lks__place place = {d.parts, d.local};
     size_t(*ranges)[2] = calloc((size_t)table->n_groups + 1, sizeof *ranges);
     lks_status st = LKS_OK;
     if (ranges == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to list the parts of %d groups",
                          table->n_groups);
-    for (int i = 0; i < hosts * sharers && st == LKS_OK; i++) {
-        const lks__place place = {joined ? hosts : n->place.n_hosts, sharers};
+    for (int i = 0; i < lks__place_world(&place) && st == LKS_OK; i++) {
         size_t floats[LKS__OPTIM_STATES];
         double bytes = 0.0;
         const lks__optim_share share = {
-            .W = joined ? hosts : sharers,
-            .rank = joined ? i : i % sharers,
-            .n_ranges = ranges_of(s, table, &place, joined || s->zero != 0, i / sharers,
-                                  i % sharers, ranges),
+            .W = d.whole,
+            .rank = i % d.whole,
+            .n_ranges = ranges_of(s, table, &place, d.in_buckets, i / d.local, i % d.local, ranges),
             .ranges = (const size_t(*)[2])ranges,
         };
         st = lks__optim_measure(optimizer_of(s), device, table, &share, floats);
@@ -246,33 +243,27 @@ static size_t most_columns(const lks__table *table)
 }
 
 /* What gradients of other devices take, of the first ranks; a rank of many more has no more. */
-static lks_status exchange_bytes(const lks__settings *s, const lks__table *table, lks__needs *n)
+static lks_status exchange_bytes(const lks__memory_mode *mode, const lks__settings *s,
+                                 const lks__table *table, lks__needs *n)
 {
     const lks__ddp_config ddp = lks__train_ddp_config(s);
     const int W = lks__place_world(&n->place), most = W < 8 ? W : 8;
-    lks__ddp_bucket *buckets = calloc((size_t)table->n_groups + 1, sizeof *buckets);
-    int *owners = calloc(table->n_tensors + 1, sizeof *owners), n_buckets = 0;
+    int *owners = calloc(table->n_tensors + 1, sizeof *owners);
+    lks__buckets buckets = {0};
+    const lks__memory_config config = {.V = ddp.V, .owners = owners, .buckets = &buckets};
     lks_status st = LKS_OK;
-    if (buckets == NULL || owners == NULL)
+    if (owners == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", table->n_tensors);
     if (st == LKS_OK)
         st = lks__optim_assign(optimizer_of(s), table, W, owners);
-    for (int g = 0, end = 0;
-         st == LKS_OK && lks__ddp_next_bucket(table, ddp.bucket_bytes, &g, &end);)
-        buckets[n_buckets++] = (lks__ddp_bucket){table->group_block[g],
-                                                 table->group_block[end] - table->group_block[g]};
+    if (st == LKS_OK)
+        st = lks__buckets_cut(table, ddp.bucket_bytes, &buckets);
     for (int r = 0; r < most && st == LKS_OK; r++) {
         double bytes = 0.0;
-        const lks__ddp_exchange_config config = {.V = ddp.V,
-                                                 .W = W,
-                                                 .rank = r,
-                                                 .owners = owners,
-                                                 .buckets = buckets,
-                                                 .n_buckets = n_buckets};
-        st = lks__ddp_exchange_bytes(&config, table, &bytes);
+        st = mode->exchange_bytes(&config, table, W, r, &bytes);
         n->device.exchange = bytes > n->device.exchange ? bytes : n->device.exchange;
     }
-    free(buckets);
+    lks__buckets_free(&buckets);
     free(owners);
     return st;
 }
@@ -318,7 +309,8 @@ static lks_status find_device(const lks__device *device, const lks__settings *s,
 {
     lks__device_needs *d = &n->device;
     const size_t rows = (size_t)(s->batch_size * s->block_size);
-    if (device->ops->host_memory)
+    const lks__memory_mode *mode = mode_of(device, s);
+    if (!mode->own_memory)
         return LKS_OK;
     d->params = n->params;
     d->gradients = bytes_of(table->trained_count) * n->n_arenas;
@@ -332,18 +324,23 @@ static lks_status find_device(const lks__device *device, const lks__settings *s,
     };
     find_factors(s, table, &use, lks__place_world(&n->place));
     d->work = (double)device->layers->work_bytes(&use);
-    if (joins(device, s))
-        LKS__TRY(exchange_bytes(s, table, n));
+    if (mode->exchange_bytes != NULL)
+        LKS__TRY(exchange_bytes(mode, s, table, n));
     d->buffers = (double)lks__batch_bytes(device, rows) +
                  bytes_of((size_t)s->gradient_accumulation_steps) + sizeof(float); /* losses */
     if (s->check_interval > 0 && lks__place_world(&n->place) > 1) /* replicas are compared */
-        d->buffers += LKS__ARENAS_PIECE;
+        d->buffers += LKS__MEMORY_PIECE;
     d->samples = n->samples;
     d->opened = (double)device->ops->open_bytes;
     LKS__TRY(device_moments(device, s, table, n));
     d->total = d->params + d->moments + d->gradients + d->activations + d->work + d->buffers +
                d->exchange + d->samples + d->opened;
     return LKS_OK;
+}
+
+bool lks__needs_has_device(const lks__needs *n)
+{
+    return n->device.total > 0.0;
 }
 
 double lks__needs_of_device(const lks__needs *n, int ranks)
@@ -353,12 +350,13 @@ double lks__needs_of_device(const lks__needs *n, int ranks)
 
 /* --- together --------------------------------------------------------------------------------- */
 
-static void add_up(lks__needs *n, bool host_memory)
+static void add_up(lks__needs *n)
 {
-    const double each = n->gradients + n->process + (host_memory ? n->activations : 0.0);
+    const bool passes = !lks__needs_has_device(n); /* are on the host */
+    const double each = n->gradients + n->process + (passes ? n->activations : 0.0);
     n->host_bytes = (n->params + n->moments) * n->replicas + each * n->place.local;
     n->host_bytes += n->staging * n->stagers;
-    n->host_bytes += n->libraries + n->control + n->inter_host + (host_memory ? n->samples : 0.0);
+    n->host_bytes += n->libraries + n->control + n->inter_host + (passes ? n->samples : 0.0);
     n->rank_bytes = n->host_bytes / n->place.local;
 }
 
@@ -371,15 +369,14 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
     const lks__ddp_config ddp = lks__train_ddp_config(s);
     const int W = lks__place_world(place);
     lks__table table;
-    const bool host_memory = device->ops->host_memory;
+    const lks__memory_mode *mode = mode_of(device, s);
     size_t activations = 0;
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st = lks__table_freeze(&table, s->freeze);
     if (st == LKS_OK)
         st = lks__model_activation_bytes(&config, (int)s->batch_size, device->layers, &activations);
     if (st == LKS_OK) {
-        const bool staging = ddp.staging && ddp.A == 1 && host_memory;
-        const bool joined = joins(device, s);
+        const bool staging = ddp.staging && ddp.A == 1 && mode->in_caches;
         bool merges;
         int left;
         *n = (lks__needs){
@@ -397,14 +394,14 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
             .control = (double)lks__segment_base_bytes(place->local),
             .inter_host = inter_host_bytes(s, &table, place),
         };
-        const int n_sent = joined ? 0 : left;
-        n->gradients = bytes_of(table.trained_count) * (host_memory ? n->n_arenas : n_sent);
-        find_uneven(&ddp, n, staging, host_memory ? -1 : n_sent, bytes_of(table.trained_count));
+        const double arena = bytes_of(table.trained_count);
+        n->gradients = arena * mode->group_arenas(n->n_arenas, left);
+        find_uneven(&ddp, mode, n, left, arena);
         find_moments(s, &table, n);
         st = find_samples(s, &config, device, n);
         if (st == LKS_OK)
             st = find_device(device, s, &config, &table, n);
-        add_up(n, host_memory);
+        add_up(n);
     }
     lks__table_free(&table);
     return st;

@@ -68,6 +68,9 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
 lks_status lks__needs_find(const lks__settings *s, uint32_t vocab_size, const lks__place *place,
                            const lks__process *process, lks__needs *needs);
 
+/* Of a device with its own memory, which has the passes; otherwise the host has them. */
+bool lks__needs_has_device(const lks__needs *needs);
+
 /* Bytes that `ranks` ranks allocate together when each has opened the device that all have. */
 double lks__needs_of_device(const lks__needs *needs, int ranks);
 

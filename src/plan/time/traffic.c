@@ -123,7 +123,7 @@ static void add_late(struct walk *w, const lks__table *table)
         to_all(w, h, losses);
     t->late_delays = descriptors + delays_of(w, losses);
     for (int g = 0, end = 0;
-         w->ddp.zero && lks__ddp_next_bucket(table, w->ddp.bucket_bytes, &g, &end);) {
+         w->ddp.zero && lks__bucket_next(table, w->ddp.bucket_bytes, &g, &end);) {
         const size_t first = table->group_block[g], blocks = table->group_block[end] - first;
         double bytes = 0;
         meet(w);
@@ -170,7 +170,7 @@ static lks_status walk_step(struct walk *w, const lks__table *table)
         w->most_nodes = w->nodes[h] > w->most_nodes ? w->nodes[h] : w->most_nodes;
         w->all_nodes += w->nodes[h];
     }
-    for (int g = 0, end = 0; lks__ddp_next_bucket(table, w->ddp.bucket_bytes, &g, &end);)
+    for (int g = 0, end = 0; lks__bucket_next(table, w->ddp.bucket_bytes, &g, &end);)
         add_bucket(w, table, table->group_block[g], table->group_block[end], end - 1);
     add_late(w, table);
     add_up(w, table);

@@ -296,13 +296,6 @@ lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t b
 
 /* --- the state in memory --------------------------------------------------------------------- */
 
-bool lks__agree_compares(const lks__trainer *t)
-{
-    const lks_world *w = &t->ses.world;
-    return t->shared ? w->local_world_size < w->world_size && w->local_rank == 0
-                     : w->world_size > 1;
-}
-
 /* Hashes of what one rank has in memory. */
 struct state_note {
     int32_t compares;        /* it holds a replica of which others have copies */
@@ -325,11 +318,11 @@ static uint64_t hash_replica(const lks__trainer *t, bool moments)
     const size_t n = t->table.n_tensors;
     uint64_t hash = 0;
     for (size_t i = 0; i < n; i++)
-        hash = hash_tensor(t, t->params.host, &t->table.tensors[i], hash);
+        hash = hash_tensor(t, t->memory->params.host, &t->table.tensors[i], hash);
     for (size_t i = 0; i < LKS__OPTIM_STATES * n && moments; i++) {
         const lks__tensor *tensor = &t->table.tensors[i % n];
         if (lks__optimizer_state(t->optim.optimizer, tensor, (int)(i / n)) != NULL)
-            hash = hash_tensor(t, t->moments[i / n].host, tensor, hash);
+            hash = hash_tensor(t, t->memory->moments[i / n].host, tensor, hash);
     }
     return hash;
 }
@@ -397,7 +390,7 @@ lks_status lks__agree_state(lks__trainer *t, bool moments)
         return st;
     }
     mine.iter = t->iter;
-    mine.compares = lks__agree_compares(t);
+    mine.compares = lks__memory_has_copies(t->memory);
     mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
     lks__session_host(mine.host);
     st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);

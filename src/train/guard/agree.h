@@ -52,10 +52,6 @@ lks_status lks__agree_checkpoint(lks__session *ses, lks_status st, const lks__ck
 lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t bad_iter,
                               lks__ckpt *ckpt);
 
-/* Does this rank hold a replica of which others have copies? True for every rank with private
- * replicas, and for the first rank of each of several hosts with shared ones. */
-bool lks__agree_compares(const lks__trainer *t);
-
 /* Collective, before the first step and after going back: compare parameters, sampler, iteration,
  * clock and the other values of a checkpoint; with `moments` also the optimizer's moments, which
  * every host must then hold completely. ERR_DIVERGED names rank, host and both hashes. */

@@ -7,8 +7,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "ddp/memory/arenas.h"
-#include "train/guard/agree.h"
 #include "train/procedure/procedure.h"
 
 lks_status lks__divergence_open(lks__trainer *t)
@@ -37,7 +35,7 @@ static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end,
     size_t from = tensor->offset > start ? tensor->offset : start;
     size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
     *hash_p = 0;
-    return to > from ? lks__arenas_hash(t, from, to - from, hash_p) : LKS_OK;
+    return to > from ? lks__memory_hash(t->memory, from, to - from, hash_p) : LKS_OK;
 }
 
 /* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, or
@@ -62,20 +60,14 @@ static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t
 static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
 {
     size_t first, end;
-    lks__procedure_share(t, &first, &end);
+    lks__memory_part(t->memory, t->table.n_blocks, &first, &end);
     return hash_blocks(t, first, end, changed_p);
-}
-
-/* Do the host's ranks share one replica, and divide the work of hashing it? */
-static bool divides(const lks__trainer *t)
-{
-    return t->shared && t->ses.device->ops->host_memory;
 }
 
 lks_status lks__divergence_seal(lks__trainer *t)
 {
     int32_t changed;
-    t->divergence.sealed = divides(t) && due(t);
+    t->divergence.sealed = lks__memory_is_shared(t->memory) && due(t);
     return t->divergence.sealed ? hash_share(t, &changed) : LKS_OK;
 }
 
@@ -83,9 +75,7 @@ lks_status lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
 {
     int32_t changed;
     *mine = (lks__divergence_note){.iter = t->iter, .changed = -1};
-    /* a device with its own memory has its own replica */
-    mine->compares =
-        t->ses.device->ops->host_memory ? lks__agree_compares(t) : t->ses.world.world_size > 1;
+    mine->compares = lks__memory_passes_have_copies(t->memory);
     gethostname(mine->host, sizeof mine->host - 1);
     if (t->divergence.sealed)
         LKS__TRY(hash_share(t, &mine->changed));

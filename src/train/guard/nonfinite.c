@@ -57,7 +57,7 @@ static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *ba
     LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
     lks__backward bw = pass_of(t, index, NULL);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
-    return lks__model_find_bad(t->model, t->params.dev, &mb, &bw, bad->place);
+    return lks__model_find_bad(t->model, t->memory->params.dev, &mb, &bw, bad->place);
 }
 
 /* The gradient of micro-batch `index`, into `grads`, and what it makes first. */
@@ -68,7 +68,7 @@ static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks
     LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
     const lks__backward bw = pass_of(t, index, grads);
     t->ses.device->layers->clear(t->ses.device->ex, grads, t->table.trained_count);
-    lks__model_train(t->model, t->params.dev, &mb, &bw, NULL);
+    lks__model_train(t->model, t->memory->params.dev, &mb, &bw, NULL);
     LKS__TRY(find_tensor(t, grads, bad->place));
     if (bad->place[0] != '\0')
         bad->index = index;
@@ -92,22 +92,6 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
     lks__device_drain(device);
     device->ops->release(device, grads, bytes);
     return st;
-}
-
-/* The sum of the step, which is in the host's memory, or in parts on the ranks' devices. */
-static const float *sum_on_device(const lks__trainer *t, const float *grads)
-{
-    lks__device *device = t->ses.device;
-    if (device->ops->host_memory)
-        return grads;
-    float *dev = lks__ddp_device_grads(t->ddp);
-    if (device->joined) {
-        lks__ddp_spread(t->ddp, dev);
-        lks__device_order(device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
-        return dev;
-    }
-    device->ops->copy(device, LKS__QUEUE_COMPUTE, dev, grads, t->table.trained_count * sizeof *dev);
-    return dev;
 }
 
 static int first_bad_loss(const lks__trainer *t)
@@ -150,7 +134,7 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
     free(all);
     if (st == LKS_OK && bad->index == INT_MAX) {
         bad->index = -1;
-        st = find_tensor(t, sum_on_device(t, grads), bad->place);
+        st = find_tensor(t, lks__memory_whole(t->memory, grads), bad->place);
     }
     return st;
 }

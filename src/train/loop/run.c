@@ -8,7 +8,6 @@
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "data/read/sampler.h"
-#include "ddp/memory/arenas.h"
 #include "files/checkpoint/name.h"
 #include "train/loop/report/report.h"
 #include "train/procedure/procedure.h"
@@ -72,9 +71,7 @@ static lks_status write_checkpoint(struct run *r, lks__asked asked)
     lks__trainer *t = r->t;
     if (t->s.on_nan == LKS__on_nan_rollback && asked == LKS__ASKED_NOT && t->iter != r->back_to)
         t->nonfinite = 0; /* the run has got further than before */
-    LKS__TRY(lks__arenas_fetch(t));
-    for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        LKS__TRY(lks__ddp_gather(t->ddp, t->moments[i].host, true));
+    LKS__TRY(lks__memory_fetch(t->memory));
     if (t->ses.world.rank != 0)
         return LKS_OK;
     char name[32], hash[17];
@@ -90,8 +87,7 @@ static lks_status write_checkpoint(struct run *r, lks__asked asked)
     LKS__TRY(lks__state_save(t, &about, name, hash));
     if (best)
         lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
-    for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        lks__ddp_drop(t->ddp, t->moments[i].host);
+    lks__memory_fetched(t->memory);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
     LKS__TRY(lks__report_checkpoint(&r->report, t, asked, name, hash));
@@ -357,8 +353,7 @@ static lks_status write_trace(struct run *r)
 static lks_status say_where(const lks__trainer *t, lks_status st)
 {
     char why[1024];
-    if (t->ses.world.world_size > 1 || t->ses.device->ops->host_memory ||
-        (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
+    if (t->ses.world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
         return st;
     snprintf(why, sizeof why, "%s", lks_last_error());
     return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", t->iter, why);

@@ -41,8 +41,8 @@ static lks_status open_text(lks__samples *s, const lks__trainer *t)
     LKS__TRY(lks__text_ids(&s->text, (size_t)t->model_config.vocab_size, &s->has));
     const lks__generator_size size = {
         .samples = 1, .tokens = (uint64_t)s->n_prompt + (uint64_t)t->s.sample_tokens};
-    return lks__generator_open(&t->model_config, &t->table, t->params.dev, &size, t->ses.device,
-                               &s->generator);
+    return lks__generator_open(&t->model_config, &t->table, t->memory->params.dev, &size,
+                               t->ses.device, &s->generator);
 }
 
 lks_status lks__samples_open(const lks__trainer *t, lks__samples **samples_p)

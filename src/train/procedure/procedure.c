@@ -146,30 +146,3 @@ lks_status lks__procedure_open_meta(lks__trainer *t)
     snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->weights->vocabulary);
     return lks__weights_meta(t->weights, &t->meta);
 }
-
-void lks__procedure_share(const lks__trainer *t, size_t *first, size_t *end)
-{
-    *first = 0;
-    *end = t->table.n_blocks;
-    if (t->shared)
-        lks__ddp_share(t->ddp, t->table.n_blocks, first, end);
-}
-
-/* Do ranks divide the updates? Devices that exchange gradients do, whatever the host has. */
-static bool divides(const lks__trainer *t)
-{
-    return t->shared || t->ses.device->joined;
-}
-
-int lks__procedure_n_updates(const lks__trainer *t)
-{
-    return divides(t) ? lks__ddp_n_updates(t->ddp) : 1;
-}
-
-void lks__procedure_update_range(const lks__trainer *t, int i, size_t *first, size_t *end)
-{
-    *first = 0;
-    *end = t->table.trained_blocks;
-    if (divides(t))
-        lks__ddp_update_range(t->ddp, i, first, end);
-}

@@ -87,12 +87,4 @@ lks_status lks__procedure_open_meta(lks__trainer *t);
  * have no such split. */
 lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p);
 
-/* The ranges of blocks that this rank updates: its share of the shared replica, or all of a private
- * one. */
-int lks__procedure_n_updates(const lks__trainer *t);
-void lks__procedure_update_range(const lks__trainer *t, int i, size_t *first, size_t *end);
-
-/* This rank's part of work on blocks that is divided over the ranks that share the parameters. */
-void lks__procedure_share(const lks__trainer *t, size_t *first, size_t *end);
-
 #endif

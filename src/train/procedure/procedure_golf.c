@@ -4,11 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/system/sys.h"
 #include "data/read/sampler.h"
-#include "ddp/memory/arenas.h"
 #include "lockstep/reduce.h"
 #include "model/optim/schedule.h"
 #include "report/record/files.h"
@@ -159,7 +157,7 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
     lks__split_eval e = {
         .session = &t->ses,
         .model = t->model,
-        .params = t->params.dev,
+        .params = t->memory->params.dev,
         .B = g->eval_batch,
         .T = (size_t)t->s.block_size,
         .path = lks__shards_path(g->val, 0),
@@ -180,11 +178,9 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
  * needed until the next pass. */
 static void make_room(const lks__trainer *t)
 {
-    const size_t page = 4096;
     size_t bytes;
     void *scratch = lks__model_scratch(t->model, &bytes);
-    if (scratch != NULL && t->ses.device->ops->host_memory)
-        madvise(scratch, bytes / page * page, MADV_DONTNEED);
+    lks__device_discard(t->ses.device, scratch, bytes);
 }
 
 static lks_status write_artifact(lks__trainer *t, const char *path, lks__artifact_stats *stats)
@@ -196,7 +192,7 @@ static lks_status write_artifact(lks__trainer *t, const char *path, lks__artifac
     };
     lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory to describe the artifact");
     if (about.settings != NULL && about.tokenizer != NULL)
-        st = lks__artifact_write(path, &t->table, t->params.host, &about, stats);
+        st = lks__artifact_write(path, &t->table, t->memory->params.host, &about, stats);
     json_decref((json_t *)about.settings);
     json_decref((json_t *)about.tokenizer);
     return st;
@@ -208,7 +204,7 @@ static lks_status read_artifact(lks__trainer *t, const char *path)
     LKS__TRY(lks__artifact_open(path, &artifact));
     lks_status st = lks__artifact_check(&artifact, &t->table);
     if (st == LKS_OK)
-        st = lks__artifact_read(&artifact, &t->table, t->params.host);
+        st = lks__artifact_read(&artifact, &t->table, t->memory->params.host);
     lks__artifact_close(&artifact);
     return st;
 }
@@ -233,9 +229,10 @@ static lks_status finish(lks__trainer *t, lks__finish_result *r)
             st = read_artifact(t, path);
     }
     LKS__TRY(lks__session_agree(&t->ses, st));
-    LKS__TRY(t->shared ? lks_comm_replicate(t->ses.comm, t->params.host, bytes)
-                       : lks_comm_broadcast(t->ses.comm, t->params.host, bytes, LKS_UINT8, 0));
-    LKS__TRY(lks__arenas_upload(t, false));
+    LKS__TRY(t->shared
+                 ? lks_comm_replicate(t->ses.comm, t->memory->params.host, bytes)
+                 : lks_comm_broadcast(t->ses.comm, t->memory->params.host, bytes, LKS_UINT8, 0));
+    LKS__TRY(lks__memory_upload(t->memory, false));
     double started = lks__sys_now();
     LKS__TRY(evaluate(t, &r->eval));
     r->eval_seconds = lks__sys_now() - started;

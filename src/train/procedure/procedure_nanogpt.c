@@ -139,7 +139,7 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
     LKS__TRY(lks__batch_read(t->data[i / (size_t)t->s.eval_iters], e->offsets + i * B, B, T, tokens,
                              targets));
     const lks__micro_batch mb = lks__batch_send(&t->batch, (int)B, (int)T);
-    return lks__eval_loss(t->model, t->params.dev, &mb, &e->loss, loss_p);
+    return lks__eval_loss(t->model, t->memory->params.dev, &mb, &e->loss, loss_p);
 }
 
 /* The script's estimate_loss: the mean over eval_iters batches of each split. */

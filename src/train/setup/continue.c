@@ -59,7 +59,8 @@ lks_status lks__continue_load(lks__trainer *t)
     if (t->shared && t->ses.world.local_rank != 0)
         return LKS_OK;
     LKS__TRY(lks__weights_read(t->weights, &t->model_config, &t->table, (uint64_t)t->s.seed,
-                               t->params.host));
-    LKS__TRY(lks__nanogpt_moments(t->weights, &t->table, t->moments[0].host, t->moments[1].host));
+                               t->memory->params.host));
+    LKS__TRY(lks__nanogpt_moments(t->weights, &t->table, t->memory->moments[0].host,
+                                  t->memory->moments[1].host));
     return lks__state_params_hash(t, t->init_hash);
 }

@@ -9,7 +9,6 @@
 #include "base/number/units.h"
 #include "base/system/memory.h"
 #include "base/system/sys.h"
-#include "ddp/memory/arenas.h"
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
 #include "model/table/freeze.h"
@@ -207,19 +206,16 @@ bool lks__train_may_join(const lks__settings *s)
     return s->exchange != LKS__exchange_staged && lks__settings_not_nccl(s) == NULL;
 }
 
-/* As --exchange says. */
-static lks_status join_devices(lks__trainer *t)
+bool lks__train_must_join(const lks__settings *s)
 {
-    const bool must = t->s.exchange == LKS__exchange_nccl;
-    if (!lks__train_may_join(&t->s) || (!must && t->ses.device->ops->host_memory))
-        return LKS_OK;
-    return lks__session_join(&t->ses, must);
+    return s->exchange == LKS__exchange_nccl;
 }
 
 static lks_status open_arenas(lks__trainer *t)
 {
     lks__ddp_config config = lks__train_ddp_config(&t->s);
-    LKS__TRY(join_devices(t));
+    if (lks__train_may_join(&t->s))
+        LKS__TRY(lks__session_join(&t->ses, lks__train_must_join(&t->s)));
     int *owners = calloc(t->table.n_tensors, sizeof *owners);
     lks_status st = LKS_OK;
     if (owners == NULL)
@@ -230,11 +226,11 @@ static lks_status open_arenas(lks__trainer *t)
     config.owners = owners;
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
-        st = lks__arenas_open(t);
-    if (st == LKS_OK)
         st = lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
     free(owners);
-    return st;
+    LKS__TRY(st);
+    t->memory = lks__ddp_memory(t->ddp);
+    return lks__memory_open_replica(t->memory, lks__train_optimizer(&t->s), t->shared);
 }
 
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills
@@ -261,6 +257,14 @@ static lks_status check_activations(const lks__trainer *t)
         lks__units_memory(need, needs), lks__units_memory((double)room, available));
 }
 
+static lks_status open_optimizer(lks__trainer *t)
+{
+    size_t bytes;
+    void *scratch = lks__model_scratch(t->model, &bytes);
+    return lks__memory_open_optimizer(t->memory, lks__train_optimizer(&t->s), scratch, bytes,
+                                      &t->optim);
+}
+
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
@@ -272,11 +276,11 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     if (t->weights == NULL) {
         lks__mt g;
         lks__mt_seed(&g, (uint64_t)t->s.seed);
-        lks__model_init(&t->model_config, &t->table, &g, t->params.host);
+        lks__model_init(&t->model_config, &t->table, &g, t->memory->params.host);
         return LKS_OK;
     }
     LKS__TRY(lks__weights_read(t->weights, &t->model_config, &t->table, (uint64_t)t->s.seed,
-                               t->params.host));
+                               t->memory->params.host));
     return lks__state_params_hash(t, t->init_hash);
 }
 
@@ -285,21 +289,19 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 static lks_status agree(lks__trainer *t, bool loaded)
 {
     LKS__TRY(lks__agree_state(t, loaded));
-    if (loaded && (!t->shared || t->ses.world.local_rank == 0)) {
-        for (int i = 0; i < LKS__OPTIM_STATES; i++)
-            lks__ddp_drop(t->ddp, t->moments[i].host); /* other hosts' parts */
-    }
+    if (loaded && (!t->shared || t->ses.world.local_rank == 0))
+        lks__memory_fetched(t->memory);
     if (t->shared) /* the first rank of each host has filled its replica */
         LKS__TRY(lks_comm_barrier(t->ses.comm));
     else
-        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->table, t->params.host));
-    return lks__arenas_upload(t, loaded);
+        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->table, t->memory->params.host));
+    return lks__memory_upload(t->memory, loaded);
 }
 
 /* With another exchange ranks wouldn't even start the same operations. */
 static lks_status agree_on_exchange(lks__trainer *t)
 {
-    if (t->ses.device->ops->host_memory)
+    if (t->ses.device->ops->exchange == NULL)
         return LKS_OK;
     return lks__session_same_word(&t->ses, "exchange",
                                   lks__train_may_join(&t->s) ? "nccl" : "staged");
@@ -314,9 +316,7 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     LKS__TRY(open_arenas(t));
     lks_status st = check_activations(t);
     if (st == LKS_OK)
-        st = lks__train_open_optimizer(t);
-    if (st == LKS_OK)
-        st = lks__arenas_open_moments(t);
+        st = open_optimizer(t);
     if (st == LKS_OK)
         st = start_state(t, resume);
     LKS__TRY(lks__session_agree(&t->ses, st));
@@ -509,7 +509,6 @@ void lks__trainer_close(lks__trainer *t)
     free(t->exchange);
     lks__divergence_close(t);
     lks__optim_close(&t->optim);
-    lks__arenas_close(t);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);
 }

@@ -24,14 +24,6 @@
 /* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
 #define LKS__NO_VAL_LOSS 1e9
 
-/* What the optimizer keeps, in one state. */
-typedef struct lks__moments {
-    float *host; /* an arena of the table */
-    float
-        *dev; /* where the pieces of `optim` say; the same memory if the device uses host memory */
-    size_t dev_bytes;
-} lks__moments;
-
 typedef struct lks__trainer {
     lks__settings s;
     lks__session ses;
@@ -58,10 +50,8 @@ typedef struct lks__trainer {
     lks__table table;
     lks__model *model;
     lks__ddp *ddp;
-    lks__mirror params; /* an arena of the table: ddp/memory/arenas.h */
-    lks__moments moments[LKS__OPTIM_STATES];
-    lks__optim optim;  /* what this rank updates */
-    lks__mirror piece; /* for a look at the device's memory */
+    lks__memory *memory; /* of ddp: gradients, parameters, moments */
+    lks__optim optim;    /* what this rank updates */
 
     lks__batch batch;        /* the current micro-batch */
     const uint64_t *offsets; /* of the current step: [V][A][B] */
@@ -160,8 +150,9 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p);
  * again. */
 bool lks__train_saves_again(const lks__trainer *t);
 
-/* May devices exchange gradients, by these settings? */
+/* May, or must, devices exchange gradients, by these settings? */
 bool lks__train_may_join(const lks__settings *s);
+bool lks__train_must_join(const lks__settings *s);
 
 /* How a run with these checked settings adds up its gradients. */
 lks__ddp_config lks__train_ddp_config(const lks__settings *s);

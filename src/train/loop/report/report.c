@@ -212,14 +212,6 @@ static lks_status config_line(lks__report *r, const lks__trainer *t)
     return lks__metrics_end(r->metrics);
 }
 
-/* How gradients go from GPU to GPU. */
-static const char *exchange_of(const lks__trainer *t)
-{
-    if (t->ses.device->joined == 0)
-        return "staged";
-    return t->ses.device->joined == 1 && t->s.exchange == LKS__exchange_auto ? "none" : "nccl";
-}
-
 /* The parts of the fingerprint: if two runs' fingerprints differ, they show the reason. */
 static void write_parts(lks__jsonw *w, const lks__session *s)
 {
@@ -245,8 +237,9 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
     lks__jsonw_str(w, "backend", lks_comm_backend(t->ses.comm));
     lks__jsonw_str(w, "replicas", lks__setting_word(&t->s, LKS__SETTING_replicas));
     lks__jsonw_str(w, "device", t->ses.device->ops->name);
-    if (!t->ses.device->ops->host_memory)
-        lks__jsonw_str(w, "exchange", exchange_of(t));
+    const char *exchange = lks__memory_exchange(t->memory, lks__train_must_join(&t->s));
+    if (exchange != NULL)
+        lks__jsonw_str(w, "exchange", exchange);
     lks__jsonw_str(w, "cpu", lks__cpu_model());
     lks__jsonw_str(w, "kernels", lks__cpu_level_name(t->ses.kernels.level));
     lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&t->ses.kernels));

@@ -1,0 +1,33 @@
+/* ddp/buckets.h - contiguous ranges of the gradient arena, each of which is reduced as one. */
+#ifndef LKS_DDP_BUCKETS_H
+#define LKS_DDP_BUCKETS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "model/table/table.h"
+
+typedef struct lks__bucket {
+    size_t first_block, n_blocks;
+    int last_group;      /* the bucket is complete when this group is */
+    size_t start, count; /* floats */
+    size_t *block_start; /* [n_blocks + 1], from the bucket's start */
+    size_t *block_bytes; /* the same in bytes */
+} lks__bucket;
+
+typedef struct lks__buckets {
+    lks__bucket *list; /* [n] in the order of the table, which is that of backward */
+    int n;
+} lks__buckets;
+
+/* The next bucket of gradients, from group *end_p on: groups [*first_p, *end_p). The first and the
+ * last of them have trained tensors. Groups are joined until a bucket has `bytes`. False: there is
+ * none. */
+bool lks__bucket_next(const lks__table *table, size_t bytes, int *first_p, int *end_p);
+
+/* All of them. ERR_NOMEM; then lks__buckets_free() frees what there is. */
+lks_status lks__buckets_cut(const lks__table *table, size_t bytes, lks__buckets *buckets);
+void lks__buckets_free(lks__buckets *buckets); /* a zeroed one does nothing */
+
+#endif

@@ -1,0 +1,61 @@
+/* ddp/memory/mode.h - the modes as tables of functions, and what two of them share. Only this
+ * folder's files, and the sizes in plan/bytes, use it. */
+#ifndef LKS_DDP_MEMORY_MODE_H
+#define LKS_DDP_MEMORY_MODE_H
+
+#include "ddp/memory/memory.h"
+
+typedef struct lks__memory_mode {
+    bool own_memory; /* the device has its own; each rank has a replica there */
+    bool all_divide; /* all ranks divide an update by buckets, whatever the hosts share */
+    bool in_caches;  /* merged leaves go through a staging buffer that stays in the caches */
+
+    /* Arenas of the group's memory, of a rank with so many arenas and nodes. */
+    int (*group_arenas)(int n_arenas, int n_nodes);
+    /* Bytes of the device for what comes from other ranks, for rank `rank` of W; NULL: none. Of
+     * `config` only V, owners and buckets count. */
+    lks_status (*exchange_bytes)(const lks__memory_config *config, const lks__table *table, int W,
+                                 int rank, double *bytes_p);
+
+    lks_status (*open)(lks__memory *m); /* collective */
+    /* Functions of memory.h with these names; NULL: there is nothing to do. */
+    void (*ready)(lks__memory *m, int b);
+    lks_status (*start)(lks__memory *m, int b); /* its reduction */
+    lks_status (*sum)(lks__memory *m, const float **grads_p);
+    double (*squares)(const lks__memory *m, size_t block);
+    lks_status (*release)(lks__memory *m);
+    const float *(*begin_update)(lks__memory *m, const float *grads);
+    lks_status (*end_update)(lks__memory *m);
+    lks_status (*publish)(lks__memory *m); /* after the barrier */
+    void (*fetch)(lks__memory *m);         /* put on the copy queue */
+    lks_status (*upload)(lks__memory *m, bool moments);
+    const float *(*whole)(lks__memory *m, const float *grads);
+    lks_status (*hash)(lks__memory *m, size_t first, size_t count, uint64_t *hash_p);
+    const char *(*exchange)(const lks__memory *m, bool asked);
+} lks__memory_mode;
+
+extern const lks__memory_mode lks__memory_host, lks__memory_staged, lks__memory_joined;
+
+/* A bucket whose reduction hasn't ended. */
+struct lks__under_way {
+    lks__mark copied; /* this rank's nodes of it have been copied to sent[] */
+    lks_work *work;   /* of the group */
+    double started;   /* time from lks__sys_now() */
+};
+
+/* Reductions by the group, in host memory: the modes host and staged (group.c). */
+lks_status lks__group_open(lks__memory *m, int n_sent);
+lks_status lks__group_start(lks__memory *m, int b);
+lks_status lks__group_sum(lks__memory *m, const float **grads_p);
+double lks__group_squares(const lks__memory *m, size_t block);
+lks_status lks__group_release(lks__memory *m);
+/* The group completes its operations in flight without us. */
+void lks__group_forget(lks__memory *m);
+
+/* A device with its own memory: the modes staged and joined (staged.c). */
+lks_status lks__own_open_arenas(lks__memory *m);
+void lks__own_copy_moments(lks__memory *m, bool to_device);
+lks_status lks__own_upload(lks__memory *m, bool moments);
+lks_status lks__own_hash(lks__memory *m, size_t first, size_t count, uint64_t *hash_p);
+
+#endif
