@@ -496,14 +496,14 @@ static void test_killed(void **state)
     assert_null(strstr(r.err, "NCCL failed"));
 }
 
-/* The sentence of the launcher about the end: its last line. */
+/* The launcher's sentence about the end: the last one that begins with a rank. How to continue
+ * follows it. */
 static const char *last_line(const char *err)
 {
-    size_t n = strlen(err);
-    while (n > 0 && err[n - 1] == '\n')
-        n--;
-    const char *text = lks_test_text("%.*s", (int)n, err), *newline = strrchr(text, '\n');
-    return newline == NULL ? text : newline + 1;
+    const char *last = err, *line = err;
+    while ((line = strstr(line, "lockstep train: rank ")) != NULL)
+        last = line++;
+    return lks_test_text("%.*s", (int)strcspn(last, "\n"), last);
 }
 
 /* Rank 1, or the only one, stands still: a kernel never ends, its process is stopped, or hangs in a
