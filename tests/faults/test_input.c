@@ -194,7 +194,7 @@ static void test_settings_of_ranks(void **state)
 static void test_resume(void **state)
 {
     fault_run run = fault_train(1), again = fault_resume(&run, 2);
-    fault_expect(&again, -1, NULL, run.out, "checkpoint");
+    fault_expect(&again, -1, NULL, run.out, "there is no folder");
     assert_false(lks_test_exists(run.out));
     fault_succeeds(&run);
     const char *before = fault_snapshot(run.out);
