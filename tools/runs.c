@@ -53,29 +53,32 @@ static void print_found(const char *tool, const char *dir, const tool_runs *runs
     fprintf(stderr, "%s\n", n > NAMED ? ", …" : "");
 }
 
-/* Runs in the folder `dir`, in the order of their names, which "1", "2", "10" have as numbers. None
- * is no error. `name` precedes theirs, if it isn't empty. */
-static lks_status add_inside(const char *tool, const char *dir, const char *name, tool_runs *runs)
+/* Runs in the folder `dir`, and with `depth` 2 also in the folders in it, in the order of their
+ * names, which "1", "2", "10" have as numbers. None is no error. `name` precedes theirs, if it
+ * isn't empty. */
+static lks_status add_inside(const char *dir, const char *name, int depth, tool_runs *runs)
 {
     struct dirent **list;
-    const size_t first = runs->n;
     lks_status st = LKS_OK;
     const int n = scandir(dir, &list, NULL, versionsort);
     for (int i = 0; i < n; i++) {
-        char path[4352];
+        char path[4352], inside[256];
+        const bool wanted = list[i]->d_name[0] != '.' && st == LKS_OK;
         snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name);
-        if (st == LKS_OK && list[i]->d_name[0] != '.' && is_run(path)) {
+        snprintf(inside, sizeof inside, "%.100s%s%.150s", name, name[0] != '\0' ? "/" : "",
+                 list[i]->d_name);
+        if (wanted && is_run(path)) {
             st = add(path, runs);
-            if (st == LKS_OK && name[0] != '\0')
-                snprintf(runs->all[runs->n - 1].name, sizeof runs->all->name, "%.100s/%.150s", name,
-                         list[i]->d_name);
+            lks__utf8_make(inside);
+            if (st == LKS_OK)
+                snprintf(runs->all[runs->n - 1].name, sizeof runs->all->name, "%s", inside);
+        } else if (wanted && depth > 1) {
+            st = add_inside(path, inside, depth - 1, runs);
         }
         free(list[i]);
     }
     if (n >= 0)
         free(list);
-    if (st == LKS_OK && runs->n > first)
-        print_found(tool, dir, runs, first);
     return st;
 }
 
@@ -203,23 +206,20 @@ lks_status tool_run_check(const char *command, const char *folder)
 /* --- several runs ------------------------------------------------------------------------------
  */
 
-/* A run, or a folder that has runs. */
+/* A run, or a folder that has runs, as `./quickstart` makes out/quickstart/run. */
 static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
 {
-    char name[256] = "", shown[512], below[3000];
+    char name[256] = "";
     const char *dir = lks__series_dir(what);
     const size_t before = runs->n;
     snprintf(name, sizeof name, "%.*s", (int)(dir > what ? dir - what - 1 : 0), what);
     if (is_run(dir))
         return add(what, runs);
-    LKS__TRY(add_inside(tool, dir, name, runs));
-    if (runs->n > before)
-        return LKS_OK;
-    list_runs(dir, below, sizeof below);
-    if (below[0] != '\0') /* one folder deeper */
-        return lks__fail(LKS_ERR_CONFIG, "%s has no run directly in it: give %s",
-                         lks__escape(shown, sizeof shown, dir, strlen(dir)), below);
-    return add(what, runs);
+    LKS__TRY(add_inside(dir, name, 2, runs));
+    if (runs->n == before)
+        return add(what, runs);
+    print_found(tool, dir, runs, before);
+    return LKS_OK;
 }
 
 static const char *last_name(const char *dir)
