@@ -64,6 +64,8 @@ lockstep tr = train ! prep
 lockstep  = train prep run bench help !
 lockstep train --n_la = --n_layer ! --n_head
 lockstep run --nproc = --nproc-per-node ! --n_layer
+lockstep train --ra = --ranks ! --n_layer
+lockstep resume runs/small --ra = --ranks ! --n_layer
 lockstep train --on_nan= = stop skip rollback ! float32
 lockstep train --on_nan=r = rollback ! stop
 lockstep train --on_nan r = rollback ! stop
