@@ -82,26 +82,35 @@ static void print_choices(const lks__setting *d)
         printf(" %s", lks__known_name(i));
 }
 
+/* A row of the setting d under this name. */
+static void print_option(const char *command, const lks__setting *d, const lks__settings *s,
+                         const char *name, const char *help)
+{
+    char value[LKS__SETTING_STR], range[LKS__SETTING_RANGE], number[LKS__NUMBER_TEXT];
+    const char *preset = d->type == LKS__SETTING_IS_FLOAT
+                             ? lks__number_text(d->preset.f, false, number)
+                             : lks__settings_text(s, (int)(d - lks__setting_table), value);
+    printf("option\t%s\t--%s\t%s", command, name, kind_of(d));
+    column(strcmp(preset, "\n") == 0 ? "(line feed)" : preset);
+    print_choices(d);
+    const bool is_free = d->type == LKS__SETTING_IS_STR && d->choices == NULL;
+    column(is_free || d->type == LKS__SETTING_IS_BOOL ? "" : lks__setting_describe(d, range));
+    column(d->group);
+    column(help);
+    putchar('\n');
+}
+
 void table_settings(const char *command, unsigned bit)
 {
     lks__settings s;
     lks__settings_defaults(&s);
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
         const lks__setting *d = &lks__setting_table[i];
-        char value[LKS__SETTING_STR], range[LKS__SETTING_RANGE], number[LKS__NUMBER_TEXT];
         if (!(d->commands & bit))
             continue;
-        const char *preset = d->type == LKS__SETTING_IS_FLOAT
-                                 ? lks__number_text(d->preset.f, false, number)
-                                 : lks__settings_text(&s, i, value);
-        printf("option\t%s\t--%s\t%s", command, d->name, kind_of(d));
-        column(strcmp(preset, "\n") == 0 ? "(line feed)" : preset);
-        print_choices(d);
-        const bool is_free = d->type == LKS__SETTING_IS_STR && d->choices == NULL;
-        column(is_free || d->type == LKS__SETTING_IS_BOOL ? "" : lks__setting_describe(d, range));
-        column(d->group);
-        column(d->help);
-        putchar('\n');
+        print_option(command, d, &s, d->name, d->help);
+        if (i == LKS__SETTING_nproc_per_node)
+            print_option(command, d, &s, LKS__RANKS, "the same as --nproc_per_node, on one host");
     }
 }
 
