@@ -504,6 +504,7 @@ static void test_units(void **state)
     assert_contains(r.out, " TB of moments; ");
     assert_contains(r.out, "total on 8 ranks: ");
     assert_contains(strstr(r.out, "total on 8 ranks: "), " TB\n");
+    assert_contains(r.out, "times need --machine=FILE: `lockstep bench machine --out=FILE`");
     r = lks_test_tool("plan", "--n_layer=2", "--n_head=2", "--n_embd=32", "--device=cuda");
     assert_int_equal(r.exit_code, 0);
     const char *gradients = strstr(r.out, "gradients"), *acts = strstr(r.out, "activations");
