@@ -14,8 +14,8 @@ One build holds all faults: a function is compiled with its sound body and with 
 fault, and the environment variable LKS_PLANTED says which are on. A fault outside of functions is
 built by itself. A fault that no longer finds its expression is an error, so the list stays true.
 
-With --draw=N the list only says which tests to run: those that it names for the same file, then those
-for the same folder. The faults are drawn by draw.py; one that the compiler refuses isn't counted.
+With --draw=N the list isn't used. The faults are drawn by draw.py, and drawn/tests.txt has the tests of
+each folder; a fault that the compiler refuses isn't counted.
 --draw=N --store keeps N of them in tests/mutants/drawn (stored.py), by function and line. --stored plants
 those again: before and after a redesign the same faults tell more than two draws.
 
@@ -201,18 +201,20 @@ def add_body(fault, body):
     fault.source.bodies.setdefault(body, []).append((fault.number, text[body[0] : start] + new + text[end : body[1]]))
 
 
-def drawn(listed, sources, count, seed):
-    """Faults that nobody chose, and the tests that the list names for their files and folders."""
-    faults = []
+def drawn(sources, count, seed):
+    """Faults that nobody chose, and the tests of their folders, or else of the folder around them."""
+    rows = (ROOT / "tests/mutants/drawn/tests.txt").read_text().splitlines()
+    tests, faults = dict(row.split() for row in rows if row and row[0] != "#"), []
     for number, (source, body, span, new) in enumerate(draw(sources, count, seed), 1):
         path = source.path.relative_to(TREE)
         line = source.text.count("\n", 0, span[0]) + 1
         fault = Fault({"in": f"{path}:{line}", "now": source.text[slice(*span)], "new": new}, "drawn")
         settle(fault, number, source, span)
         fault.line = source.text.splitlines()[line - 1].strip()
-        for known in listed:
-            if known.by and known.folder == fault.folder:
-                fault.tests[known.source is not source].add(known.by)
+        near = [str(folder) for folder in path.parents if str(folder) in tests]
+        if not near:
+            fail(f"drawn/tests.txt has no tests for {path}")
+        fault.tests[0] = {tests[near[0]]}
         add_body(fault, body)
         faults.append(fault)
     return faults
@@ -540,7 +542,7 @@ def main():
         for source in sources:
             source.bodies = {}
         more = args.draw + args.draw // 4 if args.store else args.draw  # the compiler refuses some
-        faults = drawn(faults, sources, more, args.seed or datetime.date.today().isoformat())
+        faults = drawn(sources, more, args.seed or datetime.date.today().isoformat())
     lost = 0
     if args.stored:
         for source in sources:
