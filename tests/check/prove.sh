@@ -49,6 +49,6 @@ else
 fi
 [ $code -eq 1 ] || fail "exit code $code for runs that differ"
 grep -q 'not the same' "$work/log" || fail 'it does not say that runs differ'
-# On a terminal it shows which run is under way.
-! script -qec true /dev/null >/dev/null 2>&1 || grep -q 'run 2 of 6, on 2 ranks, [0-9]* s' "$work/log" ||
+# On a terminal it shows which run is under way, if that lasts longer than progress_period.
+! script -qec true /dev/null >/dev/null 2>&1 || grep -q 'run [1-6] of 6, on [1-8] ranks*, [0-9]* s' "$work/log" ||
     fail 'it shows no progress'

@@ -88,9 +88,9 @@ static void test_run(void **state)
     expect(lks_test_tool("run", "sh", "-c", "echo \"$1\"", "sh", "--help"), 0, "--help\n", "");
     expect(lks_test_tool("run", "--help"), 0, "Usage: lockstep run", "");
     expect(lks_test_tool("run", "--nproc-per-nod=2", "true"), 2, "",
-           "did you mean --nproc_per_node");
-    expect(lks_test_tool("run", "-np", "2", "true"), 2, "", "did you mean --nproc_per_node");
-    expect(lks_test_tool("run", "-n", "2", "true"), 2, "", "did you mean --nproc_per_node");
+           "did you mean --nproc-per-node");
+    expect(lks_test_tool("run", "-np", "2", "true"), 2, "", "did you mean --nproc-per-node");
+    expect(lks_test_tool("run", "-n", "2", "true"), 2, "", "did you mean --nproc-per-node");
     expect(lks_test_tool("run", "--nproc-per-node=0", "true"), 2, "", "from 1 to 1024");
     expect(lks_test_tool("run", "--nproc-per-node=all", "true"), 2, "", "not \"all\"");
     expect(lks_test_tool("run", "--nproc_per_node"), 2, "", ": --nproc-per-node needs a value");

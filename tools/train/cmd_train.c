@@ -218,17 +218,20 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
 static lks_status check_resume(lks__settings *s)
 {
     lks__ckpt ckpt;
-    lks__settings run;
-    lks__settings_defaults(&run);
     if (lks__ckpt_open(s->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return LKS_OK;
-    lks_status st = LKS_OK;
-    if (lks__state_settings(&ckpt, &run) == LKS_OK) {
-        lks__train_choose_optimizer(&run);
-        st = lks__settings_resume(s, &run, ckpt.path);
+    lks__settings *run = malloc(sizeof *run); /* too large for a small stack */
+    lks_status st =
+        run == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a run's settings") : LKS_OK;
+    if (run != NULL)
+        lks__settings_defaults(run);
+    if (run != NULL && lks__state_settings(&ckpt, run) == LKS_OK) {
+        lks__train_choose_optimizer(run);
+        st = lks__settings_resume(s, run, ckpt.path);
         if (st == LKS_OK)
             st = lks__settings_check(s, (int)s->nproc_per_node);
     }
+    free(run);
     lks__ckpt_close(&ckpt);
     return st;
 }
