@@ -35,9 +35,9 @@ EXCEPTIONS = {
     "settings uses lks__optimizer_word",
     "src/model/batch.h includes data/read/shards.h",
     "src/plan/bytes/needs.c includes train/optimizer.h",
-    "src/plan/bytes/needs.c includes train/state.h",
-    "src/plan/time/forecast.c includes train/state.h",
-    "src/plan/time/traffic.c includes train/state.h",
+    "src/plan/bytes/needs.c includes train/checkpoint.h",
+    "src/plan/time/forecast.c includes train/checkpoint.h",
+    "src/plan/time/traffic.c includes train/checkpoint.h",
     "src/weights/use/replica.c includes train/guard/agree.h",
     "weights uses lks__agree_checkpoint",
 }

@@ -1,30 +1,26 @@
-/* train/state.h - the state of a run, written to and read from checkpoints. */
+/* train/state.h - the state of a run on one rank: all that steps change and a checkpoint keeps. */
 #ifndef LKS_TRAIN_STATE_H
 #define LKS_TRAIN_STATE_H
 
-#include "files/checkpoint/ckpt.h"
-#include "train/setup/trainer.h"
-#include "weights/forms/saved.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-typedef struct lks__save_about {
-    lks__asked asked; /* why it is written */
-    bool best;        /* OUT/best names it */
-    double val_loss;  /* of its evaluation, if that counts for `best`; else NAN */
-} lks__save_about;
+#include "data/read/sampler.h"
+#include "ddp/memory/memory.h"
 
-/* Rank 0: write checkpoint t->iter, reading the arenas in place. */
-lks_status lks__state_save(lks__trainer *t, const lks__save_about *about, char name[32],
-                           char params_hash[17]);
+/* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
+#define LKS__NO_VAL_LOSS 1e9
 
-/* The hash of the parameters in the host's arena, as a checkpoint's params_hash. */
-lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17]);
-
-/* Does training time end the run, so that checkpoints hold it? */
-bool lks__state_by_the_clock(const lks__trainer *t);
-
-/* Complete a resume: parameters and moments into the arenas (this rank's own, or, if shared, by the
- * first rank of a host), iteration, sampler. `t->s` already has the checkpoint's settings. With
- * zero=1 each host then holds all moments, until it drops the others' parts. */
-lks_status lks__state_load(lks__trainer *t, lks__ckpt *ckpt);
+typedef struct lks__state {
+    lks__memory *memory; /* parameters and moments */
+    lks__sampler *sampler;
+    uint64_t iter;       /* number of updates made or skipped */
+    uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift */
+    int nonfinite;       /* updates skipped in a row, or rollbacks since the last checkpoint */
+    bool eval_done;      /* evaluation `iter` has been made */
+    double best_val_loss;
+    /* Training time, with that of steps that were rolled back; rank 0's clock. */
+    double elapsed_s;
+} lks__state;
 
 #endif

@@ -19,8 +19,8 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
 {
     return (lks__backward){
         .grads = grads,
-        .seed = (uint64_t)t->s.seed,
-        .step = (uint32_t)t->iter,
+        .seed = (uint64_t)t->run.s.seed,
+        .step = (uint32_t)t->state.iter,
         .vm = (uint32_t)v << 16 | (uint32_t)m,
         .beat = lks__device_in_call(t->ses.device) ? beat : NULL,
         .beat_ctx = t->ses.comm,
@@ -30,33 +30,34 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
 lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb)
 {
     int32_t *tokens, *targets;
-    LKS__TRY(lks__batch_next(&t->batch, &tokens, &targets));
-    LKS__TRY(t->procedure->read(t, v, m, tokens, targets));
-    *mb = lks__batch_send(&t->batch, (int)t->s.batch_size, (int)t->s.block_size);
+    LKS__TRY(lks__batch_next(&t->work.batch, &tokens, &targets));
+    LKS__TRY(t->run.procedure->read(t, v, m, tokens, targets));
+    *mb = lks__batch_send(&t->work.batch, (int)t->run.s.batch_size, (int)t->run.s.block_size);
     return LKS_OK;
 }
 
 static lks_status micro_step(lks__trainer *t, const lks__ddp_micro *at)
 {
     lks__micro_batch mb;
-    float *losses = t->losses.dev;
+    float *losses = t->work.losses.dev;
     lks__trace_begin(LKS__SPAN_DATA, -1);
     LKS__TRY(lks__train_read(t, at->v, at->m, &mb));
     lks__trace_end();
     lks__backward bw = lks__train_pass(t, at->v, at->m, at->grads);
-    bw.shift = lks__ddp_shift(t->ddp);
+    bw.shift = lks__ddp_shift(t->work.ddp);
     bw.done = lks__ddp_group_done;
-    bw.done_ctx = t->ddp;
-    lks__model_train(t->model, t->memory->params.dev, &mb, &bw, &losses[at->v * t->A + at->m]);
-    t->micro_batches++;
+    bw.done_ctx = t->work.ddp;
+    lks__model_train(t->work.model, t->state.memory->params.dev, &mb, &bw,
+                     &losses[at->v * t->run.A + at->m]);
+    t->work.micro_batches++;
     return LKS_OK;
 }
 
-/* The bytes of t->losses that are this rank's. */
+/* The bytes of t->work.losses that are this rank's. */
 static void own_losses(const lks__trainer *t, size_t *first, size_t *n)
 {
-    *first = (size_t)(t->first_v * t->A) * sizeof(float);
-    *n = (size_t)((t->end_v - t->first_v) * t->A) * sizeof(float);
+    *first = (size_t)(t->run.first_v * t->run.A) * sizeof(float);
+    *n = (size_t)((t->run.end_v - t->run.first_v) * t->run.A) * sizeof(float);
 }
 
 /* Compute all micro-batches of this rank, and the mean gradient of all ranks; bring this rank's
@@ -65,21 +66,21 @@ static void own_losses(const lks__trainer *t, size_t *first, size_t *n)
 static lks_status accumulate(lks__trainer *t, const float **grads_p, double *norm_p)
 {
     lks__ddp_micro at;
-    size_t done = 0, n_micro = (size_t)((t->end_v - t->first_v) * t->A);
-    t->skipped = false;
-    lks__ddp_begin(t->ddp);
-    while (!t->skipped && lks__ddp_next(t->ddp, &at)) {
-        t->skipped = lks__session_asked_stop(&t->ses) != 0;
-        if (!t->skipped)
+    size_t done = 0, n_micro = (size_t)((t->run.end_v - t->run.first_v) * t->run.A);
+    t->work.skipped = false;
+    lks__ddp_begin(t->work.ddp);
+    while (!t->work.skipped && lks__ddp_next(t->work.ddp, &at)) {
+        t->work.skipped = lks__session_asked_stop(&t->ses) != 0;
+        if (!t->work.skipped)
             LKS__TRY(micro_step(t, &at));
         lks__session_progress(&t->ses, ++done, n_micro);
     }
-    if (t->skipped)
-        lks__ddp_skip(t->ddp);
+    if (t->work.skipped)
+        lks__ddp_skip(t->work.ddp);
     size_t first, n;
     own_losses(t, &first, &n);
-    lks__mirror_to_host(&t->losses, LKS__QUEUE_COMPUTE, first, n);
-    LKS__TRY(lks__ddp_finish(t->ddp, grads_p, norm_p));
+    lks__mirror_to_host(&t->work.losses, LKS__QUEUE_COMPUTE, first, n);
+    LKS__TRY(lks__ddp_finish(t->work.ddp, grads_p, norm_p));
     return lks__device_finish(t->ses.device, LKS__QUEUE_COMPUTE);
 }
 
@@ -91,11 +92,12 @@ static bool asks_to_save(lks__trainer *t)
 {
     bool asks = lks__save_requested != 0;
     lks__save_requested = 0;
-    bool just_now = t->agreed_at > 0 && (t->iter <= t->agreed_iter + 1 ||
-                                         lks__sys_now() - t->agreed_at < SAME_REQUEST_S);
-    if (!asks || t->asked || !just_now)
+    bool just_now =
+        t->guard.agreed_at > 0 && (t->state.iter <= t->guard.agreed_iter + 1 ||
+                                   lks__sys_now() - t->guard.agreed_at < SAME_REQUEST_S);
+    if (!asks || t->guard.asked || !just_now)
         return asks;
-    t->asked = true; /* another signal is another request */
+    t->guard.asked = true; /* another signal is another request */
     return false;
 }
 
@@ -103,36 +105,37 @@ static bool asks_to_save(lks__trainer *t)
  */
 static bool clock_asks(const lks__trainer *t)
 {
-    const double minutes = t->s.checkpoint_minutes;
+    const double minutes = t->run.s.checkpoint_minutes;
     return t->ses.world.rank == 0 && minutes > 0.0 &&
-           lks__sys_now() - t->saved_at >= 60.0 * minutes;
+           lks__sys_now() - t->guard.saved_at >= 60.0 * minutes;
 }
 
 /* Exchange the N losses and the ranks' notes. ERR_STOPPED if a rank has left out micro-batches. */
 static lks_status gather(lks__trainer *t, lks__step_result *r)
 {
-    int W = t->ses.world.world_size, most = (t->V + W - 1) / W * t->A;
+    int W = t->ses.world.world_size, most = (t->run.V + W - 1) / W * t->run.A;
     size_t bytes = sizeof(lks__step_note) + (size_t)most * sizeof(float);
-    char *mine = t->exchange, *all = t->exchange + bytes;
+    char *mine = t->work.exchange, *all = t->work.exchange + bytes;
     bool asks = asks_to_save(t);
     lks__step_note note = {.stop_signal = lks__session_asked_stop(&t->ses),
                            .save = asks            ? LKS__ASKED_SIGNAL
                                    : clock_asks(t) ? LKS__ASKED_CLOCK
                                                    : LKS__ASKED_NOT,
-                           .skipped = t->skipped};
+                           .skipped = t->work.skipped};
     bool skipped = false;
     size_t first, n;
     own_losses(t, &first, &n);
-    float *losses = t->losses.host;
+    float *losses = t->work.losses.host;
     LKS__TRY(lks__divergence_look(t, &note.divergence));
     memset(mine, 0, bytes);
     memcpy(mine, &note, sizeof note);
-    memcpy(mine + sizeof note, (const char *)t->losses.host + first, n);
+    memcpy(mine + sizeof note, (const char *)t->work.losses.host + first, n);
     LKS__TRY(lks_comm_all_gather(t->ses.comm, mine, all, bytes, LKS_UINT8));
     r->stop_signal = 0;
     r->save = LKS__ASKED_NOT;
     for (int rank = 0; rank < W; rank++) {
-        int v0 = lks__ddp_first_leaf(t->V, W, rank), v1 = lks__ddp_first_leaf(t->V, W, rank + 1);
+        int v0 = lks__ddp_first_leaf(t->run.V, W, rank),
+            v1 = lks__ddp_first_leaf(t->run.V, W, rank + 1);
         const char *theirs = all + (size_t)rank * bytes;
         memcpy(&note, theirs, sizeof note);
         if (r->stop_signal == 0)
@@ -140,18 +143,18 @@ static lks_status gather(lks__trainer *t, lks__step_result *r)
         if (r->save != LKS__ASKED_SIGNAL && note.save != LKS__ASKED_NOT)
             r->save = (lks__asked)note.save;
         skipped |= note.skipped != 0;
-        memcpy(losses + v0 * t->A, theirs + sizeof note,
-               (size_t)((v1 - v0) * t->A) * sizeof(float));
+        memcpy(losses + v0 * t->run.A, theirs + sizeof note,
+               (size_t)((v1 - v0) * t->run.A) * sizeof(float));
     }
     if (r->save == LKS__ASKED_SIGNAL) {
-        t->asked = asks;
-        t->agreed_at = lks__sys_now();
-        t->agreed_iter = t->iter;
+        t->guard.asked = asks;
+        t->guard.agreed_at = lks__sys_now();
+        t->guard.agreed_iter = t->state.iter;
     }
     double sum = 0.0;
-    for (int i = 0; i < t->N; i++)
+    for (int i = 0; i < t->run.N; i++)
         sum += (double)losses[i];
-    r->loss = sum / t->N;
+    r->loss = sum / t->run.N;
     LKS__TRY(lks__divergence_judge(t, all + offsetof(lks__step_note, divergence), bytes));
     return skipped ? LKS_ERR_STOPPED : LKS_OK;
 }
@@ -162,7 +165,7 @@ static lks_status discard(lks__trainer *t, lks__step_result *r)
     if (r->stop_signal == 0) /* the signal came during the search for NaN */
         r->stop_signal = lks__session_asked_stop(&t->ses);
     r->outcome = LKS__STEP_DISCARDED;
-    lks__sampler_back(t->sampler);
+    lks__sampler_back(t->state.sampler);
     lks__trace_end();
     return LKS_OK;
 }
@@ -170,20 +173,20 @@ static lks_status discard(lks__trainer *t, lks__step_result *r)
 /* Make this rank's share of the update. */
 static lks_status update(lks__trainer *t, const float *grads, lks__step_result *r)
 {
-    lks__train_update(t, lks__memory_begin_update(t->memory, grads), r);
-    return lks__memory_end_update(t->memory);
+    lks__train_update(t, lks__memory_begin_update(t->state.memory, grads), r);
+    return lks__memory_end_update(t->state.memory);
 }
 
 lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
 {
     const float *grads;
     double started = lks__sys_now();
-    r->iter = t->iter;
-    lks__trace_begin(LKS__SPAN_STEP, (int64_t)t->iter);
-    lks_comm_note(t->ses.comm, t->iter, "forward and backward");
+    r->iter = t->state.iter;
+    lks__trace_begin(LKS__SPAN_STEP, (int64_t)t->state.iter);
+    lks_comm_note(t->ses.comm, t->state.iter, "forward and backward");
     lks_comm_take_wait_s(t->ses.comm);
-    lks__sampler_mark(t->sampler);
-    LKS__TRY(t->procedure->begin_step(t));
+    lks__sampler_mark(t->state.sampler);
+    LKS__TRY(t->run.procedure->begin_step(t));
     LKS__TRY(accumulate(t, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(t->ses.comm);
     lks_status st = gather(t, r);
@@ -191,16 +194,16 @@ lks_status lks__train_step(lks__trainer *t, lks__step_result *r)
         st = lks__nonfinite_judge(t, grads, r);
     if (st != LKS_OK)
         return st == LKS_ERR_STOPPED ? discard(t, r) : st;
-    lks_comm_note(t->ses.comm, t->iter, "update");
+    lks_comm_note(t->ses.comm, t->state.iter, "update");
     lks__trace_begin(LKS__SPAN_UPDATE, -1);
     if (r->outcome == LKS__STEP_DONE)
         LKS__TRY(update(t, grads, r));
     lks__trace_end();
-    LKS__TRY(lks__memory_publish(t->memory));
-    t->iter++;
+    LKS__TRY(lks__memory_publish(t->state.memory));
+    t->state.iter++;
     LKS__TRY(lks__divergence_seal(t));
-    t->eval_done = false;
+    t->state.eval_done = false;
     r->seconds = lks__sys_now() - started;
     lks__trace_end();
-    return t->procedure->end_step(t, r);
+    return t->run.procedure->end_step(t, r);
 }

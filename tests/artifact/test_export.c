@@ -8,7 +8,7 @@
 
 #include "base/number/units.h"
 #include "settings/family.h"
-#include "train/state.h"
+#include "train/checkpoint.h"
 #include "weights/artifact/artifact.h"
 
 static const char *folder, *run; /* run: of a small golf model, two steps */

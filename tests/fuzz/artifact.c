@@ -11,7 +11,7 @@
 #include "files/zip/zip.h"
 #include "fuzz.h"
 #include "model/model.h"
-#include "train/state.h"
+#include "train/checkpoint.h"
 
 const char *const fuzz_words[] = {
     "\"dtype\":",

@@ -11,7 +11,7 @@
 #include "files/safetensors/dtype.h"
 #include "fuzz.h"
 #include "model/model.h"
-#include "train/state.h"
+#include "train/checkpoint.h"
 
 const char *const fuzz_words[] = {
     "\"format\": ",

@@ -11,9 +11,9 @@
 
 #include "comm/hosts.h"
 #include "comm/ranks.h"
+#include "train/checkpoint.h"
 #include "train/guard/agree.h"
 #include "train/guard/divergence.h"
-#include "train/state.h"
 
 enum { FIRST = 4, STEPS = 8, GOES_BACK = 10 };
 
@@ -394,7 +394,7 @@ lks_status __wrap_lks__state_load(lks__trainer *t, lks__ckpt *ckpt)
 {
     lks_status st = __real_lks__state_load(t, ckpt);
     if (spoils)
-        ((float *)t->memory->moments[0].host)[t->table.tensors[1].offset] += 1.0f;
+        ((float *)t->state.memory->moments[0].host)[t->run.table.tensors[1].offset] += 1.0f;
     return st;
 }
 
@@ -465,7 +465,7 @@ static lks_status open_trainer(lks__trainer *t)
 static lks_status compare(lks__trainer *t)
 {
     const bool odd = odd_rank();
-    size_t last = t->table.tensors[t->table.n_tensors - 1].offset;
+    size_t last = t->run.table.tensors[t->run.table.n_tensors - 1].offset;
     arrives_late = odd && is("same");
     if (is("same"))
         return lks__session_same(&t->ses, "the thing", odd ? 0xabc : 0x123);
@@ -476,19 +476,19 @@ static lks_status compare(lks__trainer *t)
         return lks__trainer_go_back(t);
     }
     if (odd && is("params"))
-        ((float *)t->memory->params.host)[last] += 1.0f;
+        ((float *)t->state.memory->params.host)[last] += 1.0f;
     if (odd && is("exp_avg"))
-        ((float *)t->memory->moments[0].host)[last] += 1.0f;
+        ((float *)t->state.memory->moments[0].host)[last] += 1.0f;
     if (odd && is("exp_avg_sq"))
-        ((float *)t->memory->moments[1].host)[last] += 1.0f;
-    t->iter += odd && is("iter");
-    t->data_shift += odd && is("data_shift");
-    t->nonfinite += odd && is("nonfinite");
-    t->eval_done ^= odd && is("eval_done");
-    t->best_val_loss += odd && is("best");
-    t->elapsed_s += odd && is("clock");
+        ((float *)t->state.memory->moments[1].host)[last] += 1.0f;
+    t->state.iter += odd && is("iter");
+    t->state.data_shift += odd && is("data_shift");
+    t->state.nonfinite += odd && is("nonfinite");
+    t->state.eval_done ^= odd && is("eval_done");
+    t->state.best_val_loss += odd && is("best");
+    t->state.elapsed_s += odd && is("clock");
     if (odd && is("sampler"))
-        lks__sampler_step(t->sampler, 0);
+        lks__sampler_step(t->state.sampler, 0);
     return lks__agree_state(t, true);
 }
 
@@ -508,9 +508,9 @@ static int run_compare(void)
         lks__divergence_note note; /* the check is due: one rank of each host has a hash */
         const bool leads = rank != 1;
         EXPECT(st == LKS_OK);
-        t.iter = (uint64_t)t.s.check_interval;
+        t.state.iter = (uint64_t)t.run.s.check_interval;
         lks__divergence_look(&t, &note);
-        EXPECT(note.iter == t.iter && note.compares == leads && (note.hash != 0) == leads);
+        EXPECT(note.iter == t.state.iter && note.compares == leads && (note.hash != 0) == leads);
     } else if (rank != 0) {
         EXPECT(st == LKS_ERR_PEER);
     } else {

@@ -11,8 +11,8 @@
 #include "compute/cpu/device.h"
 #include "data/tokens.h"
 #include "model/model.h"
+#include "train/checkpoint.h"
 #include "train/procedure/procedure.h"
-#include "train/state.h"
 
 enum { FIRST = 2, STEPS = 10 };
 
@@ -462,7 +462,7 @@ static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
 {
     lks__step_result r;
     assert_ok(lks__train_step(t, &r));
-    memcpy(offsets, t->offsets, N_OFFSETS * sizeof *offsets);
+    memcpy(offsets, t->work.offsets, N_OFFSETS * sizeof *offsets);
 }
 
 /* Make the steps of iterations first .. end - 1, with an evaluation before iteration `evaluated`.
@@ -472,7 +472,7 @@ static void steps(lks__trainer *t, int first, int end, int evaluated, uint64_t o
     lks__eval_result eval;
     for (int i = first; i < end; i++) {
         if (i == evaluated)
-            assert_ok(t->procedure->evaluate(t, &eval));
+            assert_ok(t->run.procedure->evaluate(t, &eval));
         step(t, offsets[i]);
     }
 }
@@ -492,8 +492,8 @@ static void check_data_behind(const char *sampler, int evaluated)
     assert_ok(lks__state_save(&t, &(lks__save_about){.val_loss = NAN}, name, hash));
     steps(&t, 2, 5, evaluated, seen);
     assert_ok(lks__trainer_go_back(&t));
-    assert_int_equal(t.iter, 2);
-    assert_int_equal(t.data_shift, 3);
+    assert_int_equal(t.state.iter, 2);
+    assert_int_equal(t.state.data_shift, 3);
     steps(&t, 5, N_STEPS, -1, seen);
     assert_memory_equal(seen, plain, sizeof seen);
     lks__trainer_close(&t);

@@ -43,7 +43,7 @@ static void open_trainer(lks__trainer *t, const char *more)
 static void steps(lks__trainer *t, uint64_t until)
 {
     lks__step_result r;
-    while (t->iter < until)
+    while (t->state.iter < until)
         assert_ok(lks__train_step(t, &r));
 }
 
@@ -56,7 +56,7 @@ static void test_loss(void **state)
     for (int k = 0; k < 3; k++) {
         double sum = 0.0;
         assert_ok(lks__train_step(&t, &r));
-        const float *losses = t.losses.host;
+        const float *losses = t.work.losses.host;
         for (int i = 0; i < N; i++) {
             assert_true(losses[i] > 0.0f);
             sum += (double)losses[i];
@@ -88,7 +88,7 @@ static void test_keys(void **state)
 /* Flip the lowest bit of a parameter. */
 static void flip(lks__trainer *t, size_t at)
 {
-    float *params = t->memory->params.host;
+    float *params = t->state.memory->params.host;
     uint32_t bits;
     memcpy(&bits, &params[at], sizeof bits);
     bits ^= 1;
@@ -103,9 +103,9 @@ static void test_flips(void **state)
             lks__trainer t;
             lks__step_result r;
             open_trainer(&t, "--check_interval=1");
-            n_tensors = t.table.n_tensors;
+            n_tensors = t.run.table.n_tensors;
             steps(&t, 1);
-            const lks__tensor *tensor = &t.table.tensors[i];
+            const lks__tensor *tensor = &t.run.table.tensors[i];
             flip(&t, tensor->offset + (last ? tensor->count - 1 : 0));
             assert_fails(LKS_ERR_DIVERGED, lks__train_step(&t, &r),
                          lks_test_text("first in tensor %s,", tensor->name));
@@ -116,10 +116,10 @@ static void test_flips(void **state)
     lks__step_result r;
     open_trainer(&t, "--check_interval=1");
     steps(&t, 1);
-    flip(&t, t.table.tensors[n_tensors - 1].offset);
-    flip(&t, t.table.tensors[3].offset);
+    flip(&t, t.run.table.tensors[n_tensors - 1].offset);
+    flip(&t, t.run.table.tensors[3].offset);
     assert_fails(LKS_ERR_DIVERGED, lks__train_step(&t, &r),
-                 lks_test_text("first in tensor %s,", t.table.tensors[3].name));
+                 lks_test_text("first in tensor %s,", t.run.table.tensors[3].name));
     lks__trainer_close(&t);
 }
 
@@ -173,7 +173,7 @@ static void test_check_interval(void **state)
         lks__step_result r;
         open_trainer(&t, lks_test_text("--check_interval=%s", cases[i].interval));
         steps(&t, cases[i].at);
-        flip(&t, t.table.tensors[0].offset);
+        flip(&t, t.run.table.tensors[0].offset);
         assert_int_equal(lks__train_step(&t, &r), cases[i].found ? LKS_ERR_DIVERGED : LKS_OK);
         lks__trainer_close(&t);
     }
@@ -189,17 +189,17 @@ static void test_infinite_loss(void **state)
         open_trainer(&t, "--on_nan=skip");
         assert_ok(lks__train_step(&t, &r));
         assert_true(isfinite(r.grad_norm));
-        float *losses = t.losses.host;
+        float *losses = t.work.losses.host;
         losses[N - 1] = values[i];
         assert_ok(lks__nonfinite_judge(&t, NULL, &r));
         assert_int_equal(r.outcome, LKS__STEP_SKIPPED);
         assert_int_equal(r.bad.index, N - 1);
         assert_true(r.bad.in_loss);
-        assert_int_equal(t.nonfinite, 1);
+        assert_int_equal(t.state.nonfinite, 1);
         losses[N - 1] = 1.0f; /* a good one ends the row */
         assert_ok(lks__nonfinite_judge(&t, NULL, &r));
         assert_int_equal(r.outcome, LKS__STEP_DONE);
-        assert_int_equal(t.nonfinite, 0);
+        assert_int_equal(t.state.nonfinite, 0);
         lks__trainer_close(&t);
     }
 }

@@ -7,8 +7,8 @@
 #include "model/model.h"
 #include "model/table/parts.h"
 #include "settings/family.h"
+#include "train/checkpoint.h"
 #include "train/procedure/families/families.h"
-#include "train/state.h"
 
 static void test_match(void **state)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "plan/time/forecast.h"
-#include "train/state.h"
+#include "train/checkpoint.h"
 
 /* A micro-batch takes 1 s, additions and the update nothing that counts; 1 MB/s, 0.2 s there and
  * back. */

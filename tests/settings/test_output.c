@@ -320,7 +320,7 @@ static const char *ended(lks__report *r, lks__trainer *t, int signal, const doub
     r->on = true;
     r->first_iter = 10;
     r->started = lks__sys_now() - 3755.01;
-    t->iter = 70;
+    t->state.iter = 70;
     lks__report_end(r, t, signal, loss, final);
     lks__log_close(&r->log);
     rewind(out);
@@ -347,11 +347,11 @@ static void test_end(void **state)
     lks__report *r = calloc(1, sizeof *r);
     lks__trainer *t = calloc(1, sizeof *t);
     assert_true(r != NULL && t != NULL);
-    strcpy(t->shown_out_dir, "here");
-    t->s.eval_interval = 30;
+    strcpy(t->run.shown_out_dir, "here");
+    t->run.s.eval_interval = 30;
     r->best = (lks__best){.found = true, .iter = 40, .loss = 1.75};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        snprintf(t->s.out_dir, sizeof t->s.out_dir, "%s", words[i][0]);
+        snprintf(t->run.s.out_dir, sizeof t->run.s.out_dir, "%s", words[i][0]);
         assert_string_equal(
             ended(r, t, 0, &loss, &final),
             lks_test_text(
@@ -389,7 +389,7 @@ static void test_end(void **state)
     assert_null(strstr(ended(r, t, 0, &loss, &final), "has risen"));
     r->best.loss = 2.0 / 1.051;
     assert_contains(ended(r, t, 0, &loss, &final), "has risen");
-    t->meta.chars = chars;
+    t->run.meta.chars = chars;
     assert_contains(ended(r, t, 0, &loss, &final), "next: lockstep sample ");
     /* the program as the user started it: `lockstep` may not be in the path */
     char *name = program_invocation_name;

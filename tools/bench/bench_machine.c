@@ -188,8 +188,8 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
     m->other_s = figure_of(one, TURNS);
     for (int i = 0; i < TURNS; i++)
         one[i] = parts[i][LKS__PART_UPDATE];
-    const int sharers = t->shared ? t->ses.world.local_world_size : 1;
-    m->update_rate = rate_of(one, TURNS, (double)t->table.trained_params / sharers);
+    const int sharers = t->run.shared ? t->ses.world.local_world_size : 1;
+    m->update_rate = rate_of(one, TURNS, (double)t->run.table.trained_params / sharers);
     return LKS_OK;
 }
 
@@ -219,18 +219,19 @@ static lks_status measure_link(lks__trainer *t, lks__machine *m)
 
 static lks_status measure(lks__trainer *t, const char *out, lks__machine *m)
 {
-    const double tokens = (double)(t->s.batch_size * t->s.block_size);
+    const double tokens = (double)(t->run.s.batch_size * t->run.s.block_size);
     *m = (lks__machine){
         .cores = lks__cpu_count(),
         .ranks = t->ses.world.local_world_size,
         .threads = t->ses.threads,
-        .layers = (int)t->s.n_layer,
+        .layers = (int)t->run.s.n_layer,
         .memory_bytes = (double)lks__memory_available(),
-        .micro_batch_flops = lks__model_flops_per_token(&t->model_config, &t->table) * tokens,
+        .micro_batch_flops =
+            lks__model_flops_per_token(&t->run.model_config, &t->run.table) * tokens,
         .micro_batch_tokens = tokens,
     };
     double layer;
-    LKS__TRY(lks__forecast_layer_flops(&t->model_config, &layer));
+    LKS__TRY(lks__forecast_layer_flops(&t->run.model_config, &layer));
     m->layer_flops = (lks__figure){layer * tokens, layer * tokens, layer * tokens};
     LKS__TRY(lks__session_same(&t->ses, "the number of cores", (uint64_t)m->cores));
     LKS__TRY(measure_steps(t, m));

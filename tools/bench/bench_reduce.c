@@ -193,9 +193,9 @@ static lks_status time_alone(struct bench_group *b, const lks__trainer *t, int t
 {
     struct reduce r = {0};
     double times[MAX_TURNS];
-    size_t bytes = (size_t)(t->s.bucket_mb * (1 << 20));
+    size_t bytes = (size_t)(t->run.s.bucket_mb * (1 << 20));
     size_t blocks = (bytes + BLOCK * sizeof(float) - 1) / (BLOCK * sizeof(float));
-    LKS__TRY(open_reduce(b, (size_t)t->table.count, &r));
+    LKS__TRY(open_reduce(b, (size_t)t->run.table.count, &r));
     blocks = blocks > 0 ? blocks : 1;
     lks_work **works = calloc(r.n_blocks / blocks + 1, sizeof *works);
     lks_status st = works != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for buckets");
@@ -256,7 +256,7 @@ lks_status bench_verdict(struct bench_group *b, lks__trainer *t)
     if (b->rank == 0)
         printf("  the model: %.2f MB of gradients; backward %.2f ms, their reduction by itself "
                "%.2f ms; exposed in a step of %.2f ms: %.2f ms (%.0f%% of that)\n",
-               (double)t->table.count * sizeof(float) * 1e-6, backward_s * 1e3, alone_s * 1e3,
+               (double)t->run.table.count * sizeof(float) * 1e-6, backward_s * 1e3, alone_s * 1e3,
                step_s * 1e3, exposed_s * 1e3, exposed_s / alone_s * 100.0);
     return LKS_OK;
 }

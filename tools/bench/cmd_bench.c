@@ -275,8 +275,8 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     if (st != LKS_OK || t->ses.world.rank != 0)
         return st;
     double median = bench_median(times, iters),
-           tokens = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
-    double flops = tokens * lks__model_flops_per_token(&t->model_config, &t->table);
+           tokens = (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;
+    double flops = tokens * lks__model_flops_per_token(&t->run.model_config, &t->run.table);
     if (flops / times[0] > peak) /* another program used the cores while the peak was measured */
         peak = flops / times[0];
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "

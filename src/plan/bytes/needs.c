@@ -12,8 +12,8 @@
 #include "model/decode.h"
 #include "model/table/freeze.h"
 #include "session/session.h"
+#include "train/checkpoint.h"
 #include "train/optimizer.h"
-#include "train/state.h"
 
 static double bytes_of(size_t floats)
 {

@@ -4,7 +4,7 @@
 
 #include "comm/hier/hier.h"
 #include "model/table/freeze.h"
-#include "train/state.h"
+#include "train/checkpoint.h"
 
 /* The figures of a machine, at one end of their ranges, for the model that is planned. */
 struct figures {

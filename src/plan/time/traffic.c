@@ -7,7 +7,7 @@
 #include "comm/hier/pieces.h"
 #include "comm/tree/tree.h"
 #include "model/table/freeze.h"
-#include "train/state.h"
+#include "train/checkpoint.h"
 
 /* A message's descriptor goes to every other host before an operation. */
 static const double DESCRIPTOR = sizeof(struct lks__shm_descriptor);

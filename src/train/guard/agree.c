@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "files/checkpoint/folder.h"
-#include "train/state.h"
+#include "train/checkpoint.h"
 
 static const char way_out[] = "all ranks must use one checkpoint: copy rank 0's to every host, or "
                               "give an --out_dir that all hosts share";
@@ -41,16 +41,16 @@ static void add_digest(lks__run_lines *lines, const char *name, uint64_t digest)
 lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines)
 {
     uint64_t digest;
-    LKS__TRY(lks__settings_lines(&t->s, LKS__CMD_TRAIN, lines->text, sizeof lines->text - 64));
+    LKS__TRY(lks__settings_lines(&t->run.s, LKS__CMD_TRAIN, lines->text, sizeof lines->text - 64));
     if (!data)
         return LKS_OK;
-    add_digest(lines, data_name, t->data_digest);
-    snprintf(lines->data_dir, sizeof lines->data_dir, "%s", t->shown_data_dir);
-    if (t->weights == NULL)
+    add_digest(lines, data_name, t->run.data_digest);
+    snprintf(lines->data_dir, sizeof lines->data_dir, "%s", t->run.shown_data_dir);
+    if (t->run.weights == NULL)
         return LKS_OK;
-    LKS__TRY(lks__weights_digest(t->weights, &digest));
+    LKS__TRY(lks__weights_digest(t->run.weights, &digest));
     add_digest(lines, weights_name, digest);
-    snprintf(lines->weights, sizeof lines->weights, "%s", t->weights->shown);
+    snprintf(lines->weights, sizeof lines->weights, "%s", t->run.weights->shown);
     return LKS_OK;
 }
 
@@ -315,33 +315,33 @@ static uint64_t hash_tensor(const lks__trainer *t, const float *arena, const lks
 /* Memory that holds nothing of a tensor is never touched. */
 static uint64_t hash_replica(const lks__trainer *t, bool moments)
 {
-    const size_t n = t->table.n_tensors;
+    const size_t n = t->run.table.n_tensors;
     uint64_t hash = 0;
     for (size_t i = 0; i < n; i++)
-        hash = hash_tensor(t, t->memory->params.host, &t->table.tensors[i], hash);
+        hash = hash_tensor(t, t->state.memory->params.host, &t->run.table.tensors[i], hash);
     for (size_t i = 0; i < LKS__OPTIM_STATES * n && moments; i++) {
-        const lks__tensor *tensor = &t->table.tensors[i % n];
-        if (lks__optimizer_state(t->optim.optimizer, tensor, (int)(i / n)) != NULL)
-            hash = hash_tensor(t, t->memory->moments[i / n].host, tensor, hash);
+        const lks__tensor *tensor = &t->run.table.tensors[i % n];
+        if (lks__optimizer_state(t->work.optim.optimizer, tensor, (int)(i / n)) != NULL)
+            hash = hash_tensor(t, t->state.memory->moments[i / n].host, tensor, hash);
     }
     return hash;
 }
 
 static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
 {
-    const double clock = lks__state_by_the_clock(t) ? t->elapsed_s : 0.0;
-    const uint64_t counts[] = {t->iter, t->data_shift, (uint64_t)t->nonfinite, t->eval_done,
-                               t->out_of_time};
-    const double reals[] = {t->best_val_loss, clock};
+    const double clock = lks__state_by_the_clock(t) ? t->state.elapsed_s : 0.0;
+    const uint64_t counts[] = {t->state.iter, t->state.data_shift, (uint64_t)t->state.nonfinite,
+                               t->state.eval_done, t->guard.out_of_time};
+    const double reals[] = {t->state.best_val_loss, clock};
     *hash_p = XXH3_64bits(counts, sizeof counts);
     *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
-    size_t bytes = t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    size_t bytes = t->state.sampler == NULL ? 0 : lks__sampler_state_bytes(t->state.sampler);
     if (bytes == 0)
         return LKS_OK;
     void *sampler = malloc(bytes);
     if (sampler == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
-    lks__sampler_state_save(t->sampler, sampler);
+    lks__sampler_state_save(t->state.sampler, sampler);
     *hash_p = XXH3_64bits_withSeed(sampler, bytes, *hash_p);
     free(sampler);
     return LKS_OK;
@@ -356,7 +356,7 @@ static lks_status differs(const lks__trainer *t, const struct state_note *all, i
                      ", %s of state_hash %016" PRIx64 " and %016" PRIx64 ": %s",
                      place_of(r, all[r].host).text, place_of(0, all[0].host).text, all[r].iter,
                      all[0].iter, what, theirs, rank0s,
-                     t->weights != NULL
+                     t->run.weights != NULL
                          ? "--init_from names other weights there, or memory loses bits; copy "
                            "rank 0's weights to every host"
                          : "memory that loses bits, or a program error; start again from the last "
@@ -389,8 +389,8 @@ lks_status lks__agree_state(lks__trainer *t, bool moments)
         free(all);
         return st;
     }
-    mine.iter = t->iter;
-    mine.compares = lks__memory_has_copies(t->memory);
+    mine.iter = t->state.iter;
+    mine.compares = lks__memory_has_copies(t->state.memory);
     mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
     lks__session_host(mine.host);
     st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);

@@ -11,31 +11,32 @@
 
 lks_status lks__divergence_open(lks__trainer *t)
 {
-    t->divergence.hashes = calloc(t->table.n_tensors, sizeof *t->divergence.hashes);
-    if (t->divergence.hashes == NULL)
+    t->guard.divergence.hashes = calloc(t->run.table.n_tensors, sizeof *t->guard.divergence.hashes);
+    if (t->guard.divergence.hashes == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %zu tensors",
-                         t->table.n_tensors);
+                         t->run.table.n_tensors);
     return LKS_OK;
 }
 
 void lks__divergence_close(lks__trainer *t)
 {
-    free(t->divergence.hashes);
+    free(t->guard.divergence.hashes);
 }
 
 static bool due(const lks__trainer *t)
 {
-    return t->s.check_interval > 0 && t->iter > 0 && t->iter % (uint64_t)t->s.check_interval == 0;
+    return t->run.s.check_interval > 0 && t->state.iter > 0 &&
+           t->state.iter % (uint64_t)t->run.s.check_interval == 0;
 }
 
 /* Hash the part of tensor `i` in [start, end) of the arena; it may be empty. */
 static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end, uint64_t *hash_p)
 {
-    const lks__tensor *tensor = &t->table.tensors[i];
+    const lks__tensor *tensor = &t->run.table.tensors[i];
     size_t from = tensor->offset > start ? tensor->offset : start;
     size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
     *hash_p = 0;
-    return to > from ? lks__memory_hash(t->memory, from, to - from, hash_p) : LKS_OK;
+    return to > from ? lks__memory_hash(t->state.memory, from, to - from, hash_p) : LKS_OK;
 }
 
 /* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, or
@@ -43,14 +44,14 @@ static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end,
 static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t *changed_p)
 {
     *changed_p = -1;
-    first = t->table.block_start[first];
-    end = t->table.block_start[end];
-    for (size_t i = 0; i < t->table.n_tensors; i++) {
+    first = t->run.table.block_start[first];
+    end = t->run.table.block_start[end];
+    for (size_t i = 0; i < t->run.table.n_tensors; i++) {
         uint64_t hash;
         LKS__TRY(hash_part(t, i, first, end, &hash));
-        if (hash != t->divergence.hashes[i] && *changed_p < 0)
+        if (hash != t->guard.divergence.hashes[i] && *changed_p < 0)
             *changed_p = (int32_t)i;
-        t->divergence.hashes[i] = hash;
+        t->guard.divergence.hashes[i] = hash;
         lks_comm_beat(t->ses.comm);
     }
     return LKS_OK;
@@ -60,31 +61,31 @@ static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t
 static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
 {
     size_t first, end;
-    lks__memory_part(t->memory, t->table.n_blocks, &first, &end);
+    lks__memory_part(t->state.memory, t->run.table.n_blocks, &first, &end);
     return hash_blocks(t, first, end, changed_p);
 }
 
 lks_status lks__divergence_seal(lks__trainer *t)
 {
     int32_t changed;
-    t->divergence.sealed = lks__memory_is_shared(t->memory) && due(t);
-    return t->divergence.sealed ? hash_share(t, &changed) : LKS_OK;
+    t->guard.divergence.sealed = lks__memory_is_shared(t->state.memory) && due(t);
+    return t->guard.divergence.sealed ? hash_share(t, &changed) : LKS_OK;
 }
 
 lks_status lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
 {
     int32_t changed;
-    *mine = (lks__divergence_note){.iter = t->iter, .changed = -1};
-    mine->compares = lks__memory_passes_have_copies(t->memory);
+    *mine = (lks__divergence_note){.iter = t->state.iter, .changed = -1};
+    mine->compares = lks__memory_passes_have_copies(t->state.memory);
     gethostname(mine->host, sizeof mine->host - 1);
-    if (t->divergence.sealed)
+    if (t->guard.divergence.sealed)
         LKS__TRY(hash_share(t, &mine->changed));
-    t->divergence.sealed = false;
+    t->guard.divergence.sealed = false;
     if (!mine->compares || !due(t))
         return LKS_OK;
-    LKS__TRY(hash_blocks(t, 0, t->table.n_blocks, &changed));
-    mine->hash =
-        1 | XXH3_64bits(t->divergence.hashes, t->table.n_tensors * sizeof *t->divergence.hashes);
+    LKS__TRY(hash_blocks(t, 0, t->run.table.n_blocks, &changed));
+    mine->hash = 1 | XXH3_64bits(t->guard.divergence.hashes,
+                                 t->run.table.n_tensors * sizeof *t->guard.divergence.hashes);
     return LKS_OK;
 }
 
@@ -111,7 +112,8 @@ static lks_status changed(const lks__trainer *t, const lks__divergence_note *not
                      "in tensor %s, on host %s (seen by rank %d): memory that loses bits, or a "
                      "program error; test that host's memory, and resume from the last checkpoint "
                      "with --init_from=resume",
-                     t->iter, t->table.tensors[note->changed].name, host_of(note, shown), rank);
+                     t->state.iter, t->run.table.tensors[note->changed].name, host_of(note, shown),
+                     rank);
 }
 
 /* Number of ranks whose replica equals that of `rank`; 0 if it compares none. */
@@ -129,7 +131,7 @@ static int supporters(const void *notes, size_t stride, int W, int rank)
 static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
 {
     int W = t->ses.world.world_size, good = 0, odd = 0;
-    const size_t n = t->table.n_tensors;
+    const size_t n = t->run.table.n_tensors;
     for (int r = 1; r < W; r++)
         if (supporters(notes, stride, W, r) > supporters(notes, stride, W, good))
             good = r;
@@ -139,8 +141,8 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
     uint64_t *all = calloc(n * (size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %d ranks", W);
-    lks_status st =
-        lks_comm_all_gather(t->ses.comm, t->divergence.hashes, all, n * sizeof *all, LKS_UINT8);
+    lks_status st = lks_comm_all_gather(t->ses.comm, t->guard.divergence.hashes, all,
+                                        n * sizeof *all, LKS_UINT8);
     size_t i = 0;
     while (st == LKS_OK && i + 1 < n && all[(size_t)odd * n + i] == all[(size_t)good * n + i])
         i++;
@@ -156,7 +158,7 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
                      "%d (host %s) has other values than rank %d (host %s)%s: memory that loses "
                      "bits, or a program error; resume from the last checkpoint with "
                      "--init_from=resume",
-                     t->iter, t->table.tensors[i].name, odd, host_of(&a, shown_a), good,
+                     t->state.iter, t->run.table.tensors[i].name, odd, host_of(&a, shown_a), good,
                      host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
 }
 
@@ -203,7 +205,7 @@ lks_status lks__divergence_judge(lks__trainer *t, const void *notes, size_t stri
         lks__divergence_note note = note_of(notes, stride, r);
         if (note.iter != first.iter)
             return apart(&note, r, &first);
-        if (note.changed >= 0 && (size_t)note.changed < t->table.n_tensors)
+        if (note.changed >= 0 && (size_t)note.changed < t->run.table.n_tensors)
             return changed(t, &note, r);
         if (note.hash == 0) {
             missing = note.compares && missing < 0 ? r : missing;

@@ -34,8 +34,8 @@ struct lks__trainer;
 lks_status lks__divergence_open(struct lks__trainer *t);
 void lks__divergence_close(struct lks__trainer *t);
 
-/* Call it after update number t->iter, when all ranks have made it. It and the next function fail
- * only if the device does. */
+/* Call it after update number t->state.iter, when all ranks have made it. It and the next function
+ * fail only if the device does. */
 lks_status lks__divergence_seal(struct lks__trainer *t);
 
 /* Call it before the next update. */

@@ -19,7 +19,7 @@ static void nobody(void *ctx, int group)
 /* The same pass as in the step, but into `grads`, an arena of zeros. */
 static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
 {
-    lks__backward bw = lks__train_pass(t, index / t->A, index % t->A, grads);
+    lks__backward bw = lks__train_pass(t, index / t->run.A, index % t->run.A, grads);
     bw.done = nobody;
     return bw;
 }
@@ -29,8 +29,8 @@ static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
 static lks_status find_tensor(const lks__trainer *t, const float *grads, char place[LKS__PLACE])
 {
     lks__device *device = t->ses.device;
-    const lks__tensor *tensors = t->table.tensors;
-    size_t n = t->table.n_tensors;
+    const lks__tensor *tensors = t->run.table.tensors;
+    size_t n = t->run.table.n_tensors;
     lks__mirror slots;
     place[0] = '\0';
     LKS__TRY(lks__mirror_open(device, n * sizeof(uint64_t), &slots));
@@ -54,10 +54,10 @@ static lks_status find_tensor(const lks__trainer *t, const float *grads, char pl
 static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *bad)
 {
     lks__micro_batch mb;
-    LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
+    LKS__TRY(lks__train_read(t, index / t->run.A, index % t->run.A, &mb));
     lks__backward bw = pass_of(t, index, NULL);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
-    return lks__model_find_bad(t->model, t->memory->params.dev, &mb, &bw, bad->place);
+    return lks__model_find_bad(t->work.model, t->state.memory->params.dev, &mb, &bw, bad->place);
 }
 
 /* The gradient of micro-batch `index`, into `grads`, and what it makes first. */
@@ -65,10 +65,10 @@ static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks
 {
     lks__micro_batch mb;
     LKS__TRY(lks__session_check_stop(&t->ses));
-    LKS__TRY(lks__train_read(t, index / t->A, index % t->A, &mb));
+    LKS__TRY(lks__train_read(t, index / t->run.A, index % t->run.A, &mb));
     const lks__backward bw = pass_of(t, index, grads);
-    t->ses.device->layers->clear(t->ses.device->ex, grads, t->table.trained_count);
-    lks__model_train(t->model, t->memory->params.dev, &mb, &bw, NULL);
+    t->ses.device->layers->clear(t->ses.device->ex, grads, t->run.table.trained_count);
+    lks__model_train(t->work.model, t->state.memory->params.dev, &mb, &bw, NULL);
     LKS__TRY(find_tensor(t, grads, bad->place));
     if (bad->place[0] != '\0')
         bad->index = index;
@@ -78,13 +78,13 @@ static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks
 /* Find the first of this rank's micro-batches whose gradient isn't finite although its loss is. */
 static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
 {
-    const size_t bytes = t->table.trained_count * sizeof(float);
+    const size_t bytes = t->run.table.trained_count * sizeof(float);
     lks__device *device = t->ses.device;
     void *grads;
     lks_status st = device->ops->alloc(device, bytes, &grads);
     if (st != LKS_OK) /* use the sum of the step */
         return st == LKS_ERR_NOMEM ? LKS_OK : st;
-    for (int i = t->first_v * t->A; i < t->end_v * t->A && st == LKS_OK; i++) {
+    for (int i = t->run.first_v * t->run.A; i < t->run.end_v * t->run.A && st == LKS_OK; i++) {
         st = look_at_gradient(t, i, grads, bad);
         if (bad->index == i)
             break;
@@ -96,8 +96,8 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
 
 static int first_bad_loss(const lks__trainer *t)
 {
-    const float *losses = t->losses.host;
-    for (int i = 0; i < t->N; i++)
+    const float *losses = t->work.losses.host;
+    for (int i = 0; i < t->run.N; i++)
         if (!isfinite(losses[i]))
             return i;
     return -1;
@@ -110,7 +110,7 @@ static lks_status search(lks__trainer *t, lks__nonfinite *bad)
     *bad = (lks__nonfinite){.index = INT_MAX};
     if (loss < 0)
         return find_gradient(t, bad);
-    if (loss / t->A < t->first_v || loss / t->A >= t->end_v)
+    if (loss / t->run.A < t->run.first_v || loss / t->run.A >= t->run.end_v)
         return LKS_OK;
     return find_activation(t, loss, bad);
 }
@@ -121,7 +121,7 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
     int W = t->ses.world.world_size;
     lks__nonfinite mine, *all = calloc((size_t)W, sizeof *all);
     lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
-    lks_comm_note(t->ses.comm, t->iter, "search for NaN");
+    lks_comm_note(t->ses.comm, t->state.iter, "search for NaN");
     if (st == LKS_OK)
         st = search(t, &mine);
     st = lks__session_agree(&t->ses, st);
@@ -134,7 +134,7 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
     free(all);
     if (st == LKS_OK && bad->index == INT_MAX) {
         bad->index = -1;
-        st = find_tensor(t, lks__memory_whole(t->memory, grads), bad->place);
+        st = find_tensor(t, lks__memory_whole(t->state.memory, grads), bad->place);
     }
     return st;
 }
@@ -144,18 +144,19 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
 void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char text[320])
 {
     const lks__nonfinite *bad = &r->bad;
-    int W = t->ses.world.world_size, rank = 0, v = bad->index / t->A, m = bad->index % t->A;
+    int W = t->ses.world.world_size, rank = 0, v = bad->index / t->run.A, m = bad->index % t->run.A;
     if (bad->index < 0) {
         snprintf(text, 320, "the sum of all gradients overflows, first in %s", bad->place);
         return;
     }
-    while (rank + 1 < W && lks__ddp_first_leaf(t->V, W, rank + 1) <= v)
+    while (rank + 1 < W && lks__ddp_first_leaf(t->run.V, W, rank + 1) <= v)
         rank++;
     if (bad->in_loss)
         snprintf(text, 320,
                  "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "
                  "isn't finite is the output of %s",
-                 m, v, rank, lks__units_plain((double)((const float *)t->losses.host)[bad->index]),
+                 m, v, rank,
+                 lks__units_plain((double)((const float *)t->work.losses.host)[bad->index]),
                  bad->place);
     else
         snprintf(text, 320,
@@ -171,22 +172,22 @@ static lks_status give_up(const lks__trainer *t, const lks__step_result *r, cons
     return lks__fail(LKS_ERR_NAN,
                      "iteration %" PRIu64 ": %s; %sthe last checkpoint is untouched; a smaller "
                      "learning_rate or a longer warm-up may help",
-                     t->iter, text, why);
+                     t->state.iter, text, why);
 }
 
 lks_status lks__nonfinite_judge(lks__trainer *t, const float *grads, lks__step_result *r)
 {
     r->outcome = LKS__STEP_DONE;
     if (isfinite(r->grad_norm) && first_bad_loss(t) < 0) {
-        if (t->s.on_nan == LKS__on_nan_skip)
-            t->nonfinite = 0;
+        if (t->run.s.on_nan == LKS__on_nan_skip)
+            t->state.nonfinite = 0;
         return LKS_OK;
     }
     LKS__TRY(find_together(t, grads, &r->bad));
-    if (t->s.on_nan == LKS__on_nan_stop)
+    if (t->run.s.on_nan == LKS__on_nan_stop)
         return give_up(t, r, "--on_nan=skip or rollback would have continued; ");
-    if (++t->nonfinite > t->s.on_nan_limit)
+    if (++t->state.nonfinite > t->run.s.on_nan_limit)
         return give_up(t, r, "that was once more than on_nan_limit allows; ");
-    r->outcome = t->s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
+    r->outcome = t->run.s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
     return LKS_OK;
 }

@@ -9,9 +9,9 @@
 #include "base/trace.h"
 #include "data/read/sampler.h"
 #include "files/checkpoint/name.h"
+#include "train/checkpoint.h"
 #include "train/loop/report/report.h"
 #include "train/procedure/procedure.h"
-#include "train/state.h"
 
 struct run {
     lks__trainer *t;
@@ -20,7 +20,7 @@ struct run {
     uint64_t saved_iter;
     uint64_t back_to;      /* the run has gone back to this one; UINT64_MAX: to none since a save */
     lks__asked wanted;     /* why a checkpoint is wanted that isn't scheduled; NOT: none is */
-    bool improved;         /* evaluation t->iter was the best so far */
+    bool improved;         /* evaluation t->state.iter was the best so far */
     lks__eval_result eval; /* the last evaluation of this process ... */
     uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
     double loss;           /* of the last step, if there was one */
@@ -39,19 +39,20 @@ static uint64_t checkpoint_interval(const lks__settings *s)
 /* Does r->eval hold evaluation t->iter of the current state? */
 static bool evaluated(const struct run *r)
 {
-    return r->t->eval_done && r->eval_iter == r->t->iter;
+    return r->t->state.eval_done && r->eval_iter == r->t->state.iter;
 }
 
-/* True if an undisturbed run writes checkpoint t->iter on its schedule. */
+/* True if an undisturbed run writes checkpoint t->state.iter on its schedule. */
 static bool on_schedule(const lks__trainer *t)
 {
-    uint64_t interval = checkpoint_interval(&t->s);
-    return t->s.always_save_checkpoint && t->iter > 0 && interval > 0 && t->iter % interval == 0;
+    uint64_t interval = checkpoint_interval(&t->run.s);
+    return t->run.s.always_save_checkpoint && t->state.iter > 0 && interval > 0 &&
+           t->state.iter % interval == 0;
 }
 
 static bool at_end(const lks__trainer *t)
 {
-    return t->iter >= t->procedure->n_steps(&t->s) || t->out_of_time;
+    return t->state.iter >= t->run.procedure->n_steps(&t->run.s) || t->guard.out_of_time;
 }
 
 /* Why the checkpoint is written. NOT if the undisturbed run writes it, too, or if it is the target
@@ -60,7 +61,7 @@ static bool at_end(const lks__trainer *t)
 static lks__asked reason(const struct run *r, lks__asked otherwise)
 {
     bool undisturbed = on_schedule(r->t) || (r->improved && evaluated(r));
-    if (undisturbed || r->t->iter == r->back_to)
+    if (undisturbed || r->t->state.iter == r->back_to)
         return LKS__ASKED_NOT;
     return at_end(r->t) ? LKS__ASKED_END : otherwise;
 }
@@ -69,27 +70,28 @@ static lks__asked reason(const struct run *r, lks__asked otherwise)
 static lks_status write_checkpoint(struct run *r, lks__asked asked)
 {
     lks__trainer *t = r->t;
-    if (t->s.on_nan == LKS__on_nan_rollback && asked == LKS__ASKED_NOT && t->iter != r->back_to)
-        t->nonfinite = 0; /* the run has got further than before */
-    LKS__TRY(lks__memory_fetch(t->memory));
+    if (t->run.s.on_nan == LKS__on_nan_rollback && asked == LKS__ASKED_NOT &&
+        t->state.iter != r->back_to)
+        t->state.nonfinite = 0; /* the run has got further than before */
+    LKS__TRY(lks__memory_fetch(t->state.memory));
     if (t->ses.world.rank != 0)
         return LKS_OK;
     char name[32], hash[17];
-    lks_comm_note(t->ses.comm, t->iter, "checkpoint");
-    lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->iter);
+    lks_comm_note(t->ses.comm, t->state.iter, "checkpoint");
+    lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->state.iter);
     const bool counts = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END);
     const bool best = counts && lks__best_beaten(&r->report.best, r->eval.val_loss);
     /* A target that is written again keeps its own. */
-    const double kept = t->iter == r->back_to ? t->loaded_val_loss : NAN;
+    const double kept = t->state.iter == r->back_to ? t->guard.loaded_val_loss : NAN;
     const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
     /* After a power loss a resume needs the lines of the checkpoint that is left. */
     LKS__TRY(lks__metrics_sync(r->report.metrics));
     LKS__TRY(lks__state_save(t, &about, name, hash));
     if (best)
-        lks__best_take(&r->report.best, t->iter, r->eval.val_loss);
-    lks__memory_fetched(t->memory);
+        lks__best_take(&r->report.best, t->state.iter, r->eval.val_loss);
+    lks__memory_fetched(t->state.memory);
     lks__trace_end();
-    lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->shown_out_dir, name);
+    lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->run.shown_out_dir, name);
     LKS__TRY(lks__report_checkpoint(&r->report, t, asked, name, hash));
     lks__report_saved(&r->report, t, best);
     return LKS_OK;
@@ -98,11 +100,11 @@ static lks_status write_checkpoint(struct run *r, lks__asked asked)
 static lks_status save(struct run *r, lks__asked otherwise)
 {
     lks__session *ses = &r->t->ses;
-    r->saved_iter = r->t->iter;
+    r->saved_iter = r->t->state.iter;
     r->wanted = LKS__ASKED_NOT;
     lks__session_saving(ses, true);
     LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
-    r->t->saved_at = lks__sys_now();
+    r->t->guard.saved_at = lks__sys_now();
     r->back_to = UINT64_MAX;
     /* The last save: hold second signals until the process ends. */
     lks__session_saving(ses, r->stopped != 0);
@@ -135,10 +137,10 @@ static const char behind_the_end[] = "the final checkpoint is saved; a resume do
 static lks_status compute(struct run *r, lks__eval_result *eval)
 {
     lks__trainer *t = r->t;
-    lks_comm_note(t->ses.comm, t->iter, "evaluation");
-    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->iter);
+    lks_comm_note(t->ses.comm, t->state.iter, "evaluation");
+    lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->state.iter);
     lks__report_work(&r->report, t, "evaluation");
-    lks_status st = t->procedure->evaluate(t, eval);
+    lks_status st = t->run.procedure->evaluate(t, eval);
     r->report.eval_s = lks__sys_now() - r->report.work_began;
     lks__trace_end();
     return st;
@@ -147,18 +149,18 @@ static lks_status compute(struct run *r, lks__eval_result *eval)
 static lks_status evaluate(struct run *r)
 {
     lks__trainer *t = r->t;
-    lks__sampler_mark(t->sampler);
+    lks__sampler_mark(t->state.sampler);
     LKS__TRY(stop_if(r, compute(r, &r->eval),
                      "the unfinished evaluation is discarded, and a resume repeats it"));
     if (r->stopped != 0) {
-        lks__sampler_back(t->sampler);
+        lks__sampler_back(t->state.sampler);
         return LKS_OK;
     }
-    t->eval_done = true;
-    r->eval_iter = t->iter;
-    r->improved = r->eval.val_loss < t->best_val_loss;
+    t->state.eval_done = true;
+    r->eval_iter = t->state.iter;
+    r->improved = r->eval.val_loss < t->state.best_val_loss;
     if (r->improved)
-        t->best_val_loss = r->eval.val_loss;
+        t->state.best_val_loss = r->eval.val_loss;
     LKS__TRY(lks__report_eval(&r->report, t, &r->eval));
     return lks__report_ranks(&r->report, t, NULL);
 }
@@ -174,7 +176,7 @@ static lks_status evaluate_only(struct run *r)
  * same. */
 static lks_status compute_aside(struct run *r, lks__eval_result *eval)
 {
-    lks__sampler *sampler = r->t->sampler; /* the sampler `stream` has none */
+    lks__sampler *sampler = r->t->state.sampler; /* the sampler `stream` has none */
     size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
     void *state = malloc(bytes + 1);
     lks_status st =
@@ -202,20 +204,21 @@ static lks_status evaluate_final(struct run *r)
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
-    return t->iter > 0 && t->iter != r->saved_iter &&
+    return t->state.iter > 0 && t->state.iter != r->saved_iter &&
            (on_schedule(t) || r->improved || r->wanted != LKS__ASKED_NOT);
 }
 
 bool lks__train_saves_again(const lks__trainer *t)
 {
-    return t->resumed && t->iter > 0 && t->procedure->evaluation_due(t) && !t->s.eval_only;
+    return t->run.resumed && t->state.iter > 0 && t->run.procedure->evaluation_due(t) &&
+           !t->run.s.eval_only;
 }
 
 static lks_status finish(struct run *r)
 {
     lks__finish_result result = {0};
     lks__report_work(&r->report, r->t, "artifact");
-    LKS__TRY(stop_if(r, r->t->procedure->finish(r->t, &result), behind_the_end));
+    LKS__TRY(stop_if(r, r->t->run.procedure->finish(r->t, &result), behind_the_end));
     if (r->stopped != 0)
         return LKS_OK;
     return lks__report_finish(&r->report, r->t, &result);
@@ -225,7 +228,7 @@ static lks_status finish(struct run *r)
 static lks_status go_back(struct run *r)
 {
     LKS__TRY(lks__trainer_go_back(r->t));
-    r->saved_iter = r->back_to = r->t->iter;
+    r->saved_iter = r->back_to = r->t->state.iter;
     return LKS_OK;
 }
 
@@ -234,7 +237,8 @@ static lks_status go_back(struct run *r)
 static bool unsaved(const struct run *r)
 {
     const lks__trainer *t = r->t;
-    return t->iter != r->saved_iter || (t->iter == r->back_to && lks__state_by_the_clock(t));
+    return t->state.iter != r->saved_iter ||
+           (t->state.iter == r->back_to && lks__state_by_the_clock(t));
 }
 
 /* Stopped without an update: the loaded checkpoint is still the state, and is not written again.
@@ -242,10 +246,10 @@ static bool unsaved(const struct run *r)
 static lks_status keep_loaded(struct run *r)
 {
     char name[32];
-    snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->iter);
-    return r->report.on && r->saved_iter != r->t->iter
-               ? lks__report_checkpoint(&r->report, r->t, r->t->resumed_asked, name,
-                                        r->t->resumed_hash)
+    snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->state.iter);
+    return r->report.on && r->saved_iter != r->t->state.iter
+               ? lks__report_checkpoint(&r->report, r->t, r->t->run.resumed_asked, name,
+                                        r->t->run.resumed_hash)
                : LKS_OK;
 }
 
@@ -253,33 +257,35 @@ static lks_status keep_loaded(struct run *r)
 static lks_status back_to_start(struct run *r)
 {
     lks__trainer *t = r->t;
-    size_t bytes = r->first_draws == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    size_t bytes = r->first_draws == NULL ? 0 : lks__sampler_state_bytes(t->state.sampler);
     if (bytes > 0)
-        LKS__TRY(lks__sampler_state_load(t->sampler, r->first_draws, bytes));
-    t->eval_done = false;
-    t->best_val_loss = LKS__NO_VAL_LOSS;
+        LKS__TRY(lks__sampler_state_load(t->state.sampler, r->first_draws, bytes));
+    t->state.eval_done = false;
+    t->state.best_val_loss = LKS__NO_VAL_LOSS;
     return LKS_OK;
 }
 
 static lks_status keep_first_draws(struct run *r)
 {
     lks__trainer *t = r->t;
-    size_t bytes = t->iter > 0 || t->sampler == NULL ? 0 : lks__sampler_state_bytes(t->sampler);
+    size_t bytes = t->state.iter > 0 || t->state.sampler == NULL
+                       ? 0
+                       : lks__sampler_state_bytes(t->state.sampler);
     if (bytes == 0)
         return LKS_OK;
     r->first_draws = malloc(bytes);
     if (r->first_draws == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the generators");
-    lks__sampler_state_save(t->sampler, r->first_draws);
+    lks__sampler_state_save(t->state.sampler, r->first_draws);
     return LKS_OK;
 }
 
 static lks_status save_stopped(struct run *r, uint64_t first_iter)
 {
     lks__trainer *t = r->t;
-    if (t->resumed && t->iter == first_iter && t->iter != r->back_to)
+    if (t->run.resumed && t->state.iter == first_iter && t->state.iter != r->back_to)
         return keep_loaded(r);
-    if (t->iter == 0)
+    if (t->state.iter == 0)
         LKS__TRY(back_to_start(r));
     return unsaved(r) ? save(r, LKS__ASKED_STOP) : LKS_OK;
 }
@@ -287,13 +293,13 @@ static lks_status save_stopped(struct run *r, uint64_t first_iter)
 static lks_status loop(struct run *r)
 {
     lks__trainer *t = r->t;
-    const uint64_t first_iter = t->iter;
+    const uint64_t first_iter = t->state.iter;
     lks__step_result step;
     while (r->stopped == 0) {
         r->improved = false;
-        if (t->s.eval_only)
+        if (t->run.s.eval_only)
             return evaluate_only(r);
-        if (t->procedure->evaluation_due(t))
+        if (t->run.procedure->evaluation_due(t))
             LKS__TRY(evaluate(r));
         if (r->stopped != 0)
             break;
@@ -322,10 +328,10 @@ static lks_status loop(struct run *r)
         LKS__TRY(save_stopped(r, first_iter));
     else if (unsaved(r))
         LKS__TRY(save(r, LKS__ASKED_END));
-    const bool final = r->stopped == 0 && t->s.eval_interval > 0;
+    const bool final = r->stopped == 0 && t->run.s.eval_interval > 0;
     if (final)
         LKS__TRY(evaluate_final(r));
-    if (r->stopped == 0 && t->procedure->finish != NULL)
+    if (r->stopped == 0 && t->run.procedure->finish != NULL)
         LKS__TRY(finish(r));
     lks__report_end(&r->report, t, r->stopped, r->stepped ? &r->loss : NULL,
                     final && r->stopped == 0 ? &r->eval : NULL);
@@ -334,7 +340,7 @@ static lks_status loop(struct run *r)
 
 static lks_status write_trace(struct run *r)
 {
-    const char *path = r->t->s.trace;
+    const char *path = r->t->run.s.trace;
     char shown[LKS__SETTING_STR];
     uint64_t dropped;
     LKS__TRY(lks__trace_file_write(&r->t->trace, &r->t->ses, &dropped));
@@ -356,7 +362,7 @@ static lks_status say_where(const lks__trainer *t, lks_status st)
     if (t->ses.world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
         return st;
     snprintf(why, sizeof why, "%s", lks_last_error());
-    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", t->iter, why);
+    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", t->state.iter, why);
 }
 
 /* After a stop rank 0 has saved everything that is wanted, so it doesn't fail because others do. */
@@ -373,14 +379,14 @@ static lks_status close_report(struct run *r)
 static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
 {
     lks__entry latest;
-    uint8_t longer = t->iter > t->procedure->n_steps(&t->s);
+    uint8_t longer = t->state.iter > t->run.procedure->n_steps(&t->run.s);
     *yes_p = false;
-    if (!t->resumed || t->s.eval_only || !at_end(t))
+    if (!t->run.resumed || t->run.s.eval_only || !at_end(t))
         return LKS_OK;
     if (t->ses.world.rank == 0 &&
-        lks__name_read(t->s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
+        lks__name_read(t->run.s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
         latest.kind == LKS__ENTRY_CKPT)
-        longer |= latest.iter > t->iter;
+        longer |= latest.iter > t->state.iter;
     LKS__TRY(lks__session_agree(
         &t->ses, lks_comm_broadcast(t->ses.comm, &longer, sizeof longer, LKS_UINT8, 0)));
     *yes_p = longer != 0;
@@ -392,11 +398,11 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
     bool nothing, again = lks__train_saves_again(t);
     struct run r = {
         .t = t,
-        .saved_iter = t->resumed && !again ? t->iter : UINT64_MAX,
+        .saved_iter = t->run.resumed && !again ? t->state.iter : UINT64_MAX,
         .back_to = UINT64_MAX,
-        .wanted = !again                               ? LKS__ASKED_NOT
-                  : t->resumed_asked != LKS__ASKED_NOT ? t->resumed_asked
-                                                       : LKS__ASKED_STOP,
+        .wanted = !again                                   ? LKS__ASKED_NOT
+                  : t->run.resumed_asked != LKS__ASKED_NOT ? t->run.resumed_asked
+                                                           : LKS__ASKED_STOP,
         .eval_iter = UINT64_MAX,
     };
     lks_status st = nothing_to_train(t, &nothing);
@@ -406,8 +412,8 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
             lks__report_nothing(t);
         return LKS_OK;
     }
-    if (st == LKS_OK && t->procedure->can_finish != NULL && !t->s.eval_only)
-        st = t->procedure->can_finish();
+    if (st == LKS_OK && t->run.procedure->can_finish != NULL && !t->run.s.eval_only)
+        st = t->run.procedure->can_finish();
     if (st == LKS_OK)
         st = lks__report_open(&r.report, t);
     if (st == LKS_OK)

@@ -34,15 +34,15 @@ static lks_status find_prompt(lks__samples *s, const char *start)
 static lks_status open_text(lks__samples *s, const lks__trainer *t)
 {
     s->comm = t->ses.comm;
-    s->model.meta = t->meta;
-    snprintf(s->model.vocabulary, sizeof s->model.vocabulary, "%s", t->vocabulary);
-    LKS__TRY(lks__text_open(t->s.tokenizer_path, &s->model, &s->text));
-    LKS__TRY(find_prompt(s, t->s.start));
-    LKS__TRY(lks__text_ids(&s->text, (size_t)t->model_config.vocab_size, &s->has));
+    s->model.meta = t->run.meta;
+    snprintf(s->model.vocabulary, sizeof s->model.vocabulary, "%s", t->run.vocabulary);
+    LKS__TRY(lks__text_open(t->run.s.tokenizer_path, &s->model, &s->text));
+    LKS__TRY(find_prompt(s, t->run.s.start));
+    LKS__TRY(lks__text_ids(&s->text, (size_t)t->run.model_config.vocab_size, &s->has));
     const lks__generator_size size = {
-        .samples = 1, .tokens = (uint64_t)s->n_prompt + (uint64_t)t->s.sample_tokens};
-    return lks__generator_open(&t->model_config, &t->table, t->memory->params.dev, &size,
-                               t->ses.device, &s->generator);
+        .samples = 1, .tokens = (uint64_t)s->n_prompt + (uint64_t)t->run.s.sample_tokens};
+    return lks__generator_open(&t->run.model_config, &t->run.table, t->state.memory->params.dev,
+                               &size, t->ses.device, &s->generator);
 }
 
 lks_status lks__samples_open(const lks__trainer *t, lks__samples **samples_p)
@@ -90,12 +90,12 @@ lks_status lks__samples_draw(lks__samples *s, const lks__trainer *t, const char 
     static const char *const no_stops[] = {NULL};
     lks__writer w = {.generator = s->generator,
                      .text = &s->text,
-                     .how = {.draw = {.seed = (uint64_t)t->s.seed,
-                                      .temperature = t->s.temperature,
-                                      .top_k = (uint32_t)t->s.top_k,
-                                      .top_p = t->s.top_p,
+                     .how = {.draw = {.seed = (uint64_t)t->run.s.seed,
+                                      .temperature = t->run.s.temperature,
+                                      .top_k = (uint32_t)t->run.s.top_k,
+                                      .top_p = t->run.s.top_p,
                                       .has = s->has},
-                             .max_new_tokens = (uint64_t)t->s.sample_tokens},
+                             .max_new_tokens = (uint64_t)t->run.s.sample_tokens},
                      .stops = no_stops,
                      .put = put,
                      .ctx = s};

@@ -7,7 +7,7 @@
 
 typedef struct lks__samples lks__samples; /* opaque; close with lks__samples_close() */
 
-/* Tokenizer, prompt and memory for texts of t->s.sample_tokens tokens. An error names that
+/* Tokenizer, prompt and memory for texts of t->run.s.sample_tokens tokens. An error names that
  * setting. */
 lks_status lks__samples_open(const lks__trainer *t, lks__samples **samples_p);
 void lks__samples_close(lks__samples *s); /* NULL does nothing */

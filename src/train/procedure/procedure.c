@@ -90,8 +90,9 @@ lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
 static lks_status check_meaning(const lks__trainer *t)
 {
     lks__meta theirs;
-    LKS__TRY(lks__weights_meta(t->weights, &theirs));
-    lks_status st = lks__given_same_meaning(&t->meta, t->data_dir, &theirs, t->weights->shown);
+    LKS__TRY(lks__weights_meta(t->run.weights, &theirs));
+    lks_status st =
+        lks__given_same_meaning(&t->run.meta, t->run.data_dir, &theirs, t->run.weights->shown);
     lks__meta_free(&theirs);
     return st;
 }
@@ -108,8 +109,8 @@ static bool has_run(const lks__settings *s)
 lks_status lks__procedure_find_data(lks__trainer *t)
 {
     char shown[LKS__SETTING_STR];
-    const lks__settings *s = &t->s;
-    const lks_status st = lks__settings_data_dir(s, t->data_dir);
+    const lks__settings *s = &t->run.s;
+    const lks_status st = lks__settings_data_dir(s, t->run.data_dir);
     if (st != LKS_OK && s->from[LKS__SETTING_dataset] == LKS__FROM_ENV && s->family == 0)
         return lks__fail(st, "%s. For parameter-golf's model: " LKS__GOLF_WAYS, lks_last_error());
     if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
@@ -131,18 +132,18 @@ lks_status lks__procedure_find_data(lks__trainer *t)
 
 lks_status lks__procedure_open_meta(lks__trainer *t)
 {
-    const bool began = t->weights != NULL || t->init_hash[0] != '\0';
+    const bool began = t->run.weights != NULL || t->run.init_hash[0] != '\0';
     bool found;
-    LKS__TRY(lks__procedure_meta(&t->s, t->data_dir, began, &found, &t->meta));
-    t->meta_file = found ? lks__meta_file(t->data_dir) : NULL;
-    snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->data_dir);
+    LKS__TRY(lks__procedure_meta(&t->run.s, t->run.data_dir, began, &found, &t->run.meta));
+    t->run.meta_file = found ? lks__meta_file(t->run.data_dir) : NULL;
+    snprintf(t->run.vocabulary, sizeof t->run.vocabulary, "%s", t->run.data_dir);
     if (!began)
-        t->s.vocab_size = t->meta.vocab_size;
-    if (t->weights == NULL)
+        t->run.s.vocab_size = t->run.meta.vocab_size;
+    if (t->run.weights == NULL)
         return LKS_OK;
     if (found)
         return check_meaning(t);
-    lks__meta_free(&t->meta);
-    snprintf(t->vocabulary, sizeof t->vocabulary, "%s", t->weights->vocabulary);
-    return lks__weights_meta(t->weights, &t->meta);
+    lks__meta_free(&t->run.meta);
+    snprintf(t->run.vocabulary, sizeof t->run.vocabulary, "%s", t->run.weights->vocabulary);
+    return lks__weights_meta(t->run.weights, &t->run.meta);
 }

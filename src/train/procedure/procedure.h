@@ -28,21 +28,23 @@ struct lks__procedure {
     double (*time_limit)(const lks__settings *s);
 
     /* Called when settings are checked, and V, N, A and this rank's place are known. Opens the data
-     * and sets t->meta, t->s.vocab_size, t->data_digest. */
+     * and sets t->run.meta, t->run.s.vocab_size, t->run.data_digest. */
     lks_status (*open_data)(lks__trainer *t);
     /* Called when table and model exist: opens samplers and optimizers. */
     lks_status (*open_rest)(lks__trainer *t);
     void (*close)(lks__trainer *t);
 
-    lks_status (*begin_step)(lks__trainer *t); /* before iteration t->iter */
+    lks_status (*begin_step)(lks__trainer *t); /* before iteration t->state.iter */
     /* Read micro-batch m of virtual rank v of this iteration; `tokens` has room for one more. */
     lks_status (*read)(lks__trainer *t, int v, int m, int32_t *tokens, int32_t *targets);
-    /* Fill in the rates of iteration t->iter: lr, orthogonal_lr, eps. Returns the one to report. */
+    /* Fill in the rates of iteration t->state.iter: lr, orthogonal_lr, eps. Returns the one to
+     * report. */
     double (*rates)(const lks__trainer *t, lks__rates *rates);
     lks_status (*end_step)(lks__trainer *t, lks__step_result *r); /* collective */
 
-    uint64_t (*n_steps)(const lks__settings *s);   /* iterations of the whole run */
-    bool (*evaluation_due)(const lks__trainer *t); /* before iteration t->iter, or at the end */
+    uint64_t (*n_steps)(const lks__settings *s); /* iterations of the whole run */
+    bool (*evaluation_due)(
+        const lks__trainer *t); /* before iteration t->state.iter, or at the end */
     /* Collective; ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */
     lks_status (*evaluate)(lks__trainer *t, lks__eval_result *result);
 
@@ -72,7 +74,7 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
                                      uint32_t vocab_size, lks__shards **shards_p);
 
-/* t->data_dir, by the settings. */
+/* t->run.data_dir, by the settings. */
 lks_status lks__procedure_find_data(lks__trainer *t);
 
 /* Read the meta.json of the data folder `dir`, without which the ids have no text; its vocabulary
@@ -80,8 +82,8 @@ lks_status lks__procedure_find_data(lks__trainer *t);
  * vocabulary the settings have, and of which the data may use less. */
 lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, bool *found_p,
                                lks__meta *meta);
-/* The same for a run: t->meta, and the vocabulary in its settings. Data without a meta.json have
- * the tokenizer of the weights that the run begins with. */
+/* The same for a run: t->run.meta, and the vocabulary in its settings. Data without a meta.json
+ * have the tokenizer of the weights that the run begins with. */
 lks_status lks__procedure_open_meta(lks__trainer *t);
 /* The digest of both splits of the data, which checkpoints record. An element is NULL if the data
  * have no such split. */

@@ -8,7 +8,7 @@
 /* Does the folder have a ckpt.pt, and no checkpoint of ours, not even a damaged one? */
 bool lks__continue_can(const char *out_dir);
 /* Open OUT/ckpt.pt. Settings of the model become its own, and those of the optimizer unless they
- * are given; t->weights and t->continued are set. */
+ * are given; t->run.weights and t->run.continued are set. */
 lks_status lks__continue_open(lks__trainer *t);
 /* Fill this rank's arenas (parameters and moments), and set iteration and best loss. */
 lks_status lks__continue_load(lks__trainer *t);

@@ -12,9 +12,9 @@
 #include "plan/bytes/advice.h"
 #include "plan/bytes/process.h"
 #include "session/session.h"
+#include "train/checkpoint.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/fit.h"
-#include "train/state.h"
 
 /* Open both splits, as the run would. */
 static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vocab,

@@ -116,7 +116,7 @@ static lks_status find_rooms(const lks__trainer *t, lks__fit *fit)
     uint64_t limit = 0;
     size_t left = 0, all;
     const bool own = device->ops->memory != NULL;
-    LKS__TRY(lks__settings_memory(&t->s, &limit));
+    LKS__TRY(lks__settings_memory(&t->run.s, &limit));
     /* What the ranks take already isn't available any more. */
     fit->rooms[0] =
         (lks__room){device, (double)lks__memory_available() + fit->process * fit->local, 0};
@@ -140,19 +140,19 @@ static lks_status choose(lks__trainer *t, int64_t *batch_p)
     bool found;
     const int W = t->ses.world.world_size;
     const double process = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss");
-    LKS__TRY(lks__settings_check(&t->s, W));
-    LKS__TRY(lks__settings_data_dir(&t->s, dir));
-    LKS__TRY(lks__procedure_meta(&t->s, dir, t->weights != NULL, &found, &meta));
+    LKS__TRY(lks__settings_check(&t->run.s, W));
+    LKS__TRY(lks__settings_data_dir(&t->run.s, dir));
+    LKS__TRY(lks__procedure_meta(&t->run.s, dir, t->run.weights != NULL, &found, &meta));
     lks__fit fit = {
         .W = W,
         .local = t->ses.world.local_world_size,
-        .vocab_size = t->weights != NULL ? (uint32_t)t->s.vocab_size : meta.vocab_size,
+        .vocab_size = t->run.weights != NULL ? (uint32_t)t->run.s.vocab_size : meta.vocab_size,
         .process = process,
     };
     lks__meta_free(&meta);
     LKS__TRY(find_rooms(t, &fit));
-    t->fit_room = fit.rooms[fit.n_rooms - 1].bytes;
-    return lks__fit_choose(&t->s, &fit, batch_p);
+    t->run.fit_room = fit.rooms[fit.n_rooms - 1].bytes;
+    return lks__fit_choose(&t->run.s, &fit, batch_p);
 }
 
 /* If hosts have different numbers of ranks: more hosts, as each then needs less. */
@@ -160,7 +160,7 @@ static lks__place place_of(const lks__trainer *t)
 {
     const int W = t->ses.world.world_size, local = t->ses.world.local_world_size;
     lks__place place = {(W + local - 1) / local, local};
-    if (lks__place_world(&place) > t->V)
+    if (lks__place_world(&place) > t->run.V)
         place.n_hosts--;
     return place;
 }
@@ -171,12 +171,12 @@ lks_status lks__train_check_fits(const lks__trainer *t)
     const lks__process process = {
         .own = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Anonymous")};
     const lks__place place = place_of(t);
-    if (t->s.skip_fit_check || w->local_rank != 0)
+    if (t->run.s.skip_fit_check || w->local_rank != 0)
         return LKS_OK;
     /* What the ranks take already isn't available any more. */
     const lks__room room = {t->ses.device,
                             (double)lks__memory_available() + process.own * w->local_world_size, 0};
-    return lks__advice_check(&room, &t->s, (uint32_t)t->s.vocab_size, &place, &process);
+    return lks__advice_check(&room, &t->run.s, (uint32_t)t->run.s.vocab_size, &place, &process);
 }
 
 lks_status lks__train_check_device(const lks__trainer *t)
@@ -185,11 +185,11 @@ lks_status lks__train_check_device(const lks__trainer *t)
     const lks__process process = {0};
     const lks__place place = place_of(t);
     size_t left, all;
-    if (t->s.skip_fit_check || device->ops->memory == NULL)
+    if (t->run.s.skip_fit_check || device->ops->memory == NULL)
         return LKS_OK;
     LKS__TRY(device->ops->memory(device, &left, &all));
     const lks__room room = {device, (double)left, sharers(device)};
-    return lks__advice_check(&room, &t->s, (uint32_t)t->s.vocab_size, &place, &process);
+    return lks__advice_check(&room, &t->run.s, (uint32_t)t->run.s.vocab_size, &place, &process);
 }
 
 lks_status lks__train_fit(lks__trainer *t)
@@ -205,5 +205,5 @@ lks_status lks__train_fit(lks__trainer *t)
     for (int i = 0; i < W && st == LKS_OK; i++)
         least = i == 0 || all[i] < least ? all[i] : least;
     free(all);
-    return st == LKS_OK ? lks__fit_take(&t->s, W, least) : st;
+    return st == LKS_OK ? lks__fit_take(&t->run.s, W, least) : st;
 }

@@ -15,26 +15,27 @@
 #include "report/record/job.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
+#include "train/checkpoint.h"
 #include "train/guard/agree.h"
 #include "train/optimizer.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
 #include "train/setup/fit.h"
 #include "train/setup/remember.h"
-#include "train/state.h"
 
 /* --- on one rank ----------------------------------------------------------------------------- */
 
 static lks_status open_buffers(lks__trainer *t)
 {
     int W = t->ses.world.world_size;
-    size_t BT = (size_t)(t->s.batch_size * t->s.block_size);
-    size_t exchange = sizeof(lks__step_note) + (size_t)((t->V + W - 1) / W * t->A) * sizeof(float);
-    t->exchange = calloc((size_t)W + 1, exchange);
-    if (t->exchange == NULL)
+    size_t BT = (size_t)(t->run.s.batch_size * t->run.s.block_size);
+    size_t exchange =
+        sizeof(lks__step_note) + (size_t)((t->run.V + W - 1) / W * t->run.A) * sizeof(float);
+    t->work.exchange = calloc((size_t)W + 1, exchange);
+    if (t->work.exchange == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
-    LKS__TRY(lks__batch_open(t->ses.device, BT, &t->batch));
-    return lks__mirror_open(t->ses.device, (size_t)t->N * sizeof(float), &t->losses);
+    LKS__TRY(lks__batch_open(t->ses.device, BT, &t->work.batch));
+    return lks__mirror_open(t->ses.device, (size_t)t->run.N * sizeof(float), &t->work.losses);
 }
 
 /* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from, for example an earlier one if the
@@ -59,14 +60,14 @@ static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
 static lks_status check_zero(const lks__trainer *t)
 {
     const lks_world *w = &t->ses.world;
-    if (t->s.zero == 0)
+    if (t->run.s.zero == 0)
         return LKS_OK;
-    if (!lks__optimizer_divides(lks__train_optimizer(&t->s)))
+    if (!lks__optimizer_divides(lks__train_optimizer(&t->run.s)))
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the optimizer's state block by block, but optimizer=%s "
                          "updates whole matrices: leave --zero out, or use another --optimizer",
-                         lks__train_optimizer(&t->s)->name);
-    if (!t->shared)
+                         lks__train_optimizer(&t->run.s)->name);
+    if (!t->run.shared)
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the state over hosts, which have one replica each: "
                          "it needs --replicas=shared");
@@ -94,57 +95,58 @@ static lks_status check_decay(const lks__settings *s)
 static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
 {
     lks__meta kept;
-    if (t->init_hash[0] == '\0' || t->meta.chars != NULL || t->meta.is_bpe || t->meta.is_bytes)
+    if (t->run.init_hash[0] == '\0' || t->run.meta.chars != NULL || t->run.meta.is_bpe ||
+        t->run.meta.is_bytes)
         return LKS_OK;
     LKS__TRY(lks__state_meta(resume, &kept));
-    lks__meta_free(&t->meta);
-    t->meta = kept;
+    lks__meta_free(&t->run.meta);
+    t->run.meta = kept;
     return LKS_OK;
 }
 
 /* The weights that the run begins with: from here on the settings are those of its model. */
 static lks_status open_weights(lks__trainer *t)
 {
-    const bool given = t->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? t->s.n_head : 0};
-    LKS__TRY(lks__weights_open(t->s.init_from, &want, &t->weights));
-    const lks__weights *w = t->weights;
-    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->s.out_dir))
+    const bool given = t->run.s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? t->run.s.n_head : 0};
+    LKS__TRY(lks__weights_open(t->run.s.init_from, &want, &t->run.weights));
+    const lks__weights *w = t->run.weights;
+    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->run.s.out_dir))
         return lks__fail(
             LKS_ERR_CONFIG,
             "init_from and out_dir are the same folder, %s: a new run would move its "
             "files away. Give another --out_dir, or continue the run with --init_from=resume",
             w->shown);
-    return lks__settings_begin(&t->s, &t->weights->model, t->weights->shown);
+    return lks__settings_begin(&t->run.s, &t->run.weights->model, t->run.weights->shown);
 }
 
 /* The settings, as far as they need no other rank. `resume` is NULL for a run from scratch. */
 static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
 {
-    if (t->s.memory[0] != '\0' && t->s.auto_batch == 0)
+    if (t->run.s.memory[0] != '\0' && t->run.s.auto_batch == 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
-                         t->s.memory);
+                         t->run.s.memory);
     if (resume != NULL) {
         const char *hash = json_string_value(json_object_get(resume->state, "params_hash"));
-        snprintf(t->resumed_hash, sizeof t->resumed_hash, "%s", hash == NULL ? "" : hash);
+        snprintf(t->run.resumed_hash, sizeof t->run.resumed_hash, "%s", hash == NULL ? "" : hash);
         const char *print = lks__st_metadata(resume->model, "kernels");
-        snprintf(t->resumed_fingerprint, sizeof t->resumed_fingerprint, "%s",
+        snprintf(t->run.resumed_fingerprint, sizeof t->run.resumed_fingerprint, "%s",
                  print == NULL ? "" : print);
-        t->resumed = true;
-        t->resumed_asked = lks__asked_of(resume->state);
+        t->run.resumed = true;
+        t->run.resumed_asked = lks__asked_of(resume->state);
         const char *init = json_string_value(json_object_get(resume->state, "init_hash"));
-        snprintf(t->init_hash, sizeof t->init_hash, "%s", init == NULL ? "" : init);
-        lks__settings_defaults(&t->resumed_from);
-        LKS__TRY(lks__state_settings(resume, &t->resumed_from));
-        lks__train_choose_optimizer(&t->resumed_from);
-        LKS__TRY(lks__settings_resume(&t->s, &t->resumed_from, resume->path));
-    } else if (lks__settings_init(&t->s) == LKS__INIT_WEIGHTS) {
+        snprintf(t->run.init_hash, sizeof t->run.init_hash, "%s", init == NULL ? "" : init);
+        lks__settings_defaults(&t->run.resumed_from);
+        LKS__TRY(lks__state_settings(resume, &t->run.resumed_from));
+        lks__train_choose_optimizer(&t->run.resumed_from);
+        LKS__TRY(lks__settings_resume(&t->run.s, &t->run.resumed_from, resume->path));
+    } else if (lks__settings_init(&t->run.s) == LKS__INIT_WEIGHTS) {
         LKS__TRY(open_weights(t));
-    } else if (lks__settings_init(&t->s) == LKS__INIT_RESUME) {
+    } else if (lks__settings_init(&t->run.s) == LKS__INIT_RESUME) {
         LKS__TRY(lks__continue_open(t));
     }
-    lks__state_choose_dtype(&t->s, t->ses.device);
+    lks__state_choose_dtype(&t->run.s, t->ses.device);
     return LKS_OK;
 }
 
@@ -152,37 +154,39 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
 static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 {
     int W = t->ses.world.world_size, rank = t->ses.world.rank;
-    LKS__TRY(lks__settings_check(&t->s, W));
-    t->shared = t->s.replicas == LKS__replicas_shared;
-    t->procedure = lks__procedure_of(&t->s);
-    lks__train_choose_optimizer(&t->s);
+    LKS__TRY(lks__settings_check(&t->run.s, W));
+    t->run.shared = t->run.s.replicas == LKS__replicas_shared;
+    t->run.procedure = lks__procedure_of(&t->run.s);
+    lks__train_choose_optimizer(&t->run.s);
     LKS__TRY(check_zero(t));
-    LKS__TRY(check_decay(&t->s));
-    t->V = (int)t->s.virtual_ranks;
-    t->N = (int)t->s.gradient_accumulation_steps;
-    t->A = t->N / t->V;
-    t->first_v = lks__ddp_first_leaf(t->V, W, rank);
-    t->end_v = lks__ddp_first_leaf(t->V, W, rank + 1);
-    t->best_val_loss = LKS__NO_VAL_LOSS;
-    LKS__TRY(t->procedure->open_data(t));
+    LKS__TRY(check_decay(&t->run.s));
+    t->run.V = (int)t->run.s.virtual_ranks;
+    t->run.N = (int)t->run.s.gradient_accumulation_steps;
+    t->run.A = t->run.N / t->run.V;
+    t->run.first_v = lks__ddp_first_leaf(t->run.V, W, rank);
+    t->run.end_v = lks__ddp_first_leaf(t->run.V, W, rank + 1);
+    t->state.best_val_loss = LKS__NO_VAL_LOSS;
+    LKS__TRY(t->run.procedure->open_data(t));
     if (resume != NULL)
         LKS__TRY(take_tokenizer(t, resume));
-    lks__escape(t->shown_out_dir, sizeof t->shown_out_dir, t->s.out_dir, strlen(t->s.out_dir));
-    lks__escape(t->shown_data_dir, sizeof t->shown_data_dir, t->data_dir, strlen(t->data_dir));
-    t->model_config = lks__state_model_config(&t->s, (uint32_t)t->s.vocab_size);
-    LKS__TRY(lks__model_table(&t->model_config, &t->table));
-    LKS__TRY(lks__table_freeze(&t->table, t->s.freeze));
+    lks__escape(t->run.shown_out_dir, sizeof t->run.shown_out_dir, t->run.s.out_dir,
+                strlen(t->run.s.out_dir));
+    lks__escape(t->run.shown_data_dir, sizeof t->run.shown_data_dir, t->run.data_dir,
+                strlen(t->run.data_dir));
+    t->run.model_config = lks__state_model_config(&t->run.s, (uint32_t)t->run.s.vocab_size);
+    LKS__TRY(lks__model_table(&t->run.model_config, &t->run.table));
+    LKS__TRY(lks__table_freeze(&t->run.table, t->run.s.freeze));
     if (resume != NULL)
-        LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->table));
+        LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->run.table));
     return LKS_OK;
 }
 
 /* What needs memory of the device. */
 static lks_status open_on_device(lks__trainer *t)
 {
-    LKS__TRY(lks__model_open(&t->model_config, &t->table, (int)t->s.batch_size, t->ses.device,
-                             &t->model));
-    LKS__TRY(t->procedure->open_rest(t));
+    LKS__TRY(lks__model_open(&t->run.model_config, &t->run.table, (int)t->run.s.batch_size,
+                             t->ses.device, &t->work.model));
+    LKS__TRY(t->run.procedure->open_rest(t));
     LKS__TRY(lks__divergence_open(t));
     return open_buffers(t);
 }
@@ -213,24 +217,25 @@ bool lks__train_must_join(const lks__settings *s)
 
 static lks_status open_arenas(lks__trainer *t)
 {
-    lks__ddp_config config = lks__train_ddp_config(&t->s);
-    if (lks__train_may_join(&t->s))
-        LKS__TRY(lks__session_join(&t->ses, lks__train_must_join(&t->s)));
-    int *owners = calloc(t->table.n_tensors, sizeof *owners);
+    lks__ddp_config config = lks__train_ddp_config(&t->run.s);
+    if (lks__train_may_join(&t->run.s))
+        LKS__TRY(lks__session_join(&t->ses, lks__train_must_join(&t->run.s)));
+    int *owners = calloc(t->run.table.n_tensors, sizeof *owners);
     lks_status st = LKS_OK;
     if (owners == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", t->table.n_tensors);
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", t->run.table.n_tensors);
     if (st == LKS_OK)
-        st = lks__optim_assign(lks__train_optimizer(&t->s), &t->table, t->ses.world.world_size,
-                               owners);
+        st = lks__optim_assign(lks__train_optimizer(&t->run.s), &t->run.table,
+                               t->ses.world.world_size, owners);
     config.owners = owners;
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
-        st = lks__ddp_open(&config, t->ses.comm, &t->table, t->ses.device, &t->ddp);
+        st = lks__ddp_open(&config, t->ses.comm, &t->run.table, t->ses.device, &t->work.ddp);
     free(owners);
     LKS__TRY(st);
-    t->memory = lks__ddp_memory(t->ddp);
-    return lks__memory_open_replica(t->memory, lks__train_optimizer(&t->s), t->shared);
+    t->state.memory = lks__ddp_memory(t->work.ddp);
+    return lks__memory_open_replica(t->state.memory, lks__train_optimizer(&t->run.s),
+                                    t->run.shared);
 }
 
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills
@@ -241,7 +246,7 @@ static lks_status check_activations(const lks__trainer *t)
     size_t bytes;
     if (t->ses.world.local_rank != 0 || !t->ses.device->ops->host_memory)
         return LKS_OK;
-    LKS__TRY(lks__model_activation_bytes(&t->model_config, (int)t->s.batch_size,
+    LKS__TRY(lks__model_activation_bytes(&t->run.model_config, (int)t->run.s.batch_size,
                                          t->ses.device->layers, &bytes));
     const uint64_t room = lks__memory_available();
     const double need = (double)bytes * t->ses.world.local_world_size;
@@ -260,28 +265,28 @@ static lks_status check_activations(const lks__trainer *t)
 static lks_status open_optimizer(lks__trainer *t)
 {
     size_t bytes;
-    void *scratch = lks__model_scratch(t->model, &bytes);
-    return lks__memory_open_optimizer(t->memory, lks__train_optimizer(&t->s), scratch, bytes,
-                                      &t->optim);
+    void *scratch = lks__model_scratch(t->work.model, &bytes);
+    return lks__memory_open_optimizer(t->state.memory, lks__train_optimizer(&t->run.s), scratch,
+                                      bytes, &t->work.optim);
 }
 
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
         return lks__state_load(t, resume);
-    if (t->continued)
+    if (t->run.continued)
         return lks__continue_load(t);
-    if (t->shared && t->ses.world.local_rank != 0)
+    if (t->run.shared && t->ses.world.local_rank != 0)
         return LKS_OK;
-    if (t->weights == NULL) {
+    if (t->run.weights == NULL) {
         lks__mt g;
-        lks__mt_seed(&g, (uint64_t)t->s.seed);
-        lks__model_init(&t->model_config, &t->table, &g, t->memory->params.host);
+        lks__mt_seed(&g, (uint64_t)t->run.s.seed);
+        lks__model_init(&t->run.model_config, &t->run.table, &g, t->state.memory->params.host);
         return LKS_OK;
     }
-    LKS__TRY(lks__weights_read(t->weights, &t->model_config, &t->table, (uint64_t)t->s.seed,
-                               t->memory->params.host));
-    return lks__state_params_hash(t, t->init_hash);
+    LKS__TRY(lks__weights_read(t->run.weights, &t->run.model_config, &t->run.table,
+                               (uint64_t)t->run.s.seed, t->state.memory->params.host));
+    return lks__state_params_hash(t, t->run.init_hash);
 }
 
 /* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
@@ -289,13 +294,13 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 static lks_status agree(lks__trainer *t, bool loaded)
 {
     LKS__TRY(lks__agree_state(t, loaded));
-    if (loaded && (!t->shared || t->ses.world.local_rank == 0))
-        lks__memory_fetched(t->memory);
-    if (t->shared) /* the first rank of each host has filled its replica */
+    if (loaded && (!t->run.shared || t->ses.world.local_rank == 0))
+        lks__memory_fetched(t->state.memory);
+    if (t->run.shared) /* the first rank of each host has filled its replica */
         LKS__TRY(lks_comm_barrier(t->ses.comm));
     else
-        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->table, t->memory->params.host));
-    return lks__memory_upload(t->memory, loaded);
+        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->run.table, t->state.memory->params.host));
+    return lks__memory_upload(t->state.memory, loaded);
 }
 
 /* With another exchange ranks wouldn't even start the same operations. */
@@ -304,13 +309,13 @@ static lks_status agree_on_exchange(lks__trainer *t)
     if (t->ses.device->ops->exchange == NULL)
         return LKS_OK;
     return lks__session_same_word(&t->ses, "exchange",
-                                  lks__train_may_join(&t->s) ? "nccl" : "staged");
+                                  lks__train_may_join(&t->run.s) ? "nccl" : "staged");
 }
 
 static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
 {
     LKS__TRY(agree_on_exchange(t));
-    if (t->model_config.bf16)
+    if (t->run.model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(t)));
     LKS__TRY(open_arenas(t));
@@ -320,16 +325,16 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     if (st == LKS_OK)
         st = start_state(t, resume);
     LKS__TRY(lks__session_agree(&t->ses, st));
-    return agree(t, resume != NULL || t->continued);
+    return agree(t, resume != NULL || t->run.continued);
 }
 
 /* Compare the settings that decide which operations ranks start before all settings are compared.
  */
 static lks_status agree_on_start(lks__trainer *t)
 {
-    LKS__TRY(lks__agree_init(&t->ses, &t->s));
+    LKS__TRY(lks__agree_init(&t->ses, &t->run.s));
     return lks__session_same_word(&t->ses, "batch_size",
-                                  t->s.auto_batch != 0 ? "auto" : "a number");
+                                  t->run.s.auto_batch != 0 ? "auto" : "a number");
 }
 
 /* Open the run, and compare settings and data of all ranks before memory is taken. */
@@ -382,11 +387,11 @@ static lks_status recall(lks__trainer *t, const char *run, const lks__ckpt *resu
     if (resume == NULL)
         return LKS_OK;
     if (resume->itself)
-        leave_checkpoint_folder(&t->s, resume);
+        leave_checkpoint_folder(&t->run.s, resume);
     else
-        snprintf(t->s.out_dir, sizeof t->s.out_dir, "%s", run);
-    LKS__TRY(lks__remember_data(&t->ses, t->s.out_dir, &t->s));
-    return lks__remember_settings(&t->ses, t->s.out_dir, &t->s);
+        snprintf(t->run.s.out_dir, sizeof t->run.s.out_dir, "%s", run);
+    LKS__TRY(lks__remember_data(&t->ses, t->run.s.out_dir, &t->run.s));
+    return lks__remember_settings(&t->ses, t->run.s.out_dir, &t->run.s);
 }
 
 static lks_status open_session(const lks__settings *s, lks__trainer *t)
@@ -403,8 +408,8 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
 {
     *stopped_p = 0;
     memset(t, 0, sizeof *t);
-    t->s = *s;
-    LKS__TRY(lks__trace_file_start(&t->trace, t->s.trace));
+    t->run.s = *s;
+    LKS__TRY(lks__trace_file_start(&t->trace, t->run.s.trace));
     lks__trace_begin(LKS__SPAN_SET_UP, -1);
     lks_status st = open_session(s, t);
     if (st != LKS_OK) {
@@ -430,7 +435,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
         st = recall(t, run, resume);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, open_settings(t, resume));
-    if (st == LKS_OK && t->s.auto_batch != 0)
+    if (st == LKS_OK && t->run.s.auto_batch != 0)
         st = lks__train_fit(t);
     if (st == LKS_OK)
         st = open_the_same(t, resume);
@@ -453,7 +458,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
         lks__trainer_close(t);
         return st;
     }
-    t->saved_at = lks__sys_now();
+    t->guard.saved_at = lks__sys_now();
     lks__trace_end();
     return LKS_OK;
 }
@@ -464,7 +469,7 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
     memset(&ckpt, 0, sizeof ckpt);
-    lks_status st = lks__agree_go_back(&t->ses, t->s.out_dir, bad_iter, &ckpt);
+    lks_status st = lks__agree_go_back(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, lks__state_load(t, &ckpt));
     lks__ckpt_close(&ckpt);
@@ -473,42 +478,44 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 
 lks_status lks__trainer_go_back(lks__trainer *t)
 {
-    const uint64_t bad_iter = t->iter - 1, shift = t->data_shift, elapsed_from = t->elapsed_from;
-    const int tries = t->nonfinite;
-    const double elapsed_s = t->elapsed_s;
-    const bool out_of_time = t->out_of_time;
-    t->divergence.sealed = false;
+    const uint64_t bad_iter = t->state.iter - 1, shift = t->state.data_shift,
+                   elapsed_from = t->guard.elapsed_from;
+    const int tries = t->state.nonfinite;
+    const double elapsed_s = t->state.elapsed_s;
+    const bool out_of_time = t->guard.out_of_time;
+    t->guard.divergence.sealed = false;
     lks_comm_note(t->ses.comm, bad_iter, "going back");
     /* Only the model goes back. Data and time continue: the generators of the sampler have drawn
      * the bad batch, and those of evaluations before it. */
-    lks__sampler_mark(t->sampler);
+    lks__sampler_mark(t->state.sampler);
     LKS__TRY(load_target(t, bad_iter));
-    lks__sampler_back(t->sampler);
-    LKS__TRY(lks__session_agree(
-        &t->ses, t->ses.world.rank == 0 ? lks__ckpt_went_back(t->s.out_dir, t->iter) : LKS_OK));
-    t->data_shift = shift + bad_iter + 1 - t->iter;
-    t->nonfinite = tries;
-    t->elapsed_s = elapsed_s;
-    t->elapsed_from = elapsed_from;
-    t->out_of_time = out_of_time;
+    lks__sampler_back(t->state.sampler);
+    LKS__TRY(lks__session_agree(&t->ses, t->ses.world.rank == 0
+                                             ? lks__ckpt_went_back(t->run.s.out_dir, t->state.iter)
+                                             : LKS_OK));
+    t->state.data_shift = shift + bad_iter + 1 - t->state.iter;
+    t->state.nonfinite = tries;
+    t->state.elapsed_s = elapsed_s;
+    t->guard.elapsed_from = elapsed_from;
+    t->guard.out_of_time = out_of_time;
     return agree(t, true);
 }
 
 void lks__trainer_close(lks__trainer *t)
 {
     lks__trace_file_close(&t->trace);
-    lks__weights_close(t->weights);
-    lks__ddp_close(t->ddp);
-    lks__model_close(t->model);
-    if (t->procedure != NULL)
-        t->procedure->close(t);
-    lks__meta_free(&t->meta);
-    lks__table_free(&t->table);
-    lks__batch_close(&t->batch);
-    lks__mirror_close(&t->losses);
-    free(t->exchange);
+    lks__weights_close(t->run.weights);
+    lks__ddp_close(t->work.ddp);
+    lks__model_close(t->work.model);
+    if (t->run.procedure != NULL)
+        t->run.procedure->close(t);
+    lks__meta_free(&t->run.meta);
+    lks__table_free(&t->run.table);
+    lks__batch_close(&t->work.batch);
+    lks__mirror_close(&t->work.losses);
+    free(t->work.exchange);
     lks__divergence_close(t);
-    lks__optim_close(&t->optim);
+    lks__optim_close(&t->work.optim);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);
 }

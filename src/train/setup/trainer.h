@@ -2,88 +2,21 @@
 #ifndef LKS_TRAIN_SETUP_TRAINER_H
 #define LKS_TRAIN_SETUP_TRAINER_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-#include "compute/mirror.h"
-#include "data/read/sampler.h"
-#include "data/read/shards.h"
-#include "data/text/meta.h"
-#include "ddp/ddp.h"
-#include "files/checkpoint/ckpt.h"
-#include "model/batch.h"
-#include "model/model.h"
-#include "model/optim/optimizer.h"
 #include "session/session.h"
 #include "session/trace_file.h"
-#include "settings/settings.h"
-#include "train/guard/divergence.h"
-#include "weights/forms/nanogpt.h"
-#include "weights/weights.h"
+#include "train/guard/guard.h"
+#include "train/run.h"
+#include "train/state.h"
+#include "train/work.h"
 
-/* best_val_loss before the first evaluation, as in nanoGPT's train.py. */
-#define LKS__NO_VAL_LOSS 1e9
-
+/* What set-up opens, and everything else takes in parts. */
 typedef struct lks__trainer {
-    lks__settings s;
+    lks__run run;
     lks__session ses;
     lks__trace_file trace;
-    double fit_room;    /* bytes of this host for batch_size=auto; 0: it wasn't given */
-    int V, A, N;        /* virtual ranks, micro-steps of each, micro-batches of a step */
-    int first_v, end_v; /* this rank's virtual ranks */
-    bool shared;        /* one replica for all ranks of the host */
-
-    char data_dir[LKS__SETTING_STR + 8];
-    const char *meta_file; /* its file with the vocabulary; NULL: it has none */
-    lks__weights *weights; /* that the run begins with; NULL: with the seed's, or a checkpoint */
-    char vocabulary[LKS__CKPT_PATH]; /* folder of the tokenizer's files */
-    char init_hash[17]; /* their hash, as params_hash; "": the run began with the seed's */
-    const struct lks__procedure *procedure;
-    struct lks__golf_run *golf;                   /* data of the golf procedure */
-    char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */
-    lks__shards *data[2]; /* by split; NULL: no validation, which no evaluation needs */
-    uint64_t data_digest;
-    lks__meta meta; /* vocab_size, and the tokenizer if there is one */
-    lks__sampler *sampler;
-
-    lks__model_config model_config;
-    lks__table table;
-    lks__model *model;
-    lks__ddp *ddp;
-    lks__memory *memory; /* of ddp: gradients, parameters, moments */
-    lks__optim optim;    /* what this rank updates */
-
-    lks__batch batch;        /* the current micro-batch */
-    const uint64_t *offsets; /* of the current step: [V][A][B] */
-    lks__mirror losses;      /* float [N] of the current step, ordered by v */
-    char *exchange;          /* buffer for exchanges between ranks */
-    uint64_t micro_batches;  /* computed by this rank */
-    bool skipped;            /* this rank has left out micro-batches of the current step */
-    lks__divergence divergence;
-
-    bool continued; /* a run of nanoGPT goes on; `weights` is its ckpt.pt */
-    lks__nanogpt_run from_nanogpt;
-    bool resumed;
-    lks__settings resumed_from; /* after a resume, the checkpoint's settings */
-    char resumed_hash[17];      /* … its params_hash, and the fingerprint of its kernels */
-    char resumed_fingerprint[17];
-    lks__asked resumed_asked; /* … and why it was written */
-
-    uint64_t iter;       /* number of updates made or skipped */
-    uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift */
-    int nonfinite;       /* updates skipped in a row, or rollbacks since the last checkpoint */
-    bool eval_done;      /* evaluation `iter` has been made */
-    double saved_at;     /* the time of the last save, or of the start; for checkpoint_minutes */
-    bool asked;          /* this rank has taken part in the save that was agreed on last ... */
-    double agreed_at;    /* ... and the time of that; 0: never */
-    uint64_t agreed_iter;
-    /* Training time since the run had made elapsed_from steps, with those that were rolled back;
-     * rank 0's clock. */
-    double elapsed_s;
-    uint64_t elapsed_from;
-    bool out_of_time; /* the procedure's time limit has been reached */
-    double best_val_loss;
-    double loaded_val_loss; /* of the checkpoint that was loaded last; NAN: it has none */
+    lks__state state;
+    lks__work work;
+    lks__guard guard;
 } lks__trainer;
 
 /* Set up everything that a step needs, and start from the seed's initial weights or the newest
@@ -124,7 +57,7 @@ typedef struct lks__step_note {
     int32_t skipped; /* this rank has left out micro-batches, because it was asked to stop */
 } lks__step_note;
 
-/* One optimizer step: iteration t->iter. */
+/* One optimizer step: iteration t->state.iter. */
 lks_status lks__train_step(lks__trainer *t, lks__step_result *result);
 
 /* Micro-batch m of virtual rank v of this iteration, without `done` and `shift`; its random numbers
@@ -134,7 +67,8 @@ lks__backward lks__train_pass(const lks__trainer *t, int v, int m, float *grads)
 lks_status lks__train_read(lks__trainer *t, int v, int m, lks__micro_batch *mb);
 
 /* Go back to the newest checkpoint of LKS__ASKED_NOT, and continue with the data after
- * iteration t->iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
+ * iteration t->state.iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback).
+ * Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);
 
 typedef struct lks__eval_result {

@@ -40,7 +40,7 @@ static lks_status measure_own(void *ctx, double *own_p)
     if (ses->device->ops->host_memory)
         return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
     size_t bytes;
-    void *scratch = lks__model_scratch(t->model, &bytes);
+    void *scratch = lks__model_scratch(t->work.model, &bytes);
     return lks__peak_of_device(ses->device, ses->ex.bf16, scratch, bytes, own_p);
 }
 
@@ -104,13 +104,14 @@ static double least_seconds(const lks__report *r, double tokens)
 static void announce(lks__report *r, const lks__trainer *t)
 {
     const bool step = strcmp(r->work, "iter") == 0;
-    const double batch = (double)(t->s.batch_size * t->s.block_size) * t->ses.world.world_size;
+    const double batch =
+        (double)(t->run.s.batch_size * t->run.s.block_size) * t->ses.world.world_size;
     const double least = least_seconds(r, step ? batch : batch / 3.0); /* without backward */
     char line[160], text[32];
-    if (strcmp(r->work, "evaluation") == 0 && strcmp(t->procedure->length, "max_iters") == 0) {
+    if (strcmp(r->work, "evaluation") == 0 && strcmp(t->run.procedure->length, "max_iters") == 0) {
         /* nanoGPT's: eval_iters batches of each split. Ranks share them. */
-        const double n = 2.0 * (double)t->s.eval_iters;
-        const double tokens = (double)(t->s.batch_size * t->s.block_size);
+        const double n = 2.0 * (double)t->run.s.eval_iters;
+        const double tokens = (double)(t->run.s.batch_size * t->run.s.block_size);
         const double whole = least_seconds(r, n * tokens / 3.0);
         if (whole < SLOW_BATCH_S)
             return;
@@ -137,7 +138,7 @@ void lks__report_work(lks__report *r, lks__trainer *t, const char *work)
     if (!r->on)
         return;
     r->work = work;
-    r->work_iter = t->iter;
+    r->work_iter = t->state.iter;
     r->work_began = lks__sys_now();
     lks__log_work(&r->log);
     lks__report_alive(r, NULL);
@@ -146,22 +147,23 @@ void lks__report_work(lks__report *r, lks__trainer *t, const char *work)
     t->ses.on_progress_ctx = r;
 }
 
-/* Evaluations between t->iter and the end. */
+/* Evaluations between t->state.iter and the end. */
 static double n_evaluations(const lks__trainer *t, uint64_t n_steps)
 {
-    const uint64_t every = (uint64_t)t->s.eval_interval;
-    return every == 0 ? 0.0 : (double)((n_steps - 1) / every - (t->iter - 1) / every) + 1.0;
+    const uint64_t every = (uint64_t)t->run.s.eval_interval;
+    return every == 0 ? 0.0 : (double)((n_steps - 1) / every - (t->state.iter - 1) / every) + 1.0;
 }
 
 /* Before the first step, if it can't be a matter of hours. */
 static void warn_of_slow_run(lks__report *r, const lks__trainer *t)
 {
-    const uint64_t n_steps = t->procedure->n_steps(&t->s);
-    const double steps = n_steps > t->iter ? (double)(n_steps - t->iter) : 0.0;
+    const uint64_t n_steps = t->run.procedure->n_steps(&t->run.s);
+    const double steps = n_steps > t->state.iter ? (double)(n_steps - t->state.iter) : 0.0;
     const double least = least_seconds(r, steps * r->tokens_a_step);
-    const bool limited = t->procedure->time_limit != NULL && t->procedure->time_limit(&t->s) > 0.0;
+    const bool limited =
+        t->run.procedure->time_limit != NULL && t->run.procedure->time_limit(&t->run.s) > 0.0;
     char text[32];
-    if (least < SLOW_RUN_S || limited || t->s.eval_only)
+    if (least < SLOW_RUN_S || limited || t->run.s.eval_only)
         return;
     say_time(text, least);
     lks__log_message(&r->log, "the run takes over %s, even at the peak speed of these ranks", text);
@@ -171,13 +173,14 @@ static void warn_of_slow_run(lks__report *r, const lks__trainer *t)
  * touched there for the first time. */
 static void estimate(lks__report *r, const lks__trainer *t, double step_s)
 {
-    const uint64_t n_steps = t->procedure->n_steps(&t->s);
-    if (r->estimated || t->iter - r->first_iter < ESTIMATE_AFTER || n_steps <= t->iter)
+    const uint64_t n_steps = t->run.procedure->n_steps(&t->run.s);
+    if (r->estimated || t->state.iter - r->first_iter < ESTIMATE_AFTER || n_steps <= t->state.iter)
         return;
     r->estimated = true;
-    const double steps_s = step_s * (double)(n_steps - t->iter);
+    const double steps_s = step_s * (double)(n_steps - t->state.iter);
     const double evals_s = n_evaluations(t, n_steps) * r->eval_s;
-    const double limit = t->procedure->time_limit != NULL ? t->procedure->time_limit(&t->s) : 0.0;
+    const double limit =
+        t->run.procedure->time_limit != NULL ? t->run.procedure->time_limit(&t->run.s) : 0.0;
     char step[32], whole[32], eval[32], with[80] = "", end[80] = "";
     if (steps_s + evals_s < ESTIMATE_FROM_S)
         return;
@@ -187,12 +190,12 @@ static void estimate(lks__report *r, const lks__trainer *t, double step_s)
         say_time(eval, r->eval_s);
         snprintf(with, sizeof with, " with evaluations of %s", eval);
     }
-    if (limit > 0.0 && steps_s > limit - t->elapsed_s)
+    if (limit > 0.0 && steps_s > limit - t->state.elapsed_s)
         snprintf(end, sizeof end, ", but %s=%g ends it before", "max_wallclock_seconds", limit);
     lks__log_message(&r->log,
                      "a step takes %s, so the %" PRIu64 " steps to come take about %s%s%s; Ctrl-C "
                      "stops the run with a checkpoint",
-                     step, n_steps - t->iter, whole, with, end);
+                     step, n_steps - t->state.iter, whole, with, end);
 }
 
 /* --- lines ----------------------------------------------------------------------------------- */
@@ -200,15 +203,15 @@ static void estimate(lks__report *r, const lks__trainer *t, double step_s)
 static lks_status config_line(lks__report *r, const lks__trainer *t)
 {
     char digest[17];
-    snprintf(digest, sizeof digest, "%016" PRIx64, t->data_digest);
+    snprintf(digest, sizeof digest, "%016" PRIx64, t->run.data_digest);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "config");
     lks__jsonw_str(w, "version", LKS_VERSION);
-    lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
-    lks__jsonw_u64(w, "parameters", t->table.n_params);
-    lks__jsonw_u64(w, "trained_parameters", t->table.trained_params);
+    lks__settings_write(&t->run.s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
+    lks__jsonw_u64(w, "parameters", t->run.table.n_params);
+    lks__jsonw_u64(w, "trained_parameters", t->run.table.trained_params);
     lks__jsonw_str(w, "data_digest", digest);
-    if (t->init_hash[0] != '\0')
-        lks__jsonw_str(w, "init_hash", t->init_hash);
+    if (t->run.init_hash[0] != '\0')
+        lks__jsonw_str(w, "init_hash", t->run.init_hash);
     return lks__metrics_end(r->metrics);
 }
 
@@ -229,15 +232,15 @@ static void write_parts(lks__jsonw *w, const lks__session *s)
 
 static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
 {
-    char *absolute = realpath(t->data_dir, NULL);
+    char *absolute = realpath(t->run.data_dir, NULL);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
     lks__report_host(w);
     lks__jsonw_int(w, "world_size", t->ses.world.world_size);
     lks__jsonw_int(w, "threads", t->ses.threads);
     lks__jsonw_str(w, "backend", lks_comm_backend(t->ses.comm));
-    lks__jsonw_str(w, "replicas", lks__setting_word(&t->s, LKS__SETTING_replicas));
+    lks__jsonw_str(w, "replicas", lks__setting_word(&t->run.s, LKS__SETTING_replicas));
     lks__jsonw_str(w, "device", t->ses.device->ops->name);
-    const char *exchange = lks__memory_exchange(t->memory, lks__train_must_join(&t->s));
+    const char *exchange = lks__memory_exchange(t->state.memory, lks__train_must_join(&t->run.s));
     if (exchange != NULL)
         lks__jsonw_str(w, "exchange", exchange);
     lks__jsonw_str(w, "cpu", lks__cpu_model());
@@ -248,12 +251,12 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
         write_parts(w, &t->ses);
     lks__jsonw_float(w, "peak_gflops", r->peak.flops * 1e-9);
     lks__jsonw_object(w, "paths");
-    lks__jsonw_str(w, "dataset", t->data_dir);
-    lks__jsonw_str(w, "dataset_absolute", absolute != NULL ? absolute : t->data_dir);
-    lks__jsonw_str(w, "out_dir", t->s.out_dir);
+    lks__jsonw_str(w, "dataset", t->run.data_dir);
+    lks__jsonw_str(w, "dataset_absolute", absolute != NULL ? absolute : t->run.data_dir);
+    lks__jsonw_str(w, "out_dir", t->run.s.out_dir);
     lks__jsonw_end(w);
     lks__jsonw_object(w, "settings");
-    lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_KEPT, NULL, w);
+    lks__settings_write(&t->run.s, LKS__CMD_TRAIN, LKS__SETTING_KEPT, NULL, w);
     lks__jsonw_end(w);
     free(absolute);
     return w;
@@ -262,10 +265,11 @@ static lks__jsonw *begin_host(lks__report *r, const lks__trainer *t)
 static lks_status host_line(lks__report *r, const lks__trainer *t)
 {
     lks__jsonw *w = begin_host(r, t);
-    if (t->resumed) {
-        lks__jsonw_u64(w, "resumed_iter", t->iter);
+    if (t->run.resumed) {
+        lks__jsonw_u64(w, "resumed_iter", t->state.iter);
         lks__jsonw_object(w, "changed");
-        lks__settings_write(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &t->resumed_from, w);
+        lks__settings_write(&t->run.s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &t->run.resumed_from,
+                            w);
         lks__jsonw_end(w);
     }
     return lks__metrics_end(r->metrics);
@@ -285,48 +289,49 @@ static void describe_frozen(lks__log *log, const lks__table *table)
 static void describe(lks__report *r, const lks__trainer *t)
 {
     lks__log *log = &r->log;
-    t->procedure->head_lines(t, log);
-    if (t->fit_room > 0.0)
+    t->run.procedure->head_lines(t, log);
+    if (t->run.fit_room > 0.0)
         lks__log_line(log,
                       "batch_size=auto: %" PRId64 " samples in each of %d micro-batches, the most "
                       "that fit (%s may use %.0f MB)",
-                      t->s.batch_size, t->N,
+                      t->run.s.batch_size, t->run.N,
                       t->ses.device->ops->memory == NULL ? "this host" : "a rank on its GPU",
-                      t->fit_room / 1e6);
-    describe_frozen(log, &t->table);
-    if (t->resumed && t->s.eval_only)
-        lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->iter, t->shown_out_dir);
-    else if (t->resumed)
-        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->shown_out_dir,
-                      t->iter);
-    else if (t->continued)
+                      t->run.fit_room / 1e6);
+    describe_frozen(log, &t->run.table);
+    if (t->run.resumed && t->run.s.eval_only)
+        lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", t->state.iter,
+                      t->run.shown_out_dir);
+    else if (t->run.resumed)
+        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, t->run.shown_out_dir,
+                      t->state.iter);
+    else if (t->run.continued)
         lks__log_line(log, "Resuming training from %s of nanoGPT at iteration %" PRIu64,
-                      t->weights->shown, t->iter);
-    else if (t->weights != NULL)
-        lks__log_line(log, "Initializing from the weights in %s (%s), hash %s", t->weights->shown,
-                      t->weights->took, t->init_hash);
+                      t->run.weights->shown, t->state.iter);
+    else if (t->run.weights != NULL)
+        lks__log_line(log, "Initializing from the weights in %s (%s), hash %s",
+                      t->run.weights->shown, t->run.weights->took, t->run.init_hash);
     else
         lks__log_line(log, "Initializing a new model from scratch");
-    if (t->weights != NULL && t->weights->note[0] != '\0')
-        lks__log_line(log, "%s", t->weights->note);
+    if (t->run.weights != NULL && t->run.weights->note[0] != '\0')
+        lks__log_line(log, "%s", t->run.weights->note);
     char how[80];
     if (t->ses.device->ops->memory == NULL)
         snprintf(how, sizeof how, "kernels %s", lks__cpu_level_name(t->ses.kernels.level));
     else
-        snprintf(how, sizeof how, "%s on %s", lks__setting_word(&t->s, LKS__SETTING_dtype),
+        snprintf(how, sizeof how, "%s on %s", lks__setting_word(&t->run.s, LKS__SETTING_dtype),
                  t->ses.device->ops->name);
     lks__log_line(log,
                   "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s per step, %s, "
                   "peak %.0f GFLOP/s",
                   t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
-                  t->ses.threads == 1 ? "" : "s", t->V, t->V == 1 ? "" : "s", t->N,
-                  t->N == 1 ? "" : "es", how, r->peak.flops * 1e-9);
+                  t->ses.threads == 1 ? "" : "s", t->run.V, t->run.V == 1 ? "" : "s", t->run.N,
+                  t->run.N == 1 ? "" : "es", how, r->peak.flops * 1e-9);
 }
 
 /* The setting that ends the run where it is. */
 static const char *ended_by(const lks__trainer *t)
 {
-    return t->out_of_time ? "max_wallclock_seconds" : t->procedure->length;
+    return t->guard.out_of_time ? "max_wallclock_seconds" : t->run.procedure->length;
 }
 
 /* A learning rate that was given for a run without further steps would be ignored in silence. */
@@ -335,10 +340,10 @@ static void say_unused(lks__log *log, const lks__trainer *t)
     const char *names[LKS__N_SETTINGS];
     char text[400] = "";
     size_t at = 0;
-    const int n =
-        lks__settings_diff(&t->s, &t->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, names);
+    const int n = lks__settings_diff(&t->run.s, &t->run.resumed_from, LKS__CMD_TRAIN,
+                                     LKS__SETTING_CONFIG, names);
     for (int i = 0; i < n && at < sizeof text; i++)
-        if (strcmp(names[i], t->procedure->length) != 0 && strcmp(names[i], ended_by(t)) != 0)
+        if (strcmp(names[i], t->run.procedure->length) != 0 && strcmp(names[i], ended_by(t)) != 0)
             at +=
                 (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", names[i]);
     if (at > 0)
@@ -349,8 +354,8 @@ static void say_unused(lks__log *log, const lks__trainer *t)
 /* Say that nothing is left to do, because a silent end would look like a failed resume. */
 static void say_complete(lks__report *r, const lks__trainer *t)
 {
-    if (!t->resumed || t->s.eval_only ||
-        (t->iter < t->procedure->n_steps(&t->s) && !t->out_of_time))
+    if (!t->run.resumed || t->run.s.eval_only ||
+        (t->state.iter < t->run.procedure->n_steps(&t->run.s) && !t->guard.out_of_time))
         return;
     lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
                      ended_by(t));
@@ -361,12 +366,12 @@ void lks__report_nothing(const lks__trainer *t)
 {
     lks__log log;
     char value[LKS__SETTING_STR];
-    lks__settings_text(&t->s, lks__setting_find(ended_by(t)), value);
+    lks__settings_text(&t->run.s, lks__setting_find(ended_by(t)), value);
     lks__log_open(&log, "lockstep train", stdout, stderr);
     lks__log_message(&log,
                      "with %s=%s there is no step to train after checkpoint %" PRIu64
                      ", so %s stays unchanged; a larger %s continues from that checkpoint",
-                     ended_by(t), value, t->iter, t->shown_out_dir, ended_by(t));
+                     ended_by(t), value, t->state.iter, t->run.shown_out_dir, ended_by(t));
     say_unused(&log, t);
     lks__log_close(&log);
 }
@@ -375,11 +380,11 @@ void lks__report_nothing(const lks__trainer *t)
  * many steps at the lowest rate. Values that were given together are a choice. */
 static void note_short_decay(lks__report *r, const lks__trainer *t)
 {
-    const lks__settings *s = &t->s;
+    const lks__settings *s = &t->run.s;
     const bool chosen = s->from[LKS__SETTING_max_iters] == s->from[LKS__SETTING_lr_decay_iters];
     const uint64_t end = (uint64_t)s->max_iters, decay = (uint64_t)s->lr_decay_iters;
-    if (strcmp(t->procedure->length, "max_iters") != 0 || !s->decay_lr || s->eval_only || chosen ||
-        decay >= end || end - decay <= end / 10 || t->iter > end)
+    if (strcmp(t->run.procedure->length, "max_iters") != 0 || !s->decay_lr || s->eval_only ||
+        chosen || decay >= end || end - decay <= end / 10 || t->state.iter > end)
         return;
     char min_lr[LKS__NUMBER_TEXT];
     lks__log_message(&r->log,
@@ -406,13 +411,13 @@ static void note_device(lks__report *r, const lks__trainer *t)
 /* If other kernels made the checkpoint, the run goes on with other bits. */
 static void warn_of_other_kernels(lks__report *r, const lks__trainer *t)
 {
-    if (t->resumed_fingerprint[0] != '\0' && t->resumed_from.dtype == t->s.dtype &&
-        strcmp(t->resumed_fingerprint, t->ses.fingerprint) != 0)
+    if (t->run.resumed_fingerprint[0] != '\0' && t->run.resumed_from.dtype == t->run.s.dtype &&
+        strcmp(t->run.resumed_fingerprint, t->ses.fingerprint) != 0)
         lks__log_message(
             &r->log,
             "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
             "%s: the run continues, but its bits will differ from a run on that machine",
-            t->resumed_fingerprint, t->ses.fingerprint);
+            t->run.resumed_fingerprint, t->ses.fingerprint);
 }
 
 /* Check now what a save needs, and not at the first save, which may be hours away. */
@@ -420,13 +425,13 @@ static lks_status probe_names(lks__report *r, const lks__trainer *t)
 {
     bool links;
     int err;
-    LKS__TRY(lks__name_probe(t->s.out_dir, &links, &err));
+    LKS__TRY(lks__name_probe(t->run.s.out_dir, &links, &err));
     if (!links)
         lks__log_message(
             &r->log,
             "no symbolic links can be made in %s (%s): latest and best are small files "
             "with the checkpoint's name",
-            t->shown_out_dir, strerror(err));
+            t->run.shown_out_dir, strerror(err));
     return LKS_OK;
 }
 
@@ -438,14 +443,14 @@ static lks_status keep_vocabulary(const lks__trainer *t)
     uint64_t hash;
     lks__bpe *bpe = NULL;
     lks_status st;
-    if (!t->meta.is_bpe)
+    if (!t->run.meta.is_bpe)
         return LKS_OK;
-    snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, t->s.out_dir);
-    snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, t->vocabulary);
+    snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, t->run.s.out_dir);
+    snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, t->run.vocabulary);
     if (access(from, F_OK) == 0) { /* whole: without the memory that its tokens would take */
         st = lks__sys_read_file(from, LKS__BPE_MAX_FILE, &text, &bytes);
     } else {
-        LKS__TRY(lks__bpe_open(t->vocabulary, &bpe));
+        LKS__TRY(lks__bpe_open(t->run.vocabulary, &bpe));
         st = lks__bpe_text(bpe, &text, &bytes, &hash);
     }
     if (st == LKS_OK)
@@ -459,47 +464,48 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
     bool empty = true, has_line = false;
-    const lks__metrics_cut cut = {t->iter, t->eval_done, !lks__train_saves_again(t)};
-    bool goes_on = lks__job_goes_on(t->s.out_dir); /* must be read before we take the lock */
-    LKS__TRY(lks__outdir_lock(t->s.out_dir, t->s.lock == LKS__lock_on, &r->out_lock));
-    if (t->resumed) {
-        LKS__TRY(lks__outdir_back(t->s.out_dir, t->iter, moved));
-        LKS__TRY(lks__metrics_resume(t->s.out_dir, &cut, &empty, &has_line, &r->metrics));
+    const lks__metrics_cut cut = {t->state.iter, t->state.eval_done, !lks__train_saves_again(t)};
+    bool goes_on = lks__job_goes_on(t->run.s.out_dir); /* must be read before we take the lock */
+    LKS__TRY(lks__outdir_lock(t->run.s.out_dir, t->run.s.lock == LKS__lock_on, &r->out_lock));
+    if (t->run.resumed) {
+        LKS__TRY(lks__outdir_back(t->run.s.out_dir, t->state.iter, moved));
+        LKS__TRY(lks__metrics_resume(t->run.s.out_dir, &cut, &empty, &has_line, &r->metrics));
     } else {
         if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
-            LKS__TRY(lks__outdir_start(t->s.out_dir, t->data_dir, moved));
-        LKS__TRY(lks__metrics_create(t->s.out_dir, &r->metrics));
+            LKS__TRY(lks__outdir_start(t->run.s.out_dir, t->run.data_dir, moved));
+        LKS__TRY(lks__metrics_create(t->run.s.out_dir, &r->metrics));
         LKS__TRY(keep_vocabulary(t));
     }
-    if (t->s.tensorboard)
+    if (t->run.s.tensorboard)
         LKS__TRY(lks__report_events_open(r, t));
-    LKS__TRY(lks__job_mark(t->s.out_dir));
-    snprintf(log_path, sizeof log_path, "%s/train.log", t->s.out_dir);
+    LKS__TRY(lks__job_mark(t->run.s.out_dir));
+    snprintf(log_path, sizeof log_path, "%s/train.log", t->run.s.out_dir);
     LKS__TRY(lks__log_to_file(&r->log, log_path));
-    if (t->procedure->log_path != NULL) {
-        LKS__TRY(t->procedure->log_path(t, log_path));
+    if (t->run.procedure->log_path != NULL) {
+        LKS__TRY(t->run.procedure->log_path(t, log_path));
         if (log_path[0] != '\0')
             LKS__TRY(lks__log_copy_to(&r->log, log_path));
     }
     LKS__TRY(probe_names(r, t));
     if (moved[0] != '\0')
         lks__log_line(&r->log, "%s was moved to %s",
-                      t->resumed ? "the part of the run after this checkpoint" : "an earlier run",
+                      t->run.resumed ? "the part of the run after this checkpoint"
+                                     : "an earlier run",
                       lks__escape(shown, sizeof shown, moved, strlen(moved)));
     if (empty)
         LKS__TRY(config_line(r, t));
-    if (t->resumed && cut.own_line &&
+    if (t->run.resumed && cut.own_line &&
         !has_line) { /* the checkpoint was saved, but the run died before it wrote this line */
         char name[32];
-        snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->iter);
-        LKS__TRY(lks__report_checkpoint(r, t, t->resumed_asked, name, t->resumed_hash));
+        snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->state.iter);
+        LKS__TRY(lks__report_checkpoint(r, t, t->run.resumed_asked, name, t->run.resumed_hash));
     }
-    if (!t->resumed)
-        LKS__TRY(lks__best_clear(t->s.out_dir, &r->best));
+    if (!t->run.resumed)
+        LKS__TRY(lks__best_clear(t->run.s.out_dir, &r->best));
     else if (empty)
-        LKS__TRY(lks__best_keep(t->s.out_dir, t->iter, t->best_val_loss, &r->best));
+        LKS__TRY(lks__best_keep(t->run.s.out_dir, t->state.iter, t->state.best_val_loss, &r->best));
     else
-        LKS__TRY(lks__best_decide(t->s.out_dir, t->iter, &r->best));
+        LKS__TRY(lks__best_decide(t->run.s.out_dir, t->state.iter, &r->best));
     return host_line(r, t);
 }
 
@@ -530,20 +536,20 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     LKS__TRY(measure_peak(t, &r->peak));
     r->on = t->ses.world.rank == 0;
     r->started = lks__sys_now();
-    r->first_iter = t->iter;
+    r->first_iter = t->state.iter;
     r->mfu = -1.0;
     r->newest = (lks__newest){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
-    r->tokens_a_step = (double)t->N * (double)t->s.batch_size * (double)t->s.block_size;
-    r->flops_a_token = lks__model_flops_per_token(&t->model_config, &t->table);
+    r->tokens_a_step = (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;
+    r->flops_a_token = lks__model_flops_per_token(&t->run.model_config, &t->run.table);
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
     lks__log_live(&r->log,
                   !lks__session_foreign()); /* mpirun gives a rank a terminal, and logs it */
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
-    const bool reads_only = t->resumed && t->s.eval_only;
+    const bool reads_only = t->run.resumed && t->run.s.eval_only;
     lks_status st = LKS_OK;
-    if (!reads_only && t->s.sample_tokens > 0)
+    if (!reads_only && t->run.s.sample_tokens > 0)
         st = lks__samples_open(t, &r->samples);
     if (st == LKS_OK && !reads_only)
         st = open_files(r, t);
@@ -562,7 +568,8 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
 }
 
 /* Report an iteration without an update: "skip", or "rollback" if the run went back from it. After
- * a skip the iteration is t->iter - 1; on the way back `t` has already loaded the checkpoint. */
+ * a skip the iteration is t->state.iter - 1; on the way back `t` has already loaded the checkpoint.
+ */
 static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
                                    const lks__step_result *step)
 {
@@ -573,14 +580,14 @@ static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
     lks__jsonw *w = lks__metrics_begin(r->metrics, back ? "rollback" : "skip");
     lks__jsonw_u64(w, "iter", step->iter);
     if (bad->index >= 0) {
-        lks__jsonw_int(w, "virtual_rank", bad->index / t->A);
-        lks__jsonw_int(w, "micro_batch", bad->index % t->A);
+        lks__jsonw_int(w, "virtual_rank", bad->index / t->run.A);
+        lks__jsonw_int(w, "micro_batch", bad->index % t->run.A);
     }
     lks__jsonw_str(w, "what", bad->index < 0 ? "sum" : bad->in_loss ? "loss" : "gradient");
     lks__jsonw_str(w, "place", bad->place);
     if (back) {
-        lks__jsonw_u64(w, "to", t->iter);
-        lks__jsonw_u64(w, "data_shift", t->data_shift);
+        lks__jsonw_u64(w, "to", t->state.iter);
+        lks__jsonw_u64(w, "data_shift", t->state.data_shift);
     }
     LKS__TRY(lks__metrics_end(r->metrics));
     if (back)
@@ -589,7 +596,8 @@ static lks_status report_nonfinite(lks__report *r, const lks__trainer *t,
         lks__log_message(&r->log,
                          "iteration %" PRIu64 ": %s; back to checkpoint %" PRIu64
                          ", and on with the data after it (%d of at most %" PRId64 " times)",
-                         step->iter, text, t->iter, t->nonfinite, t->s.on_nan_limit);
+                         step->iter, text, t->state.iter, t->state.nonfinite,
+                         t->run.s.on_nan_limit);
     else
         lks__log_message(&r->log, "iteration %" PRIu64 ": %s; there is no update", step->iter,
                          text);
@@ -604,7 +612,7 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     if (step->outcome != LKS__STEP_DONE)
         return report_nonfinite(r, t, step);
     /* The step has already been counted. */
-    uint64_t iter = t->iter - 1, done = t->iter - r->first_iter;
+    uint64_t iter = t->state.iter - 1, done = t->state.iter - r->first_iter;
     double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;
     double mfu = lks__peak_share(&r->peak, rate * r->flops_a_token);
@@ -616,7 +624,7 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     lks__jsonw_float(w, "loss", step->loss);
     lks__jsonw_double(w, "lr", step->lr);
     lks__jsonw_double(w, "grad_norm", step->grad_norm);
-    lks__jsonw_u64(w, "tokens", (uint64_t)r->tokens_a_step * t->iter);
+    lks__jsonw_u64(w, "tokens", (uint64_t)r->tokens_a_step * t->state.iter);
     lks__jsonw_float(w, "ms", dt * 1e3);
     lks__jsonw_float(w, "tok_per_s", rate);
     lks__jsonw_float(w, "mfu", mfu);
@@ -633,9 +641,9 @@ lks_status lks__report_train(lks__report *r, const lks__trainer *t, const lks__s
     lks__report_prometheus(r, t, false);
 
     char line[200], live[240], left[32];
-    t->procedure->train_line(t, step, r->mfu, line);
-    uint64_t n_steps = t->procedure->n_steps(&t->s),
-             to_go = n_steps > t->iter ? n_steps - t->iter : 0;
+    t->run.procedure->train_line(t, step, r->mfu, line);
+    uint64_t n_steps = t->run.procedure->n_steps(&t->run.s),
+             to_go = n_steps > t->state.iter ? n_steps - t->state.iter : 0;
     say_time(left, (now - r->started) / (double)done * (double)to_go);
     snprintf(live, sizeof live,
              "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
@@ -662,7 +670,7 @@ static lks_status evaluation_line(lks__report *r, const lks__trainer *t, const c
     if (r->metrics == NULL)
         return LKS_OK;
     lks__jsonw *w = lks__metrics_begin(r->metrics, kind);
-    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_u64(w, "iter", t->state.iter);
     write_losses(w, eval);
     if (text != NULL)
         lks__jsonw_str(w, "sample", text);
@@ -682,7 +690,7 @@ static const char *draw_sample(lks__report *r, const lks__trainer *t)
         return text;
     if (st != LKS_ERR_STOPPED)
         lks__log_message(&r->log, "no sample at iteration %" PRIu64 ": %s; the run continues",
-                         t->iter, lks_last_error());
+                         t->state.iter, lks_last_error());
     return NULL;
 }
 
@@ -694,7 +702,7 @@ lks_status lks__report_eval(lks__report *r, const lks__trainer *t, const lks__ev
     r->newest.val_loss = eval->val_loss;
     lks__report_prometheus(r, t, true);
     char line[200];
-    t->procedure->eval_line(t, eval, line);
+    t->run.procedure->eval_line(t, eval, line);
     lks__log_line(&r->log, "%s", line);
     return LKS_OK;
 }
@@ -705,12 +713,12 @@ lks_status lks__report_eval_only(lks__report *r, const lks__trainer *t,
     lks__evals evals;
     char why[200];
     LKS__TRY(lks__report_eval(r, t, eval));
-    if (!r->on || !t->resumed) /* without a checkpoint there is nothing to record it for */
+    if (!r->on || !t->run.resumed) /* without a checkpoint there is nothing to record it for */
         return LKS_OK;
-    lks__jsonw *w = lks__evals_begin(&evals, "eval_only", t->iter, t->resumed_hash);
-    lks__jsonw_str(w, "dataset", t->data_dir);
+    lks__jsonw *w = lks__evals_begin(&evals, "eval_only", t->state.iter, t->run.resumed_hash);
+    lks__jsonw_str(w, "dataset", t->run.data_dir);
     write_losses(w, eval);
-    LKS__TRY(lks__evals_append(&evals, t->s.out_dir, why));
+    LKS__TRY(lks__evals_append(&evals, t->run.s.out_dir, why));
     if (why[0] != '\0')
         lks__log_message(&r->log, "%s", why);
     return LKS_OK;
@@ -724,7 +732,7 @@ lks_status lks__report_final(lks__report *r, const lks__trainer *t, const lks__e
     r->newest.val_loss = eval->val_loss;
     LKS__TRY(evaluation_line(r, t, "final", eval, NULL));
     LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss `best` must have its line */
-    LKS__TRY(lks__best_final(t->s.out_dir, t->iter, eval->val_loss, &r->best, &best));
+    LKS__TRY(lks__best_final(t->run.s.out_dir, t->state.iter, eval->val_loss, &r->best, &best));
     lks__report_prometheus(r, t, true);
     if (best)
         lks__report_best(r, t);
@@ -735,7 +743,7 @@ lks_status lks__report_checkpoint(lks__report *r, const lks__trainer *t, lks__as
                                   const char *name, const char *params_hash)
 {
     lks__jsonw *w = lks__metrics_begin(r->metrics, "checkpoint");
-    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_u64(w, "iter", t->state.iter);
     lks__jsonw_str(w, "path", name);
     lks__jsonw_str(w, "params_hash", params_hash);
     if (asked != LKS__ASKED_NOT)
@@ -750,7 +758,7 @@ lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
         return LKS_OK;
     const lks__eval_result *e = &result->eval;
     lks__jsonw *w = lks__metrics_begin(r->metrics, "artifact");
-    lks__jsonw_u64(w, "iter", t->iter);
+    lks__jsonw_u64(w, "iter", t->state.iter);
     lks__jsonw_str(w, "path", result->name);
     lks__jsonw_u64(w, "bytes", result->stats.file_bytes);
     lks__jsonw_u64(w, "payload_bytes", result->stats.int8_payload_bytes);
@@ -758,7 +766,7 @@ lks_status lks__report_finish(lks__report *r, const lks__trainer *t,
     if (e->has_bpb)
         lks__jsonw_float(w, "val_bpb", e->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-    t->procedure->finish_lines(t, result, &r->log);
+    t->run.procedure->finish_lines(t, result, &r->log);
     return LKS_OK;
 }
 

@@ -78,12 +78,12 @@ void lks__report_host(lks__jsonw *w);
 
 /* --- report_events.c: what goes to TensorBoard, if `events` isn't NULL --- */
 
-/* Begin a file, with the settings, for a run that goes on with t->iter. After lks__metrics_resume()
- * or lks__metrics_create(). */
+/* Begin a file, with the settings, for a run that goes on with t->state.iter. After
+ * lks__metrics_resume() or lks__metrics_create(). */
 lks_status lks__report_events_open(lks__report *r, const lks__trainer *t);
 lks_status lks__report_events_train(lks__report *r, const lks__trainer *t,
                                     const lks__step_result *step, double tok_per_s, double mfu);
-/* The run has gone back to t->iter. */
+/* The run has gone back to t->state.iter. */
 lks_status lks__report_events_back(lks__report *r, const lks__trainer *t);
 lks_status lks__report_events_eval(lks__report *r, const lks__trainer *t, const char *kind,
                                    const lks__eval_result *eval);

@@ -20,7 +20,7 @@ lks_status lks__report_others_open(lks__report *r, const lks__trainer *t)
             &r->log,
             "systemd's socket (NOTIFY_SOCKET) can't be reached: %s; the run continues without it",
             lks__sys_reason(errno));
-    return lks__commands_open(&t->s, say, r, &r->commands);
+    return lks__commands_open(&t->run.s, say, r, &r->commands);
 }
 
 void lks__report_alive(lks__report *r, const char *text)
@@ -33,7 +33,7 @@ void lks__report_alive(lks__report *r, const char *text)
 
 static lks__command_facts facts_of(const lks__report *r, const lks__trainer *t)
 {
-    return (lks__command_facts){.iter = (int64_t)t->iter,
+    return (lks__command_facts){.iter = (int64_t)t->state.iter,
                                 .loss = r->newest.loss,
                                 .val_loss = r->newest.val_loss,
                                 .signal = r->stop_signal,

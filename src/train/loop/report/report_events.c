@@ -16,18 +16,18 @@ static lks_status write_settings(lks__report *r, const lks__trainer *t)
     static char text[TEXT_BYTES]; /* once in a process, and too large for a stack */
     size_t n = 0;
     const char *key;
-    json_t *of_key, *o = lks__settings_to_json(&t->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *of_key, *o = lks__settings_to_json(&t->run.s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     if (o == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the settings");
     json_object_foreach(o, key, of_key)
     {
-        lks__settings_text(&t->s, lks__setting_find(key), value);
+        lks__settings_text(&t->run.s, lks__setting_find(key), value);
         lks__escape(shown, sizeof shown, value, strlen(value));
         if (n < sizeof text)
             n += (size_t)snprintf(text + n, sizeof text - n, "    %s = %s\n", key, shown);
     }
     json_decref(o);
-    lks__events_begin(r->events, t->iter);
+    lks__events_begin(r->events, t->state.iter);
     lks__events_text(r->events, "settings", text);
     return lks__events_end(r->events);
 }
@@ -51,24 +51,24 @@ lks_status lks__report_events_sample(lks__report *r, const lks__trainer *t, cons
 {
     if (r->events == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->iter);
+    lks__events_begin(r->events, t->state.iter);
     lks__events_text(r->events, "sample", indented(text));
     return lks__events_end(r->events);
 }
 
-/* TensorBoard has dropped all numbers from t->iter on, but that evaluation is not made again. It
- * drops no texts. */
+/* TensorBoard has dropped all numbers from t->state.iter on, but that evaluation is not made again.
+ * It drops no texts. */
 static lks_status repeat_eval(lks__report *r, const lks__trainer *t)
 {
     static const char *const names[] = {"train_loss", "val_loss", "val_bpb"};
     json_t *eval;
     char tag[64];
-    if (!t->eval_done)
+    if (!t->state.eval_done)
         return LKS_OK;
-    LKS__TRY(lks__metrics_eval_at(r->metrics, t->iter, &eval));
+    LKS__TRY(lks__metrics_eval_at(r->metrics, t->state.iter, &eval));
     if (eval == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->iter);
+    lks__events_begin(r->events, t->state.iter);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const json_t *value = json_object_get(eval, names[i]);
         snprintf(tag, sizeof tag, "eval/%s", names[i]);
@@ -81,7 +81,7 @@ static lks_status repeat_eval(lks__report *r, const lks__trainer *t)
 
 lks_status lks__report_events_open(lks__report *r, const lks__trainer *t)
 {
-    LKS__TRY(lks__events_create(t->s.out_dir, t->iter, &r->events));
+    LKS__TRY(lks__events_create(t->run.s.out_dir, t->state.iter, &r->events));
     LKS__TRY(write_settings(r, t));
     return repeat_eval(r, t);
 }
@@ -107,7 +107,7 @@ lks_status lks__report_events_back(lks__report *r, const lks__trainer *t)
 {
     if (r->events == NULL)
         return LKS_OK;
-    LKS__TRY(lks__events_back(r->events, t->iter));
+    LKS__TRY(lks__events_back(r->events, t->state.iter));
     return repeat_eval(r, t);
 }
 
@@ -118,7 +118,7 @@ lks_status lks__report_events_eval(lks__report *r, const lks__trainer *t, const 
     char tag[64];
     if (r->events == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->iter);
+    lks__events_begin(r->events, t->state.iter);
     snprintf(tag, sizeof tag, "%s/train_loss", kind);
     if (eval->has_train)
         lks__events_scalar(r->events, tag, eval->train_loss);
@@ -137,7 +137,7 @@ lks_status lks__report_events_memory(lks__report *r, const lks__trainer *t, cons
 {
     if (r->events == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->iter);
+    lks__events_begin(r->events, t->state.iter);
     lks__events_scalar(r->events, tag, (double)bytes);
     return lks__events_end(r->events);
 }

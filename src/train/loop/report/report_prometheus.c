@@ -35,15 +35,15 @@ static lks_status write_file(const lks__report *r, const lks__trainer *t)
 {
     char text[TEXT_BYTES], run[2 * LKS__SETTING_STR + 4];
     const lks__newest *n = &r->newest;
-    escape(t->s.out_dir, run, sizeof run);
+    escape(t->run.s.out_dir, run, sizeof run);
     FILE *out = fmemopen(text, sizeof text, "w");
     if (out == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->s.prometheus);
-    gauge(out, "iteration", "Steps that are done.", run, (double)t->iter);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->run.s.prometheus);
+    gauge(out, "iteration", "Steps that are done.", run, (double)t->state.iter);
     gauge(out, "loss", "Training loss of the newest step.", run, n->loss);
     gauge(out, "learning_rate", "Learning rate of the newest step.", run, n->lr);
     gauge(out, "grad_norm", "Norm of the gradient before clipping.", run, n->grad_norm);
-    gauge(out, "tokens", "Tokens of all steps.", run, r->tokens_a_step * (double)t->iter);
+    gauge(out, "tokens", "Tokens of all steps.", run, r->tokens_a_step * (double)t->state.iter);
     gauge(out, "tokens_per_second", "Speed of the newest step.", run, n->tok_per_s);
     gauge(out, "mfu", "Share of the machine's measured peak.", run, n->mfu);
     gauge(out, "wait_seconds", "Time of the newest step that rank 0 waited for others.", run,
@@ -54,13 +54,13 @@ static lks_status write_file(const lks__report *r, const lks__trainer *t)
     gauge(out, "updated_seconds", "When this was written, since 1970.", run, lks__sys_wall());
     long bytes = ftell(out);
     if (fclose(out) != 0 || bytes < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->s.prometheus);
-    return lks__sys_write_file(t->s.prometheus, text, (size_t)bytes);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->run.s.prometheus);
+    return lks__sys_write_file(t->run.s.prometheus, text, (size_t)bytes);
 }
 
 void lks__report_prometheus(lks__report *r, const lks__trainer *t, bool now)
 {
-    if (!r->on || t->s.prometheus[0] == '\0' || (!now && lks__sys_now() < r->prometheus_at))
+    if (!r->on || t->run.s.prometheus[0] == '\0' || (!now && lks__sys_now() < r->prometheus_at))
         return;
     r->prometheus_at = lks__sys_now() + EVERY_S;
     if (write_file(r, t) != LKS_OK && !r->prometheus_failed) {

@@ -37,7 +37,7 @@ static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, 
     lks__jsonw w;
     lks__jsonw_open(&w, line, LINE_BYTES);
     lks__jsonw_object(&w, NULL);
-    lks__jsonw_u64(&w, "iter", t->iter);
+    lks__jsonw_u64(&w, "iter", t->state.iter);
     lks__jsonw_u64(&w, "steps", all[0].steps);
     if (all[0].steps > 0) {
         write_times(&w, "compute_ms", all, W, false);
@@ -49,7 +49,7 @@ static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, 
     lks__jsonw_end(&w);
     lks__jsonw_end(&w);
     LKS__TRY(lks__jsonw_close(&w, &bytes));
-    snprintf(path, sizeof path, "%s/ranks.jsonl", t->s.out_dir);
+    snprintf(path, sizeof path, "%s/ranks.jsonl", t->run.s.out_dir);
     const int fd = lks__sys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
     if (fd < 0)
         return lks__sys_fail("can't open", path);
@@ -76,7 +76,7 @@ lks_status lks__report_ranks(lks__report *r, const lks__trainer *t, lks__rank_ta
 {
     const size_t W = (size_t)t->ses.world.world_size;
     const lks__rank_tally mine = {
-        .micro_batches = t->micro_batches,
+        .micro_batches = t->work.micro_batches,
         .pss = lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss"),
         .compute_s = r->steps_s - r->wait_s,
         .wait_s = r->wait_s,
