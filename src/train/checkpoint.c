@@ -30,12 +30,12 @@ struct names {
     size_t n;
 };
 
-static void add_arena(struct names *list, const lks__trainer *trainer, int arena,
+static void add_arena(struct names *list, const lks__run *run, const lks__work *work, int arena,
                       const float *values)
 {
-    for (size_t i = 0; i < trainer->run.table.n_tensors; i++) {
-        const lks__tensor *t = &trainer->run.table.tensors[i];
-        const char *suffix = suffix_of(trainer->work.optim.optimizer, t, arena);
+    for (size_t i = 0; i < run->table.n_tensors; i++) {
+        const lks__tensor *t = &run->table.tensors[i];
+        const char *suffix = suffix_of(work->optim.optimizer, t, arena);
         if (suffix == NULL)
             continue;
         char *name = list->text[list->n];
@@ -51,56 +51,57 @@ static void add_arena(struct names *list, const lks__trainer *trainer, int arena
     }
 }
 
-static size_t sampler_state_bytes(const lks__trainer *t)
+static size_t sampler_state_bytes(const lks__state *state)
 {
     /* The sampler `stream` has none. */
-    return t->state.sampler == NULL ? 0 : lks__sampler_state_bytes(t->state.sampler);
+    return state->sampler == NULL ? 0 : lks__sampler_state_bytes(state->sampler);
 }
 
-bool lks__state_by_the_clock(const lks__trainer *t)
+bool lks__state_by_the_clock(const lks__run *run)
 {
-    return t->run.procedure->time_limit != NULL && t->run.procedure->time_limit(&t->run.s) > 0.0;
+    return run->procedure->time_limit != NULL && run->procedure->time_limit(&run->s) > 0.0;
 }
 
-static json_t *state_json(const lks__trainer *t, const lks__save_about *about)
+static json_t *state_json(const lks__run *run, const lks__state *state,
+                          const lks__save_about *about)
 {
     char digest[17];
     const char *word = lks__asked_word(about->asked);
-    snprintf(digest, sizeof digest, "%016" PRIx64, t->run.data_digest);
-    json_t *settings = lks__settings_to_json(&t->run.s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
-    json_t *meta = lks__meta_to_json(&t->run.meta);
+    snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
+    json_t *settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *meta = lks__meta_to_json(&run->meta);
     /* pack takes over the references, even if it fails */
-    json_t *state =
-        json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings, "tokenizer", meta,
-                  "data_digest", digest, "eval_done", t->state.eval_done, "best_val_loss",
-                  t->state.best_val_loss, "data_shift", (json_int_t)t->state.data_shift,
-                  "nonfinite", t->state.nonfinite);
-    if ((t->run.init_hash[0] != '\0' &&
-         json_object_set_new(state, "init_hash", json_string(t->run.init_hash)) < 0) ||
-        (word != NULL && json_object_set_new(state, "asked", json_string(word)) < 0) ||
+    json_t *json = json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings,
+                             "tokenizer", meta, "data_digest", digest, "eval_done",
+                             state->eval_done, "best_val_loss", state->best_val_loss, "data_shift",
+                             (json_int_t)state->data_shift, "nonfinite", state->nonfinite);
+    if ((run->init_hash[0] != '\0' &&
+         json_object_set_new(json, "init_hash", json_string(run->init_hash)) < 0) ||
+        (word != NULL && json_object_set_new(json, "asked", json_string(word)) < 0) ||
         (isfinite(about->val_loss) &&
-         json_object_set_new(state, "val_loss", json_real(about->val_loss)) < 0)) {
-        json_decref(state);
+         json_object_set_new(json, "val_loss", json_real(about->val_loss)) < 0)) {
+        json_decref(json);
         return NULL;
     }
     /* a run by the clock continues its training time; other runs don't depend on time */
-    if (lks__state_by_the_clock(t) &&
-        json_object_set_new(state, "elapsed_s", json_real(t->state.elapsed_s)) < 0) {
-        json_decref(state);
+    if (lks__state_by_the_clock(run) &&
+        json_object_set_new(json, "elapsed_s", json_real(state->elapsed_s)) < 0) {
+        json_decref(json);
         return NULL;
     }
-    return state;
+    return json;
 }
 
-lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
+lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
+                                  const lks__work *work, char params_hash[17])
 {
-    const size_t n = t->run.table.n_tensors;
+    const size_t n = run->table.n_tensors;
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     lks_status st = LKS_OK;
     if (model.text == NULL || model.tensors == NULL) {
         st = lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
     } else {
-        add_arena(&model, t, PARAMS, t->state.memory->params.host);
+        add_arena(&model, run, work, PARAMS, state->memory->params.host);
         lks__ckpt_params_hash(model.tensors, model.n, params_hash);
     }
     free(model.text);
@@ -108,25 +109,26 @@ lks_status lks__state_params_hash(const lks__trainer *t, char params_hash[17])
     return st;
 }
 
-lks_status lks__state_save(lks__trainer *t, const lks__save_about *about, char name[32],
+lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
+                           const lks__work *work, const lks__save_about *about, char name[32],
                            char params_hash[17])
 {
-    size_t n = t->run.table.n_tensors, sampler_bytes = sampler_state_bytes(t);
+    size_t n = run->table.n_tensors, sampler_bytes = sampler_state_bytes(state);
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
     void *sampler = malloc(sampler_bytes + 1);
-    json_t *state = state_json(t, about);
+    json_t *json = state_json(run, state, about);
     lks_status st = LKS_OK;
     if (model.text == NULL || model.tensors == NULL || optim.text == NULL ||
-        optim.tensors == NULL || sampler == NULL || state == NULL) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, t->state.iter);
+        optim.tensors == NULL || sampler == NULL || json == NULL) {
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, state->iter);
         goto out;
     }
-    add_arena(&model, t, PARAMS, t->state.memory->params.host);
+    add_arena(&model, run, work, PARAMS, state->memory->params.host);
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        add_arena(&optim, t, i, t->state.memory->moments[i].host);
+        add_arena(&optim, run, work, i, state->memory->moments[i].host);
     if (sampler_bytes > 0) {
-        lks__sampler_state_save(t->state.sampler, sampler);
+        lks__sampler_state_save(state->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
                                                     .dtype = "U8",
                                                     .n_dims = 1,
@@ -135,18 +137,18 @@ lks_status lks__state_save(lks__trainer *t, const lks__save_about *about, char n
                                                     .bytes = sampler_bytes};
     }
     lks__ckpt_content content = {
-        .iter = t->state.iter,
+        .iter = state->iter,
         .model = model.tensors,
         .n_model = model.n,
         .optimizer = optim.tensors,
         .n_optimizer = optim.n,
-        .fingerprint = t->ses.fingerprint,
-        .state = state,
+        .fingerprint = ses->fingerprint,
+        .state = json,
         .best = about->best,
     };
-    st = lks__ckpt_save(t->run.s.out_dir, &content, (int)t->run.s.keep, name, params_hash);
+    st = lks__ckpt_save(run->s.out_dir, &content, (int)run->s.keep, name, params_hash);
 out:
-    json_decref(state);
+    json_decref(json);
     free(model.text);
     free(model.tensors);
     free(optim.text);
@@ -171,42 +173,43 @@ static lks_status read_arena(lks__st_file *file, const char *path, const lks__ta
     return LKS_OK;
 }
 
-static lks_status load_arenas(lks__trainer *t, lks__ckpt *c)
+static lks_status load_arenas(const lks__run *run, const lks__state *state, const lks__work *work,
+                              lks__ckpt *c)
 {
-    LKS__TRY(
-        lks__state_read_params(c->model, c->path, &t->run.table, t->state.memory->params.host));
+    LKS__TRY(lks__state_read_params(c->model, c->path, &run->table, state->memory->params.host));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
-        LKS__TRY(read_arena(c->optimizer, c->path, &t->run.table, t->work.optim.optimizer, i,
-                            t->state.memory->moments[i].host));
+        LKS__TRY(read_arena(c->optimizer, c->path, &run->table, work->optim.optimizer, i,
+                            state->memory->moments[i].host));
     return LKS_OK;
 }
 
-static lks_status load_sampler(lks__trainer *t, lks__ckpt *c)
+static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
 {
-    size_t bytes = sampler_state_bytes(t);
+    size_t bytes = sampler_state_bytes(state);
     if (bytes == 0)
         return LKS_OK;
     const lks__st_tensor *found = lks__st_find(c->optimizer, sampler_name);
     if (found == NULL || found->bytes != bytes)
-        return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's state is missing or has another size",
+        return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's saved is missing or has another size",
                          c->path);
-    void *state = malloc(bytes);
-    if (state == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
-    lks_status st = lks__st_read(c->optimizer, found, state);
+    void *saved = malloc(bytes);
+    if (saved == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's saved");
+    lks_status st = lks__st_read(c->optimizer, found, saved);
     if (st == LKS_OK)
-        st = lks__sampler_state_load(t->state.sampler, state, bytes);
-    free(state);
+        st = lks__sampler_state_load(state->sampler, saved, bytes);
+    free(saved);
     return st;
 }
 
-lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
+lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
+                           const lks__work *work, lks__guard *guard, lks__ckpt *c)
 {
     json_t *eval_done = json_object_get(c->state, "eval_done");
     json_t *best = json_object_get(c->state, "best_val_loss");
     const char *digest = json_string_value(json_object_get(c->state, "data_digest"));
     char have[17];
-    snprintf(have, sizeof have, "%016" PRIx64, t->run.data_digest);
+    snprintf(have, sizeof have, "%016" PRIx64, run->data_digest);
     if (!json_is_boolean(eval_done) || !json_is_number(best) || digest == NULL)
         return lks__fail(LKS_ERR_FORMAT,
                          "%s/state.json lacks eval_done, best_val_loss or data_digest", c->path);
@@ -215,29 +218,29 @@ lks_status lks__state_load(lks__trainer *t, lks__ckpt *c)
             LKS_ERR_CONFIG,
             "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
             "give the same --dataset, or start a new run",
-            t->run.data_dir, c->path, have, digest);
+            run->data_dir, c->path, have, digest);
     /* Checkpoints of versions that stopped at the first such number have neither, which means 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
     if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)
         return lks__fail(LKS_ERR_FORMAT, "%s/state.json: data_shift or nonfinite is no count",
                          c->path);
-    if (!t->run.shared || t->ses.world.local_rank == 0)
-        LKS__TRY(load_arenas(t, c));
-    LKS__TRY(load_sampler(t, c));
-    t->state.iter = c->iter;
-    t->state.data_shift = (uint64_t)shift;
-    t->state.nonfinite = (int)nonfinite;
-    t->state.eval_done = json_is_true(eval_done);
-    t->state.best_val_loss = json_number_value(best);
+    if (!run->shared || ses->world.local_rank == 0)
+        LKS__TRY(load_arenas(run, state, work, c));
+    LKS__TRY(load_sampler(state, c));
+    state->iter = c->iter;
+    state->data_shift = (uint64_t)shift;
+    state->nonfinite = (int)nonfinite;
+    state->eval_done = json_is_true(eval_done);
+    state->best_val_loss = json_number_value(best);
     const json_t *val_loss = json_object_get(c->state, "val_loss");
-    t->guard.loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
+    guard->loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
-    t->guard.elapsed_from = t->state.iter + t->state.data_shift;
-    if (lks__state_by_the_clock(t) && elapsed > 0.0) {
-        t->state.elapsed_s = elapsed;
-        t->guard.elapsed_from = 0;
-        t->guard.out_of_time = elapsed >= t->run.s.max_wallclock_seconds;
+    guard->elapsed_from = state->iter + state->data_shift;
+    if (lks__state_by_the_clock(run) && elapsed > 0.0) {
+        state->elapsed_s = elapsed;
+        guard->elapsed_from = 0;
+        guard->out_of_time = elapsed >= run->s.max_wallclock_seconds;
     }
     return LKS_OK;
 }

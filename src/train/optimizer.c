@@ -39,24 +39,25 @@ const lks__optimizer *lks__train_optimizer(const lks__settings *s)
     return at(s->optimizer);
 }
 
-void lks__train_update(lks__trainer *t, const float *grads, lks__step_result *r)
+void lks__train_update(const lks__run *run, const lks__state *state, const lks__work *work,
+                       const float *grads, lks__step_result *r)
 {
-    const lks__settings *s = &t->run.s;
+    const lks__settings *s = &run->s;
     lks__rates rates = {
         .weight_decay = s->weight_decay,
         .beta1 = s->beta1,
         .beta2 = s->beta2,
         .momentum = lks__golf_momentum(s->muon_momentum_warmup_start, s->muon_momentum,
-                                       s->muon_momentum_warmup_steps, (int64_t)t->state.iter),
+                                       s->muon_momentum_warmup_steps, (int64_t)state->iter),
         .ns_steps = (int)s->muon_backend_steps,
-        .t = t->state.iter + 1,
+        .t = state->iter + 1,
         .clip = lks__clip_factor(r->grad_norm, s->grad_clip),
     };
     const lks__optim_arenas arenas = {
-        .params = t->state.memory->params.dev,
-        .state = {t->state.memory->moments[0].dev, t->state.memory->moments[1].dev},
+        .params = state->memory->params.dev,
+        .state = {state->memory->moments[0].dev, state->memory->moments[1].dev},
         .grads = grads,
     };
-    r->lr = t->run.procedure->rates(t, &rates);
-    lks__optim_update(&t->work.optim, &rates, &arenas);
+    r->lr = run->procedure->rates(run, state, &rates);
+    lks__optim_update(&work->optim, &rates, &arenas);
 }

@@ -14,6 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/guard/agree.h"
 #include "train/guard/divergence.h"
+#include "train/setup/trainer.h"
 
 enum { FIRST = 4, STEPS = 8, GOES_BACK = 10 };
 
@@ -471,7 +472,7 @@ static lks_status compare(lks__trainer *t)
         return lks__session_same(&t->ses, "the thing", odd ? 0xabc : 0x123);
     if (is("back")) {
         lks__step_result step;
-        LKS__TRY(lks__train_step(t, &step));
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &step));
         spoils = odd;
         return lks__trainer_go_back(t);
     }
@@ -489,7 +490,7 @@ static lks_status compare(lks__trainer *t)
     t->state.elapsed_s += odd && is("clock");
     if (odd && is("sampler"))
         lks__sampler_step(t->state.sampler, 0);
-    return lks__agree_state(t, true);
+    return lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->guard, true);
 }
 
 /* A rank: the last one's state differs in one field, and every rank must learn it. */
@@ -509,7 +510,7 @@ static int run_compare(void)
         const bool leads = rank != 1;
         EXPECT(st == LKS_OK);
         t.state.iter = (uint64_t)t.run.s.check_interval;
-        lks__divergence_look(&t, &note);
+        lks__divergence_look(&t.run, &t.ses, &t.state, &t.guard, &note);
         EXPECT(note.iter == t.state.iter && note.compares == leads && (note.hash != 0) == leads);
     } else if (rank != 0) {
         EXPECT(st == LKS_ERR_PEER);
@@ -573,25 +574,30 @@ static void test_judge(void **state)
         good[r].compares = r != 1; /* the second rank of the first host */
         snprintf(good[r].host, sizeof good[r].host, "h%d", r / 2);
     }
-    assert_ok(lks__divergence_judge(&t, good, sizeof good[0]));
+    assert_ok(lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, good, sizeof good[0]));
     memcpy(notes, good, sizeof good); /* no check is due */
     notes[0].hash = notes[2].hash = 0;
-    assert_ok(lks__divergence_judge(&t, notes, sizeof notes[0]));
+    assert_ok(lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]));
     for (int r = 0; r < 3; r += 2) { /* due for one of them only */
         memcpy(notes, good, sizeof good);
         notes[r].hash = 0;
-        assert_fails(LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
-                     lks_test_text("but rank %d (host h%d) has not", r, r / 2), "after update 8");
+        assert_fails(
+            LKS_ERR_DIVERGED,
+            lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]),
+            lks_test_text("but rank %d (host h%d) has not", r, r / 2), "after update 8");
         notes[r].compares = 0; /* and its note says that it has no hash */
-        assert_fails(LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
-                     lks_test_text("rank %d (host h%d) has hashed its replica, and no other", 2 - r,
-                                   1 - r / 2));
+        assert_fails(
+            LKS_ERR_DIVERGED,
+            lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]),
+            lks_test_text("rank %d (host h%d) has hashed its replica, and no other", 2 - r,
+                          1 - r / 2));
     }
     for (int r = 1; r < 3; r++) {
         memcpy(notes, good, sizeof good);
         notes[r].iter = 6;
         assert_fails(
-            LKS_ERR_DIVERGED, lks__divergence_judge(&t, notes, sizeof notes[0]),
+            LKS_ERR_DIVERGED,
+            lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]),
             lks_test_text("rank %d (host h%d) has made 6 iterations, but rank 0", r, r / 2),
             "(host h0) 8");
     }

@@ -82,11 +82,11 @@ static void test_run(void **state)
     r.peak.flops = r.peak.own = 1000;
     for (int i = 0; i < 3; i++) {
         lks__step_result step;
-        assert_ok(lks__train_step(&t, &step));
-        assert_ok(lks__report_train(&r, &t, &step));
+        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &step));
+        assert_ok(lks__report_train(&r, &t.run, &t.ses, &t.state, &t.work, &t.guard, &step));
     }
     assert_true(r.peak.flops > before / 20); /* the machine's, however busy it is */
-    assert_ok(lks__report_close(&r, &t));
+    assert_ok(lks__report_close(&r, &t.run, &t.ses, &t.state, &t.work));
     lks__trainer_close(&t);
     const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
     const json_t *lines = lks_test_metrics(metrics, "train");

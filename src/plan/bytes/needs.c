@@ -11,6 +11,7 @@
 #include "model/batch.h"
 #include "model/decode.h"
 #include "model/table/freeze.h"
+#include "plan/gradients.h"
 #include "session/session.h"
 #include "train/checkpoint.h"
 #include "train/optimizer.h"
@@ -66,7 +67,7 @@ static void find_moments(const lks__settings *s, const lks__table *table, lks__n
     lks__settings chosen = *s;
     lks__train_choose_optimizer(&chosen);
     const lks__optimizer *optimizer = lks__train_optimizer(&chosen);
-    const lks__ddp_config ddp = lks__train_ddp_config(s);
+    const lks__ddp_config ddp = lks__chosen_ddp(s);
     const double all = moments_of(optimizer, table, 0, table->trained_blocks);
     n->moments = all;
     if (s->zero == 0)
@@ -128,7 +129,7 @@ static int nodes_of_others(int V, const lks__place *place)
 static double inter_host_bytes(const lks__settings *s, const lks__table *table,
                                const lks__place *place)
 {
-    const lks__ddp_config ddp = lks__train_ddp_config(s);
+    const lks__ddp_config ddp = lks__chosen_ddp(s);
     const size_t nodes = (size_t)nodes_of_others(ddp.V, place);
     double most = 0.0;
     if (place->n_hosts == 1)
@@ -177,8 +178,8 @@ static int ranges_of(const lks__settings *s, const lks__table *table, const lks_
                             &ranges[0][1]);
         return 1;
     }
-    for (int g = 0, end = 0;
-         lks__bucket_next(table, lks__train_ddp_config(s).bucket_bytes, &g, &end); n++) {
+    for (int g = 0, end = 0; lks__bucket_next(table, lks__chosen_ddp(s).bucket_bytes, &g, &end);
+         n++) {
         const size_t first = table->group_block[g], blocks = table->group_block[end] - first;
         lks__ddp_local_part(first + lks__share_start(blocks, place->n_hosts, host),
                             first + lks__share_start(blocks, place->n_hosts, host + 1), rank,
@@ -196,7 +197,7 @@ static const lks__optimizer *optimizer_of(const lks__settings *s)
 
 static const lks__memory_mode *mode_of(const lks__device *device, const lks__settings *s)
 {
-    return lks__memory_mode_planned(device, lks__train_may_join(s));
+    return lks__memory_mode_planned(device, lks__chosen_may_join(s));
 }
 
 /* Moments of a rank's pieces, of the rank that has most of them. */
@@ -246,7 +247,7 @@ static size_t most_columns(const lks__table *table)
 static lks_status exchange_bytes(const lks__memory_mode *mode, const lks__settings *s,
                                  const lks__table *table, lks__needs *n)
 {
-    const lks__ddp_config ddp = lks__train_ddp_config(s);
+    const lks__ddp_config ddp = lks__chosen_ddp(s);
     const int W = lks__place_world(&n->place), most = W < 8 ? W : 8;
     int *owners = calloc(table->n_tensors + 1, sizeof *owners);
     lks__buckets buckets = {0};
@@ -366,7 +367,7 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
     lks__settings resolved = *s;
     lks__state_choose_dtype(&resolved, device);
     const lks__model_config config = lks__state_model_config(&resolved, vocab_size);
-    const lks__ddp_config ddp = lks__train_ddp_config(s);
+    const lks__ddp_config ddp = lks__chosen_ddp(s);
     const int W = lks__place_world(place);
     lks__table table;
     const lks__memory_mode *mode = mode_of(device, s);

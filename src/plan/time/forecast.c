@@ -4,6 +4,7 @@
 
 #include "comm/hier/hier.h"
 #include "model/table/freeze.h"
+#include "plan/gradients.h"
 #include "train/checkpoint.h"
 
 /* The figures of a machine, at one end of their ranges, for the model that is planned. */
@@ -257,7 +258,7 @@ lks_status lks__forecast_step(const lks__settings *s, uint32_t vocab_size, const
                               lks__forecast *forecast)
 {
     const lks__model_config config = lks__state_model_config(s, vocab_size);
-    const lks__ddp_config ddp = lks__train_ddp_config(s);
+    const lks__ddp_config ddp = lks__chosen_ddp(s);
     const double tokens = (double)(s->batch_size * s->block_size);
     lks__table table;
     struct work work = {0};

@@ -7,7 +7,9 @@
 #include "comm/hier/pieces.h"
 #include "comm/tree/tree.h"
 #include "model/table/freeze.h"
+#include "plan/gradients.h"
 #include "train/checkpoint.h"
+#include "train/guard/votes.h"
 
 /* A message's descriptor goes to every other host before an operation. */
 static const double DESCRIPTOR = sizeof(struct lks__shm_descriptor);
@@ -111,12 +113,11 @@ static void add_bucket(struct walk *w, const lks__table *table, size_t first, si
 static void add_late(struct walk *w, const lks__table *table)
 {
     const int n = w->place.n_hosts, W = lks__place_world(&w->place);
-    const double most = (double)((w->ddp.V + W - 1) / W) * w->ddp.A * sizeof(float);
     const double before = w->sent[0];
     lks__traffic *t = w->traffic;
     if (n == 1)
         return;
-    const double losses = (sizeof(lks__step_note) + most) * w->place.local;
+    const double losses = (double)lks__votes_bytes(w->ddp.V, w->ddp.A, W) * w->place.local;
     const int descriptors = delays_of(w, DESCRIPTOR);
     meet(w);
     for (int h = 0; h < n; h++)
@@ -181,7 +182,7 @@ lks_status lks__traffic_find(const lks__settings *s, uint32_t vocab_size, const 
                              lks__traffic *traffic)
 {
     const lks__model_config config = lks__state_model_config(s, vocab_size);
-    struct walk w = {.s = s, .ddp = lks__train_ddp_config(s), .place = *place, .traffic = traffic};
+    struct walk w = {.s = s, .ddp = lks__chosen_ddp(s), .place = *place, .traffic = traffic};
     lks__table table;
     memset(traffic, 0, sizeof *traffic);
     LKS__TRY(lks__model_table(&config, &table));

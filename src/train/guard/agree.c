@@ -38,19 +38,19 @@ static void add_digest(lks__run_lines *lines, const char *name, uint64_t digest)
     snprintf(lines->text + n, sizeof lines->text - n, "%s=%016" PRIx64 "\n", name, digest);
 }
 
-lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines)
+lks_status lks__agree_lines(const lks__run *run, bool data, lks__run_lines *lines)
 {
     uint64_t digest;
-    LKS__TRY(lks__settings_lines(&t->run.s, LKS__CMD_TRAIN, lines->text, sizeof lines->text - 64));
+    LKS__TRY(lks__settings_lines(&run->s, LKS__CMD_TRAIN, lines->text, sizeof lines->text - 64));
     if (!data)
         return LKS_OK;
-    add_digest(lines, data_name, t->run.data_digest);
-    snprintf(lines->data_dir, sizeof lines->data_dir, "%s", t->run.shown_data_dir);
-    if (t->run.weights == NULL)
+    add_digest(lines, data_name, run->data_digest);
+    snprintf(lines->data_dir, sizeof lines->data_dir, "%s", run->shown_data_dir);
+    if (run->weights == NULL)
         return LKS_OK;
-    LKS__TRY(lks__weights_digest(t->run.weights, &digest));
+    LKS__TRY(lks__weights_digest(run->weights, &digest));
     add_digest(lines, weights_name, digest);
-    snprintf(lines->weights, sizeof lines->weights, "%s", t->run.weights->shown);
+    snprintf(lines->weights, sizeof lines->weights, "%s", run->weights->shown);
     return LKS_OK;
 }
 
@@ -304,51 +304,53 @@ struct state_note {
     char host[LKS__HOST_NAME];
 };
 
-static uint64_t hash_tensor(const lks__trainer *t, const float *arena, const lks__tensor *tensor,
+static uint64_t hash_tensor(const lks__session *ses, const float *arena, const lks__tensor *tensor,
                             uint64_t hash)
 {
     hash = XXH3_64bits_withSeed(arena + tensor->offset, tensor->count * sizeof(float), hash);
-    lks_comm_beat(t->ses.comm);
+    lks_comm_beat(ses->comm);
     return hash;
 }
 
 /* Memory that holds nothing of a tensor is never touched. */
-static uint64_t hash_replica(const lks__trainer *t, bool moments)
+static uint64_t hash_replica(const lks__run *run, const lks__session *ses, const lks__state *state,
+                             const lks__work *work, bool moments)
 {
-    const size_t n = t->run.table.n_tensors;
+    const size_t n = run->table.n_tensors;
     uint64_t hash = 0;
     for (size_t i = 0; i < n; i++)
-        hash = hash_tensor(t, t->state.memory->params.host, &t->run.table.tensors[i], hash);
+        hash = hash_tensor(ses, state->memory->params.host, &run->table.tensors[i], hash);
     for (size_t i = 0; i < LKS__OPTIM_STATES * n && moments; i++) {
-        const lks__tensor *tensor = &t->run.table.tensors[i % n];
-        if (lks__optimizer_state(t->work.optim.optimizer, tensor, (int)(i / n)) != NULL)
-            hash = hash_tensor(t, t->state.memory->moments[i / n].host, tensor, hash);
+        const lks__tensor *tensor = &run->table.tensors[i % n];
+        if (lks__optimizer_state(work->optim.optimizer, tensor, (int)(i / n)) != NULL)
+            hash = hash_tensor(ses, state->memory->moments[i / n].host, tensor, hash);
     }
     return hash;
 }
 
-static lks_status hash_values(const lks__trainer *t, uint64_t *hash_p)
+static lks_status hash_values(const lks__run *run, const lks__state *state, const lks__guard *guard,
+                              uint64_t *hash_p)
 {
-    const double clock = lks__state_by_the_clock(t) ? t->state.elapsed_s : 0.0;
-    const uint64_t counts[] = {t->state.iter, t->state.data_shift, (uint64_t)t->state.nonfinite,
-                               t->state.eval_done, t->guard.out_of_time};
-    const double reals[] = {t->state.best_val_loss, clock};
+    const double clock = lks__state_by_the_clock(run) ? state->elapsed_s : 0.0;
+    const uint64_t counts[] = {state->iter, state->data_shift, (uint64_t)state->nonfinite,
+                               state->eval_done, guard->out_of_time};
+    const double reals[] = {state->best_val_loss, clock};
     *hash_p = XXH3_64bits(counts, sizeof counts);
     *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
-    size_t bytes = t->state.sampler == NULL ? 0 : lks__sampler_state_bytes(t->state.sampler);
+    size_t bytes = state->sampler == NULL ? 0 : lks__sampler_state_bytes(state->sampler);
     if (bytes == 0)
         return LKS_OK;
     void *sampler = malloc(bytes);
     if (sampler == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
-    lks__sampler_state_save(t->state.sampler, sampler);
+    lks__sampler_state_save(state->sampler, sampler);
     *hash_p = XXH3_64bits_withSeed(sampler, bytes, *hash_p);
     free(sampler);
     return LKS_OK;
 }
 
 /* Only samples of large weights have been compared so far. */
-static lks_status differs(const lks__trainer *t, const struct state_note *all, int r,
+static lks_status differs(const lks__run *run, const struct state_note *all, int r,
                           const char *what, uint64_t theirs, uint64_t rank0s)
 {
     return lks__fail(LKS_ERR_DIVERGED,
@@ -356,7 +358,7 @@ static lks_status differs(const lks__trainer *t, const struct state_note *all, i
                      ", %s of state_hash %016" PRIx64 " and %016" PRIx64 ": %s",
                      place_of(r, all[r].host).text, place_of(0, all[0].host).text, all[r].iter,
                      all[0].iter, what, theirs, rank0s,
-                     t->run.weights != NULL
+                     run->weights != NULL
                          ? "--init_from names other weights there, or memory loses bits; copy "
                            "rank 0's weights to every host"
                          : "memory that loses bits, or a program error; start again from the last "
@@ -364,38 +366,39 @@ static lks_status differs(const lks__trainer *t, const struct state_note *all, i
 }
 
 /* Rank 0 is the leader of its host, so it holds a replica if any rank compares one. */
-static lks_status judge_states(const lks__trainer *t, const struct state_note *all, int W)
+static lks_status judge_states(const lks__run *run, const struct state_note *all, int W)
 {
     for (int r = 1; r < W; r++) {
         if (all[r].values != all[0].values)
-            return differs(t, all, r, "sampler, clock and counts", all[r].values, all[0].values);
+            return differs(run, all, r, "sampler, clock and counts", all[r].values, all[0].values);
         if (all[r].compares && all[r].arenas != all[0].arenas)
-            return differs(t, all, r, "parameters and moments", all[r].arenas, all[0].arenas);
+            return differs(run, all, r, "parameters and moments", all[r].arenas, all[0].arenas);
     }
     return LKS_OK;
 }
 
-lks_status lks__agree_state(lks__trainer *t, bool moments)
+lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
+                            const lks__work *work, const lks__guard *guard, bool moments)
 {
-    const int W = t->ses.world.world_size;
+    const int W = ses->world.world_size;
     if (W == 1)
         return LKS_OK;
     struct state_note mine, *all = calloc((size_t)W, sizeof *all);
     memset(&mine, 0, sizeof mine);
     lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W)
-                                : hash_values(t, &mine.values);
-    st = lks__session_agree(&t->ses, st);
+                                : hash_values(run, state, guard, &mine.values);
+    st = lks__session_agree(ses, st);
     if (st != LKS_OK) {
         free(all);
         return st;
     }
-    mine.iter = t->state.iter;
-    mine.compares = lks__memory_has_copies(t->state.memory);
-    mine.arenas = mine.compares ? hash_replica(t, moments) : 0;
+    mine.iter = state->iter;
+    mine.compares = lks__memory_has_copies(state->memory);
+    mine.arenas = mine.compares ? hash_replica(run, ses, state, work, moments) : 0;
     lks__session_host(mine.host);
-    st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+    st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, judge_states(t, all, W));
+        st = lks__session_agree(ses, judge_states(run, all, W));
     free(all);
     return st;
 }

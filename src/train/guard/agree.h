@@ -7,7 +7,11 @@
 #define LKS_TRAIN_GUARD_AGREE_H
 
 #include "files/checkpoint/ckpt.h"
-#include "train/setup/trainer.h"
+#include "session/session.h"
+#include "train/guard/guard.h"
+#include "train/run.h"
+#include "train/state.h"
+#include "train/work.h"
 
 /* The settings, data and start weights that must be equal on all ranks, as lines of text:
  * "seed=1337". */
@@ -19,7 +23,7 @@ typedef struct lks__run_lines {
 
 /* The settings of `t`, and with `data` also the digests of its data and of the weights that it
  * begins with. */
-lks_status lks__agree_lines(const lks__trainer *t, bool data, lks__run_lines *lines);
+lks_status lks__agree_lines(const lks__run *run, bool data, lks__run_lines *lines);
 
 /* Collective, before memory is taken: ERR_DIVERGED names the first line that differs, both values,
  * and their ranks and hosts. `st` is the status of opening the run on this rank, which gave
@@ -55,6 +59,7 @@ lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t b
 /* Collective, before the first step and after going back: compare parameters, sampler, iteration,
  * clock and the other values of a checkpoint; with `moments` also the optimizer's moments, which
  * every host must then hold completely. ERR_DIVERGED names rank, host and both hashes. */
-lks_status lks__agree_state(lks__trainer *t, bool moments);
+lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
+                            const lks__work *work, const lks__guard *guard, bool moments);
 
 #endif

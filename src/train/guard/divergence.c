@@ -9,83 +9,89 @@
 
 #include "train/procedure/procedure.h"
 
-lks_status lks__divergence_open(lks__trainer *t)
+lks_status lks__divergence_open(const lks__run *run, lks__guard *guard)
 {
-    t->guard.divergence.hashes = calloc(t->run.table.n_tensors, sizeof *t->guard.divergence.hashes);
-    if (t->guard.divergence.hashes == NULL)
+    guard->divergence.hashes = calloc(run->table.n_tensors, sizeof *guard->divergence.hashes);
+    if (guard->divergence.hashes == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %zu tensors",
-                         t->run.table.n_tensors);
+                         run->table.n_tensors);
     return LKS_OK;
 }
 
-void lks__divergence_close(lks__trainer *t)
+void lks__divergence_close(const lks__guard *guard)
 {
-    free(t->guard.divergence.hashes);
+    free(guard->divergence.hashes);
 }
 
-static bool due(const lks__trainer *t)
+static bool due(const lks__run *run, const lks__state *state)
 {
-    return t->run.s.check_interval > 0 && t->state.iter > 0 &&
-           t->state.iter % (uint64_t)t->run.s.check_interval == 0;
+    return run->s.check_interval > 0 && state->iter > 0 &&
+           state->iter % (uint64_t)run->s.check_interval == 0;
 }
 
 /* Hash the part of tensor `i` in [start, end) of the arena; it may be empty. */
-static lks_status hash_part(lks__trainer *t, size_t i, size_t start, size_t end, uint64_t *hash_p)
+static lks_status hash_part(const lks__run *run, const lks__state *state, size_t i, size_t start,
+                            size_t end, uint64_t *hash_p)
 {
-    const lks__tensor *tensor = &t->run.table.tensors[i];
+    const lks__tensor *tensor = &run->table.tensors[i];
     size_t from = tensor->offset > start ? tensor->offset : start;
     size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
     *hash_p = 0;
-    return to > from ? lks__memory_hash(t->state.memory, from, to - from, hash_p) : LKS_OK;
+    return to > from ? lks__memory_hash(state->memory, from, to - from, hash_p) : LKS_OK;
 }
 
 /* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, or
  * -1. */
-static lks_status hash_blocks(lks__trainer *t, size_t first, size_t end, int32_t *changed_p)
+static lks_status hash_blocks(const lks__run *run, const lks__session *ses, const lks__state *state,
+                              lks__guard *guard, size_t first, size_t end, int32_t *changed_p)
 {
     *changed_p = -1;
-    first = t->run.table.block_start[first];
-    end = t->run.table.block_start[end];
-    for (size_t i = 0; i < t->run.table.n_tensors; i++) {
+    first = run->table.block_start[first];
+    end = run->table.block_start[end];
+    for (size_t i = 0; i < run->table.n_tensors; i++) {
         uint64_t hash;
-        LKS__TRY(hash_part(t, i, first, end, &hash));
-        if (hash != t->guard.divergence.hashes[i] && *changed_p < 0)
+        LKS__TRY(hash_part(run, state, i, first, end, &hash));
+        if (hash != guard->divergence.hashes[i] && *changed_p < 0)
             *changed_p = (int32_t)i;
-        t->guard.divergence.hashes[i] = hash;
-        lks_comm_beat(t->ses.comm);
+        guard->divergence.hashes[i] = hash;
+        lks_comm_beat(ses->comm);
     }
     return LKS_OK;
 }
 
 /* Hash the blocks that this rank updates. */
-static lks_status hash_share(lks__trainer *t, int32_t *changed_p)
+static lks_status hash_share(const lks__run *run, const lks__session *ses, const lks__state *state,
+                             lks__guard *guard, int32_t *changed_p)
 {
     size_t first, end;
-    lks__memory_part(t->state.memory, t->run.table.n_blocks, &first, &end);
-    return hash_blocks(t, first, end, changed_p);
+    lks__memory_part(state->memory, run->table.n_blocks, &first, &end);
+    return hash_blocks(run, ses, state, guard, first, end, changed_p);
 }
 
-lks_status lks__divergence_seal(lks__trainer *t)
+lks_status lks__divergence_seal(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__guard *guard)
 {
     int32_t changed;
-    t->guard.divergence.sealed = lks__memory_is_shared(t->state.memory) && due(t);
-    return t->guard.divergence.sealed ? hash_share(t, &changed) : LKS_OK;
+    guard->divergence.sealed = lks__memory_is_shared(state->memory) && due(run, state);
+    return guard->divergence.sealed ? hash_share(run, ses, state, guard, &changed) : LKS_OK;
 }
 
-lks_status lks__divergence_look(lks__trainer *t, lks__divergence_note *mine)
+lks_status lks__divergence_look(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__guard *guard,
+                                lks__divergence_note *mine)
 {
     int32_t changed;
-    *mine = (lks__divergence_note){.iter = t->state.iter, .changed = -1};
-    mine->compares = lks__memory_passes_have_copies(t->state.memory);
+    *mine = (lks__divergence_note){.iter = state->iter, .changed = -1};
+    mine->compares = lks__memory_passes_have_copies(state->memory);
     gethostname(mine->host, sizeof mine->host - 1);
-    if (t->guard.divergence.sealed)
-        LKS__TRY(hash_share(t, &mine->changed));
-    t->guard.divergence.sealed = false;
-    if (!mine->compares || !due(t))
+    if (guard->divergence.sealed)
+        LKS__TRY(hash_share(run, ses, state, guard, &mine->changed));
+    guard->divergence.sealed = false;
+    if (!mine->compares || !due(run, state))
         return LKS_OK;
-    LKS__TRY(hash_blocks(t, 0, t->run.table.n_blocks, &changed));
-    mine->hash = 1 | XXH3_64bits(t->guard.divergence.hashes,
-                                 t->run.table.n_tensors * sizeof *t->guard.divergence.hashes);
+    LKS__TRY(hash_blocks(run, ses, state, guard, 0, run->table.n_blocks, &changed));
+    mine->hash = 1 | XXH3_64bits(guard->divergence.hashes,
+                                 run->table.n_tensors * sizeof *guard->divergence.hashes);
     return LKS_OK;
 }
 
@@ -104,7 +110,8 @@ static const char *host_of(const lks__divergence_note *note, char shown[4 * LKS_
     return lks__escape(shown, 4 * LKS__HOST_NAME, note->host, strlen(note->host));
 }
 
-static lks_status changed(const lks__trainer *t, const lks__divergence_note *note, int rank)
+static lks_status changed(const lks__run *run, const lks__state *state,
+                          const lks__divergence_note *note, int rank)
 {
     char shown[4 * LKS__HOST_NAME];
     return lks__fail(LKS_ERR_DIVERGED,
@@ -112,7 +119,7 @@ static lks_status changed(const lks__trainer *t, const lks__divergence_note *not
                      "in tensor %s, on host %s (seen by rank %d): memory that loses bits, or a "
                      "program error; test that host's memory, and resume from the last checkpoint "
                      "with --init_from=resume",
-                     t->state.iter, t->run.table.tensors[note->changed].name, host_of(note, shown),
+                     state->iter, run->table.tensors[note->changed].name, host_of(note, shown),
                      rank);
 }
 
@@ -128,10 +135,11 @@ static int supporters(const void *notes, size_t stride, int W, int rank)
 
 /* Replicas differ: find the tensor. The rank that differs from most others is reported; of two
  * ranks it can't be decided which one is wrong. */
-static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
+static lks_status differ(const lks__run *run, const lks__session *ses, const lks__state *state,
+                         const lks__guard *guard, const void *notes, size_t stride)
 {
-    int W = t->ses.world.world_size, good = 0, odd = 0;
-    const size_t n = t->run.table.n_tensors;
+    int W = ses->world.world_size, good = 0, odd = 0;
+    const size_t n = run->table.n_tensors;
     for (int r = 1; r < W; r++)
         if (supporters(notes, stride, W, r) > supporters(notes, stride, W, good))
             good = r;
@@ -141,8 +149,8 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
     uint64_t *all = calloc(n * (size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %d ranks", W);
-    lks_status st = lks_comm_all_gather(t->ses.comm, t->guard.divergence.hashes, all,
-                                        n * sizeof *all, LKS_UINT8);
+    lks_status st =
+        lks_comm_all_gather(ses->comm, guard->divergence.hashes, all, n * sizeof *all, LKS_UINT8);
     size_t i = 0;
     while (st == LKS_OK && i + 1 < n && all[(size_t)odd * n + i] == all[(size_t)good * n + i])
         i++;
@@ -158,7 +166,7 @@ static lks_status differ(lks__trainer *t, const void *notes, size_t stride)
                      "%d (host %s) has other values than rank %d (host %s)%s: memory that loses "
                      "bits, or a program error; resume from the last checkpoint with "
                      "--init_from=resume",
-                     t->state.iter, t->run.table.tensors[i].name, odd, host_of(&a, shown_a), good,
+                     state->iter, run->table.tensors[i].name, odd, host_of(&a, shown_a), good,
                      host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
 }
 
@@ -195,9 +203,11 @@ static lks_status alone(const void *notes, size_t stride, int one, int other)
                      host_of(&missing, shown_missing));
 }
 
-lks_status lks__divergence_judge(lks__trainer *t, const void *notes, size_t stride)
+lks_status lks__divergence_judge(const lks__run *run, const lks__session *ses,
+                                 const lks__state *state, const lks__guard *guard,
+                                 const void *notes, size_t stride)
 {
-    const int W = t->ses.world.world_size;
+    const int W = ses->world.world_size;
     const lks__divergence_note first = note_of(notes, stride, 0);
     int hashed = -1, missing = -1, n_hashed = 0;
     bool same = true;
@@ -205,8 +215,8 @@ lks_status lks__divergence_judge(lks__trainer *t, const void *notes, size_t stri
         lks__divergence_note note = note_of(notes, stride, r);
         if (note.iter != first.iter)
             return apart(&note, r, &first);
-        if (note.changed >= 0 && (size_t)note.changed < t->run.table.n_tensors)
-            return changed(t, &note, r);
+        if (note.changed >= 0 && (size_t)note.changed < run->table.n_tensors)
+            return changed(run, state, &note, r);
         if (note.hash == 0) {
             missing = note.compares && missing < 0 ? r : missing;
             continue;
@@ -219,5 +229,5 @@ lks_status lks__divergence_judge(lks__trainer *t, const void *notes, size_t stri
         return alone(notes, stride, hashed, missing);
     if (n_hashed == 1)
         return alone(notes, stride, hashed, hashed);
-    return same ? LKS_OK : differ(t, notes, stride);
+    return same ? LKS_OK : differ(run, ses, state, guard, notes, stride);
 }

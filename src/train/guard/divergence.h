@@ -11,13 +11,10 @@
 #ifndef LKS_TRAIN_GUARD_DIVERGENCE_H
 #define LKS_TRAIN_GUARD_DIVERGENCE_H
 
-#include "model/table/table.h"
 #include "session/session.h"
-
-typedef struct lks__divergence {
-    uint64_t *hashes; /* [n_tensors] hashes of this rank's part of each tensor */
-    bool sealed;      /* they were made after an update; the next look compares */
-} lks__divergence;
+#include "train/guard/guard.h"
+#include "train/run.h"
+#include "train/state.h"
 
 /* What one rank sends to all others. */
 typedef struct lks__divergence_note {
@@ -29,21 +26,24 @@ typedef struct lks__divergence_note {
     char host[LKS__HOST_NAME];
 } lks__divergence_note;
 
-struct lks__trainer;
+lks_status lks__divergence_open(const lks__run *run, lks__guard *guard);
+void lks__divergence_close(const lks__guard *guard);
 
-lks_status lks__divergence_open(struct lks__trainer *t);
-void lks__divergence_close(struct lks__trainer *t);
-
-/* Call it after update number t->state.iter, when all ranks have made it. It and the next function
+/* Call it after update number state->iter, when all ranks have made it. It and the next function
  * fail only if the device does. */
-lks_status lks__divergence_seal(struct lks__trainer *t);
+lks_status lks__divergence_seal(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__guard *guard);
 
 /* Call it before the next update. */
-lks_status lks__divergence_look(struct lks__trainer *t, lks__divergence_note *mine);
+lks_status lks__divergence_look(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__guard *guard,
+                                lks__divergence_note *mine);
 
 /* Check all ranks' notes, which are `stride` bytes apart: ERR_DIVERGED names tensor, ranks and
  * hosts. A rank at another iteration, or without the hash that is due, is an error, too. Collective
  * if replicas differ. */
-lks_status lks__divergence_judge(struct lks__trainer *t, const void *notes, size_t stride);
+lks_status lks__divergence_judge(const lks__run *run, const lks__session *ses,
+                                 const lks__state *state, const lks__guard *guard,
+                                 const void *notes, size_t stride);
 
 #endif

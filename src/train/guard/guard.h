@@ -5,7 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "train/guard/divergence.h"
+/* For the check of parameters that change outside an update (divergence.h). */
+typedef struct lks__divergence {
+    uint64_t *hashes; /* [n_tensors] hashes of this rank's part of each tensor */
+    bool sealed;      /* they were made after an update; the next look compares */
+} lks__divergence;
 
 typedef struct lks__guard {
     lks__divergence divergence;

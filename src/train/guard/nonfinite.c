@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number/units.h"
+#include "train/micro.h"
 #include "train/procedure/procedure.h"
 
 /* --- searching ------------------------------------------------------------------------------- */
@@ -17,20 +18,22 @@ static void nobody(void *ctx, int group)
 }
 
 /* The same pass as in the step, but into `grads`, an arena of zeros. */
-static lks__backward pass_of(const lks__trainer *t, int index, float *grads)
+static lks__backward pass_of(const lks__run *run, const lks__session *ses, const lks__state *state,
+                             int index, float *grads)
 {
-    lks__backward bw = lks__train_pass(t, index / t->run.A, index % t->run.A, grads);
+    lks__backward bw = lks__train_pass(run, ses, state, index / run->A, index % run->A, grads);
     bw.done = nobody;
     return bw;
 }
 
 /* The first tensor, in the order of backward (from the end of the table), whose gradient isn't
  * finite; place "": all are. `grads` is memory of the device. */
-static lks_status find_tensor(const lks__trainer *t, const float *grads, char place[LKS__PLACE])
+static lks_status find_tensor(const lks__run *run, const lks__session *ses, const float *grads,
+                              char place[LKS__PLACE])
 {
-    lks__device *device = t->ses.device;
-    const lks__tensor *tensors = t->run.table.tensors;
-    size_t n = t->run.table.n_tensors;
+    lks__device *device = ses->device;
+    const lks__tensor *tensors = run->table.tensors;
+    size_t n = run->table.n_tensors;
     lks__mirror slots;
     place[0] = '\0';
     LKS__TRY(lks__mirror_open(device, n * sizeof(uint64_t), &slots));
@@ -51,41 +54,46 @@ static lks_status find_tensor(const lks__trainer *t, const float *grads, char pl
 }
 
 /* Search micro-batch `index`, whose loss isn't finite. */
-static lks_status find_activation(lks__trainer *t, int index, lks__nonfinite *bad)
+static lks_status find_activation(const lks__run *run, const lks__session *ses,
+                                  const lks__state *state, lks__work *work, int index,
+                                  lks__nonfinite *bad)
 {
     lks__micro_batch mb;
-    LKS__TRY(lks__train_read(t, index / t->run.A, index % t->run.A, &mb));
-    lks__backward bw = pass_of(t, index, NULL);
+    LKS__TRY(lks__train_read(run, state, work, index / run->A, index % run->A, &mb));
+    lks__backward bw = pass_of(run, ses, state, index, NULL);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
-    return lks__model_find_bad(t->work.model, t->state.memory->params.dev, &mb, &bw, bad->place);
+    return lks__model_find_bad(work->model, state->memory->params.dev, &mb, &bw, bad->place);
 }
 
 /* The gradient of micro-batch `index`, into `grads`, and what it makes first. */
-static lks_status look_at_gradient(lks__trainer *t, int index, float *grads, lks__nonfinite *bad)
+static lks_status look_at_gradient(const lks__run *run, const lks__session *ses,
+                                   const lks__state *state, lks__work *work, int index,
+                                   float *grads, lks__nonfinite *bad)
 {
     lks__micro_batch mb;
-    LKS__TRY(lks__session_check_stop(&t->ses));
-    LKS__TRY(lks__train_read(t, index / t->run.A, index % t->run.A, &mb));
-    const lks__backward bw = pass_of(t, index, grads);
-    t->ses.device->layers->clear(t->ses.device->ex, grads, t->run.table.trained_count);
-    lks__model_train(t->work.model, t->state.memory->params.dev, &mb, &bw, NULL);
-    LKS__TRY(find_tensor(t, grads, bad->place));
+    LKS__TRY(lks__session_check_stop(ses));
+    LKS__TRY(lks__train_read(run, state, work, index / run->A, index % run->A, &mb));
+    const lks__backward bw = pass_of(run, ses, state, index, grads);
+    ses->device->layers->clear(ses->device->ex, grads, run->table.trained_count);
+    lks__model_train(work->model, state->memory->params.dev, &mb, &bw, NULL);
+    LKS__TRY(find_tensor(run, ses, grads, bad->place));
     if (bad->place[0] != '\0')
         bad->index = index;
     return LKS_OK;
 }
 
 /* Find the first of this rank's micro-batches whose gradient isn't finite although its loss is. */
-static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
+static lks_status find_gradient(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__work *work, lks__nonfinite *bad)
 {
-    const size_t bytes = t->run.table.trained_count * sizeof(float);
-    lks__device *device = t->ses.device;
+    const size_t bytes = run->table.trained_count * sizeof(float);
+    lks__device *device = ses->device;
     void *grads;
     lks_status st = device->ops->alloc(device, bytes, &grads);
     if (st != LKS_OK) /* use the sum of the step */
         return st == LKS_ERR_NOMEM ? LKS_OK : st;
-    for (int i = t->run.first_v * t->run.A; i < t->run.end_v * t->run.A && st == LKS_OK; i++) {
-        st = look_at_gradient(t, i, grads, bad);
+    for (int i = run->first_v * run->A; i < run->end_v * run->A && st == LKS_OK; i++) {
+        st = look_at_gradient(run, ses, state, work, i, grads, bad);
         if (bad->index == i)
             break;
     }
@@ -94,39 +102,41 @@ static lks_status find_gradient(lks__trainer *t, lks__nonfinite *bad)
     return st;
 }
 
-static int first_bad_loss(const lks__trainer *t)
+static int first_bad_loss(const lks__run *run, const lks__work *work)
 {
-    const float *losses = t->work.losses.host;
-    for (int i = 0; i < t->run.N; i++)
+    const float *losses = work->losses.host;
+    for (int i = 0; i < run->N; i++)
         if (!isfinite(losses[i]))
             return i;
     return -1;
 }
 
 /* Search this rank's micro-batches; index INT_MAX if none of them is the cause. */
-static lks_status search(lks__trainer *t, lks__nonfinite *bad)
+static lks_status search(const lks__run *run, const lks__session *ses, const lks__state *state,
+                         lks__work *work, lks__nonfinite *bad)
 {
-    int loss = first_bad_loss(t);
+    int loss = first_bad_loss(run, work);
     *bad = (lks__nonfinite){.index = INT_MAX};
     if (loss < 0)
-        return find_gradient(t, bad);
-    if (loss / t->run.A < t->run.first_v || loss / t->run.A >= t->run.end_v)
+        return find_gradient(run, ses, state, work, bad);
+    if (loss / run->A < run->first_v || loss / run->A >= run->end_v)
         return LKS_OK;
-    return find_activation(t, loss, bad);
+    return find_activation(run, ses, state, work, loss, bad);
 }
 
 /* The first of the ranks' findings. */
-static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfinite *bad)
+static lks_status find_together(const lks__run *run, lks__session *ses, const lks__state *state,
+                                lks__work *work, const float *grads, lks__nonfinite *bad)
 {
-    int W = t->ses.world.world_size;
+    int W = ses->world.world_size;
     lks__nonfinite mine, *all = calloc((size_t)W, sizeof *all);
     lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
-    lks_comm_note(t->ses.comm, t->state.iter, "search for NaN");
+    lks_comm_note(ses->comm, state->iter, "search for NaN");
     if (st == LKS_OK)
-        st = search(t, &mine);
-    st = lks__session_agree(&t->ses, st);
+        st = search(run, ses, state, work, &mine);
+    st = lks__session_agree(ses, st);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+        st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
     *bad = (lks__nonfinite){.index = INT_MAX};
     for (int r = 0; r < W && st == LKS_OK; r++)
         if (all[r].index < bad->index)
@@ -134,29 +144,30 @@ static lks_status find_together(lks__trainer *t, const float *grads, lks__nonfin
     free(all);
     if (st == LKS_OK && bad->index == INT_MAX) {
         bad->index = -1;
-        st = find_tensor(t, lks__memory_whole(t->state.memory, grads), bad->place);
+        st = find_tensor(run, ses, lks__memory_whole(state->memory, grads), bad->place);
     }
     return st;
 }
 
 /* --- the answer ------------------------------------------------------------------------------ */
 
-void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char text[320])
+void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__work *work,
+                         const lks__step_result *r, char text[320])
 {
     const lks__nonfinite *bad = &r->bad;
-    int W = t->ses.world.world_size, rank = 0, v = bad->index / t->run.A, m = bad->index % t->run.A;
+    int W = ses->world.world_size, rank = 0, v = bad->index / run->A, m = bad->index % run->A;
     if (bad->index < 0) {
         snprintf(text, 320, "the sum of all gradients overflows, first in %s", bad->place);
         return;
     }
-    while (rank + 1 < W && lks__ddp_first_leaf(t->run.V, W, rank + 1) <= v)
+    while (rank + 1 < W && lks__ddp_first_leaf(run->V, W, rank + 1) <= v)
         rank++;
     if (bad->in_loss)
         snprintf(text, 320,
                  "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "
                  "isn't finite is the output of %s",
                  m, v, rank,
-                 lks__units_plain((double)((const float *)t->work.losses.host)[bad->index]),
+                 lks__units_plain((double)((const float *)work->losses.host)[bad->index]),
                  bad->place);
     else
         snprintf(text, 320,
@@ -165,29 +176,32 @@ void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char 
                  m, v, rank, bad->place);
 }
 
-static lks_status give_up(const lks__trainer *t, const lks__step_result *r, const char *why)
+static lks_status give_up(const lks__run *run, const lks__session *ses, const lks__state *state,
+                          const lks__work *work, const lks__step_result *r, const char *why)
 {
     char text[320];
-    lks__nonfinite_text(t, r, text);
+    lks__nonfinite_text(run, ses, work, r, text);
     return lks__fail(LKS_ERR_NAN,
                      "iteration %" PRIu64 ": %s; %sthe last checkpoint is untouched; a smaller "
                      "learning_rate or a longer warm-up may help",
-                     t->state.iter, text, why);
+                     state->iter, text, why);
 }
 
-lks_status lks__nonfinite_judge(lks__trainer *t, const float *grads, lks__step_result *r)
+lks_status lks__nonfinite_judge(const lks__run *run, lks__session *ses, lks__state *state,
+                                lks__work *work, const float *grads, lks__step_result *r)
 {
     r->outcome = LKS__STEP_DONE;
-    if (isfinite(r->grad_norm) && first_bad_loss(t) < 0) {
-        if (t->run.s.on_nan == LKS__on_nan_skip)
-            t->state.nonfinite = 0;
+    if (isfinite(r->grad_norm) && first_bad_loss(run, work) < 0) {
+        if (run->s.on_nan == LKS__on_nan_skip)
+            state->nonfinite = 0;
         return LKS_OK;
     }
-    LKS__TRY(find_together(t, grads, &r->bad));
-    if (t->run.s.on_nan == LKS__on_nan_stop)
-        return give_up(t, r, "--on_nan=skip or rollback would have continued; ");
-    if (++t->state.nonfinite > t->run.s.on_nan_limit)
-        return give_up(t, r, "that was once more than on_nan_limit allows; ");
-    r->outcome = t->run.s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
+    LKS__TRY(find_together(run, ses, state, work, grads, &r->bad));
+    if (run->s.on_nan == LKS__on_nan_stop)
+        return give_up(run, ses, state, work, r,
+                       "--on_nan=skip or rollback would have continued; ");
+    if (++state->nonfinite > run->s.on_nan_limit)
+        return give_up(run, ses, state, work, r, "that was once more than on_nan_limit allows; ");
+    r->outcome = run->s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
     return LKS_OK;
 }

@@ -3,15 +3,17 @@
 #ifndef LKS_TRAIN_GUARD_NONFINITE_H
 #define LKS_TRAIN_GUARD_NONFINITE_H
 
-#include "train/setup/trainer.h"
+#include "train/step.h"
 
 /* Sets r->outcome. If all losses and the norm are finite: DONE, at the cost of checking N numbers.
  * Otherwise find the first micro-batch (in the order of virtual ranks) that isn't: each rank
  * computes its own once more. Parameters are not touched; `grads` is the step's sum. With
  * on_nan=stop, or at the limit, ERR_NAN gives the place, on all ranks. Collective. */
-lks_status lks__nonfinite_judge(lks__trainer *t, const float *grads, lks__step_result *r);
+lks_status lks__nonfinite_judge(const lks__run *run, lks__session *ses, lks__state *state,
+                                lks__work *work, const float *grads, lks__step_result *r);
 
 /* "the loss of micro-batch 1 of virtual rank 3 (rank 1) is nan, first in the output of ..." */
-void lks__nonfinite_text(const lks__trainer *t, const lks__step_result *r, char text[320]);
+void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__work *work,
+                         const lks__step_result *r, char text[320]);
 
 #endif

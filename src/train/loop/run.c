@@ -43,16 +43,16 @@ static bool evaluated(const struct run *r)
 }
 
 /* True if an undisturbed run writes checkpoint t->state.iter on its schedule. */
-static bool on_schedule(const lks__trainer *t)
+static bool on_schedule(const lks__run *run, const lks__state *state)
 {
-    uint64_t interval = checkpoint_interval(&t->run.s);
-    return t->run.s.always_save_checkpoint && t->state.iter > 0 && interval > 0 &&
-           t->state.iter % interval == 0;
+    uint64_t interval = checkpoint_interval(&run->s);
+    return run->s.always_save_checkpoint && state->iter > 0 && interval > 0 &&
+           state->iter % interval == 0;
 }
 
-static bool at_end(const lks__trainer *t)
+static bool at_end(const lks__run *run, const lks__state *state, const lks__guard *guard)
 {
-    return t->state.iter >= t->run.procedure->n_steps(&t->run.s) || t->guard.out_of_time;
+    return state->iter >= run->procedure->n_steps(&run->s) || guard->out_of_time;
 }
 
 /* Why the checkpoint is written. NOT if the undisturbed run writes it, too, or if it is the target
@@ -60,10 +60,10 @@ static bool at_end(const lks__trainer *t)
  * resume doesn't write it again. Else `otherwise`. */
 static lks__asked reason(const struct run *r, lks__asked otherwise)
 {
-    bool undisturbed = on_schedule(r->t) || (r->improved && evaluated(r));
+    bool undisturbed = on_schedule(&r->t->run, &r->t->state) || (r->improved && evaluated(r));
     if (undisturbed || r->t->state.iter == r->back_to)
         return LKS__ASKED_NOT;
-    return at_end(r->t) ? LKS__ASKED_END : otherwise;
+    return at_end(&r->t->run, &r->t->state, &r->t->guard) ? LKS__ASKED_END : otherwise;
 }
 
 /* Rank 0 writes; the others go on, and wait for it in their next reduction. */
@@ -86,14 +86,14 @@ static lks_status write_checkpoint(struct run *r, lks__asked asked)
     const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
     /* After a power loss a resume needs the lines of the checkpoint that is left. */
     LKS__TRY(lks__metrics_sync(r->report.metrics));
-    LKS__TRY(lks__state_save(t, &about, name, hash));
+    LKS__TRY(lks__state_save(&t->run, &t->ses, &t->state, &t->work, &about, name, hash));
     if (best)
         lks__best_take(&r->report.best, t->state.iter, r->eval.val_loss);
     lks__memory_fetched(t->state.memory);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->run.shown_out_dir, name);
-    LKS__TRY(lks__report_checkpoint(&r->report, t, asked, name, hash));
-    lks__report_saved(&r->report, t, best);
+    LKS__TRY(lks__report_checkpoint(&r->report, &t->state, asked, name, hash));
+    lks__report_saved(&r->report, &t->state, best);
     return LKS_OK;
 }
 
@@ -139,8 +139,8 @@ static lks_status compute(struct run *r, lks__eval_result *eval)
     lks__trainer *t = r->t;
     lks_comm_note(t->ses.comm, t->state.iter, "evaluation");
     lks__trace_begin(LKS__SPAN_EVALUATION, (int64_t)t->state.iter);
-    lks__report_work(&r->report, t, "evaluation");
-    lks_status st = t->run.procedure->evaluate(t, eval);
+    lks__report_work(&r->report, &t->run, &t->ses, &t->state, "evaluation");
+    lks_status st = t->run.procedure->evaluate(&t->run, &t->ses, &t->state, &t->work, eval);
     r->report.eval_s = lks__sys_now() - r->report.work_began;
     lks__trace_end();
     return st;
@@ -161,15 +161,17 @@ static lks_status evaluate(struct run *r)
     r->improved = r->eval.val_loss < t->state.best_val_loss;
     if (r->improved)
         t->state.best_val_loss = r->eval.val_loss;
-    LKS__TRY(lks__report_eval(&r->report, t, &r->eval));
-    return lks__report_ranks(&r->report, t, NULL);
+    LKS__TRY(lks__report_eval(&r->report, &t->run, &t->state, &t->guard, &r->eval));
+    return lks__report_ranks(&r->report, &t->run, &t->ses, &t->state, &t->work, NULL);
 }
 
 static lks_status evaluate_only(struct run *r)
 {
     LKS__TRY(stop_if(r, compute(r, &r->eval),
                      "the unfinished evaluation is discarded, and nothing was written"));
-    return r->stopped != 0 ? LKS_OK : lks__report_eval_only(&r->report, r->t, &r->eval);
+    return r->stopped != 0 ? LKS_OK
+                           : lks__report_eval_only(&r->report, &r->t->run, &r->t->state,
+                                                   &r->t->guard, &r->eval);
 }
 
 /* With a copy of the generators, so that a run that goes on from the final checkpoint draws the
@@ -198,30 +200,33 @@ static lks_status evaluate_final(struct run *r)
 {
     if (!evaluated(r))
         LKS__TRY(stop_if(r, compute_aside(r, &r->eval), behind_the_end));
-    return r->stopped != 0 ? LKS_OK : lks__report_final(&r->report, r->t, &r->eval);
+    return r->stopped != 0 ? LKS_OK
+                           : lks__report_final(&r->report, &r->t->run, &r->t->state, &r->eval);
 }
 
 static bool checkpoint_due(const struct run *r)
 {
     const lks__trainer *t = r->t;
     return t->state.iter > 0 && t->state.iter != r->saved_iter &&
-           (on_schedule(t) || r->improved || r->wanted != LKS__ASKED_NOT);
+           (on_schedule(&t->run, &t->state) || r->improved || r->wanted != LKS__ASKED_NOT);
 }
 
-bool lks__train_saves_again(const lks__trainer *t)
+bool lks__train_saves_again(const lks__run *run, const lks__state *state, const lks__guard *guard)
 {
-    return t->run.resumed && t->state.iter > 0 && t->run.procedure->evaluation_due(t) &&
-           !t->run.s.eval_only;
+    return run->resumed && state->iter > 0 && run->procedure->evaluation_due(run, state, guard) &&
+           !run->s.eval_only;
 }
 
 static lks_status finish(struct run *r)
 {
     lks__finish_result result = {0};
-    lks__report_work(&r->report, r->t, "artifact");
-    LKS__TRY(stop_if(r, r->t->run.procedure->finish(r->t, &result), behind_the_end));
+    lks__report_work(&r->report, &r->t->run, &r->t->ses, &r->t->state, "artifact");
+    LKS__TRY(stop_if(
+        r, r->t->run.procedure->finish(&r->t->run, &r->t->ses, &r->t->state, &r->t->work, &result),
+        behind_the_end));
     if (r->stopped != 0)
         return LKS_OK;
-    return lks__report_finish(&r->report, r->t, &result);
+    return lks__report_finish(&r->report, &r->t->run, &r->t->state, &r->t->guard, &result);
 }
 
 /* The checkpoint to which it goes back exists, and its evaluation has been made. */
@@ -238,7 +243,7 @@ static bool unsaved(const struct run *r)
 {
     const lks__trainer *t = r->t;
     return t->state.iter != r->saved_iter ||
-           (t->state.iter == r->back_to && lks__state_by_the_clock(t));
+           (t->state.iter == r->back_to && lks__state_by_the_clock(&t->run));
 }
 
 /* Stopped without an update: the loaded checkpoint is still the state, and is not written again.
@@ -248,7 +253,7 @@ static lks_status keep_loaded(struct run *r)
     char name[32];
     snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->state.iter);
     return r->report.on && r->saved_iter != r->t->state.iter
-               ? lks__report_checkpoint(&r->report, r->t, r->t->run.resumed_asked, name,
+               ? lks__report_checkpoint(&r->report, &r->t->state, r->t->run.resumed_asked, name,
                                         r->t->run.resumed_hash)
                : LKS_OK;
 }
@@ -299,20 +304,21 @@ static lks_status loop(struct run *r)
         r->improved = false;
         if (t->run.s.eval_only)
             return evaluate_only(r);
-        if (t->run.procedure->evaluation_due(t))
+        if (t->run.procedure->evaluation_due(&t->run, &t->state, &t->guard))
             LKS__TRY(evaluate(r));
         if (r->stopped != 0)
             break;
-        if (at_end(t))
+        if (at_end(&t->run, &t->state, &t->guard))
             break;
         if (checkpoint_due(r))
             LKS__TRY(save(r, r->wanted));
-        lks__report_work(&r->report, t, "iter");
-        LKS__TRY(lks__train_step(t, &step));
+        lks__report_work(&r->report, &t->run, &t->ses, &t->state, "iter");
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &step));
         if (step.outcome == LKS__STEP_BACK)
             LKS__TRY(go_back(r));
         if (step.outcome != LKS__STEP_DISCARDED)
-            LKS__TRY(lks__report_train(&r->report, t, &step));
+            LKS__TRY(lks__report_train(&r->report, &t->run, &t->ses, &t->state, &t->work, &t->guard,
+                                       &step));
         if (step.outcome == LKS__STEP_DONE) {
             r->stepped = true;
             r->loss = step.loss;
@@ -333,8 +339,8 @@ static lks_status loop(struct run *r)
         LKS__TRY(evaluate_final(r));
     if (r->stopped == 0 && t->run.procedure->finish != NULL)
         LKS__TRY(finish(r));
-    lks__report_end(&r->report, t, r->stopped, r->stepped ? &r->loss : NULL,
-                    final && r->stopped == 0 ? &r->eval : NULL);
+    lks__report_end(&r->report, &t->run, &t->ses, &t->state, r->stopped,
+                    r->stepped ? &r->loss : NULL, final && r->stopped == 0 ? &r->eval : NULL);
     return LKS_OK;
 }
 
@@ -356,20 +362,21 @@ static lks_status write_trace(struct run *r)
 
 /* A launcher adds rank and step to what a rank reports. A process by itself does it here, for
  * failures of its GPU: other messages have what they need. */
-static lks_status say_where(const lks__trainer *t, lks_status st)
+static lks_status say_where(const lks__session *ses, const lks__state *state, lks_status st)
 {
     char why[1024];
-    if (t->ses.world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
+    if (ses->world.world_size > 1 || (st != LKS_ERR_DEVICE && st != LKS_ERR_TIMEOUT))
         return st;
     snprintf(why, sizeof why, "%s", lks_last_error());
-    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", t->state.iter, why);
+    return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", state->iter, why);
 }
 
 /* After a stop rank 0 has saved everything that is wanted, so it doesn't fail because others do. */
 static lks_status close_report(struct run *r)
 {
     lks__session *ses = &r->t->ses;
-    const lks_status st = lks__session_agree(ses, lks__report_close(&r->report, r->t));
+    const lks_status st = lks__session_agree(
+        ses, lks__report_close(&r->report, &r->t->run, &r->t->ses, &r->t->state, &r->t->work));
     const bool others = st == LKS_ERR_PEER || st == LKS_ERR_TIMEOUT;
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
@@ -381,7 +388,7 @@ static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
     lks__entry latest;
     uint8_t longer = t->state.iter > t->run.procedure->n_steps(&t->run.s);
     *yes_p = false;
-    if (!t->run.resumed || t->run.s.eval_only || !at_end(t))
+    if (!t->run.resumed || t->run.s.eval_only || !at_end(&t->run, &t->state, &t->guard))
         return LKS_OK;
     if (t->ses.world.rank == 0 &&
         lks__name_read(t->run.s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
@@ -395,7 +402,7 @@ static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
 
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
-    bool nothing, again = lks__train_saves_again(t);
+    bool nothing, again = lks__train_saves_again(&t->run, &t->state, &t->guard);
     struct run r = {
         .t = t,
         .saved_iter = t->run.resumed && !again ? t->state.iter : UINT64_MAX,
@@ -409,7 +416,7 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
     *stopped_p = 0;
     if (st == LKS_OK && nothing) {
         if (t->ses.world.rank == 0)
-            lks__report_nothing(t);
+            lks__report_nothing(&t->run, &t->state, &t->guard);
         return LKS_OK;
     }
     if (st == LKS_OK && t->run.procedure->can_finish != NULL && !t->run.s.eval_only)
@@ -420,7 +427,7 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
         st = keep_first_draws(&r);
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
-        st = say_where(t, loop(&r));
+        st = say_where(&t->ses, &t->state, loop(&r));
     free(r.first_draws);
     *stopped_p = r.stopped;
     if (st == LKS_OK)

@@ -31,26 +31,28 @@ static lks_status find_prompt(lks__samples *s, const char *start)
     return s->prompt != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for the prompt");
 }
 
-static lks_status open_text(lks__samples *s, const lks__trainer *t)
+static lks_status open_text(lks__samples *s, const lks__run *run, const lks__session *ses,
+                            const lks__state *state)
 {
-    s->comm = t->ses.comm;
-    s->model.meta = t->run.meta;
-    snprintf(s->model.vocabulary, sizeof s->model.vocabulary, "%s", t->run.vocabulary);
-    LKS__TRY(lks__text_open(t->run.s.tokenizer_path, &s->model, &s->text));
-    LKS__TRY(find_prompt(s, t->run.s.start));
-    LKS__TRY(lks__text_ids(&s->text, (size_t)t->run.model_config.vocab_size, &s->has));
+    s->comm = ses->comm;
+    s->model.meta = run->meta;
+    snprintf(s->model.vocabulary, sizeof s->model.vocabulary, "%s", run->vocabulary);
+    LKS__TRY(lks__text_open(run->s.tokenizer_path, &s->model, &s->text));
+    LKS__TRY(find_prompt(s, run->s.start));
+    LKS__TRY(lks__text_ids(&s->text, (size_t)run->model_config.vocab_size, &s->has));
     const lks__generator_size size = {
-        .samples = 1, .tokens = (uint64_t)s->n_prompt + (uint64_t)t->run.s.sample_tokens};
-    return lks__generator_open(&t->run.model_config, &t->run.table, t->state.memory->params.dev,
-                               &size, t->ses.device, &s->generator);
+        .samples = 1, .tokens = (uint64_t)s->n_prompt + (uint64_t)run->s.sample_tokens};
+    return lks__generator_open(&run->model_config, &run->table, state->memory->params.dev, &size,
+                               ses->device, &s->generator);
 }
 
-lks_status lks__samples_open(const lks__trainer *t, lks__samples **samples_p)
+lks_status lks__samples_open(const lks__run *run, const lks__session *ses, const lks__state *state,
+                             lks__samples **samples_p)
 {
     lks__samples *s = calloc(1, sizeof *s);
     if (s == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for samples");
-    const lks_status st = open_text(s, t);
+    const lks_status st = open_text(s, run, ses, state);
     if (st != LKS_OK) {
         lks__samples_close(s);
         return lks__fail_in(st, "sample_tokens");
@@ -85,17 +87,17 @@ static lks_status put(void *ctx, const char *text, size_t bytes)
     return LKS_OK;
 }
 
-lks_status lks__samples_draw(lks__samples *s, const lks__trainer *t, const char **text_p)
+lks_status lks__samples_draw(lks__samples *s, const lks__run *run, const char **text_p)
 {
     static const char *const no_stops[] = {NULL};
     lks__writer w = {.generator = s->generator,
                      .text = &s->text,
-                     .how = {.draw = {.seed = (uint64_t)t->run.s.seed,
-                                      .temperature = t->run.s.temperature,
-                                      .top_k = (uint32_t)t->run.s.top_k,
-                                      .top_p = t->run.s.top_p,
+                     .how = {.draw = {.seed = (uint64_t)run->s.seed,
+                                      .temperature = run->s.temperature,
+                                      .top_k = (uint32_t)run->s.top_k,
+                                      .top_p = run->s.top_p,
                                       .has = s->has},
-                             .max_new_tokens = (uint64_t)t->run.s.sample_tokens},
+                             .max_new_tokens = (uint64_t)run->s.sample_tokens},
                      .stops = no_stops,
                      .put = put,
                      .ctx = s};

@@ -29,28 +29,28 @@ static const char *python_float(double x, char out[40])
 }
 
 /* The script prints the folder's own name, without following links. */
-static void dataset_line(const lks__trainer *t, lks__log *log)
+static void dataset_line(const lks__run *run, lks__log *log)
 {
-    char shown[512], *real = realpath(t->run.data_dir, NULL);
-    const char *name = real != NULL ? basename(real) : t->run.data_dir;
+    char shown[512], *real = realpath(run->data_dir, NULL);
+    const char *name = real != NULL ? basename(real) : run->data_dir;
     lks__log_line(log, "train_loader:dataset:%s train_shards:%d",
                   lks__escape(shown, sizeof shown, name, strlen(name)),
-                  lks__shards_n_files(t->run.golf->train));
+                  lks__shards_n_files(run->golf->train));
     free(real);
 }
 
-static void tokenizer_line(const lks__trainer *t, lks__log *log)
+static void tokenizer_line(const lks__run *run, lks__log *log)
 {
-    char path[sizeof t->run.data_dir + 16], shown[512];
-    if (!t->run.golf->has_bpb)
+    char path[sizeof run->data_dir + 16], shown[512];
+    if (!run->golf->has_bpb)
         return;
-    if (t->run.s.tokenizer_path[0] != '\0')
-        snprintf(path, sizeof path, "%s", t->run.s.tokenizer_path);
+    if (run->s.tokenizer_path[0] != '\0')
+        snprintf(path, sizeof path, "%s", run->s.tokenizer_path);
     else
-        snprintf(path, sizeof path, "%s/%s", t->run.data_dir,
-                 t->run.meta.is_bytes ? "meta.json" : LKS__META_MODEL);
+        snprintf(path, sizeof path, "%s/%s", run->data_dir,
+                 run->meta.is_bytes ? "meta.json" : LKS__META_MODEL);
     lks__log_line(log, "val_bpb:enabled tokenizer_kind=%s tokenizer_path=%s",
-                  t->run.meta.is_bytes ? "byte" : "sentencepiece",
+                  run->meta.is_bytes ? "byte" : "sentencepiece",
                   lks__escape(shown, sizeof shown, path, strlen(path)));
 }
 
@@ -65,9 +65,9 @@ static void rates_line(const lks__settings *s, lks__log *log)
 }
 
 /* logs/RUN_ID.txt. */
-lks_status lks__golf_log_path(const lks__trainer *t, char out[LKS__SETTING_STR + 16])
+lks_status lks__golf_log_path(const lks__run *run, char out[LKS__SETTING_STR + 16])
 {
-    const char *id = t->run.s.run_id;
+    const char *id = run->s.run_id;
     char shown[120];
     out[0] = '\0';
     if (id[0] == '\0')
@@ -84,33 +84,32 @@ lks_status lks__golf_log_path(const lks__trainer *t, char out[LKS__SETTING_STR +
 }
 
 /* The script takes any list; a part that can't match is most likely a mistake. */
-static void parts_lines(const lks__trainer *t, const char *setting, const char *parts,
-                        lks__log *log)
+static void parts_lines(const lks__run *run, const char *setting, const char *parts, lks__log *log)
 {
     const char *part;
     char shown[120];
     size_t n;
-    while ((part = lks__parts_unused(&parts, &t->run.table, LKS__GOLF_CONTROL, &n)) != NULL)
+    while ((part = lks__parts_unused(&parts, &run->table, LKS__GOLF_CONTROL, &n)) != NULL)
         lks__log_message(log, "warning: no tensor's name contains \"%s\" of %s",
                          lks__escape(shown, sizeof shown, part, n), setting);
 }
 
-void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
+void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log *log)
 {
-    const lks__settings *s = &t->run.s;
-    int W = t->ses.world.world_size;
+    const lks__settings *s = &run->s;
+    int W = ses->world.world_size;
     char id[512];
     if (s->run_id[0] != '\0')
         lks__log_line(log, "logs/%s.txt", lks__escape(id, sizeof id, s->run_id, strlen(s->run_id)));
     else
-        lks__log_line(log, "%s/train.log", t->run.shown_out_dir);
-    tokenizer_line(t, log);
-    dataset_line(t, log);
-    lks__log_line(log, "val_loader:shards pattern=%s/%s tokens:%" PRIu64, t->run.shown_data_dir,
-                  lks__shards_are_raw(t->run.golf->val) ? LKS__VAL_FILE : LKS__SHARDS_VAL,
-                  t->run.golf->val_tokens - 1);
-    lks__log_line(log, "model_params:%zu", t->run.table.n_params);
-    lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, t->run.N / W);
+        lks__log_line(log, "%s/train.log", run->shown_out_dir);
+    tokenizer_line(run, log);
+    dataset_line(run, log);
+    lks__log_line(log, "val_loader:shards pattern=%s/%s tokens:%" PRIu64, run->shown_data_dir,
+                  lks__shards_are_raw(run->golf->val) ? LKS__VAL_FILE : LKS__SHARDS_VAL,
+                  run->golf->val_tokens - 1);
+    lks__log_line(log, "model_params:%zu", run->table.n_params);
+    lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, run->N / W);
     /* Ours is a kernel of that kind: blocks of scores, never the whole matrix. */
     lks__log_line(log, "sdp_backends:cudnn=False flash=True mem_efficient=False math=False");
     lks__log_line(log, "attention_mode:gqa num_heads:%" PRId64 " num_kv_heads:%" PRId64, s->n_head,
@@ -122,10 +121,10 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
                   s->train_batch_tokens, s->block_size, s->iterations, s->warmup_steps,
                   s->max_wallclock_seconds);
     lks__log_line(log, "seed:%" PRId64, s->seed);
-    parts_lines(t, "control_tensor_name_patterns", s->control_tensor_name_patterns, log);
+    parts_lines(run, "control_tensor_name_patterns", s->control_tensor_name_patterns, log);
     if (strcmp(s->int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL) != 0)
-        parts_lines(t, "int8_keep_float_fp32_name_patterns", s->int8_keep_float_fp32_name_patterns,
-                    log);
+        parts_lines(run, "int8_keep_float_fp32_name_patterns",
+                    s->int8_keep_float_fp32_name_patterns, log);
     if (s->warmup_steps > 0) /* there is no compiler to prime: none is made */
         lks__log_line(log, "warmup_step:0/%" PRId64, s->warmup_steps);
     if (s->max_wallclock_seconds > 0.0)
@@ -134,33 +133,34 @@ void lks__golf_head_lines(const lks__trainer *t, lks__log *log)
 }
 
 /* "train_time:…ms step_avg:…ms"; the average is over the steps in the measured time. */
-static const char *time_text(const lks__trainer *t, char out[80])
+static const char *time_text(const lks__state *state, const lks__guard *guard, char out[80])
 {
-    const uint64_t made = t->state.iter + t->state.data_shift;
-    const uint64_t steps = made > t->guard.elapsed_from ? made - t->guard.elapsed_from : 1;
-    snprintf(out, 80, "train_time:%.0fms step_avg:%.2fms", t->state.elapsed_s * 1e3,
-             t->state.elapsed_s * 1e3 / (double)steps);
+    const uint64_t made = state->iter + state->data_shift;
+    const uint64_t steps = made > guard->elapsed_from ? made - guard->elapsed_from : 1;
+    snprintf(out, 80, "train_time:%.0fms step_avg:%.2fms", state->elapsed_s * 1e3,
+             state->elapsed_s * 1e3 / (double)steps);
     return out;
 }
 
-void lks__golf_train_line(const lks__trainer *t, const lks__step_result *r, double mfu,
-                          char out[200])
+void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+                          const lks__step_result *r, double mfu, char out[200])
 {
-    int64_t every = t->run.s.log_interval;
+    int64_t every = run->s.log_interval;
     char time[80];
     out[0] = '\0';
-    if (every > 0 && (t->state.iter <= 10 || t->state.iter % (uint64_t)every == 0))
-        snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " train_loss:%.4f %s", t->state.iter,
-                 t->run.s.iterations, r->loss, time_text(t, time));
+    if (every > 0 && (state->iter <= 10 || state->iter % (uint64_t)every == 0))
+        snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " train_loss:%.4f %s", state->iter,
+                 run->s.iterations, r->loss, time_text(state, guard, time));
 }
 
-void lks__golf_eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200])
+void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+                         const lks__eval_result *eval, char out[200])
 {
     char bpb[32] = "", time[80];
     if (eval->has_bpb)
         snprintf(bpb, sizeof bpb, " val_bpb:%.4f", eval->val_bpb);
-    snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " val_loss:%.4f%s %s", t->state.iter,
-             t->run.s.iterations, eval->val_loss, bpb, time_text(t, time));
+    snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " val_loss:%.4f%s %s", state->iter,
+             run->s.iterations, eval->val_loss, bpb, time_text(state, guard, time));
 }
 
 /* The script gives figures of rank 0's device. On a CPU they are those of rank 0's process, which
@@ -173,27 +173,28 @@ static void memory_line(lks__log *log)
                   lks__sys_proc_bytes(status, "VmPeak") >> 20);
 }
 
-static void size_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log)
+static void size_lines(const lks__run *run, const lks__finish_result *r, lks__log *log)
 {
     char lines[LKS__ARTIFACT_LINES], warning[200], *rest = lines;
-    lks__artifact_lines(&r->stats, r->model_bytes, t->run.golf->code_bytes, lines);
+    lks__artifact_lines(&r->stats, r->model_bytes, run->golf->code_bytes, lines);
     for (char *line; (line = strsep(&rest, "\n")) != NULL;)
         if (line[0] != '\0')
             lks__log_line(log, "%s", line);
-    if (lks__artifact_too_large(&r->stats, t->run.golf->code_bytes, warning))
+    if (lks__artifact_too_large(&r->stats, run->golf->code_bytes, warning))
         lks__log_message(log, "%s", warning);
 }
 
-void lks__golf_finish_lines(const lks__trainer *t, const lks__finish_result *r, lks__log *log)
+void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__guard *guard,
+                            const lks__finish_result *r, lks__log *log)
 {
     const lks__eval_result *e = &r->eval;
     char bpb[32] = "", exact[32] = "";
-    if (t->guard.out_of_time && t->state.iter < (uint64_t)t->run.s.iterations)
+    if (guard->out_of_time && state->iter < (uint64_t)run->s.iterations)
         lks__log_line(log,
                       "stopping_early: wallclock_cap train_time:%.0fms step:%" PRIu64 "/%" PRId64,
-                      t->state.elapsed_s * 1e3, t->state.iter, t->run.s.iterations);
+                      state->elapsed_s * 1e3, state->iter, run->s.iterations);
     memory_line(log);
-    size_lines(t, r, log);
+    size_lines(run, r, log);
     if (e->has_bpb) {
         snprintf(bpb, sizeof bpb, " val_bpb:%.4f", e->val_bpb);
         snprintf(exact, sizeof exact, " val_bpb:%.8f", e->val_bpb);

@@ -87,12 +87,12 @@ lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
 }
 
 /* The weights have learned what their ids mean, so the data's must mean the same. */
-static lks_status check_meaning(const lks__trainer *t)
+static lks_status check_meaning(const lks__run *run)
 {
     lks__meta theirs;
-    LKS__TRY(lks__weights_meta(t->run.weights, &theirs));
+    LKS__TRY(lks__weights_meta(run->weights, &theirs));
     lks_status st =
-        lks__given_same_meaning(&t->run.meta, t->run.data_dir, &theirs, t->run.weights->shown);
+        lks__given_same_meaning(&run->meta, run->data_dir, &theirs, run->weights->shown);
     lks__meta_free(&theirs);
     return st;
 }
@@ -106,11 +106,11 @@ static bool has_run(const lks__settings *s)
     return stat(path, &info) == 0;
 }
 
-lks_status lks__procedure_find_data(lks__trainer *t)
+lks_status lks__procedure_find_data(lks__run *run)
 {
     char shown[LKS__SETTING_STR];
-    const lks__settings *s = &t->run.s;
-    const lks_status st = lks__settings_data_dir(s, t->run.data_dir);
+    const lks__settings *s = &run->s;
+    const lks_status st = lks__settings_data_dir(s, run->data_dir);
     if (st != LKS_OK && s->from[LKS__SETTING_dataset] == LKS__FROM_ENV && s->family == 0)
         return lks__fail(st, "%s. For parameter-golf's model: " LKS__GOLF_WAYS, lks_last_error());
     if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
@@ -130,20 +130,20 @@ lks_status lks__procedure_find_data(lks__trainer *t)
                      s->dataset);
 }
 
-lks_status lks__procedure_open_meta(lks__trainer *t)
+lks_status lks__procedure_open_meta(lks__run *run)
 {
-    const bool began = t->run.weights != NULL || t->run.init_hash[0] != '\0';
+    const bool began = run->weights != NULL || run->init_hash[0] != '\0';
     bool found;
-    LKS__TRY(lks__procedure_meta(&t->run.s, t->run.data_dir, began, &found, &t->run.meta));
-    t->run.meta_file = found ? lks__meta_file(t->run.data_dir) : NULL;
-    snprintf(t->run.vocabulary, sizeof t->run.vocabulary, "%s", t->run.data_dir);
+    LKS__TRY(lks__procedure_meta(&run->s, run->data_dir, began, &found, &run->meta));
+    run->meta_file = found ? lks__meta_file(run->data_dir) : NULL;
+    snprintf(run->vocabulary, sizeof run->vocabulary, "%s", run->data_dir);
     if (!began)
-        t->run.s.vocab_size = t->run.meta.vocab_size;
-    if (t->run.weights == NULL)
+        run->s.vocab_size = run->meta.vocab_size;
+    if (run->weights == NULL)
         return LKS_OK;
     if (found)
-        return check_meaning(t);
-    lks__meta_free(&t->run.meta);
-    snprintf(t->run.vocabulary, sizeof t->run.vocabulary, "%s", t->run.weights->vocabulary);
-    return lks__weights_meta(t->run.weights, &t->run.meta);
+        return check_meaning(run);
+    lks__meta_free(&run->meta);
+    snprintf(run->vocabulary, sizeof run->vocabulary, "%s", run->weights->vocabulary);
+    return lks__weights_meta(run->weights, &run->meta);
 }

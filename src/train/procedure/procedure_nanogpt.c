@@ -12,23 +12,23 @@
 
 /* --- data ------------------------------------------------------------------------------------- */
 
-static lks_status open_data(lks__trainer *t)
+static lks_status open_data(lks__run *run)
 {
-    LKS__TRY(lks__procedure_find_data(t));
-    LKS__TRY(lks__procedure_open_meta(t));
+    LKS__TRY(lks__procedure_find_data(run));
+    LKS__TRY(lks__procedure_open_meta(run));
     for (int split = 0; split < 2; split++)
-        LKS__TRY(lks__procedure_open_split(&t->run.s, t->run.data_dir, split,
-                                           t->run.meta.vocab_size, &t->run.data[split]));
-    return lks__procedure_digest(t->run.data, &t->run.data_digest);
+        LKS__TRY(lks__procedure_open_split(&run->s, run->data_dir, split, run->meta.vocab_size,
+                                           &run->data[split]));
+    return lks__procedure_digest(run->data, &run->data_digest);
 }
 
 /* The draws of the script until its first batch: it makes a model with new weights first, of the
  * size that it has before it is cut, and then puts given ones into it. */
-static uint64_t init_draws(const lks__trainer *t)
+static uint64_t init_draws(const lks__run *run)
 {
-    if (t->run.weights == NULL)
-        return lks__model_init(&t->run.model_config, &t->run.table, NULL, NULL);
-    const lks__settings *source = &t->run.weights->model;
+    if (run->weights == NULL)
+        return lks__model_init(&run->model_config, &run->table, NULL, NULL);
+    const lks__settings *source = &run->weights->model;
     const lks__model_config config = lks__state_model_config(source, (uint32_t)source->vocab_size);
     lks__table table;
     if (lks__model_tensors(&config, &table) != LKS_OK)
@@ -38,72 +38,74 @@ static uint64_t init_draws(const lks__trainer *t)
     return n;
 }
 
-static lks_status open_rest(lks__trainer *t)
+static lks_status open_rest(const lks__run *run, lks__state *state)
 {
     static const lks__sampler_kind kinds[] = {[LKS__sampler_random] = LKS__SAMPLER_RANDOM,
                                               [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
                                               [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
-    if (t->run.s.sampler == LKS__sampler_stream)
+    if (run->s.sampler == LKS__sampler_stream)
         return lks__fail(LKS_ERR_CONFIG, "sampler=stream is the golf family's; the gpt2 "
                                          "family has random, nanogpt and epoch");
-    const lks__shards *val = t->run.data[LKS__SPLIT_VAL];
+    const lks__shards *val = run->data[LKS__SPLIT_VAL];
     lks__sampler_config config = {
-        .kind = kinds[t->run.s.sampler],
-        .seed = (uint64_t)t->run.s.seed,
-        .V = t->run.V,
-        .A = t->run.A,
-        .B = (int)t->run.s.batch_size,
-        .T = (int)t->run.s.block_size,
-        .n_tokens = {lks__shards_count(t->run.data[LKS__SPLIT_TRAIN]),
+        .kind = kinds[run->s.sampler],
+        .seed = (uint64_t)run->s.seed,
+        .V = run->V,
+        .A = run->A,
+        .B = (int)run->s.batch_size,
+        .T = (int)run->s.block_size,
+        .n_tokens = {lks__shards_count(run->data[LKS__SPLIT_TRAIN]),
                      val != NULL ? lks__shards_count(val) : 0},
-        .drop_last = t->run.s.drop_last,
-        .init_draws = init_draws(t),
+        .drop_last = run->s.drop_last,
+        .init_draws = init_draws(run),
     };
-    return lks__sampler_open(&config, &t->state.sampler);
+    return lks__sampler_open(&config, &state->sampler);
 }
 
-static void close_all(lks__trainer *t)
+static void close_all(const lks__run *run, const lks__state *state)
 {
-    lks__sampler_close(t->state.sampler);
-    lks__shards_close(t->run.data[LKS__SPLIT_TRAIN]);
-    lks__shards_close(t->run.data[LKS__SPLIT_VAL]);
+    lks__sampler_close(state->sampler);
+    lks__shards_close(run->data[LKS__SPLIT_TRAIN]);
+    lks__shards_close(run->data[LKS__SPLIT_VAL]);
 }
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-static lks_status begin_step(lks__trainer *t)
+static lks_status begin_step(const lks__state *state, lks__work *work)
 {
-    t->work.offsets = lks__sampler_step(t->state.sampler, t->state.iter + t->state.data_shift);
+    work->offsets = lks__sampler_step(state->sampler, state->iter + state->data_shift);
     return LKS_OK;
 }
 
-static lks_status read_batch(lks__trainer *t, int v, int m, int32_t *tokens, int32_t *targets)
+static lks_status read_batch(const lks__run *run, const lks__state *state, const lks__work *work,
+                             int v, int m, int32_t *tokens, int32_t *targets)
 {
-    size_t B = (size_t)t->run.s.batch_size, index = (size_t)(v * t->run.A + m);
-    return lks__batch_read(t->run.data[LKS__SPLIT_TRAIN], t->work.offsets + index * B, B,
-                           (size_t)t->run.s.block_size, tokens, targets);
+    size_t B = (size_t)run->s.batch_size, index = (size_t)(v * run->A + m);
+    return lks__batch_read(run->data[LKS__SPLIT_TRAIN], work->offsets + index * B, B,
+                           (size_t)run->s.block_size, tokens, targets);
 }
 
-static double learning_rate(const lks__trainer *t)
+static double learning_rate(const lks__run *run, const lks__state *state)
 {
-    const lks__settings *s = &t->run.s;
+    const lks__settings *s = &run->s;
     lks__cosine cosine = {s->learning_rate, s->min_lr, (uint64_t)s->warmup_iters,
                           (uint64_t)s->lr_decay_iters};
-    return s->decay_lr ? lks__cosine_lr(&cosine, t->state.iter) : s->learning_rate;
+    return s->decay_lr ? lks__cosine_lr(&cosine, state->iter) : s->learning_rate;
 }
 
 /* nanoGPT has one rate. The one of orthogonalized updates follows the same schedule. */
-static double rates(const lks__trainer *t, lks__rates *rates)
+static double rates(const lks__run *run, const lks__state *state, lks__rates *rates)
 {
-    const double lr = learning_rate(t), full = t->run.s.learning_rate;
+    const double lr = learning_rate(run, state), full = run->s.learning_rate;
     for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
         rates->lr[kind] = lr;
-    rates->orthogonal_lr = t->run.s.matrix_lr * (full > 0.0 ? lr / full : 1.0);
+    rates->orthogonal_lr = run->s.matrix_lr * (full > 0.0 ? lr / full : 1.0);
     rates->eps = 1e-8;
     return lr;
 }
 
-static lks_status end_step(lks__trainer *t, lks__step_result *r)
+static lks_status end_step(const lks__run *run, const lks__session *ses, lks__state *state,
+                           lks__guard *guard, lks__step_result *r)
 {
     return LKS_OK;
 }
@@ -116,14 +118,16 @@ static uint64_t n_steps(const lks__settings *s)
     return (uint64_t)s->max_iters + 1;
 }
 
-static bool evaluation_due(const lks__trainer *t)
+static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__guard *guard)
 {
-    return !t->state.eval_done && t->state.iter < n_steps(&t->run.s) &&
-           t->run.s.eval_interval > 0 && t->state.iter % (uint64_t)t->run.s.eval_interval == 0;
+    return !state->eval_done && state->iter < n_steps(&run->s) && run->s.eval_interval > 0 &&
+           state->iter % (uint64_t)run->s.eval_interval == 0;
 }
 
 struct estimate {
-    lks__trainer *t;
+    const lks__run *run;
+    lks__work *work;
+    const float *params;
     const uint64_t *offsets; /* [2][eval_iters][B] */
     lks__mirror loss;
 };
@@ -132,27 +136,31 @@ struct estimate {
 static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
 {
     const struct estimate *e = ctx;
-    lks__trainer *t = e->t;
-    size_t B = (size_t)t->run.s.batch_size, T = (size_t)t->run.s.block_size;
+    const lks__settings *s = &e->run->s;
+    size_t B = (size_t)s->batch_size, T = (size_t)s->block_size;
     int32_t *tokens, *targets;
-    LKS__TRY(lks__batch_next(&t->work.batch, &tokens, &targets));
-    LKS__TRY(lks__batch_read(t->run.data[i / (size_t)t->run.s.eval_iters], e->offsets + i * B, B, T,
+    LKS__TRY(lks__batch_next(&e->work->batch, &tokens, &targets));
+    LKS__TRY(lks__batch_read(e->run->data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
                              tokens, targets));
-    const lks__micro_batch mb = lks__batch_send(&t->work.batch, (int)B, (int)T);
-    return lks__eval_loss(t->work.model, t->state.memory->params.dev, &mb, &e->loss, loss_p);
+    const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)B, (int)T);
+    return lks__eval_loss(e->work->model, e->params, &mb, &e->loss, loss_p);
 }
 
 /* The script's estimate_loss: the mean over eval_iters batches of each split. */
-static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
+static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
+                           lks__work *work, lks__eval_result *result)
 {
-    size_t n = (size_t)t->run.s.eval_iters;
+    size_t n = (size_t)run->s.eval_iters;
     double *losses = calloc(2 * n, sizeof *losses), mean[2] = {0.0, 0.0};
-    struct estimate e = {t, lks__sampler_eval(t->state.sampler, t->state.iter, (int)n), {0}};
-    lks_status st = lks__mirror_open(t->ses.device, sizeof(float), &e.loss);
+    struct estimate e = {.run = run,
+                         .work = work,
+                         .params = state->memory->params.dev,
+                         .offsets = lks__sampler_eval(state->sampler, state->iter, (int)n)};
+    lks_status st = lks__mirror_open(ses->device, sizeof(float), &e.loss);
     if (losses == NULL || e.offsets == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
-    st = lks__session_agree(&t->ses, st);
-    lks__eval_job job = {&t->ses, 2 * n, 1, estimate_batch, &e};
+    st = lks__session_agree(ses, st);
+    lks__eval_job job = {ses, 2 * n, 1, estimate_batch, &e};
     if (st == LKS_OK)
         st = lks__eval_batches(&job, losses);
     for (size_t i = 0; i < 2 * n && st == LKS_OK; i++)
@@ -167,16 +175,16 @@ static lks_status evaluate(lks__trainer *t, lks__eval_result *result)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
-static void head_lines(const lks__trainer *t, lks__log *log)
+static void head_lines(const lks__run *run, const lks__session *ses, lks__log *log)
 {
-    const lks__model_config *c = &t->run.model_config;
-    int64_t tokens = t->run.N * t->run.s.batch_size * t->run.s.block_size;
+    const lks__model_config *c = &run->model_config;
+    int64_t tokens = run->N * run->s.batch_size * run->s.block_size;
     lks__log_line(log, "tokens per iteration will be: %" PRId64, tokens);
-    if (t->run.meta_file != NULL)
-        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", t->run.meta.vocab_size,
-                      t->run.shown_data_dir, t->run.meta_file);
+    if (run->meta_file != NULL)
+        lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", run->meta.vocab_size,
+                      run->shown_data_dir, run->meta_file);
     /* Without positions, as there. A small model's would be 0.00M. */
-    const double n = (double)t->run.table.n_params - (double)c->block_size * c->n_embd;
+    const double n = (double)run->table.n_params - (double)c->block_size * c->n_embd;
     if (n >= 1e4)
         lks__log_line(log, "number of parameters: %.2fM", n / 1e6);
     else
@@ -184,21 +192,23 @@ static void head_lines(const lks__trainer *t, lks__log *log)
 }
 
 /* The script's line, but without its "mfu -100.00%" while no mean is known. */
-static void train_line(const lks__trainer *t, const lks__step_result *r, double mfu, char out[200])
+static void train_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+                       const lks__step_result *r, double mfu, char out[200])
 {
-    uint64_t iter = t->state.iter - 1;
+    uint64_t iter = state->iter - 1;
     char share[32] = "";
     out[0] = '\0';
     if (mfu >= 0.0)
         snprintf(share, sizeof share, ", mfu %.2f%%", mfu * 100.0);
-    if (t->run.s.log_interval > 0 && iter % (uint64_t)t->run.s.log_interval == 0)
+    if (run->s.log_interval > 0 && iter % (uint64_t)run->s.log_interval == 0)
         snprintf(out, 200, "iter %" PRIu64 ": loss %.4f, time %.2fms%s", iter, r->loss,
                  r->seconds * 1e3, share);
 }
 
-static void eval_line(const lks__trainer *t, const lks__eval_result *eval, char out[200])
+static void eval_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+                      const lks__eval_result *eval, char out[200])
 {
-    snprintf(out, 200, "step %" PRIu64 ": train loss %.4f, val loss %.4f", t->state.iter,
+    snprintf(out, 200, "step %" PRIu64 ": train loss %.4f, val loss %.4f", state->iter,
              eval->train_loss, eval->val_loss);
 }
 

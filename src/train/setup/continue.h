@@ -3,14 +3,18 @@
 #ifndef LKS_TRAIN_SETUP_CONTINUE_H
 #define LKS_TRAIN_SETUP_CONTINUE_H
 
-#include "train/setup/trainer.h"
+#include "session/session.h"
+#include "train/run.h"
+#include "train/state.h"
+#include "train/work.h"
 
 /* Does the folder have a ckpt.pt, and no checkpoint of ours, not even a damaged one? */
 bool lks__continue_can(const char *out_dir);
 /* Open OUT/ckpt.pt. Settings of the model become its own, and those of the optimizer unless they
- * are given; t->run.weights and t->run.continued are set. */
-lks_status lks__continue_open(lks__trainer *t);
+ * are given; run->weights and run->continued are set. */
+lks_status lks__continue_open(lks__run *run);
 /* Fill this rank's arenas (parameters and moments), and set iteration and best loss. */
-lks_status lks__continue_load(lks__trainer *t);
+lks_status lks__continue_load(lks__run *run, const lks__session *ses, lks__state *state,
+                              const lks__work *work);
 
 #endif

@@ -11,6 +11,7 @@
 #include "model/table/freeze.h"
 #include "plan/bytes/advice.h"
 #include "plan/bytes/process.h"
+#include "plan/gradients.h"
 #include "session/session.h"
 #include "train/checkpoint.h"
 #include "train/procedure/procedure.h"
@@ -155,7 +156,7 @@ lks_status lks__plan_dry_run(const lks__settings *given, int W)
         LKS__TRY(lks__plan_choose_batch(&chosen, vocab, W, (double)lks__memory_available()));
     LKS__TRY(find(s, vocab, W, &needs));
     const int64_t N = s->gradient_accumulation_steps;
-    const int V = lks__train_ddp_config(s).V;
+    const int V = lks__chosen_ddp(s).V;
     printf("data:              %s: %" PRIu64 " tokens for training, %" PRIu64 " for validation\n",
            lks__escape(shown, sizeof shown, dir, strlen(dir)), n_tokens[0], n_tokens[1]);
     printf("parameters:        %zu in %zu tensors, vocabulary %" PRIu32 "\n", needs.n_params,

@@ -110,13 +110,13 @@ static int sharers(const lks__device *device)
 
 /* Bytes for the arenas of this host's ranks and for what its processes take, and those of the
  * device. --memory is for the memory in which models compute. */
-static lks_status find_rooms(const lks__trainer *t, lks__fit *fit)
+static lks_status find_rooms(const lks__run *run, const lks__session *ses, lks__fit *fit)
 {
-    lks__device *device = t->ses.device;
+    lks__device *device = ses->device;
     uint64_t limit = 0;
     size_t left = 0, all;
     const bool own = device->ops->memory != NULL;
-    LKS__TRY(lks__settings_memory(&t->run.s, &limit));
+    LKS__TRY(lks__settings_memory(&run->s, &limit));
     /* What the ranks take already isn't available any more. */
     fit->rooms[0] =
         (lks__room){device, (double)lks__memory_available() + fit->process * fit->local, 0};
@@ -133,77 +133,77 @@ static lks_status find_rooms(const lks__trainer *t, lks__fit *fit)
 }
 
 /* This rank's choice: *batch_p, 0 if none fits. */
-static lks_status choose(lks__trainer *t, int64_t *batch_p)
+static lks_status choose(lks__run *run, const lks__session *ses, int64_t *batch_p)
 {
     char dir[LKS__SETTING_STR + 8];
     lks__meta meta = {0};
     bool found;
-    const int W = t->ses.world.world_size;
+    const int W = ses->world.world_size;
     const double process = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss");
-    LKS__TRY(lks__settings_check(&t->run.s, W));
-    LKS__TRY(lks__settings_data_dir(&t->run.s, dir));
-    LKS__TRY(lks__procedure_meta(&t->run.s, dir, t->run.weights != NULL, &found, &meta));
+    LKS__TRY(lks__settings_check(&run->s, W));
+    LKS__TRY(lks__settings_data_dir(&run->s, dir));
+    LKS__TRY(lks__procedure_meta(&run->s, dir, run->weights != NULL, &found, &meta));
     lks__fit fit = {
         .W = W,
-        .local = t->ses.world.local_world_size,
-        .vocab_size = t->run.weights != NULL ? (uint32_t)t->run.s.vocab_size : meta.vocab_size,
+        .local = ses->world.local_world_size,
+        .vocab_size = run->weights != NULL ? (uint32_t)run->s.vocab_size : meta.vocab_size,
         .process = process,
     };
     lks__meta_free(&meta);
-    LKS__TRY(find_rooms(t, &fit));
-    t->run.fit_room = fit.rooms[fit.n_rooms - 1].bytes;
-    return lks__fit_choose(&t->run.s, &fit, batch_p);
+    LKS__TRY(find_rooms(run, ses, &fit));
+    run->fit_room = fit.rooms[fit.n_rooms - 1].bytes;
+    return lks__fit_choose(&run->s, &fit, batch_p);
 }
 
 /* If hosts have different numbers of ranks: more hosts, as each then needs less. */
-static lks__place place_of(const lks__trainer *t)
+static lks__place place_of(const lks__run *run, const lks__session *ses)
 {
-    const int W = t->ses.world.world_size, local = t->ses.world.local_world_size;
+    const int W = ses->world.world_size, local = ses->world.local_world_size;
     lks__place place = {(W + local - 1) / local, local};
-    if (lks__place_world(&place) > t->run.V)
+    if (lks__place_world(&place) > run->V)
         place.n_hosts--;
     return place;
 }
 
-lks_status lks__train_check_fits(const lks__trainer *t)
+lks_status lks__train_check_fits(const lks__run *run, const lks__session *ses)
 {
-    const lks_world *w = &t->ses.world;
+    const lks_world *w = &ses->world;
     const lks__process process = {
         .own = (double)lks__sys_proc_bytes("/proc/self/smaps_rollup", "Anonymous")};
-    const lks__place place = place_of(t);
-    if (t->run.s.skip_fit_check || w->local_rank != 0)
+    const lks__place place = place_of(run, ses);
+    if (run->s.skip_fit_check || w->local_rank != 0)
         return LKS_OK;
     /* What the ranks take already isn't available any more. */
-    const lks__room room = {t->ses.device,
+    const lks__room room = {ses->device,
                             (double)lks__memory_available() + process.own * w->local_world_size, 0};
-    return lks__advice_check(&room, &t->run.s, (uint32_t)t->run.s.vocab_size, &place, &process);
+    return lks__advice_check(&room, &run->s, (uint32_t)run->s.vocab_size, &place, &process);
 }
 
-lks_status lks__train_check_device(const lks__trainer *t)
+lks_status lks__train_check_device(const lks__run *run, const lks__session *ses)
 {
-    lks__device *device = t->ses.device;
+    lks__device *device = ses->device;
     const lks__process process = {0};
-    const lks__place place = place_of(t);
+    const lks__place place = place_of(run, ses);
     size_t left, all;
-    if (t->run.s.skip_fit_check || device->ops->memory == NULL)
+    if (run->s.skip_fit_check || device->ops->memory == NULL)
         return LKS_OK;
     LKS__TRY(device->ops->memory(device, &left, &all));
     const lks__room room = {device, (double)left, sharers(device)};
-    return lks__advice_check(&room, &t->run.s, (uint32_t)t->run.s.vocab_size, &place, &process);
+    return lks__advice_check(&room, &run->s, (uint32_t)run->s.vocab_size, &place, &process);
 }
 
-lks_status lks__train_fit(lks__trainer *t)
+lks_status lks__train_fit(lks__run *run, lks__session *ses)
 {
-    const int W = t->ses.world.world_size;
+    const int W = ses->world.world_size;
     int64_t mine = 0, least = 0, *all = calloc((size_t)W, sizeof *all);
     lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
     if (st == LKS_OK)
-        st = choose(t, &mine);
-    st = lks__session_agree(&t->ses, st);
+        st = choose(run, ses, &mine);
+    st = lks__session_agree(ses, st);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+        st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
     for (int i = 0; i < W && st == LKS_OK; i++)
         least = i == 0 || all[i] < least ? all[i] : least;
     free(all);
-    return st == LKS_OK ? lks__fit_take(&t->run.s, W, least) : st;
+    return st == LKS_OK ? lks__fit_take(&run->s, W, least) : st;
 }

@@ -4,7 +4,8 @@
 #define LKS_TRAIN_SETUP_FIT_H
 
 #include "plan/bytes/advice.h"
-#include "train/setup/trainer.h"
+#include "session/session.h"
+#include "train/run.h"
 
 /* Where a run of checked settings runs: W ranks, `local` of them on this host. */
 typedef struct lks__fit {
@@ -31,16 +32,16 @@ lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t 
 lks_status lks__fit_take(lks__settings *s, int W, int64_t batch);
 
 /* For a trainer whose settings are known: choose the smallest of all ranks' sizes. Collective. */
-lks_status lks__train_fit(lks__trainer *t);
+lks_status lks__train_fit(lks__run *run, lks__session *ses);
 
 /* For a device with its own memory, before anything is allocated there: ERR_NOMEM with advice if
  * the run doesn't fit into what is free. Each rank looks; no rank may allocate before all have
  * looked. */
-lks_status lks__train_check_device(const lks__trainer *t);
+lks_status lks__train_check_device(const lks__run *run, const lks__session *ses);
 
 /* ERR_NOMEM with advice if the run surely doesn't fit into this host: with the settings that a
  * checkpoint or weights have given it, whoever started the ranks. The first rank of a host looks
  * before anything is reserved. */
-lks_status lks__train_check_fits(const lks__trainer *t);
+lks_status lks__train_check_fits(const lks__run *run, const lks__session *ses);
 
 #endif

@@ -12,11 +12,13 @@
 #include "ddp/verify.h"
 #include "lockstep/reduce.h"
 #include "model/table/freeze.h"
+#include "plan/gradients.h"
 #include "report/record/job.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "train/checkpoint.h"
 #include "train/guard/agree.h"
+#include "train/guard/votes.h"
 #include "train/optimizer.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
@@ -29,9 +31,7 @@ static lks_status open_buffers(lks__trainer *t)
 {
     int W = t->ses.world.world_size;
     size_t BT = (size_t)(t->run.s.batch_size * t->run.s.block_size);
-    size_t exchange =
-        sizeof(lks__step_note) + (size_t)((t->run.V + W - 1) / W * t->run.A) * sizeof(float);
-    t->work.exchange = calloc((size_t)W + 1, exchange);
+    t->work.exchange = calloc((size_t)W + 1, lks__votes_bytes(t->run.V, t->run.A, W));
     if (t->work.exchange == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
     LKS__TRY(lks__batch_open(t->ses.device, BT, &t->work.batch));
@@ -144,7 +144,7 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
     } else if (lks__settings_init(&t->run.s) == LKS__INIT_WEIGHTS) {
         LKS__TRY(open_weights(t));
     } else if (lks__settings_init(&t->run.s) == LKS__INIT_RESUME) {
-        LKS__TRY(lks__continue_open(t));
+        LKS__TRY(lks__continue_open(&t->run));
     }
     lks__state_choose_dtype(&t->run.s, t->ses.device);
     return LKS_OK;
@@ -166,7 +166,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->run.first_v = lks__ddp_first_leaf(t->run.V, W, rank);
     t->run.end_v = lks__ddp_first_leaf(t->run.V, W, rank + 1);
     t->state.best_val_loss = LKS__NO_VAL_LOSS;
-    LKS__TRY(t->run.procedure->open_data(t));
+    LKS__TRY(t->run.procedure->open_data(&t->run));
     if (resume != NULL)
         LKS__TRY(take_tokenizer(t, resume));
     lks__escape(t->run.shown_out_dir, sizeof t->run.shown_out_dir, t->run.s.out_dir,
@@ -186,40 +186,18 @@ static lks_status open_on_device(lks__trainer *t)
 {
     LKS__TRY(lks__model_open(&t->run.model_config, &t->run.table, (int)t->run.s.batch_size,
                              t->ses.device, &t->work.model));
-    LKS__TRY(t->run.procedure->open_rest(t));
-    LKS__TRY(lks__divergence_open(t));
+    LKS__TRY(t->run.procedure->open_rest(&t->run, &t->state));
+    LKS__TRY(lks__divergence_open(&t->run, &t->guard));
     return open_buffers(t);
 }
 
 /* --- with other ranks ------------------------------------------------------------------------ */
 
-lks__ddp_config lks__train_ddp_config(const lks__settings *s)
-{
-    return (lks__ddp_config){
-        .V = (int)s->virtual_ranks,
-        .A = (int)(s->gradient_accumulation_steps / s->virtual_ranks),
-        .zero = s->zero != 0,
-        .wire = s->wire == LKS__wire_bfloat16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
-        .bucket_bytes = (size_t)(s->bucket_mb * 1048576.0),
-        .staging = true,
-    };
-}
-
-bool lks__train_may_join(const lks__settings *s)
-{
-    return s->exchange != LKS__exchange_staged && lks__settings_not_nccl(s) == NULL;
-}
-
-bool lks__train_must_join(const lks__settings *s)
-{
-    return s->exchange == LKS__exchange_nccl;
-}
-
 static lks_status open_arenas(lks__trainer *t)
 {
-    lks__ddp_config config = lks__train_ddp_config(&t->run.s);
-    if (lks__train_may_join(&t->run.s))
-        LKS__TRY(lks__session_join(&t->ses, lks__train_must_join(&t->run.s)));
+    lks__ddp_config config = lks__chosen_ddp(&t->run.s);
+    if (lks__chosen_may_join(&t->run.s))
+        LKS__TRY(lks__session_join(&t->ses, lks__chosen_must_join(&t->run.s)));
     int *owners = calloc(t->run.table.n_tensors, sizeof *owners);
     lks_status st = LKS_OK;
     if (owners == NULL)
@@ -273,9 +251,9 @@ static lks_status open_optimizer(lks__trainer *t)
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
-        return lks__state_load(t, resume);
+        return lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->guard, resume);
     if (t->run.continued)
-        return lks__continue_load(t);
+        return lks__continue_load(&t->run, &t->ses, &t->state, &t->work);
     if (t->run.shared && t->ses.world.local_rank != 0)
         return LKS_OK;
     if (t->run.weights == NULL) {
@@ -286,14 +264,14 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     }
     LKS__TRY(lks__weights_read(t->run.weights, &t->run.model_config, &t->run.table,
                                (uint64_t)t->run.s.seed, t->state.memory->params.host));
-    return lks__state_params_hash(t, t->run.init_hash);
+    return lks__state_params_hash(&t->run, &t->state, &t->work, t->run.init_hash);
 }
 
 /* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
  * moments; otherwise the moments are zeros that were never written. */
 static lks_status agree(lks__trainer *t, bool loaded)
 {
-    LKS__TRY(lks__agree_state(t, loaded));
+    LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->guard, loaded));
     if (loaded && (!t->run.shared || t->ses.world.local_rank == 0))
         lks__memory_fetched(t->state.memory);
     if (t->run.shared) /* the first rank of each host has filled its replica */
@@ -309,7 +287,7 @@ static lks_status agree_on_exchange(lks__trainer *t)
     if (t->ses.device->ops->exchange == NULL)
         return LKS_OK;
     return lks__session_same_word(&t->ses, "exchange",
-                                  lks__train_may_join(&t->run.s) ? "nccl" : "staged");
+                                  lks__chosen_may_join(&t->run.s) ? "nccl" : "staged");
 }
 
 static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
@@ -317,7 +295,7 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     LKS__TRY(agree_on_exchange(t));
     if (t->run.model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
-    LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(t)));
+    LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
     lks_status st = check_activations(t);
     if (st == LKS_OK)
@@ -345,12 +323,12 @@ static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
     if (given == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings");
     else
-        st = lks__agree_lines(t, false, given);
+        st = lks__agree_lines(&t->run, false, given);
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK) {
         st = open_alone(t, resume);
         if (st == LKS_OK)
-            st = lks__agree_lines(t, true, result);
+            st = lks__agree_lines(&t->run, true, result);
         st = lks__agree_run(&t->ses, st, given, result);
     }
     free(given);
@@ -436,11 +414,11 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, open_settings(t, resume));
     if (st == LKS_OK && t->run.s.auto_batch != 0)
-        st = lks__train_fit(t);
+        st = lks__train_fit(&t->run, &t->ses);
     if (st == LKS_OK)
         st = open_the_same(t, resume);
     if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, lks__train_check_device(t));
+        st = lks__session_agree(&t->ses, lks__train_check_device(&t->run, &t->ses));
     if (st == LKS_OK)
         st = lks__session_agree(&t->ses, open_on_device(t));
     if (st == LKS_OK)
@@ -471,7 +449,8 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
     memset(&ckpt, 0, sizeof ckpt);
     lks_status st = lks__agree_go_back(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
     if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, lks__state_load(t, &ckpt));
+        st = lks__session_agree(
+            &t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->guard, &ckpt));
     lks__ckpt_close(&ckpt);
     return st;
 }
@@ -508,13 +487,13 @@ void lks__trainer_close(lks__trainer *t)
     lks__ddp_close(t->work.ddp);
     lks__model_close(t->work.model);
     if (t->run.procedure != NULL)
-        t->run.procedure->close(t);
+        t->run.procedure->close(&t->run, &t->state);
     lks__meta_free(&t->run.meta);
     lks__table_free(&t->run.table);
     lks__batch_close(&t->work.batch);
     lks__mirror_close(&t->work.losses);
     free(t->work.exchange);
-    lks__divergence_close(t);
+    lks__divergence_close(&t->guard);
     lks__optim_close(&t->work.optim);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);

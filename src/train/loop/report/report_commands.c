@@ -13,14 +13,14 @@ static void say(void *ctx, const char *text)
     lks__log_message(&r->log, "%s", text);
 }
 
-lks_status lks__report_others_open(lks__report *r, const lks__trainer *t)
+lks_status lks__report_others_open(lks__report *r, const lks__run *run)
 {
     if (!lks__notify_open(&r->notify))
         lks__log_message(
             &r->log,
             "systemd's socket (NOTIFY_SOCKET) can't be reached: %s; the run continues without it",
             lks__sys_reason(errno));
-    return lks__commands_open(&t->run.s, say, r, &r->commands);
+    return lks__commands_open(&run->s, say, r, &r->commands);
 }
 
 void lks__report_alive(lks__report *r, const char *text)
@@ -31,27 +31,27 @@ void lks__report_alive(lks__report *r, const char *text)
     lks__commands_look(r->commands);
 }
 
-static lks__command_facts facts_of(const lks__report *r, const lks__trainer *t)
+static lks__command_facts facts_of(const lks__report *r, const lks__state *state)
 {
-    return (lks__command_facts){.iter = (int64_t)t->state.iter,
+    return (lks__command_facts){.iter = (int64_t)state->iter,
                                 .loss = r->newest.loss,
                                 .val_loss = r->newest.val_loss,
                                 .signal = r->stop_signal,
                                 .exit_code = -1};
 }
 
-void lks__report_saved(lks__report *r, const lks__trainer *t, bool best)
+void lks__report_saved(lks__report *r, const lks__state *state, bool best)
 {
-    const lks__command_facts facts = facts_of(r, t);
+    const lks__command_facts facts = facts_of(r, state);
     lks__commands_on(r->commands, LKS__ON_CHECKPOINT, &facts);
     if (best)
         lks__commands_on(r->commands, LKS__ON_BEST, &facts);
     lks__report_alive(r, NULL);
 }
 
-void lks__report_best(lks__report *r, const lks__trainer *t)
+void lks__report_best(lks__report *r, const lks__state *state)
 {
-    const lks__command_facts facts = facts_of(r, t);
+    const lks__command_facts facts = facts_of(r, state);
     lks__commands_on(r->commands, LKS__ON_BEST, &facts);
 }
 
@@ -74,10 +74,10 @@ static void alive(void *ctx)
     lks__notify_alive(&w->r->notify, NULL);
 }
 
-void lks__report_others_close(lks__report *r, const lks__trainer *t)
+void lks__report_others_close(lks__report *r, const lks__session *ses, const lks__state *state)
 {
-    const lks__command_facts facts = facts_of(r, t);
-    struct waiting waiting = {r, t->ses.comm};
+    const lks__command_facts facts = facts_of(r, state);
+    struct waiting waiting = {r, ses->comm};
     if (!r->ended)
         return;
     lks__commands_on(r->commands, LKS__ON_END, &facts);

@@ -34,30 +34,31 @@ static void losses_line(lks__report *r, const double *loss, const lks__eval_resu
         lks__log_line(&r->log, "%s", text);
 }
 
-static void say_risen(lks__report *r, const lks__trainer *t, const lks__eval_result *final)
+static void say_risen(lks__report *r, const lks__run *run, const lks__state *state,
+                      const lks__eval_result *final)
 {
     /* Evaluations draw other batches, so two that are close to each other differ by chance: in
      * iterations, or by at most 5 %. */
     if (final == NULL || !r->best.found ||
-        t->state.iter < r->best.iter + (uint64_t)t->run.s.eval_interval ||
+        state->iter < r->best.iter + (uint64_t)run->s.eval_interval ||
         !(final->val_loss > 1.05 * r->best.loss))
         return;
     lks__log_line(&r->log,
                   "the validation loss has risen since iteration %" PRIu64 ", from %.4f to %.4f; "
                   "sample and eval use %s",
                   r->best.iter, r->best.loss, final->val_loss,
-                  t->run.s.always_save_checkpoint
+                  run->s.always_save_checkpoint
                       ? "the newest checkpoint: --which=best for the best one"
                       : "the best checkpoint, as always_save_checkpoint=false");
 }
 
-static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
+static void say_next(lks__report *r, const lks__run *run, const lks__session *ses, int stop_signal)
 {
     char out[600], tool[600]; /* the run knows its data */
     lks__shell_program(tool, sizeof tool);
-    lks__shell_word(out, sizeof out, t->run.s.out_dir);
+    lks__shell_word(out, sizeof out, run->s.out_dir);
     /* `resume` starts ranks on this host only. */
-    const bool several = t->ses.world.local_world_size < t->ses.world.world_size;
+    const bool several = ses->world.local_world_size < ses->world.world_size;
     if (stop_signal != 0 && several)
         lks__log_line(&r->log,
                       "to continue: start the ranks as before, with %s train --out_dir=%s "
@@ -65,17 +66,18 @@ static void say_next(lks__report *r, const lks__trainer *t, int stop_signal)
                       tool, out, tool, out);
     else if (stop_signal != 0)
         lks__log_line(&r->log, "to continue: %s resume %s", tool, out);
-    else if (t->run.meta.chars != NULL || t->run.meta.is_bytes)
+    else if (run->meta.chars != NULL || run->meta.is_bytes)
         lks__log_line(&r->log, "next: %s sample %s", tool, out);
     else
         lks__log_line(&r->log, "next: %s eval %s", tool, out);
 }
 
-void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, const double *loss,
+void lks__report_end(lks__report *r, const lks__run *run, const lks__session *ses,
+                     const lks__state *state, int stop_signal, const double *loss,
                      const lks__eval_result *final)
 {
     char time[32], best[48] = "";
-    uint64_t steps = t->state.iter - r->first_iter;
+    uint64_t steps = state->iter - r->first_iter;
     if (!r->on)
         return;
     r->ended = true;
@@ -83,15 +85,15 @@ void lks__report_end(lks__report *r, const lks__trainer *t, int stop_signal, con
     seconds_text(lks__sys_now() - r->started, time);
     if (stop_signal != 0)
         lks__log_line(&r->log, "stopped by signal %d before iteration %" PRIu64 ", after %s",
-                      stop_signal, t->state.iter, time);
+                      stop_signal, state->iter, time);
     else
         lks__log_line(&r->log, "done: %" PRIu64 " step%s in %s", steps, steps == 1 ? "" : "s",
                       time);
     losses_line(r, loss, final);
-    say_risen(r, t, final);
+    say_risen(r, run, state, final);
     if (r->best.found)
         snprintf(best, sizeof best, ", best is ckpt-%08" PRIu64, r->best.iter);
     lks__log_line(&r->log, "in %s: metrics.jsonl, train.log; latest is ckpt-%08" PRIu64 "%s",
-                  t->run.shown_out_dir, t->state.iter, best);
-    say_next(r, t, stop_signal);
+                  run->shown_out_dir, state->iter, best);
+    say_next(r, run, ses, stop_signal);
 }

@@ -10,24 +10,24 @@ enum { TEXT_BYTES = 96 << 10 };
 
 /* The settings that define the run, as lines of a config file. Four spaces make them Markdown's
  * text that is shown as it is. */
-static lks_status write_settings(lks__report *r, const lks__trainer *t)
+static lks_status write_settings(lks__report *r, const lks__run *run, const lks__state *state)
 {
     char value[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
     static char text[TEXT_BYTES]; /* once in a process, and too large for a stack */
     size_t n = 0;
     const char *key;
-    json_t *of_key, *o = lks__settings_to_json(&t->run.s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *of_key, *o = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     if (o == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the settings");
     json_object_foreach(o, key, of_key)
     {
-        lks__settings_text(&t->run.s, lks__setting_find(key), value);
+        lks__settings_text(&run->s, lks__setting_find(key), value);
         lks__escape(shown, sizeof shown, value, strlen(value));
         if (n < sizeof text)
             n += (size_t)snprintf(text + n, sizeof text - n, "    %s = %s\n", key, shown);
     }
     json_decref(o);
-    lks__events_begin(r->events, t->state.iter);
+    lks__events_begin(r->events, state->iter);
     lks__events_text(r->events, "settings", text);
     return lks__events_end(r->events);
 }
@@ -47,28 +47,28 @@ static const char *indented(const char *text)
     return out;
 }
 
-lks_status lks__report_events_sample(lks__report *r, const lks__trainer *t, const char *text)
+lks_status lks__report_events_sample(lks__report *r, const lks__state *state, const char *text)
 {
     if (r->events == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->state.iter);
+    lks__events_begin(r->events, state->iter);
     lks__events_text(r->events, "sample", indented(text));
     return lks__events_end(r->events);
 }
 
-/* TensorBoard has dropped all numbers from t->state.iter on, but that evaluation is not made again.
+/* TensorBoard has dropped all numbers from state->iter on, but that evaluation is not made again.
  * It drops no texts. */
-static lks_status repeat_eval(lks__report *r, const lks__trainer *t)
+static lks_status repeat_eval(lks__report *r, const lks__state *state)
 {
     static const char *const names[] = {"train_loss", "val_loss", "val_bpb"};
     json_t *eval;
     char tag[64];
-    if (!t->state.eval_done)
+    if (!state->eval_done)
         return LKS_OK;
-    LKS__TRY(lks__metrics_eval_at(r->metrics, t->state.iter, &eval));
+    LKS__TRY(lks__metrics_eval_at(r->metrics, state->iter, &eval));
     if (eval == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->state.iter);
+    lks__events_begin(r->events, state->iter);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         const json_t *value = json_object_get(eval, names[i]);
         snprintf(tag, sizeof tag, "eval/%s", names[i]);
@@ -79,15 +79,15 @@ static lks_status repeat_eval(lks__report *r, const lks__trainer *t)
     return lks__events_end(r->events);
 }
 
-lks_status lks__report_events_open(lks__report *r, const lks__trainer *t)
+lks_status lks__report_events_open(lks__report *r, const lks__run *run, const lks__state *state)
 {
-    LKS__TRY(lks__events_create(t->run.s.out_dir, t->state.iter, &r->events));
-    LKS__TRY(write_settings(r, t));
-    return repeat_eval(r, t);
+    LKS__TRY(lks__events_create(run->s.out_dir, state->iter, &r->events));
+    LKS__TRY(write_settings(r, run, state));
+    return repeat_eval(r, state);
 }
 
-lks_status lks__report_events_train(lks__report *r, const lks__trainer *t,
-                                    const lks__step_result *step, double tok_per_s, double mfu)
+lks_status lks__report_events_train(lks__report *r, const lks__step_result *step, double tok_per_s,
+                                    double mfu)
 {
     lks__events *e = r->events;
     if (e == NULL)
@@ -103,22 +103,22 @@ lks_status lks__report_events_train(lks__report *r, const lks__trainer *t,
     return lks__events_end(e);
 }
 
-lks_status lks__report_events_back(lks__report *r, const lks__trainer *t)
+lks_status lks__report_events_back(lks__report *r, const lks__state *state)
 {
     if (r->events == NULL)
         return LKS_OK;
-    LKS__TRY(lks__events_back(r->events, t->state.iter));
-    return repeat_eval(r, t);
+    LKS__TRY(lks__events_back(r->events, state->iter));
+    return repeat_eval(r, state);
 }
 
 /* `kind` is that of the line in metrics.jsonl: "eval" or "final". */
-lks_status lks__report_events_eval(lks__report *r, const lks__trainer *t, const char *kind,
+lks_status lks__report_events_eval(lks__report *r, const lks__state *state, const char *kind,
                                    const lks__eval_result *eval)
 {
     char tag[64];
     if (r->events == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->state.iter);
+    lks__events_begin(r->events, state->iter);
     snprintf(tag, sizeof tag, "%s/train_loss", kind);
     if (eval->has_train)
         lks__events_scalar(r->events, tag, eval->train_loss);
@@ -128,16 +128,16 @@ lks_status lks__report_events_eval(lks__report *r, const lks__trainer *t, const 
     if (eval->has_bpb)
         lks__events_scalar(r->events, tag, eval->val_bpb);
     LKS__TRY(lks__events_end(r->events));
-    return lks__report_events_memory(r, t, "memory/rank_0",
+    return lks__report_events_memory(r, state, "memory/rank_0",
                                      lks__sys_proc_bytes("/proc/self/status", "VmRSS"));
 }
 
-lks_status lks__report_events_memory(lks__report *r, const lks__trainer *t, const char *tag,
+lks_status lks__report_events_memory(lks__report *r, const lks__state *state, const char *tag,
                                      uint64_t bytes)
 {
     if (r->events == NULL)
         return LKS_OK;
-    lks__events_begin(r->events, t->state.iter);
+    lks__events_begin(r->events, state->iter);
     lks__events_scalar(r->events, tag, (double)bytes);
     return lks__events_end(r->events);
 }

@@ -31,39 +31,39 @@ static void gauge(FILE *out, const char *name, const char *help, const char *run
                 name, help, name, name, run, value);
 }
 
-static lks_status write_file(const lks__report *r, const lks__trainer *t)
+static lks_status write_file(const lks__report *r, const lks__run *run, const lks__state *state)
 {
-    char text[TEXT_BYTES], run[2 * LKS__SETTING_STR + 4];
+    char text[TEXT_BYTES], name[2 * LKS__SETTING_STR + 4];
     const lks__newest *n = &r->newest;
-    escape(t->run.s.out_dir, run, sizeof run);
+    escape(run->s.out_dir, name, sizeof name);
     FILE *out = fmemopen(text, sizeof text, "w");
     if (out == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->run.s.prometheus);
-    gauge(out, "iteration", "Steps that are done.", run, (double)t->state.iter);
-    gauge(out, "loss", "Training loss of the newest step.", run, n->loss);
-    gauge(out, "learning_rate", "Learning rate of the newest step.", run, n->lr);
-    gauge(out, "grad_norm", "Norm of the gradient before clipping.", run, n->grad_norm);
-    gauge(out, "tokens", "Tokens of all steps.", run, r->tokens_a_step * (double)t->state.iter);
-    gauge(out, "tokens_per_second", "Speed of the newest step.", run, n->tok_per_s);
-    gauge(out, "mfu", "Share of the machine's measured peak.", run, n->mfu);
-    gauge(out, "wait_seconds", "Time of the newest step that rank 0 waited for others.", run,
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", run->s.prometheus);
+    gauge(out, "iteration", "Steps that are done.", name, (double)state->iter);
+    gauge(out, "loss", "Training loss of the newest step.", name, n->loss);
+    gauge(out, "learning_rate", "Learning rate of the newest step.", name, n->lr);
+    gauge(out, "grad_norm", "Norm of the gradient before clipping.", name, n->grad_norm);
+    gauge(out, "tokens", "Tokens of all steps.", name, r->tokens_a_step * (double)state->iter);
+    gauge(out, "tokens_per_second", "Speed of the newest step.", name, n->tok_per_s);
+    gauge(out, "mfu", "Share of the machine's measured peak.", name, n->mfu);
+    gauge(out, "wait_seconds", "Time of the newest step that rank 0 waited for others.", name,
           n->wait_s);
-    gauge(out, "val_loss", "Validation loss of the newest evaluation.", run, n->val_loss);
-    gauge(out, "best_val_loss", "Lowest validation loss of a checkpoint.", run,
+    gauge(out, "val_loss", "Validation loss of the newest evaluation.", name, n->val_loss);
+    gauge(out, "best_val_loss", "Lowest validation loss of a checkpoint.", name,
           r->best.found ? r->best.loss : (double)NAN);
-    gauge(out, "updated_seconds", "When this was written, since 1970.", run, lks__sys_wall());
+    gauge(out, "updated_seconds", "When this was written, since 1970.", name, lks__sys_wall());
     long bytes = ftell(out);
     if (fclose(out) != 0 || bytes < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", t->run.s.prometheus);
-    return lks__sys_write_file(t->run.s.prometheus, text, (size_t)bytes);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", run->s.prometheus);
+    return lks__sys_write_file(run->s.prometheus, text, (size_t)bytes);
 }
 
-void lks__report_prometheus(lks__report *r, const lks__trainer *t, bool now)
+void lks__report_prometheus(lks__report *r, const lks__run *run, const lks__state *state, bool now)
 {
-    if (!r->on || t->run.s.prometheus[0] == '\0' || (!now && lks__sys_now() < r->prometheus_at))
+    if (!r->on || run->s.prometheus[0] == '\0' || (!now && lks__sys_now() < r->prometheus_at))
         return;
     r->prometheus_at = lks__sys_now() + EVERY_S;
-    if (write_file(r, t) != LKS_OK && !r->prometheus_failed) {
+    if (write_file(r, run, state) != LKS_OK && !r->prometheus_failed) {
         lks__log_message(&r->log, "%s; the run continues without it", lks_last_error());
         r->prometheus_failed = true;
     }

@@ -29,15 +29,16 @@ static void write_times(lks__jsonw *w, const char *name, const lks__rank_tally *
     lks__jsonw_end(w);
 }
 
-static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, char *line)
+static lks_status write_line(const lks__run *run, const lks__session *ses, const lks__state *state,
+                             const lks__rank_tally *all, char *line)
 {
-    const int W = t->ses.world.world_size;
+    const int W = ses->world.world_size;
     char path[LKS__SETTING_STR + 16];
     size_t bytes;
     lks__jsonw w;
     lks__jsonw_open(&w, line, LINE_BYTES);
     lks__jsonw_object(&w, NULL);
-    lks__jsonw_u64(&w, "iter", t->state.iter);
+    lks__jsonw_u64(&w, "iter", state->iter);
     lks__jsonw_u64(&w, "steps", all[0].steps);
     if (all[0].steps > 0) {
         write_times(&w, "compute_ms", all, W, false);
@@ -49,7 +50,7 @@ static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, 
     lks__jsonw_end(&w);
     lks__jsonw_end(&w);
     LKS__TRY(lks__jsonw_close(&w, &bytes));
-    snprintf(path, sizeof path, "%s/ranks.jsonl", t->run.s.out_dir);
+    snprintf(path, sizeof path, "%s/ranks.jsonl", run->s.out_dir);
     const int fd = lks__sys_open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
     if (fd < 0)
         return lks__sys_fail("can't open", path);
@@ -60,23 +61,26 @@ static lks_status write_line(const lks__trainer *t, const lks__rank_tally *all, 
     return st;
 }
 
-static lks_status write_ranks(lks__report *r, const lks__trainer *t, const lks__rank_tally *all)
+static lks_status write_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
+                              const lks__state *state, const lks__rank_tally *all)
 {
     uint64_t pss = 0;
     char *line = malloc(LINE_BYTES);
     lks_status st = line == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a line about the ranks")
-                                 : write_line(t, all, line);
+                                 : write_line(run, ses, state, all, line);
     free(line);
-    for (int i = 0; i < t->ses.world.world_size; i++)
+    for (int i = 0; i < ses->world.world_size; i++)
         pss += all[i].pss;
-    return st == LKS_OK ? lks__report_events_memory(r, t, "memory/all_ranks", pss) : st;
+    return st == LKS_OK ? lks__report_events_memory(r, state, "memory/all_ranks", pss) : st;
 }
 
-lks_status lks__report_ranks(lks__report *r, const lks__trainer *t, lks__rank_tally **all_p)
+lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
+                             const lks__state *state, const lks__work *work,
+                             lks__rank_tally **all_p)
 {
-    const size_t W = (size_t)t->ses.world.world_size;
+    const size_t W = (size_t)ses->world.world_size;
     const lks__rank_tally mine = {
-        .micro_batches = t->work.micro_batches,
+        .micro_batches = work->micro_batches,
         .pss = lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss"),
         .compute_s = r->steps_s - r->wait_s,
         .wait_s = r->wait_s,
@@ -87,9 +91,9 @@ lks_status lks__report_ranks(lks__report *r, const lks__trainer *t, lks__rank_ta
     if (all == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
     if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &mine, all, sizeof mine, LKS_UINT8);
+        st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK && r->metrics != NULL)
-        st = write_ranks(r, t, all);
+        st = write_ranks(r, run, ses, state, all);
     r->steps_s = r->wait_s = 0.0;
     r->steps = 0;
     if (st != LKS_OK || all_p == NULL)

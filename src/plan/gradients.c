@@ -1,0 +1,25 @@
+#include "plan/gradients.h"
+
+#include "lockstep/reduce.h"
+
+lks__ddp_config lks__chosen_ddp(const lks__settings *s)
+{
+    return (lks__ddp_config){
+        .V = (int)s->virtual_ranks,
+        .A = (int)(s->gradient_accumulation_steps / s->virtual_ranks),
+        .zero = s->zero != 0,
+        .wire = s->wire == LKS__wire_bfloat16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
+        .bucket_bytes = (size_t)(s->bucket_mb * 1048576.0),
+        .staging = true,
+    };
+}
+
+bool lks__chosen_may_join(const lks__settings *s)
+{
+    return s->exchange != LKS__exchange_staged && lks__settings_not_nccl(s) == NULL;
+}
+
+bool lks__chosen_must_join(const lks__settings *s)
+{
+    return s->exchange == LKS__exchange_nccl;
+}

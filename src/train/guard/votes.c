@@ -1,0 +1,112 @@
+#include "train/guard/votes.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "lockstep/reduce.h"
+#include "session/signals.h"
+#include "train/guard/divergence.h"
+
+/* What each rank sends to all others in every step; its losses follow. */
+typedef struct lks__step_note {
+    lks__divergence_note divergence;
+    int32_t stop_signal, save; /* `save`: lks__asked */
+    int32_t skipped; /* this rank has left out micro-batches, because it was asked to stop */
+} lks__step_note;
+
+size_t lks__votes_bytes(int V, int A, int W)
+{
+    return sizeof(lks__step_note) + (size_t)((V + W - 1) / W * A) * sizeof(float);
+}
+
+void lks__votes_losses(const lks__run *run, size_t *first, size_t *n)
+{
+    *first = (size_t)(run->first_v * run->A) * sizeof(float);
+    *n = (size_t)((run->end_v - run->first_v) * run->A) * sizeof(float);
+}
+
+/* Ranks notice a signal at different steps. One that arrives within 1 s or one step of an agreed
+ * save is the same request. */
+static const double SAME_REQUEST_S = 1.0;
+
+static bool asks_to_save(const lks__state *state, lks__guard *guard)
+{
+    bool asks = lks__save_requested != 0;
+    lks__save_requested = 0;
+    bool just_now = guard->agreed_at > 0 && (state->iter <= guard->agreed_iter + 1 ||
+                                             lks__sys_now() - guard->agreed_at < SAME_REQUEST_S);
+    if (!asks || guard->asked || !just_now)
+        return asks;
+    guard->asked = true; /* another signal is another request */
+    return false;
+}
+
+/* True on rank 0 if its clock asks for a checkpoint. All ranks learn so, and save at the same step.
+ */
+static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__guard *guard)
+{
+    const double minutes = run->s.checkpoint_minutes;
+    return ses->world.rank == 0 && minutes > 0.0 &&
+           lks__sys_now() - guard->saved_at >= 60.0 * minutes;
+}
+
+lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
+                               const lks__state *state, const lks__work *work, lks__guard *guard,
+                               lks__step_result *r)
+{
+    const int W = ses->world.world_size;
+    const size_t bytes = lks__votes_bytes(run->V, run->A, W);
+    char *mine = work->exchange, *all = work->exchange + bytes;
+    bool asks = asks_to_save(state, guard);
+    lks__step_note note = {.stop_signal = lks__session_asked_stop(ses),
+                           .save = asks                          ? LKS__ASKED_SIGNAL
+                                   : clock_asks(run, ses, guard) ? LKS__ASKED_CLOCK
+                                                                 : LKS__ASKED_NOT,
+                           .skipped = work->skipped};
+    bool skipped = false;
+    size_t first, n;
+    lks__votes_losses(run, &first, &n);
+    float *losses = work->losses.host;
+    LKS__TRY(lks__divergence_look(run, ses, state, guard, &note.divergence));
+    memset(mine, 0, bytes);
+    memcpy(mine, &note, sizeof note);
+    memcpy(mine + sizeof note, (const char *)work->losses.host + first, n);
+    LKS__TRY(lks_comm_all_gather(ses->comm, mine, all, bytes, LKS_UINT8));
+    r->stop_signal = 0;
+    r->save = LKS__ASKED_NOT;
+    for (int rank = 0; rank < W; rank++) {
+        int v0 = lks__ddp_first_leaf(run->V, W, rank),
+            v1 = lks__ddp_first_leaf(run->V, W, rank + 1);
+        const char *theirs = all + (size_t)rank * bytes;
+        memcpy(&note, theirs, sizeof note);
+        if (r->stop_signal == 0)
+            r->stop_signal = note.stop_signal;
+        if (r->save != LKS__ASKED_SIGNAL && note.save != LKS__ASKED_NOT)
+            r->save = (lks__asked)note.save;
+        skipped |= note.skipped != 0;
+        memcpy(losses + v0 * run->A, theirs + sizeof note,
+               (size_t)((v1 - v0) * run->A) * sizeof(float));
+    }
+    if (r->save == LKS__ASKED_SIGNAL) {
+        guard->asked = asks;
+        guard->agreed_at = lks__sys_now();
+        guard->agreed_iter = state->iter;
+    }
+    double sum = 0.0;
+    for (int i = 0; i < run->N; i++)
+        sum += (double)losses[i];
+    r->loss = sum / run->N;
+    LKS__TRY(lks__divergence_judge(run, ses, state, guard,
+                                   all + offsetof(lks__step_note, divergence), bytes));
+    return skipped ? LKS_ERR_STOPPED : LKS_OK;
+}
+
+lks_status lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r)
+{
+    if (r->stop_signal == 0) /* the signal came during the search for NaN */
+        r->stop_signal = lks__session_asked_stop(ses);
+    r->outcome = LKS__STEP_DISCARDED;
+    lks__sampler_back(state->sampler);
+    return LKS_OK;
+}

@@ -1,0 +1,31 @@
+#include "train/micro.h"
+
+#include "train/procedure/procedure.h"
+
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
+}
+
+lks__backward lks__train_pass(const lks__run *run, const lks__session *ses, const lks__state *state,
+                              int v, int m, float *grads)
+{
+    return (lks__backward){
+        .grads = grads,
+        .seed = (uint64_t)run->s.seed,
+        .step = (uint32_t)state->iter,
+        .vm = (uint32_t)v << 16 | (uint32_t)m,
+        .beat = lks__device_in_call(ses->device) ? beat : NULL,
+        .beat_ctx = ses->comm,
+    };
+}
+
+lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__work *work, int v,
+                           int m, lks__micro_batch *mb)
+{
+    int32_t *tokens, *targets;
+    LKS__TRY(lks__batch_next(&work->batch, &tokens, &targets));
+    LKS__TRY(run->procedure->read(run, state, work, v, m, tokens, targets));
+    *mb = lks__batch_send(&work->batch, (int)run->s.batch_size, (int)run->s.block_size);
+    return LKS_OK;
+}
