@@ -259,6 +259,29 @@ static void test_last_row(void **state)
     }
 }
 
+static void assert_rows(const char *const runs[], const int *iters, size_t n)
+{
+    json_t *o = report(runs);
+    const json_t *rows = lks_test_member(o, "by_step");
+    assert_int_equal(json_array_size(rows), n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(lks_test_number(json_array_get(rows, i), "iter"), iters[i]);
+    json_decref(o);
+}
+
+/* Each evaluation has a row of equal steps, also the last one before the final one. Of more than
+ * ten, the best one of each run and the last two stay. */
+static void test_rows_of_steps(void **state)
+{
+    static const int all[] = {0, 10, 20, 30, 40, 41},
+                     thinned[] = {40, 80, 120, 160, 171, 200, 240, 280, 320, 360, 400, 401};
+    const char *const a = fake_run("a", 1, 401, 1.5, "\"n_layer\":2");
+    const char *const b = fake_run("b", 1, 171, 0.5, "\"n_layer\":2");
+    assert_rows((const char *[]){fake_run("c", 1, 41, 1.5, "\"n_layer\":2"), NULL}, all,
+                sizeof all / sizeof all[0]);
+    assert_rows((const char *[]){a, b, NULL}, thinned, sizeof thinned / sizeof thinned[0]);
+}
+
 /* Two settings, some seeds of each; one seed twice, which is the same run. */
 static void test_seeds(void **state)
 {
@@ -700,17 +723,18 @@ static void test_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_extended),  cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_t),
-        cmocka_unit_test(test_two),       cmocka_unit_test(test_last_row),
-        cmocka_unit_test(test_seeds),     cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_same_name), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_svg),       cmocka_unit_test(test_png),
-        cmocka_unit_test(test_text),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_spread), cmocka_unit_test(test_odd_run),
-        cmocka_unit_test(test_svg_marks), cmocka_unit_test(test_long_curve),
-        cmocka_unit_test(test_flat),      cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_follow),        cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_extended),      cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_t),
+        cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
+        cmocka_unit_test(test_rows_of_steps), cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_png),           cmocka_unit_test(test_text),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_no_spread),
+        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_svg_marks),
+        cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_large_numbers),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

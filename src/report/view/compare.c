@@ -176,27 +176,88 @@ static double end_of(const lks__series *s, bool evals, bool by_time)
     return by_time ? s->points[s->n_points - 1].seconds : (double)s->points[s->n_points - 1].iter;
 }
 
-static json_t *curves(const lks__series *runs, size_t n, bool evals, bool by_time)
+static void add_row(json_t *rows, const lks__series *runs, size_t n, bool evals, double x,
+                    bool by_time)
 {
-    json_t *rows = json_array();
-    double end = 0.0, before = -1.0;
+    json_t *values = json_array();
     for (size_t i = 0; i < n; i++)
-        end = fmax(end, end_of(&runs[i], evals, by_time));
-    for (int k = 1; k <= ROWS; k++) {
-        double x = k == ROWS ? end : end * k / ROWS; /* the last row is the end, without rounding */
-        json_t *values = json_array();
-        if (!by_time)
-            x = newest_until(runs, n, evals, floor(x));
-        for (size_t i = 0; i < n; i++)
-            json_array_append_new(values, lks__json_real(value_at(&runs[i], evals, x, by_time)));
+        json_array_append_new(values, lks__json_real(value_at(&runs[i], evals, x, by_time)));
+    json_array_append_new(
+        rows, json_pack("{s:f, s:o}", by_time ? "seconds" : "iter", x, "values", values));
+}
+
+/* The first iteration after `x` that a run has evaluated (or logged); INFINITY: none. */
+static double first_after(const lks__series *runs, size_t n, bool evals, double x)
+{
+    double first = (double)INFINITY, iter, loss;
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; point_of(&runs[r], evals, false, i, &iter, &loss); i++)
+            if (iter > x)
+                first = fmin(first, iter);
+    return first;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Ten iterations at equal distances, the best evaluation of each run, and the last two; in order,
+ * some of them more than once. Returns their number, at most ROWS + n + 1. */
+static size_t choose(const lks__series *runs, size_t n, bool evals, double end, double *chosen)
+{
+    size_t k = 0;
+    for (int i = 1; i <= ROWS; i++) /* the last one is the end, without rounding */
+        chosen[k++] = newest_until(runs, n, evals, i == ROWS ? end : floor(end * i / ROWS));
+    for (size_t i = 0; evals && i < n; i++) {
+        const lks__eval_point *best = lks__series_best(&runs[i]);
+        if (best != NULL)
+            chosen[k++] = (double)best->iter;
+    }
+    if (evals)
+        chosen[k++] = newest_until(runs, n, evals, end - 1.0);
+    qsort(chosen, k, sizeof *chosen, by_size);
+    return k;
+}
+
+static lks_status add_steps(json_t *rows, const lks__series *runs, size_t n, bool evals, double end)
+{
+    double all[ROWS], before = -1.0, *chosen = NULL;
+    size_t k = 0;
+    for (double x = -1.0; k <= ROWS && isfinite(x = first_after(runs, n, evals, x)); k++)
+        if (k < ROWS)
+            all[k] = x;
+    if (k > ROWS) {
+        chosen = calloc(ROWS + n + 1, sizeof *chosen);
+        if (chosen == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+        k = choose(runs, n, evals, end, chosen);
+    }
+    for (size_t i = 0; i < k; i++) {
+        const double x = chosen != NULL ? chosen[i] : all[i];
         if (x > before)
-            json_array_append_new(
-                rows, json_pack("{s:f, s:o}", by_time ? "seconds" : "iter", x, "values", values));
-        else
-            json_decref(values);
+            add_row(rows, runs, n, evals, x, false);
         before = x;
     }
-    return rows;
+    free(chosen);
+    return LKS_OK;
+}
+
+static lks_status add_curves(json_t *report, const lks__series *runs, size_t n, bool evals)
+{
+    json_t *steps = json_array(), *times = json_array();
+    double end = 0.0, last = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        end = fmax(end, end_of(&runs[i], evals, true));
+        last = fmax(last, end_of(&runs[i], evals, false));
+    }
+    for (int k = end > 0.0 ? 1 : ROWS; k <= ROWS; k++) /* without rounding at the end */
+        add_row(times, runs, n, evals, k == ROWS ? end : end * k / ROWS, true);
+    const lks_status st = add_steps(steps, runs, n, evals, last);
+    json_object_set_new(report, "by_step", steps);
+    json_object_set_new(report, "by_time", times);
+    return st;
 }
 
 /* --- over seeds ------------------------------------------------------------------------------- */
@@ -324,9 +385,9 @@ lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p)
     json_object_set_new(report, "compared", json_string(evals ? "val_loss" : "loss"));
     json_object_set_new(report, "runs", all);
     json_object_set_new(report, "settings", settings(runs, n));
-    json_object_set_new(report, "by_step", curves(runs, n, evals, false));
-    json_object_set_new(report, "by_time", curves(runs, n, evals, true));
-    lks_status st = add_seeds(report, runs, n);
+    lks_status st = add_curves(report, runs, n, evals);
+    if (st == LKS_OK)
+        st = add_seeds(report, runs, n);
     if (st == LKS_OK && json_object_size(report) != 7)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
     if (st == LKS_OK)
