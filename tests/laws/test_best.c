@@ -11,6 +11,7 @@
 #include "laws.h"
 
 #include "files/safetensors/safetensors.h"
+#include "train/loop/run.h"
 #include "train/setup/trainer.h"
 
 enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; iterations of each resume */

@@ -19,6 +19,7 @@
 #include "settings/family.h"
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
+#include "train/loop/run.h"
 #include "train/optimizer.h"
 #include "train/setup/continue.h"
 #include "train/setup/dryrun.h"

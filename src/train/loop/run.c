@@ -1,4 +1,6 @@
 /* train/loop/run.c - a whole run: evaluations, steps, checkpoints, in nanoGPT's order. */
+#include "train/loop/run.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +15,7 @@
 #include "train/loop/report/report.h"
 #include "train/procedure/procedure.h"
 
-struct run {
+struct run_loop {
     lks__trainer *t;
     lks__report report;
     /* Iteration of the newest checkpoint; UINT64_MAX: none by this process yet. */
@@ -37,7 +39,7 @@ static uint64_t checkpoint_interval(const lks__settings *s)
 }
 
 /* Does r->eval hold evaluation t->iter of the current state? */
-static bool evaluated(const struct run *r)
+static bool evaluated(const struct run_loop *r)
 {
     return r->t->state.eval_done && r->eval_iter == r->t->state.iter;
 }
@@ -58,7 +60,7 @@ static bool at_end(const lks__run *run, const lks__state *state, const lks__guar
 /* Why the checkpoint is written. NOT if the undisturbed run writes it, too, or if it is the target
  * of a rollback, written again. END at the run's end, also if the run is stopped there, because a
  * resume doesn't write it again. Else `otherwise`. */
-static lks__asked reason(const struct run *r, lks__asked otherwise)
+static lks__asked reason(const struct run_loop *r, lks__asked otherwise)
 {
     bool undisturbed = on_schedule(&r->t->run, &r->t->state) || (r->improved && evaluated(r));
     if (undisturbed || r->t->state.iter == r->back_to)
@@ -67,7 +69,7 @@ static lks__asked reason(const struct run *r, lks__asked otherwise)
 }
 
 /* Rank 0 writes; the others go on, and wait for it in their next reduction. */
-static lks_status write_checkpoint(struct run *r, lks__asked asked)
+static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
 {
     lks__trainer *t = r->t;
     if (t->run.s.on_nan == LKS__on_nan_rollback && asked == LKS__ASKED_NOT &&
@@ -97,7 +99,7 @@ static lks_status write_checkpoint(struct run *r, lks__asked asked)
     return LKS_OK;
 }
 
-static lks_status save(struct run *r, lks__asked otherwise)
+static lks_status save(struct run_loop *r, lks__asked otherwise)
 {
     lks__session *ses = &r->t->ses;
     r->saved_iter = r->t->state.iter;
@@ -112,7 +114,7 @@ static lks_status save(struct run *r, lks__asked otherwise)
 }
 
 /* All ranks agree that the run ends here, in the middle of `what`. */
-static void stop(struct run *r, int signo, const char *what)
+static void stop(struct run_loop *r, int signo, const char *what)
 {
     const char *name = sigabbrev_np(signo);
     r->stopped = signo;
@@ -124,7 +126,7 @@ static void stop(struct run *r, int signo, const char *what)
 }
 
 /* Returns `st`, except that ERR_STOPPED becomes the end of the run. */
-static lks_status stop_if(struct run *r, lks_status st, const char *what)
+static lks_status stop_if(struct run_loop *r, lks_status st, const char *what)
 {
     if (st != LKS_ERR_STOPPED)
         return st;
@@ -134,7 +136,7 @@ static lks_status stop_if(struct run *r, lks_status st, const char *what)
 
 static const char behind_the_end[] = "the final checkpoint is saved; a resume does the rest";
 
-static lks_status compute(struct run *r, lks__eval_result *eval)
+static lks_status compute(struct run_loop *r, lks__eval_result *eval)
 {
     lks__trainer *t = r->t;
     lks_comm_note(t->ses.comm, t->state.iter, "evaluation");
@@ -146,7 +148,7 @@ static lks_status compute(struct run *r, lks__eval_result *eval)
     return st;
 }
 
-static lks_status evaluate(struct run *r)
+static lks_status evaluate(struct run_loop *r)
 {
     lks__trainer *t = r->t;
     lks__sampler_mark(t->state.sampler);
@@ -165,7 +167,7 @@ static lks_status evaluate(struct run *r)
     return lks__report_ranks(&r->report, &t->run, &t->ses, &t->state, &t->work, NULL);
 }
 
-static lks_status evaluate_only(struct run *r)
+static lks_status evaluate_only(struct run_loop *r)
 {
     LKS__TRY(stop_if(r, compute(r, &r->eval),
                      "the unfinished evaluation is discarded, and nothing was written"));
@@ -176,7 +178,7 @@ static lks_status evaluate_only(struct run *r)
 
 /* With a copy of the generators, so that a run that goes on from the final checkpoint draws the
  * same. */
-static lks_status compute_aside(struct run *r, lks__eval_result *eval)
+static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
 {
     lks__sampler *sampler = r->t->state.sampler; /* the sampler `stream` has none */
     size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
@@ -196,7 +198,7 @@ static lks_status compute_aside(struct run *r, lks__eval_result *eval)
 
 /* Evaluate the final model. Evaluations are due at multiples of eval_interval, and nanoGPT's runs
  * end after one; golf's last evaluation is of this very state. */
-static lks_status evaluate_final(struct run *r)
+static lks_status evaluate_final(struct run_loop *r)
 {
     if (!evaluated(r))
         LKS__TRY(stop_if(r, compute_aside(r, &r->eval), behind_the_end));
@@ -204,7 +206,7 @@ static lks_status evaluate_final(struct run *r)
                            : lks__report_final(&r->report, &r->t->run, &r->t->state, &r->eval);
 }
 
-static bool checkpoint_due(const struct run *r)
+static bool checkpoint_due(const struct run_loop *r)
 {
     const lks__trainer *t = r->t;
     return t->state.iter > 0 && t->state.iter != r->saved_iter &&
@@ -217,7 +219,7 @@ bool lks__train_saves_again(const lks__run *run, const lks__state *state, const 
            !run->s.eval_only;
 }
 
-static lks_status finish(struct run *r)
+static lks_status finish(struct run_loop *r)
 {
     lks__finish_result result = {0};
     lks__report_work(&r->report, &r->t->run, &r->t->ses, &r->t->state, "artifact");
@@ -230,7 +232,7 @@ static lks_status finish(struct run *r)
 }
 
 /* The checkpoint to which it goes back exists, and its evaluation has been made. */
-static lks_status go_back(struct run *r)
+static lks_status go_back(struct run_loop *r)
 {
     LKS__TRY(lks__trainer_go_back(r->t));
     r->saved_iter = r->back_to = r->t->state.iter;
@@ -239,7 +241,7 @@ static lks_status go_back(struct run *r)
 
 /* True if the last state must be saved. A checkpoint to which a run by the clock went back lacks
  * the time of the steps that were undone, so a resume from it would train longer. */
-static bool unsaved(const struct run *r)
+static bool unsaved(const struct run_loop *r)
 {
     const lks__trainer *t = r->t;
     return t->state.iter != r->saved_iter ||
@@ -248,7 +250,7 @@ static bool unsaved(const struct run *r)
 
 /* Stopped without an update: the loaded checkpoint is still the state, and is not written again.
  * Its metrics line was cut if it was to be written again, so report it again. */
-static lks_status keep_loaded(struct run *r)
+static lks_status keep_loaded(struct run_loop *r)
 {
     char name[32];
     snprintf(name, sizeof name, "ckpt-%08" PRIu64, r->t->state.iter);
@@ -259,7 +261,7 @@ static lks_status keep_loaded(struct run *r)
 }
 
 /* Checkpoint 0 is the very first state: a resume begins with evaluation 0. */
-static lks_status back_to_start(struct run *r)
+static lks_status back_to_start(struct run_loop *r)
 {
     lks__trainer *t = r->t;
     size_t bytes = r->first_draws == NULL ? 0 : lks__sampler_state_bytes(t->state.sampler);
@@ -270,7 +272,7 @@ static lks_status back_to_start(struct run *r)
     return LKS_OK;
 }
 
-static lks_status keep_first_draws(struct run *r)
+static lks_status keep_first_draws(struct run_loop *r)
 {
     lks__trainer *t = r->t;
     size_t bytes = t->state.iter > 0 || t->state.sampler == NULL
@@ -285,7 +287,7 @@ static lks_status keep_first_draws(struct run *r)
     return LKS_OK;
 }
 
-static lks_status save_stopped(struct run *r, uint64_t first_iter)
+static lks_status save_stopped(struct run_loop *r, uint64_t first_iter)
 {
     lks__trainer *t = r->t;
     if (t->run.resumed && t->state.iter == first_iter && t->state.iter != r->back_to)
@@ -295,7 +297,7 @@ static lks_status save_stopped(struct run *r, uint64_t first_iter)
     return unsaved(r) ? save(r, LKS__ASKED_STOP) : LKS_OK;
 }
 
-static lks_status loop(struct run *r)
+static lks_status loop(struct run_loop *r)
 {
     lks__trainer *t = r->t;
     const uint64_t first_iter = t->state.iter;
@@ -344,7 +346,7 @@ static lks_status loop(struct run *r)
     return LKS_OK;
 }
 
-static lks_status write_trace(struct run *r)
+static lks_status write_trace(struct run_loop *r)
 {
     const char *path = r->t->run.s.trace;
     char shown[LKS__SETTING_STR];
@@ -372,7 +374,7 @@ static lks_status say_where(const lks__session *ses, const lks__state *state, lk
 }
 
 /* After a stop rank 0 has saved everything that is wanted, so it doesn't fail because others do. */
-static lks_status close_report(struct run *r)
+static lks_status close_report(struct run_loop *r)
 {
     lks__session *ses = &r->t->ses;
     const lks_status st = lks__session_agree(
@@ -403,7 +405,7 @@ static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
 lks_status lks__train_run(lks__trainer *t, int *stopped_p)
 {
     bool nothing, again = lks__train_saves_again(&t->run, &t->state, &t->guard);
-    struct run r = {
+    struct run_loop r = {
         .t = t,
         .saved_iter = t->run.resumed && !again ? t->state.iter : UINT64_MAX,
         .back_to = UINT64_MAX,

@@ -204,7 +204,8 @@ static lks_status write_artifact(const lks__run *run, const lks__state *state, c
     return st;
 }
 
-static lks_status read_artifact(const lks__run *run, const lks__state *state, const char *path)
+/* The parameters become those of the artifact. The state is then no longer that of a checkpoint. */
+static lks_status replace_parameters(const lks__run *run, const lks__state *state, const char *path)
 {
     lks__artifact artifact;
     LKS__TRY(lks__artifact_open(path, &artifact));
@@ -233,7 +234,7 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
         if (st == LKS_OK)
             st = write_artifact(run, state, path, &r->stats);
         if (st == LKS_OK)
-            st = read_artifact(run, state, path);
+            st = replace_parameters(run, state, path);
     }
     LKS__TRY(lks__session_agree(ses, st));
     LKS__TRY(run->shared

@@ -19,6 +19,7 @@
 #include "session/signals.h"
 #include "settings/settings_table.h"
 #include "train/guard/nonfinite.h"
+#include "train/loop/run.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
 
