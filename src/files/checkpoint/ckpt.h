@@ -19,19 +19,19 @@
 
 #include "files/safetensors/safetensors.h"
 
-/* Why a checkpoint was written: state.json and metrics.jsonl contain the word as "asked". NOT has
- * no word: the undisturbed run writes it, too, on its schedule or because the validation loss
+/* Why a checkpoint was written: "asked" in state.json and metrics.jsonl. NOT has no word: an
+ * undisturbed run writes this checkpoint, too, on its schedule or because the validation loss
  * improved. Only such a checkpoint is the target of a rollback. */
 typedef enum lks__asked {
     LKS__ASKED_NOT,
-    LKS__ASKED_END,    /* the run ended here */
-    LKS__ASKED_STOP,   /* it was stopped */
-    LKS__ASKED_SIGNAL, /* a signal asked for it */
-    LKS__ASKED_CLOCK,  /* the last one was --checkpoint_minutes ago */
+    LKS__ASKED_END,    /* the run ended */
+    LKS__ASKED_STOP,   /* the run was stopped */
+    LKS__ASKED_SIGNAL, /* a signal asked for a checkpoint */
+    LKS__ASKED_CLOCK,  /* the last checkpoint was --checkpoint_minutes ago */
 } lks__asked;
 
 const char *lks__asked_word(lks__asked asked); /* NULL for NOT */
-/* From a checkpoint's state. A word that this version doesn't know counts as SIGNAL. */
+/* Read the reason from a checkpoint's state. Unknown words (of newer versions) count as SIGNAL. */
 lks__asked lks__asked_of(const json_t *state);
 
 typedef struct lks__ckpt_content {
@@ -42,62 +42,62 @@ typedef struct lks__ckpt_content {
     size_t n_optimizer;
     const char *fingerprint; /* the kernels' fingerprint, 16 hex digits: __metadata__ "kernels" of
                                 both files; NULL: none */
-    json_t *state; /* an object, borrowed and not changed. The file also gets "format", "iter",
-                      "params_hash", "files" and "state_hash", which replace its members of these
-                      names */
-    bool best;     /* it has the lowest validation loss so far, so `best` moves to it */
+    /* An object, borrowed and not changed. The file also gets "format", "iter", "params_hash",
+     * "files" and "state_hash", which replace members of the same name. */
+    json_t *state;
+    bool best; /* the validation loss is the lowest so far, so `best` moves */
 } lks__ckpt_content;
 
 /* 16 hex digits: XXH3-64 over the per-tensor XXH3-64 values (little-endian u64, table order). */
 void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
 
-/* Write checkpoint `iter`, move `latest`, then delete older checkpoints beyond the `keep` newest
- * (0: keep all) and stale temporary folders. Checkpoints of ASKED_NOT are counted separately, so no
- * other one displaces them. Others stay while they are among the `keep` newest of all, and one of
- * ASKED_CLOCK stays until the next save. So the target of a rollback is always kept.
- * Never deleted: the ones that `latest` and `best` name, newer ones than `iter`,
- * folders that hold other files. If something can't be deleted, that is no failure: the next save
- * tries again. On failure everything is as before, and the half-written folder is removed; but if
- * only `best` couldn't move, the checkpoint is saved and nothing is deleted.
+/* Write checkpoint `iter`, move `latest`, then delete stale temporary folders and all but the
+ * `keep` newest checkpoints (0: keep all). Checkpoints of ASKED_NOT are counted separately, so that
+ * others can't displace them: the target of a rollback is always kept. Other checkpoints stay while
+ * they are among the `keep` newest of all; a checkpoint of ASKED_CLOCK stays until the next save.
+ * Never deleted: the targets of `latest` and `best`, checkpoints newer than `iter`, and folders
+ * that contain foreign files. A failed deletion is not an error: the next save tries again. On
+ * failure everything is unchanged and the incomplete folder is removed. If only `best` couldn't
+ * move, the checkpoint is saved and nothing is deleted.
  *
  * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
- * knows: so a good checkpoint exists at every moment. Only one process may save into OUT at a time.
- * name_p[32]: the folder's name. */
+ * can open, so a good checkpoint exists at every moment. Only one process may save into OUT at a
+ * time. name_p[32]: the folder's name. */
 lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content, int keep,
                           char name[32], char params_hash[17]);
 
-/* The run has gone back to checkpoint `iter`: let `latest` name it, and delete later ones that were
- * asked for, because the run has left their history. */
+/* After a rollback to checkpoint `iter`: set `latest` to it, and delete later checkpoints that were
+ * asked for, because they are not part of the run's history any more. */
 lks_status lks__ckpt_went_back(const char *out_dir, uint64_t iter);
 
 typedef struct lks__ckpt {
     char path[4096]; /* the folder */
     char name[32];   /* the last part of the path */
-    bool itself;     /* the given folder is this checkpoint itself, and not a run */
+    bool itself;     /* the given folder is this checkpoint, not a run */
     uint64_t iter;
     json_t *state;                   /* owned */
     lks__st_file *model, *optimizer; /* NULL if not asked for */
 } lks__ckpt;
 
-/* What to open of a checkpoint: the values of `parts` below. */
+/* Values of `parts` below: the parts of a checkpoint to open. */
 enum { LKS__CKPT_ONLY_STATE = -1, LKS__CKPT_ONLY_MODEL = 0, LKS__CKPT_ALL = 1 };
 
-/* Open OUT/latest, or OUT itself if it is a checkpoint folder. Everything is verified: state.json's
- * own fields, both files' headers and the hash of every tensor (all bytes are read). A torn,
- * truncated or altered checkpoint is ERR_FORMAT; the message names file and reason, and the newest
- * good checkpoint in OUT (`--out_dir=OUT/ckpt-…`) or that there is none. If `latest` is missing or
- * names a folder that is gone, the newest good ckpt-* folder is opened. No checkpoint at all:
- * ERR_IO. Reads only: any number of processes may do it at once. */
+/* Open OUT/latest, or OUT if it is a checkpoint folder. Everything is verified: state.json's own
+ * fields, both files' headers and the hash of every tensor (all bytes are read). A torn, truncated
+ * or altered checkpoint is ERR_FORMAT. The message contains the file, the reason, and the newest
+ * good checkpoint in OUT (`--out_dir=OUT/ckpt-…`), if any. If `latest` is missing or its folder is
+ * gone, the newest good ckpt-* folder is opened. ERR_IO if OUT has no checkpoint. Reads only:
+ * several processes may open it at once. */
 lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt);
-/* Open the newest good one in OUT, whatever `latest` names. Errors as above. */
+/* Open the newest good checkpoint in OUT and ignore `latest`. Errors as above. */
 lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt);
-/* Open the one that OUT/best names. ERR_CONFIG if there is none, or its folder is gone. */
+/* Open the target of OUT/best. ERR_CONFIG if `best` or its folder is missing. */
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt);
-/* Open OUT's checkpoint `iter`. ERR_CONFIG if there is none. */
+/* Open OUT's checkpoint `iter`. ERR_CONFIG if it doesn't exist. */
 lks_status lks__ckpt_open_iter(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
-/* Open the newest checkpoint of ASKED_NOT up to `iter`, to which a rollback goes. ERR_IO if none
+/* Open the target of a rollback: the newest checkpoint of ASKED_NOT up to `iter`. ERR_IO if none
  * exists. */
 lks_status lks__ckpt_open_target(const char *out_dir, uint64_t iter, int parts, lks__ckpt *ckpt);
-void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed one is fine */
+void lks__ckpt_close(lks__ckpt *ckpt); /* a zeroed struct is fine */
 
 #endif

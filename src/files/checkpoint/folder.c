@@ -28,7 +28,7 @@ lks__entry lks__entry_parse(const char *name)
     if (strncmp(name, prefix, sizeof prefix - 1) != 0)
         return e;
     e.iter = strtoull(name + sizeof prefix - 1, NULL, 10);
-    /* Accept only what prints as the very same name: no signs, spaces or overflow. */
+    /* Accept only names that printf would write: no signs, spaces or overflow. */
     for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_TMP; kind++) {
         lks__entry_name(e.name, (lks__entry_kind)kind, e.iter);
         if (strcmp(e.name, name) == 0) {

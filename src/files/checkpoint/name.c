@@ -11,7 +11,7 @@
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Contents of a link or of a small file, cut to `room`: a longer text is no checkpoint's name. */
+/* Read a link or a small file, cut to `room` bytes: longer text can't be a checkpoint's name. */
 static lks_status read_text(const char *path, mode_t mode, char *text, size_t room, size_t *bytes_p)
 {
     struct stat info;
@@ -64,8 +64,8 @@ lks_status lks__name_read(const char *out_dir, const char *name, lks__entry *ent
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-/* Errors of symlink() that mean "not on this file system"; systems differ. If permission was the
- * real cause, the small file fails, too. */
+/* Errors of symlink() that mean "not on this file system"; systems differ. If the real cause is a
+ * missing permission, the small file fails, too. */
 static bool no_links_here(int err)
 {
     return err == EPERM || err == EACCES || err == EOPNOTSUPP || err == ENOSYS || err == EINVAL;
@@ -86,7 +86,7 @@ static lks_status write_small(const char *path, const char *target)
     return st;
 }
 
-/* `path` is new. *err_p: 0, or the errno of the link if a small file was made instead. */
+/* `path` is new. *err_p: 0, or the errno of the link if a small file was written instead. */
 static lks_status make(const char *path, const char *target, int *err_p)
 {
     *err_p = 0;
@@ -117,7 +117,7 @@ lks_status lks__name_set(const char *out_dir, const char *name, const char *targ
     if (st == LKS_OK && lks__sys_rename(temp, path) < 0)
         st = lks__sys_fail("cannot move the name", path);
     if (st != LKS_OK)
-        unlink(temp); /* bypasses the faults: clean up even if a test made this step fail */
+        unlink(temp); /* bypasses the planted faults: clean up even if a test made this step fail */
     return st;
 }
 

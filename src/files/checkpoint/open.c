@@ -42,7 +42,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
         if (memcmp(stored, digits, 16) != 0)
             return bad_state(path, "it is altered or damaged, as it does not match its own hash");
     }
-    /* U+0000 may be one of the run's characters. */
+    /* A run's characters may include U+0000. */
     json_t *state = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!state && lks__json_no_memory(&error)) {
         shown_path shown;
@@ -67,7 +67,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
     return LKS_OK;
 }
 
-/* "dir/name" of a file that must exist: a checkpoint folder without it is torn, not absent. */
+/* "dir/name" of a file that must exist: without it the checkpoint folder is torn, not absent. */
 static lks_status file_path(char out[LKS__CKPT_PATH], const char *dir, const char *name)
 {
     struct stat info;
@@ -89,7 +89,7 @@ static lks_status open_state(const char *path, json_t **state_p)
     return st;
 }
 
-/* Open one safetensors file and verify every byte of it. The header is compared with its hash in
+/* Open one safetensors file and verify all its bytes. The header is compared with its hash in
  * state.json before it is parsed. hashes_p: the tensors' hashes; the caller frees. */
 static lks_status open_tensors(const char *dir, const char *name, const json_t *state,
                                lks__st_file **file_p, uint64_t **hashes_p)
@@ -182,10 +182,10 @@ lks__asked lks__asked_of(const json_t *state)
     return LKS__ASKED_SIGNAL;
 }
 
-/* ---- which folder -------------------------------------------------------------------------- */
+/* ---- choosing the folder -------------------------------------------------------------------- */
 
 /* Open the newest good checkpoint of OUT except `except` (NULL: none). ERR_IO if OUT has no
- * checkpoint; if it has only bad ones, the status and sentence of the newest. */
+ * checkpoint. If all are bad, the status and message of the newest. */
 static lks_status open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
 {
     lks__entry *entries;
@@ -221,7 +221,7 @@ lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt
     return open_newest(out_dir, NULL, parts, ckpt);
 }
 
-/* Add a way out to the recorded failure: the newest good checkpoint of OUT except `except`. */
+/* Append a remedy to the recorded error: the newest good checkpoint of OUT except `except`. */
 static lks_status offer(lks_status st, const char *out, const char *except, int parts)
 {
     lks__ckpt good;
@@ -245,8 +245,8 @@ static bool is_folder(const char *path)
     return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Find the folder of the checkpoint that a name stands for, or, if a save of the same iter died
- * between its two renames, the one that it was replacing. False if both are gone. */
+/* Find the folder of the checkpoint `e`. If a save of the same iter died between its two renames,
+ * find the folder that it was replacing. False if both are gone. */
 static bool find_folder(const char *out, lks__entry *e, char path[LKS__CKPT_PATH])
 {
     for (int kind = LKS__ENTRY_CKPT; kind <= LKS__ENTRY_OLD; kind++) {
@@ -264,7 +264,7 @@ static lks_status open_found(const char *out, const lks__entry *e, const char *p
     return st == LKS_OK ? st : offer(st, out, e->name, parts);
 }
 
-/* Does OUT itself look like a checkpoint, by its name or by its files? */
+/* True if OUT is a checkpoint, judged by its name or its files. */
 static bool is_checkpoint(const char *dir)
 {
     char path[LKS__CKPT_PATH];
@@ -277,7 +277,7 @@ static bool is_checkpoint(const char *dir)
            (lks__ckpt_join(path, dir, LKS__CKPT_MODEL) == LKS_OK && stat(path, &info) == 0);
 }
 
-/* OUT is a single checkpoint; if it is bad, its parent folder may contain others. */
+/* OUT is a single checkpoint. If it is bad, its parent folder may contain others. */
 static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
 {
     char parent[LKS__CKPT_PATH];
@@ -295,7 +295,7 @@ static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
     return offer(st, parent, name, parts);
 }
 
-/* OUT without slashes at its end; it must exist. */
+/* Copy OUT without trailing slashes; it must exist. */
 static lks_status clean_path(const char *out_dir, char out[LKS__CKPT_PATH])
 {
     shown_path shown;
@@ -366,7 +366,7 @@ lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *as
     return LKS_OK;
 }
 
-/* *yes_p: true if entry `i` is the target. Of two folders of one iteration the first counts. */
+/* *yes_p: true if entry `i` is the target. If an iteration has two folders, the first counts. */
 static lks_status is_target(const char *out, const lks__entry *entries, size_t i, bool *yes_p)
 {
     lks__asked asked;

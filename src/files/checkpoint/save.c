@@ -50,7 +50,7 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
 /* ---- before and after ---------------------------------------------------------------------- */
 
 /* Clean up after saves that died. A checkpoint that was being replaced gets its name back, unless
- * the new one exists. Only that can fail: deleting is tried again next time. */
+ * the new one exists. Only this step can fail: deletions are tried again at the next save. */
 static lks_status clear_leftovers(const char *out)
 {
     lks__entry *entries;
@@ -85,8 +85,8 @@ static lks_status clear_leftovers(const char *out)
     return st;
 }
 
-/* Delete one. The folder first gets a temporary name, so a half-deleted one doesn't look like a
- * checkpoint. */
+/* Delete a checkpoint. Its folder first gets a temporary name, so that an incomplete deletion
+ * doesn't look like a checkpoint. */
 static void drop(const char *out, const lks__entry *e)
 {
     char path[LKS__CKPT_PATH], temp[LKS__CKPT_PATH], name[LKS__CKPT_NAME];
@@ -96,9 +96,9 @@ static void drop(const char *out, const lks__entry *e)
         lks__ckpt_remove(temp);
 }
 
-/* Delete old checkpoints as lks__ckpt_save() promises, from the newest on. With keep = 0 the first
- * one that the clock didn't ask for ends the search, because an earlier save has searched the rest.
- */
+/* Delete old checkpoints as lks__ckpt_save() promises, newest first. With keep = 0 the search ends
+ * at the first checkpoint not asked for by the clock, because an earlier save has searched the
+ * rest. */
 static void prune(const places *p, const lks__ckpt_content *c, int keep)
 {
     lks__entry *entries;
@@ -109,7 +109,7 @@ static void prune(const places *p, const lks__ckpt_content *c, int keep)
     if (lks__ckpt_scan(p->out, &entries, &n) != LKS_OK)
         return;
     if (lks__name_read(p->out, LKS__NAME_BEST, &best) == LKS_ERR_IO)
-        n = 0; /* it isn't known which one `best` names, so delete none */
+        n = 0; /* the target of `best` is unknown, so delete none */
     for (size_t i = 0; i < n; i++) {
         const lks__entry *e = &entries[i];
         lks__asked asked = lks__asked_of(c->state);
@@ -154,7 +154,7 @@ lks_status lks__ckpt_went_back(const char *out_dir, uint64_t iter)
 
 /* ---- the files ----------------------------------------------------------------------------- */
 
-/* Write one of the two safetensors files; its header's hash goes to hashes[name]. */
+/* Write one of the two safetensors files; the header's hash is stored in hashes[name]. */
 static lks_status write_tensors(const places *p, const char *name, const lks__st_tensor *tensors,
                                 size_t n, const json_t *metadata, json_t *hashes)
 {
@@ -246,8 +246,8 @@ static lks_status write_files(const places *p, const lks__ckpt_content *c, const
 
 /* ---- the save ------------------------------------------------------------------------------ */
 
-/* Give the written folder its name and move `latest`. On failure all names are as before, unless
- * only the last sync failed: then both checkpoints are complete, and nothing is deleted. */
+/* Rename the written folder and move `latest`. On failure all names are unchanged. If only the last
+ * sync failed, both checkpoints are complete, and nothing is deleted. */
 static lks_status publish(const places *p)
 {
     lks_status st;

@@ -30,7 +30,7 @@ static void put_op(lks__emit *e, unsigned op)
     put(e, &(unsigned char){(unsigned char)op}, 1);
 }
 
-/* An opcode and a little-endian number. */
+/* Write an opcode and a little-endian number. */
 static void put_number(lks__emit *e, unsigned op, uint64_t n, unsigned bytes)
 {
     unsigned char number[8];

@@ -1,5 +1,5 @@
 /* files/pickle/globals.h - the names that a pickle may use. Python would import and call them; here
- * each stands for a kind of value. */
+ * each name is a kind of value. */
 #ifndef LKS_FILES_PICKLE_GLOBALS_H
 #define LKS_FILES_PICKLE_GLOBALS_H
 
@@ -11,8 +11,8 @@ typedef enum lks__pickle_role {
     LKS__PICKLE_REBUILD_TENSOR,
     LKS__PICKLE_REBUILD_PARAMETER,
     LKS__PICKLE_STORAGE_TYPE,
-    LKS__PICKLE_ENCODE,     /* how protocol 2 writes bytes: text of code points under 256 */
-    LKS__PICKLE_BYTES_TYPE, /* how it writes no bytes at all */
+    LKS__PICKLE_ENCODE,     /* protocol 2's form of bytes: text of code points below 256 */
+    LKS__PICKLE_BYTES_TYPE, /* protocol 2's form of empty bytes */
 } lks__pickle_role;
 
 typedef struct lks__pickle_global {
@@ -22,7 +22,7 @@ typedef struct lks__pickle_global {
     uint64_t item_bytes;
 } lks__pickle_global;
 
-/* NULL: not one of them. */
+/* NULL if the name is unknown. */
 const lks__pickle_global *lks__pickle_global_find(const char *module, size_t module_bytes,
                                                   const char *name, size_t name_bytes);
 /* The storage type of a dtype ("F32"), or NULL. */

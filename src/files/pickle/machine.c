@@ -1,4 +1,4 @@
-/* files/pickle/machine.c - the stack machine: pickle.h. */
+/* files/pickle/machine.c - the stack machine of pickle.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct list {
 
 struct lks__pickle {
     char where[512];
-    char *owned; /* the file's bytes, if lks__pickle_open() has read them */
+    char *owned; /* the file's bytes, if lks__pickle_open() read them */
     lks__pickle_heap heap;
     const lks__pickle_value *root;
 };
@@ -24,11 +24,11 @@ struct lks__pickle {
 typedef struct machine {
     lks__pickle *pickle;
     const unsigned char *data;
-    size_t bytes, at, op_at; /* op_at: of the opcode at work */
+    size_t bytes, at, op_at; /* op_at: offset of the current opcode */
     list stack, memo;
-    size_t *marks; /* heights of the stack */
+    size_t *marks; /* stack heights */
     size_t n_marks, room_marks;
-    lks__pickle_value *none, *yes, *no, *nothing; /* values that need not be made again */
+    lks__pickle_value *none, *yes, *no, *nothing; /* shared values */
     lks__pickle_has *has;
     void *ctx;
 } machine;
@@ -40,7 +40,7 @@ static lks_status refuse_at(const machine *m, size_t at, const char *why)
     return lks__fail(LKS_ERR_FORMAT, "%s, offset %zu: %s", m->pickle->where, at, why);
 }
 
-/* `why` NULL: no memory. */
+/* `why` NULL: out of memory. */
 static lks_status refuse(const machine *m, const char *why)
 {
     if (!why)
@@ -93,7 +93,7 @@ static lks_status take_number(machine *m, unsigned bytes, uint64_t *n_p)
     return LKS_OK;
 }
 
-/* A line without its end. */
+/* Read a line; the result excludes the line feed. */
 static lks_status take_line(machine *m, const char **line_p, size_t *bytes_p)
 {
     const unsigned char *start = m->data + m->at;
@@ -122,13 +122,13 @@ static lks_status push_to(machine *m, list *l, lks__pickle_value *v)
     return LKS_OK;
 }
 
-/* NULL: no memory. */
+/* `v` NULL: out of memory. */
 static lks_status push(machine *m, lks__pickle_value *v)
 {
     return v ? push_to(m, &m->stack, v) : refuse(m, NULL);
 }
 
-/* How many values stand above the last mark. */
+/* Number of values above the last mark. */
 static size_t height(const machine *m)
 {
     return m->stack.n - (m->n_marks > 0 ? m->marks[m->n_marks - 1] : 0);
@@ -273,7 +273,7 @@ static lks_status do_tuple_marked(machine *m)
     return push_tuple(m, parts, n);
 }
 
-/* The value below what was popped: a list or dict to append to. */
+/* The value below the popped ones: a list or dict to append to. */
 static lks_status whole_of(const machine *m, lks__pickle_kind kind, lks__pickle_value **whole_p)
 {
     if (height(m) == 0 || m->stack.at[m->stack.n - 1]->kind != kind)
@@ -389,7 +389,7 @@ static lks_status do_reduce(machine *m)
     return v ? push(m, v) : refuse(m, why);
 }
 
-/* The attributes of an OrderedDict, for example a state dict's _metadata: not needed. */
+/* An OrderedDict's attributes, for example a state dict's _metadata, are ignored. */
 static lks_status do_build(machine *m)
 {
     lks__pickle_value *attributes = NULL, *dict;
@@ -529,7 +529,7 @@ static lks_status step(machine *m, unsigned op)
     }
 }
 
-/* The result: one value, and nothing after it. */
+/* Return the result: exactly one value at the end of the pickle. */
 static lks_status finish(machine *m)
 {
     const char *why;

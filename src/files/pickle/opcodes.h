@@ -1,10 +1,9 @@
-/* files/pickle/opcodes.h - the opcodes of Python's pickles by the names that pickletools gives
- * them. */
+/* files/pickle/opcodes.h - the opcodes of Python's pickles, with pickletools' names. */
 #ifndef LKS_FILES_PICKLE_OPCODES_H
 #define LKS_FILES_PICKLE_OPCODES_H
 
 /* clang-format off */
-/* X(name, byte): those that protocols 2 to 5 use for the kinds of values that we know. */
+/* X(name, byte): opcodes of protocols 2 to 5 for the supported kinds of values. */
 #define LKS__PICKLE_OPCODES(X)                                                                     \
     X(PROTO, 0x80) X(FRAME, 0x95) X(STOP, '.') X(MARK, '(') X(POP, '0') X(POP_MARK, '1')           \
     X(NONE, 'N') X(NEWTRUE, 0x88) X(NEWFALSE, 0x89)                                                \
@@ -17,7 +16,7 @@
     X(BINPUT, 'q') X(LONG_BINPUT, 'r') X(MEMOIZE, 0x94) X(BINGET, 'h') X(LONG_BINGET, 'j')          \
     X(GLOBAL, 'c') X(STACK_GLOBAL, 0x93) X(REDUCE, 'R') X(BUILD, 'b') X(BINPERSID, 'Q')
 
-/* The others, for messages. */
+/* Unsupported opcodes, for messages. */
 #define LKS__PICKLE_REFUSED(X)                                                                     \
     X(DUP, '2') X(INT, 'I') X(LONG, 'L') X(FLOAT, 'F') X(STRING, 'S') X(UNICODE, 'V')              \
     X(BINSTRING, 'T') X(SHORT_BINSTRING, 'U') X(LIST, 'l') X(DICT, 'd') X(PUT, 'p') X(GET, 'g')     \

@@ -10,7 +10,7 @@ static bool is(const lks__pickle_value *v, size_t i, lks__pickle_kind kind)
     return v->u.items.at[i]->kind == kind;
 }
 
-/* Whole numbers from 0 to 2^63. */
+/* Read integers from 0 to 2^63. */
 static bool read_counts(const lks__pickle_value *tuple, uint64_t *out)
 {
     for (size_t i = 0; i < tuple->u.items.n; i++) {
@@ -24,8 +24,8 @@ static bool read_counts(const lks__pickle_value *tuple, uint64_t *out)
 
 /* ---- tensors ----------------------------------------------------------------------------- */
 
-/* Every element must lie in the storage, and there may be no more than the storage has: else a few
- * bytes could stand for any number of elements. */
+/* True if every element is inside the storage, and the tensor has at most as many elements as the
+ * storage: otherwise a few bytes could claim any number of elements. */
 static bool fits(lks__pickle_tensor *t)
 {
     uint64_t last = t->first, step;

@@ -1,5 +1,6 @@
-/* files/pickle/rebuild.h - what the known names make of their arguments. On failure these return
- * NULL, and a reason stands in *why_p, or NULL: no memory. */
+/* files/pickle/rebuild.h - calls of the known names: the values that they return for their
+ * arguments. On failure these functions return NULL and set *why_p to a reason, or to NULL if out
+ * of memory. */
 #ifndef LKS_FILES_PICKLE_REBUILD_H
 #define LKS_FILES_PICKLE_REBUILD_H
 

@@ -5,7 +5,7 @@
 
 enum {
     BLOCK = 512,
-    MAX_WEIGHT = 1 << 24 /* 128 times what a vocabulary of 65,536 characters has */
+    MAX_WEIGHT = 1 << 24 /* 128 times the weight of a vocabulary of 65,536 characters */
 };
 
 typedef struct lks__pickle_block {
@@ -144,7 +144,7 @@ static const lks__pickle_value *find(const lks__pickle_value *dict, const lks__p
     return NULL;
 }
 
-/* ---- making ------------------------------------------------------------------------------ */
+/* ---- construction -------------------------------------------------------------------------- */
 
 bool lks__pickle_seal(lks__pickle_value *v, const char **why_p)
 {

@@ -1,4 +1,4 @@
-/* files/safetensors/dtype.h - what both the writer and the reader of the container need to know. */
+/* files/safetensors/dtype.h - definitions for both the writer and the reader of the container. */
 #ifndef LKS_FILES_SAFETENSORS_DTYPE_H
 #define LKS_FILES_SAFETENSORS_DTYPE_H
 
@@ -11,7 +11,8 @@
 #define LKS__ST_HASH_KEY   "xxh3:" /* followed by the tensor's name */
 #define LKS__ST_MAX_HEADER 100000000u
 
-/* Bytes of one element. `name` is a string constant of this table, so it outlives any file. */
+/* `bytes` is the size of one element. `name` is a string constant of this table, so it outlives any
+ * file. */
 typedef struct lks__dtype {
     const char *name;
     uint64_t bytes;
@@ -29,7 +30,7 @@ static inline const lks__dtype *lks__dtype_find(const char *name)
     return NULL;
 }
 
-/* The text of a hash in all files: 16 lower-case hex digits. */
+/* Write a hash as in all files: 16 lower-case hex digits. */
 static inline void lks__hash_text(uint64_t hash, char out[17])
 {
     snprintf(out, 17, "%016" PRIx64, hash);

@@ -21,7 +21,7 @@ enum { PIECE = 1 << 20 };
 
 typedef struct entry {
     lks__st_tensor tensor;
-    uint64_t begin, end; /* offsets from data_start of the file */
+    uint64_t begin, end; /* offsets relative to the file's data_start */
 } entry;
 
 struct lks__st_file {
@@ -31,7 +31,7 @@ struct lks__st_file {
     uint64_t data_start;
     uint64_t header_hash;
     json_t *header; /* owns the names and the metadata */
-    entry *entries; /* in the order of the data */
+    entry *entries; /* in data order */
     size_t n;
 };
 
@@ -47,7 +47,7 @@ static lks_status bad_entry(const lks__st_file *file, const char *name, const ch
                      file->shown, lks__escape(shown, sizeof shown, name, strlen(name)), what);
 }
 
-/* Read a JSON integer that is not negative. Booleans and reals and strings are refused. */
+/* Read a non-negative JSON integer. Booleans, reals and strings are refused. */
 static bool natural(const json_t *value, uint64_t *n_p)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -91,8 +91,8 @@ static lks_status parse_entry(const lks__st_file *file, const char *name, const 
     return LKS_OK;
 }
 
-/* By position. Of tensors without bytes at the same position, by name, because the format gives no
- * order. */
+/* Order by position. Empty tensors at the same position are ordered by name, because the format
+ * defines no order. */
 static int by_place(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
@@ -103,7 +103,7 @@ static int by_place(const void *a, const void *b)
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
-/* For a header alone, data_bytes is DATA_ELSEWHERE. */
+/* For a header only, data_bytes is DATA_ELSEWHERE. */
 static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
 {
     const char *key;
@@ -129,7 +129,7 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
         }
     }
 
-    /* Each byte belongs to one tensor: no data are hidden between or after them. */
+    /* Each byte belongs to one tensor: no hidden data between or after them. */
     qsort(file->entries, n, sizeof *file->entries, by_place);
     uint64_t at = 0;
     for (size_t i = 0; i < n; i++) {
@@ -173,8 +173,8 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
     return parse_header(file, data_bytes);
 }
 
-/* Read the header. expected: its hash in 16 hex digits, or NULL if not known. It is compared before
- * the header is parsed, so that a foreign header costs no more than its own bytes. */
+/* Read the header. expected: its hash in 16 hex digits, or NULL if not known. The hash is compared
+ * before the header is parsed, so that a foreign header costs no more than its own bytes. */
 static lks_status read_header(lks__st_file *file, const char *expected)
 {
     struct stat info;
@@ -314,7 +314,7 @@ uint64_t lks__st_header_hash(const lks__st_file *file)
     return file->header_hash;
 }
 
-/* The hash of a tensor in the metadata, NULL if there is none. */
+/* A tensor's hash from the metadata, or NULL. */
 static lks_status stored_hash(const lks__st_file *file, const char *name, const char **hash_p)
 {
     size_t key_bytes = sizeof LKS__ST_HASH_KEY + strlen(name);
@@ -339,7 +339,7 @@ static lks_status check_hash(const lks__st_file *file, const char *name, uint64_
                      file->shown, lks__escape(shown, sizeof shown, name, strlen(name)));
 }
 
-/* The entry that contains `tensor`, or NULL if it isn't this file's. */
+/* The entry that contains `tensor`, or NULL if it belongs to another file. */
 static const entry *entry_of(const lks__st_file *file, const lks__st_tensor *tensor)
 {
     uintptr_t first = (uintptr_t)file->entries, at = (uintptr_t)tensor;

@@ -13,7 +13,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tensors are written as they lie in memory");
 
-/* A reader that maps the file finds the tensors aligned for any vector load. */
+/* A reader that maps the file gets tensors aligned for any vector load. */
 enum { DATA_ALIGN = 64 };
 
 static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const char *why)
@@ -24,7 +24,7 @@ static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const ch
                      lks__escape(file, sizeof file, path, strlen(path)), why);
 }
 
-/* Add the header's entry of one tensor whose data lie at [begin, begin + bytes), and its hash to
+/* Add the header's entry of one tensor, with its data at [begin, begin + bytes), and its hash to
  * `meta` (NULL: no hashes, and the data may be absent). */
 static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
                              const lks__st_tensor *t, uint64_t begin)
@@ -82,7 +82,7 @@ static lks_status build_header(const char *path, const lks__st_tensor *tensors, 
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
         goto fail;
     }
-    /* The macro of older Jansson versions wants a non-const object, but only reads it. */
+    /* Older Jansson versions' macro wants a non-const object, but only reads it. */
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
         if (!json_is_string(value)) {
@@ -147,8 +147,8 @@ lks_status lks__st_head(const char *name, const lks__st_tensor *tensors, size_t 
     return st;
 }
 
-/* Sync after this many bytes. Otherwise the sync at the end of a large file could be one call that
- * takes minutes, without a heartbeat. */
+/* Sync after this many bytes. Otherwise the sync at the end of a large file could be one call of
+ * several minutes, without a heartbeat. */
 enum { SYNC_BYTES = 64 << 20 };
 
 static bool write_data(int fd, const char *data, uint64_t bytes, uint64_t *unsynced)

@@ -12,7 +12,7 @@ lks_status lks__unzip_bad(const lks__unzip *s, const char *what)
     return lks__fail(LKS_ERR_FORMAT, "%s is not a sound artifact: %s", s->shown, what);
 }
 
-/* Read the next piece. It is empty at the end of the file, when zlib may still have output left. */
+/* Read the next piece. It is empty at the end of the file, but zlib may still have output. */
 static lks_status next_piece(lks__unzip *s)
 {
     uint64_t left = s->file_bytes - s->at;

@@ -11,7 +11,7 @@
 
 enum {
     LKS__UNZIP_PIECE = 1 << 16,
-    LKS__UNZIP_RATIO = 1032 /* deflate's limit: a match of 258 bytes takes at least 2 bits */
+    LKS__UNZIP_RATIO = 1032 /* deflate's limit: a match of 258 bytes needs at least 2 bits */
 };
 
 typedef struct lks__unzip {
@@ -23,7 +23,7 @@ typedef struct lks__unzip {
     unsigned char piece[LKS__UNZIP_PIECE];
 } lks__unzip;
 
-/* `s` is zeroed. Close it with lks__unzip_close() in any case. */
+/* `s` is zeroed. Always close it with lks__unzip_close(). */
 lks_status lks__unzip_open(const char *path, lks__unzip *s);
 void lks__unzip_close(lks__unzip *s);
 /* ERR_FORMAT: "FILE is not a sound artifact: WHAT". */
@@ -31,7 +31,7 @@ lks_status lks__unzip_bad(const lks__unzip *s, const char *what);
 /* Decompress until out[bytes] is full or the stream ends; *got_p is the number of bytes. */
 lks_status lks__unzip_some(lks__unzip *s, void *out, size_t bytes, size_t *got_p, bool *end_p);
 lks_status lks__unzip_exactly(lks__unzip *s, void *out, size_t bytes);
-/* Check that the stream ends here with the right checksum, and the file with it. */
+/* Check that the stream ends here with the right checksum, and that the file ends, too. */
 lks_status lks__unzip_end(lks__unzip *s);
 
 #endif

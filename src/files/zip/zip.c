@@ -12,7 +12,7 @@
 #include "files/zip/zip_load.h"
 
 enum {
-    MAX_ENTRIES = 1 << 20, /* a checkpoint has one for each tensor and a few more */
+    MAX_ENTRIES = 1 << 20, /* a checkpoint has one per tensor and a few more */
     PIECE = 1 << 20,
     WHY_BYTES = 400,
 };
@@ -20,8 +20,8 @@ enum {
 struct lks__zip {
     char name[512];
     int fd;           /* -1: the bytes are in memory */
-    const char *data; /* then these */
-    uint64_t bytes;   /* of the file */
+    const char *data; /* used if fd is -1 */
+    uint64_t bytes;   /* size of the file */
     int failed;       /* errno of a read that failed for libzip; -1: the file ended early */
     size_t n;
     lks__zip_entry *entries;
@@ -29,7 +29,8 @@ struct lks__zip {
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-/* Offset and size are inside of the file. 0, an errno, or -1 if the file has become shorter. */
+/* Offset and size are inside the file. Returns 0, an errno, or -1 if the file has become shorter.
+ */
 static int read_at(const lks__zip *z, void *out, size_t bytes, uint64_t offset)
 {
     if (z->fd < 0)
@@ -39,7 +40,7 @@ static int read_at(const lks__zip *z, void *out, size_t bytes, uint64_t offset)
     return 0;
 }
 
-/* For libzip. */
+/* libzip's read callback. */
 static int read_for_module(void *ctx, void *out, size_t bytes, uint64_t offset)
 {
     lks__zip *z = ctx;

@@ -9,7 +9,7 @@
 enum { WHY_BYTES = 400 };
 
 static struct {
-    pthread_mutex_t mutex; /* guards loading; later the rest is only read */
+    pthread_mutex_t mutex; /* guards loading; later only reads */
     const lks__zip_module *module;
 } loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 

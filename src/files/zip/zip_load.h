@@ -1,11 +1,11 @@
-/* files/zip/zip_load.h - the module lockstep_zip.so, loaded when first used. */
+/* files/zip/zip_load.h - loads the module lockstep_zip.so at its first use. */
 #ifndef LKS_FILES_ZIP_ZIP_LOAD_H
 #define LKS_FILES_ZIP_ZIP_LOAD_H
 
 #include "base/status.h"
 #include "files/zip/zip_module.h"
 
-/* ERR_SUPPORT names what to install. */
+/* ERR_SUPPORT names the package to install. */
 lks_status lks__zip_module_open(const lks__zip_module **module_p);
 
 #endif

@@ -7,13 +7,13 @@
 #include <string.h>
 #include <zip.h>
 
-/* What libzip reads or writes. */
+/* A source or a target of libzip. */
 typedef struct stream {
     struct stream *next;
     lks__zip_io io;
-    uint64_t at;        /* the position of libzip's reading */
-    uint64_t last_read; /* where its last read began */
-    uint64_t write_at;  /* the position of its writing */
+    uint64_t at;        /* libzip's read position */
+    uint64_t last_read; /* start of libzip's last read */
+    uint64_t write_at;  /* libzip's write position */
     uint64_t written;   /* bytes in the file so far */
     zip_error_t error;
 } stream;
@@ -62,7 +62,7 @@ static zip_int64_t write_some(stream *a, const void *data, zip_uint64_t bytes)
     return (zip_int64_t)bytes;
 }
 
-/* Move the position of reading or of writing. */
+/* Move the read or write position. */
 static zip_int64_t seek_to(stream *a, uint64_t *at, uint64_t end, void *data, zip_uint64_t bytes)
 {
     zip_int64_t to = zip_source_seek_compute_offset(*at, end, data, bytes, &a->error);
@@ -72,7 +72,7 @@ static zip_int64_t seek_to(stream *a, uint64_t *at, uint64_t end, void *data, zi
     return 0;
 }
 
-/* libzip reads and writes through this. */
+/* libzip's callback for reading and writing. */
 static zip_int64_t source(void *ctx, void *data, zip_uint64_t bytes, zip_source_cmd_t command)
 {
     stream *a = ctx;
@@ -162,7 +162,7 @@ static void *open_with(const lks__zip_io *io, int flags, char *why, size_t why_b
     return a;
 }
 
-/* CHECKCONS: the entries' own headers must agree with the directory's. */
+/* CHECKCONS: the entries' own headers must agree with the directory. */
 static void *zip_module_open(const lks__zip_io *io, char *why, size_t why_bytes)
 {
     return open_with(io, ZIP_RDONLY | ZIP_CHECKCONS, why, why_bytes);
@@ -174,7 +174,7 @@ static uint64_t zip_module_count(void *zip)
     return n > 0 ? (uint64_t)n : 0;
 }
 
-/* libzip doesn't tell where an entry's bytes begin. They do where it begins to read them. */
+/* libzip doesn't tell the offset of an entry's bytes. Note where it begins to read them. */
 static int find_offset(archive *a, uint64_t i, uint64_t *offset_p)
 {
     char byte;
@@ -213,7 +213,7 @@ static int zip_module_entry(void *zip, uint64_t i, lks__zip_raw *entry, char *wh
 /* ---- writing ----------------------------------------------------------------------------- */
 
 enum {
-    FILLING = 0x4246, /* "FB", the extra field by which PyTorch aligns */
+    FILLING = 0x4246, /* "FB", PyTorch's extra field for alignment */
     FIRST_DAY = 0x21  /* 1980-01-01 */
 };
 
@@ -264,7 +264,7 @@ static int zip_module_finish(void *zip, char *why, size_t why_bytes)
         reason(zip_get_error(a->zip), why, why_bytes);
         return 1;
     }
-    a->zip = NULL; /* zip_close() has freed it */
+    a->zip = NULL; /* zip_close() freed it */
     return 0;
 }
 

@@ -1,5 +1,5 @@
-/* files/zip/zip_module.h - what the module lockstep_zip.so offers to files/zip/zip_load.c: libzip,
- * without its own files. It is loaded when a zip file is first read or written. */
+/* files/zip/zip_module.h - the interface of the module lockstep_zip.so to files/zip/zip_load.c:
+ * libzip without its file access. The module is loaded when a zip file is first read or written. */
 #ifndef LKS_FILES_ZIP_ZIP_MODULE_H
 #define LKS_FILES_ZIP_ZIP_MODULE_H
 
@@ -13,20 +13,20 @@
 
 enum { LKS__ZIP_MODULE_VERSION = 1 }; /* increase it with every change below */
 
-/* Bytes that are read or written by calls; those return 0, or an errno. */
+/* Callbacks that read or write bytes. They return 0, or an errno. */
 typedef struct lks__zip_io {
     int (*read_at)(void *ctx, void *out, size_t bytes, uint64_t offset);
     int (*write_at)(void *ctx, const void *data, size_t bytes, uint64_t offset);
     void *ctx;
-    uint64_t bytes; /* to read */
+    uint64_t bytes; /* readable bytes */
 } lks__zip_io;
 
 typedef struct lks__zip_raw {
     const char *name; /* belongs to the archive */
     uint64_t bytes;
-    uint64_t offset; /* of its first byte in the file; 0 if it has none */
+    uint64_t offset; /* offset of its first byte in the file; 0 if empty */
     uint32_t crc;
-    bool stored; /* its bytes stand in the file as they are: neither compressed nor encrypted */
+    bool stored; /* neither compressed nor encrypted */
 } lks__zip_raw;
 
 /* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`. */
@@ -35,12 +35,12 @@ typedef struct lks__zip_module {
     void *(*open)(const lks__zip_io *io, char *why, size_t why_bytes);
     uint64_t (*count)(void *zip);
     int (*entry)(void *zip, uint64_t i, lks__zip_raw *entry, char *why, size_t why_bytes);
-    /* A new archive: add entries, whose bytes `io` reads at the end, then finish. */
+    /* A new archive: add entries, then finish, which reads their bytes from `io`. */
     void *(*create)(const lks__zip_io *io, char *why, size_t why_bytes);
     int (*add)(void *zip, const char *name, const lks__zip_io *io, unsigned filling, char *why,
                size_t why_bytes);
     int (*finish)(void *zip, char *why, size_t why_bytes);
-    void (*close)(void *zip); /* of both */
+    void (*close)(void *zip); /* for both kinds of archives */
 } lks__zip_module;
 
 #endif

@@ -24,15 +24,15 @@ struct lks__zip_writer {
     const lks__zip_module *module;
     void *zip;
     char path[PATH_MAX], target[PATH_MAX], temp[PATH_MAX + 32];
-    int fd; /* -1: into memory */
+    int fd; /* -1: write into memory */
     uint64_t at;
     unsigned char *data;
     size_t bytes, room;
-    lks_status failed; /* of a callback: its sentence is recorded */
+    lks_status failed; /* status of a callback, whose message is recorded */
     part *parts;
 };
 
-/* ---- where libzip writes to -------------------------------------------------------------- */
+/* ---- libzip's output ------------------------------------------------------------------------ */
 
 static int write_memory(lks__zip_writer *w, const void *data, size_t bytes, uint64_t offset)
 {
@@ -72,7 +72,7 @@ static int write_at(void *ctx, const void *data, size_t bytes, uint64_t offset)
     return w->fd < 0 ? write_memory(w, data, bytes, offset) : write_file(w, data, bytes, offset);
 }
 
-/* What libzip has written; it reads nothing else back. */
+/* Read bytes that libzip has written; it reads nothing else. */
 static int read_part(void *ctx, void *out, size_t bytes, uint64_t offset)
 {
     part *p = ctx;
@@ -103,7 +103,7 @@ static lks_status open_file(const char *path, lks__zip_writer *w)
     LKS__TRY(lks__sys_target(path, w->target));
     snprintf(w->temp, sizeof w->temp, "%s.tmp-%ld", w->target, (long)getpid());
     w->fd = lks__sys_open(w->temp, flags, 0666);
-    if (w->fd < 0 && errno == EEXIST) { /* left by a killed process of the same number */
+    if (w->fd < 0 && errno == EEXIST) { /* left by a killed process with the same number */
         unlink(w->temp);
         w->fd = lks__sys_open(w->temp, flags, 0666);
     }

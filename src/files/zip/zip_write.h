@@ -1,4 +1,4 @@
-/* files/zip/zip_write.h - a zip archive of stored entries, into a file or into memory. */
+/* files/zip/zip_write.h - writes a zip archive of stored entries to a file or to memory. */
 #ifndef LKS_FILES_ZIP_ZIP_WRITE_H
 #define LKS_FILES_ZIP_ZIP_WRITE_H
 
@@ -12,16 +12,18 @@ typedef struct lks__zip_writer lks__zip_writer; /* opaque; close with lks__zip_w
 /* Put bytes [first, first + bytes) of an entry into `out`. */
 typedef lks_status lks__zip_part(void *ctx, uint64_t first, void *out, size_t bytes);
 
-/* `path` NULL: into memory. Else a temporary file beside it, until it is closed with LKS_OK. */
+/* `path` NULL: write into memory. Otherwise write a temporary file in the same folder until the
+ * writer is closed with LKS_OK. */
 lks_status lks__zip_writer_open(const char *path, lks__zip_writer **w_p);
-/* Entries stand in the file in this order. `filling`: bytes of an extra field before the data. The
- * data are read by lks__zip_writer_finish(). */
+/* Add an entry; the file keeps the order of the calls. `filling`: bytes of an extra field before
+ * the data. lks__zip_writer_finish() reads the data. */
 lks_status lks__zip_writer_add(lks__zip_writer *w, const char *name, uint64_t bytes,
                                unsigned filling, lks__zip_part *read, void *ctx);
 lks_status lks__zip_writer_finish(lks__zip_writer *w);
-/* What was written into memory; the caller frees it. */
+/* The bytes written into memory; the caller frees them. */
 void lks__zip_writer_take(lks__zip_writer *w, unsigned char **data_p, size_t *bytes_p);
-/* With `st` OK the file gets its name; else it is removed. Returns `st`, or how that failed. */
+/* If `st` is OK, rename the file to its final name; else remove it. Returns `st`, or the rename's
+ * error. */
 lks_status lks__zip_writer_close(lks__zip_writer *w, lks_status st);
 
 #endif

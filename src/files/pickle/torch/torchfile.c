@@ -13,10 +13,10 @@ enum { KEY_BYTES = 20 }; /* keys are numbers counted from 0 */
 
 struct lks__torchfile {
     lks__zip *zip;
-    char *top; /* the folder of all entries, with the '/' at its end */
+    char *top; /* the folder of all entries, with its trailing '/' */
     char *data;
     lks__pickle *pickle;
-    unsigned char *checked; /* for each entry: its checksum has been found right */
+    unsigned char *checked; /* for each entry: its checksum was correct */
 };
 
 static lks_status bad(const lks__torchfile *f, const char *why)
@@ -37,7 +37,7 @@ static const lks__zip_entry *entry_of(const lks__torchfile *f, const char *name)
     return entry;
 }
 
-/* All entries lie in one folder, the one that has data.pkl. */
+/* Find the folder that contains data.pkl; all entries must be in it. */
 static lks_status find_top(lks__torchfile *f)
 {
     size_t n = lks__zip_count(f->zip), bytes = 0;
@@ -61,8 +61,8 @@ static lks_status find_top(lks__torchfile *f)
     return LKS_OK;
 }
 
-/* Of entries that nothing here reads the checksum is compared, too: a file of which a byte has
- * changed should not pass. Storages are checked when they are read, which may be never. */
+/* Verify the checksums of the entries that are not read, so that a file with a changed byte is
+ * refused. Storages are checked when they are read, which may be never. */
 static lks_status check_others(const lks__torchfile *f)
 {
     char small[4096];
@@ -78,7 +78,7 @@ static lks_status check_others(const lks__torchfile *f)
 static lks_status check_byte_order(const lks__torchfile *f)
 {
     char order[6];
-    const lks__zip_entry *entry = entry_of(f, "byteorder"); /* older versions don't write it */
+    const lks__zip_entry *entry = entry_of(f, "byteorder"); /* absent in files of older versions */
     if (!entry)
         return LKS_OK;
     if (entry->bytes == sizeof order)
@@ -125,7 +125,7 @@ static lks_status has_storage(void *ctx, const lks__pickle_storage *s, uint64_t 
     return LKS_OK;
 }
 
-/* The elements stand in the storage as they do in C. */
+/* True if the elements are in C order. */
 static bool is_plain(const lks__pickle_tensor *t)
 {
     uint64_t step = 1;
@@ -137,7 +137,7 @@ static bool is_plain(const lks__pickle_tensor *t)
     return true;
 }
 
-/* Elements [first, first + n) of the tensor. */
+/* Copy elements [first, first + n) of the tensor. */
 static void gather(const lks__pickle_tensor *t, const char *from, uint64_t first, size_t n,
                    char *out)
 {
@@ -238,7 +238,7 @@ static lks_status open_with(lks__zip *zip, lks__torchfile **file_p)
     return st;
 }
 
-/* What torch.save wrote before PyTorch 1.6: pickles, of which the first is this magic number. */
+/* PyTorch before 1.6 wrote a series of pickles that begins with this magic number. */
 static const unsigned char legacy[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c,
                                        0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
@@ -252,7 +252,7 @@ static lks_status refuse_legacy(const char *name, const void *data, size_t bytes
                      name);
 }
 
-/* The first bytes of a file, as many as there are. */
+/* Read the first bytes of a file, up to 16. */
 static size_t read_start(const char *path, unsigned char out[16])
 {
     size_t n = 0;

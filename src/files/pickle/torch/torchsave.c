@@ -11,12 +11,12 @@
 enum {
     ALIGNMENT = 64,
     LOCAL_HEADER = 30, /* of a zip entry, without its name */
-    FIELD_HEADER = 4,  /* of the extra field that fills up to the alignment */
+    FIELD_HEADER = 4,  /* of the extra field that pads to the alignment */
 };
 
 #define TOP "archive/"
 
-/* One entry's bytes: from memory, or a storage. */
+/* One entry's bytes, from memory or from a storage. */
 typedef struct part {
     const lks__torchsave_what *what;
     const void *data; /* NULL: a storage */
@@ -28,7 +28,7 @@ typedef struct archive {
     const lks__torchsave_what *what;
     part *parts;
     size_t n;
-    uint64_t at; /* where the next entry's header will stand */
+    uint64_t at; /* offset of the next entry's header */
 } archive;
 
 static lks_status read_part(void *ctx, uint64_t first, void *out, size_t bytes)
@@ -40,7 +40,7 @@ static lks_status read_part(void *ctx, uint64_t first, void *out, size_t bytes)
     return LKS_OK;
 }
 
-/* As PyTorch does: every entry's bytes begin at a multiple of 64 in the file. */
+/* Every entry's bytes begin at a multiple of 64 in the file, as in PyTorch. */
 static lks_status add(archive *a, const char *name, uint64_t bytes, part p)
 {
     uint64_t header = a->at + LOCAL_HEADER + strlen(name) + FIELD_HEADER;
