@@ -382,10 +382,42 @@ static lks_status open_session(const lks__settings *s, lks__trainer *t)
     return st;
 }
 
+/* Find the checkpoint that the run begins with, the same on all ranks; *resume_p stays NULL if
+ * there is none. */
+static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt *ckpt,
+                             lks__ckpt **resume_p)
+{
+    const bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
+    lks_status st = LKS_OK;
+    char run[LKS__SETTING_STR];
+    LKS__TRY(agree_on_start(t));
+    snprintf(run, sizeof run, "%s", s->out_dir);
+    if (resumes)
+        lks__outdir_of(s->out_dir, run, sizeof run);
+    if (resumes || lks__job_goes_on(run))
+        st = open_checkpoint(s, run, t->ses.world.rank, ckpt, resume_p);
+    LKS__TRY(lks__agree_checkpoint(&t->ses, st, *resume_p, s->out_dir));
+    return recall(t, run, *resume_p);
+}
+
+/* All ranks make each of these steps, or none makes the next. */
+static lks_status open_run(lks__trainer *t, lks__ckpt *resume)
+{
+    LKS__TRY(lks__session_agree(&t->ses, open_settings(t, resume)));
+    if (t->run.s.auto_batch != 0)
+        LKS__TRY(lks__train_fit(&t->run, &t->ses));
+    LKS__TRY(open_the_same(t, resume));
+    LKS__TRY(lks__session_agree(&t->ses, lks__train_check_device(&t->run, &t->ses)));
+    LKS__TRY(lks__session_agree(&t->ses, open_on_device(t)));
+    return open_together(t, resume);
+}
+
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p)
 {
+    lks__ckpt ckpt, *resume = NULL;
     *stopped_p = 0;
     memset(t, 0, sizeof *t);
+    memset(&ckpt, 0, sizeof ckpt);
     t->run.s = *s;
     LKS__TRY(lks__trace_file_start(&t->trace, t->run.s.trace));
     lks__trace_begin(LKS__SPAN_SET_UP, -1);
@@ -397,32 +429,9 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     }
     lks_comm_note(t->ses.comm, 0, "set-up");
     lks__session_stoppable(&t->ses, true);
-    lks__ckpt ckpt, *resume = NULL;
-    memset(&ckpt, 0, sizeof ckpt);
-    const bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
-    const bool same = (st = agree_on_start(t)) == LKS_OK;
-    char run[LKS__SETTING_STR];
-    snprintf(run, sizeof run, "%s", s->out_dir);
-    if (resumes)
-        lks__outdir_of(s->out_dir, run, sizeof run);
-    if (same && (resumes || lks__job_goes_on(run)))
-        st = open_checkpoint(s, run, t->ses.world.rank, &ckpt, &resume);
-    if (same)
-        st = lks__agree_checkpoint(&t->ses, st, resume, s->out_dir);
+    st = find_start(s, t, &ckpt, &resume);
     if (st == LKS_OK)
-        st = recall(t, run, resume);
-    if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, open_settings(t, resume));
-    if (st == LKS_OK && t->run.s.auto_batch != 0)
-        st = lks__train_fit(&t->run, &t->ses);
-    if (st == LKS_OK)
-        st = open_the_same(t, resume);
-    if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, lks__train_check_device(&t->run, &t->ses));
-    if (st == LKS_OK)
-        st = lks__session_agree(&t->ses, open_on_device(t));
-    if (st == LKS_OK)
-        st = open_together(t, resume);
+        st = open_run(t, resume);
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
     lks__session_stoppable(&t->ses, false);
