@@ -80,6 +80,8 @@ sed 's/things/thoughts/' "$work/my text.txt" >my.txt
 lockstep train my.txt $small --max_iters=4 >"$work/log" 2>&1 || fail 'a second run'
 grep -q '^lockstep train: an earlier run was moved to out/my/earlier-1$' "$work/log" || fail 'nothing was said of the earlier run'
 ! cmp -s out/my/data/train.bin out/my/earlier-1/data/train.bin || fail "the earlier run's data"
+lockstep info out/my/earlier-1 | grep -q '^data .*/out/my/earlier-1/data$' || fail 'info names other data than the earlier run uses'
+lockstep info out/my | grep -q '^data .*/out/my/data$' || fail "info doesn't name the run's data"
 lockstep resume out/my/earlier-1 --max_iters=17 >"$work/log" 2>&1 || fail 'resume of the earlier run'
 grep -q 'inside out/my/earlier-1/data/meta.json' "$work/log" || fail 'the earlier run has the new data'
 # The longer commands over the run that they stand for.

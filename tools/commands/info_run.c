@@ -5,12 +5,14 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../runs.h"
 #include "../tool.h"
 #include "base/text/shell.h"
 #include "files/checkpoint/name.h"
+#include "report/record/files.h"
 #include "report/record/metrics/metrics.h"
 #include "report/record/outdir.h"
 #include "report/view/series.h"
@@ -86,6 +88,15 @@ static void print_state(const char *run, const lks__series *s)
         print_stopped(s, &latest, command);
 }
 
+/* The folder that a resume, eval and sample use, as an absolute path. */
+static void print_data(const char *run, const char *path)
+{
+    char own[LKS__METRICS_PATH], absolute[PATH_MAX];
+    if (lks__run_own_data(run, path, own, sizeof own))
+        path = realpath(own, absolute) != NULL ? absolute : own;
+    print_path("data", path);
+}
+
 static lks_status print_run(const char *folder)
 {
     char run[PATH_MAX], used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
@@ -98,7 +109,7 @@ static lks_status print_run(const char *folder)
     print_model(&s);
     lks_status st = lks__metrics_dataset(run, used, absolute, &found);
     if (st == LKS_OK && found)
-        print_path("data", absolute[0] != '\0' ? absolute : used);
+        print_data(run, absolute[0] != '\0' ? absolute : used);
     print_losses(&s);
     print_state(run, &s);
     lks__series_close(&s);

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/system/sys.h"
+
 const lks__run_file lks__run_files[] = {
     {"ckpt-*", true, LKS__LATER_MOVED},
     {"latest", true, LKS__LATER_STAYS}, /* both are set to checkpoints that exist */
@@ -40,4 +42,16 @@ bool lks__run_has_data(const char *out_dir)
     char path[4300];
     const int n = snprintf(path, sizeof path, "%s/" LKS__DATA_FOLDER "/" LKS__DATA_MARK, out_dir);
     return n < (int)sizeof path && access(path, F_OK) == 0;
+}
+
+bool lks__run_own_data(const char *out_dir, const char *path, char *out, size_t bytes)
+{
+    char parent[4300];
+    const char *slash = strrchr(path, '/');
+    if (!lks__run_has_data(out_dir) || slash == NULL || strcmp(slash + 1, LKS__DATA_FOLDER) != 0)
+        return false;
+    snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    if (lks__sys_is_folder(path) && !lks__run_has_data(parent))
+        return false;
+    return snprintf(out, bytes, "%s/" LKS__DATA_FOLDER, out_dir) < (int)bytes;
 }

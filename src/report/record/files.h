@@ -31,6 +31,11 @@ extern const size_t lks__n_run_files;
 /* True if OUT/data belongs to the run. */
 bool lks__run_has_data(const char *out_dir);
 
+/* A run that was moved, to earlier-N for example, takes the data that `train TEXT` prepared with
+ * it, even if another run's data are now where they were. `path` is where they were. True: *out is
+ * the run's own folder of data. */
+bool lks__run_own_data(const char *out_dir, const char *path, char *out, size_t bytes);
+
 /* NULL if no run writes a file of that name. */
 const lks__run_file *lks__run_file_of(const char *name);
 

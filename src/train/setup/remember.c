@@ -10,20 +10,6 @@
 #include "report/record/files.h"
 #include "report/record/metrics/metrics.h"
 
-/* A run that was moved, to earlier-N for example, takes the data that `train TEXT` prepared with
- * it, even if another run's data are now where they were. `path` is where they were. */
-static bool take_own(const char *run_dir, const char *path, char out[LKS__SETTING_STR])
-{
-    char parent[LKS__METRICS_PATH];
-    const char *slash = strrchr(path, '/');
-    if (!lks__run_has_data(run_dir) || slash == NULL || strcmp(slash + 1, LKS__DATA_FOLDER) != 0)
-        return false;
-    snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
-    if (lks__sys_is_folder(path) && !lks__run_has_data(parent))
-        return false;
-    return snprintf(out, LKS__SETTING_STR, "%s/" LKS__DATA_FOLDER, run_dir) < LKS__SETTING_STR;
-}
-
 /* The path as it was used, if it leads to the same folder from here; else the absolute one. Without
  * either (the whole tree may have been moved) the path as it was used. */
 static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
@@ -36,7 +22,7 @@ static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
         return LKS_OK;
     const char *path =
         lks__sys_is_folder(absolute) && !lks__sys_same_folder(used, absolute) ? absolute : used;
-    if (take_own(run_dir, path, out))
+    if (lks__run_own_data(run_dir, path, out, LKS__SETTING_STR))
         return LKS_OK;
     if (!lks__sys_is_folder(path)) {
         const char *was = absolute[0] != '\0' ? absolute : used;
