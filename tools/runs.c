@@ -163,6 +163,20 @@ static void list_runs(const char *folder, char *out, size_t bytes)
                               lks__shell_word(word, sizeof word, f.paths[i]));
 }
 
+/* The newest OUT/earlier-N with a checkpoint. False, and "", if there is none. */
+static bool find_earlier(const char *folder, char out[600])
+{
+    char path[600];
+    out[0] = '\0';
+    for (int n = 1; snprintf(path, sizeof path, "%.500s/earlier-%d", folder, n) > 0; n++) {
+        if (!lks__sys_is_folder(path))
+            break;
+        if (has_checkpoint(path))
+            strcpy(out, path);
+    }
+    return out[0] != '\0';
+}
+
 const char *tool_run_example(char out[600])
 {
     struct newest f = {.n = 0};
@@ -189,10 +203,13 @@ lks_status tool_run_check(const char *command, const char *folder)
     if (has_checkpoint(folder))
         return LKS_OK;
     list_runs(folder, runs, sizeof runs);
-    if (is_run(folder))
+    if (is_run(folder)) {
+        const bool found = find_earlier(folder, other);
         return lks__fail(LKS_ERR_IO,
-                         "there is no checkpoint in %s: the run there has not written one yet",
-                         shown);
+                         "there is no checkpoint in %s: the run there has not written one yet%s%s",
+                         shown, found ? ". An earlier run is in " : "",
+                         found ? lks__shell_word(word, sizeof word, other) : "");
+    }
     if (runs[0] != '\0')
         return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s: give a run in it%s: %s", shown,
                          strstr(runs, ", ") != NULL ? ", the newest first" : "", runs);

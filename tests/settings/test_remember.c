@@ -107,6 +107,28 @@ static void test_folder(void **state)
     assert_null(strstr(r.err, "the same as"));
 }
 
+/* An evaluation of new weights, nanoGPT's habit, leaves the run in OUT alone. If a run without a
+ * checkpoint is there, the one that it has moved is named. */
+static void test_earlier_run(void **state)
+{
+    const char *dir = new_run();
+    expect(in(dir, ".", begin), 0, "", "");
+    const char *log = lks_test_read(lks_test_text("%s/run/train.log", dir), NULL);
+    expect(in(dir, ".", lks_test_text("%s --eval_only=True", begin)), 0, "step 0: train loss",
+           "run contains an earlier run, so this evaluation is only printed: "
+           "--init_from=resume evaluates that run");
+    assert_false(lks_test_exists(lks_test_text("%s/run/earlier-1", dir)));
+    assert_string_equal(lks_test_read(lks_test_text("%s/run/train.log", dir), NULL), log);
+    expect(in(dir, ".", begin), 0, "an earlier run was moved to run/earlier-1", "");
+    expect(in(dir, ".", begin), 0, "an earlier run was moved to run/earlier-2", "");
+    const char *stop = lks_test_text("cd '%s/run' && rm -r ckpt-* latest best", dir);
+    assert_int_equal(
+        lks_test_run((const char *const[]){"sh", "-c", stop, NULL}, NULL, 10).exit_code, 0);
+    expect(in(dir, ".", "info run"), 1, "",
+           "there is no checkpoint in run: the run there has not written one yet. "
+           "An earlier run is in run/earlier-2\n");
+}
+
 static void test_no_run(void **state)
 {
     static const char *const commands[] = {"sample", "eval", "export --out=x", "resume", "info"};
@@ -319,10 +341,11 @@ static void test_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_and_eval), cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_folder),          cmocka_unit_test(test_no_run),
-        cmocka_unit_test(test_replaced),        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_earlier_run), cmocka_unit_test(test_resume_and_eval),
+        cmocka_unit_test(test_settings),    cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_no_run),      cmocka_unit_test(test_replaced),
+        cmocka_unit_test(test_moved),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_lines),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -89,7 +89,7 @@ grep -q 'inside out/my/earlier-1/data/meta.json' "$work/log" || fail 'the earlie
 grep -q 'an earlier run was moved to out/my/earlier-2' "$work/log" || fail 'the run before'
 [ -e out/my/data/source.json ] || fail 'the data in use have moved'
 # A command that is refused leaves the run in its place.
-for wrong in --nproc_per_node=5 '--n_layer=64 --n_embd=8192' --dropout=2 --n_head=3; do
+for wrong in --nproc_per_node=5 '--n_layer=64 --n_embd=8192' --dropout=2 --n_head=3 --eval_only; do
     # shellcheck disable=SC2086
     ! lockstep train my.txt $small $wrong >"$work/log" 2>&1 || fail "$wrong"
     [ -e out/my/latest ] && [ ! -e out/my/earlier-3 ] || fail "$wrong moved the earlier run"

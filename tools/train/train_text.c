@@ -154,8 +154,14 @@ static lks_status check_settings(const struct text *t)
 /* OUT must be free, and OUT/data ours or absent. */
 static lks_status check_out(const struct text *t)
 {
-    char shown[512];
+    char shown[512], word[PATH_BYTES];
     LKS__TRY(lks__outdir_free(t->out, t->given->lock == LKS__lock_on));
+    if (t->given->eval_only && has(t->out, "metrics.jsonl"))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--eval_only would evaluate new weights in place of the run in %s: "
+                         "`lockstep eval %s` evaluates that run",
+                         lks__escape(shown, sizeof shown, t->out, strlen(t->out)),
+                         lks__shell_word(word, sizeof word, t->out));
     if (!has(t->out, LKS__DATA_FOLDER) || lks__run_has_data(t->out))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,

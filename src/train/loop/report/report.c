@@ -468,6 +468,13 @@ static lks_status keep_vocabulary(const lks__run *run)
     return st;
 }
 
+static bool has_run(const lks__run *run)
+{
+    char path[LKS__SETTING_STR + 16];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run->s.out_dir);
+    return access(path, F_OK) == 0;
+}
+
 static lks_status open_files(lks__report *r, const lks__trainer *t)
 {
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
@@ -557,7 +564,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     lks__log_live(&r->log,
                   !lks__session_foreign()); /* mpirun gives a rank a terminal, and logs it */
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
-    const bool reads_only = t->run.resumed && t->run.s.eval_only;
+    const bool reads_only = t->run.s.eval_only && (t->run.resumed || has_run(&t->run));
     lks_status st = LKS_OK;
     if (!reads_only && t->run.s.sample_tokens > 0)
         st = lks__samples_open(&t->run, &t->ses, &t->state, &r->samples);
@@ -565,6 +572,11 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         st = open_files(r, t);
     if (st == LKS_OK) {
         describe(r, &t->run, &t->ses, &t->state);
+        if (reads_only && !t->run.resumed)
+            lks__log_message(&r->log,
+                             "%s contains an earlier run, so this evaluation is only printed: "
+                             "--init_from=resume evaluates that run",
+                             t->run.shown_out_dir);
         warn_of_own_products(r, &t->ses);
         note_device(r, &t->ses);
         warn_of_other_kernels(r, &t->run, &t->ses);
