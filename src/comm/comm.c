@@ -12,7 +12,7 @@
 #include "comm/tree/tree.h"
 #include "comm/world.h"
 
-/* Far more than any job takes, and far below the limit of times in microseconds. */
+/* Far longer than any job, and far below the limit of times in microseconds. */
 static const double MOST_TIMEOUT_S = 1e6;
 
 const struct lks_comm_ops *lks__comm_backend(int index)
@@ -86,7 +86,7 @@ static lks_status no_replicate(lks_comm *comm, void *mem, size_t bytes)
     return unsupported(comm, "replicate");
 }
 
-/* One host. */
+/* A group on one host: its share is everything. */
 static void no_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
 {
     *first = 0;
@@ -200,7 +200,7 @@ static void list_names(char *text, size_t bytes)
                                  lks__comm_backend(i)->name);
 }
 
-/* "auto" takes the first whose probe agrees. */
+/* "auto" chooses the first backend whose probe succeeds. */
 static lks_status choose(const char *name, const lks_world *world,
                          const struct lks_comm_ops **ops_p)
 {

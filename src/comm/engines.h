@@ -1,4 +1,4 @@
-/* comm/engines.h - the engines between hosts, a row each. An engine is a module in the program's
+/* comm/engines.h - the engines between hosts, one row each. An engine is a module in the program's
  * folder with the calls of comm/hier/link/engine.h; src/comm/CMakeLists.txt builds it, and names it
  * to the tests. */
 #ifndef LKS_COMM_ENGINES_H

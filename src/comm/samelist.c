@@ -19,8 +19,8 @@ static void describe(const lks__list *l, uint64_t i, char out[LKS__LIST_TEXT])
         snprintf(out, LKS__LIST_TEXT, "none");
 }
 
-/* One exchange, whatever the lists' length: the minimum of a hash and that of its complement are
- * complements if all are equal. */
+/* One exchange, however long the lists are: the minimum of a hash and the minimum of its complement
+ * are complements if all hashes are equal. */
 static lks_status all_equal(lks_comm *comm, const lks__list *l, bool *equal_p)
 {
     uint64_t hash = l->n;
@@ -34,7 +34,7 @@ static lks_status all_equal(lks_comm *comm, const lks__list *l, bool *equal_p)
     return LKS_OK;
 }
 
-/* The first place at which this rank's list differs from rank 0's; UINT64_MAX: none. */
+/* The first index at which this rank's list differs from rank 0's; UINT64_MAX: none. */
 static lks_status first_difference(lks_comm *comm, const lks__list *l, uint64_t *index_p)
 {
     uint64_t n0 = l->n;

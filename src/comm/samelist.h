@@ -1,5 +1,5 @@
-/* comm/samelist.h - collective: do all ranks have the same list? If not, where is the first
- * difference? */
+/* comm/samelist.h - a collective that checks that all ranks have the same list, and finds the first
+ * difference. */
 #ifndef LKS_COMM_SAMELIST_H
 #define LKS_COMM_SAMELIST_H
 
@@ -21,7 +21,7 @@ typedef struct lks__list {
 } lks__list;
 
 /* ERR_DIVERGED on every rank: "WHAT: number 3 is … on rank 1, and … on rank 0", for the first rank
- * that differs from rank 0. `alone`: the lists have a single entry, so the message leaves out its
+ * that differs from rank 0. `alone`: the lists have a single entry, so the message omits its
  * number. */
 lks_status lks__list_compare(lks_comm *comm, const char *what, const lks__list *list, bool alone);
 

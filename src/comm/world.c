@@ -1,4 +1,4 @@
-/* The place among the ranks that a launcher has given this process: torchrun, lockstep, Open MPI's
+/* The rank and world that a launcher has assigned to this process: torchrun, lockstep, Open MPI's
  * mpirun, MPICH's, srun. */
 #include "comm/world.h"
 
@@ -11,7 +11,7 @@
 /* The variables of each launcher, in the order in which they are tried. */
 struct launcher {
     const char *rank, *world_size, *local_rank;
-    const char *local_world_size; /* NULL: srun instead gives a list for all nodes */
+    const char *local_world_size; /* NULL: srun has a list for all nodes instead */
 };
 
 static const struct launcher torchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
@@ -19,7 +19,8 @@ static const struct launcher others[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, /* of MPICH and Intel MPI */
-    /* SLURM_NTASKS is also set in a batch script, which is no rank; this one only in a step. */
+    /* SLURM_NTASKS is also set in a batch script, which is not a rank; SLURM_STEP_NUM_TASKS only in
+     * a step. */
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
 };
 
@@ -100,7 +101,7 @@ static lks_status read_slurm_tasks(int *tasks_p)
                      node);
 }
 
-/* The first launcher with all of its variables set, else NULL. */
+/* The first launcher whose variables are all set, else NULL. */
 static const struct launcher *find_launcher(void)
 {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
@@ -172,7 +173,7 @@ lks_status lks__world_adopt(void)
     if (lks__env_set(torchrun.rank) || l == NULL)
         return LKS_OK;
     LKS__TRY(read_world(l, &w));
-    if (w.world_size == 1) /* a single process may start ranks of its own */
+    if (w.world_size == 1) /* a single process may start its own ranks */
         return LKS_OK;
     lks__env_put(torchrun.rank, w.rank);
     lks__env_put(torchrun.world_size, w.world_size);

@@ -1,4 +1,4 @@
-/* comm/world.h - the place that a launcher has given this process; see also
+/* comm/world.h - the rank and world that a launcher has assigned to this process; see also
  * lks_world_from_env(). */
 #ifndef LKS_COMM_WORLD_H
 #define LKS_COMM_WORLD_H
@@ -8,24 +8,25 @@
 #include "base/status.h"
 #include "lockstep/comm.h"
 
-/* If another launcher than torchrun or lockstep has made this process one of several ranks, set
+/* If a launcher other than torchrun or lockstep has made this process one of several ranks, set
  * torchrun's variables, which the rest of the program reads. Call it before starting threads. */
 lks_status lks__world_adopt(void);
 
-/* Has another launcher than lockstep's (mpirun, srun, torchrun) started this process, or the
- * launcher that started it? */
+/* True if a launcher other than lockstep's (mpirun, srun, torchrun) has started this process, or
+ * the launcher that started it. */
 bool lks__world_foreign(void);
 
 /* Returns `st` if the numbers contradict each other. */
 lks_status lks__world_check(lks_status st, const lks_world *w);
 
-/* Is the variable set, and not empty? */
+/* True if the variable is set and not empty. */
 bool lks__env_set(const char *name);
 
-/* Its value, an integer from 0 to `most`; false, and *value_p unchanged, if it is none. */
+/* Read the variable, an integer from 0 to `most`. False, and *value_p unchanged, if it isn't
+ * one. */
 bool lks__env_int(const char *name, int most, int *value_p);
 
-/* Call it before starting threads. */
+/* Set the variable. Call it before starting threads. */
 void lks__env_put(const char *name, int value);
 
 #endif

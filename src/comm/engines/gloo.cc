@@ -1,6 +1,6 @@
 // lockstep_gloo.so: Gloo as an engine between hosts (link/engine.h). An operation is Gloo's
-// sends and receives, posted when it starts, so that several can be under way; a thread waits for
-// them, one operation after the other. Notes have a connection and threads of their own, asleep
+// sends and receives, posted when it starts, so that several can be in progress. A thread waits for
+// them, one operation after the other. Notes have a separate connection, with threads that sleep
 // between messages.
 #include "comm/hier/link/engine.h"
 
@@ -29,7 +29,7 @@
 namespace
 {
 
-// Deadlines are lockstep's, which knows which ranks still have heartbeats.
+// lockstep has its own deadlines, because it knows which ranks still have heartbeats.
 constexpr auto never = std::chrono::hours(24 * 365);
 constexpr auto last_note = std::chrono::seconds(2);
 constexpr uint64_t note_slot = 1;
@@ -39,7 +39,7 @@ void say(char *why, size_t why_bytes, const char *text)
     std::snprintf(why, why_bytes, "%s", text);
 }
 
-// lockstep's store with Gloo's interface.
+// lockstep's store, with Gloo's interface.
 class Store : public gloo::rendezvous::Store
 {
   public:
@@ -93,7 +93,7 @@ struct Posted {
 struct Member {
     int host, n_hosts;
     std::shared_ptr<gloo::Context> data, notes;
-    uint64_t number = 0; // of the last operation: its tag
+    uint64_t number = 0; // number of the last operation: its tag
 
     std::mutex lock;
     std::condition_variable changed, queued, ended;
@@ -134,7 +134,7 @@ std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char 
 
 // --- operations -----------------------------------------------------------------------------
 
-// The pieces that are sent, or received: n of them, from `base` on.
+// The pieces that are sent or received: n of them, starting at `base`.
 struct Pieces {
     char *base;
     const size_t *at, *bytes;
@@ -166,7 +166,7 @@ void receive(Member &m, Posted &p, int from, const Pieces &to, int piece)
     p.recvs++;
 }
 
-// Post receives first, so that data that arrive find their place.
+// Post receives first, so that arriving data have a destination.
 void post(Member &m, Posted &p, const lks__engine_op &op)
 {
     const bool all_to_all = op.kind == LKS__ENGINE_ALL_TO_ALL;
@@ -368,7 +368,7 @@ int gloo_hear(void *engine, int host, void *note, char *why, size_t why_bytes)
 
 int gloo_probe(char *why, size_t why_bytes)
 {
-    return 1; // lockstep finds the store that it needs
+    return 1; // lockstep finds the store that Gloo needs
 }
 
 void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, size_t why_bytes)
@@ -409,15 +409,15 @@ void gloo_leave(void *engine, int orderly)
 {
     auto *m = static_cast<Member *>(engine);
     if (!orderly) {
-        // Closed connections move nothing more. Threads may wait inside Gloo for good: they and
-        // what they hold are left to the end of the process, which is near.
+        // Closed connections move no data. Threads may wait inside Gloo forever: leave them and
+        // their memory to the end of the process, which is near.
         {
-            // The last note has the reason: if the connection closed before it, that would count as
-            // the failure.
+            // The last note contains the reason. If the connection closed before it, the close
+            // would be reported as the failure.
             std::unique_lock<std::mutex> held(m->lock);
             m->changed.wait_for(held, last_note, [m] { return !m->telling; });
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // to arrive
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
         for (auto *context : {m->data.get(), m->notes.get()})
             if (context != nullptr)
                 context->closeConnections();

@@ -46,7 +46,7 @@ static int mpi_probe(char *why, size_t why_bytes)
     return 0;
 }
 
-/* 0 if `code` is no failure. */
+/* 0 if `code` is no error. */
 static int failed(int code, char *why, size_t why_bytes)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
@@ -61,7 +61,7 @@ static int failed(int code, char *why, size_t why_bytes)
 /* --- joining and leaving ------------------------------------------------------------------ */
 
 /* Make a communicator of our host's ranks, in rank order. If one machine acts as several hosts,
- * each begins at a local rank 0. */
+ * each of them begins at a local rank 0. */
 static int split_host(const lks__engine_join *join, MPI_Comm *host_p)
 {
     MPI_Comm machine;
@@ -156,8 +156,8 @@ static void mpi_leave(void *engine, int orderly)
         if (m->initialized)
             MPI_Finalize();
     }
-    /* Otherwise leave MPI alone: nothing moves any more without our calls, and operations in flight
-     * still point into `m`. The process is about to end. */
+    /* Otherwise leave MPI alone: only our calls move data, and operations in flight still point
+     * into `m`. The process is about to end. */
     if (orderly) {
         free(m->counts);
         free(m->notes);
@@ -231,7 +231,7 @@ static int mpi_start(void *engine, int slot, const lks__engine_op *op, char *why
     int *c[4];
     for (int i = 0; i < 4; i++)
         c[i] = m->counts + (slot * 4 + i) * m->n_hosts;
-    /* MPI counts in int, so counting floats reaches further than counting bytes. */
+    /* MPI counts in int, so counting floats allows larger pieces than counting bytes. */
     bool floats = whole_floats(op->send_at, op->send_bytes, n_sent) &&
                   whole_floats(op->recv_at, op->recv_bytes, n);
     MPI_Datatype type = floats ? MPI_FLOAT : MPI_BYTE;

@@ -1,4 +1,4 @@
-/* The blocking collectives: first on the host, then among the hosts, then on the host. */
+/* The blocking collectives: first on the host, then among the hosts, then on the host again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
 
-/* Elements that lks_comm_all_reduce() processes at a time, in blocks: small sums need little
- * memory, and of a large one two pieces are in progress. */
+/* Elements that lks_comm_all_reduce() processes at a time, in blocks. Small sums need little
+ * memory; a large sum has two pieces in progress. */
 enum { SMALL_PIECE = 1 << 16, PIECE = LKS__HIER_SUM_BLOCKS * 4096, BLOCK = 4096 };
 
 static struct lks__hier *state_of(const lks_comm *comm)
@@ -99,7 +99,7 @@ struct outcome {
 };
 _Static_assert(sizeof(struct outcome) <= LKS__SHM_PAYLOAD, "an outcome fits into a descriptor");
 
-/* If one host failed, none keeps the memory: every rank gets the status, and the group stays
+/* If one host failed, all hosts release the memory: every rank gets the status, and the group stays
  * usable. */
 static lks_status share_outcome(struct lks__hier *h, struct lks__shm_descriptor *desc,
                                 struct outcome *result)
@@ -172,7 +172,7 @@ void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end)
     lks_comm_drop(state_of(comm)->local, mem, from, end);
 }
 
-/* On the leader: the sizes of all shares, and of what we send and receive. */
+/* On the leader: gather the shares of all hosts on all hosts, or on the first one only. */
 static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                                 char *mem, const size_t *start, size_t n_blocks, int to_first)
 {
@@ -188,7 +188,7 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
         got[i] = h->host == 0 && i > 0 ? share[i] : 0;
     }
     struct lks__hier_wait wait = {.move = LKS__ENGINE_ALL_GATHER, .buf = mem, .bytes = share};
-    if (to_first) { /* the first host's own part is already in its place */
+    if (to_first) { /* the first host's own part is already in place */
         sent[0] = h->host > 0 ? share[h->host] : 0;
         wait.move = LKS__ENGINE_ALL_TO_ALL;
         wait.send = h->host > 0
@@ -221,7 +221,7 @@ lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *bloc
 
 /* --- all-reduce --------------------------------------------------------------------------- */
 
-/* Memory lasts as long as the group, so it has only two sizes. */
+/* The memory is kept as long as the group, so it has only two sizes. */
 lks_status lks__hier_open_sums(struct lks__hier *h, size_t count)
 {
     size_t n = count > SMALL_PIECE ? PIECE : SMALL_PIECE;
@@ -241,7 +241,7 @@ lks_status lks__hier_open_sums(struct lks__hier *h, size_t count)
     return LKS_OK;
 }
 
-/* A reduction with one leaf for each rank. */
+/* A reduction with one leaf per rank. */
 static lks_status start_sum(struct lks__hier *h, struct lks__hier_sum *s, const float *buf,
                             size_t count)
 {
@@ -261,8 +261,8 @@ static lks_status start_sum(struct lks__hier *h, struct lks__hier_sum *s, const 
     return lks__hier_reduce_start(h->comm, &r, &s->work);
 }
 
-/* Sum piece by piece. A rank starts a piece only after it has read the earlier one in its place,
- * and sums are written only after all ranks of the host have started it. */
+/* Sum piece by piece. A rank starts a piece only after it has read the earlier piece from the same
+ * buffer, and sums are written only after all ranks of the host have started it. */
 static lks_status sum_floats(lks_comm *comm, float *buf, size_t count)
 {
     struct lks__hier *h = state_of(comm);

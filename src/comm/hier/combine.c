@@ -10,7 +10,7 @@
 #include "comm/tree/combine.h"
 #include "comm/tree/tree.h"
 
-/* Largest piece in bytes; a leader needs several times as much memory for it. */
+/* Largest piece in bytes; a leader needs several times this much memory. */
 enum { MOST_PIECE = 1 << 20 };
 
 /* The leader's memory for one call. */
@@ -19,7 +19,7 @@ struct combining {
     lks_dtype dtype;
     lks_op op;
     size_t size;                     /* bytes of an element */
-    int W, n_nodes, n_own;           /* ranks; nodes of all hosts, and of this one */
+    int W, n_nodes, n_own;           /* ranks; nodes of all hosts, and of this host */
     lks_node *leaves, *nodes, *left; /* [W]: this host's leaves; the nodes of all hosts */
     int *host_nodes;                 /* [n_hosts + 1] the first node of each host */
     int *run;                        /* [W] the first leaf below each node of this host */
@@ -83,7 +83,7 @@ static bool open_lists(struct combining *c)
            c->send_bytes != NULL && c->recv_bytes != NULL;
 }
 
-/* Each host's nodes follow from the number of ranks alone, so they needn't be exchanged. */
+/* Each host's nodes follow from the number of ranks, so they needn't be exchanged. */
 static lks_status open_combining(struct combining *c, size_t piece)
 {
     const struct lks__hier *h = c->h;
@@ -93,7 +93,7 @@ static lks_status open_combining(struct combining *c, size_t piece)
     for (int i = 0; i < h->n_hosts; i++) {
         int room = c->W - c->n_nodes;
         int n = lks__tree_cover(c->W, h->first[i], h->first[i + 1], c->nodes + c->n_nodes, room);
-        c->host_nodes[i + 1] = c->n_nodes += n; /* no more nodes than ranks */
+        c->host_nodes[i + 1] = c->n_nodes += n; /* there are at most as many nodes as ranks */
     }
     for (int r = 0; r < n_local; r++)
         c->leaves[r] = (lks_node){.level = 0, .index = first + r};
@@ -107,7 +107,7 @@ static lks_status open_combining(struct combining *c, size_t piece)
     return c->node_mem != NULL && c->send != NULL && c->recv != NULL ? LKS_OK : no_memory(c->h);
 }
 
-/* Compute this host's nodes from what its ranks have written. */
+/* Compute this host's nodes from the data that its ranks have written. */
 static void combine_own(struct combining *c, const void *own, size_t n, size_t piece)
 {
     struct lks__combine work = {.dtype = c->dtype, .op = c->op, .exec = &c->h->comm->exec};
@@ -187,7 +187,7 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, v
                           .op = op,
                           .size = lks_dtype_bytes(dtype),
                           .W = comm->world.world_size};
-    /* In floats, so rounded up; sizes above all memory have been refused before. */
+    /* In floats, so rounded up. Sizes beyond all memory have been refused before. */
     LKS__TRY(lks__hier_open_sums(h, (count * c.size + sizeof(float) - 1) / sizeof(float)));
     char *own = (char *)h->sums[0].own, *common = (char *)h->sums[0].common;
     size_t room = h->sum_room * sizeof(float) / c.size, most = MOST_PIECE / c.size;
@@ -200,7 +200,8 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, v
         size_t n = count - at < piece ? count - at : piece;
         desc->args[0] = at;
         memcpy(own, (char *)buf + at * c.size, n * c.size);
-        st = lks__shm_call(h->local, desc); /* all have written, and copied the earlier piece */
+        st = lks__shm_call(h->local,
+                           desc); /* all have written their piece, and copied the previous one */
         if (h->leads && st == LKS_OK) {
             combine_own(&c, own, n, piece);
             st = exchange(&c, desc, n, piece);

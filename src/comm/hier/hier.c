@@ -93,8 +93,8 @@ static lks_status open_hosts(struct lks__hier *h)
     return LKS_OK;
 }
 
-/* The first exchange: which ranks each host has. The leader's thread fills h->first, which it also
- * reads. */
+/* The first exchange: the ranks that each host has. The leader's thread fills h->first, which it
+ * also reads. */
 static lks_status meet_hosts(struct lks__hier *h)
 {
     struct lks__shm_descriptor desc = {.kind = LKS__OP_JOIN, .size = (uint64_t)h->join.world_size};
@@ -109,7 +109,7 @@ static lks_status meet_hosts(struct lks__hier *h)
     return st;
 }
 
-/* On the leader. The result, or its failure, goes to the host's other ranks. */
+/* On the leader. The host's other ranks get the result, or its failure. */
 static lks_status open_between(struct lks__hier *h)
 {
     if (!h->ops->every_rank) {
@@ -281,7 +281,7 @@ void lks__hier_uses(lks_comm *comm, const char *device)
     lks__comm_uses(state_of(comm)->local, device);
 }
 
-/* The leader's thread looks at other hosts meanwhile. */
+/* The leader's thread checks other hosts meanwhile. */
 lks_status lks__hier_among_devices(lks_comm *comm, bool waits)
 {
     return lks__comm_among_devices(state_of(comm)->local, waits);

@@ -1,11 +1,11 @@
 /* comm/hier/hier.h - groups over several hosts: shm on each, an engine between them.
  *
- * The ranks of a host are a group of their own, in shared memory, with one replica. Their leader,
+ * The ranks of a host form a separate group, in shared memory, with one replica. Their leader,
  * local rank 0, has a thread that communicates with the other hosts' leaders. Each collective
- * starts on the host, goes on among hosts, and ends on the host. In a reduction each host adds its
- * ranks' parts as far as the canonical tree allows; the hosts exchange shards of these sums
+ * starts on the host, continues among hosts, and ends on the host. In a reduction each host adds
+ * its ranks' parts as far as the canonical tree allows; the hosts exchange shards of these sums
  * (all-to-all), each adds its shard in the tree's order, and the shards are gathered. So all
- * engines give the bits of shm.
+ * engines produce the bits of shm.
  *
  * Every operation between hosts begins with an exchange of descriptors, as in shm: calls that don't
  * match are found before any data move. */
@@ -22,10 +22,10 @@
 
 enum {
     LKS__HIER_MAX_HOSTS = 1024,
-    LKS__HIER_JOBS = LKS__SHM_IN_FLIGHT + 2, /* reductions in flight, and one call that waits */
+    LKS__HIER_JOBS = LKS__SHM_IN_FLIGHT + 2, /* reductions in flight, and one blocking call */
     LKS__HIER_SUMS = 2,                      /* pieces of an all-reduce in progress */
     LKS__HIER_SUM_BLOCKS = 512,              /* maximal number of blocks in a piece */
-    LKS__HIER_WHO = 128,                     /* size of a host in words */
+    LKS__HIER_WHO = 128,                     /* size of a host's description */
 };
 
 /* Seconds between heartbeats. */
@@ -38,8 +38,8 @@ struct lks__hier_job {
     /* For reductions: waiters are woken through shared memory. */
     struct lks__shm_between between;
 
-    /* For other operations: what to transfer after the descriptors, if kind >= 0; the caller waits
-     * for `done`. */
+    /* For other operations: the transfer after the descriptors, if kind >= 0; the caller waits for
+     * `done`. */
     struct lks__hier_wait *wait;
 };
 
@@ -48,7 +48,7 @@ enum { LKS__HIER_OWN_SUM = 100 }; /* after the engine's kinds */
 struct lks__hier_wait {
     int move; /* enum lks__engine_kind, LKS__HIER_OWN_SUM, or -1: only descriptors */
     int root;
-    const void *send; /* for LKS__ENGINE_ALL_TO_ALL; pieces are consecutive, in both buffers */
+    const void *send; /* for LKS__ENGINE_ALL_TO_ALL; pieces are consecutive in both buffers */
     const size_t *send_bytes;
     void *buf;
     const size_t *bytes;               /* [n_hosts] pieces, or [1] for a broadcast */
@@ -58,27 +58,27 @@ struct lks__hier_wait {
     lks_status st;
 };
 
-/* What a leader sends to the others several times a second. Plain data, because all hosts have the
- * same build. */
+/* The message that a leader sends to the others several times a second. Plain data, because all
+ * hosts run the same build. */
 struct lks__hier_heartbeat {
     uint32_t magic;
-    int32_t status; /* of the host's failure, LKS_OK: none */
-    int32_t left;   /* it has left the group in order */
-    /* stop_signal asks all ranks to stop; saving: a rank of the host saves. */
+    int32_t status; /* of the host's failure; LKS_OK: none */
+    int32_t left;   /* the host has left the group in order */
+    /* stop_signal asks all ranks to stop; saving: a rank of the host saves a checkpoint. */
     int32_t stop_signal, saving;
-    /* The rank that has been silent for longest without waiting, or that the failure is about;
-     * -1: all wait, or not known. */
+    /* The rank that has been silent for longest without waiting, or that caused the failure; -1:
+     * all wait, or not known. */
     int32_t rank;
     uint64_t step;
     double age_s;
     char phase[LKS__SHM_PHASE + 1];
-    char name[64];  /* the host's, safe on a terminal */
-    char text[880]; /* of the failure */
+    char name[64];  /* the host's name, safe on a terminal */
+    char text[880]; /* text of the failure */
 };
 _Static_assert(sizeof(struct lks__hier_heartbeat) <= LKS__ENGINE_NOTE, "a note fits");
 
 struct lks__hier_host {
-    struct lks__hier_heartbeat last; /* the newest */
+    struct lks__hier_heartbeat last; /* the latest heartbeat */
     double last_s;                   /* time of arrival */
     bool gone;
 };
@@ -88,10 +88,10 @@ struct lks__hier {
     lks_comm *local; /* the group of this host, on shm */
     const lks__engine *ops;
     lks__engine_join join;
-    lks__store_server *server; /* rank 0's store, if the launcher serves none */
+    lks__store_server *server; /* rank 0's store, if the launcher doesn't serve one */
     bool leads;
     int host, n_hosts;
-    char name[64]; /* this host's */
+    char name[64]; /* this host's name */
     int *first;    /* [n_hosts + 1] the first rank of each host */
 
     /* Pieces of lks_comm_all_reduce() in progress. */
@@ -106,7 +106,7 @@ struct lks__hier {
     /* --- only for the leader --- */
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t lock; /* guards the following */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     struct lks__hier_job jobs[LKS__HIER_JOBS];
     unsigned first_job, n_jobs;
@@ -123,38 +123,39 @@ struct lks__hier {
     size_t *send_at, *recv_at;                                  /* [n_hosts] */
     /* [LKS__ENGINE_SLOTS][4][n_hosts]: offsets and sizes of operations in progress. */
     size_t *slots;
-    uint64_t n_started, n_ended; /* of the engine's operations; they end in order */
+    uint64_t n_started, n_ended; /* operations of the engine; they end in order */
     struct lks__plan plan;       /* reduce.c */
     struct lks__shm_plan *shm_plan;
     float *staging; /* pieces of other hosts */
     size_t staging_bytes;
-    uint16_t *narrow; /* for LKS_WIRE_BFLOAT16: a whole bucket to send, and received pieces */
+    uint16_t *narrow; /* for LKS_WIRE_BFLOAT16: a whole bucket to send, and the received pieces */
     size_t narrow_bytes;
     uint64_t number; /* of the current operation between hosts */
     double sent_s, looked_s;
     bool sent_failure;
     int32_t sent_stop, sent_saving;
-    int late;      /* the rank of another host that a failure is about; -1: not known */
+    int late;      /* the rank of another host that caused a failure; -1: not known */
     unsigned idle; /* polls without an event */
 };
 
 /* --- hier.c ------------------------------------------------------------------------------- */
 
-/* Zeroed; free() it. calloc() wouldn't align descriptors to cache lines, as their type needs. */
+/* Allocate zeroed descriptors; free() them. calloc() wouldn't align them to cache lines, as their
+ * type requires. */
 struct lks__shm_descriptor *lks__hier_descriptors(int n);
 
-/* Open `comm` over `engine`. `segment`: this host's, taken over; NULL: the environment's, or one
- * that the ranks of the host agree on through the engine. */
+/* Open `comm` over `engine`. `segment`: this host's, taken over. NULL: the segment that the
+ * environment names, or one that the ranks of the host agree on through the engine. */
 lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment);
 void lks__hier_close(lks_comm *comm);
 
-/* The backends of the engines (modules.c), in the order of comm/engines.h; NULL behind the last. */
+/* The backends of the engines (modules.c), in the order of comm/engines.h; NULL after the last. */
 const struct lks_comm_ops *lks__hier_backend(int index);
 
-/* The engine that `comm` is open on, as messages call it: "Open MPI". NULL if it is on none. */
+/* The engine that `comm` uses, as messages call it: "Open MPI". NULL if it uses none. */
 const char *lks__hier_engine_name(const lks_comm *comm);
 
-/* The slots of a backend with an engine; name, probe and open are its own. */
+/* The slots of a backend with an engine; each sets name, probe and open itself. */
 #define LKS__HIER_OPS                                                                              \
     .close = lks__hier_close, .abort = lks__hier_abort, .note = lks__hier_note,                    \
     .beat = lks__hier_beat, .ask_stop = lks__hier_ask_stop, .asked_stop = lks__hier_asked_stop,    \
@@ -176,13 +177,13 @@ void lks__hier_uses(lks_comm *comm, const char *device);
 lks_status lks__hier_among_devices(lks_comm *comm, bool waits);
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
 
-/* Time in seconds of the engine's own sum of `count` floats at `buf` among the hosts, in its own
- * order; every rank calls it. ERR_SUPPORT if `comm` has no engine. */
+/* Time in seconds of the engine's own sum of `count` floats at `buf` among the hosts, in the
+ * engine's order; every rank calls it. ERR_SUPPORT if `comm` has no engine. */
 lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p);
 
 /* --- rendezvous.c ------------------------------------------------------------------------- */
 
-/* Does the environment name a store, or an address at which rank 0 can serve one? */
+/* True if the environment names a store, or an address at which rank 0 can serve one. */
 bool lks__hier_can_meet(void);
 /* Set the fields for an engine that finds its hosts through the job's store. */
 lks_status lks__hier_rendezvous_open(struct lks__hier *h);
@@ -199,8 +200,7 @@ lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, siz
                                 lks_dtype dtype);
 lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype,
                                 lks_op op);
-/* All ranks of the host arrive at this call, then the hosts do: calls that don't match are found
- * here. */
+/* All ranks of the host arrive at this call, then the hosts do. Finds calls that don't match. */
 lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                               struct lks__hier_wait *wait);
 /* Make room in h->sums for `count` floats, or for a piece of them: h->sum_room. */
@@ -223,12 +223,12 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
 lks_status lks__hier_progress(lks_comm *comm);
 lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work);
 void lks__hier_work_forget(lks_comm *comm, lks_work *work);
-/* The thread's part of a reduction. */
+/* The part of a reduction that the leader's thread does. */
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job);
 
 /* --- wire.c ------------------------------------------------------------------------------- */
 
-/* Convert to bfloat16, to nearest, ties to even; and back. */
+/* Convert to bfloat16 (to nearest, ties to even), and back. */
 void lks__wire_narrow(uint16_t *out, const float *x, size_t n);
 void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 
@@ -236,39 +236,42 @@ void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 
 /* Start the thread and wait until it has joined the engine. */
 lks_status lks__hier_thread_open(struct lks__hier *h);
-void lks__hier_thread_ready(struct lks__hier *h); /* everything that it needs has been set */
+void lks__hier_thread_ready(
+    struct lks__hier *h); /* call it once everything that the thread needs has been set */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly, unless the group has failed */
-bool lks__hier_is_busy(struct lks__hier *h);      /* are operations queued or running? */
+bool lks__hier_is_busy(struct lks__hier *h);      /* true if operations are queued or running */
 /* Queue an operation; `wait` is NULL for reductions. */
 lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job);
-/* Queue it and wait. */
+/* Queue an operation and wait for it. */
 lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                           struct lks__hier_wait *wait);
 
 /* --- operations.c: in the leader's thread ------------------------------------------------- */
 
-/* Start one operation of the engine; if it fails, the group fails. Offsets and sizes are copied
+/* Start one operation of the engine. If that fails, the group fails. Offsets and sizes are copied
  * (offsets NULL: consecutive pieces), memory is not. *ticket_p is its number. */
 lks_status lks__hier_start(struct lks__hier *h, const lks__engine_op *op, uint64_t *ticket_p);
-/* Wait for all operations up to `ticket`, and meanwhile exchange heartbeats. */
+/* Wait for all operations up to `ticket`, while exchanging heartbeats. */
 lks_status lks__hier_finish(struct lks__hier *h, uint64_t ticket);
-lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op); /* both */
-/* Exchange the descriptors of this operation with all hosts; they are stored in h->descs. */
+lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op); /* start and finish */
+/* Exchange the descriptors of this operation with all hosts, into h->descs. */
 lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor *desc);
-/* Nothing to do now: check heartbeats, and rest briefly. Fails if the group has failed. */
+/* Call it while there is nothing to do: checks heartbeats, and rests briefly. Fails if the group
+ * has failed. */
 lks_status lks__hier_pause(struct lks__hier *h);
 
 /* --- heartbeat.c: in the leader's thread --------------------------------------------------- */
 
-/* Send and receive heartbeats; a failure anywhere becomes this host's, and is returned. `waits`:
- * this host waits for other hosts, so one that has stood still for the deadline is a failure,
- * too. */
+/* Send and receive heartbeats. A failure anywhere becomes this host's, and is returned. `waits`:
+ * this host waits for other hosts, so a host that has made no progress for the deadline is a
+ * failure, too. */
 lks_status lks__hier_look(struct lks__hier *h, bool waits);
-/* Record `text` as the group's failure and return it. `rank` of this host, or -1. */
+/* Record `text` as the group's failure and return it. The cause is `rank` of this host, or -1. */
 lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const char *text);
-/* The engine failed with message `why`: wait for the cause, and make that the group's failure. */
+/* The engine failed with message `why`: wait for the cause, and record it as the group's
+ * failure. */
 lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why);
-/* Send the last heartbeat and leave the engine, which is then gone. */
+/* Send the last heartbeat, leave the engine and set it to NULL. */
 void lks__hier_end_engine(struct lks__hier *h, bool orderly);
 
 #endif

@@ -1,5 +1,5 @@
 /* Runs the engine's operations: they are started in turn and tested in the same order, while
- * heartbeats go on. */
+ * heartbeats continue. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 
 enum { YIELDS = 200, NAPS = 2000 };
 
-static const double REST_S = 0.02; /* sleep in an engine before the next check of heartbeats */
+static const double REST_S =
+    0.02; /* time to sleep in an engine before the next check of heartbeats */
 
 lks_status lks__hier_pause(struct lks__hier *h)
 {

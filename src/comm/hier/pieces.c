@@ -1,6 +1,6 @@
 #include "comm/hier/pieces.h"
 
-/* Bytes of a piece of each host's shard, at most. */
+/* Maximal bytes of a piece of each host's shard. */
 enum { PIECE_BYTES = 1 << 20 };
 
 size_t lks__share_start(size_t n_blocks, int n_hosts, int host)

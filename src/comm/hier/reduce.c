@@ -1,8 +1,8 @@
 /* Reductions among hosts. The ranks of each host add their parts as far as the tree allows
- * (comm/shm); the leader's thread does the rest: hosts exchange shards of their sums, each host
- * adds its shard in the tree's order, and the shards are gathered into every host's dst. All of
- * this works in pieces: while one is added, the next ones are being received, and the last ones
- * sent back. */
+ * (comm/shm). The leader's thread does the rest: hosts exchange shards of their sums, each host
+ * adds its shard in the tree's order, and the shards are gathered into every host's dst. This works
+ * in pieces: while one piece is added, the next ones are being received, and the previous ones sent
+ * back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     work->comm = comm;
     if (h->leads) {
         /* Compare the offsets, too: two reductions of the same shape, for example of two lks_ddp,
-         * must not be taken for each other. */
+         * must not be confused. */
         uint64_t places[2] = {job.desc.args[2], job.desc.args[3]};
         job.desc.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
         job.desc.args[3] = XXH3_64bits(places, sizeof places);
@@ -77,15 +77,15 @@ struct pieces {
     lks__pieces cut;
     float *bufs[LKS__TREE_MAX_COVER]; /* [n_mine] sums of our host */
     int n_mine, n_nodes;              /* nodes of our host, of all hosts */
-    int rounds;                       /* the largest of any host: one exchange for each */
-    bool narrow;                      /* bfloat16 on the wire */
-    size_t room;                      /* elements of our largest piece */
-    uint64_t fetched[AHEAD];          /* tickets */
+    int rounds;              /* the largest number of nodes of any host: one exchange per node */
+    bool narrow;             /* bfloat16 on the wire */
+    size_t room;             /* elements of our largest piece */
+    uint64_t fetched[AHEAD]; /* tickets of the exchanges */
     uint64_t last;
 };
 
-/* Where node `node` of all hosts' nodes is received, in elements from the start of the staging
- * buffer. */
+/* Offset at which node `node` of all hosts' nodes is received, in elements from the start of the
+ * staging buffer. */
 static size_t place_of(const struct pieces *c, size_t piece, int node)
 {
     return (piece % AHEAD * (size_t)c->n_nodes + (size_t)node) * c->room;
@@ -103,7 +103,7 @@ static lks_node node_of(const struct lks__hier *h, int host, int k)
     return node;
 }
 
-/* Find out which nodes the hosts have. */
+/* Read the nodes of all hosts. */
 static lks_status read_nodes(struct lks__hier *h, struct pieces *c)
 {
     for (int i = 0; i < h->n_hosts; i++) {
@@ -134,7 +134,7 @@ static lks_status need(struct lks__hier *h, void **mem_p, size_t *have_p, size_t
     return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
 }
 
-/* Divide into the same pieces on all hosts, and allocate room for those of ours that are in
+/* Divide into the same pieces on all hosts, and allocate room for our pieces that are in
  * transfer. */
 static lks_status cut(struct lks__hier *h, struct pieces *c)
 {
@@ -151,8 +151,8 @@ static lks_status cut(struct lks__hier *h, struct pieces *c)
     return st;
 }
 
-/* Start the exchange of one piece: node k of every host that has one. Our own stays in its
- * place. */
+/* Start the exchange of one piece: node k of every host that has a node k. Our own node isn't
+ * moved. */
 static lks_status fetch_round(struct lks__hier *h, struct pieces *c, size_t piece, int k)
 {
     const size_t width = c->narrow ? sizeof(uint16_t) : sizeof(float);
@@ -188,7 +188,7 @@ static lks_status fetch(struct lks__hier *h, struct pieces *c, size_t piece)
     return LKS_OK;
 }
 
-/* Find the parts of our piece: our host's in their place, the others' in the staging buffer. */
+/* Find the parts of our piece: our host's in place, the other hosts' in the staging buffer. */
 static void place_nodes(struct lks__hier *h, const struct pieces *c, size_t piece)
 {
     const size_t start = lks__pieces_start(&c->cut, h->host, piece),
@@ -221,7 +221,7 @@ static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t 
         double lanes[8] = {0};
         lks__sum_range(&sum, from - start, some, lanes);
         r->block_sumsq[b] = lks__sumsq_of_lanes(lanes);
-        if (c->narrow) { /* rounded as the other hosts get it */
+        if (c->narrow) { /* round as the other hosts receive it */
             lks__wire_narrow(h->narrow + from, r->dst + from, some);
             lks__wire_widen(r->dst + from, h->narrow + from, some);
             r->block_sumsq[b] = sumsq(r->dst + from, some);
@@ -230,7 +230,7 @@ static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t 
     return LKS_OK;
 }
 
-/* Start to send the sums of our piece, and to receive the others'. */
+/* Start to send the sums of our piece, and to receive the other hosts' sums. */
 static lks_status gather(struct lks__hier *h, struct pieces *c, size_t piece)
 {
     const size_t width = c->narrow ? sizeof(uint16_t) : sizeof(float);

@@ -1,4 +1,4 @@
-/* bfloat16 on the wire: half the bytes between hosts. Sums are computed in float32; what is sent,
+/* bfloat16 on the wire: half the bytes between hosts. Sums are computed in float32; the sent data,
  * and every host's result, are rounded to bfloat16. */
 #include "base/number/bf16.h"
 #include "comm/hier/hier.h"

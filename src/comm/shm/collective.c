@@ -1,5 +1,5 @@
-/* The blocking collectives. Small data travel in the descriptors, large ones through the bounce
- * buffers in pieces, one operation for each. Operation s uses half s % 2 of the buffers: a rank
+/* The blocking collectives. Small data travel in the descriptors, large data through the bounce
+ * buffers, in pieces with one operation each. Operation s uses half s % 2 of the buffers: a rank
  * that arrives at s has completed s - 1, so all ranks have arrived there and are done with s -
  * 2. */
 #include <string.h>
@@ -141,13 +141,13 @@ static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *
     *end = smaller(n, lines * ((size_t)rank + 1) / (size_t)world_size * 16);
 }
 
-/* Up to this many ranks each sums all of a piece: one synchronization instead of two, which costs
- * more than reading the few other parts. */
+/* Up to this many ranks, each rank sums the whole piece. That saves one of two synchronizations,
+ * which cost more than reading the few other parts. */
 enum { ALL_SUM_RANKS = 4 };
 
-/* Reduce one piece that fits into a bounce buffer or a descriptor; all ranks can read all parts. A
- * few ranks combine them each for itself. Of many ranks each combines its share into rank 0's
- * buffer, and copies the whole once all have done so. */
+/* Reduce one piece that fits into a bounce buffer or a descriptor; all ranks can read all parts. If
+ * there are few ranks, each combines the whole piece for itself. Otherwise each combines its share
+ * into rank 0's buffer, and copies the whole piece once all have done so. */
 static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_descriptor *desc, void *buf,
                                size_t n, lks_dtype dtype, lks_op op)
 {

@@ -1,9 +1,9 @@
-/* comm/shm/host.h - the ranks of one host as a part of a world: everything that a group over
- * several hosts (comm/hier) uses of a shared-memory group besides the operations of every backend.
+/* comm/shm/host.h - the ranks of one host as a part of a world: the functions of a shared-memory
+ * group that a group over several hosts (comm/hier) needs besides the operations of every backend.
  *
  * `local` is the host's group, of lks__comm_shm. After a call that fails, the group has failed on
  * all its ranks, unless the comment says otherwise; the status and the sentence are the group's.
- * Calls marked "any thread" may come at the same time from another thread of the rank: the leader's
+ * Calls marked "any thread" may run at the same time as another thread of the rank: the leader's
  * thread. */
 #ifndef LKS_COMM_SHM_HOST_H
 #define LKS_COMM_SHM_HOST_H
@@ -33,7 +33,7 @@ enum lks__shm_kind {
     LKS__OP_END
 };
 
-/* What a rank publishes about one operation. Kind, size and args must be equal on
+/* A rank's description of one operation, which all ranks read. Kind, size and args must be equal on
  * all ranks. */
 struct lks__shm_descriptor {
     alignas(64) uint32_t seq;
@@ -49,18 +49,18 @@ struct lks__shm_descriptor {
 
 /* Name a call for messages: "broadcast at step 3". */
 void lks__shm_title(const struct lks__shm_descriptor *desc, char *text, size_t bytes);
-/* Name what is waited for: "operation 57 (broadcast at step 3)", or, if `desc` is NULL, an exchange
- * between devices. */
+/* Name the operation that a rank waits for: "operation 57 (broadcast at step 3)", or, if `desc` is
+ * NULL, an exchange between devices. */
 void lks__shm_name_wait(const struct lks__shm_descriptor *desc, uint64_t number, char *text,
                         size_t bytes);
-/* Seconds beyond the deadline before a rank is named that isn't inside such an exchange: it finds
- * out by itself that its device stands still, and then it can say more about it. */
+/* Seconds beyond the deadline before a rank that isn't inside such an exchange is named. A rank
+ * detects a hanging device itself, and then it can report more about it. */
 static const double LKS__OWN_WORD_S = 1.0;
-/* Describe it by its public call: "lks_comm_broadcast of 8 bytes from rank 0 at step 3". `other` is
- * the call that it doesn't match. */
+/* Describe an operation by its public call: "lks_comm_broadcast of 8 bytes from rank 0 at step 3".
+ * `other` is the call that it doesn't match. */
 void lks__shm_describe(const struct lks__shm_descriptor *desc,
                        const struct lks__shm_descriptor *other, char *text, size_t bytes);
-/* Do two calls match? */
+/* True if two calls match. */
 bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b);
 
 /* --- the group ------------------------------------------------------------------------------ */
@@ -75,24 +75,26 @@ lks__segment *lks__shm_segment(const lks_comm *local);
 lks_status lks__shm_call(lks_comm *local, const struct lks__shm_descriptor *desc);
 /* Release the newest memory of lks_comm_alloc(); all ranks of the host call it. */
 void lks__shm_undo_alloc(lks_comm *local);
-/* A number for the place of `mem`, the same on all hosts; 0 for 0 bytes. ERR_ARG naming `call`, and
- * the group stays usable, if it isn't LKS_MEM_COMMON memory (`lazy`: nor LKS_MEM_LAZY). */
+/* A number for the location of `mem`, the same on all hosts; 0 for 0 bytes. If it isn't
+ * LKS_MEM_COMMON memory (`lazy`: nor LKS_MEM_LAZY): ERR_ARG naming `call`, and the group stays
+ * usable. */
 lks_status lks__shm_place(const lks_comm *local, const char *call, const void *mem, size_t bytes,
                           bool lazy, uint64_t *place_p);
 
 /* --- failures and waits --------------------------------------------------------------------- */
 
-/* Record `text` as the group's failure unless it has one, and return the recorded one. `rank` of
- * this host, or -1, is the cause. With ERR_TIMEOUT a status table of the host's ranks is kept; in
- * it this host waits for `late_elsewhere`, a rank of the world (-1: not known). Any thread. */
+/* Record `text` as the group's failure unless there is one already, and return the recorded one.
+ * The cause is `rank` of this host, or -1. ERR_TIMEOUT also keeps a status table of the host's
+ * ranks, in which this host waits for `late_elsewhere`, a rank of the world (-1: not known). Any
+ * thread. */
 lks_status lks__shm_fail(lks_comm *local, lks_status st, int rank, int late_elsewhere,
                          const char *text);
 /* The failure of a group that has failed. Any thread. */
 lks_status lks__shm_failure(const lks_comm *local);
-/* From now on this rank waits for other hosts in its current call; or no longer. */
+/* Record that this rank waits for other hosts in its current call, or no longer does. */
 void lks__shm_wait_for_hosts(lks_comm *local, bool waits);
 
-/* --- reductions with parts on other hosts, too ------------------------------------------------
+/* --- reductions that also have parts on other hosts --------------------------------------------
  *
  * The host's parts are added as far as the tree allows; each sum is in the buffer of its first
  * part. The leader's thread then reads these sums, writes dst and block_sumsq, and calls
@@ -101,25 +103,25 @@ void lks__shm_wait_for_hosts(lks_comm *local, bool waits);
 struct lks__shm_between {
     uint64_t seq;
     uint32_t finish_goal;
-    lks_reduction r; /* its borders are valid as long as the group */
+    lks_reduction r; /* its borders are valid until the group is closed */
 };
 
-/* Start one, and fill `job` and `desc` for the leader. args[2] and [3] of `desc` are the places
- * (see lks__shm_place()) of dst and block_sumsq. After ERR_ARG and ERR_NOMEM the group stays
- * usable. */
+/* Start a reduction, and fill `job` and `desc` for the leader. args[2] and [3] of `desc` are the
+ * locations (see lks__shm_place()) of dst and block_sumsq. After ERR_ARG and ERR_NOMEM the group
+ * stays usable. */
 lks_status lks__shm_between_start(lks_comm *local, const lks_reduction *r, lks_work **work_p,
                                   struct lks__shm_between *job, struct lks__shm_descriptor *desc);
-/* Must a rank still add its share of a reduction in flight? False if `local` isn't open. */
+/* True if a rank must still add its share of a reduction in flight. False if `local` isn't open. */
 bool lks__shm_owes_shares(const lks_comm *local);
-/* Have all ranks added their shares? Any thread. */
+/* True if all ranks have added their shares. Any thread. */
 bool lks__shm_shares_done(const lks_comm *local, const struct lks__shm_between *job);
 
-struct lks__shm_plan; /* work memory of the next call: one for each thread that calls it */
+struct lks__shm_plan; /* work memory of the next call: one per thread that calls it */
 lks_status lks__shm_plan_new(const lks_comm *local, struct lks__shm_plan **plan_p);
 void lks__shm_plan_free(struct lks__shm_plan *plan); /* NULL does nothing */
 
-/* The sums: nodes in the order of leaves, and their addresses. Returns their number, or -1 if it
- * exceeds LKS__TREE_MAX_COVER, the size of both arrays. Any thread. */
+/* The sums of this host: nodes in the order of leaves, and their addresses. Returns their number,
+ * or -1 if it exceeds LKS__TREE_MAX_COVER, the size of both arrays. Any thread. */
 int lks__shm_between_sums(lks_comm *local, struct lks__shm_plan *plan,
                           const struct lks__shm_between *job, lks_node *nodes, float **bufs);
 /* Mark the reduction as complete on this host. Any thread. */

@@ -1,5 +1,5 @@
-/* Reductions in flight: each rank sums its share of the blocks, reads all ranks' parts in their
- * place, and writes the scaled sums and their sums of squares, in one pass. */
+/* Reductions in flight. Each rank sums its share of the blocks: in one pass it reads all ranks'
+ * parts in place, and writes the scaled sums and their sums of squares. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,13 @@
 #include "comm/shm/shm.h"
 #include "comm/tree/plan.h"
 
-/* Blocks that a thread takes at a time; task borders change no bit. */
+/* Blocks that a thread takes at a time. Task borders don't change bits. */
 enum { TASK_BLOCKS = 8 };
 
 _Static_assert(LKS__TREE_MAX_COVER * sizeof(struct lks__shm_part) <= LKS__SHM_PAYLOAD,
                "a rank's parts fit into its descriptor");
 
-/* The parts of all ranks; among hosts, also the sums of them that the tree allows. */
+/* The parts of all ranks; with several hosts, also the sums of them that the tree allows. */
 struct lks__shm_plan {
     struct lks__plan all;
     lks_node *left;
@@ -93,8 +93,8 @@ static void give_work(struct lks__shm *g, struct lks__shm_work *k)
     g->free_works = k;
 }
 
-/* A work is allocated if more are in use than ever before, and kept until the group is closed, with
- * its memory for borders. So steps after the first find enough. */
+/* Allocate a work only if more are in use than ever before, and keep it, with its memory for
+ * borders, until the group is closed. So steps after the first allocate nothing. */
 static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
 {
     struct lks__shm_work *k = g->free_works;
@@ -117,7 +117,7 @@ static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
     return NULL;
 }
 
-/* Find the offsets of the outputs in the segment; equal on all ranks. */
+/* Find the offsets of the outputs in the segment, which are equal on all ranks. */
 static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r,
                                 struct lks__shm_descriptor *desc)
 {
@@ -240,7 +240,7 @@ lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_wo
 
 /* --- this rank's share -------------------------------------------------------------------- */
 
-/* `rank` is -1 if the cause isn't a single one. */
+/* `rank` is -1 if the cause isn't one rank. */
 static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, int rank,
                             const char *what)
 {
@@ -255,7 +255,7 @@ static lks_status bad_parts(struct lks__shm *g, const struct lks__shm_work *k, i
     return lks__shm_abort(g, LKS_ERR_ARG, rank, text);
 }
 
-/* Read and check all descriptors: the parts, in the order of leaves. */
+/* Read and check all descriptors, and add their parts in the order of leaves. */
 static lks_status read_parts(struct lks__shm *g, struct lks__plan *p, const struct lks__shm_work *k)
 {
     p->n = 0;
@@ -316,7 +316,7 @@ static bool runs_of(struct lks__shm_plan *plan, int V, int *n_left_p)
     return lks__tree_plan_some(V, p->order, p->n, p->merges, plan->left, plan->first, n_left_p);
 }
 
-/* Sum each run of parts that the tree adds, in the place of its first part. */
+/* Sum each run of parts that the tree allows to add, into the buffer of its first part. */
 static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
 {
     struct lks__shm_plan *plan = g->plan;
@@ -461,7 +461,7 @@ lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work)
     while (!k->complete && st == LKS_OK)
         st = g->n_pending > 0 ? complete_oldest(g) : lks__shm_failed(g);
     g->timing = false;
-    /* After a failure no operation is in flight. */
+    /* After a failure, no operation is in flight. */
     if (st != LKS_OK)
         g->n_pending = 0;
     give_work(g, k);

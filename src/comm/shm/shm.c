@@ -8,8 +8,8 @@
 #include "base/number/checked.h"
 #include "base/system/sys.h"
 
-/* A wait polls this long before it sleeps, if each rank has a core: longer than ranks in step
- * differ, and too short to matter. */
+/* A wait polls this long before it sleeps, if each rank has a core. It is longer than the usual
+ * delay between ranks, and too short to matter. */
 static const double SPIN_S = 30e-6;
 
 static struct lks__shm *state_of(const lks_comm *comm)
@@ -30,7 +30,7 @@ static void shm_beat(lks_comm *comm)
     lks__shm_beat(state_of(comm));
 }
 
-/* At most `bytes` - 1 bytes of the text, and 0 bytes. */
+/* Write at most `bytes` - 1 bytes of the text, followed by 0 bytes. */
 static void write_text(atomic_ullong *words, size_t bytes, const char *text)
 {
     const size_t n = strnlen(text, bytes - 1);
@@ -87,7 +87,7 @@ static void shm_abort(lks_comm *comm, const char *why)
 
 /* --- joining and leaving ------------------------------------------------------------------ */
 
-/* Everything until this rank is marked as joined; nothing that waits. */
+/* The part of joining that doesn't wait, up to marking this rank as joined. */
 static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
 {
     struct lks__shm *g = calloc(1, sizeof *g);
@@ -175,8 +175,8 @@ static lks_status shm_open_group(lks_comm *comm)
 {
     const lks_world *world = &comm->world;
     lks__segment *segment;
-    /* A single process needs no launcher. If it has one, it uses that one's segment, so that the
-     * launcher can report what it did last. */
+    /* A single process needs no launcher. If it has one, it uses the launcher's segment, so that
+     * the launcher can report the rank's last action. */
     if (world->world_size > 1 || getenv("RANK") != NULL) {
         bool given = getenv(LKS__SEGMENT_ENV) != NULL;
         lks_status st = given || world->world_size == 1
@@ -212,7 +212,7 @@ lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
     int made = 0;
     while (made < n && st == LKS_OK) {
         lks_world world = {made, n, made, n};
-        uint64_t seq; /* of joining: it needs no wait, because all arrive at the next call */
+        uint64_t seq; /* the operation of joining: no wait, because all arrive at the next call */
         st = lks__comm_new(&lks__comm_shm, &world, timeout_s, &comms[made]);
         if (st == LKS_OK)
             st = join(comms[made++], lks__segment_ref(segment), &seq);
@@ -225,13 +225,13 @@ lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-/* What each rank publishes about its part of an allocation. */
+/* A rank's result of its part of an allocation, which all ranks read. */
 struct alloc_result {
     int32_t status;
     char text[LKS__SHM_PAYLOAD - 4];
 };
 
-/* Every rank learns of every rank's failure, so all agree on whether the memory exists. */
+/* Share every rank's result, so that all agree on whether the memory exists. */
 static lks_status share_result(struct lks__shm *g, const struct lks__shm_descriptor *call,
                                lks_status st)
 {
@@ -267,8 +267,8 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALLOC, .size = bytes};
     desc.args[0] = (uint64_t)kind;
     desc.args[1] = region.offset;
-    /* All ranks reserve at the same time, so how much of the others' memory they see is random. So
-     * each checks the whole region before any of them begins. */
+    /* All ranks reserve at the same time, so the free memory that each sees would vary. So each
+     * rank checks the whole region before any of them begins. */
     lks_status st = kind == LKS_MEM_LAZY ? LKS_OK : lks__segment_fits(region.bytes);
     uint64_t seq;
     LKS__TRY(lks__shm_arrive(g, &desc, NULL, 0, &seq));
@@ -342,7 +342,7 @@ void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer)
     return NULL;
 }
 
-/* Is [from, from + size) inside the slice of a region that belongs to `rank`? */
+/* True if [from, from + size) is inside the slice of a region that belongs to `rank`. */
 static bool in_slice(const struct lks__shm_region *r, uint64_t from, uint64_t size, int rank)
 {
     uint64_t first = r->kind == LKS_MEM_OWN ? r->stride * (uint64_t)rank : 0;

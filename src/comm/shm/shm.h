@@ -1,10 +1,10 @@
 /* comm/shm/shm.h - internal to the shared-memory backend.
  *
  * Every collective is a numbered operation. A rank *arrives* at operation s: it fills in its
- * descriptor of the call and increments the slot's counter. Once all have arrived, each
+ * descriptor of the call and increments the slot's counter. Once all have arrived, each rank
  * compares the descriptors, so calls that don't match are found before any data move. If ranks must
  * also know that all have done their share, they increment a second counter: they *finish*. The
- * last one to do so wakes those that sleep. */
+ * last rank to finish wakes the sleeping ranks. */
 #ifndef LKS_COMM_SHM_SHM_H
 #define LKS_COMM_SHM_SHM_H
 
@@ -37,11 +37,11 @@ struct lks__shm_work {
     lks_work head;
     struct lks__shm_work *next_free, *next_made;
     uint64_t seq;
-    bool between; /* among hosts: this group sums its parts, a leader does the rest */
+    bool between; /* with several hosts: this group sums its parts, a leader does the rest */
     uint32_t between_goal;
     bool shared;    /* this rank's share is done */
     bool complete;  /* all shares are done */
-    bool forgotten; /* no thread waits for it: once it is complete, its memory is used again */
+    bool forgotten; /* no thread waits for it; its memory is reused once it is complete */
     lks_reduction r;
     size_t
         /* Copy of r.block_start, because the caller's may change before our share is done. */
@@ -54,18 +54,19 @@ struct lks__shm {
     lks__segment *segment;
     struct lks__rank_line *line; /* this rank's line */
     int rank, world_size;
-    uint64_t seq; /* of the next operation */
+    uint64_t seq; /* number of the next operation */
     /* Number of operations in each slot that this rank has finished. */
     uint32_t finishes[LKS__SHM_SLOTS];
-    uint32_t betweens[LKS__SHM_SLOTS]; /* … of those that go on among hosts */
-    double spin_s;                     /* how long a wait polls before it sleeps */
-    bool timing;                       /* inside lks_work_wait() */
-    double among_s, looked_s; /* of lks__shm_among_devices(): since when it waits (0: it doesn't);
-                               * its last look at the others */
+    uint32_t
+        betweens[LKS__SHM_SLOTS]; /* Number of operations in each slot that continue among hosts. */
+    double spin_s;                /* how long a wait polls before it sleeps */
+    bool timing;                  /* inside lks_work_wait() */
+    double among_s, looked_s; /* of lks__shm_among_devices(): time when the wait began (0: no wait);
+                                 time of the last check of the others */
     int late_elsewhere; /* the rank of another host that the status table names; -1: not known */
-    uint64_t end;       /* of the regions */
+    uint64_t end;       /* end of the regions */
     int *pidfds;        /* [world_size] -1: not opened yet */
-    uint8_t *merges;    /* [world_size] the plan for a sum of one part from each rank */
+    uint8_t *merges;    /* [world_size] the plan for a sum of one part per rank */
 
     struct lks__shm_region *regions;
     size_t n_regions;
@@ -75,7 +76,7 @@ struct lks__shm {
     unsigned first_pending, n_pending;
     struct lks__shm_work *free_works;
     struct lks__shm_work *all_works; /* list for closing */
-    size_t most_borders;             /* largest number of any reduction so far */
+    size_t most_borders;             /* largest number of borders in any reduction so far */
     struct lks__shm_plan *plan;      /* work memory of the shares */
 };
 
@@ -89,11 +90,11 @@ void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer);
  * region of `kind`, for LKS_MEM_OWN in the slice of `rank`; otherwise false. */
 bool lks__shm_offset(const struct lks__shm *g, const void *p, uint64_t size, int kind, int rank,
                      uint64_t *offset_p);
-/* The reverse; NULL if lks__shm_offset() could not have given that offset. */
+/* The address of an offset. NULL if lks__shm_offset() could not have returned that offset. */
 void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size, int kind,
                        int rank);
-/* A number for the place of `offset`, from the region's position in the order of allocations: the
- * same on all hosts, although their segments have other offsets. */
+/* A number for the location of `offset`, computed from the region's position in the order of
+ * allocations. It is the same on all hosts, although their segments have other offsets. */
 uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset);
 /* --- wait.c ------------------------------------------------------------------------------- */
 
@@ -103,18 +104,19 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
 bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq);
 /* Wait until all have arrived, and compare all descriptors. */
 lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq);
-/* Our share is done; the two functions below only after it. */
+/* Mark our share as done. Call the two functions below only after it. */
 void lks__shm_finish(struct lks__shm *g, uint64_t seq);
-/* The value that the counter of a slot reaches when all have finished `seq`, asked before our own
- * share; and whether it has been reached: from any thread. */
+/* The value that the counter of a slot reaches when all have finished `seq`. Call it before our own
+ * share. lks__shm_finished_by() tells, in any thread, whether the counter has reached it. */
 uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq);
 bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq);
 lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
 
-/* For operations that go on among hosts: call it after this rank's share; the leader's thread calls
- * lks__shm_between_done() (host.h) when the rest is done, too. */
-uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq); /* the goal of the two below */
+/* For operations that continue among hosts: call it after this rank's share. The leader's thread
+ * calls lks__shm_between_done() (host.h) when the rest is done, too. */
+uint32_t lks__shm_expect_between(struct lks__shm *g,
+                                 uint64_t seq); /* returns the goal for the two functions below */
 void lks__shm_count_between(struct lks__shm *g, uint64_t seq);
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
@@ -123,25 +125,28 @@ lks_status lks__shm_among_devices(lks_comm *comm, bool waits);
 /* Record `text` as the group's failure, unless there is one already, and return the recorded
  * one. */
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text);
-/* The group's failure as a status with its sentence on this rank. Only if it has failed. */
+/* The group's failure as a status, with its sentence as this rank's error. Call it only if the
+ * group has failed. */
 lks_status lks__shm_failed(const struct lks__shm *g);
 
 /* --- descriptors.c ------------------------------------------------------------------------ */
 
-/* Are all descriptors of operation `seq` equal? Otherwise ERR_ARG, and the group has failed. */
+/* Check that all descriptors of operation `seq` are equal. Otherwise ERR_ARG, and the group has
+ * failed. */
 lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq);
-/* The call that the operation is or belongs to, for messages: "barrier", "lks_ddp_step". */
+/* The call that the operation is, or belongs to, for messages: "barrier", "lks_ddp_step". */
 const char *lks__shm_call_name(const struct lks__shm_descriptor *desc);
 
 /* --- table.c ------------------------------------------------------------------------------ */
 
-bool lks__shm_is_stopped(pid_t pid); /* by SIGSTOP or a debugger: alive, but it doesn't run */
+bool lks__shm_is_stopped(
+    pid_t pid); /* true if SIGSTOP or a debugger stopped the process: alive, but not running */
 
-/* Has `rank` not yet reached the point that a rank waiting with `what` for operation `seq`
- * needs? */
+/* True if `rank` has not yet reached the point that a rank waiting with `what` for operation `seq`
+ * needs. */
 bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint32_t seq);
-/* The status table of all ranks as lines of text: what each rank is doing, and for whom it
- * waits. */
+/* The status table of all ranks as lines of text: each rank's state, and the ranks that it waits
+ * for. */
 void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
 
 /* --- collective.c ------------------------------------------------------------------------- */
@@ -154,8 +159,8 @@ lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes);
 lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);
-/* Is `mem` LKS_MEM_COMMON memory (`lazy`: or LKS_MEM_LAZY) of so many bytes? If not, ERR_ARG names
- * `call`. *offset_p: in the segment. */
+/* Check that `mem` is LKS_MEM_COMMON memory (`lazy`: or LKS_MEM_LAZY) of `bytes` bytes. If not,
+ * ERR_ARG names `call`. *offset_p: the offset in the segment. */
 lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, const void *mem,
                                  size_t bytes, bool lazy, uint64_t *offset_p);
 lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
@@ -169,8 +174,8 @@ lks_status lks__shm_progress(lks_comm *comm);
 lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work);
 void lks__shm_work_forget(lks_comm *comm, lks_work *work);
 
-/* Complete the reductions in flight. Every blocking collective does this first, so that operations
- * finish in order, and ranks that wait in different places can't wait for each other. */
+/* Complete the reductions in flight. Every blocking collective calls it first, so that operations
+ * finish in order, and ranks that wait at different points can't deadlock. */
 lks_status lks__shm_drain(struct lks__shm *g);
 
 #endif

@@ -12,8 +12,8 @@
 #include "comm/shm/shm.h"
 
 enum {
-    SLICE_MS = 50,    /* of sleep; then check for failures */
-    NAME_BYTES = 300, /* of name_rank() */
+    SLICE_MS = 50,    /* length of a sleep between checks for failures */
+    NAME_BYTES = 300, /* size of the text of name_rank() */
     LOOKS_PER_CLOCK = 64,
     MAX_NAMED = 8, /* missing ranks that a message names */
 };
@@ -68,7 +68,8 @@ lks_status lks__shm_failure(const lks_comm *comm)
 /* --- counters ----------------------------------------------------------------------------- */
 
 /* The value of a slot's counters when all have counted operation `seq`. All ranks arrive at every
- * operation; those that also finish are the same on all ranks, and each rank counts them itself. */
+ * operation. The operations that ranks also finish are the same on all ranks, and each rank counts
+ * them itself. */
 static uint32_t arrive_goal(const struct lks__shm *g, uint64_t seq)
 {
     return (uint32_t)((seq / LKS__SHM_SLOTS + 1) * (uint64_t)g->world_size);
@@ -86,7 +87,8 @@ static bool reached(const atomic_uint *counter, uint32_t goal)
 
 static void count_in(atomic_uint *counter, atomic_uint *sleepers, uint32_t goal)
 {
-    /* Sequentially consistent on both sides: either we see a sleeper, or it sees our increment. */
+    /* Sequentially consistent on both sides: either we see a sleeper, or the sleeper sees our
+     * increment. */
     if (atomic_fetch_add(counter, 1) + 1 == goal && atomic_load(sleepers) != 0)
         syscall(SYS_futex, counter, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -129,8 +131,7 @@ void lks__shm_finish(struct lks__shm *g, uint64_t seq)
     count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq));
 }
 
-/* Operations in flight have different slots, so no other operation changes this counter
- * meanwhile. */
+/* Operations in flight have different slots, so this counter changes only for `seq`. */
 uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq)
 {
     return (g->finishes[seq % LKS__SHM_SLOTS] + 1) * (uint32_t)g->world_size;
@@ -165,7 +166,7 @@ bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
 
 /* --- waiting ------------------------------------------------------------------------------ */
 
-/* A wait for any of the counters. */
+/* A wait for one of the counters. */
 struct wait {
     uint64_t seq;
     uint32_t goal;
@@ -186,7 +187,7 @@ static void name_wait(const struct lks__shm *g, const struct wait *w, char *text
                        w->seq, text, bytes);
 }
 
-/* Has a rank's process ended? Also works for zombies, and with other launchers. */
+/* True if a rank's process has ended. Also works for zombies, and with other launchers. */
 static bool process_ended(struct lks__shm *g, int rank, pid_t pid)
 {
     if (pid <= 0 || pid == getpid())
@@ -236,7 +237,7 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
             used += (size_t)snprintf(text + used, sizeof text - used, " and others");
             break;
         }
-        if (used > sizeof text - NAME_BYTES) /* the rest would be cut anyway */
+        if (used > sizeof text - NAME_BYTES) /* there is no room for more */
             break;
         if (named++ > 0)
             used += (size_t)snprintf(text + used, sizeof text - used, ", ");
@@ -250,7 +251,7 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
 }
 
 /* Check the ranks that we wait for. A rank with heartbeats is not late, however long its work
- * takes; one that has stood still for the deadline is. */
+ * takes. A rank without one for the deadline is. */
 static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, double start)
 {
     double now = lks__sys_now();
@@ -263,10 +264,10 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
         struct lks__rank_line *line = lks__segment_line(g->segment, r);
         int state = (int)atomic_load(&line->state);
         pid_t pid = (pid_t)atomic_load(&line->pid);
-        /* One that has left in order has moved all that its device had to. */
+        /* A rank that has left in order has completed its device's transfers. */
         if ((state == LKS__RANK_LEFT && !devices) ||
             (state == LKS__RANK_JOINED && process_ended(g, r, pid))) {
-            /* It may have arrived, or left, and ended only then. */
+            /* The rank may have arrived, or left, and ended only then. */
             if (!missing(g, w, r) || (devices && atomic_load(&line->state) == LKS__RANK_LEFT))
                 continue;
             char who[NAME_BYTES], in[96], text[512];
@@ -280,7 +281,8 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
                          state == LKS__RANK_LEFT ? "left the group" : "ended", in);
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
-        const bool waiting = atomic_load(&line->waiting); /* a heartbeat comes before its end */
+        const bool waiting = atomic_load(
+            &line->waiting); /* read first: a rank has a heartbeat before its wait ends */
         double beat = (double)atomic_load(&line->beat_us) * 1e-6;
         if (now - (beat > start ? beat : start) < limit)
             continue;
@@ -291,13 +293,13 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
     }
     if (late >= 0)
         return timed_out(g, w, late);
-    /* A rank that waits itself will name the one that it waits for; give it time for that. */
+    /* A waiting rank will itself name the rank that it waits for; give it time for that. */
     if (late_waiting >= 0 && now - start > g->comm->timeout_s + 1)
         return timed_out(g, w, late_waiting);
     return LKS_OK;
 }
 
-/* True if the goal was reached while polling, without sleep. */
+/* True if the goal was reached while polling, without sleeping. */
 static bool spin(const struct lks__shm *g, const struct wait *w)
 {
     if (g->spin_s <= 0) { /* ranks share cores: let another one run instead */
@@ -336,9 +338,10 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
         double now = lks__sys_now();
         if (now - last > STOPPED_S)
             start += now - last;
-        if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others end a slice early */
+        if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others can end a slice early */
             LKS__TRY(look_for_failures(g, w, start));
-            if (w->seq == 0 && w->what == LKS__WAIT_ARRIVE) /* no rank depends on this one yet */
+            if (w->seq == 0 &&
+                w->what == LKS__WAIT_ARRIVE) /* other ranks don't depend on this one yet */
                 LKS__TRY(lks__sys_give_up_check());
             last = now;
         }

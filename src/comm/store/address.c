@@ -19,7 +19,7 @@ lks_status lks__address_find(const char *host, int port, bool passive, struct ad
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICHOST | (passive ? AI_PASSIVE : 0)};
     snprintf(service, sizeof service, "%d", port);
-    /* First try it as a number: the resolver for names loads libraries and may use the network. */
+    /* Try it as a number first: the resolver for names loads libraries and may use the network. */
     int err = getaddrinfo(host, service, &hints, list_p);
     hints.ai_flags &= ~AI_NUMERICHOST;
     if (err == EAI_NONAME)

@@ -1,4 +1,5 @@
-/* comm/store/address.h - TCP addresses: from text, to text, and the options of every connection. */
+/* comm/store/address.h - TCP addresses: parsing, formatting, and the options of every
+ * connection. */
 #ifndef LKS_COMM_STORE_ADDRESS_H
 #define LKS_COMM_STORE_ADDRESS_H
 
@@ -20,19 +21,19 @@ lks_status lks__address_find(const char *host, int port, bool passive, struct ad
 /* Format as "host:port" or "[::1]:port", safe on a terminal. Returns `text`. */
 char *lks__address_text(char text[LKS__ADDRESS_BYTES], const char *host, int port);
 
-/* Parse HOST, HOST:PORT or [HOST]:PORT; without a port *port_p is left alone. ERR_CONFIG if it is
- * wrong; `what` names the text in the message. */
+/* Parse HOST, HOST:PORT or [HOST]:PORT; without a port *port_p is left unchanged. ERR_CONFIG if the
+ * text is wrong; `what` names it in the message. */
 lks_status lks__address_parse(const char *what, const char *text, char *host, size_t host_bytes,
                               int *port_p);
 
 /* True if other machines can't reach `host`, because its first address, in *number, is one that
- * each machine has for itself, such as 127.0.1.1. False if it can't be found. */
+ * every machine has for itself, such as 127.0.1.1. False if no address is found. */
 bool lks__address_is_loopback(const char *host, char number[LKS__NUMBER_BYTES]);
 /* An address of this machine in a network, to use in advice; "ADDRESS" if it has none. */
 void lks__address_advice(char number[LKS__NUMBER_BYTES]);
 
-/* True if the interface of this host with that address (a number) has no link: its cable is cut.
- * `name` is the interface's. */
+/* True if this host's interface with that address (a number) has no link, for example because its
+ * cable is cut. `name` is the interface's name. */
 bool lks__address_is_cut(const char *address, char name[LKS__INTERFACE_BYTES]);
 
 /* Make a socket non-blocking, without delay, and closed once the peer's machine has been silent for

@@ -56,7 +56,7 @@ struct lks__reply {
     uint32_t value_bytes;
 };
 
-/* Fill `bytes` with random bytes of the system; ERR_IO. */
+/* Fill `bytes` bytes with the system's random bytes. ERR_IO. */
 lks_status lks__random(void *out, size_t bytes);
 
 void lks__prove(const char *token, const char *role, const unsigned char *nonce_s,

@@ -11,10 +11,11 @@
 #include "comm/store/handshake.h"
 #include "comm/store/store.h"
 
-/* For an answer that needs no waiting. The kernel notices a peer that is gone earlier. */
+/* For an answer that needs no waiting. The kernel notices a lost peer earlier. */
 static const double ANSWER_S = 30.0;
 static const double HELLO_S = 5.0;
-static const double SEND_S = 1.0; /* for the system to take a message that nothing waits for */
+static const double SEND_S =
+    1.0; /* for the system to accept a message whose answer is read later */
 
 struct lks__store {
     int fd;
@@ -181,7 +182,7 @@ lks_status lks__store_open(const char *host, int port, const char *token, double
         st = connect_once(&way, host, port, link_s, try_until);
         if (st == LKS_OK)
             st = lks__store_on(way.fd, way.where, token, try_until - lks__sys_now(), store_p);
-        /* Not there yet, or no room for us: either may pass. */
+        /* Not serving yet, or no room for us: either may pass. */
         if ((st != LKS_ERR_PEER && st != LKS_ERR_TIMEOUT) || lks__sys_now() >= until)
             break;
         LKS__TRY(lks__sys_give_up_check());
@@ -280,7 +281,8 @@ static lks_status take_some(lks__store *s)
     }
 }
 
-/* Pass a complete reply to the caller: its status, and its value if it is OK and one is wanted. */
+/* Pass a complete reply to the caller: its status, and its value if it is OK and the caller wants
+ * it. */
 static lks_status hand_over(lks__store *s, const char *key, void **data_p, size_t *bytes_p)
 {
     lks_status st = meaning(s, &s->reply, key);

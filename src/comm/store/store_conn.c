@@ -46,7 +46,7 @@ static bool grow(unsigned char **buf, size_t *cap, size_t need)
     return true;
 }
 
-/* False if the connection has ended. */
+/* Send the queued bytes. False if the connection has ended. */
 bool lks__conn_flush(struct lks__conn *c)
 {
     size_t sent = 0;
@@ -67,7 +67,7 @@ bool lks__conn_flush(struct lks__conn *c)
 void lks__conn_send(struct lks__conn *c, const void *data, size_t bytes)
 {
     if (c->n_out + bytes > MAX_ANSWERS || !grow(&c->out, &c->cap_out, c->n_out + bytes)) {
-        c->n_out = 0; /* it doesn't read, so sending more is useless */
+        c->n_out = 0; /* the peer doesn't read, so sending more is useless */
         c->closing = true;
         return;
     }
@@ -194,7 +194,7 @@ static void serve(lks__store_server *s, struct lks__conn *c, const struct lks__r
     c->closing = true;
 }
 
-/* Keep the address of a peer with another token, each once. */
+/* Keep the address of a peer with another token, each address once. */
 static void keep_refused(lks__store_server *s, int fd)
 {
     struct sockaddr_storage addr;

@@ -1,6 +1,6 @@
-/* comm/store/store_conn.h - one connection of the store's server: what its bytes mean, and what is
- * sent back. Nothing here waits: store_server.c has the thread and calls these functions when there
- * are bytes to read or room to write. */
+/* comm/store/store_conn.h - one connection of the store's server: parses its bytes and queues the
+ * answers. These functions never wait: store_server.c has the thread and calls them when there are
+ * bytes to read or room to write. */
 #ifndef LKS_COMM_STORE_STORE_CONN_H
 #define LKS_COMM_STORE_STORE_CONN_H
 
@@ -17,7 +17,7 @@ enum { LKS__MOST_REFUSED = 32 }; /* peers whose addresses are kept */
 struct lks__conn {
     int fd;
     bool member, closing; /* member: has proved the token; closing: close once its output is sent */
-    double deadline;      /* of a stranger, for its proof */
+    double deadline;      /* for a stranger's proof */
     unsigned char nonce[LKS__NONCE_BYTES];
 
     unsigned char *in; /* a stranger's buffer has room for the proof only */
@@ -29,7 +29,7 @@ struct lks__conn {
     double wait_until;
     char key[LKS__STORE_KEY_BYTES];
 
-    char *will_list; /* NULL: nothing to post at the end */
+    char *will_list; /* NULL: nothing to post when the connection ends */
     unsigned char *will;
     size_t will_bytes;
 };
@@ -37,14 +37,14 @@ struct lks__conn {
 struct lks__store_server {
     pthread_t thread;
     int listener, stop_fd, port;
-    int link_s; /* a machine that is silent for so long is lost */
+    int link_s; /* seconds until a silent machine counts as lost */
     char *token;
     lks__values values;
-    atomic_bool is_full; /* no descriptor was left for a connection */
+    atomic_bool is_full; /* a connection found no free descriptor */
     /* Peers with another token; the server's thread only appends. */
     char refused[LKS__MOST_REFUSED][LKS__ADDRESS_BYTES];
     atomic_int n_refused;
-    int n_told; /* by lks__store_refused() */
+    int n_told; /* number of them that lks__store_refused() has returned */
     struct lks__conn **conns;
     size_t n_conns, cap_conns;
     struct pollfd *polls; /* [cap_conns + 2] */
@@ -52,12 +52,12 @@ struct lks__store_server {
 
 /* Read the available bytes and serve them; false if the connection has ended. */
 bool lks__conn_take(lks__store_server *s, struct lks__conn *c);
-/* Send its output; false if the connection has ended. */
+/* Send the connection's output; false if the connection has ended. */
 bool lks__conn_flush(struct lks__conn *c);
 /* Queue bytes for the next flush. */
 void lks__conn_send(struct lks__conn *c, const void *data, size_t bytes);
 void lks__conn_answer(struct lks__conn *c, enum lks__answer what, const void *data, size_t bytes);
-void lks__conn_free(struct lks__conn *c); /* and closes it; the caller posts its will */
+void lks__conn_free(struct lks__conn *c); /* also closes it; the caller posts its will */
 
 /* Append to a list, and answer all connections that wait for the new entry. */
 enum lks__answer lks__store_server_post(lks__store_server *s, const char *list, const void *data,

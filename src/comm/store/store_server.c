@@ -105,7 +105,8 @@ static void accept_all(lks__store_server *s)
     }
 }
 
-/* Handle all deadlines that have passed. Returns the milliseconds until the next one (-1: none). */
+/* Handle all deadlines that have passed. Returns the milliseconds until the next deadline (-1:
+ * none). */
 static int expire(lks__store_server *s)
 {
     double now = lks__sys_now(), next = 0;
@@ -127,8 +128,8 @@ static int expire(lks__store_server *s)
     return next == 0 ? -1 : (int)((next - now) * 1e3) + 1;
 }
 
-/* Dropping a connection may post its will, so first handle readable ones in poll's order, then
- * drop. */
+/* Dropping a connection may post its will, so first handle the readable connections in poll's
+ * order, then drop. */
 static void step(lks__store_server *s)
 {
     int wait_ms = expire(s);

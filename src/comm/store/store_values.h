@@ -1,4 +1,4 @@
-/* comm/store/store_values.h - the memory of the store's server: values by key, within a limit. */
+/* comm/store/store_values.h - the values of the store's server by key, within a limit of memory. */
 #ifndef LKS_COMM_STORE_STORE_VALUES_H
 #define LKS_COMM_STORE_STORE_VALUES_H
 
@@ -23,9 +23,9 @@ struct lks__value *lks__values_find(lks__values *values, const char *key);
 /* ANSWER_OK or ANSWER_FULL. */
 enum lks__answer lks__values_set(lks__values *values, const char *key, const void *data,
                                  size_t bytes);
-/* ANSWER_BAD if the existing value is no number. */
+/* ANSWER_BAD if the existing value is not a number. */
 enum lks__answer lks__values_add(lks__values *values, const char *key, int64_t n, int64_t *sum_p);
-/* The key of the next value of a list; BAD if it is too long. */
+/* The key of the next value of a list; BAD if the key is too long. */
 enum lks__answer lks__values_next(lks__values *values, const char *list,
                                   char key[LKS__STORE_KEY_BYTES]);
 void lks__values_free(lks__values *values);

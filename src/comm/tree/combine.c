@@ -6,7 +6,8 @@
 #include "comm/tree/sum.h"
 #include "comm/tree/tree.h"
 
-/* Bytes that are combined at a time, so that partial results stay in the first-level cache. */
+/* Bytes that are combined at a time: few enough for partial results to stay in the first-level
+ * cache. */
 enum { CHUNK = 4096 };
 
 /* Outputs may be one of the inputs: element i is read before it is written. */
@@ -25,13 +26,13 @@ typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
 
 /* Minimum and maximum compare bits: in a mode that flushes subnormals, these would all be equal to
  * 0, and the result would depend on the order. If any rank has a NaN, the result is the same quiet
- * NaN, and -0 is less than +0: so the result doesn't depend on the order or number of ranks. */
+ * NaN, and -0 is less than +0. So the result doesn't depend on the order or number of ranks. */
 typedef uint32_t __attribute__((may_alias)) bits32;
 typedef uint64_t __attribute__((may_alias)) bits64;
 
 #define IS_NAN32(x) (((x)&0x7fffffff) > 0x7f800000)
 #define IS_NAN64(x) (((x)&INT64_MAX) > 0x7ff0000000000000)
-/* Integers in the order of the floats. */
+/* Integers that compare like the floats. */
 #define KEY32(x) ((int32_t)((x) >> 31 != 0 ? (x) ^ 0x7fffffff : (x)))
 #define KEY64(x) ((int64_t)((x) >> 63 != 0 ? (x) ^ INT64_MAX : (x)))
 #define EXTREME32(a, relation, b)                                                                  \
@@ -45,7 +46,7 @@ COMBINE_FN(max_float32, bits32, EXTREME32(a, >, b))
 COMBINE_FN(sum_float64, double, a + b)
 COMBINE_FN(min_float64, bits64, EXTREME64(a, <, b))
 COMBINE_FN(max_float64, bits64, EXTREME64(a, >, b))
-/* Unsigned additions wrap around; the bits are those of two's complement. */
+/* Unsigned additions wrap around, with the bits of two's complement. */
 COMBINE_FN(sum_int32, uint32_t, a + b)
 COMBINE_FN(min_int32, int32_t, a < b ? a : b)
 COMBINE_FN(max_int32, int32_t, a > b ? a : b)
@@ -87,7 +88,7 @@ const char *lks__op_name(lks_op op)
     return "no operation";
 }
 
-/* The sum of one part follows the floating-point mode, too, which may flush it. Compilers leave out
+/* The sum of a single part follows the floating-point mode, too, which may flush it. Compilers omit
  * a multiplication by a constant 1. */
 static void sum_one_float64(double *out, const double *a, size_t n)
 {
@@ -97,8 +98,7 @@ static void sum_one_float64(double *out, const double *a, size_t n)
         out[i] = a[i] * factor;
 }
 
-/* Works with a stack of partial results: a value is a part, read in place, or the buffer of its
- * level. */
+/* Uses a stack of partial results: a value is a part, read in place, or the buffer of its level. */
 static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t at, size_t n)
 {
     const size_t size = lks_dtype_bytes(c->dtype);

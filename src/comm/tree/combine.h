@@ -10,9 +10,9 @@
 #include "lockstep/comm.h"
 
 struct lks__combine {
-    lks_dtype dtype; /* allowed by lks__can_combine() */
+    lks_dtype dtype; /* a type that lks__can_combine() allows */
     lks_op op;
-    const void *const *parts; /* [n_parts] each of the same count, aligned as its type */
+    const void *const *parts; /* [n_parts] each with the same count, aligned as its type */
     const uint8_t *merges;    /* [n_parts] from lks__tree_plan() */
     int n_parts;              /* 1 to LKS__SEGMENT_MAX_RANKS */
     void *dst;                /* out; may be parts[0] */
@@ -22,8 +22,8 @@ struct lks__combine {
 bool lks__can_combine(lks_dtype dtype, lks_op op);
 const char *lks__op_name(lks_op op); /* "sum", "min", "max"; "no operation" for others */
 
-/* Compute elements [first, first + n) of dst. The bits of an element don't depend on how a range is
- * divided. */
+/* Compute elements [first, first + n) of dst. The way a range is divided doesn't change an
+ * element's bits. */
 void lks__combine_range(const struct lks__combine *c, size_t first, size_t n);
 
 #endif

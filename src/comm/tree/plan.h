@@ -1,5 +1,5 @@
-/* comm/tree/plan.h - the parts that ranks, or hosts, contribute to one reduction, and how they are
- * summed. */
+/* comm/tree/plan.h - the parts that ranks, or hosts, contribute to one reduction, and the order of
+ * their sum. */
 #ifndef LKS_COMM_TREE_PLAN_H
 #define LKS_COMM_TREE_PLAN_H
 
@@ -20,15 +20,16 @@ struct lks__plan {
     uint8_t *merges;
 };
 
-/* Allocate room for `givers` contributors with LKS__TREE_MAX_COVER nodes each. False: no memory. */
+/* Allocate room for `givers` contributors with LKS__TREE_MAX_COVER nodes each. False if out of
+ * memory. */
 bool lks__plan_open(struct lks__plan *p, int givers);
 void lks__plan_close(struct lks__plan *p);
 
-/* False if `node` is no node of the tree over V leaves. `buf` may be set until sorting. */
+/* False if `node` isn't a node of the tree over V leaves. `buf` may be set until sorting. */
 bool lks__plan_add(struct lks__plan *p, int V, lks_node node, const float *buf);
 void lks__plan_sort(struct lks__plan *p);
 
-/* Sum all of them into `dst`, times `scale`. False if they don't cover each leaf once. */
+/* Sum all parts into `dst`, times `scale`. False if they don't cover each leaf once. */
 bool lks__plan_sum(const struct lks__plan *p, int V, float *dst, float scale, const lks__exec *exec,
                    struct lks__sum *sum);
 

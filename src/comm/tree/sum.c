@@ -4,8 +4,8 @@
 
 #include "comm/tree/tree.h"
 
-/* Elements summed at a time: so few that the stack of partial sums stays in the first-level cache.
- * A multiple of 8, so that squares keep their lanes. */
+/* Elements summed at a time: few enough for the stack of partial sums to stay in the first-level
+ * cache. A multiple of 8, so that squares keep their lanes. */
 enum { CHUNK = 1024 };
 
 /* Four lanes on every machine (compilers may use wider ones). Memory limits sums of this size, so
@@ -25,8 +25,7 @@ static void add(float *out, const float *a, const float *b, size_t n)
         out[i] = a[i] + b[i];
 }
 
-/* Works with a stack of partial sums: a value is a part, read in place, or the buffer of its
- * level. */
+/* Uses a stack of partial sums: a value is a part, read in place, or the buffer of its level. */
 static void sum_chunk(const struct lks__sum *s, size_t first, size_t n, double lanes[8])
 {
     float temp[LKS__TREE_MAX_LEVELS][CHUNK];

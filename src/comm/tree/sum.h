@@ -1,4 +1,4 @@
-/* comm/tree/sum.h - one pass over memory: sums of parts in the order of a plan, times a factor. */
+/* comm/tree/sum.h - sums parts in the order of a plan, times a factor, in one pass over memory. */
 #ifndef LKS_COMM_TREE_SUM_H
 #define LKS_COMM_TREE_SUM_H
 
@@ -13,8 +13,8 @@ struct lks__sum {
     const uint8_t *merges;     /* [n_parts] from lks__tree_plan() */
     int n_parts;               /* >= 1 */
     float *dst;                /* [count] out; may be one of the parts */
-    bool dst_is_late_part;     /* it is parts[1] or later, so it is written only after all have been
-                                  read */
+    bool dst_is_late_part; /* dst is parts[1] or later, so it is written only after all parts have
+                              been read */
     float scale;
     lks__sum_scaled_fn *last; /* the kernel of the last addition, which also scales; of any level */
 };
@@ -25,8 +25,8 @@ static inline lks__sum_scaled_fn *lks__sum_last(const lks__exec *exec)
     return exec->k != NULL ? exec->k->sum_scaled : lks__sum_scaled_ref;
 }
 
-/* dst[first, first + n) = scale * (sum of the parts there). The bits of an element don't depend on
- * how a range is divided. With lanes != NULL, lane i % 8 gets the square of dst[first + i]. */
+/* dst[first, first + n) = scale * (sum of the parts there). The way a range is divided doesn't
+ * change an element's bits. With lanes != NULL, lane i % 8 gets the square of dst[first + i]. */
 void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8]);
 
 #endif

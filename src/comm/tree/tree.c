@@ -87,7 +87,7 @@ static bool plan(int V, const lks_node *nodes, int n, uint8_t *merges, lks_node 
             if (lks__tree_has_sibling(V, top)) {
                 if (depth == 0 || top.index % 2 == 0 || left[depth - 1].level != top.level ||
                     left[depth - 1].index != top.index - 1)
-                    break; /* waits for its neighbour */
+                    break; /* it waits for its neighbour */
                 run = first[--depth];
                 merges[i]++;
             }

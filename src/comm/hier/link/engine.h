@@ -1,11 +1,11 @@
 /* comm/hier/link/engine.h - the interface of an engine between hosts: the collectives of MPI or
- * Gloo in one small table. Modules are compiled against it; it uses nothing else of lockstep but
+ * Gloo in one small table. Modules are compiled against it. It uses nothing else of lockstep but
  * base/system/module.h.
  *
  * Each host is one member: its leader, the first of its ranks, calls the engine, from one thread.
  * All members start the same operations in the same order; a few may be in progress together. Notes
- * are small messages outside the operations, for heartbeats and failures. They arrive even while an
- * operation stands still. */
+ * are small messages outside the operations, for heartbeats and failures. They arrive even if an
+ * operation makes no progress. */
 #ifndef LKS_COMM_HIER_LINK_ENGINE_H
 #define LKS_COMM_HIER_LINK_ENGINE_H
 
@@ -25,25 +25,28 @@ enum {
     LKS__ENGINE_SLOTS = 8, /* operations that may be in progress together */
 };
 
-/* The place of this process, and what all ranks of a host must know before they can connect. */
+/* The rank of this process, and the facts that all ranks of a host must know before they can
+ * connect. */
 typedef struct lks__engine_join {
     int rank, world_size, local_rank, local_world_size;
     double timeout_s;
-    /* For engines that need a store: our place, our address as others see it, and the store. Keys
-     * and values are copied; the caller frees what get returns. 0, or -1 after a deadline. */
+    /* For engines that need a store: our host's number, our address as others see it, and the
+     * store. Keys and values are copied; the caller frees the value that get returns. 0, or -1
+     * after a deadline. */
     int host, n_hosts;
     char address[64];
     void *store;
     int (*store_set)(void *store, const char *key, const void *data, size_t bytes);
     int (*store_get)(void *store, const char *key, double timeout_s, void **data_p,
                      size_t *bytes_p);
-    char hello[LKS__ENGINE_HELLO]; /* in: the leader's; out: the same on the host's other ranks */
+    char hello[LKS__ENGINE_HELLO]; /* in: the leader's hello; out: the same on the host's other
+                                      ranks */
 } lks__engine_join;
 
 enum lks__engine_kind {
     LKS__ENGINE_ALL_TO_ALL, /* send piece h to host h, and receive a piece from each other host; our
-                               own piece stays in its place */
-    LKS__ENGINE_ALL_GATHER, /* recv gets all pieces; ours is already in its place */
+                               own piece isn't moved */
+    LKS__ENGINE_ALL_GATHER, /* recv gets all pieces; ours is already in place */
     LKS__ENGINE_BROADCAST,  /* of recv_bytes[0] bytes at recv + recv_at[0], from host `root` */
 };
 
@@ -61,15 +64,15 @@ typedef struct lks__engine_op {
 typedef struct lks__engine {
     int version;
     const char *name;
-    int every_rank;  /* all ranks join, not only leaders: MPI needs that */
+    int every_rank;  /* all ranks join, not only leaders, as MPI requires */
     int needs_store; /* to find the other hosts */
 
-    /* Could it serve a process that was started like this one? 1 or 0. */
+    /* 1 if it could serve a process that was started like this one, else 0. */
     int (*probe)(char *why, size_t why_bytes);
-    /* NULL on failure. On a leader: the host's number, and the number of hosts. */
+    /* NULL on failure. On a leader: also returns the host's number, and the number of hosts. */
     void *(*join)(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, size_t why_bytes);
-    /* Orderly: together with all others. Otherwise at once. In any case it touches no memory from
-     * then on. */
+    /* Leave, `orderly` together with all others, otherwise at once. In both cases the engine
+     * touches no memory from then on. */
     void (*leave)(void *engine, int orderly);
 
     /* Start an operation in a free slot; 0, or -1. Slots are used in turn, and tested in the same
@@ -77,16 +80,16 @@ typedef struct lks__engine {
     int (*start)(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes);
     /* 1 done, 0 in progress, -1 failed. */
     int (*test)(void *engine, int slot, char *why, size_t why_bytes);
-    /* Sleep until the operation in `slot` has ended, at most so long. NULL if operations make
+    /* Sleep until the operation in `slot` has ended, but at most `seconds`. NULL if operations make
      * progress only in test(). */
     void (*rest)(void *engine, int slot, double seconds);
-    /* The engine's own sum of `count` floats over all members, in place and in its own order; it
-     * blocks. `lockstep bench comm` compares reductions with it. 0, or -1. */
+    /* The engine's own sum of `count` floats over all members, in place and in the engine's order.
+     * Blocks. `lockstep bench comm` compares reductions with it. 0, or -1. */
     int (*own_sum)(void *engine, float *buf, size_t count, char *why, size_t why_bytes);
-    /* Send a note of LKS__ENGINE_NOTE bytes to all other hosts; copied. 0 if the previous one is
+    /* Send a note of LKS__ENGINE_NOTE bytes to all other hosts; copied. 0 if the previous note is
      * still being sent. */
     int (*tell)(void *engine, const void *note);
-    /* The next note of `host`: 1 if there is one; 0 if not yet; -1 if no more will come. */
+    /* The next note of `host`: 1 if one has arrived; 0 if not yet; -1 if no more will come. */
     int (*hear)(void *engine, int host, void *note, char *why, size_t why_bytes);
 } lks__engine;
 

@@ -1,5 +1,6 @@
-/* What leaders exchange outside operations: heartbeats several times a second, with progress, the
- * rank that has been silent for longest, and failures. They give every failure its cause. */
+/* The messages that leaders exchange outside operations: heartbeats several times a second, with
+ * progress, the rank that has been silent for longest, and failures. They report the cause of every
+ * failure. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,11 +10,11 @@
 
 enum { MAGIC = 0x6c6b7348 };
 
-static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that still counts */
-static const double STOPPED_S = 1.0; /* after so long a pause, this process itself was stopped */
+static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that counts */
+static const double STOPPED_S = 1.0; /* after a pause this long, this process itself was stopped */
 static const double LAST_SEND_S = 0.5;
 static const double LEAVE_S = 5.0; /* time for the others to leave, too */
-static const double CAUSE_S = 3.0; /* time, after an error of the engine, for its cause to arrive */
+static const double CAUSE_S = 3.0; /* time for the cause of an engine's error to arrive */
 
 /* --- failures ----------------------------------------------------------------------------- */
 
@@ -22,7 +23,7 @@ lks_status lks__hier_fail(struct lks__hier *h, lks_status st, int rank, const ch
     return lks__shm_fail(h->local, st, rank, h->late, text);
 }
 
-/* A host's name, or its number if it has sent none yet. */
+/* A host's name, or its number if it hasn't sent its name yet. */
 static const char *name_of(const struct lks__hier *h, int host, char number[16])
 {
     const struct lks__hier_heartbeat *last = &h->hosts[host].last;
@@ -44,8 +45,8 @@ static void name_host(const struct lks__hier *h, int host, char *text, size_t by
         snprintf(text, bytes, "host %s (ranks %d to %d)", name, first, last);
 }
 
-/* "host a (rank 0) has had no heartbeat from host b (rank 1) for more than 5 s, …": on a network
- * that fails in part, either side may be the cause. */
+/* "host a (rank 0) has had no heartbeat from host b (rank 1) for more than 5 s, …": if a network
+ * fails in part, either side may be the cause. */
 static void describe_silence(const struct lks__hier *h, int host, double limit, const char *in,
                              char text[768])
 {
@@ -162,7 +163,7 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
-/* Does a rank of this host wait for other ranks' devices? */
+/* True if a rank of this host waits for other ranks' devices. */
 static bool waits_for_devices(const struct lks__hier *h)
 {
     lks__rank_status s = {.among_devices = false};
@@ -171,13 +172,13 @@ static bool waits_for_devices(const struct lks__hier *h)
     return s.among_devices;
 }
 
-/* During an operation that stands still, or an exchange between devices: has a host, or a rank of
- * one, been silent for the deadline? */
+/* During an operation that makes no progress, or an exchange between devices: report a host, or a
+ * rank of a host, that has been silent for the deadline. */
 static lks_status look_for_silence(struct lks__hier *h, double now, bool operation)
 {
     double limit = h->comm->timeout_s + (operation ? 0 : LKS__OWN_WORD_S);
     char who[LKS__HIER_WHO], in[96], text[768];
-    /* Without its number among hosts: the status table has the numbers within each host. */
+    /* Omit its number among hosts: the status table has the numbers within each host. */
     if (operation)
         lks__shm_title(&h->descs[h->host], in + snprintf(in, sizeof in, "the "), sizeof in - 4);
     else
@@ -188,7 +189,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
         if (i == h->host)
             continue;
         name_host(h, i, who, sizeof who);
-        /* Its last heartbeat may arrive before its last data. */
+        /* A host's last heartbeat may arrive before its last data. */
         bool left = operation && other->last.left && silent > FRESH_S;
         if (left)
             snprintf(text, sizeof text, "%s left the group before %s was complete", who, in);
@@ -210,7 +211,7 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
     return LKS_OK;
 }
 
-/* Has something changed that the other hosts must learn at once? */
+/* True if the other hosts must learn of a change at once. */
 static bool is_urgent(const struct lks__hier *h)
 {
     const lks__segment *s = lks__shm_segment(h->local);
@@ -237,9 +238,9 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
     return waits || waits_for_devices(h) ? look_for_silence(h, now, waits) : LKS_OK;
 }
 
-/* The engine reports an error. Its connection for operations and that for heartbeats fail at
- * different times, so wait until a heartbeat, or their end, names the rank or host that failed.
- * Without either, name at least the other one of two hosts. */
+/* The engine reports an error. Its connections for operations and for heartbeats fail at different
+ * times, so wait until a heartbeat, or the end of heartbeats, names the rank or host that failed.
+ * Without either, name at least the other host if there are two. */
 lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 {
     char text[768], at[96], who[LKS__HIER_WHO + 8] = "between hosts";
@@ -256,7 +257,8 @@ lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 
 /* --- leaving ------------------------------------------------------------------------------- */
 
-/* Have all others reported that they leave, or gone? If one has failed, the end isn't orderly. */
+/* True if all others have reported that they leave, or have gone. If one has failed, the end isn't
+ * orderly. */
 static bool all_have_left(struct lks__hier *h, bool *orderly_p)
 {
     unsigned char bytes[LKS__ENGINE_NOTE];
@@ -276,8 +278,9 @@ static bool all_have_left(struct lks__hier *h, bool *orderly_p)
     return all;
 }
 
-/* Send the last heartbeat, with the failure or that this host leaves in order. In an orderly end no
- * host closes before all have received its data: closing a connection can lose unread bytes. */
+/* Send the last heartbeat, with the failure, or to say that this host leaves in order. In an
+ * orderly end each host closes only after all have received its data: closing a connection can lose
+ * unread bytes. */
 void lks__hier_end_engine(struct lks__hier *h, bool orderly)
 {
     double end = lks__sys_now() + LAST_SEND_S;

@@ -1,4 +1,4 @@
-/* The engines of comm/engines.h as backends: a module is loaded when it is first asked for. */
+/* The engines of comm/engines.h as backends. A module is loaded on first use. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "comm/engines.h"
 #include "comm/hier/hier.h"
 
-/* A process can only join by the MPI whose launcher has started it. So one source is compiled
- * against the MPI that CMake finds, and against MPICH if that is another one. */
+/* A process can only join through the MPI whose launcher has started it. So one source is compiled
+ * against the MPI that CMake finds, and against MPICH if that is a different MPI. */
 static bool by_mpich(void)
 {
     return getenv("PMI_RANK") != NULL && getenv("OMPI_COMM_WORLD_RANK") == NULL;
@@ -29,7 +29,7 @@ static const struct lks__engine_module modules[] = {
 
 /* --- loading ------------------------------------------------------------------------------ */
 
-/* [0] `file`, [1] `other.file`; NULL: not loaded yet. Probes come from one thread. */
+/* [0] `file`, [1] `other.file`; NULL: not loaded yet. Only one thread calls probes. */
 static const lks__engine *loaded[N_ENGINES][2];
 
 static bool load(const char *file, const char *package, const lks__engine **engine_p, char *why,
@@ -47,7 +47,7 @@ static bool load(const char *file, const char *package, const lks__engine **engi
     return true;
 }
 
-/* NULL, and why, if no module serves this process. */
+/* NULL, with the reason in `why`, if no module serves this process. */
 static const lks__engine *find(const struct lks__engine_module *m, char *why, size_t why_bytes)
 {
     const lks__engine **engines = loaded[m - modules];

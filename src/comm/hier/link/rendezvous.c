@@ -1,6 +1,6 @@
-/* How leaders find each other if the engine has no launcher of its own: through the job's store.
- * `lockstep run` serves one. Under torchrun, and any launcher that sets rank 0's address
- * (MASTER_ADDR, MASTER_PORT), rank 0 serves one until all are connected. */
+/* Leaders find each other through the job's store if the engine doesn't have a launcher. `lockstep
+ * run` serves a store. Under torchrun, and any launcher that sets rank 0's address (MASTER_ADDR,
+ * MASTER_PORT), rank 0 serves one until all are connected. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "comm/store/store.h"
 #include "comm/world.h"
 
-/* Keys include the attempt, because a restarted job must not meet the one before. */
+/* Keys include the attempt, because a restarted job must not meet its predecessor. */
 static lks_status key_of(const char *key, char out[LKS__STORE_KEY_BYTES])
 {
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
@@ -57,8 +57,8 @@ bool lks__hier_can_meet(void)
            (lks__env_set("MASTER_ADDR") && lks__env_set("MASTER_PORT"));
 }
 
-/* Without a secret of the job none is used, as in torchrun's own store: then only what all ranks
- * have from their launcher keeps jobs apart. */
+/* If the job has no secret, the store uses none, as torchrun's own store does: then only the values
+ * that all ranks have from their launcher keep jobs apart. */
 static void find_token(char *token, size_t bytes)
 {
     const char *given = getenv(LKS__TOKEN_ENV), *run = getenv("TORCHELASTIC_RUN_ID");
@@ -69,7 +69,7 @@ static void find_token(char *token, size_t bytes)
                  run != NULL ? run : "");
 }
 
-/* torchrun's agent may already listen on MASTER_PORT; then the next port is used. */
+/* torchrun's agent may already listen on MASTER_PORT: then use the next port. */
 static lks_status find_port(int *port_p)
 {
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");

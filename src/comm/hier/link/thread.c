@@ -1,5 +1,5 @@
-/* The leader's thread: only it calls the engine. Jobs arrive in the order in which the ranks of the
- * host start them, and run one after the other. */
+/* The leader's thread, which is the only one that calls the engine. Jobs arrive in the order in
+ * which the ranks of the host start them, and run one after the other. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 /* --- one job ------------------------------------------------------------------------------ */
 
-/* How many ranks each host has; larger numbers are cut to that of the world. */
+/* Learn how many ranks each host has; larger numbers are cut to the world's size. */
 static void learn_ranks(struct lks__hier *h)
 {
     for (int i = 0; i < h->n_hosts; i++) {
@@ -113,7 +113,7 @@ static void serve(struct lks__hier *h)
             st = run(h, job);
             h->number++;
         }
-        /* After the first failure no memory of callers is touched. */
+        /* After the first failure, the callers' memory is not touched. */
         if (st != LKS_OK && h->engine != NULL)
             lks__hier_end_engine(h, false);
         finish_job(h, job, st);
@@ -126,7 +126,7 @@ static void *thread_main(void *arg)
 {
     struct lks__hier *h = arg;
     char why[sizeof h->open_why] = "";
-    prctl(PR_SET_TIMERSLACK, 1000UL); /* so that sleeps of 20 us don't become 70 */
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* otherwise sleeps of 20 us take 70 */
     lks__float_mode_set();
     h->engine = h->ops->join(&h->join, &h->host, &h->n_hosts, why, sizeof why);
     pthread_mutex_lock(&h->lock);
@@ -182,7 +182,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     lks_status st = LKS_OK;
     while (h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK && wait_until(h, end))
         if (h->local != NULL)
-            /* So that the host's other ranks, which wait for us, don't report us. */
+            /* The host's other ranks wait for us; keep them from reporting us. */
             lks_comm_beat(h->local);
     int joined = h->joined;
     pthread_mutex_unlock(&h->lock);

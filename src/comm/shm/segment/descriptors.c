@@ -1,4 +1,4 @@
-/* Descriptors that ranks publish about an operation: compares them, and describes them in words. */
+/* Compares the descriptors that ranks publish about an operation, and describes them in words. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,13 +32,13 @@ static const char *const callers[LKS__CALLERS] = {
     [LKS__CALLER_CHECKPOINT_LOAD] = "lks_checkpoint_load",
 };
 
-/* The library's call that the operation belongs to; NULL: the program started it. */
+/* The library call that the operation belongs to; NULL: the program started it. */
 static const char *caller_of(const struct lks__shm_descriptor *m)
 {
     return m->caller < LKS__CALLERS ? callers[m->caller] : NULL;
 }
 
-/* `lockstep train` also reduces gradients by lks_ddp's parts. */
+/* `lockstep train` also reduces gradients through lks_ddp's parts. */
 const char *lks__shm_call_name(const struct lks__shm_descriptor *m)
 {
     const char *caller = m->kind != LKS__OP_REDUCE ? caller_of(m) : NULL;
@@ -84,7 +84,7 @@ void lks__shm_name_wait(const struct lks__shm_descriptor *m, uint64_t number, ch
     snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)number, title);
 }
 
-/* A difference that the sizes of two reductions don't show. */
+/* Add a difference that the sizes of two reductions don't show. */
 static void add_difference(const struct lks__shm_descriptor *m,
                            const struct lks__shm_descriptor *other, char *text, size_t bytes)
 {
@@ -139,7 +139,7 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
         snprintf(text, bytes, "%s of %llu elements",
                  caller != NULL ? caller : "lks_comm_reduce_start", size);
         break;
-    case LKS__OP_END: /* two operations of one call differ only by what they move */
+    case LKS__OP_END: /* two operations of one call differ only in the data that they move */
         if (m->caller == other->caller)
             snprintf(text, bytes, "%s (its %s of size %llu)", caller, name, size);
         else
@@ -158,7 +158,7 @@ bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__s
            memcmp(a->args, b->args, sizeof a->args) == 0;
 }
 
-/* Ranks that join by different backends start different operations. */
+/* Ranks that join through different backends start different operations. */
 static void name_backends(const struct lks__shm_descriptor *a, int rank_a,
                           const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
 {

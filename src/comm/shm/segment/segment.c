@@ -35,7 +35,7 @@ struct lks__segment {
     size_t n_regions;
 };
 
-/* Offsets of the parts of the base; all follow from the number of ranks. */
+/* Offsets of the parts of the base, computed from the number of ranks. */
 struct layout {
     size_t lines, slots, descs, bounces, end;
 };
@@ -95,7 +95,7 @@ void *lks__segment_bounce(const lks__segment *s, int rank, int half)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-/* fallocate raises SIGXFSZ beyond a limit on file sizes (ulimit -f); we want its errno instead. */
+/* Beyond a limit on file sizes (ulimit -f), fallocate raises SIGXFSZ; we want its errno instead. */
 static int reserve_quietly(int fd, uint64_t offset, uint64_t bytes)
 {
     sigset_t xfsz, old;
@@ -197,7 +197,7 @@ out:
 
 /* --- create, inherit, close --------------------------------------------------------------- */
 
-/* Maps the base of `fd`; takes the descriptor over on success. */
+/* Map the base of `fd`. Takes the descriptor over on success. */
 static lks_status adopt(int fd, int world_size, size_t base_bytes, lks__segment **segment_p)
 {
     lks__segment *s = calloc(1, sizeof *s);
@@ -327,7 +327,7 @@ lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
         return lks__fail(LKS_ERR_IO, "can't mark descriptor %d close-on-exec: %s", fd,
                          strerror(errno));
     LKS__TRY(adopt(fd, world_size, base_bytes, segment_p));
-    /* The descriptor is ours now: neither a second group nor our children may find it. */
+    /* The descriptor is ours now: hide it from a second group and from our children. */
     unsetenv(LKS__SEGMENT_ENV);
     return LKS_OK;
 }
@@ -354,7 +354,7 @@ void lks__segment_close(lks__segment *s)
 /* --- the group's failure ------------------------------------------------------------------ */
 
 /* Text from peers goes to terminals, often through several processes, so lks__escape() would escape
- * its own escapes. Instead, dangerous bytes become question marks. */
+ * its own escapes. Replace dangerous bytes by question marks instead. */
 static void make_printable(char *text, bool lines)
 {
     size_t n = strlen(text);
@@ -449,7 +449,7 @@ void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank
                           size_t text_bytes)
 {
     const struct lks__segment_header *h = lks__segment_header(s);
-    /* Writing takes microseconds; a writer that died while writing leaves no text. */
+    /* Writing takes microseconds. A writer that died while writing leaves no text. */
     for (int i = 0; atomic_load(&h->abort_state) == ABORT_WRITING && i < 200; i++)
         usleep(1000);
     bool ready = atomic_load(&h->abort_state) == ABORT_READY;
@@ -482,7 +482,7 @@ void lks__segment_report(const lks__segment *s, char *text)
 
 /* --- for messages ------------------------------------------------------------------------- */
 
-/* A text of `bytes` bytes, which another process may be writing. */
+/* Read a text of `bytes` bytes, which another process may be writing. */
 static void read_text(atomic_ullong *words, size_t bytes, char *text)
 {
     for (size_t i = 0; i < bytes / 8; i++) {

@@ -18,15 +18,16 @@
 enum {
     /* Operations whose descriptors are kept; a power of two. Descriptor s may be overwritten for
      * operation s + SLOTS: a rank arrives there only after it has completed s + SLOTS/2. So all
-     * ranks have arrived at that one, and for that they have completed s. */
+     * ranks have arrived at s + SLOTS/2, and to do so they have completed s. */
     LKS__SHM_SLOTS = 2 * LKS__SHM_IN_FLIGHT,
     LKS__SHM_BOUNCE = 256 << 10, /* bytes of one bounce buffer; each rank has two */
     LKS__SHM_PAGE = 4096,
-    LKS__SHM_UNIT = 64 << 10, /* regions start and end at multiples of it, and so at page borders */
+    LKS__SHM_UNIT =
+        64 << 10, /* regions start and end at multiples of it, and therefore at page borders */
 };
 
-/* What a rank waits for: until all have arrived at an operation, or until all have done their
- * share; or, outside operations, for other ranks' devices. */
+/* States of a waiting rank: it waits until all have arrived at an operation, or until all have done
+ * their share, or, outside operations, for other ranks' devices. */
 enum {
     LKS__WAIT_NONE = 0,
     LKS__WAIT_ARRIVE = 1,
@@ -35,21 +36,21 @@ enum {
     LKS__WAIT_DEVICES = 4
 };
 
-/* The line of one rank, which only it writes. Others read it if they wait too long, and so does the
- * launcher. Each field is atomic, but not the line as a whole: it is for messages. */
+/* The line of one rank, which only this rank writes. The launcher reads it, and so do other ranks
+ * that wait too long. Each field is atomic, but not the line as a whole: it is for messages. */
 struct lks__rank_line {
     alignas(128) atomic_uint state;
     atomic_int pid;
     atomic_uint posted;   /* number of operations that this rank has arrived at */
     atomic_uint finished; /* number of operations of which its share is done */
     atomic_uint between;  /* number of operations that it has completed with other hosts */
-    atomic_uint waiting;  /* inside a wait, LKS__WAIT_...: such a rank is not the cause */
-    atomic_uint wait_seq; /* ... for this operation */
+    atomic_uint waiting;  /* inside a wait, LKS__WAIT_...: this rank isn't the cause */
+    atomic_uint wait_seq; /* the operation that it waits for */
     atomic_uint saving;   /* it writes a checkpoint, or waits for the last one */
     atomic_ullong step;
     atomic_ullong beat_us; /* time of its last heartbeat; lks__sys_now() in microseconds */
     atomic_ullong phase[LKS__SHM_PHASE / 8];
-    atomic_ullong device[LKS__SHM_DEVICE / 8]; /* that it computes on; "": the CPU */
+    atomic_ullong device[LKS__SHM_DEVICE / 8]; /* the device that it computes on; "": the CPU */
 };
 
 /* Operation s uses slot s % LKS__SHM_SLOTS. Counters only grow (modulo 2^32); each use of the slot
@@ -67,19 +68,19 @@ struct lks__segment_header {
     uint32_t magic, version;
     uint32_t world_size, reserved;
     uint64_t token;
-    uint64_t base_bytes; /* everything but the regions */
+    uint64_t base_bytes; /* everything except the regions */
     atomic_ullong
-        timeout_us; /* the deadline of the ranks' waits, for the launcher; 0: none has joined */
+        timeout_us; /* the deadline of the ranks' waits, for the launcher; 0: no rank has joined */
 
     /* The signal that asks all ranks to stop, 0: none; and whether a rank of another host saves. */
     atomic_int stop_signal;
     atomic_uint saving_elsewhere;
-    atomic_bool no_room; /* the cause of the group's failure */
+    atomic_bool no_room; /* a full disk is the cause of the group's failure */
 
-    /* The group's failure: 0 none, 1 being written, 2 complete. The first one is kept. */
+    /* The group's failure: 0 none, 1 being written, 2 complete. The first failure is kept. */
     alignas(64) atomic_uint abort_state;
     int abort_rank;   /* the rank that failed; -1 if not known */
-    int abort_status; /* what the other ranks return */
+    int abort_status; /* the status that the other ranks return */
     char abort_text[1024];
     char abort_report[LKS__SHM_REPORT]; /* a line for each rank, or "" */
 };
@@ -91,8 +92,8 @@ struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *segment,
                                                     uint32_t seq);
 void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
 
-/* Would `bytes` more fit into what the machine and its control groups still allow? A memfd takes
- * pages until the kernel kills a process. ERR_NOMEM says how much is available. */
+/* ERR_NOMEM, with the available bytes, if `bytes` more don't fit into the limits of the machine and
+ * its control groups. A memfd takes pages until the kernel kills a process. */
 lks_status lks__segment_fits(uint64_t bytes);
 /* --- regions: memory after the base, at offsets that all ranks compute alike
  * ----------------------
@@ -100,8 +101,8 @@ lks_status lks__segment_fits(uint64_t bytes);
  * Reserve makes [offset, offset + bytes) usable permanently; map makes it visible in this process
  * (ranks that are threads get one address). Both page-aligned. ERR_NOMEM with sizes and advice. */
 lks_status lks__segment_reserve(lks__segment *segment, uint64_t offset, uint64_t bytes);
-/* Extend the file to `end` without taking memory, for regions whose pages are taken when they are
- * touched. */
+/* Extend the file to `end` without taking memory, for regions whose pages are allocated on first
+ * use. */
 lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
 void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
 lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);

@@ -1,6 +1,6 @@
 /* The segment of ranks that another launcher has started (torchrun, mpirun, srun). The host's local
  * rank 0 makes it, and passes it to the others over a socket in the abstract namespace, which has
- * no name in any file system and ends with the process. The socket's name follows from the
+ * no name in any file system and ends with the process. The socket's name is computed from the
  * launcher's variables; the kernel identifies the process at the other end. */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,25 +20,25 @@
 #include "comm/shm/segment/segment.h"
 
 enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };
-static const double SAY_S = 5.0;   /* after which a rank says whom it waits for */
-static const double SLICE_S = 0.1; /* of a wait, between checks for a signal to stop */
+static const double SAY_S = 5.0;   /* time after which a rank prints that it waits, and for whom */
+static const double SLICE_S = 0.1; /* time between checks for a signal to stop */
 #define START                                                                                      \
     "start all ranks with `lockstep run`, or by hand with one MASTER_PORT for all; for a single "  \
     "process unset RANK and WORLD_SIZE"
 
-/* What a rank sends when it has connected; the answer is the segment's token, with the
+/* The message that a rank sends when it has connected; the answer is the segment's token, with the
  * descriptor. */
 struct hello {
     uint32_t magic;
     int32_t local_rank, local_world_size;
 };
 
-/* Variables that differ between jobs on this host at the same time. */
+/* Variables that differ between jobs that run on this host at the same time. */
 static const char *const job_names[] = {
     "MASTER_ADDR",    "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
     "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"};
 
-/* The name and the parent of a process; false: it is gone. */
+/* The name and the parent of a process; false if it has ended. */
 static bool process_of(int pid, char name[32], int *parent_p)
 {
     char path[64], text[512];
@@ -57,7 +57,7 @@ static bool process_of(int pid, char name[32], int *parent_p)
     return sscanf(last + 1, " %*c %d", parent_p) == 1;
 }
 
-/* MPICH's launcher has a proxy on each host, an ancestor of that host's ranks; 0: there is none.
+/* MPICH's launcher has a proxy on each host, an ancestor of that host's ranks; 0: no proxy found.
  * Its variables are the same in all jobs. */
 static int mpich_proxy(void)
 {
@@ -96,7 +96,7 @@ static socklen_t make_name(struct sockaddr_un *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* Does the other end's process belong to our user? */
+/* True if the process at the other end belongs to our user. */
 static bool is_ours(int fd)
 {
     struct ucred peer;
@@ -132,7 +132,8 @@ static bool send_segment(int fd, const lks__segment *segment, const char *token)
     return sendmsg(fd, &m, MSG_NOSIGNAL) == 16;
 }
 
-/* A wait that the user may not expect, such as with variables that another job has left. */
+/* Report a wait that the user may not expect, for example with variables that another job has
+ * left. */
 static void say_wait(double *say_at_p, const lks_world *w, int rank, double timeout_s)
 {
     fprintf(stderr,
@@ -142,7 +143,7 @@ static void say_wait(double *say_at_p, const lks_world *w, int rank, double time
     *say_at_p = INFINITY;
 }
 
-/* Serve one connection; one that isn't of this job is closed without an answer. */
+/* Serve one connection. A connection from another job is closed without an answer. */
 static void serve_one(int fd, const lks_world *w, const lks__segment *segment, bool *served,
                       int *n_served)
 {
@@ -233,7 +234,7 @@ static lks_status serve(const lks_world *w, double timeout_s, lks__segment **seg
 
 /* --- the others --------------------------------------------------------------------------- */
 
-/* Receive the descriptor and the token; -1 if they don't come. */
+/* Receive the descriptor and the token; -1 if they don't arrive. */
 static int receive(int fd, char token[17])
 {
     union {
@@ -256,7 +257,7 @@ static int receive(int fd, char token[17])
     return shared;
 }
 
-/* Ask the process that listens there; false: try again. */
+/* Ask the process that listens at that name; false: try again. */
 static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n, double end,
                 lks_status *st_p, lks__segment **segment_p)
 {

@@ -1,4 +1,4 @@
-/* The status table of all ranks, which is printed if one stands still. */
+/* The status table of all ranks, which is printed if a rank makes no progress. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ bool lks__shm_is_stopped(pid_t pid)
     return state == 'T' || state == 't';
 }
 
-/* State of a rank's process, in one word. */
+/* The state of a rank's process, in one word. */
 static const char *state_word(const lks__rank_status *s)
 {
     if (s->state == LKS__RANK_ABSENT)
@@ -40,15 +40,15 @@ bool lks__shm_is_behind(const struct lks__shm *g, int rank, unsigned what, uint3
     if (what == LKS__WAIT_DEVICES)
         return atomic_load(&line->waiting) == LKS__WAIT_NONE;
     if (what == LKS__WAIT_BETWEEN && rank != 0)
-        return false; /* the leader does it for all */
+        return false; /* the leader counts for all ranks */
     uint32_t done = atomic_load(what == LKS__WAIT_BETWEEN  ? &line->between
                                 : what == LKS__WAIT_FINISH ? &line->finished
                                                            : &line->posted);
     return (int32_t)(done - (seq + 1)) < 0;
 }
 
-/* The ranks that a rank waits for: "1, 3". A rank that was stopped or died during a wait is itself
- * waited for. */
+/* The ranks that a rank waits for: "1, 3". They include ranks that were stopped or died during a
+ * wait. */
 static void waits_for(const struct lks__shm *g, int rank, char *text, size_t bytes)
 {
     struct lks__rank_line *line = lks__segment_line(g->segment, rank);
@@ -56,14 +56,14 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     uint32_t seq = atomic_load(&line->wait_seq);
     size_t used = 0;
     int named = 0;
-    if (what == LKS__WAIT_BETWEEN) { /* for other hosts: their tables show for which rank */
+    if (what == LKS__WAIT_BETWEEN) { /* other hosts: their tables name the rank */
         if (g->late_elsewhere >= 0)
             snprintf(text, bytes, "%d", g->late_elsewhere);
         else
             snprintf(text, bytes, "other hosts");
         return;
     }
-    /* "-": it has arrived meanwhile */
+    /* "-": all have arrived meanwhile */
     snprintf(text, bytes, "%s", what == LKS__WAIT_DEVICES ? "other GPUs" : "-");
     for (int r = 0; r < g->world_size && what != LKS__WAIT_NONE; r++) {
         if (r == rank || !lks__shm_is_behind(g, r, what, seq))
@@ -77,7 +77,7 @@ static void waits_for(const struct lks__shm *g, int rank, char *text, size_t byt
     }
 }
 
-/* "57 reduction": the operation that it waits in, or the last one that it arrived at. */
+/* "57 reduction": the operation that a rank waits in, or the last one that it arrived at. */
 static void operation(const struct lks__shm *g, int rank, const lks__rank_status *s, char *text,
                       size_t bytes)
 {
@@ -111,7 +111,7 @@ static size_t row(const struct lks__shm *g, int rank, char text[LINE])
     return (size_t)(n < LINE ? n : LINE - 1);
 }
 
-/* Ranks that wait are alike and can be many, so they come last, in case there isn't room for
+/* Waiting ranks are alike and can be many, so print them last: the text may not have room for
  * all. */
 void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes)
 {
