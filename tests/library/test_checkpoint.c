@@ -211,6 +211,24 @@ static void test_keep(void **state)
     check_loaded(2, dir, 5);
 }
 
+/* A save into a checkpoint itself would nest there, unseen by the next load of the folder. */
+static void test_into_itself(void **state)
+{
+    const char *dir = lks_test_folder();
+    save(1, dir, 1);
+    const char *const names[] = {"ckpt-00000001", "ckpt-00000001/", "latest"};
+    for (size_t i = 0; i < 3; i++) {
+        const char *into = lks_test_text("%s/%s", dir, names[i]);
+        check_loaded(2, into, 1);
+        assert_int_equal(on_ranks(2, into, 2, run_save), LKS_ERR_ARG);
+        assert_contains(ranks[1].said, " is a checkpoint itself");
+        assert_contains(ranks[1].said, lks_test_text("the folder around it, %s", dir));
+    }
+    assert_int_equal(lks_test_count_files(lks_test_text("%s/ckpt-00000001", dir)), 3);
+    save(2, dir, 2);
+    check_loaded(1, dir, 2);
+}
+
 static void run_load_needed(struct rank *r)
 {
     r->status = lks_checkpoint_load(r->comm, r->dir, r->model.tensors, N_TENSORS, NULL, NULL);
@@ -465,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_altered),      cmocka_unit_test(test_other_tensors),
         cmocka_unit_test(test_ranks_differ), cmocka_unit_test(test_disk),
         cmocka_unit_test(test_no_run),       cmocka_unit_test(test_while_saving),
+        cmocka_unit_test(test_into_itself),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
