@@ -50,7 +50,8 @@ typedef struct lks_tensor {
 /* Write rank 0's tensors as the checkpoint of `step`, in place of one of the same step, then delete
  * older ones beyond the `keep` newest (0: keep all). `dir` is made if it isn't there. Returns when
  * the checkpoint is on the disk. The others wait, for as long as rank 0 makes progress. After a
- * failure the older checkpoints are as before. ERR_IO, ERR_NOMEM. */
+ * failure the older checkpoints are as before. If `dir` is a checkpoint's folder itself, which a
+ * load accepts, every rank gets ERR_ARG. ERR_IO, ERR_NOMEM. */
 lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep);
 

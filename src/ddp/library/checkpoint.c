@@ -275,6 +275,34 @@ static lks_status write_files(const char *dir, const struct call *c)
     return st;
 }
 
+static bool is_file_in(const char *dir, const char *name)
+{
+    struct stat info;
+    char path[LKS__CKPT_PATH];
+    return lks__ckpt_join(path, dir, name) == LKS_OK && stat(path, &info) == 0 &&
+           S_ISREG(info.st_mode);
+}
+
+/* Refuse `dir` if it is a checkpoint itself: a save would nest there. A link such as OUT/latest is
+ * followed. */
+static lks_status check_folder(const char *dir)
+{
+    char shown[512], around[512], *real = realpath(dir, NULL), *slash;
+    lks_status st = LKS_OK;
+    if (real == NULL) /* not made yet, or the save says why it can't be used */
+        return LKS_OK;
+    if (is_file_in(real, LKS__CKPT_STATE) && is_file_in(real, LKS__CKPT_MODEL) &&
+        (slash = strrchr(real, '/')) != NULL) {
+        lks__escape(shown, sizeof shown, dir, strlen(dir));
+        slash[slash == real] = '\0';
+        lks__escape(around, sizeof around, real, strlen(real));
+        st = lks__fail(LKS_ERR_ARG, "%s is a checkpoint itself: save into the folder around it, %s",
+                       shown, around);
+    }
+    free(real);
+    return st;
+}
+
 lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep)
 {
@@ -294,7 +322,9 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
     LKS__TRY(compare(comm, &c));
     if (lks_comm_rank(comm) == 0) {
         begin_files(comm, true);
-        st = write_files(dir, &c);
+        st = check_folder(dir);
+        if (st == LKS_OK)
+            st = write_files(dir, &c);
         end_files(comm);
     }
     return share_outcome(comm, c.name, st, &o);
