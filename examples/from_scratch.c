@@ -32,6 +32,7 @@ static float target(int s, float x[IN])
 int main(void)
 {
     lks_comm *comm;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* stdout is a pipe: show each line at once */
     check(lks_comm_init(&comm));
     int rank = lks_comm_rank(comm), W = lks_comm_world_size(comm);
     float w[IN] = {0};

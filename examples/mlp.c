@@ -64,6 +64,7 @@ int main(void)
 {
     lks_comm *comm;
     lks_sampler *sampler;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* stdout is a pipe: show each line at once */
     check(lks_comm_init(&comm));
     const lks_param params[] = {{"w1", w1[0], gw1[0], HIDDEN * IN},
                                 {"b1", b1, gb1, HIDDEN},

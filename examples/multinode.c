@@ -74,6 +74,7 @@ int main(int argc, char **argv)
     /* All that the next epoch depends on. The order of samples follows from the epoch's number. */
     const lks_tensor state[] = {{"w", LKS_FLOAT32, 1, {IN}, w},
                                 {"w.momentum", LKS_FLOAT32, 1, {IN}, momentum}};
+    setvbuf(stdout, NULL, _IOLBF, 0); /* stdout is a pipe: show each line at once */
     check(lks_comm_init(&comm));
     check(lks_ddp_open(comm, params, 1, &(lks_ddp_options){.virtual_ranks = V}, &ddp));
     check(

@@ -6,6 +6,7 @@
  *
  *     int64_t epoch = 0;
  *     uint64_t step = 0;
+ *     bool found;
  *     lks_tensor state[] = {{"w", LKS_FLOAT32, 2, {OUT, IN}, w},
  *                           {"epoch", LKS_INT64, 0, {0}, &epoch}};
  *     lks_checkpoint_load(comm, "out", state, 2, &step, &found);   if not found, nothing changes

@@ -66,8 +66,9 @@ void lks_comm_abort(lks_comm *comm, const char *why);
 
 /* Publish which step this rank is at and what it is doing. A collective that fails, or that is
  * called differently, names the step of each rank that it names. `phase` is a static string, or
- * NULL. If the program never calls this, lks_ddp notes its own steps, counted from 0. Both
- * functions increase the heartbeat, and cost a few stores. */
+ * NULL. If the program never calls this, lks_ddp notes its own steps, counted from lks_ddp_open()
+ * on: after a restart they begin at 0 again. Both functions increase the heartbeat, and cost a few
+ * stores. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 
