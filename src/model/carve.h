@@ -8,12 +8,12 @@
 
 typedef struct lks__carver {
     char *base;
-    size_t act_bytes; /* of an element of activations */
+    size_t act_bytes; /* bytes per element of activations */
     uint64_t used;
-    bool too_large; /* for memory to address: measured only */
+    bool too_large; /* the total exceeds the address space; possible only while measuring */
 } lks__carver;
 
-/* [n, width] elements of so many bytes. */
+/* Reserve [n, width] elements of so many bytes. */
 static inline void *lks__carve(lks__carver *c, size_t n, size_t width, size_t bytes_each)
 {
     uint64_t bytes = 0, end = 0;

@@ -7,11 +7,11 @@
 
 struct lks__decoder {
     lks__model *m;
-    lks__kv kv; /* of sequence 0; k NULL: not kept */
+    lks__kv kv; /* of sequence 0; k is NULL if they are not kept */
     lks__decoder_size size;
     size_t head;     /* elements of a head's keys in one sequence */
-    size_t sequence; /* of all heads' */
-    size_t bytes;    /* of keys, and of values */
+    size_t sequence; /* elements of all heads' keys in one sequence */
+    size_t bytes;    /* of the keys, and again of the values */
 };
 
 static lks_status no_memory(const lks__model_config *c, const lks__decoder_size *size, double bytes)
@@ -27,7 +27,7 @@ static bool keeps(const lks__model_config *c)
     return c->ops->kv_heads != NULL;
 }
 
-/* More don't read the weights less often, but take longer for the parts of a prompt. */
+/* Larger passes don't read the weights less often, but take longer for the parts of a prompt. */
 enum { CHUNK = 64 };
 
 lks__decoder_size lks__decoder_size_for(const lks__model_config *c, size_t texts, uint64_t tokens,
@@ -39,13 +39,13 @@ lks__decoder_size lks__decoder_size_for(const lks__model_config *c, size_t texts
     return (lks__decoder_size){texts, positions, *chunk_p > texts ? *chunk_p : texts};
 }
 
-/* Rows of a pass. */
+/* Rows per pass. */
 static size_t rows_of(const lks__model_config *c, const lks__decoder_size *size)
 {
     return keeps(c) ? size->rows : size->positions;
 }
 
-/* The decoder's sizes of keys; false if they are too large. */
+/* Compute the sizes of the decoder's keys; false if they are too large. */
 static bool measure_cache(lks__decoder *d, const lks__model_config *c, size_t act_bytes)
 {
     uint64_t n = d->size.positions, bytes;

@@ -12,18 +12,18 @@
 typedef struct lks__head {
     size_t chunk_rows, ld; /* logits: [chunk_rows, ld] */
     lks__act *logits;
-    size_t act_bytes; /* of an element of activations */
+    size_t act_bytes; /* bytes per element of activations */
     double *row_loss; /* [rows] */
     float softcap;    /* logits are cap * tanh(logit / cap); 0: unchanged */
 } lks__head;
 
-/* Rows of a chunk for a vocabulary of V: as many as the device's question head_bytes allows, at
- * least 128 rows, and at most `rows`. */
+/* Rows per chunk for a vocabulary of V: as many as the device's head_bytes allows, at least 128,
+ * and at most `rows`. */
 size_t lks__head_chunk_rows(const lks__layers *layers, size_t rows, size_t V);
 
-/* *loss = mean loss of x[rows, C] w[V, C]^T against targets (loss NULL: it isn't computed), and its
- * gradients that are wanted (not NULL): dx[rows, C] out, dw[V, C] += gradient. All arrays are
- * memory of the device. */
+/* *loss = mean loss of x[rows, C] w[V, C]^T against targets (not computed if loss is NULL).
+ * Gradients, each computed if its pointer isn't NULL: dx[rows, C] is set, dw[V, C] += gradient. All
+ * arrays are memory of the device. */
 void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__head *head,
                     float *loss, lks__act *dx, float *dw, const lks__act *x, const float *w,
                     const int32_t *targets, size_t rows, size_t V, size_t C);

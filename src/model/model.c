@@ -1,4 +1,4 @@
-/* model/model.c - what all families do alike: see model/frame.h. */
+/* model/model.c - the code that all families share: see model/frame.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +65,8 @@ static size_t lowest_field_of(const lks__table *table, int lowest)
     return field;
 }
 
-/* Without the products that frozen tensors make unnecessary: a frozen matrix has no gradient, and a
- * layer that backward doesn't reach none of its input either. */
+/* Excludes products that frozen tensors make unnecessary: a frozen matrix has no gradient, and a
+ * layer that backward doesn't reach has no gradient of its input either. */
 double lks__model_flops_per_token(const lks__model_config *c, const lks__table *table)
 {
     const int lowest = lowest_of(c, table);
@@ -84,7 +84,7 @@ double lks__model_flops_per_token(const lks__model_config *c, const lks__table *
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* The field of layer `l` that a row names: a pointer of one of two types, which memcpy() moves. */
+/* Copy the field of layer `l` that a row names: a pointer of one of two types, hence memcpy(). */
 static char *field_of(const lks__model *m, int l, const lks__activation_row *row)
 {
     return (char *)m->la + (size_t)l * m->ops->layer_activations + row->field;
@@ -138,7 +138,7 @@ static void release(lks__model *m)
     free(m);
 }
 
-/* Every tensor's offset to the field that its row names. */
+/* Store every tensor's offset in the field that its row names. */
 static void find_tensors(lks__model *m)
 {
     lks__table_offsets(m->table, -1, m->once, m->ops->once_bytes);
@@ -149,14 +149,15 @@ static void find_tensors(lks__model *m)
     m->lowest_field = lowest_field_of(m->table, m->lowest);
 }
 
-/* What a model is opened for: batches of sequences of block_size, or forward passes of some rows.
- */
+/* The passes for which a model is opened: batches of sequences of block_size, or forward passes of
+ * some rows. */
 struct use {
     int batch;
-    size_t rows; /* 0: of the batch */
+    size_t rows; /* 0: the rows of the batch */
 };
 
-/* A model without its arena, whose size is known; table: NULL if nothing else is wanted. */
+/* Set up a model without its arena and compute the arena's size; table may be NULL if only the size
+ * is needed. */
 static lks_status measure(const lks__model_config *c, const lks__table *table, struct use use,
                           const lks__layers *layers, lks__model **model_p)
 {
@@ -327,7 +328,7 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
     m->layers->attention_cached_fwd(m->ex, shape, out, &cache, in);
 }
 
-/* Called after each layer's forward, while its activations are there; layer -1: after the
+/* Called after each layer's forward, while its activations are valid; layer -1: after the
  * embedding, n_layer: after the last norm. */
 struct visitor {
     void (*layer_done)(void *ctx, int layer);
@@ -363,7 +364,8 @@ void lks__model_forward(const lks__pass *p)
     forward(p, NULL);
 }
 
-/* What --recompute=block didn't keep of a layer. Of the last layer forward has left it. */
+/* Recompute the activations that --recompute=block didn't keep. The last layer's are still valid
+ * from forward. */
 static void layer_again(const lks__pass *p, int l)
 {
     const lks__model *m = p->m;
@@ -378,8 +380,8 @@ static void layer_again(const lks__pass *p, int l)
 }
 
 /* From the gradient of the head's input back to the embedding, or to the lowest layer that has a
- * trained tensor. Groups are done in their order: what stands behind the layers, if anything does,
- * the layers from last to first, what stands before. */
+ * trained tensor. Reports groups in their order: the tensors after the layers, if any, the layers
+ * from last to first, the tensors before the layers. */
 static void backward(const lks__pass *p)
 {
     const lks__model *m = p->m;
@@ -447,7 +449,7 @@ void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens
 
 /* --- places ----------------------------------------------------------------------------------- */
 
-/* What a forward pass has made of a module: x[rows, width]. */
+/* A module's output in a forward pass: x[rows, width]. */
 struct output {
     char module[LKS__PLACE];
     const lks__act *x;
@@ -456,7 +458,8 @@ struct output {
 
 enum { MOST_OUTPUTS = LKS__MOST_ACTIVATIONS };
 
-/* What a visitor's call for layer `l` finds made, in the order of forward; their number. */
+/* The outputs that are valid when a visitor is called for layer `l`, in the order of forward;
+ * returns their number. */
 static size_t outputs_of(const lks__model *m, int l, struct output out[MOST_OUTPUTS])
 {
     lks__activation_row rows[LKS__MOST_ACTIVATIONS];
@@ -478,8 +481,8 @@ static size_t outputs_of(const lks__model *m, int l, struct output out[MOST_OUTP
     return n;
 }
 
-/* The outputs of all modules in the order of forward, and the place in each of its first number
- * that isn't finite: slots[i] for out[i]. */
+/* The outputs of all modules in the order of forward, and the index of the first non-finite number
+ * in each: slots[i] for out[i]. */
 struct search {
     const lks__pass *p;
     struct output *out;
@@ -487,8 +490,8 @@ struct search {
     lks__mirror slots;
 };
 
-/* Layers may share memory for their activations (--recompute), so each output is looked at before
- * the next layer. */
+/* Layers may share memory for their activations (--recompute), so each output is checked before the
+ * next layer. */
 static void look(void *ctx, int l)
 {
     struct search *s = ctx;
@@ -500,7 +503,7 @@ static void look(void *ctx, int l)
                                         s->p->rows * s->out[s->n].width);
 }
 
-/* The first output with a number that isn't finite; s->n: none has one. */
+/* The first output with a non-finite number; s->n if all are finite. */
 static lks_status first_bad(struct search *s, size_t *first_p)
 {
     const lks__model *m = s->p->m;

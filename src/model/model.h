@@ -1,8 +1,8 @@
 /* model/model.h - the interface of a model of any family. It doesn't depend on ranks. B sequences
  * of T tokens are `rows` = B*T rows everywhere.
  *
- * Parameters, gradients, tokens, losses and logits are memory of the model's device. A call puts
- * its work on the compute queue; the results are there after a wait. */
+ * Parameters, gradients, tokens, losses and logits are memory of the model's device. A call queues
+ * its work on the compute queue; the results are valid after a wait. */
 #ifndef LKS_MODEL_MODEL_H
 #define LKS_MODEL_MODEL_H
 
@@ -27,14 +27,14 @@ typedef struct lks__backward {
     float *grads; /* arena; the gradient of the micro-batch's mean loss is added to it */
     /* [n_groups], or NULL. With shift, `grads` is a staging buffer, and group g begins shift[g]
      * floats before its place in an arena. All groups but the last may share one place: each is
-     * written between the calls of `done` for the group before it and for itself. */
+     * written between the calls of `done` for the previous group and for itself. */
     const size_t *shift;
     uint64_t seed;     /* key of dropout, and the first two words of its counter */
     uint32_t step, vm; /* vm = virtual rank << 16 | micro-step */
     lks__group_done_fn *done;
     void *done_ctx;
     /* Called after each layer, forward and backward: counts as a heartbeat. NULL for a device that
-     * computes later: there the waits report progress. */
+     * computes later; there the waits report progress. */
     void (*beat)(void *ctx);
     void *beat_ctx;
 } lks__backward;
@@ -48,13 +48,13 @@ static inline float *lks__backward_grads(const lks__backward *bw, int group)
 
 /* The tensor table of the config's family. ERR_CONFIG if the sizes don't fit together. */
 lks_status lks__model_table(const lks__model_config *config, lks__table *table);
-/* Its tensors alone, without offsets and blocks. Its size depends on n_layer only, so it is safe
- * for sizes that were read from a file and not checked. */
+/* Its tensors only, without offsets and blocks. The size depends only on n_layer, so the call is
+ * safe for unchecked sizes from a file. */
 lks_status lks__model_tensors(const lks__model_config *config, lks__table *table);
 
-/* Initial parameters, drawn as in the family's PyTorch script: fill `params` (a zeroed arena in the
+/* Draw initial parameters as in the family's PyTorch script: fill `params` (a zeroed arena in the
  * host's memory, which the caller copies to the device) and advance `g`. With params == NULL only
- * count the 32-bit draws, and leave `g` alone (it may be NULL). */
+ * count the 32-bit draws and don't advance `g`, which may be NULL. */
 uint64_t lks__model_init(const lks__model_config *config, const lks__table *table, lks__mt *g,
                          float *params);
 
@@ -62,8 +62,8 @@ uint64_t lks__model_init(const lks__model_config *config, const lks__table *tabl
 lks_status lks__model_activation_bytes(const lks__model_config *config, int batch,
                                        const lks__layers *layers, size_t *bytes_p);
 
-/* Allocates everything that a step needs, in memory of the device. `config` is copied, `table` and
- * `device` are borrowed. The device's exec determines the operands of products (bfloat16). */
+/* Allocate everything that a step needs, in memory of the device. `config` is copied, `table` and
+ * `device` are borrowed. The device's exec determines the type of products' operands (bfloat16). */
 lks_status lks__model_open(const lks__model_config *config, const lks__table *table, int batch,
                            lks__device *device, lks__model **model_p);
 void lks__model_close(lks__model *model); /* NULL does nothing */
@@ -71,7 +71,7 @@ void lks__model_close(lks__model *model); /* NULL does nothing */
 lks__device *lks__model_device(const lks__model *model);
 
 /* Forward and backward of one micro-batch. *loss: the mean loss (rows summed in double, in order);
- * NULL: it isn't computed. */
+ * NULL: not computed. */
 void lks__model_train(lks__model *model, const float *params, const lks__micro_batch *mb,
                       const lks__backward *bw, float *loss);
 
@@ -85,13 +85,13 @@ void lks__model_row_losses(lks__model *model, const float *params, const lks__mi
 
 enum { LKS__PLACE = 64 }; /* bytes of a module's name */
 
-/* Find where a training pass over `mb` first makes a number that isn't finite: the module whose
- * output it is ("transformer.h.2.mlp.c_fc"), or the head if all modules before it are finite. For
- * messages; costs a forward pass and a wait. Of `bw` only the keys and the beat are used. */
+/* Find where a training pass over `mb` first produces a non-finite number: the module with this
+ * output ("transformer.h.2.mlp.c_fc"), or the head if all modules before it are finite. For
+ * messages; costs a forward pass and a wait. Only the keys and the beat of `bw` are used. */
 lks_status lks__model_find_bad(lks__model *model, const float *params, const lks__micro_batch *mb,
                                const lks__backward *bw, char place[LKS__PLACE]);
 
-/* Work memory of the device that is unused between the calls above, which others may use meanwhile:
+/* Work memory of the device that is unused between the calls above. Others may use it meanwhile:
  * the next pass overwrites it. */
 void *lks__model_scratch(lks__model *model, size_t *bytes_p);
 
@@ -103,10 +103,10 @@ void lks__model_logits(lks__model *model, const float *params, const int32_t *to
  * without those that frozen tensors make unnecessary. */
 double lks__model_flops_per_token(const lks__model_config *config, const lks__table *table);
 
-/* Does the model have parameters for each position, so that block_size is the longest context? */
+/* True if the model has parameters for each position, so that block_size is the longest context. */
 bool lks__model_has_positions(const lks__model_config *config);
 
-/* The families' (model/frame.h). */
+/* The families (model/frame.h). */
 extern const struct lks__model_ops lks__model_gpt2, lks__model_golf;
 
 #endif

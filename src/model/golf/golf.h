@@ -1,5 +1,5 @@
 /* model/golf/golf.h - inside the golf family (parameter-golf's train_gpt.py): its tensors and
- * activations, and what its files share. */
+ * activations, and the functions that its files share. */
 #ifndef LKS_MODEL_GOLF_GOLF_H
 #define LKS_MODEL_GOLF_GOLF_H
 
@@ -26,12 +26,11 @@
     X(fc2, "mlp.proj.weight", (C, H), ZEROED, MATRIX)
 #define LKS__GOLF_LAST(X) X(head, "lm_head.weight", (V, C), ZEROED, HEAD) /* if it isn't tied */
 
-/* What forward makes of a layer for backward: field, its elements and their number in a row, the
- * module that makes it, from which --recompute on it is made again. Values that follow from these
- * by element or by row (norms, mixed inputs, rotated heads, relu²) are always computed again, so
- * ROWS is what NONE is. That costs less than keeping them: later layers would have pushed them out
- * of the caches anyway.
- */
+/* The activations that a layer's forward stores for backward: field, type, elements per row, the
+ * module whose output it is, and the level of --recompute from which it is recomputed. Values that
+ * follow from these by element or by row (norms, mixed inputs, rotated heads, relu²) are always
+ * recomputed, so ROWS equals NONE. Recomputing costs less than keeping them: later layers would
+ * have pushed them out of the caches anyway. */
 #define LKS__GOLF_ACTIVATIONS(X)                                                                   \
     X(rms, FLOATS, 1, NULL, BLOCK) /* of the mixed input */                                        \
     X(q_raw, ACTS, C, "attn.c_q", BLOCK)                                                           \
@@ -46,7 +45,7 @@
     X(fc, ACTS, H, "mlp.fc", BLOCK) /* before the activation */                                    \
     X(out, ACTS, C, "mlp.proj", NEVER)
 
-/* Arena offsets; SIZE_MAX: not there. */
+/* Arena offsets; SIZE_MAX: the model has no such tensor. */
 struct lks__golf_once {
     LKS__GOLF_FIRST(LKS__TENSOR_FIELD)
     LKS__GOLF_LAST(LKS__TENSOR_FIELD)
@@ -65,13 +64,13 @@ struct lks__golf {
     struct lks__golf_once t;
     size_t KV, H, hs;
     size_t n_enc;               /* layers of the U-net's first half */
-    lks__mirror rotary;         /* cosines, and sines behind them: */
+    lks__mirror rotary;         /* cosines, followed by sines: */
     const float *cosine, *sine; /* [block_size, hs / 2] */
     float *x0_rms, *final_rms;
     /* Work space. Each comment gives the use in forward | in backward. Each is [rows, C], except
-     * wide, and norm, which has room for product. Forward's mixed input is in the layer's out
-     * until that is made; in backward a layer's x_mid, att and out are work space once they have
-     * been read. Between two layers of backward only dx and dx0 are in use, so a layer's forward
+     * wide, and norm, which has room for product. Forward's mixed input is in the layer's out until
+     * that is computed. In backward, a layer's x_mid, att and out become work space after their
+     * last read. Between two layers of backward only dx and dx0 are in use, so a layer's forward
      * can run there again. */
     lks__act *dx;   /* – | gradient of the residual stream */
     lks__act *dx0;  /* the final norm's output (y) | gradient of x0 */
@@ -80,7 +79,7 @@ struct lks__golf {
     float *product; /* – | a projection's gradient without its scale: in norm's memory */
     lks__act *wide; /* [rows, max(H, C + 2 KV)] rotated heads, relu² | relu², gradients of the MLP,
                      * of q, k and v; between the two the head's logits */
-    float *partial; /* vectors' gradients, block of rows by block of rows */
+    float *partial; /* partial gradients of vectors, per block of rows */
 };
 
 static inline const struct lks__golf_tensors *lks__golf_tensors_of(const struct lks__golf *m, int l)
@@ -93,24 +92,24 @@ static inline const struct lks__golf_acts *lks__golf_acts_of(const struct lks__g
     return (const struct lks__golf_acts *)m->f.la + l;
 }
 
-/* The input of layer `l`; of n_layer: the last one's output. */
+/* The input of layer `l`; for l == n_layer, the last layer's output. */
 static inline const lks__act *lks__golf_input(const struct lks__golf *m, int l)
 {
     return l == 0 ? m->f.x0 : lks__golf_acts_of(m, l - 1)->out;
 }
 
-/* As struct lks__model_ops has them. m->dx: on entry the gradient of the block's output, on return
- * that of the previous block's. */
+/* See struct lks__model_ops. m->dx: on entry the gradient of the block's output, on return the
+ * gradient of the previous block's output. */
 void lks__golf_block_forward(const lks__pass *p, int layer);
 void lks__golf_block_backward(const lks__pass *p, int layer);
 
-/* The draws are those of train_gpt.py's GPT(...). */
+/* Draws like train_gpt.py's GPT(...). */
 uint64_t lks__init_golf(const lks__model_config *config, const lks__table *table, lks__mt *g,
                         float *params);
 
 lks_status lks__table_golf(const lks__model_config *config, lks__table *table);
 
-/* Layers of the U-net's first half, whose outputs are handed to the second one; the second half
+/* Layers of the U-net's first half, whose outputs are handed to the second half; the second half
  * has as many layers or one more. */
 size_t lks__golf_encoders(const lks__model_config *config);
 

@@ -41,7 +41,7 @@ static lks__golf_heads heads_of(const lks__pass *p, int l, const struct rotated 
                              .k_rms = a->k_rms};
 }
 
-/* Layer n_enc + i also takes the output of layer n_enc - 1 - i. */
+/* Layer n_enc + i also reads the output of layer n_enc - 1 - i. */
 static size_t skip_row(const struct lks__golf *m, int l)
 {
     size_t i = (size_t)l - m->n_enc;
@@ -79,7 +79,7 @@ static void attention_forward(const lks__pass *p, int l)
     lks__linear_fwd_fn *linear = lks__pass_linear(p, m->f.layers);
     const struct rotated rotated = {m->wide, lks__act_at(m->wide, rows * C, m->f.act_bytes)};
 
-    const lks__golf_entry entry = entry_of(p, l, a->out); /* which is not in use yet */
+    const lks__golf_entry entry = entry_of(p, l, a->out); /* not in use yet */
     m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
     linear(m->f.ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
     linear(m->f.ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
@@ -121,11 +121,11 @@ void lks__golf_block_forward(const lks__pass *p, int l)
 
 /* --- backward -------------------------------------------------------------------------------- */
 
-/* Of a tensor of layer `l`; NULL: not wanted. */
+/* The gradient of a tensor of layer `l`; NULL if it isn't needed. */
 static float *grad_of(const lks__pass *p, int l, size_t offset)
 {
     const struct lks__golf *m = p->m;
-    return lks__grad_at(p, m->f.table->n_groups - 2 - l, offset); /* in backward's order */
+    return lks__grad_at(p, m->f.table->n_groups - 2 - l, offset); /* in the order of backward */
 }
 
 static float *skip_grad(const lks__pass *p, size_t row)
@@ -135,8 +135,8 @@ static float *skip_grad(const lks__pass *p, size_t row)
     return g == NULL || row == SIZE_MAX ? NULL : g + row * m->f.C;
 }
 
-/* How far backward goes in layer `l`: to its entry, or at least to q, k and v, or at least into its
- * attention half? */
+/* Whether backward in layer `l` must reach its entry; the next two: q, k and v, and the attention
+ * half. */
 static bool needs_entry(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
@@ -158,7 +158,7 @@ static bool needs_attention(const lks__pass *p, int l)
            grad_of(p, l, t->wo) != NULL;
 }
 
-/* The gradient of a matrix w[out, C] that multiplies the norm, if it is wanted. */
+/* Compute the gradient of a matrix w[out, C] that multiplies the norm, if it is needed. */
 static void matrix_grad(const lks__pass *p, int l, size_t w, const lks__act *dy, size_t out)
 {
     const struct lks__golf *m = p->m;
@@ -168,7 +168,7 @@ static void matrix_grad(const lks__pass *p, int l, size_t w, const lks__act *dy,
 }
 
 /* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of x +
- * scale * (input w^T): the product's is dx^T input, scaled row by row. */
+ * scale * (input w^T): the product's gradient is dx^T input, scaled row by row. */
 static void projection_backward(const lks__pass *p, int l, size_t w, size_t scale,
                                 const lks__act *input, size_t in)
 {
@@ -193,7 +193,8 @@ static lks__act *dskip_of(const struct lks__golf *m, int l)
     return lks__golf_acts_of(m, (int)(2 * m->n_enc) - 1 - l)->out;
 }
 
-/* m->dx stays the gradient of x_mid without that of its norm, which is left in m->norm. */
+/* m->dx remains the gradient of x_mid, without the part from x_mid's norm, which is stored in
+ * m->norm. */
 static void mlp_backward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
@@ -219,7 +220,7 @@ static void mlp_backward(const lks__pass *p, int l)
         m->f.layers->linear_bwd_x(m->f.ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
 }
 
-/* Leaves the gradient of the mixed input's norm in the layer's att, and the mixed input in its
+/* Stores the gradient of the mixed input's norm in the layer's att, and the mixed input in its
  * x_mid; both are no longer needed. */
 static void attention_backward(const lks__pass *p, int l)
 {

@@ -21,7 +21,8 @@ static void fill(float *x, size_t n, float value)
 }
 
 /* Draw the embedding from N(0, 1). If it is small, it is drawn here even though it is drawn again
- * later: normal_ under 16 elements keeps a value for its next call, which skipping would lose. */
+ * later: for fewer than 16 elements, normal_ keeps a value for its next call, which skipping would
+ * lose. */
 static void draw_embedding(const lks__model_config *c, const lks__tensor *t, lks__mt *g, float *x)
 {
     if (c->tie_embeddings && t->count >= 16)
@@ -58,8 +59,8 @@ static void init_tensor(const lks__model_config *c, const lks__tensor *t, lks__m
     }
 }
 
-/* Number of 32-bit draws of `times` calls of normal_ on n elements: under 16 elements they are made
- * in pairs of four draws, across calls. */
+/* Number of 32-bit draws of `times` calls of normal_ on n elements. For fewer than 16 elements they
+ * are drawn in pairs of four draws, across calls. */
 static uint64_t normal_draws(size_t n, unsigned times)
 {
     return n < 16 ? (times * (uint64_t)n + 1) / 2 * 4 : times * lks__mt_normal_draws(n);

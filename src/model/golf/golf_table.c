@@ -39,7 +39,7 @@ static lks_status check_shape(const lks__model_config *c)
                          "model_dim / num_heads = %d is odd: rotary positions rotate the two "
                          "halves of a head, so it must be even",
                          c->n_embd / c->n_head);
-    /* written so that NaN fails, too */
+    /* in this form NaN fails, too */
     if (!(c->logit_softcap > 0.0f))
         return lks__fail(LKS_ERR_CONFIG, "logit_softcap = %g: it must be greater than 0",
                          (double)c->logit_softcap);
@@ -74,8 +74,9 @@ static lks_status check_size(const lks__model_config *c)
 #define ONCE(...)  ROW(lks__golf_once, __VA_ARGS__)
 #define LAYER(...) ROW(lks__golf_tensors, __VA_ARGS__)
 
-/* The script asks for parts of names: among the layers' parameters, whose names then begin with the
- * layer's number, which matrices are Adam's; and among all, which stay fp32 in an artifact. */
+/* The script looks for parts of names. Among the layers' parameters, whose names then begin with
+ * the layer's number, they select the matrices that Adam updates; among all tensors, those that
+ * stay fp32 in an artifact. */
 static void apply_parts(const lks__model_config *c, lks__table *table)
 {
     for (size_t i = 0; i < table->n_tensors; i++) {

@@ -1,12 +1,12 @@
 /* model/gpt2/gpt2.h - inside the gpt2 family (nanoGPT's model.py): its tensors and activations, and
- * what its files share. */
+ * the functions that its files share. */
 #ifndef LKS_MODEL_GPT2_GPT2_H
 #define LKS_MODEL_GPT2_GPT2_H
 
 #include "model/frame.h"
 
-/* Field of the offset, name, shape, initial values, is it there without biases? Tensors with two
- * dimensions decay. (The head shares wte.) C: width, T: block_size, V: vocab_size. */
+/* Field of the offset, name, shape, initial values, true if it exists without biases. Tensors with
+ * two dimensions decay. (The head shares wte.) C: width, T: block_size, V: vocab_size. */
 #define LKS__GPT2_FIRST(X)                                                                         \
     X(wte, "transformer.wte.weight", (V, C), TIED, true)                                           \
     X(wpe, "transformer.wpe.weight", (T, C), NORMAL, true)
@@ -27,8 +27,9 @@
     X(lnfw, "transformer.ln_f.weight", (C, 0), ONE, true)                                          \
     X(lnfb, "transformer.ln_f.bias", (C, 0), ZERO, false)
 
-/* What forward makes of a layer for backward: field, its elements and their number in a row, the
- * module that makes it, from which --recompute on it is made again, and in which work space. */
+/* The activations that a layer's forward stores for backward: field, type, elements per row, the
+ * module whose output it is, the level of --recompute from which it is recomputed, and the work
+ * space for that. */
 #define LKS__GPT2_ACTIVATIONS(X)                                                                   \
     X(ln1, ACTS, C, "ln_1", ROWS, &m->d_drop)                                                      \
     X(mean1, FLOATS, 1, NULL, BLOCK, NULL)                                                         \
@@ -44,7 +45,7 @@
     X(gelu, ACTS, 4 * C, "mlp.gelu", ROWS, &m->d_wide) /* ... and after it */                      \
     X(out, ACTS, C, "mlp.c_proj", NEVER, NULL)
 
-/* Arena offsets; SIZE_MAX: not there (biases off). */
+/* Arena offsets; SIZE_MAX: not in this model (biases off). */
 struct lks__gpt2_once {
     LKS__GPT2_FIRST(LKS__TENSOR_FIELD)
     LKS__GPT2_LAST(LKS__TENSOR_FIELD)
@@ -62,11 +63,12 @@ struct lks__gpt2 {
     lks__model f;
     struct lks__gpt2_once t;
     float *meanf, *rstdf;
-    /* Work space of backward, in which forward also has what --recompute makes again. */
+    /* Work space of backward. Forward also stores the activations that --recompute recomputes
+     * here. */
     lks__act *dx;      /* gradient of the residual stream */
-    lks__act *d_drop;  /* dx with a dropout mask on it */
+    lks__act *d_drop;  /* dx with a dropout mask applied */
     lks__act *d_wide;  /* [rows, 4C] */
-    float *ln_partial; /* LayerNorm's weight gradients, block by block */
+    float *ln_partial; /* LayerNorm's weight gradients, per block */
 };
 
 static inline const struct lks__gpt2_tensors *lks__gpt2_tensors_of(const struct lks__gpt2 *m, int l)
@@ -79,19 +81,19 @@ static inline const struct lks__gpt2_acts *lks__gpt2_acts_of(const struct lks__g
     return (const struct lks__gpt2_acts *)m->f.la + l;
 }
 
-/* The input of layer `l`; of n_layer: the last one's output. */
+/* The input of layer `l`; for l == n_layer, the last layer's output. */
 static inline const lks__act *lks__gpt2_input(const struct lks__gpt2 *m, int l)
 {
     return l == 0 ? m->f.x0 : lks__gpt2_acts_of(m, l - 1)->out;
 }
 
-/* A bias of a table's offset; NULL if the model has none. */
+/* The bias at a table's offset; NULL if the model has none. */
 static inline const float *lks__gpt2_at(const float *params, size_t offset)
 {
     return offset == SIZE_MAX ? NULL : params + offset;
 }
 
-/* Dropout places within a layer; the embedding's stands where layer L would be. */
+/* Dropout places within a layer; the embedding's place is that of a layer L. */
 enum {
     LKS__DROP_ATTENTION,
     LKS__DROP_PROJECTION,
@@ -99,13 +101,14 @@ enum {
     LKS__DROP_EMBEDDING = LKS__DROP_ATTENTION
 };
 
-/* The mask of a place in `layer`; none (threshold 0) in an evaluation. */
+/* The mask of a place in `layer`; no mask (threshold 0) in an evaluation. */
 lks__dropout lks__gpt2_dropout(const lks__pass *p, int layer, int place);
 
-/* `d` [rows, C] with the mask on it, in m->d_drop, or `d` itself if nothing is dropped. */
+/* `d` [rows, C] with the mask applied, in m->d_drop; or `d` itself if nothing is dropped. */
 const lks__act *lks__gpt2_dropped(const lks__pass *p, const lks__act *d, const lks__dropout *drop);
 
-/* As struct lks__model_ops has them. m->dx: gradient of the block's output in, of its input out. */
+/* See struct lks__model_ops. m->dx: on entry the gradient of the block's output, on return the
+ * gradient of its input. */
 void lks__gpt2_block_forward(const lks__pass *p, int layer);
 void lks__gpt2_block_backward(const lks__pass *p, int layer);
 

@@ -45,7 +45,7 @@ static lks__epilogue_kind gelu_of(const struct lks__gpt2 *m)
     return m->f.c.gelu_tanh ? LKS__EPILOGUE_GELU_TANH : LKS__EPILOGUE_GELU;
 }
 
-/* The outputs of both norms, in the forward and, with --recompute, once more in the backward. */
+/* The outputs of both norms: computed in forward and, with --recompute, again in backward. */
 static void norm1_forward(const lks__pass *p, int l)
 {
     const struct lks__gpt2 *m = p->m;
@@ -102,7 +102,7 @@ void lks__gpt2_block_forward(const lks__pass *p, int l)
     linear(ex, a->out, C, a->gelu, w + t->fc2w, rows, C, 4 * C, &fc2);
 }
 
-/* A product's gradients of its matrix and its bias, if they are wanted. */
+/* A product's gradients of its matrix and its bias, if they are needed. */
 static void linear_grads(const lks__pass *p, int l, size_t w, size_t bias, const lks__act *dy,
                          const lks__act *x, size_t out, size_t in)
 {
@@ -113,7 +113,7 @@ static void linear_grads(const lks__pass *p, int l, size_t w, size_t bias, const
         m->f.layers->linear_bwd_w(m->f.ex, dw, db, dy, out, x, p->rows, out, in);
 }
 
-/* The same of a LayerNorm; and m->dx += the gradient of its input. */
+/* A LayerNorm's gradients of its weight and bias; and m->dx += the gradient of its input. */
 static void norm_backward(const lks__pass *p, int l, size_t w, size_t bias, const lks__act *dy,
                           const lks__act *x, const float *mean, const float *rstd)
 {
@@ -164,7 +164,7 @@ void lks__gpt2_block_backward(const lks__pass *p, int l)
     const lks__layers *layers = m->f.layers;
     const struct lks__gpt2_tensors *t = lks__gpt2_tensors_of(m, l);
     const struct lks__gpt2_acts *a = lks__gpt2_acts_of(m, l);
-    lks__act *d_row = m->f.dy; /* what was there has been used */
+    lks__act *d_row = m->f.dy; /* its contents have been used */
     const size_t rows = p->rows, C = m->f.C;
     const lks__dropout drop_mlp = lks__gpt2_dropout(p, l, LKS__DROP_MLP);
     const bool again = m->f.recompute >= LKS__RECOMPUTE_ROWS;

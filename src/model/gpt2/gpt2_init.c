@@ -16,11 +16,11 @@ struct script {
     lks__mt *g;
     float *params;
     uint64_t draws;
-    bool kept; /* while counting: normal_ under 16 elements has kept its second value */
+    bool kept; /* while counting: normal_ on fewer than 16 elements has kept its second value */
 };
 
-/* Under 16 elements normal_ makes pairs of doubles, two 32-bit draws each, and keeps the second
- * value of a pair for the next small call. */
+/* For fewer than 16 elements, normal_ makes pairs of doubles, two 32-bit draws each, and keeps the
+ * second value of a pair for the next small call. */
 static void small_normal(struct script *s, const lks__tensor *t, float std, bool last)
 {
     float values[16];
@@ -59,7 +59,7 @@ static void uniform(struct script *s, size_t n)
         lks__mt_skip(s->g, n);
 }
 
-/* The table's order is that of the script's modules. */
+/* The table has the order of the script's modules. */
 static bool is_embedding(const lks__tensor *t)
 {
     return t->layer < 0 && t->n_dims == 2;
@@ -91,13 +91,13 @@ uint64_t lks__init_gpt2(const lks__model_config *c, const lks__table *table, lks
         }
     uniform(&s, tied->count); /* lm_head, before it is tied */
 
-    /* apply(_init_weights), in module order; lm_head comes last and is the tied one */
+    /* apply(_init_weights), in module order; lm_head, the tied one, comes last */
     for (t = table->tensors; t < end; t++)
         if (t->n_dims == 2)
             normal(&s, t, std, t->init == LKS__INIT_NORMAL);
     normal(&s, tied, std, true);
 
-    /* the projections into the residual stream once more */
+    /* the projections into the residual stream again */
     for (t = table->tensors; t < end; t++)
         if (t->init == LKS__INIT_RESIDUAL)
             normal(&s, t, residual_std, true);

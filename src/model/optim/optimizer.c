@@ -25,7 +25,7 @@ bool lks__optimizer_divides(const lks__optimizer *optimizer)
     return true;
 }
 
-/* --- whose is what --------------------------------------------------------------------------- */
+/* --- division among ranks --------------------------------------------------------------------- */
 
 struct entry {
     double cost;
@@ -40,7 +40,7 @@ static int by_cost(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* The tensors that are updated whole, dearest first: [*n_p], to be freed. */
+/* The tensors that are updated whole, the most expensive first: [*n_p], to be freed. */
 static lks_status list_whole(const lks__optimizer *optimizer, const lks__table *table,
                              struct entry **list_p, size_t *n_p)
 {
@@ -108,7 +108,7 @@ static lks_status add_whole(lks__optim *o, const lks__optim_share *share, int *o
     return LKS_OK;
 }
 
-/* The parts of tensor `i` that lie in the ranges. */
+/* Add the parts of tensor `i` that are in the ranges. */
 static void add_blocks(lks__optim *o, const lks__optim_share *share, size_t i)
 {
     const lks__tensor *t = &o->table->tensors[i];
@@ -139,7 +139,7 @@ static lks_status list_pieces(lks__optim *o, const lks__optim_share *share)
     return st;
 }
 
-/* `shared`: in an arena of the table, which is the host's memory. */
+/* `shared`: the state is an arena of the table, in the host's memory. */
 static void place_state(lks__optim *o, bool shared)
 {
     for (int state = 0; state < LKS__OPTIM_STATES; state++) {
@@ -148,7 +148,8 @@ static void place_state(lks__optim *o, bool shared)
             lks__piece *p = &o->pieces[i];
             p->state[state] = shared ? p->first : at;
             if (lks__optimizer_state(o->optimizer, &o->table->tensors[p->tensor], state) != NULL)
-                at += lks__round_up(p->count, LKS__PADDED); /* updates may reach it: layers.h */
+                at += lks__round_up(p->count,
+                                    LKS__PADDED); /* updates may write up to here: layers.h */
         }
         o->state_floats[state] = shared ? o->table->trained_count : at;
     }

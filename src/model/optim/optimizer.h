@@ -1,5 +1,5 @@
-/* model/optim/optimizer.h - what updates parameters: one struct for each optimizer, in a file of
- * its own, and what a rank has of it: which parts of the parameters it updates, and work memory. */
+/* model/optim/optimizer.h - optimizers update parameters. Each is one struct in a separate file. A
+ * rank's lks__optim contains the parts of the parameters that it updates, and work memory. */
 #ifndef LKS_MODEL_OPTIM_OPTIMIZER_H
 #define LKS_MODEL_OPTIM_OPTIMIZER_H
 
@@ -14,16 +14,16 @@
     X(muon)                                                                                        \
     X(sgd)
 
-/* The numbers of one update, as a procedure has them. An optimizer takes those that it needs. */
+/* The numbers of one update. An optimizer uses those that it needs. */
 typedef struct lks__rates {
     double lr[LKS__N_PARAM_KINDS];
-    double orthogonal_lr; /* of matrices whose update is orthogonalized (Muon) */
+    double orthogonal_lr; /* for matrices whose update is orthogonalized (Muon) */
     double weight_decay;
     double beta1, beta2, eps; /* of Adam; beta1 is also SGD's momentum */
     double momentum;          /* of Muon */
     int ns_steps;             /* Newton-Schulz iterations of Muon */
-    uint64_t t;               /* updates made, this one included: 1, 2, … */
-    double clip;              /* all gradients are multiplied by this first */
+    uint64_t t;               /* number of this update: 1, 2, … */
+    double clip;              /* factor that is first applied to all gradients */
 } lks__rates;
 
 enum { LKS__OPTIM_STATES = 2 };
@@ -47,13 +47,15 @@ typedef struct lks__optim lks__optim;
 typedef struct lks__optimizer {
     const char *name;  /* the word of --optimizer */
     const char *about; /* for --help */
-    /* What is kept for a tensor of that kind, in arenas of its own: behind the tensor's name this
-     * is its name in checkpoints. NULL: nothing in that arena. */
+    /* Suffix of the tensor's name in checkpoints, for each state that is kept for a tensor of that
+     * kind. Each state has a separate arena. NULL: the arena contains nothing for it. */
     const char *state[LKS__N_PARAM_KINDS][LKS__OPTIM_STATES];
     bool decays; /* it applies weight_decay */
-    /* One rank updates a tensor of that kind as a whole; the others are divided by blocks. */
+    /* True if one rank updates a tensor of that kind as a whole; the others are divided by
+     * blocks. */
     bool whole[LKS__N_PARAM_KINDS];
-    double (*cost)(const lks__tensor *t); /* of an update, for an even division; NULL: the size */
+    double (*cost)(
+        const lks__tensor *t); /* cost of an update, for an even division; NULL: the size */
     /* Bytes of work memory for a tensor that is updated whole; NULL: none. */
     size_t (*work_bytes)(const lks__device *device, const lks__tensor *t);
     /* Put the update of all pieces of `o` on the compute queue. */
@@ -64,19 +66,19 @@ typedef struct lks__optimizer {
 LKS__OPTIMIZER_MAP(X)
 #undef X
 
-extern const lks__optimizer *const lks__optimizers[]; /* of the list, in its order, up to NULL */
+extern const lks__optimizer *const lks__optimizers[]; /* in the order of the list, ended by NULL */
 
-/* The name behind a tensor's name for what arena `state` keeps of it; NULL: nothing, as of all
- * frozen tensors. */
+/* Suffix of the tensor's name for its state in arena `state`; NULL if it has none, like all frozen
+ * tensors. */
 const char *lks__optimizer_state(const lks__optimizer *optimizer, const lks__tensor *t, int state);
 
-/* Can a tensor's state be divided over ranks block by block, whatever the tensor is? */
+/* True if every tensor's state can be divided over ranks by blocks. */
 bool lks__optimizer_divides(const lks__optimizer *optimizer);
 
 /* --- a rank's part --------------------------------------------------------------------------- */
 
-/* Of the ranks that update one replica together this is `rank` of W. Blocks [first, end) of each
- * range are its own. A private replica is updated whole: W = 1 and one range of all blocks. */
+/* The share of rank `rank` of the W ranks that together update one replica: blocks [first, end) of
+ * each range. A private replica is updated whole: W = 1 and one range of all blocks. */
 typedef struct lks__optim_share {
     int W, rank;
     int n_ranges;
@@ -87,24 +89,23 @@ struct lks__optim {
     const lks__optimizer *optimizer;
     lks__device *device;
     const lks__table *table;
-    lks__piece
-        *pieces; /* of trained tensors: whole tensors first, those that cost most before others */
+    lks__piece *pieces; /* of trained tensors: whole tensors first, the most expensive first */
     size_t n_pieces;
-    /* Floats of each state. In host memory, which ranks share, it is an arena of the table. A
-     * device with its own memory has the state of this rank's pieces alone. */
+    /* Floats of each state. In host memory, which ranks share, a state is an arena of the table. A
+     * device with separate memory stores only the state of this rank's pieces. */
     size_t state_floats[LKS__OPTIM_STATES];
-    void *work; /* of the device */
+    void *work; /* device memory */
     size_t work_bytes;
-    bool lent; /* work */
+    bool lent; /* work is borrowed */
 };
 
 /* `device` and `table` outlive it. `lent`: `lent_bytes` of the device's memory, aligned to 64
- * bytes, that hold nothing during updates: they are its work memory if they are large enough. Which
- * rank updates what changes no bit. ERR_NOMEM. */
+ * bytes, that are free during updates; they become its work memory if they are large enough. The
+ * division of updates over ranks changes no bit. ERR_NOMEM. */
 lks_status lks__optim_open(const lks__optimizer *optimizer, lks__device *device,
                            const lks__table *table, const lks__optim_share *share, void *lent,
                            size_t lent_bytes, lks__optim *o);
-/* The state_floats that it would have; the device needs not be open. ERR_NOMEM. */
+/* Compute state_floats; the device need not be open. ERR_NOMEM. */
 lks_status lks__optim_measure(const lks__optimizer *optimizer, const lks__device *device,
                               const lks__table *table, const lks__optim_share *share,
                               size_t floats[LKS__OPTIM_STATES]);
@@ -112,22 +113,21 @@ void lks__optim_close(lks__optim *o); /* a zeroed one does nothing */
 
 void lks__optim_update(const lks__optim *o, const lks__rates *rates, const lks__optim_arenas *a);
 
-/* Which of W ranks updates each tensor whole: owner[n_tensors] out, -1 for one that is divided by
- * blocks or frozen. The tensor that costs most goes to the rank that has least so far, and so on;
- * equal on all ranks. ERR_NOMEM. */
+/* Decide which of W ranks updates each tensor whole: owner[n_tensors] out, -1 for one that is
+ * divided by blocks or frozen. The most expensive tensor goes to the rank with least work so far,
+ * and so on; equal on all ranks. ERR_NOMEM. */
 lks_status lks__optim_assign(const lks__optimizer *optimizer, const lks__table *table, int W,
                              int *owner);
 
-/* What torch.nn.utils.clip_grad_norm_ multiplies by: max / (norm + 1e-6), at most 1. max == 0: 1.
- */
+/* The factor of torch.nn.utils.clip_grad_norm_: max / (norm + 1e-6), at most 1. max == 0: 1. */
 double lks__clip_factor(double norm, double max);
 
-/* For optimizers that leave some kinds to Adam: AdamW on the pieces of one kind. */
+/* AdamW on the pieces of one kind, for optimizers that leave some kinds to Adam. */
 void lks__adamw_update(const lks__optim *o, const lks__rates *rates, const lks__optim_arenas *a,
                        lks__param_kind kind, double weight_decay);
 
-/* Floating-point operations of `steps` Newton-Schulz iterations: Gram matrix and polynomial are
- * symmetric, and half of each is enough. */
+/* Floating-point operations of `steps` Newton-Schulz iterations. Gram matrix and polynomial are
+ * symmetric, so only half of each is counted. */
 double lks__muon_flops(size_t rows, size_t cols, int steps);
 
 #endif

@@ -8,7 +8,7 @@ double lks__cosine_lr(const lks__cosine *c, uint64_t iter)
         return c->learning_rate * ((double)iter + 1.0) / ((double)c->warmup_iters + 1.0);
     if (iter > c->lr_decay_iters)
         return c->min_lr;
-    /* if warm-up ends where the decay ends, this single iteration is at the peak */
+    /* If warm-up ends where the decay ends, this single iteration is at the peak. */
     double span = (double)c->lr_decay_iters - (double)c->warmup_iters;
     double done = span > 0.0 ? ((double)iter - (double)c->warmup_iters) / span : 0.0;
     double coeff = 0.5 * (1.0 + cos(M_PI * done));

@@ -1,4 +1,4 @@
-/* model/optim/sgd.c - stochastic gradient descent with momentum, as torch.optim.SGD has it without
+/* model/optim/sgd.c - stochastic gradient descent with momentum, like torch.optim.SGD without
  * dampening and Nesterov; the decay is added to the gradient (coupled). For each element:
  *   g = clip * gradient + weight_decay * p;  momentum = beta1 * momentum + g;
  *   p -= lr * momentum.

@@ -27,7 +27,7 @@ static unsigned long repeats_at(const char *at)
     return most;
 }
 
-/* Python's \d and the like mean something else in a POSIX expression, or nothing; a back reference
+/* In a POSIX expression, Python's \d and the like have another meaning or none. A back reference
  * (\1) may take the C library very long. */
 static lks_status check_escapes(const char *pattern, const char *shown)
 {
@@ -69,7 +69,7 @@ static lks_status check_text(const char *pattern, const char *shown)
 
 enum { MAX_WORD = 256, NEAR = 3 };
 
-/* The expression without signs that no name has. */
+/* Copy the expression without the characters that never occur in names. */
 static size_t letters_of(const char *pattern, char word[MAX_WORD])
 {
     size_t n = 0;
@@ -79,7 +79,7 @@ static size_t letters_of(const char *pattern, char word[MAX_WORD])
     return n;
 }
 
-/* Edits (insert, delete or replace a byte) from `word` to the part of `name` that is nearest. */
+/* Edits (insert, delete or replace a byte) from `word` to the nearest part of `name`. */
 static size_t edits(const char *word, size_t n, const char *name)
 {
     size_t rows[2][sizeof((lks__tensor *)0)->name + 1], best = SIZE_MAX;
@@ -102,7 +102,7 @@ static size_t edits(const char *word, size_t n, const char *name)
     return best;
 }
 
-/* The same tensor of another layer, or the tensor itself? */
+/* True if both are the same tensor, in the same layer or different ones. */
 static bool same_row(const lks__tensor *a, const lks__tensor *b)
 {
     return a->field == b->field && (a->layer >= 0) == (b->layer >= 0);
@@ -181,9 +181,9 @@ lks_status lks__table_freeze(lks__table *table, const char *pattern)
     return st == LKS_OK ? lks__table_lay_out(table) : st;
 }
 
-/* --- what is frozen -------------------------------------------------------------------------- */
+/* --- listing -------------------------------------------------------------------------------- */
 
-/* Was the tensor of a lower layer shown together with this one? */
+/* True if the tensor of a lower layer was already shown together with this one. */
 static bool is_shown(const lks__table *table, size_t i)
 {
     for (size_t j = 0; j < i; j++)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* The next part that isn't empty, and its length; NULL behind the last. */
+/* The next part that isn't empty, and its length; NULL after the last. */
 static const char *next_part(const char **parts, size_t *n_p)
 {
     const char *part = *parts + strspn(*parts, ",");

@@ -1,5 +1,5 @@
-/* model/table/parts.h - lists of parts of tensors' names, between commas, as parameter-golf's
- * script has them: "attn_scale,q_gain". Empty parts count for nothing. */
+/* model/table/parts.h - comma-separated lists of parts of tensors' names, as in parameter-golf's
+ * script: "attn_scale,q_gain". Empty parts are ignored. */
 #ifndef LKS_MODEL_TABLE_PARTS_H
 #define LKS_MODEL_TABLE_PARTS_H
 
@@ -7,11 +7,11 @@
 
 #include "model/table/table.h"
 
-/* Does `name` contain one of the parts? */
+/* True if `name` contains one of the parts. */
 bool lks__parts_match(const char *parts, const char *name);
 
-/* The next part, from *parts on, that no tensor's name contains and that isn't a part of `known`;
- * *n_p is its length, and *parts moves behind it. NULL: there are no more. */
+/* The next part, from *parts on, that no tensor's name contains and that isn't a part of `known`.
+ * *n_p is its length, and *parts moves past it. NULL: there are no more. */
 const char *lks__parts_unused(const char **parts, const lks__table *table, const char *known,
                               size_t *n_p);
 

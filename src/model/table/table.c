@@ -56,12 +56,12 @@ static size_t blocks_of(const lks__tensor *t)
     return (t->count + LKS__BLOCK - 1) / LKS__BLOCK;
 }
 
-/* The next place in the arena, and its block. */
+/* The next free place in the arena, and its block. */
 struct place {
     size_t at, block;
 };
 
-/* Place the group's tensors that are frozen, or those that are not. */
+/* Place the group's frozen tensors, or its trained ones. */
 static void place_group(lks__table *table, int group, bool frozen, struct place *next)
 {
     for (size_t i = 0; i < table->n_tensors; i++) {
