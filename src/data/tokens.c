@@ -32,7 +32,7 @@ struct lks__tokens {
     uint64_t bytes;        /* size of the file */
     uint64_t start;        /* bytes before the ids */
     uint64_t id_bytes;     /* 2 or 4 */
-    bool is_whole;         /* were all ids checked at opening? */
+    bool is_whole;         /* all ids were checked at opening */
     uint64_t whole_digest; /* if is_whole */
 };
 
@@ -85,8 +85,8 @@ static lks_status read_bytes(const lks__tokens *t, uint64_t offset, size_t bytes
         t->name, (unsigned long long)t->bytes, (unsigned long long)(offset + bytes));
 }
 
-/* Little-endian ids to int32. `in` may be the upper end of `out`: ids are converted in ascending
- * order, and id i is read before bytes after it are overwritten. */
+/* Convert little-endian ids to int32. `in` may be the upper end of `out`: ids are converted in
+ * ascending order, and id i is read before bytes after it are overwritten. */
 static lks_status widen(const lks__tokens *t, uint64_t first, size_t n, const uint8_t *in,
                         int32_t *out)
 {
@@ -133,7 +133,7 @@ static lks_status check_whole(lks__tokens *t)
 }
 
 /* Hash the size and pages spread evenly from the first byte to the last: enough to distinguish two
- * data sets, or two states of one, without reading a hundred gigabytes. */
+ * datasets, or two states of one, without reading a hundred gigabytes. */
 static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
 {
     uint8_t page[DIGEST_PAGE], size[8];
@@ -156,8 +156,8 @@ static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
     return st;
 }
 
-/* Open a file and check that it is regular and readable. `what` it should be, and how to make one,
- * are for messages. */
+/* Open a file and check that it is regular and readable. `what` (the expected form) and `make` (a
+ * way to create it) are for messages. */
 static lks_status open_file(const char *path, uint32_t vocab_size, const char *what,
                             const char *make, lks__tokens **tokens_p)
 {
@@ -226,7 +226,7 @@ lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens *
     return LKS_OK;
 }
 
-/* Check the first 12 bytes, and that the file has the size that they give. */
+/* Check the first 12 bytes, and that the file has the size that they state. */
 static lks_status check_header(lks__tokens *t)
 {
     uint8_t head[12];

@@ -1,8 +1,8 @@
 /* data/tokens.h - files of token ids.
  *
- * They are read by pread, a sample at a time, and not mapped: if a mapped file shrinks, the process
- * gets SIGBUS; here it is an error that names the file. A micro-batch needs only B small copies out
- * of the page cache. */
+ * They are read by pread, one sample per call, and not mapped: if a mapped file shrinks, the
+ * process gets SIGBUS; here it is an error that names the file. A micro-batch needs only B small
+ * copies out of the page cache. */
 #ifndef LKS_DATA_TOKENS_H
 #define LKS_DATA_TOKENS_H
 
@@ -19,13 +19,13 @@ typedef struct lks__tokens lks__tokens; /* opaque; close with lks__tokens_close(
 
 /* Open nanoGPT's raw little-endian uint16 file. Checks: it exists, is a regular file, is not empty,
  * has an even size, and every id is below `vocab_size` (>= 1). Ids of a file of up to 256 MiB are
- * checked here, those of a larger one as they are read. Errors (ERR_IO, ERR_FORMAT) name file,
- * offset in bytes, what was found and what was expected. */
+ * checked here, those of a larger one as they are read. Errors (ERR_IO, ERR_FORMAT) name the file,
+ * the offset in bytes, and the found and expected values. */
 lks_status lks__tokens_open(const char *path, uint32_t vocab_size, lks__tokens **tokens_p);
 
 /* Open a shard: 256 little-endian int32 (magic, version, number of tokens, the rest unused), then
  * the ids: uint16 for magic 20240520 with version 1, uint32 for 20240801 with version 7. The file
- * must have exactly the size that its header gives; it may hold no tokens. A raw file can begin
+ * must have exactly the size that its header states; it may contain no tokens. A raw file can begin
  * with any bytes, so the kind isn't guessed: the caller knows it. `whole`: check every id here;
  * files of up to 16 MiB always are. Otherwise ids are checked as they are read. Errors as above. */
 lks_status lks__tokens_open_shard(const char *path, uint32_t vocab_size, bool whole,
@@ -41,12 +41,12 @@ const char *lks__tokens_path(const lks__tokens *tokens);
 
 /* XXH3-64 of the contents. If the file was checked completely at opening: of all its bytes at that
  * time. Otherwise: of its size (little-endian u64) and 4,096 pages of 4,096 bytes spread evenly
- * over it. Ranks compare it at the start; checkpoints keep it. */
+ * over it. Ranks compare it at the start; checkpoints store it. */
 lks_status lks__tokens_digest(const lks__tokens *tokens, uint64_t *digest_p);
 
-/* Tokens [first, first + n) as int32. ERR_FORMAT for an id beyond the vocabulary, ERR_IO if the
- * file has shrunk since it was opened, ERR_ARG if the range leaves the file. Several threads may
- * call it at once. */
+/* Read tokens [first, first + n) as int32. ERR_FORMAT for an id beyond the vocabulary, ERR_IO if
+ * the file has shrunk since it was opened, ERR_ARG if the range leaves the file. Several threads
+ * may call it at the same time. */
 lks_status lks__tokens_read(const lks__tokens *tokens, uint64_t first, size_t n, int32_t *out);
 
 #endif

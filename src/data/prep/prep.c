@@ -78,7 +78,7 @@ bool lks__prep_takes(const lks__prep_kind *kind, int what)
     return (kind->takes & what) != 0;
 }
 
-/* --- what kinds call ------------------------------------------------------------------------- */
+/* --- functions for the kinds ----------------------------------------------------------------- */
 
 lks_status lks__prep_begin(lks__prep_job *job, uint32_t vocab_size)
 {
@@ -147,7 +147,7 @@ lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const c
 
 /* --- the inputs ------------------------------------------------------------------------------ */
 
-/* Look at the beginning of a file; `*n_remarks` were made so far. */
+/* Check the beginning of a file; `*n_remarks` counts the remarks so far. */
 static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *head, int *n_remarks)
 {
     int fd;
@@ -182,7 +182,7 @@ static lks_status look_at_all(const lks__prep_job *job, int keeps)
     return st;
 }
 
-/* Name the first entries of folders that aren't read. */
+/* Report the first skipped entries of folders. */
 static void note_left(const lks__prep_job *job)
 {
     enum { SHOWN = 5 };
@@ -202,7 +202,7 @@ static void note_left(const lks__prep_job *job)
     job->o.note(text);
 }
 
-/* --- all together ---------------------------------------------------------------------------- */
+/* --- the preparation ------------------------------------------------------------------------- */
 
 static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
 {
@@ -224,7 +224,8 @@ static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
     return LKS_OK;
 }
 
-/* A folder of texts can't also receive the tokens: the next preparation would read them as text. */
+/* A folder of texts can't be the output folder: the next preparation would read the tokens as
+ * text. */
 static lks_status check_folders(const lks__prep_options *o)
 {
     struct stat in, out;

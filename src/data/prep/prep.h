@@ -18,23 +18,24 @@ typedef struct lks__prep_result {
 } lks__prep_result;
 
 typedef struct lks__prep_options {
-    const char *input;   /* as lks__texts_open() takes it */
+    const char *input;   /* see lks__texts_open() */
     const char *out_dir; /* created if missing */
-    const char *field;   /* of JSON lines: the member that has the text; NULL: "text" */
-    bool stdin_lines;    /* standard input has JSON lines */
-    /* char and sentencepiece: the model or the folder with the vocabulary; "" or NULL: none */
+    const char *field;   /* JSON lines: the member that contains the text; NULL: "text" */
+    bool stdin_lines;    /* standard input contains JSON lines */
+    /* char and sentencepiece: the model or the vocabulary's folder; "" or NULL: none */
     const char *tokenizer;
-    uint32_t vocab_size; /* sentencepiece: of the model to train; with a tokenizer 0 or its size */
-    bool special;        /* gpt2: the spelling of a special token in the text is that token */
-    double val_fraction; /* 0: no validation split; under 0: what the kind does by default */
-    /* Documents for validation, in place of val_fraction, and those that sentencepiece trains a
-     * model on; 0: not limited. */
+    uint32_t vocab_size; /* sentencepiece: size to train; with a tokenizer 0 or its size */
+    bool special;        /* gpt2: a special token's spelling in the text becomes that token */
+    double val_fraction; /* 0: no validation split; negative: the kind's default */
+    /* Documents for validation, instead of val_fraction, and documents to train a sentencepiece
+     * model on; 0: no limit. */
     uint64_t val_docs, train_docs;
-    uint64_t shard_tokens; /* of a full shard; 0: train.bin and val.bin, or the kind's own form */
+    uint64_t shard_tokens; /* per full shard; 0: train.bin and val.bin, or the kind's own form */
     int n_threads;         /* 0: 1 */
-    /* Each NULL, or called: with how many of how many bytes are done, now and then; with a sentence
-     * about something in the input that the user may not want; before and after the training of a
-     * model, which takes long and can't be stopped, while nothing has been written. */
+    /* Each may be NULL. progress: called now and then with the bytes done and the total. note:
+     * called with a sentence about something in the input that the user may not want. The third is
+     * called before and after the training of a model, which takes long and can't be stopped;
+     * nothing has been written yet. */
     void (*progress)(uint64_t done, uint64_t all);
     void (*note)(const char *sentence);
     void (*training)(bool on);
@@ -42,15 +43,15 @@ typedef struct lks__prep_options {
 
 typedef struct lks__prep_kind lks__prep_kind;
 
-/* "char", "gpt2", ...; NULL if there is no such kind. The table is prep.c's. */
+/* "char", "gpt2", ...; NULL if the kind is unknown. The table is in prep.c. */
 const lks__prep_kind *lks__prep_kind_of(const char *name);
-const char *lks__prep_kind_name(int i); /* of the i-th one; NULL behind the last */
-/* The kind for a text that a user gives without one: char, or raw if it isn't UTF-8. Reads all of
- * it. ERR_FORMAT if it is empty, a compressed file, or no text (it has a byte of value 0). */
+const char *lks__prep_kind_name(int i); /* name of the i-th kind; NULL after the last */
+/* Guess the kind for a text: char, or raw if it isn't UTF-8. Reads the whole text. ERR_FORMAT if it
+ * is empty, a compressed file, or not text (it contains a byte of value 0). */
 lks_status lks__prep_guess(const char *input, const char **kind_p);
 
-/* Does `tokenizer`, `vocab_size`, `special`, `val_docs` or `train_docs` mean anything to this kind?
- */
+/* The options among `tokenizer`, `vocab_size`, `special`, `val_docs` and `train_docs` that the kind
+ * uses. */
 enum {
     LKS__PREP_TOKENIZER = 1,
     LKS__PREP_VOCAB_SIZE = 2,
@@ -63,18 +64,19 @@ bool lks__prep_takes(const lks__prep_kind *kind, int what);
 /* char: valid UTF-8, CRLF and CR read as LF, ids in code-point order. The first int(n * (1 -
  * val_fraction)) characters are for training; with val_fraction 0.1 that is int(n * 0.9), as in
  * nanoGPT's prepare.py. Several documents (files, JSON lines) are one text, in which a line feed
- * follows each that doesn't end in one. More than 65,536 different characters, an empty text, an
- * empty split: ERR_FORMAT. The text is read twice, in pieces.
+ * follows each document that doesn't end in one. ERR_FORMAT for more than 65,536 different
+ * characters, an empty text or an empty split. The text is read twice, in pieces.
  *
- * gpt2, shakespeare: see data/prep/prep_bpe.h; openwebtext: there, too.
+ * gpt2, shakespeare, openwebtext: see data/prep/prep_bpe.h.
  *
- * sentencepiece: tokens of a model that is given or trained on the training documents, up to 256
- * MiB of them. Each document becomes BOS and its ids; the first int(n * val_fraction) documents, at
- * least one, are for validation, as in parameter-golf's exporter, whose shards these are.
+ * sentencepiece: tokens of a given model, or of one trained on the training documents, up to 256
+ * MiB of them. Each document becomes BOS and its ids. The first int(n * val_fraction) documents, at
+ * least one, are for validation, as in parameter-golf's exporter, which also defines the shards'
+ * format.
  *
- * bytes: the same with that exporter's tokens of single bytes (data/text/byte_tokens.h).
+ * bytes: like sentencepiece, with that exporter's single-byte tokens (data/text/byte_tokens.h).
  *
- * raw: those tokens without BOS, of one text that is kept byte for byte, split as char does.
+ * raw: single-byte tokens without BOS, of one text that is kept byte for byte, split as by char.
  *
  * ERR_FORMAT, ERR_CONFIG (val_fraction not in [0, 1), a vocabulary too large for the files),
  * ERR_IO, ERR_NOMEM, and ERR_SUPPORT without SentencePiece. A stop by lks__sys_stop_when() counts
@@ -83,7 +85,7 @@ lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *option
                      lks__prep_result *result);
 
 enum {
-    LKS__PREP_SHARD_TOKENS = 100000000, /* parameter-golf's exporter's */
+    LKS__PREP_SHARD_TOKENS = 100000000, /* as in parameter-golf's exporter */
     LKS__PREP_VOCAB = 1024,
 };
 

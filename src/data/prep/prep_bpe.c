@@ -16,16 +16,16 @@ struct prep {
     lks__prep_job *job;
     lks__bpe *bpe;
     lks__bpe_pipe *pipe;
-    bool is_text; /* a single plain file: no documents */
+    bool is_text; /* a single plain file, not documents */
     uint64_t n_docs, n_val_docs;
-    uint64_t n_put; /* documents given to the pipe */
+    uint64_t n_put; /* documents passed to the pipe */
 
-    /* In an order of their own: */
+    /* For shuffled documents: */
     bool shuffles;
     uint64_t *places; /* [n_docs]: file and offset, see pack() */
     size_t places_room;
     uint32_t *order;  /* [n_docs] */
-    lks__docs *lines; /* what documents of JSON lines are read by */
+    lks__docs *lines; /* reads documents of JSON lines */
 };
 
 static lks_status begin_split(struct prep *p, int split)
@@ -46,7 +46,7 @@ static lks_status changed(void)
 
 /* --- counting documents ---------------------------------------------------------------------- */
 
-/* A document's place: 24 bits of its file's number, 40 of its offset. */
+/* A document's position: 24 bits of its file's number, 40 of its offset. */
 enum { OFFSET_BITS = 40 };
 
 static lks_status add_place(struct prep *p, size_t file, uint64_t at)
@@ -105,7 +105,7 @@ static lks_status count_documents(struct prep *p)
     return LKS_OK;
 }
 
-/* --- putting documents ----------------------------------------------------------------------- */
+/* --- writing documents ----------------------------------------------------------------------- */
 
 /* Call before each document; the first ones are for validation. */
 static lks_status begin_document(struct prep *p)
@@ -116,7 +116,7 @@ static lks_status begin_document(struct prep *p)
     return begin_split(p, LKS__SPLIT_TRAIN);
 }
 
-/* A plain file as a document. */
+/* Write a plain file as one document. */
 static lks_status put_file(struct prep *p, size_t file)
 {
     int fd;
@@ -182,7 +182,7 @@ static lks_status put_shuffled(struct prep *p)
     return LKS_OK;
 }
 
-/* Validation comes first, also among the files: an empty one is written here. */
+/* Validation comes first, also in the output: an empty validation split is written here. */
 static lks_status write_documents(struct prep *p)
 {
     if (p->job->o.val_fraction > 0.0)
@@ -197,8 +197,8 @@ static lks_status write_documents(struct prep *p)
 
 /* --- a single plain file --------------------------------------------------------------------- */
 
-/* Count characters, and find where character number `stop` begins (UINT64_MAX: only count). Bytes
- * that continue one don't count. */
+/* Count characters, and find the start of character number `stop` (UINT64_MAX: only count).
+ * Continuation bytes don't count. */
 static lks_status count_characters(const struct prep *p, int fd, uint64_t stop, uint64_t *n_p,
                                    uint64_t *at_p)
 {
@@ -229,7 +229,8 @@ static lks_status count_characters(const struct prep *p, int fd, uint64_t stop, 
     return st;
 }
 
-/* In double and truncated, as int(n*0.9) in nanoGPT's prepare.py; 1 - 0.1 is exactly 0.9. */
+/* Computed in double and truncated, like int(n*0.9) in nanoGPT's prepare.py; 1 - 0.1 is exactly
+ * 0.9. */
 static lks_status find_split(const struct prep *p, int fd, uint64_t *at_p)
 {
     uint64_t n = 0;
@@ -264,7 +265,7 @@ static lks_status write_text(struct prep *p)
     return st;
 }
 
-/* --- all together ---------------------------------------------------------------------------- */
+/* --- the preparation ------------------------------------------------------------------------- */
 
 static lks_status write_vocabulary(struct prep *p)
 {

@@ -4,21 +4,20 @@
 
 #include "data/prep/prep_job.h"
 
-/* A plain file is one document, byte for byte; of JSON lines each is one.
+/* A plain file is one document, byte for byte. In JSON lines, each line is a document.
  *
  * A single plain file: its first int(n * (1 - val_fraction)) characters are for training, as in
- * nanoGPT's prepare.py for shakespeare, and nothing is added. Else <|endoftext|> follows each
+ * nanoGPT's prepare.py for shakespeare, and nothing is added. Otherwise <|endoftext|> follows each
  * document, and the first int(n * val_fraction) documents, at least one, are for validation.
  *
- * Writes tokenizer.json beside the tokens. An empty input gives empty files. Memory doesn't grow
- * with the text, but with its longest run of characters without white space, and with its longest
- * line of JSON. */
+ * Also writes tokenizer.json. An empty input gives empty files. Memory doesn't grow with the text,
+ * but with its longest run of characters without white space, and with its longest line of JSON. */
 lks_status lks__prep_bpe(lks__prep_job *job);
 
-/* The same in the order of datasets' train_test_split(seed=2357, shuffle=True), as nanoGPT's
- * prepare.py for openwebtext has it: documents are permuted; the first ceil(n * val_fraction) are
- * for validation, and the others, in that order, for training. Takes 12 bytes of memory a document.
- * A single plain file is one document. */
+/* Like lks__prep_bpe(), but in the order of datasets' train_test_split(seed=2357, shuffle=True), as
+ * in nanoGPT's prepare.py for openwebtext: documents are permuted; the first ceil(n * val_fraction)
+ * are for validation, and the others, in that order, for training. Needs 12 bytes of memory per
+ * document. A single plain file is one document. */
 lks_status lks__prep_shuffled(lks__prep_job *job);
 
 #endif

@@ -1,4 +1,4 @@
-/* data/prep/prep_bytes.c - `lockstep prep bytes`: parameter-golf's tokens of single bytes. */
+/* data/prep/prep_bytes.c - `lockstep prep bytes`: parameter-golf's single-byte tokens. */
 #include <stdlib.h>
 
 #include "data/prep/prep_docs.h"

@@ -1,5 +1,5 @@
-/* data/prep/prep_char.c - `lockstep prep char` and `prep raw`: the text is read twice, once for its
- * vocabulary or length. */
+/* data/prep/prep_char.c - `lockstep prep char` and `prep raw`: the text is read twice, first for
+ * its vocabulary or length. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,15 +23,15 @@ struct pass {
     lks__prep_job *job;
     lks_status (*take)(struct pass *pass, const uint32_t *chars, size_t n);
     uint32_t *chars; /* [BLOCK_BYTES + 2 * MAX_UTF8] */
-    char *block;     /* of that many bytes: what a character began with, and then a read */
-    bool is_raw;     /* bytes in place of characters */
-    bool was_cr;     /* a line feed that follows belongs to it */
-    uint32_t last;   /* character of the document */
+    char *block;     /* as many bytes: the beginning of a character, then the next read */
+    bool is_raw;     /* bytes instead of characters */
+    bool was_cr;     /* a line feed that follows belongs to the CR */
+    uint32_t last;   /* last character of the document */
     uint64_t n;      /* characters of all documents */
-    uint64_t done;   /* bytes, of this pass */
-    int number;      /* of the pass: 0 or 1 */
+    uint64_t done;   /* bytes of this pass so far */
+    int number;      /* number of the pass: 0 or 1 */
 
-    /* What `take` has made, or uses. */
+    /* Used by `take`. */
     int32_t
         *ids; /* [N_CODE_POINTS]: first 0 for each character that occurs, then its id; else -1 */
     uint64_t n_train;
@@ -48,8 +48,8 @@ static lks_status take_chars(struct pass *p, size_t n)
     return p->take(p, p->chars, n);
 }
 
-/* Characters of `text`, of at most BLOCK_BYTES + MAX_UTF8 bytes; CRLF and CR give LF. *rest_p bytes
- * at its end begin a character that isn't complete, or they are no UTF-8. */
+/* Decode `text`, of at most BLOCK_BYTES + MAX_UTF8 bytes, and convert CRLF and CR to LF. The last
+ * *rest_p bytes are an incomplete character, or not UTF-8. */
 static lks_status decode(struct pass *p, const char *text, size_t bytes, size_t *rest_p)
 {
     size_t n = 0, i = 0;
@@ -72,7 +72,7 @@ static lks_status decode(struct pass *p, const char *text, size_t bytes, size_t 
     return take_chars(p, n);
 }
 
-/* Among several documents, a line feed follows one that doesn't end in it. */
+/* Add a line feed after a document that doesn't end in one, if there are several documents. */
 static lks_status end_document(struct pass *p, bool several)
 {
     p->was_cr = false;
@@ -86,7 +86,7 @@ static lks_status take_file(struct pass *p, size_t i, int fd)
 {
     const lks__texts *texts = &p->job->texts;
     const uint64_t bytes = texts->files[i].bytes;
-    size_t rest = 0; /* bytes at the start of the block that are left from the one before */
+    size_t rest = 0; /* bytes at the start of the block left from the previous one */
     for (uint64_t at = 0; at < bytes;) {
         LKS__TRY(lks__sys_stop_check());
         const size_t n = bytes - at < BLOCK_BYTES ? (size_t)(bytes - at) : BLOCK_BYTES;
@@ -103,7 +103,7 @@ static lks_status take_file(struct pass *p, size_t i, int fd)
     return LKS_OK;
 }
 
-/* A document that is in memory, and is known to be UTF-8. */
+/* Process a document that is in memory and known to be UTF-8. */
 static lks_status take_text(struct pass *p, const char *text, size_t bytes)
 {
     size_t rest = 0;
@@ -137,7 +137,7 @@ static lks_status take_lines(struct pass *p, size_t i)
     return st;
 }
 
-/* All documents. */
+/* Process all documents. */
 static lks_status go_through(struct pass *p)
 {
     const lks__texts *texts = &p->job->texts;
@@ -167,7 +167,7 @@ static lks_status mark(struct pass *p, const uint32_t *chars, size_t n)
     return LKS_OK;
 }
 
-/* Ids of the characters, some of which are for training. */
+/* Encode the characters, of which some are for training. */
 static lks_status encode(struct pass *p, const uint32_t *chars, size_t n)
 {
     char name[256];
@@ -222,7 +222,7 @@ static lks_status number_chars(struct pass *p, lks__meta *meta)
     return LKS_OK;
 }
 
-/* Number of characters for training. In double and truncated, as int(n*0.9) in nanoGPT's
+/* Number of characters for training. Computed in double and truncated, like int(n*0.9) in nanoGPT's
  * prepare.py; 1 - 0.1 is exactly 0.9. */
 static lks_status split(const lks__prep_job *job, bool is_raw, uint64_t n, uint64_t *n_train_p)
 {
@@ -243,7 +243,7 @@ static lks_status split(const lks__prep_job *job, bool is_raw, uint64_t n, uint6
                      val_fraction, n_train == 0 ? "train" : "val");
 }
 
-/* The number of files is known before the first is written. */
+/* The number of files is known before the first one is written. */
 static lks_status check_shards(const lks__prep_job *job, uint64_t n_train)
 {
     const uint64_t shard = job->o.shard_tokens;

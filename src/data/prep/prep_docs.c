@@ -56,7 +56,7 @@ static lks_status put_doc(lks__prep_docs *d, const struct encoding *e, const cha
     return st;
 }
 
-/* The next n documents, as a split. */
+/* Write the next n documents as a split. */
 static lks_status write_split(lks__prep_docs *d, const struct encoding *e, int split, uint64_t n)
 {
     char name[256];

@@ -1,5 +1,5 @@
-/* data/prep/prep_docs.h - a preparation of documents, as parameter-golf's exporter makes it: each
- * becomes BOS and its ids, and the first ones validate. */
+/* data/prep/prep_docs.h - prepares documents as parameter-golf's exporter does: each becomes BOS
+ * and its ids, and the first ones are for validation. */
 #ifndef LKS_DATA_PREP_PREP_DOCS_H
 #define LKS_DATA_PREP_PREP_DOCS_H
 
@@ -12,18 +12,18 @@ typedef struct lks__prep_docs {
     uint64_t n, n_val;
 } lks__prep_docs;
 
-/* Open the input and count its documents. Close it in any case. */
+/* Open the input and count its documents. Always close it, also after a failure. */
 lks_status lks__prep_docs_open(lks__prep_job *job, bool any_bytes, lks__prep_docs *d);
 void lks__prep_docs_close(lks__prep_docs *d);
 
-/* Report how much of the two passes over the text is done; `pass` is 0 or 1. */
+/* Report the progress of the two passes over the text; `pass` is 0 or 1. */
 void lks__prep_docs_show(const lks__prep_docs *d, int pass);
 
-/* The ids of a document, malloc'd, without BOS. */
+/* Encode a document: its ids, malloc'd, without BOS. */
 typedef lks_status lks__prep_encode(const void *ctx, const char *text, size_t bytes,
                                     int32_t **ids_p, size_t *n_p);
 
-/* Write all splits, by lks__prep_begin() and what follows it. */
+/* Write all splits, with lks__prep_begin() and the functions after it. */
 lks_status lks__prep_docs_write(lks__prep_docs *d, uint32_t vocab_size, int32_t bos,
                                 lks__prep_encode *encode, const void *ctx);
 

@@ -1,4 +1,4 @@
-/* data/prep/prep_guess.c - the kind of tokens for a text of which nobody has said any. */
+/* data/prep/prep_guess.c - the kind of tokens for a text if the user gives none. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,14 +9,14 @@
 
 enum { BLOCK_BYTES = 1 << 20, MAX_UTF8 = 4 };
 
-/* Properties of the text that has been read so far. */
+/* Properties of the text read so far. */
 struct look {
     char *block;      /* of BLOCK_BYTES + MAX_UTF8 bytes: the rest of a read, and the next one */
-    bool is_utf8;     /* true until a byte isn't */
+    bool is_utf8;     /* true until a byte isn't UTF-8 */
     uint64_t n_texts; /* files that aren't empty */
 };
 
-/* Bytes of whole characters at the start of `text`. */
+/* Number of bytes at the start of `text` that are whole characters. */
 static size_t whole(const char *text, size_t bytes)
 {
     uint32_t cp;

@@ -1,6 +1,5 @@
-/* data/prep/prep_job.h - a preparation at work: what the kinds of tokens share, and where they
- * differ.
- */
+/* data/prep/prep_job.h - a running preparation: the common functions, and the table of a kind of
+ * tokens. */
 #ifndef LKS_DATA_PREP_PREP_JOB_H
 #define LKS_DATA_PREP_PREP_JOB_H
 
@@ -10,7 +9,7 @@
 #include "data/text/meta.h"
 
 typedef struct lks__prep_job {
-    lks__prep_options o; /* with the kind's own values in place of defaults */
+    lks__prep_options o; /* with the kind's values instead of defaults */
     lks__texts texts;
     lks__staged staged;
     lks__split_writer writer;
@@ -19,35 +18,35 @@ typedef struct lks__prep_job {
 
 struct lks__prep_kind {
     const char *name;
-    double val_fraction;   /* by default */
-    uint64_t shard_tokens; /* by default */
+    double val_fraction;   /* default */
+    uint64_t shard_tokens; /* default */
     int takes;             /* LKS__PREP_... */
-    int keeps;             /* LKS__KEEPS_..., of the text as it is: remarks are made about that */
+    int keeps; /* LKS__KEEPS_..., parts of the text that stay unchanged: remarks report them */
     bool needs_tokenizer;
     const char *get; /* if the input is missing: how to get the text of this name; or NULL */
-    /* Read texts, write splits, and describe them, by the functions below. */
+    /* Read texts, write splits and describe them, with the functions below. */
     lks_status (*run)(lks__prep_job *job);
 };
 
-/* Each is a kind's `run`, in the file of that name; raw is in prep_char.c. */
+/* Each is a kind's `run`, in the file of the same name; raw is in prep_char.c. */
 lks_status lks__prep_bytes(lks__prep_job *job);
 lks_status lks__prep_char(lks__prep_job *job);
 lks_status lks__prep_raw(lks__prep_job *job);
 lks_status lks__prep_sentencepiece(lks__prep_job *job);
 
-/* Call first, once the text is known to be good: makes the folder. */
+/* Call first, once the text is checked: creates the folder. */
 lks_status lks__prep_begin(lks__prep_job *job, uint32_t vocab_size);
-/* Splits, in any order, each once: lks__split_begin() of job->writer, any number of
- * lks__split_put(), and this. */
+/* Write the splits in any order, each once: lks__split_begin() of job->writer, any number of
+ * lks__split_put(), and this function. */
 lks_status lks__prep_end_split(lks__prep_job *job);
-/* At last: meta.json. */
+/* Call last: writes meta.json. */
 lks_status lks__prep_describe(lks__prep_job *job, const lks__meta *meta);
 
 void lks__prep_progress(const lks__prep_job *job, uint64_t done, uint64_t all);
-/* The input as a name for messages about all of it. Returns `out`. */
+/* A name of the whole input for messages. Returns `out`. */
 const char *lks__prep_input(const lks__prep_job *job, char out[256]);
-/* How many of n documents validate: int(n * val_fraction), at least one. ERR_FORMAT for a single
- * document that would have to be both. `hint` ends the sentence. */
+/* Number of validation documents out of n: int(n * val_fraction), at least one. ERR_FORMAT for a
+ * single document, which would have to be in both splits. `hint` ends the message. */
 lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
                                    uint64_t *n_val_p);
 

@@ -13,15 +13,15 @@ enum {
     MAX_MODEL_BYTES = 64 << 20,
 };
 
-/* The trainer holds all of its text in memory, and more than this doesn't improve a vocabulary. */
+/* The trainer keeps all its text in memory, and more text doesn't improve a vocabulary. */
 static const uint64_t TRAINER_BYTES = UINT64_C(256) << 20;
 
-/* The documents are read at most three times: to be counted, to train a model, and to be encoded.
- */
+/* The documents are read at most three times: to count them, to train a model, and to encode
+ * them. */
 struct prep {
     lks__prep_job *job;
     lks__prep_docs d;
-    char *model; /* the bytes of SentencePiece's file */
+    char *model; /* the bytes of the model file */
     size_t model_bytes;
     lks__spm *spm;
 };
@@ -38,8 +38,8 @@ struct sentences {
     uint64_t doc, bytes;
     char *text; /* the sentence returned last */
     lks_status st;
-    char why[512]; /* the error of st; the trainer then gets no sentences and reports a misleading
-                      one */
+    char why[512]; /* st's message; the trainer then gets no sentences and reports a misleading
+                      error */
 };
 
 static int no_sentence(struct sentences *s)
@@ -49,8 +49,8 @@ static int no_sentence(struct sentences *s)
     return 0;
 }
 
-/* Give the trainer a document as the exporter does: NUL as a space, no white space around it, no
- * empty ones. */
+/* Pass a document to the trainer as the exporter does: NUL as a space, no white space around it, no
+ * empty documents. */
 static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
 {
     struct sentences *s = ctx;
@@ -155,7 +155,7 @@ static lks_status write_all(struct prep *p)
     return lks__prep_describe(p->job, &meta);
 }
 
-/* ---- all of it --------------------------------------------------------------------------- */
+/* ---- the preparation --------------------------------------------------------------------- */
 
 static lks_status check(struct prep *p)
 {
@@ -165,7 +165,7 @@ static lks_status check(struct prep *p)
     if (trains(p) && o->vocab_size > MAX_VOCAB)
         return lks__fail(LKS_ERR_CONFIG, "vocab_size is %" PRIu32 "; 1 to %d are possible",
                          o->vocab_size, MAX_VOCAB);
-    return lks__spm_available(); /* first: another input can't mend it */
+    return lks__spm_available(); /* first, because another input can't fix this error */
 }
 
 lks_status lks__prep_sentencepiece(lks__prep_job *job)

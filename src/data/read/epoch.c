@@ -7,7 +7,7 @@
 
 struct lks_sampler {
     lks_sampler_options o;
-    uint64_t count;        /* samples of each replica */
+    uint64_t count;        /* samples per replica */
     uint32_t *permutation; /* [dataset_size]; NULL: in order */
 };
 
@@ -80,7 +80,7 @@ uint64_t lks_sampler_index(const lks_sampler *s, int replica, uint64_t i)
                   s != NULL ? s->o.replicas : 0);
         return UINT64_MAX;
     }
-    /* Padding starts again at the front, as often as needed. */
+    /* Padding continues at the front, as often as needed. */
     uint64_t at = ((uint64_t)replica + i * (uint64_t)s->o.replicas) % s->o.dataset_size;
     return s->permutation == NULL ? at : s->permutation[at];
 }

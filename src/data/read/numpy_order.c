@@ -46,7 +46,7 @@ typedef unsigned __int128 u128;
 
 struct generator {
     u128 state, increment;
-    uint32_t kept; /* the other half of the last output */
+    uint32_t kept; /* the unused half of the last output */
     bool has_kept;
 };
 
@@ -88,7 +88,7 @@ static uint32_t next(struct generator *g)
     return (uint32_t)out;
 }
 
-/* Uniform on 0 .. most: by bits, until a draw is in range. */
+/* Draw uniformly from 0 .. most: repeat until a draw of bits is in range. */
 static uint32_t draw(struct generator *g, uint32_t most)
 {
     uint32_t mask = most, value;

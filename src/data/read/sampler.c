@@ -15,10 +15,10 @@ struct lks__sampler {
     int eval_batches;
     lks__mt *generators;        /* nanogpt: [V] */
     uint64_t *drawn;            /* nanogpt: [V][B], the next batch, already drawn */
-    lks__mt *marked_generators; /* both, as lks__sampler_mark() saved them */
+    lks__mt *marked_generators; /* copies of both by lks__sampler_mark() */
     uint64_t *marked_drawn;
     lks_sampler *dealer;       /* epoch: deals the samples of epoch `dealt` */
-    uint64_t dealt, per_epoch; /* batches of a virtual rank in an epoch */
+    uint64_t dealt, per_epoch; /* per_epoch: batches of a virtual rank per epoch */
 };
 
 enum { STATE_WORDS = 625 };
@@ -32,7 +32,7 @@ static lks_status check(const lks__sampler_config *c)
                              "the %s split has %llu tokens, but a sample needs block_size + 1 = "
                              "%d: use a longer text or a smaller --block_size",
                              splits[s], (unsigned long long)c->n_tokens[s], c->T + 1);
-    /* The two share one word of the generator's counter. */
+    /* Both share one word of the generator's counter. */
     if (c->V > 1 << 16 || c->A > 1 << 16)
         return lks__fail(LKS_ERR_CONFIG,
                          "%d virtual ranks of %d micro-steps: 65536 is the most of either", c->V,
@@ -58,7 +58,7 @@ static lks_status open_dealer(lks__sampler *s)
     return LKS_OK;
 }
 
-/* The j-th batch of each virtual rank, counted from the start of the run. */
+/* Deal the j-th batch of each virtual rank, counted from the start of the run. */
 static void deal(lks__sampler *s, uint64_t j, int a)
 {
     const lks__sampler_config *c = &s->config;
@@ -78,7 +78,7 @@ static void draw_nanogpt(lks__mt *g, uint64_t range, int B, uint64_t *out)
         out[b] = lks__mt_randint(g, range);
 }
 
-/* Each output of the generator gives two 64-bit draws: element b takes words 2 (b % 2), the high
+/* Each output of the generator gives two 64-bit draws: element b uses words 2 (b % 2), the high
  * half, and 2 (b % 2) + 1 of counter (w0, w1, site, b / 2). The high word of draw * range is the
  * offset: uniform to within range / 2^64, without loop or division. */
 static void draw_random(lks__philox_key key, uint32_t w0, uint32_t w1, uint32_t site,
@@ -278,7 +278,7 @@ lks_status lks__sampler_state_load(lks__sampler *s, const void *data, size_t byt
                          bytes, lks__sampler_state_bytes(s));
     if (c->kind != LKS__SAMPLER_NANOGPT)
         return LKS_OK;
-    for (int v = 0; v < c->V; v++) { /* check all of it before any is used */
+    for (int v = 0; v < c->V; v++) { /* check all of it before using any */
         const uint8_t *q = p + (size_t)v * each + (STATE_WORDS - 1) * 4;
         if (get_le(q, 4) > STATE_WORDS - 1)
             return lks__fail(LKS_ERR_FORMAT,

@@ -1,7 +1,7 @@
-/* data/read/sampler.h - which tokens each micro-batch reads.
+/* data/read/sampler.h - chooses the tokens of each micro-batch.
  *
  * Every rank computes the offsets of all virtual ranks: this is cheap, and no state has to be sent.
- * An offset is the first token of a sample: sample = tokens[ix, ix + T), targets are one token
+ * An offset is the first token of a sample: sample = tokens[ix, ix + T), with targets one token
  * further. */
 #ifndef LKS_DATA_READ_SAMPLER_H
 #define LKS_DATA_READ_SAMPLER_H
@@ -18,10 +18,10 @@ typedef enum lks__sampler_kind {
      * Philox(seed; step, v << 16 | micro-step, LKS__SITE_DATA_TRAIN, b / 2). In an evaluation:
      * Philox(seed; step, batch, LKS__SITE_DATA_EVAL + split, b / 2). */
     LKS__SAMPLER_RANDOM,
-    LKS__SAMPLER_NANOGPT, /* nanoGPT's draws: one MT19937 for each virtual rank */
+    LKS__SAMPLER_NANOGPT, /* nanoGPT's draws: one MT19937 per virtual rank */
     /* Whole passes: sample i is tokens [iT, iT + T]. lockstep/sampler.h deals them to virtual
-     * ranks, in a new permutation each epoch. A virtual rank's micro-batches take its samples B at
-     * a time; a rest of less than a batch is left out. */
+     * ranks, in a new permutation each epoch. A virtual rank's micro-batches use B samples each; a
+     * remainder of less than a batch is left out. */
     LKS__SAMPLER_EPOCH
 } lks__sampler_kind;
 
@@ -30,7 +30,7 @@ typedef struct lks__sampler_config {
     uint64_t seed;
     int V, A; /* virtual ranks, micro-steps of each */
     int B, T;
-    uint64_t n_tokens[2]; /* train, val; each > T; val 0: there are no evaluations */
+    uint64_t n_tokens[2]; /* train, val; each > T; val 0: no evaluations */
     bool drop_last;       /* epoch: drop samples that don't divide by V, instead of padding */
     uint64_t init_draws;  /* nanogpt: 32-bit draws that the model's initialisation consumes */
 } lks__sampler_config;
@@ -45,9 +45,9 @@ lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **s
 void lks__sampler_close(lks__sampler *sampler); /* NULL does nothing */
 
 /* Offsets of all micro-batches of `step`: [V][A][B], valid until the next call of this function.
- * Call it once for each step, in order. nanogpt: virtual rank v's generator is seeded with seed + v
- * and advanced by init_draws. Batch n + 1 is drawn once batch n has been used, so an evaluation
- * before step s finds the first batch of s already drawn (the prefetch of nanoGPT's train.py). */
+ * Call it once per step, in order. nanogpt: virtual rank v's generator is seeded with seed + v and
+ * advanced by init_draws. Batch n + 1 is drawn once batch n has been used, so an evaluation before
+ * step s finds the first batch of s already drawn (the prefetch of nanoGPT's train.py). */
 const uint64_t *lks__sampler_step(lks__sampler *sampler, uint64_t step);
 
 /* Offsets of the evaluation before `step`: [2][n_batches][B], all of train, then all of val. Memory
@@ -56,8 +56,8 @@ const uint64_t *lks__sampler_step(lks__sampler *sampler, uint64_t step);
  * in the script. */
 const uint64_t *lks__sampler_eval(lks__sampler *sampler, uint64_t step, int n_batches);
 
-/* Save the state, and go back to the state saved last, for steps and evaluations that are
- * discarded. NULL does nothing. */
+/* Save the state, and restore the last saved state to discard steps and evaluations. NULL does
+ * nothing. */
 void lks__sampler_mark(lks__sampler *sampler);
 void lks__sampler_back(lks__sampler *sampler);
 

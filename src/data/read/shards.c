@@ -30,8 +30,8 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* List all entries of the folder that match; one that isn't a file fails when it is opened. As in
- * Python's glob, a name that begins with a dot needs a pattern with one. */
+/* List all entries of the folder that match; an entry that isn't a file fails when it is opened. As
+ * in Python's glob, a name that begins with a dot needs a pattern that begins with a dot. */
 static lks_status list(lks__shards *s, const char *pattern)
 {
     const char *slash = strrchr(pattern, '/'), *name = slash ? slash + 1 : pattern;
@@ -79,8 +79,8 @@ static lks_status list(lks__shards *s, const char *pattern)
     return LKS_OK;
 }
 
-/* Are the files small enough to be checked completely? One whose size can't be read fails when it
- * is opened. */
+/* True if the files are small enough to be checked completely. A file with unknown size fails when
+ * it is opened. */
 static bool is_small(const lks__shards *s)
 {
     uint64_t bytes = 0;
@@ -155,7 +155,7 @@ lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shar
 
 /* --- splits ----------------------------------------------------------------------------------- */
 
-/* The path of a split's file, or the pattern of its shards. */
+/* Path of a split's file, or pattern of its shards. */
 static lks_status split_path(const char *dir, int split, bool shards, char **path_p)
 {
     const bool val = split == LKS__SPLIT_VAL;
@@ -166,7 +166,7 @@ static lks_status split_path(const char *dir, int split, bool shards, char **pat
     return LKS_OK;
 }
 
-/* Is there a file of this form? What can't be read counts: opening it tells why. */
+/* True if a file of this form exists. Unreadable paths count: opening them reports the reason. */
 static bool has_form(const char *dir, int split, bool shards)
 {
     char *path;
@@ -188,7 +188,7 @@ bool lks__split_exists(const char *dir, int split)
     return has_form(dir, split, false) || has_form(dir, split, true);
 }
 
-/* Does the file begin with the header of a shard, and have the size that it gives? */
+/* True if the file begins with a shard's header and has the size stated there. */
 static bool is_shard(const char *path)
 {
     int32_t head[3];
@@ -279,7 +279,7 @@ lks_status lks__shards_digest(const lks__shards *s, uint64_t *digest_p)
     return st;
 }
 
-/* The file that holds token `at` < count: the first file that ends after it. */
+/* The file that contains token `at` < count: the first file that ends after it. */
 static int file_of(const lks__shards *s, uint64_t at)
 {
     int lo = 0, hi = s->n_files - 1;

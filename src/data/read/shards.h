@@ -1,9 +1,9 @@
 /* data/read/shards.h - token shards as one stream; a file without a header (train.bin) is one
  * shard.
  *
- * parameter-golf's script reads its shards one after the other and starts again after the last.
- * Here the stream is a function of an absolute position, so no reading position has to be kept:
- * token p of the endless stream is token p mod (number of tokens) of the concatenated files. */
+ * parameter-golf's script reads its shards in order and starts again after the last one. Here the
+ * stream is a function of an absolute position, so no reading position has to be stored: token p of
+ * the endless stream is token p mod (number of tokens) of the concatenated files. */
 #ifndef LKS_DATA_READ_SHARDS_H
 #define LKS_DATA_READ_SHARDS_H
 
@@ -21,25 +21,25 @@ typedef struct lks__shards lks__shards; /* opaque; close with lks__shards_close(
 #define LKS__VAL_FILE     "val.bin"
 #define LKS__SHARD_NAME   "fineweb_%s_%06d.bin" /* "train" or "val", and a number from 0 */
 
-/* Open all files that match "DIR/NAME", in the order of the bytes of their names, as Python sorts
- * them. NAME is a shell pattern (* ? [a-z]). DIR is used literally; without it the current folder
- * is meant. All headers are checked. If the files have at most 256 MiB together, all ids are
- * checked here; otherwise ids of files over 16 MiB are checked as they are read. ERR_IO if no file
- * matches, ERR_FORMAT if the files hold no token. */
+/* Open all files that match "DIR/NAME", in the byte order of their names, as Python sorts them.
+ * NAME is a shell pattern (* ? [a-z]). DIR is literal; by default it is the current folder. All
+ * headers are checked. If the files have at most 256 MiB together, all ids are checked here;
+ * otherwise ids of files over 16 MiB are checked as they are read. ERR_IO if no file matches,
+ * ERR_FORMAT if the files contain no token. */
 lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shards **shards_p);
-/* The same of one file without a header. Errors as lks__tokens_open(). */
+/* Open one file without a header. Errors as lks__tokens_open(). */
 lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shards **shards_p);
 
-/* All files that match a pattern, as above, or one file: a shard if it begins with a shard's header
- * and has the size that this gives, else a file without a header. */
+/* Open all files that match a pattern, as above, or one file: a shard if it begins with a shard's
+ * header and has the size stated there, else a file without a header. */
 lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p);
 
-/* A split (read/sampler.h) of a folder: DIR/train.bin or DIR/fineweb_train_*.bin, DIR/val.bin or
- * DIR/fineweb_val_*.bin. `shards_first`: take shards if both are there; else the file. Errors are
- * those of the form that is taken, if neither is there. */
+/* Open a split (read/sampler.h) of a folder: DIR/train.bin or DIR/fineweb_train_*.bin, DIR/val.bin
+ * or DIR/fineweb_val_*.bin. If both forms exist, `shards_first` chooses the shards; otherwise the
+ * file is used. If neither exists, the error is that of the preferred form. */
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
                            lks__shards **shards_p);
-/* Does the folder have the split, in either form? */
+/* True if the folder contains the split, in either form. */
 bool lks__split_exists(const char *dir, int split);
 
 void lks__shards_close(lks__shards *shards); /* NULL does nothing */
@@ -49,15 +49,15 @@ bool lks__shards_are_raw(const lks__shards *shards);   /* a file without a heade
 int lks__shards_n_files(const lks__shards *shards);
 const char *lks__shards_path(const lks__shards *shards, int file);
 
-/* XXH3-64 of the files' digests (data/tokens.h) in order; of a file without a header its digest. */
+/* XXH3-64 of the files' digests (data/tokens.h) in order; for a file without a header its
+ * digest. */
 lks_status lks__shards_digest(const lks__shards *shards, uint64_t *digest_p);
 
-/* Tokens [position, position + n) of the endless stream. Errors as lks__tokens_read(). */
+/* Read tokens [position, position + n) of the endless stream. Errors as lks__tokens_read(). */
 lks_status lks__shards_read(const lks__shards *shards, uint64_t position, size_t n, int32_t *out);
 
 /* The number of tokens that validation uses: whole sequences of `seq_len`, and one more token for
- * the last target, as in the script's load_validation_tokens(). ERR_CONFIG if not even one sequence
- * fits. */
+ * the last target, as in the script's load_validation_tokens(). ERR_CONFIG if no sequence fits. */
 lks_status lks__shards_usable(const lks__shards *shards, uint64_t seq_len, uint64_t *usable_p);
 
 #endif

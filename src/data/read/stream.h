@@ -1,10 +1,10 @@
-/* data/read/stream.h - the sampler `stream`: which tokens each micro-batch reads, as in
- * parameter-golf's loader.
+/* data/read/stream.h - the sampler `stream`: chooses the tokens of each micro-batch as
+ * parameter-golf's loader does.
  *
- * Call m of the script takes V consecutive spans of local_tokens + 1 tokens from the stream, and
+ * Call m of the script reads V consecutive spans of local_tokens + 1 tokens from the stream, and
  * rank v keeps the v-th. So the span of virtual rank v in micro-step m of a step begins at ((step *
- * A + m) * V + v) * (local_tokens + 1). Which spans a step takes depends only on the product N = V
- * * A; V = 8 and A = 1 are those of the script on 1, 2, 4 and 8 workers. There is no state. */
+ * A + m) * V + v) * (local_tokens + 1). The spans of a step depend only on the product N = V * A; V
+ * = 8 and A = 1 are the script's values on 1, 2, 4 and 8 workers. There is no state. */
 #ifndef LKS_DATA_READ_STREAM_H
 #define LKS_DATA_READ_STREAM_H
 
@@ -13,10 +13,10 @@
 typedef struct lks__stream {
     const lks__shards *shards;
     int V, A;            /* virtual ranks, micro-steps of each */
-    size_t local_tokens; /* of one micro-batch: B * T */
+    size_t local_tokens; /* per micro-batch: B * T */
 } lks__stream;
 
-/* Position in the shards at which the span begins, below lks__shards_count(). */
+/* Position of the span's first token in the shards, below lks__shards_count(). */
 uint64_t lks__stream_start(const lks__stream *stream, uint64_t step, int v, int m);
 
 /* Read the span. Inputs are tokens[0 .. local_tokens), row by row; the target of each is the next

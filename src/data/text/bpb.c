@@ -8,7 +8,7 @@
 
 #include "data/text/byte_tokens.h"
 
-static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, which stands for a space in pieces */
+static const char space_mark[] = "\xe2\x96\x81"; /* U+2581, the form of a space in pieces */
 
 enum { MARK_BYTES = sizeof space_mark - 1 };
 

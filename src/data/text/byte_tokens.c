@@ -53,7 +53,7 @@ lks_status lks__byte_tokens_at(const char *path, bool *found_p)
     size_t bytes;
     *found_p = false;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > MAX_BYTES)
-        return LKS_OK; /* whoever opens it reports that */
+        return LKS_OK; /* opening the file reports this error */
     LKS__TRY(lks__sys_read_file(path, MAX_BYTES, &text, &bytes));
     json_t *json = lks__json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);
     free(text);

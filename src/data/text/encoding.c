@@ -58,11 +58,11 @@ lks_status lks__check_container(const char *path, const char *head, size_t bytes
 
 /* --- encodings ------------------------------------------------------------------------------- */
 
-/* What the bytes around text[i] look like. */
+/* Properties of the bytes around text[i]. */
 struct looks {
-    size_t high, paired;   /* bytes over 0x7f from text[i] on; those behind another one */
+    size_t high, paired;   /* bytes over 0x7f from text[i] on; those that follow another one */
     size_t controls;       /* 0x80 to 0x9f, which Latin-1 doesn't use */
-    bool has_utf8, is_cut; /* whole characters before text[i]; the text ends within one */
+    bool has_utf8, is_cut; /* multi-byte characters before text[i]; the text ends within one */
 };
 
 static struct looks look(const char *text, size_t bytes, size_t i)
@@ -85,7 +85,7 @@ static struct looks look(const char *text, size_t bytes, size_t i)
     return l;
 }
 
-/* The name that iconv has for the encoding; NULL: not one that could be told. */
+/* iconv's name of the encoding; NULL: unknown. */
 static const char *encoding_of(const char *text, size_t bytes, size_t i, uint64_t offset)
 {
     if (offset == i && bytes >= 2 && memcmp(text, "\xff\xfe", 2) == 0)
@@ -98,7 +98,7 @@ static const char *encoding_of(const char *text, size_t bytes, size_t i, uint64_
     return l.controls > 0 ? "WINDOWS-1252" : "LATIN1";
 }
 
-/* A sentence's second half about text[i]. */
+/* Write a message's second half, about text[i]. */
 static void advise(const char *name, const char *text, size_t bytes, size_t i, uint64_t offset,
                    char *out, size_t out_bytes)
 {
@@ -133,7 +133,7 @@ lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_
                      name, (unsigned char)text[i], (unsigned long long)offset, where, what);
 }
 
-/* --- text that is kept as it is -------------------------------------------------------------- */
+/* --- text that is kept unchanged ------------------------------------------------------------- */
 
 const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
                              char out[LKS__REMARK])

@@ -1,5 +1,5 @@
-/* data/text/encoding.h - text that is not the UTF-8 that it should be: what it looks like, and
- * which command makes UTF-8 of it. */
+/* data/text/encoding.h - text that should be UTF-8 but is not: guesses its encoding, and suggests a
+ * command that converts it. */
 #ifndef LKS_DATA_TEXT_ENCODING_H
 #define LKS_DATA_TEXT_ENCODING_H
 
@@ -8,20 +8,20 @@
 
 #include "base/status.h"
 
-/* ERR_FORMAT for text[i], a byte that isn't UTF-8: names file, offset, line (0: not known), and
- * what the text looks like. `offset` is the byte's place in the file. */
+/* ERR_FORMAT for text[i], a byte that isn't UTF-8. The message contains file, offset, line (0: not
+ * known), and the likely encoding. `offset` is the byte's position in the file. */
 lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_t i,
                          uint64_t offset, uint64_t line);
 
-/* Look at the first bytes of a file. ERR_FORMAT if they are those of a compressed file or another
- * container, with a command that unpacks it. */
+/* Check the first bytes of a file. ERR_FORMAT, with a command that unpacks it, if they belong to a
+ * compressed file or another container. */
 lks_status lks__check_container(const char *path, const char *head, size_t bytes);
 
-/* The name of the container whose first bytes these are, such as "gzip"; NULL: none. */
+/* The name of the container that begins with these bytes, such as "gzip", or NULL. */
 const char *lks__container_name(const char *head, size_t bytes);
 
-/* A remark about what a kind of tokens keeps of a text, though the user may not want it: a byte
- * order mark, CRLF, bytes that aren't UTF-8. Returns `out`; "" if there is nothing to say. */
+/* A remark about bytes that a kind of tokens keeps, though the user may not want them: a byte order
+ * mark, CRLF, bytes that aren't UTF-8. Returns `out`, which may be "". */
 enum {
     LKS__KEEPS_MARK = 1,
     LKS__KEEPS_CRLF = 2,

@@ -164,7 +164,7 @@ static lks_status load_json(const char *path, lks__meta *meta)
     return st;
 }
 
-/* Read DIR/NAME by `load`; *found_p = false if it doesn't exist. */
+/* Read DIR/NAME with `load`; *found_p = false if it doesn't exist. */
 static lks_status load_file(const char *dir, const char *name,
                             lks_status (*load)(const char *path, lks__meta *meta), bool *found_p,
                             lks__meta *meta)
@@ -191,8 +191,8 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
     return LKS_OK;
 }
 
-/* The code points of a vocabulary of `n` words, by id; false if they aren't characters as a data
- * set has them. */
+/* The code points of a vocabulary of `n` words, by id. False if they aren't the characters of a
+ * dataset. */
 static bool read_words(json_t *vocabulary, size_t n, uint32_t *chars)
 {
     const char *word;
@@ -207,7 +207,7 @@ static bool read_words(json_t *vocabulary, size_t n, uint32_t *chars)
             return false;
         chars[at] = cp;
     }
-    bool ascending = n > 0 && chars[0] != 0; /* 0: that id has no word */
+    bool ascending = n > 0 && chars[0] != 0; /* 0: this id has no word */
     for (size_t i = 1; i < n; i++)
         ascending = ascending && chars[i - 1] < chars[i];
     return ascending;
@@ -329,7 +329,7 @@ static lks_status encode_chars(const lks__meta *meta, const char *text, size_t b
     return LKS_OK;
 }
 
-/* Read decimal ids between white space: what lks__meta_decode() writes. */
+/* Read decimal ids separated by white space, as lks__meta_decode() writes them. */
 static lks_status encode_numbers(const lks__meta *meta, const char *text, size_t bytes,
                                  int32_t *ids, size_t *n_p)
 {
@@ -360,7 +360,7 @@ lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t byte
 {
     if (bytes >= SIZE_MAX / sizeof(int32_t))
         return lks__fail(LKS_ERR_ARG, "a text of %zu bytes is too long", bytes);
-    int32_t *ids = malloc((bytes + 1) * sizeof *ids); /* an id takes at least one byte */
+    int32_t *ids = malloc((bytes + 1) * sizeof *ids); /* an id needs at least one byte */
     if (!ids)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the ids of %zu bytes of text", bytes);
     lks_status st = LKS_OK;

@@ -1,4 +1,4 @@
-/* data/text/meta.h - meta.json: what the ids of a token folder mean; encoding and decoding.
+/* data/text/meta.h - meta.json: the meaning of a token folder's ids; encoding and decoding.
  *
  * {"kind":"char","vocab_size":65,"chars":"…"}: id i is the i-th code point of `chars`, which are in
  * ascending order.
@@ -7,15 +7,14 @@
  * model in the same folder, which always has this name; `hash` is the XXH3-64 of its bytes.
  *
  * {"kind":"gpt2","vocab_size":50257,"file":"tokenizer.json","hash":"16 hex digits"}: ids of the
- * byte-level BPE vocabulary in the same folder; `hash` as lks__bpe_hash() gives it.
+ * byte-level BPE vocabulary in the same folder; `hash` is that of lks__bpe_hash().
  *
- * {"kind":"bytes","vocab_size":260}: parameter-golf's tokens of single bytes
- * (data/text/byte_tokens.h).
+ * {"kind":"bytes","vocab_size":260}: parameter-golf's single-byte tokens (data/text/byte_tokens.h).
  *
  * {"kind":"ids","vocab_size":50304}: ids without a tokenizer, for a folder without meta.json. A
- * checkpoint still keeps the size.
+ * checkpoint still stores the size.
  *
- * A folder that nanoGPT's prepare.py made has meta.pkl instead (meta_pickle.h). */
+ * A folder that nanoGPT's prepare.py wrote contains meta.pkl instead (meta_pickle.h). */
 #ifndef LKS_DATA_TEXT_META_H
 #define LKS_DATA_TEXT_META_H
 
@@ -35,34 +34,35 @@ typedef struct lks__meta {
     uint64_t model_hash; /* for the first two: hash of the model file's bytes */
 } lks__meta;
 
-/* Read DIR/meta.json, or DIR/meta.pkl if there is none. Sets *found_p = false, and returns OK, if
- * neither exists. ERR_FORMAT if it is wrong; names the file. `meta` and *found_p are set only on
- * success. */
+/* Read DIR/meta.json, or DIR/meta.pkl if meta.json doesn't exist. Sets *found_p = false, and
+ * returns OK, if neither exists. ERR_FORMAT names an invalid file. `meta` and *found_p are set only
+ * on success. */
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
 /* Read DIR/tokenizer.json if it is a vocabulary of words (WordLevel), as `lockstep export
- * --format=hf` writes one of characters. Sets *found_p = false, and returns OK, if it doesn't exist
- * or is of another kind; ERR_SUPPORT if its words aren't characters in ascending order. */
+ * --format=hf` writes for characters. Sets *found_p = false, and returns OK, if it doesn't exist or
+ * is of another kind; ERR_SUPPORT if its words aren't characters in ascending order. */
 lks_status lks__meta_load_words(const char *dir, bool *found_p, lks__meta *meta);
-/* The file that it was read from, "meta.json" or "meta.pkl". */
+/* The name of the file: "meta.json" or "meta.pkl". */
 const char *lks__meta_file(const char *dir);
-/* `where` starts the error sentence: a file's name, already escaped. */
+/* `where` starts the error message: a file's name, already escaped. */
 lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta *meta);
 json_t *lks__meta_to_json(const lks__meta *meta); /* a new reference; NULL if out of memory */
-/* Of GPT-2's vocabulary at `path` (data/text/bpe/bpe.h). */
+/* For the GPT-2 vocabulary at `path` (data/text/bpe/bpe.h). */
 lks_status lks__meta_of_vocabulary(const char *path, lks__meta *meta);
 void lks__meta_free(lks__meta *meta);
 
-/* What an id means is known of both, and isn't the same: other characters, another vocabulary. */
+/* True if the meaning of ids is known for both and differs: other characters, another
+ * vocabulary. */
 bool lks__meta_differ(const lks__meta *a, const lks__meta *b);
 
-/* UTF-8 text to ids (malloc'd, the caller frees). CRLF and CR are read as LF. ERR_FORMAT names the
- * offset, and the byte that isn't UTF-8 or the character that has no id. The kind bytes takes any
- * bytes as they are. For other kinds the text is decimal ids separated by white space; white space
- * alone gives no ids. */
+/* Encode UTF-8 text (ids malloc'd, the caller frees). CRLF and CR are read as LF. ERR_FORMAT names
+ * the offset, and the byte that isn't UTF-8 or the character without an id. The kind bytes accepts
+ * any bytes and keeps them unchanged. For other kinds the text is decimal ids separated by white
+ * space; only white space gives no ids. */
 lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t bytes, int32_t **ids_p,
                             size_t *n_p);
 /* One id as UTF-8 (no 0 byte at the end). Returns its length, at most 4; U+FFFD for an id beyond
- * the vocabulary. For the kind bytes: the byte, nothing for an id without one. For other kinds: the
+ * the vocabulary. For the kind bytes: the byte; nothing for an id without one. For other kinds: the
  * decimal id and a space, at most 12 bytes. */
 size_t lks__meta_decode(const lks__meta *meta, int32_t id, char out[16]);
 

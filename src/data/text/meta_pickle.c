@@ -13,7 +13,7 @@ static lks_status bad(const char *where, const char *why)
     return lks__fail(LKS_ERR_FORMAT, "%s: %s", where, why);
 }
 
-/* The text of an id, or NULL if stoi has no such id for it. */
+/* The text of an id, or NULL if stoi lacks this id. */
 static const char *text_of(const lks__pickle_value *stoi, const lks__pickle_value *itos,
                            uint32_t id, size_t *bytes_p)
 {
@@ -26,7 +26,7 @@ static const char *text_of(const lks__pickle_value *stoi, const lks__pickle_valu
     return same ? at : NULL;
 }
 
-/* *is_char_p: they are single characters that ascend. */
+/* *is_char_p: the texts are single characters in ascending order. */
 static lks_status read_chars(const char *where, const lks__pickle_value *stoi,
                              const lks__pickle_value *itos, uint32_t n, uint32_t *chars,
                              bool *is_char_p)

@@ -12,8 +12,8 @@
 
 enum {
     CHUNK_BYTES = 1 << 20,
-    SEEK_BYTES = 1 << 14,    /* read at once after a seek: a document, as a rule */
-    MAX_DOC_BYTES = 1 << 30, /* SentencePiece takes no more at once */
+    SEEK_BYTES = 1 << 14,    /* read size after a seek: usually enough for a document */
+    MAX_DOC_BYTES = 1 << 30, /* SentencePiece accepts no more per call */
 };
 
 struct bytes {
@@ -25,16 +25,16 @@ struct lks__docs {
     const lks__texts *texts;
     size_t first, end; /* of files */
     const char *field;
-    size_t file; /* being read */
+    size_t file; /* the file that is being read */
     int fd;      /* of that file; -1: not open yet */
     char name[256];
-    uint64_t before;      /* bytes of files before it */
+    uint64_t before;      /* bytes of the previous files */
     struct bytes chunk;   /* read, but not yet returned from chunk_at on */
     size_t chunk_at;      /* in chunk */
-    size_t next_read;     /* bytes to read at once */
+    size_t next_read;     /* size of the next read */
     uint64_t read_bytes;  /* bytes of the file read so far */
-    bool has_lines;       /* are lines counted? Not after a seek. */
-    bool any_bytes;       /* of texts */
+    bool has_lines;       /* whether lines are counted; not after a seek */
+    bool any_bytes;       /* see lks__docs_any_bytes() */
     uint64_t line;        /* number of the line returned last, from 1 */
     uint64_t line_offset; /* offset of its first byte in the file */
     struct bytes doc;     /* lines of a text document, joined */
@@ -63,7 +63,7 @@ static const lks__text_file *file_of(const lks__docs *d)
     return &d->texts->files[d->file];
 }
 
-/* Begin with a file, which is opened when it is read. */
+/* Move to a file; it is opened at the first read. */
 static void go_to(lks__docs *d, size_t file, uint64_t at)
 {
     if (d->fd >= 0 && file != d->file) {
@@ -160,7 +160,7 @@ static lks_status fill(lks__docs *d, bool *more_p)
     return LKS_OK;
 }
 
-/* The place of the line returned last, for messages. */
+/* Position of the line returned last, for messages. */
 static const char *place(const lks__docs *d, char out[64])
 {
     const unsigned long long line = d->line, offset = d->line_offset;
@@ -183,7 +183,7 @@ static lks_status too_long(const lks__docs *d)
 /* The next line, without its line feed; NULL after the last. Valid until the next call. */
 static lks_status next_line(lks__docs *d, const char **line_p, size_t *bytes_p)
 {
-    size_t seen = 0; /* bytes of the line in which there is no line feed */
+    size_t seen = 0; /* bytes of the line searched for a line feed so far */
     d->line++;
     for (;;) {
         const char *start = d->chunk.data ? d->chunk.data + d->chunk_at : NULL;
@@ -221,7 +221,7 @@ static lks_status check_utf8(const lks__docs *d, const char *line, size_t bytes)
 {
     uint32_t cp;
     size_t len;
-    const char *next = d->chunk.data + d->chunk_at; /* behind the line's line feed */
+    const char *next = d->chunk.data + d->chunk_at; /* the byte after the line feed */
     for (size_t i = 0; i < bytes; i += len) {
         len = lks__utf8_decode(line + i, bytes - i, &cp);
         if (len == 0)

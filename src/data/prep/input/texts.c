@@ -26,7 +26,7 @@ static bool is_jsonl(const char *path)
 }
 
 /* Make room for one more entry of `bytes` in a list of `n`; list_p is the address of its pointer.
- * Without memory `path`, which the list was to take over, is freed. */
+ * If out of memory, free `path`, which the list would have owned. */
 static lks_status grow(void *list_p, size_t n, size_t *room_p, size_t bytes, char *path)
 {
     void *list;
@@ -44,7 +44,7 @@ static lks_status grow(void *list_p, size_t n, size_t *room_p, size_t bytes, cha
     return LKS_OK;
 }
 
-/* Put a file on the list, which takes `path` over. */
+/* Append a file to the list, which then owns `path`. */
 static lks_status add(lks__texts *t, char *path, uint64_t bytes, bool jsonl)
 {
     LKS__TRY(grow(&t->files, t->n, &t->room, sizeof *t->files, path));
@@ -62,7 +62,8 @@ static lks_status fail_spool(const char *dir)
                      "%s; set TMPDIR to a folder with enough space", lks_last_error());
 }
 
-/* A file that no other program can open, and that is gone with this process. */
+/* Create a file without a name: other programs can't open it, and it disappears with this
+ * process. */
 static lks_status open_spool(const char *dir, int *fd_p)
 {
     char path[4096];
@@ -136,15 +137,15 @@ static lks_status add_path(lks__texts *t, const char *path, const struct stat *i
 
 enum { HEAD_BYTES = 8192 };
 
-/* Folders that are still to be read. A list, because a descriptor for each of many nested folders
- * would be too many. */
+/* Folders still to be read. They are a list because recursion would keep a descriptor open for each
+ * level of nesting. */
 struct walk {
     lks__texts *t;
     char **folders;
     size_t n, room;
 };
 
-/* Put an entry on the list of those that are left out, which takes `path` over. */
+/* Append an entry to the list of skipped entries, which then owns `path`. */
 static lks_status leave(lks__texts *t, char *path, const char *why)
 {
     LKS__TRY(grow(&t->left, t->n_left, &t->left_room, sizeof *t->left, path));
@@ -152,7 +153,7 @@ static lks_status leave(lks__texts *t, char *path, const char *why)
     return LKS_OK;
 }
 
-/* Put a folder on the list, which takes `path` over. */
+/* Append a folder to the list, which then owns `path`. */
 static lks_status add_folder(struct walk *w, char *path)
 {
     LKS__TRY(grow(&w->folders, w->n, &w->room, sizeof *w->folders, path));
@@ -160,7 +161,7 @@ static lks_status add_folder(struct walk *w, char *path)
     return LKS_OK;
 }
 
-/* Why a file isn't text, by its first bytes; NULL: it may be. */
+/* Why a file isn't text, judged by its first bytes; NULL: it may be text. */
 static lks_status look_at_file(const char *path, const char **why_p)
 {
     char head[HEAD_BYTES];
@@ -178,14 +179,14 @@ static lks_status look_at_file(const char *path, const char **why_p)
     return LKS_OK;
 }
 
-/* Is the folder one that a program of ours has written? Such a folder is often in that of the
- * texts. */
+/* A description of a folder written by our programs, or NULL. The folder of the texts often
+ * contains such folders. */
 static const char *our_folder(const char *path)
 {
     static const struct {
         const char *name, *why;
     } marks[] = {{"metrics.jsonl", "folder of a run"},
-                 {"data.tmp", "folder of a run"}, /* that begins */
+                 {"data.tmp", "folder of a run"}, /* of a run that is starting */
                  {"train.bin", "folder of tokens"},
                  {"fineweb_train_000000.bin", "folder of tokens"}};
     char *file;
@@ -198,7 +199,7 @@ static const char *our_folder(const char *path)
     return why;
 }
 
-/* Why an entry of a folder is left out; NULL: it is read, and *info describes it. */
+/* Why a folder's entry is skipped. NULL: it is read, and *info describes it. */
 static lks_status look_at_entry(const char *path, struct stat *info, const char **why_p)
 {
     struct stat own;

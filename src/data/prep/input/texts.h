@@ -1,6 +1,5 @@
-/* data/prep/input/texts.h - the files that `lockstep prep` reads: files, the files of folders,
- * standard input.
- */
+/* data/prep/input/texts.h - the input of `lockstep prep`: files, the files of folders, standard
+ * input. */
 #ifndef LKS_DATA_PREP_INPUT_TEXTS_H
 #define LKS_DATA_PREP_INPUT_TEXTS_H
 
@@ -13,12 +12,12 @@
 #define LKS__TEXTS_STDIN "-"
 
 typedef struct lks__text_file {
-    char *path;     /* for messages, too */
-    uint64_t bytes; /* when it was listed; what is appended later isn't read */
-    bool is_jsonl;  /* a document a line; else the file is plain text */
+    char *path;     /* also for messages */
+    uint64_t bytes; /* size when listed; bytes appended later aren't read */
+    bool is_jsonl;  /* a document per line; otherwise the file is plain text */
 } lks__text_file;
 
-/* An entry of a folder that isn't read. */
+/* A folder's entry that is skipped. */
 typedef struct lks__text_left {
     char *path;
     const char *why; /* "hidden", "binary", "gzip", … */
@@ -28,18 +27,18 @@ typedef struct lks__texts {
     lks__text_file *files; /* [n] */
     size_t n, room;
     uint64_t bytes;       /* of all files */
-    int spool;            /* standard input as a file; -1: it is not read */
-    size_t spooled;       /* its place in `files` */
+    int spool;            /* standard input as a file; -1: not used */
+    size_t spooled;       /* its index in `files` */
     lks__text_left *left; /* [n_left], by path */
     size_t n_left, left_room;
 } lks__texts;
 
-/* List the files of `input`: a line for each file or folder. Of a folder its regular files and
- * those of all folders in it, in the order of the bytes of their paths. Left out are names that
+/* List the files of `input`, which contains a file or folder per line. For a folder: its regular
+ * files and those of all its subfolders, in the byte order of their paths. Skipped are names that
  * begin with a dot, binary files (a NUL byte in the first 8 KiB, or a compressed file), links to
- * folders, which could lead in circles, and folders of runs and of tokens. "-" is standard input,
- * which is copied to a file without a name in TMPDIR (or /tmp) unless it is a file. A file
- * NAME.jsonl has JSON lines; standard input has, if `stdin_lines`. ERR_IO if a name can't be read,
+ * folders, which could lead in circles, and folders of runs and of tokens. "-" is standard input;
+ * unless it is a file, it is copied to a file without a name in TMPDIR (or /tmp). A file NAME.jsonl
+ * contains JSON lines, and so does standard input if `stdin_lines`. ERR_IO if a name can't be read,
  * or is neither a regular file nor a folder. */
 lks_status lks__texts_open(const char *input, bool stdin_lines, lks__texts *texts);
 void lks__texts_close(lks__texts *texts); /* also after a failure, and for {.spool = -1} */

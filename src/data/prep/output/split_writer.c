@@ -72,7 +72,7 @@ static lks_status begin_file(lks__split_writer *w)
         if (w->n_shards == LKS__SPLIT_SHARDS)
             return lks__split_too_many(w->shard_tokens);
         snprintf(name, sizeof name, LKS__SHARD_NAME, names[w->split], w->n_shards++);
-        memset(w->buffer, 0, LKS__SHARD_HEADER); /* its place; the count isn't known yet */
+        memset(w->buffer, 0, LKS__SHARD_HEADER); /* reserved: the count isn't known yet */
         w->n_buffered = LKS__SHARD_HEADER;
     }
     w->n_in_shard = 0;
@@ -84,7 +84,7 @@ static lks_status write_header(lks__split_writer *w)
     uint8_t header[LKS__SHARD_HEADER];
     lks__shard_header(w->id_bytes, (uint32_t)w->n_in_shard, header);
     if (w->n_buffered == LKS__SHARD_HEADER + w->n_in_shard * (size_t)w->id_bytes) {
-        memcpy(w->buffer, header, sizeof header); /* all of it is still here */
+        memcpy(w->buffer, header, sizeof header); /* the buffer still contains the header */
         return flush(w);
     }
     LKS__TRY(flush(w));
@@ -111,7 +111,7 @@ lks_status lks__split_begin(lks__split_writer *w, int split)
     return begin_file(w);
 }
 
-/* Ids as they stand in a file: little-endian. */
+/* Convert ids to a file's form: little-endian. */
 static void encode(lks__split_writer *w, const int32_t *ids, size_t n)
 {
     uint8_t *out = w->buffer + w->n_buffered;
@@ -151,7 +151,7 @@ lks_status lks__split_end(lks__split_writer *w, uint64_t *n_tokens_p)
     return end_file(w);
 }
 
-/* --- an earlier preparation's files ---------------------------------------------------------- */
+/* --- files of an earlier preparation --------------------------------------------------------- */
 
 static bool is_token_file(const char *name)
 {

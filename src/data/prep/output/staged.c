@@ -15,7 +15,7 @@ static lks_status no_memory(const char *name)
     return lks__fail(LKS_ERR_NOMEM, "no memory for the name of %s", name);
 }
 
-/* Put a file on the list; *from_p: its temporary name. */
+/* Append a file to the list; *from_p: its temporary name. */
 static lks_status list(lks__staged *s, const char *name, const char **from_p)
 {
     char *from = NULL, *to = NULL;
@@ -54,28 +54,28 @@ lks_status lks__staged_open(lks__staged *s, const char *name, int *fd_p)
 {
     const char *from = NULL;
     LKS__TRY(list(s, name, &from));
-    unlink(from); /* left by a killed process of the same number */
+    unlink(from); /* left by a killed process with the same number */
     *fd_p = lks__sys_open(from, O_WRONLY | O_CREAT | O_EXCL, 0666);
     return *fd_p >= 0 ? LKS_OK : lks__sys_fail("cannot write", from);
 }
 
-/* Turn a new file's temporary name into the name under which the old file is kept. */
+/* Turn a new file's temporary name into the backup name of the old file. */
 static void rename_to_old(char *from)
 {
     memcpy(strrchr(from, '.'), ".old", 4);
 }
 
-/* Keep the existing file, if there is one, under a second name. On a file system without hard
- * links, move it there. */
+/* Give an existing file a second name as a backup. On a file system without hard links, move it
+ * there. */
 static lks_status keep_old(const char *to, const char *old)
 {
-    unlink(old); /* left by a killed process of the same number */
+    unlink(old); /* left by a killed process with the same number */
     if (lks__sys_link(to, old) == 0 || errno == ENOENT || lks__sys_rename(to, old) == 0)
         return LKS_OK;
     return lks__sys_fail("cannot replace", to);
 }
 
-/* Give the first `n` names their old files back. */
+/* Restore the old files of the first `n` names. */
 static void roll_back(const lks__staged *s, int n)
 {
     for (int i = 0; i < n; i++)
@@ -95,7 +95,7 @@ static lks_status publish(char *from, const char *to)
     LKS__TRY(keep_old(to, path));
     if (lks__sys_rename(from, to) < 0) {
         lks_status st = lks__sys_fail("cannot write", to);
-        rename(path, to); /* does nothing if both are names of one file */
+        rename(path, to); /* does nothing if both names are links to one file */
         unlink(path);
         return st;
     }
@@ -127,8 +127,8 @@ bool lks__staged_has(const lks__staged *s, const char *name)
 void lks__staged_close(lks__staged *s)
 {
     for (int i = 0; i < s->n; i++) {
-        /* Remove a new file that didn't get its name, or an old file. Bypasses the faults: clean up
-         * even if a test made a step fail. */
+        /* Remove a new file that wasn't renamed, or an old file. Bypasses the planted faults: clean
+         * up even if a test made a step fail. */
         unlink(s->from[i]);
         free(s->from[i]);
         free(s->to[i]);

@@ -1,6 +1,6 @@
-/* data/prep/output/staged.h - files that appear together: all are complete on disk, under temporary
- * names, before the first gets its own name. So a full disk leaves the folder as it was, and not
- * with new tokens beside an old vocabulary. */
+/* data/prep/output/staged.h - replaces several files together: all are complete on disk, under
+ * temporary names, before the first one is renamed. So a full disk leaves the folder unchanged,
+ * instead of combining new tokens with an old vocabulary. */
 #ifndef LKS_DATA_PREP_OUTPUT_STAGED_H
 #define LKS_DATA_PREP_OUTPUT_STAGED_H
 
@@ -17,14 +17,13 @@ typedef struct lks__staged {
 
 /* Write one file under a temporary name. */
 lks_status lks__staged_add(lks__staged *staged, const char *name, const void *data, size_t bytes);
-/* Create a file under a temporary name, to be written and synced by the caller, who closes *fd_p.
- */
+/* Create a file under a temporary name. The caller writes and syncs it, and closes *fd_p. */
 lks_status lks__staged_open(lks__staged *staged, const char *name, int *fd_p);
 /* Rename all files, in the order in which they were added, and sync the folder. On failure every
  * name has its old file again. */
 lks_status lks__staged_commit(lks__staged *staged);
 bool lks__staged_has(const lks__staged *staged, const char *name);
-/* Frees, and removes files that were not committed. */
+/* Frees the set, and removes files that were not committed. */
 void lks__staged_close(lks__staged *staged);
 
 #endif

@@ -59,26 +59,26 @@ lks_status lks__bpe_index(lks__bpe *bpe)
     return lks__bpe_index_specials(bpe);
 }
 
-/* --- what a thread has ----------------------------------------------------------------------- */
+/* --- a thread's memory ----------------------------------------------------------------------- */
 
-/* Most pieces of a text are words that were there before: their ids are kept. */
+/* Most pieces of a text are repeated words, so their ids are cached. */
 enum { CACHE_BITS = 14, CACHE_BYTES = 28, CACHE_IDS = 8 };
 
 struct cached {
     char piece[CACHE_BYTES];
-    uint16_t bytes; /* 0: nothing is here */
+    uint16_t bytes; /* 0: the slot is free */
     uint16_t n_ids;
     int32_t ids[CACHE_IDS];
 };
 
 /* A part of a long piece, and a pair of neighbours that could be merged. */
 struct part {
-    int32_t id; /* -1: it was merged into the part before it */
+    int32_t id; /* -1: merged into the part before it */
     uint32_t before, after;
 };
 struct pair {
-    uint32_t priority, left;   /* a part's place */
-    int32_t left_id, right_id; /* at the time; else the pair is gone */
+    uint32_t priority, left;   /* left: index of a part */
+    int32_t left_id, right_id; /* when the pair was added; if they differ, the pair is gone */
 };
 
 struct lks__bpe_work {
@@ -115,11 +115,11 @@ void lks__bpe_work_close(lks__bpe_work *w)
 
 enum { SHORT_BYTES = 64 };
 
-/* Of all neighbours those with the lowest priority are merged, the first of them first, until none
- * can be. Returns the number of ids. */
+/* Merge the neighbours with the lowest priority, leftmost first, until no merge applies. Returns
+ * the number of ids. */
 static size_t merge_short(const lks__bpe *bpe, const char *piece, size_t bytes, int32_t *ids)
 {
-    const lks__bpe_merge *merge[SHORT_BYTES]; /* of parts i and i + 1, or NULL */
+    const lks__bpe_merge *merge[SHORT_BYTES]; /* merge of parts i and i + 1, or NULL */
     size_t n = bytes;
     for (size_t i = 0; i < n; i++)
         ids[i] = bpe->byte[(unsigned char)piece[i]];
@@ -168,7 +168,7 @@ static lks_status make_room(lks__bpe_work *w, size_t bytes)
     free(w->parts);
     free(w->heap);
     w->room = 0;
-    w->heap_room = 3 * bytes; /* a merge takes one pair out and puts at most two in */
+    w->heap_room = 3 * bytes; /* a merge removes one pair and adds at most two */
     w->parts = malloc(bytes * sizeof *w->parts);
     w->heap = malloc(w->heap_room * sizeof *w->heap);
     if (w->parts == NULL || w->heap == NULL)

@@ -1,4 +1,4 @@
-/* data/text/bpe/bpe_load.c - vocabularies from files. All of them become one form: the bytes of
+/* data/text/bpe/bpe_load.c - vocabularies from files. All are converted to one form: the bytes of
  * each id, and merges of two ids into a third. */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,15 +19,15 @@ static const char END_OF_TEXT[] = "<|endoftext|>";
 
 /* --- bytes as GPT-2 spells them -------------------------------------------------------------- */
 
-/* Printable bytes of Latin-1 stand for themselves; the others are the characters from U+0100 on, in
- * their order. */
+/* Printable bytes of Latin-1 are spelled as themselves; the others as the characters from U+0100
+ * on, in order. */
 static bool stands_for_itself(unsigned c)
 {
     return (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || c >= 174;
 }
 
 struct spellings {
-    int16_t byte[0x200]; /* of a code point; -1: it spells none */
+    int16_t byte[0x200]; /* byte of a code point; -1: none */
     uint16_t of[256];    /* the code point of a byte */
 };
 
@@ -41,7 +41,7 @@ static void make_spellings(struct spellings *s)
     }
 }
 
-/* Spelled text to bytes, at most `n` of them. Returns their number; 0: it isn't such text. */
+/* Convert spelled text to bytes, at most `n` of them. Returns their number; 0: not such text. */
 static size_t unspell(const struct spellings *s, const char *text, size_t n, char *out)
 {
     size_t made = 0;
@@ -55,10 +55,10 @@ static size_t unspell(const struct spellings *s, const char *text, size_t n, cha
     return made;
 }
 
-/* A vocabulary under way. */
+/* A vocabulary while it is loaded. */
 struct loader {
     const char *where; /* the file, escaped */
-    char **token; /* [LKS__BPE_MAX_IDS], bytes behind their length (uint32_t); NULL: no token */
+    char **token;      /* [LKS__BPE_MAX_IDS], length (uint32_t) and then bytes; NULL: no token */
     bool *special;
     uint32_t n_ids;
     uint32_t *by_bytes; /* [1 << hash_bits] ids + 1; 0: free */
@@ -69,7 +69,7 @@ struct loader {
 
 enum { HASH_BITS = 21 }; /* twice LKS__BPE_MAX_IDS slots */
 
-/* The beginning of a token, for a message. */
+/* The beginning of a token, for messages. */
 static const char *show(const char *bytes, size_t n, char out[80])
 {
     return lks__escape(out, 80, bytes, n < 32 ? n : 32);
@@ -175,7 +175,7 @@ static lks_status add_merge(struct loader *l, uint32_t left, uint32_t right, uin
     return LKS_OK;
 }
 
-/* The merge of two tokens, given by their bytes, as number `line` of the list. */
+/* Add the merge of two tokens, given by their bytes, as number `line` of the list. */
 static lks_status add_pair(struct loader *l, const char *a, size_t na, const char *b, size_t nb,
                            size_t line)
 {
@@ -197,7 +197,7 @@ static lks_status add_pair(struct loader *l, const char *a, size_t na, const cha
                                  : "their combination");
 }
 
-/* --- what all forms have --------------------------------------------------------------------- */
+/* --- common to all forms --------------------------------------------------------------------- */
 
 static int by_priority(const void *a, const void *b)
 {
@@ -219,7 +219,7 @@ static int by_pair(const void *a, const void *b)
 
 static lks_status check_merges(struct loader *l)
 {
-    if (l->n_merges == 0) /* bytes alone */
+    if (l->n_merges == 0) /* only single bytes */
         return LKS_OK;
     qsort(l->merges, l->n_merges, sizeof *l->merges, by_pair);
     for (size_t i = 1; i < l->n_merges; i++)
@@ -343,7 +343,7 @@ static lks_status add_pair_text(struct loader *l, const char *text, size_t n, si
 
 /* --- vocab.bpe and encoder.json -------------------------------------------------------------- */
 
-/* Lines of merges behind a first line "#version: …". */
+/* Parse lines of merges after a first line "#version: …". */
 static lks_status add_merge_lines(struct loader *l, const char *text, size_t bytes)
 {
     size_t line = 0;
@@ -418,7 +418,7 @@ static int base64_digit(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Returns the number of bytes; 0: it is no base64. */
+/* Returns the number of bytes; 0: not base64. */
 static size_t unbase64(const char *text, size_t n, char *out)
 {
     uint32_t bits = 0;
@@ -491,7 +491,7 @@ static lks_status open_tiktoken(const char *path, lks__bpe **bpe_p)
     }
     if (st == LKS_OK)
         st = add_all_splits(&l);
-    /* such a file has no special tokens; GPT-2's has the id behind the last rank */
+    /* such a file has no special tokens; GPT-2's has the id after the last rank */
     if (st == LKS_OK && id_of(&l, END_OF_TEXT, sizeof END_OF_TEXT - 1) < 0)
         st = add_token(&l, END_OF_TEXT, sizeof END_OF_TEXT - 1, l.n_ids);
     if (st == LKS_OK)
@@ -513,7 +513,7 @@ static bool is_absent(const json_t *json)
     return json == NULL || json_is_null(json) || json_is_false(json) || is_text(json, "");
 }
 
-/* What would give other ids than encode_ordinary() of this vocabulary is refused by its name. */
+/* Refuse, by name, settings that give other ids than encode_ordinary() of this vocabulary. */
 static lks_status check_kind(const json_t *json, const char *where)
 {
     const json_t *model = json_object_get(json, "model"),
@@ -560,9 +560,8 @@ static lks_status add_merge_list(struct loader *l, const json_t *merges)
     return LKS_OK;
 }
 
-/* [{"id": 50256, "content": "<|endoftext|>", …}]: as they are written, if the vocabulary lacks
- * them.
- */
+/* [{"id": 50256, "content": "<|endoftext|>", …}]: added as written, if the vocabulary lacks
+ * them. */
 static lks_status add_specials(struct loader *l, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -633,8 +632,8 @@ static bool has(const char *dir, const char *name)
            access(path, F_OK) == 0;
 }
 
-/* Words of one character, as `lockstep export --format=hf` writes them for data of characters. What
- * can't be read is none: opening it says why. */
+/* True for words of one character, as `lockstep export --format=hf` writes for character data.
+ * False for unreadable files: opening them reports the reason. */
 static bool has_words(const char *dir)
 {
     struct file f;

@@ -9,11 +9,11 @@
 
 enum { CHUNK_BYTES = 1 << 20, CHUNKS_A_THREAD = 2 };
 
-/* Documents, each but the last complete, or a part of one. */
+/* Complete documents (the last may be incomplete), or a part of one. */
 struct chunk {
     char *text;
     size_t bytes, room;
-    size_t *ends; /* [n_ends]: bytes behind which end-of-text goes */
+    size_t *ends; /* [n_ends]: positions after which end-of-text is inserted */
     size_t n_ends, ends_room;
     int32_t *ids;
     size_t n_ids, ids_room;
@@ -29,7 +29,7 @@ struct lks__bpe_pipe {
     lks__bpe_work **work; /* [n_threads] */
     struct chunk *chunks; /* [n_chunks] */
     int n_chunks, n_full; /* chunks[n_full] is being filled */
-    char *kept;           /* text behind a cut */
+    char *kept;           /* text after a cut */
     size_t kept_room;
     uint64_t done_bytes;
 };
@@ -68,7 +68,7 @@ static void encode_chunk(void *ctx, size_t task, int thread)
         c->ids_room = c->ids == NULL ? 0 : need;
     }
     c->status = c->ids != NULL ? encode_documents(p, p->work[thread], c) : no_memory(c->bytes);
-    if (c->status != LKS_OK) /* the sentence is this thread's own */
+    if (c->status != LKS_OK) /* the message is thread-local */
         snprintf(c->why, sizeof c->why, "%s", lks_last_error());
 }
 
@@ -81,7 +81,7 @@ static lks_status write_chunk(lks__bpe_pipe *p, struct chunk *c)
     return lks__split_put(&p->job->writer, c->ids, c->n_ids);
 }
 
-/* Encode the chunks that are full, and write them. */
+/* Encode the full chunks and write them. */
 static lks_status run(lks__bpe_pipe *p)
 {
     LKS__TRY(lks__sys_stop_check());
@@ -117,17 +117,17 @@ static lks_status grow(struct chunk *c, size_t room)
     return LKS_OK;
 }
 
-/* The chunk to be filled, with room for `bytes` more: the one at hand, unless it gets too long. */
+/* The chunk to fill, with room for `bytes` more: the current one, unless it would get too long. */
 static lks_status chunk_for(lks__bpe_pipe *p, uint64_t bytes, struct chunk **c_p)
 {
     const struct chunk *c = &p->chunks[p->n_full];
-    if (c->bytes > 0 && c->bytes + bytes > CHUNK_BYTES) /* one document alone may be longer */
+    if (c->bytes > 0 && c->bytes + bytes > CHUNK_BYTES) /* a single document may be longer */
         LKS__TRY(end_chunk(p));
     *c_p = &p->chunks[p->n_full];
     return grow(*c_p, (*c_p)->bytes + (bytes < CHUNK_BYTES ? (size_t)bytes : CHUNK_BYTES));
 }
 
-/* Text behind a cut; the chunk may be written before the next one is filled. */
+/* Save the text after a cut, because the chunk may be written before the next one is filled. */
 static lks_status keep(lks__bpe_pipe *p, const char *text, size_t bytes)
 {
     if (bytes > p->kept_room) {
@@ -142,7 +142,7 @@ static lks_status keep(lks__bpe_pipe *p, const char *text, size_t bytes)
     return LKS_OK;
 }
 
-/* End the chunk at `cut`; what is behind it begins the next. */
+/* End the chunk at `cut` and begin the next chunk with the rest. */
 static lks_status cut_chunk(lks__bpe_pipe *p, size_t cut)
 {
     struct chunk *c = &p->chunks[p->n_full];
@@ -205,7 +205,7 @@ lks_status lks__bpe_pipe_end(lks__bpe_pipe *p)
         c->ends_room = room;
     }
     c->ends[c->n_ends++] = c->bytes;
-    return c->n_ends < CHUNK_BYTES ? LKS_OK : end_chunk(p); /* many documents, all of them empty */
+    return c->n_ends < CHUNK_BYTES ? LKS_OK : end_chunk(p); /* many documents, all empty */
 }
 
 lks_status lks__bpe_pipe_flush(lks__bpe_pipe *p)

@@ -1,4 +1,4 @@
-/* data/text/bpe/bpe_special.c - text in which the spelling of a special token is that token. */
+/* data/text/bpe/bpe_special.c - text in which a special token's spelling becomes that token. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ lks_status lks__bpe_index_specials(lks__bpe *bpe)
     return LKS_OK;
 }
 
-/* The longest special token whose spelling begins `text`; -1: none. */
+/* The longest special token whose spelling begins `text`, or -1. */
 static int32_t special_at(const lks__bpe *bpe, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bpe->n_specials; i++) {

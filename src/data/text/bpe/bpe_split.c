@@ -1,11 +1,11 @@
-/* data/text/bpe/bpe_split.c - text into pieces, as this expression does from left to right:
- * '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+/* data/text/bpe/bpe_split.c - splits text into pieces, like this expression from left to right:
+ *     '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 #include <string.h>
 
 #include "base/text/utf8.h"
 #include "data/text/bpe/bpe_table.h"
 
-/* The class of the character at text[i], and its bytes. A byte that isn't UTF-8 is a mark. */
+/* The class of the character at text[i], and its length. A byte that isn't UTF-8 is a mark. */
 static int class_at(const lks__bpe *bpe, const char *text, size_t i, size_t bytes, size_t *len_p)
 {
     const unsigned char c = (unsigned char)text[i];
@@ -20,7 +20,7 @@ static int class_at(const lks__bpe *bpe, const char *text, size_t i, size_t byte
     return bpe->classes[cp];
 }
 
-/* The end of the run of characters of `class` that goes on at text[i]. */
+/* The end of the run of characters of `class` that continues at text[i]. */
 static size_t run_end(const lks__bpe *bpe, int class, const char *text, size_t i, size_t bytes)
 {
     size_t len;
@@ -29,7 +29,7 @@ static size_t run_end(const lks__bpe *bpe, int class, const char *text, size_t i
     return i;
 }
 
-/* Bytes of 's, 'd, 'm, 't, 'll, 've, 're at `text`; 0: none is there. */
+/* Length of 's, 'd, 'm, 't, 'll, 've, 're at `text`; 0: none of them. */
 static size_t contraction(const char *text, size_t bytes)
 {
     if (bytes < 2 || text[0] != '\'')
@@ -43,8 +43,8 @@ static size_t contraction(const char *text, size_t bytes)
     return two ? 3 : 0;
 }
 
-/* White space, all of it at the end of the text, else all but its last character: that one is a
- * piece of its own, or, if it is a blank, begins the next. */
+/* Split off white space: all of it at the end of the text, otherwise all but its last character.
+ * That character is a separate piece, or begins the next piece if it is a blank. */
 static size_t space_end(const lks__bpe *bpe, const char *text, size_t i, size_t bytes)
 {
     size_t end = i, last = i, len;
@@ -82,10 +82,10 @@ static bool is_number(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Of ASCII: white space ends the piece before it, and begins one, whatever stands around. (Behind
- * white space there is no such place: the piece that it belongs to depends on what follows.) A
- * letter ends a run of numbers, a number one of letters, and a mark either. (Behind a mark there is
- * no such place: it may belong to 's, or to a run of marks.) */
+/* True if a piece always ends between these ASCII characters. White space ends the piece before it
+ * and begins one. A letter ends a run of numbers, a number a run of letters, and a mark ends both.
+ * After white space the border depends on the following text. After a mark, too: it may belong to
+ * 's, or to a run of marks. */
 static bool can_cut(char before, char after)
 {
     const bool space_after = after == ' ' || (after >= '\t' && after <= '\r');

@@ -1,5 +1,5 @@
-/* data/text/bpe/bpe_table.h - a vocabulary in memory: what bpe_load.c fills, and bpe.c encodes
- * with. */
+/* data/text/bpe/bpe_table.h - a vocabulary in memory: bpe_load.c fills it, and bpe.c encodes with
+ * it. */
 #ifndef LKS_DATA_TEXT_BPE_BPE_TABLE_H
 #define LKS_DATA_TEXT_BPE_BPE_TABLE_H
 
@@ -10,7 +10,7 @@ enum {
     LKS__BPE_MAX_TOKEN = 1 << 16, /* bytes of one token */
 };
 
-/* Two neighbours that become one token: those with the lowest priority first. */
+/* Two neighbours that are merged into one token, lowest priority first. */
 typedef struct lks__bpe_merge {
     uint32_t left, right; /* ids */
     uint32_t id, priority;
@@ -30,22 +30,22 @@ struct lks__bpe {
     size_t n_merges;
     lks__bpe_merge *slots; /* [1 << slot_bits], by the hash of the pair; left == UINT32_MAX: free */
     int slot_bits;
-    uint8_t *classes; /* [0x110000] of code points: LKS__CLASS_... */
+    uint8_t *classes; /* [0x110000] by code point: LKS__CLASS_... */
 };
 
-/* What a character is to the splitter. */
+/* A character's class for the splitter. */
 enum { LKS__CLASS_MARK, LKS__CLASS_LETTER, LKS__CLASS_NUMBER, LKS__CLASS_SPACE };
 
 /* The end of the piece that begins at text[i]. */
 size_t lks__bpe_piece_end(const lks__bpe *bpe, const char *text, size_t i, size_t bytes);
 
-/* Would a cut of text[0 .. bytes) at `cut` divide the spelling of a special token? Yes also if it
- * could, depending on what follows. */
+/* True if a cut of text[0 .. bytes) at `cut` would divide a special token's spelling, or could,
+ * depending on the following text. */
 bool lks__bpe_in_special(const lks__bpe *bpe, const char *text, size_t bytes, size_t cut);
 
-/* Fills specials and what follows, for lks__bpe_index(). ERR_NOMEM. */
+/* Fills specials and the fields after them, for lks__bpe_index(). ERR_NOMEM. */
 lks_status lks__bpe_index_specials(lks__bpe *bpe);
-/* Fills slots and classes, once all else is there. ERR_NOMEM. */
+/* Fills slots and classes; call it last. ERR_NOMEM. */
 lks_status lks__bpe_index(lks__bpe *bpe);
 
 #endif

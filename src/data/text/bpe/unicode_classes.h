@@ -1,6 +1,6 @@
-/* data/text/bpe/unicode_classes.h - the classes of characters by which GPT-2's text is split:
- * \p{L}, \p{N} and \s of regular expressions, as tiktoken has them (Unicode 16.0). The tables are
- * made by scripts/unicode_classes.py. */
+/* data/text/bpe/unicode_classes.h - the character classes by which GPT-2 splits text: \p{L}, \p{N}
+ * and \s of regular expressions, as in tiktoken (Unicode 16.0). scripts/unicode_classes.py
+ * generates the tables. */
 #ifndef LKS_DATA_TEXT_BPE_UNICODE_CLASSES_H
 #define LKS_DATA_TEXT_BPE_UNICODE_CLASSES_H
 

@@ -13,7 +13,7 @@
 #include "data/text/sentencepiece/spm_check.h"
 
 enum {
-    MAX_MODEL_BYTES = 64 << 20, /* for comparison: models of 256,000 pieces have 4 MB */
+    MAX_MODEL_BYTES = 64 << 20, /* models of 256,000 pieces need 4 MB */
     MAX_TEXT_BYTES = 1 << 30,   /* SentencePiece counts in int */
     WHY_BYTES = 512,
 };
@@ -28,7 +28,7 @@ struct lks__spm {
 /* ---- the module -------------------------------------------------------------------------- */
 
 static struct {
-    pthread_mutex_t mutex; /* guards loading; later the rest is only read */
+    pthread_mutex_t mutex; /* guards loading; later only reads */
     const lks__spm_module *module;
 } loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -172,9 +172,9 @@ lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, 
     return LKS_OK;
 }
 
-/* SentencePiece asks for a smaller character_coverage, which is fixed here: the exporter's. In its
- * message "… vs N" is the smallest vocabulary: bytes, special tokens, and most of the characters.
- */
+/* SentencePiece suggests a smaller character_coverage, which is fixed here, as in the exporter. In
+ * its message "… vs N" is the smallest vocabulary: bytes, special tokens, and most of the
+ * characters. */
 static lks_status cannot_train(uint32_t vocab_size, const char *why)
 {
     char shown[WHY_BYTES];
@@ -202,7 +202,7 @@ lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, c
     snprintf(longest, sizeof longest, "%d", MAX_TEXT_BYTES);
     const char *const options[] = {
         "model_type",
-        "bpe", /* as the exporter */
+        "bpe", /* as in the exporter */
         "vocab_size",
         size, //
         "character_coverage",
@@ -228,7 +228,7 @@ lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, c
         "max_sentence_length",
         longest, /* by default it drops sentences of more than 4,192 bytes */
         "minloglevel",
-        "1", /* print warnings only */
+        "1", /* print only warnings */
         NULL,
     };
     if (module->train(options, next, ctx, model_p, bytes_p, why, sizeof why) != 0)

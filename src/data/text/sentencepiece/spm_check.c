@@ -13,14 +13,13 @@
 #include "data/text/sentencepiece/spm_map.h"
 
 enum {
-    /* Pieces and other repeated fields: each costs memory, even if it is short. Known models have
+    /* Pieces and other repeated fields: each needs memory, even if it is short. Known models have
      * up to 262,144. */
     MAX_ENTRIES = 1 << 20,
-    /* SentencePiece's recursion goes one level deeper for each byte. Pieces that it makes have up
-     * to 512 characters. */
+    /* SentencePiece's recursion goes one level deeper per byte. Its own pieces have up to 512
+     * characters. */
     MAX_PIECE_BYTES = 4096,
-    /* User-defined pieces each of which begins with the one before: SentencePiece has room for this
-     * many. */
+    /* User-defined pieces, each a prefix of the next: SentencePiece has room for this many. */
     MAX_ALIKE = 64,
 };
 
@@ -77,7 +76,7 @@ __attribute__((format(printf, 3, 4))) static lks_status damaged(const struct che
 
 /* ---- fields ------------------------------------------------------------------------------ */
 
-/* Seven bits of a number in each byte, the lowest first. */
+/* Read a number: seven bits per byte, the lowest first. */
 static lks_status get_varint(const struct check *c, struct range *r, uint64_t *x_p)
 {
     const size_t at = r->at;
@@ -105,7 +104,7 @@ static lks_status get_value(const struct check *c, struct range *r, struct field
     case FIXED32:
     case FIXED64:
         break;
-    default: /* groups: SentencePiece uses none */
+    default: /* groups, which SentencePiece doesn't use */
         return damaged(c, f->at, "a field of kind %u", f->kind);
     }
     if (bytes > r->end - r->at)
@@ -187,7 +186,7 @@ static int in_order(const void *a, const void *b)
 
 static lks_status check_user_pieces(struct check *c)
 {
-    const struct user_piece *alike[MAX_ALIKE]; /* each begins with the one before it */
+    const struct user_piece *alike[MAX_ALIKE]; /* each begins with the previous one */
     size_t n = 0;
     if (c->n_user <= MAX_ALIKE)
         return LKS_OK;
@@ -222,7 +221,7 @@ static lks_status check_map(const struct check *c, const struct range *map)
     size_t at;
     const char *why;
     lks_status st = LKS_OK;
-    if (map->at < map->end) /* an empty table leaves texts as they are */
+    if (map->at < map->end) /* an empty table leaves texts unchanged */
         st = lks__spm_map_check(c->model + map->at, map->end - map->at, &at, &why);
     if (st == LKS_ERR_FORMAT)
         return damaged(c, map->at + at, "%s", why);

@@ -1,7 +1,7 @@
 /* A lookup has a current position in the trie, its base. It reads byte c and looks at the unit at
- * base ^ c. If that unit's label is c, the lookup continues at the base that the unit gives. If the
- * unit says that a rule ends here, the rule's value is at (new base) ^ 0. SentencePiece checks none
- * of these indices, so this file visits everything that a text can reach, each unit once. */
+ * base ^ c. If that unit's label is c, the lookup continues at the unit's base. If the unit says
+ * that a rule ends here, the rule's value is at (new base) ^ 0. SentencePiece checks none of these
+ * indices, so this file visits every unit that a text can reach, each once. */
 #include "data/text/sentencepiece/spm_map.h"
 
 #include <endian.h>
@@ -24,12 +24,12 @@ struct trie {
     const unsigned char *units;
     uint32_t n_units;
     size_t text_bytes;
-    /* Indexed by base. First, the first unit that continues from this base, plus 1. Once the walk
-     * has reached the base: the unit through which it came, plus 1. */
+    /* Indexed by base: the first unit that continues from this base, plus 1. Once the walk has
+     * reached the base: the unit that led to it, plus 1. */
     uint32_t *first;
     uint32_t *next; /* indexed by unit: the next unit that continues from the same base, plus 1 */
     unsigned char *mark; /* indexed by base */
-    unsigned char *most; /* indexed by base: most rules on any way from there */
+    unsigned char *most; /* indexed by base: most rules on any path from there */
 };
 
 /* An error, and its unit. */
@@ -60,7 +60,7 @@ static bool ends_rule(uint32_t unit)
     return unit >> 8 & 1;
 }
 
-/* The base from which unit i continues, if the unit is no value. */
+/* The base from which unit i continues, unless the unit is a value. */
 static uint32_t base_before(const struct trie *t, uint32_t i)
 {
     return i ^ (unit_at(t, i) & 0xff);
@@ -72,7 +72,7 @@ static uint32_t base_behind(const struct trie *t, uint32_t i)
     return i ^ (unit >> 10) << ((unit >> 9 & 1) * 8);
 }
 
-/* May a lookup that has reached unit i go on? NULL, or why not. */
+/* Why a lookup that has reached unit i can't continue, or NULL. */
 static const char *check_unit(const struct trie *t, uint32_t i)
 {
     uint32_t base = base_behind(t, i);
@@ -102,7 +102,7 @@ static void list_units(struct trie *t)
     }
 }
 
-/* Note that unit i leads from `base` to `rules` more rules; true if those are too many. */
+/* Record that unit i leads from `base` to `rules` more rules; true if those are too many. */
 static bool too_many(struct trie *t, uint32_t base, unsigned rules)
 {
     if (t->most[base] < rules)
@@ -136,7 +136,7 @@ static struct fault walk(struct trie *t)
             t->first[behind] = i + 1;
             t->mark[behind] = ON_THE_WAY;
             base = behind;
-        } else { /* go back through the unit that led here */
+        } else { /* go back to the unit that led here */
             t->mark[base] = DONE;
             if (base == root)
                 return (struct fault){0, NULL};
@@ -168,7 +168,7 @@ static lks_status check_trie(struct trie *t, struct fault *fault)
     return LKS_OK;
 }
 
-/* Check that each text ends with a 0 byte and none is too long. NULL if they are fine. */
+/* Check that each text ends with a 0 byte and none is too long. Returns NULL or the error. */
 static const char *check_texts(const char *texts, size_t bytes, size_t *at_p)
 {
     for (size_t at = 0, end; at < bytes; at = end + 1) {

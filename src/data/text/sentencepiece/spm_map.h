@@ -10,9 +10,9 @@
 
 #include "base/status.h"
 
-/* May SentencePiece look up any text in it? True if no lookup leaves the table, runs in a circle or
- * meets more rules than SentencePiece has room for. ERR_FORMAT if it is damaged: records no
- * sentence; *at_p is the place in the table, *why_p (static) the reason. ERR_NOMEM. */
+/* Check that SentencePiece can safely look up any text: no lookup leaves the table, runs in a
+ * circle or meets more rules than SentencePiece has room for. ERR_FORMAT if the table is damaged;
+ * records no message: *at_p is the position in the table, *why_p (static) the reason. ERR_NOMEM. */
 lks_status lks__spm_map_check(const void *map, size_t bytes, size_t *at_p, const char **why_p);
 
 #endif

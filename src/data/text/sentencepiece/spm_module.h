@@ -1,9 +1,9 @@
-/* data/text/sentencepiece/spm_module.h - what the module lockstep_sentencepiece.so offers to
+/* data/text/sentencepiece/spm_module.h - the interface of the module lockstep_sentencepiece.so to
  * sentencepiece/spm.c.
  *
- * SentencePiece has only a C++ interface. The module wraps it in C, in a file of its own that is
- * loaded when first used, so the rest of the program needs neither C++ nor that library. It lets no
- * exception out. */
+ * SentencePiece has only a C++ interface. The module wraps it in C, in a separate file that is
+ * loaded at its first use, so the rest of the program needs neither C++ nor that library. It lets
+ * no exception out. */
 #ifndef LKS_DATA_TEXT_SENTENCEPIECE_SPM_MODULE_H
 #define LKS_DATA_TEXT_SENTENCEPIECE_SPM_MODULE_H
 
@@ -28,11 +28,12 @@ enum {
     LKS__SPM_BYTE = 1 << 3,
 };
 
-/* The next sentence to train on; 0 at the end. The text must stay valid until the next call. */
+/* Return the next sentence to train on; 0 at the end. The text must stay valid until the next
+ * call. */
 typedef int lks__spm_next(void *ctx, const char **text_p, size_t *bytes_p);
 
-/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`. Memory
- * that they return comes from malloc(). Ids are in [0, size). */
+/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`.
+ * Returned memory comes from malloc(). Ids are in [0, size). */
 typedef struct lks__spm_module {
     int version;
     void *(*open)(const char *model, size_t bytes, char *why, size_t why_bytes);
@@ -43,7 +44,7 @@ typedef struct lks__spm_module {
     unsigned (*kind)(const void *sp, int id);
     int (*encode)(const void *sp, const char *text, size_t bytes, int32_t **ids_p, size_t *n_p,
                   char *why, size_t why_bytes);
-    /* options: alternating names and values, NULL at the end */
+    /* options: alternating names and values, terminated by NULL */
     int (*train)(const char *const *options, lks__spm_next *next, void *ctx, char **model_p,
                  size_t *bytes_p, char *why, size_t why_bytes);
 } lks__spm_module;

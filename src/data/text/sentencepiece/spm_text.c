@@ -5,7 +5,7 @@
 
 static const char replacement[] = "\xef\xbf\xbd", space_mark[] = "\xe2\x96\x81";
 
-/* The value of a byte token, whose piece is "<0x0A>", for example. */
+/* The value of a byte token, whose piece is for example "<0x0A>". */
 static bool byte_of(const char *piece, size_t n, char *byte_p)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -18,7 +18,7 @@ static bool byte_of(const char *piece, size_t n, char *byte_p)
     return true;
 }
 
-/* A piece, with spaces for its marks. */
+/* Add a piece, with its marks replaced by spaces. */
 static lks_status add_piece(lks__utf8_stream *out, const char *piece, size_t n)
 {
     const size_t mark = sizeof space_mark - 1;
