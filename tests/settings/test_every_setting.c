@@ -336,7 +336,8 @@ static const char *words_of(const char *text, const char *out)
     while (*text != '\0') {
         if (strncmp(text, out, strlen(out)) == 0)
             text += strlen(out);
-        else if (strncmp(text, "the validation loss has risen", 29) == 0)
+        else if (strncmp(text, "the last two validation losses", 30) == 0 ||
+                 strncmp(text, "to compare them over", 20) == 0)
             text += strcspn(text, "\n") + 1; /* it depends on the values */
         else if (strchr("0123456789.-", *text) == NULL)
             words[n++] = *text++;

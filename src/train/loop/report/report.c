@@ -724,6 +724,7 @@ lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__stat
     if (!r->on)
         return LKS_OK;
     LKS__TRY(evaluation_line(r, state, "eval", eval, draw_sample(r, run, state)));
+    lks__report_above(r, state->iter, eval->val_loss);
     r->newest.val_loss = eval->val_loss;
     lks__report_prometheus(r, run, state, true);
     char line[200];

@@ -37,6 +37,8 @@ typedef struct lks__report {
     double work_began, eval_s; /* eval_s: seconds of the last evaluation; 0: none yet */
     bool estimated;            /* the time of the whole run has been estimated */
     lks__best best;
+    int n_above; /* evaluations in a row up to above_iter; see lks__report_above() */
+    uint64_t above_iter;
     lks__newest newest;
     /* Of this rank, since the last lks__report_ranks(). */
     double steps_s, wait_s;
@@ -75,6 +77,9 @@ lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__
                                   const char *name, const char *params_hash);
 lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__state *state,
                               const lks__guard *guard, const lks__finish_result *result);
+/* Count the evaluations in a row that are over 5 % above the best one. One of the same iteration
+ * counts once. */
+void lks__report_above(lks__report *r, uint64_t iter, double val_loss);
 /* The last lines for people: time, losses, paths, the next command. `final` is NULL if the final
  * checkpoint wasn't evaluated. */
 void lks__report_end(lks__report *r, const lks__run *run, const lks__session *ses,

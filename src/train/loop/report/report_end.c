@@ -34,22 +34,38 @@ static void losses_line(lks__report *r, const double *loss, const lks__eval_resu
         lks__log_line(&r->log, "%s", text);
 }
 
-static void say_risen(lks__report *r, const lks__run *run, const lks__state *state,
+void lks__report_above(lks__report *r, uint64_t iter, double val_loss)
+{
+    if (!r->best.found || !(val_loss > 1.05 * r->best.loss))
+        r->n_above = 0;
+    else if (r->n_above == 0 || iter != r->above_iter)
+        r->n_above++;
+    r->above_iter = iter;
+}
+
+/* Evaluations draw other batches, so the lowest loss may be low by chance: the lines name the
+ * losses and how to measure, and leave the judgement to the reader. */
+static void say_above(lks__report *r, const lks__run *run, const lks__state *state,
                       const lks__eval_result *final)
 {
-    /* Evaluations draw other batches, so two that are close to each other differ by chance: in
-     * iterations, or by at most 5 %. */
-    if (final == NULL || !r->best.found ||
-        state->iter < r->best.iter + (uint64_t)run->s.eval_interval ||
-        !(final->val_loss > 1.05 * r->best.loss))
+    char out[600], tool[600];
+    if (final != NULL)
+        lks__report_above(r, state->iter, final->val_loss);
+    if (final == NULL || r->n_above < 2)
         return;
+    lks__shell_program(tool, sizeof tool);
+    lks__shell_word(out, sizeof out, run->s.out_dir);
+    lks__log_line(
+        &r->log,
+        "the last two validation losses are over 5 %% above the lowest, %.4f at iteration "
+        "%" PRIu64 "; sample and eval use %s",
+        r->best.loss, r->best.iter,
+        run->s.always_save_checkpoint ? "the newest checkpoint: --which=best for the best one"
+                                      : "the best checkpoint, as always_save_checkpoint=false");
     lks__log_line(&r->log,
-                  "the validation loss has risen since iteration %" PRIu64 ", from %.4f to %.4f; "
-                  "sample and eval use %s",
-                  r->best.iter, r->best.loss, final->val_loss,
-                  run->s.always_save_checkpoint
-                      ? "the newest checkpoint: --which=best for the best one"
-                      : "the best checkpoint, as always_save_checkpoint=false");
+                  "to compare them over the whole validation text: %s eval %s --which=latest, and "
+                  "--which=best",
+                  tool, out);
 }
 
 static void say_next(lks__report *r, const lks__run *run, const lks__session *ses, int stop_signal)
@@ -90,7 +106,7 @@ void lks__report_end(lks__report *r, const lks__run *run, const lks__session *se
         lks__log_line(&r->log, "done: %" PRIu64 " step%s in %s", steps, steps == 1 ? "" : "s",
                       time);
     losses_line(r, loss, final);
-    say_risen(r, run, state, final);
+    say_above(r, run, state, final);
     if (r->best.found)
         snprintf(best, sizeof best, ", best is ckpt-%08" PRIu64, r->best.iter);
     lks__log_line(&r->log, "in %s: metrics.jsonl, train.log; latest is ckpt-%08" PRIu64 "%s",
