@@ -200,8 +200,7 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, v
         size_t n = count - at < piece ? count - at : piece;
         desc->args[0] = at;
         memcpy(own, (char *)buf + at * c.size, n * c.size);
-        st = lks__shm_call(h->local,
-                           desc); /* all have written their piece, and copied the previous one */
+        st = lks__shm_call(h->local, desc); /* all have written, and copied the last piece */
         if (h->leads && st == LKS_OK) {
             combine_own(&c, own, n, piece);
             st = exchange(&c, desc, n, piece);

@@ -236,8 +236,7 @@ void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 
 /* Start the thread and wait until it has joined the engine. */
 lks_status lks__hier_thread_open(struct lks__hier *h);
-void lks__hier_thread_ready(
-    struct lks__hier *h); /* call it once everything that the thread needs has been set */
+void lks__hier_thread_ready(struct lks__hier *h); /* all that it needs is set */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly, unless the group has failed */
 bool lks__hier_is_busy(struct lks__hier *h);      /* true if operations are queued or running */
 /* Queue an operation; `wait` is NULL for reductions. */

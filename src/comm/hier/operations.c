@@ -10,8 +10,7 @@
 
 enum { YIELDS = 200, NAPS = 2000 };
 
-static const double REST_S =
-    0.02; /* time to sleep in an engine before the next check of heartbeats */
+static const double REST_S = 0.02; /* sleep in an engine, between checks of heartbeats */
 
 lks_status lks__hier_pause(struct lks__hier *h)
 {

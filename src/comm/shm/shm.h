@@ -57,10 +57,9 @@ struct lks__shm {
     uint64_t seq; /* number of the next operation */
     /* Number of operations in each slot that this rank has finished. */
     uint32_t finishes[LKS__SHM_SLOTS];
-    uint32_t
-        betweens[LKS__SHM_SLOTS]; /* Number of operations in each slot that continue among hosts. */
-    double spin_s;                /* how long a wait polls before it sleeps */
-    bool timing;                  /* inside lks_work_wait() */
+    uint32_t betweens[LKS__SHM_SLOTS]; /* … that continue among hosts */
+    double spin_s;                     /* how long a wait polls before it sleeps */
+    bool timing;                       /* inside lks_work_wait() */
     double among_s, looked_s; /* of lks__shm_among_devices(): time when the wait began (0: no wait);
                                  time of the last check of the others */
     int late_elsewhere; /* the rank of another host that the status table names; -1: not known */
@@ -115,8 +114,7 @@ lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
 
 /* For operations that continue among hosts: call it after this rank's share. The leader's thread
  * calls lks__shm_between_done() (host.h) when the rest is done, too. */
-uint32_t lks__shm_expect_between(struct lks__shm *g,
-                                 uint64_t seq); /* returns the goal for the two functions below */
+uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq); /* the goal of the next two */
 void lks__shm_count_between(struct lks__shm *g, uint64_t seq);
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
@@ -139,8 +137,7 @@ const char *lks__shm_call_name(const struct lks__shm_descriptor *desc);
 
 /* --- table.c ------------------------------------------------------------------------------ */
 
-bool lks__shm_is_stopped(
-    pid_t pid); /* true if SIGSTOP or a debugger stopped the process: alive, but not running */
+bool lks__shm_is_stopped(pid_t pid); /* by SIGSTOP or a debugger: alive, but not running */
 
 /* True if `rank` has not yet reached the point that a rank waiting with `what` for operation `seq`
  * needs. */

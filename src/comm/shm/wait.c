@@ -281,8 +281,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
                          state == LKS__RANK_LEFT ? "left the group" : "ended", in);
             return lks__shm_abort(g, LKS_ERR_PEER, r, text);
         }
-        const bool waiting = atomic_load(
-            &line->waiting); /* read first: a rank has a heartbeat before its wait ends */
+        const bool waiting = atomic_load(&line->waiting); /* its heartbeat precedes its end */
         double beat = (double)atomic_load(&line->beat_us) * 1e-6;
         if (now - (beat > start ? beat : start) < limit)
             continue;
@@ -340,8 +339,7 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
             start += now - last;
         if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others can end a slice early */
             LKS__TRY(look_for_failures(g, w, start));
-            if (w->seq == 0 &&
-                w->what == LKS__WAIT_ARRIVE) /* other ranks don't depend on this one yet */
+            if (w->seq == 0 && w->what == LKS__WAIT_ARRIVE) /* others don't depend on it yet */
                 LKS__TRY(lks__sys_give_up_check());
             last = now;
         }

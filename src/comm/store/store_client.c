@@ -14,8 +14,7 @@
 /* For an answer that needs no waiting. The kernel notices a lost peer earlier. */
 static const double ANSWER_S = 30.0;
 static const double HELLO_S = 5.0;
-static const double SEND_S =
-    1.0; /* for the system to accept a message whose answer is read later */
+static const double SEND_S = 1.0; /* for the system to accept a message */
 
 struct lks__store {
     int fd;

@@ -22,8 +22,7 @@ enum {
     LKS__SHM_SLOTS = 2 * LKS__SHM_IN_FLIGHT,
     LKS__SHM_BOUNCE = 256 << 10, /* bytes of one bounce buffer; each rank has two */
     LKS__SHM_PAGE = 4096,
-    LKS__SHM_UNIT =
-        64 << 10, /* regions start and end at multiples of it, and therefore at page borders */
+    LKS__SHM_UNIT = 64 << 10, /* regions start and end at its multiples, so at page borders */
 };
 
 /* States of a waiting rank: it waits until all have arrived at an operation, or until all have done
