@@ -1,4 +1,4 @@
-/* What an attempt has open, and what becomes of its ranks, in words. */
+/* Opens and closes an attempt's resources, and describes how its ranks ended. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

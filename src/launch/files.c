@@ -34,7 +34,7 @@ lks_status lks__files_open(struct lks__job *job)
     else if (o->max_nodes > 1)
         snprintf(node, sizeof node, "_%s", job->host);
     snprintf(id, sizeof id, "%.63s%s", job->run_id, node);
-    for (char *c = id; *c != '\0'; c++) /* it may be any text, and becomes a file's name */
+    for (char *c = id; *c != '\0'; c++) /* the id may be any text, and becomes a file's name */
         if (strchr("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", *c) == NULL)
             *c = '_';
     int n = snprintf(job->log_dir, sizeof job->log_dir, "%s/%s_XXXXXX", parent, id);
@@ -109,7 +109,8 @@ void lks__files_close(struct lks__attempt *a)
     a->folders = NULL;
 }
 
-/* In torchrun's format, so that its readers understand it: "message" within "message". */
+/* Write it in torchrun's format, so that torchrun's readers understand it: "message" within
+ * "message". */
 static void write_error(const struct lks__attempt *a, int rank, const char *message)
 {
     char path[4300], text[16 << 10], tail[2 * LKS__TAIL_BYTES];
@@ -147,7 +148,7 @@ static void write_error(const struct lks__attempt *a, int rank, const char *mess
                  lks_last_error());
 }
 
-/* Ended by us because another rank had failed: no failure of its own. */
+/* True if we ended the rank because another rank had failed: not a failure of its own. */
 static bool was_ended(const struct lks__attempt *a, int rank, const struct lks__verdict *v)
 {
     const struct lks__rank_process *p = &a->ranks[rank];

@@ -10,7 +10,7 @@
 #include "launch/nodes/hosts.h"
 
 /* Seconds. */
-static const double READER_S = 5.0; /* for a reader who doesn't read, when ranks must end */
+static const double READER_S = 5.0; /* for a slow reader, when ranks must end */
 static const double INSIST_S = 0.2; /* ... if the user sends another signal */
 
 enum { MESSAGE_BYTES = 16 << 10 };

@@ -1,4 +1,4 @@
-/* launch/job.h - what stays the same over all attempts of a launch. */
+/* launch/job.h - the state of a launch that stays the same over all its attempts. */
 #ifndef LKS_LAUNCH_JOB_H
 #define LKS_LAUNCH_JOB_H
 
@@ -11,71 +11,72 @@
 struct lks__job {
     const lks__launch_options *options;
     int signals;       /* signalfd */
-    unsigned early;    /* bit n: signal n (SIGUSR1, SIGUSR2) came when no rank ran */
+    unsigned early;    /* bit n: signal n (SIGUSR1, SIGUSR2) arrived when no rank was running */
     bool cut;          /* the lifeline has ended */
-    sigset_t old_mask; /* what the ranks get */
+    sigset_t old_mask; /* the ranks' mask */
     struct sigaction old_pipe, old_child;
-    char host[64]; /* this machine's name, fit for a terminal */
+    char host[64]; /* this machine's name, safe on a terminal */
 
     char run_id[LKS__RUN_ID + 1];
     char id[LKS__TOKEN_BYTES]; /* LOCKSTEP_JOB */
-    char token[256];           /* the store's */
-    char log_dir[4096];        /* of this job; "" without files */
+    char token[256];           /* the store's token */
+    char log_dir[4096];        /* folder of this job's logs; "" without log files */
     lks__store_server *store;  /* if this node serves it */
-    char store_host[256];      /* ... and where it is */
+    char store_host[256];      /* ... and the store's host */
     int store_port;
     char master_addr[256];
-    char local_address[64]; /* this host's, as the others see it */
+    char local_address[64]; /* this host's address, as the others see it */
     const char *given_id;   /* --rdzv-id */
 
     lks__consoles *consoles;
-    lks__output *output; /* of the attempt that runs (files.c); NULL between attempts */
+    lks__output *output; /* of the running attempt (files.c); NULL between attempts */
 };
 
 /* Find names and addresses, make the folder for logs, and serve the store if the job has one node.
- * What is open is closed by lks__job_close(), after a failure, too. */
+ * lks__job_close() closes everything that is open, after a failure, too. */
 lks_status lks__job_open(struct lks__job *job);
 void lks__job_close(struct lks__job *job);
 
-/* Print "lockstep run: text\n" on stderr, after what ranks have written before; never waits. */
+/* Print "lockstep run: text\n" on stderr, after the ranks' earlier output. Never waits. */
 void lks__say(const struct lks__job *job, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* The same for facts that only this node knows: also if another node prints for all. */
+/* lks__say() for facts that only this node knows: also prints if another node prints for all. */
 void lks__say_here(const struct lks__job *job, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void lks__show(const struct lks__job *job, const char *text); /* without a prefix */
+void lks__show(const struct lks__job *job, const char *text); /* lks__say() without a prefix */
 
 /* Ranks must end, or have ended: limit the wait for a slow reader. */
 void lks__hurry(const struct lks__job *job);
 void lks__hurry_most(const struct lks__job *job); /* the user has sent another signal */
 
-/* A signal from the lifeline, if there is one, or 0; SIGHUP, once, at its end. */
+/* A signal from the lifeline, if there is one, or 0; SIGHUP, once, when the lifeline ends. */
 int lks__lifeline_fd(const struct lks__job *job); /* to poll; -1: none */
 int lks__lifeline_signal(struct lks__job *job);
 
-/* While no rank runs: a signal to stop that has come, or 0. SIGUSR1 and SIGUSR2 are kept in
- * job->early. Ends the process if the one in front is gone. */
+/* While no rank runs: a signal to stop that has arrived, or 0. SIGUSR1 and SIGUSR2 are kept in
+ * job->early. Ends the process if the process in front has ended. */
 int lks__job_pending_signal(struct lks__job *job);
 
 /* --- front.c ------------------------------------------------------------------------------ */
 
-/* Signal to the launcher when the process in front of it has ended: kill everything at once. */
+/* The launcher gets this signal when the process in front of it has ended: kill everything at
+ * once. */
 #define LKS__FRONT_GONE SIGRTMIN
 
-/* Fork; the call returns in the child, which goes on as the launcher. The calling process stays
- * in front of it, passes the signals of `mask` on, which are blocked, and ends as the launcher
+/* Fork. The call returns in the child, which continues as the launcher. The calling process stays
+ * in front of it, passes on the signals of `mask`, which are blocked, and ends as the launcher
  * does. */
 lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_t *old_mask);
 
 /* --- files.c ------------------------------------------------------------------------------ */
 
-/* Make the job's folder for log files, if some are requested; prints its path if the user didn't
+/* Make the job's folder for log files, if any are requested. Prints its path if the user didn't
  * choose it. */
 lks_status lks__files_open(struct lks__job *job);
 
 /* --- start.c ------------------------------------------------------------------------------ */
 
-/* A TCP port at that address of this host on which no program listens now. */
+/* A TCP port at that address of this host on which no program is listening. */
 int lks__free_port(const char *host);
 
 #endif

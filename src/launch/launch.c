@@ -1,5 +1,5 @@
-/* A launch: a job, and attempts of it under a supervisor each, until one ends well or none is left.
- */
+/* A launch: one job, with attempts under one supervisor each, until an attempt succeeds or no
+ * restart is left. */
 #include "launch/launch.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static const double SHUTDOWN_S = 30.0; /* torchrun's; enough to write a checkpoi
 
 /* --- one attempt -------------------------------------------------------------------------- */
 
-/* The rest of the sentence: what `program` is instead, as far as that can be seen. */
+/* The rest of the sentence: the likely reason why `program` can't be executed. */
 static const char *why_not_executable(const char *program, int err)
 {
     struct stat info;
@@ -52,7 +52,7 @@ static int say_not_executable(const struct lks__job *job, int err)
     return err == ENOENT ? 127 : 126;
 }
 
-/* Print the last message: which rank failed, and its last lines. */
+/* Print the last message: the rank that failed, and its last lines. */
 static void tell(const struct lks__job *job, const struct lks__verdict *v, const char *tail)
 {
     if (tail[0] != '\0')
@@ -78,7 +78,7 @@ static lks_status start_all(struct lks__attempt *a, bool *started_p, int *exit_c
     return LKS_OK;
 }
 
-/* True if a disk or quota of a rank here has no room left. The message then says what to do. */
+/* True if a rank's disk or quota on this host is full. The message then says what to do. */
 static bool is_no_room(const struct lks__supervisor *sup, struct lks__verdict *v)
 {
     const size_t used = strlen(v->text);
@@ -92,7 +92,7 @@ static bool is_no_room(const struct lks__supervisor *sup, struct lks__verdict *v
     return true;
 }
 
-/* How the attempt has ended, here and on other nodes; *again_p: the ranks may be started anew. */
+/* Judge how the attempt ended, here and on other nodes. *again_p: the ranks may be restarted. */
 static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *again_p)
 {
     struct lks__attempt *a = sup->attempt;
@@ -143,7 +143,7 @@ static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nod
     return st;
 }
 
-/* This node's part in the attempt. *over_p: the job has ended without it. */
+/* Find this node's part in the attempt. *over_p: the job has ended without it. */
 static lks_status find_part(struct lks__attempt *a, struct lks__nodes *nodes, bool *over_p,
                             int *exit_code_p)
 {
@@ -171,7 +171,7 @@ static lks_status find_part(struct lks__attempt *a, struct lks__nodes *nodes, bo
     return LKS_OK;
 }
 
-/* *number_p: in, the attempt's number; out, what other nodes made of it. */
+/* *number_p: in, the attempt's number; out, the number that the nodes agreed on. */
 static lks_status attempt(struct lks__job *job, struct lks__nodes *nodes, int *number_p,
                           int *exit_code_p, bool *again_p)
 {
@@ -193,8 +193,8 @@ static lks_status attempt(struct lks__job *job, struct lks__nodes *nodes, int *n
 static const int always_watched[] = {SIGCHLD, SIGTSTP};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-/* Of these signals, the ones that were not ignored when we started: ignored ones stay ignored
- * (under nohup, or in a background job of a shell without job control). */
+/* The watched signals that were not ignored when we started. Ignored signals stay ignored (under
+ * nohup, or in a background job of a shell without job control). */
 static void signal_mask(const lks__launch_options *o, sigset_t *mask)
 {
     sigemptyset(mask);
@@ -211,7 +211,7 @@ static void signal_mask(const lks__launch_options *o, sigset_t *mask)
 }
 
 /* All processes of the job have ended; only its output is left. After a success wait for its
- * reader, as any program does, until a signal comes; otherwise only briefly. */
+ * reader, as any program does, until a signal arrives; otherwise wait only briefly. */
 static void close_consoles(struct lks__job *job, int exit_code)
 {
     static const int others[] = {SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2};
@@ -242,7 +242,7 @@ static lks_status launch(struct lks__job *job, sigset_t *mask, int *exit_code_p)
         st = lks__nodes_open(job, &nodes);
     bool again = true;
     for (int number = 0; st == LKS_OK && again; number++) {
-        again = false; /* with other nodes, they decide which attempt it is */
+        again = false; /* with several nodes, they decide the number of the attempt */
         st = attempt(job, nodes, &number, exit_code_p, &again);
     }
     lks__nodes_close(nodes);
@@ -267,12 +267,12 @@ lks_status lks__launch(const lks__launch_options *given, int *exit_code_p)
     struct sigaction child = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
     signal_mask(&options, &mask);
     sigaction(SIGCHLD, &child, &job.old_child); /* if it is ignored, children can't be waited for */
-    /* Our reader may go away, and our ranks are informed. */
+    /* Our reader may close the pipe: get an error, and inform the ranks. */
     sigaction(SIGPIPE, &ignored, &job.old_pipe);
     sigprocmask(SIG_BLOCK, &mask, &job.old_mask);
     lks__early_subtract(&job.old_mask);
     sigorset(&now, &mask, &job.old_mask);
-    /* Signals that came early and aren't watched are delivered now. */
+    /* Deliver the early signals that aren't watched. */
     sigprocmask(SIG_SETMASK, &now, NULL);
     lks_status st = lks__front_fork(options.self, &mask, &job.old_mask);
     if (st == LKS_OK)

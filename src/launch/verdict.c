@@ -1,12 +1,12 @@
-/* What an attempt's end was: who failed first, in a sentence, and the exit code. */
+/* Judges an attempt's end: the rank that failed first, a sentence about it, and the exit code. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "launch/ranks/supervisor.h"
 
-/* "the loss is not finite" of "rank 1 failed at step 3, phase backward: the loss is not finite";
- * other sentences whole. */
+/* The part of a failure after its rank: "the loss is not finite" of "rank 1 failed at step 3, phase
+ * backward: the loss is not finite". Other sentences are returned whole. */
 static const char *why_of(const char *failure)
 {
     int rank, used = 0;
@@ -21,8 +21,8 @@ static int exit_code_of(const struct lks__rank_process *p)
     return p->by_signal ? 128 + p->code : p->code;
 }
 
-/* The first rank that failed by itself: the one that the group's failure names, if it ended badly,
- * else the first that we saw. -1: none. */
+/* The first rank that failed by itself: the rank that the group's failure names, if it ended badly,
+ * else the first rank that we saw end. -1: none. */
 static int find_culprit(const struct lks__supervisor *sup)
 {
     const struct lks__attempt *a = sup->attempt;
@@ -41,7 +41,7 @@ static int find_culprit(const struct lks__supervisor *sup)
     return first;
 }
 
-/* The rank that failed instead of stopping, such as in its save, or -1. */
+/* The rank that failed instead of stopping, for example while saving, or -1. */
 static int failed_instead(const struct lks__supervisor *sup)
 {
     const struct lks__attempt *a = sup->attempt;
@@ -80,7 +80,7 @@ static void after_user_signal(const struct lks__supervisor *sup, struct lks__ver
 }
 
 /* A rank that ended with code 0 while others still waited for it, or -1. It is the cause, although
- * only their exit codes show a failure. */
+ * only the others' exit codes show a failure. */
 static int left_early(const struct lks__supervisor *sup)
 {
     const struct lks__attempt *a = sup->attempt;
@@ -90,7 +90,8 @@ static int left_early(const struct lks__supervisor *sup)
                : -1;
 }
 
-/* True if our ranks ended because of another host's, so that their failure names no rank here. */
+/* True if our ranks ended because of another host's ranks, so that their failure doesn't name a
+ * rank of ours. */
 static bool follows_others(const struct lks__attempt *a, bool *still_p)
 {
     lks_status st = LKS_OK;
@@ -120,7 +121,7 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
             (first < 0 || a->ranks[r].order < a->ranks[first].order))
             first = r;
     lks__describe_end(a, v->culprit, text);
-    /* If the others gave a rank up, and we ended it, their report counts. */
+    /* If the other ranks gave up a rank, and we ended it, their report counts. */
     const int early = left_early(sup);
     bool hung = sup->first_by_rank && p->by_signal && p->late, still;
     v->elsewhere = sup->first_by_rank && (!p->by_signal || p->late) && follows_others(a, &still);

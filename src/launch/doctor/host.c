@@ -66,7 +66,7 @@ void lks__doctor_verdict(lks__doctor *d)
         fprintf(d->out, "verdict: runs work on this host%s\n", between);
 }
 
-/* The first line of a small file of /proc or /sys; false if there is none. */
+/* The first line of a small file in /proc or /sys; false if the file is missing. */
 static bool first_line(const char *path, char text[128])
 {
     FILE *f = fopen(path, "re");
@@ -137,7 +137,7 @@ static void look_at_memory(lks__doctor *d)
                         all / 1e9, (double)room / 1e9);
 }
 
-/* Exactly as a launch makes it. */
+/* Create it exactly as a launch does. */
 static void look_at_shared_memory(lks__doctor *d)
 {
     lks__segment *segment;
@@ -242,7 +242,7 @@ static void look_at_clock(lks__doctor *d)
 
 /* --- modules ------------------------------------------------------------------------------ */
 
-/* A module that can't be used is worth a note: whoever needs it finds here what to do. */
+/* A module that can't be used gets a note, with instructions for users who need it. */
 static void say_module(lks__doctor *d, const char *topic, const char *name, bool ready,
                        const char *text)
 {
@@ -300,7 +300,7 @@ static bool write_and_lock(const char *path, double *ms_p)
     return ok;
 }
 
-/* The first of its parents that exists: it will be made there. */
+/* The first of its parents that exists: the folder will be made in it. */
 static void existing_part(const char *path, char part[4096])
 {
     struct stat info;

@@ -44,7 +44,8 @@ static void look_at_interfaces(lks__doctor *d)
                         "only the loopback is up");
 }
 
-/* A name that is given to others as the master's address must not mean the other host itself. */
+/* A host name that other hosts use as the master's address must not refer to those hosts
+ * themselves. */
 static void look_at_name(lks__doctor *d)
 {
     char name[256] = "", shown[300], text[INET6_ADDRSTRLEN] = "";

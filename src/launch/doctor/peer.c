@@ -1,5 +1,5 @@
 /* Two doctors on two hosts. One serves a store, as a job would (store/store.h), and keeps facts
- * about its host in it. The other reads them, and measures the connection. */
+ * about its host in it. The other reads the facts, and measures the connection. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -23,14 +23,14 @@
 
 enum { DEFAULT_PORT = 29500, CLOCK_MS = 100, N_ROUNDS = 20 };
 
-/* What a served store holds as "stream". */
+/* The value of "stream" in a served store. */
 struct stream_door {
     int32_t port;
     uint8_t secret[LKS__STREAM_SECRET];
 };
 
 static const double CONNECT_S = 5, MEASURE_S = 1.5;
-static const double CLOCK_OFF_S = 1.0; /* far more than the round trip adds */
+static const double CLOCK_OFF_S = 1.0; /* far more than the delay of a round trip */
 
 static double wall_clock(void)
 {
@@ -65,7 +65,7 @@ static void on_stop(int signo)
     stopped = signo;
 }
 
-/* Publish the facts once and the clock again and again, until a signal stops us. */
+/* Publish the facts once and the clock repeatedly, until a signal stops us. */
 static lks_status keep_facts(const lks__doctor *d, lks__store *store)
 {
     char *facts = facts_of(d);
@@ -81,7 +81,7 @@ static lks_status keep_facts(const lks__doctor *d, lks__store *store)
     return stopped != 0 ? LKS_OK : st;
 }
 
-/* Take streams, from those alone who can read the store. */
+/* Accept streams, only from hosts that can read the store. */
 static lks_status open_stream(lks__store *store, const char *host, lks__stream_sink **sink_p)
 {
     struct stream_door door;
@@ -178,7 +178,7 @@ static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *thei
     compare_text(d, mine, theirs, "gemm", LKS__NOTE,
                  "install one version of the library on all hosts", where);
     bool levels = strcmp(fact(mine, "level"), fact(theirs, "level")) == 0;
-    if (levels) /* otherwise they may differ, and the ranks agree on the lower level */
+    if (levels) /* otherwise levels may differ, and the ranks agree on the lower one */
         compare_text(
             d, mine, theirs, "fingerprint", LKS__PROBLEM,
             "kernels of the same level give different bits, so ranks refuse to run together; use "
@@ -218,7 +218,7 @@ static void read_facts(lks__doctor *d, lks__store *store, const char *where)
     free(data);
 }
 
-/* The other side's port for streams, and its secret; false: it takes none. */
+/* The other side's port for streams, and its secret; false: it accepts none. */
 static bool find_stream(lks__store *store, struct stream_door *door)
 {
     void *data = NULL;
@@ -231,7 +231,8 @@ static bool find_stream(lks__store *store, struct stream_door *door)
     return found && door->port > 0 && door->port < 65536;
 }
 
-/* Round trips of 8 bytes, and a stream: what a step's gradients get on an idle network. */
+/* Measure round trips of 8 bytes, and a stream: the rate that a step's gradients get on an idle
+ * network. */
 static void measure(lks__doctor *d, lks__store *store, const char *host, const char *where)
 {
     static const char advice[] =

@@ -14,7 +14,7 @@
 
 enum { PIECE = 1 << 20, LOOK_MS = 100, SECRET_MS = 1000 };
 
-static const double MOST_S = 15.0; /* of one stream, whoever sends it */
+static const double MOST_S = 15.0; /* limit for one stream, from any sender */
 
 struct lks__stream_sink {
     int listener, port;
@@ -139,7 +139,7 @@ static lks_status failed(const char *where)
                      errno != 0 ? strerror(errno) : "no answer");
 }
 
-/* A connection within 5 s; a firewall may drop the packets. */
+/* Connect within 5 s; a firewall may drop the packets. */
 static lks_status connect_to(const struct addrinfo *a, const char *where, int *fd_p)
 {
     int err = 0;

@@ -1,4 +1,4 @@
-/* launch/doctor/stream.h - how fast a link is for what a run sends: one connection that is kept
+/* launch/doctor/stream.h - measures a link's speed for a run's data: one connection that is kept
  * full, in one direction. */
 #ifndef LKS_LAUNCH_DOCTOR_STREAM_H
 #define LKS_LAUNCH_DOCTOR_STREAM_H
@@ -11,14 +11,15 @@ enum { LKS__STREAM_SECRET = 16 }; /* bytes */
 
 typedef struct lks__stream_sink lks__stream_sink; /* opaque */
 
-/* Take streams at `host` on a free port, in a thread of its own, one after the other: whoever sends
- * `secret` first may send for some seconds, and is told how many bytes have come. */
+/* Accept streams at `host` on a free port, in a separate thread, one after the other. A sender that
+ * first sends `secret` may send for some seconds, and then gets the number of bytes that have
+ * arrived. */
 lks_status lks__stream_serve(const char *host, const uint8_t secret[LKS__STREAM_SECRET],
                              lks__stream_sink **sink_p);
 int lks__stream_port(const lks__stream_sink *sink);
 void lks__stream_stop(lks__stream_sink *sink); /* NULL does nothing */
 
-/* Send for about `seconds`; *rate_p in bytes per second, until the other side has all. */
+/* Send for about `seconds`. *rate_p is in bytes per second, until the other side has all. */
 lks_status lks__stream_send(const char *host, int port, const uint8_t secret[LKS__STREAM_SECRET],
                             double seconds, double *rate_p);
 

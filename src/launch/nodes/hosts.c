@@ -22,7 +22,7 @@ static const double GRACE_S = 15.0;
 
 enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
 
-/* One node's launcher, or the command that starts it there. */
+/* One node's launcher, or the command that starts it on that node. */
 struct agent {
     pid_t pid;
     int lifeline; /* -1: closed */
@@ -43,7 +43,7 @@ static lks_status add_host(const char *word, size_t n, int slots, struct lks__ho
     lks__escape(shown, sizeof shown, word, n);
     if (*n_p == LKS__MAX_HOSTS)
         return lks__fail(LKS_ERR_CONFIG, "more than %d hosts", LKS__MAX_HOSTS);
-    /* A name that begins with - would be an option of ssh. */
+    /* ssh would read a name that begins with - as an option. */
     if (name == 0 || name >= sizeof h->name || word[0] == '-' || !plain)
         return lks__fail(LKS_ERR_CONFIG, "\"%s\" is no host: expected HOST or HOST:RANKS", shown);
     memcpy(h->name, word, name);
@@ -241,15 +241,15 @@ static void cut(struct agent *a)
     a->lifeline = -1;
 }
 
-/* Does anybody read stderr? A missing reader must not block us. */
+/* True if stderr has a reader. A missing reader must not block us. */
 static bool can_say(void)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
     return poll(&p, 1, 1000) != 0;
 }
 
-/* Did the command that just ended, the i-th, leave the token unread, or end with a failure before
- * all others? Then its code may be all that the user gets. */
+/* True if the command that just ended, the i-th, left the token unread, or was the first to fail.
+ * Then its code may be the only explanation that the user gets. */
 static bool unexplained(const lks__hosts_options *o, const struct agent *agents, int i)
 {
     int unread = 0;
@@ -271,7 +271,7 @@ static void reap(const lks__hosts_options *o, struct agent *agents, bool asked, 
                 continue;
             a->running = false;
             a->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-            /* Codes of ssh and of a shell are named in any case. */
+            /* Codes of ssh and of a shell are always named. */
             const bool here = lks__host_is_here(o->hosts[i].name);
             const bool named = a->code == 255 || a->code == 127 || a->code == 126 ||
                                (!here && !asked && unexplained(o, agents, i));
@@ -366,7 +366,7 @@ lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
 lks_status lks__lifeline_token(char *token, int bytes)
 {
     int n = 0;
-    for (char c = 0; n < bytes - 1; token[n++] = c) { /* read no further than the line */
+    for (char c = 0; n < bytes - 1; token[n++] = c) { /* read only this line */
         ssize_t got;
         do
             got = read(STDIN_FILENO, &c, 1);

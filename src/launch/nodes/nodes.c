@@ -1,4 +1,4 @@
-/* Joining a job of several nodes, and its ends, as the launch sees them. */
+/* Joins a job of several nodes, follows it while ranks run, and settles its end, for launch.c. */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -15,19 +15,20 @@
 #include "launch/nodes/nodes_state.h"
 
 /* Seconds. */
-static const double CONNECT_S = 300.0; /* for the coordinator to answer */
-static const double PATIENCE_S = 5.0;  /* until a message about what we wait for */
+static const double CONNECT_S = 300.0; /* wait for the coordinator's answer */
+static const double PATIENCE_S = 5.0;  /* wait before a message about it */
 
-static const double TRY_S = 2.0;    /* for one try, between checks for signals */
+static const double TRY_S = 2.0;    /* length of one try, between checks for signals */
 static const double DUE_S = 1.0;    /* between calls of lks__nodes_next() */
-static const double RECENT_S = 5.0; /* a pause so long ago explains why the job is lost */
+static const double RECENT_S = 5.0; /* a pause more recent than this explains why the job is lost */
 
-/* How long a launcher may stand still while others wait for it, if its ranks have no --timeout. */
+/* Time for which a launcher may be silent while others wait for it, if its ranks have no
+ * --timeout. */
 static const double STILL_S = 60.0;
 
 /* --- joining ------------------------------------------------------------------------------ */
 
-/* Nothing has been started yet: end by the signal, as a program without handlers does. */
+/* Nothing has been started yet: end by the signal, like a program without handlers. */
 static _Noreturn void end_by(struct lks__nodes *n, int sig)
 {
     sigprocmask(SIG_SETMASK, &n->job->old_mask, NULL);
@@ -35,7 +36,7 @@ static _Noreturn void end_by(struct lks__nodes *n, int sig)
     _exit(128 + sig);
 }
 
-/* Other nodes, and this one too, wait for connections that its store can't take. */
+/* Other nodes, or this one, wait for connections that its store can't accept. */
 static void say_full(struct lks__nodes *n)
 {
     if (n->said_full || n->job->store == NULL || !lks__store_is_full(n->job->store))
@@ -52,7 +53,8 @@ static void say_refused(struct lks__nodes *n)
                  LKS__TOKEN_ENV);
 }
 
-/* Why nodes on other machines can't come, if the first one listens where they can't reach it. */
+/* Explain why nodes on other machines can't join, if the first node listens at an address that they
+ * can't reach. */
 static void explain_loopback(const struct lks__nodes *n, char text[512])
 {
     const char *host = n->job->store_host;
@@ -109,7 +111,7 @@ static lks_status connect_both(struct lks__nodes *n)
     LKS__TRY(lks__store_will(n->hear, LKS__NODES_LIST, will, strlen(will)));
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
-    /* The id may be any bytes, and JSON has only text. */
+    /* The id may be any bytes, but JSON has only text. */
     lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
     /* Ranks find each other at the coordinator's address, because it has the first ranks. */
     lks__nodes_post(n, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "is",
@@ -173,8 +175,8 @@ void lks__nodes_close(struct lks__nodes *n)
     free(n);
 }
 
-/* Wait for the list or a signal, at most so long. No rank of ours runs, so of an event only a
- * signal matters, while we wait for readers of what ranks have printed (`printed`). */
+/* Wait for the list or a signal, at most `ms`. Our ranks aren't running, so the only event that
+ * matters is a signal, while we wait for readers of the ranks' output (`printed`). */
 static lks_status listen_for(struct lks__nodes *n, int ms, bool printed, int *signal_p)
 {
     struct pollfd p[3] = {{.fd = n->job->signals, .events = POLLIN},
@@ -278,7 +280,7 @@ bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_even
     say_refused(n);
     n->stopping |= stopping;
     n->event = (struct lks__nodes_event){0};
-    lks__nodes_try_to_decide(n); /* if our own ranks don't end */
+    lks__nodes_try_to_decide(n); /* in case our own ranks don't end */
     if (n->asked)
         lks__nodes_show_life(n);
     lks_status st = lks__nodes_hear_all(n);
@@ -312,8 +314,8 @@ static void show_table(const struct lks__nodes *n, const char *table)
         lks__show(n->job, table);
 }
 
-/* Any bytes as a JSON text; NULL without memory. What isn't UTF-8 becomes question marks: kept last
- * lines may begin within a character, and a program may print anything. */
+/* Convert bytes to a JSON text; NULL if out of memory. Bytes that aren't UTF-8 become question
+ * marks: kept last lines may begin within a character, and a program may print anything. */
 static json_t *text_json(const char *text)
 {
     char *copy = strdup(text);
@@ -324,7 +326,8 @@ static json_t *text_json(const char *text)
     return json;
 }
 
-/* Print which nodes' ends we wait for: their ranks still run, or their launchers stand still. */
+/* Print the nodes whose ends we wait for: their ranks still run, or their launchers don't
+ * respond. */
 static void say_whom(const struct lks__nodes *n)
 {
     const struct lks__node *m = NULL;
@@ -337,7 +340,7 @@ static void say_whom(const struct lks__nodes *n)
         others += m != NULL;
         m = m == NULL || other->group_rank < m->group_rank ? other : m;
     }
-    if (m == NULL) /* all have reported: for the decision */
+    if (m == NULL) /* all have reported: wait for the decision */
         m = lks__nodes_first(n);
     if (m == NULL || m == &n->nodes[n->self])
         return;
@@ -346,7 +349,7 @@ static void say_whom(const struct lks__nodes *n)
     lks__say(n->job, "waiting for node %d (host %s)%s", m->group_rank, m->host, more);
 }
 
-/* Look after the other launchers while we wait for them; `since`: since then. */
+/* Check the other launchers while we wait for them, since time `since`. */
 static void look_at_others(struct lks__nodes *n, double since, bool *said_p)
 {
     bool long_ago = lks__sys_now() - since >= PATIENCE_S;
@@ -365,7 +368,7 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
     *again_p = false;
     n->stopping |= r->user_signal != 0;
     n->patience_s = fmax(r->timeout_s > 0 ? r->timeout_s : STILL_S, LKS__LEAST_STILL_S);
-    /* A rank that we ended because of another node has no failure of its own. */
+    /* A rank that we ended because of another node isn't a failure of this node. */
     bool own = v->culprit >= 0 && !r->ended_by_others;
     if (n->lost_text[0] == '\0' && n->refused[0] == '\0')
         lks__nodes_post(
@@ -396,8 +399,8 @@ lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_repor
         return lks__fail(LKS_ERR_PEER, "%s", n->refused);
     show_table(n, n->lost_text[0] == '\0' ? n->table : r->still ? r->table : "");
     if (n->lost_text[0] != '\0') {
-        if (own && !r->follows) /* our own verdict is better than none, but not a rank's that only
-                                 * noticed that others had gone */
+        if (own && !r->follows) /* our own verdict is better than none, unless our rank only noticed
+                                   that others had gone */
             return LKS_OK;
         if (r->user_signal == 0 || v->exit_code == 0)
             v->exit_code = 1;

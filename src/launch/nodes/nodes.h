@@ -1,8 +1,8 @@
 /* launch/nodes/nodes.h - a job on several nodes: each runs the same command; their launchers agree
  * on each node's ranks, report failures to each other, and restart together.
  *
- * All messages between launchers are one list in the job's store, in the same order for all: a node
- * joins ("hello"), each node's ranks ("round"), a node's ranks are being ended ("down"), how a
+ * All messages between launchers form one list in the job's store, in the same order for all: a
+ * node joins ("hello"), each node's ranks ("round"), a node's ranks are being ended ("down"), a
  * node's ranks have ended ("verdict"), a node is gone ("lost", which the store posts itself), and
  * the job's next attempt or end ("end"). One node, the coordinator, serves the store and posts the
  * decisions: refusals of hellos, round and end. Every launcher reads the list from its beginning,
@@ -22,54 +22,55 @@ struct lks__nodes;
 
 /* This node's part in an attempt. */
 struct lks__nodes_part {
-    int attempt; /* its number */
+    int attempt; /* the attempt's number */
     int nproc, first_global, world_size, group_rank, n_groups, master_port;
     char job_id[LKS__TOKEN_BYTES];
 };
 
-/* What this node's ranks need because of others. */
+/* Actions that this node's ranks need because of other nodes. */
 struct lks__nodes_event {
-    int signal;    /* 0, or the user's on another node: pass it on to our ranks */
+    int signal;    /* 0, or the user's signal on another node: pass it on to our ranks */
     bool end_ours; /* another node's ranks have failed, or the job is lost: end ours */
     bool orderly;  /* ... because they have stopped on the user's signal, as ours do */
 };
 
-/* How this node's ranks have ended, beside the verdict. */
+/* How this node's ranks have ended, in addition to the verdict. */
 struct lks__nodes_report {
-    int user_signal;      /* 0, or the signal on which they were to stop */
-    bool ended_by_others; /* since another node's ranks have ended */
-    bool by_signal;       /* the culprit was killed by one */
+    int user_signal;      /* 0, or the signal on which they were asked to stop */
+    bool ended_by_others; /* they were ended because another node's ranks have ended */
+    bool by_signal;       /* a signal killed the culprit */
     bool killed;          /* the launcher has killed them, because they didn't stop */
     bool no_room;         /* ... or its disk is full, so a restart would fail, too */
-    bool follows;         /* they have ended because of another host's, and name nobody here */
-    bool still;           /* a rank here or elsewhere stood still, as our ranks found */
-    const char *table;    /* of this node's ranks; may be "" */
-    double timeout_s;     /* deadline of the ranks' waits; 0: not known */
+    bool follows;      /* they have ended because of another host's ranks; the culprit isn't here */
+    bool still;        /* our ranks found that a rank here or elsewhere made no progress */
+    const char *table; /* status table of this node's ranks; may be "" */
+    double timeout_s;  /* deadline of the ranks' waits; 0: not known */
 };
 
-/* Join the job: serve its store if this node is the coordinator, and say hello. ERR_CONFIG if an
- * address or setting is no good. *nodes_p is to be closed, on failure too (NULL: nothing is). It
- * uses `job`, and fills the store's address and this host's there. */
+/* Join the job: serve its store if this node is the coordinator, and post a hello. ERR_CONFIG if an
+ * address or setting is wrong. Close *nodes_p, on failure too (NULL: nothing is open). It uses
+ * `job`, and fills in the addresses of the store and of this host. */
 lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p);
-void lks__nodes_close(struct lks__nodes *n); /* NULL is fine */
+void lks__nodes_close(struct lks__nodes *n); /* NULL does nothing */
 
 /* Wait for this node's part in attempt number `attempt`. ERR_CONFIG if the job refuses this node;
- * ERR_TIMEOUT if too few nodes come. *over_p: the job has ended without this node, or a signal has
- * come; then *exit_code_p is how, and `part` stays as it was. */
+ * ERR_TIMEOUT if too few nodes join. *over_p: the job has ended without this node, or a signal has
+ * arrived; then *exit_code_p is the exit code, and `part` is unchanged. */
 lks_status lks__nodes_gather(struct lks__nodes *n, int attempt, struct lks__nodes_part *part,
                              bool *over_p, int *exit_code_p);
 
-/* While ranks run. `n` is NULL without other nodes: nothing happens then. */
+/* While ranks run. With one node, `n` is NULL, and the calls do nothing. */
 int lks__nodes_fd(const struct lks__nodes *n);     /* to poll; -1: none */
-double lks__nodes_due(const struct lks__nodes *n); /* when to call next() at the latest; 0: never */
-/* The next event that has come; false: none. `stopping`: the user has asked our ranks to stop. */
+double lks__nodes_due(const struct lks__nodes *n); /* latest time for next(); 0: no limit */
+/* The next event; false if there is none. `stopping`: the user has asked our ranks to stop. */
 bool lks__nodes_next(struct lks__nodes *n, bool stopping, struct lks__nodes_event *event);
 void lks__nodes_down(struct lks__nodes *n);            /* our ranks are being ended */
-void lks__nodes_signal(struct lks__nodes *n, int sig); /* ... by the user's signal */
+void lks__nodes_signal(struct lks__nodes *n, int sig); /* ... because of the user's signal */
 
-/* After this node's ranks have ended: publish how, with the culprit's last lines in `tail`, and
- * wait for what becomes of the job: into *v and `tail`, and whether there is a next attempt. The
- * table of all nodes' ranks is printed. ERR_PEER and ERR_TIMEOUT if no decision comes. */
+/* After this node's ranks have ended: publish their end, with the culprit's last lines in `tail`,
+ * and wait for the job's decision: returned in *v and `tail`, and *again_p if there is a next
+ * attempt. Prints the table of all nodes' ranks. ERR_PEER and ERR_TIMEOUT if no decision
+ * arrives. */
 lks_status lks__nodes_settle(struct lks__nodes *n, const struct lks__nodes_report *r,
                              struct lks__verdict *v, char tail[2 * LKS__TAIL_BYTES], bool *again_p);
 

@@ -16,8 +16,8 @@ static const double JOIN_S = 600.0;    /* for enough nodes at the start, as in t
 static const double REJOIN_S = 60.0;   /* ... and after a failure */
 static const double LAST_CALL_S = 3.0; /* after a newcomer, once there are enough, for more */
 static const double ASK_S = 1.0;
-static const double STOPPED_S = 3.0;   /* after so long a pause, this process itself was stopped */
-static const double SILENT_S = 2.5;    /* a launcher that runs shows it more often, once asked */
+static const double STOPPED_S = 3.0; /* after a pause this long, this process itself was stopped */
+static const double SILENT_S = 2.5;  /* a running launcher shows it more often, once asked */
 static const double SAME_TIME_S = 0.5; /* events within it may have happened in any order */
 
 double lks__nodes_join_s(const struct lks__nodes *n)
@@ -25,7 +25,7 @@ double lks__nodes_join_s(const struct lks__nodes *n)
     return n->round == 0 ? JOIN_S : REJOIN_S;
 }
 
-/* Settings that must be the same on all nodes: those of the coordinator's own hello decide. */
+/* Check the settings that must be the same on all nodes: the coordinator's own hello decides. */
 bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__node *node,
                     char why[600])
 {
@@ -79,7 +79,8 @@ static int pick(const struct lks__nodes *n, int g, const bool *taken)
     return -1;
 }
 
-/* The most ranks that divide the virtual ranks evenly; all, if their number isn't given. */
+/* The largest number of ranks that divides the virtual ranks evenly; all ranks if the number of
+ * virtual ranks isn't given. */
 static int world_size_of(const struct lks__nodes *n, int most)
 {
     int V = n->job->options->virtual_ranks;
@@ -137,20 +138,20 @@ bool lks__nodes_gather_more(struct lks__nodes *n)
     return here >= n->min || now - n->gather_since < lks__nodes_join_s(n);
 }
 
-/* How much a node's end looks like the cause: the rest are consequences. */
+/* How likely a node's end is the cause: other ends are consequences. */
 static int weight(const struct lks__node *m)
 {
     return m->lost ? 3 : m->by_signal ? 2 : 1;
 }
 
-/* Has it failed, and may it be named? Nodes that only followed others count only if there are no
- * others. */
+/* True if the node has failed and may be named. Nodes that only followed others count only if all
+ * failed nodes did. */
 static bool may_be_first(const struct lks__node *m, bool followers)
 {
     return m->in_round && !m->ok && m->text != NULL && (followers || !m->follows);
 }
 
-/* The rows of a table, after its head; NULL if there is none. */
+/* The rows of a table, after its head; NULL if there is no table. */
 static const char *rows_of(const struct lks__node *m)
 {
     return m->table != NULL ? strchr(m->table, '\n') : NULL;
@@ -168,7 +169,7 @@ static void add_rows(FILE *f, const struct lks__node *m)
                          : ": its ranks don't end\n");
 }
 
-/* One status table of all nodes' ranks, with one head; "" if none stood still. The caller frees
+/* One status table of all nodes' ranks, with one head; "" if all made progress. The caller frees
  * it. */
 static char *all_tables(const struct lks__nodes *n)
 {
@@ -193,8 +194,8 @@ static char *all_tables(const struct lks__nodes *n)
     return text;
 }
 
-/* The node whose end the message names. Of the nodes that failed at about the same time as the
- * first, it is the one that looks most like the cause. */
+/* The node whose end the message names. Among the nodes that failed at about the same time as the
+ * first, it is the most likely cause. */
 static const struct lks__node *find_first(const struct lks__nodes *n)
 {
     const struct lks__node *first = NULL;
@@ -229,8 +230,8 @@ static int exit_code(const struct lks__nodes *n, int code)
     return 0;
 }
 
-/* True if this host has lost all others, and so is the cause itself. A host that doesn't answer
- * counts: it would be lost a moment later. */
+/* True if this host has lost all others, and so is itself the cause. A host that doesn't answer
+ * counts as lost: it would be lost a moment later. */
 static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_MESSAGE])
 {
     char name[LKS__INTERFACE_BYTES], why[96] = "its own network fails, or all their launchers were "
@@ -252,14 +253,14 @@ static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_
     return true;
 }
 
-/* Has the node's first rank ended on the user's signal, as it should? */
+/* True if the node's first rank has ended on the user's signal, as it should. */
 static bool has_stopped(const struct lks__node *m)
 {
     return m->user_signal != 0 && m->code == 128 + m->user_signal;
 }
 
-/* The node whose exit code is that of a stop: the first one whose ranks haven't only followed
- * others, since rank 0 has saved, if any has. NULL if all codes are 0. */
+/* The node that determines the exit code of a stop: the first whose ranks haven't only followed
+ * others, because if any rank has saved, rank 0 has. NULL if all codes are 0. */
 static const struct lks__node *find_stop(const struct lks__nodes *n)
 {
     const struct lks__node *found = NULL;
@@ -278,8 +279,8 @@ static const struct lks__node *find_stop(const struct lks__nodes *n)
     return found;
 }
 
-/* The end in a sentence: the first failure, and a node without which the job continues; during a
- * stop, the nodes that have not stopped. */
+/* Describe the end in a sentence: the first failure, and any node without which the job continues;
+ * during a stop, the nodes that have not stopped. */
 static void describe(const struct lks__nodes *n, const struct lks__node *first, bool stop,
                      char text[LKS__LAUNCH_MESSAGE])
 {
@@ -327,13 +328,13 @@ static void decide(struct lks__nodes *n)
     free(table);
 }
 
-/* Seconds for which a node's launcher, which was asked, has not shown that it runs. */
+/* Seconds since a node's launcher, which was asked, has last shown that it runs. */
 static double silence_of(const struct lks__nodes *n, const struct lks__node *m)
 {
     return n->asked_at > 0 ? lks__sys_now() - fmax(m->alive_at, n->asked_at) : 0;
 }
 
-/* Wait no longer for a node, and leave it out of the next round. It hears so when it runs again. */
+/* Stop waiting for a node, and leave it out of the next round. It learns so when it runs again. */
 static void drop(struct lks__nodes *n, struct lks__node *m)
 {
     char how[96], why[96], ranks[48];
@@ -366,7 +367,7 @@ void lks__nodes_try_to_decide(struct lks__nodes *n)
         struct lks__node *m = &n->nodes[i];
         if (!m->in_round || m->settled || m->dropped)
             continue;
-        /* During a stop launchers give their ranks their time; then they report that they kill. */
+        /* During a stop, launchers give their ranks time; then they report that they kill them. */
         if (late && (!n->stopping || m->down_at > 0))
             drop(n, m);
         else

@@ -12,7 +12,7 @@ enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
 
 /* Seconds. */
 static const double ANSWER_S = 30.0; /* for the store's answer while nothing depends on it */
-static const double STOPPED_S = 2.0; /* after so long a pause, this process itself was stopped */
+static const double STOPPED_S = 2.0; /* after a pause this long, this process itself was stopped */
 static const double SHOW_S = 1.0;
 
 /* --- messages ----------------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ double lks__nodes_limit(const struct lks__nodes *n, double seconds)
     return fmin(seconds, fmax(lks__link_s(), LKS__LEAST_STILL_S));
 }
 
-/* The store answers at once unless its launcher, or its machine, stands still. */
+/* The store answers at once unless its launcher, or its machine, hangs. */
 static void take_answers(struct lks__nodes *n)
 {
     double now = lks__sys_now(), limit = n->patience_s > 0 ? n->patience_s : ANSWER_S;
@@ -74,7 +74,7 @@ static void take_answers(struct lks__nodes *n)
         keep_error(n, lks__fail(LKS_ERR_TIMEOUT, "the job's store doesn't answer"));
 }
 
-/* A member from 0 to `most`, else the fallback. */
+/* A member between 0 and `most`, else the fallback. */
 static int int_of(const json_t *m, const char *key, int most, int fallback)
 {
     const json_t *v = json_object_get(m, key);
@@ -102,14 +102,15 @@ static void make_printable(char *text, bool lines)
             *c = '?';
 }
 
-/* Copy another launcher's sentence: its quotes stay, but nothing in it can move the cursor. */
+/* Copy another launcher's sentence: keep its quotes, but escape bytes that could move the
+ * cursor. */
 static void copy_sentence(char *to, size_t bytes, const json_t *m, const char *key)
 {
     snprintf(to, bytes, "%s", lks__nodes_text(m, key));
     make_printable(to, false);
 }
 
-/* The same for several lines; the caller frees them; NULL without memory. */
+/* copy_sentence() for several lines. The caller frees them; NULL if out of memory. */
 static char *copy_lines(const json_t *m, const char *key)
 {
     char *lines = strdup(lks__nodes_text(m, key));
@@ -160,7 +161,7 @@ static void begin_end(struct lks__nodes *n, struct lks__node *m)
         n->end_by = now + LKS__SETTLE_S + (n->stopping ? n->job->options->shutdown_timeout_s : 0);
 }
 
-/* Print why a node was refused, and keep the reason so that its next tries are silent. */
+/* Print why a node was refused, and keep the reason, so that its next tries print nothing. */
 static void say_refusal(struct lks__nodes *n, struct lks__node *node, const char *why)
 {
     for (int i = 0; i < n->n_nodes; i++) {
@@ -210,7 +211,7 @@ void lks__node_forget(struct lks__node *m)
     m->text = m->tail = m->table = NULL;
 }
 
-/* Are all nodes that a round gives ranks still here? */
+/* True if all nodes to which a round assigns ranks are still here. */
 static bool is_complete(struct lks__nodes *n, const json_t *members)
 {
     size_t i;
@@ -229,8 +230,8 @@ static void on_round(struct lks__nodes *n, const json_t *message)
     size_t i;
     json_t *member, *members = json_object_get(message, "members");
     n->starting = false;
-    /* A node has left before this message. All nodes see that, so none begins the round, and the
-     * coordinator posts another once enough are here. */
+    /* A node has left before this message. All nodes see that, so they all skip the round, and the
+     * coordinator posts another one once enough are here. */
     if (!is_complete(n, members))
         return;
     for (int k = 0; k < n->n_nodes; k++) {
@@ -345,7 +346,7 @@ static void on_end(struct lks__nodes *n, const json_t *message)
     n->gather_since = n->joined_at = lks__sys_now();
 }
 
-/* Must our ranks end because another node's have failed? */
+/* Set the event if our ranks must end because another node's ranks have failed. */
 static void end_with_others(struct lks__nodes *n)
 {
     bool failed = false;
@@ -359,7 +360,7 @@ static void end_with_others(struct lks__nodes *n)
     n->event.orderly = n->event.end_ours && !failed;
 }
 
-/* The job refuses a node, or continues without it. If it is this one, `what` begins the reason. */
+/* The job refuses a node, or continues without it. If it is this node, `what` begins the reason. */
 static void on_refusal(struct lks__nodes *n, struct lks__node *m, const json_t *message,
                        const char *what)
 {
@@ -424,8 +425,8 @@ lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes)
     return st;
 }
 
-/* Notice that this launcher itself was stopped, or its machine stood still, for so long that the
- * others have given it up. */
+/* Notice that this launcher itself was stopped, or its machine hung, for so long that the others
+ * have given it up. */
 static void note_pause(struct lks__nodes *n)
 {
     const double now = lks__sys_now(), pause_s = now - n->seen_at;
@@ -453,8 +454,8 @@ lks_status lks__nodes_hear_all(struct lks__nodes *n)
         free(data);
         LKS__TRY(st);
         LKS__TRY(lks__nodes_ask_next(n));
-        /* A waiter sees the end before the next round begins; and what comes after a round's
-         * beginning is for the supervisor of the ranks that it starts. */
+        /* A waiting node sees the end before the next round begins. Messages after the beginning of
+         * a round are for the supervisor of the ranks that it starts. */
         if (n->event.end_ours || n->event.signal != 0 || running != n->running)
             return LKS_OK;
     }

@@ -1,6 +1,6 @@
-/* launch/nodes/nodes_state.h - a launcher's state of its job's nodes. nodes_list.c changes it by
- * the list's messages, nodes_coordinate.c, on the coordinator, by its decisions, and nodes.c is
- * called by the launch. */
+/* launch/nodes/nodes_state.h - a launcher's state of its job's nodes. nodes_list.c updates it from
+ * the list's messages, nodes_coordinate.c, on the coordinator, makes the decisions, and nodes.c
+ * contains the calls of the launch. */
 #ifndef LKS_LAUNCH_NODES_NODES_STATE_H
 #define LKS_LAUNCH_NODES_NODES_STATE_H
 
@@ -15,7 +15,7 @@
 enum { LKS__NODES_RUN_ID = 4 * LKS__RUN_ID + 1 }; /* size of a job's id, escaped */
 enum {
     LKS__SETTLE_S = 10,     /* from the first failure to every node's verdict */
-    LKS__LEAST_STILL_S = 5, /* a launcher that stands still gets so long in any case */
+    LKS__LEAST_STILL_S = 5, /* minimal time for which a launcher may hang */
 };
 
 /* One node, from its messages. */
@@ -23,104 +23,104 @@ struct lks__node {
     char key[LKS__TOKEN_BYTES + 4]; /* the name that it has chosen */
     char host[64], address[64];
     int nproc, wanted_rank; /* -1: any */
-    bool here;              /* has joined, wasn't refused, isn't lost */
+    bool here;              /* has joined, and is neither refused nor lost */
     /* In the current round: */
     bool in_round, settled;
-    bool dropped; /* coordinator: it is waited for no longer ... */
+    bool dropped; /* coordinator: no longer waited for ... */
     bool silent;  /* ... because its launcher doesn't answer */
     int group_rank, first_rank, n_ranks;
-    double down_at;  /* coordinator: when its end began; 0: it hasn't */
-    uint64_t alive;  /* coordinator: the newest count of LKS__NODES_ALIVE ... */
-    double alive_at; /* ... and when it changed */
-    bool refused;    /* coordinator: at its hello; `text` is why */
+    double down_at;  /* coordinator: time at which its end began; 0: it hasn't begun */
+    uint64_t alive;  /* coordinator: the latest count of LKS__NODES_ALIVE ... */
+    double alive_at; /* ... and the time at which it changed */
+    bool refused;    /* coordinator: refused at its hello; `text` is the reason */
     bool ok, by_signal, lost;
-    bool no_room; /* on a disk of it, so a restart would fail, too */
+    bool no_room; /* its disk is full, so a restart would fail, too */
     bool killed;  /* they were killed because they didn't stop */
-    bool follows; /* its ranks ended because of another host's */
-    bool still;   /* its ranks found that a rank stood still */
+    bool follows; /* its ranks ended because of another host's ranks */
+    bool still;   /* its ranks found that a rank made no progress */
     int code, user_signal;
     char *text, *tail, *table; /* table: status table of its ranks */
 };
 
 struct lks__nodes {
     struct lks__job *job;
-    struct lks__nodes_part part;   /* this node's, of the round at hand */
-    struct lks__nodes_event event; /* of the last message */
+    struct lks__nodes_part part;   /* this node's part in the current round */
+    struct lks__nodes_event event; /* event of the last message */
     bool stopping;                 /* the user has asked the ranks to stop, here or elsewhere */
     lks__store *say, *hear;        /* two connections: one always waits for the next message */
     long n_heard;
     bool coordinator;
-    char key[LKS__TOKEN_BYTES]; /* of this node */
+    char key[LKS__TOKEN_BYTES]; /* this node's key */
     int self;                   /* its number; -1 until it is in the list */
     int min, max;
     struct lks__node *nodes; /* [n_nodes], by number from 0 */
     int n_nodes;
-    int round;     /* number of the next one */
+    int round;     /* number of the next round */
     bool starting; /* coordinator: the round has been posted */
     bool running, ended, again;
     double gather_since, joined_at, end_by;
     bool said_what, said_full;
 
-    /* Since then the coordinator's store owes an answer (0: it doesn't), and when we last looked.
-     */
+    /* Time since which the coordinator's store owes an answer (0: it doesn't), and time of our last
+     * check. */
     double owed_since, looked_at;
-    double seen_at, woke_at, still_s; /* when we last ran; the end of a long pause, its length */
+    double seen_at, woke_at, still_s; /* when we last ran; end and length of a long pause */
     bool failing;                     /* a node's ranks have failed or been ended in this round */
-    double patience_s;           /* how long a launcher may stand still while others wait for it */
-    bool asked;                  /* the coordinator waits for others: all show that they run ... */
-    double shown_at;             /* ... last then ... */
-    uint64_t n_shown;            /* ... so often */
+    double patience_s; /* time for which a launcher may hang while others wait for it */
+    bool asked;        /* the coordinator waits for others: all must show that they run ... */
+    double shown_at;   /* ... time at which we last did ... */
+    uint64_t n_shown;  /* ... and how often */
     double asked_at, asked_next; /* on the coordinator */
     /* Not OK: a message couldn't be posted, so others would wait for it forever. */
     lks_status unsaid;
     char unsaid_text[600];
-    char lost_text[600]; /* the connection to the job is lost: why */
-    char refused[900];   /* this node is refused or dropped: a sentence */
+    char lost_text[600]; /* the reason why the connection to the job is lost */
+    char refused[900];   /* why this node is refused or dropped: a sentence */
     struct lks__verdict verdict;
     char *tail, *table;
 };
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */
-/* A member's text, "" if it has none; for comparing only, as it is another host's. */
+/* A member's text, "" if it has none. Use it only for comparing: it comes from another host. */
 const char *lks__nodes_text(const json_t *m, const char *key);
 
-/* Takes the reference; NULL means that there was no memory for it. If a message can't be posted,
- * the next lks__nodes_hear_all() returns the error. */
+/* Takes the reference; NULL means that memory for it ran out. If a message can't be posted, the
+ * next lks__nodes_hear_all() returns the error. */
 void lks__nodes_post(struct lks__nodes *n, json_t *message);
 /* "rank 2" or "ranks 2 to 3" of this round. Returns `text`. */
 const char *lks__nodes_ranks(const struct lks__node *m, char text[48]);
-/* A text member, safe on a terminal; "" if there is none. */
+/* Copy a text member, safe on a terminal; "" if it is missing. */
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
 void lks__node_forget(struct lks__node *m); /* frees its texts */
-/* Handle one message, whatever it contains; what the supervisor of our ranks must do about it is in
- * n->event. */
+/* Handle one message, whatever it contains. The resulting actions for the supervisor of our ranks
+ * are in n->event. */
 lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes);
-/* How long another launcher may stand still: `seconds`, but if ranks have failed, no longer than
- * the connection of a lost machine lasts. At least LKS__LEAST_STILL_S. */
+/* Time for which another launcher may hang: `seconds`, but if ranks have failed, at most the time
+ * for which the connection of a lost machine lasts. At least LKS__LEAST_STILL_S. */
 double lks__nodes_limit(const struct lks__nodes *n, double seconds);
-/* Show that this launcher runs. The answer shows that the coordinator's does. */
+/* Show that this launcher runs. The answer shows that the coordinator's launcher does. */
 void lks__nodes_show_life(struct lks__nodes *n);
-/* The node with the first ranks, which is the coordinator's; NULL outside of a round. */
+/* The node with the first ranks, which is the coordinator; NULL outside of a round. */
 const struct lks__node *lks__nodes_first(const struct lks__nodes *n);
-/* Handle all messages so far, at most to the next event or a round's beginning or end, and ask for
- * the next. */
+/* Handle all messages so far, up to the next event or a round's beginning or end, and ask for the
+ * next message. */
 lks_status lks__nodes_hear_all(struct lks__nodes *n);
 lks_status lks__nodes_ask_next(struct lks__nodes *n);
-int lks__nodes_here(const struct lks__nodes *n); /* number of nodes present now */
+int lks__nodes_here(const struct lks__nodes *n); /* number of nodes currently present */
 
 /* --- nodes_coordinate.c ------------------------------------------------------------------- */
 
-/* Do a newcomer's settings match the job's? If not, `why` has both values. */
+/* Check that a newcomer's settings match the job's. If not, `why` has both values. */
 bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__node *node,
                     char why[600]);
 /* Begin the next attempt if enough nodes have joined; false if they didn't in time. */
 bool lks__nodes_gather_more(struct lks__nodes *n);
-double lks__nodes_join_s(const struct lks__nodes *n); /* limit of that time */
-/* Once all nodes have posted how they ended, or are gone: decide about the job. Nodes that haven't
- * in time are dropped. */
+double lks__nodes_join_s(const struct lks__nodes *n); /* limit for joining in time */
+/* Once all nodes have posted how they ended, or are gone: decide about the job. Nodes that are late
+ * are dropped. */
 void lks__nodes_try_to_decide(struct lks__nodes *n);
 /* Coordinator, while it waits for others: ask whether their launchers run, and drop those that have
- * not shown it for n->patience_s. */
+ * been silent for n->patience_s. */
 void lks__nodes_ask_for_life(struct lks__nodes *n);
 
 #endif

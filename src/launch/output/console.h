@@ -1,5 +1,5 @@
-/* launch/output/console.h - the launcher's own stdout and stderr, for output.c and consoles.c
- * alone. */
+/* launch/output/console.h - the launcher's own stdout and stderr, only for output.c and
+ * consoles.c. */
 #ifndef LKS_LAUNCH_OUTPUT_CONSOLE_H
 #define LKS_LAUNCH_OUTPUT_CONSOLE_H
 
@@ -19,15 +19,15 @@ struct console {
 
 struct lks__consoles {
     struct console at[2];
-    lks__writer *writers[2]; /* the same one twice if both are the same file, to keep the order */
-    bool terminal;           /* both are a terminal, on which a rank's progress line may stand */
+    lks__writer *writers[2]; /* twice the same if both are one file, to keep the order */
+    bool terminal;           /* both are a terminal, which may show a rank's progress line */
     int event;
     bool hurried;
     double hurried_at, patience_s;
 };
 
-/* Has the reader come back, or been missed for too long? Never waits. */
+/* Check whether the readers have returned, or been missing for too long. Never waits. */
 void lks__consoles_look(lks__consoles *c);
-bool lks__consoles_idle(lks__consoles *c); /* all is written */
+bool lks__consoles_idle(lks__consoles *c); /* true if all is written */
 
 #endif

@@ -1,4 +1,5 @@
-/* The launcher's own stdout and stderr: queues that threads write, and readers who don't read. */
+/* The launcher's own stdout and stderr: queues that threads write, and the handling of slow
+ * readers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -20,7 +21,7 @@ enum {
 
 /* Seconds. */
 static const double LOOK_S = 0.05;
-static const double LAST_TRY_S = 0.2; /* after a signal, for what the reader takes at once */
+static const double LAST_TRY_S = 0.2; /* after a signal, if the reader accepts output at once */
 
 static void close_if(int fd)
 {
@@ -40,7 +41,7 @@ static bool shows_colours(int fd)
     return is_terminal(fd) && (no == NULL || *no == '\0');
 }
 
-/* Do both seem to be the same open file? */
+/* True if both seem to be the same open file. */
 static bool same_file(int a, int b)
 {
     struct stat one, two;
@@ -91,7 +92,7 @@ void lks__consoles_hurry(lks__consoles *c, double patience_s)
     c->hurried = true;
 }
 
-/* How long has the reader read nothing although it could? */
+/* True if the reader has read nothing for too long although it could. */
 static bool is_stuck(const lks__consoles *c, const struct console *k)
 {
     if (!c->hurried || lks__writer_idle(k->writer))
@@ -124,8 +125,8 @@ static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_
     lks__consoles_say(c, text);
 }
 
-/* Has the reader returned, or been missing for too long? From now on, what can't be written for
- * that or another reason is dropped. */
+/* Check whether the reader has returned, or been missing for too long. From then on, output that
+ * can't be written, for this or another reason, is dropped. */
 static void look_at_console(lks__consoles *c, struct console *k)
 {
     int err = lks__writer_error(k->writer, k->sink);
@@ -158,7 +159,7 @@ bool lks__consoles_idle(lks__consoles *c)
     return lks__writer_idle(c->at[0].writer) && lks__writer_idle(c->at[1].writer);
 }
 
-/* Wait until all is written, or will not be read. */
+/* Wait until all is written, or the reader has given up. */
 static void wait_for_readers(lks__consoles *c, int signals)
 {
     for (;;) {
@@ -189,7 +190,7 @@ void lks__consoles_close(lks__consoles *c, int signals)
         for (int i = 0; i < 2; i++)
             if (lks__writer_error(c->at[i].writer, c->at[i].sink) != EPIPE)
                 lks__writer_left(c->at[i].writer, c->at[i].sink, &bytes[i], &lines[i]);
-        for (int i = 0; i < 2; i++) /* these messages themselves aren't counted */
+        for (int i = 0; i < 2; i++) /* don't count these messages themselves */
             say_dropped(c, &c->at[i], bytes[i] + c->at[i].dropped,
                         lines[i] + c->at[i].dropped_lines);
         lks__consoles_hurry(c, LAST_TRY_S);

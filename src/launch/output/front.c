@@ -1,13 +1,13 @@
-/* A launch is two processes, so that nothing is left whichever of them is killed. The process that
- * the user started stays in front: it has the process id that others know, receives the terminal's
- * signals, passes them on, and ends as the launcher ends. The launcher is its child and does all
- * the rest.
+/* A launch is two processes, so that no process is left if either of them is killed. The process
+ * that the user started stays in front: it has the process id that others know, receives the
+ * terminal's signals, passes them on, and ends as the launcher ends. The launcher is its child and
+ * does the rest.
  *
- * Both are subreapers: a process whose parent has ended becomes a child of the launcher, or, after
- * its end, of the front. If the front is killed, the launcher gets LKS__FRONT_GONE and ends
- * everything that the ranks have started, in whatever session. If the launcher is killed, the front
- * does that. The launcher has its own process group: a signal to the front's group doesn't reach
- * it. */
+ * Both are subreapers: a process whose parent has ended becomes a child of the launcher, or, if the
+ * launcher has ended, of the front. If the front is killed, the launcher gets LKS__FRONT_GONE and
+ * ends all processes that the ranks have started, in any session. If the launcher is killed, the
+ * front does that. The launcher has a separate process group: a signal to the front's group doesn't
+ * reach it. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ struct front {
     bool suspending; /* the launcher was suspended, for example by Ctrl-Z, and we stop with it */
     bool ended;
     siginfo_t end;
-    /* Children from before the launch, which a program may have left before it called exec. */
+    /* Children from before the launch: a program may have started them before it called exec. */
     int n_earlier;
     pid_t earlier[MAX_EARLIER];
 };
@@ -80,7 +80,7 @@ static void reap(struct front *f)
     }
 }
 
-/* Kill all processes that have become our children, until there are none. */
+/* Kill all processes that have become our children, until none is left. */
 static void sweep(struct front *f)
 {
     for (double until = lks__sys_now() + SWEEP_S; lks__sys_now() < until;) {
@@ -96,20 +96,20 @@ static void sweep(struct front *f)
     }
 }
 
-/* End in the same way as the launcher. */
+/* End in the same way as the launcher did. */
 static _Noreturn void end_alike(struct front *f)
 {
     int code = f->end.si_status;
     if (f->end.si_code != CLD_EXITED) {
         sweep(f);
-        /* A signal of the user that came before there were ranks. */
+        /* The user's signal arrived before any rank was started. */
         if (sigismember(f->mask, code)) {
             signal(code, SIG_DFL);
             sigprocmask(SIG_SETMASK, f->old_mask, NULL);
             raise(code);
         }
         const char *name = sigabbrev_np(code);
-        /* In case the following message has no reader. */
+        /* The following message may not have a reader. */
         sigprocmask(SIG_SETMASK, f->old_mask, NULL);
         fprintf(stderr,
                 "%s: the launching process %d was killed by signal %d (SIG%s); its ranks were "
@@ -150,7 +150,7 @@ lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_
     f.launcher = fork();
     if (f.launcher < 0)
         return lks__fail(LKS_ERR_NOMEM, "can't start the launching process: %s", strerror(errno));
-    setpgid(f.launcher, f.launcher); /* in both, because either may run first */
+    setpgid(f.launcher, f.launcher); /* in both processes, because either may run first */
     if (f.launcher > 0)
         stay_in_front(&f);
     setpgid(0, 0);
@@ -158,8 +158,8 @@ lks_status lks__front_fork(const char *self, const sigset_t *mask, const sigset_
     sigaddset(&gone, LKS__FRONT_GONE);
     sigprocmask(SIG_BLOCK, &gone, NULL);
     prctl(PR_SET_PDEATHSIG, LKS__FRONT_GONE);
-    if (getppid() != front) /* it died before the previous line */
+    if (getppid() != front) /* it died before prctl() */
         _exit(1);
-    signal(SIGTTOU, SIG_IGN); /* allows writing from the background of its terminal */
+    signal(SIGTTOU, SIG_IGN); /* allow writing from the background of its terminal */
     return LKS_OK;
 }

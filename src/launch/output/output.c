@@ -14,8 +14,8 @@
 #include "launch/output/console.h"
 
 enum {
-    LINE_BYTES = 8192,           /* a longer line is shown in parts */
-    READ_BYTES = 2 * LINE_BYTES, /* of one stream, until they are queued */
+    LINE_BYTES = 8192,           /* longer lines are shown in parts */
+    READ_BYTES = 2 * LINE_BYTES, /* of one stream, until its lines are queued */
     SPARE_BYTES = 64 << 10,      /* of the consoles' queue: left for the launcher's messages */
     FILES_BYTES = 256 << 10,     /* of all files */
     PREFIX_BYTES = 96,
@@ -30,7 +30,7 @@ struct stream {
     int fd, child_fd; /* -1: inherited, or at its end */
     int file;         /* -1: none */
     int file_sink;
-    bool blocked;            /* there is no room for what was read */
+    bool blocked;            /* there is no room for the text */
     struct console *console; /* NULL: not shown */
     char prefix[PREFIX_BYTES];
     size_t n;
@@ -44,7 +44,7 @@ struct lks__output {
     bool said_files;
     bool ended; /* the ranks have ended */
     size_t files_dropped;
-    int turn;               /* the stream that is queued first */
+    int turn;               /* the stream whose line is queued first */
     struct stream *streams; /* [2 n]: rank by rank, stdout and stderr */
     char (*tails)[LKS__TAIL_BYTES];
     size_t *tail_bytes;
@@ -73,8 +73,8 @@ static void keep_tail(lks__output *o, int local, const char *text, size_t n)
     o->tail_bytes[local] = keep + n;
 }
 
-/* Queue one line, or a part of a long one; false if there is no room. Lines that are dropped count
- * as queued. */
+/* Queue one line, or a part of a long line; false if there is no room. Dropped lines count as
+ * queued. */
 static bool show_line(struct stream *s, const char *text, size_t n, const char *end)
 {
     struct console *k = s->console;
@@ -92,8 +92,8 @@ static bool show_line(struct stream *s, const char *text, size_t n, const char *
     return lks__writer_add(k->writer, k->sink, s->prefix, strlen(s->prefix), text, n, SPARE_BYTES);
 }
 
-/* Bytes of the first line in text[n], or of the part of it that is shown separately; 0: it isn't
- * complete. Lines end in \n, \r\n, or, if they are redrawn in place, \r. */
+/* Bytes of the first line in text[n], or of the part of it that is shown separately; 0: the line
+ * isn't complete. Lines end in \n, \r\n, or, if they are redrawn in place, \r. */
 static size_t line_length(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -105,7 +105,7 @@ static size_t line_length(const char *text, size_t n)
     return 0;
 }
 
-/* Queue what was read, as far as there is room. `last`: also an unfinished line. */
+/* Queue the text that was read, as far as there is room. `last`: also queue an unfinished line. */
 static void show(struct stream *s, bool last)
 {
     size_t done = 0, n;
@@ -148,7 +148,7 @@ static void show_all(lks__output *o, bool last)
             continue;
         if (reader_left(s)) {
             s->n = 0;
-            s->blocked = false; /* it can be read to its end */
+            s->blocked = false; /* the stream can be read to its end */
         } else {
             show(s, last && s->fd < 0);
         }
@@ -156,7 +156,7 @@ static void show_all(lks__output *o, bool last)
     o->turn = (o->turn + 1) % (2 * o->n);
 }
 
-/* Is the disk not answering, now that ranks must end? */
+/* True if the disk doesn't respond although ranks must end. */
 static bool files_stuck(const lks__output *o)
 {
     return (o->ended || o->consoles->hurried) && !lks__writer_idle(o->files) &&
@@ -168,13 +168,13 @@ static bool file_has_room(const lks__output *o, const struct stream *s)
     return s->file < 0 || lks__writer_has_room(o->files, READ_BYTES) || files_stuck(o);
 }
 
-/* May more be read from it? */
+/* True if there is room to read more. */
 static bool has_room(const struct stream *s)
 {
     return !s->blocked && s->n < LINE_BYTES;
 }
 
-/* Read what is available, at most one buffer; false if there was nothing. */
+/* Read the available text, at most one buffer; false if there was none. */
 static bool take(lks__output *o, struct stream *s)
 {
     char *text = s->text + s->n;
@@ -198,7 +198,8 @@ static bool take(lks__output *o, struct stream *s)
         o->files_dropped += (size_t)n;
     if (s->console != NULL)
         s->n += (size_t)n;
-    /* A rank whose output nobody reads learns it, as it would without the launcher. */
+    /* If a rank's output has no reader, close the stream, so that the rank gets EPIPE as it would
+     * without the launcher. */
     if (reader_left(s) && s->file < 0)
         end_stream(s);
     return true;
@@ -278,7 +279,7 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
     return LKS_OK;
 }
 
-/* Write log files to their end, but don't wait for a disk that doesn't answer. */
+/* Write log files to their end, but don't wait for a disk that doesn't respond. */
 static bool close_files(lks__output *o)
 {
     size_t bytes = o->files_dropped;
@@ -386,7 +387,7 @@ void lks__output_step(lks__output *o, const struct pollfd *p, int n_polls)
     lks__consoles_look(o->consoles);
     if (p[0].revents != 0) {
         say_failed_files(o);
-        for (int i = 0; i < 2 * o->n; i++) /* inform also the ranks that print nothing more */
+        for (int i = 0; i < 2 * o->n; i++) /* also inform ranks that print nothing more */
             if (o->streams[i].fd >= 0 && reader_left(&o->streams[i]) && o->streams[i].file < 0)
                 end_stream(&o->streams[i]);
     }
@@ -408,7 +409,7 @@ bool lks__output_drain(lks__output *o, bool last)
     for (int i = 0; i < 2 * o->n; i++) {
         struct stream *s = &o->streams[i];
         struct pollfd p = {.fd = s->fd, .events = POLLIN};
-        /* A process still holds it open, and is silent. */
+        /* A process still holds it open, but doesn't write. */
         if (last && s->fd >= 0 && poll(&p, 1, 0) == 0)
             end_stream(s);
         done = done && s->n == 0 && s->fd < 0;

@@ -1,12 +1,12 @@
-/* launch/output/output.h - the output of ranks: one stream of whole lines with "[host:rank] "
- * before each, a file for each rank and stream, and the last lines of stderr, to print when it
+/* launch/output/output.h - the output of ranks: one stream of whole lines, each with the prefix
+ * "[host:rank] ", one file per rank and stream, and the last lines of stderr, to print when a rank
  * dies.
  *
- * A stream goes through a pipe of the launcher, unless nothing has to be done with it; then the
- * rank has the launcher's own stream. Threads write (writer.h), and all queues are bounded. If our
- * output isn't read, we stop reading, and the ranks' writes wait as they would without us, while
- * the launcher goes on watching them. Output is dropped, and counted, only when ranks must end or
- * have ended, so that no rank waits for a reader while it should save its state. */
+ * A stream goes through a pipe of the launcher if it must be processed; otherwise the rank has the
+ * launcher's own stream. Threads write (writer.h), and all queues are bounded. If our output isn't
+ * read, we stop reading, and the ranks' writes wait as they would without us, while the launcher
+ * continues to watch the ranks. Output is dropped, and counted, only when ranks must end or have
+ * ended, so that no rank waits for a reader when it should save its state. */
 #ifndef LKS_LAUNCH_OUTPUT_OUTPUT_H
 #define LKS_LAUNCH_OUTPUT_OUTPUT_H
 
@@ -19,10 +19,10 @@
 /* torchrun's bits of --redirects and --tee. */
 enum { LKS__STD_NONE = 0, LKS__STD_OUT = 1, LKS__STD_ERR = 2, LKS__STD_BOTH = 3 };
 
-/* Where one rank's streams go; bits as above. */
+/* Destinations of one rank's streams; bits as above. */
 struct lks__output_plan {
-    unsigned inherit; /* not through the launcher */
-    unsigned console; /* shown */
+    unsigned inherit; /* the rank has the launcher's stream */
+    unsigned console; /* shown on the console */
     unsigned file;    /* written to stdout.log, stderr.log */
 };
 
@@ -34,16 +34,16 @@ typedef struct lks__consoles lks__consoles;
 /* The launcher's own stdout and stderr, for a whole launch. */
 lks_status lks__consoles_open(lks__consoles **consoles_p);
 
-/* From now on drop what waits for a reader who hasn't read for so long. May be called again: the
- * shortest time counts. */
+/* From now on drop the output for a reader that hasn't read for `patience_s`. May be called again:
+ * the shortest time counts. */
 void lks__consoles_hurry(lks__consoles *c, double patience_s);
 
 /* Print a message of the launcher on stderr. It is dropped only if the queue is full of such
  * messages. */
 void lks__consoles_say(lks__consoles *c, const char *text);
 
-/* Write what is left, until `signals` (a descriptor; -1: none) is readable: then only what can be
- * written at once. Reports what was dropped. NULL does nothing. */
+/* Write the rest of the output, until `signals` (a descriptor; -1: none) is readable; then only the
+ * part that can be written at once. Reports how much was dropped. NULL does nothing. */
 void lks__consoles_close(lks__consoles *c, int signals);
 
 /* plans   [n] by local rank
@@ -55,25 +55,25 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
                             lks__output **output_p);
 void lks__output_close(lks__output *o); /* files are written to their end, unless the disk hangs */
 
-/* The ends that rank `local` writes to, or -1 for an inherited stream; after the fork the launcher
- * closes its copies. */
+/* The ends of the pipes that rank `local` writes to, or -1 for an inherited stream. After the fork
+ * the launcher closes its copies. */
 void lks__output_ends(const lks__output *o, int local, int fds[2]);
 void lks__output_started(lks__output *o, int local);
 
-/* What to poll: fills at most lks__output_polls(n) entries from `p` on and returns their number, to
- * be passed to step() after poll(). poll() must not wait longer than until next() (0: no limit).
- * None of them blocks. */
+/* fill() stores at most lks__output_polls(n) entries to poll from `p` on and returns their number,
+ * which is passed to step() after poll(). poll() must not wait longer than until next() (0: no
+ * limit). None of them blocks. */
 int lks__output_polls(int n);
 int lks__output_fill(lks__output *o, struct pollfd *p);
 double lks__output_next(const lks__output *o);
 void lks__output_step(lks__output *o, const struct pollfd *p, int n_polls);
 
-/* Read what is available and queue as much of it as fits. `last`: the ranks have ended, so
- * unfinished lines count. True if nothing is left to queue. */
+/* Read the available output and queue as much of it as fits. `last`: the ranks have ended, so
+ * unfinished lines count. True if all of it is queued. */
 bool lks__output_drain(lks__output *o, bool last);
 
-/* The last lines of a rank's stderr, indented, safe on a terminal; "" if there are none, or it was
- * inherited. */
+/* The last lines of a rank's stderr, indented, safe on a terminal; "" if there are none, or the
+ * stream was inherited. */
 void lks__output_tail(const lks__output *o, int local, char text[2 * LKS__TAIL_BYTES]);
 
 #endif

@@ -18,7 +18,7 @@ struct record {
 
 struct sink {
     int fd, err;
-    size_t lost, lost_lines; /* what was lost when its write failed */
+    size_t lost, lost_lines; /* counts of the output that was lost when its write failed */
 };
 
 struct lks__writer {
@@ -31,12 +31,12 @@ struct lks__writer {
     size_t first, used;
     struct sink *sinks;
     int n_sinks, sink_out;
-    char *out; /* being written, for one sink */
+    char *out; /* the output that is being written, for one sink */
     size_t out_size, n_out, done;
     double progress;
     bool refused, quit;
     bool in_write;  /* the thread is in write(), without the lock */
-    bool abandoned; /* only the thread still uses this */
+    bool abandoned; /* only the thread still uses this structure */
 };
 
 /* --- the ring ----------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static size_t ends_of_lines(const char *text, size_t n)
     return lines;
 }
 
-/* Called with the lock, which is released during the write itself. */
+/* Call it with the lock, which is released during the write itself. */
 static void write_out(lks__writer *w, int sink)
 {
     while (w->done < w->n_out && w->sinks[sink].err == 0 && !w->abandoned) {

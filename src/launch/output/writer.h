@@ -1,4 +1,5 @@
-/* launch/output/writer.h - a thread that writes: only it ever waits for a reader or a disk.
+/* launch/output/writer.h - a thread that writes, so that only this thread waits for a reader or a
+ * disk.
  *
  * Records are put into a queue of fixed size and written in order, each completely. A record that
  * doesn't fit is refused; the caller waits for `event` (an eventfd), or drops it. The descriptors
@@ -19,26 +20,26 @@ typedef struct lks__writer lks__writer;
  *           when a descriptor fails */
 lks_status lks__writer_open(size_t capacity, size_t chunk, int event, lks__writer **writer_p);
 
-/* Add a descriptor; returns its number for the calls below, or -1 without memory. */
+/* Add a descriptor; returns its number for the calls below, or -1 if out of memory. */
 int lks__writer_sink(lks__writer *w, int fd);
 
 /* Queue a record of two parts (the first may be empty) if `spare` bytes then stay free. */
 bool lks__writer_add(lks__writer *w, int sink, const char *head, size_t n_head, const char *text,
                      size_t n, size_t spare);
 
-/* Is there room for so much? A refusal counts as one above. */
+/* True if there is room for `n` bytes. False counts as a refusal, as in lks__writer_add(). */
 bool lks__writer_has_room(lks__writer *w, size_t n);
 
 int lks__writer_error(lks__writer *w, int sink); /* errno of the write that failed; 0: none */
-bool lks__writer_idle(lks__writer *w);           /* all is written */
-/* Time of its last write, or of the first record after the queue was empty. */
+bool lks__writer_idle(lks__writer *w);           /* true if all is written */
+/* Time of the last write, or of the first record after the queue was empty. */
 double lks__writer_progress(lks__writer *w);
 
-/* What is still in the queue for a descriptor, or was lost when it failed: bytes, and line ends. */
+/* Bytes and line ends that are still in the queue for a descriptor, or were lost when it failed. */
 void lks__writer_left(lks__writer *w, int sink, size_t *bytes_p, size_t *lines_p);
 
-/* End the thread. False if it is stuck in a write: then it keeps everything that it needs, also
- * `event` and descriptors, until it returns or the process ends. */
+/* End the thread. False if it is stuck in a write: then it keeps everything that it needs,
+ * including `event` and descriptors, until it returns or the process ends. */
 bool lks__writer_close(lks__writer *w);
 
 #endif

@@ -1,7 +1,7 @@
-/* Passes the user's signals on to the ranks. A rank that has just started has no handler yet, and a
- * signal would end it, so the signal is sent when the rank catches or ignores it. A signal to stop
- * waits at most START_S after the rank's start, because most programs have no handler for it and
- * should end. SIGUSR1 and SIGUSR2 should end nothing, so they wait longer. */
+/* Passes the user's signals on to the ranks. A rank that has just started has no handler yet, so a
+ * signal would end it. Therefore the signal is sent when the rank catches or ignores it. A signal
+ * to stop waits at most START_S after the rank's start, because most programs have no handler for
+ * it and should end. SIGUSR1 and SIGUSR2 shouldn't end a program, so they wait longer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +22,8 @@ static bool is_usr(int sig)
 }
 
 /* The signals (bit n - 1: signal n) for which the rank doesn't have the default action. A blocked
- * one counts once it has been blocked for a while: then the program has it wait, as the launcher
- * does. A shell blocks all signals only for a moment when it starts a command. */
+ * signal counts once it has been blocked for a while: then the program keeps it pending on purpose,
+ * as the launcher does. A shell blocks all signals only for a moment when it starts a command. */
 static uint64_t ready_for(struct lks__rank_process *p, double now)
 {
     char path[64], line[256];
@@ -31,7 +31,7 @@ static uint64_t ready_for(struct lks__rank_process *p, double now)
     snprintf(path, sizeof path, "/proc/%d/status", (int)p->pid);
     FILE *f = fopen(path, "re");
     if (f == NULL)
-        return UINT64_MAX; /* it can't be found out */
+        return UINT64_MAX; /* not known */
     while (fgets(line, sizeof line, f) != NULL) {
         sscanf(line, "SigBlk: %" SCNx64, &blocked);
         sscanf(line, "SigIgn: %" SCNx64, &ignored);

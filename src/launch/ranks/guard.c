@@ -9,7 +9,7 @@
 
 #include "launch/attempt.h"
 
-/* Receives the groups through the socket, whose end means the end of the launcher. */
+/* Receive the groups through the socket. The socket ends when the launcher ends. */
 static _Noreturn void be_guard(int fd, int max_groups, pid_t *groups)
 {
     sigset_t all;
@@ -47,7 +47,7 @@ void lks__guard_start(struct lks__attempt *a)
     a->guard = -1;
     pid_t *groups = calloc((size_t)a->nproc, sizeof *groups);
     if (groups == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
-        free(groups); /* go on without a guard rather than fail */
+        free(groups); /* continue without a guard rather than fail */
         return;
     }
     a->guard = fork();

@@ -57,8 +57,8 @@ static void set_int(struct vars *v, const char *name, int value)
     snprintf(v->text[v->n++], VAR_BYTES, "%s=%d", name, value);
 }
 
-/* The variables that torchrun gives its workers (torch/distributed/elastic, local agent), for one
- * host, and the shared segment. */
+/* The variables that torchrun sets for its workers (torch/distributed/elastic, local agent), for
+ * one host, and the shared segment. */
 static void rank_vars(const struct lks__attempt *a, int rank, struct vars *v)
 {
     const int nproc = a->nproc;
@@ -109,7 +109,7 @@ static bool replaced(const struct vars *v, const char *entry)
     return false;
 }
 
-/* Our environment with `v` added or replaced; free the array, its strings are borrowed. */
+/* Our environment with `v` added or replaced. Free the array; its strings are borrowed. */
 static char **make_environment(struct vars *v)
 {
     size_t n = 0, kept = 0;
@@ -136,9 +136,9 @@ static _Noreturn void become_rank(const struct lks__attempt *a, char **env, pid_
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) /* it died before the previous line */
+    if (getppid() != launcher) /* it died before prctl() */
         _exit(1);
-    lks__guard_add(a, getpid()); /* before we have children that the guard would have to end */
+    lks__guard_add(a, getpid()); /* before we have children for the guard to end */
     /* The rank's group is in the background of the terminal: writing must not stop the rank (stty
      * tostop), and reading would stop it forever. */
     signal(SIGTTOU, SIG_IGN);
@@ -188,7 +188,7 @@ lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p)
                          "the container's) may be too low",
                          a->first_global + rank, a->world_size, strerror(err));
     }
-    setpgid(pid, pid); /* in both, because either may run first */
+    setpgid(pid, pid); /* in both processes, because either may run first */
     /* The pipe ends without data if exec has succeeded. */
     ssize_t n;
     do

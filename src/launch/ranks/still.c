@@ -1,10 +1,10 @@
-/* Detects that all ranks stand still: then no other rank can notice it. */
+/* Detects that all ranks have stopped making progress: then no other rank can notice it. */
 #include <stdio.h>
 
 #include "base/system/sys.h"
 #include "launch/ranks/supervisor.h"
 
-static const double MARGIN_S = 3.0; /* ranks that wait for another one give it up before */
+static const double MARGIN_S = 3.0; /* ranks that wait for another rank give it up earlier */
 static const double LOOK_S = 1.0;
 
 /* The deadline of the ranks' waits; 0: none, or the program doesn't use lockstep. */
@@ -18,7 +18,7 @@ double lks__still_next(const struct lks__supervisor *sup)
     return deadline(sup) > 0 && !sup->failed && sup->user_signal == 0 ? lks__sys_now() + LOOK_S : 0;
 }
 
-/* Have all running ranks been without a heartbeat for the deadline? */
+/* True if all running ranks have been without a heartbeat for the deadline. */
 static bool all_still(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;

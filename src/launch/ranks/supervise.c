@@ -11,7 +11,7 @@
 /* Seconds. */
 static const double TERM_GRACE_S = 1.0; /* from SIGTERM to SIGKILL after a failure */
 static const double SAME_CAUSE_S = 0.3; /* a terminal that closes may send one signal twice */
-static const double SWEEP_S = 2.0;      /* for remaining processes to end */
+static const double SWEEP_S = 2.0;      /* time for remaining processes to end */
 static const double DRAIN_S = 0.05;
 
 /* --- beginning and end -------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ static void stop_all(struct lks__supervisor *sup, int rank)
         lks_status st;
         lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
                              sizeof sup->first_text);
-        /* A rank that gave up by itself is about to exit, with the code that gives the cause. */
+        /* A rank that gave up by itself is about to exit, with a code for the cause. */
         if (st == LKS_ERR_PEER)
             leaving = sup->first_rank;
     }
@@ -85,7 +85,7 @@ static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
     }
 }
 
-/* A rank has died while all were stopping: the others must not wait for it. */
+/* A rank has died while all ranks were stopping: the others must not wait for it. */
 static void give_up(struct lks__supervisor *sup, int rank)
 {
     struct lks__attempt *a = sup->attempt;
@@ -103,7 +103,7 @@ static void give_up(struct lks__supervisor *sup, int rank)
 
 /* The signal on which a rank ended in an orderly way, or 0. A rank that exits with 128 + SIGUSRn
  * treated the signal that we passed on as a request to stop. Ranks may also have agreed to stop on
- * a signal that one of them got from elsewhere. */
+ * a signal that one of them received from elsewhere. */
 static int orderly(const struct lks__supervisor *sup, const struct lks__rank_process *p)
 {
     const int signals[] = {sup->passed_on, lks__segment_asked_stop(sup->attempt->segment),
@@ -114,7 +114,7 @@ static int orderly(const struct lks__supervisor *sup, const struct lks__rank_pro
     return 0;
 }
 
-/* From now on the ranks have their time to end; 0: no signal asked them to. */
+/* Start the ranks' time to end. `sig` 0: no signal asked them to. */
 static void ask_orderly(struct lks__supervisor *sup, int sig)
 {
     if (sig == 0)
@@ -124,8 +124,8 @@ static void ask_orderly(struct lks__supervisor *sup, int sig)
     sup->kill_at = sup->user_signal_at + sup->attempt->job->options->shutdown_timeout_s;
 }
 
-/* Collect ended ranks. Of several failures seen at once, one by a signal is the cause, and an exit
- * code a consequence. */
+/* Collect ended ranks. If several failures are seen at once, one by a signal is the cause, and an
+ * exit code is a consequence. */
 static void reap(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
@@ -159,26 +159,26 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     static const char text[] = "ranks on another node have ended";
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
-    reap(sup); /* ranks that have ended by now did so by themselves */
+    reap(sup); /* ranks that have ended before this point did so by themselves */
     if (a->segment == NULL || a->n_running == 0 || sup->failed)
         return;
     if (sup->user_signal == 0)
         ask_orderly(sup, lks__segment_asked_stop(a->segment));
-    if (sup->user_signal != 0) { /* ours stop, too: one may still save, and has its time for it */
+    if (sup->user_signal != 0) { /* our ranks stop, too: one may still save, and gets time for it */
         if (!orderly)
             lks__segment_abort(a->segment, LKS_ERR_PEER, -1, text);
         return;
     }
     sup->failed = sup->ended_by_others = true;
-    /* The table is shown if ranks of another node found that one of ours stands still. */
+    /* The table is shown if ranks of another node found that one of our ranks makes no progress. */
     lks__segment_table(a->segment, a->nproc, a->first_global, table, sizeof table);
     if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, text, table)) {
         lks_status st;
         lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
                              sizeof sup->first_text);
         sup->first_by_rank = true;
-        /* Otherwise they have ended because of ours; a rank that lost a peer only noticed their
-         * end. */
+        /* Otherwise they have ended because of our ranks. A rank that lost a peer only noticed
+         * their end. */
         sup->ended_by_others = sup->first_rank < 0 || st == LKS_ERR_PEER;
     }
     lks__signal_all(a, SIGTERM, -1);
@@ -191,7 +191,7 @@ static void kill_all(struct lks__supervisor *sup)
 {
     lks__signal_all(sup->attempt, SIGKILL, -1);
     if (sup->user_signal != 0)
-        lks__nodes_down(sup->nodes); /* from now on the others have some seconds */
+        lks__nodes_down(sup->nodes); /* from now on the other nodes have some seconds */
     sup->killed = true;
     sup->kill_at = 0;
 }
@@ -207,7 +207,7 @@ static void suspend(struct lks__supervisor *sup)
         sup->kill_at += lks__sys_now() - before;
 }
 
-/* The user wants the ranks to stop: here, or on another node. */
+/* The user, here or on another node, wants the ranks to stop. */
 static void pass_on(struct lks__supervisor *sup, int sig)
 {
     struct lks__attempt *a = sup->attempt;
@@ -224,7 +224,8 @@ static void pass_on(struct lks__supervisor *sup, int sig)
     lks__deliver(a, sig);
 }
 
-/* The user wants an end at once. While a checkpoint is being written, that takes a third signal. */
+/* The user wants the ranks to end at once. While a checkpoint is being written, that takes a third
+ * signal. */
 static void insist(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
@@ -239,8 +240,8 @@ static void insist(struct lks__supervisor *sup)
     }
 }
 
-/* Have all running ranks been without a heartbeat for their time, since the signal or the last
- * heartbeat? Waiting for another rank is none. */
+/* True if all running ranks have been without a heartbeat for the shutdown timeout, since the
+ * signal or the last heartbeat. Waiting for another rank doesn't count as a heartbeat. */
 static bool out_of_time(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
@@ -259,7 +260,7 @@ static bool out_of_time(struct lks__supervisor *sup)
     return now >= sup->kill_at;
 }
 
-/* Is a rank that is without a heartbeat itself the cause, or does it wait for others? */
+/* True if a rank without a heartbeat is itself the cause, false if it waits for others. */
 static bool stands_still(const struct lks__rank_process *p, const lks__rank_status *s)
 {
     const char state = lks__sys_process_state(p->pid);
@@ -267,8 +268,7 @@ static bool stands_still(const struct lks__rank_process *p, const lks__rank_stat
            state == 't' || state == 'D';
 }
 
-/* Ranks are killed because they haven't ended in their time: name the first one that is the
- * cause. */
+/* Ranks are killed because they haven't ended in time: name the first rank that is a cause. */
 static void name_late(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
@@ -293,7 +293,7 @@ static void name_late(struct lks__supervisor *sup)
     }
 }
 
-/* The process in front has been killed: end what has been started, and ourselves. */
+/* The process in front has been killed: end all processes that we started, and ourselves. */
 static _Noreturn void front_is_gone(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
@@ -320,7 +320,7 @@ static void on_signal(struct lks__supervisor *sup, int sig)
         pass_on(sup, sig);
         lks__nodes_signal(sup->nodes, sig);
     } else if (sig == sup->user_signal && !sup->signalled) {
-        /* The request that another node, which got it earlier, has passed on to us. */
+        /* Another node received the request earlier, and has passed it on to us. */
         sup->signalled = true;
         sup->user_signal_at = now;
     } else if (sup->failed || now - sup->user_signal_at > SAME_CAUSE_S) {
@@ -328,7 +328,7 @@ static void on_signal(struct lks__supervisor *sup, int sig)
     }
 }
 
-/* What other nodes' launchers have sent. */
+/* Handle the events that other nodes' launchers have sent. */
 static void take_events(struct lks__supervisor *sup)
 {
     struct lks__nodes_event event;
@@ -345,7 +345,7 @@ static double sooner(double a, double b) /* 0: never */
     return b > 0 && (a <= 0 || b < a) ? b : a;
 }
 
-/* Wait for events, at most until `until` (0: no limit), and pass output on meanwhile. */
+/* Wait for events, at most until `until` (0: no limit), and pass on output meanwhile. */
 static void wait_and_serve(struct lks__supervisor *sup, double until)
 {
     struct lks__attempt *a = sup->attempt;
@@ -367,7 +367,7 @@ static void wait_and_serve(struct lks__supervisor *sup, double until)
     lks__output_step(a->job->output, sup->polls + OWN_POLLS, n);
     take_events(sup);
     int sig = lks__lifeline_signal(a->job);
-    if (a->job->cut && sig != 0) { /* the process that could stop us orderly is gone */
+    if (a->job->cut && sig != 0) { /* the process that could stop us in an orderly way has ended */
         sup->user_signal = sup->user_signal != 0 ? sup->user_signal : sig;
         kill_all(sup);
     } else if (sig != 0) {

@@ -1,4 +1,4 @@
-/* launch/ranks/supervisor.h - watching over an attempt's ranks: who has ended, who is to end, and
+/* launch/ranks/supervisor.h - watches an attempt's ranks: which have ended, which must end, and
  * why. */
 #ifndef LKS_LAUNCH_RANKS_SUPERVISOR_H
 #define LKS_LAUNCH_RANKS_SUPERVISOR_H
@@ -8,42 +8,43 @@
 #include "launch/attempt.h"
 #include "launch/nodes/nodes.h"
 
-/* Made anew for each attempt by lks__supervisor_begin(). The attempt and the nodes are borrowed. */
+/* Initialized for each attempt by lks__supervisor_begin(). The attempt and the nodes are
+ * borrowed. */
 struct lks__supervisor {
     struct lks__attempt *attempt;
-    struct lks__nodes *nodes; /* NULL if the job has one */
+    struct lks__nodes *nodes; /* NULL if the job has one node */
     struct pollfd *polls;     /* [lks__output_polls(nproc) + 3] */
 
-    bool failed;                 /* a rank has failed; the others are being ended */
-    bool killed;                 /* SIGKILL has been sent */
-    bool ended_by_others;        /* ... because another node's ranks have ended */
-    int passed_on;               /* the SIGUSR1 or SIGUSR2 that was passed on last, or 0 */
-    bool stood_still;            /* all ranks stood still, and were ended for it (still.c) */
+    bool failed;          /* a rank has failed; the others are being ended */
+    bool killed;          /* SIGKILL has been sent */
+    bool ended_by_others; /* ... because another node's ranks have ended */
+    int passed_on;        /* the SIGUSR1 or SIGUSR2 that was passed on last, or 0 */
+    bool stood_still;     /* all ranks stopped making progress, and were ended for it (still.c) */
     double look_from, looked_at; /* of still.c */
     int user_signal;             /* the first signal that asks to stop, or 0 */
-    double user_signal_at;       /* ... and the time of the newest one */
-    bool signalled;              /* this launcher itself got one that asks to stop */
-    bool held_back;              /* a second one has not ended the ranks, because they save */
+    double user_signal_at;       /* ... and the time of the latest one */
+    bool signalled;              /* this launcher itself received a signal to stop */
+    bool held_back;              /* a second signal has not ended the ranks, because they save */
     double kill_at;              /* when to send SIGKILL; 0: never */
-    bool all_wait;               /* all ranks that were killed for their time waited for others */
-    bool first_by_rank;          /* the group had a failure before we recorded one */
-    bool gave_up;                /* a rank failed after a signal to stop */
-    int first_rank;              /* ... and the rank that it names, -1 for none */
-    char first_text[1100];       /* ... and its text */
-    char late_text[512];         /* a rank that hasn't ended in its time after a signal to stop */
+    bool all_wait; /* all ranks that were killed by the shutdown timeout were waiting for others */
+    bool first_by_rank;    /* the group had a failure before we recorded one */
+    bool gave_up;          /* a rank failed after a signal to stop */
+    int first_rank;        /* ... and the rank that it names, -1 for none */
+    char first_text[1100]; /* ... and its text */
+    char late_text[512];   /* describes a rank that hasn't ended in time after a signal to stop */
 };
 
 /* --- supervise.c -------------------------------------------------------------------------- */
 
-/* Before the ranks start. ERR_NOMEM; lks__supervisor_end() follows in any case. */
+/* Call it before the ranks start. ERR_NOMEM. Call lks__supervisor_end() in any case. */
 lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attempt *a,
                                  struct lks__nodes *nodes);
 void lks__supervisor_end(struct lks__supervisor *sup);
 
-/* Watch the ranks until all have ended, and end the processes that they leave behind. */
+/* Watch the ranks until all have ended, then end the processes that they have left. */
 void lks__supervise(struct lks__supervisor *sup);
 
-/* End everything that has been started, at once. */
+/* End all processes that have been started, at once. */
 void lks__end_all(struct lks__supervisor *sup);
 
 /* --- verdict.c ---------------------------------------------------------------------------- */
@@ -52,12 +53,12 @@ void lks__end_all(struct lks__supervisor *sup);
  * and the exit code of the launch. */
 struct lks__verdict {
     int culprit;
-    bool elsewhere; /* the culprit has only given another host's ranks up, which the text names */
+    bool elsewhere; /* the culprit has only given up another host's ranks, which the text names */
     int exit_code;
     char text[LKS__LAUNCH_MESSAGE];
 };
 void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v);
-/* What other nodes learn beside the verdict; r->table is "". */
+/* The facts that other nodes learn in addition to the verdict; r->table is "". */
 void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,
                          struct lks__nodes_report *r);
 
@@ -68,9 +69,10 @@ void lks__files_errors(const struct lks__attempt *a, const struct lks__verdict *
 
 /* --- still.c ------------------------------------------------------------------------------ */
 
-/* When to check whether all ranks stand still; 0: never. */
+/* Time of the next check whether all ranks have stopped making progress; 0: never. */
 double lks__still_next(const struct lks__supervisor *sup);
-/* True, once, if they do: their state has been recorded, and they must be ended. */
+/* True, once, if all have stopped making progress: their state has been recorded, and they must be
+ * ended. */
 bool lks__still_look(struct lks__supervisor *sup);
 
 #endif
