@@ -264,6 +264,8 @@ static void test_mistakes(void **state)
          "doesn't fit into 64 bits"}, /* 2^64 + 4 */
         {"a.conf", "n_layer = 4# x\n",
          "a.conf:1:12: this follows the end of an expression"}, /* no white space */
+        {"a.py", "n_layer = 4; n_head = 2\n",
+         "a.py:1:12: `;` isn't read: give each setting its own line"},
         {"a.conf", "n_layer =\n", "not \"\""},
         {"a.conf", "n_layer = '12'\n", "without quotes"},
         {"a.py", "bias = 'True'\n", "without quotes"},

@@ -270,6 +270,10 @@ static void test_bench_step(void **state)
     check_bench_step("--family=gpt2", 2);
     check_bench_step("--family=golf", 4); /* num_kv_heads is 4 */
     expect(lks_test_tool("bench", "steps"), 2, "", "name a measurement");
+    const char *file = lks_test_text("%s/my.conf", lks_test_folder());
+    lks_test_write(file, "n_layer = 1\n", 12);
+    expect(lks_test_tool("bench", file), 2, "",
+           lks_test_text("for example `lockstep bench step %s`", file));
 }
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks

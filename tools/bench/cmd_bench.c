@@ -8,6 +8,7 @@
 #include "../progress.h"
 #include "../tool.h"
 #include "base/system/sys.h"
+#include "base/text/shell.h"
 #include "base/trace.h"
 #include "bench.h"
 #include "settings/family.h"
@@ -342,6 +343,20 @@ static lks_status bench_step(lks__settings *s)
 
 const char *const bench_words[] = {"peak", "step", "comm", "kernels", "machine", NULL};
 
+/* A recipe without a measurement: training steps are meant, perhaps. */
+static lks_status offer_step(int argc, char **argv)
+{
+    char words[2000] = "", word[600];
+    size_t n = 0;
+    for (int i = 1; i < argc && n < sizeof words; i++)
+        n += (size_t)snprintf(words + n, sizeof words - n, " %s",
+                              lks__shell_word(word, sizeof word, argv[i]));
+    return lks__fail(LKS_ERR_CONFIG,
+                     "name a measurement (peak, step, comm, kernels or machine), for example "
+                     "`lockstep bench step%s`",
+                     n < sizeof words ? words : " FILE");
+}
+
 int tool_bench(int argc, char **argv)
 {
     lks__settings s;
@@ -356,6 +371,8 @@ int tool_bench(int argc, char **argv)
         which++;
     char shown[80];
     lks__escape(shown, sizeof shown, what, strlen(what));
+    if (which == N && *what == '\0' && args.n_files > 0)
+        return tool_fail("bench", offer_step(argc, argv));
     if (which == N)
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
                                             "name a measurement: `lockstep bench peak`, `step`, "

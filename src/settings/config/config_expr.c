@@ -394,7 +394,9 @@ lks_status lks__config_eval(const char *text, const lks__config_scope *scope, lk
         v->kind = LKS__CONFIG_FOREIGN;
         snprintf(v->text, sizeof v->text, "%s", p.construct != NULL ? p.construct : "");
     } else if (*p.at != '\0') {
-        return fail_at(&p, p.at, "this follows the end of an expression");
+        return fail_at(&p, p.at,
+                       *p.at == ';' ? "`;` isn't read: give each setting its own line"
+                                    : "this follows the end of an expression");
     }
     return LKS_OK;
 }
