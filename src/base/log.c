@@ -15,7 +15,7 @@
 enum { MAX_LINE = 4096, WAIT_MS = 100 };
 
 static const double REDRAW_S = 0.25, FIRST_S = 5.0, REPEAT_S = 30.0; /* of lks__log_status() */
-static const double STOP_S = 5.0; /* how long to wait for a reader once the run must stop */
+static const double STOP_S = 5.0; /* limit of the wait for a reader once the run must stop */
 
 static bool can_move(FILE *f)
 {
@@ -34,7 +34,7 @@ void lks__log_open(lks__log *log, const char *name, FILE *out, FILE *err)
     log->err_moves = can_move(err);
 }
 
-/* Can it take a line without blocking? If its reader is slow, wait for it, within limits. A file
+/* True if it can take a line without blocking. If its reader is slow, wait, within limits. A file
  * that can't be polled is written without a check. */
 static bool can_write(lks__log *log, FILE *f)
 {
@@ -165,7 +165,7 @@ void lks__log_message(lks__log *log, const char *fmt, ...)
     write_file(log, text);
 }
 
-/* Columns of the terminal. Asked each time, because it may have been resized. */
+/* Columns of the terminal, read each time because it may have been resized. */
 static size_t columns(FILE *f)
 {
     struct winsize size;
@@ -187,7 +187,7 @@ void lks__log_progress(lks__log *log, const char *line, const char *live)
     }
     if (!live || !log->out_moves)
         return;
-    /* Count one column for each character. Cut to the width: a wrapped line could not be erased. */
+    /* Count one column per character. Cut to the width: a wrapped line could not be erased. */
     size_t room = columns(log->out) - 1, n = 0, bytes = strlen(live);
     while (n < bytes && n < sizeof text - 16 && room > 0) {
         uint32_t cp;

@@ -1,8 +1,8 @@
 /* base/log.h - the output of a run: lines on stdout and in its log file, messages on stderr, and
  * one progress line that stays in place on a terminal.
  *
- * The caller escapes text from files or peers. If a write fails, the failure is kept and no further
- * write is tried: a run doesn't die in mid-step because its terminal went away, but it ends as
+ * The caller escapes text from files or peers. If a write fails, the failure is recorded and later
+ * writes are skipped: a run doesn't die in mid-step because its terminal went away, but it ends as
  * failed. */
 #ifndef LKS_BASE_LOG_H
 #define LKS_BASE_LOG_H
@@ -27,12 +27,12 @@ typedef struct lks__log {
     bool err_moves;
     bool live;                   /* the cursor is at the beginning of a progress line */
     double status_at;            /* when the next lks__log_status() is due */
-    int out_errno;               /* errno of the first write that failed; 0: none */
-    int file_errno, file_failed; /* the same of files[file_failed] */
+    int out_errno;               /* errno of the first failed write, or 0 */
+    int file_errno, file_failed; /* the same for files[file_failed] */
     bool (*on_wait)(void *ctx);  /* see lks__log_on_wait() */
     void *on_wait_ctx;
-    bool gave_up;     /* the wait for a slow reader has ended, and no later write waits */
-    uint64_t dropped; /* lines and messages that were dropped because nobody read them */
+    bool gave_up;     /* the wait for a slow reader has ended; later writes don't wait */
+    uint64_t dropped; /* number of unread lines and messages that were dropped */
 } lks__log;
 
 /* Write to `out` and `err` (normally stdout and stderr), and to no file yet. `name` is kept, not
@@ -45,9 +45,9 @@ void lks__log_close(lks__log *log); /* erases the progress line */
  * counted, and lks__log_close() reports the number. Without a function the wait has no limit. */
 void lks__log_on_wait(lks__log *log, bool (*fn)(void *ctx), void *ctx);
 
-/* From now on append lines and messages to `path` too (created if missing). ERR_IO. */
+/* From now on also append lines and messages to `path` (created if missing). ERR_IO. */
 lks_status lks__log_to_file(lks__log *log, const char *path);
-/* The same to one more file. */
+/* Append to one more file. */
 lks_status lks__log_copy_to(lks__log *log, const char *path);
 
 /* Write "text\n" to stdout and the file. */
@@ -56,18 +56,18 @@ void lks__log_line(lks__log *log, const char *fmt, ...) __attribute__((format(pr
 void lks__log_message(lks__log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Show one step's progress: `line` goes to the file. A terminal replaces its progress line by
- * `live`, cut to its width; any other stdout gets `line` as a line. Either may be NULL: nothing is
- * written there. */
+ * `live`, cut to its width; any other stdout gets `line` as a line. Either may be NULL, which skips
+ * that output. */
 void lks__log_progress(lks__log *log, const char *line, const char *live);
 
-/* May it rewrite a line in place? Initially if its stdout is a terminal. */
+/* Set whether lines may be rewritten in place. Initially true if stdout is a terminal. */
 void lks__log_live(lks__log *log, bool may);
 
-/* Show how far a long piece of work is, in `text`; call it as often as you like. A terminal shows
- * it as its progress line, several times a second. Otherwise it is a message on stderr every few
- * seconds, so that programs that read stdout or the file never see it. */
+/* Show the progress of long work in `text`; call it as often as you like. A terminal shows it as
+ * its progress line, several times a second. Otherwise it is a message on stderr every few seconds,
+ * so that programs that read stdout or the file never see it. */
 void lks__log_status(lks__log *log, const char *text);
-/* Work begins: nothing is shown of it before it has lasted for a while. */
+/* Start new work: its status is shown only after some time. */
 void lks__log_work(lks__log *log);
 
 /* ERR_IO if a write has failed; names the output. */

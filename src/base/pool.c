@@ -13,17 +13,17 @@
 #include "base/number/cpu.h"
 
 /* Tasks follow each other within microseconds, so a worker polls for work this many times before it
- * sleeps. If threads share a core, polling would keep another thread from its task: then none
+ * sleeps. If threads share a core, polling would keep another thread from its task, so no thread
  * polls. */
 enum { SPINS = 4000 };
 
-/* The gate of a round: how many workers are inside, and two flags. A round ends when its tasks are
- * done and the workers inside have left: a worker that sleeps, or has lost its core to another
- * process, delays nobody, for it isn't inside. */
+/* The gate of a round: the number of workers inside, and two flags. A round ends when its tasks are
+ * done and the workers inside have left. A worker that sleeps, or has lost its core to another
+ * process, isn't inside, so it delays no one. */
 enum {
     GATE_CLOSED = 1 << 30,
     GATE_AWAITED = 1 << 29
-}; /* AWAITED: the caller sleeps until all left */
+}; /* AWAITED: the caller sleeps until all workers have left */
 
 struct lks__pool {
     int n_threads, n_started;
@@ -39,8 +39,8 @@ struct lks__pool {
     void *ctx;
     size_t n_tasks;
     atomic_size_t next; /* first task that no thread has taken */
-    atomic_int gate;   /* closed between rounds; fn, ctx, n_tasks and next belong to those inside */
-    atomic_uint round; /* incremented by each lks__pool_run */
+    atomic_int gate;    /* closed between rounds; workers inside own fn, ctx, n_tasks and next */
+    atomic_uint round;  /* incremented by each lks__pool_run */
     atomic_bool quit;
 };
 
@@ -48,7 +48,7 @@ struct worker {
     lks__pool *pool;
     pthread_t thread;
     int index;
-    lks__pool alone; /* a pool of this thread alone */
+    lks__pool alone; /* a pool of only this thread */
 };
 
 static inline void relax(void)
@@ -89,7 +89,7 @@ static void leave(lks__pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Let no other worker in, and wait for those inside. */
+/* Close the gate and wait for the workers inside. */
 static void end_round(lks__pool *p)
 {
     atomic_fetch_or_explicit(&p->gate, GATE_CLOSED, memory_order_relaxed);

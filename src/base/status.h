@@ -1,4 +1,4 @@
-/* base/status.h - recording failures. A function that fails records one sentence where the exact
+/* base/status.h - recording failures. A function that fails records one message where the exact
  * cause is known, and returns the status; callers pass it on. */
 #ifndef LKS_BASE_STATUS_H
 #define LKS_BASE_STATUS_H
@@ -7,17 +7,17 @@
 
 #include "lockstep/status.h"
 
-/* Record the sentence for lks_last_error() and return `st`. Strings that come from files or peers
- * go through lks__escape() first. */
+/* Record the message for lks_last_error() and return `st`. Escape strings from files or peers with
+ * lks__escape() first. */
 lks_status lks__fail(lks_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Put "context: " before the recorded sentence; returns `st`. */
+/* Put "context: " in front of the recorded message; returns `st`. */
 lks_status lks__fail_in(lks_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Record lines that show the failure in detail (for example the status table of all ranks). Tools
- * print them above the sentence. The first call of a process wins. */
+ * print them above the message. A process's first call wins. */
 void lks__explain(const char *lines);
-const char *lks__explanation(void); /* "" if there are none */
+const char *lks__explanation(void); /* "" if none were recorded */
 
 /* Copy `text` (any bytes) into `out` so that it is safe on a terminal: control bytes and invalid
  * UTF-8 become \xNN, quotes and backslashes are escaped, and text that doesn't fit is cut with

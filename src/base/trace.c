@@ -10,7 +10,7 @@ enum { MAX_DEPTH = 16 };
 struct open_span {
     lks__trace_span span;
     int32_t index;
-    double start, inside; /* seconds of the spans inside it */
+    double start, inside; /* inside: seconds of the spans inside it */
 };
 
 struct lks__trace {

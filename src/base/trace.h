@@ -1,6 +1,6 @@
-/* base/trace.h - where a rank's time goes: nested spans on the thread that drives the rank.
+/* base/trace.h - measures a rank's time: nested spans on the thread that drives the rank.
  *
- * A recorder keeps the newest spans in a ring, which `--trace` writes to a file. It also sums, by
+ * A recorder keeps the newest spans in a ring, which `--trace` writes to a file. It also sums, per
  * part, the time of each span without the spans inside it, so the parts of a step add up to the
  * step. Without a recorder a mark costs one branch. Recording only reads the clock and writes to
  * the ring: it changes no bit of a run. */
@@ -34,9 +34,9 @@
     X(BACKWARD, "backward", BACKWARD)                                                              \
     X(BACKWARD_LAYER, "backward layer", BACKWARD)                                                  \
     X(AGAIN_LAYER, "forward again layer", FORWARD) /* for backward: --recompute=block */           \
-    X(ACCUMULATE, "accumulate", REDUCE) /* a rank's own virtual ranks: zeroing, adding */          \
+    X(ACCUMULATE, "accumulate", REDUCE) /* zeroing, and adding a rank's own virtual ranks */       \
     X(REDUCE, "reduce bucket", REDUCE)  /* a rank's share of the sum over ranks */                 \
-    X(BUCKET, "bucket", REDUCE)         /* from its start until it is known to be complete */      \
+    X(BUCKET, "bucket", REDUCE)         /* from its start until its completion is known */         \
     X(WAIT, "wait", WAIT)                                                                          \
     X(UPDATE, "update", UPDATE)                                                                    \
     X(EVALUATION, "evaluation", OTHER)                                                             \
@@ -76,8 +76,8 @@ void lks__trace_close(lks__trace *trace); /* NULL does nothing */
 void lks__trace_take_parts(lks__trace *trace, double seconds[LKS__N_PARTS]);
 
 double lks__trace_opened(const lks__trace *trace); /* lks__sys_now() */
-/* Copy the ring: events [0, *n_p) in the order of their ends, to `out` unless it is NULL. Returns
- * how many older ones were dropped. */
+/* Copy the ring to `out` unless it is NULL: events [0, *n_p) in the order of their ends. Returns
+ * the number of older events that were dropped. */
 uint64_t lks__trace_events(const lks__trace *trace, lks__trace_event *out, size_t *n_p);
 
 /* --- marks ------------------------------------------------------------------------------------ */
@@ -89,7 +89,7 @@ void lks__trace_leave(lks__trace *trace);
 void lks__trace_note(lks__trace *trace, lks__trace_span span, int32_t index, double start);
 
 /* Spans nest: end closes the span that was begun last. A span that an error leaves open is never
- * closed; the run ends then, and the recording with it. */
+ * closed; the run ends then, and with it the recording. */
 static inline void lks__trace_begin(lks__trace_span span, int64_t index)
 {
     if (lks__trace_current != NULL)

@@ -21,7 +21,7 @@ static const char *const level_names[] = {
 enum { N_LEVELS = sizeof level_names / sizeof level_names[0] };
 
 #if defined(__x86_64__)
-/* Tiles are 8 KB of state in each thread, so a process must ask Linux before it uses them. Linux
+/* Tiles are 8 KB of state per thread, so a process must ask Linux before it uses them. Linux
  * refuses if a thread's signal stack is too small for them. The permission holds for all threads
  * and for forked processes, but not after exec. */
 static bool tiles_granted(void)
@@ -66,7 +66,7 @@ static bool has(lks__cpu_level level)
     return level == LKS__CPU_REF;
 }
 
-/* The highest level up to `most` that the processor has together with all levels below it. */
+/* The highest level up to `most` that the processor supports, together with all lower levels. */
 static lks__cpu_level best_level(lks__cpu_level most)
 {
     lks__cpu_level best = LKS__CPU_REF;

@@ -1,5 +1,5 @@
-/* base/number/cpu.h - which instructions this machine has, which level of kernels to use, and in
- * which mode to compute with floats. */
+/* base/number/cpu.h - the instructions of this machine, the level of kernels to use, and the
+ * floating-point mode. */
 #ifndef LKS_BASE_NUMBER_CPU_H
 #define LKS_BASE_NUMBER_CPU_H
 
@@ -12,13 +12,13 @@ typedef enum lks__cpu_level {
     LKS__CPU_REF = 0,         /* plain C, our own plain GEMM */
     LKS__CPU_AVX2 = 1,        /* AVX2 + FMA */
     LKS__CPU_AVX512 = 2,      /* AVX-512 F, BW, DQ, VL */
-    LKS__CPU_AVX512_BF16 = 3, /* and its bfloat16 products; float32 as at AVX512 */
-    LKS__CPU_AMX = 4,         /* and bfloat16 products by tiles; the rest as at AVX512_BF16 */
+    LKS__CPU_AVX512_BF16 = 3, /* plus its bfloat16 products; float32 as with AVX512 */
+    LKS__CPU_AMX = 4,         /* plus bfloat16 products by tiles; the rest as with AVX512_BF16 */
 } lks__cpu_level;
 
-/* The level to use: the best that the processor has, or the one that LOCKSTEP_CPU names. ERR_CONFIG
- * for an unknown name, ERR_SUPPORT for a level that the processor lacks. This call asks Linux for
- * AMX, and the AMX level exists only if Linux agrees; a signal's frame can then take some 12 KB. */
+/* The level to use: the processor's best, or the one in LOCKSTEP_CPU. ERR_CONFIG for an unknown
+ * name, ERR_SUPPORT for a level that the processor lacks. This call asks Linux for AMX, and the AMX
+ * level is available only if Linux agrees; a signal's frame can then need some 12 KB. */
 lks_status lks__cpu_level_get(lks__cpu_level *level_p);
 
 const char *lks__cpu_level_name(lks__cpu_level level);
@@ -32,8 +32,8 @@ int lks__cpu_count(void);
  * All arithmetic of the library runs in one mode: round to nearest, no traps, and subnormals as
  * LKS__FLUSH_SUBNORMALS says. Part of the numerics: docs/numerics.md. */
 
-/* 1: subnormal operands and results of floats and doubles are zeros, which saves hundreds of cycles
- * for each; 0: they are kept. It changes results, so nothing else may decide it. */
+/* 1: subnormal operands and results of floats and doubles become zeros, which saves hundreds of
+ * cycles each; 0: they are kept. It changes results, so it is a constant. */
 enum { LKS__FLUSH_SUBNORMALS = 1 };
 
 /* A thread's mode and its exception flags. */
@@ -41,17 +41,17 @@ typedef struct lks__float_mode {
     uint64_t control, flags;
 } lks__float_mode;
 
-/* Set the library's mode in this thread. For threads that are ours. */
+/* Set the library's mode in this thread, which must be one of ours. */
 void lks__float_mode_set(void);
 
-/* Set the library's mode for a while in a thread of the caller's, and restore the caller's mode and
- * flags. A few nanoseconds, and 20 if the caller has another mode. */
+/* Set the library's mode temporarily in a caller's thread, then restore the caller's mode and
+ * flags. Takes a few nanoseconds, or 20 if the caller's mode differs. */
 lks__float_mode lks__float_mode_enter(void);
 void lks__float_mode_leave(const lks__float_mode *callers);
 
-/* As the first line of a public function that computes, directly or in a function that it calls:
- * the rest of the function runs in the library's mode. Compilers may move arithmetic on local
- * variables across this line, but not arithmetic on memory. */
+/* Use it as the first line of a public function that computes, directly or in a function that it
+ * calls: the rest of the function runs in the library's mode. Compilers may move arithmetic on
+ * local variables across this line, but not arithmetic on memory. */
 #define LKS__FLOAT_MODE()                                                                          \
     __attribute__((cleanup(lks__float_mode_leave))) lks__float_mode callers_mode_ =                \
         lks__float_mode_enter()

@@ -159,8 +159,8 @@ static void normal_16(float *x, float mean, float std)
     }
 }
 
-/* For fewer than 16 elements: doubles of 53 bits, made in pairs; the second of a pair is kept for
- * the next call. */
+/* For fewer than 16 elements: doubles of 53 bits, computed in pairs; the second of a pair is kept
+ * for the next call. */
 static double normal_one(lks__mt *g)
 {
     if (g->has_normal) {
@@ -186,7 +186,7 @@ void lks__mt_normal(lks__mt *g, float *out, size_t n, float mean, float std)
     fill_unit(g, out, n);
     for (size_t i = 0; i + 16 <= n; i += 16)
         normal_16(out + i, mean, std);
-    if (n % 16 != 0) { /* PyTorch draws the last 16 again and overwrites values already made */
+    if (n % 16 != 0) { /* PyTorch draws the last 16 again and overwrites earlier values */
         fill_unit(g, out + n - 16, 16);
         normal_16(out + n - 16, mean, std);
     }
@@ -207,8 +207,8 @@ uint64_t lks__mt_randint(lks__mt *g, uint64_t range)
 void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
 {
     if (n >= UINT32_MAX / 20) {
-        /* For such sizes PyTorch takes 64-bit draws and shuffles in the other direction: value i
-         * goes to a random place among the first i + 1, and the value there moves to the end. */
+        /* For such sizes PyTorch uses 64-bit draws and shuffles in the other direction: value i
+         * moves to a random index among the first i + 1, and the value there moves to the end. */
         for (size_t i = 0; i < n; i++) {
             size_t j = (size_t)(lks__mt_u64(g) % (i + 1));
             out[i] = (uint32_t)i; /* j may equal i */

@@ -16,7 +16,7 @@
 typedef struct lks__mt {
     uint32_t state[624];
     uint32_t pos;    /* next word to return; 624: refill first */
-    bool has_normal; /* normal_ under 16 elements keeps its second value here */
+    bool has_normal; /* normal_ of fewer than 16 elements keeps its second value here */
     double normal;
 } lks__mt;
 
@@ -48,7 +48,7 @@ static inline lks__philox_key lks__philox_key_of(uint64_t seed)
 void lks__philox4x32(lks__philox_key key, const uint32_t counter[4], uint32_t out[4]);
 
 /* The four words of the counter: step; v << 16 | micro-step; site; element / 4. Sites 0..8L+7 are
- * places of dropout (layer * 8 + place); all others are listed here. */
+ * dropout sites (layer * 8 + place); all others are listed here. */
 enum {
     LKS__SITE_DATA_TRAIN = 0x40000000, /* offsets of a training micro-batch */
     LKS__SITE_DATA_EVAL = 0x40000001,  /* + split: offsets of an evaluation batch (word 1: batch) */

@@ -8,10 +8,10 @@ enum { LKS__UNITS_TEXT = 24 };
  * Returns `out`. */
 const char *lks__units_bytes(double bytes, char out[LKS__UNITS_TEXT]);
 
-/* The same in MB, GB or TB: for tables, whose small values need no other unit. */
+/* Format it in MB, GB or TB, for tables whose small values need no other unit. */
 const char *lks__units_memory(double bytes, char out[LKS__UNITS_TEXT]);
 
-/* The value itself, but a NaN without a sign: printf() writes "-nan" for the NaN that a processor
+/* The value, but a NaN without a sign: printf() writes "-nan" for the NaN that a processor
  * computes. */
 double lks__units_plain(double x);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A line of /proc/self/mountinfo holds two paths and the options of overlays. */
+/* A line of /proc/self/mountinfo contains two paths and the options of overlays. */
 enum { LINE_BYTES = 4 * PATH_MAX };
 
 struct search {
@@ -21,7 +21,7 @@ struct search {
 };
 
 struct mount {
-    const char *root, *point; /* the group that is mounted, and the folder where it is mounted */
+    const char *root, *point; /* the mounted group, and its mount point */
     const char *type, *options;
 };
 
@@ -50,7 +50,7 @@ static bool next_line(FILE *f, char *line)
     return false;
 }
 
-/* Is `word` one of the words of `list`, which is separated by commas? */
+/* True if `word` is in the comma-separated `list`. */
 static bool has_word(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -129,8 +129,8 @@ static bool is_ours(const struct search *s, const struct mount *m)
     return strcmp(m->type, "cgroup") == 0 && has_word(m->options, s->controller);
 }
 
-/* The rest of `group` after `root`; NULL if the group is neither `root` nor below it. A part ".."
- * would lead out of the mounted folder. */
+/* The rest of `group` after `root`; NULL if the group is neither `root` nor below it. A component
+ * ".." would lead out of the mounted folder. */
 static const char *below(const char *root, const char *group)
 {
     size_t n = strcmp(root, "/") == 0 ? 0 : strlen(root);
@@ -211,7 +211,7 @@ bool lks__cgroup_number(const char *dir, const char *name, uint64_t *value_p)
     return true;
 }
 
-/* Cores that one group allows: version 2's "QUOTA PERIOD", version 1's two files. */
+/* Cores that a group allows: version 2's "QUOTA PERIOD", version 1's two files. */
 static bool look_at_quota(void *ctx, const char *dir, int version, bool own)
 {
     char path[PATH_MAX + 16];

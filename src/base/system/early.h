@@ -1,5 +1,4 @@
-/* base/system/early.h - signals that arrive before a program has installed its handlers wait until
- * then. */
+/* base/system/early.h - holds signals that arrive before a program has installed its handlers. */
 #ifndef LKS_BASE_SYSTEM_EARLY_H
 #define LKS_BASE_SYSTEM_EARLY_H
 
@@ -11,17 +10,17 @@
 void lks__early_hold(void);
 void lks__early_release(void); /* does nothing without a hold */
 
-/* Remove from `mask` the signals that the hold has added: the mask for other programs that we
- * start. */
+/* Remove from `mask` the signals that the hold added: the result is the mask for other programs
+ * that we start. */
 void lks__early_subtract(sigset_t *mask);
 
-/* Of SIGUSR1 and SIGUSR2, add those in `blocked` to `mask`. A launcher whose ranks have ended keeps
- * them blocked until it exits, because a request for a checkpoint must not end a job that has
+/* Add SIGUSR1 and SIGUSR2 to `mask` if they are in `blocked`. A launcher whose ranks have ended
+ * keeps them blocked until it exits, because a request for a checkpoint must not end a job that has
  * succeeded. */
 void lks__late_add(const sigset_t *blocked, sigset_t *mask);
 
-/* Is the signal ignored now? If it was already ignored when the program started (under nohup, or as
- * a background job of a shell without job control), it has to stay ignored. */
+/* True if the signal is ignored now. A signal that was ignored when the program started (under
+ * nohup, or as a background job of a shell without job control) has to stay ignored. */
 bool lks__signal_is_ignored(int sig);
 
 #endif

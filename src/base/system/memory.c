@@ -32,8 +32,8 @@ static bool read_field(const char *path, const char *key, uint64_t *value_p)
     return found;
 }
 
-/* What one control group still allows: its limit minus its use, without file cache, which can be
- * dropped. */
+/* Bytes that one control group still allows: its limit minus its use, without file cache, which can
+ * be dropped. */
 static uint64_t group_room(const char *dir, int version, uint64_t limit)
 {
     char stat[PATH_MAX];
@@ -46,8 +46,8 @@ static uint64_t group_room(const char *dir, int version, uint64_t limit)
     return limit > used ? limit - used : 0;
 }
 
-/* The limit is the one at which the kernel kills, or version 2's memory.high: a group above that is
- * slowed down until a run stands still, because shared memory can't be dropped. */
+/* The limit is the one at which the kernel kills, or version 2's memory.high: the kernel slows a
+ * group above it down until a run makes no progress, because shared memory can't be dropped. */
 static bool look_at_group(void *ctx, const char *dir, int version, bool own)
 {
     uint64_t *least = ctx, limit = UINT64_MAX, high = UINT64_MAX, hierarchy = 1;
@@ -56,8 +56,7 @@ static bool look_at_group(void *ctx, const char *dir, int version, bool own)
         lks__cgroup_number(dir, "memory.high", &high);
         limit = high < limit ? high : limit;
     } else {
-        /* With older kernels a group counts for those above it only if memory.use_hierarchy is
-         * set. */
+        /* With older kernels a group counts for its parents only if memory.use_hierarchy is set. */
         if (!own && lks__cgroup_number(dir, "memory.use_hierarchy", &hierarchy) && hierarchy == 0)
             return false;
         lks__cgroup_number(dir, "memory.limit_in_bytes", &limit);

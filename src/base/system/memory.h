@@ -1,14 +1,14 @@
-/* base/system/memory.h - how much memory is still available. */
+/* base/system/memory.h - the available memory. */
 #ifndef LKS_BASE_SYSTEM_MEMORY_H
 #define LKS_BASE_SYSTEM_MEMORY_H
 
 #include <stdint.h>
 
-/* Bytes that can be allocated before the kernel starts to kill: what the machine has available,
- * including swap, limited by each control group of this process and those above it. UINT64_MAX if
- * nothing of that can be read. */
+/* Bytes that can be allocated before the kernel starts to kill: the machine's available memory,
+ * including swap, limited by each control group of this process and its parents. UINT64_MAX if none
+ * of these can be read. */
 uint64_t lks__memory_available(void);
-/* The same with /proc and control groups below `root`, for tests. */
+/* With /proc and control groups below `root`, for tests. */
 uint64_t lks__memory_available_in(const char *root);
 
 #endif

@@ -13,13 +13,13 @@
 
 #include "base/system/place.h"
 
-/* The beginnings of a report and of its advice, by which lks__module_is_missing() finds them. */
+/* The beginnings of a message and of its advice, by which lks__module_is_missing() finds them. */
 #define MISSING "this build of lockstep has no module for it"
 #define INSTALL "install the "
 
-/* Why the loader is not to see this file; NULL: it may look. It maps what the file's headers claim,
- * and touching what a copy that was cut off lacks ends the process by SIGBUS. A pipe would hold it
- * for ever. */
+/* Why the loader must not open this file; NULL: it may. The loader maps as much as the file's
+ * headers claim, so a truncated copy would end the process by SIGBUS. A pipe would block the loader
+ * forever. */
 static const char *why_not(const char *path)
 {
     const char *why = NULL;
@@ -27,18 +27,18 @@ static const char *why_not(const char *path)
     Elf64_Ehdr head;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return NULL; /* it says so itself */
+        return NULL; /* the loader reports it */
     if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
         why = "it is not a file";
     else if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
              memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 &&
              (uint64_t)st.st_size < head.e_shoff + (uint64_t)head.e_shnum * head.e_shentsize)
-        why = "the file is cut off: copy or build it again"; /* that table is its end */
+        why = "the file is cut off: copy or build it again"; /* this table is the file's end */
     close(fd);
     return why;
 }
 
-/* Is the file there? Then it is loaded, or *lib stays NULL and `why` says why. */
+/* True if the file exists. Then it is loaded, or *lib stays NULL and `why` is the reason. */
 static bool try_place(const char *folder, const char *below, const char *file, void **lib,
                       char *why, size_t why_bytes)
 {
@@ -57,11 +57,11 @@ static bool try_place(const char *folder, const char *below, const char *file, v
     return true;
 }
 
-/* The first file there is: one that is damaged isn't replaced by another one silently. */
+/* Load the first file that exists: a damaged file isn't silently replaced by another one. */
 static void *find(const char *file, char *why, size_t why_bytes)
 {
     static const char *const by_program[] = {"", "../lib/lockstep/"};
-    /* In a program that isn't ours: liblockstep lies in lib, or in lib/x86_64-linux-gnu. */
+    /* In a program that isn't ours: liblockstep is in lib, or in lib/x86_64-linux-gnu. */
     static const char *const by_library[] = {"lockstep/", "../lockstep/"};
     char folder[PATH_MAX];
     const char *given = getenv("LOCKSTEP_MODULES");
@@ -94,7 +94,7 @@ const void *lks__module_load(const char *file, int version, char *why, size_t wh
 const char *lks__module_advice(const char *file, const char *package, char out[LKS__MODULE_ADVICE])
 {
 #ifdef LKS_PACKAGES
-    char name[80]; /* of lockstep_gloo.so: lockstep-gloo */
+    char name[80]; /* for lockstep_gloo.so: lockstep-gloo */
     snprintf(name, sizeof name, "%.*s", (int)strcspn(file, "."), file);
     for (char *c = name; *c != '\0'; c++)
         *c = *c == '_' ? '-' : *c;

@@ -22,8 +22,8 @@ const char *lks__program_folder(char out[PATH_MAX])
 
 const char *lks__library_folder(char out[PATH_MAX])
 {
-    /* The loader gives a path as the program was called, so it may be relative for the program
-     * itself, but not for a library that was found by the loader's rules. */
+    /* The loader returns the path as in the program's call, so it may be relative for the program
+     * itself, but not for a library found by the loader's rules. */
     Dl_info info;
     char path[PATH_MAX];
     if (dladdr((const void *)lks__share_path, &info) == 0 || info.dli_fname == NULL ||

@@ -117,18 +117,18 @@ static void parse_rules(void)
         for (char *r = strtok_r(text, ",", &save); r && ok; r = strtok_r(NULL, ",", &save))
             ok = n_rules < MAX_RULES && parse_rule(r, &rules[n_rules]) && ++n_rules;
     }
-    /* A rule that is never applied would let a test pass without testing anything. */
+    /* An unused rule would let a test pass without testing anything. */
     if (!ok)
         fprintf(stderr,
                 "lockstep: LOCKSTEP_FAULT is not of the form CALL:N:WHAT[,...] from the "
                 "rule after number %d on\n",
                 n_rules);
-    /* Each process counts its own calls, also a rank that the launcher forked. */
+    /* Each process counts its own calls, including a rank that the launcher forked. */
     if (n_rules > 0)
         pthread_atfork(NULL, NULL, restart_counts);
 }
 
-/* Count a call. If a fault hits it, set errno to what the call should fail with. */
+/* Count a call. If a planted fault hits it, set errno to the call's error. */
 static enum fault fault_of(enum call call)
 {
     pthread_once(&rules_once, parse_rules);
@@ -149,7 +149,7 @@ static enum fault fault_of(enum call call)
             kill(getpid(), SIGKILL);
         if (rule->fault == FAULT_SIGNAL)
             kill(getpid(), rule->err);
-        /* A signal, which may come late, ends no hang. */
+        /* A signal, which may come late, doesn't end a hang. */
         while (rule->fault == FAULT_LATE && poll(NULL, 0, rule->err) < 0 && rule->err < 0)
             ;
         if (rule->fault == FAULT_SIGNAL || rule->fault == FAULT_LATE)
@@ -160,7 +160,8 @@ static enum fault fault_of(enum call call)
     return FAULT_NONE;
 }
 
-/* Wraps every call: make a fault instead of it, or the call (again on EINTR), or die after it. */
+/* Wraps every call: cause a fault instead of it, or make the call (again on EINTR), or die after
+ * it. */
 #define FAULTY(name, failed, expr)                                                                 \
     do {                                                                                           \
         enum fault fault = fault_of(CALL_##name);                                                  \
@@ -179,7 +180,7 @@ static enum fault fault_of(enum call call)
 static _Thread_local void (*progress_fn)(void *ctx);
 static _Thread_local void *progress_ctx;
 
-/* Bytes of one system call: any disk moves so much in less than a deadline. */
+/* Bytes per system call: any disk transfers this much in less than a deadline. */
 enum { TRANSFER = 16 << 20 };
 
 void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx)
@@ -279,7 +280,7 @@ int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset)
 
 ssize_t lks__sys_read_some(int fd, void *buf, size_t bytes)
 {
-    enum { LOOK_MS = 100 }; /* how often to check for a request to stop */
+    enum { LOOK_MS = 100 }; /* interval between checks for a request to stop */
     if (fault_of(CALL_read) == FAULT_ERRNO)
         return -1;
     for (;;) {
@@ -527,7 +528,7 @@ const char *lks__sys_reason(int err)
     return text;
 }
 
-/* The last sentence of this thread about a disk or quota without room. */
+/* This thread's last message about a full disk or quota. */
 static _Thread_local char no_room[1024];
 
 bool lks__sys_is_no_room(const char *failure)
@@ -599,7 +600,7 @@ lks_status lks__sys_target(const char *path, char target[PATH_MAX])
     struct stat info;
     char shown[512];
     if (realpath(path, target) == NULL) {
-        /* It isn't there, or whoever writes meets the reason. */
+        /* The file doesn't exist, or a later write reports the reason. */
         if (strlen(path) >= PATH_MAX) {
             errno = ENAMETOOLONG;
             return lks__sys_fail("cannot write", path);
@@ -619,7 +620,7 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
 {
     char temp[PATH_MAX], target[PATH_MAX];
     LKS__TRY(lks__sys_target(path, target));
-    /* The process number keeps two writers of one path apart. A file left by a killed process of
+    /* The process number separates two writers of one path. A file left by a killed process with
      * the same number is replaced. */
     int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", target, (long)getpid());
     if (n < 0 || (size_t)n >= sizeof temp) {
@@ -645,7 +646,7 @@ lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
         return LKS_OK;
     if (ok)
         err = errno;
-    unlink(temp); /* bypasses the faults: clean up even if a test made this step fail */
+    unlink(temp); /* bypasses the planted faults: clean up even if a test made this step fail */
     errno = err;
     return lks__sys_fail("cannot write", path);
 }

@@ -1,6 +1,6 @@
-/* base/system/sys.h - all calls of the system for files, shared memory, sockets and the clock.
+/* base/system/sys.h - all system calls for files, shared memory, sockets and the clock.
  *
- * Each call is the system's own, but it is repeated on EINTR, and reads and writes go on until
+ * Each call is the system's, but it is repeated on EINTR, and reads and writes continue until
  * everything is transferred. Tests make the n-th call fail, tear a write or kill the process with
  *
  *     LOCKSTEP_FAULT=CALL:N:WHAT[,CALL:N:WHAT…]
@@ -29,31 +29,30 @@
     X(socket) X(bind) X(listen) X(accept) X(connect) X(send) X(recv)
 /* clang-format on */
 
-/* All return what the system call returns, -1 (or NULL for mmap) with errno set on failure. */
+/* All return the system call's result: on failure -1 (or NULL for mmap), with errno set. */
 int lks__sys_open(const char *path, int flags, mode_t mode); /* always O_CLOEXEC */
 int lks__sys_close(int fd);
 /* 0 if all `bytes` were read at `offset`; -1 otherwise (errno 0: the file ended early). */
 int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset);
-/* Up to `bytes`, as soon as any are there: of a pipe, say. 0: its end. */
+/* Up to `bytes`, as soon as any are available, for example from a pipe. 0: its end. */
 ssize_t lks__sys_read_some(int fd, void *buf, size_t bytes);
 int lks__sys_write_all(int fd, const void *buf, size_t bytes); /* at the file's position */
 int lks__sys_fsync(int fd);
-int lks__sys_fdatasync(int fd); /* the data and the size of a file that exists */
+int lks__sys_fdatasync(int fd); /* the data and the size of an existing file */
 int lks__sys_rename(const char *from, const char *to);
 int lks__sys_link(const char *from, const char *to); /* another name for the file */
 int lks__sys_mkdir(const char *path, mode_t mode);
 int lks__sys_unlink(const char *path);
-int lks__sys_rmdir(const char *path); /* faults count it as unlink */
+int lks__sys_rmdir(const char *path); /* counted as unlink by planted faults */
 int lks__sys_symlink(const char *target, const char *path);
 int lks__sys_truncate(int fd, uint64_t bytes);
-int lks__sys_lock(int fd); /* the whole file, without waiting; EWOULDBLOCK: it is locked */
+int lks__sys_lock(int fd); /* the whole file, without waiting; EWOULDBLOCK: already locked */
 int lks__sys_memfd(const char *name); /* close-on-exec is off: ranks inherit it */
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes);
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset);
 void lks__sys_munmap(void *p, size_t bytes);
 
-/* Sockets are close-on-exec. Writing to a peer that is gone fails with EPIPE and raises no
- * signal. */
+/* Sockets are close-on-exec. Writing to a closed peer fails with EPIPE and raises no signal. */
 int lks__sys_socket(int domain, int type);
 int lks__sys_bind(int fd, const struct sockaddr *addr, socklen_t bytes);
 int lks__sys_listen(int fd, int backlog);
@@ -65,58 +64,58 @@ ssize_t lks__sys_recv(int fd, void *buf, size_t bytes);
 double lks__sys_now(void);         /* seconds, monotonic */
 double lks__sys_wall(void);        /* seconds since 1970 */
 double lks__sys_cpu_seconds(void); /* of all threads of this process */
-/* The value of `key` ("VmHWM", "Pss"), in bytes, from a file of /proc/self that gives it in kB; 0
- * if it isn't there. */
+/* The value of `key` ("VmHWM", "Pss"), in bytes, from a file of /proc/self that contains it in kB;
+ * 0 if it is missing. */
 uint64_t lks__sys_proc_bytes(const char *path, const char *key);
 
 /* State of a process: the letter of /proc/PID/stat ('R', 'S', 'D', 'T' stopped, 't' traced, 'Z'
- * ended), 0 if there is no such process. */
+ * ended), 0 if the process doesn't exist. */
 char lks__sys_process_state(pid_t pid);
 
 /* After each piece, reads, writes and fsyncs of this thread call fn(ctx), so that other ranks see
- * progress during a long one. NULL: call nothing. */
+ * progress during a long transfer. NULL: call nothing. */
 void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
 
 /* Make this thread's long work stoppable. Once asked() is true, reads and writes fail with
- * ECANCELED between their pieces. Long work without them calls lks__sys_stop_check() between pieces
- * of its own: ERR_STOPPED once asked() is true. NULL (the initial state): nothing stops. */
+ * ECANCELED between their pieces. Long work without reads and writes calls lks__sys_stop_check()
+ * between pieces: ERR_STOPPED once asked() is true. NULL (the initial state): nothing stops. */
 void lks__sys_stop_when(bool (*asked)(void));
 lks_status lks__sys_stop_check(void);
-/* The same for this thread's waits for other processes, which call the check. Files are still read
+/* Make this thread's waits for other processes stoppable; they call the check. Files are still read
  * to their end. */
 void lks__sys_give_up_when(bool (*asked)(void));
 lks_status lks__sys_give_up_check(void);
 
-/* Read a whole small file into malloc'd memory with a 0 byte after it (not counted); the caller
+/* Read a whole small file into malloc'd memory, followed by a 0 byte (not counted); the caller
  * frees. ERR_IO, or ERR_FORMAT if it is larger than `limit`; both name the path. */
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p);
 
-/* The file that takes what is written to `path` by a rename: links are followed. ERR_IO if it is a
+/* Find the file that a rename to `path` should replace: links are followed. ERR_IO if it is a
  * device, a pipe or a socket, which a rename would remove (root can remove /dev/null), or if the
  * name is too long. */
 lks_status lks__sys_target(const char *path, char target[PATH_MAX]);
 
-/* Write a small file completely or not at all: temporary name beside it (lks__sys_target), fsync,
- * rename. ERR_IO names path and cause. */
+/* Write a small file completely or not at all: temporary name in the same folder (lks__sys_target),
+ * fsync, rename. ERR_IO names path and cause. */
 lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes);
 
 /* mkdir -p. ERR_IO names the part that failed. */
 lks_status lks__sys_make_dirs(const char *path);
 
-/* True if the path, or what a link there leads to, is a folder; if both are the same folder. */
+/* True if the path is a folder or a link to one; true if both are the same folder. */
 bool lks__sys_is_folder(const char *path);
 bool lks__sys_same_folder(const char *a, const char *b);
 
 /* fsync a folder, so that renames in it survive a crash. */
 lks_status lks__sys_sync_dir(const char *path);
 
-/* strerror(), with what to do if this process may open no more files. */
+/* strerror(), with advice if this process may open no more files. */
 const char *lks__sys_reason(int err);
 
 /* "WHAT PATH: cause" as ERR_IO (path escaped), from errno; ECANCELED is ERR_STOPPED. */
 lks_status lks__sys_fail(const char *what, const char *path);
-/* True if the sentence, which may have more words around it, is of a failure of this thread because
- * a disk or quota has no room left (ENOSPC, EDQUOT). Then another attempt would fail, too. */
+/* True if the message, which may have more words around it, reports a failure of this thread
+ * because a disk or quota is full (ENOSPC, EDQUOT). Then another attempt would fail, too. */
 bool lks__sys_is_no_room(const char *failure);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static json_malloc_t allocate; /* jansson's allocator before ours was installed */
-/* Where to jump if an allocation fails; NULL outside calls of jansson. */
+/* Target of the jump if an allocation fails; NULL outside calls of jansson. */
 static _Thread_local jmp_buf *leave;
 
 static void *allocate_or_leave(size_t bytes)

@@ -1,6 +1,6 @@
-/* base/text/jsontext.h - jansson's reader and writer, made safe when memory runs out. If a string
- * can't grow, jansson 2.14 drops bytes of it and goes on. Here the call ends with NULL at the first
- * allocation that fails; what it has allocated until then is not freed. */
+/* base/text/jsontext.h - jansson's reader and writer, made safe for low memory. If a string can't
+ * grow, jansson 2.14 drops some of its bytes and continues. Here the call returns NULL at the first
+ * allocation that fails; its earlier allocations are not freed. */
 #ifndef LKS_BASE_TEXT_JSONTEXT_H
 #define LKS_BASE_TEXT_JSONTEXT_H
 
@@ -12,14 +12,14 @@
 
 /* json_loadb() */
 json_t *lks__json_load(const char *text, size_t bytes, size_t flags, json_error_t *error);
-/* The same as a status: ERR_FORMAT with line, column and reason, or ERR_NOMEM; `name` (escaped) is
- * that of the text. */
+/* json_loadb() with a status: ERR_FORMAT with line, column and reason, or ERR_NOMEM; `name`
+ * (escaped) is the text's name. */
 lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const char *name,
                            json_t **json_p);
-/* Did it return NULL because memory ran out? */
+/* True if the call returned NULL because it ran out of memory. */
 bool lks__json_no_memory(const json_error_t *error);
 
-/* The number; null if it isn't finite, which JSON can't write. */
+/* The number; null if it isn't finite, which JSON can't express. */
 json_t *lks__json_real(double x);
 
 /* json_dumps(): the caller frees the text; NULL if out of memory. */

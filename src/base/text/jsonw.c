@@ -53,8 +53,8 @@ static void put_string(lks__jsonw *w, const char *s)
     put(w, "\"", 1);
 }
 
-/* Write what precedes a value: a comma and the key. Members of objects need a key, others have
- * none. */
+/* Write the part before a value: a comma and the key. Members of objects need a key; other values
+ * have none. */
 static void begin_value(lks__jsonw *w, const char *key)
 {
     bool in_object = w->depth > 0 && !(w->arrays >> w->depth & 1);

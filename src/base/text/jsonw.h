@@ -1,4 +1,4 @@
-/* base/text/jsonw.h - write one line of JSON into a buffer of the caller's.
+/* base/text/jsonw.h - writes one line of JSON into the caller's buffer.
  *
  * Metrics fix the format of each number (losses %.9g, other doubles %.17g); a general JSON library
  * can't mix formats. Jansson does the reading. lks__jsonw_close() reports a line that doesn't fit,
@@ -15,7 +15,7 @@
 typedef struct lks__jsonw {
     char *buf;
     size_t size, len;
-    uint32_t arrays; /* bit d: the value open at depth d is an array */
+    uint32_t arrays; /* bit d: the open value at depth d is an array */
     int depth;
     bool comma;    /* a value precedes, so the next one needs a comma */
     bool overflow; /* the buffer or the depth is too small, or an end doesn't match */
@@ -28,12 +28,12 @@ void lks__jsonw_object(lks__jsonw *w, const char *key);
 void lks__jsonw_array(lks__jsonw *w, const char *key);
 void lks__jsonw_end(lks__jsonw *w); /* end the innermost object or array */
 
-/* `value` may hold any bytes: invalid UTF-8 becomes U+FFFD. NULL becomes null. */
+/* `value` may contain any bytes: invalid UTF-8 becomes U+FFFD. NULL becomes null. */
 void lks__jsonw_str(lks__jsonw *w, const char *key, const char *value);
 void lks__jsonw_int(lks__jsonw *w, const char *key, int64_t value);
 void lks__jsonw_u64(lks__jsonw *w, const char *key, uint64_t value);
 void lks__jsonw_bool(lks__jsonw *w, const char *key, bool value);
-/* JSON has no infinity and no NaN: they become null. */
+/* Infinity and NaN become null, because JSON lacks them. */
 void lks__jsonw_float(lks__jsonw *w, const char *key, double value);  /* %.9g */
 void lks__jsonw_double(lks__jsonw *w, const char *key, double value); /* %.17g */
 

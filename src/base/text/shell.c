@@ -8,7 +8,7 @@
 
 #include "base/text/utf8.h"
 
-/* True if all of it is printable text. */
+/* True if the whole word is printable text. */
 static bool is_safe(const char *word)
 {
     uint32_t cp;
@@ -28,7 +28,7 @@ static bool is_plain(const char *word)
     return plain;
 }
 
-/* 'WORD', with each ' in it as '\''. Returns its length, which may exceed `bytes`. */
+/* Write 'WORD', with each ' in it as '\''. Returns its length, which may exceed `bytes`. */
 static size_t quote(char *out, size_t bytes, const char *word)
 {
     size_t n = (size_t)snprintf(out, bytes, "'");

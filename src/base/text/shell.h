@@ -4,13 +4,13 @@
 
 #include <stddef.h>
 
-/* Write `word` into `out` as a shell reads it, quoted if it has to be. A word that can't be shown
- * completely and safely (a control character, invalid UTF-8, or no room) becomes "...". Returns
+/* Write `word` into `out` as a shell reads it, quoted if necessary. A word that can't be shown
+ * completely and safely (a control character, invalid UTF-8, or too long) becomes "...". Returns
  * `out`. */
 char *lks__shell_word(char *out, size_t bytes, const char *word);
 
-/* Write the program as the user started it, because it may not be in the path; "lockstep" in a
- * program of another name, which uses this as a library. Returns `out`. */
+/* Write the program as the user started it, because it may not be in the path; "lockstep" in
+ * another program, which uses this as a library. Returns `out`. */
 char *lks__shell_program(char *out, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* base/text/utf8_stream.h - bytes that come in any pieces, passed on as whole characters that are
- * safe on a terminal: invalid UTF-8 and control characters, except line feed and tab, become
- * U+FFFD. */
+/* base/text/utf8_stream.h - receives bytes in pieces of any size and passes them on as whole
+ * characters that are safe on a terminal: invalid UTF-8 and control characters, except line feed
+ * and tab, become U+FFFD. */
 #ifndef LKS_BASE_TEXT_UTF8_STREAM_H
 #define LKS_BASE_TEXT_UTF8_STREAM_H
 
@@ -11,7 +11,7 @@
 typedef struct lks__utf8_stream {
     lks_status (*put)(void *ctx, const char *text, size_t bytes);
     void *ctx;
-    char pending[4]; /* bytes of a character that isn't complete yet */
+    char pending[4]; /* bytes of an incomplete character */
     size_t n_pending;
 } lks__utf8_stream; /* {.put = …} is empty */
 
