@@ -15,7 +15,7 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
         char *note = args->notes[args->n_notes];
         char shown[LKS__ARGS_NOTE / 2], place[LKS__ARGS_NOTE / 2 - 4];
         lks__escape(shown, sizeof shown, what, strlen(what));
-        snprintf(place, sizeof place, "%s", where); /* escaped by its maker */
+        snprintf(place, sizeof place, "%s", where); /* escaped by its source */
         snprintf(note, LKS__ARGS_NOTE, "%s: %s", place, shown);
     }
     args->n_notes++;
@@ -27,15 +27,15 @@ struct words {
     int argc, at;
 };
 
-/* The word behind this one; NULL: none, or it is another setting. */
+/* The next word; NULL: none, or it is another setting. */
 static const char *next_word(const struct words *w)
 {
     const char *next = w->at + 1 < w->argc ? w->argv[w->at + 1] : NULL;
     return next == NULL || strncmp(next, "--", 2) == 0 ? NULL : next;
 }
 
-/* `--key`: a true/false setting takes the next word only if that is such a value, any other setting
- * takes it whatever it is. NULL: it lacks a value. */
+/* The value of `--key`: a true/false setting uses the next word only if it is such a value, any
+ * other setting always uses it. NULL: the value is missing. */
 static const char *value_behind(struct words *w, bool is_bool)
 {
     const char *next = next_word(w);
@@ -46,7 +46,7 @@ static const char *value_behind(struct words *w, bool is_bool)
     return next;
 }
 
-/* One argument that begins with '-', and the next word if that is its value. */
+/* Read an argument that begins with '-', and the next word if it is the value. */
 static lks_status read_option(lks__settings *s, unsigned command, struct words *w, lks__args *args)
 {
     char where[120], key[LKS__SETTING_KEY];
@@ -76,7 +76,7 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
     return lks__settings_set(s, command, key, value, LKS__FROM_ARG, where);
 }
 
-/* A config file or the name of a recipe. */
+/* Read a config file or the name of a recipe. */
 static lks_status read_recipe(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
     char path[PATH_MAX], shown[120], share[PATH_MAX];
@@ -86,7 +86,7 @@ static lks_status read_recipe(lks__settings *s, unsigned command, const char *ar
         lks__escape(args->recipe, sizeof args->recipe, path, strlen(path));
     if (found != LKS__RECIPE_NONE)
         return lks__config_file_read(s, command, path, args);
-    if (lks__recipe_is_file(arg)) /* its message names it, and the system's reason */
+    if (lks__recipe_is_file(arg)) /* its message contains the file and the system's reason */
         return lks__config_file_read(s, command, arg, args);
     return lks__fail(LKS_ERR_CONFIG,
                      "\"%s\" is neither a setting (--key=value) nor a config file (a name "
@@ -109,7 +109,7 @@ static bool is_run(const char *path)
     return false;
 }
 
-/* The folder of the run that the command uses. */
+/* Read the folder of the run that the command uses. */
 static lks_status take_run(lks__settings *s, unsigned command, const char *arg, lks__args *args)
 {
     char where[120], word[300];
@@ -128,7 +128,7 @@ static lks_status take_run(lks__settings *s, unsigned command, const char *arg, 
     return lks__settings_set(s, command, "out_dir", arg, LKS__FROM_ARG, where);
 }
 
-/* A run's folder together with settings that name other weights. */
+/* Check a run's folder together with settings that name other weights. */
 static lks_status check_run(const lks__settings *s, const lks__args *args)
 {
     char shown[120];
@@ -148,7 +148,7 @@ static lks_status check_run(const lks__settings *s, const lks__args *args)
                      lks__escape(shown, sizeof shown, args->run, strlen(args->run)), other);
 }
 
-/* A word that is no option. */
+/* Read a word that is not an option. */
 static lks_status read_word(lks__settings *s, unsigned command, const char *arg, int max_positional,
                             lks__args *args)
 {
@@ -158,7 +158,7 @@ static lks_status read_word(lks__settings *s, unsigned command, const char *arg,
     if (command & uses_run && !is_file &&
         (is_run(arg) || lks__recipe_find(arg, path) == LKS__RECIPE_NONE))
         return take_run(s, command, arg, args);
-    /* A text of `train`. Its word may also be a recipe's name. */
+    /* A text for `train`. The word may also be a recipe's name. */
     if (command == LKS__CMD_TRAIN && !is_file && lks__recipe_find(arg, path) != LKS__RECIPE_NONE)
         return read_recipe(s, command, arg, args);
     if (args->n_positional >= max_positional || args->n_positional >= LKS__ARGS_POSITIONAL ||
@@ -186,7 +186,7 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
             LKS__TRY(read_word(s, command, arg, max_positional, args));
     }
     LKS__TRY(check_run(s, args));
-    /* A run that goes on brings its family: then its variables are read (lks__settings_resume). */
+    /* A resumed run brings its family, and its variables are read then (lks__settings_resume). */
     const bool known = s->from[LKS__SETTING_family] != LKS__FROM_DEFAULT ||
                        lks__settings_init(s) != LKS__INIT_RESUME;
     LKS__TRY(lks__family_environment(s, command, known ? args : NULL));

@@ -1,4 +1,4 @@
-/* settings/family.c - the settings' side of families: the words of --family, names, environment. */
+/* settings/family.c - families as settings: the words of --family, names, environment. */
 #include "settings/family.h"
 
 #include <ctype.h>
@@ -53,7 +53,7 @@ const char *lks__family_name_of(const lks__settings *s, int setting, char out[LK
 struct taking {
     lks__settings *s;
     unsigned command;
-    lks__args *args; /* notes what isn't taken; NULL: nobody is told */
+    lks__args *args; /* notes ignored variables; may be NULL */
     const lks__family *family;
     bool ours; /* the run is of this family */
 };
@@ -66,7 +66,7 @@ static bool is_file(const lks__family *f, const char *name)
     return false;
 }
 
-/* A variable of another family's script gives way to files, too. */
+/* True if the setting's value stays: variables of another family's script lose to files, too. */
 static bool gives_way(const struct taking *t, int setting)
 {
     return !t->ours && t->s->from[setting] > LKS__FROM_DEFAULT;
@@ -127,7 +127,7 @@ static lks_status no_effect(const lks__settings *s, const char *name, const char
                      lks__family_of(s)->name, use[0] == '\0' ? "leave it out" : "use --", use);
 }
 
-/* The setting of another family that does the same as `name`, or "". */
+/* The setting of another family with the same effect as `name`, or "". */
 static const char *counterpart(const char *name)
 {
     for (int f = 0; lks__families[f] != NULL; f++)

@@ -97,7 +97,8 @@ static lks_status fail_unknown(const char *key, unsigned command, const char *wh
                      lks__command_name(command));
 }
 
-/* nproc_per_node by one of its names: two values by two names of one source contradict. */
+/* Set nproc_per_node by one of its names. Two different values by both names in one source are an
+ * error. */
 static lks_status take_ranks(lks__settings *s, const char *key, lks__setting_value v,
                              lks__setting_from from, const char *where)
 {
@@ -143,7 +144,7 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;
     if (i == LKS__SETTING_batch_size && s->auto_batch <= (unsigned char)from)
-        s->auto_batch = 0; /* the later of two */
+        s->auto_batch = 0; /* the later one wins */
     if (i == LKS__SETTING_nproc_per_node)
         LKS__TRY(take_ranks(s, key, v, from, where));
     char list[2 * LKS__SETTING_STR];
@@ -196,7 +197,7 @@ bool lks__settings_uses_weights(const lks__settings *s)
 
 /* --- relations -------------------------------------------------------------------------------- */
 
-/* The ways out if W ranks can't share the run's virtual ranks. */
+/* Report that W ranks can't share the run's virtual ranks, with suggestions. */
 static lks_status fail_ranks(const lks__settings *s, int64_t W)
 {
     const int64_t N = s->gradient_accumulation_steps, V = s->virtual_ranks;
@@ -295,7 +296,7 @@ lks_status lks__settings_memory(const lks__settings *s, uint64_t *bytes_p)
                      lks__escape(shown, sizeof shown, s->memory, strlen(s->memory)));
 }
 
-/* Has the folder training tokens, of either form? */
+/* True if the folder contains training tokens, in either form. */
 static bool has_tokens(const char *folder)
 {
     bool has = false;
@@ -308,8 +309,8 @@ static bool has_tokens(const char *folder)
     return has;
 }
 
-/* The words after `lockstep prep` that make the dataset: nanoGPT's own ones, and those of GPT-2's
- * weights, have GPT-2's tokens. */
+/* The words after `lockstep prep` that create the dataset: nanoGPT's own datasets, and those for
+ * GPT-2's weights, use GPT-2's tokens. */
 static const char *prep_of(const lks__settings *s)
 {
     const char *prep = lks__family_of(s)->prep, *name = strrchr(s->dataset, '/');
@@ -329,7 +330,7 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
     snprintf(in_data, sizeof in_data, "data/%s", s->dataset);
     const bool there = lks__sys_is_folder(out),
                also = s->dataset[0] != '/' && lks__sys_is_folder(in_data);
-    /* A folder of that name may have something else, such as the texts. */
+    /* A folder of this name may contain something else, such as the texts. */
     if (also && (!there || (!has_tokens(out) && has_tokens(in_data)))) {
         strcpy(out, in_data);
         return LKS_OK;

@@ -1,7 +1,8 @@
 /* settings/settings.h - every setting of every command, in one table.
  *
- * It determines fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints, and
- * what may change on a resume. Names and defaults are nanoGPT's if it has the setting. */
+ * The table defines fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints,
+ * and the settings that may change on a resume. Names and defaults are nanoGPT's if it has the
+ * setting. */
 #ifndef LKS_SETTINGS_SETTINGS_H
 #define LKS_SETTINGS_SETTINGS_H
 
@@ -32,7 +33,7 @@ enum {
     LKS__CMD_REPORT = 1 << 8,
     LKS__CMD_PLOT = 1 << 9,
     LKS__CMD_WATCH = 1 << 10,
-    LKS__CMD_PLAN = 1 << 11, /* takes the settings of train, too */
+    LKS__CMD_PLAN = 1 << 11, /* also accepts the settings of train */
 };
 
 /* The role of a setting in a run; each has exactly one of these. */
@@ -42,28 +43,28 @@ enum {
     LKS__SETTING_FREE = 1 << 2,  /* in the config line, but may change on a resume */
     LKS__SETTING_HOST = 1 << 3,  /* where and how it runs: never in the config line */
     LKS__SETTING_CONFIG = LKS__SETTING_SHAPE | LKS__SETTING_RUN | LKS__SETTING_FREE,
-    /* In addition to one of those: 0 means "choose for me", so it agrees with every value. */
+    /* In addition to one of those: 0 means "choose for me", so it matches every value. */
     LKS__SETTING_AUTO = 1 << 4,
-    /* Used only by the golf family: left out of other families' config lines and checkpoints. */
+    /* Used only by the golf family: omitted from other families' config lines and checkpoints. */
     LKS__SETTING_GOLF = 1 << 5,
-    LKS__SETTING_OF_FAMILY = LKS__SETTING_GOLF, /* all flags of that meaning */
+    LKS__SETTING_OF_FAMILY = LKS__SETTING_GOLF, /* all flags of this kind */
     /* STR: may be given several times; each value is a line of the string. */
     LKS__SETTING_LIST = 1 << 6,
-    /* Means something to runs with optimizer=muon, too, whatever their family. */
+    /* Also used by runs with optimizer=muon, for any family. */
     LKS__SETTING_MUON = 1 << 7,
-    /* SHAPE or RUN: checkpoints of 0.1.0 lack it. The default does what that version did. */
+    /* SHAPE or RUN: missing in checkpoints of 0.1.0. The default keeps that version's behaviour. */
     LKS__SETTING_LATER = 1 << 8,
-    /* Taken from the command line alone: no file and no variable may start commands. */
+    /* Accepted only on the command line: no file and no variable may start commands. */
     LKS__SETTING_TYPED = 1 << 9,
-    /* HOST: all ranks of a run must have the same value, as they must of SHAPE, RUN and FREE. */
+    /* HOST: must be equal on all ranks of a run, like SHAPE, RUN and FREE. */
     LKS__SETTING_SAME = 1 << 10,
     /* HOST: a resume keeps the run's value, which is in its host lines (train/setup/remember.h). */
     LKS__SETTING_KEPT = 1 << 11,
-    /* FLOAT: "off" stands for 0. */
+    /* FLOAT: "off" means 0. */
     LKS__SETTING_OFF = 1 << 12,
-    /* FREE: only rank 0 uses the value, so the other ranks may have another one. */
+    /* FREE: only rank 0 uses the value, so other ranks may have another value. */
     LKS__SETTING_FIRST = 1 << 13,
-    /* INT: "None", nanoGPT's word, stands for 0. */
+    /* INT: "None", nanoGPT's word, means 0. */
     LKS__SETTING_NONE = 1 << 14,
 };
 
@@ -84,21 +85,21 @@ enum {
 #define LKS__WORDS_bind(X, of)        X(of, auto) X(of, cores) X(of, none)
 #define LKS__WORDS_dtype(X, of)       X(of, auto) X(of, float32) X(of, bfloat16)
 
-/* The script's parts of names of control tensors, and the word for "those of
+/* The script's parts of names of control tensors, and the word for "the same as
  * control_tensor_name_patterns". */
 #define LKS__GOLF_CONTROL                                                                          \
     "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,q_gain,skip_weight,"        \
     "skip_weights"
 #define LKS__GOLF_AS_CONTROL "control_tensor_name_patterns"
 
-/* The events of exec_on, each as its value begins. */
+/* The events of exec_on: the beginnings of its values. */
 #define LKS__EVENT_CHOICES "checkpoint:|best:|end:|failure:"
 
-/* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which makes
- * descriptors of the table, defines the words of the last columns. TYPE: INT (int64_t), FLOAT
- * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above), LISTED (int: the
- * place of a word in a list of another file, which lks__NAME_word() gives). Help and the config
- * line follow this order; settings of a group must be adjacent. */
+/* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which converts the
+ * table to descriptors, defines the words of the last columns. TYPE: INT (int64_t), FLOAT (double),
+ * BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above), LISTED (int: the index of a
+ * word in another file's list, returned by lks__NAME_word()). Help and the config line follow this
+ * order; settings of a group must be adjacent. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
       "text file (UTF-8), folder of text files, or - for standard input; may be given several "    \
@@ -449,10 +450,10 @@ typedef struct lks__settings {
     LKS__SETTING_MAP(X)
 #undef X
     unsigned char from[LKS__N_SETTINGS]; /* lks__setting_from, by LKS__SETTING_<name> */
-    /* Where batch_size=auto comes from (lks__setting_from); 0: it wasn't given. batch_size then has
-     * the value without auto. */
+    /* Source of batch_size=auto (lks__setting_from); 0: it wasn't given. batch_size is then the
+     * value without auto. */
     unsigned char auto_batch;
-    bool as_ranks; /* nproc_per_node was given as ranks, its name on one host */
+    bool as_ranks; /* nproc_per_node was given as ranks, its name on a single host */
 } lks__settings;
 
 void lks__settings_defaults(lks__settings *s);
@@ -466,13 +467,13 @@ typedef struct lks__args {
     /* Arguments that are neither settings nor files. */
     const char *positional[LKS__ARGS_POSITIONAL];
     int n_positional;
-    int n_files;     /* config files that were read */
-    const char *run; /* the word that set out_dir: a run's folder; NULL: none did */
-    /* Settings that have no meaning here ("config/x.py:3: wandb_log"), for the tool to print;
-     * escaped. n_notes counts all; those that don't fit are dropped. */
+    int n_files;     /* number of config files read */
+    const char *run; /* the word that set out_dir: a run's folder; or NULL */
+    /* Settings without a meaning here ("config/x.py:3: wandb_log"), for the tool to print; escaped.
+     * n_notes counts all; those that don't fit are dropped. */
     char notes[LKS__ARGS_NOTES][LKS__ARGS_NOTE];
     int n_notes;
-    /* Path of the installed recipe that was found by its name (config/recipe.h), to print; or "".
+    /* Path of an installed recipe that was found by name (config/recipe.h), to print; or "".
      * Escaped. */
     char recipe[LKS__ARGS_NOTE];
 } lks__args;
@@ -480,57 +481,56 @@ typedef struct lks__args {
 /* Read the arguments after the command's name: `--key=value`, `--key value`, `--flag` for a BOOL;
  * '-' equals '_'. Arguments ending in .conf or .py are config files
  * (settings/config/config_file.h). For a command that uses a run, another word is the run's folder,
- * unless it names a recipe only (settings/config/recipe.h). For others, the first `max_positional`
- * words are positional, and the rest names of recipes. The command line wins over files; among
- * equals the later wins. `s` holds defaults on entry. ERR_CONFIG names the argument or file:line,
+ * unless it only names a recipe (settings/config/recipe.h). For others, the first `max_positional`
+ * words are positional, and the rest names of recipes. The command line overrides files; otherwise
+ * the later value wins. `s` contains defaults on entry. ERR_CONFIG names the argument or file:line,
  * and the range or the nearest setting. */
 lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, char *const *argv,
                                int max_positional, lks__args *args);
 
-/* Set one setting from text. `where` ("config/x.conf:12", "--n_layer=x") begins messages. A
- * value from a lower source than the present one is checked but not used. The same holds for a
- * setting of train in a file, if `command` doesn't have it: so a recipe can also be given to
- * eval and bench. */
+/* Set one setting from text. `where` ("config/x.conf:12", "--n_layer=x") starts messages. A value
+ * from a lower source than the current one is checked but not used. The same holds for a setting of
+ * train in a file, if `command` doesn't have it: so a recipe can also be given to eval and
+ * bench. */
 lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key, const char *value,
                              lks__setting_from from, const char *where);
 
-/* Record something that was read and isn't used; any bytes. */
+/* Record something that was read but isn't used; any bytes. */
 void lks__args_note(lks__args *args, const char *where, const char *what);
 
-/* Names in nanoGPT's scripts that mean nothing here: wandb_*, compile. */
+/* True for names in nanoGPT's scripts without a meaning here: wandb_*, compile. */
 bool lks__setting_is_foreign(const char *key);
 
 /* Print the settings of `command` by group, with defaults, ranges and meanings. */
 void lks__settings_help(FILE *out, unsigned command);
-/* The same for one setting, with the commands that take it. */
+/* Print one setting, with the commands that accept it. */
 void lks__setting_help(FILE *out, int setting);
 
-/* What --init_from asks for. */
+/* Kinds of --init_from. */
 typedef enum lks__init_kind {
     LKS__INIT_SCRATCH,
     LKS__INIT_RESUME,
-    LKS__INIT_WEIGHTS, /* of a path, or of a model that has a name */
+    LKS__INIT_WEIGHTS, /* from a path, or a model that has a name */
 } lks__init_kind;
 lks__init_kind lks__settings_init(const lks__settings *s);
-/* Of a command that uses a model: does the command line name weights? A recipe's init_from is
- * train's. */
+/* For a command that uses a model: true if the command line names weights. A recipe's init_from
+ * applies only to train. */
 bool lks__settings_uses_weights(const lks__settings *s);
 
 /* --- relations between settings --------------------------------------------------------------- */
 
 /* For a run of train on `world_size` ranks: make the family's checks, choose virtual_ranks if it is
  * 0, then check conditions between settings: V divides N, W divides V (or allow_uneven), W <= V,
- * and that nothing is asked for that exchange=nccl can't do. ERR_CONFIG names both settings and
- * what to change. */
+ * and exchange=nccl supports all settings. ERR_CONFIG names both settings and the remedy. */
 lks_status lks__settings_check(lks__settings *s, int world_size);
 
-/* What is asked for that NCCL can't do, and why; NULL: nothing. */
+/* The setting that NCCL doesn't support, with the reason, or NULL. */
 const char *lks__settings_not_nccl(const lks__settings *s);
 
-/* The bytes of `memory`; 0: it wasn't given. ERR_CONFIG. */
+/* Read `memory` in bytes; 0: it wasn't given. ERR_CONFIG. */
 lks_status lks__settings_memory(const lks__settings *s, uint64_t *bytes_p);
 
-/* The folder of `dataset`: the value itself if it is a folder, else data/NAME. ERR_CONFIG. */
+/* Find the folder of `dataset`: the value if it is a folder, else data/NAME. ERR_CONFIG. */
 lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8]);
 
 /* --- checkpoints, metrics --------------------------------------------------------------------- */
@@ -538,36 +538,36 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
 /* A new object with the settings of `command` whose role is in `flags`; NULL if out of memory. */
 json_t *lks__settings_to_json(const lks__settings *s, unsigned command, unsigned flags);
 
-/* Write them as members of the object open in `w`; with `other`, only those that differ from it. */
+/* Write them as members of the open object in `w`; with `other`, only those that differ from it. */
 void lks__settings_write(const lks__settings *s, unsigned command, unsigned flags,
                          const lks__settings *other, lks__jsonw *w);
 
-/* Write the settings of `command` that all ranks must have, one per line: "seed=1337", in the order
- * of the table; text is escaped. For other commands than train the value of a SHAPE that isn't
- * given is empty, since the model's own applies. ERR_NOMEM if the lines don't fit. */
+/* Write the settings of `command` that must be equal on all ranks, one per line: "seed=1337", in
+ * the order of the table; text is escaped. For commands other than train, the value of a SHAPE that
+ * isn't given is empty, because the model's value applies. ERR_NOMEM if the lines don't fit. */
 lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *out, size_t bytes);
 
 /* Read the output of to_json into defaults, with all checks of the command line. Members of other
- * roles than `flags` are ignored. ERR_FORMAT, naming `where`, if one of SHAPE or RUN is missing, or
- * for an unknown or mistyped one. */
+ * roles than `flags` are ignored. ERR_FORMAT, with `where`, if a member of SHAPE or RUN is missing,
+ * or for an unknown or mistyped member. */
 lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigned flags,
                                    const char *where, lks__settings *s_p);
 
-/* Go on with `run` (read from a checkpoint at `where`). SHAPE and RUN are taken from it, and a
- * different value that was given explicitly is ERR_CONFIG. FREE is taken if no value was given. */
+/* Continue `run` (read from a checkpoint at `where`). SHAPE and RUN are copied from it, and an
+ * explicit different value is ERR_CONFIG. FREE is copied if no value was given. */
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where);
 
-/* Take the settings of role LKS__SETTING_KEPT that were not given from `kept`, as
- * lks__settings_write() wrote them; NULL, and members that are missing, change nothing. ERR_FORMAT,
- * naming `where`, for a value that isn't possible. */
+/* Copy the settings of role LKS__SETTING_KEPT that were not given from `kept`, as
+ * lks__settings_write() wrote them. NULL and missing members change nothing. ERR_FORMAT, with
+ * `where`, for an invalid value. */
 lks_status lks__settings_keep(lks__settings *s, const json_t *kept, const char *where);
 
-/* Begin a run with the weights at `where`, whose model `source` describes: SHAPE settings that it
- * has from its file (LKS__FROM_CHECKPOINT) are taken. A different value that was given explicitly
- * is ERR_CONFIG, but a smaller block_size, a larger vocab_size and any gelu stay. */
+/* Begin a run with the weights at `where`, whose model `source` describes: copy the SHAPE settings
+ * that it read from its file (LKS__FROM_CHECKPOINT). An explicit different value is ERR_CONFIG, but
+ * a smaller block_size, a larger vocab_size and any gelu stay. */
 lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, const char *where);
 
-/* How many settings of these roles differ; names_p (may be NULL) [LKS__N_SETTINGS] gets their
+/* Number of settings of these roles that differ; names_p (may be NULL) [LKS__N_SETTINGS] gets their
  * names. */
 int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned command,
                        unsigned flags, const char **names_p);
@@ -577,11 +577,11 @@ const char *lks__settings_text(const lks__settings *s, int setting, char out[LKS
 const char *lks__setting_name(int setting);
 /* The word of a CHOICE or LISTED setting in `s` (LKS__SETTING_on_nan: "stop"). */
 const char *lks__setting_word(const lks__settings *s, int setting);
-int lks__setting_find(const char *key); /* '-' equals '_'; -1 if there is none */
+int lks__setting_find(const char *key); /* '-' equals '_'; -1 if unknown */
 bool lks__setting_is_text(int setting); /* STR, CHOICE, LISTED */
 bool lks__setting_is_bool(int setting);
 
-/* Numbers in settings: the whole text, no white space, no hexadecimal, finite. */
+/* Parse numbers in settings: the whole text, no white space, no hexadecimal, finite. */
 bool lks__parse_int(const char *text, int64_t *i_p);
 bool lks__parse_float(const char *text, double *f_p);
 /* true, True, 1, false, False, 0 */

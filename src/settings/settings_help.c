@@ -1,4 +1,4 @@
-/* settings/settings_help.c - `--help`, from the settings table. */
+/* settings/settings_help.c - `--help`, generated from the settings table. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void print_wrapped(FILE *out, const char *text)
     fprintf(out, "%s\n", text);
 }
 
-/* "HELP; word: what it means; …". */
+/* "HELP; word: its meaning; …". */
 static void describe_words(const lks__setting *d, char *out, size_t bytes)
 {
     size_t o = (size_t)snprintf(out, bytes, "%s", d->help);

@@ -16,8 +16,7 @@ static const lks__setting *next(const lks__setting *d, unsigned command, unsigne
     return NULL;
 }
 
-/* A family's own settings are recorded for runs of that family, and those of Muon for runs with it.
- */
+/* A family's own settings are recorded for its runs, and Muon's settings for runs with Muon. */
 bool lks__setting_is_used(const lks__settings *s, const lks__setting *d)
 {
     const unsigned mine = lks__family_of(s)->settings | lks__optimizer_settings(s->optimizer);
@@ -77,8 +76,8 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
     }
 }
 
-/* Write the number with the fewest digits that read back as the same: "0.001", not "0.001000…02".
- */
+/* Write the number with the fewest digits that read back as the same value: "0.001", not
+ * "0.001000…02". */
 static void shortest(double x, char out[LKS__SETTING_STR])
 {
     for (int digits = 1; digits <= 17; digits++) {
@@ -99,7 +98,7 @@ lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *o
             continue;
         if (command != LKS__CMD_TRAIN && d->flags & LKS__SETTING_SHAPE &&
             s->from[d - lks__setting_table] < LKS__FROM_ARG)
-            text[0] = '\0'; /* the model's own */
+            text[0] = '\0'; /* the model's own value applies */
         else if (d->type == LKS__SETTING_IS_FLOAT)
             shortest(v.f, text);
         else
@@ -112,7 +111,7 @@ lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *o
     return LKS_OK;
 }
 
-/* Checks the type; the caller checks the range. A string points into `json`. */
+/* Check the type; the caller checks the range. A string points into `json`. */
 static bool json_value(const lks__setting *d, const json_t *json, lks__setting_value *v)
 {
     switch (d->type) {
@@ -194,7 +193,7 @@ lks_status lks__settings_keep(lks__settings *s, const json_t *kept, const char *
     return LKS_OK;
 }
 
-/* Where a value was given that isn't possible, for a message. */
+/* The source of an invalid value, for a message. */
 static const char *given_in(const lks__settings *s, const lks__setting *d)
 {
     const int from = s->from[d - lks__setting_table];
@@ -203,7 +202,8 @@ static const char *given_in(const lks__settings *s, const lks__setting *d)
                                    : "";
 }
 
-/* What to do about it: a file or a variable also has other settings, and the command line wins. */
+/* A remedy: files and variables may contain other settings, too, and the command line overrides
+ * them. */
 static const char *instead(const lks__settings *s, const lks__setting *d, const char *value,
                            char out[LKS__SETTING_STR + 120])
 {
@@ -219,7 +219,7 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
     const unsigned flags = LKS__SETTING_CONFIG;
     lks__settings merged = *s;
     if (s->from[LKS__SETTING_family] == LKS__FROM_DEFAULT && s->family != run->family) {
-        merged.family = run->family; /* nobody had to name it, but its variables count */
+        merged.family = run->family; /* not given explicitly, but its variables count */
         LKS__TRY(lks__family_environment(&merged, LKS__CMD_TRAIN, NULL));
     }
     for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
@@ -227,7 +227,7 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
         lks__setting_value mine = lks__setting_load(&merged, d), theirs = lks__setting_load(run, d);
         const int at = (int)(d - lks__setting_table);
         bool given = merged.from[at] >= LKS__FROM_FILE;
-        if (merged.auto_batch != 0 && /* the run has made its choice */
+        if (merged.auto_batch != 0 && /* the run has already chosen */
             (at == LKS__SETTING_batch_size || at == LKS__SETTING_gradient_accumulation_steps))
             given = false;
         if (d->flags & LKS__SETTING_AUTO && mine.i == 0)
@@ -252,7 +252,7 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
     return LKS_OK;
 }
 
-/* May a run that begins with weights keep its own value? */
+/* True if a run that begins with weights may keep its own value. */
 static bool may_keep(const lks__setting *d, lks__setting_value mine, lks__setting_value theirs)
 {
     switch ((int)(d - lks__setting_table)) {

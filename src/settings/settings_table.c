@@ -107,7 +107,7 @@ static const struct {
     unsigned command;
     const char *name;
 } command_names[] = {
-    {LKS__CMD_PLAN, "plan"}, /* before train: it also takes the settings of that */
+    {LKS__CMD_PLAN, "plan"}, /* before train, because it also accepts train's settings */
     {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"},   {LKS__CMD_SAMPLE, "sample"},
     {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
     {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"}, {LKS__CMD_REPORT, "report"},
@@ -215,7 +215,7 @@ bool lks__setting_is_bool(int i)
     return lks__setting_table[i].type == LKS__SETTING_IS_BOOL;
 }
 
-/* The name with '_' for '-'; false if `key` is longer than any name. */
+/* Copy the name with '_' for '-'; false if `key` is longer than any name. */
 static bool fold_key(const char *key, char out[LKS__SETTING_KEY])
 {
     size_t n = strlen(key);
@@ -281,7 +281,7 @@ static void list_choices(const char *choices, char *out, size_t out_bytes)
     out[o] = '\0';
 }
 
-/* Commas between groups of three digits, in numbers of five digits and more. */
+/* Insert commas between groups of three digits, in numbers of five or more digits. */
 static void group_digits(char *text)
 {
     size_t n = strlen(text), first = text[0] == '-';
@@ -353,7 +353,7 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
 
 enum { MOST_DIGITS = 6 };
 
-/* Is text[n] the choice, which stands for any number if it ends with ":N"? */
+/* True if text[n] matches the choice, which stands for any number if it ends with ":N". */
 static bool is_this(const char *choice, size_t n_choice, const char *text, size_t n)
 {
     const size_t name =
@@ -376,7 +376,7 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
-/* One line, which begins with a choice and goes on. */
+/* True for one line that begins with one of the choices. */
 static bool begins_with_choice(const char *choices, const char *text)
 {
     bool found = false;

@@ -13,7 +13,7 @@ typedef enum lks__setting_type {
     LKS__SETTING_IS_CHOICE, /* and LISTED */
 } lks__setting_type;
 
-/* What the text of a STR names, for those who complete a command line. */
+/* The kind of name in a STR, for command-line completion. */
 enum {
     LKS__NAMES_NOTHING,
     LKS__NAMES_PATH,
@@ -35,18 +35,18 @@ typedef struct lks__setting {
     const char *help;
     const char *group;           /* title in the help; settings of one group are adjacent */
     const char *choices;         /* STR: "a|b", or NULL; "a:N": a, a colon and a number */
-    const char *(*word)(int i);  /* CHOICE: its words; NULL behind the last */
-    const char *(*about)(int i); /* ... and what each of them means, or NULL */
+    const char *(*word)(int i);  /* CHOICE: its words; NULL after the last */
+    const char *(*about)(int i); /* the meaning of each word, or NULL */
     lks__setting_value preset;
     int64_t low_i, high_i; /* INT: inclusive */
     double low, high;      /* FLOAT */
     size_t offset;         /* in lks__settings */
     lks__setting_type type;
     unsigned commands, flags;  /* LKS__CMD_*, LKS__SETTING_* */
-    bool over_low, below_high; /* FLOAT: the limit itself is excluded */
+    bool over_low, below_high; /* FLOAT: the limit is excluded */
     bool built;                /* this build may lack some of the choices */
     bool text;                 /* STR: free text, but not empty */
-    bool begins;               /* STR: one line, which begins with one of the choices and goes on */
+    bool begins;               /* STR: one line that begins with one of the choices */
     int names;                 /* STR: LKS__NAMES_* */
 } lks__setting;
 
@@ -58,30 +58,30 @@ extern const lks__setting lks__setting_table[LKS__N_SETTINGS];
 /* Name of the first command in `commands`; "" if none. */
 const char *lks__command_name(unsigned commands);
 
-/* Read a value from `s`, and write one; a string must fit, as all in range do. */
+/* Read a value from `s`, or write it; a string must fit, as all values in range do. */
 lks__setting_value lks__setting_load(const lks__settings *s, const lks__setting *d);
 void lks__setting_store(lks__settings *s, const lks__setting *d, lks__setting_value v,
                         lks__setting_from from);
 
 bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting_value b);
-/* Has the setting an effect with the family and the optimizer in `s`? */
+/* True if the setting has an effect with the family and the optimizer in `s`. */
 bool lks__setting_is_used(const lks__settings *s, const lks__setting *d);
 bool lks__setting_in_range(const lks__setting *d, lks__setting_value v);
 
 enum { LKS__SETTING_RANGE = 160, LKS__NUMBER_TEXT = 32 };
 
-/* A number as people write it: 0.1, 6e-5, and with `commas` 1,000,000; returns `out`. */
+/* A number in readable form: 0.1, 6e-5, and with `commas` 1,000,000; returns `out`. */
 const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT]);
 
-/* The list of optimizers, by the words of --optimizer (train/optimizer.c). */
+/* The list of optimizers: the words of --optimizer (train/optimizer.c). */
 const char *lks__optimizer_word(int i);
 const char *lks__optimizer_about(int i);
-unsigned lks__optimizer_settings(int i); /* flags of settings that only it has */
+unsigned lks__optimizer_settings(int i); /* flags of settings that only it uses */
 
-/* The index of `text` among the words of a CHOICE; -1 if it is none of them. */
+/* The index of `text` among the words of a CHOICE, or -1. */
 int64_t lks__setting_choice(const lks__setting *d, const char *text);
 
-/* Describe the values that `d` may have; returns `out`. */
+/* Describe the values that `d` accepts; returns `out`. */
 const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_RANGE]);
 
 #endif

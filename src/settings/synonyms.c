@@ -7,8 +7,8 @@
 
 #include "base/text/nearest.h"
 
-/* If several rows have the same word, the first whose setting the command accepts counts. `note`
- * follows the setting's name in the suggestion. */
+/* If several rows have the same word, the first one counts whose setting the command accepts.
+ * `note` follows the setting's name in the suggestion. */
 static const struct {
     const char *word;
     int setting;
@@ -51,7 +51,7 @@ static const struct {
     {LKS__SETTING_backend, "nccl", "auto, with --device=cuda for NCCL"},
 };
 
-/* Are the names equal, apart from case and '-' for '_'? */
+/* True if the names are equal, apart from case and '-' for '_'. */
 static bool is_same(const char *a, const char *b)
 {
     for (; *a != '\0' && (*a == *b || (*a == '-' && *b == '_') || strncasecmp(a, b, 1) == 0); a++)

@@ -11,7 +11,7 @@ enum { LKS__SUGGESTION = 100 };
  * nothing is similar. */
 const char *lks__suggest_setting(const char *key, unsigned command, char out[LKS__SUGGESTION]);
 
-/* Suggest one of the words of `d` for `text`, which isn't one: "cuda" for "gpu". NULL if nothing is
+/* Suggest one of the words of `d` for the invalid `text`: "cuda" for "gpu". NULL if nothing is
  * similar, or if `d` has no list of words. */
 const char *lks__suggest_value(const lks__setting *d, const char *text, char out[LKS__SUGGESTION]);
 

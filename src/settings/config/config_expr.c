@@ -12,7 +12,7 @@ typedef struct parser {
     const char *start, *at;
     int depth;
     bool foreign;          /* the rest isn't read */
-    const char *construct; /* the Python that made it foreign; NULL: not named */
+    const char *construct; /* the Python construct that made it foreign; NULL: not named */
 } parser;
 
 static lks_status fail_at(const parser *p, const char *at, const char *what)
@@ -92,7 +92,7 @@ static lks_status set_float(const parser *p, const char *at, double f, lks__conf
     return LKS_OK;
 }
 
-/* Rounded down, and the remainder that belongs to it. */
+/* Divide and round down, or compute the matching remainder. */
 static lks_status divide_down(const parser *p, const char *at, bool remainder,
                               const lks__config_value *b, lks__config_value *a)
 {
@@ -106,7 +106,7 @@ static lks_status divide_down(const parser *p, const char *at, bool remainder,
         }
         return set_int(p, at, remainder ? r : q, false, a);
     }
-    /* As Python does, from the remainder, which is exact: 1.0 // 0.1 is 9. */
+    /* As in Python, from the remainder, which is exact: 1.0 // 0.1 is 9. */
     const double x = as_float(a), y = as_float(b);
     double r = fmod(x, y), q = (x - r) / y;
     if (r != 0.0 && (r < 0.0) != (y < 0.0)) {
@@ -121,7 +121,7 @@ static lks_status power_int(const parser *p, const char *at, int64_t base, int64
 {
     int64_t result = 1;
     bool overflows = false;
-    if (base == 0 || base == 1 || base == -1) /* however large the exponent is */
+    if (base == 0 || base == 1 || base == -1) /* for any exponent */
         return set_int(p, at, exponent == 0 || (base == -1 && exponent % 2 == 0) ? 1 : base, false,
                        v);
     while (exponent > 0 && !overflows) {
@@ -153,7 +153,7 @@ static lks_status add_texts(const parser *p, const char *at, const lks__config_v
     return LKS_OK;
 }
 
-enum { POWER = 'p', DOWN = 'd' }; /* signs of two characters */
+enum { POWER = 'p', DOWN = 'd' }; /* operators of two characters */
 
 /* a = a SIGN b. */
 static lks_status apply(const parser *p, const char *at, char sign, const lks__config_value *b,
@@ -309,7 +309,7 @@ static lks_status atom(parser *p, lks__config_value *v)
     return LKS_OK;
 }
 
-/* A power binds its left side more tightly than a sign does, and its right side less. */
+/* A power binds more tightly than a sign on its left, and less tightly than a sign on its right. */
 static lks_status signless(parser *p, lks__config_value *v)
 {
     lks__config_value b = {.kind = LKS__CONFIG_NONE};
@@ -413,6 +413,6 @@ const char *lks__config_text(const lks__config_value *v, char out[40])
     }
     snprintf(out, 40, "%.17g", v->f);
     if (!strpbrk(out, ".e"))
-        strcat(out, ".0"); /* 2 * 1.5 is not an integer, in Python neither */
+        strcat(out, ".0"); /* 2 * 1.5 is not an integer, as in Python */
     return out;
 }

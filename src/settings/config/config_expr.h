@@ -1,4 +1,4 @@
-/* settings/config/config_expr.h - arithmetic in config files, as Python computes it: numbers,
+/* settings/config/config_expr.h - arithmetic in config files, with Python's results: numbers,
  * strings, True and False, names, + - * / // % **, parentheses. Nothing else is evaluated. */
 #ifndef LKS_SETTINGS_CONFIG_CONFIG_EXPR_H
 #define LKS_SETTINGS_CONFIG_CONFIG_EXPR_H
@@ -11,30 +11,30 @@ typedef enum lks__config_kind {
     LKS__CONFIG_BOOL,
     LKS__CONFIG_TEXT,
     LKS__CONFIG_NONE,
-    LKS__CONFIG_FOREIGN, /* only Python could compute it: a call, an attribute, a list, an if */
+    LKS__CONFIG_FOREIGN, /* needs Python: a call, an attribute, a list, an if */
 } lks__config_kind;
 
 typedef struct lks__config_value {
     lks__config_kind kind;
-    int64_t i; /* and BOOL */
+    int64_t i; /* also for BOOL */
     double f;
-    char text[LKS__SETTING_STR]; /* of FOREIGN: the construct, for a message; or "" */
+    char text[LKS__SETTING_STR]; /* FOREIGN: the construct, for a message; or "" */
 } lks__config_value;
 
-/* What stands around an expression. */
+/* The context of an expression. */
 typedef struct lks__config_scope {
     const char *where; /* FILE:LINE, for messages */
     size_t column;     /* of the expression's first byte, from 1 */
-    /* The value of a name; false: there is no such name. */
+    /* Find the value of a name; false if the name is unknown. */
     bool (*find)(void *ctx, const char *name, lks__config_value *v);
     void *ctx;
 } lks__config_scope;
 
-/* ERR_CONFIG, as FILE:LINE:COLUMN: what is wrong. An integer outside of 64 bits, a number that
- * isn't finite and a division by zero are errors. */
+/* ERR_CONFIG, as FILE:LINE:COLUMN and the error. Integers outside 64 bits, numbers that aren't
+ * finite and divisions by zero are errors. */
 lks_status lks__config_eval(const char *text, const lks__config_scope *scope, lks__config_value *v);
 
-/* The value as lks__settings_set() takes it; not for NONE and FOREIGN. A float always has a point
+/* The value as text for lks__settings_set(); not for NONE and FOREIGN. A float always has a point
  * or an exponent. Returns `out`, or the value's own text. */
 const char *lks__config_text(const lks__config_value *v, char out[40]);
 

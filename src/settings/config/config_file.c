@@ -12,7 +12,7 @@
 
 enum { MAX_FILE = 1 << 20, MAX_LINE = 4096, MOST_NAMES = 128 };
 
-/* A name that the file has given a value; later expressions may use it. */
+/* A name that the file has assigned; later expressions may use it. */
 typedef struct variable {
     char key[LKS__SETTING_KEY];
     lks__config_value value;
@@ -27,7 +27,7 @@ typedef struct reader {
     lks__args *args;
     bool python;
     char where[160];  /* FILE:LINE, escaped */
-    const char *line; /* its first byte, in the buffer that the line is read in */
+    const char *line; /* its first byte, in the read buffer */
     variable names[MOST_NAMES];
     int n_names;
 } reader;
@@ -64,14 +64,14 @@ static void cut_comment(char *line, bool python)
             return;
         } else if ((*c == '\'' || *c == '"') &&
                    (python || c == line || is_space(c[-1]) || c[-1] == '=')) {
-            quote = *c; /* an apostrophe within a bare word begins no string */
+            quote = *c; /* an apostrophe inside a bare word begins no string */
         }
     }
 }
 
 typedef enum literal { NOT_A_STRING, STRING, BROKEN } literal;
 
-/* If `text` is a single string literal, write its value to `out` (as long as `text`). */
+/* If `text` is a single string literal, write its value to `out` (of the same size). */
 static literal read_string(const char *text, char *out)
 {
     char quote = *text;
@@ -134,7 +134,7 @@ static void value_of_setting(const reader *r, int setting, lks__config_value *v)
     }
 }
 
-/* What the file has assigned; else the setting's value, or its default. */
+/* The value that the file has assigned; else the setting's value, or its default. */
 static bool find_name(void *ctx, const char *key, lks__config_value *v)
 {
     reader *r = ctx;
@@ -172,7 +172,7 @@ static bool is_word(const char *text)
     return *text && !strpbrk(text, " \t");
 }
 
-/* Note a line that is not used, with its place. */
+/* Note an unused line, with its position. */
 static lks_status note(reader *r, const char *line)
 {
     lks__args_note(r->args, r->where, line);
@@ -184,7 +184,7 @@ static bool is_about_the_machine(const char *key)
     return strcmp(key, "device") == 0 || strcmp(key, "backend") == 0 || strcmp(key, "dtype") == 0;
 }
 
-/* A value that is no text. A single number or word is passed on as it stands. */
+/* Read a value that is not a string. A single number or word is passed on unchanged. */
 static lks_status read_number(reader *r, const char *key, const char *text, const char *line)
 {
     lks__config_value v = {.kind = LKS__CONFIG_FOREIGN, .text = ""};
@@ -213,7 +213,7 @@ static lks_status read_number(reader *r, const char *key, const char *text, cons
                              r->where);
 }
 
-/* A script for a machine with a GPU (device = 'cuda') is to run here, too. */
+/* A script for a machine with a GPU (device = 'cuda') should run here, too. */
 static bool lacks_device(const char *key, const char *text)
 {
     int number;
@@ -251,8 +251,7 @@ static lks_status read_text_value(reader *r, const char *key, const char *text, 
     }
     LKS__TRY(evaluate(r, text, &v));
     LKS__TRY(remember(r, key, &v, true));
-    if (v.kind == LKS__CONFIG_FOREIGN ||
-        v.kind == LKS__CONFIG_NONE) /* only Python could: note it */
+    if (v.kind == LKS__CONFIG_FOREIGN || v.kind == LKS__CONFIG_NONE) /* needs Python: note it */
         return note(r, line);
     if (v.kind != LKS__CONFIG_TEXT)
         return lks__fail(LKS_ERR_CONFIG, "%s: the value of %s must be one string in quotes",
@@ -260,7 +259,8 @@ static lks_status read_text_value(reader *r, const char *key, const char *text, 
     return set_text(r, key, v.text, line);
 }
 
-/* A name of the file's own: an expression may need it. Anything else is a mistyped setting. */
+/* Read a name that only the file defines: an expression may need it. Any other name is a mistyped
+ * setting. */
 static lks_status read_name(reader *r, const char *key, const char *text)
 {
     lks__config_value v;
@@ -269,7 +269,7 @@ static lks_status read_name(reader *r, const char *key, const char *text)
     return remember(r, key, &v, false);
 }
 
-/* wandb_* and the like: listed once. */
+/* Read a foreign name, such as wandb_*: it is listed once. */
 static lks_status read_foreign(reader *r, const char *key, const char *text, const char *line)
 {
     const bool known = find_variable(r, key) != NULL;

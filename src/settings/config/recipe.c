@@ -11,7 +11,7 @@ static bool is_there(const char *path)
     return path[0] != '\0' && access(path, F_OK) == 0;
 }
 
-/* Bytes of `arg` in front of its .conf or .py; all of them if it ends in neither. */
+/* Number of bytes of `arg` before its .conf or .py; all of them without such an end. */
 static size_t without_end(const char *arg)
 {
     static const char *const ends[] = {".conf", ".py"};
@@ -29,7 +29,7 @@ bool lks__recipe_is_file(const char *arg)
     return arg[0] != '-' && arg[without_end(arg)] != '\0';
 }
 
-/* The NAME of NAME, NAME.conf, NAME.py, or one of these in config/; false: it is none of them. */
+/* The NAME of NAME, NAME.conf, NAME.py, or one of these in config/. False for other forms. */
 static bool read_name(const char *arg, char name[NAME_MAX + 1])
 {
     if (strncmp(arg, "config/", 7) == 0)

@@ -1,5 +1,5 @@
-/* settings/config/recipe.h - recipes by name: config/NAME.conf in this folder, or the installed
- * one. */
+/* settings/config/recipe.h - recipes by name: config/NAME.conf in the current folder, or the
+ * installed recipe. */
 #ifndef LKS_SETTINGS_CONFIG_RECIPE_H
 #define LKS_SETTINGS_CONFIG_RECIPE_H
 
@@ -12,13 +12,12 @@ enum lks__recipe_found {
     LKS__RECIPE_INSTALLED,
 };
 
-/* Does `arg` end as a config file does, in .conf or .py? */
+/* True if `arg` ends like a config file, in .conf or .py. */
 bool lks__recipe_is_file(const char *arg);
 
-/* Find the config file that a command line names: the file itself (a name ending in .conf or .py),
- * or a recipe, written quickstart, quickstart.conf or config/quickstart.conf; the end may also be
- * .py, as nanoGPT's have it. `path` is the file to read; NONE: neither is there, and `path` is
- * empty. */
+/* Find the config file that a command line names: a file (a name ending in .conf or .py), or a
+ * recipe, written quickstart, quickstart.conf or config/quickstart.conf; the end may also be .py,
+ * as in nanoGPT. `path` is the file to read. NONE: neither exists, and `path` is empty. */
 enum lks__recipe_found lks__recipe_find(const char *arg, char path[PATH_MAX]);
 
 #endif
