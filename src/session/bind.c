@@ -19,9 +19,9 @@ const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *wh
     return module->library();
 }
 
-/* The kernel's list of memory nodes has one number. hwloc would say the same, but it takes time at
- * every start, and crashes if it runs out of memory. Not asked if hwloc is told of another machine.
- */
+/* True if the kernel's list of memory nodes contains one number. hwloc would tell the same, but it
+ * takes time at every start, and crashes if it runs out of memory. False if hwloc describes another
+ * machine. */
 static bool has_one_node(void)
 {
     char text[64];

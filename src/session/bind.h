@@ -8,18 +8,18 @@
 
 /* --bind, in this order (LKS__WORDS_bind). */
 enum lks__bind {
-    LKS__BIND_AUTO,  /* on machines with several memory nodes, if nobody has bound the ranks */
+    LKS__BIND_AUTO,  /* on machines with several memory nodes, unless the ranks are already bound */
     LKS__BIND_CORES, /* always */
     LKS__BIND_NONE,
 };
 
-/* The share of local rank `rank` of `ranks`, and the library's name. NULL: it isn't known, for the
+/* The share of local rank `rank` of `ranks`, and the library's name. NULL if unknown, with the
  * reason in `why`. */
 const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *why,
                            size_t why_bytes);
 
-/* Bind this thread, and those that it will start, to its share, if `mode` says so; any failure
- * leaves it where it is. Every rank calls it with the same `ranks` (more than 1), and must have
+/* Bind this thread, and those that it starts later, to its share, according to `mode`; after any
+ * failure it stays unbound. Every rank calls it with the same `ranks` (more than 1), and must have
  * inherited the same processors. */
 void lks__bind(enum lks__bind mode, int rank, int ranks);
 

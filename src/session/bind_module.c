@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The topology of the processors that this process may use; NULL: it can't be read. */
+/* The topology of the processors that this process may use; NULL if it can't be read. */
 static hwloc_topology_t usable(void)
 {
     hwloc_topology_t topology;
@@ -14,7 +14,7 @@ static hwloc_topology_t usable(void)
         return NULL;
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
     int err = mine == NULL || hwloc_topology_load(topology) != 0;
-    /* Not for a made-up machine (HWLOC_SYNTHETIC), whose processors aren't ours. */
+    /* Not for a simulated machine (HWLOC_SYNTHETIC), whose processors aren't ours. */
     if (!err && hwloc_topology_is_thissystem(topology))
         err = hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_THREAD) != 0 ||
               hwloc_topology_restrict(topology, mine, 0) != 0;

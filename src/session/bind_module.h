@@ -1,5 +1,5 @@
-/* session/bind_module.h - what the module lockstep_hwloc.so offers to session/bind.c: the machine's
- * cores and memory nodes. It is loaded when several ranks of a host start. */
+/* session/bind_module.h - the interface of the module lockstep_hwloc.so to session/bind.c: the
+ * machine's cores and memory nodes. It is loaded when several ranks of a host start. */
 #ifndef LKS_SESSION_BIND_MODULE_H
 #define LKS_SESSION_BIND_MODULE_H
 
@@ -20,8 +20,9 @@ typedef struct lks__bind_share {
 typedef struct lks__bind_module {
     int version;
     const char *(*library)(void); /* "hwloc 2.9" */
-    /* Divide what this process may use into `ranks` shares that lie as near together as can be;
-     * give the one of `rank`. Not 0, with the reason in `why`, if the machine can't be read. */
+    /* Divide the usable processors into `ranks` shares, each with processors as close together as
+     * possible, and return the share of `rank`. Not 0, with the reason in `why`, if the machine
+     * can't be read. */
     int (*share)(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes);
 } lks__bind_module;
 

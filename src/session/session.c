@@ -55,8 +55,8 @@ static void ask_stop(void *comm, int signo)
     lks__comm_ask_stop(comm, signo);
 }
 
-/* On mixed machines the level is the lowest of any rank, and the products are our own if one lacks
- * the library, so that all ranks compute the same bits. */
+/* On mixed machines all ranks use the lowest level of any rank, and our own matrix products if one
+ * rank lacks the library, so that all compute the same bits. */
 static lks_status agree_on_level(lks__session *s)
 {
     struct has {
@@ -96,7 +96,7 @@ static lks_status choose_threads(lks__session *s, int threads)
     return LKS_OK;
 }
 
-/* If ranks of this host have different processors, somebody else has bound them. */
+/* If ranks of this host have different processors, they have already been bound. */
 static lks_status bind_rank(lks__session *s, enum lks__bind bind)
 {
     const int W = s->world.world_size, local = s->world.local_world_size;
@@ -133,8 +133,8 @@ static bool signalled(void)
     return lks__stop_requested != 0;
 }
 
-/* Open the group. Ranks agree on a stop through the group, so until all have joined each stops by
- * itself. */
+/* Open the group. Ranks agree on a stop through the group, so until all have joined, each rank
+ * stops by itself. */
 static lks_status meet(const lks_comm_options *options, lks__session *s)
 {
     lks__sys_give_up_when(signalled);
@@ -143,7 +143,7 @@ static lks_status meet(const lks_comm_options *options, lks__session *s)
     return st;
 }
 
-/* Others have then left for the same reason, which is no failure. */
+/* Other ranks have then left for the same reason, which is not a failure. */
 static lks_status or_stopped(lks_status st)
 {
     return signalled() && (st == LKS_ERR_PEER || st == LKS_ERR_STOPPED)
@@ -194,7 +194,7 @@ fail:
     return st;
 }
 
-/* *device_p stays as it is for the CPU, which is open. */
+/* *device_p is unchanged for the CPU, which is already open. */
 static lks_status open_device(const char *name, const lks__device_place *place,
                               lks__device **device_p)
 {
@@ -211,7 +211,7 @@ static lks_status open_device(const char *name, const lks__device_place *place,
     return st == LKS_ERR_SUPPORT ? LKS_OK : st;
 }
 
-/* --- the same on all ranks -------------------------------------------------------------------- */
+/* --- comparisons between ranks ---------------------------------------------------------------- */
 
 void lks__session_place(lks__place_text *out, int rank, const char host[LKS__HOST_NAME])
 {
@@ -232,7 +232,7 @@ struct same {
     char text[SAME_TEXT], about[SAME_ABOUT], host[LKS__HOST_NAME];
 };
 
-/* `about`, if it isn't empty, is shown with the text and not compared. */
+/* `about`, if not empty, is shown with the text but not compared. */
 static lks_status same_text(lks__session *s, const char *what, const char *text, const char *about)
 {
     const int W = s->world.world_size;
@@ -272,7 +272,8 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
     return same_text(s, what, text, "");
 }
 
-/* The bits of a run are those of the CPU's kernels and, if the device has its own, of those. */
+/* The bits of a run depend on the CPU's kernels and, if the device has its own kernels, on
+ * those. */
 static lks_status agree_on_fingerprint(lks__session *s)
 {
     const uint64_t prints[] = {lks__kernels_fingerprint(&s->kernels, s->ex.bf16),
@@ -290,8 +291,8 @@ static lks_status agree_on_fingerprint(lks__session *s)
     return LKS_OK;
 }
 
-/* Ranks of a host that have one device together must be meant to. A launcher may show each rank
- * another part of the host's devices, so they are compared, not counted. */
+/* Ranks of a host may share a device only with `share`. A launcher may show each rank a different
+ * part of the host's devices, so they are compared, not counted. */
 static lks_status agree_on_units(lks__session *s, bool share)
 {
     const lks_world *w = &s->world;
@@ -342,7 +343,7 @@ lks_status lks__session_device(lks__session *s, const char *name, bool share)
     return s->device->fingerprint == 0 ? LKS_OK : agree_on_fingerprint(s);
 }
 
-/* --- devices that join ----------------------------------------------------------------------- */
+/* --- joining devices -------------------------------------------------------------------------- */
 
 enum { WHY_BYTES = 400 };
 
@@ -376,7 +377,7 @@ static lks_status find_lacking(lks__session *s, int *rank_p, char why[WHY_BYTES]
 
 extern char **environ;
 
-/* NCCL takes what the environment has for it. */
+/* Include NCCL's environment variables, because NCCL uses them. */
 static void note_join(lks__session *s)
 {
     char text[LKS__DEVICE_TEXT];
@@ -400,7 +401,7 @@ lks_status lks__session_join(lks__session *s, bool must)
     int rank;
     if (ops == NULL && !must)
         return LKS_OK;
-    if (s->world.world_size == 1 && !must) { /* sums on the device are all that it needs */
+    if (s->world.world_size == 1 && !must) { /* it only needs sums on the device */
         LKS__TRY(ops->join(s->device, 0, 1, NULL));
         s->device->joined = 1;
         return LKS_OK;
@@ -424,7 +425,7 @@ lks_status lks__session_join(lks__session *s, bool must)
         st = ops->id(s->device, &id);
     LKS__TRY(lks__session_agree(s, st));
     LKS__TRY(lks_comm_broadcast(s->comm, &id, sizeof id, LKS_UINT8, 0));
-    /* A failure goes on record at once, because the others wait for this rank. */
+    /* A failure is published at once, because the other ranks wait for this one. */
     st = lks__session_fail(s, ops->join(s->device, s->world.rank, s->world.world_size, &id));
     LKS__TRY(lks__session_agree(s, st));
     s->device->joined = s->world.world_size;
@@ -555,7 +556,7 @@ void lks__session_saving(lks__session *s, bool saving)
     lks__comm_saving(s->comm, saving);
 }
 
-/* What a rank contributes to an agreement; a signal goes with ERR_STOPPED. */
+/* A rank's contribution to an agreement; a signal accompanies ERR_STOPPED. */
 struct verdict {
     int32_t status, signo;
 };
@@ -565,7 +566,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     int W = s->world.world_size;
     if (W == 1)
         return st;
-    char kept[1024]; /* the exchange below must not replace the recorded sentence */
+    char kept[1024]; /* the exchange below must not replace the recorded message */
     snprintf(kept, sizeof kept, "%s", lks_last_error());
     struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
     struct verdict *all = calloc((size_t)W, sizeof *all);
@@ -587,19 +588,19 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     }
     if (first == W)
         return LKS_OK;
-    /* All know the verdict after this. If the group ended before, a rank that is still in the
-     * exchange would report its own failure as the first. */
+    /* All ranks know the verdict after this. If the group ended earlier, a rank that is still in
+     * the exchange would report its own failure as the first. */
     lks_comm_barrier(s->comm);
     if (first == s->world.rank) {
         put_on_record(s, kept);
         return lks__fail(st, "%s", kept);
     }
-    lks_comm_barrier(
-        s->comm); /* until it has done so: a rank that exits earlier would be taken for the cause */
+    lks_comm_barrier(s->comm); /* until it has published: a rank that exits earlier would be taken
+                                  for the cause */
     return lks__fail(LKS_ERR_PEER, "rank %d failed; its own message has the reason", first);
 }
 
-/* Don't publish ERR_PEER: it could hide the rank that really failed. */
+/* ERR_PEER isn't published: it could hide the rank that really failed. */
 lks_status lks__session_fail(lks__session *s, lks_status st)
 {
     if (st != LKS_OK && st != LKS_ERR_PEER && st != LKS_ERR_STOPPED && s->comm != NULL)

@@ -9,7 +9,7 @@
 #include "base/system/early.h"
 #include "base/system/sys.h"
 
-static const double SAME_CAUSE_S = 0.3; /* the same as in the launcher */
+static const double SAME_CAUSE_S = 0.3; /* as in the launcher */
 
 volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 
@@ -28,7 +28,7 @@ void lks__signals_answer(const char *text)
     answer = text;
 }
 
-/* A reader that doesn't read must not hold up the handler. */
+/* A slow reader must not block the handler. */
 static void write_answer(void)
 {
     const char *text = answer;
@@ -48,7 +48,7 @@ void lks__signals_rearm(void)
 
 void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx)
 {
-    on_first = NULL; /* first, so that a function never gets the other one's context */
+    on_first = NULL; /* first, so that a function never gets another one's context */
     on_first_ctx = ctx;
     on_first = fn;
     if (fn != NULL && lks__stop_requested != 0)
@@ -56,7 +56,7 @@ void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx)
 }
 
 /* The first signal asks for an orderly stop, the second ends the process at once. While a
- * checkpoint is being written, it takes a third. */
+ * checkpoint is being written, only the third ends it. */
 static void on_stop(int signo)
 {
     static double last;

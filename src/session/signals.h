@@ -11,21 +11,21 @@
  * now.
  *
  * A second signal to stop ends the process at once. While lks__signals_hold(true) is in effect,
- * because it saves, it takes a third. Signals within 0.3 s of each other count as one: a terminal
- * that closes sends two, and so does timeout(1). */
+ * because the process is saving, only a third does. Signals within 0.3 s of each other count as
+ * one: a closing terminal sends two, and so does timeout(1). */
 extern volatile sig_atomic_t lks__stop_requested, lks__save_requested;
 void lks__signals_install(const char *stop_signal);
 void lks__signals_hold(bool hold);
 
-/* Call fn(ctx, signo), in the handler, for the first signal that asks to stop, or at once if there
- * was one already. NULL: call nothing. */
+/* Call fn(ctx, signo), in the handler, for the first signal that asks to stop, or at once if that
+ * signal has already arrived. NULL: call nothing. */
 void lks__signals_on_stop(void (*fn)(void *ctx, int signo), void *ctx);
 
-/* Write `text`, which must stay valid, to standard error in the handler, for the first signal that
- * asks to stop: the work under way may last minutes. NULL: write nothing. */
+/* In the handler, for the first signal that asks to stop, write `text`, which must stay valid, to
+ * standard error: the current work may take minutes. NULL: write nothing. */
 void lks__signals_answer(const char *text);
 
-/* The request to stop has been answered: the next signal is a first one again. */
+/* The request to stop has been answered: the next signal counts as the first again. */
 void lks__signals_rearm(void);
 
 #endif

@@ -10,10 +10,10 @@
 
 #include "base/system/sys.h"
 
-/* Some hundred steps of a small model; 1.5 MiB for each rank. */
+/* Some hundred steps of a small model; 1.5 MiB per rank. */
 enum { RING_EVENTS = 1 << 16 };
 
-/* Buckets in flight overlap the rank's other work, so they have rows of their own. */
+/* Buckets in flight overlap the rank's other work, so they have separate rows. */
 static bool overlaps(const lks__trace_event *e)
 {
     return e->span == LKS__SPAN_BUCKET;
@@ -111,8 +111,8 @@ static void put_rank(struct out *o, int rank, const struct head *h)
         rank, h->n, h->dropped);
 }
 
-/* Times are in microseconds, as the format wants. Async entries (b, e) make the rows of overlapping
- * spans. */
+/* Times are in microseconds, as the format requires. Async entries (b, e) form the rows of
+ * overlapping spans. */
 static void put_event(struct out *o, int rank, double origin, const lks__trace_event *e)
 {
     char name[48];
@@ -147,8 +147,8 @@ static bool known(const lks__trace_event *e)
     return e->span >= 0 && e->span < LKS__N_SPANS;
 }
 
-/* Ranks of one host share a clock. Another host's clock has another origin; the barrier that all
- * ranks passed together gives the difference from rank 0's. */
+/* Ranks of one host share a clock. Another host's clock has a different origin; the barrier that
+ * all ranks passed together gives the difference from rank 0's clock. */
 static double shift_of(const lks__session *s, const struct head *heads, int rank)
 {
     return s->world.local_world_size == s->world.world_size ? 0.0 : heads[0].met - heads[rank].met;
@@ -164,7 +164,8 @@ static double origin_of(const lks__session *s, const struct head *heads)
     return first;
 }
 
-/* One rank after the other, so that memory is that of two rings, whatever the number of ranks. */
+/* Write one rank after the other: this needs the memory of only two rings, for any number of
+ * ranks. */
 static lks_status write_all(lks__trace_file *f, lks__session *s, const struct head *heads,
                             lks__trace_event *events, struct out *out)
 {
@@ -184,7 +185,7 @@ static lks_status write_all(lks__trace_file *f, lks__session *s, const struct he
     return LKS_OK;
 }
 
-/* Until now the file has its old contents; only a regular file can be cut. */
+/* Until now the file has its old contents; only a regular file can be truncated. */
 static lks_status finish_file(lks__trace_file *f, struct out *out)
 {
     put(out, "\n]\n");
