@@ -16,17 +16,17 @@
 #include "weights/forms/form.h"
 #include "weights/forms/saved.h"
 
-/* In the order in which they are asked. */
+/* Tried in this order. */
 static const lks__weights_form *const forms[] = {
     &lks__weights_lockstep, &lks__weights_hf, &lks__weights_llmc,
-    &lks__weights_golf, /* before nanogpt, which takes any other file of torch.save */
+    &lks__weights_golf, /* before nanogpt, which accepts every other file of torch.save */
     &lks__weights_nanogpt,
 };
 
 enum {
     N_FORMS = sizeof forms / sizeof forms[0],
-    /* A digest reads about so many pieces, of so many floats, spread evenly; all if there are
-     * fewer. */
+    /* A digest reads about this many pieces, each of this many floats, spread evenly; all if there
+     * are fewer. */
     SAMPLES = 4096,
     SAMPLE = 1024,
 };
@@ -99,7 +99,8 @@ WIDEN(half, lks__half_to_float)
 
 /* --- names and shapes ------------------------------------------------------------------------ */
 
-/* The tensor `name`; `*at_p` is where the last one was found, and the search begins behind it. */
+/* Find the tensor `name`; `*at_p` is the index of the last one found, and the search begins after
+ * it. */
 static lks__weights_tensor *find(const lks__weights *w, const char *name, size_t *at_p)
 {
     for (size_t i = 0; i < w->n_tensors; i++) {
@@ -119,7 +120,7 @@ static const char *own_name(const lks__weights_tensor *t, char out[120])
     return lks__escape(out, 120, name, strlen(name));
 }
 
-/* "[32, 96]", as the file has it. */
+/* "[32, 96]", in the file's order. */
 static const char *shape_text(int n_dims, uint64_t d0, uint64_t d1, bool transposed, char out[48])
 {
     if (n_dims == 1)
@@ -173,7 +174,7 @@ static lks_status check_table(const lks__weights *w, const lks__table *table, bo
     return LKS_OK;
 }
 
-/* The tensors must be those of the model that `s` describes. */
+/* Check that the tensors are those of the model that `s` describes. */
 static lks_status check_tensors(const lks__weights *w, const lks__settings *s, const char *whose)
 {
     const lks__model_config config = lks__state_model_config(s, (uint32_t)s->vocab_size);
@@ -275,7 +276,7 @@ static lks_status choose_form(lks__weights *w, const lks__known *known)
     return known != NULL ? lks__known_empty(known, w->path) : none_of_them(w, p.folder);
 }
 
-/* `form` NULL: the one that the path looks like. */
+/* `form` NULL: the form is found from the path. */
 static lks_status open_path(const char *path, const lks__weights_form *form,
                             const lks__weights_want *want, const lks__known *known,
                             lks__weights **w_p)
@@ -328,7 +329,6 @@ const struct lks__ckpt *lks__weights_checkpoint(const lks__weights *w)
     return w->form == &lks__weights_lockstep ? w->source : NULL;
 }
 
-/* A copy. */
 static lks_status copy_meta(const lks__weights *w, lks__meta *meta)
 {
     json_t *json = lks__meta_to_json(&w->meta);
@@ -348,7 +348,7 @@ lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta)
     if (w->vocabulary[0] == '\0' || !lks__bpe_is_at(w->vocabulary))
         return LKS_OK;
     LKS__TRY(lks__meta_of_vocabulary(w->vocabulary, &own));
-    if (own.vocab_size <= meta->vocab_size) /* else it belongs to other weights */
+    if (own.vocab_size <= meta->vocab_size) /* otherwise it belongs to other weights */
         *meta = own;
     return LKS_OK;
 }
@@ -410,7 +410,7 @@ static lks_status check_finite(const lks__weights *w, const lks__weights_tensor 
     return LKS_OK;
 }
 
-/* Rows of the file's [in, out] to columns of x [out, in]. */
+/* Transpose rows of the file's [in, out] to columns of x [out, in]. */
 static lks_status read_transposed(lks__weights *w, const lks__weights_tensor *t, float *x)
 {
     const size_t out = t->shape[0], in = t->shape[1];
@@ -432,7 +432,7 @@ static lks_status read_transposed(lks__weights *w, const lks__weights_tensor *t,
     return st;
 }
 
-/* The second copy of a tied tensor must have the values of x. */
+/* Check that the second copy of a tied tensor has the values of x. */
 static lks_status compare_tied(lks__weights *w, const lks__weights_tensor *t, const float *x)
 {
     char name[120];
@@ -454,7 +454,7 @@ static lks_status compare_tied(lks__weights *w, const lks__weights_tensor *t, co
     return st;
 }
 
-/* The standard deviation of an initial value, for rows that are added. */
+/* The standard deviation of initial values, for added rows. */
 static double deviation(const lks__model_config *config, const lks__tensor *t)
 {
     if (t->init == LKS__INIT_EMBED)
@@ -462,7 +462,7 @@ static double deviation(const lks__model_config *config, const lks__tensor *t)
     return t->init == LKS__INIT_TIED || t->init == LKS__INIT_NORMAL ? 0.02 : 0.0;
 }
 
-/* Elements [from, count) of a tensor: N(0, std^2) by Box and Muller, four for each number of the
+/* Draw elements [from, count) of a tensor: N(0, std^2) by Box and Muller, four per number of the
  * generator, keyed by tensor and element. */
 static void draw(const lks__model_config *config, const lks__tensor *t, size_t index, uint64_t seed,
                  size_t from, float *x)

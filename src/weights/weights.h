@@ -1,14 +1,14 @@
-/* weights/weights.h - trained weights that a run begins with, or that are used as they are, in any
- * form that lockstep reads.
+/* weights/weights.h - trained weights, in any form that lockstep reads, with which a run begins or
+ * which are used unchanged.
  *
- *     lks__weights_open(source, &want, &w);          what is it? all checks of names and shapes
+ *     lks__weights_open(source, &want, &w);          finds the form; all checks of names and shapes
  *     lks__settings_begin(&s, &w->model, w->shown);  the run's settings: its shape, or cropped
  *     ... lks__model_table(&config, &table), memory for an arena ...
  *     lks__weights_read(w, &config, &table, seed, params);
  *     lks__weights_close(w);
  *
- * A form is a row in weights.c and a file (weights/forms/form.h says what it brings). Weights are
- * taken, and nothing else of a run: no optimizer's state, no schedule, no iteration. */
+ * A form is a row in weights.c and a file (weights/forms/form.h has its interface). Only the
+ * weights are read, not the rest of a run: no optimizer's state, no schedule, no iteration. */
 #ifndef LKS_WEIGHTS_WEIGHTS_H
 #define LKS_WEIGHTS_WEIGHTS_H
 
@@ -33,52 +33,54 @@ typedef struct lks__weights_tensor {
 
 typedef struct lks__weights {
     const struct lks__weights_form *form;
-    char path[LKS__CKPT_PATH]; /* what was opened */
+    char path[LKS__CKPT_PATH]; /* the path that was opened */
     char shown[512];           /* ... safe to print */
-    char took[160]; /* what it is, for a line: "ckpt-00000100 (best)", "Hugging Face's" */
-    char note[240]; /* what the user should know about it; "" if nothing */
-    /* Defaults, and with LKS__FROM_CHECKPOINT the SHAPE settings that the source gives; family,
-     * n_layer, n_head, n_embd, block_size, vocab_size and bias are always among those. */
+    char took[160]; /* kind of weights, for a line: "ckpt-00000100 (best)", "Hugging Face's" */
+    char note[240]; /* a remark for the user; "" if there is none */
+    /* Defaults, and with LKS__FROM_CHECKPOINT the SHAPE settings from the source. These always
+     * include family, n_layer, n_head, n_embd, block_size, vocab_size and bias. */
     lks__settings model;
-    lks__meta meta; /* the tokenizer that the source names; vocab_size == 0: it names none */
+    lks__meta meta; /* the tokenizer that the source names; vocab_size == 0 if it names none */
     char vocabulary[LKS__CKPT_PATH]; /* folder that may have the tokenizer's files; "": none */
-    char run_dir[LKS__CKPT_PATH];    /* of lockstep's run; "": it is in none */
+    char run_dir[LKS__CKPT_PATH];    /* of lockstep's run; "" if it is in none */
     char params_hash[17];            /* of lockstep's checkpoint, else "" */
     uint64_t iter;                   /* of lockstep's checkpoint, else 0 */
     lks__weights_tensor *tensors;
     size_t n_tensors, room;
-    void *source; /* the form's own */
+    void *source; /* private to the form */
 } lks__weights;
 
-/* What the caller knows beside the path. */
+/* The caller's knowledge in addition to the path. */
 typedef struct lks__weights_want {
     const char *which; /* of a run: as --which; NULL as "" */
-    int64_t n_head;    /* for a file that doesn't give it; 0: not known */
+    int64_t n_head;    /* for a file that doesn't contain it; 0: not known */
 } lks__weights_want;
 
-/* `source`: a path, or the name of a model that is looked for under LOCKSTEP_HOME or, without it,
- * in lockstep's folder of the user's cache. Opens what is there and checks everything but the
- * values: settings in range; every tensor of the model that they describe, and no other, in its
- * shape; the shape that a known name has. Nothing is allocated that the file doesn't contain.
- * ERR_IO, ERR_FORMAT, ERR_CONFIG name file, tensor and both shapes. */
+/* `source`: a path, or the name of a model in LOCKSTEP_HOME or, if that is unset, in lockstep's
+ * folder of the user's cache. Opens the source and checks everything but the values: settings in
+ * range; every tensor of the model that they describe, and no other, in its shape; the shape of a
+ * model with a known name. Allocates no more than the file contains. ERR_IO, ERR_FORMAT, ERR_CONFIG
+ * name file, tensor and both shapes. */
 lks_status lks__weights_open(const char *source, const lks__weights_want *want, lks__weights **w_p);
-/* The same for out_dir, which is a run or a checkpoint of lockstep whatever else lies there. */
+/* The same for out_dir, which is read as a run or a checkpoint of lockstep whatever else it
+ * contains. */
 lks_status lks__weights_open_run(const char *out_dir, const lks__weights_want *want,
                                  lks__weights **w_p);
-/* The checkpoint behind those. */
+/* The checkpoint of lockstep that `w` was opened from; NULL for other forms. */
 const struct lks__ckpt *lks__weights_checkpoint(const lks__weights *w);
-/* The tokenizer that belongs to the weights: the one that a run of lockstep recorded, or a
- * vocabulary beside the file; else vocab_size alone. The caller frees it. */
+/* The tokenizer of the weights: the one that a run of lockstep recorded, or a vocabulary next to
+ * the file; else only vocab_size. The caller frees it. */
 lks_status lks__weights_meta(const lks__weights *w, lks__meta *meta);
 /* A number that distinguishes two sets of weights: params_hash of a checkpoint of lockstep, else a
- * hash of the values, of which large weights are sampled: then at most some 16 MiB are read. */
+ * hash of the values. Large weights are sampled: at most some 16 MiB are read. */
 lks_status lks__weights_digest(lks__weights *w, uint64_t *digest_p);
 void lks__weights_close(lks__weights *w); /* NULL does nothing */
 
 /* Fill the zeroed arena `params`, tensor by tensor, without a second copy of any. `config` and
- * `table` are of settings that lks__settings_begin() has allowed: positions beyond block_size are
- * left out, and rows of tokens that the file lacks are drawn from the family's initial distribution
- * by Philox(seed). ERR_NAN names the tensor and the place of a value that isn't finite. */
+ * `table` come from settings that lks__settings_begin() has allowed: positions beyond block_size
+ * are omitted, and rows of tokens that the file lacks are drawn from the family's initial
+ * distribution by Philox(seed). ERR_NAN names the tensor and the place of a value that isn't
+ * finite. */
 lks_status lks__weights_read(lks__weights *w, const lks__model_config *config,
                              const lks__table *table, uint64_t seed, float *params);
 

@@ -1,10 +1,10 @@
 /* weights/artifact/artifact.h - a model in one small file, as parameter-golf counts it: int8
  * weights (weights/artifact/quantize.h) in a safetensors container, compressed by zlib at level 9.
  *
- * The container has the tensors of the tensor table, in its order: NAME as I8, F16 or F32, and
- * after an I8 one NAME.scale. Its metadata: "quant_format"; "dtype", the type of all tensors before
+ * The container stores the tensors of the tensor table, in its order: NAME as I8, F16 or F32, and
+ * NAME.scale after each I8. Its metadata: "quant_format"; "dtype", the type of all tensors before
  * and after; "iter"; and, as JSON, "settings" and "tokenizer" of the checkpoint, so the model needs
- * no other file. Nothing in it depends on the machine: equal models give equal files (with one
+ * no other file. The file doesn't depend on the machine: equal models give equal files (with one
  * version of zlib). */
 #ifndef LKS_WEIGHTS_ARTIFACT_ARTIFACT_H
 #define LKS_WEIGHTS_ARTIFACT_ARTIFACT_H
@@ -19,7 +19,7 @@
 
 enum {
     LKS__ARTIFACT_LIMIT = 16000000
-}; /* of a submission, in bytes: this file and the code together */
+}; /* limit of a submission, in bytes: this file and the code together */
 
 typedef struct lks__artifact_about {
     uint64_t iter;
@@ -32,15 +32,15 @@ typedef struct lks__artifact_stats {
     uint64_t param_count, num_tensors;
     uint64_t num_float_tensors;     /* tensors that became int8 */
     uint64_t baseline_tensor_bytes; /* before, as fp32 */
-    uint64_t int8_payload_bytes;    /* in the container, without its header */
+    uint64_t int8_payload_bytes;    /* in the container, except its header */
     uint64_t container_bytes;       /* before zlib */
     uint64_t file_bytes;
 } lks__artifact_stats;
 
-/* OK if artifacts can be written here; else ERR_SUPPORT with what to install. */
+/* OK if artifacts can be written here; else ERR_SUPPORT, with the package to install. */
 lks_status lks__artifact_available(void);
 
-/* Compute what follows from the table alone, whatever the values are: all but the last two. */
+/* Compute the numbers that follow from the table, whatever the values are: all but the last two. */
 void lks__artifact_count(const lks__table *table, lks__artifact_stats *stats);
 
 /* Write `params` (an arena) to `path`, first under a temporary name. ERR_NAN names the tensor that
@@ -57,8 +57,8 @@ void lks__artifact_lines(const lks__artifact_stats *stats, uint64_t model_bytes,
 /* True if artifact and code exceed the limit; then `out` is a warning, without a newline. */
 bool lks__artifact_too_large(const lks__artifact_stats *stats, uint64_t code_bytes, char out[200]);
 
-/* Bytes of the regular file at `path`, and of all files in `list`, one on each line ("": 0). ERR_IO
- * names the one that can't be counted. */
+/* Bytes of the regular file at `path`, and of all files in `list`, one per line ("": 0). ERR_IO
+ * names the file that can't be counted. */
 lks_status lks__artifact_file_bytes(const char *path, uint64_t *bytes_p);
 lks_status lks__artifact_code_bytes(const char *list, uint64_t *bytes_p);
 
@@ -67,8 +67,8 @@ lks_status lks__artifact_code_bytes(const char *list, uint64_t *bytes_p);
 
 typedef struct lks__artifact {
     uint64_t iter;
-    json_t *settings;  /* an object, owned; its members are not checked yet. NULL: train_gpt.py
-                          wrote the file, which says nothing about its model */
+    json_t *settings; /* an object, owned; its members are not checked yet. NULL: train_gpt.py wrote
+                         the file, without its model's settings */
     json_t *tokenizer; /* an object, owned, or NULL */
     struct lks__artifact_stream *stream;
 } lks__artifact;
@@ -78,11 +78,11 @@ typedef struct lks__artifact {
 lks_status lks__artifact_open(const char *path, lks__artifact *artifact);
 void lks__artifact_close(lks__artifact *artifact); /* a zeroed one is fine */
 
-/* false: it has no tensor of that name, or isn't in the form of train_gpt.py. */
+/* False if it has no tensor of that name, or isn't in train_gpt.py's format. */
 bool lks__artifact_shape(const lks__artifact *artifact, const char *name, uint64_t shape[2]);
 
-/* Check that every tensor of `table` is there with its name, type and shape, that nothing else is,
- * and that the file is long enough for so much data: then the table's arena may be allocated.
+/* Check that the file contains every tensor of `table` with its name, type and shape, and nothing
+ * else, and that it is long enough for this data. Then the table's arena may be allocated.
  * ERR_FORMAT. */
 lks_status lks__artifact_check(const lks__artifact *artifact, const lks__table *table);
 

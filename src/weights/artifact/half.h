@@ -15,7 +15,8 @@ static inline uint32_t lks__round_shift(uint32_t m, unsigned shift)
     return kept + (rest > half || (rest == half && (kept & 1)));
 }
 
-/* Too large numbers become infinity; a NaN becomes a quiet NaN with the top of its payload. */
+/* Numbers that are too large become infinity; a NaN becomes a quiet NaN with the top of its
+ * payload. */
 static inline uint16_t lks__half_from_float(float x)
 {
     uint32_t bits;
@@ -45,8 +46,7 @@ static inline float lks__half_to_float(uint16_t half)
     } else if (m == 0) {
         bits = 0;
     } else { /* a subnormal half: m * 2^-24, a normal float */
-        unsigned up =
-            (unsigned)__builtin_clz(m) - 21; /* shift that moves its highest bit to 2^10 */
+        unsigned up = (unsigned)__builtin_clz(m) - 21; /* shifts its highest bit to 2^10 */
         bits = (113 - up) << 23 | (m << up & 0x3ff) << 13;
     }
     bits |= sign;

@@ -1,5 +1,4 @@
-/* weights/artifact/layout.h - the container for a tensor table, as both writer and reader need it.
- */
+/* weights/artifact/layout.h - the container for a tensor table, shared by writer and reader. */
 #ifndef LKS_WEIGHTS_ARTIFACT_LAYOUT_H
 #define LKS_WEIGHTS_ARTIFACT_LAYOUT_H
 
@@ -16,7 +15,7 @@
 #define LKS__ARTIFACT_TOKENIZER "tokenizer"
 
 /* One tensor of the table. `values` and, if has_scales, `scales` are its entries in the container,
- * without data; their names are valid as long as this. */
+ * without data. Their names are valid as long as this struct. */
 typedef struct lks__part {
     const lks__tensor *tensor;
     lks__quant_scheme scheme;
@@ -27,7 +26,7 @@ typedef struct lks__part {
 } lks__part;
 
 void lks__part_of(const lks__tensor *tensor, lks__part *part);
-/* The same, with another keep_float. */
+/* The same for another keep_float. */
 void lks__part_as(const lks__tensor *tensor, bool keep_float, lks__part *part);
 
 /* In memory the scales follow the values, at the next multiple of 8 bytes. */
@@ -36,7 +35,7 @@ static inline size_t lks__part_scales_at(const lks__part *part)
     return lks__round_up(part->values.bytes, 8);
 }
 
-/* Bytes that the largest part of a table takes in this layout, whatever is kept as fp32. */
+/* Bytes of the largest part of a table in this layout, whichever tensors are kept as fp32. */
 size_t lks__part_room(const lks__table *table);
 
 #endif

@@ -29,13 +29,14 @@ lks__quant_scheme lks__quant_scheme_of(bool keep_float, int n_dims, uint64_t cou
 uint64_t lks__quant_value_bytes(lks__quant_scheme scheme, uint64_t count);
 uint64_t lks__quant_scale_bytes(lks__quant_scheme scheme, uint64_t rows);
 
-/* x [rows][cols] into values and scales, of the sizes above; if the scheme has no rows, x is one
- * row. ERR_NAN for a value that isn't finite, or that fp16 can't hold although it is asked for.
- * ERR_SUPPORT for a row longer than PyTorch's quantile takes (2^24). Messages name no tensor. */
+/* Quantize x [rows][cols] into values and scales of the sizes above; if the scheme has no rows, x
+ * is one row. ERR_NAN for a value that isn't finite, or that fp16 can't represent although the
+ * scheme is fp16. ERR_SUPPORT for a row longer than PyTorch's quantile accepts (2^24). Messages
+ * name no tensor. */
 lks_status lks__quantize(lks__quant_scheme scheme, const float *x, size_t rows, size_t cols,
                          void *values, void *scales);
 
-/* The reverse. ERR_FORMAT if lks__quantize() can't have made these values or scales. */
+/* The reverse. ERR_FORMAT if lks__quantize() can't have produced these values or scales. */
 lks_status lks__dequantize(lks__quant_scheme scheme, const void *values, const void *scales,
                            size_t rows, size_t cols, float *x);
 

@@ -1,5 +1,5 @@
-/* weights/artifact/read.c - what artifacts have in common, and the form in which lockstep wrote
- * them before: a safetensors container under zlib. */
+/* weights/artifact/read.c - reads artifacts: the code for both formats, and lockstep's earlier
+ * format, a safetensors container under zlib. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@ enum { MAX_HEADER = 4 << 20 };
 
 struct lks__artifact_stream {
     lks__unzip zip;
-    lks__st_file *head;         /* of the form of before */
-    lks__artifact_saved *saved; /* of torch.save's */
+    lks__st_file *head;         /* of the earlier format */
+    lks__artifact_saved *saved; /* of torch.save's format */
 };
 
 typedef struct lks__artifact_stream stream;
@@ -90,7 +90,7 @@ static lks_status iter_of(const stream *s, uint64_t *iter_p)
     return LKS_OK;
 }
 
-/* The form of before: after the length of its header. */
+/* The earlier format, after the length of its header. */
 static lks_status open_container(stream *s, uint64_t length, lks__artifact *a)
 {
     LKS__TRY(read_head(s, length));
@@ -151,7 +151,7 @@ static bool same(const lks__st_tensor *found, const lks__st_tensor *expected)
     return is && found->bytes == expected->bytes;
 }
 
-/* Check that entry *at of the container is `expected`, and go on to the next. */
+/* Check that entry *at of the container is `expected`, and advance to the next. */
 static lks_status check_entry(const stream *s, const lks__st_tensor *expected, size_t *at,
                               uint64_t *total)
 {

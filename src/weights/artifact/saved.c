@@ -32,7 +32,7 @@ static lks_status bad_tensor(const lks__artifact_saved *s, const char *name, con
 
 /* ---- open -------------------------------------------------------------------------------- */
 
-/* Memory grows with what is really there. */
+/* Memory grows with the data that the file really contains. */
 static lks_status decompress(lks__unzip *zip, uint64_t start, lks__artifact_saved *s)
 {
     const size_t most = LEAST_ROOM + ROOM_RATIO * (size_t)zip->file_bytes;
@@ -57,7 +57,7 @@ static lks_status decompress(lks__unzip *zip, uint64_t start, lks__artifact_save
     return lks__unzip_end(zip);
 }
 
-/* A dict that must be there. */
+/* A dict that must exist. */
 static lks_status dict_at(const lks__artifact_saved *s, const char *key, bool needed,
                           const lks__pickle_value **dict_p)
 {
@@ -109,7 +109,7 @@ void lks__artifact_saved_close(lks__artifact_saved *s)
     free(s);
 }
 
-/* ---- what lockstep adds ------------------------------------------------------------------ */
+/* ---- lockstep's members ---------------------------------------------------------------------- */
 
 static lks_status object_at(const lks__artifact_saved *s, const lks__pickle_value *text,
                             const char *key, json_t **object_p)
@@ -174,7 +174,7 @@ static bool same(const lks__pickle_value *v, const lks__st_tensor *expected)
     return is;
 }
 
-/* The part of a tensor as the file has it: which small tensors stayed fp32 was the writer's choice
+/* A tensor's part as it is in the file: the writer chose which small tensors stayed fp32
  * (INT8_KEEP_FLOAT_FP32_NAME_PATTERNS). */
 static void part_of(const lks__artifact_saved *s, const lks__tensor *tensor, lks__part *part)
 {
@@ -184,7 +184,7 @@ static void part_of(const lks__artifact_saved *s, const lks__tensor *tensor, lks
         tensor, is_tensor && strcmp(lks__pickle_tensor_of(kept)->storage->dtype, "F32") == 0, part);
 }
 
-/* The type that the tensor had: the script rounds to it. */
+/* True for the type that the tensor had: the script rounds to it. */
 static bool is_dtype(const lks__pickle_value *v)
 {
     return lks__pickle_is(v, "float32") || lks__pickle_is(v, "bfloat16");

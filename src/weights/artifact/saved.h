@@ -1,4 +1,4 @@
-/* weights/artifact/saved.h - an artifact as train_gpt.py writes it: torch.save of what
+/* weights/artifact/saved.h - an artifact as train_gpt.py writes it: torch.save of the dict that
  * quantize_state_dict_int8() returns, under zlib.
  *
  *     {"__quant_format__": "int8_clean_per_row_v1",
@@ -7,8 +7,8 @@
  *      "passthrough_orig_dtypes": {NAME: "float32"},
  *      "lockstep": {"iter": 7, "settings": JSON, "tokenizer": JSON}}
  *
- * Empty dicts of the last two of the script's are left out, as there. "lockstep" is ours: the
- * script doesn't look at it. */
+ * Like the script, we omit its last two dicts if they are empty. "lockstep" is ours: the script
+ * ignores it. */
 #ifndef LKS_WEIGHTS_ARTIFACT_SAVED_H
 #define LKS_WEIGHTS_ARTIFACT_SAVED_H
 
@@ -32,7 +32,7 @@ typedef struct lks__artifact_saved lks__artifact_saved;
  * file's size and 16 MiB, and checks everything but the tensors' elements. */
 lks_status lks__artifact_saved_open(lks__unzip *zip, uint64_t start, lks__artifact_saved **saved_p);
 void lks__artifact_saved_close(lks__artifact_saved *saved); /* NULL does nothing */
-/* Sets iter, settings and tokenizer, if the file has them. */
+/* Set iter, settings and tokenizer, if the file has them. */
 lks_status lks__artifact_saved_about(const lks__artifact_saved *saved, lks__artifact *a);
 /* As lks__artifact_shape(). */
 bool lks__artifact_saved_shape(const lks__artifact_saved *saved, const char *name,

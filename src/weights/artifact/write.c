@@ -10,7 +10,7 @@
 #include "weights/artifact/layout.h"
 #include "weights/artifact/saved.h"
 
-/* Storages: of each tensor its values, then its scales if it has any. */
+/* Storages: each tensor's values, followed by its scales if it has any. */
 typedef struct writer {
     const lks__table *table;
     const float *params;
@@ -21,7 +21,7 @@ typedef struct writer {
         const lks__part *part;
         bool is_scales;
     } * storages;
-    char *buffer; /* of the part that `now` is */
+    char *buffer; /* contains the part that `now` is */
     const lks__part *now;
 } writer;
 
@@ -97,7 +97,7 @@ static bool has_item(const lks__part *part, int what)
     }
 }
 
-/* One dict of names; if it is empty and not needed it is left out. */
+/* One dict of names, omitted if it is empty and not needed. */
 static void emit_names(const writer *w, lks__emit *e, const char *key, int what, bool needed)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* weights/choice/given.h - the weights that a command's settings name, and whether what else they
- * name belongs to them. */
+/* weights/choice/given.h - the weights that a command's settings name, and checks that its other
+ * settings fit them. */
 #ifndef LKS_WEIGHTS_CHOICE_GIVEN_H
 #define LKS_WEIGHTS_CHOICE_GIVEN_H
 
@@ -9,12 +9,12 @@
  * of the checkpoint --which in out_dir. ERR_CONFIG if the command line names both. */
 lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p);
 
-/* ERR_CONFIG if the setting `other`, which chooses other weights, stands on the command line beside
- * --init_from. */
+/* ERR_CONFIG if the command line has both --init_from and the setting `other`, which chooses other
+ * weights. */
 lks_status lks__given_alone(const lks__settings *s, const char *other, int setting);
 
-/* ERR_CONFIG if the ids of `data`, the tokenizer of the tokens or the vocabulary at `path`, mean
- * other text than those of the model, whose weights are `shown`. */
+/* ERR_CONFIG if the ids of `data` (the tokenizer of the tokens, or the vocabulary at `path`) mean
+ * other text than the ids of the model, whose weights are `shown`. */
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,
                                    const char *shown);
 

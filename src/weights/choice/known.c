@@ -8,7 +8,7 @@
 
 #include "base/text/nearest.h"
 
-/* Radford et al. (2019), as nanoGPT and Hugging Face name them. */
+/* Radford et al. (2019), with nanoGPT's and Hugging Face's names. */
 static const lks__known models[] = {
     {"gpt2", 12, 12, 768},
     {"gpt2-medium", 24, 16, 1024},

@@ -1,4 +1,4 @@
-/* weights/choice/known.h - models that have a name, and the folder in which they are looked for. */
+/* weights/choice/known.h - models that have a name, and the folder in which we look for them. */
 #ifndef LKS_WEIGHTS_CHOICE_KNOWN_H
 #define LKS_WEIGHTS_CHOICE_KNOWN_H
 
@@ -12,16 +12,17 @@ typedef struct lks__known {
 } lks__known;
 
 const lks__known *lks__known_find(const char *name); /* or NULL */
-const char *lks__known_name(int i);                  /* of the i-th one; NULL behind the last */
+const char *lks__known_name(int i);                  /* the i-th one's name; NULL after the last */
 
-/* The model's folder: NAME in LOCKSTEP_HOME or, without that, in the folder lockstep of the user's
- * cache. ERR_CONFIG if there is no such folder: the sentence says what to put where. */
+/* The model's folder: NAME in LOCKSTEP_HOME or, if that is unset, in the folder lockstep of the
+ * user's cache. ERR_CONFIG if there is no such folder; the message says which files to put
+ * where. */
 lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH]);
 
-/* There is nothing at this path: ERR_CONFIG, with the words that --init_from has. */
+/* ERR_CONFIG for a path that doesn't exist, in the words of --init_from. */
 lks_status lks__known_missing(const char *path);
 
-/* The model's folder has no weights: ERR_FORMAT; the sentence says what to put into it. */
+/* ERR_FORMAT for a model's folder without weights; the message says which files it needs. */
 lks_status lks__known_empty(const lks__known *known, const char *path);
 
 #endif

@@ -6,8 +6,8 @@
 #include "files/checkpoint/name.h"
 #include "weights/forms/saved.h"
 
-/* Does the run keep checkpoints only for their validation loss? Its newest one records it; if that
- * can't be read, opening it will report why. */
+/* True if the run keeps checkpoints only for their validation loss. Its newest checkpoint records
+ * this; if that can't be read, opening it will report why. */
 static bool only_for_loss(const char *out_dir)
 {
     lks__ckpt ckpt = {.iter = 0};

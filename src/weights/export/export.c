@@ -12,7 +12,7 @@
 
 static const struct {
     const char *name;  /* of --format */
-    const char *makes; /* what --out names */
+    const char *makes; /* the file or folder that --out names */
     lks__export_write *write;
 } forms[] = {
     {"golf", "file to write: --out=FILE", lks__export_golf},
@@ -25,7 +25,7 @@ static size_t form_of(const lks__settings *s)
 {
     const char *name = lks__setting_word(s, LKS__SETTING_format);
     size_t i = 0;
-    while (strcmp(forms[i].name, name) != 0) /* the settings table has no others */
+    while (strcmp(forms[i].name, name) != 0) /* the settings table allows no others */
         i++;
     return i;
 }

@@ -1,4 +1,4 @@
-/* weights/export/form.h - what the forms share. */
+/* weights/export/form.h - definitions that the export formats share. */
 #ifndef LKS_WEIGHTS_EXPORT_FORM_H
 #define LKS_WEIGHTS_EXPORT_FORM_H
 
@@ -9,12 +9,13 @@
 #include "weights/weights.h"
 
 typedef struct lks__export_model {
-    const lks__settings *s; /* of the command */
+    const lks__settings *s; /* the command's settings */
     const lks__export_sink *sink;
-    lks__weights *w;        /* the model's; its tensors have been checked */
-    const lks__ckpt *ckpt;  /* of lockstep, that has them; its optimizer is not opened. Or NULL */
-    lks__settings run;      /* the settings that it was made with, as far as they are known */
-    lks__meta meta;         /* its tokenizer; or the size of its vocabulary alone */
+    lks__weights *w; /* the model's weights; their tensors have been checked */
+    const lks__ckpt
+        *ckpt; /* lockstep's checkpoint with these weights, or NULL; its optimizer is not opened */
+    lks__settings run;      /* the settings of its training, as far as they are known */
+    lks__meta meta;         /* its tokenizer, or only the size of its vocabulary */
     const char *vocabulary; /* folder or file that may have GPT-2's vocabulary; or "" */
     lks__model_config config;
     lks__table table;
@@ -30,7 +31,7 @@ lks_status lks__export_params(const lks__export_model *e, float **params_p);
 /* Write a safetensors file with "format": "pt" under a temporary name, and rename it to `path`. */
 lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, size_t n);
 
-/* A sentence for the user. */
+/* Print a sentence for the user. */
 void lks__export_note(const lks__export_model *e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

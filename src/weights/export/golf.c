@@ -18,7 +18,7 @@ static void print_sizes(const lks__export_model *e, const lks__artifact_stats *s
         lks__export_note(e, "%s", warning);
 }
 
-/* What the artifact keeps of the model: the settings, as a checkpoint has them. */
+/* The model's settings for the artifact, as in a checkpoint. */
 static json_t *settings_of(const lks__export_model *e)
 {
     if (e->ckpt == NULL || e->s->gelu != LKS__gelu_auto)
@@ -33,7 +33,7 @@ static json_t *tokenizer_of(const lks__export_model *e)
     return json_incref(json_object_get(e->ckpt->state, "tokenizer"));
 }
 
-/* Of the weights in a file with a place for each of them. */
+/* Bytes of the weights in a file that stores each of them. */
 static lks_status model_bytes_of(const lks__export_model *e, uint64_t *bytes_p)
 {
     char path[LKS__CKPT_PATH + 32];

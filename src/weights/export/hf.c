@@ -1,6 +1,6 @@
-/* lockstep export --format=hf: a folder that Hugging Face's loaders take: config.json,
- * model.safetensors, and the tokenizer. Their Conv1D keeps a matrix as [in, out], and their GPT-2
- * always has biases. */
+/* lockstep export --format=hf: a folder for Hugging Face's loaders: config.json, model.safetensors,
+ * and the tokenizer. Their Conv1D stores a matrix as [in, out], and their GPT-2 always has
+ * biases. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ lks_status lks__export_hf_json(const lks__export_model *e, const char *name, jso
     if (text == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %s", name);
     const size_t n = strlen(text);
-    text[n] = '\n'; /* in place of the 0 byte */
+    text[n] = '\n'; /* replaces the 0 byte */
     snprintf(path, sizeof path, "%s/%s", e->s->out, name);
     lks_status st = lks__sys_write_file(path, text, n + 1);
     free(text);
@@ -66,7 +66,7 @@ lks_status lks__export_hf_remove(const lks__export_model *e, const char *name)
 
 /* --- weights --------------------------------------------------------------------------------- */
 
-/* From [out, in] to [in, out], in place. */
+/* Transpose [out, in] to [in, out], in place. */
 static void transpose(float *x, size_t out, size_t in, float *scratch)
 {
     for (size_t i = 0; i < out; i++)
@@ -75,7 +75,7 @@ static void transpose(float *x, size_t out, size_t in, float *scratch)
     memcpy(x, scratch, out * in * sizeof *x);
 }
 
-/* Tensors of `all`, which has biases; what the model lacks are `zeros`. */
+/* List the tensors of `all`, which has biases; those that the model lacks are `zeros`. */
 static void list_tensors(const lks__export_model *e, float *params, const lks__table *all,
                          const float *zeros, float *scratch, lks__st_tensor *list)
 {
@@ -126,7 +126,8 @@ static lks_status write_weights(const lks__export_model *e)
     return st;
 }
 
-/* The folder that the weights are in: its tokenizer would be lost before it is read. */
+/* True if the weights are read from the output folder: writing would destroy its tokenizer before
+ * it is read. */
 static bool is_source(const lks__export_model *e)
 {
     struct stat out, in;
@@ -143,7 +144,7 @@ static bool is_source(const lks__export_model *e)
     return out.st_dev == in.st_dev && out.st_ino == in.st_ino;
 }
 
-/* A folder of something else stays as it is. */
+/* Refuses a folder with other contents. */
 static lks_status make_folder(const lks__export_model *e)
 {
     static const char *const others[] = {"state.json", "metrics.jsonl", "meta.json"};
@@ -161,7 +162,7 @@ static lks_status make_folder(const lks__export_model *e)
     return lks__sys_make_dirs(e->s->out);
 }
 
-/* config.json goes first and comes last: without it a folder is no model. */
+/* config.json is removed first and written last: a folder without it is no model. */
 lks_status lks__export_hf(const lks__export_model *e)
 {
     int32_t end_of_text;

@@ -1,5 +1,5 @@
-/* lockstep export --format=hf: the tokenizer of a Hugging Face folder: GPT-2's vocabulary as it is,
- * and characters as a vocabulary of words of one character. */
+/* lockstep export --format=hf: the tokenizer of a Hugging Face folder: GPT-2's vocabulary
+ * unchanged, and characters as a vocabulary of words of one character. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static lks_status write_vocabulary(const lks__export_model *e, const lks__bpe *b
     return st == LKS_OK ? write_config(e, "GPT2Tokenizer", lks__bpe_end_of_text(bpe) >= 0) : st;
 }
 
-/* A run keeps the vocabulary of its tokens beside its checkpoints. */
+/* A run keeps the vocabulary of its tokens next to its checkpoints. */
 static lks_status write_bpe(const lks__export_model *e, int32_t *end_of_text_p)
 {
     lks__bpe *bpe;
@@ -81,7 +81,7 @@ static json_t *replacement(const char *from)
                      "\n");
 }
 
-/* A text is split into its characters, CRLF and CR are read as LF, as `prep char` does; a character
+/* Splits a text into its characters and reads CRLF and CR as LF, like `prep char`. A character
  * without an id is an error. */
 static lks_status write_characters(const lks__export_model *e, const lks__meta *meta)
 {

@@ -13,9 +13,9 @@ enum { MODEL, EXP_AVG, EXP_AVG_SQ, N_KINDS };
 struct writer {
     const lks__export_model *e;
     float *params;
-    lks__ckpt all; /* with the optimizer; of a source that isn't lockstep's nothing */
+    lks__ckpt all; /* with the optimizer; zeroed if the source isn't lockstep's */
     bool has_optimizer;
-    const lks__st_tensor **tensors; /* of the first storages */
+    const lks__st_tensor **tensors; /* the first storages */
     uint64_t *bytes;
     size_t n;
     float updates;
@@ -30,12 +30,13 @@ static size_t storage_of(const struct writer *w, int kind, size_t tensor)
     return (size_t)kind * w->e->table.n_tensors + tensor;
 }
 
-static size_t count_of(const struct writer *w, size_t tensor) /* the storage of its count */
+static size_t count_of(const struct writer *w,
+                       size_t tensor) /* index of the storage of its count */
 {
     return storage_of(w, N_KINDS, tensor);
 }
 
-/* A moment is read when its first bytes are asked for; so its hash is checked. */
+/* A moment is read when its first bytes are requested, so its hash is checked. */
 static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *out, size_t bytes)
 {
     struct writer *w = ctx;
@@ -215,7 +216,7 @@ static void emit_optimizer(lks__emit *p, const struct writer *w)
     lks__emit_dict_end(p);
 }
 
-/* Keys and values, without the dict around them. */
+/* Keys and values, without the enclosing dict. */
 static void emit_args(lks__emit *p, const lks__settings *s)
 {
     emit_int(p, "n_layer", s->n_layer);
@@ -242,7 +243,7 @@ static void emit_training(lks__emit *p, const lks__settings *s)
     emit_float(p, "min_lr", s->min_lr);
 }
 
-/* What nanoGPT's own config would have; sample.py looks for the dataset alone. */
+/* The members of nanoGPT's own config; sample.py reads only the dataset. */
 static void emit_config(lks__emit *p, const struct writer *w)
 {
     const lks__settings *s = &w->e->run;
@@ -298,7 +299,7 @@ static lks_status check(const lks__export_model *e)
     return LKS_OK;
 }
 
-/* Frozen tensors have no moments; SGD and Muon keep others than AdamW. */
+/* Frozen tensors have no moments; SGD and Muon have other states than AdamW. */
 static void note_optimizer(const struct writer *w)
 {
     static const char *const loads = "nanoGPT's sample.py can load it, but nanoGPT can't resume it";

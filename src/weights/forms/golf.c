@@ -1,6 +1,6 @@
-/* weights/forms/golf.c - what parameter-golf's train_gpt.py saves: final_model.pt, a state_dict,
- * and the artifact final_model.int8.ptz; also lockstep's own artifacts, which give their settings.
- */
+/* weights/forms/golf.c - the files that parameter-golf's train_gpt.py saves: final_model.pt, a
+ * state_dict, and the artifact final_model.int8.ptz; also lockstep's own artifacts, which contain
+ * their settings. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +13,12 @@
 struct golf {
     lks__torchfile *file; /* of a state_dict */
     lks__artifact artifact;
-    lks__table table; /* of an artifact, all of which is read at once */
+    lks__table table; /* of an artifact, which is read whole */
     float *params;
 };
 
-/* ---- what is it? ----------------------------------------------------------------------------- */
+/* ---- recognizing a path
+ * ------------------------------------------------------------------------ */
 
 static bool is_state_dict(const char *path)
 {
@@ -43,7 +44,7 @@ static bool looks(const lks__weights_path *p)
 
 /* ---- the shape, from those of tensors -------------------------------------------------------- */
 
-/* false: there is no such tensor. Missing dimensions are 1. */
+/* False if there is no such tensor. Missing dimensions are 1. */
 static bool shape_of(const lks__weights *w, const char *name, uint64_t shape[2])
 {
     const struct golf *g = w->source;
@@ -77,8 +78,8 @@ static lks_status bad_shape(const lks__weights *w)
                      w->shown);
 }
 
-/* The sequence length, the logit cap and RoPE's base don't show: those are the script's defaults.
- */
+/* The tensors don't show the sequence length, the logit cap and RoPE's base: the script's defaults
+ * are used. */
 static lks_status set_shape(lks__weights *w)
 {
     uint64_t embedding[2], gain[2], keys[2], fc[2], head[2];
@@ -138,7 +139,7 @@ static lks_status add_from_table(lks__weights *w, const struct golf *g)
     return LKS_OK;
 }
 
-/* An artifact is decompressed from its beginning to its end, so all of it is read here. */
+/* An artifact is decompressed from its beginning to its end, so it is read whole here. */
 static lks_status open_artifact(lks__weights *w, struct golf *g)
 {
     LKS__TRY(lks__artifact_open(w->path, &g->artifact));

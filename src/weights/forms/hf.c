@@ -1,8 +1,8 @@
-/* weights/forms/hf.c - GPT-2 as Hugging Face's transformers keep it: a folder with config.json and
- * model.safetensors (or its parts and model.safetensors.index.json), or such a file alone.
+/* weights/forms/hf.c - GPT-2 as Hugging Face's transformers store it: a folder with config.json and
+ * model.safetensors (or its parts and model.safetensors.index.json), or only such a file.
  *
- * Names may begin with "transformer.". Their Conv1D keeps a matrix as [in, out]; a file with
- * torch.nn.Linear's [out, in], as nanoGPT's model has it, is recognized by the shape of c_attn. */
+ * Names may begin with "transformer.". Their Conv1D stores a matrix as [in, out]; a file with
+ * torch.nn.Linear's [out, in], like nanoGPT's model, is recognized by the shape of c_attn. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum { MOST_PARTS = 256, MOST_JSON = 16 << 20, MOST_LAYERS = 1024 };
 struct hf {
     lks__st_file *parts[MOST_PARTS];
     int n_parts;
-    json_t *config; /* NULL: there is none */
+    json_t *config; /* NULL if there is none */
 };
 
 static bool ends_in(const char *text, const char *end)
@@ -67,7 +67,7 @@ static lks_status open_part(struct hf *hf, const char *folder, const char *name)
     return LKS_OK;
 }
 
-/* The files that the index names, each once. */
+/* Open the files that the index names, each once. */
 static lks_status open_parts(struct hf *hf, const lks__weights *w, const json_t *map)
 {
     const char *names[MOST_PARTS], *tensor;
@@ -114,7 +114,7 @@ static lks_status open_folder(struct hf *hf, const lks__weights *w)
     return st;
 }
 
-/* A file by itself; its config may lie beside it. */
+/* Open a single file; its config may be next to it. */
 static lks_status open_file(struct hf *hf, const lks__weights *w, char folder[LKS__CKPT_PATH])
 {
     const char *slash = strrchr(w->path, '/');
@@ -183,7 +183,7 @@ static const lks__weights_tensor *find(const lks__weights *w, const char *name)
     return NULL;
 }
 
-/* Swap the two extents of matrices that are [in, out]. */
+/* Swap the two extents of the [in, out] matrices. */
 static bool transpose(lks__weights *w)
 {
     const lks__weights_tensor *c = find(w, "transformer.h.0.attn.c_attn.weight");
@@ -220,7 +220,7 @@ static lks_status count_layers(const lks__weights *w, uint64_t *n_p)
 
 /* --- settings -------------------------------------------------------------------------------- */
 
-/* A count of the config; absent or null: `preset`. */
+/* Read a count from the config; absent or null: `preset`. */
 static lks_status count_in(const lks__weights *w, const json_t *config, const char *key,
                            json_int_t preset, json_int_t *n_p)
 {
@@ -234,7 +234,7 @@ static lks_status count_in(const lks__weights *w, const json_t *config, const ch
     return lks__fail(LKS_ERR_FORMAT, "%s: " CONFIG ": %s is not a positive number", w->shown, key);
 }
 
-/* If the config gives it, it must be what the tensors have. */
+/* If the config contains it, it must agree with the tensors. */
 static lks_status must_be(const lks__weights *w, const json_t *config, const char *key,
                           uint64_t have, const char *tensor)
 {
@@ -246,7 +246,7 @@ static lks_status must_be(const lks__weights *w, const json_t *config, const cha
                      w->shown, key, (int64_t)n, tensor, have);
 }
 
-/* The rest of what GPT-2's config can say must be what lockstep computes. */
+/* Check that GPT-2's other options in the config are those that lockstep computes. */
 static lks_status check_variant(const lks__weights *w, const json_t *config, uint64_t C)
 {
     static const struct {
@@ -294,7 +294,7 @@ static lks_status set_gelu(lks__weights *w, const json_t *config, bool conv)
     const json_t *value = json_object_get(config, "activation_function");
     const char *name = json_string_value(value);
     char shown[80];
-    if (value == NULL) /* GPT2Config's default; a file of Linear's is nanoGPT's */
+    if (value == NULL) /* GPT2Config's default; a file with Linear's shape is nanoGPT's */
         return lks__weights_set(w, "gelu", conv || config != NULL ? "tanh" : "exact");
     for (size_t i = 0; name != NULL && i < sizeof forms / sizeof forms[0]; i++)
         if (strcmp(name, forms[i].theirs) == 0)
@@ -385,7 +385,7 @@ static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint6
     const lks__st_tensor *from = t->from;
     lks__st_file *file = hf->parts[t->at];
     if (strcmp(from->dtype, "F32") == 0) {
-        if (first == 0 && n * sizeof *out == from->bytes) /* with a check of its hash, if any */
+        if (first == 0 && n * sizeof *out == from->bytes) /* checks its hash, if any */
             return lks__st_read(file, from, out);
         return lks__st_read_part(file, from, first * sizeof *out, out, n * sizeof *out);
     }

@@ -1,6 +1,6 @@
 /* weights/forms/llmc.c - the model files of llm.c: 256 int32, then the parameters, kind by kind,
- * each for all layers; float32 (version 3) or bfloat16 (version 5). The token table has rows of
- * zeros at its end, up to a multiple of 128, which are left out. */
+ * each for all layers; float32 (version 3) or bfloat16 (version 5). The token table is padded with
+ * rows of zeros to a multiple of 128; the padding is omitted. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,7 +17,7 @@ enum { MAGIC = 20240326, HEADER = 256, VERSION_F32 = 3, VERSION_BF16 = 5 };
 
 struct llmc {
     int fd;
-    size_t width; /* bytes of a number */
+    size_t width; /* bytes per number */
 };
 
 struct sizes {
@@ -31,7 +31,8 @@ static bool looks(const lks__weights_path *p)
     return !p->folder && magic == MAGIC;
 }
 
-/* A matrix [d0, d1], or a vector if d1 == 0, of each of `layers` layers (-1: outside of them). */
+/* Add a matrix [d0, d1], or a vector if d1 == 0, for each of `layers` layers (-1: outside of
+ * them). */
 static lks_status add(lks__weights *w, const char *name, int layers, uint64_t d0, uint64_t d1,
                       uint64_t *at)
 {
@@ -52,7 +53,7 @@ static lks_status add(lks__weights *w, const char *name, int layers, uint64_t d0
     return LKS_OK;
 }
 
-/* Numbers of the whole file; the sizes are in range, so nothing overflows. */
+/* Count the numbers of the whole file. The sizes are in range, so no product overflows. */
 static lks_status add_all(lks__weights *w, const struct sizes *z, uint64_t *n_p)
 {
     const uint64_t C = z->C;

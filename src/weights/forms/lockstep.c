@@ -9,7 +9,7 @@
 #include "weights/forms/form.h"
 #include "weights/forms/saved.h"
 
-/* The folder of a checkpoint's own model.safetensors. */
+/* The checkpoint folder that contains this model.safetensors. */
 static bool folder_of(const char *path, char folder[LKS__CKPT_PATH])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -99,7 +99,7 @@ static lks_status read_part(lks__weights *w, const lks__weights_tensor *t, uint6
 {
     const lks__ckpt *c = w->source;
     const lks__st_tensor *from = t->from;
-    if (first == 0 && n * sizeof *out == from->bytes) /* with a check of its hash */
+    if (first == 0 && n * sizeof *out == from->bytes) /* checks its hash */
         return lks__st_read(c->model, from, out);
     return lks__st_read_part(c->model, from, first * sizeof *out, out, n * sizeof *out);
 }

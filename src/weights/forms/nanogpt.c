@@ -33,7 +33,7 @@ bool lks__nanogpt_in(const char *folder)
     return lks__weights_has(folder, LKS__NANOGPT_FILE);
 }
 
-/* Name of a tensor without what torch.compile puts before it. */
+/* A tensor's name without the prefix of torch.compile. */
 static const char *plain(const char *name)
 {
     const size_t n = sizeof compiled - 1;
@@ -46,7 +46,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* The causal mask, which old versions of PyTorch need, and the other name of the embedding. */
+/* Excludes the causal mask, which old versions of PyTorch need, and the embedding's other name. */
 static bool is_parameter(const char *name, const lks__pickle_value *v)
 {
     bool mask = ends_with(name, ".attn.bias") && lks__pickle_kind_of(v) == LKS__PICKLE_TENSOR &&
@@ -90,7 +90,7 @@ static lks_status set_args(lks__weights *w, const lks__pickle_value *args)
     return lks__weights_set(w, "gelu", "exact");
 }
 
-/* A plain name of a folder: nothing that leads elsewhere. */
+/* True for a plain folder name, which can't lead elsewhere. */
 static bool is_plain(const char *name, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -99,8 +99,8 @@ static bool is_plain(const char *name, size_t bytes)
     return bytes > 0 && name[0] != '.';
 }
 
-/* The script's sample.py takes the meaning of ids from data/DATASET/meta.pkl, and so do we, if the
- * folder is here and of this size. */
+/* The script's sample.py reads the meaning of ids from data/DATASET/meta.pkl, and so do we, if the
+ * folder exists and has this vocabulary size. */
 static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
 {
     char folder[256];
@@ -171,7 +171,7 @@ const lks__weights_form lks__weights_nanogpt = {
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
-/* A number of any kind, or a tensor of one float. */
+/* A number of any type, or a tensor of one float. */
 static lks_status number(lks__weights *w, const lks__pickle_value *v, const char *what, double *x_p)
 {
     const struct nanogpt *n = w->source;
@@ -199,7 +199,7 @@ static lks_status number(lks__weights *w, const lks__pickle_value *v, const char
     return isfinite(*x_p) ? LKS_OK : bad(w, why);
 }
 
-/* Group 0 has the matrices, group 1 the rest. */
+/* Group 0 contains the matrices, group 1 the other tensors. */
 static const lks__pickle_value *group(const lks__weights *w, size_t i)
 {
     const struct nanogpt *n = w->source;
@@ -228,8 +228,8 @@ static const lks__pickle_value *state_of(const lks__weights *w, size_t which, si
 typedef lks_status for_each(lks__weights *w, const char *name, const lks__pickle_value *state,
                             void *ctx);
 
-/* Every parameter with its state. configure_optimizers() goes through named_parameters(), the order
- * of "model", and takes those with two dimensions first. */
+/* Visit every parameter with its state. configure_optimizers() iterates over named_parameters(),
+ * the order of "model", and lists tensors with two dimensions first. */
 static lks_status each_state(lks__weights *w, for_each *visit, void *ctx)
 {
     const struct nanogpt *n = w->source;
@@ -291,7 +291,7 @@ static lks_status check_state(lks__weights *w, const char *name, const lks__pick
                      w->shown, shown, step, *iter);
 }
 
-/* Both groups have the same betas and epsilon; the second one no decay. */
+/* Both groups have the same betas and epsilon; the second has no decay. */
 static lks_status read_group(lks__weights *w, size_t i, double *beta1, double *beta2, double *decay)
 {
     double eps;

@@ -8,18 +8,18 @@
 
 #define LKS__NANOGPT_FILE "ckpt.pt"
 
-/* What a continued run takes beside the weights. */
+/* The data that a continued run needs in addition to the weights. */
 typedef struct lks__nanogpt_run {
-    uint64_t iter; /* updates that have been done */
+    uint64_t iter; /* completed updates */
     double best_val_loss;
-    double beta1, beta2, weight_decay; /* of the optimizer's state, which brings them along */
+    double beta1, beta2, weight_decay; /* from the optimizer's state */
 } lks__nanogpt_run;
 
-/* Does this folder have nanoGPT's ckpt.pt? */
+/* True if this folder contains nanoGPT's ckpt.pt. */
 bool lks__nanogpt_in(const char *folder);
-/* `w` was opened from a ckpt.pt: check its optimizer's state, and read what is small in it. */
+/* Check the optimizer's state and read its small members. `w` was opened from a ckpt.pt. */
 lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run);
-/* Both moments of every tensor of the table into arenas. */
+/* Read both moments of every tensor of the table into arenas. */
 lks_status lks__nanogpt_moments(lks__weights *w, const lks__table *table, float *exp_avg,
                                 float *exp_avg_sq);
 

@@ -18,19 +18,20 @@ lks_status lks__state_meta(const lks__ckpt *ckpt, lks__meta *meta);
 /* The model's shape from a checkpoint's settings. */
 lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab_size);
 
-/* Replace dtype=auto by what the device takes for it. */
+/* Replace dtype=auto by the device's choice. */
 void lks__state_choose_dtype(lks__settings *s, const lks__device *device);
 
-/* Every tensor of the table from `file` into an arena. ERR_FORMAT names file and tensor if one is
- * missing or has another type or shape. */
+/* Read every tensor of the table from `file` into an arena. ERR_FORMAT names file and tensor if one
+ * is missing or has another type or shape. */
 lks_status lks__state_read_params(lks__st_file *file, const char *path, const lks__table *table,
                                   float *params);
 
-/* The same checks alone, before memory is allocated that state.json's settings ask for. */
+/* Only the checks, before allocating the memory that state.json's settings ask for. */
 lks_status lks__state_check_params(const lks__st_file *file, const char *path,
                                    const lks__table *table);
 
-/* What `file` has of a tensor of the table, whose name there ends in `suffix`; errors as above. */
+/* The entry in `file` of a tensor of the table, whose name there ends in `suffix`; errors as
+ * above. */
 lks_status lks__state_find(const lks__st_file *file, const char *path, const lks__tensor *t,
                            const char *suffix, const lks__st_tensor **found_p);
 

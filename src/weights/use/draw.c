@@ -5,7 +5,7 @@
 
 #include "base/number/rng.h"
 
-/* Work space: each token's share of the probability, not yet divided by its sum; candidates. */
+/* Work space: each token's share of the probability, not yet divided by the sum; candidates. */
 struct candidate {
     float logit;
     int32_t id;
@@ -24,7 +24,7 @@ static double uniform(const lks__draw_options *o, uint64_t token, uint32_t sampl
     return (double)((uint64_t)word[0] << 21 | word[1] >> 11) * 0x1p-53;
 }
 
-/* heap[n] is a heap with its smallest element at the front, but for element `i`. */
+/* Restore the heap heap[n], smallest element at the front, if only element `i` may violate it. */
 static void sift(float *heap, size_t n, size_t i)
 {
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
@@ -61,7 +61,7 @@ static int likelier(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Set share[] of tokens outside the set of top_p to 0. */
+/* Set share[] of the tokens that top_p excludes to 0. */
 static void cut_at(double top_p, const float *logits, double *share, size_t n, double sum,
                    struct candidate *list)
 {
@@ -86,8 +86,8 @@ static double sum_of(const double *share, size_t n)
     return sum;
 }
 
-/* The first of the largest logits; ERR_FORMAT if one is NaN, or the largest isn't finite. Tokens
- * that may not be drawn get -inf. */
+/* The first of the largest logits; ERR_FORMAT if one is NaN, or the largest isn't finite. Excluded
+ * tokens get -inf. */
 static lks_status likeliest(const lks__draw_options *o, float *logits, size_t n, size_t *first_p)
 {
     size_t first = 0;
@@ -134,7 +134,7 @@ lks_status lks__draw(const lks__draw_options *o, uint64_t token, uint32_t sample
         if (share[i] == 0.0)
             continue;
         at += share[i];
-        *id_p = (int32_t)i; /* by rounding, u may be just above the last sum */
+        *id_p = (int32_t)i; /* after rounding, u may slightly exceed the last sum */
         if (u < at)
             break;
     }

@@ -12,17 +12,17 @@ struct lks__generator {
     lks__decoder *decoder;
     lks__device *device;
     const float *params;
-    size_t V, T;              /* of the model */
-    size_t most, room, chunk; /* samples; tokens of a context; tokens of a pass */
-    size_t samples;           /* of this text */
+    size_t V, T;              /* the model's */
+    size_t most, room, chunk; /* samples; tokens per context; tokens per pass */
+    size_t samples;           /* current samples of this text */
     lks__mirror context;      /* int32 [most, room] */
     lks__mirror newest;       /* int32 [most] */
     lks__mirror logits;       /* float [most, V] */
-    size_t have, kept;        /* tokens of a context, and how many of them the decoder has read */
-    bool same;                /* all samples have the same context */
-    bool *ended;              /* [most] */
-    void *work;               /* of draws */
-    uint64_t drawn;           /* tokens of each sample */
+    size_t have, kept; /* tokens of a context, and the number of them that the decoder has read */
+    bool same;         /* all samples have the same context */
+    bool *ended;       /* [most] */
+    void *work;        /* work space for draws */
+    uint64_t drawn;    /* tokens drawn per sample */
 };
 
 static lks_status open_memory(lks__generator *g)
@@ -96,8 +96,8 @@ static int32_t *context_of(const lks__generator *g, size_t sample)
     return (int32_t *)g->context.host + sample * g->room;
 }
 
-/* Room for n <= room more tokens: the oldest go. What the decoder has kept then has other
- * positions, and other tokens before it: all is computed anew. */
+/* Make room for n <= room more tokens by dropping the oldest. The remaining tokens then have other
+ * positions and predecessors, so the decoder must read all of them again. */
 static void make_room(lks__generator *g, size_t n)
 {
     if (g->have + n <= g->room)
@@ -123,7 +123,7 @@ void lks__generator_read(lks__generator *g, const int32_t *tokens, size_t n)
 
 /* --- passes ----------------------------------------------------------------------------------- */
 
-/* The decoder reads what is new of one sample, in chunks. */
+/* The decoder reads the new tokens of one sample, in chunks. */
 static lks_status read_sample(lks__generator *g, size_t sample)
 {
     const size_t from = sample * g->room;
@@ -145,7 +145,7 @@ static lks_status read_sample(lks__generator *g, size_t sample)
     return LKS_OK;
 }
 
-/* One new token of the first n samples, together. */
+/* Read one new token of each of the first n samples, in one pass. */
 static void read_newest(lks__generator *g, size_t n)
 {
     int32_t *newest = g->newest.host;
@@ -157,7 +157,7 @@ static void read_newest(lks__generator *g, size_t n)
     lks__decoder_run(g->decoder, g->params, &pass);
 }
 
-/* Samples up to the last one whose text goes on. */
+/* Number of samples up to the last unfinished one. */
 static size_t active(const lks__generator *g)
 {
     size_t n = g->samples;
@@ -180,13 +180,13 @@ static lks_status run_passes(lks__generator *g, size_t n)
     return LKS_OK;
 }
 
-/* g->logits.host: of each sample's next token. */
+/* Set g->logits.host: the logits of each sample's next token. */
 static lks_status next_logits(lks__generator *g)
 {
     const size_t n = active(g), bytes = g->V * sizeof(float);
     char *logits = g->logits.host;
     if (g->kept == g->have)
-        g->kept--; /* read before: its logits are gone */
+        g->kept--; /* read before, so its logits no longer exist */
     lks_status st = run_passes(g, n);
     lks__mirror_to_host(&g->logits, LKS__QUEUE_COMPUTE, 0, (g->same ? 1 : n) * bytes);
     if (st == LKS_OK && g->same)

@@ -11,8 +11,8 @@
 #include "weights/choice/given.h"
 #include "weights/forms/saved.h"
 
-/* r->run and r->meta hold `settings` and `tokenizer`: make table, model and the parameters'
- * arena. */
+/* Make table, model and the parameters' arena from r->run and r->meta, which contain `settings` and
+ * `tokenizer`. */
 static lks_status open_model(const lks__settings *s, lks__session *session, lks__replica *r)
 {
     if (s->from[LKS__SETTING_dtype] >= LKS__FROM_FILE && s->dtype != LKS__dtype_auto)
@@ -48,7 +48,7 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
     r->iter = w->iter;
     r->run = w->model;
     r->meta = w->meta;
-    w->meta = (lks__meta){0}; /* the replica's from here on */
+    w->meta = (lks__meta){0}; /* the replica owns it now */
     if (r->meta.vocab_size == 0)
         r->meta.vocab_size = (uint32_t)r->run.vocab_size;
     LKS__TRY(open_model(s, session, r));
@@ -71,7 +71,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__s
         LKS__TRY(lks__meta_from_json(a->tokenizer, r->path, &r->meta));
     r->iter = a->iter;
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
-    lks__table table; /* what the file must be able to fill, before memory is taken for it */
+    lks__table table; /* to check the file against before allocating memory for it */
     LKS__TRY(lks__model_table(&r->config, &table));
     lks_status st = lks__artifact_check(a, &table);
     lks__table_free(&table);
@@ -91,7 +91,7 @@ static lks_status same_weights(lks__session *session, const lks__replica *r)
     return lks__session_same(session, what, XXH3_64bits(r->params.host, r->params.bytes));
 }
 
-/* The weights are the same on all ranks: they go to the device, which computes in their dtype. */
+/* Copy the weights, equal on all ranks, to the device, which computes in their dtype. */
 static lks_status make_ready(lks__session *session, const lks__replica *r)
 {
     lks__mirror_to_device(&r->params, LKS__QUEUE_COMPUTE, 0, r->params.bytes);
@@ -121,7 +121,8 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
     return st;
 }
 
-/* The weights that `s` names, on this rank. Of a run in out_dir all ranks open one checkpoint. */
+/* Open the weights that `s` names, on this rank. If they are in out_dir's run, all ranks open one
+ * checkpoint. */
 static lks_status open_weights(const char *out_dir, const lks__settings *s, lks__session *session,
                                lks__weights **w_p)
 {

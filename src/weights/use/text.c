@@ -10,7 +10,7 @@
 #include "data/text/byte_tokens.h"
 #include "data/text/sentencepiece/spm_text.h"
 
-/* The vocabulary of GPT-2's tokens at `path`, or the one that the run keeps. */
+/* Open the vocabulary of GPT-2's tokens at `path`, or the one that the run keeps. */
 static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__text *t)
 {
     char kept[4200], shown[256];
@@ -30,7 +30,8 @@ static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__
                      r->meta.model_hash);
 }
 
-/* The SentencePiece model at `path`, which must be the one that the checkpoint was trained with. */
+/* Open the SentencePiece model at `path`, which must be the one that the checkpoint was trained
+ * with. */
 static lks_status open_pieces(const char *path, lks__text *t)
 {
     char shown[256];
@@ -50,7 +51,7 @@ static lks_status open_pieces(const char *path, lks__text *t)
     return LKS_OK;
 }
 
-/* A vocabulary for weights that don't say which one they were trained with. */
+/* Open a vocabulary for weights that don't say which one they were trained with. */
 static lks_status open_any(const char *path, lks__text *t)
 {
     char shown[256];
@@ -64,8 +65,8 @@ static lks_status open_any(const char *path, lks__text *t)
                      t->meta->vocab_size);
 }
 
-/* A folder of data, or the data script's description of single bytes, for weights that don't say
- * what their tokens are. *found_p: these are characters or bytes. */
+/* Open a folder of data, or the data script's description of single bytes, for weights that don't
+ * describe their tokens. *found_p: true for characters or bytes. */
 static lks_status open_own(const char *path, lks__text *t, bool *found_p)
 {
     char shown[256];
@@ -95,7 +96,7 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
     return LKS_OK;
 }
 
-/* Single bytes need no file; one that is given must say the same. */
+/* Single bytes need no file; if one is given, it must describe single bytes, too. */
 static lks_status open_bytes(const char *path, lks__text *t)
 {
     bool found = path[0] == '\0';
@@ -192,7 +193,7 @@ lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, 
             LKS_ERR_SUPPORT,
             "these weights come without a tokenizer: give the vocabulary as --tokenizer=DIR");
     LKS__TRY(lks__meta_encode(t->meta, text, bytes, ids_p, n_p));
-    if (t->meta->is_bytes && *n_p == 0) /* as documents begin; there is room for one */
+    if (t->meta->is_bytes && *n_p == 0) /* documents begin this way; there is room for one */
         (*ids_p)[(*n_p)++] = LKS__BYTE_BOS;
     return LKS_OK;
 }

@@ -1,5 +1,5 @@
-/* weights/use/text.h - text to a model's tokens and back, with what made its data: a character
- * table, a SentencePiece model, GPT-2's vocabulary, or single bytes. */
+/* weights/use/text.h - text to a model's tokens and back, with the tokenizer of its data: a
+ * character table, a SentencePiece model, GPT-2's vocabulary, or single bytes. */
 #ifndef LKS_WEIGHTS_USE_TEXT_H
 #define LKS_WEIGHTS_USE_TEXT_H
 
@@ -10,28 +10,28 @@
 
 typedef struct lks__text {
     const lks__meta *meta; /* the replica's, or `own` */
-    lks__meta *own;        /* of a folder with characters or bytes; or NULL */
+    lks__meta *own;        /* read from a folder with characters or bytes; or NULL */
     lks__spm *spm;         /* or NULL */
     lks__bpe *bpe;         /* or NULL */
-    bool special; /* the spelling of a special token is that token; the caller may set it. Of other
-                     tokens than GPT-2's ERR_CONFIG */
+    bool special;          /* read a special token's spelling as that token; the caller may set it.
+                              ERR_CONFIG for tokens other than GPT-2's */
 } lks__text;
 
-/* The tokenizer of the model in `r`, which stays open. `path`: a SentencePiece model, a folder
+/* Open the tokenizer of the model in `r`, which stays open. `path`: a SentencePiece model, a folder
  * or file with GPT-2's vocabulary, a folder of data with meta.json or meta.pkl, or the data
- * script's description of single bytes; "": the one that the run keeps, if it keeps one. ERR_CONFIG
- * if that is not what the model was trained with. Close it in any case. */
+ * script's description of single bytes; "": the one that the run keeps, if any. ERR_CONFIG if the
+ * model was trained with another one. Close it in any case. */
 lks_status lks__text_open(const char *path, const lks__replica *r, lks__text *t);
 void lks__text_close(lks__text *t); /* a zeroed one does nothing */
 
-/* Text to ids (malloc'd, the caller frees); any number of them, 0 as well. */
+/* Convert text to ids (malloc'd, the caller frees); there may be 0. */
 lks_status lks__text_encode(const lks__text *t, const char *text, size_t bytes, int32_t **ids_p,
                             size_t *n_p);
 /* Add the text of one id to `out`. Fails only if the stream does. */
 lks_status lks__text_add(const lks__text *t, int32_t id, lks__utf8_stream *out);
-/* has[id] for V ids (malloc'd, the caller frees): does the tokenizer have it? */
+/* has[id] for V ids (malloc'd, the caller frees): true if the tokenizer has the id. */
 lks_status lks__text_ids(const lks__text *t, size_t V, bool **has_p);
-/* Does the tokenizer have this id? A model's vocabulary may be padded beyond its tokenizer's. */
+/* True if the tokenizer has this id. A model's vocabulary may be padded beyond its tokenizer's. */
 bool lks__text_has(const lks__text *t, int32_t id);
 
 #endif

@@ -11,7 +11,7 @@ static lks_status release(lks__until *u, size_t n, size_t skip)
     return st;
 }
 
-/* The length of the stop text with which held[] ends; 0: with none. */
+/* The length of the stop text at the end of held[]; 0 if there is none. */
 static size_t ends_with_stop(const lks__until *u)
 {
     for (const char *const *stop = u->stops; *stop != NULL; stop++) {
@@ -22,7 +22,7 @@ static size_t ends_with_stop(const lks__until *u)
     return 0;
 }
 
-/* Is held[from, n_held) the beginning of a stop text? */
+/* True if held[from, n_held) is the beginning of a stop text. */
 static bool may_become_stop(const lks__until *u, size_t from)
 {
     for (const char *const *stop = u->stops; *stop != NULL; stop++)

@@ -5,15 +5,15 @@
 
 static const char rule[] = "\n---------------\n";
 
-/* A sample's text on its way out: tokens to characters, to what stands before a stop text, to the
- * output or, while an earlier sample is written there, to memory. */
+/* A sample's text on its way out: tokens become characters, a stop text ends them, and they go to
+ * the output or, while an earlier sample is written there, to memory. */
 struct sample {
     lks__writer *w;
     lks__utf8_stream chars;
     lks__until until;
-    bool prompt; /* it is copied, whatever is in it */
+    bool prompt; /* in the prompt, which is copied unchanged */
     bool direct;
-    char last; /* byte that was passed on */
+    char last; /* last byte that was passed on */
     char *kept;
     size_t n_kept, room;
 };
@@ -80,7 +80,7 @@ static lks_status copy_prompt(struct sample *s, const int32_t *prompt, size_t n)
     return LKS_OK;
 }
 
-/* Samples [first, first + n_samples). */
+/* Write samples [first, first + n_samples). */
 static lks_status write_group(struct sample *list, size_t n_samples, lks__writer *w,
                               const int32_t *prompt, size_t n, uint64_t first, uint64_t *n_whole_p)
 {
