@@ -9,7 +9,8 @@
 #include "compute/devices.h"
 #include "compute/exchange.h"
 
-/* Has this machine an NVIDIA GPU, or a driver for one? Then its user may expect it to be used. */
+/* True if this machine has an NVIDIA GPU, or a driver for one. Then its user may expect us to use
+ * it. */
 static bool has_signs(void)
 {
     static const char *const signs[] = {"/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia"};
@@ -19,7 +20,7 @@ static bool has_signs(void)
     return false;
 }
 
-/* Why there is no GPU for us here, with a remedy; NULL: there is, *n_p of them. */
+/* The reason why we can use no GPU here, with a remedy; NULL if there are *n_p of them. */
 static const char *why_not(const lks__cuda_module **module_p, int *n_p, char text[LKS__DEVICE_TEXT])
 {
     char why[400] = "", shown[500];
@@ -39,7 +40,7 @@ static const char *why_not(const lks__cuda_module **module_p, int *n_p, char tex
     return *n_p <= 0 ? text : NULL;
 }
 
-/* What CUDA_VISIBLE_DEVICES hides, for messages with numbers of GPUs; "": it isn't set. */
+/* The effect of CUDA_VISIBLE_DEVICES, for messages with numbers of GPUs; "": it isn't set. */
 static const char *visible(char out[120])
 {
     char shown[80];
@@ -56,7 +57,7 @@ static const lks__nccl_module *load_nccl(char *why, size_t why_bytes)
     return lks__module_load(LKS__NCCL_MODULE_FILE, LKS__NCCL_MODULE_VERSION, why, why_bytes);
 }
 
-/* This rank's GPU, of n that it sees. Another rank may see others. */
+/* Choose this rank's GPU among the n that it sees. Another rank may see others. */
 static lks_status choose(const lks__cuda_module *module, const lks__device_place *place, int n,
                          int *gpu_p)
 {
@@ -113,7 +114,7 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
         return lks__fail(LKS_ERR_SUPPORT, "no NVIDIA GPU");
     const char *why = why_not(&module, &n, text);
     if (place->note != NULL) {
-        /* Until GPUs have run them, these kernels are for those who ask for them. */
+        /* Until GPUs have run these kernels, they are only for users who ask for them. */
         snprintf(place->note, LKS__DEVICE_TEXT,
                  "this machine has an NVIDIA GPU or its driver, but device=auto uses the CPU: %s",
                  why != NULL
@@ -129,7 +130,7 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
     return LKS_OK;
 }
 
-/* Add the line of GPU i to text[at], and return where the next begins. */
+/* Append the line of GPU i at text[at], and return the index where the next begins. */
 static size_t look_at(const lks__cuda_module *module, int i, char *text, size_t at)
 {
     lks__cuda_gpu gpu;
@@ -144,7 +145,7 @@ static size_t look_at(const lks__cuda_module *module, int i, char *text, size_t 
     return at + (size_t)snprintf(text + at, LKS__DEVICE_LOOK - at, "\n%d: %s", i, why);
 }
 
-/* NCCL's version, or how several GPUs do without it. */
+/* NCCL's version, or how several GPUs work without it. */
 static void look_at_nccl(char *text, size_t bytes)
 {
     char why[400] = "", shown[500];

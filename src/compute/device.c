@@ -6,7 +6,7 @@
 #include "base/system/sys.h"
 #include "compute/exchange.h"
 
-/* The group's failure; OK if it has none. What other ranks were to send won't come then. */
+/* The group's failure; OK if it has none. After a failure, data from other ranks won't arrive. */
 static lks_status group_failure(lks__device *device, bool others)
 {
     lks_status st = LKS_OK;
@@ -36,8 +36,8 @@ static lks_status wait_for(lks__device *device, lks__mark mark, bool until_failu
 {
     /* Most waits are short: poll often at first, then leave the core to other threads. */
     enum { SPINS = 200 };
-    /* A rank whose own work stands still says so, and those that wait for it name it if it can't:
-     * both come before. So does the launcher, which tells of all ranks if all of them wait. */
+    /* A rank whose own work is stuck reports that itself, and the ranks that wait for it name it if
+     * it can't: both happen first. So does the launcher's report if all ranks wait. */
     const double margin = 5;
     double start = 0;
     bool others = false;

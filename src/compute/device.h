@@ -31,7 +31,7 @@ typedef struct lks__mark {
     uint64_t number;
 } lks__mark;
 
-/* What operations need: bytes of the device's memory, and floating-point operations. */
+/* Costs of operations: bytes of the device's memory, and floating-point operations. */
 typedef struct lks__device_counts {
     double bytes, flops;
 } lks__device_counts;
@@ -43,13 +43,13 @@ struct lks__device_ops {
      * before new work on it). Then there are no copies: see compute/mirror.h. */
     bool host_memory;
 
-    /* Of a device with its own memory: bytes of it that an open device has taken beside what is
-     * allocated here, and bytes that it may take later on. They may be estimates. */
+    /* For a device with separate memory: bytes that it uses when open, besides the allocations made
+     * here, and bytes that it may use later. They may be estimates. */
     size_t open_bytes, spare_bytes;
-    /* What is left of its memory now, and all of it. NULL: nobody knows. */
+    /* Free bytes of its memory now, and its total. NULL if the device can't report its memory. */
     lks_status (*memory)(lks__device *device, size_t *left, size_t *all);
 
-    /* `bytes` zeros, 64-byte aligned, on the device. ERR_NOMEM. */
+    /* Allocate `bytes` zeros, 64-byte aligned, on the device. ERR_NOMEM. */
     lks_status (*alloc)(lks__device *device, size_t bytes, void **p);
     void (*release)(lks__device *device, void *p, size_t bytes); /* nothing queued may need it */
 
@@ -67,14 +67,15 @@ struct lks__device_ops {
      * failed. */
     lks_status (*passed)(lks__device *device, lks__mark mark, bool *passed_p);
 
-    /* From now on products round their operands to bfloat16, or don't, as at first. The device's
-     * fingerprint may change. NULL: products do as lks__device_place.cpu does. ERR_DEVICE. */
+    /* From now on, products round their operands to bfloat16, or (the initial state) don't. The
+     * device's fingerprint may change. NULL: products do as lks__device_place.cpu does.
+     * ERR_DEVICE. */
     lks_status (*products)(lks__device *device, bool bf16);
 
-    /* Of all that was put on the compute queue. NULL: the device doesn't count. */
+    /* Counts of all work that was put on the compute queue. NULL: the device doesn't count. */
     lks__device_counts (*counts)(lks__device *device);
 
-    /* NULL: what goes to other ranks goes through host memory (compute/exchange.h). */
+    /* NULL: data for other ranks travels through host memory (compute/exchange.h). */
     const struct lks__exchange_ops *exchange;
 
     void (*close)(lks__device *device);
@@ -83,11 +84,11 @@ struct lks__device_ops {
 /* Functions to call while the host waits. */
 typedef struct lks__waiter {
     void (*progress)(void *ctx); /* a mark has been passed: counts as a heartbeat */
-    /* OK, or the reason to stop waiting. `others`: the device waits for those of other ranks, so
-     * this rank isn't what they wait for. */
+    /* OK, or the reason to stop waiting. `others`: the device waits for other ranks' devices, so
+     * the other ranks aren't waiting for this one. */
     lks_status (*failure)(void *ctx, bool others);
     void *ctx;
-    double timeout_s; /* 0: none. A device that passes no mark for so long is given up */
+    double timeout_s; /* 0: none. A device that passes no mark for this long is given up */
 } lks__waiter;
 
 enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 8, LKS__DEVICE_PART_TEXT = 320 };
@@ -96,33 +97,33 @@ enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 8, LKS__DEVICE_PART_TEXT = 3
 typedef struct lks__device_part {
     const char *name;
     uint64_t value;
-    char text[LKS__DEVICE_PART_TEXT]; /* the facts that `value` is the hash of, for a person */
+    char text[LKS__DEVICE_PART_TEXT]; /* the facts that are hashed to `value`, readable */
 } lks__device_part;
 
 struct lks__device {
     const struct lks__device_ops *ops;
     const lks__layers *layers; /* fixed while the device is open, and so is ex */
     const lks__exec *ex;       /* passed to the layer operations */
-    uint64_t fingerprint;      /* of its bits; 0: they are those of the CPU's kernels */
-    lks__device_part parts[LKS__DEVICE_PARTS]; /* what that is made of, up to a name of NULL */
+    uint64_t fingerprint;      /* of its bits; 0 if they are the bits of the CPU's kernels */
+    lks__device_part parts[LKS__DEVICE_PARTS]; /* the fingerprint's parts, ended by a NULL name */
     bool bf16;                                 /* --dtype=auto is bfloat16 on it */
-    bool hung;  /* given up: nobody may wait for what is queued any more */
-    int joined; /* ranks whose devices ops->exchange reaches, all of the group: 1
-                 * if there is no other; 0: it isn't used */
-    /* Which piece of hardware it is, the same for all processes of the host, and its name in
-     * messages; 0: each process has its own. */
+    bool hung;                                 /* given up: don't wait for queued work any more */
+    int joined; /* ranks whose devices ops->exchange reaches, all of the group: 1 if there is no
+                   other; 0: it isn't used */
+    /* Identifies the piece of hardware for all processes of the host, with its name in messages; 0:
+     * each process has a separate one. */
     uint64_t unit;
-    int ranks; /* of this host that have this unit, or 0: it wasn't asked */
+    int ranks; /* this host's ranks on this unit, or 0 if unknown */
     char which[LKS__DEVICE_WHICH];
     lks__waiter waiter; /* NULL functions: none */
 };
 
-/* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait, and all
- * moves between devices. A passed mark counts as a heartbeat; waiting alone doesn't. ERR_TIMEOUT,
- * and `hung`, if the waiter's time is over. */
+/* Wait until `mark` has been passed. It polls, so a failure of the group ends the wait and all
+ * moves between devices. A passed mark counts as a heartbeat; waiting doesn't. ERR_TIMEOUT, and
+ * `hung`, when the waiter's time is over. */
 lks_status lks__device_wait(lks__device *device, lks__mark mark);
 
-/* Wait for all work that is on `queue` now. */
+/* Wait for all work that is now on `queue`. */
 lks_status lks__device_finish(lks__device *device, lks__queue queue);
 
 /* Before memory is released: on return no work is queued any more, or the device has failed and
@@ -130,26 +131,27 @@ lks_status lks__device_finish(lks__device *device, lks__queue queue);
  * might never end otherwise. */
 void lks__device_drain(lks__device *device);
 
-/* `to` starts nothing more before all work that is on `from` now is done. */
+/* All later work on `to` starts after the work that is now on `from` is done. */
 void lks__device_order(lks__device *device, lks__queue from, lks__queue to);
 
 void lks__device_close(lks__device *device); /* NULL does nothing */
 
-/* Is work done when the call that puts it on a queue returns? Then the host's progress is the
+/* True if work is done when the call that queues it returns. Then the host's progress is the
  * device's. */
 static inline bool lks__device_in_call(const lks__device *device)
 {
     return device->ops->host_memory;
 }
 
-/* Micro-batches that it should have memory for, so that one can travel while another is used. */
+/* Number of micro-batches that its memory should hold, so that one can be copied while another is
+ * used. */
 static inline int lks__device_batches(const lks__device *device)
 {
     return lks__device_in_call(device) ? 1 : 2;
 }
 
-/* The contents of its memory aren't needed any more. The host gets its pages back until they are
- * written again, if it is the host's memory. */
+/* The contents of this memory aren't needed any more. If it is host memory, the host gets its pages
+ * back until they are written again. */
 void lks__device_discard(lks__device *device, void *p, size_t bytes);
 
 #endif

@@ -17,24 +17,24 @@
 
 enum { LKS__DEVICE_TEXT = 700, LKS__DEVICE_LOOK = 4000 };
 
-/* Who opens a device, and for what. */
+/* The caller that opens a device, and its purpose. */
 typedef struct lks__device_place {
     const lks__exec *cpu; /* stays valid; computes what the device leaves to the host */
-    int local_rank;       /* of this host */
+    int local_rank;       /* rank within this host */
     int number;           /* of the device, from 0 on; -1: any */
-    bool questions;       /* only its table's questions are asked: needs no memory */
-    /* NULL: the device was asked for by name. Otherwise LKS__DEVICE_TEXT bytes, "" at first: what
-     * the user should know if ERR_SUPPORT makes `auto` take another device. */
+    bool questions;       /* only the table's questions are used: needs no memory */
+    /* NULL: the device was asked for by name. Otherwise LKS__DEVICE_TEXT bytes, "" at first: a
+     * remark for the user, if ERR_SUPPORT makes `auto` choose another device. */
     char *note;
 } lks__device_place;
 
-/* Open a device. ERR_SUPPORT if this machine has no such device, ERR_CONFIG if none of that number.
- * Close it with lks__device_close(). */
+/* Open a device. ERR_SUPPORT if this machine has no such device, ERR_CONFIG if it has none with
+ * that number. Close it with lks__device_close(). */
 typedef lks_status lks__device_open_fn(const lks__device_place *place, lks__device **device_p);
 
-/* Has this machine such a device? text: lines, without a line feed behind the last. The first says
- * what there is, or why there is nothing; then each device has one, "NUMBER: what it is", and after
- * them come lines that begin with a blank. NULL: only the answer is wanted. It opens nothing. */
+/* True if this machine has such a device. text: lines, without a final line feed. The first names
+ * the devices, or the reason why there are none; then each device has one, "NUMBER: description",
+ * followed by lines that begin with a blank. NULL: no text is needed. It opens nothing. */
 typedef bool lks__device_look_fn(char text[LKS__DEVICE_LOOK]);
 
 #define X(name)                                                                                    \
@@ -52,7 +52,7 @@ typedef struct lks__device_row {
 /* The list, and an empty row. */
 extern const lks__device_row lks__device_rows[];
 
-/* The row that "NAME" or "NAME:N" means, and N (-1: none); NULL: there is none. */
+/* The row for "NAME" or "NAME:N", and N (-1: none); NULL if there is none. */
 const lks__device_row *lks__device_find(const char *text, int *number_p);
 
 #endif

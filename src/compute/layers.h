@@ -104,25 +104,25 @@ typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, lks__act *dx, const l
                                       size_t lddy, const float *w, size_t rows, size_t out,
                                       size_t in);
 
-/* A gradient of parameters (dw, db, dgain, …) is added to what is there: so micro-batches
- * accumulate. NULL: it isn't wanted, because the parameter is frozen or there is none; the
- * operation leaves out the work for it. */
+/* A gradient of parameters (dw, db, dgain, …) is added to the previous contents, so that
+ * micro-batches accumulate. NULL if the parameter is frozen or doesn't exist: the operation skips
+ * the work for it. */
 
 /* dw[out, in] += dy^T x, summed over rows; db[out] += column sums of dy. */
 typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const lks__act *dy,
                                   size_t lddy, const lks__act *x, size_t rows, size_t out,
                                   size_t in);
 
-/* What a model and its updates use of operations, at most. */
+/* The most that a model and its updates require of operations. */
 typedef struct lks__work_use {
-    size_t rows; /* of a pass */
+    size_t rows; /* per pass */
     size_t n_heads;
-    size_t columns;    /* of a gradient that is summed over rows */
+    size_t columns;    /* per gradient that is summed over rows */
     size_t params;     /* floats */
     size_t factors[2]; /* floats of the first and second factor of an update's products */
     bool bf16;         /* products round their factors */
 } lks__work_use;
-/* Bytes of memory that the device's operations keep for themselves, at most. */
+/* The most bytes of memory that the device's operations allocate for themselves. */
 typedef size_t lks__work_bytes_fn(const lks__work_use *use);
 
 /* --- causal multi-head attention -------------------------------------------------------------- */
@@ -134,8 +134,8 @@ typedef struct lks__attention_shape {
     size_t NKV; /* number of key/value heads, a divisor of NH; 0: NH */
 } lks__attention_shape;
 
-/* Queries [B,T,NH,hs] with ldq elements from one token to the next; keys and values [B,T,NKV,hs]
- * with ldkv. Query head h reads key/value head h / (NH / NKV) (Ainslie et al., GQA, 2023). */
+/* Queries [B,T,NH,hs], ldq elements per token; keys and values [B,T,NKV,hs], ldkv elements per
+ * token. Query head h reads key/value head h / (NH / NKV) (Ainslie et al., GQA, 2023). */
 typedef struct lks__attention_in {
     const lks__act *q, *k, *v;
     size_t ldq, ldkv;
@@ -161,22 +161,22 @@ typedef void lks__attention_bwd_fn(const lks__exec *ex, const lks__attention_sha
                                    const lks__attention_in *in, const lks__act *out,
                                    const float *lse, const lks__dropout *drop);
 
-/* Keys and values of the tokens that came before: [B, NKV, T, hs] each, of which the first `at`
- * positions are filled. */
+/* Keys and values of the earlier tokens: [B, NKV, T, hs] each, of which the first `at` positions
+ * are filled. */
 typedef struct lks__attention_cache {
     lks__act *k, *v;
     size_t T, at;
 } lks__attention_cache;
 
-/* Attention of `shape->T` new tokens of each sequence, at positions from `at` on: their keys and
- * values are put into the cache, and each token reads the cache up to itself. out [B, T, C]; a
- * token's bits don't depend on how many are new. No dropout. */
+/* Attention of `shape->T` new tokens of each sequence, at positions from `at` on. Stores their keys
+ * and values in the cache; each token reads the cache up to itself. out [B, T, C]; a token's bits
+ * don't depend on the number of new tokens. No dropout. */
 typedef void lks__attention_cached_fwd_fn(const lks__exec *ex, const lks__attention_shape *shape,
                                           lks__act *out, const lks__attention_cache *cache,
                                           const lks__attention_in *in);
 
-/* Views of qkv [B,T,3C]: q, k, v of a token side by side, and the heads side by side within each
- * (nanoGPT's c_attn); act_bytes: of an element. */
+/* Views of qkv [B,T,3C]: a token's q, k, v are consecutive, and so are the heads within each
+ * (nanoGPT's c_attn); act_bytes: per element. */
 lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const lks__act *qkv,
                                         size_t act_bytes);
 lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, lks__act *dqkv,
@@ -217,7 +217,7 @@ typedef void lks__dropout_rows_fn(const lks__exec *ex, lks__act *y, const lks__a
 
 /* --- golf ------------------------------------------------------------------------------------ */
 
-/* Floats of `partial`, which is work space, for the operation below that needs most. */
+/* Floats of `partial`, which is work space, for the most demanding operation below. */
 typedef size_t lks__golf_partial_floats_fn(size_t rows, size_t C, size_t n_heads);
 
 /* x[rows, C] = rmsnorm(tok_emb[token]). */
@@ -245,9 +245,9 @@ typedef struct lks__golf_entry {
 } lks__golf_entry;
 typedef void lks__golf_entry_fwd_fn(const lks__exec *ex, const lks__golf_entry *e, size_t rows,
                                     size_t C);
-/* dx: on entry the gradient of x without that of its norm, on return that of prev. dnorm: gradient
- * of norm. dx0, dmix, dskip_weight += gradient. dskip is overwritten, and so is e->x if there is a
- * skip. */
+/* dx: on entry the gradient of x without the part from its norm, on return the gradient of prev.
+ * dnorm: gradient of norm. dx0, dmix, dskip_weight += gradient. dskip is overwritten, and so is
+ * e->x if there is a skip. */
 typedef void lks__golf_entry_bwd_fn(const lks__exec *ex, const lks__golf_entry *e, lks__act *dx,
                                     lks__act *dx0, float *dmix, lks__act *dskip,
                                     float *dskip_weight, const lks__act *dnorm, size_t rows,
@@ -301,23 +301,23 @@ typedef struct lks__xent {
 /* row_loss[rows] out: each row's cross-entropy. */
 typedef void lks__xent_rows_fn(const lks__exec *ex, const lks__xent *xent, lks__act *logits,
                                const int32_t *targets, double *row_loss);
-/* loss: the mean of row_loss[rows], summed in an order that depends on `rows` alone. */
+/* loss: the mean of row_loss[rows], summed in an order that depends only on `rows`. */
 typedef void lks__mean_loss_fn(const lks__exec *ex, float *loss, const double *row_loss,
                                size_t rows);
-/* Bytes of the logits that the head computes at once, counted as float32 (model/head.h). The cut
- * changes bits of the gradient, so it depends on the device's kind and on nothing else. */
+/* Bytes of the logits that the head computes at once, counted as float32 (model/head.h). The
+ * division into chunks changes bits of the gradient, so it depends only on the kind of device. */
 typedef size_t lks__head_bytes_fn(void);
-/* y[n] = cap * tanh(logits / cap), or the logits themselves if the cap is 0. Where activations are
+/* y[n] = cap * tanh(logits / cap), or the logits unchanged if the cap is 0. If activations are
  * floats, y and logits may be the same memory. */
 typedef void lks__cap_logits_fn(const lks__exec *ex, float *y, const lks__act *logits, size_t n,
                                 float cap);
 
 /* --- updates of parameters ------------------------------------------------------------------- */
 
-/* An update takes a list of pieces, which lie apart from each other. What their pointers name is
- * memory of the device; the lists themselves are read before the call returns. The arenas pad
- * each tensor with zeros to a multiple of 16 elements: the padding may be updated, too, and stays
- * zero. A longer list takes several calls, which changes no bit. */
+/* An update processes a list of pieces, which need not be adjacent. Their pointers are to memory of
+ * the device; the lists are read before the call returns. The arenas pad each tensor with zeros to
+ * a multiple of 16 elements: the padding may be updated, too, and stays zero. A longer list takes
+ * several calls, which changes no bit. */
 enum { LKS__UPDATE_PIECES = 64 };
 
 /* y = a * y + b * x. */
@@ -335,8 +335,8 @@ typedef void lks__update_blend_fn(const lks__exec *ex, const lks__blend *blend);
 /* torch.optim.AdamW's formula (Loshchilov and Hutter, 2019); without decay it is Adam's. */
 typedef struct lks__adamw_list {
     double lr, beta1, beta2, eps, weight_decay;
-    uint64_t t;  /* updates made, this one included: 1, 2, … */
-    double clip; /* the gradient is multiplied by this first */
+    uint64_t t;  /* number of this update: 1, 2, … */
+    double clip; /* factor that is first applied to the gradient */
     size_t n_pieces;
     struct {
         float *params, *exp_avg, *exp_avg_sq;

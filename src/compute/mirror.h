@@ -12,7 +12,7 @@ typedef struct lks__mirror {
     bool own_host; /* the host's copy belongs to the mirror */
 } lks__mirror;
 
-/* Zeros on both sides; the host's copy is staging memory. ERR_NOMEM. */
+/* Allocate zeros on both sides; the host's copy is staging memory. ERR_NOMEM. */
 lks_status lks__mirror_open(lks__device *device, size_t bytes, lks__mirror *m);
 /* The host's copy is `host`, which the caller keeps, for example memory of a group. The device's
  * copy is zeros; if the device uses host memory, it is `host` itself. ERR_NOMEM. */

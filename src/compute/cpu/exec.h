@@ -1,4 +1,5 @@
-/* compute/cpu/exec.h - where layers run: a table of kernels and the threads of this rank. */
+/* compute/cpu/exec.h - the CPU's execution context of layers: a table of kernels and the threads of
+ * this rank. */
 #ifndef LKS_COMPUTE_CPU_EXEC_H
 #define LKS_COMPUTE_CPU_EXEC_H
 
@@ -12,11 +13,11 @@ typedef struct lks__exec lks__exec;
 struct lks__exec {
     const lks__kernels *k;
     lks__pool *pool;
-    bool bf16; /* matrix products round their operands to bfloat16; nothing else does */
+    bool bf16; /* matrix products round their operands to bfloat16; all other operations are float32
+                */
 };
 
-/* Scratch in each thread of the pool: for the layers of this folder, for the GEMM, and both
- * together. */
+/* Scratch per thread of the pool: for the layers of this folder, for the GEMM, and the total. */
 enum {
     LKS__LAYER_SCRATCH_BYTES = 1 << 20,
     LKS__EXEC_SCRATCH_BYTES = LKS__LAYER_SCRATCH_BYTES + LKS__GEMM_WORK_BYTES,

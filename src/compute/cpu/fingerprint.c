@@ -1,4 +1,4 @@
-/* compute/cpu/fingerprint.c - one number for the bits that a kernel table gives.
+/* compute/cpu/fingerprint.c - one number for the bits that a kernel table computes.
  *
  * Fixed inputs go through every kernel, and the results' bytes through XXH3-64. The GEMM shapes are
  * those of the tiles that layers cut, in the three orders that training uses, and odd ones. */
@@ -140,7 +140,7 @@ uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16)
 
     pthread_mutex_lock(&mutex);
     fill(w.x, M * N, 1);
-    /* Our own products agree with oneDNN's in the shapes above, and not in all others. */
+    /* Our own products agree with oneDNN's in the shapes above, but not in all others. */
     const uint64_t own = !bf16 && lks__kernels_warning(k) != NULL;
     uint64_t h = bf16 ? hash_gemms_bf16(k, &w, 0) : hash_gemms(k, &w, own);
     h = hash_rows(k, &w, h);

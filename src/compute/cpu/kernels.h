@@ -27,15 +27,14 @@ typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__r
                           lks__real beta, lks__real *c, size_t ldc);
 
 /* The same with A and B rounded to bfloat16 as by round_bf16; products and sums are float32. work:
- * LKS__GEMM_WORK_BYTES for this call alone, 64-byte aligned. */
+ * LKS__GEMM_WORK_BYTES for this call only, 64-byte aligned. */
 typedef void lks__gemm_bf16_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
                                const lks__real *a, size_t lda, const lks__real *b, size_t ldb,
                                lks__real beta, lks__real *c, size_t ldc, void *work);
 enum { LKS__GEMM_WORK_BYTES = 640 << 10 };
 
-/* How layers cut work for a GEMM: sizes that were measured to be fast with it. The file of a GEMM
- * has them, too. They decide which products are rounded together, so another size may change
- * bits. */
+/* The sizes into which layers cut work for a GEMM, measured to be fast with it and defined in the
+ * GEMM's file. They decide which products are rounded together, so another size may change bits. */
 typedef struct lks__tiles {
     size_t rows, cols;           /* a tile of a product, at most */
     size_t tall_rows, tall_from; /* products of tall_from rows and more: rows of a tile */
@@ -125,11 +124,11 @@ typedef void lks__add_bias_fn(lks__real *y, size_t ld, const lks__real *bias, si
                               size_t n);
 /* out[n] += sum over rows of x[rows, n] (ld), rows in order */
 typedef void lks__colsum_fn(lks__real *out, const lks__real *x, size_t ld, size_t rows, size_t n);
-/* y = x to the nearest value that bfloat16 has, ties to even; NaN stays NaN; y may be x. The same
+/* y = x rounded to the nearest bfloat16 value, ties to even; NaN stays NaN; y may be x. The same
  * bits at every level. */
 typedef void lks__round_bf16_fn(lks__real *y, const lks__real *x, size_t n);
-/* y[rows, out] (ldy) = x[rows, in] (ldx) w[out, in]^T (ldw). The bits of an element depend on its
- * row of x, its row of w and `in` alone. bf16: operands rounded as by round_bf16. */
+/* y[rows, out] (ldy) = x[rows, in] (ldx) w[out, in]^T (ldw). The bits of an element depend only on
+ * its row of x, its row of w and `in`. bf16: operands rounded as by round_bf16. */
 typedef void lks__dot_rows_fn(lks__real *y, size_t ldy, const lks__real *x, size_t ldx,
                               const lks__real *w, size_t ldw, size_t rows, size_t out, size_t in,
                               bool bf16);
@@ -170,8 +169,8 @@ typedef struct lks__adamw {
 typedef void lks__adamw_fn(lks__real *p, lks__real *m, lks__real *v, const lks__real *g, size_t n,
                            const lks__adamw *a);
 
-/* Multiply-adds as fast as this core can, some 100 microseconds of them. Each adds 1 to a sum, and
- * the sums are the result: the floating-point operations done, two for a multiply-add. */
+/* Some 100 microseconds of multiply-adds, as fast as this core can. Each adds 1 to a sum. Returns
+ * the sums: the floating-point operations done, two per multiply-add. */
 typedef double lks__peak_fn(void);
 /* peak_bf16: an upper limit for the speed of gemm_bf16. */
 
@@ -231,22 +230,22 @@ LKS__KERNEL_MAP(X)
 #undef X
 
 /* Fill the table for `level`. Levels above ref load the GEMM library (oneDNN), capped at that
- * level's instructions; if it isn't installed, they take products of our own. ERR_SUPPORT if it is
- * installed and can't be used. Call it once in a process. */
+ * level's instructions; if it isn't installed, they use our own products. ERR_SUPPORT if it is
+ * installed but can't be used. Call it once per process. */
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
-/* The same with products of our own, though the library may be there: others lack it. */
+/* The same with our own products even if the library is installed: other ranks lack it. */
 lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k);
-bool lks__kernels_have_library(void); /* is it installed? */
+bool lks__kernels_have_library(void); /* true if it is installed */
 /* The packages that contain it, for messages. */
 #define LKS__ONEDNN_PACKAGES "Debian 12: libdnnl2, Debian 13: libdnnl3.6"
-/* A sentence if the level has to do without the library; else NULL. */
+/* A sentence if the level lacks the library and uses our own products; else NULL. */
 const char *lks__kernels_warning(const lks__kernels *k);
 
-/* Call it once in each thread that calls kernels: it turns off the GEMM library's own threads. */
+/* Turns off the GEMM library's own threads. Call it once in each thread that calls kernels. */
 void lks__kernels_thread_init(void);
 
-/* XXH3-64 over fixed GEMM and row-kernel results: equal on machines that give equal bits, with
- * float32's products or with bfloat16's. */
+/* XXH3-64 over fixed GEMM and row-kernel results, with the products of float32 or bfloat16: equal
+ * on machines that compute equal bits. */
 uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16);
 
 /* Check the GEMM library. Kernels return no status: if the library runs out of memory, the output

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Elements of a task: so many that the cost of a task is negligible. */
+/* Elements per task: enough that the cost of a task is negligible. */
 enum { RANGE_FLOATS = 1 << 16 };
 
 struct range {
@@ -55,7 +55,7 @@ struct search {
     _Atomic uint64_t first;
 };
 
-/* The least index wins, whichever task is faster. */
+/* The smallest index wins, whichever task is faster. */
 static void search_task(void *ctx, size_t task, int thread)
 {
     struct search *s = ctx;

@@ -1,5 +1,5 @@
-/* compute/cpu/row_tasks.h - how operations on [rows, C] are cut into tasks. The cuts depend on the
- * shape alone. */
+/* compute/cpu/row_tasks.h - cuts operations on [rows, C] into tasks. The cuts depend only on the
+ * shape. */
 #ifndef LKS_COMPUTE_CPU_ROW_TASKS_H
 #define LKS_COMPUTE_CPU_ROW_TASKS_H
 

@@ -1,4 +1,4 @@
-/* cuda/cuda.h - what the files of this folder share: the device's exec, its work space, its
+/* cuda/cuda.h - shared by the files of this folder: the device's exec, its work space, its
  * products, and the functions of its table of operations. */
 #ifndef LKS_COMPUTE_CUDA_CUDA_H
 #define LKS_COMPUTE_CUDA_CUDA_H
@@ -15,17 +15,17 @@ typedef struct CUstream_st *cudaStream_t; /* as the CUDA runtime declares it */
 /* The compute queue's stream. */
 cudaStream_t lks__cuda_stream(const lks__exec *ex);
 
-/* `bytes` of device memory, 256-byte aligned, for one operation: it may be used by what that puts
- * on the compute stream, until the next operation. It grows when it is too small, which happens in
- * the first step only. NULL: there is no memory, and the device has failed: launch nothing. */
+/* `bytes` of device memory, 256-byte aligned, for one operation: its work on the compute stream may
+ * use them until the next operation. Grows when it is too small, which happens only in the first
+ * step. NULL: there is no memory, and the device has failed: launch nothing. */
 void *lks__cuda_work(const lks__exec *ex, size_t bytes);
 
-/* Are activations and their gradients stored in bfloat16, and operands of products rounded to it?
- * If not, they are float32. */
+/* True if activations and their gradients are stored in bfloat16, and operands of products rounded
+ * to it. If not, they are float32. */
 bool lks__cuda_halves(const lks__exec *ex);
 
-/* What writes to memory that may hold parameters calls this, when it is queued: products keep
- * parameters rounded. */
+/* Call after queueing a write to memory that may hold parameters: products keep rounded copies of
+ * parameters. */
 void lks__cuda_written(const lks__exec *ex, const void *p, size_t bytes);
 
 /* y = x as bfloat16, for `count` matrices [rows, width] at once: from one to the next it is
@@ -38,7 +38,7 @@ typedef struct lks__cuda_rounding {
 } lks__cuda_rounding;
 void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *rounding);
 
-/* What a matrix of a product is: how it is stored follows from that. */
+/* Kind of a product's matrix, which determines its storage. */
 typedef enum lks__cuda_kind {
     LKS__CUDA_FLOATS,
     LKS__CUDA_PARAMS, /* floats in memory that the device's alloc() gave */
@@ -64,8 +64,8 @@ typedef struct lks__cuda_product {
     } c;
 } lks__cuda_product;
 
-/* Its bits depend on the shape alone. Its work space is its own: lks__cuda_work()'s memory stays.
- */
+/* Its bits depend only on the shape. It has separate work space: lks__cuda_work()'s memory is
+ * unchanged. */
 void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *product);
 
 /* `count` products of one shape at once, each d = alpha * op(a) op(b) + beta * c, row-major and
@@ -93,9 +93,9 @@ void lks__cuda_column_sums(const lks__exec *ex, float *sums, const float *x, siz
 void lks__cuda_act_sums(const lks__exec *ex, float *sums, const lks__act *x, size_t ld, size_t rows,
                         size_t C);
 
-/* What is put on the compute stream next needs these bytes of device memory, each read or written
- * once, and floating-point operations. Each launch and each product has its count beside it, and
- * `lockstep bench kernels` reads no other. */
+/* Count the next launch on the compute stream: bytes of device memory, each read or written once,
+ * and floating-point operations. Each launch and each product has its count next to it; `lockstep
+ * bench kernels` reads only these. */
 void lks__cuda_count(const lks__exec *ex, double bytes, double flops);
 
 /* Put the sum of a shard on the stream (compute/exchange.h). */
@@ -105,7 +105,7 @@ size_t lks__cuda_sums_bytes(size_t rows, size_t columns);
 /* Work space of lks__cuda_embedding_bwd(). */
 size_t lks__cuda_sort_bytes(size_t rows);
 
-/* The kernel of this name was put on a stream, or wasn't: LKS_LAUNCH calls it. */
+/* Called by LKS_LAUNCH: the kernel of this name was put on a stream, or failed to be. */
 void lks__cuda_launched(const char *kernel);
 
 #define X(name) lks__##name##_fn lks__cuda_##name;

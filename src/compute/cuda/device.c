@@ -61,7 +61,7 @@ void lks__cuda_launched(const char *kernel)
                (int)error);
 }
 
-/* Wait for all that is queued, whatever comes of it. A GPU that can't go on drops it at once. */
+/* Wait until everything queued has ended, whatever the result. A failed GPU drops it at once. */
 static void stop(const lks__cuda *c)
 {
     if (c->device.hung)
@@ -73,11 +73,11 @@ static void stop(const lks__cuda *c)
             (void)cudaStreamSynchronize(streams[i]);
 }
 
-/* Who learns of a failure may free the memory that queued work needs, which operations go on to
- * queue: so none is left. */
+/* After a failure, our caller may free the memory that queued work uses, while operations continue
+ * to queue work. So wait until none is left. */
 static lks_status failed(lks__cuda *c)
 {
-    lks__cuda_cut(c); /* what other ranks were to send may never come */
+    lks__cuda_cut(c); /* data from other ranks may never come */
     stop(c);
     return c->fail(LKS_ERR_DEVICE, "%s", c->failure);
 }
@@ -105,7 +105,7 @@ static lks_status no_memory(const lks__cuda *c, const char *what, size_t bytes)
                    all);
 }
 
-/* Memory that operations need on their way. False: the device has failed. */
+/* Memory for operations under way. False: the device has failed. */
 static bool take(lks__cuda *c, void **p, size_t bytes)
 {
     double left, all;
@@ -290,7 +290,7 @@ static bool open_pinned(lks__cuda *c, lks__cuda_queue *q)
     return q->calls != NULL;
 }
 
-/* Put a copy on the host onto the queue. */
+/* Queue a host call that copies. */
 static bool call_later(lks__cuda *c, lks__cuda_queue *q, void *dst, const void *src, size_t bytes)
 {
     while (q->called - atomic_load(&q->done) >= LKS__CUDA_CALLS) {
@@ -330,7 +330,7 @@ static void copy(lks__device *device, lks__queue queue, void *dst, const void *s
         return;
     lks__cuda_written(device->ex, dst, bytes);
     const enum cudaMemoryType to = type_of(c, dst), from = type_of(c, src);
-    if (lks__cuda_failed(c)) /* a type is not known */
+    if (lks__cuda_failed(c)) /* unknown for some types */
         return;
     if (to == cudaMemoryTypeUnregistered || from == cudaMemoryTypeUnregistered)
         copy_pieces(c, q, dst, src, bytes, to == cudaMemoryTypeUnregistered);
@@ -400,7 +400,7 @@ static void close_queue(lks__cuda *c, lks__cuda_queue *q)
 static void close_device(lks__device *device)
 {
     lks__cuda *c = (lks__cuda *)device;
-    if (c->device.hung) /* what is queued still needs all of it; the process ends soon */
+    if (c->device.hung) /* queued work still needs all of it; the process ends soon */
         return;
     lks__cuda_leave(c);
     stop(c);
@@ -418,7 +418,8 @@ static void close_device(lks__device *device)
     free(c);
 }
 
-/* What the bits of a run depend on: GPU, libraries, driver (it may compile kernels), algorithms. */
+/* Hash everything that the bits of a run depend on: GPU, libraries, driver (it may compile
+ * kernels), algorithms. */
 static bool find_fingerprint(lks__cuda *c)
 {
     lks__device_part *parts = c->device.parts;

@@ -1,4 +1,4 @@
-/* cuda/device.h - what the device keeps: for device.c, products.c and exchange.c, which share the
+/* cuda/device.h - the device's state: for device.c, products.c and exchange.c, which share the
  * failure of NVIDIA's calls. */
 #ifndef LKS_COMPUTE_CUDA_DEVICE_H
 #define LKS_COMPUTE_CUDA_DEVICE_H
@@ -10,12 +10,12 @@
 #include "compute/cuda/cuda.h"
 #include "compute/cuda/module.h"
 
-/* Marks are events. A place is used again for a later mark of its queue, which stands for the
+/* Marks are events. An event is used again for a later mark of its queue, which stands for the
  * earlier one, too. */
 enum { LKS__CUDA_EVENTS = 64 };
 
-/* Copies between the device and host memory that CUDA knows nothing of go through pinned memory,
- * piece by piece. The host's part of a piece is a call that the queue makes when its turn comes. */
+/* Copies between the device and host memory that CUDA doesn't know go through pinned memory, piece
+ * by piece. The host's part of a piece is a call that the queue makes when its turn comes. */
 enum { LKS__CUDA_PIECE = 4 << 20, LKS__CUDA_CALLS = 256 };
 
 typedef struct lks__cuda_call {
@@ -35,13 +35,13 @@ typedef struct lks__cuda_queue {
     atomic_uint_least64_t done; /* of these calls */
 } lks__cuda_queue;
 
-/* Memory that grows when it is too small, which happens in the first step only. */
+/* Memory that grows when it is too small, which happens only in the first step. */
 typedef struct lks__cuda_space {
     void *at;
     size_t bytes;
 } lks__cuda_space;
 
-/* What alloc() gave. */
+/* A block that alloc() returned. */
 typedef struct lks__cuda_block {
     struct lks__cuda_block *next;
     float *at;
@@ -52,8 +52,8 @@ typedef struct lks__cuda_block {
 
 /* A list of moves that was put on a queue (exchange.c). */
 typedef struct lks__cuda_moves {
-    struct lks__cuda_moves *next; /* the one that was put behind it */
-    cudaEvent_t begun, ended;     /* all before it is done; it is done, too */
+    struct lks__cuda_moves *next; /* the list queued after it */
+    cudaEvent_t begun, ended;     /* all earlier work is done; the list is done, too */
     uint64_t after;               /* the queue's last mark before it */
     bool whole;                   /* `ended` has been put on the queue */
 } lks__cuda_moves;
@@ -86,29 +86,30 @@ static inline lks__cuda *lks__cuda_of(const lks__exec *ex)
     return (lks__cuda *)(uintptr_t)ex;
 }
 
-/* Did the call succeed? If not, the device has failed, and its sentence names the call. */
+/* True if the call succeeded. If not, the device has failed, and its message names the call. */
 bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call);
 bool lks__cuda_check_product(lks__cuda *c, cublasStatus_t status, const char *call);
 void lks__cuda_exchange_failed(lks__cuda *c, const char *why);
 
-/* Nothing more is put on queues after a failure. */
+/* Nothing more is queued after a failure. */
 static inline bool lks__cuda_failed(const lks__cuda *c)
 {
     return c->failure[0] != '\0';
 }
 
-/* At least `bytes` of it, 256-byte aligned. What is queued may use the old memory until it is done.
+/* At least `bytes` of it, 256-byte aligned. Queued work may use the old memory until it is done.
  * NULL: the device has failed. */
 void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes);
 
-/* The bfloat16 of *p, in a block that a product's parameters are in: the whole block is rounded
- * when it is needed and has been written. NULL: it is in no block, or the device has failed. */
+/* The bfloat16 copy of *p, which is in a block that contains a product's parameters. The whole
+ * block is rounded on demand if it has been written. NULL: it is in no block, or the device has
+ * failed. */
 uint16_t *lks__cuda_rounded(lks__cuda *c, const float *p);
 
 /* exchange.c: other ranks' GPUs. */
 extern const struct lks__exchange_ops lks__cuda_exchange;
-void lks__cuda_check_peers(lks__cuda *c); /* has NCCL failed meanwhile? */
-void lks__cuda_cut(lks__cuda *c);         /* at once: what is queued ends */
+void lks__cuda_check_peers(lks__cuda *c); /* records a failure of NCCL */
+void lks__cuda_cut(lks__cuda *c);         /* ends queued work at once */
 void lks__cuda_leave(lks__cuda *c);       /* with all others; at once after a failure */
 void lks__cuda_moves_close(lks__cuda *c); /* nothing is queued */
 
@@ -120,8 +121,8 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
 /* The handle, and work space. False: the device has failed. */
 bool lks__cuda_products_open(lks__cuda *c);
 void lks__cuda_products_close(lks__cuda *c); /* nothing is queued */
-/* The algorithms for some shapes, as parts of the fingerprint. Returns how many; 0: the device has
- * failed. */
+/* The algorithms for some shapes, as parts of the fingerprint. Returns their number; 0: the device
+ * has failed. */
 int lks__cuda_products_parts(lks__cuda *c, lks__device_part *parts);
 
 #define LKS__CUDA_CALL(c, call, ...)    lks__cuda_check((c), call(__VA_ARGS__), #call)

@@ -1,4 +1,5 @@
-/* cuda/linear.c - products of layers (layers.h), by lks__cuda_gemm() and what follows it. */
+/* cuda/linear.c - products of layers (layers.h), by lks__cuda_gemm() and the operations after
+ * it. */
 #include "compute/cuda/cuda.h"
 
 void lks__cuda_linear_fwd(const lks__exec *ex, lks__act *y, size_t ldy, const lks__act *x,

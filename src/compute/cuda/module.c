@@ -1,4 +1,4 @@
-/* cuda/module.c - the module's table, and what it says of this machine. */
+/* cuda/module.c - the module's table, and its answers about this machine. */
 #include <stdio.h>
 #include <string.h>
 

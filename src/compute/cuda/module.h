@@ -1,5 +1,6 @@
-/* cuda/module.h - what the module lockstep_cuda.so offers to compute/cuda.c. It alone is linked to
- * NVIDIA's libraries, and uses nothing of the program but what it is given here. */
+/* cuda/module.h - the interface of the module lockstep_cuda.so to compute/cuda.c. Only the module
+ * is linked to NVIDIA's libraries. It uses nothing of the program but the arguments that it gets
+ * here. */
 #ifndef LKS_COMPUTE_CUDA_MODULE_H
 #define LKS_COMPUTE_CUDA_MODULE_H
 

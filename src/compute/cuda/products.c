@@ -23,7 +23,7 @@
 
 enum { WORK_BYTES = LKS__CUDA_PRODUCT_BYTES, BUCKETS = 64, ASKED = 8 };
 
-/* What a plan depends on. Filled with zeros first, because it is compared as bytes. */
+/* Everything that a plan depends on. Filled with zeros first, because it is compared as bytes. */
 struct key {
     size_t m, n, k, lda, ldb, ldc;
     size_t count, stride_a, stride_b, stride_c; /* 0: one product, without strides */
@@ -106,8 +106,7 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
     const uint32_t *alignment = &p->key.alignment;
     lks__cuda_products *pr = c->products;
     const cublasLtMatmulPreference_t wanted = pr->preferences[p->key.count > 0];
-    /* Zeros, because the library leaves parts of it as they are, and they are in the fingerprint.
-     */
+    /* Zeros, because the library leaves parts of it unset, and they are in the fingerprint. */
     cublasLtMatmulHeuristicResult_t found = {0};
     int n = 0;
     for (int i = 0; i < 4; i++)
@@ -188,7 +187,7 @@ static void fill_key(struct key *key, char ta, char tb, size_t m, size_t n, size
     key->ldc = n;
 }
 
-/* The key is complete but for its alignment. */
+/* The key is complete except for its alignment. */
 static void multiply(lks__cuda *c, struct key *key, float alpha, const void *a, const void *b,
                      float beta, const void *add, void *out)
 {
@@ -237,8 +236,8 @@ static const void *rounded(lks__cuda *c, int operand, const float *x, size_t row
     return r.y;
 }
 
-/* A matrix that products take as it is, if there is one: activations are stored in bfloat16, and
- * parameters are rounded once for all products until they change. */
+/* A stored matrix that products can use unchanged, if there is one: activations are stored in
+ * bfloat16, and parameters are rounded once for all products until they change. */
 static const void *stored(lks__cuda *c, const struct lks__cuda_factor *x)
 {
     if (x->kind == LKS__CUDA_ACTS)

@@ -17,15 +17,15 @@ size_t lks__cuda_golf_partial_floats(size_t rows, size_t C, size_t n_heads)
     return parts(rows, LKS__CUDA_GOLF_ROWS) * (line > n_heads ? line : n_heads);
 }
 
-/* Activations are stored as products take them. */
+/* Activations are stored in the type of products' operands. */
 size_t lks__cuda_act_bytes(bool bf16)
 {
     return bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-/* With GPT-2's vocabulary 2,560 rows. For each chunk the product to the head's weights reads and
+/* 2,560 rows with GPT-2's vocabulary. For each chunk the product to the head's weights reads and
  * writes their whole gradient, 309 MB for GPT-2 124M: with the CPU's 128 rows that takes longer
- * than all else that the head does. */
+ * than everything else in the head. */
 size_t lks__cuda_head_bytes(void)
 {
     return LKS__CUDA_HEAD_BYTES;
@@ -50,8 +50,8 @@ size_t lks__cuda_sort_bytes(size_t rows)
     return 4 * rows * sizeof(int32_t);
 }
 
-/* What callers of lks__cuda_work() ask for; and in bfloat16 a rounded copy of the parameters, and
- * of the largest factors of updates. */
+/* The sizes that callers of lks__cuda_work() request; and in bfloat16 a rounded copy of the
+ * parameters, and of the largest factors of updates. */
 size_t lks__cuda_work_bytes(const lks__work_use *use)
 {
     const size_t tokens = lks__cuda_sort_bytes(use->rows);

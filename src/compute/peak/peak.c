@@ -1,4 +1,4 @@
-/* compute/peak/peak.c - multiply-adds as fast as this core does them. */
+/* compute/peak/peak.c - multiply-adds at the core's full speed. */
 #include "compute/cpu/vector/vec.h"
 #include "compute/cpu/vector/x86.h"
 

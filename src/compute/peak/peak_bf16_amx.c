@@ -1,5 +1,4 @@
-/* compute/peak/peak_bf16_amx.c - multiply-adds of tiles of bfloat16 as fast as this core does them.
- */
+/* compute/peak/peak_bf16_amx.c - multiply-adds of tiles of bfloat16 at the core's full speed. */
 #include "compute/cpu/products/tiles_amx.h"
 #include "compute/cpu/vector/x86.h"
 

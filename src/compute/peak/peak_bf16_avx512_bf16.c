@@ -1,5 +1,4 @@
-/* compute/peak/peak_bf16_avx512_bf16.c - multiply-adds of bfloat16 as fast as this core does them.
- */
+/* compute/peak/peak_bf16_avx512_bf16.c - multiply-adds of bfloat16 at the core's full speed. */
 #include <immintrin.h>
 
 #include "compute/cpu/vector/x86.h"

@@ -16,8 +16,8 @@ struct product {
     size_t n;
 };
 
-/* Fill it with numbers in [1/2, 2): the same as floats and as bfloat16, whose bits are the upper
- * half of a float's. A GPU is faster with zeros. */
+/* Fill with numbers in [1/2, 2): the same as floats and as bfloat16, whose bits are the upper half
+ * of a float's. A GPU is faster with zeros. */
 static lks_status fill(lks__device *device, char *memory, size_t bytes)
 {
     uint32_t *pattern = malloc(PATTERN), random = 1;
@@ -36,7 +36,7 @@ static lks_status fill(lks__device *device, char *memory, size_t bytes)
     return st;
 }
 
-/* Seconds of one product. */
+/* Seconds per product. */
 static lks_status time_products(const struct product *p, double *seconds_p)
 {
     *seconds_p = INFINITY;

@@ -1,4 +1,4 @@
-/* compute/peak/ref_peak.c - multiply-adds as fast as baseline instructions do them. */
+/* compute/peak/ref_peak.c - multiply-adds at the full speed of baseline instructions. */
 #include "compute/cpu/kernels.h"
 
 /* Enough independent chains to hide the latency. */

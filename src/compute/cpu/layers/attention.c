@@ -14,7 +14,7 @@
  *
  * The sizes were measured. Short blocks waste less on masked scores, which matters if most blocks
  * lie on the diagonal. Tall blocks need fewer calls. Three blocks of scores fit in a second-level
- * cache beside the head's q, k, v. */
+ * cache together with the head's q, k, v. */
 enum { COLS = 256, MAX_ROWS = LKS__MAX_QUERIES };
 
 static size_t block_rows(const lks__exec *ex, size_t T)
@@ -41,9 +41,9 @@ struct job {
     const lks__kernels *k;
     lks__pool *pool;
     lks__attention_shape shape;
-    size_t rows;              /* of a block */
-    size_t group;             /* query heads for each key/value head */
-    size_t c;                 /* C: floats from one token's out to that of the next */
+    size_t rows;              /* per block */
+    size_t group;             /* query heads per key/value head */
+    size_t c;                 /* C: floats from one token's out to the next token's */
     float scale;              /* 1 / sqrt(hs) */
     const lks__dropout *drop; /* NULL: none */
     lks__attention_in in;
@@ -104,8 +104,8 @@ static void fwd_task(void *ctx, size_t task, int thread)
     const size_t T = job->shape.T, hs = job->shape.hs, NH = job->shape.NH;
     const size_t n_blocks = row_blocks(job);
     const size_t bh = task / n_blocks, b = bh / NH, h = bh % NH;
-    /* The last rows have the most columns. They go first, so that no thread starts on them when the
-     * others are done. */
+    /* The last rows have the most columns. They run first, so that no thread starts on them when
+     * the others are done. */
     const size_t i0 = (n_blocks - 1 - task % n_blocks) * job->rows;
     const size_t rows = min_size(job->rows, T - i0);
     const size_t ldq = job->in.ldq, ldkv = job->in.ldkv;

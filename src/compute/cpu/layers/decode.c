@@ -1,6 +1,5 @@
 /* compute/cpu/layers/decode.c - passes over a few new tokens, whose keys and values are kept. A
- * row's bits depend on its own operands alone: neither on the number of rows nor on their sequence.
- */
+ * row's bits depend only on its own operands, not on the number or order of rows. */
 #include "compute/cpu/layers.h"
 
 #include <math.h>
@@ -11,7 +10,7 @@
 
 /* --- products --------------------------------------------------------------------------------- */
 
-/* Outputs of a task: a multiple of what kernels take at once. */
+/* Outputs per task: a multiple of the kernels' tile. */
 enum { OUTS_A_TASK = 48 };
 
 struct product {
@@ -50,7 +49,7 @@ void lks__linear_rows_fwd(const lks__exec *ex, lks__act *y, size_t ldy, const lk
 
 /* --- attention -------------------------------------------------------------------------------- */
 
-/* Queries of a task. */
+/* Queries per task. */
 enum { QUERIES = 8 };
 
 struct attention {
@@ -76,7 +75,7 @@ static void keep(const struct attention *a, float *to, const float *from)
         memcpy(to, from, a->shape.hs * sizeof *to);
 }
 
-/* Keys and values of some new tokens to the cache. */
+/* Copy keys and values of some new tokens to the cache. */
 static void keep_task(void *ctx, size_t task, int thread)
 {
     const struct attention *a = ctx;
@@ -89,7 +88,7 @@ static void keep_task(void *ctx, size_t task, int thread)
         }
 }
 
-/* One query over the first n keys and values. */
+/* Attention of one query over the first n keys and values. */
 static void attend(const struct attention *a, int thread, float *out, const float *q,
                    const float *key, const float *val, size_t n)
 {

@@ -6,16 +6,16 @@
 #include "compute/cpu/layers/newton_schulz.h"
 
 struct pass {
-    size_t count; /* with the padding behind the matrix */
+    size_t count; /* including the padding after the matrix */
     float *params, *momentum;
     const float *grads;
     float *update;
     float clip, lr;
     float m;     /* momentum's factor */
-    float scale; /* of the update, by the matrix's shape */
+    float scale; /* scale of the update, from the matrix's shape */
 };
 
-/* Elements of a task, in groups whose number the compiler knows: it then takes them as vectors. */
+/* Elements per task, in groups of a constant size, which the compiler turns into vectors. */
 enum { CHUNK = 4096, GROUP = 16 };
 
 static size_t chunk_end(const struct pass *p, size_t task)
@@ -39,7 +39,7 @@ static void average_chunk(void *ctx, size_t task, int thread)
     }
 }
 
-/* Two roundings, as in the script: first the update is scaled, then lr times it is taken off. */
+/* Two roundings, as in the script: first the update is scaled, then lr times it is subtracted. */
 static void apply_chunk(void *ctx, size_t task, int thread)
 {
     const struct pass *p = ctx;
@@ -51,7 +51,7 @@ static void apply_chunk(void *ctx, size_t task, int thread)
     }
 }
 
-/* A place to work on a matrix: its update, then Newton-Schulz's own. */
+/* Bytes for working on one matrix: its update, followed by the work space of Newton-Schulz. */
 static size_t update_bytes(size_t rows, size_t cols)
 {
     return lks__round_up(rows * cols * sizeof(float), 64);
@@ -68,7 +68,7 @@ struct update {
     size_t place_bytes;
 };
 
-/* The i-th matrix, on the threads of `ex`, in one place of the work memory. */
+/* Update the i-th matrix, on the threads of `ex`, in one place of the work memory. */
 static void update_matrix(const struct update *u, const lks__exec *ex, size_t i, size_t place)
 {
     const lks__muon_list *s = u->list;
@@ -99,9 +99,9 @@ static void update_alone(void *ctx, size_t task, int thread)
     update_matrix(u, &alone, task, (size_t)thread);
 }
 
-/* As many matrices as threads can share evenly are dealt to them whole: then a matrix stays in one
- * core's cache, and no thread waits for another after each product. The rest, which cost least,
- * are worked on by all. */
+/* Whole matrices are dealt to single threads, as many as the threads can share evenly: then a
+ * matrix stays in one core's cache, and no thread waits for another after each product. All threads
+ * work together on each of the rest, the least expensive ones. */
 void lks__update_muon(const lks__exec *ex, const lks__muon_list *list)
 {
     struct update u = {ex, list, 64};

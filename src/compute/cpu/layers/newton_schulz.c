@@ -106,7 +106,7 @@ static void mirror(struct matrix s, size_t r0, size_t r1)
     }
 }
 
-/* Panels grow downwards: the long ones go first, so that threads end together. */
+/* Panels grow downwards: the long ones run first, so that threads end together. */
 static size_t panel_rows(const struct iteration *it, size_t task, size_t *r1_p)
 {
     size_t r0 = (cuts(it->n, it->panel) - 1 - task) * it->panel;

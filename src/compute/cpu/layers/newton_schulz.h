@@ -18,8 +18,8 @@
 size_t lks__newton_schulz_bytes(size_t rows, size_t cols);
 
 /* Iterate on x [rows, cols], row-major, in place. work: 64-byte aligned. In float32, ex->pool may
- * be NULL: then it runs on the calling thread, which must be one that calls kernels; the bits are
- * the same. */
+ * be NULL: then the calling thread, which must be one that calls kernels, does the work; the bits
+ * are the same. */
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
                         void *work);
 

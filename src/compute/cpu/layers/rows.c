@@ -133,7 +133,7 @@ size_t lks__act_bytes(bool bf16)
     return sizeof(float);
 }
 
-/* Threads have scratch of their own. */
+/* Threads have separate scratch. */
 size_t lks__work_bytes(const lks__work_use *use)
 {
     return 0;

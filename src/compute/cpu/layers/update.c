@@ -1,12 +1,12 @@
-/* compute/cpu/layers/update.c - updates of lists of pieces, element by element: all pieces together
- * are cut in tasks of one length, which changes no bit. */
+/* compute/cpu/layers/update.c - updates of lists of pieces, element by element. The pieces together
+ * are cut into tasks of one length, which changes no bit. */
 #include <math.h>
 
 #include "compute/cpu/layers.h"
 
 enum { TASK = 64 * 1024 };
 
-/* The pieces one after the other: piece i is elements [start[i], start[i + 1]). */
+/* The pieces in sequence: piece i is elements [start[i], start[i + 1]). */
 struct run {
     size_t start[LKS__UPDATE_PIECES + 1];
     size_t total;

@@ -14,14 +14,14 @@ enum { WIDTH = LANES == 16 ? 4 : 2, COLS = WIDTH * LANES, ROWS = 6, DEPTH = 128 
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* What all tiles of one block of op(B) share. */
+/* Shared by all tiles of one block of op(B). */
 struct block {
     const float *b; /* [depth, COLS] */
     size_t depth, cols;
     float alpha, beta;
 };
 
-/* block[p][j] = op(B)[p][j], with zeros behind the last column. */
+/* block[p][j] = op(B)[p][j], followed by zeros after the last column. */
 static void copy_block(float *block, char tb, const float *b, size_t ldb, size_t depth, size_t cols)
 {
     for (size_t p = 0; p < depth; p++)

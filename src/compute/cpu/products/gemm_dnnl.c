@@ -65,7 +65,7 @@ static lks_status missing(const char *what)
                      what);
 }
 
-/* All that the library uses must be capped at `level` before its first use. */
+/* Every part of the library that is used must be capped at `level` before its first use. */
 static lks_status cap(void *lib, lks__cpu_level level)
 {
     int (*set_max_cpu_isa)(int) = (int (*)(int))dlsym(lib, "dnnl_set_max_cpu_isa");
@@ -92,7 +92,7 @@ static const char *library_name(int i, char name[32])
     return name;
 }
 
-/* The reason for the first name that can't be loaded goes to `why`. */
+/* The reason for the first name that can't be loaded is written to `why`. */
 static void *find(char why[256])
 {
     char name[32];

@@ -5,9 +5,8 @@
 
 #include "compute/cpu/kernels.h"
 
-/* Is the library installed? Loads it. Without it each level has a product of its own
- * (products/gemm.c).
- */
+/* True if the library is installed. Loads it. Without it each level uses our own product
+ * (products/gemm.c). */
 bool lks__gemm_dnnl_is_there(void);
 
 /* Load the library and cap its instructions at `level`. A second call with the same level does

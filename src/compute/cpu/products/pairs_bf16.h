@@ -61,7 +61,7 @@ static inline __m512i pairs_along(const float *x, size_t n)
     return rounded(low, high);
 }
 
-/* The pairs at p and p + 1 (if k goes on) of 16 columns, at most n. */
+/* The pairs at p and p + 1 (zero in place of p + 1 at the end of k) of 16 columns, at most n. */
 static inline __m512i pairs_across(const operand *o, size_t j, size_t n, size_t p, size_t k)
 {
     static const uint16_t order[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,

@@ -1,5 +1,5 @@
-/* compute/cpu/reference/ref_dot_rows.c - products of a few rows, for passes that take one token at
- * a time. */
+/* compute/cpu/reference/ref_dot_rows.c - products of a few rows, for passes over one token at a
+ * time. */
 #include "compute/cpu/kernels.h"
 
 /* The next n <= PART elements, rounded if `bf16`. */

@@ -1,5 +1,5 @@
 /* compute/cpu/reference/ref_gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C, row-major, of
- * operands as they are or rounded to bfloat16.
+ * operands unchanged or rounded to bfloat16.
  *
  * This defines the operation and is the GEMM of level ref. op(B) is copied in tiles of at most KB x
  * NB, so that the inner loop reads consecutive elements with any transposes. Terms of one element
@@ -10,7 +10,7 @@
 
 enum { KB = 64, NB = 64 };
 
-/* Those of the level avx2, whose bits this level's are compared with. */
+/* As at level avx2, whose bits are compared with this level's. */
 const lks__tiles lks__gemm_tiles_ref = {.rows = 128,
                                         .tall_rows = 128,
                                         .cols = 512,

@@ -355,7 +355,7 @@ static inline vf v_keep(vmask m, vf v) /* 0 outside the mask */
     return v_select(m, v, v_zero());
 }
 
-/* To the nearest value that bfloat16 has: the steps of compute/cpu/reference/ref_round_bf16.c. */
+/* Round to the nearest bfloat16 value: the steps of compute/cpu/reference/ref_round_bf16.c. */
 static inline vf v_round_bf16(vf x)
 {
     const vi bits = v_bits(x);

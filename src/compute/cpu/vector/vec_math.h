@@ -45,7 +45,7 @@ static inline vf v_tanh(vf x)
     const vf sign = v_set1(-0.0f), one = v_set1(1.0f);
     const vf shift = v_set1(12582912.0f + 127.0f);
     vf v = v_mul(v_andnot(sign, x), v_set1(-2.0f));
-    v = v_max(v_set1(-40.0f), v); /* exp(-40) is negligible beside 1 */
+    v = v_max(v_set1(-40.0f), v); /* exp(-40) is negligible compared with 1 */
     vf code = v_fma(v, v_set1(1.44269504089f), shift);
     vf n = v_sub(code, shift);
     vf r = v_fnma(n, v_set1(0.693145751953125f), v);

@@ -24,21 +24,21 @@ enum {
 
 /* --- tiles ----------------------------------------------------------------------------------- */
 
-/* Where a tile keeps four `four` of a row. Threads of a quarter of a warp that read the same four
- * of rows 0, 4, 8, … or different fours of one row read all of the 32 banks once. */
+/* Where a tile stores four number `four` of a row. Threads of a quarter of a warp that read the
+ * same four of rows 0, 4, 8, … or different fours of one row read all of the 32 banks once. */
 __device__ static int slot(int row, int four)
 {
     return row * FOURS + (four ^ (row / SIDE % FOURS));
 }
 
-/* A matrix of which tiles are loaded: what lies beyond it counts as 0. */
+/* A matrix from which tiles are loaded; elements outside it count as 0. */
 struct matrix {
     const float *at;
     unsigned ld, rows, columns; /* in 32 bits, which saves registers */
     bool fours;
 };
 
-/* The tile that begins at row r0 and at column c0. */
+/* Load the tile that begins at row r0 and column c0. */
 __device__ static void load_tile(lks_four *tile, const matrix &m, unsigned r0, unsigned c0)
 {
     for (unsigned i = threadIdx.x; i < TILE * FOURS; i += THREADS) {
@@ -220,7 +220,7 @@ __device__ static lks_four mask_of(const lks_attention &a, size_t b, size_t h, u
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-/* Over the 16 threads that share rows of a product: they lie side by side in a warp. */
+/* Maximum over the 16 threads that share rows of a product; they are adjacent in a warp. */
 __device__ static float row_max(float v)
 {
     for (int m = FOURS / 2; m > 0; m /= 2)
@@ -235,13 +235,13 @@ __device__ static float row_sum(float v)
     return v;
 }
 
-/* Running maximum and sum of this thread's four rows; the sum is that of its own columns. */
+/* Running maximum and sum of this thread's four rows; the sum covers only its own columns. */
 struct softmax {
     float max[SIDE], sum[SIDE];
 };
 
-/* Scores of queries from i on with keys from j on become exp(score - maximum), 0 for keys behind
- * the query; factor: by which what was summed before is to be multiplied. */
+/* Replace scores of queries from i on with keys from j on by exp(score - maximum), 0 for keys after
+ * the query; factor: the factor by which the caller scales earlier sums. */
 __device__ static void softmax_square(softmax &w, square &s, float factor[SIDE], unsigned i,
                                       unsigned j)
 {
@@ -320,7 +320,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
                      sum[piece], inverse);
 }
 
-/* Pieces of a head that one block makes. */
+/* Pieces of a head that one block computes. */
 static int pieces_of(size_t hs)
 {
     return hs <= TILE ? 1 : hs <= 2 * TILE ? 2 : MAX_PIECES;
@@ -353,7 +353,7 @@ static lks_attention attention_of(const lks__exec *ex, const lks__attention_shap
     return a;
 }
 
-/* Puts a kernel with as many pieces as this head size needs on the stream. */
+/* Puts a kernel with the number of pieces that this head size needs on the stream. */
 #define LAUNCH_TILES(kernel, grid, stream, a)                                                      \
     do {                                                                                           \
         if (pieces_of((a).shape.hs) == 1)                                                          \
@@ -364,8 +364,8 @@ static lks_attention attention_of(const lks__exec *ex, const lks__attention_shap
             LKS_LAUNCH(kernel<MAX_PIECES>, grid, dim3(THREADS), stream, a);                        \
     } while (0)
 
-/* Count a launch that makes `products` products of the scores below the diagonal, does `each` more
- * operations for a score, and moves so many matrices of the queries' and of the keys' size. Tiles
+/* Count a launch that computes `products` products of the scores below the diagonal and `each` more
+ * operations per score, and moves so many matrices of the queries' and of the keys' size. Tiles
  * that are read again come from the second-level cache. */
 static void count(const lks__exec *ex, const lks_attention &a, double products, double each,
                   double of_queries, double of_keys)
@@ -463,7 +463,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
     const matrix k = head(a, a.in.k, a.in.ldkv, at.b, at.h);
     const matrix v = head(a, a.in.v, a.in.ldkv, at.b, at.h);
     const unsigned j = at.t0 + square_x() * SIDE;
-    const bool whole = a.shape.hs <= TILE; /* what scores() loads last is all of a head */
+    const bool whole = a.shape.hs <= TILE; /* scores() last loads a whole head */
     square dk[PIECES] = {}, dv[PIECES] = {};
     for (size_t g = 0; g < a.group; g++) {
         const size_t h = at.h * a.group + g;
@@ -587,7 +587,7 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
 /* --- over kept keys and values --------------------------------------------------------------- */
 
 enum {
-    KEYS = 128, /* taken at once, one a thread */
+    KEYS = 128, /* processed at once, one per thread */
     DIMS = 2,   /* elements of the output that a thread sums */
 };
 
@@ -598,7 +598,7 @@ __device__ static size_t cache_at(const lks_attention &a, const lks__attention_c
     return ((b * a.shape.NKV + h) * cache.T + position) * a.shape.hs;
 }
 
-/* Keys and values of the new tokens to the cache: a warp takes a head of one token. */
+/* Copy keys and values of the new tokens to the cache: one warp per head of a token. */
 template <typename E>
 static __global__ void attention_keep(lks_attention a, lks__attention_cache cache)
 {
@@ -627,10 +627,10 @@ template <typename E> __device__ static float dot(const E *x, const E *y, size_t
     return (sum.at[0] + sum.at[1]) + (sum.at[2] + sum.at[3]);
 }
 
-/* One query, of one new token, over all keys up to its own. A thread has a key's score; then
- * groups of threads, each as many as the output has elements, add up values of every groups-th key.
- * All borders are counted from the first key on, so a token's bits depend on its position and on
- * the keys and values alone. */
+/* One query, of one new token, over all keys up to its own. Each thread computes a key's score.
+ * Then groups of threads, one thread per element of the output, add up values of every groups-th
+ * key. All borders are counted from the first key on, so a token's bits depend only on its position
+ * and on the keys and values. */
 template <typename E>
 static __global__ void __launch_bounds__(KEYS)
     attention_cached(lks_attention a, lks__attention_cache cache)

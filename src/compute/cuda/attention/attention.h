@@ -1,5 +1,5 @@
-/* compute/cuda/attention/attention.h - what the kernels of attention in float32 and in bfloat16
- * share. */
+/* compute/cuda/attention/attention.h - definitions that the attention kernels in float32 and in
+ * bfloat16 share. */
 #ifndef LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_H
 #define LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_H
 
@@ -11,7 +11,7 @@
 /* A block works on 64 queries or keys of a head, and on 64 elements of it at once. */
 static const int LKS_TILE = 64;
 
-/* What all kernels of a call are given. Matrices have elements E, as rows.h says. */
+/* Arguments of all kernels of a call. Matrices have elements E: see rows.h. */
 struct lks_attention {
     lks__attention_shape shape; /* NKV is set */
     lks__attention_in in;
@@ -28,14 +28,14 @@ struct lks_attention {
     bool wide;         /* rows can be moved by fours, and with operands in bfloat16 by eights */
 };
 
-/* What a block works on. */
+/* The part of a call that one block computes. */
 struct lks_place {
     size_t b, h;    /* sequence; head of the queries, or of keys and values */
     unsigned t0;    /* first token of its tile */
     unsigned piece; /* first of the pieces of the head of which it makes the output */
 };
 
-/* Blocks that have most to do begin first: `last_first` if those are the tiles at the end. */
+/* Blocks with the most work begin first: `last_first` if those are the tiles at the end. */
 static __device__ inline lks_place lks_place_of(const lks_attention &a, size_t heads, int pieces,
                                                 bool last_first)
 {
@@ -55,8 +55,8 @@ void lks_attention_fwd_bf16(cudaStream_t stream, const lks_attention &a);
 void lks_attention_bwd_keys_bf16(cudaStream_t stream, const lks_attention &a);
 void lks_attention_bwd_queries_bf16(cudaStream_t stream, const lks_attention &a);
 
-/* Heads of 64 elements in bfloat16 that can be moved by eights, without dropout: those launches
- * take kernels of their own (attention_64.cu), and so does a.delta. */
+/* True for heads of 64 elements in bfloat16 that can be moved by eights, without dropout: their
+ * launches, and a.delta, use separate kernels (attention_64.cu). */
 bool lks_attention_is_64(const lks_attention &a);
 void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a);
 

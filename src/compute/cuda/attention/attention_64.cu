@@ -1,10 +1,10 @@
 /* compute/cuda/attention/attention_64.cu - causal attention with operands of products in bfloat16,
- * for heads of 64 elements without dropout: those of GPT-2 and of parameter-golf.
+ * for heads of 64 elements without dropout, as in GPT-2 and parameter-golf.
  *
- * As attention_bf16.cu, but all sizes are constants, the next tiles come from memory while a warp
- * computes, and a block of the forward pass takes 128 queries, 32 of each warp, so that keys and
- * values that a warp loads from shared memory serve two products. What a warp multiplies again in
- * each tile stays in registers. */
+ * Like attention_bf16.cu, but all sizes are constants, the next tiles are loaded while a warp
+ * computes, and a block of the forward pass processes 128 queries, 32 per warp, so that keys and
+ * values that a warp loads from shared memory serve two products. Operands that a warp uses again
+ * in each tile stay in registers. */
 #include "compute/cuda/attention/attention_bf16.h"
 #include "compute/cuda/common/ptx.h"
 
@@ -32,7 +32,7 @@ __device__ static void begin_tile(lks_chunk *tile, const lks_operand &m, unsigne
     }
 }
 
-/* A warp's 16 rows as a product takes them, for each step. */
+/* A warp's 16 rows in a product's operand layout, for each step. */
 struct rows {
     uint32_t at[LKS_STEPS][4];
 };
@@ -103,9 +103,8 @@ struct place {
     unsigned t0;
 };
 
-/* Heads are taken by groups, so that what a group reads stays in the second-level cache. In a
- * group, blocks that have most to do begin first: `last_first` if those are the tiles at the end.
- */
+/* Heads are processed by groups, so that the data of a group stay in the second-level cache. In a
+ * group, blocks with the most work begin first: `last_first` if those are the tiles at the end. */
 __device__ static place place_of(const lks_attention &a, size_t heads, unsigned length,
                                  bool last_first)
 {
@@ -120,13 +119,13 @@ __device__ static place place_of(const lks_attention &a, size_t heads, unsigned 
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-/* Running maximum and sum of this thread's two rows; the sum is that of its own columns. */
+/* Running maximum and sum of this thread's two rows; the sum covers only its own columns. */
 struct softmax {
     float max[2], sum[2];
 };
 
-/* Scores become 2^(scale * (score - maximum)), and `out` and the sum are scaled to the new maximum.
- * Scores that aren't to count are -INFINITY; the first tile has one that counts. */
+/* Replace scores by 2^(scale * (score - maximum)), and scale `out` and the sum to the new maximum.
+ * Excluded scores are -INFINITY; the first tile has one that counts. */
 __device__ static void softmax_sums(softmax &w, lks_sums &s, lks_sums &out, float scale)
 {
 #pragma unroll
@@ -150,7 +149,7 @@ __device__ static void softmax_sums(softmax &w, lks_sums &s, lks_sums &out, floa
     }
 }
 
-/* Scores of queries from i0 on with keys from j0 on that are behind the query. */
+/* Exclude scores of queries from i0 on with those keys from j0 on that come after the query. */
 __device__ static void hide_later(lks_sums &s, unsigned i0, unsigned j0)
 {
 #pragma unroll
@@ -161,14 +160,14 @@ __device__ static void hide_later(lks_sums &s, unsigned i0, unsigned j0)
                 s.at[n][k] = -INFINITY;
 }
 
-/* What a warp sums up in the forward pass. */
+/* A warp's sums in the forward pass. */
 struct forward {
     softmax w[SIDES];
     lks_sums out[SIDES];
 };
 
-/* Of queries from i0 on, in `query` from row `own` on, with keys from j0 on. ALL: none of the keys
- * is behind a query. */
+/* For queries from i0 on, in `query` from row `own` on, and keys from j0 on. ALL: every key counts
+ * for every query. */
 template <bool ALL>
 __device__ static void add_tile(forward &f, const lks_chunk *query, int own, const lks_chunk *key,
                                 const lks_chunk *value, unsigned i0, unsigned j0, float scale)
@@ -226,7 +225,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
         }
         if (j0 + TILE <= i0 + 1)
             add_tile<true>(f, query, own, key, value, i0, j0, scale);
-        else if (j0 < i0 + 16 * SIDES) /* else all keys are behind this warp's queries */
+        else if (j0 < i0 + 16 * SIDES) /* else all keys come after this warp's queries */
             add_tile<false>(f, query, own, key, value, i0, j0, scale);
     }
 #pragma unroll
@@ -249,8 +248,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
 
 enum { DELTA_LANES = TILE / 8, DELTA_THREADS = 256, DELTA_ROWS = DELTA_THREADS / DELTA_LANES };
 
-/* attention.cu has the formulas. Eight lanes have a head of a token, of which each loads 16 bytes.
- */
+/* attention.cu has the formulas. Eight lanes process a head of a token; each loads 16 bytes. */
 static __global__ void attention_delta_64(const lks_attention a)
 {
     const unsigned heads = (unsigned)a.shape.NH, T = (unsigned)a.shape.T;
@@ -281,7 +279,8 @@ __device__ static void grad_of(float &s, float &d, const lks_of_query &of, float
     s = p;
 }
 
-/* Queries from i0 on, with this warp's keys from j0 on. ALL: none of the keys is behind a query. */
+/* For queries from i0 on, and this warp's keys from j0 on. ALL: every key counts for every
+ * query. */
 template <bool ALL>
 __device__ static void add_queries(lks_sums &dk, lks_sums &dv, const rows &key, const rows &value,
                                    const lks_chunk *query, const lks_chunk *grad,
@@ -304,7 +303,8 @@ __device__ static void add_queries(lks_sums &dk, lks_sums &dv, const rows &key, 
     add_p_y<1>(&dk, &d, query);
 }
 
-/* Rows of products are keys here, so that P and dS stand as the next products need them. */
+/* Rows of products are keys here, so that P and dS are in the layout that the next products
+ * need. */
 static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const lks_attention a)
 {
     LKS_SHARED(lks_chunk, queries, 2 * CELLS);
@@ -359,7 +359,8 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const
     lks_store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, j0, 0, dv, ones);
 }
 
-/* Keys from j0 on, with this warp's queries from i0 on. ALL: none of the keys is behind a query. */
+/* For keys from j0 on, and this warp's queries from i0 on. ALL: every key counts for every
+ * query. */
 template <bool ALL>
 __device__ static void add_keys(lks_sums &dq, const rows &query, const rows &grad,
                                 const lks_chunk *key, const lks_chunk *value,

@@ -1,12 +1,12 @@
 /* compute/cuda/attention/attention_bf16.cu - causal attention with operands of products in
  * bfloat16, on tensor cores, for any head size.
  *
- * As attention.cu, but a product of two tiles is a warp's: it has 16 of a tile's 64 rows, and
+ * Like attention.cu, but a warp computes a product of two tiles: it has 16 of a tile's 64 rows, and
  * instructions that multiply [16, 16] by [16, 8] and add in float32. A block of 4 warps keeps up to
- * four tiles of bfloat16 in shared memory, 8 KiB each. Probabilities go from one product to the
- * next in registers, where the sums of one have the place of the other's operands.
+ * four tiles of bfloat16 in shared memory, 8 KiB each. Probabilities pass from one product to the
+ * next in registers, since the sums of one have the layout of the other's operands.
  *
- * A head is cut into *pieces* of 64 elements, of which a block makes one. */
+ * A head is cut into *pieces* of 64 elements, of which a block computes one. */
 #include "compute/cuda/attention/attention_bf16.h"
 
 enum {
@@ -35,14 +35,14 @@ __device__ static lks_chunk some_of(const lks_half *p, unsigned n)
     return to;
 }
 
-/* Columns that products take of a head: zeros behind hs make up the last step. */
+/* Columns of a head that products use: after hs, zeros complete the last step. */
 __device__ static unsigned width_of(const lks_attention &a)
 {
     return ((unsigned)a.shape.hs + 15) / 16 * 16;
 }
 
-/* The tile that begins at row r0 and at column c0. Rows beyond T are zeros. If rows can be moved by
- * eights, all loads of a thread begin before the first one has to be there. */
+/* Load the tile that begins at row r0 and column c0. Rows beyond T are zeros. If rows can be moved
+ * by eights, a thread begins all its loads before it waits for the first. */
 __device__ static void load_tile(const lks_attention &a, lks_chunk *tile, const lks_operand &m,
                                  unsigned r0, unsigned c0)
 {
@@ -71,7 +71,7 @@ __device__ static void load_tile(const lks_attention &a, lks_chunk *tile, const 
     }
 }
 
-/* Steps of 16 columns that a tile from column c0 on has. */
+/* Number of steps of 16 columns in a tile from column c0 on. */
 __device__ static int steps_of(const lks_attention &a, unsigned c0)
 {
     const unsigned left = (width_of(a) - c0) / 16;
@@ -148,13 +148,13 @@ __device__ static float2 mask_pair(const lks_attention &a, size_t b, size_t h, u
 
 /* --- forward --------------------------------------------------------------------------------- */
 
-/* Running maximum and sum of this thread's two rows; the sum is that of its own columns. */
+/* Running maximum and sum of this thread's two rows; the sum covers only its own columns. */
 struct softmax {
     float max[2], sum[2];
 };
 
-/* Scores of queries from i0 on with keys from j0 on become 2^(score - maximum), 0 for keys behind
- * the query; factor: by which what was summed before is to be multiplied. */
+/* Replace scores of queries from i0 on with keys from j0 on by 2^(score - maximum), 0 for keys
+ * after the query; factor: the factor by which the caller scales earlier sums. */
 __device__ static void softmax_sums(softmax &w, lks_sums &s, float factor[2], float scale,
                                     unsigned i0, unsigned j0)
 {
@@ -184,7 +184,7 @@ __device__ static void softmax_sums(softmax &w, lks_sums &s, float factor[2], fl
     }
 }
 
-/* Probabilities of queries from i0 on with keys from j0 on, times dropout's factors. */
+/* Multiply probabilities of queries from i0 on with keys from j0 on by dropout's factors. */
 __device__ static void drop_sums(const lks_attention &a, lks_sums &s, size_t b, size_t h,
                                  unsigned i0, unsigned j0)
 {
@@ -248,7 +248,7 @@ static __global__ void __launch_bounds__(THREADS, 4) attention_fwd_bf16(const lk
 
 /* --- backward -------------------------------------------------------------------------------- */
 
-/* A score and the gradient of its probability become P*M and dS. */
+/* Replace a score and the gradient of its probability by P*M and dS. */
 __device__ static void grad_of(const lks_attention &a, float &s, float &d, const lks_of_query &of,
                                float mask, unsigned i, unsigned j)
 {
@@ -257,7 +257,8 @@ __device__ static void grad_of(const lks_attention &a, float &s, float &d, const
     s = p * mask;
 }
 
-/* Rows of products are keys here, so that P and dS stand as the next products need them. */
+/* Rows of products are keys here, so that P and dS are in the layout that the next products
+ * need. */
 static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_bf16(const lks_attention a)
 {
     LKS_SHARED(lks_chunk, key, LKS_TILE * LKS_CHUNKS);

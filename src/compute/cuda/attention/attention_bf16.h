@@ -1,5 +1,5 @@
-/* compute/cuda/attention/attention_bf16.h - what the kernels of attention with operands in bfloat16
- * share: tiles in shared memory, and a warp's sums. */
+/* compute/cuda/attention/attention_bf16.h - definitions that the attention kernels with operands in
+ * bfloat16 share: tiles in shared memory, and a warp's sums. */
 #ifndef LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_BF16_H
 #define LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_BF16_H
 
@@ -139,7 +139,7 @@ static __device__ inline void lks_store_sums(const lks_attention &a, lks__act *o
     }
 }
 
-/* attention.cu has the formulas. What a block needs of its tile's or its loop's queries: */
+/* attention.cu has the formulas. A block's data per query of its tile or its loop: */
 struct lks_of_query {
     float lse, delta; /* lse to base 2; beyond T the probabilities are 0 */
 };

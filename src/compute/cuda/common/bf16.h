@@ -1,5 +1,5 @@
 /* compute/cuda/common/bf16.h - bfloat16 in kernels, and a warp's products of it on tensor cores.
- * What a GPU does by one instruction, fibers.h does in C++. */
+ * For each instruction of a GPU used here, fibers.h has C++ code. */
 #ifndef LKS_COMPUTE_CUDA_COMMON_BF16_H
 #define LKS_COMPUTE_CUDA_COMMON_BF16_H
 
@@ -17,7 +17,7 @@ static __device__ inline uint32_t lks_bf16_pair(float low, float high)
 #endif
 }
 
-/* x to the nearest value that bfloat16 has. */
+/* x rounded to the nearest bfloat16 value. */
 static __device__ inline float lks_bf16_rounded(float x)
 {
     return __uint_as_float(lks_bf16_pair(x, 0.0f) << 16);
@@ -39,7 +39,7 @@ static __device__ inline void lks_load_matrices(uint32_t to[4], const void *row)
 #endif
 }
 
-/* The same of the transposed matrices. */
+/* The same for the transposed matrices. */
 static __device__ inline void lks_load_transposed(uint32_t to[4], const void *row)
 {
 #ifdef __CUDACC__
@@ -69,7 +69,7 @@ static __device__ inline void lks_multiply_add(float c[4], const uint32_t a[4], 
 #endif
 }
 
-/* c = a b^T: as lks_multiply_add(), but what c was before doesn't matter. */
+/* c = a b^T: as lks_multiply_add(), but ignores the previous c. */
 static __device__ inline void lks_multiply(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
 #ifdef __CUDACC__

@@ -1,5 +1,5 @@
-/* compute/cuda/common/fours.h - rows taken by fours of elements, which a thread loads and stores as
- * one: so a warp moves 512 bytes of floats by one instruction. If the rows don't allow it, the same
+/* compute/cuda/common/fours.h - rows in fours of elements, which a thread loads and stores as one:
+ * so a warp moves 512 bytes of floats by one instruction. If the rows don't allow it, the same
  * threads move the same elements one by one, and no bit changes. */
 #ifndef LKS_COMPUTE_CUDA_COMMON_FOURS_H
 #define LKS_COMPUTE_CUDA_COMMON_FOURS_H
@@ -8,10 +8,10 @@
 
 typedef lks_floats<4> lks_four;
 
-/* What a row has from a four's first element on. */
+/* Elements left in a row from a four's first element on. */
 struct lks_rest {
     size_t n;
-    bool fours; /* as lks_in_fours() says */
+    bool fours; /* see lks_in_fours() */
 };
 
 /* Elements beyond the row are 0. */

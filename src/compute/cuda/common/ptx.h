@@ -1,5 +1,5 @@
-/* compute/cuda/common/ptx.h - copies into shared memory beside arithmetic, and 2^x by one
- * instruction. What a GPU does, fibers.h does in C++. */
+/* compute/cuda/common/ptx.h - copies into shared memory during arithmetic, and 2^x by one
+ * instruction. fibers.h has C++ code for both. */
 #ifndef LKS_COMPUTE_CUDA_COMMON_PTX_H
 #define LKS_COMPUTE_CUDA_COMMON_PTX_H
 
@@ -7,7 +7,7 @@
 
 /* Begin to copy 16 bytes, or, unless `inside`, to write 16 zero bytes. Both addresses are multiples
  * of 16; `to` is in shared memory. This thread sees them after lks_wait_copies(), others after a
- * barrier behind that. */
+ * barrier that follows it. */
 static __device__ inline void lks_copy_16(void *to, const void *from, bool inside)
 {
 #ifdef __CUDACC__
@@ -20,7 +20,7 @@ static __device__ inline void lks_copy_16(void *to, const void *from, bool insid
 #endif
 }
 
-/* Until all copies that this thread has begun are there. */
+/* Wait until all copies that this thread has begun are complete. */
 static __device__ inline void lks_wait_copies(void)
 {
 #ifdef __CUDACC__

@@ -1,7 +1,7 @@
-/* compute/cuda/common/reduce.h - sums and maxima over a warp or a block, in an order of the block's
- * size alone: lanes by halves (i and i ^ 16, then i ^ 8, …), then warps in order. Every thread gets
- * the result, and all get the same bits. All threads of the warp, or of the block, must take part.
- */
+/* compute/cuda/common/reduce.h - sums and maxima over a warp or a block, in an order that depends
+ * only on the block's size: lanes by halves (i and i ^ 16, then i ^ 8, …), then warps in order.
+ * Every thread gets the result, and all get the same bits. All threads of the warp, or of the
+ * block, must take part. */
 #ifndef LKS_COMPUTE_CUDA_COMMON_REDUCE_H
 #define LKS_COMPUTE_CUDA_COMMON_REDUCE_H
 
@@ -24,7 +24,8 @@ static __device__ inline float lks_warp_max(float v)
     return v;
 }
 
-/* What the block's warps have, each the same in all its threads, combined in their order. */
+/* Combine the values of the block's warps, each equal in all threads of the warp, in the warps'
+ * order. */
 template <class T, class Combine>
 static __device__ inline T lks_block_combine(T of_warp, Combine combine)
 {

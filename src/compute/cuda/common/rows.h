@@ -85,7 +85,7 @@ static __device__ inline void lks_put(lks_half *p, float x)
     lks_store<1>(p, {{x}});
 }
 
-/* What a load from p gives after x has been stored there. */
+/* The value that a load from p returns after x has been stored there. */
 static __device__ inline float lks_as_stored(const float *p, float x)
 {
     return x;
@@ -96,14 +96,14 @@ static __device__ inline float lks_as_stored(const lks_half *p, float x)
     return lks_bf16_rounded(x);
 }
 
-/* Bytes of an element of activations. */
+/* Bytes per element of activations. */
 static inline double lks_act_bytes(bool halves)
 {
     return halves ? sizeof(lks_half) : sizeof(float);
 }
 
-/* May rows of n elements, or with that leading dimension, be moved by fours, beginning at these
- * places? NULL counts as one. */
+/* True if rows of n elements, or with that leading dimension, can be moved by fours from these
+ * addresses on. NULL counts as aligned. */
 template <typename... P> static inline bool lks_in_fours(size_t n, P... p)
 {
     return n % 4 == 0 && (... && ((uintptr_t)p % 16 == 0));
@@ -184,7 +184,7 @@ static __device__ inline float lks_dropped(const lks__dropout &d, uint32_t word,
     return x * (word >= d.threshold ? d.scale : 0.0f); /* a NaN stays one */
 }
 
-/* N elements from number `element` on, a multiple of N. threshold 0: all are kept as they are. */
+/* N elements from number `element` on, a multiple of N. threshold 0: all are kept unchanged. */
 template <int N>
 static __device__ inline lks_floats<N> lks_dropout_of(const lks__dropout &d, size_t element,
                                                       lks_floats<N> v)

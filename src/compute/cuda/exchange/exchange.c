@@ -87,7 +87,8 @@ static lks__cuda_moves *spare_list(lks__cuda *c)
     return m;
 }
 
-/* What is put on the queue from now on is a list. NULL: the device has failed. */
+/* Begin a list: it consists of all later work on the queue until its end. NULL: the device has
+ * failed. */
 static lks__cuda_moves *begin_list(lks__cuda *c, const lks__cuda_queue *q)
 {
     while (c->moves != NULL && c->moves->after < q->passed)
@@ -121,12 +122,12 @@ void lks__cuda_moves_close(lks__cuda *c)
     }
 }
 
-/* Until NCCL has done what was begun, for which it may need a call of other ranks. `now`: that must
- * come, so a rank that does nothing is the cause, unless our own GPU isn't ready either. False: it
- * never will. */
+/* Wait until NCCL has finished the begun calls, which may need a call of other ranks. `now`: that
+ * call must come, so an idle rank is the cause, unless our own GPU isn't ready either. False: it
+ * will never finish. */
 static bool settle(lks__cuda *c, bool now)
 {
-    enum { SPINS = 50 }; /* NCCL alone takes no longer */
+    enum { SPINS = 50 }; /* without other ranks, NCCL needs no longer */
     char why[400];
     int state = 0;
     bool others = false;
@@ -198,7 +199,7 @@ static void move(lks__device *device, lks__queue queue, const lks__move *list, s
         return;
     if (!c->nccl->move(c->peers, q->stream, list, n, why, sizeof why))
         fail(c, why);
-    else if (settle(c, true)) /* what follows on the queue must lie behind it */
+    else if (settle(c, true)) /* later work on the queue must come after it */
         moves->whole = LKS__CUDA_CALL(c, cudaEventRecord, moves->ended, q->stream);
 }
 

@@ -106,7 +106,7 @@ static __global__ void __launch_bounds__(TILE / 2)
     }
 }
 
-/* How many of n ordered tokens are less than `token`. */
+/* Number of tokens less than `token` among n ordered ones. */
 static __device__ inline int32_t less_than(const int32_t *tokens, int32_t n, int32_t token)
 {
     int32_t at = 0;
@@ -212,7 +212,7 @@ extern "C" void lks__cuda_embedding_bwd(const lks__exec *ex, float *dwte, float 
         lks__cuda_count(ex, 16.0 * (double)rows, 0.0);
         LKS_LAUNCH(place_rows, dim3((unsigned)((rows + THREADS - 1) / THREADS)), dim3(THREADS),
                    lks__cuda_stream(ex), s, (int32_t)rows);
-        /* without the rows of tokens, of which nobody here knows how many there are */
+        /* without the rows of tokens, whose number is unknown here */
         lks__cuda_count(ex, lks_act_bytes(halves) * added, added);
         LKS_LAUNCH_ACTS(add_tokens, halves, fours, grid_of(rows, C, n, threads), dim3(threads),
                         lks__cuda_stream(ex), dwte, s, tokens, LKS_ACTS(const E, dx), C);

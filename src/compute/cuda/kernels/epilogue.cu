@@ -1,4 +1,4 @@
-/* compute/cuda/kernels/epilogue.cu - what follows a product: epilogues, activations, sums of
+/* compute/cuda/kernels/epilogue.cu - operations after a product: epilogues, activations, sums of
  * columns. */
 #include "compute/cuda/cuda.h"
 #include "compute/cuda/kernels/epilogue.h"
@@ -112,7 +112,7 @@ extern "C" void lks__cuda_activation_fwd(const lks__exec *ex, lks__epilogue_kind
 
 static const unsigned COLUMNS = 32, WARPS = 16, SLAB = LKS__CUDA_SUM_ROWS;
 
-/* sums[slab][column]; `add`: to what is there. */
+/* sums[slab][column]; `add`: added to the previous sums. */
 template <typename E>
 static __global__ void __launch_bounds__(COLUMNS *WARPS)
     sum_columns(float *sums, const E *x, size_t ld, size_t rows, size_t width, bool add)

@@ -17,7 +17,7 @@
 enum {
     LANE_STEP = LKS_WARP * 4,
     WARPS = 8,   /* of a block */
-    AT_ONCE = 4, /* loads that a thread has on the way of a row */
+    AT_ONCE = 4, /* loads of a row that a thread has under way */
     SLAB = LKS__CUDA_GOLF_ROWS,
     MAX_VECTORS = LKS__CUDA_GOLF_VECTORS,
 };
@@ -46,8 +46,8 @@ static dim3 warps_grid(size_t n)
 
 static const dim3 warps_block(WARPS *LKS_WARP);
 
-/* Puts kernel<E, fours> on the stream. Both ways to load are code of their own, so that no branch
- * keeps a load from being on the way with others. */
+/* Puts kernel<E, fours> on the stream. Both ways to load have separate code, so that no branch
+ * keeps loads from overlapping. */
 #define LAUNCH_EACH(kernel, halves, fours, grid, block, stream, ...)                               \
     do {                                                                                           \
         if (fours)                                                                                 \
@@ -262,7 +262,7 @@ __device__ static lks_four entry_input(const entry<E> &e, lks_four prev, const l
     return prev;
 }
 
-/* What is loaded in place of a skip that isn't there, so that a load has no condition. */
+/* Loaded instead of a missing skip, so that a load has no condition. */
 template <typename E> __device__ static const E *skip_or_prev(const entry<E> &e)
 {
     return e.skip != NULL ? e.skip : e.prev;
@@ -303,8 +303,8 @@ __device__ static void entry_batch(const entry<E> &e, size_t r, size_t i0, size_
     }
 }
 
-/* The norm is that of x as it is stored, which is what backward reads. What a thread has first
- * stays in registers, which is all of rows of up to 512 elements. */
+/* The norm is computed from x as stored, which backward reads. A thread's first elements stay in
+ * registers: all of a row of up to 512 elements. */
 template <typename E, bool FOURS>
 static __global__ void __launch_bounds__(WARPS *LKS_WARP)
     golf_entry_fwd(entry<E> e, size_t rows, size_t C)
@@ -353,7 +353,7 @@ extern "C" void lks__cuda_golf_entry_fwd(const lks__exec *ex, const lks__golf_en
                 entry_of<E>(*e), rows, C);
 }
 
-/* What backward of an entry reads and writes beside its lks__golf_entry. */
+/* The arguments of an entry's backward in addition to its lks__golf_entry. */
 template <typename E> struct entry_grads {
     E *dx, *dx0, *dskip;
     const E *dnorm;
@@ -575,9 +575,9 @@ template <typename E> static heads<E> heads_of(const lks__golf_heads &h)
 
 enum { HEAD_LANES = 8, HEADS = LKS_WARP / HEAD_LANES, HEAD_STEP = HEAD_LANES * 4 };
 
-/* One head of one row: a query's, or a key's behind them. Eight lanes take it, so a warp has four
- * heads of a row. A lane takes elements 4 lane to 4 lane + 3 of both of the head's halves, which
- * the rotation mixes, and so on in steps of the lanes. */
+/* One head of one row: a query's, or a key's, which follow. Eight lanes process it, so a warp has
+ * four heads of a row. A lane processes elements 4 lane to 4 lane + 3 of both of the head's halves,
+ * which the rotation mixes, and so on in steps of the lanes. */
 template <typename E> struct head {
     const E *raw;
     const float *cosine, *sine;
@@ -604,7 +604,7 @@ template <typename E> __device__ static head<E> head_of(const heads<E> &h, size_
     return one;
 }
 
-/* Over the lanes of a head. */
+/* Sum over the lanes of a head. */
 static __device__ float head_sum(float v)
 {
     for (int lane = HEAD_LANES / 2; lane > 0; lane /= 2)
@@ -651,7 +651,7 @@ static __device__ pair turned(pair v, const pair &angles, float rms, float gain)
     return v;
 }
 
-/* A warp takes a row. What a lane has first of a head stays in registers, which is all for heads of
+/* One warp per row. A lane's first elements of a head stay in registers, which is all for heads of
  * up to 64 elements; the rest is loaded a second time. */
 template <typename E, bool FOURS>
 static __global__ void __launch_bounds__(WARPS *LKS_WARP, 5) golf_heads_fwd(heads<E> h)
@@ -722,8 +722,8 @@ static __device__ pair pair_grad(pair u, const pair &x, float gain, float rms, f
     return u;
 }
 
-/* A warp takes four heads of two rows of a slab, and the warps' sums of the gain's gradient are
- * added in their order. In place: a thread reads what it writes, and no other does. */
+/* A warp processes four heads of two rows of a slab, and the warps' sums of the gain's gradient are
+ * added in their order. In place: each element is read and written by one thread only. */
 template <typename E, bool FOURS>
 static __global__ void __launch_bounds__(WARPS *LKS_WARP, 3)
     golf_heads_bwd(heads<E> h, E *dq, E *dk, float *partial)

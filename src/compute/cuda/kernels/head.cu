@@ -16,7 +16,7 @@ static __device__ inline float capped(float x, float cap)
     return cap == 0.0f ? x : cap * tanhf(x / cap);
 }
 
-/* What a thread has of a row at once: N elements, and N more a step on, and so on. */
+/* Elements of a row that a thread loads at once: N elements, N more one step later, and so on. */
 template <int N> struct batch {
     lks_floats<N> v[AT_ONCE];
 };
@@ -70,7 +70,7 @@ template <int N> static __device__ inline void take(running *r, const batch<N> &
             r->sum += expf(b.v[i].at[k] - r->max);
 }
 
-/* What the gradient of a row needs. */
+/* Values of a row that its gradient needs. */
 struct row_result {
     float max, one_by_sum, scale, by_cap; /* by_cap: 0 without a cap */
     size_t target;
@@ -101,9 +101,9 @@ static __device__ inline void put_slopes(E *row, const row_result &r, size_t c, 
     }
 }
 
-/* A block for each row. It goes along the row twice, the second time mostly in the second-level
- * cache, since rows are too long for a block's own memory: so few rows are on the way at once. What
- * a thread has first stays in registers, which is all of a short row. */
+/* One block per row. It reads the row twice, the second time mostly from the second-level cache,
+ * since rows are too long for a block's own memory: so few rows are processed at once. A thread's
+ * first elements stay in registers, which is all of a short row. */
 template <typename E, int N>
 static __global__ void __launch_bounds__(MOST)
     xent_row(lks__xent o, E *logits, const int32_t *targets, double *row_loss)

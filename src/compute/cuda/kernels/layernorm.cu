@@ -73,7 +73,7 @@ extern "C" void lks__cuda_layernorm_rows_fwd(const lks__exec *ex, lks__act *y, f
 static const unsigned MOST = 512;  /* threads of a block */
 static const unsigned AT_ONCE = 4; /* loads that a thread has on the way of each matrix */
 
-/* What backward knows of a row. */
+/* Values of a row that backward needs. */
 struct row_stats {
     float mean, rstd, mean_d, mean_d_xhat; /* d = dy * gain */
 };
@@ -106,9 +106,9 @@ static __device__ row_stats stats_of(const E *dy, const E *x, const float *gain,
     return {mean, rstd, lks_warp_sum(d_sum) / (float)C, lks_warp_sum(d_xhat_sum) / (float)C};
 }
 
-/* A block for ROWS_A_PARTIAL rows. First its warps sum what each row needs; then a thread goes down
- * its columns, whose sums it keeps in registers. What is read twice comes from a cache then.
- * partial: row b has C sums for dgain, then C for dbias; NULL: none is wanted. */
+/* One block per ROWS_A_PARTIAL rows. First its warps compute each row's sums. Then a thread
+ * processes its columns, whose sums it keeps in registers; elements that are read twice then come
+ * from a cache. partial: row b has C sums for dgain, then C for dbias; NULL: none is needed. */
 template <typename E, int N>
 static __global__ void __launch_bounds__(MOST)
     norm_rows_bwd(E *dx, float *partial, const E *dy, const E *x, const float *gain,

@@ -42,14 +42,14 @@ __device__ static size_t chunk_end(size_t n)
     return end < n ? end : n;
 }
 
-/* What blocks of row y of a grid work on: a kernel's argument, so its lists are copied. */
+/* The work of blocks of row y of a grid: a kernel's argument, so its lists are copied. */
 struct matrices {
     float *params[LKS__UPDATE_PIECES], *momentum[LKS__UPDATE_PIECES];
     const float *grads[LKS__UPDATE_PIECES];
     size_t n; /* elements of each */
 };
 
-/* Work space for matrices of one shape, one behind the other in each part. */
+/* Work space for matrices of one shape, consecutive in each part. */
 struct place {
     float *x, *next, *gram, *poly;
     double *sums;               /* of squares, one for each block */

@@ -1,5 +1,5 @@
-/* compute/cuda/kernels/rows_product.cu - products of a few rows, for passes that take new tokens
- * alone. */
+/* compute/cuda/kernels/rows_product.cu - products of a few rows, for passes over new tokens
+ * only. */
 #include "compute/cuda/cuda.h"
 #include "compute/cuda/kernels/epilogue.h"
 #include "compute/cuda/common/reduce.h"

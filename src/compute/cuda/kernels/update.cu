@@ -72,7 +72,7 @@ extern "C" void lks__cuda_update_blend(const lks__exec *ex, const lks__blend *bl
 
 /* --- AdamW ------------------------------------------------------------------------------------ */
 
-/* What depends on the step alone. */
+/* Factors that depend only on the step. */
 struct adamw_factors {
     float decay, one_m_b1, b2, one_m_b2, step_size, inv_sqrt_bc2, eps, clip;
 };

@@ -9,7 +9,7 @@
 
 static const float eps = 1e-5f;
 
-/* Four sums side by side hide the latency of an addition. */
+/* Four independent sums hide the latency of an addition. */
 static inline float hsum4(const vf s[4])
 {
     return v_hsum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
