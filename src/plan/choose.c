@@ -6,11 +6,11 @@
 #include "base/number/cpu.h"
 #include "base/system/cgroup.h"
 
-/* The rules (docs/runs.md has the same): the first row that fits the machine and the text. The
- * model of the last row is the recipe's own. */
+/* The rules (docs/runs.md has the same): the first row that fits the machine and the text applies.
+ * The last row uses the recipe's model. */
 static const struct rule {
-    int cores;                                   /* the machine has at least so many */
-    uint64_t tokens;                             /* the text has at least so many */
+    int cores;                                   /* minimum for the machine */
+    uint64_t tokens;                             /* minimum for the text */
     int64_t n_layer, n_head, n_embd, block_size; /* n_layer 0: the recipe's */
 } rules[] = {
     {8, 500000, 6, 6, 192, 128}, /* 2.7M parameters */
@@ -23,11 +23,11 @@ enum {
     BATCH = 4,
     LEAST_STEPS = 300,
     MOST_STEPS = 2000,
-    PASSES = 40, /* a small text is read at most so often, if that is more than LEAST_STEPS */
+    PASSES = 40, /* limit of reads of a small text, if that is more than LEAST_STEPS */
     WARMUP = 20, /* the least number of steps */
 };
 
-/* Tokens of a step: more are refused later, and must not overflow here. */
+/* Tokens per step: more are refused later, and must not overflow here. */
 static const double MOST_TOKENS = 1e12;
 
 int lks__choose_cores(void)

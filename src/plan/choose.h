@@ -1,5 +1,5 @@
-/* plan/choose.h - what `lockstep train TEXT` and `lockstep resume` choose: ranks for this machine,
- * and settings that fit a text. */
+/* plan/choose.h - the choices of `lockstep train TEXT` and `lockstep resume`: ranks for this
+ * machine, and settings that fit a text. */
 #ifndef LKS_PLAN_CHOOSE_H
 #define LKS_PLAN_CHOOSE_H
 
@@ -11,7 +11,7 @@
 int lks__choose_cores(void);
 
 /* Ranks for `cores`: the largest number that divides the virtual ranks and leaves at most a quarter
- * of the cores without a thread, if each rank has cores / ranks of them. */
+ * of the cores without a thread, if each rank has cores / ranks threads. */
 int lks__choose_ranks(int cores, int64_t virtual_ranks);
 
 /* A text as tokens. */
@@ -28,9 +28,9 @@ typedef struct lks__choice {
     char value[LKS__CHOOSE_SETTINGS][LKS__CHOOSE_VALUE];
 } lks__choice;
 
-/* Choose a recipe and its settings for a text. Settings that `given` has from the command line stay
- * out of the choice, and the rest follows them (--max_iters sets the schedule's length). ERR_CONFIG
- * if the text is too short for any context. */
+/* Choose a recipe and its settings for a text. Settings that `given` has from the command line are
+ * not changed, and the others follow them (--max_iters sets the schedule's length). ERR_CONFIG if
+ * the text is too short for any context. */
 lks_status lks__choose(const lks__choose_text *text, int cores, const lks__settings *given,
                        lks__choice *choice);
 

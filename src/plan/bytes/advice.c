@@ -6,7 +6,7 @@
 
 #include "base/number/units.h"
 
-/* The needs are so exact, of the whole or for each rank, whichever is more. */
+/* Error of the needs, as a part of the whole or per rank, whichever is more. */
 static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;
 
 double lks__room_needs(const lks__room *room, const lks__needs *n)
@@ -15,8 +15,8 @@ double lks__room_needs(const lks__room *room, const lks__needs *n)
     return room->ranks == 0 ? n->host_bytes : lks__needs_of_device(n, ranks);
 }
 
-/* On a host, library pages count as cache, which the kernel gives up, and untouched arenas are
- * pages of the segment that a limit counts. What a device allocates is known. */
+/* On a host, library pages count as cache, which the kernel can drop, and untouched arenas are
+ * pages of the segment that a limit counts. A device's allocations are known. */
 static double least_bytes(const lks__room *room, const lks__needs *n)
 {
     if (room->ranks > 0)
@@ -35,7 +35,7 @@ struct advice {
     size_t used;
 };
 
-/* Does the run of `s` fit, without the benefit of the doubt? */
+/* True if the run of `s` fits without subtracting the error. */
 static bool fits(const struct advice *a, const lks__settings *s, const lks__place *place,
                  double *bytes_p)
 {
@@ -94,7 +94,7 @@ static void try_recompute(struct advice *a, const lks__place *place)
     }
 }
 
-/* As many tokens a step, in smaller micro-batches. */
+/* Keep the tokens per step, in smaller micro-batches. */
 static void try_smaller_batch(struct advice *a, const lks__place *place)
 {
     char what[160];

@@ -1,5 +1,5 @@
-/* plan/bytes/advice.h - does a run fit into this host and its devices, and what would make it fit.
- */
+/* plan/bytes/advice.h - checks whether a run fits into this host and its devices, and finds
+ * settings that make it fit. */
 #ifndef LKS_PLAN_BYTES_ADVICE_H
 #define LKS_PLAN_BYTES_ADVICE_H
 
@@ -7,14 +7,14 @@
 
 enum { LKS__ADVICE_TEXT = 900 };
 
-/* Memory that a run on `device` is to fit into: the host's, or that of one such device. */
+/* The memory into which a run on `device` must fit: the host's, or that of one such device. */
 typedef struct lks__room {
-    const lks__device *device; /* needs not be open */
+    const lks__device *device; /* need not be open */
     double bytes;
-    int ranks; /* of the host that have the device, whose memory this is; 0: it is the host's */
+    int ranks; /* the host's ranks on the device whose memory this is; 0: it is the host's memory */
 } lks__room;
 
-/* Bytes of that memory. */
+/* Bytes of that memory that the run needs. */
 double lks__room_needs(const lks__room *room, const lks__needs *needs);
 
 /* ERR_NOMEM with the bytes needed, those of the room, and the advice, if the run surely doesn't
@@ -22,7 +22,7 @@ double lks__room_needs(const lks__room *room, const lks__needs *needs);
 lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
                              const lks__place *place, const lks__process *process);
 
-/* What fits instead, with what it saves and costs; "" if nothing does. */
+/* Settings that fit instead, with their savings and costs; "" if there are none. */
 lks_status lks__advice_find(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
                             const lks__place *place, const lks__process *process,
                             char text[LKS__ADVICE_TEXT]);

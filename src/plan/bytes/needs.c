@@ -32,7 +32,7 @@ static size_t overlap(const lks__table *table, const lks__tensor *t, size_t firs
     return start < stop ? stop - start : 0;
 }
 
-/* What the optimizer keeps of blocks [first, end); padding is counted as in the run. */
+/* Bytes of the optimizer's state for blocks [first, end); padding is counted as in the run. */
 static double moments_of(const lks__optimizer *optimizer, const lks__table *table, size_t first,
                          size_t end)
 {
@@ -78,8 +78,8 @@ static void find_moments(const lks__settings *s, const lks__table *table, lks__n
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
-/* Of the ranks of `host`: arenas of the group's memory that they reserve and never fill, and how
- * many have a staging buffer. `n_nodes`: of the rank that has most. */
+/* For the ranks of `host`: the arenas of the group's memory that they reserve but never fill, and
+ * the number of ranks with a staging buffer. `n_nodes`: of the rank with most nodes. */
 static int untouched_arenas(const lks__ddp_config *ddp, const lks__memory_mode *mode,
                             const lks__needs *n, int n_nodes, int host, int *stagers_p)
 {
@@ -99,7 +99,8 @@ static int untouched_arenas(const lks__ddp_config *ddp, const lks__memory_mode *
     return spare;
 }
 
-/* The host with most staging buffers counts, and the first one's untouched arenas. */
+/* Counts the staging buffers of the host with most of them, and the first host's untouched
+ * arenas. */
 static void find_uneven(const lks__ddp_config *ddp, const lks__memory_mode *mode, lks__needs *n,
                         int n_nodes, double arena)
 {
@@ -111,7 +112,7 @@ static void find_uneven(const lks__ddp_config *ddp, const lks__memory_mode *mode
     }
 }
 
-/* Nodes of the tree that arrive at the first host, when each has added what it can. */
+/* Nodes of the tree that arrive at the first host, when each host has added all it can. */
 static int nodes_of_others(int V, const lks__place *place)
 {
     const int W = lks__place_world(place);
@@ -124,8 +125,8 @@ static int nodes_of_others(int V, const lks__place *place)
     return n;
 }
 
-/* The buffer in which the leader's thread receives pieces of the largest bucket: what it touches of
- * that, as a bucket may have fewer pieces than there is room for. */
+/* The buffer in which the leader's thread receives pieces of the largest bucket: only the touched
+ * part, as a bucket may have fewer pieces than the buffer has room for. */
 static double inter_host_bytes(const lks__settings *s, const lks__table *table,
                                const lks__place *place)
 {
@@ -200,7 +201,7 @@ static const lks__memory_mode *mode_of(const lks__device *device, const lks__set
     return lks__memory_mode_planned(device, lks__chosen_may_join(s));
 }
 
-/* Moments of a rank's pieces, of the rank that has most of them. */
+/* Moments of the pieces of the rank with most of them. */
 static lks_status device_moments(const lks__device *device, const lks__settings *s,
                                  const lks__table *table, lks__needs *n)
 {
@@ -231,7 +232,7 @@ static lks_status device_moments(const lks__device *device, const lks__settings 
     return st;
 }
 
-/* The most columns of a gradient that is summed over rows. */
+/* The largest number of columns of a gradient that is summed over rows. */
 static size_t most_columns(const lks__table *table)
 {
     size_t most = 0;
@@ -243,7 +244,8 @@ static size_t most_columns(const lks__table *table)
     return most;
 }
 
-/* What gradients of other devices take, of the first ranks; a rank of many more has no more. */
+/* Bytes for gradients from other devices, for the first ranks; with many more ranks a rank needs no
+ * more. */
 static lks_status exchange_bytes(const lks__memory_mode *mode, const lks__settings *s,
                                  const lks__table *table, lks__needs *n)
 {
@@ -274,7 +276,7 @@ static void enlarge(size_t *most, size_t floats)
     *most = floats > *most ? floats : *most;
 }
 
-/* Matrices of one shape that one of W ranks orthogonalizes together. */
+/* Matrices of one shape that one of W ranks orthogonalizes at once. */
 static size_t updated_at_once(const lks__table *table, const lks__tensor *t, int W)
 {
     size_t n = 0;
@@ -287,7 +289,7 @@ static size_t updated_at_once(const lks__table *table, const lks__tensor *t, int
     return n < LKS__UPDATE_PIECES ? n : LKS__UPDATE_PIECES;
 }
 
-/* Matrices of updates' products. Those of passes are activations and parameters. */
+/* Matrices of updates' products. A pass's matrices are activations and parameters. */
 static void find_factors(const lks__settings *s, const lks__table *table, lks__work_use *use, int W)
 {
     const lks__optimizer *optimizer = optimizer_of(s);

@@ -1,4 +1,5 @@
-/* What a rank's process takes is measured: it depends on the libraries of this machine. */
+/* The memory of a rank's process is measured, because it depends on the libraries of this
+ * machine. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -10,8 +11,8 @@
 #include "plan/bytes/process.h"
 #include "session/session.h"
 
-/* In the child: open what a rank opens before its model. With several hosts a rank also loads the
- * modules between hosts. */
+/* In the child: open everything that a rank opens before its model. With several hosts a rank also
+ * loads the modules between hosts. */
 static lks_status measure(const lks__settings *s, const lks__place *place, lks__process *process)
 {
     static const char rollup[] = "/proc/self/smaps_rollup";

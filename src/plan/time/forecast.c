@@ -7,7 +7,7 @@
 #include "plan/gradients.h"
 #include "train/checkpoint.h"
 
-/* The figures of a machine, at one end of their ranges, for the model that is planned. */
+/* A machine's figures, at one end of their ranges, for the planned model. */
 struct figures {
     double add, reduce, forward, head, backward, layer, other, update;
     double bandwidth, burst, delay, window, engine;
@@ -16,14 +16,14 @@ struct figures {
 
 enum { FASTEST = -1, VALUES = 0, SLOWEST = 1 };
 
-/* The model leaves out what it has no figure for; so much of a step is its own error. */
+/* Error of the model as a part of a step: it omits costs for which it has no figure. */
 static const double MODEL_ERROR = 0.1;
 
-/* What Linux does if the file doesn't say: ten packets of 1,460 bytes in the first round trip. The
+/* Linux's values if the file doesn't say: ten packets of 1,460 bytes in the first round trip. The
  * window halves if it wasn't filled for a timeout: a round trip and 0.2 s. */
 static const double FIRST_WINDOW = 14600, LEAST_TIMEOUT_S = 0.2;
 
-/* Steps that are walked through, so that the connection's window is that of a long run. */
+/* Simulated steps, so that the connection's window is that of a long run. */
 enum { WALKS = 6 };
 
 static double seconds(const lks__figure *f, int end)
@@ -36,10 +36,10 @@ static double rate(const lks__figure *f, int end)
     return end == FASTEST ? f->high : end == SLOWEST ? f->low : f->value;
 }
 
-/* --- from the model that was measured to the one that is planned --------------------------------
- */
+/* --- from the measured model to the planned one
+ * -------------------------------------------------- */
 
-/* Arithmetic of a micro-batch beside that of the measured one. */
+/* Arithmetic of a micro-batch as a multiple of the measured one's. */
 struct work {
     double all, layer, rest; /* of the whole, of one layer, of all but layers */
     int layers;
@@ -83,14 +83,14 @@ static lks_status find_work(const lks__model_config *config, const lks__machine 
     return LKS_OK;
 }
 
-/* A pass through the model: its layers, and what is before and behind them. */
+/* A pass through the model: its layers, and the parts before and after them. */
 static double pass(const lks__figure *whole, const lks__figure *layer, const struct work *w,
                    int measured_layers, int end)
 {
     const double all = seconds(whole, end);
     if (layer->value == 0)
         return all * w->all;
-    /* A layer's range is taken relative to that of the whole pass. */
+    /* A layer's range is taken relative to the whole pass's. */
     const double one = layer->value * all / whole->value;
     const double rest = all - measured_layers * one;
     return w->layers * one * w->layer + (rest > 0 ? rest * w->rest : 0);
@@ -132,8 +132,8 @@ struct connection {
     double window, last; /* bytes; seconds, when something was sent last */
 };
 
-/* Something is sent at `now`, be it a descriptor. Linux looks at the window when something is sent,
- * and heartbeats go through the same connection: a timeout ends at one of them. */
+/* A message is sent at `now`, perhaps a descriptor. Linux checks the window when a message is sent,
+ * and heartbeats use the same connection: a timeout ends at one of them. */
 static void end_pause(struct connection *c, const struct figures *f, double now)
 {
     const double beats = ceil((LEAST_TIMEOUT_S + 2 * f->delay) / LKS__HIER_HEARTBEAT_S);
@@ -143,8 +143,8 @@ static void end_pause(struct connection *c, const struct figures *f, double now)
     c->last = now;
 }
 
-/* Seconds until the last of `bytes`, which begin at `now`, has been sent. Hosts share the link of a
- * host. */
+/* Seconds until the last of `bytes`, which begin at `now`, has been sent. The host's connections
+ * share its link. */
 static double send_bytes(struct connection *c, const struct figures *f, int to, double now,
                          double bytes)
 {
@@ -166,8 +166,8 @@ static double send_bytes(struct connection *c, const struct figures *f, int to, 
 /* --- a step -------------------------------------------------------------------------------------
  */
 
-/* Seconds after the beginning of backward at which group `g` is complete: the groups are what is
- * behind the layers, if there is something, layers, and what is before them. */
+/* Seconds from the beginning of backward until group `g` is complete. The groups are the part after
+ * the layers, if there is one, the layers, and the part before them. */
 static double group_done(const struct figures *f, int g, int n_groups, int n_layers)
 {
     const int behind = n_groups - n_layers - 1, layers = g + 1 - behind;
@@ -176,7 +176,7 @@ static double group_done(const struct figures *f, int g, int n_groups, int n_lay
     return (layers < 0 ? 0 : layers) * f->layer;
 }
 
-/* What a bucket takes after it is complete on this host's ranks. */
+/* Seconds that a bucket needs after it is complete on this host's ranks. */
 static double bucket_time(const struct figures *f, const lks__place *place,
                           const lks__bucket_traffic *b, struct connection *c, double now)
 {
@@ -228,10 +228,10 @@ static lks__step_time walk(const struct figures *f, const lks__ddp_config *ddp,
     return time;
 }
 
-/* AdamW reads and writes so many bytes of a parameter: itself, gradient, two moments. */
+/* Bytes that AdamW reads and writes per parameter: itself, gradient, two moments. */
 static const double UPDATE_BYTES = 28;
 
-/* With other ranks than were measured, memory may limit an update. */
+/* With another number of ranks than measured, memory may limit an update. */
 static void limit_update(struct figures *f, const lks__machine *m, const lks__place *place, int end)
 {
     const double most = rate(&m->memory_bandwidth, end) / UPDATE_BYTES / place->local;

@@ -57,7 +57,7 @@ static lks_status bad(const char *shown, const char *name, const char *what)
     return lks__fail(LKS_ERR_FORMAT, "%s: %s %s", shown, name, what);
 }
 
-/* A member that is a number in [low, high]. */
+/* Read a member that is a number in [low, high]. */
 static lks_status take(const char *shown, const char *name, const json_t *value, double low,
                        double high, double *number_p)
 {
@@ -72,7 +72,7 @@ static lks_status take(const char *shown, const char *name, const json_t *value,
     return LKS_OK;
 }
 
-/* A number alone has no spread. */
+/* A figure given as one number has no spread. */
 static lks_status take_figure(const char *shown, int i, const json_t *value, lks__figure *figure)
 {
     const char *name = figures[i].name;

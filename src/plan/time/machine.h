@@ -1,5 +1,5 @@
-/* plan/time/machine.h - a machine file: what `lockstep bench machine` has measured, or a person has
- * written (docs/formats.md). */
+/* plan/time/machine.h - a machine file, measured by `lockstep bench machine` or written by hand
+ * (docs/formats.md). */
 #ifndef LKS_PLAN_TIME_MACHINE_H
 #define LKS_PLAN_TIME_MACHINE_H
 
@@ -15,11 +15,11 @@ typedef struct lks__figure {
 } lks__figure;
 
 /* When a file has a figure: always; together with the other figures of a link; or if it was
- * measured. One that wasn't is 0. */
+ * measured. A figure that wasn't measured is 0. */
 enum { LKS__MACHINE_ALWAYS, LKS__MACHINE_LINK, LKS__MACHINE_MAYBE };
 
-/* X(name, lowest, highest, when): the figures of a file. Seconds are those of one micro-batch of
- * the model that was measured, on one rank while all ranks of the host compute. */
+/* X(name, lowest, highest, when): the figures of a file. Seconds are per micro-batch of the
+ * measured model, on one rank while all ranks of the host compute. */
 #define LKS__MACHINE_FIGURES(X)                                                                    \
     X(peak_flops, 1e3, 1e18, LKS__MACHINE_ALWAYS)                                                  \
     /* bytes/s: gradients that a rank adds to others; to a file, until it is on the disk */        \
@@ -28,8 +28,8 @@ enum { LKS__MACHINE_ALWAYS, LKS__MACHINE_LINK, LKS__MACHINE_MAYBE };
     X(forward_s, 1e-9, 1e6, LKS__MACHINE_ALWAYS)                                                   \
     X(head_s, 1e-9, 1e6, LKS__MACHINE_ALWAYS) /* classifier and loss with their backward */        \
     X(backward_s, 1e-9, 1e6, LKS__MACHINE_ALWAYS)                                                  \
-    X(other_s, 0, 1e6, LKS__MACHINE_ALWAYS)      /* reading of tokens and all else of a step */    \
-    X(update_rate, 1, 1e15, LKS__MACHINE_ALWAYS) /* parameters a second, of one rank */            \
+    X(other_s, 0, 1e6, LKS__MACHINE_ALWAYS)      /* reading of tokens and other work */            \
+    X(update_rate, 1, 1e15, LKS__MACHINE_ALWAYS) /* parameters per second, per rank */             \
     /* parts of micro_batch_flops, forward_s and backward_s: one layer */                          \
     X(layer_flops, 1, 1e24, LKS__MACHINE_MAYBE)                                                    \
     X(layer_forward_s, 1e-9, 1e6, LKS__MACHINE_MAYBE)                                              \
@@ -40,11 +40,11 @@ enum { LKS__MACHINE_ALWAYS, LKS__MACHINE_LINK, LKS__MACHINE_MAYBE };
     X(round_trip_s, 0, 100, LKS__MACHINE_LINK)         /* of a small message between two hosts */  \
     /* bytes that a connection sends in its first round trip after a pause */                      \
     X(link_window, 1, 1e13, LKS__MACHINE_MAYBE)                                                    \
-    X(link_burst, 1, 1e13, LKS__MACHINE_MAYBE)       /* bytes/s of what fits in the window */      \
-    X(engine_bandwidth, 1, 1e15, LKS__MACHINE_MAYBE) /* a backend's own work, beside the link */
+    X(link_burst, 1, 1e13, LKS__MACHINE_MAYBE)       /* bytes/s of data within the window */       \
+    X(engine_bandwidth, 1, 1e15, LKS__MACHINE_MAYBE) /* a backend's work, without the link */
 
 typedef struct lks__machine {
-    int cores, ranks, threads, layers; /* ranks of a host, threads of each; layers of the model */
+    int cores, ranks, threads, layers; /* ranks per host, threads per rank; layers of the model */
     double memory_bytes;
     double micro_batch_flops, micro_batch_tokens;
 #define X(name, ...) lks__figure name;

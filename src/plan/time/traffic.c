@@ -11,14 +11,14 @@
 #include "train/checkpoint.h"
 #include "train/guard/votes.h"
 
-/* A message's descriptor goes to every other host before an operation. */
+/* A message's descriptor is sent to every other host before an operation. */
 static const double DESCRIPTOR = sizeof(struct lks__shm_descriptor);
 
 struct walk {
     const lks__settings *s;
     lks__ddp_config ddp;
     lks__place place;
-    int *nodes; /* [n_hosts] nodes that a host sends of each bucket */
+    int *nodes; /* [n_hosts] nodes of each bucket that a host sends */
     int most_nodes, all_nodes;
     double *sent; /* [n_hosts] bytes */
     double *messages;
@@ -34,7 +34,7 @@ static int count_nodes(struct walk *w, int host)
                            LKS__TREE_MAX_COVER);
 }
 
-/* Every host sends `bytes` to each other one. */
+/* `host` sends `bytes` to each other host. */
 static void to_all(struct walk *w, int host, double bytes)
 {
     w->sent[host] += bytes * (w->place.n_hosts - 1);
@@ -48,8 +48,8 @@ static void meet(struct walk *w)
 }
 
 /* One-way delays of a transfer of `bytes` that both sides start together. Gloo sends data when the
- * other side has said that it waits for them. MPI sends small messages at once; for others it asks,
- * and waits for the answer. */
+ * other side has reported that it waits for them. MPI sends small messages at once; for others it
+ * asks, and waits for the answer. */
 static int delays_of(const struct walk *w, double bytes)
 {
     static const double mpi_sends_at_once = 65536; /* Open MPI's btl_tcp_eager_limit */
@@ -63,7 +63,7 @@ static int delays_of(const struct walk *w, double bytes)
 static int bucket_delays(const struct walk *w, const lks__bucket_traffic *b, size_t pieces)
 {
     const int to = w->place.n_hosts - 1;
-    /* Nodes of the narrow wire share one buffer, so each waits for the one before. */
+    /* Nodes of the narrow wire share one buffer, so each waits for the previous one. */
     const int rounds = w->ddp.wire == LKS_WIRE_BFLOAT16 ? w->most_nodes : 1;
     const int waves = (int)((pieces + LKS__PIECES_AHEAD - 1) / LKS__PIECES_AHEAD);
     const double fetched = b->fetch_bytes / (double)pieces / to / w->most_nodes;

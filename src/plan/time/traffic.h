@@ -1,4 +1,5 @@
-/* plan/time/traffic.h - what a step sends between hosts: counted as comm/hier does it. */
+/* plan/time/traffic.h - the bytes and messages of a step between hosts, counted as comm/hier sends
+ * them. */
 #ifndef LKS_PLAN_TIME_TRAFFIC_H
 #define LKS_PLAN_TIME_TRAFFIC_H
 
@@ -6,8 +7,8 @@
 
 /* One bucket of gradients. */
 typedef struct lks__bucket_traffic {
-    int last_group;        /* it is complete when backward has done this group of tensors */
-    double gradient_bytes; /* of a rank */
+    int last_group; /* the bucket is complete when backward has finished this group of tensors */
+    double gradient_bytes; /* per rank */
     double bytes;          /* that the busiest host sends, in two parts: */
     double fetch_bytes;    /* its sums of the other hosts' shards */
     double gather_bytes;   /* the result of its own shard */
@@ -19,13 +20,13 @@ typedef struct lks__traffic {
     int n_buckets;
     lks__bucket_traffic *buckets; /* [n_buckets] */
     double ring_bytes;            /* 2 (n - 1) / n times the gradient */
-    double bytes;                 /* that the busiest host sends in a step */
+    double bytes;                 /* per step, for the busiest host */
     double mean_bytes;            /* a host's mean */
     double messages;              /* of the busiest host */
     int delays;                   /* one-way delays of a step, one after the other */
-    int late_delays;              /* of them behind the buckets: losses, end of the update */
+    int late_delays;              /* of them, those after the buckets: losses, end of the update */
     double late_bytes;
-    double heartbeat_rate; /* bytes/s that a host sends beside steps */
+    double heartbeat_rate; /* bytes/s that a host sends in addition to steps */
 } lks__traffic;
 
 /* Close it with lks__traffic_close(). ERR_NOMEM. */
