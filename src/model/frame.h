@@ -132,8 +132,7 @@ struct lks__model_ops {
     /* For a tensor outside the layers: the lowest layer whose backward adds to its gradient (as
      * lks__model.lowest). NULL: -1 for all tensors outside group 0 of n_layer + 2. */
     int (*lowest)(const lks__model_config *config, const lks__tensor *t);
-    size_t bytes, once, layer_tensors,
-        layer_activations; /* sizes of its structs; once: offset in the model's */
+    size_t bytes, once, layer_tensors, layer_activations; /* of its structs; once: offset in it */
     size_t once_bytes;
     bool positions; /* positions are learned, so block_size is the longest context */
     const char *layer, *first, *last; /* module names: of the layers ("transformer.h", extended by
