@@ -17,19 +17,20 @@ struct lks__ddp {
     int first_leaf, end_leaf;
 
     lks__memory memory; /* the current leaf is in its arena[nodes.n] */
-    float *staging;     /* NULL, or for the largest bucket and the last; zero between leaves */
+    float *staging; /* NULL, or room for the largest bucket and the last one; zero between leaves */
     size_t staging_floats;
-    size_t *shift; /* [n_groups] from a bucket's place in an arena to that in the staging buffer */
-    int merges;    /* number of merges of the current leaf, into arena[nodes.n - 1] and on */
-    bool in_staging;        /* the current leaf goes to the staging buffer */
-    lks__nodes nodes;       /* before the current leaf */
-    lks__nodes nodes_after; /* after it has been merged */
-    lks__nodes nodes_final; /* after the last leaf has been merged */
+    size_t *shift;    /* [n_groups] from a bucket's offset in an arena to its offset in the staging
+                         buffer */
+    int merges;       /* number of merges of the current leaf, into arena[nodes.n - 1] and on */
+    bool in_staging;  /* the current leaf goes to the staging buffer */
+    lks__nodes nodes; /* nodes before the current leaf */
+    lks__nodes nodes_after; /* nodes after it has been merged */
+    lks__nodes nodes_final; /* nodes after the last leaf has been merged */
     int n_done;             /* leaves begun in this step */
     lks__ddp_micro micro;   /* the current micro-step; m is -1 before the first of a step */
 
     lks__buckets buckets;
-    int next_bucket;   /* folded next */
+    int next_bucket;   /* the bucket to fold next */
     bool last;         /* this is the last micro-step of this rank */
     lks_status failed; /* first failure inside lks__ddp_group_done() */
 };
@@ -37,7 +38,7 @@ struct lks__ddp {
 /* --- set-up ---------------------------------------------------------------------------------- */
 
 /* The last bucket (an embedding that is also the head) is written from the first layer on, so it
- * has a place of its own, after *before_p floats for the largest of the others. */
+ * has separate room, after *before_p floats for the largest other bucket. */
 static size_t measure_staging(const lks__table *t, size_t bucket_bytes, size_t *before_p)
 {
     size_t most = 0, floats = 0;
@@ -192,7 +193,7 @@ void lks__ddp_group_done(void *ddp, int group)
     if (!d->last)
         return;
     d->failed = lks__memory_progress(&d->memory, d->next_bucket, false);
-    if (d->failed == LKS_OK) /* for buckets that other ranks have finished by now */
+    if (d->failed == LKS_OK) /* for buckets that other ranks have finished */
         d->failed = lks_comm_progress(d->comm);
 }
 
@@ -235,7 +236,7 @@ void lks__ddp_last(lks__ddp *d)
     d->last = true;
 }
 
-/* Merge the leaf with the nodes that it completes. The last leaf, and one in the staging buffer,
+/* Merge the leaf with the nodes that it completes. The last leaf, and a leaf in the staging buffer,
  * were already merged bucket by bucket. */
 lks_status lks__ddp_leaf_end(lks__ddp *d)
 {

@@ -5,8 +5,8 @@
  * order. A rank owns a contiguous range of leaves. A bucket is a contiguous range of the gradient
  * arena that is reduced as one.
  *
- * ddp deals out virtual ranks and micro-steps (lks__ddp_next), so it knows which micro-step is the
- * last: there is no flag that a caller could set wrongly. */
+ * ddp assigns virtual ranks and micro-steps (lks__ddp_next), so it knows the last micro-step
+ * without a flag that a caller could set wrongly. */
 #ifndef LKS_DDP_DDP_H
 #define LKS_DDP_DDP_H
 
@@ -18,72 +18,73 @@
 typedef struct lks__ddp lks__ddp; /* opaque; close with lks__ddp_close() */
 
 typedef struct lks__ddp_config {
-    int V, A;            /* virtual ranks; micro-steps of each (N = V * A) */
+    int V, A;            /* virtual ranks; micro-steps per virtual rank (N = V * A) */
     int wire;            /* LKS_WIRE_... */
     bool zero;           /* each host updates only its share of every bucket, as in ZeRO-1 */
-    size_t bucket_bytes; /* groups are joined until a bucket has this many */
+    size_t bucket_bytes; /* groups are joined until a bucket has this many bytes */
     bool sums;           /* keep the sum over micro-batches: no division by N */
     bool staging;        /* if A is 1, leaves that are merged at once use a staging buffer */
     /* [n_tensors] the rank that updates a tensor as a whole, -1 if ranks divide it by blocks; NULL:
-     * they divide all. Only for devices that have joined. */
+     * they divide all tensors. Only for joined devices. */
     const int *owners;
 } lks__ddp_config;
 
-/* Floats in the staging buffer (see lks__ddp_shift), for the rank of W that needs most; 0 if no
- * rank has one. */
+/* Floats in the staging buffer (see lks__ddp_shift), for the one of W ranks that needs most; 0 if
+ * no rank has one. */
 size_t lks__ddp_staging_floats(const lks__ddp_config *config, const lks__table *table, int W);
 
-/* Collective. Borrows comm, table and device, whose memory the gradients are in
+/* Collective. Borrows comm, table and device. The gradients are in the device's memory
  * (memory/memory.h). */
 lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
                          lks__device *device, lks__ddp **ddp_p);
-/* The memory that it has opened, and will close. */
+/* The memory that `ddp` has opened, and will close. */
 lks__memory *lks__ddp_memory(lks__ddp *ddp);
 /* NULL does nothing. May be called at any time, even in mid-step: the group completes reductions in
- * flight with its next operations, because they need only memory of the group. Also safe after the
+ * flight with its next operations, because they need only the group's memory. Also safe after the
  * comm was closed. */
 void lks__ddp_close(lks__ddp *ddp);
 
-/* For lks__backward.shift. NULL, or `grads` of the current micro-step is a small staging buffer for
- * some buckets: when the last group of a bucket is done, it is added to its neighbours' nodes and
- * cleared. So the rank needs one arena less, and what is added is still in the caches. */
+/* For lks__backward.shift. If it isn't NULL, `grads` of the current micro-step is a small staging
+ * buffer for some buckets: when the last group of a bucket is done, the bucket is added to its
+ * neighbours' nodes and cleared. This saves one arena per rank, and the added data are still in the
+ * caches. */
 const size_t *lks__ddp_shift(const lks__ddp *ddp);
 
-/* For the model's backward: `ddp` as void so that it fits lks__group_done_fn. Groups without
- * trained tensors are not announced. */
+/* For the model's backward: `ddp` as void so that the function fits lks__group_done_fn. Groups
+ * without trained tensors are not announced. */
 void lks__ddp_group_done(void *ddp, int group);
 
-/* Micro-batch `m` of virtual rank `v`: its gradient is added to `grads`, memory of the device. */
+/* Micro-batch `m` of virtual rank `v`: its gradient is added to `grads`, in the device's memory. */
 typedef struct lks__ddp_micro {
     int v, m;
     float *grads;
 } lks__ddp_micro;
 
-/* A step: lks__ddp_begin(); while lks__ddp_next() returns true, forward and backward of that
- * micro-batch; then lks__ddp_finish(), which returns errors of the group. Backward adds to `grads`
- * and calls lks__ddp_group_done() as each group of the table completes. */
+/* A step: call lks__ddp_begin(). While lks__ddp_next() returns true, run forward and backward of
+ * that micro-batch. Then call lks__ddp_finish(), which returns errors of the group. Backward adds
+ * to `grads` and calls lks__ddp_group_done() as each group of the table completes. */
 void lks__ddp_begin(lks__ddp *ddp);
 bool lks__ddp_next(lks__ddp *ddp, lks__ddp_micro *micro);
 
 /* Call it instead of this rank's remaining micro-steps, including the current one. The group's
- * operations take place, with any numbers in them; lks__ddp_finish() comes next. The step's
- * gradient is then useless, so ranks must tell each other. */
+ * operations run, whatever numbers they contain; call lks__ddp_finish() next. The step's gradient
+ * is then useless, so ranks must tell each other. */
 void lks__ddp_skip(lks__ddp *ddp);
 
-/* The mean gradient over all N micro-batches. *grads_p is the arena in host memory, the same bits
- * on every rank and for any number of ranks, readable until lks__ddp_release(), or
- * NULL if the devices have its parts (lks__memory_sum()).
- * *norm_p is its 2-norm (blocks in double, table order); not finite if a gradient isn't. */
+/* The mean gradient over all N micro-batches. *grads_p is the arena in host memory, with the same
+ * bits on every rank and for any number of ranks, readable until lks__ddp_release(); or NULL if the
+ * devices have its parts (lks__memory_sum()). *norm_p is its 2-norm (blocks in double, table
+ * order); not finite if a gradient isn't. */
 lks_status lks__ddp_finish(lks__ddp *ddp, const float **grads_p, double *norm_p);
 
-/* lks__ddp_next() in parts, for a caller with a loop of its own (params.c). For each of this rank's
+/* lks__ddp_next() in parts, for a caller with its own loop (params.c). For each of this rank's
  * virtual ranks in order: lks__ddp_leaf(), its micro-steps, lks__ddp_leaf_end(). The last
- * micro-step of the last virtual rank comes between lks__ddp_last() and lks__ddp_leaf_end(); in it
- * every group is announced, in order. */
-float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to fill next; it holds old values */
+ * micro-step of the last virtual rank runs between lks__ddp_last() and lks__ddp_leaf_end(), and
+ * announces every group, in order. */
+float *lks__ddp_leaf(lks__ddp *ddp); /* the arena to fill next; contains old values */
 void lks__ddp_last(lks__ddp *ddp);
 lks_status lks__ddp_leaf_end(lks__ddp *ddp);
-/* Was the group closed by lks_comm_close()? Then only lks__ddp_close() may be called. */
+/* True if lks_comm_close() has closed the group. Then only lks__ddp_close() may be called. */
 bool lks__ddp_is_closed(const lks__ddp *ddp);
 
 /* All ranks have read the gradient, so its memory may be written again. Collective. */

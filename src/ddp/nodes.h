@@ -1,4 +1,4 @@
-/* ddp/nodes.h - which nodes of the canonical tree a rank holds while it processes its leaves. */
+/* ddp/nodes.h - the nodes of the canonical tree that a rank holds while it processes its leaves. */
 #ifndef LKS_DDP_NODES_H
 #define LKS_DDP_NODES_H
 
@@ -10,7 +10,7 @@
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
 int lks__ddp_first_leaf(int V, int W, int rank);
 
-/* The part of [from, to) that is local rank `rank`'s, of `local`. */
+/* Local rank `rank`'s part of [from, to), of `local` parts. */
 static inline void lks__ddp_local_part(size_t from, size_t to, int rank, int local, size_t *first,
                                        size_t *end)
 {
@@ -18,7 +18,7 @@ static inline void lks__ddp_local_part(size_t from, size_t to, int rank, int loc
     *end = from + (to - from) * (size_t)(rank + 1) / (size_t)local;
 }
 
-/* At most this many arenas are in use at a time: one for each level of the tree on both sides of an
+/* Maximal number of arenas in use at a time: one for each level of the tree on both sides of an
  * uneven range, and one being filled. There are at most 1024 virtual ranks. */
 enum { LKS__MAX_ARENAS = 24 };
 
@@ -28,18 +28,17 @@ typedef struct lks__nodes {
     int n;
 } lks__nodes;
 
-/* Put leaf v on top. A node that has no sibling moves up unchanged; two siblings on top become
- * their parent. Returns the number of additions: each adds arena[i + 1] to arena[i], highest i
- * first. */
+/* Push leaf v. A node without sibling moves up unchanged; two siblings on top become their parent.
+ * Returns the number of additions: each adds arena[i + 1] to arena[i], highest i first. */
 int lks__nodes_push(int V, int v, lks__nodes *s);
 
-/* Simulate leaves [first, end) without their gradients; *s: the nodes that remain. Returns how many
- * arenas are needed at once. With `staging`, a leaf that is merged at once needs none. *merges_p
- * becomes true if there is such a leaf. */
+/* Simulate leaves [first, end) without their gradients. *s: the nodes that remain. Returns the
+ * number of arenas that are needed at once. With `staging`, a leaf that is merged at once needs
+ * none, and *merges_p becomes true if there is such a leaf. */
 int lks__nodes_rehearse(int V, int first, int end, bool staging, lks__nodes *s, bool *merges_p);
 
-/* The same for each of W ranks: the largest number of arenas. *left_p: the largest number of nodes
- * that remain on one rank. */
+/* lks__nodes_rehearse() for each of W ranks: the largest number of arenas. *left_p: the largest
+ * number of nodes that remain on one rank. */
 int lks__nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p);
 
 #endif

@@ -1,4 +1,4 @@
-/* ddp/verify.h - are the parameters the same on all ranks? */
+/* ddp/verify.h - checks that the parameters are the same on all ranks. */
 #ifndef LKS_DDP_VERIFY_H
 #define LKS_DDP_VERIFY_H
 
@@ -18,7 +18,7 @@ typedef struct lks__span {
  * failure.) */
 lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n);
 
-/* The same for the tensors of a table, in its arena `params`. */
+/* lks__spans_verify() for the tensors of a table, in its arena `params`. */
 lks_status lks__ddp_verify(lks_comm *comm, const lks__table *table, const float *params);
 
 #endif

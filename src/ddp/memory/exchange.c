@@ -18,9 +18,9 @@ struct run {
 };
 
 struct shard {
-    size_t first_run, end_run;    /* of the bucket */
-    size_t first_move, n_moves;   /* that bring it to its owners */
-    size_t first_block, n_blocks; /* this rank's, of x->blocks */
+    size_t first_run, end_run;    /* runs of the bucket */
+    size_t first_move, n_moves;   /* the moves that bring it to its owners */
+    size_t first_block, n_blocks; /* this rank's blocks in x->blocks */
     size_t floats;
 };
 
@@ -28,25 +28,25 @@ struct lks__ddp_exchange {
     lks__ddp_exchange_config config;
     lks__device *device;
     const lks__table *table;
-    lks__nodes *nodes; /* [W] what each rank has after its last leaf */
+    lks__nodes *nodes; /* [W] nodes of each rank after its last leaf */
     struct run *runs;
     struct shard *shards; /* [n_buckets] */
-    lks__move *moves;     /* of all buckets */
+    lks__move *moves;     /* moves of all buckets */
     lks__move *spread;    /* room for the runs of a bucket, or for all ranks' squares */
     size_t n_runs, n_moves, most_runs;
-    lks__mirror blocks; /* lks__shard_block, of this rank, bucket by bucket */
+    lks__mirror blocks; /* lks__shard_block, for this rank, bucket by bucket */
     lks__mirror parts;  /* lks__shard_part */
     int n_parts;
     float *received;
     size_t received_floats;
-    /* Each rank's squares of its blocks, in their order, have `most_owned` places. */
+    /* Each rank's squares of its blocks, in the order of the blocks, fill `most_owned` entries. */
     lks__mirror squares;
-    size_t *place; /* [trained_blocks] where a block's is */
+    size_t *place; /* [trained_blocks] index of a block's square */
     size_t *owned; /* [W] number of blocks */
     size_t most_owned;
 };
 
-/* --- who owns what --------------------------------------------------------------------------- */
+/* --- ownership -------------------------------------------------------------------------------- */
 
 static int divided_owner(const lks__ddp_exchange *x, const lks__bucket *b, size_t block)
 {
@@ -56,7 +56,7 @@ static int divided_owner(const lks__ddp_exchange *x, const lks__bucket *b, size_
     return r;
 }
 
-/* whole[trained_blocks]: who owns the block's tensor as a whole; -1: nobody. */
+/* whole[trained_blocks]: the rank that owns the block's tensor as a whole; -1: none. */
 static void find_whole(const lks__ddp_exchange *x, int *whole)
 {
     for (size_t i = 0; i < x->table->n_tensors; i++) {
@@ -66,7 +66,7 @@ static void find_whole(const lks__ddp_exchange *x, int *whole)
     }
 }
 
-/* Each block gets its owner, and its place among the owner's. */
+/* Assign each block to its owner, and number it among the owner's blocks. */
 static void find_runs(lks__ddp_exchange *x, const int *whole)
 {
     for (int i = 0; i < x->config.buckets->n; i++) {
@@ -96,7 +96,7 @@ static size_t start_of(const lks__ddp_exchange *x, size_t block)
     return x->table->block_start[block];
 }
 
-/* This rank's shard of each bucket, block by block. */
+/* List this rank's shard of each bucket, block by block. */
 static void list_blocks(lks__ddp_exchange *x)
 {
     lks__shard_block *list = x->blocks.host;
@@ -115,7 +115,7 @@ static void list_blocks(lks__ddp_exchange *x)
     }
 }
 
-/* --- what goes where ------------------------------------------------------------------------- */
+/* --- moves ------------------------------------------------------------------------------------ */
 
 static int nodes_of_others(const lks__ddp_exchange *x)
 {
@@ -125,7 +125,7 @@ static int nodes_of_others(const lks__ddp_exchange *x)
     return n;
 }
 
-/* This rank's nodes, to the owners of a bucket's runs. */
+/* List the sends of this rank's nodes to the owners of a bucket's runs. */
 static void list_sends(lks__ddp_exchange *x, const struct shard *s, int to)
 {
     for (int k = 0; k < x->nodes[x->config.rank].n; k++)
@@ -138,7 +138,8 @@ static void list_sends(lks__ddp_exchange *x, const struct shard *s, int to)
         }
 }
 
-/* Another rank's nodes of this rank's runs; the first of them becomes node `slot`. */
+/* List the receives of another rank's nodes for this rank's runs; its first node becomes node
+ * `slot`. */
 static void list_receives(lks__ddp_exchange *x, const struct shard *s, int from, int slot)
 {
     for (int k = 0; k < x->nodes[from].n; k++) {
@@ -171,7 +172,7 @@ static void list_moves(lks__ddp_exchange *x)
     }
 }
 
-/* All ranks' nodes, in the order of leaves, and when they are added. */
+/* List all ranks' nodes in the order of leaves, and the plan of their sum. */
 static lks_status list_parts(lks__ddp_exchange *x)
 {
     lks__shard_part *parts = x->parts.host;
@@ -230,7 +231,7 @@ static lks_status open_runs(lks__ddp_exchange *x)
     return LKS_OK;
 }
 
-/* `received` has room for the largest shard: the queue's order keeps it until that is summed. */
+/* `received` has room for the largest shard: the queue's order keeps a shard until it is summed. */
 static lks_status open_device(lks__ddp_exchange *x)
 {
     const size_t others = (size_t)nodes_of_others(x), mine = x->owned[x->config.rank];

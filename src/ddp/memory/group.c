@@ -1,4 +1,4 @@
-/* ddp/memory/group.c - buckets that the ranks' group adds in host memory. */
+/* ddp/memory/group.c - sums buckets in host memory through the ranks' group. */
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "comm/backend.h"
@@ -14,7 +14,7 @@ lks_status lks__group_open(lks__memory *m, int n_sent)
                           (void **)&m->block_sumsq);
 }
 
-/* All ranks have sent[0]: the sum goes to that of the host's leader. */
+/* All ranks have sent[0]: the sum is stored in that of the host's leader. */
 static float *sum_of(const lks__memory *m)
 {
     return lks_comm_peer(m->comm, m->sent[0], lks_comm_leader(m->comm));

@@ -1,5 +1,5 @@
-/* ddp/memory/host.c - the device's memory is the host's: the ranks' group adds gradients in place,
- * and what a rank has updated is where the others read it. */
+/* ddp/memory/host.c - the mode in which device memory is host memory: the ranks' group adds
+ * gradients in place, and a rank's updated parameters are already where the others read them. */
 #include <xxhash.h>
 
 #include "ddp/memory/mode.h"

@@ -1,5 +1,5 @@
 /* ddp/memory/joined.c - devices with their own memory exchange gradients and parameters without the
- * host (exchange.h), which gets them for a checkpoint only. */
+ * host (exchange.h). The host gets them only for a checkpoint. */
 #include "ddp/memory/exchange.h"
 #include "ddp/memory/mode.h"
 #include "lockstep/reduce.h"
@@ -37,7 +37,7 @@ static lks_status open_arenas(lks__memory *m)
     return lks__ddp_exchange_open(&config, m->table, m->device, &m->exchange);
 }
 
-/* Queued after the bucket, so it needs no copy and no mark. */
+/* The exchange is queued after the bucket, so it needs no copy and no mark. */
 static lks_status start(lks__memory *m, int b)
 {
     lks__ddp_exchange_start(m->exchange, b);
@@ -61,8 +61,7 @@ static const float *begin_update(lks__memory *m, const float *grads)
     return m->arena[0];
 }
 
-/* Without a wait for it: a rank whose part failed would otherwise wait for the others, and they for
- * it. */
+/* Poll instead of waiting: a failed rank would wait for the others, and they for it. */
 static lks_status look_for_failure(lks__device *device)
 {
     bool passed;
@@ -79,8 +78,8 @@ static lks_status end_update(lks__memory *m)
 
 /* --- for a checkpoint ------------------------------------------------------------------------- */
 
-/* Copy `arena` of the device to the host's, as far as [first, end) and tensors for which the
- * optimizer keeps `state` go; state -1: all tensors. */
+/* Copy [first, end) of the device's `arena` to the host's, but only tensors for which the optimizer
+ * keeps `state`; state -1: all tensors. */
 static void fetch_arena(const lks__memory *m, float *host, const float *arena, int state,
                         size_t first, size_t end)
 {
@@ -95,8 +94,9 @@ static void fetch_arena(const lks__memory *m, float *host, const float *arena, i
     }
 }
 
-/* Each device has all parameters, and its own pieces of the moments: these go to all devices first,
- * in the memory for gradients. Then the ranks of rank 0's host share the copies to it. */
+/* Each device has all parameters, and its own pieces of the moments. First send these pieces to all
+ * devices, using the memory for gradients. Then the ranks of rank 0's host share the copies to the
+ * host. */
 static void fetch(lks__memory *m)
 {
     const lks__optim *o = m->optim;

@@ -55,15 +55,15 @@ lks_status lks__memory_open(const lks__memory_config *config, lks_comm *comm,
     return st;
 }
 
-/* An optimizer may keep nothing of a tensor in an arena. Give back the memory that is reserved
- * there; what can't be given back stays. */
+/* An optimizer may not use an arena for some tensors. Return the memory that is reserved for them;
+ * memory that can't be returned stays reserved. */
 static void give_back_unused(const lks__memory *m, const lks__optimizer *optimizer)
 {
     const uintptr_t page = 4096;
     for (size_t i = 0; i < LKS__OPTIM_STATES * m->table->n_tensors; i++) {
         const int state = (int)(i / m->table->n_tensors);
         const lks__tensor *tensor = &m->table->tensors[i % m->table->n_tensors];
-        if (tensor->frozen) /* these arenas have no place for it */
+        if (tensor->frozen) /* these arenas have no room for it */
             continue;
         uintptr_t first = (uintptr_t)(m->moments[state].host + tensor->offset);
         uintptr_t end = (first + tensor->count * sizeof(float)) / page * page;
@@ -104,7 +104,7 @@ static lks_status open_moments(lks__memory *m)
     return LKS_OK;
 }
 
-/* The blocks that this rank updates: n ranges; one for each bucket if ranks divide buckets. */
+/* Number of ranges of blocks that this rank updates; one per bucket if ranks divide buckets. */
 static int n_updates(const lks__memory *m)
 {
     return m->mode->all_divide || (m->shared && m->config.zero) ? m->config.buckets->n : 1;
@@ -178,7 +178,7 @@ void lks__memory_close(lks__memory *m)
 
 void lks__memory_begin(lks__memory *m)
 {
-    lks__group_forget(m); /* left by a step that failed */
+    lks__group_forget(m); /* operations left by a failed step */
     m->n_started = 0;
 }
 
@@ -239,7 +239,7 @@ lks_status lks__memory_end_update(lks__memory *m)
     return m->mode->end_update != NULL ? m->mode->end_update(m) : LKS_OK;
 }
 
-/* With `zero`: copy each host's part of `arena` to all hosts, or to that of rank 0. */
+/* With `zero`: copy each host's part of `arena` to all hosts, or only to rank 0's host. */
 static lks_status gather(lks__memory *m, float *arena, bool to_first)
 {
     for (int i = 0; m->config.zero && i < m->config.buckets->n; i++) {

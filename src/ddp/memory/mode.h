@@ -1,26 +1,27 @@
-/* ddp/memory/mode.h - the modes as tables of functions, and what two of them share. Only this
- * folder's files, and the sizes in plan/bytes, use it. */
+/* ddp/memory/mode.h - the modes as tables of functions, and the functions that two of them share.
+ * Only this folder's files, and the sizes in plan/bytes, use it. */
 #ifndef LKS_DDP_MEMORY_MODE_H
 #define LKS_DDP_MEMORY_MODE_H
 
 #include "ddp/memory/memory.h"
 
 typedef struct lks__memory_mode {
-    bool own_memory; /* the device has its own; each rank has a replica there */
-    bool all_divide; /* all ranks divide an update by buckets, whatever the hosts share */
+    bool own_memory; /* the device has its own memory, with a replica per rank */
+    bool all_divide; /* all ranks divide an update by buckets, even if a host shares a replica */
     bool in_caches;  /* merged leaves go through a staging buffer that stays in the caches */
 
-    /* Arenas of the group's memory, of a rank with so many arenas and nodes. */
+    /* Number of arenas in the group's memory, for a rank with `n_arenas` arenas and `n_nodes`
+     * nodes. */
     int (*group_arenas)(int n_arenas, int n_nodes);
-    /* Bytes of the device for what comes from other ranks, for rank `rank` of W; NULL: none. Of
-     * `config` only V, owners and buckets count. */
+    /* Device bytes for data from other ranks, for rank `rank` of W; NULL: none. Only V, owners and
+     * buckets of `config` count. */
     lks_status (*exchange_bytes)(const lks__memory_config *config, const lks__table *table, int W,
                                  int rank, double *bytes_p);
 
     lks_status (*open)(lks__memory *m); /* collective */
-    /* Functions of memory.h with these names; NULL: there is nothing to do. */
+    /* Functions of memory.h with these names; NULL: nothing to do. */
     void (*ready)(lks__memory *m, int b);
-    lks_status (*start)(lks__memory *m, int b); /* its reduction */
+    lks_status (*start)(lks__memory *m, int b); /* start its reduction */
     lks_status (*sum)(lks__memory *m, const float **grads_p);
     double (*squares)(const lks__memory *m, size_t block);
     lks_status (*release)(lks__memory *m);
@@ -38,8 +39,8 @@ extern const lks__memory_mode lks__memory_host, lks__memory_staged, lks__memory_
 
 /* A bucket whose reduction hasn't ended. */
 struct lks__under_way {
-    lks__mark copied; /* this rank's nodes of it have been copied to sent[] */
-    lks_work *work;   /* of the group */
+    lks__mark copied; /* this rank's nodes of the bucket have been copied to sent[] */
+    lks_work *work;   /* the group's operation */
     double started;   /* time from lks__sys_now() */
 };
 

@@ -1,11 +1,12 @@
-/* ddp/memory/staged.c - the device has its own memory, and what goes to other ranks goes through
- * the host's: copies of this rank's nodes, which the group adds; and parameters, which each rank
- * brings to the host's replica, and takes from there when all ranks have done so. */
+/* ddp/memory/staged.c - the mode in which the device has its own memory, and data for other ranks
+ * pass through the host's. The group adds copies of this rank's nodes. Each rank copies its
+ * parameters to the host's replica, and reads the others' when all ranks have done so. */
 #include <xxhash.h>
 
 #include "ddp/memory/mode.h"
 
-/* --- what every device with its own memory does ----------------------------------------------- */
+/* --- every device with its own memory
+ * ----------------------------------------------------------- */
 
 lks_status lks__own_open_arenas(lks__memory *m)
 {
@@ -74,7 +75,7 @@ static lks_status open_arenas(lks__memory *m)
 }
 
 /* The device may not have computed the bucket yet. So the copy for the group is queued after it,
- * and a mark after that copy tells when the group may use it. */
+ * and a mark after the copy shows when the group may use it. */
 static void ready(lks__memory *m, int i)
 {
     const lks__bucket *b = &m->config.buckets->list[i];
@@ -108,7 +109,7 @@ static lks_status end_update(lks__memory *m)
     return lks__device_finish(m->device, LKS__QUEUE_COPY);
 }
 
-/* An update has left frozen tensors as they were. */
+/* Updates don't change frozen tensors. */
 static lks_status publish(lks__memory *m)
 {
     return upload(m, m->table->trained_count, false);
