@@ -85,6 +85,11 @@ void lks__report_above(lks__report *r, uint64_t iter, double val_loss);
 void lks__report_end(lks__report *r, const lks__run *run, const lks__session *ses,
                      const lks__state *state, int stop_signal, const double *loss,
                      const lks__eval_result *final);
+/* A line about a long run, if it will take days. */
+void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state *state);
+/* Begin a host line, with what is known of the run. */
+lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lks__session *ses,
+                                   const lks__state *state);
 /* Members of a host line: schema, time, host, command, commit. */
 void lks__report_host(lks__jsonw *w);
 

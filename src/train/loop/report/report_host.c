@@ -1,11 +1,14 @@
 /* train/loop/report/report_host.c - who made a run, when and with what: members of host lines. */
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
 #include "lks_commit.h"
+#include "plan/gradients.h"
 #include "train/loop/report/report.h"
 
 enum { COMMAND_BYTES = 8 << 10 };
@@ -41,4 +44,52 @@ void lks__report_host(lks__jsonw *w)
     write_command(w);
     if (LKS_COMMIT[0] != '\0')
         lks__jsonw_str(w, "commit", LKS_COMMIT);
+}
+
+/* The parts of the fingerprint: if two runs' fingerprints differ, they show the reason. */
+static void write_parts(lks__jsonw *w, const lks__session *s)
+{
+    const lks__device_part *parts = s->device->parts;
+    char text[17 + LKS__DEVICE_PART_TEXT];
+    lks__jsonw_object(w, "fingerprint_parts");
+    snprintf(text, sizeof text, "%016" PRIx64, lks__kernels_fingerprint(&s->kernels, s->ex.bf16));
+    lks__jsonw_str(w, "the CPU's kernels", text);
+    for (int i = 0; i < LKS__DEVICE_PARTS && parts[i].name != NULL; i++) {
+        snprintf(text, sizeof text, "%016" PRIx64 " %s", parts[i].value, parts[i].text);
+        lks__jsonw_str(w, parts[i].name, text);
+    }
+    lks__jsonw_end(w);
+}
+
+lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lks__session *ses,
+                                   const lks__state *state)
+{
+    char *absolute = realpath(run->data_dir, NULL);
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
+    lks__report_host(w);
+    lks__jsonw_int(w, "world_size", ses->world.world_size);
+    lks__jsonw_int(w, "threads", ses->threads);
+    lks__jsonw_str(w, "backend", lks_comm_backend(ses->comm));
+    lks__jsonw_str(w, "replicas", lks__setting_word(&run->s, LKS__SETTING_replicas));
+    lks__jsonw_str(w, "device", ses->device->ops->name);
+    const char *exchange = lks__memory_exchange(state->memory, lks__chosen_must_join(&run->s));
+    if (exchange != NULL)
+        lks__jsonw_str(w, "exchange", exchange);
+    lks__jsonw_str(w, "cpu", lks__cpu_model());
+    lks__jsonw_str(w, "kernels", lks__cpu_level_name(ses->kernels.level));
+    lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&ses->kernels));
+    lks__jsonw_str(w, "fingerprint", ses->fingerprint);
+    if (ses->device->fingerprint != 0)
+        write_parts(w, ses);
+    lks__jsonw_float(w, "peak_gflops", r->peak.flops * 1e-9);
+    lks__jsonw_object(w, "paths");
+    lks__jsonw_str(w, "dataset", run->data_dir);
+    lks__jsonw_str(w, "dataset_absolute", absolute != NULL ? absolute : run->data_dir);
+    lks__jsonw_str(w, "out_dir", run->s.out_dir);
+    lks__jsonw_end(w);
+    lks__jsonw_object(w, "settings");
+    lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_KEPT, NULL, w);
+    lks__jsonw_end(w);
+    free(absolute);
+    return w;
 }

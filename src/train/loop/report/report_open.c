@@ -1,0 +1,394 @@
+/* train/loop/report/report_open.c - what a run prints and writes before its first step. */
+#include "train/loop/report/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+#include "compute/peak/peak_device.h"
+#include "data/text/bpe/bpe.h"
+#include "files/checkpoint/name.h"
+#include "model/table/freeze.h"
+#include "report/record/job.h"
+#include "report/record/outdir.h"
+#include "session/signals.h"
+#include "settings/settings_table.h"
+#include "train/loop/run.h"
+#include "train/procedure/procedure.h"
+#include "train/setup/trainer.h"
+
+enum { PEAK_BURSTS = 4 };
+
+static lks_status measure_own(void *ctx, double *own_p)
+{
+    const lks__trainer *t = ctx;
+    const lks__session *ses = &t->ses;
+    if (ses->device->ops->host_memory)
+        return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
+    size_t bytes;
+    void *scratch = lks__model_scratch(t->work.model, &bytes);
+    return lks__peak_of_device(ses->device, ses->ex.bf16, scratch, bytes, own_p);
+}
+
+/* FLOP/s of all ranks, measured at the same time. */
+static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
+{
+    int W = t->ses.world.world_size;
+    *peak = (lks__peak){.measure = measure_own, .ctx = t};
+    double *all = calloc((size_t)W, sizeof *all);
+    lks_status st = LKS_OK;
+    if (all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    if (st == LKS_OK)
+        st = lks_comm_barrier(t->ses.comm);
+    if (st == LKS_OK)
+        st = measure_own(t, &peak->own);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(t->ses.comm, &peak->own, all, sizeof peak->own, LKS_UINT8);
+    for (int r = 0; r < W && st == LKS_OK; r++)
+        peak->flops += all[r];
+    free(all);
+    return st;
+}
+
+static lks_status config_line(lks__report *r, const lks__run *run)
+{
+    char digest[17];
+    snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
+    lks__jsonw *w = lks__metrics_begin(r->metrics, "config");
+    lks__jsonw_str(w, "version", LKS_VERSION);
+    lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
+    lks__jsonw_u64(w, "parameters", run->table.n_params);
+    lks__jsonw_u64(w, "trained_parameters", run->table.trained_params);
+    lks__jsonw_str(w, "data_digest", digest);
+    if (run->init_hash[0] != '\0')
+        lks__jsonw_str(w, "init_hash", run->init_hash);
+    return lks__metrics_end(r->metrics);
+}
+
+static lks_status host_line(lks__report *r, const lks__run *run, const lks__session *ses,
+                            const lks__state *state)
+{
+    lks__jsonw *w = lks__report_begin_host(r, run, ses, state);
+    if (run->resumed) {
+        lks__jsonw_u64(w, "resumed_iter", state->iter);
+        lks__jsonw_object(w, "changed");
+        lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, &run->resumed_from, w);
+        lks__jsonw_end(w);
+    }
+    return lks__metrics_end(r->metrics);
+}
+
+static void describe_frozen(lks__log *log, const lks__table *table)
+{
+    char text[LKS__FROZEN_TEXT];
+    for (size_t next = 0; lks__frozen_next(table, &next, text);)
+        lks__log_line(log, "frozen: %s", text);
+    if (table->trained_params < table->n_params)
+        lks__log_line(log, "parameters that are trained: %zu of %zu", table->trained_params,
+                      table->n_params);
+}
+
+/* Describe how the run is divided over ranks; the first lines are those of nanoGPT's script. */
+static void describe(lks__report *r, const lks__run *run, const lks__session *ses,
+                     const lks__state *state)
+{
+    lks__log *log = &r->log;
+    run->procedure->head_lines(run, ses, log);
+    if (run->fit_room > 0.0)
+        lks__log_line(log,
+                      "batch_size=auto: %" PRId64 " samples in each of %d micro-batches, the most "
+                      "that fit (%s may use %.0f MB)",
+                      run->s.batch_size, run->N,
+                      ses->device->ops->memory == NULL ? "this host" : "a rank on its GPU",
+                      run->fit_room / 1e6);
+    describe_frozen(log, &run->table);
+    if (run->resumed && run->s.eval_only)
+        lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", state->iter,
+                      run->shown_out_dir);
+    else if (run->resumed)
+        lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, run->shown_out_dir,
+                      state->iter);
+    else if (run->continued)
+        lks__log_line(log, "Resuming training from %s of nanoGPT at iteration %" PRIu64,
+                      run->weights->shown, state->iter);
+    else if (run->weights != NULL)
+        lks__log_line(log, "Initializing from the weights in %s (%s), hash %s", run->weights->shown,
+                      run->weights->took, run->init_hash);
+    else
+        lks__log_line(log, "Initializing a new model from scratch");
+    if (run->weights != NULL && run->weights->note[0] != '\0')
+        lks__log_line(log, "%s", run->weights->note);
+    char how[80];
+    if (ses->device->ops->memory == NULL)
+        snprintf(how, sizeof how, "kernels %s", lks__cpu_level_name(ses->kernels.level));
+    else
+        snprintf(how, sizeof how, "%s on %s", lks__setting_word(&run->s, LKS__SETTING_dtype),
+                 ses->device->ops->name);
+    lks__log_line(log,
+                  "%d rank%s x %d thread%s, %d virtual rank%s, %d micro-batch%s per step, %s, "
+                  "peak %.0f GFLOP/s",
+                  ses->world.world_size, ses->world.world_size == 1 ? "" : "s", ses->threads,
+                  ses->threads == 1 ? "" : "s", run->V, run->V == 1 ? "" : "s", run->N,
+                  run->N == 1 ? "" : "es", how, r->peak.flops * 1e-9);
+}
+
+/* The setting that ends the run where it is. */
+static const char *ended_by(const lks__run *run, const lks__guard *guard)
+{
+    return guard->out_of_time ? "max_wallclock_seconds" : run->procedure->length;
+}
+
+/* A learning rate that was given for a run without further steps would be ignored in silence. */
+static void say_unused(lks__log *log, const lks__run *run, const lks__guard *guard)
+{
+    const char *names[LKS__N_SETTINGS];
+    char text[400] = "";
+    size_t at = 0;
+    const int n =
+        lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, names);
+    for (int i = 0; i < n && at < sizeof text; i++)
+        if (strcmp(names[i], run->procedure->length) != 0 &&
+            strcmp(names[i], ended_by(run, guard)) != 0)
+            at +=
+                (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", names[i]);
+    if (at > 0)
+        lks__log_message(log, "there is no further step, so these have no effect on training: %s",
+                         text);
+}
+
+/* Say that nothing is left to do, because a silent end would look like a failed resume. */
+static void say_complete(lks__report *r, const lks__run *run, const lks__state *state,
+                         const lks__guard *guard)
+{
+    if (!run->resumed || run->s.eval_only ||
+        (state->iter < run->procedure->n_steps(&run->s) && !guard->out_of_time))
+        return;
+    lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
+                     ended_by(run, guard));
+    say_unused(&r->log, run, guard);
+}
+
+void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__guard *guard)
+{
+    lks__log log;
+    char value[LKS__SETTING_STR];
+    lks__settings_text(&run->s, lks__setting_find(ended_by(run, guard)), value);
+    lks__log_open(&log, "lockstep train", stdout, stderr);
+    lks__log_message(&log,
+                     "with %s=%s there is no step to train after checkpoint %" PRIu64
+                     ", so %s stays unchanged; a larger %s continues from that checkpoint",
+                     ended_by(run, guard), value, state->iter, run->shown_out_dir,
+                     ended_by(run, guard));
+    say_unused(&log, run, guard);
+    lks__log_close(&log);
+}
+
+/* A run that is longer than the schedule of its recipe, or of the run that it continues, ends with
+ * many steps at the lowest rate. Values that were given together are a choice. */
+static void note_short_decay(lks__report *r, const lks__run *run, const lks__state *state)
+{
+    const lks__settings *s = &run->s;
+    const bool chosen = s->from[LKS__SETTING_max_iters] == s->from[LKS__SETTING_lr_decay_iters];
+    const uint64_t end = (uint64_t)s->max_iters, decay = (uint64_t)s->lr_decay_iters;
+    if (strcmp(run->procedure->length, "max_iters") != 0 || !s->decay_lr || s->eval_only ||
+        chosen || decay >= end || end - decay <= end / 10 || state->iter > end)
+        return;
+    char min_lr[LKS__NUMBER_TEXT];
+    lks__log_message(&r->log,
+                     "the learning rate stays at min_lr=%s after iteration %" PRIu64
+                     ", as lr_decay_iters=%" PRIu64 " and max_iters=%" PRIu64
+                     "; --lr_decay_iters=%" PRIu64 " lets it fall over the whole run",
+                     lks__number_text(s->min_lr, false, min_lr), decay, decay, end, end);
+}
+
+static void warn_of_own_products(lks__report *r, const lks__session *ses)
+{
+    const char *warning = lks__kernels_warning(&ses->kernels);
+    if (warning != NULL)
+        lks__log_message(&r->log, "warning: %s", warning);
+}
+
+static void note_device(lks__report *r, const lks__session *ses)
+{
+    const char *note = lks__session_device_note(ses);
+    if (note != NULL)
+        lks__log_message(&r->log, "%s", note);
+}
+
+/* If other kernels made the checkpoint, the run goes on with other bits. */
+static void warn_of_other_kernels(lks__report *r, const lks__run *run, const lks__session *ses)
+{
+    if (run->resumed_fingerprint[0] != '\0' && run->resumed_from.dtype == run->s.dtype &&
+        strcmp(run->resumed_fingerprint, ses->fingerprint) != 0)
+        lks__log_message(
+            &r->log,
+            "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
+            "%s: the run continues, but its bits will differ from a run on that machine",
+            run->resumed_fingerprint, ses->fingerprint);
+}
+
+/* Check now what a save needs, and not at the first save, which may be hours away. */
+static lks_status probe_names(lks__report *r, const lks__run *run)
+{
+    bool links;
+    int err;
+    LKS__TRY(lks__name_probe(run->s.out_dir, &links, &err));
+    if (!links)
+        lks__log_message(
+            &r->log,
+            "no symbolic links can be made in %s (%s): latest and best are small files "
+            "with the checkpoint's name",
+            run->shown_out_dir, strerror(err));
+    return LKS_OK;
+}
+
+/* The run keeps the vocabulary of its tokens: its data may be gone when somebody samples. */
+static lks_status keep_vocabulary(const lks__run *run)
+{
+    char to[LKS__SETTING_STR + 32], from[LKS__CKPT_PATH + 32], *text = NULL;
+    size_t bytes;
+    uint64_t hash;
+    lks__bpe *bpe = NULL;
+    lks_status st;
+    if (!run->meta.is_bpe)
+        return LKS_OK;
+    snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, run->s.out_dir);
+    snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, run->vocabulary);
+    if (access(from, F_OK) == 0) { /* whole: without the memory that its tokens would take */
+        st = lks__sys_read_file(from, LKS__BPE_MAX_FILE, &text, &bytes);
+    } else {
+        LKS__TRY(lks__bpe_open(run->vocabulary, &bpe));
+        st = lks__bpe_text(bpe, &text, &bytes, &hash);
+    }
+    if (st == LKS_OK)
+        st = lks__sys_write_file(to, text, bytes);
+    free(text);
+    lks__bpe_close(bpe);
+    return st;
+}
+
+static lks_status open_files(lks__report *r, const lks__trainer *t)
+{
+    char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
+    bool empty = true, has_line = false;
+    const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
+                                  !lks__train_saves_again(&t->run, &t->state, &t->guard)};
+    bool goes_on = lks__job_goes_on(t->run.s.out_dir); /* must be read before we take the lock */
+    LKS__TRY(lks__outdir_lock(t->run.s.out_dir, t->run.s.lock == LKS__lock_on, &r->out_lock));
+    if (t->run.resumed) {
+        LKS__TRY(lks__outdir_back(t->run.s.out_dir, t->state.iter, moved));
+        LKS__TRY(lks__metrics_resume(t->run.s.out_dir, &cut, &empty, &has_line, &r->metrics));
+    } else {
+        if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
+            LKS__TRY(lks__outdir_start(t->run.s.out_dir, t->run.data_dir, moved));
+        LKS__TRY(lks__metrics_create(t->run.s.out_dir, &r->metrics));
+        LKS__TRY(keep_vocabulary(&t->run));
+    }
+    if (t->run.s.tensorboard)
+        LKS__TRY(lks__report_events_open(r, &t->run, &t->state));
+    LKS__TRY(lks__job_mark(t->run.s.out_dir));
+    snprintf(log_path, sizeof log_path, "%s/train.log", t->run.s.out_dir);
+    LKS__TRY(lks__log_to_file(&r->log, log_path));
+    if (t->run.procedure->log_path != NULL) {
+        LKS__TRY(t->run.procedure->log_path(&t->run, log_path));
+        if (log_path[0] != '\0')
+            LKS__TRY(lks__log_copy_to(&r->log, log_path));
+    }
+    LKS__TRY(probe_names(r, &t->run));
+    if (moved[0] != '\0')
+        lks__log_line(&r->log, "%s was moved to %s",
+                      t->run.resumed ? "the part of the run after this checkpoint"
+                                     : "an earlier run",
+                      lks__escape(shown, sizeof shown, moved, strlen(moved)));
+    if (empty)
+        LKS__TRY(config_line(r, &t->run));
+    if (t->run.resumed && cut.own_line &&
+        !has_line) { /* the checkpoint was saved, but the run died before it wrote this line */
+        char name[32];
+        snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->state.iter);
+        LKS__TRY(
+            lks__report_checkpoint(r, &t->state, t->run.resumed_asked, name, t->run.resumed_hash));
+    }
+    if (!t->run.resumed)
+        LKS__TRY(lks__best_clear(t->run.s.out_dir, &r->best));
+    else if (empty)
+        LKS__TRY(lks__best_keep(t->run.s.out_dir, t->state.iter, t->state.best_val_loss, &r->best));
+    else
+        LKS__TRY(lks__best_decide(t->run.s.out_dir, t->state.iter, &r->best));
+    return host_line(r, &t->run, &t->ses, &t->state);
+}
+
+/* The terminal or pipe isn't read. Other ranks must not give this one up for that, and once all are
+ * to stop, the trained state must not be lost. */
+static bool on_wait(void *comm)
+{
+    lks_comm_beat(comm);
+    return lks__stop_requested == 0;
+}
+
+/* A launcher's ranks are several processes, and the first that gets the signal need not be this
+ * one; the launcher's own messages follow. A live line is cleared first. */
+static void answer_signals(const lks__report *r, const lks__session *ses)
+{
+#define ANSWER                                                                                     \
+    "lockstep train: stopping once the batch under way is done; a second signal ends the run at "  \
+    "once, and a third while it saves\n"
+    if (ses->world.world_size == 1)
+        lks__signals_answer(r->log.err_moves ? LKS__CLEAR_LINE ANSWER : ANSWER);
+}
+
+static bool has_run(const lks__run *run)
+{
+    char path[LKS__SETTING_STR + 16];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run->s.out_dir);
+    return access(path, F_OK) == 0;
+}
+
+lks_status lks__report_open(lks__report *r, lks__trainer *t)
+{
+    memset(r, 0, sizeof *r);
+    r->out_lock = -1;
+    r->notify.fd = -1;
+    LKS__TRY(measure_peak(t, &r->peak));
+    r->on = t->ses.world.rank == 0;
+    r->started = lks__sys_now();
+    r->first_iter = t->state.iter;
+    r->mfu = -1.0;
+    r->newest = (lks__newest){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+    r->tokens_a_step = (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;
+    r->flops_a_token = lks__model_flops_per_token(&t->run.model_config, &t->run.table);
+    if (!r->on)
+        return LKS_OK;
+    lks__log_open(&r->log, "lockstep train", stdout, stderr);
+    lks__log_live(&r->log,
+                  !lks__session_foreign()); /* mpirun gives a rank a terminal, and logs it */
+    lks__log_on_wait(&r->log, on_wait, t->ses.comm);
+    const bool reads_only = t->run.s.eval_only && (t->run.resumed || has_run(&t->run));
+    lks_status st = LKS_OK;
+    if (!reads_only && t->run.s.sample_tokens > 0)
+        st = lks__samples_open(&t->run, &t->ses, &t->state, &r->samples);
+    if (st == LKS_OK && !reads_only)
+        st = open_files(r, t);
+    if (st == LKS_OK) {
+        describe(r, &t->run, &t->ses, &t->state);
+        if (reads_only && !t->run.resumed)
+            lks__log_message(&r->log,
+                             "%s contains an earlier run, so this evaluation is only printed: "
+                             "--init_from=resume evaluates that run",
+                             t->run.shown_out_dir);
+        warn_of_own_products(r, &t->ses);
+        note_device(r, &t->ses);
+        warn_of_other_kernels(r, &t->run, &t->ses);
+        lks__report_slow_run(r, &t->run, &t->state);
+        note_short_decay(r, &t->run, &t->state);
+        say_complete(r, &t->run, &t->state, &t->guard);
+        st = lks__report_others_open(r, &t->run);
+        answer_signals(r, &t->ses);
+    }
+    return st;
+}
