@@ -42,7 +42,7 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
  * --format=hf` writes for characters. Sets *found_p = false, and returns OK, if it doesn't exist or
  * is of another kind; ERR_SUPPORT if its words aren't characters in ascending order. */
 lks_status lks__meta_load_words(const char *dir, bool *found_p, lks__meta *meta);
-/* The name of the file: "meta.json" or "meta.pkl". */
+/* The file that lks__meta_load() reads: "meta.json" or "meta.pkl". */
 const char *lks__meta_file(const char *dir);
 /* `where` starts the error message: a file's name, already escaped. */
 lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta *meta);

@@ -13,7 +13,7 @@ static lks_status bad(const char *where, const char *why)
     return lks__fail(LKS_ERR_FORMAT, "%s: %s", where, why);
 }
 
-/* The text of an id, or NULL if stoi lacks this id. */
+/* The text of an id, or NULL if stoi doesn't map that text back to the id. */
 static const char *text_of(const lks__pickle_value *stoi, const lks__pickle_value *itos,
                            uint32_t id, size_t *bytes_p)
 {
