@@ -472,7 +472,13 @@ static void test_no_run(void **state)
     save(1, dir, 1);
     lks_test_result r = lks_test_tool("sample", lks_test_text("--out_dir=%s", dir));
     assert_int_equal(r.exit_code, 1);
-    assert_contains(r.err, "ckpt-00000001: the settings are not a JSON object");
+    assert_contains(r.err, "ckpt-00000001 is a checkpoint of a program that uses liblockstep");
+    r = lks_test_tool("info", dir);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "checkpoint of a program that uses liblockstep");
+    assert_contains(r.out, "/ckpt-00000001\n");
+    assert_contains(r.out, "step         1\n");
+    assert_contains(r.out, "tensors      9 in model.safetensors, 3449 bytes\n");
 }
 
 int main(void)
