@@ -7,15 +7,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../runs.h"
 #include "../tool.h"
 #include "base/text/shell.h"
+#include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
 #include "report/record/files.h"
 #include "report/record/metrics/metrics.h"
 #include "report/record/outdir.h"
 #include "report/view/series.h"
+#include "weights/forms/saved.h"
 
 static void print_path(const char *topic, const char *path)
 {
@@ -97,13 +100,38 @@ static void print_data(const char *run, const char *path)
     print_path("data", path);
 }
 
+/* If `folder` contains a checkpoint of a program that uses liblockstep, print that. */
+static bool print_library(const char *folder)
+{
+    lks__ckpt ckpt;
+    uint64_t bytes = 0;
+    if (lks__ckpt_open(folder, LKS__CKPT_ONLY_MODEL, &ckpt) != LKS_OK)
+        return false;
+    const bool yes = lks__state_of_library(&ckpt);
+    if (yes) {
+        const size_t n = lks__st_count(ckpt.model);
+        for (size_t i = 0; i < n; i++)
+            bytes += lks__st_get(ckpt.model, i)->bytes;
+        printf("%-13scheckpoint of a program that uses liblockstep\n", "kind");
+        print_path("checkpoint", ckpt.path);
+        printf("%-13s%" PRIu64 "\n", "step", ckpt.iter);
+        printf("%-13s%zu in %s, %" PRIu64 " bytes\n", "tensors", n, LKS__CKPT_MODEL, bytes);
+    }
+    lks__ckpt_close(&ckpt);
+    return yes;
+}
+
 static lks_status print_run(const char *folder)
 {
-    char run[PATH_MAX], used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
+    char run[PATH_MAX], metrics[PATH_MAX + 16];
+    char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
     lks__series s;
     bool found;
     LKS__TRY(tool_run_check("info", folder));
     lks__outdir_of(folder, run, sizeof run);
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run);
+    if (access(metrics, F_OK) != 0 && print_library(folder))
+        return LKS_OK;
     LKS__TRY(lks__series_open(run, &s));
     print_path("run", run);
     print_model(&s);

@@ -9,6 +9,9 @@
 #include "model/model.h"
 #include "settings/settings.h"
 
+/* True if lks_checkpoint_save() of a program wrote it: it has no settings. */
+bool lks__state_of_library(const lks__ckpt *ckpt);
+
 /* Read the settings that a checkpoint was made with into `s`, which holds defaults. */
 lks_status lks__state_settings(const lks__ckpt *ckpt, lks__settings *s);
 
