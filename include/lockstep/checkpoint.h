@@ -2,7 +2,7 @@
  *
  * A checkpoint is a folder DIR/ckpt-00000012 of the form that `lockstep train` writes
  * (docs/formats.md): a safetensors file, which other programs can read, and a hash over every byte.
- * It exists completely or not at all, whenever the program dies. DIR/latest names the newest one.
+ * It is either complete or absent, even if the program dies. DIR/latest names the newest one.
  *
  *     int64_t epoch = 0;
  *     uint64_t step = 0;
@@ -40,7 +40,7 @@ extern "C" {
 enum { LKS_MAX_DIMS = 4 };
 
 typedef struct lks_tensor {
-    const char *name; /* UTF-8, not empty, once in the list; not "__metadata__" */
+    const char *name; /* UTF-8, not empty, unique in the list; not "__metadata__" */
     lks_dtype dtype;
     int n_dims;                   /* 0 to LKS_MAX_DIMS; 0: a single element */
     uint64_t shape[LKS_MAX_DIMS]; /* elements; the last dimension is contiguous */
@@ -48,23 +48,23 @@ typedef struct lks_tensor {
                  * tensors doesn't overlap */
 } lks_tensor;
 
-/* Write rank 0's tensors as the checkpoint of `step`, in place of one of the same step, then delete
- * older ones beyond the `keep` newest (0: keep all). `dir` is made if it isn't there. Returns when
- * the checkpoint is on the disk. The others wait, for as long as rank 0 makes progress. After a
- * failure the older checkpoints are as before. If `dir` is a checkpoint's folder itself, which a
+/* Write rank 0's tensors as the checkpoint of `step`, replacing one of the same step, then delete
+ * older ones beyond the `keep` newest (0: keep all). Creates `dir` if it is missing. Returns when
+ * the checkpoint is on the disk. The other ranks wait, for as long as rank 0 makes progress. A
+ * failure leaves the older checkpoints unchanged. If `dir` is itself a checkpoint's folder, which a
  * load accepts, every rank gets ERR_ARG. ERR_IO, ERR_NOMEM. */
 lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep);
 
 /* Load the tensors of the newest checkpoint in `dir`, or of `dir` if that is a checkpoint's folder,
  * into the caller's memory on every rank. Every hash is verified before any memory is written. A
- * tensor that the checkpoint lacks, or has with another type or shape, is ERR_CONFIG; one that it
- * has beyond the list is left out. A torn or altered checkpoint is ERR_FORMAT, and the sentence
+ * tensor that the checkpoint lacks, or has with another type or shape, is ERR_CONFIG; tensors that
+ * aren't in the list are ignored. A torn or altered checkpoint is ERR_FORMAT, and the sentence
  * names the newest good one.
  *
  * If there is no folder `dir`, or no checkpoint in it, *found_p is false and nothing else changes;
- * with found_p NULL that is ERR_IO. *step_p (may be NULL) is the checkpoint's step. If rank 0 fails
- * to read a file that it has verified, the tensors' content is undefined on rank 0. */
+ * if found_p is NULL, that is ERR_IO. *step_p (may be NULL) is the checkpoint's step. If rank 0
+ * fails to read a file that it has verified, the tensors' content is undefined on rank 0. */
 lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
                                uint64_t *step_p, bool *found_p);
 

@@ -1,8 +1,8 @@
 /* lockstep/comm.h - groups of ranks and their collectives.
  *
- * Use a group from one thread at a time; only lks_comm_abort() may come from another. Buffers are
- * the caller's, and a call has done with them when it returns. Reductions that run beside the
- * caller's work are in lockstep/reduce.h.
+ * Use a group from one thread at a time; only lks_comm_abort() may be called from another. Buffers
+ * are the caller's, and a call no longer uses them after it returns. Reductions that run in
+ * parallel with the caller's work are in lockstep/reduce.h.
  *
  * The library computes in one floating-point mode, whatever mode the caller's thread has: it rounds
  * to nearest, ignores exceptions, and flushes subnormal floats and doubles to zero. Each call sets
@@ -23,7 +23,8 @@ extern "C" {
 
 typedef struct lks_comm lks_comm; /* opaque; close with lks_comm_close() */
 
-/* This process's place among all ranks. Rank, local rank and world size have torchrun's meaning. */
+/* This process's number among all ranks. Rank, local rank and world size have torchrun's
+ * meaning. */
 typedef struct lks_world {
     int rank, world_size;
     int local_rank, local_world_size;
@@ -31,7 +32,7 @@ typedef struct lks_world {
 
 /* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE. Without RANK, read the variables of Open
  * MPI's mpirun, of MPICH's, or of srun. Without any of these: a world of one rank. ERR_CONFIG if a
- * value is no number, or if values contradict each other. */
+ * value isn't a number, or if values contradict each other. */
 lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {
@@ -39,12 +40,12 @@ typedef struct lks_comm_options {
     double timeout_s;    /* deadline of every wait, see below; > 0, at most 10^6 */
 } lks_comm_options;
 
-/* Join the group; every rank calls it. ERR_SUPPORT names the backends that can't be used, and why.
- */
+/* Join the group; every rank calls it. ERR_SUPPORT names the backends that can't be used, and the
+ * reasons. */
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
                          lks_comm **comm_p);
-/* The same with the usual options: the world of the environment, the first backend that works, a
- * timeout of 60 s. */
+/* lks_comm_open() with the usual options: the world of the environment, the first backend that
+ * works, a timeout of 60 s. */
 lks_status lks_comm_init(lks_comm **comm_p);
 /* Leave the group. NULL does nothing; also allowed after an error. Other ranks that need this one
  * for an operation get ERR_PEER with its name. The group's memory and its operations in flight are
@@ -55,7 +56,7 @@ void lks_comm_close(lks_comm *comm);
 int lks_comm_rank(const lks_comm *comm);
 int lks_comm_world_size(const lks_comm *comm);
 const char *lks_comm_backend(const lks_comm *comm);
-/* The group numbers ranks in the order of (host, local rank), also if the launcher's numbers
+/* The group numbers ranks in the order of (host, local rank), even if the launcher's numbers
  * differ. */
 const lks_world *lks_comm_world(const lks_comm *comm);
 
@@ -64,49 +65,48 @@ const lks_world *lks_comm_world(const lks_comm *comm);
  * is kept. This function and the next two ignore a NULL group. */
 void lks_comm_abort(lks_comm *comm, const char *why);
 
-/* Publish which step this rank is at and what it is doing. A collective that fails, or that is
- * called differently, names the step of each rank that it names. `phase` is a static string, or
- * NULL. If the program never calls this, lks_ddp notes its own steps, counted from lks_ddp_open()
- * on: after a restart they begin at 0 again. Both functions increase the heartbeat, and cost a few
- * stores. */
+/* Publish this rank's step and phase. A collective that fails, or that ranks call differently,
+ * reports the step of each rank that it names. `phase` is a static string, or NULL. If the program
+ * never calls this, lks_ddp notes its own steps, counted from lks_ddp_open(): after a restart they
+ * begin at 0 again. Both functions increase the heartbeat, and cost a few stores. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 
 /* --- collectives ------------------------------------------------------------------------------
- * An argument that is wrong by itself is ERR_ARG on this rank alone, before anything is sent. The
+ * An argument that is wrong by itself is ERR_ARG only on this rank, before data are sent. The
  * group stays usable, and the other ranks wait for this one.
  *
  * All ranks start the same operations in the same order with equal sizes and types. If they don't,
  * every rank gets ERR_ARG with rank, operation, size and type: from this call, or from its next
  * call if this one was already complete on this rank.
  *
- * A wait returns ERR_TIMEOUT if the heartbeat of a missing rank has stood still for timeout_s. It
+ * A wait returns ERR_TIMEOUT if a missing rank has had no heartbeat for timeout_s. It
  * names the missing ranks, with their last step and phase. lks_comm_beat(), lks_comm_note() and the
  * start of any collective increase the heartbeat. If a peer's process has ended, a wait returns
  * ERR_PEER within a second.
  *
- * After any of these errors the group has failed: every later call on every rank fails alike.
+ * After any of these errors the group has failed: later calls on every rank return the same error.
  */
 
 lks_status lks_comm_barrier(lks_comm *comm);
-/* The root's `buf` [count] to all ranks. */
+/* Copy the root's `buf` [count] to all ranks. */
 lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
 
-/* all[world_size * count] out: rank r's mine[count] at r * count. `mine` may be its own place in
+/* all[world_size * count] out: rank r's mine[count] at r * count. `mine` may be this rank's part of
  * `all`. */
 lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                lks_dtype dtype);
 
-/* No operation has the value of a data type, so exchanged arguments are noticed. */
+/* No operation has the value of a data type, so swapped arguments are noticed. */
 typedef enum lks_op { LKS_SUM = 101, LKS_MIN = 102, LKS_MAX = 103 } lks_op;
 
 /* Combine the ranks' buf[count] element by element, in place, in any memory that is aligned as the
  * type. `dtype` is float32, float64, int32 or int64. All ranks get the same bits:
- * - Sums of floats are added in the order of the canonical tree with a leaf for each rank (level by
+ * - Sums of floats are added in the order of the canonical tree with one leaf per rank (level by
  *   level, neighbours; a last one without neighbour moves up), in the type's own precision. So if
  *   each of W ranks gives the tree's sum of its V / W leaves, V and W powers of two, the result has
  *   the same bits for any W.
- *   Subnormal elements and sums are zeros, also if there is only one rank.
+ *   Subnormal elements and sums are zeros, even if there is only one rank.
  * - Sums of integers wrap around, as two's complement does (INT32_MAX + 1 is INT32_MIN).
  * - Minimum and maximum keep subnormals. They are a quiet NaN (sign 0, payload 0) if any rank's
  *   element is a NaN, as in torch.amin() and amax(). -0 is less than +0.

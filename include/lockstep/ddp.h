@@ -1,9 +1,9 @@
 /* lockstep/ddp.h - data-parallel training for any program's parameters.
  *
- * Terms (docs/glossary.md has all of them). A step's batch is cut into V * A micro-batches: V
+ * Terms (docs/glossary.md has all of them). A step's batch is divided into V * A micro-batches: V
  * virtual ranks of A micro-steps each. The ranks of the group carry out the virtual ranks, a
  * contiguous range each. Every sum runs in an order that depends on V alone, so any number of ranks
- * gives the same bits. With virtual_ranks = 0 there is one for each rank, as in PyTorch's
+ * gives the same bits. With virtual_ranks = 0 there is one per rank, as in PyTorch's
  * DistributedDataParallel.
  *
  *     lks_ddp_open(comm, params, n, NULL, &ddp);
@@ -21,12 +21,12 @@
  *     }
  *
  * Backward gives the gradient of the *sum* of the losses of its samples (tokens, …);
- * lks_ddp_accumulate() takes their number. The sum over all samples is divided once, by the number
- * of all samples. So micro-batches of different sizes count by their samples, and a rank whose data
- * has run out calls lks_ddp_accumulate(ddp, 0) for each micro-batch that it lacks.
+ * pass their number to lks_ddp_accumulate(). The sum over all samples is divided once, by the
+ * number of all samples. So micro-batches of different sizes count by their samples, and a rank
+ * whose data has run out calls lks_ddp_accumulate(ddp, 0) for each micro-batch that it lacks.
  *
  * Sums run in the library's floating-point mode (comm.h), which flushes subnormals. Backward and
- * the optimizer run in the program's own mode, so all ranks must have the same one there.
+ * the optimizer run in the program's own mode, so that mode must be equal on all ranks.
  *
  * There is no counterpart of no_sync(), because the library counts micro-steps itself. A call out
  * of turn returns ERR_ARG, names the call that was due, and changes nothing. A NULL ddp is ERR_ARG,
@@ -34,7 +34,7 @@
  * same reason, and the only useful call is lks_ddp_close(). Use an lks_ddp from one thread at a
  * time.
  *
- * A group may have several lks_ddp. All ranks then call them in the same order, else ERR_ARG. */
+ * A group may have several lks_ddp. All ranks must call them in the same order, else ERR_ARG. */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
 
@@ -53,23 +53,23 @@ typedef struct lks_ddp lks_ddp; /* opaque; close with lks_ddp_close() */
 
 typedef struct lks_param {
     const char *name; /* for messages; copied */
-    float *value;     /* [count]; the caller's, as long as the lks_ddp is open. Memory of parameters
-                       * doesn't overlap: give a tied parameter once */
-    float *grad;      /* [count]; the caller's. NULL: a frozen parameter without a gradient */
-    size_t count;     /* elements, at least 1 */
+    float *value; /* [count]; the caller's, while the lks_ddp is open. Memory of parameters doesn't
+                     overlap: list a tied parameter once */
+    float *grad;  /* [count]; the caller's. NULL: a frozen parameter without a gradient */
+    size_t count; /* elements, at least 1 */
 } lks_param;
 
 typedef struct lks_ddp_options {
-    int virtual_ranks; /* V, at least the number of ranks, at most 1024; 0: one for each rank */
-    int micro_steps;   /* A, of each virtual rank in a step; 0: 1 */
+    int virtual_ranks; /* V, at least the number of ranks, at most 1024; 0: one per rank */
+    int micro_steps;   /* A, per virtual rank in a step; 0: 1 */
     double bucket_mb;  /* gradients are sent in pieces of about this size; 0: 25, as in PyTorch */
 } lks_ddp_options;
 
 /* Collective. All ranks give the same names, counts and frozen parameters in the same order. If
  * they don't, every rank gets ERR_DIVERGED with rank and parameter. A list or an option that is
- * wrong by itself is ERR_ARG on this rank alone. Give parameters in the order in which forward uses
- * them: gradients are sent in the reverse order, as backward completes them. `options` may be NULL.
- */
+ * wrong by itself is ERR_ARG only on this rank. Give parameters in the order in which forward uses
+ * them: gradients are sent in the reverse order, as backward completes them. `options` may be
+ * NULL. */
 lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
                         const lks_ddp_options *options, lks_ddp **ddp_p);
 /* NULL does nothing. Call it before the comm is closed. It never waits. In mid-step it abandons the
@@ -90,22 +90,23 @@ lks_status lks_ddp_verify(lks_ddp *ddp);
 int lks_ddp_first(const lks_ddp *ddp);
 int lks_ddp_end(const lks_ddp *ddp);
 
-/* Begin virtual rank `v` and zero the gradients. Virtual ranks come in order, each once a step. */
+/* Begin virtual rank `v` and zero the gradients. Begin virtual ranks in order, each once per
+ * step. */
 lks_status lks_ddp_begin(lks_ddp *ddp, int v);
 /* Optional, from the caller's backward: the gradient of `param` (its index in `params`) is complete
- * in this micro-step. In the last micro-step it is then sent while backward goes on. Mark each
+ * in this micro-step. In the last micro-step it is then sent while backward continues. Mark each
  * parameter at most once, in any order; the reverse order of `params` is best. */
 lks_status lks_ddp_mark_ready(lks_ddp *ddp, size_t param);
-/* Optional: add to the sum of losses that lks_ddp_step() gives the mean of. */
+/* Optional: add to the sum of losses whose mean lks_ddp_step() returns. */
 lks_status lks_ddp_add_loss(lks_ddp *ddp, double loss);
 /* End a micro-step after its backward. `weight`, finite and at least 0, is the number of its
  * samples. If the sum of all weights is too large or too small to divide floats by, lks_ddp_step()
- * returns ERR_ARG on every rank, and the next step may follow. */
+ * returns ERR_ARG on every rank, and the program can continue with the next step. */
 lks_status lks_ddp_accumulate(lks_ddp *ddp, double weight);
 
 typedef struct lks_ddp_result {
     double weight; /* sum over all micro-batches; 0: no rank had data, and the gradients are zero */
-    double loss;   /* sum of all losses given to lks_ddp_add_loss(), divided by weight */
+    double loss;   /* sum of all losses from lks_ddp_add_loss(), divided by weight */
     double norm;   /* 2-norm of the mean gradient; not finite if a gradient isn't */
 } lks_ddp_result;
 

@@ -9,14 +9,14 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Name, value, bytes of one element. No type has the value 0, so that a field left out is noticed.
- * All of them can be broadcast, gathered and saved; lks_comm_all_reduce() takes the first four. */
+/* Name, value, bytes of one element. No type has the value 0, so that an omitted field is noticed.
+ * All types can be broadcast, gathered and saved; lks_comm_all_reduce() accepts the first four. */
 #define LKS_DTYPE_MAP(X)                                                                           \
     X(FLOAT32, 1, 4, "float32")                                                                    \
     X(FLOAT64, 2, 8, "float64")                                                                    \
     X(INT32, 3, 4, "int32")                                                                        \
     X(INT64, 4, 8, "int64")                                                                        \
-    X(UINT8, 5, 1, "uint8") /* bytes: any memory, structs for example */                           \
+    X(UINT8, 5, 1, "uint8") /* bytes: any memory, for example structs */                           \
     X(FLOAT16, 6, 2, "float16")                                                                    \
     X(BFLOAT16, 7, 2, "bfloat16")
 
@@ -26,7 +26,7 @@ typedef enum lks_dtype {
 #undef X
 } lks_dtype;
 
-/* Of a value that is no type: 0, and "no type". */
+/* For a value that isn't a type: 0, and "no type". */
 size_t lks_dtype_bytes(lks_dtype dtype);
 const char *lks_dtype_name(lks_dtype dtype); /* "float32" and so on; static */
 

@@ -1,5 +1,5 @@
-/* lockstep/lockstep.h - all of liblockstep: groups of ranks, data-parallel gradients, sampling,
- * checkpoints. */
+/* lockstep/lockstep.h - includes all of liblockstep: groups of ranks, data-parallel gradients,
+ * sampling, checkpoints. */
 #ifndef LOCKSTEP_LOCKSTEP_H
 #define LOCKSTEP_LOCKSTEP_H
 

@@ -1,9 +1,9 @@
-/* lockstep/reduce.h - memory that all ranks of a host reach in place, and reductions that run while
- * the caller works on. For those who write a training engine, as lks_ddp is one; a program that
- * uses lks_ddp needs none of it.
+/* lockstep/reduce.h - memory that all ranks of a host access in place, and reductions that run
+ * while the caller continues to compute. It is for authors of a training engine such as lks_ddp; a
+ * program that uses lks_ddp doesn't need it.
  *
- * The rules of lockstep/comm.h hold here, too: about threads, about arguments that are wrong by
- * themselves or differ between ranks, about waits and failures. */
+ * The rules of lockstep/comm.h apply to threads, to arguments that are wrong by themselves or
+ * differ between ranks, and to waits and failures. */
 #ifndef LOCKSTEP_REDUCE_H
 #define LOCKSTEP_REDUCE_H
 
@@ -25,40 +25,40 @@ typedef struct lks_work lks_work; /* one operation in flight */
 int lks_comm_leader(const lks_comm *comm);
 
 enum {
-    LKS_MEM_OWN = 0,    /* one for each rank */
-    LKS_MEM_COMMON = 1, /* one for each host: what a rank writes there, all its ranks see */
-    LKS_MEM_LAZY = 2,   /* as COMMON, for memory of which a host uses only a share: pages are taken
-                         * when they are first touched; lks_comm_drop() frees them */
+    LKS_MEM_OWN = 0,    /* one per rank */
+    LKS_MEM_COMMON = 1, /* one per host: all its ranks see each other's writes */
+    LKS_MEM_LAZY = 2,   /* like COMMON, for memory of which a host uses only a share: pages are
+                           allocated on first use; lks_comm_drop() frees them */
 };
 
-/* Collective: zeroed, page-aligned memory that collectives can reach in place. All ranks ask for
- * the same kinds and sizes in the same order. Valid until lks_comm_close(). ERR_NOMEM if it
- * can't be reserved; once it is reserved, a later access can't fail. */
+/* Collective: allocate zeroed, page-aligned memory that collectives can access in place. All ranks
+ * request the same kinds and sizes in the same order. Valid until lks_comm_close(). ERR_NOMEM if it
+ * can't be reserved; once it is reserved, later accesses can't fail. */
 lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 
 /* The address at which this rank sees rank `peer`'s counterpart of `mem` (from an LKS_MEM_OWN
- * allocation); NULL if it sees none, for example on another host. */
+ * allocation); NULL if it can't see it, for example on another host. */
 void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
 
 /* Free the whole pages in bytes [from, end) of `mem`, LKS_MEM_LAZY memory. They then read as zeros.
- * One rank of a host calls it. */
+ * One rank per host calls it. */
 void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 
 /* --- copies among hosts ------------------------------------------------------------------------
  */
 
 /* Copy rank 0's `mem`, LKS_MEM_COMMON memory, to its counterparts on all hosts. All ranks must have
- * finished writing there before the call, and see the copy after it. ERR_ARG if `mem` isn't such
+ * finished writing to it before the call, and see the copy after it. ERR_ARG if `mem` is other
  * memory. */
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes);
 
-/* This host's part, if blocks [0, n_blocks) are divided over hosts. */
+/* This host's part of blocks [0, n_blocks) if they are divided over hosts. */
 void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
 
 /* Copy each host's share of the blocks at `mem`, common or lazy memory, to the counterparts on all
- * hosts, or, with `to_first`, on rank 0's host alone. block_start [n_blocks + 1] is in bytes; `mem`
- * is where the first block starts. All ranks must have finished writing there before the call, and
- * see the copies after it. ERR_ARG if `mem` isn't such memory. */
+ * hosts, or, with `to_first`, only on rank 0's host. block_start [n_blocks + 1] is in bytes; the
+ * first block starts at `mem`. All ranks must have finished writing to it before the call, and see
+ * the copies after it. ERR_ARG if `mem` is other memory. */
 lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);
 
@@ -73,40 +73,40 @@ typedef struct lks_node {
 typedef struct lks_part {
     lks_node node;
     float *buf; /* [count]; in LKS_MEM_OWN memory, at the same offset on every rank that has as many
-                 * parts. The caller must not use it until lks_work_wait(); after that its content
-                 * is undefined. Parts don't overlap */
+                   parts. The caller must not use it until lks_work_wait(); after that its content
+                   is undefined. Parts don't overlap */
 } lks_part;
 
 enum {
     LKS_WIRE_FLOAT32 = 0,
     LKS_WIRE_BFLOAT16 = 1, /* half the inter-host bytes; sums then depend on which ranks share a
-                            * host. On one host nothing is sent, and results don't change */
+                              host. One host sends nothing, and results don't change */
 };
 
 typedef struct lks_reduction {
     int n_leaves;          /* V */
     const lks_part *parts; /* [n_parts] this rank's nodes, leaves in order; copied */
     int n_parts;
-    float scale;  /* the root's sum is multiplied by this, once */
+    float scale;  /* factor of the root's sum, applied once */
     size_t count; /* elements; equal on all ranks; 0 is fine */
-    /* Blocks cut [0, count): block b is [block_start[b], block_start[b + 1]); shares of ranks end
-     * on block borders. */
+    /* Blocks divide [0, count): block b is [block_start[b], block_start[b + 1]). Shares of ranks
+     * end at block borders. */
     const size_t *block_start; /* [n_blocks + 1]; copied */
     size_t n_blocks;
     double *block_sumsq; /* [n_blocks] in LKS_MEM_COMMON memory, out: sum of squares of the scaled
                           * sums (the kernel `sumsq`), for all blocks, on all ranks */
-    float *dst;          /* [count] in LKS_MEM_COMMON memory or parts[0].buf of lks_comm_leader(),
-                          * as this rank sees it, out: the scaled sum, seen by all ranks of the
-                          * host. Before a rank writes there again, all must complete a
-                          * collective. It may be one of the parts, but not overlap one partly */
-    int scatter;         /* not 0: each host gets only the sums of its lks_comm_host_share(); the
-                          * rest of dst is undefined. Equal on all ranks */
-    int wire;            /* LKS_WIRE_...; equal on all ranks */
-    int label;           /* the caller's number for this reduction, for traces */
+    float *dst;  /* [count] in LKS_MEM_COMMON memory or parts[0].buf of lks_comm_leader(), as this
+                    rank sees it, out: the scaled sum, seen by all ranks of the host. Before a rank
+                    writes to it again, all must complete a collective. It may be one of the parts,
+                    but not overlap one partly */
+    int scatter; /* not 0: each host gets only the sums of its lks_comm_host_share(); the
+                  * rest of dst is undefined. Equal on all ranks */
+    int wire;    /* LKS_WIRE_...; equal on all ranks */
+    int label;   /* the caller's number for this reduction, for traces */
 } lks_reduction;
 
-/* Start to reduce one bucket over all ranks in the order of the tree. The bits of the sum are the
- * same on all ranks and for any number of ranks. Returns at once. work_p is set only on success;
+/* Start to reduce one bucket over all ranks in the order of the tree. Returns at once. The bits of
+ * the sum are the same on all ranks and for any number of ranks. work_p is set only on success;
  * lks_work_wait() releases it. Several operations may be in flight; they finish in order. */
 lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 
@@ -115,8 +115,8 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
  * group's thread pool if the group has one. */
 lks_status lks_comm_progress(lks_comm *comm);
 
-/* Wait for an operation, up to the group's deadline. Always releases `work`. A second wait returns
- * ERR_ARG, unless a later operation has got the same handle. */
+/* Wait for an operation, at most until the group's deadline. Always releases `work`. A second wait
+ * returns ERR_ARG, unless a later operation has the same handle. */
 lks_status lks_work_wait(lks_work *work);
 
 /* Seconds this rank has spent waiting inside lks_work_wait() since the last call. */

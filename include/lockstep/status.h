@@ -1,4 +1,4 @@
-/* lockstep/status.h - what every call of the library returns. */
+/* lockstep/status.h - the status that every call of the library returns. */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 
@@ -7,10 +7,10 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default) /* all else in a shared liblockstep is hidden */
 
-/* The only place with the version; "-dev": it is not released yet. */
+/* The only definition of the version; "-dev": not released yet. */
 #define LKS_VERSION "0.2.0-dev"
 
-/* Enum, names and texts are made of this one list, so that they can't differ. */
+/* Enum, names and texts come from this one list, so they can't differ. */
 #define LKS_STATUS_MAP(X)                                                                          \
     X(OK, 0, "success")                                                                            \
     X(IN_PROGRESS, 1, "operation still in progress")                                               \
@@ -35,8 +35,8 @@ typedef enum lks_status {
 
 const char *lks_status_text(lks_status st); /* static string, never NULL */
 
-/* The full sentence about this thread's last failure: what, where, what to do. Never NULL; valid
- * until the thread's next failure. */
+/* The full sentence about this thread's last failure: the error, its location, and advice. Never
+ * NULL; valid until the thread's next failure. */
 const char *lks_last_error(void);
 
 #pragma GCC visibility pop
