@@ -19,7 +19,7 @@ enum { LKS__DEVICE_TEXT = 700, LKS__DEVICE_LOOK = 4000 };
 
 /* The caller that opens a device, and its purpose. */
 typedef struct lks__device_place {
-    const lks__exec *cpu; /* stays valid; computes what the device leaves to the host */
+    const lks__exec *cpu; /* stays valid; computes everything that runs on the host */
     int local_rank;       /* rank within this host */
     int number;           /* of the device, from 0 on; -1: any */
     bool questions;       /* only the table's questions are used: needs no memory */

@@ -24,15 +24,15 @@
 /* Where layers run. Opaque to models; each device has its own (the CPU: compute/cpu/exec.h). */
 typedef struct lks__exec lks__exec;
 
-/* An element of a matrix of activations or of their gradients, whose type and size are the
- * device's: the question act_bytes gives the size. So code for all devices neither reads one nor
- * does arithmetic with these pointers; it uses lks__act_at(). */
+/* An element of a matrix of activations or of their gradients. The device determines its type and
+ * size: the question act_bytes returns the size. So code for all devices neither reads one nor does
+ * arithmetic with these pointers; it uses lks__act_at(). */
 typedef struct lks__act lks__act;
 
-/* Bytes of an element, if products round their operands to bfloat16, or don't. */
+/* Bytes per element; `bf16`: products round their operands to bfloat16. */
 typedef size_t lks__act_bytes_fn(bool bf16);
 
-/* The place of element i, where an element has `bytes`. */
+/* The address of element i, for elements of `bytes` each. */
 static inline lks__act *lks__act_at(const lks__act *x, size_t i, size_t bytes)
 {
     return (lks__act *)((uintptr_t)x + i * bytes);
@@ -44,7 +44,7 @@ typedef void lks__clear_fn(const lks__exec *ex, float *x, size_t n); /* x = 0 */
 typedef void lks__accumulate_fn(const lks__exec *ex, float *y, const float *x,
                                 size_t n);                                          /* y += x */
 typedef void lks__copy_fn(const lks__exec *ex, float *y, const float *x, size_t n); /* y = x */
-/* *first = index of the first x[i] that isn't finite; n: all are. */
+/* *first = index of the first non-finite x[i]; n if all are finite. */
 typedef void lks__first_not_finite_fn(const lks__exec *ex, uint64_t *first, const float *x,
                                       size_t n);
 /* The same four for activations. */
@@ -56,7 +56,7 @@ typedef void lks__act_first_not_finite_fn(const lks__exec *ex, uint64_t *first, 
 
 /* --- products -------------------------------------------------------------------------------- */
 
-/* What a product does to its output y, after its bias has been added. */
+/* Operations on a product's output y, after its bias has been added. */
 typedef enum lks__epilogue_kind {
     LKS__EPILOGUE_NONE,
     LKS__EPILOGUE_GELU,      /* out = gelu(y) */
@@ -69,8 +69,8 @@ typedef enum lks__epilogue_kind {
     LKS__EPILOGUE_BRANCH,    /* out = in + scale * y */
 } lks__epilogue_kind;
 
-/* Matrices have the product's shape and leading dimension, vectors one element per column. The
- * fields that the kind doesn't name stay NULL; bias, drop: NULL if there is none. */
+/* Matrices have the product's shape and leading dimension, vectors one element per column. Fields
+ * that the kind doesn't mention stay NULL; bias, drop: NULL if there is none. */
 typedef struct lks__epilogue {
     lks__epilogue_kind kind;
     const float *bias;        /* vector, added first */
@@ -80,8 +80,8 @@ typedef struct lks__epilogue {
     const lks__dropout *drop; /* its mask counts the elements of y, leading dimension included */
 } lks__epilogue;
 
-/* y[rows, width] = gelu(x), or relu(x)^2, in the form that `kind` (GELU, GELU_TANH, RELU2) names:
- * the bits that the epilogue of a product puts into its second output. */
+/* y[rows, width] = gelu(x), or relu(x)^2, in the form of `kind` (GELU, GELU_TANH, RELU2): the bits
+ * that a product's epilogue writes to its second output. */
 typedef void lks__activation_fwd_fn(const lks__exec *ex, lks__epilogue_kind kind, lks__act *y,
                                     const lks__act *x, size_t rows, size_t width);
 
@@ -90,7 +90,7 @@ typedef void lks__linear_fwd_fn(const lks__exec *ex, lks__act *y, size_t ldy, co
                                 const float *w, size_t rows, size_t out, size_t in,
                                 const lks__epilogue *epilogue);
 
-/* The same for passes over new tokens alone: a row's bits don't depend on the other rows or their
+/* The same for passes over new tokens only: a row's bits don't depend on the other rows or their
  * number. */
 typedef lks__linear_fwd_fn lks__linear_rows_fwd_fn;
 
@@ -354,11 +354,11 @@ typedef void lks__update_adamw_fn(const lks__exec *ex, const lks__adamw_list *li
  * The products are in the device's precision, all else is float32. */
 typedef struct lks__muon_list {
     double lr, momentum;
-    double clip; /* the gradient is multiplied by this first */
+    double clip; /* factor that is first applied to the gradient */
     int ns_steps;
-    void *work; /* memory of the device, 64-byte aligned, that holds anything before and after */
+    void *work; /* memory of the device, 64-byte aligned; its contents don't matter */
     size_t work_bytes;
-    size_t n_pieces; /* the costly ones first, if the device is to divide them evenly */
+    size_t n_pieces; /* the most expensive ones first, if the device is to divide them evenly */
     struct {
         size_t rows, cols;
         float *params, *momentum;
@@ -366,8 +366,8 @@ typedef struct lks__muon_list {
     } piece[LKS__UPDATE_PIECES];
 } lks__muon_list;
 typedef void lks__update_muon_fn(const lks__exec *ex, const lks__muon_list *list);
-/* Bytes of work memory for a matrix of this shape. A list needs those of its largest; with a
- * multiple of that a device works on several matrices at once, which changes no bit. */
+/* Bytes of work memory for a matrix of this shape. A list needs the bytes of its largest matrix.
+ * With a multiple of that, a device works on several matrices at once, which changes no bit. */
 typedef size_t lks__update_muon_bytes_fn(const lks__exec *ex, size_t rows, size_t cols);
 
 /* --- the table ------------------------------------------------------------------------------- */

@@ -126,8 +126,8 @@ static struct figures figures_of(const lks__machine *m, const struct work *w, in
 /* --- a connection ------------------------------------------------------------------------------
  */
 
-/* TCP sends at most its window in a round trip, as fast as the link takes it. The window doubles
- * while it is used, up to what the link holds, and shrinks in pauses. */
+/* TCP sends at most its window in a round trip, at the link's speed. The window doubles while it is
+ * used, up to the link's capacity, and shrinks in pauses. */
 struct connection {
     double window, last; /* bytes; seconds, when something was sent last */
 };

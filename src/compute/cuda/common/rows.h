@@ -21,8 +21,8 @@ template <int N> static __device__ inline void lks_store(float *p, lks_floats<N>
     *(lks_floats<N> *)p = v;
 }
 
-/* An element of activations that are stored in bfloat16. Kernels compute in float32: they widen
- * what they load, and round what they store to nearest, ties to even. */
+/* An element of activations stored in bfloat16. Kernels compute in float32: they widen loaded
+ * values, and round stored ones to nearest, ties to even. */
 struct lks_half {
     uint16_t bits;
 };
