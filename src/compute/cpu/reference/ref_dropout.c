@@ -2,7 +2,7 @@
  * in torch.nn.functional.dropout: a NaN stays NaN even if the mask drops it.
  *
  * The mask is a pure function of (seed, step, virtual rank, micro-step, place, element), defined in
- * kernels.h. So backward computes it again, and no mask is stored. */
+ * compute/dropout.h. So backward computes it again, and no mask is stored. */
 #include "compute/cpu/kernels.h"
 
 void lks__dropout_ref(lks__real *y, const lks__real *x, size_t n, uint64_t first,

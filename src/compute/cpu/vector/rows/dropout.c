@@ -1,4 +1,4 @@
-/* compute/cpu/vector/rows/dropout.c - dropout; kernels.h defines the mask.
+/* compute/cpu/vector/rows/dropout.c - dropout; compute/dropout.h defines the mask.
  *
  * Philox4x32-10 (Salmon et al. 2011) on as many blocks at once as there are 64-bit lanes. Each
  * state word is in the low half of a lane, as the 32 x 32 -> 64 bit multiplication needs it. High
