@@ -336,6 +336,8 @@ def targets_of(tests, faults):
     if any("command" not in t for t in named):
         return ["all"]
     programs = [t["command"][t["command"][0].endswith("/steady.sh")] for t in named]
+    programs += [v.partition("=")[2] for t in named for p in t["properties"] if p["name"] == "ENVIRONMENT"
+                 for v in p["value"] if v.startswith("LKS_TEST_PROGRAM=")]  # another form of the tool
     inside = {os.path.relpath(p, BUILD) for p in programs if p.startswith(str(BUILD))}
     return sorted(inside | {"tools/all"}) if inside else ["all"]
 
