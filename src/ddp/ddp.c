@@ -25,7 +25,6 @@ struct lks__ddp {
     bool in_staging;  /* the current leaf goes to the staging buffer */
     lks__nodes nodes; /* nodes before the current leaf */
     lks__nodes nodes_after; /* nodes after it has been merged */
-    lks__nodes nodes_final; /* nodes after the last leaf has been merged */
     int n_done;             /* leaves begun in this step */
     lks__ddp_micro micro;   /* the current micro-step; m is -1 before the first of a step */
 
@@ -80,7 +79,8 @@ static lks_status open_staging(lks__ddp *d)
     return LKS_OK;
 }
 
-static lks_status open_memory(lks__ddp *d, bool staging)
+/* `left`: the nodes after the last leaf has been merged. */
+static lks_status open_memory(lks__ddp *d, const lks__nodes *left, bool staging)
 {
     const lks__ddp_config *c = &d->config;
     bool merges;
@@ -91,7 +91,7 @@ static lks_status open_memory(lks__ddp *d, bool staging)
         .zero = c->zero,
         .owners = c->owners,
         .buckets = &d->buckets,
-        .nodes = d->nodes_final,
+        .nodes = *left,
     };
     config.n_arenas = lks__nodes_rehearse_all(c->V, lks_comm_world_size(d->comm), staging, &merges,
                                               &config.n_nodes);
@@ -114,13 +114,14 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
     const bool staging =
         config->staging && config->A == 1 && lks__memory_mode_of(device)->in_caches;
+    lks__nodes left;
     bool merges = false;
-    lks__nodes_rehearse(config->V, d->first_leaf, d->end_leaf, staging, &d->nodes_final, &merges);
+    lks__nodes_rehearse(config->V, d->first_leaf, d->end_leaf, staging, &left, &merges);
     lks_status st = lks__buckets_cut(table, config->bucket_bytes, &d->buckets);
     if (st == LKS_OK && staging && merges)
         st = open_staging(d);
     if (st == LKS_OK)
-        st = open_memory(d, staging);
+        st = open_memory(d, &left, staging);
     d->config.owners = NULL; /* the caller's */
     if (st != LKS_OK) {
         lks__ddp_close(d);

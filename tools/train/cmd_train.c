@@ -298,13 +298,16 @@ int tool_train(int argc, char **argv)
     if (s.dry_run)
         return TOOL_OK;
     const bool launches = tool_launches(&s);
-    const struct stat before = written(&s);
-    if (launches)
+    struct stat before = {0};
+    if (launches) {
         setenv(started_env, "launched", 1);
+        before = written(&s);
+    }
     code = launches ? tool_launch("train", &s, argc, argv) : run_rank(&s);
-    if (failed(&s, code) && launches)
-        say_how_to_continue(&s, &before);
-    if (failed(&s, code))
+    if (failed(&s, code)) {
+        if (launches)
+            say_how_to_continue(&s, &before);
         lks__commands_failed(&s, "lockstep train", code);
+    }
     return code;
 }

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/number/checked.h"
-#include "comm/backend.h"
 #include "comm/hier/pieces.h"
 #include "ddp/ddp.h"
 #include "ddp/memory/exchange.h"
@@ -47,7 +45,6 @@ lks_status lks__memory_open(const lks__memory_config *config, lks_comm *comm,
         .device = device,
         .under_way = calloc((size_t)config->buckets->n + 1, sizeof *m->under_way),
     };
-    lks__comm_hold(comm);
     lks_status st = m->under_way == NULL
                         ? lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", config->buckets->n)
                         : m->mode->open(m);
@@ -169,7 +166,6 @@ void lks__memory_close(lks__memory *m)
             m->device->ops->release(m->device, m->moments[i].dev, m->moments[i].dev_bytes);
     lks__mirror_close(&m->params);
     lks__mirror_close(&m->piece);
-    lks__comm_release(m->comm);
     free(m->under_way);
     *m = (lks__memory){0};
 }

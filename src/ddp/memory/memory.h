@@ -82,7 +82,8 @@ typedef struct lks__division {
 lks__division lks__memory_division(const struct lks__memory_mode *mode, bool shared, bool zero,
                                    int n_hosts, int local);
 
-/* Collective. Opens arenas for gradients. Borrows all arguments except `owners`. ERR_NOMEM. */
+/* Collective. Opens arenas for gradients. Borrows all arguments except `owners`; the caller holds
+ * the group (lks__comm_hold()) until the memory is closed. ERR_NOMEM. */
 lks_status lks__memory_open(const lks__memory_config *config, lks_comm *comm,
                             const lks__table *table, lks__device *device, lks__memory *m);
 /* Collective. Opens the parameters on host and device, and the host's arenas of moments, for
