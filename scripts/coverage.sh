@@ -19,7 +19,7 @@ same tests at another kernel level (kernels_* have all), and most laws once more
 tests/device (deferred_ddp remains).
 END
 }
-left_out='^parity_(golf|runs|gradients)|^laws_recorded|^laws_ranks$|^(laws|model|optim|use)_.*_(ref|avx2|avx512|avx512_bf16|amx)$'
+left_out='^parity_(golf|runs|gradients)|^laws_recorded|^laws_ranks$|^(laws|model|optim|use)_.*_(plain|avx2|avx512|avx512_bf16|amx)$'
 left_out="$left_out|^deferred_(ranks|optimizers|hosts|freeze|nan|recorded|parity)|^laws_hosts_gloo$"
 case ${1-} in
 --help | -h) usage; exit 0 ;;

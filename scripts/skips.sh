@@ -72,7 +72,7 @@ has() {
         has_flags amx_tile amx_bf16 ;;
     better-kernels) # a kernel level above a test's; without it the test without a level in its name is the same
         case $2 in
-        ref*) has_flags avx2 fma ;;
+        plain*) has_flags avx2 fma ;;
         avx2*) has_flags avx512f avx512bw avx512dq avx512vl ;;
         avx512_bf16*) has_flags amx_tile amx_bf16 ;;
         avx512*) has_flags avx512_bf16 ;;

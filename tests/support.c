@@ -150,7 +150,7 @@ static void open_level(lks_status st, const char *name, lks__cpu_level level, lk
 static lks__cpu_level best_level(void)
 {
     const char *name = lks_test_text("%s", getenv("LOCKSTEP_CPU"));
-    lks__cpu_level level = LKS__CPU_REF;
+    lks__cpu_level level = LKS__CPU_PLAIN;
     unsetenv("LOCKSTEP_CPU");
     assert_ok(lks__cpu_level_get(&level));
     setenv("LOCKSTEP_CPU", name, 1);
@@ -161,7 +161,7 @@ void lks_test_need_level(lks__kernels *k)
 {
     const char *name = getenv("LOCKSTEP_CPU");
     const char *twin = getenv("LKS_TEST_BEST");
-    lks__cpu_level level = LKS__CPU_REF;
+    lks__cpu_level level = LKS__CPU_PLAIN;
     lks_status st = lks__cpu_level_get(&level);
     if (st == LKS_OK && twin != NULL && *twin != '\0' && level == best_level())
         lks_test_exit_lacks("better-kernels",

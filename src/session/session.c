@@ -64,7 +64,7 @@ static lks_status agree_on_level(lks__session *s)
     };
     lks__cpu_level mine;
     LKS__TRY(lks__session_agree(s, lks__cpu_level_get(&mine)));
-    struct has has = {(int32_t)mine, mine > LKS__CPU_REF && lks__kernels_have_library()};
+    struct has has = {(int32_t)mine, mine > LKS__CPU_PLAIN && lks__kernels_have_library()};
     struct has *all = calloc((size_t)s->world.world_size, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);

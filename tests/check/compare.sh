@@ -10,7 +10,7 @@ fail() { echo "compare.sh: $1" >&2; cat "$work/out" >&2; exit 1; }
 cat >"$work/lockstep" <<'END'
 #!/bin/sh
 case "$*" in
-info) printf 'kernels      ref (x)\nbackend      shm: ready\nbackend      mpi: built in\nbackend      gloo: no\n' ;;
+info) printf 'kernels      plain (x)\nbackend      shm: ready\nbackend      mpi: built in\nbackend      gloo: no\n' ;;
 'bench peak'*) echo 'peak of one thread, 10.0 on two' ;;
 *--backend=shm) echo 'shm, 2 ranks' ;;
 *--backend=gloo) echo 'lockstep bench: gloo is not built: install libgloo-dev' >&2; exit 2 ;;

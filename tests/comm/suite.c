@@ -149,7 +149,7 @@ static bool check_bucket(lks_comm *comm, const lks_reduction *r, unsigned salt)
     }
     for (size_t b = 0; b < r->n_blocks; b++) {
         size_t from = r->block_start[b];
-        double want = lks__sumsq_ref(r->dst + from, r->block_start[b + 1] - from);
+        double want = lks__sumsq_plain(r->dst + from, r->block_start[b + 1] - from);
         CHECK(same_bits(&r->block_sumsq[b], &want, sizeof want));
     }
     return true;

@@ -184,7 +184,7 @@ static void sum(lks__device *device, lks__queue queue, const lks__shard_sum *s)
             EXPECT(n == 1);
             s->own[0][block->at + i] = stack[0] * s->scale;
         }
-        s->squares[b] = lks__sumsq_ref(s->own[0] + block->at, block->count);
+        s->squares[b] = lks__sumsq_plain(s->own[0] + block->at, block->count);
     }
 }
 
@@ -236,7 +236,7 @@ static void *run_rank(void *arg)
         EXPECT(lks__ddp_exchange_finish(x) == LKS_OK);
         for (size_t b = 0; b < table.trained_blocks; b++)
             EXPECT(lks__ddp_exchange_squares(x, b) ==
-                   lks__sumsq_ref(expected + start[b], start[b + 1] - start[b]));
+                   lks__sumsq_plain(expected + start[b], start[b + 1] - start[b]));
         for (int b = 0; b < buckets.n && c->owners == NULL; b++) {
             size_t first = lks__share_start(two[b].n_blocks, c->W, c->rank);
             size_t end = lks__share_start(two[b].n_blocks, c->W, c->rank + 1);

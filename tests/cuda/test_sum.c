@@ -79,7 +79,7 @@ static void sum_is_the_cpus(int V, int W, int rank, float scale)
                                  .n_parts = s.n_parts,
                                  .dst = want,
                                  .scale = scale,
-                                 .last = lks__sum_scaled_ref};
+                                 .last = lks__sum_scaled_plain};
     lks__shard_sum got = {.blocks = s.blocks,
                           .parts = s.parts,
                           .received = s.received,

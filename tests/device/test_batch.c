@@ -18,7 +18,7 @@ static lks__exec ex = {.k = &kernels};
 
 static int open_kernels(void **state)
 {
-    assert_ok(lks__kernels_open(LKS__CPU_REF, &kernels));
+    assert_ok(lks__kernels_open(LKS__CPU_PLAIN, &kernels));
     return 0;
 }
 

@@ -164,7 +164,7 @@ static void test_two_hosts(void **state)
     check_counts(&r);
     assert_int_equal(r.exit_code, 0);
 
-    r = doctor(ARGS(token, "LOCKSTEP_CPU=ref"), ARGS(where)); /* another level, if there is one */
+    r = doctor(ARGS(token, "LOCKSTEP_CPU=plain"), ARGS(where)); /* another level, if there is one */
     assert_contains(r.out, " level ");
     assert_int_equal(r.exit_code, 0);
 
@@ -210,7 +210,7 @@ static void test_without_onednn(void **state)
 {
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
-    if (level == LKS__CPU_REF)
+    if (level == LKS__CPU_PLAIN)
         return;
     const lks_test_result r = doctor(ARGS("LD_LIBRARY_PATH=" LKS_TEST_NO_DNNL), NULL);
     assert_contains(r.out, "matrix products by lockstep's own code\n");

@@ -320,7 +320,7 @@ static void test_calls(void **state)
  * Uses lockstep's own matrix products: without memory, the GEMM library (C++) may end the
  * process. */
 
-#define OWN_KERNELS "LOCKSTEP_CPU=ref"
+#define OWN_KERNELS "LOCKSTEP_CPU=plain"
 
 static int count_allocations(const struct command *c)
 {

@@ -5,9 +5,9 @@
  *
  * limit: of |ours - figure|, as a part of the value (lr, grad_norm), of the tensor's norm (grad0,
  *        grad3, final*), or absolute (losses, evaluations, init).
- * seen:  the worst of the levels ref, avx2 and avx512 (runs: avx2 and avx512). spread: how far the
- * script's own fp32 run is from its float64 run, or from itself on another
- *        machine, in the same quantity (gradients: of whole tensors); 0: not recorded.
+ * seen:  the worst of the levels plain, avx2 and avx512 (runs: avx2 and avx512). spread: how far
+ * the script's own fp32 run is from its float64 run, or from itself on another machine, in the same
+ * quantity (gradients: of whole tensors); 0: not recorded.
  *
  * Limits of golf's evaluations, round trip and norms are at most three times the worst seen or the
  * spread, whichever is larger (test_tolerances). A figure given by its path has no rows of its own:

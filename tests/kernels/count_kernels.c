@@ -71,7 +71,8 @@ CALLS(X)
 
 int main(int argc, char **argv)
 {
-    lks__cpu_level level = argc > 1 && strcmp(argv[1], "avx2") == 0 ? LKS__CPU_AVX2 : LKS__CPU_REF;
+    lks__cpu_level level =
+        argc > 1 && strcmp(argv[1], "avx2") == 0 ? LKS__CPU_AVX2 : LKS__CPU_PLAIN;
     if (argc > 1 && strcmp(argv[1], "--compiler") == 0) {
 #ifdef __clang__
         puts("clang " __VERSION__);

@@ -16,7 +16,7 @@ compiler=$("$program" --compiler)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$program" avx2 2>"$work/log" || lacks avx2 "$(cat "$work/log")"
-for level in ref avx2; do
+for level in plain avx2; do
     out=$work/$level.out
     valgrind --tool=callgrind --callgrind-out-file="$out" --compress-strings=no --compress-pos=no \
         "$program" "$level" >"$work/log" 2>&1 || {

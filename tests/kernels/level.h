@@ -4,7 +4,8 @@
 
 #include "compute/cpu/kernels.h"
 
-extern lks__kernels ref, lvl; /* the scalar reference, and the level that is tested */
+extern const lks__kernels ref; /* the scalar reference: products and rows only */
+extern lks__kernels lvl;       /* the level that is tested */
 
 /* level_fingerprint.c */
 void test_fingerprint(void **state);

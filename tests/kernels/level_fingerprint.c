@@ -18,7 +18,7 @@ void test_fingerprint(void **state)
     assert_true(one != lks__kernels_fingerprint(&other, false));
     other = lvl;
     other.gemm = ref.gemm;
-    assert_true(one != lks__kernels_fingerprint(&other, false));
+    assert_true(lvl.level == LKS__CPU_PLAIN || one != lks__kernels_fingerprint(&other, false));
     /* lockstep's own products differ from oneDNN's in some shapes */
     assert_ok(lks__kernels_open_own(lvl.level, &other));
     assert_true(other.gemm == lvl.gemm || one != lks__kernels_fingerprint(&other, false));
@@ -27,7 +27,7 @@ void test_fingerprint(void **state)
     assert_true(one == lks__kernels_fingerprint(&other, false)); /* float32 doesn't use it */
     one = lks__kernels_fingerprint(&lvl, true);
     assert_true(one == lks__kernels_fingerprint(&lvl, true));
-    assert_true(one != lks__kernels_fingerprint(&other, true));
+    assert_true(lvl.level == LKS__CPU_PLAIN || one != lks__kernels_fingerprint(&other, true));
     assert_true(one != lks__kernels_fingerprint(&lvl, false));
 }
 

@@ -307,7 +307,7 @@ int main(void)
 {
 #ifdef TEST_EMULATED
     lks__gemm_bf16_fn TEST_EMULATED;
-    assert_ok(lks__kernels_open(LKS__CPU_REF, &lvl));
+    assert_ok(lks__kernels_open(LKS__CPU_PLAIN, &lvl));
     lvl.gemm_bf16 = TEST_EMULATED;
 #else
     lks_test_need_level_of(TEST_LEVEL, &lvl); /* the machine's own level matters here */

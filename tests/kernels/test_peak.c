@@ -8,7 +8,7 @@ lks__peak_fn emulated_peak_avx512_bf16, emulated_peak_amx;
 static lks__kernels own;
 
 static const double of_level[] = {
-    [LKS__CPU_REF] = 2.0 * 32 * 1 * (1 << 16),
+    [LKS__CPU_PLAIN] = 2.0 * 32 * 1 * (1 << 16),
     [LKS__CPU_AVX2] = 2.0 * 12 * 8 * (1 << 14),
     [LKS__CPU_AVX512] = 2.0 * 12 * 16 * (1 << 14),
 };

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 static const double h = 1e-5;
 

@@ -63,7 +63,7 @@ void law_wide_model(void)
 {
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
-    is_wide = level != LKS__CPU_REF;
+    is_wide = level != LKS__CPU_PLAIN;
 }
 
 law_shape law_model(void)

@@ -34,7 +34,7 @@ static int open_table(void **state)
                                       .vocab_size = 61,
                                       .bias = true};
     assert_ok(lks__model_table(&config, &table));
-    assert_ok(lks__kernels_open(LKS__CPU_REF, &kernels));
+    assert_ok(lks__kernels_open(LKS__CPU_PLAIN, &kernels));
     return 0;
 }
 

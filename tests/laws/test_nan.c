@@ -532,7 +532,7 @@ static void check_places(const struct lks__model_ops *ops, const char *const pla
     lks__model *model;
     lks__kernels kernels;
     lks__mt g;
-    assert_ok(lks__kernels_open(LKS__CPU_REF, &kernels));
+    assert_ok(lks__kernels_open(LKS__CPU_PLAIN, &kernels));
     lks__exec ex = {.k = &kernels};
     assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool));
     assert_ok(lks__model_table(&config, &table));

@@ -156,14 +156,14 @@ static void test_kernels(void **state)
     for (int other = 0; other < 2; other++) {
         const char *out;
         lks_test_result r =
-            started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=ref", other),
+            started(lks_test_text("[ $RANK = %d ] && export LOCKSTEP_CPU=plain", other),
                     "--max_iters=2", &out);
         if (r.exit_code != 0)
             fail_msg("exit code %d: %s", r.exit_code, r.err);
         const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
         const json_t *line = json_array_get(lines, 0);
-        assert_string_equal(json_string_value(lks_test_member(line, "kernels")), "ref");
-        if (other == 0 || level == LKS__CPU_REF)
+        assert_string_equal(json_string_value(lks_test_member(line, "kernels")), "plain");
+        if (other == 0 || level == LKS__CPU_PLAIN)
             continue;
         /* A resume with other kernels says so; one with the same doesn't. */
         const char *const resume[] = {"lockstep",
@@ -177,7 +177,7 @@ static void test_kernels(void **state)
         r = lks_test_run(resume, NULL, 60);
         assert_int_equal(r.exit_code, 0);
         assert_contains(r.err, warning);
-        r = lks_test_run(resume, (const char *const[]){"LOCKSTEP_CPU=ref", NULL}, 60);
+        r = lks_test_run(resume, (const char *const[]){"LOCKSTEP_CPU=plain", NULL}, 60);
         assert_int_equal(r.exit_code, 0);
         assert_null(strstr(r.err, warning));
     }
@@ -201,7 +201,7 @@ static void test_own_products(void **state)
         "warning: oneDNN (Debian 12: libdnnl2, Debian 13: libdnnl3.6) is not installed here";
     lks__cpu_level level;
     assert_ok(lks__cpu_level_get(&level));
-    if (level == LKS__CPU_REF)
+    if (level == LKS__CPU_PLAIN)
         return; /* its products are our own anyway */
     for (int i = 0; i < 4; i++) {
         const char *out;

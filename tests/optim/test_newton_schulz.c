@@ -74,9 +74,9 @@ static void product_f(bool bf16, char tb, size_t m, size_t n, size_t k, float al
                       const float *y, size_t ldy, float beta, float *out)
 {
     if (bf16)
-        lks__gemm_bf16_ref('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n, NULL);
+        lks__gemm_bf16_plain('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n, NULL);
     else
-        lks__gemm_ref('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n);
+        lks__gemm_plain('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n);
 }
 
 /* The same in float32, by whole products, of floats or of bfloat16 operands. */

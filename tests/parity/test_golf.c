@@ -254,9 +254,9 @@ static void test_generated(void **state)
     lks_test_generated_golf(dir);
     const uint16_t *stream = first_shard(lks_test_text("%s/fineweb_train_000000.bin", dir));
     for (const char *const *name = parity_golf_figures(); *name != NULL; name++)
-        /* the wide ones take a minute and more at level ref; kernels_matmul tests their products
+        /* the wide ones take a minute and more at level plain; kernels_matmul tests their products
          * there */
-        if (parity_ex.k->level != LKS__CPU_REF ||
+        if (parity_ex.k->level != LKS__CPU_PLAIN ||
             lks_test_number(lks_test_figure(*name), "config.MODEL_DIM") < 100)
             check_steps(*name, stream);
 }

@@ -170,7 +170,7 @@ static void test_generated(void **state)
  * take long; kernels_matmul and model_head test their products and chunks there. */
 static void test_shapes(void **state)
 {
-    if (parity_ex.k->level == LKS__CPU_REF)
+    if (parity_ex.k->level == LKS__CPU_PLAIN)
         return;
     const char *dir = lks_test_folder();
     lks_test_generated_vocabulary(dir, 50304);

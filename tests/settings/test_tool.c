@@ -425,9 +425,9 @@ static void test_info(void **state)
     assert_contains(r.out, lks_test_text("kernels      %s ", lks__cpu_level_name(level)));
     assert_contains(r.out, lks_test_text(", %d cores\n", lks__cpu_count()));
     assert_contains(r.out, "backend      shm: ready\n");
-    const char *ref[] = {"LOCKSTEP_CPU=ref", NULL};
-    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, ref, 60);
-    expect(r, 0, "kernels      ref ", "");
+    const char *in_c[] = {"LOCKSTEP_CPU=plain", NULL};
+    r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, in_c, 60);
+    expect(r, 0, "kernels      plain ", "");
 }
 
 /* Without its modules, which a copy in an empty folder doesn't find, each line of info is short;
@@ -506,10 +506,10 @@ static void test_bench_peak(void **state)
     double one = number_behind(r.out, "): "), two = number_behind(r.out, "on one thread, ");
     /* The same unit; how fast they are is the machine's business. */
     assert_true(one > 0 && two > one / 20 && two < one * 20);
-    const char *ref[] = {"LOCKSTEP_CPU=ref", NULL};
-    r = lks_test_run((const char *const[]){"lockstep", "bench", "peak", "--threads=1", NULL}, ref,
+    const char *in_c[] = {"LOCKSTEP_CPU=plain", NULL};
+    r = lks_test_run((const char *const[]){"lockstep", "bench", "peak", "--threads=1", NULL}, in_c,
                      60);
-    expect(r, 0, "(ref)", "");
+    expect(r, 0, "(plain)", "");
     double plain = number_behind(r.out, "): ");
     assert_true(plain > 0 && plain < one * 20);
 }

@@ -14,7 +14,7 @@
 #endif
 
 static const char *const level_names[] = {
-    [LKS__CPU_REF] = "ref",       [LKS__CPU_AVX2] = "avx2",
+    [LKS__CPU_PLAIN] = "plain",   [LKS__CPU_AVX2] = "avx2",
     [LKS__CPU_AVX512] = "avx512", [LKS__CPU_AVX512_BF16] = "avx512_bf16",
     [LKS__CPU_AMX] = "amx",
 };
@@ -50,7 +50,7 @@ static bool has(lks__cpu_level level)
 #if defined(__x86_64__)
     __builtin_cpu_init();
     switch (level) {
-    case LKS__CPU_REF:
+    case LKS__CPU_PLAIN:
         return true;
     case LKS__CPU_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -63,13 +63,13 @@ static bool has(lks__cpu_level level)
         return has_tiles();
     }
 #endif
-    return level == LKS__CPU_REF;
+    return level == LKS__CPU_PLAIN;
 }
 
 /* The highest level up to `most` that the processor supports, together with all lower levels. */
 static lks__cpu_level best_level(lks__cpu_level most)
 {
-    lks__cpu_level best = LKS__CPU_REF;
+    lks__cpu_level best = LKS__CPU_PLAIN;
     while (best < most && has(best + 1))
         best++;
     return best;
@@ -87,6 +87,8 @@ lks_status lks__cpu_level_get(lks__cpu_level *level_p)
         *level_p = best_level((lks__cpu_level)(N_LEVELS - 1));
         return LKS_OK;
     }
+    if (strcmp(want, "ref") == 0) /* the name until version 0.4 */
+        want = level_names[LKS__CPU_PLAIN];
     for (int i = 0; i < N_LEVELS; i++) {
         if (strcmp(want, level_names[i]) != 0)
             continue;

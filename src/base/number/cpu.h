@@ -9,7 +9,7 @@
 
 /* Levels are ordered: ranks on mixed machines agree on the lowest. */
 typedef enum lks__cpu_level {
-    LKS__CPU_REF = 0,         /* plain C, our own plain GEMM */
+    LKS__CPU_PLAIN = 0,       /* C, for any processor */
     LKS__CPU_AVX2 = 1,        /* AVX2 + FMA */
     LKS__CPU_AVX512 = 2,      /* AVX-512 F, BW, DQ, VL */
     LKS__CPU_AVX512_BF16 = 3, /* plus its bfloat16 products; float32 as with AVX512 */

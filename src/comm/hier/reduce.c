@@ -209,7 +209,7 @@ static void place_nodes(struct lks__hier *h, const struct pieces *c, size_t piec
 static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t piece)
 {
     const lks_reduction *r = c->r;
-    lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_ref;
+    lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_plain;
     size_t start = lks__pieces_start(&c->cut, h->host, piece),
            end = lks__pieces_block(&c->cut, h->host, piece + 1);
     struct lks__sum sum;

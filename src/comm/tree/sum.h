@@ -22,7 +22,7 @@ struct lks__sum {
 /* The kernel for `last`. */
 static inline lks__sum_scaled_fn *lks__sum_last(const lks__exec *exec)
 {
-    return exec->k != NULL ? exec->k->sum_scaled : lks__sum_scaled_ref;
+    return exec->k != NULL ? exec->k->sum_scaled : lks__sum_scaled_plain;
 }
 
 /* dst[first, first + n) = scale * (sum of the parts there). The way a range is divided doesn't

@@ -6,19 +6,19 @@
 #include "compute/cpu/vector/x86.h"
 #endif
 
-static const lks__kernels table_ref = {
-#define X(name, type) .name = lks__##name##_ref,
+static const lks__kernels table_plain = {
+#define X(name, type) .name = lks__##name##_plain,
     LKS__KERNEL_MAP(X)
 #undef X
-        .level = LKS__CPU_REF,
-    .gemm_tiles = &lks__gemm_tiles_ref,
-    .gemm_bf16_tiles = &lks__gemm_bf16_tiles_ref,
+        .level = LKS__CPU_PLAIN,
+    .gemm_tiles = &lks__gemm_tiles_plain,
+    .gemm_bf16_tiles = &lks__gemm_bf16_tiles_plain,
 };
 
 lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k)
 {
-    *k = table_ref; /* always complete; a level replaces some entries */
-    if (level > LKS__CPU_REF) {
+    *k = table_plain; /* always complete; a level replaces some entries */
+    if (level > LKS__CPU_PLAIN) {
 #if defined(__x86_64__)
         lks__kernels_x86(level, k);
 #endif
@@ -32,7 +32,7 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
 {
     lks__kernels table;
     LKS__TRY(lks__kernels_open_own(level, &table));
-    if (level > LKS__CPU_REF && lks__kernels_have_library()) {
+    if (level > LKS__CPU_PLAIN && lks__kernels_have_library()) {
         LKS__TRY(lks__gemm_dnnl_open(level));
         table.gemm = lks__gemm_dnnl;
     }
@@ -47,7 +47,7 @@ bool lks__kernels_have_library(void)
 
 const char *lks__kernels_warning(const lks__kernels *k)
 {
-    if (k->level == LKS__CPU_REF || k->gemm == lks__gemm_dnnl)
+    if (k->level == LKS__CPU_PLAIN || k->gemm == lks__gemm_dnnl)
         return NULL;
     return "oneDNN (" LKS__ONEDNN_PACKAGES
            ") is not installed here, or not on all hosts, so lockstep's own matrix products are "

@@ -1,9 +1,10 @@
 /* compute/cpu/kernels.h - the table of single-thread kernels, float32.
  *
- * The scalar reference (ref_*.c) defines each operation; faster versions agree with it within the
- * tolerance in the tests. A kernel's result depends only on its arguments: no threads, no global
- * state. Rows are contiguous; `n` counts elements. Pointers need only float alignment. In-place use
- * is allowed only if the comment of an operation says so. */
+ * The scalar reference (reference/ref_*.c) defines each operation; all levels agree with it within
+ * the tolerance in the tests, and their row kernels with each other bit for bit. A kernel's result
+ * depends only on its arguments: no threads, no global state. Rows are contiguous; `n` counts
+ * elements. Pointers need only float alignment. In-place use is allowed only if the comment of an
+ * operation says so. */
 #ifndef LKS_COMPUTE_CPU_KERNELS_H
 #define LKS_COMPUTE_CPU_KERNELS_H
 
@@ -15,7 +16,7 @@
 #include "base/status.h"
 #include "compute/dropout.h"
 
-/* The reference is compiled twice: in float for use, in double for the finite-difference tests. */
+/* The tests compile the reference twice: in float, and in double for finite differences. */
 #ifndef LKS_REAL
 #define LKS_REAL float
 #endif
@@ -206,12 +207,12 @@ typedef double lks__peak_fn(void);
     X(weighted_sum, lks__weighted_sum_fn)                                                          \
     X(sumsq, lks__sumsq_fn)                                                                        \
     X(sum_scaled, lks__sum_scaled_fn)                                                              \
-    X(adamw, lks__adamw_fn)                                                                        \
-    X(peak, lks__peak_fn)
+    X(adamw, lks__adamw_fn)
 
 #define LKS__KERNEL_MAP(X)                                                                         \
     X(gemm, lks__gemm_fn)                                                                          \
     X(gemm_bf16, lks__gemm_bf16_fn)                                                                \
+    X(peak, lks__peak_fn)                                                                          \
     X(peak_bf16, lks__peak_fn)                                                                     \
     LKS__ROW_KERNEL_MAP(X)
 
@@ -223,13 +224,12 @@ typedef struct lks__kernels {
     const lks__tiles *gemm_tiles, *gemm_bf16_tiles;
 } lks__kernels;
 
-extern const lks__tiles lks__gemm_tiles_ref, lks__gemm_bf16_tiles_ref;
-
-#define X(name, type) type lks__##name##_ref;
+#define X(name, type) type lks__##name##_plain;
 LKS__KERNEL_MAP(X)
 #undef X
+extern const lks__tiles lks__gemm_tiles_plain, lks__gemm_bf16_tiles_plain;
 
-/* Fill the table for `level`. Levels above ref load the GEMM library (oneDNN), capped at that
+/* Fill the table for `level`. Levels above plain load the GEMM library (oneDNN), capped at that
  * level's instructions; if it isn't installed, they use our own products. ERR_SUPPORT if it is
  * installed but can't be used. Call it once per process. */
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);

@@ -1,5 +1,5 @@
 /* compute/peak/peak.c - multiply-adds at the core's full speed. */
-#include "compute/cpu/vector/vec.h"
+#include "compute/cpu/vector/vec_register.h"
 #include "compute/cpu/vector/x86.h"
 
 /* Two units of latency 4 or 5 need 10 chains; 12 fit in 16 registers together with a and b. */

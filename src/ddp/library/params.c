@@ -242,7 +242,7 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
     LKS__TRY(same_options(d, bucket_bytes));
-    LKS__TRY(lks__kernels_open(LKS__CPU_REF, &d->kernels));
+    LKS__TRY(lks__kernels_open(LKS__CPU_PLAIN, &d->kernels));
     d->ex.k = &d->kernels;
     lks__ddp_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
     d->device = lks__device_cpu(&d->ex);

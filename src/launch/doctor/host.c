@@ -93,14 +93,14 @@ static void look_at_kernels(lks__doctor *d)
     d->has_kernels = true;
     lks__kernels_thread_init();
     bool forced = getenv("LOCKSTEP_CPU") != NULL;
-    lks__doctor_say(d, d->level == LKS__CPU_REF || forced ? LKS__NOTE : LKS__FINE, "processor",
+    lks__doctor_say(d, d->level == LKS__CPU_PLAIN || forced ? LKS__NOTE : LKS__FINE, "processor",
                     forced ? "unset LOCKSTEP_CPU for the best level that the processor has"
                            : "it has no AVX2, so plain C computes everything, which is slow",
                     "%s, level %s", lks__cpu_model(), lks__cpu_level_name(d->level));
     const char *gemm = lks__kernels_gemm_library(&d->kernels);
     bool own = strcmp(gemm, "own") == 0;
     lks__doctor_say(
-        d, own && d->level != LKS__CPU_REF ? LKS__NOTE : LKS__FINE, "gemm",
+        d, own && d->level != LKS__CPU_PLAIN ? LKS__NOTE : LKS__FINE, "gemm",
         "install oneDNN (" LKS__ONEDNN_PACKAGES
         "): steps are faster then, and have the same last digits as on hosts with oneDNN",
         "matrix products by %s", own ? "lockstep's own code" : gemm);

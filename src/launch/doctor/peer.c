@@ -182,7 +182,7 @@ static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *thei
         compare_text(
             d, mine, theirs, "fingerprint", LKS__PROBLEM,
             "kernels of the same level give different bits, so ranks refuse to run together; use "
-            "the same versions of lockstep and the GEMM library, or LOCKSTEP_CPU=ref",
+            "the same versions of lockstep and the GEMM library, or LOCKSTEP_CPU=plain",
             where);
     double a = json_number_value(json_object_get(mine, "memory"));
     double b = json_number_value(json_object_get(theirs, "memory"));

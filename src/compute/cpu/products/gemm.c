@@ -7,7 +7,7 @@
  * one value of A fit in the registers of the level. */
 #include <stdbool.h>
 
-#include "compute/cpu/vector/vec.h"
+#include "compute/cpu/vector/vec_register.h"
 #include "compute/cpu/vector/x86.h"
 
 enum { WIDTH = LANES == 16 ? 4 : 2, COLS = WIDTH * LANES, ROWS = 6, DEPTH = 128 };

@@ -3,7 +3,7 @@
  * the second-level cache; the float GEMM multiplies the copies. The copies also avoid rows a power
  * of two apart. */
 #include "compute/cpu/products/gemm_dnnl.h"
-#include "compute/cpu/vector/vec.h"
+#include "compute/cpu/vector/vec_register.h"
 #include "compute/cpu/vector/x86.h"
 
 enum { MC = 128, NC = 256, KC = 352, GAP = 16 };

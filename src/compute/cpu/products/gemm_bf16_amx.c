@@ -227,7 +227,7 @@ void lks__gemm_bf16_amx(char ta, char tb, size_t m, size_t n, size_t k, float al
     packed_work *w = work;
     const operand left = {a, lda, ta == 'N'}, right = {b, ldb, tb == 'T'};
     if (k == 0) {
-        lks__gemm_bf16_ref(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, work);
+        lks__gemm_bf16_plain(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, work);
         return;
     }
     tiles_open();

@@ -61,7 +61,7 @@ static lks_status missing(const char *what)
 {
     return lks__fail(LKS_ERR_SUPPORT,
                      "cannot use the matrix library oneDNN: %s; install it (" LKS__ONEDNN_PACKAGES
-                     "), or set LOCKSTEP_CPU=ref for lockstep's own slow kernels",
+                     "), or set LOCKSTEP_CPU=plain for lockstep's own slow kernels",
                      what);
 }
 
@@ -183,7 +183,7 @@ lks_status lks__gemm_dnnl_check(void)
                          dnnl.version);
     return lks__fail(
         LKS_ERR_SUPPORT,
-        "%s refused a matrix product (its status %d); LOCKSTEP_CPU=ref doesn't need it",
+        "%s refused a matrix product (its status %d); LOCKSTEP_CPU=plain doesn't need it",
         dnnl.version, failure);
 }
 
@@ -195,7 +195,7 @@ void lks__gemm_dnnl(char ta, char tb, size_t m, size_t n, size_t k, lks__real al
     if (m == 0 || n == 0)
         return;
     if (k == 0) {
-        lks__gemm_ref(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        lks__gemm_plain(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
         return;
     }
     int st = dnnl.sgemm(ta, tb, (int64_t)m, (int64_t)n, (int64_t)k, alpha, a, (int64_t)lda, b,

@@ -2,7 +2,7 @@
  * operations of torch.optim.AdamW. `a` holds the factors that depend only on the step. */
 #include <math.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 void lks__adamw_ref(lks__real *p, lks__real *m, lks__real *v, const lks__real *g, size_t n,
                     const lks__adamw *a)

@@ -3,7 +3,7 @@
  *
  * The mask is a pure function of (seed, step, virtual rank, micro-step, place, element), defined in
  * compute/dropout.h. So backward computes it again, and no mask is stored. */
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 void lks__dropout_ref(lks__real *y, const lks__real *x, size_t n, uint64_t first,
                       const lks__dropout *d)

@@ -6,7 +6,7 @@
  *          y' = (1 + t) / 2 + x * (1 - t^2) / 2 * u'              approximate='tanh', GPT-2 */
 #include <math.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 static const double sqrt_half = 0.70710678118654752440;
 static const double inv_sqrt_2pi = 0.39894228040143267794;

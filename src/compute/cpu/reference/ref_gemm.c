@@ -1,30 +1,14 @@
 /* compute/cpu/reference/ref_gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C, row-major, of
  * operands unchanged or rounded to bfloat16.
  *
- * This defines the operation and is the GEMM of level ref. op(B) is copied in tiles of at most KB x
+ * This defines the operation. op(B) is copied in tiles of at most KB x
  * NB, so that the inner loop reads consecutive elements with any transposes. Terms of one element
  * are added in order of k within a tile, tiles in order of k. */
 #include <stdbool.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 enum { KB = 64, NB = 64 };
-
-/* As at level avx2, whose bits are compared with this level's. */
-const lks__tiles lks__gemm_tiles_ref = {.rows = 128,
-                                        .tall_rows = 128,
-                                        .cols = 512,
-                                        .slow_columns = true,
-                                        .panel = 64,
-                                        .queries = 32,
-                                        .far_queries = 64};
-const lks__tiles lks__gemm_bf16_tiles_ref = {.rows = 128,
-                                             .tall_rows = 256,
-                                             .tall_from = 1024,
-                                             .cols = 256,
-                                             .panel = 128,
-                                             .queries = 32,
-                                             .far_queries = 64};
 
 /* tile[p][j] = op(B)[p0 + p][j0 + j]. Zeros follow, so that the inner loop always has NB columns,
  * which compilers turn into vectors. */

@@ -13,7 +13,7 @@
  *   dbias += sum over rows of dy */
 #include <math.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 static const double eps = 1e-5;
 

@@ -15,7 +15,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 static double rms_reciprocal(const lks__real *x, size_t n)
 {

@@ -8,7 +8,7 @@
  * maximum, but makes the row's sum NaN. */
 #include <math.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 /* Number of columns, of `cols`, that row i sees. */
 static size_t seen(size_t i, size_t cols, ptrdiff_t diag)

@@ -9,7 +9,7 @@
  * cap)^2; an infinite x_j is capped like any other. */
 #include <math.h>
 
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 
 double lks__xent_row_ref(lks__real *dx, const lks__real *x, size_t n, size_t target,
                          lks__real scale)

@@ -34,7 +34,7 @@ static inline vf v_exp(vf x)
     r = v_fnma(n, v_set1(1.42860682030941723e-6f), r);
 
     vf e = v_expm1_reduced(r);
-    vf factor = v_of_bits(V(slli_epi32)(v_bits(code), 23));
+    vf factor = v_power_of_code(code);
     return v_mul(v_add(e, v_set1(1.0f)), factor);
 }
 
@@ -51,7 +51,7 @@ static inline vf v_tanh(vf x)
     vf r = v_fnma(n, v_set1(0.693145751953125f), v);
     r = v_fnma(n, v_set1(1.42860682030941723e-6f), r);
 
-    vf factor = v_of_bits(V(slli_epi32)(v_bits(code), 23));
+    vf factor = v_power_of_code(code);
     vf e = v_expm1_reduced(r);
     vf m = v_fma(factor, e, v_sub(factor, one));
     vf t = v_div(m, v_add(v_set1(2.0f), m)); /* <= 0 */

@@ -1,7 +1,7 @@
 /* compute/cpu/vector/x86.h - versions for x86-64 levels. A kernel <name> of a level is
- * lks__<name>_<level>. The row kernels are written in LANES (vec.h), in <layer>.c, which is built
- * for each level, as are gemm.c and gemm_bf16.c. Others are in <name>_<level>.c. gemm.c is for
- * machines without the library. */
+ * lks__<name>_<level>. The row kernels are written with vec.h, in <layer>.c, which is built for
+ * each level, as are gemm.c and gemm_bf16.c. Others are in <name>_<level>.c. gemm.c is for machines
+ * without the library. */
 #ifndef LKS_COMPUTE_CPU_VECTOR_X86_H
 #define LKS_COMPUTE_CPU_VECTOR_X86_H
 
@@ -16,7 +16,7 @@ lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx
     lks__gemm_bf16_amx;
 extern const lks__tiles lks__gemm_bf16_tiles_avx2, lks__gemm_bf16_tiles_avx512,
     lks__gemm_bf16_tiles_avx512_bf16, lks__gemm_bf16_tiles_amx;
-lks__peak_fn lks__peak_bf16_avx512_bf16, lks__peak_bf16_amx;
+lks__peak_fn lks__peak_avx2, lks__peak_avx512, lks__peak_bf16_avx512_bf16, lks__peak_bf16_amx;
 
 /* Replace the entries of `k` for which `level` has a version. */
 void lks__kernels_x86(lks__cpu_level level, lks__kernels *k);

@@ -8,9 +8,9 @@
 #include "compute/cpu/vector/x86.h"
 
 enum {
-    MOST_ROWS = LANES == 16 ? 4 : 3,
-    OUTS = LANES == 16 ? 6 : 4, /* outputs of several rows */
-    OUTS_ALONE = 8,             /* outputs of one row: enough to hide the latency of an addition */
+    MOST_ROWS = VECTORS == 32 ? 4 : 2,
+    OUTS = VECTORS == 32 ? 6 : 2,       /* outputs of several rows */
+    OUTS_ALONE = VECTORS == 32 ? 8 : 4, /* of one row: enough to hide the latency of an addition */
 };
 
 #define INLINE static inline __attribute__((always_inline))

@@ -2,8 +2,8 @@
  *
  * Philox4x32-10 (Salmon et al. 2011) on as many blocks at once as there are 64-bit lanes. Each
  * state word is in the low half of a lane, as the 32 x 32 -> 64 bit multiplication needs it. High
- * halves are never cleared, because they aren't read. */
-#include "compute/cpu/vector/vec.h"
+ * halves are never cleared, because they aren't read. An element's mask doesn't depend on lanes. */
+#include "compute/cpu/vector/vec_register.h"
 #include "compute/cpu/vector/x86.h"
 
 enum { ROUNDS = 10 };
@@ -67,7 +67,7 @@ void VERSION(dropout)(float *y, const float *x, size_t n, uint64_t first, const 
     philox p;
 
     philox_init(&p, d);
-    lks__dropout_ref(y, x, i, first, d);
+    lks__dropout_plain(y, x, i, first, d);
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
         philox_blocks(words, &p, (uint32_t)((first + i) / 4));
         vf a = v_load(x + i), b = v_load(x + i + LANES);

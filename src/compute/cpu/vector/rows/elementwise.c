@@ -63,16 +63,17 @@ void VERSION(add_bias)(float *y, size_t ld, const float *bias, size_t rows, size
 
 void VERSION(colsum)(float *out, const float *x, size_t ld, size_t rows, size_t n)
 {
+    enum { STRIP = VECTORS == 32 ? 8 : 4 };
     size_t j = 0;
 
-    for (; j + 8 * LANES <= n; j += 8 * LANES) {
-        vf sum[8];
-        for (int l = 0; l < 8; l++)
+    for (; j + STRIP * LANES <= n; j += STRIP * LANES) {
+        vf sum[STRIP];
+        for (int l = 0; l < STRIP; l++)
             sum[l] = v_zero();
         for (size_t i = 0; i < rows; i++)
-            for (int l = 0; l < 8; l++)
+            for (int l = 0; l < STRIP; l++)
                 sum[l] = v_add(sum[l], v_load(x + i * ld + j + LANES * l));
-        for (int l = 0; l < 8; l++)
+        for (int l = 0; l < STRIP; l++)
             v_store(out + j + LANES * l, v_add(v_load(out + j + LANES * l), sum[l]));
     }
     for (; j < n; j += LANES) {
@@ -101,48 +102,41 @@ float VERSION(dot)(const float *a, const float *b, size_t n)
     return v_hsum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
 }
 
-/* A float's square is exact in double, so a fused multiply-add rounds as the reference does. If a
- * vector holds all eight lanes, both halves of the floats go to the same one. */
+/* A float's square is exact in double, so a fused multiply-add rounds as the reference does. */
 double VERSION(sumsq)(const float *x, size_t n)
 {
-    vd sum[2] = {V(setzero_pd)(), V(setzero_pd)()};
-    const int second = LANES == 8;
-
+    vd sum = vd_zero();
     for (size_t i = 0; i < n; i += LANES) {
         vf v = n - i >= LANES ? v_load(x + i) : v_load_mask(x + i, v_mask(n - i));
-        vd a = v_widen(v, 0), b = v_widen(v, 1);
-        sum[0] = V(fmadd_pd)(a, a, sum[0]);
-        sum[second] = V(fmadd_pd)(b, b, sum[second]);
+        sum = vd_add_square(v_widen(v, 0), sum);
+        sum = vd_add_square(v_widen(v, 1), sum);
     }
-    return vd_hsum(V(add_pd)(sum[0], sum[1]));
+    return vd_hsum(sum);
 }
 
 /* One accumulator for each lane is enough, because the sum waits for memory. */
 void VERSION(sum_scaled)(float *y, const float *a, const float *b, float scale, double lanes[8],
                          size_t n)
 {
-    const vf by = V(set1_ps)(scale);
-    const int second = LANES == 8;
+    const vf by = v_set1(scale);
     double none[8] = {0};
     if (lanes == NULL)
         lanes = none;
-    vd sum[2] = {V(loadu_pd)(lanes), V(loadu_pd)(lanes + 4 * second)};
+    vd sum = vd_load(lanes);
 
     for (size_t i = 0; i < n; i += LANES) {
         const bool whole = n - i >= LANES;
         const vmask mask = v_mask(n - i);
         vf v = whole ? v_load(a + i) : v_load_mask(a + i, mask);
         if (b != NULL)
-            v = V(add_ps)(v, whole ? v_load(b + i) : v_load_mask(b + i, mask));
-        v = V(mul_ps)(v, by);
+            v = v_add(v, whole ? v_load(b + i) : v_load_mask(b + i, mask));
+        v = v_mul(v, by);
         if (whole)
             v_store(y + i, v);
         else
-            v_store_mask(y + i, mask, v = v_select(mask, v, V(setzero_ps)()));
-        vd low = v_widen(v, 0), high = v_widen(v, 1);
-        sum[0] = V(fmadd_pd)(low, low, sum[0]);
-        sum[second] = V(fmadd_pd)(high, high, sum[second]);
+            v_store_mask(y + i, mask, v = v_keep(mask, v));
+        sum = vd_add_square(v_widen(v, 0), sum);
+        sum = vd_add_square(v_widen(v, 1), sum);
     }
-    V(storeu_pd)(lanes + 4 * second, sum[second]);
-    V(storeu_pd)(lanes, sum[0]);
+    vd_store(lanes, sum);
 }

@@ -32,14 +32,14 @@ static float row_max(const float *x, size_t n)
 
 static inline vd widen_sum(vf v)
 {
-    return V(add_pd)(v_widen(v, 0), v_widen(v, 1));
+    return vd_add(v_widen(v, 0), v_widen(v, 1));
 }
 
 /* Sum of exp(x - m); each term is stored in dx unless it is NULL. */
 static inline double row_exp(float *dx, const float *x, size_t n, float m)
 {
     const vf vm = v_set1(m);
-    vd total = V(setzero_pd)();
+    vd total = vd_zero();
     size_t j = 0;
 
     while (j + 64 <= n) {
@@ -50,7 +50,7 @@ static inline double row_exp(float *dx, const float *x, size_t n, float m)
                 v_store(dx + j, e);
             sum = v_add(sum, e);
         }
-        total = V(add_pd)(total, widen_sum(sum));
+        total = vd_add(total, widen_sum(sum));
     }
     vf sum = v_zero();
     for (; j < n; j += LANES) {
@@ -60,7 +60,7 @@ static inline double row_exp(float *dx, const float *x, size_t n, float m)
             v_store_mask(dx + j, mask, e);
         sum = v_add(sum, v_keep(mask, e));
     }
-    return vd_hsum(V(add_pd)(total, widen_sum(sum)));
+    return vd_hsum(vd_add(total, widen_sum(sum)));
 }
 
 double VERSION(xent_row)(float *dx, const float *x, size_t n, size_t target, float scale)
@@ -99,7 +99,7 @@ void VERSION(softcap)(float *y, const float *x, size_t n, float cap)
 /* The loss of a row that must not be changed: capped piece by piece. */
 static double capped_loss(const float *x, size_t n, size_t target, float cap)
 {
-    float piece[256], l_target, m = -INFINITY;
+    float piece[256], m = -INFINITY;
     double sum = 0;
 
     for (size_t j = 0; j < n; j += 256) {
@@ -113,8 +113,8 @@ static double capped_loss(const float *x, size_t n, size_t target, float cap)
         VERSION(softcap)(piece, x + j, part, cap);
         sum += row_exp(NULL, piece, part, m);
     }
-    VERSION(softcap)(&l_target, x + target, 1, cap);
-    return log(sum) - ((double)l_target - m);
+    VERSION(softcap)(piece, x + target, 1, cap);
+    return log(sum) - ((double)piece[0] - m);
 }
 
 /* p (1 - (l / cap)^2) for p = scale exp(l - m) / sum */

@@ -1,10 +1,10 @@
-/* compute/peak/ref_peak.c - multiply-adds at the full speed of baseline instructions. */
+/* compute/peak/peak_plain.c - multiply-adds at the full speed of baseline instructions. */
 #include "compute/cpu/kernels.h"
 
 /* Enough independent chains to hide the latency. */
 enum { CHAINS = 32, ROUNDS = 1 << 16 };
 
-double lks__peak_ref(void)
+double lks__peak_plain(void)
 {
     float x[CHAINS] = {0};
     volatile float one = 1.0f; /* the compiler must not know its value */
@@ -19,7 +19,7 @@ double lks__peak_ref(void)
     return 2.0 * done;
 }
 
-double lks__peak_bf16_ref(void)
+double lks__peak_bf16_plain(void)
 {
-    return lks__peak_ref(); /* operands are rounded and then multiplied as floats */
+    return lks__peak_plain(); /* operands are rounded and then multiplied as floats */
 }
