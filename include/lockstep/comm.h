@@ -5,8 +5,8 @@
  * parallel with the caller's work are in lockstep/reduce.h.
  *
  * The library computes in one floating-point mode, whatever mode the caller's thread has: it rounds
- * to nearest, ignores exceptions, and flushes subnormal floats and doubles to zero. Each call sets
- * this mode, and restores the caller's mode and exception flags before it returns. */
+ * to nearest, ignores exceptions, and keeps subnormal numbers. Each call sets this mode, and
+ * restores the caller's mode and exception flags before it returns. */
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
 
@@ -106,9 +106,8 @@ typedef enum lks_op { LKS_SUM = 101, LKS_MIN = 102, LKS_MAX = 103 } lks_op;
  *   level, neighbours; a last one without neighbour moves up), in the type's own precision. So if
  *   each of W ranks gives the tree's sum of its V / W leaves, V and W powers of two, the result has
  *   the same bits for any W.
- *   Subnormal elements and sums are zeros, even if there is only one rank.
  * - Sums of integers wrap around, as two's complement does (INT32_MAX + 1 is INT32_MIN).
- * - Minimum and maximum keep subnormals. They are a quiet NaN (sign 0, payload 0) if any rank's
+ * - Minimum and maximum are a quiet NaN (sign 0, payload 0) if any rank's
  *   element is a NaN, as in torch.amin() and amax(). -0 is less than +0.
  *
  * Integers, minimum and maximum depend neither on the order nor on the number of ranks. */

@@ -25,8 +25,8 @@
  * number of all samples. So micro-batches of different sizes count by their samples, and a rank
  * whose data has run out calls lks_ddp_accumulate(ddp, 0) for each micro-batch that it lacks.
  *
- * Sums run in the library's floating-point mode (comm.h), which flushes subnormals. Backward and
- * the optimizer run in the program's own mode, so that mode must be equal on all ranks.
+ * Sums run in the library's floating-point mode (comm.h). Backward and the optimizer run in the
+ * program's own mode, so that mode must be equal on all ranks.
  *
  * There is no counterpart of no_sync(), because the library counts micro-steps itself. A call out
  * of turn returns ERR_ARG, names the call that was due, and changes nothing. A NULL ddp is ERR_ARG,

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/number/math.h"
 #include "base/system/sys.h"
 #include "data/text/bpe/bpe.h"
 #include "weights/choice/known.h"
@@ -479,8 +480,8 @@ static void draw(const lks__model_config *config, const lks__tensor *t, size_t i
         }
         const double u = ((double)word[i % 4 & 2] + 1.0) * 0x1p-32;
         const double angle = 2.0 * 3.14159265358979323846 * (double)word[i % 4 | 1] * 0x1p-32;
-        const double r = sqrt(-2.0 * log(u));
-        x[i] = (float)(std * r * (i % 2 == 0 ? cos(angle) : sin(angle)));
+        const double r = sqrt(-2.0 * lks__math_log(u));
+        x[i] = (float)(std * r * (i % 2 == 0 ? lks__math_cos(angle) : lks__math_sin(angle)));
     }
 }
 

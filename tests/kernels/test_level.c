@@ -6,6 +6,7 @@
  * term, and pairwise or blocked sums stay far below that: (8 + sqrt n) * eps * sum of |terms|. */
 #include "support.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -574,6 +575,17 @@ static void test_adamw(void **state)
     }
 }
 
+/* Moments that would be subnormal are 0, and the smallest normal ones stay. */
+static void test_small_moments(void **state)
+{
+    const lks__adamw a = {1, 0.5f, 0.5f, 0.5f, 1e-3f, 1, 1e-8f, 1};
+    float p[3] = {0}, m[3] = {2 * FLT_MIN, -1.9f * FLT_MIN, NAN}, g[3] = {0};
+    float v[3] = {1.9f * FLT_MIN, 2 * FLT_MIN, NAN};
+    lvl.adamw(p, m, v, g, 3, &a);
+    assert_true(m[0] == FLT_MIN && m[1] == 0 && v[0] == 0 && v[1] == FLT_MIN);
+    assert_true(isnan(m[2]) && isnan(v[2]));
+}
+
 /* A kernel's bits depend only on values, not on the buffers' addresses. */
 static void test_places(void **state)
 {
@@ -711,29 +723,18 @@ int main(void)
         fill_random(in[i], MAX_ROWS * MAX_N, 1, i + 1);
 
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layernorm_fwd),
-        cmocka_unit_test(test_layernorm_bwd),
-        cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_softmax_nan),
-        cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_xent_nan),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_adamw),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_rows_alone),
-        cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_relu2),
-        cmocka_unit_test(test_round_bf16),
-        cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_capped_xent),
-        cmocka_unit_test(test_dot_rows),
-        cmocka_unit_test(test_weighted_sum),
-        cmocka_unit_test(test_fingerprint_covers),
+        cmocka_unit_test(test_layernorm_fwd), cmocka_unit_test(test_layernorm_bwd),
+        cmocka_unit_test(test_gelu),          cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_softmax_nan),   cmocka_unit_test(test_xent),
+        cmocka_unit_test(test_xent_nan),      cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_elementwise),   cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_adamw),         cmocka_unit_test(test_small_moments),
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_rows_alone),
+        cmocka_unit_test(test_fingerprint),   cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_rope),          cmocka_unit_test(test_relu2),
+        cmocka_unit_test(test_round_bf16),    cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_capped_xent),   cmocka_unit_test(test_dot_rows),
+        cmocka_unit_test(test_weighted_sum),  cmocka_unit_test(test_fingerprint_covers),
         cmocka_unit_test(test_own_versions),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

@@ -8,6 +8,7 @@
 #include "../progress.h"
 #include "../runs.h"
 #include "../tool.h"
+#include "base/number/math.h"
 #include "report/record/metrics/evals.h"
 #include "session/signals.h"
 #include "train/evaluate/evaluate.h"
@@ -277,7 +278,7 @@ static lks_status print_result(const struct job *j, const lks__split_result *r)
     if (j->eval.stride > 0)
         snprintf(stride, sizeof stride, ", stride %zu", j->eval.stride);
     printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens%s (perplexity %.4f%s), %s\n",
-           name_of(j, name), r->loss, r->n_windows, j->eval.T, stride, exp(r->loss), bpb,
+           name_of(j, name), r->loss, r->n_windows, j->eval.T, stride, lks__math_exp(r->loss), bpb,
            j->replica.took);
     return tool_flush();
 }

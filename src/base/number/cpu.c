@@ -140,13 +140,8 @@ int lks__cpu_count(void)
 
 #if defined(__x86_64__)
 
-/* MXCSR has control bits and flags. */
-enum {
-    FLAGS = 0x3f,
-    NO_TRAPS = 0x1f80, /* and rounds to nearest */
-    FLUSHES = 0x8040,  /* results (FTZ), operands (DAZ) */
-    OUR_MODE = NO_TRAPS | (LKS__FLUSH_SUBNORMALS ? FLUSHES : 0),
-};
+/* MXCSR has control bits and flags. OUR_MODE: no traps, rounds to nearest, keeps subnormals. */
+enum { FLAGS = 0x3f, OUR_MODE = 0x1f80 };
 
 static lks__float_mode get_mode(void)
 {
@@ -161,8 +156,8 @@ static void put_mode(const lks__float_mode *mode)
 
 #elif defined(__aarch64__)
 
-/* FPCR has control bits, FPSR the flags. FZ flushes operands and results of floats and doubles. */
-enum { OUR_MODE = LKS__FLUSH_SUBNORMALS ? 1 << 24 : 0 };
+/* FPCR has control bits, FPSR the flags. */
+enum { OUR_MODE = 0 };
 
 static lks__float_mode get_mode(void)
 {

@@ -29,12 +29,9 @@ int lks__cpu_count(void);
 
 /* --- floating-point mode -----------------------------------------------------------------------
  *
- * All arithmetic of the library runs in one mode: round to nearest, no traps, and subnormals as
- * LKS__FLUSH_SUBNORMALS says. Part of the numerics: docs/numerics.md. */
-
-/* 1: subnormal operands and results of floats and doubles become zeros, which saves hundreds of
- * cycles each; 0: they are kept. It changes results, so it is a constant. */
-enum { LKS__FLUSH_SUBNORMALS = 1 };
+ * All arithmetic of the library runs in one mode: round to nearest, no traps, subnormals are kept.
+ * Flushing them to zero isn't portable: x86 decides after rounding, ARM before. Part of the
+ * numerics: docs/numerics.md. */
 
 /* A thread's mode and its exception flags. */
 typedef struct lks__float_mode {

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number/math.h"
+
 /* ---- MT19937: Matsumoto and Nishimura, "Mersenne Twister", ACM TOMACS 8(1), 1998 ----------- */
 
 enum { MT_N = 624, MT_M = 397 };
@@ -170,10 +172,10 @@ static double normal_one(lks__mt *g)
     const uint64_t mask = (UINT64_C(1) << 53) - 1;
     double u1 = (double)(lks__mt_u64(g) & mask) * 0x1p-53;
     double u2 = (double)(lks__mt_u64(g) & mask) * 0x1p-53;
-    double radius = sqrt(-2.0 * log1p(-u2)), theta = 2.0 * 3.14159265358979323846 * u1;
-    g->normal = radius * sin(theta);
+    double radius = sqrt(-2.0 * lks__math_log(1.0 - u2)), theta = 2.0 * 3.14159265358979323846 * u1;
+    g->normal = radius * lks__math_sin(theta);
     g->has_normal = true;
-    return radius * cos(theta);
+    return radius * lks__math_cos(theta);
 }
 
 void lks__mt_normal(lks__mt *g, float *out, size_t n, float mean, float std)

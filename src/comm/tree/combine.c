@@ -24,8 +24,7 @@ typedef void combine_fn(void *out, const void *a, const void *b, size_t n);
         }                                                                                          \
     }
 
-/* Minimum and maximum compare bits: in a mode that flushes subnormals, these would all be equal to
- * 0, and the result would depend on the order. If any rank has a NaN, the result is the same quiet
+/* Minimum and maximum compare bits. If any rank has a NaN, the result is the same quiet
  * NaN, and -0 is less than +0. So the result doesn't depend on the order or number of ranks. */
 typedef uint32_t __attribute__((may_alias)) bits32;
 typedef uint64_t __attribute__((may_alias)) bits64;
@@ -88,8 +87,8 @@ const char *lks__op_name(lks_op op)
     return "no operation";
 }
 
-/* The sum of a single part follows the floating-point mode, too, which may flush it. Compilers omit
- * a multiplication by a constant 1. */
+/* The sum of a single part is computed, too, so that a NaN becomes quiet. Compilers omit a
+ * multiplication by a constant 1. */
 static void sum_one_float64(double *out, const double *a, size_t n)
 {
     static const volatile double one = 1;

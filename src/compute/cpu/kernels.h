@@ -157,7 +157,7 @@ static inline double lks__sumsq_of_lanes(const double lane[8])
 }
 
 /* AdamW on n elements, torch.optim.AdamW's formula (single-tensor, not amsgrad), gradients first
- * multiplied by `clip`:
+ * multiplied by `clip`, and moments below 2^-126 set to 0:
  *   p *= 1 - lr*wd; m += (g-m)*(1-b1); v = b2*v + (1-b2)*g*g;
  *   p -= (lr/(1-b1^t)) * m / (sqrt(v)/sqrt(1-b2^t) + eps) */
 typedef struct lks__adamw {

@@ -180,5 +180,5 @@ double lks__bpb(double loss, uint64_t n_tokens, uint64_t n_bytes)
 {
     if (n_bytes == 0)
         return INFINITY;
-    return loss / log(2.0) * ((double)n_tokens / (double)n_bytes);
+    return loss / M_LN2 * ((double)n_tokens / (double)n_bytes);
 }

@@ -2,8 +2,9 @@
  * The blocks are in golf_block.c, the tensors in golf_table.c. */
 #include "model/golf/golf.h"
 
-#include <math.h>
 #include <stddef.h>
+
+#include "base/number/math.h"
 
 /* 6 N + 12 L C T, N without an embedding that is only looked up. */
 static double golf_flops_per_token(const lks__model_config *c, const lks__table *table)
@@ -107,12 +108,13 @@ static lks_status golf_open(void *model)
     LKS__TRY(lks__mirror_open(m->f.device, 2 * rotary_floats(m) * sizeof(float), &m->rotary));
     float *cosine = m->rotary.host, *sine = cosine + rotary_floats(m);
     for (size_t j = 0; j < half; j++) {
-        float power = (float)pow((double)m->f.c.rope_base, (double)((float)(2 * j) / (float)m->hs));
+        float power =
+            (float)lks__math_pow((double)m->f.c.rope_base, (double)((float)(2 * j) / (float)m->hs));
         float frequency = 1.0f / power;
         for (size_t t = 0; t < (size_t)m->f.c.block_size; t++) {
             float angle = (float)t * frequency;
-            cosine[t * half + j] = (float)cos((double)angle);
-            sine[t * half + j] = (float)sin((double)angle);
+            cosine[t * half + j] = (float)lks__math_cos((double)angle);
+            sine[t * half + j] = (float)lks__math_sin((double)angle);
         }
     }
     m->cosine = m->rotary.dev;

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "base/number/math.h"
+
 double lks__cosine_lr(const lks__cosine *c, uint64_t iter)
 {
     if (iter < c->warmup_iters)
@@ -11,7 +13,7 @@ double lks__cosine_lr(const lks__cosine *c, uint64_t iter)
     /* If warm-up ends where the decay ends, this single iteration is at the peak. */
     double span = (double)c->lr_decay_iters - (double)c->warmup_iters;
     double done = span > 0.0 ? ((double)iter - (double)c->warmup_iters) / span : 0.0;
-    double coeff = 0.5 * (1.0 + cos(M_PI * done));
+    double coeff = 0.5 * (1.0 + lks__math_cos(M_PI * done));
     return c->min_lr + coeff * (c->learning_rate - c->min_lr);
 }
 

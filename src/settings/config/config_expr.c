@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/number/math.h"
+
 enum { MOST_DEPTH = 64, MAX_TOKEN = 64 };
 
 typedef struct parser {
@@ -141,7 +143,7 @@ static lks_status power(const parser *p, const char *at, const lks__config_value
         return power_int(p, at, a->i, b->i, a);
     if (as_float(a) == 0.0 && as_float(b) < 0.0)
         return fail_at(p, at, "this divides by zero");
-    return set_float(p, at, pow(as_float(a), as_float(b)), a);
+    return set_float(p, at, lks__math_pow(as_float(a), as_float(b)), a);
 }
 
 static lks_status add_texts(const parser *p, const char *at, const lks__config_value *b,

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/number/math.h"
 #include "base/number/rng.h"
 
 /* Work space: each token's share of the probability, not yet divided by the sum; candidates. */
@@ -122,7 +123,9 @@ lks_status lks__draw(const lks__draw_options *o, uint64_t token, uint32_t sample
         least = kth_largest(logits, n, o->top_k, (float *)(void *)list);
     const double largest = (double)logits[first];
     for (size_t i = 0; i < n; i++)
-        share[i] = logits[i] >= least ? exp(((double)logits[i] - largest) / o->temperature) : 0.0;
+        share[i] = logits[i] >= least
+                       ? lks__math_exp(((double)logits[i] - largest) / o->temperature)
+                       : 0.0;
     double sum = sum_of(share, n);
     if (o->top_p < 1.0) {
         cut_at(o->top_p, logits, share, n, sum, list);

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/number/math.h"
+
 /* Words used below. A *block* is `rows` query rows times COLS key columns of one head's scores. It
  * is cut short at T, and its columns end at the block's last row, because later ones are masked for
  * all its rows. A row's *visible* columns in a block are those not after the row itself.
@@ -138,7 +140,8 @@ static void fwd_task(void *ctx, size_t task, int thread)
         k->scale(out + i * job->c, 1 / w->sum[i], hs);
     if (job->lse != NULL)
         for (size_t i = 0; i < rows; i++)
-            job->lse[bh * T + i0 + i] = (float)((double)w->max[i] + log((double)w->sum[i]));
+            job->lse[bh * T + i0 + i] =
+                (float)((double)w->max[i] + lks__math_log((double)w->sum[i]));
 }
 
 void lks__attention_fwd(const lks__exec *ex, const lks__attention_shape *shape, lks__act *out,

@@ -2,6 +2,7 @@
  * are cut into tasks of one length, which changes no bit. */
 #include <math.h>
 
+#include "base/number/math.h"
 #include "compute/cpu/layers.h"
 
 enum { TASK = 64 * 1024 };
@@ -78,8 +79,8 @@ static lks__adamw factors(const lks__adamw_list *s)
         .one_m_b1 = (float)(1.0 - s->beta1),
         .b2 = (float)s->beta2,
         .one_m_b2 = (float)(1.0 - s->beta2),
-        .step_size = (float)(s->lr / (1.0 - pow(s->beta1, (double)s->t))),
-        .inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - pow(s->beta2, (double)s->t))),
+        .step_size = (float)(s->lr / (1.0 - lks__math_pow(s->beta1, (double)s->t))),
+        .inv_sqrt_bc2 = (float)(1.0 / sqrt(1.0 - lks__math_pow(s->beta2, (double)s->t))),
         .eps = (float)s->eps,
         .clip = (float)s->clip,
     };

@@ -2,6 +2,7 @@
 #ifndef LKS_COMPUTE_CPU_VECTOR_VEC_PAIR_H
 #define LKS_COMPUTE_CPU_VECTOR_VEC_PAIR_H
 
+#include <float.h>
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -116,6 +117,17 @@ static inline vmask v_equal(vf x, vf y)
 static inline vmask v_is_negative(vf v) /* by its sign bit, the only one that v_select uses */
 {
     return (vmask){_mm256_castps_si256(v.a), _mm256_castps_si256(v.b)};
+}
+
+static inline __m256 flush_half(__m256 x)
+{
+    const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    return _mm256_and_ps(x, _mm256_cmp_ps(size, _mm256_set1_ps(FLT_MIN), _CMP_NLT_UQ));
+}
+
+static inline vf v_flush(vf v) /* 0 in place of subnormal lanes; NaN stays */
+{
+    return (vf){flush_half(v.a), flush_half(v.b)};
 }
 
 /* The floats whose exponents' codes are the low bits of `code`. */

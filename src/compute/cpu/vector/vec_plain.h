@@ -3,6 +3,7 @@
 #ifndef LKS_COMPUTE_CPU_VECTOR_VEC_PLAIN_H
 #define LKS_COMPUTE_CPU_VECTOR_VEC_PLAIN_H
 
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -82,6 +83,8 @@ THREE_OPERANDS(fma, fmaf(x, y, z))
 THREE_OPERANDS(fms, fmaf(x, y, -z))
 THREE_OPERANDS(fnma, fmaf(-x, y, z))
 
+/* 0 in place of subnormal lanes; NaN stays. */
+ONE_OPERAND(flush, fabsf(x) < FLT_MIN ? 0.0f : x)
 /* The floats whose exponents' codes are the low bits of a code. */
 ONE_OPERAND(power_of_code, of_bits(bits_of(x) << 23))
 /* Round to the nearest bfloat16 value. */

@@ -4,6 +4,7 @@
 #ifndef LKS_COMPUTE_CPU_VECTOR_VEC_REGISTER_H
 #define LKS_COMPUTE_CPU_VECTOR_VEC_REGISTER_H
 
+#include <float.h>
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -133,6 +134,12 @@ static inline float v_hmax(vf v)
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(f), _mm256_extractf128_ps(f, 1));
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+static inline vf v_flush(vf v) /* 0 in place of subnormal lanes; NaN stays */
+{
+    return _mm512_maskz_mov_ps(
+        _mm512_cmp_ps_mask(_mm512_abs_ps(v), _mm512_set1_ps(FLT_MIN), _CMP_NLT_UQ), v);
 }
 
 /* The floats whose exponents' codes are the low bits of `code`. */

@@ -7,11 +7,13 @@ typedef struct factors {
     vf decay, one_m_b1, b2, one_m_b2, step_size, inv_sqrt_bc2, eps, clip;
 } factors;
 
+/* The moments of a tensor without gradient decay into subnormals, which take processors much
+ * longer. So stored ones become 0. */
 static inline void step(const factors *f, vf *p, vf *m, vf *v, vf g)
 {
     g = v_mul(g, f->clip);
-    *m = v_fma(v_sub(g, *m), f->one_m_b1, *m);
-    *v = v_fma(v_mul(f->one_m_b2, g), g, v_mul(*v, f->b2));
+    *m = v_flush(v_fma(v_sub(g, *m), f->one_m_b1, *m));
+    *v = v_flush(v_fma(v_mul(f->one_m_b2, g), g, v_mul(*v, f->b2)));
     vf denom = v_fma(v_sqrt(*v), f->inv_sqrt_bc2, f->eps);
     *p = v_fnma(f->step_size, v_div(*m, denom), v_mul(*p, f->decay));
 }

@@ -8,6 +8,7 @@
  * exponentials are computed twice. */
 #include <math.h>
 
+#include "base/number/math.h"
 #include "compute/cpu/vector/vec_math.h"
 #include "compute/cpu/vector/x86.h"
 
@@ -69,13 +70,13 @@ double VERSION(xent_row)(float *dx, const float *x, size_t n, size_t target, flo
     double x_target = x[target]; /* dx may be x */
 
     if (dx == NULL)
-        return log(row_exp(NULL, x, n, m)) - (x_target - m);
+        return lks__math_log(row_exp(NULL, x, n, m)) - (x_target - m);
 
     double sum = row_exp(dx, x, n, m);
     float p_target = (float)(dx[target] / sum);
     VERSION(scale)(dx, (float)(scale / sum), n);
     dx[target] = (p_target - 1) * scale;
-    return log(sum) - (x_target - m);
+    return lks__math_log(sum) - (x_target - m);
 }
 
 static inline vf capped(vf x, vf cap)
@@ -114,7 +115,7 @@ static double capped_loss(const float *x, size_t n, size_t target, float cap)
         sum += row_exp(NULL, piece, part, m);
     }
     VERSION(softcap)(piece, x + target, 1, cap);
-    return log(sum) - ((double)piece[0] - m);
+    return lks__math_log(sum) - ((double)piece[0] - m);
 }
 
 /* p (1 - (l / cap)^2) for p = scale exp(l - m) / sum */
@@ -143,7 +144,7 @@ double VERSION(xent_cap_row)(float *dx, const float *x, size_t n, size_t target,
         vmask mask = v_mask(n - j);
         v_store_mask(dx + j, mask, capped_gradient(v_load_mask(dx + j, mask), vm, factor, inverse));
     }
-    double p_target = exp((double)l_target - m) / sum;
+    double p_target = lks__math_exp((double)l_target - m) / sum;
     dx[target] = (float)((p_target - 1) * (double)scale * (1 - (double)t * t));
-    return log(sum) - ((double)l_target - m);
+    return lks__math_log(sum) - ((double)l_target - m);
 }
