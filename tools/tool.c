@@ -111,13 +111,6 @@ void tool_print_notes(const char *name, const lks__args *args)
         fprintf(stderr, "lockstep %s: not used here: %d more\n", name, args->n_notes - n);
 }
 
-void tool_print_warning(const char *name, const lks__session *session)
-{
-    const char *warning = lks__kernels_warning(&session->kernels);
-    if (warning != NULL && session->world.rank == 0)
-        fprintf(stderr, "lockstep %s: warning: %s\n", name, warning);
-}
-
 void tool_print_device_note(const char *name, const lks__session *session)
 {
     const char *note = lks__session_device_note(session);

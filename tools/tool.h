@@ -59,8 +59,6 @@ int tool_stopped(const char *name, int signo, const char *left);
 
 /* Print to stderr which installed recipe is used, and what was given but is not used. */
 void tool_print_notes(const char *name, const lks__args *args);
-/* On rank 0: what makes this machine slower than it has to be. */
-void tool_print_warning(const char *name, const lks__session *session);
 /* On rank 0: why `auto` left out a device that the user may have expected. */
 void tool_print_device_note(const char *name, const lks__session *session);
 

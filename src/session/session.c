@@ -55,29 +55,20 @@ static void ask_stop(void *comm, int signo)
     lks__comm_ask_stop(comm, signo);
 }
 
-/* On mixed machines all ranks use the lowest level of any rank, and our own matrix products if one
- * rank lacks the library, so that all compute the same bits. */
+/* On mixed machines all ranks use the lowest level of any rank. */
 static lks_status agree_on_level(lks__session *s)
 {
-    struct has {
-        int32_t level, library;
-    };
     lks__cpu_level mine;
     LKS__TRY(lks__session_agree(s, lks__cpu_level_get(&mine)));
-    struct has has = {(int32_t)mine, mine > LKS__CPU_PLAIN && lks__kernels_have_library()};
-    struct has *all = calloc((size_t)s->world.world_size, sizeof *all);
+    int32_t lowest = (int32_t)mine, *all = calloc((size_t)s->world.world_size, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);
-    lks_status st = lks_comm_all_gather(s->comm, &has, all, sizeof has, LKS_UINT8);
-    for (int r = 0; r < s->world.world_size && st == LKS_OK; r++) {
-        has.level = all[r].level < has.level ? all[r].level : has.level;
-        has.library = has.library && all[r].library;
-    }
+    lks_status st = lks_comm_all_gather(s->comm, &lowest, all, sizeof lowest, LKS_UINT8);
+    for (int r = 0; r < s->world.world_size && st == LKS_OK; r++)
+        lowest = all[r] < lowest ? all[r] : lowest;
     free(all);
     LKS__TRY(st);
-    const lks__cpu_level level = (lks__cpu_level)has.level;
-    return lks__session_agree(s, has.library ? lks__kernels_open(level, &s->kernels)
-                                             : lks__kernels_open_own(level, &s->kernels));
+    return lks__session_agree(s, lks__kernels_open((lks__cpu_level)lowest, &s->kernels));
 }
 
 /* More threads than cores work, and tests need them, but thousands would only wait for one

@@ -1,6 +1,6 @@
 /* tests/kernels/test_gemm.c - the GEMMs of one level (TEST_LEVEL), of floats and of floats rounded
- * to bfloat16: values against a triple loop in double, and bits that don't depend on threads,
- * repetition or the operands' addresses. */
+ * to bfloat16: values against a triple loop in double, bits against the reference, and bits that
+ * don't depend on threads, repetition or the operands' addresses. */
 #include "support.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
-#include "compute/cpu/kernels.h"
+#include "compute/cpu/reference/reference.h"
 #include "kernels/guard.h"
 
 static lks__kernels lvl;
@@ -145,6 +145,58 @@ static void test_values(void **state)
                              v == 1 ? (size_t)3 : 0};
                 check(&p, (guard_place)((s + t + v) % GUARD_PLACES));
             }
+}
+
+static void reference(const product *p, float *xc)
+{
+    const size_t ldc = p->n + p->pad;
+    if (p->bf16)
+        lks__gemm_bf16_ref(p->ta, p->tb, p->m, p->n, p->k, p->alpha, a, lda(p), b, ldb(p), p->beta,
+                           xc, ldc, NULL);
+    else
+        lks__gemm_ref(p->ta, p->tb, p->m, p->n, p->k, p->alpha, a, lda(p), b, ldb(p), p->beta, xc,
+                      ldc);
+}
+
+/* The order of sums is the reference's: by the level's product, with the library's help and
+ * without, and in bfloat16 without instructions for it. */
+static void check_bits(const product *p)
+{
+    static float got[MAX], want[MAX];
+    const size_t n_c = extent(p->m, p->n + p->pad, p->pad);
+    const lks__kernels both = lvl;
+    memcpy(want, c, n_c * sizeof *want);
+    reference(p, want);
+    for (int own = 0; own < 2; own++) {
+        memcpy(got, c, n_c * sizeof *got);
+        if (own == 1)
+            assert_ok(lks__kernels_open_own(lvl.level, &lvl));
+        multiply(p, a, b, got);
+        lvl = both;
+        if (memcmp(got, want, n_c * sizeof *got) != 0)
+            fail_msg("%s%c%c %zux%zux%zu pad %zu alpha %g beta %g, %s: not the reference's bits",
+                     p->bf16 ? "bf16 " : "", p->ta, p->tb, p->m, p->n, p->k, p->pad,
+                     (double)p->alpha, (double)p->beta, own == 1 ? "own" : "library");
+    }
+}
+
+/* Sizes around the tiles and panels of every level, and inner dimensions around the blocks. */
+static void test_order(void **state)
+{
+    static const size_t ks[] = {1, 60, 255, 256, 257, 384, 512, 1536};
+    static const size_t sizes[][2] = {{1, 1},  {1, 100}, {5, 17},  {6, 16},   {7, 31},
+                                      {8, 48}, {13, 49}, {37, 65}, {64, 100}, {100, 97}};
+    static const float alphas[] = {1, 0.125f, 0.3f}, betas[] = {0, 1, -4.775f};
+    const int forms = lvl.level < LKS__CPU_AVX512_BF16 ? 2 : 1;
+    for (int bf16 = 0; bf16 < (FLOATS ? forms : 0); bf16++)
+        for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
+            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+                for (size_t t = 0; t < 4; t++) {
+                    const size_t mix = i + s + t;
+                    check_bits(&(product){bf16, t & 1 ? 'T' : 'N', t & 2 ? 'T' : 'N', sizes[s][0],
+                                          sizes[s][1], ks[i], alphas[mix % 3], betas[mix / 3 % 3],
+                                          mix % 2 * 3});
+                }
 }
 
 static void test_empty(void **state)
@@ -320,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_empty),   cmocka_unit_test(test_nan),
         cmocka_unit_test(test_places), cmocka_unit_test(test_threads), cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_order),
 #ifdef TEST_TWIN
         cmocka_unit_test(test_twin),
 #endif

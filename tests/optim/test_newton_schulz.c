@@ -73,8 +73,9 @@ static void plain_step(double *x, size_t m, size_t n)
 static void product_f(bool bf16, char tb, size_t m, size_t n, size_t k, float alpha, const float *x,
                       const float *y, size_t ldy, float beta, float *out)
 {
+    static _Alignas(64) char work[LKS__GEMM_WORK_BYTES];
     if (bf16)
-        lks__gemm_bf16_plain('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n, NULL);
+        lks__gemm_bf16_plain('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n, work);
     else
         lks__gemm_plain('N', tb, m, n, k, alpha, x, k, y, ldy, beta, out, n);
 }

@@ -283,7 +283,6 @@ static lks_status measure_cpu(lks__session *s)
 {
     struct bench b = {.ex = &s->ex, .k = &s->kernels};
     lks_status st = LKS_OK;
-    tool_print_warning("bench", s);
     b.row = calloc(ROWS, sizeof *b.row);
     for (int i = 0; i < 4; i++)
         b.buf[i] = calloc(FAR, sizeof(float));

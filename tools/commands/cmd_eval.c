@@ -326,7 +326,6 @@ static int run_rank(lks__settings *s)
         return tool_speaks() ? stopped(lks__stop_requested) : TOOL_SIGNAL + lks__stop_requested;
     if (st != LKS_OK)
         return tool_fail("eval", st);
-    tool_print_warning("eval", &session);
     struct job j = {.s = s, .session = &session};
     progress_begin("lockstep eval", "opening the model and the data");
     session.on_progress = show_progress;

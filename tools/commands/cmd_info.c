@@ -74,8 +74,13 @@ int tool_info(int argc, char **argv)
     }
     if (st == LKS_OK) {
         lks__kernels_thread_init();
-        printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
-        printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
+        const uint64_t print = lks__kernels_fingerprint(&kernels, false);
+        const lks__gemm_kinds kinds = lks__kernels_gemm_kinds();
+        printf("gemm         %s", lks__kernels_gemm_library(&kernels));
+        if (kinds.library + kinds.own > 0)
+            printf(" for %zu of the fingerprint's %zu kinds of products", kinds.library,
+                   kinds.library + kinds.own);
+        printf("\nfingerprint  %016" PRIx64 "\n", print);
     }
     for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
         char text[LKS__DEVICE_LOOK], *rest;

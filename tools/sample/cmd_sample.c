@@ -281,7 +281,6 @@ int tool_sample(int argc, char **argv)
         return tool_stopped("sample", lks__stop_requested, "no text was drawn");
     if (st != LKS_OK)
         return tool_fail("sample", st);
-    tool_print_warning("sample", &j.session);
     progress_begin("lockstep sample", "opening the model");
     st = open_job(&j);
     progress_end();

@@ -37,7 +37,7 @@ static inline void lks__gemm(const lks__exec *ex, int thread, char ta, char tb, 
 
 static inline const lks__tiles *lks__exec_tiles(const lks__exec *ex)
 {
-    return ex->bf16 ? ex->k->gemm_bf16_tiles : ex->k->gemm_tiles;
+    return ex->bf16 ? ex->k->gemm_bf16_tiles : &lks__gemm_tiles;
 }
 
 #endif

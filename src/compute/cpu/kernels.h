@@ -22,7 +22,10 @@
 #endif
 typedef LKS_REAL lks__real;
 
-/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major; op is the transpose if ta/tb is 'T'. */
+/* C[m,n] = alpha * op(A) op(B) + beta * C, row-major; op is the transpose if ta/tb is 'T'. The same
+ * bits at every level: reference/ref_gemm.c defines the order of the sums, in blocks of
+ * LKS__GEMM_DEPTH terms. */
+enum { LKS__GEMM_DEPTH = 256 };
 typedef void lks__gemm_fn(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
                           const lks__real *a, size_t lda, const lks__real *b, size_t ldb,
                           lks__real beta, lks__real *c, size_t ldc);
@@ -34,8 +37,9 @@ typedef void lks__gemm_bf16_fn(char ta, char tb, size_t m, size_t n, size_t k, l
                                lks__real beta, lks__real *c, size_t ldc, void *work);
 enum { LKS__GEMM_WORK_BYTES = 640 << 10 };
 
-/* The sizes into which layers cut work for a GEMM, measured to be fast with it and defined in the
- * GEMM's file. They decide which products are rounded together, so another size may change bits. */
+/* The sizes into which layers cut work for a product, measured to be fast. They are the same at all
+ * levels whose products are: blocks of attention's scores decide which sums are made, and so bits.
+ */
 typedef struct lks__tiles {
     size_t rows, cols;           /* a tile of a product, at most */
     size_t tall_rows, tall_from; /* products of tall_from rows and more: rows of a tile */
@@ -46,6 +50,7 @@ typedef struct lks__tiles {
                                     more than 256 tokens. At most LKS__MAX_QUERIES. */
 } lks__tiles;
 enum { LKS__MAX_QUERIES = 128 };
+extern const lks__tiles lks__gemm_tiles; /* of float32's products */
 
 /* LayerNorm over rows of n: y = (x - mean) * rstd * gain + bias, variance biased, eps 1e-5 as in
  * torch.nn.functional.layer_norm. bias may be NULL. mean, rstd: [rows] out, may be NULL. */
@@ -221,26 +226,23 @@ typedef struct lks__kernels {
     LKS__KERNEL_MAP(X)
 #undef X
     lks__cpu_level level;
-    const lks__tiles *gemm_tiles, *gemm_bf16_tiles;
+    const lks__tiles *gemm_bf16_tiles;
 } lks__kernels;
 
 #define X(name, type) type lks__##name##_plain;
 LKS__KERNEL_MAP(X)
 #undef X
-extern const lks__tiles lks__gemm_tiles_plain, lks__gemm_bf16_tiles_plain;
 
 /* Fill the table for `level`. Levels above plain load the GEMM library (oneDNN), capped at that
- * level's instructions; if it isn't installed, they use our own products. ERR_SUPPORT if it is
- * installed but can't be used. Call it once per process. */
+ * level's instructions, for the kinds of products that it computes with our bits
+ * (products/kinds.h). ERR_SUPPORT if it is installed but can't be used. Call it once per process.
+ */
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
-/* The same with our own products even if the library is installed: other ranks lack it. */
+/* The same with our own products even if the library is installed. */
 lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k);
 bool lks__kernels_have_library(void); /* true if it is installed */
 /* The packages that contain it, for messages. */
 #define LKS__ONEDNN_PACKAGES "Debian 12: libdnnl2, Debian 13: libdnnl3.6"
-/* A sentence if the level lacks the library and uses our own products; else NULL. */
-const char *lks__kernels_warning(const lks__kernels *k);
-
 /* Turns off the GEMM library's own threads. Call it once in each thread that calls kernels. */
 void lks__kernels_thread_init(void);
 
@@ -253,5 +255,12 @@ uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16);
 lks_status lks__kernels_check(void);
 
 const char *lks__kernels_gemm_library(const lks__kernels *k); /* "oneDNN 2.6.3", "own" */
+
+/* How many kinds of products (products/kinds.h) the library has computed so far in this process,
+ * and how many our own product in its place. */
+typedef struct lks__gemm_kinds {
+    size_t library, own;
+} lks__gemm_kinds;
+lks__gemm_kinds lks__kernels_gemm_kinds(void);
 
 #endif

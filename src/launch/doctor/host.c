@@ -99,11 +99,10 @@ static void look_at_kernels(lks__doctor *d)
                     "%s, level %s", lks__cpu_model(), lks__cpu_level_name(d->level));
     const char *gemm = lks__kernels_gemm_library(&d->kernels);
     bool own = strcmp(gemm, "own") == 0;
-    lks__doctor_say(
-        d, own && d->level != LKS__CPU_PLAIN ? LKS__NOTE : LKS__FINE, "gemm",
-        "install oneDNN (" LKS__ONEDNN_PACKAGES
-        "): steps are faster then, and have the same last digits as on hosts with oneDNN",
-        "matrix products by %s", own ? "lockstep's own code" : gemm);
+    lks__doctor_say(d, own && d->level != LKS__CPU_PLAIN ? LKS__NOTE : LKS__FINE, "gemm",
+                    "install oneDNN (" LKS__ONEDNN_PACKAGES
+                    "): steps may be faster then, with the same bytes",
+                    "matrix products by %s", own ? "lockstep's own code" : gemm);
 }
 
 /* A container may allow fewer cores than this process sees. */

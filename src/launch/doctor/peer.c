@@ -176,7 +176,7 @@ static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *thei
                  "different bits",
                  where);
     compare_text(d, mine, theirs, "gemm", LKS__NOTE,
-                 "install one version of the library on all hosts", where);
+                 "bytes don't depend on it; the slower hosts need the library", where);
     bool levels = strcmp(fact(mine, "level"), fact(theirs, "level")) == 0;
     if (levels) /* otherwise levels may differ, and the ranks agree on the lower one */
         compare_text(

@@ -1,85 +1,193 @@
-/* compute/cpu/products/gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C, for machines without a
- * GEMM library; compute/cpu/reference/ref_gemm.c defines it.
+/* compute/cpu/products/gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C in the order that
+ * compute/cpu/reference/ref_gemm.c defines, for levels with vectors.
  *
- * op(B) is copied in blocks of at most DEPTH x COLS, whose rows are whole vectors. Each element has
- * one accumulator for a block, which adds the terms in order of k; tiles only determine which
- * elements share loads, so they change no bit. ROWS * WIDTH accumulators, a row of the block and
- * one value of A fit in the registers of the level. */
+ * op(B) is copied in panels of DEPTH x COLS, whose rows are whole vectors. Each element has one
+ * accumulator per block of DEPTH terms. Tiles only determine which elements share loads, so they
+ * change no bit. ROWS * WIDTH accumulators, a row of the panel and one value of A fit in the
+ * registers of the level. */
+#include <immintrin.h>
 #include <stdbool.h>
+#include <string.h>
 
-#include "compute/cpu/vector/vec_register.h"
+#include "compute/cpu/vector/version.h"
 #include "compute/cpu/vector/x86.h"
 
-enum { WIDTH = LANES == 16 ? 4 : 2, COLS = WIDTH * LANES, ROWS = 6, DEPTH = 128 };
+#if defined(__AVX512F__)
+#define V(op) _mm512_##op
+typedef __m512 vf;
+enum { LANES = 16, WIDTH = 3, ROWS = 8 };
+#else
+#define V(op) _mm256_##op
+typedef __m256 vf;
+enum { LANES = 8, WIDTH = 2, ROWS = 6 };
+#endif
+enum { COLS = WIDTH * LANES, DEPTH = LKS__GEMM_DEPTH };
 
 #define INLINE static inline __attribute__((always_inline))
+#define APART  static __attribute__((noinline))
 
-/* Shared by all tiles of one block of op(B). */
-struct block {
-    const float *b; /* [depth, COLS] */
+/* Shared by all tiles of one panel. */
+struct panel {
+    const float *b; /* [depth, width], followed by zeros after the last column */
     size_t depth, cols;
     float alpha, beta;
 };
 
-/* block[p][j] = op(B)[p][j], followed by zeros after the last column. */
-static void copy_block(float *block, char tb, const float *b, size_t ldb, size_t depth, size_t cols)
+/* Transpose four rows and columns. */
+INLINE void turn(float *to, size_t width, const float *from, size_t ld)
 {
-    for (size_t p = 0; p < depth; p++)
-        for (size_t j = 0; j < COLS; j++)
-            block[p * COLS + j] = j >= cols ? 0.0f : tb == 'T' ? b[j * ldb + p] : b[p * ldb + j];
+    __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + ld), c = _mm_loadu_ps(from + 2 * ld),
+           d = _mm_loadu_ps(from + 3 * ld);
+    _MM_TRANSPOSE4_PS(a, b, c, d);
+    _mm_storeu_ps(to, a);
+    _mm_storeu_ps(to + width, b);
+    _mm_storeu_ps(to + 2 * width, c);
+    _mm_storeu_ps(to + 3 * width, d);
 }
 
-/* rows x block->cols elements of C; called with a constant number of rows. A's element [r][p] is
- * a[r * row_step + p * step]. */
-INLINE void tile(const struct block *block, const float *a, size_t row_step, size_t step, float *c,
-                 size_t ldc, const size_t rows)
+/* to[p][j] = op(x)[p][j] for j < cols, 0 for other j < width; called with a constant width. */
+INLINE void copy(float *to, bool turned, const float *x, size_t ld, size_t depth, size_t cols,
+                 const size_t width)
+{
+    size_t j = 0, p = 0;
+    for (; turned && j + 4 <= cols; j += 4) {
+        for (p = 0; p + 4 <= depth; p += 4)
+            turn(to + p * width + j, width, x + j * ld + p, ld);
+        for (; p < depth; p++)
+            for (size_t i = j; i < j + 4; i++)
+                to[p * width + i] = x[i * ld + p];
+    }
+    if (!turned && cols == width)
+        for (p = 0; p < depth; p++)
+            memcpy(to + p * width, x + p * ld, width * sizeof *to);
+    else
+        for (p = 0; p < depth; p++)
+            for (size_t i = j; i < width; i++)
+                to[p * width + i] = i >= cols ? 0.0f : turned ? x[i * ld + p] : x[p * ld + i];
+}
+
+/* The end of a block: op(A) op(B) is in `sum`. With beta == 0, C isn't read: it may hold anything.
+ */
+INLINE void store(const struct panel *panel, vf sum[ROWS][WIDTH], float *c, size_t ldc,
+                  const size_t rows, const size_t width)
+{
+    const vf alpha = V(set1_ps)(panel->alpha), beta = V(set1_ps)(panel->beta);
+    if (panel->beta == 0.0f)
+        for (size_t r = 0; r < rows; r++)
+            for (size_t v = 0; v < width; v++)
+                V(storeu_ps)(c + r * ldc + v * LANES, V(mul_ps)(alpha, sum[r][v]));
+    else
+        for (size_t r = 0; r < rows; r++)
+            for (size_t v = 0; v < width; v++) {
+                float *to = c + r * ldc + v * LANES;
+                const vf kept = V(mul_ps)(beta, V(loadu_ps)(to));
+                V(storeu_ps)(to, V(add_ps)(kept, V(mul_ps)(alpha, sum[r][v])));
+            }
+}
+
+/* The same if the panel's last columns aren't columns of C. */
+INLINE void store_part(const struct panel *panel, vf sum[ROWS][WIDTH], float *c, size_t ldc,
+                       const size_t rows, const size_t width)
+{
+    float part[ROWS][COLS] = {0};
+    for (size_t r = 0; r < rows; r++)
+        for (size_t v = 0; v < width; v++)
+            V(storeu_ps)(part[r] + v * LANES, sum[r][v]);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t j = 0; j < panel->cols; j++) {
+            const float kept = panel->beta == 0.0f ? 0.0f : panel->beta * c[r * ldc + j];
+            const float scaled = panel->alpha * part[r][j];
+            c[r * ldc + j] = panel->beta == 0.0f ? scaled : kept + scaled;
+        }
+}
+
+/* rows x panel->cols elements of C; called with constant numbers of rows and vectors. A's element
+ * [r][p] is a[r * row_step + p * step]. */
+INLINE void tile(const struct panel *panel, const float *a, size_t row_step, size_t step, float *c,
+                 size_t ldc, const size_t rows, const size_t width)
 {
     vf sum[ROWS][WIDTH];
-    for (size_t r = 0; r < rows; r++)
-        for (size_t v = 0; v < WIDTH; v++)
-            sum[r][v] = v_zero();
-    for (size_t p = 0; p < block->depth; p++) {
+    const float *row = panel->b;
+    for (size_t r = 0; r < rows; r++) {
+        __builtin_prefetch(c + r * ldc, 1);
+        __builtin_prefetch(c + r * ldc + width * LANES - 1, 1);
+        for (size_t v = 0; v < width; v++)
+            sum[r][v] = V(setzero_ps)();
+    }
+    for (size_t p = 0; p < panel->depth; p++, a += step, row += width * LANES) {
         vf b[WIDTH];
-        for (size_t v = 0; v < WIDTH; v++)
-            b[v] = v_load(block->b + p * COLS + v * LANES);
+        for (size_t v = 0; v < width; v++)
+            b[v] = V(loadu_ps)(row + v * LANES);
         for (size_t r = 0; r < rows; r++) {
-            const vf x = v_set1(a[r * row_step + p * step]);
-            for (size_t v = 0; v < WIDTH; v++)
-                sum[r][v] = v_fma(x, b[v], sum[r][v]);
+            const vf x = V(set1_ps)(a[r * row_step]);
+            for (size_t v = 0; v < width; v++)
+                sum[r][v] = V(fmadd_ps)(x, b[v], sum[r][v]);
         }
     }
-    for (size_t v = 0; v < WIDTH && v * LANES < block->cols; v++) {
-        const vmask mask = v_mask(block->cols - v * LANES);
-        for (size_t r = 0; r < rows; r++) {
-            float *to = c + r * ldc + v * LANES;
-            vf kept = v_zero(); /* with beta == 0, C isn't read: it may hold anything, even NaN */
-            if (block->beta != 0.0f)
-                kept = v_mul(v_set1(block->beta), v_load_mask(to, mask));
-            v_store_mask(to, mask, v_fma(v_set1(block->alpha), sum[r][v], kept));
-        }
-    }
+    if (panel->cols == width * LANES)
+        store(panel, sum, c, ldc, rows, width);
+    else
+        store_part(panel, sum, c, ldc, rows, width);
 }
+
+/* m rows of C's columns under a panel. Eight rows at the end are cut into four and four: fewer than
+ * four would wait for their additions. */
+INLINE void rows_of(const struct panel *panel, const float *a, size_t row_step, size_t step,
+                    size_t m, float *c, size_t ldc, const size_t width)
+{
+    for (size_t n; m > 0; m -= n, a += n * row_step, c += n * ldc)
+        if (m >= ROWS && (ROWS == 8 || m != 8))
+            tile(panel, a, row_step, step, c, ldc, n = ROWS, width);
+        else if (m >= 4)
+            tile(panel, a, row_step, step, c, ldc, n = 4, width);
+        else if (m >= 2)
+            tile(panel, a, row_step, step, c, ldc, n = 2, width);
+        else
+            tile(panel, a, row_step, step, c, ldc, n = 1, width);
+}
+
+typedef void rows_fn(const struct panel *panel, const float *a, size_t row_step, size_t step,
+                     size_t m, float *c, size_t ldc);
+typedef void copy_fn(float *to, bool turned, const float *x, size_t ld, size_t depth, size_t cols);
+
+/* One version for each number of vectors in a panel's row. */
+#define VERSION_OF(width)                                                                          \
+    APART void rows_##width(const struct panel *panel, const float *a, size_t row_step,            \
+                            size_t step, size_t m, float *c, size_t ldc)                           \
+    {                                                                                              \
+        rows_of(panel, a, row_step, step, m, c, ldc, width);                                       \
+    }                                                                                              \
+    APART void copy_##width(float *to, bool turned, const float *x, size_t ld, size_t depth,       \
+                            size_t cols)                                                           \
+    {                                                                                              \
+        copy(to, turned, x, ld, depth, cols, (width)*LANES);                                       \
+    }
+VERSION_OF(1)
+VERSION_OF(2)
+#if defined(__AVX512F__)
+VERSION_OF(3)
+static rows_fn *const rows_fns[] = {rows_1, rows_2, rows_3};
+static copy_fn *const copy_fns[] = {copy_1, copy_2, copy_3};
+#else
+static rows_fn *const rows_fns[] = {rows_1, rows_2};
+static copy_fn *const copy_fns[] = {copy_1, copy_2};
+#endif
 
 void VERSION(gemm)(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                    size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
-    float copy[DEPTH * COLS];
+    _Alignas(64) float copied[DEPTH * COLS];
     const size_t row_step = ta == 'T' ? 1 : lda, step = ta == 'T' ? lda : 1;
-    for (size_t j = 0; j < n; j += COLS) {
-        for (size_t p = 0; p == 0 || p < k; p += DEPTH) {
-            const struct block block = {.b = copy,
+    for (size_t p = 0; p == 0 || p < k; p += DEPTH)
+        for (size_t j = 0; j < n; j += COLS) {
+            const struct panel panel = {.b = copied,
                                         .depth = k - p < DEPTH ? k - p : DEPTH,
                                         .cols = n - j < COLS ? n - j : COLS,
                                         .alpha = alpha,
                                         .beta = p == 0 ? beta : 1.0f};
-            const float *from = a + p * step;
-            size_t i = 0;
-            copy_block(copy, tb, tb == 'T' ? b + j * ldb + p : b + p * ldb + j, ldb, block.depth,
-                       block.cols);
-            for (; i + ROWS <= m; i += ROWS)
-                tile(&block, from + i * row_step, row_step, step, c + i * ldc + j, ldc, ROWS);
-            for (; i < m; i++)
-                tile(&block, from + i * row_step, row_step, step, c + i * ldc + j, ldc, 1);
+            const size_t vectors = (panel.cols - 1) / LANES;
+            copy_fns[vectors](copied, tb == 'T', tb == 'T' ? b + j * ldb + p : b + p * ldb + j, ldb,
+                              panel.depth, panel.cols);
+            rows_fns[vectors](&panel, a + p * step, row_step, step, m, c + j, ldc);
         }
-    }
 }

@@ -3,20 +3,11 @@
  * the second-level cache; the float GEMM multiplies the copies. The copies also avoid rows a power
  * of two apart. */
 #include "compute/cpu/products/gemm_dnnl.h"
-#include "compute/cpu/vector/vec_register.h"
+#include "compute/cpu/products/kinds.h"
+#include "compute/cpu/vector/version.h"
 #include "compute/cpu/vector/x86.h"
 
-enum { MC = 128, NC = 256, KC = 352, GAP = 16 };
-
-/* Both operands of a tile are copied: the squarer the tile, the less is copied. Use tall tiles if
- * there are enough of them for many threads. */
-const lks__tiles VERSION(gemm_bf16_tiles) = {.rows = 128,
-                                             .tall_rows = 256,
-                                             .tall_from = 1024,
-                                             .cols = 256,
-                                             .panel = 128,
-                                             .queries = LANES == 8 ? 32 : 64,
-                                             .far_queries = 64};
+enum { MC = 128, NC = 256, KC = LKS__GEMM_DEPTH, GAP = 16 };
 
 typedef struct rounded_work {
     float a[(MC + GAP) * (KC + GAP)], b[(NC + GAP) * (KC + GAP)]; /* room for either orientation */
@@ -41,7 +32,7 @@ void VERSION(gemm_bf16)(char ta, char tb, size_t m, size_t n, size_t k, float al
                         void *work)
 {
     rounded_work *w = work;
-    lks__gemm_fn *gemm = lks__gemm_dnnl_is_open() ? lks__gemm_dnnl : VERSION(gemm);
+    lks__gemm_fn *gemm = lks__gemm_dnnl_is_open() ? lks__kinds_gemm : VERSION(gemm);
     if (k == 0)
         gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     for (size_t j = 0; j < n; j += NC) {

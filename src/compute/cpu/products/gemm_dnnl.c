@@ -23,21 +23,6 @@ enum {
     DNNL_FPMATH_STRICT = 0, /* no bfloat16 inside, even if ONEDNN_DEFAULT_FPMATH_MODE asks for it */
 };
 
-/* 128 rows keep oneDNN (2.6) at 95 % of a core's peak, and the operands of a tile in the
- * second-level cache. Short blocks of attention waste less on masked scores, tall ones need fewer
- * calls. */
-#define TILES(short_sequences)                                                                     \
-    {                                                                                              \
-        .rows = 128, .tall_rows = 128, .cols = 512, .slow_columns = true, .panel = 64,             \
-        .queries = (short_sequences), .far_queries = 64                                            \
-    }
-static const lks__tiles tiles_avx2 = TILES(32), tiles_avx512 = TILES(64);
-
-const lks__tiles *lks__gemm_dnnl_tiles(lks__cpu_level level)
-{
-    return level >= LKS__CPU_AVX512 ? &tiles_avx512 : &tiles_avx2;
-}
-
 typedef struct dnnl_version_head {
     int major, minor, patch;
 } dnnl_version_head;
@@ -191,13 +176,6 @@ void lks__gemm_dnnl(char ta, char tb, size_t m, size_t n, size_t k, lks__real al
                     const lks__real *a, size_t lda, const lks__real *b, size_t ldb, lks__real beta,
                     lks__real *c, size_t ldc)
 {
-    /* The library refuses sizes of 0, which need no call anyway. */
-    if (m == 0 || n == 0)
-        return;
-    if (k == 0) {
-        lks__gemm_plain(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-        return;
-    }
     int st = dnnl.sgemm(ta, tb, (int64_t)m, (int64_t)n, (int64_t)k, alpha, a, (int64_t)lda, b,
                         (int64_t)ldb, beta, c, (int64_t)ldc);
     if (st == DNNL_SUCCESS)

@@ -5,8 +5,7 @@
 
 #include "compute/cpu/kernels.h"
 
-/* True if the library is installed. Loads it. Without it each level uses our own product
- * (products/gemm.c). */
+/* True if the library is installed. Loads it. */
 bool lks__gemm_dnnl_is_there(void);
 
 /* Load the library and cap its instructions at `level`. A second call with the same level does
@@ -21,11 +20,10 @@ void lks__gemm_dnnl_thread_init(void);
 /* ERR_NOMEM or ERR_SUPPORT if any call on any thread has failed since the library was loaded. */
 lks_status lks__gemm_dnnl_check(void);
 
-const lks__tiles *lks__gemm_dnnl_tiles(lks__cpu_level level);
-
 const char *lks__gemm_dnnl_version(void); /* "oneDNN 2.6.3" */
 
-/* If the library fails, C becomes NaN: no result is ever silently wrong. */
+/* The library's product, in its own order of sums (kinds.h). Sizes are at least 1. If the library
+ * fails, C becomes NaN: no result is ever silently wrong. */
 lks__gemm_fn lks__gemm_dnnl;
 
 #endif

@@ -1,98 +1,68 @@
-/* compute/cpu/products/gemm_plain.c - C[m,n] = alpha * op(A) op(B) + beta * C, row-major, of
- * operands unchanged or rounded to bfloat16.
+/* compute/cpu/products/gemm_plain.c - the product that reference/ref_gemm.c defines, in plain C.
  *
- * compute/cpu/reference/ref_gemm.c defines it. op(B) is copied in tiles of at most KB x
- * NB, so that the inner loop reads consecutive elements with any transposes. Terms of one element
- * are added in order of k within a tile, tiles in order of k. */
-#include <stdbool.h>
-
+ * op(B) is copied in tiles of at most DEPTH x COLS doubles. */
 #include "compute/cpu/kernels.h"
 
-enum { KB = 64, NB = 64 };
+enum { DEPTH = LKS__GEMM_DEPTH, COLS = 32 };
 
-/* As at level avx2, whose bits are compared with this level's. */
-const lks__tiles lks__gemm_tiles_plain = {.rows = 128,
-                                          .tall_rows = 128,
-                                          .cols = 512,
-                                          .slow_columns = true,
-                                          .panel = 64,
-                                          .queries = 32,
-                                          .far_queries = 64};
-const lks__tiles lks__gemm_bf16_tiles_plain = {.rows = 128,
-                                               .tall_rows = 256,
-                                               .tall_from = 1024,
-                                               .cols = 256,
-                                               .panel = 128,
-                                               .queries = 32,
-                                               .far_queries = 64};
+/* Vectors of the compiler. */
+enum { LANES = 2 };
+typedef float floats __attribute__((vector_size(LANES * sizeof(float))));
+typedef double doubles __attribute__((vector_size(LANES * sizeof(double)), may_alias));
+typedef int64_t words __attribute__((vector_size(LANES * sizeof(int64_t))));
 
-/* tile[p][j] = op(B)[p0 + p][j0 + j]. Zeros follow, so that the inner loop always has NB columns,
- * which compilers turn into vectors. */
-static void copy_tile(float tile[KB][NB], char tb, const float *b, size_t ldb, size_t p0, size_t kb,
-                      size_t j0, size_t nb, bool bf16)
+/* acc[j] = x * b[j] + acc[j], as floats, rounded once, on processors without such an instruction.
+ * The product of two floats is exact in double. If its sum with acc isn't, the neighbour of the sum
+ * with an odd last bit replaces it on the side of the true value. A double has more than twice the
+ * bits of a float, so the conversion then rounds as if it saw the true value. */
+static void multiply_add(doubles acc[COLS / LANES], double x, const doubles b[COLS / LANES])
 {
-    for (size_t p = 0; p < kb; p++) {
-        for (size_t j = 0; j < nb; j++)
-            tile[p][j] = tb == 'T' ? b[(j0 + j) * ldb + p0 + p] : b[(p0 + p) * ldb + j0 + j];
-        for (size_t j = nb; j < NB; j++)
-            tile[p][j] = 0;
-        if (bf16)
-            lks__round_bf16_plain(tile[p], tile[p], nb);
+    for (size_t j = 0; j < COLS / LANES; j++) {
+        const doubles product = x * b[j], sum = product + acc[j], added = sum - product;
+        const doubles error = (product - (sum - added)) + (acc[j] - added);
+        const words away = ((error > 0.0) ^ (sum > 0.0)) | 1; /* 1: larger, -1: smaller */
+        const words inexact = (error > 0.0) | (error < 0.0);  /* false for a NaN */
+        const words odd = (words)sum + (away & inexact & -(~(words)sum & 1));
+        const floats rounded = __builtin_convertvector((doubles)odd, floats);
+        acc[j] = __builtin_convertvector(rounded, doubles);
     }
 }
 
-/* row[p] = op(A)[i][p0 + p] */
-static void copy_row(float row[KB], char ta, const float *a, size_t lda, size_t i, size_t p0,
-                     size_t kb, bool bf16)
+/* tile[p][j] = op(B)[p][j], followed by zeros. */
+static void copy_tile(double (*tile)[COLS], char tb, const float *b, size_t ldb, size_t depth,
+                      size_t cols)
 {
-    for (size_t p = 0; p < kb; p++)
-        row[p] = ta == 'T' ? a[(p0 + p) * lda + i] : a[i * lda + p0 + p];
-    if (bf16)
-        lks__round_bf16_plain(row, row, kb);
+    for (size_t p = 0; p < depth; p++)
+        for (size_t j = 0; j < COLS; j++)
+            tile[p][j] = j >= cols ? 0.0 : tb == 'T' ? b[j * ldb + p] : b[p * ldb + j];
 }
 
-/* With beta == 0, C isn't read: it may hold anything, even NaN. */
-static void scale_c(size_t m, size_t n, float beta, float *c, size_t ldc)
+/* A row of C from its block of `sum`. With beta == 0, C isn't read: it may hold anything. */
+static void add_block(float *c, const double *sum, size_t cols, float alpha, float beta)
 {
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++)
-            c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
-}
-
-static void multiply(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *a,
-                     size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc,
-                     bool bf16)
-{
-    float tile[KB][NB], row[KB];
-
-    scale_c(m, n, beta, c, ldc);
-    for (size_t j0 = 0; j0 < n; j0 += NB) {
-        size_t nb = n - j0 < NB ? n - j0 : NB;
-        for (size_t p0 = 0; p0 < k; p0 += KB) {
-            size_t kb = k - p0 < KB ? k - p0 : KB;
-            copy_tile(tile, tb, b, ldb, p0, kb, j0, nb, bf16);
-            for (size_t i = 0; i < m; i++) {
-                float acc[NB] = {0};
-                copy_row(row, ta, a, lda, i, p0, kb, bf16);
-                for (size_t p = 0; p < kb; p++)
-                    for (size_t j = 0; j < NB; j++)
-                        acc[j] += row[p] * tile[p][j];
-                for (size_t j = 0; j < nb; j++)
-                    c[i * ldc + j0 + j] += alpha * acc[j];
-            }
-        }
-    }
+    for (size_t j = 0; j < cols; j++)
+        if (beta == 0.0f)
+            c[j] = alpha * (float)sum[j];
+        else
+            c[j] = beta * c[j] + alpha * (float)sum[j];
 }
 
 void lks__gemm_plain(char ta, char tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                      size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
-    multiply(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, false);
-}
-
-void lks__gemm_bf16_plain(char ta, char tb, size_t m, size_t n, size_t k, float alpha,
-                          const float *a, size_t lda, const float *b, size_t ldb, float beta,
-                          float *c, size_t ldc, void *work)
-{
-    multiply(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, true);
+    doubles tile[DEPTH][COLS / LANES];
+    const size_t row_step = ta == 'T' ? 1 : lda, step = ta == 'T' ? lda : 1;
+    for (size_t p0 = 0; p0 == 0 || p0 < k; p0 += DEPTH)
+        for (size_t j = 0; j < n; j += COLS) {
+            const size_t depth = k - p0 < DEPTH ? k - p0 : DEPTH;
+            const size_t cols = n - j < COLS ? n - j : COLS;
+            copy_tile((double(*)[COLS])tile, tb, tb == 'T' ? b + j * ldb + p0 : b + p0 * ldb + j,
+                      ldb, depth, cols);
+            for (size_t i = 0; i < m; i++) {
+                doubles sum[COLS / LANES] = {0};
+                for (size_t p = 0; p < depth; p++)
+                    multiply_add(sum, (double)a[i * row_step + (p0 + p) * step], tile[p]);
+                add_block(c + i * ldc + j, (const double *)sum, cols, alpha, p0 == 0 ? beta : 1.0f);
+            }
+        }
 }

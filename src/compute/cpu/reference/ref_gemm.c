@@ -1,71 +1,45 @@
 /* compute/cpu/reference/ref_gemm.c - C[m,n] = alpha * op(A) op(B) + beta * C, row-major, of
  * operands unchanged or rounded to bfloat16.
  *
- * This defines the operation. op(B) is copied in tiles of at most KB x
- * NB, so that the inner loop reads consecutive elements with any transposes. Terms of one element
- * are added in order of k within a tile, tiles in order of k. */
+ * This defines the order of a product's sums, and so its bits at every level. Terms are added in
+ * blocks of LKS__GEMM_DEPTH. Within a block an element has one accumulator, which takes the terms
+ * in order of k by multiply-adds that round once, starting from 0. All other operations round one
+ * by one. With beta == 0, C isn't read: it may hold anything, even NaN. */
+#include <math.h>
 #include <stdbool.h>
 
 #include "compute/cpu/reference/reference.h"
 
-enum { KB = 64, NB = 64 };
-
-/* tile[p][j] = op(B)[p0 + p][j0 + j]. Zeros follow, so that the inner loop always has NB columns,
- * which compilers turn into vectors. */
-static void copy_tile(lks__real tile[KB][NB], char tb, const lks__real *b, size_t ldb, size_t p0,
-                      size_t kb, size_t j0, size_t nb, bool bf16)
+static lks__real rounded(lks__real x, bool bf16)
 {
-    for (size_t p = 0; p < kb; p++) {
-        for (size_t j = 0; j < nb; j++)
-            tile[p][j] = tb == 'T' ? b[(j0 + j) * ldb + p0 + p] : b[(p0 + p) * ldb + j0 + j];
-        for (size_t j = nb; j < NB; j++)
-            tile[p][j] = 0;
-        if (bf16)
-            lks__round_bf16_ref(tile[p], tile[p], nb);
-    }
-}
-
-/* row[p] = op(A)[i][p0 + p] */
-static void copy_row(lks__real row[KB], char ta, const lks__real *a, size_t lda, size_t i,
-                     size_t p0, size_t kb, bool bf16)
-{
-    for (size_t p = 0; p < kb; p++)
-        row[p] = ta == 'T' ? a[(p0 + p) * lda + i] : a[i * lda + p0 + p];
     if (bf16)
-        lks__round_bf16_ref(row, row, kb);
+        lks__round_bf16_ref(&x, &x, 1);
+    return x;
 }
 
-/* With beta == 0, C isn't read: it may hold anything, even NaN. */
-static void scale_c(size_t m, size_t n, lks__real beta, lks__real *c, size_t ldc)
+static lks__real multiply_add(lks__real x, lks__real y, lks__real z)
 {
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++)
-            c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+    return sizeof z == sizeof(float) ? (lks__real)fmaf((float)x, (float)y, (float)z)
+                                     : (lks__real)fma((double)x, (double)y, (double)z);
 }
 
 static void multiply(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,
                      const lks__real *a, size_t lda, const lks__real *b, size_t ldb, lks__real beta,
                      lks__real *c, size_t ldc, bool bf16)
 {
-    lks__real tile[KB][NB], row[KB];
-
-    scale_c(m, n, beta, c, ldc);
-    for (size_t j0 = 0; j0 < n; j0 += NB) {
-        size_t nb = n - j0 < NB ? n - j0 : NB;
-        for (size_t p0 = 0; p0 < k; p0 += KB) {
-            size_t kb = k - p0 < KB ? k - p0 : KB;
-            copy_tile(tile, tb, b, ldb, p0, kb, j0, nb, bf16);
-            for (size_t i = 0; i < m; i++) {
-                lks__real acc[NB] = {0};
-                copy_row(row, ta, a, lda, i, p0, kb, bf16);
-                for (size_t p = 0; p < kb; p++)
-                    for (size_t j = 0; j < NB; j++)
-                        acc[j] += row[p] * tile[p][j];
-                for (size_t j = 0; j < nb; j++)
-                    c[i * ldc + j0 + j] += alpha * acc[j];
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < n; j++)
+            for (size_t p0 = 0; p0 == 0 || p0 < k; p0 += LKS__GEMM_DEPTH) {
+                lks__real sum = 0, *to = c + i * ldc + j;
+                for (size_t p = p0; p < k && p < p0 + LKS__GEMM_DEPTH; p++)
+                    sum = multiply_add(rounded(ta == 'T' ? a[p * lda + i] : a[i * lda + p], bf16),
+                                       rounded(tb == 'T' ? b[j * ldb + p] : b[p * ldb + j], bf16),
+                                       sum);
+                if (p0 == 0 && beta == 0)
+                    *to = alpha * sum;
+                else
+                    *to = (p0 == 0 ? beta * *to : *to) + alpha * sum;
             }
-        }
-    }
 }
 
 void lks__gemm_ref(char ta, char tb, size_t m, size_t n, size_t k, lks__real alpha,

@@ -9,7 +9,6 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
 #undef X
         k->gemm = lks__gemm_avx2;
         k->gemm_bf16 = lks__gemm_bf16_avx2;
-        k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx2;
         k->peak = k->peak_bf16 = lks__peak_avx2;
     }
     if (level >= LKS__CPU_AVX512) {
@@ -18,7 +17,6 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
 #undef X
         k->gemm = lks__gemm_avx512;
         k->gemm_bf16 = lks__gemm_bf16_avx512;
-        k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_avx512;
         k->peak = k->peak_bf16 = lks__peak_avx512;
     }
     if (level >= LKS__CPU_AVX512_BF16) {

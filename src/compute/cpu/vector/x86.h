@@ -1,7 +1,6 @@
 /* compute/cpu/vector/x86.h - versions for x86-64 levels. A kernel <name> of a level is
  * lks__<name>_<level>. The row kernels are written with vec.h, in <layer>.c, which is built for
- * each level, as are gemm.c and gemm_bf16.c. Others are in <name>_<level>.c. gemm.c is for machines
- * without the library. */
+ * each level, as are gemm.c and gemm_bf16.c. Others are in <name>_<level>.c. */
 #ifndef LKS_COMPUTE_CPU_VECTOR_X86_H
 #define LKS_COMPUTE_CPU_VECTOR_X86_H
 
@@ -14,8 +13,7 @@ LKS__ROW_KERNEL_MAP(X)
 lks__gemm_fn lks__gemm_avx2, lks__gemm_avx512;
 lks__gemm_bf16_fn lks__gemm_bf16_avx2, lks__gemm_bf16_avx512, lks__gemm_bf16_avx512_bf16,
     lks__gemm_bf16_amx;
-extern const lks__tiles lks__gemm_bf16_tiles_avx2, lks__gemm_bf16_tiles_avx512,
-    lks__gemm_bf16_tiles_avx512_bf16, lks__gemm_bf16_tiles_amx;
+extern const lks__tiles lks__gemm_bf16_tiles_avx512_bf16, lks__gemm_bf16_tiles_amx;
 lks__peak_fn lks__peak_avx2, lks__peak_avx512, lks__peak_bf16_avx512_bf16, lks__peak_bf16_amx;
 
 /* Replace the entries of `k` for which `level` has a version. */

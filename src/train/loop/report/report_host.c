@@ -78,6 +78,8 @@ lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lk
     lks__jsonw_str(w, "cpu", lks__cpu_model());
     lks__jsonw_str(w, "kernels", lks__cpu_level_name(ses->kernels.level));
     lks__jsonw_str(w, "gemm", lks__kernels_gemm_library(&ses->kernels));
+    lks__jsonw_int(w, "gemm_kinds_library", (int64_t)lks__kernels_gemm_kinds().library);
+    lks__jsonw_int(w, "gemm_kinds_own", (int64_t)lks__kernels_gemm_kinds().own);
     lks__jsonw_str(w, "fingerprint", ses->fingerprint);
     if (ses->device->fingerprint != 0)
         write_parts(w, ses);

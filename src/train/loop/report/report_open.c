@@ -206,13 +206,6 @@ static void note_short_decay(lks__report *r, const lks__run *run, const lks__sta
                      lks__number_text(s->min_lr, false, min_lr), decay, decay, end, end);
 }
 
-static void warn_of_own_products(lks__report *r, const lks__session *ses)
-{
-    const char *warning = lks__kernels_warning(&ses->kernels);
-    if (warning != NULL)
-        lks__log_message(&r->log, "warning: %s", warning);
-}
-
 static void note_device(lks__report *r, const lks__session *ses)
 {
     const char *note = lks__session_device_note(ses);
@@ -381,7 +374,6 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
                              "%s contains an earlier run, so this evaluation is only printed: "
                              "--init_from=resume evaluates that run",
                              t->run.shown_out_dir);
-        warn_of_own_products(r, &t->ses);
         note_device(r, &t->ses);
         warn_of_other_kernels(r, &t->run, &t->ses);
         lks__report_slow_run(r, &t->run, &t->state);
