@@ -10,16 +10,15 @@
 #include "settings/family.h"
 #include "train/procedure/procedure.h"
 
-/* PARAMS, or an arena of the optimizer's. */
+/* An arena: PARAMS, or the optimizer's 0, 1, … */
 enum { PARAMS = -1 };
 
-/* What stands behind a tensor's name in that arena; NULL: it has nothing of the tensor. */
+/* Suffix of the tensor's name in that arena; NULL: the arena has no part for the tensor. */
 static const char *suffix_of(const lks__optimizer *optimizer, const lks__tensor *t, int arena)
 {
     return arena == PARAMS ? "" : lks__optimizer_state(optimizer, t, arena);
 }
 
-/* The names of the sampler's state in the optimizer's file. */
 static const char sampler_name[] = "sampler.state";
 
 /* --- saving ---------------------------------------------------------------------------------- */
@@ -53,7 +52,7 @@ static void add_arena(struct names *list, const lks__run *run, const lks__work *
 
 static size_t sampler_state_bytes(const lks__state *state)
 {
-    /* The sampler `stream` has none. */
+    /* sampler=stream has no state. */
     return state->sampler == NULL ? 0 : lks__sampler_state_bytes(state->sampler);
 }
 
@@ -70,7 +69,7 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
     snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
     json_t *settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *meta = lks__meta_to_json(&run->meta);
-    /* pack takes over the references, even if it fails */
+    /* json_pack() takes the references, even if it fails */
     json_t *json = json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings,
                              "tokenizer", meta, "data_digest", digest, "eval_done",
                              state->eval_done, "best_val_loss", state->best_val_loss, "data_shift",
@@ -83,7 +82,7 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
         json_decref(json);
         return NULL;
     }
-    /* a run by the clock continues its training time; other runs don't depend on time */
+    /* only these runs depend on time */
     if (lks__state_by_the_clock(run) &&
         json_object_set_new(json, "elapsed_s", json_real(state->elapsed_s)) < 0) {
         json_decref(json);
@@ -219,7 +218,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
             "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
             "give the same --dataset, or start a new run",
             run->data_dir, c->path, have, digest);
-    /* Checkpoints of versions that stopped at the first such number have neither, which means 0. */
+    /* Older versions wrote neither; both are then 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
     if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)

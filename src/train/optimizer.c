@@ -5,7 +5,7 @@
 
 /* --- the setting ----------------------------------------------------------------------------- */
 
-/* Word 0 of --optimizer is "auto", word i is the list's i-1. */
+/* Word 0 of --optimizer is "auto", word i is lks__optimizers[i - 1]. */
 static const lks__optimizer *at(int i)
 {
     return i == 0 ? NULL : lks__optimizers[i - 1];

@@ -11,7 +11,7 @@
 #include "train/optimizer.h"
 #include "train/procedure/procedure.h"
 
-/* Forward and backward of a micro-batch: its loss, and its gradient, which is added to `at`. */
+/* Forward and backward of one micro-batch. Its gradient is added to micro->grads. */
 static lks_status micro_step(const lks__run *run, const lks__session *ses, const lks__state *state,
                              lks__work *work, const lks__ddp_micro *at)
 {
@@ -21,7 +21,7 @@ static lks_status micro_step(const lks__run *run, const lks__session *ses, const
     lks__trace_end();
     lks__backward backward = lks__train_pass(run, ses, state, at->v, at->m, at->grads);
     backward.shift = lks__ddp_shift(work->ddp);
-    backward.done = lks__ddp_group_done; /* starts to reduce a bucket during backward */
+    backward.done = lks__ddp_group_done; /* starts to reduce complete buckets */
     backward.done_ctx = work->ddp;
     float *losses = work->losses.dev;
     lks__model_train(work->model, state->memory->params.dev, &batch, &backward,
@@ -30,8 +30,9 @@ static lks_status micro_step(const lks__run *run, const lks__session *ses, const
     return LKS_OK;
 }
 
-/* All micro-batches of this rank, and the mean gradient of all ranks with its norm. A rank that was
- * asked to stop leaves out the rest, but joins the reductions, because the others wait for it. */
+/* Compute this rank's micro-batches, and the mean gradient of all ranks with its norm. A rank that
+ * was asked to stop leaves out the rest, but joins the reductions, because the others wait for it.
+ */
 static lks_status accumulate(const lks__run *run, const lks__session *ses, const lks__state *state,
                              lks__work *work, const float **grads_p, double *norm_p)
 {
@@ -53,7 +54,7 @@ static lks_status accumulate(const lks__run *run, const lks__session *ses, const
     return lks__device_finish(ses->device, LKS__QUEUE_COMPUTE);
 }
 
-/* Clip the gradient and update this rank's share of the parameters. */
+/* Update this rank's share of the parameters with the clipped gradient. */
 static lks_status update(const lks__run *run, const lks__state *state, const lks__work *work,
                          const float *grads, lks__step_result *r)
 {
@@ -92,7 +93,7 @@ lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *s
     if (r->outcome == LKS__STEP_DONE)
         LKS__TRY(update(run, state, work, grads, r));
     lks__trace_end();
-    LKS__TRY(lks__memory_publish(state->memory)); /* every rank's share, to all ranks */
+    LKS__TRY(lks__memory_publish(state->memory));
     state->iter++;
     LKS__TRY(lks__divergence_seal(run, ses, state, guard));
     state->eval_done = false;

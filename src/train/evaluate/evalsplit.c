@@ -1,4 +1,3 @@
-/* train/evaluate/evalsplit.c - the mean loss over a whole split. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,8 @@ struct split {
     lks__mirror loss;
 };
 
-/* Sum of losses (the last batch may be smaller) and bytes of one batch's targets. Windows are
- * adjacent, so a batch is one span of tokens. */
+/* Sum of losses and bytes of one batch's targets. Windows are adjacent, so a batch is one span of
+ * tokens. */
 static lks_status split_batch(void *ctx, size_t batch, double *values)
 {
     struct split *s = ctx;

@@ -1,4 +1,3 @@
-/* train/evaluate/evaluate.c - losses without gradients; ranks take whole batches. */
 #include "train/evaluate/evaluate.h"
 
 #include <stdlib.h>

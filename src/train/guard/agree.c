@@ -23,10 +23,9 @@ static lks__place_text place_of(int rank, const char host[LKS__HOST_NAME])
 
 enum { GIVEN, RESULT, N_LINES };
 
-/* Hashes of one rank's lines. */
 struct run_note {
     uint64_t hash[N_LINES];
-    int32_t failed; /* it has no RESULT */
+    int32_t failed; /* this rank has no RESULT */
     char host[LKS__HOST_NAME];
 };
 
@@ -71,7 +70,7 @@ static void describe_value(const lks__run_lines *lines, const char *line, int ra
                  path != NULL ? ")" : "");
 }
 
-/* All ranks have both ranks' lines, so all have the same sentence. */
+/* All ranks have both ranks' lines, so all fail with the same sentence. */
 static lks_status name_difference(const lks__run_lines both[2], const struct run_note *all, int r)
 {
     const char *a = both[0].text, *b = both[1].text;
@@ -115,7 +114,7 @@ lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines
                           const lks__run_lines *result)
 {
     const int W = ses->world.world_size;
-    char cause[1024]; /* the exchange below may replace the recorded sentence */
+    char cause[1024]; /* the exchange below may overwrite it */
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     struct run_note mine, *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
@@ -174,14 +173,13 @@ enum { FAILED = -1, NONE = 0, FOUND = 1 };
 struct file_note {
     int32_t found;
     uint64_t iter, hash;
-    char host[LKS__HOST_NAME],
-        path[256]; /* of the checkpoint, or of the folder if it has none; escaped */
+    char host[LKS__HOST_NAME], path[256]; /* of the checkpoint, else of out_dir; escaped */
 };
 
 static void describe_file(lks_status st, const lks__ckpt *ckpt, const char *out_dir,
                           struct file_note *note)
 {
-    memset(note, 0, sizeof *note); /* don't send stray bytes of the stack to other ranks */
+    memset(note, 0, sizeof *note); /* no stray bytes of the stack for other ranks */
     note->found = st != LKS_OK ? FAILED : ckpt == NULL ? NONE : FOUND;
     const char *path = note->found == FOUND ? ckpt->path : out_dir;
     lks__escape(note->path, sizeof note->path, path, strlen(path));
@@ -190,7 +188,7 @@ static void describe_file(lks_status st, const lks__ckpt *ckpt, const char *out_
         return;
     const char *digits = json_string_value(json_object_get(ckpt->state, "state_hash"));
     note->iter = ckpt->iter;
-    /* Was verified when the checkpoint was opened. */
+    /* lks__ckpt_open() has verified it. */
     note->hash = digits == NULL ? 0 : strtoull(digits, NULL, 16);
 }
 
@@ -203,7 +201,8 @@ static void describe_choice(const struct file_note *note, char text[512])
         snprintf(text, 512, "has no checkpoint to continue from in %s", note->path);
 }
 
-/* This rank couldn't open a checkpoint: report its own error, and what another rank has. */
+/* This rank couldn't open a checkpoint: return its own error, together with another rank's choice.
+ */
 static lks_status report_failed(lks_status st, const struct file_note *all, int W, int rank)
 {
     char cause[1024], choice[512];
@@ -218,7 +217,7 @@ static lks_status report_failed(lks_status st, const struct file_note *all, int 
                      place_of(other, all[other].host).text, choice, way_out);
 }
 
-/* Gives the same sentence on all ranks. A rank that failed reports its own error. */
+/* Fails with the same sentence on all ranks, except those that have failed already. */
 static lks_status judge_files(const struct file_note *all, int W)
 {
     for (int r = 1; r < W; r++) {
@@ -241,7 +240,7 @@ static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckp
                                 const char *out_dir, const char *context)
 {
     const int W = ses->world.world_size;
-    char cause[1024]; /* the exchange below may replace the recorded sentence */
+    char cause[1024]; /* the exchange below may overwrite it */
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     struct file_note mine, *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
@@ -296,10 +295,10 @@ lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t b
 
 /* --- the state in memory --------------------------------------------------------------------- */
 
-/* Hashes of what one rank has in memory. */
+/* Hashes of one rank's state. */
 struct state_note {
-    int32_t compares;        /* it holds a replica of which others have copies */
-    uint64_t arenas, values; /* hashes of the replica, and of everything else */
+    int32_t compares;        /* other ranks have copies of its replica */
+    uint64_t arenas, values; /* of the replica, and of everything else */
     uint64_t iter;
     char host[LKS__HOST_NAME];
 };
@@ -312,7 +311,7 @@ static uint64_t hash_tensor(const lks__session *ses, const float *arena, const l
     return hash;
 }
 
-/* Memory that holds nothing of a tensor is never touched. */
+/* Skip memory without moments: reading it would allocate its pages. */
 static uint64_t hash_replica(const lks__run *run, const lks__session *ses, const lks__state *state,
                              const lks__work *work, bool moments)
 {
@@ -349,7 +348,7 @@ static lks_status hash_values(const lks__run *run, const lks__state *state, cons
     return LKS_OK;
 }
 
-/* Only samples of large weights have been compared so far. */
+/* lks__weights_digest() covers only samples of large weights, so weights can still differ here. */
 static lks_status differs(const lks__run *run, const struct state_note *all, int r,
                           const char *what, uint64_t theirs, uint64_t rank0s)
 {
@@ -365,7 +364,7 @@ static lks_status differs(const lks__run *run, const struct state_note *all, int
                            "checkpoint");
 }
 
-/* Rank 0 is the leader of its host, so it holds a replica if any rank compares one. */
+/* Rank 0 leads its host, so it has a replica if any rank has one to compare. */
 static lks_status judge_states(const lks__run *run, const struct state_note *all, int W)
 {
     for (int r = 1; r < W; r++) {

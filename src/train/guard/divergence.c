@@ -29,7 +29,7 @@ static bool due(const lks__run *run, const lks__state *state)
            state->iter % (uint64_t)run->s.check_interval == 0;
 }
 
-/* Hash the part of tensor `i` in [start, end) of the arena; it may be empty. */
+/* Hash the elements of tensor `i` that are in [start, end) of the arena; 0 if it has none there. */
 static lks_status hash_part(const lks__run *run, const lks__state *state, size_t i, size_t start,
                             size_t end, uint64_t *hash_p)
 {
@@ -40,7 +40,7 @@ static lks_status hash_part(const lks__run *run, const lks__state *state, size_t
     return to > from ? lks__memory_hash(state->memory, from, to - from, hash_p) : LKS_OK;
 }
 
-/* Hash the tensors in blocks [first, end); *changed_p: the first one whose hash has changed, or
+/* Hash the tensors in blocks [first, end). *changed_p: the first tensor whose hash has changed, or
  * -1. */
 static lks_status hash_blocks(const lks__run *run, const lks__session *ses, const lks__state *state,
                               lks__guard *guard, size_t first, size_t end, int32_t *changed_p)
@@ -59,7 +59,6 @@ static lks_status hash_blocks(const lks__run *run, const lks__session *ses, cons
     return LKS_OK;
 }
 
-/* Hash the blocks that this rank updates. */
 static lks_status hash_share(const lks__run *run, const lks__session *ses, const lks__state *state,
                              lks__guard *guard, int32_t *changed_p)
 {
@@ -123,7 +122,7 @@ static lks_status changed(const lks__run *run, const lks__state *state,
                      rank);
 }
 
-/* Number of ranks whose replica equals that of `rank`; 0 if it compares none. */
+/* Number of ranks whose replica equals that of `rank`; 0 if it has no hash. */
 static int supporters(const void *notes, size_t stride, int W, int rank)
 {
     uint64_t hash = note_of(notes, stride, rank).hash;
@@ -133,8 +132,8 @@ static int supporters(const void *notes, size_t stride, int W, int rank)
     return hash == 0 ? 0 : n;
 }
 
-/* Replicas differ: find the tensor. The rank that differs from most others is reported; of two
- * ranks it can't be decided which one is wrong. */
+/* Replicas differ: name the first tensor, and the rank that differs from most others. Of two ranks
+ * either may be wrong. */
 static lks_status differ(const lks__run *run, const lks__session *ses, const lks__state *state,
                          const lks__guard *guard, const void *notes, size_t stride)
 {
@@ -170,7 +169,6 @@ static lks_status differ(const lks__run *run, const lks__session *ses, const lks
                      host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
 }
 
-/* Ranks at different iterations would make their checks at different times. */
 static lks_status apart(const lks__divergence_note *note, int rank,
                         const lks__divergence_note *first)
 {
@@ -182,8 +180,8 @@ static lks_status apart(const lks__divergence_note *note, int rank,
         rank, host_of(note, shown), note->iter, host_of(first, shown_first), first->iter);
 }
 
-/* Rank `one` has hashed its replica, and `other` has not, or is the same rank: there is no
- * other. */
+/* Rank `one` has hashed its replica and `other` has not. If they are the same rank, no other has.
+ */
 static lks_status alone(const void *notes, size_t stride, int one, int other)
 {
     lks__divergence_note note = note_of(notes, stride, one),

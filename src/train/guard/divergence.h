@@ -1,13 +1,12 @@
-/* train/guard/divergence.h - detects parameters that change outside an update, or replicas that
+/* train/guard/divergence.h - finds parameters that change outside an update, or replicas that
  * differ: a flipped bit, a broken kernel.
  *
  * Ranks that share one replica each hash their part of it after an update, and again before the
  * next. Separate replicas, of ranks or of hosts, are hashed before an update and compared. The
- * results travel in the exchange that every step makes anyway (train/step.c), so nothing waits for
- * them.
+ * hashes travel with the votes of each step (train/guard/votes.h), so they cost no extra exchange.
  *
- * The optimizer's moments aren't hashed. With shared replicas each moment exists once, so there is
- * no copy to compare it with, and a flipped bit in it affects all replicas alike. */
+ * The optimizer's moments aren't hashed: shared replicas have only one copy of each moment, and a
+ * flipped bit in it changes all replicas alike. */
 #ifndef LKS_TRAIN_GUARD_DIVERGENCE_H
 #define LKS_TRAIN_GUARD_DIVERGENCE_H
 
@@ -16,30 +15,29 @@
 #include "train/run.h"
 #include "train/state.h"
 
-/* What one rank sends to all others. */
+/* One rank's part of the votes. */
 typedef struct lks__divergence_note {
-    uint64_t iter;    /* number of iterations made */
-    uint64_t hash;    /* of a replica; 0 if it compares none, or no check is due */
-    int32_t changed;  /* the first tensor of the shared replica that has changed; -1: none */
-    int32_t compares; /* it holds a replica of which others have copies, so it has a hash whenever a
-                         check is due */
+    uint64_t iter;    /* iterations done */
+    uint64_t hash;    /* of its replica; 0: not compared, or no check is due */
+    int32_t changed;  /* first tensor of the shared replica that has changed; -1: none */
+    int32_t compares; /* other ranks have copies of its replica, so a due check needs its hash */
     char host[LKS__HOST_NAME];
 } lks__divergence_note;
 
 lks_status lks__divergence_open(const lks__run *run, lks__guard *guard);
 void lks__divergence_close(const lks__guard *guard);
 
-/* Call it after update number state->iter, when all ranks have made it. It and the next function
- * fail only if the device does. */
+/* Hash this rank's part of a shared replica, if a check is due. Call it after update number
+ * state->iter, when all ranks have done it. ERR_DEVICE. */
 lks_status lks__divergence_seal(const lks__run *run, const lks__session *ses,
                                 const lks__state *state, lks__guard *guard);
 
-/* Call it before the next update. */
+/* Hash again, and fill in this rank's note. Call it before the next update. ERR_DEVICE. */
 lks_status lks__divergence_look(const lks__run *run, const lks__session *ses,
                                 const lks__state *state, lks__guard *guard,
                                 lks__divergence_note *mine);
 
-/* Check all ranks' notes, which are `stride` bytes apart: ERR_DIVERGED names tensor, ranks and
+/* Compare all ranks' notes, which are `stride` bytes apart. ERR_DIVERGED names tensor, ranks and
  * hosts. A rank at another iteration, or without the hash that is due, is an error, too. Collective
  * if replicas differ. */
 lks_status lks__divergence_judge(const lks__run *run, const lks__session *ses,

@@ -17,7 +17,7 @@ static void nobody(void *ctx, int group)
 {
 }
 
-/* The same pass as in the step, but into `grads`, an arena of zeros. */
+/* The pass of the step, but into `grads`, an arena of zeros. */
 static lks__backward pass_of(const lks__run *run, const lks__session *ses, const lks__state *state,
                              int index, float *grads)
 {
@@ -26,8 +26,8 @@ static lks__backward pass_of(const lks__run *run, const lks__session *ses, const
     return bw;
 }
 
-/* The first tensor, in the order of backward (from the end of the table), whose gradient isn't
- * finite; place "": all are. `grads` is memory of the device. */
+/* Find the first tensor, in the order of backward (from the end of the table), whose gradient isn't
+ * finite; place "": none. `grads` is memory of the device. */
 static lks_status find_tensor(const lks__run *run, const lks__session *ses, const float *grads,
                               char place[LKS__PLACE])
 {
@@ -53,7 +53,7 @@ static lks_status find_tensor(const lks__run *run, const lks__session *ses, cons
     return st;
 }
 
-/* Search micro-batch `index`, whose loss isn't finite. */
+/* Find the first module of micro-batch `index`, whose loss isn't finite, with such an output. */
 static lks_status find_activation(const lks__run *run, const lks__session *ses,
                                   const lks__state *state, lks__work *work, int index,
                                   lks__nonfinite *bad)
@@ -65,7 +65,8 @@ static lks_status find_activation(const lks__run *run, const lks__session *ses,
     return lks__model_find_bad(work->model, state->memory->params.dev, &mb, &bw, bad->place);
 }
 
-/* The gradient of micro-batch `index`, into `grads`, and what it makes first. */
+/* Compute the gradient of micro-batch `index` into `grads`, and find its first tensor that isn't
+ * finite. */
 static lks_status look_at_gradient(const lks__run *run, const lks__session *ses,
                                    const lks__state *state, lks__work *work, int index,
                                    float *grads, lks__nonfinite *bad)
@@ -90,7 +91,7 @@ static lks_status find_gradient(const lks__run *run, const lks__session *ses,
     lks__device *device = ses->device;
     void *grads;
     lks_status st = device->ops->alloc(device, bytes, &grads);
-    if (st != LKS_OK) /* use the sum of the step */
+    if (st != LKS_OK) /* without memory, search the sum of the step instead */
         return st == LKS_ERR_NOMEM ? LKS_OK : st;
     for (int i = run->first_v * run->A; i < run->end_v * run->A && st == LKS_OK; i++) {
         st = look_at_gradient(run, ses, state, work, i, grads, bad);
@@ -111,7 +112,7 @@ static int first_bad_loss(const lks__run *run, const lks__work *work)
     return -1;
 }
 
-/* Search this rank's micro-batches; index INT_MAX if none of them is the cause. */
+/* Search this rank's micro-batches; index INT_MAX if all are finite. */
 static lks_status search(const lks__run *run, const lks__session *ses, const lks__state *state,
                          lks__work *work, lks__nonfinite *bad)
 {
@@ -124,7 +125,7 @@ static lks_status search(const lks__run *run, const lks__session *ses, const lks
     return find_activation(run, ses, state, work, loss, bad);
 }
 
-/* The first of the ranks' findings. */
+/* Find the first place of all ranks. */
 static lks_status find_together(const lks__run *run, lks__session *ses, const lks__state *state,
                                 lks__work *work, const float *grads, lks__nonfinite *bad)
 {

@@ -8,11 +8,11 @@
 #include "session/signals.h"
 #include "train/guard/divergence.h"
 
-/* What each rank sends to all others in every step; its losses follow. */
+/* Each rank's message; its losses follow. */
 typedef struct lks__step_note {
     lks__divergence_note divergence;
-    int32_t stop_signal, save; /* `save`: lks__asked */
-    int32_t skipped; /* this rank has left out micro-batches, because it was asked to stop */
+    int32_t stop_signal, save; /* save: lks__asked */
+    int32_t skipped;           /* it left out micro-batches, because it was asked to stop */
 } lks__step_note;
 
 size_t lks__votes_bytes(int V, int A, int W)
@@ -26,8 +26,8 @@ void lks__votes_losses(const lks__run *run, size_t *first, size_t *n)
     *n = (size_t)((run->end_v - run->first_v) * run->A) * sizeof(float);
 }
 
-/* Ranks notice a signal at different steps. One that arrives within 1 s or one step of an agreed
- * save is the same request. */
+/* Ranks notice the same signal at different steps: if it arrives within 1 s or one step of an
+ * agreed save, it is the same request. */
 static const double SAME_REQUEST_S = 1.0;
 
 static bool asks_to_save(const lks__state *state, lks__guard *guard)
@@ -38,12 +38,11 @@ static bool asks_to_save(const lks__state *state, lks__guard *guard)
                                              lks__sys_now() - guard->agreed_at < SAME_REQUEST_S);
     if (!asks || guard->asked || !just_now)
         return asks;
-    guard->asked = true; /* another signal is another request */
+    guard->asked = true; /* the next signal is a new request */
     return false;
 }
 
-/* True on rank 0 if its clock asks for a checkpoint. All ranks learn so, and save at the same step.
- */
+/* Only rank 0 reads its clock, so that all ranks save in the same step. */
 static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__guard *guard)
 {
     const double minutes = run->s.checkpoint_minutes;
@@ -104,7 +103,7 @@ lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
 
 lks_status lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r)
 {
-    if (r->stop_signal == 0) /* the signal came during the search for NaN */
+    if (r->stop_signal == 0) /* the signal came while searching for NaN */
         r->stop_signal = lks__session_asked_stop(ses);
     r->outcome = LKS__STEP_DISCARDED;
     lks__sampler_back(state->sampler);

@@ -1,23 +1,23 @@
-/* train/guard/votes.h - ranks tell each other about a stop, a save and their replicas, in the
- * exchange that brings every micro-batch's loss to all of them. So they act in the same step. */
+/* train/guard/votes.h - ranks agree on a stop and a save and compare their replicas, in the
+ * exchange of the losses. So they act in the same step. */
 #ifndef LKS_TRAIN_GUARD_VOTES_H
 #define LKS_TRAIN_GUARD_VOTES_H
 
 #include "train/step.h"
 
-/* Bytes of a rank's message; work->exchange has room for one, and for those of all ranks. */
+/* Bytes of one rank's message; work->exchange holds one plus those of all ranks. */
 size_t lks__votes_bytes(int V, int A, int W);
 
-/* The bytes of work->losses that are this rank's. */
+/* The range of work->losses, in bytes, that this rank computes. */
 void lks__votes_losses(const lks__run *run, size_t *first, size_t *n);
 
-/* Exchange the N losses and the ranks' notes: sets r->loss, save and stop_signal. ERR_STOPPED if a
+/* Exchange the N losses and the ranks' votes: sets r->loss, save and stop_signal. ERR_STOPPED if a
  * rank has left out micro-batches, ERR_DIVERGED if replicas differ. Collective. */
 lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
                                const lks__state *state, const lks__work *work, lks__guard *guard,
                                lks__step_result *r);
 
-/* After ERR_STOPPED, on all ranks: nothing has been updated, and nothing will be. */
+/* After ERR_STOPPED, on all ranks: set r->outcome and put the sampler back. */
 lks_status lks__votes_discard(const lks__session *ses, const lks__state *state,
                               lks__step_result *r);
 

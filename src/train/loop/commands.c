@@ -16,7 +16,7 @@
 #include "base/system/sys.h"
 
 enum {
-    QUEUE = 32, /* events that wait */
+    QUEUE = 32, /* commands that can wait */
     MOST_COMMANDS = LKS__SETTING_STR / 2,
     N_FACTS = 8,
     FACT_BYTES = 4400,
@@ -28,13 +28,13 @@ enum {
 static const double GRACE_S = 2.0;
 
 struct waiting {
-    const char *command; /* in `text` */
+    const char *command; /* points into `text` */
     lks__command_event event;
     lks__command_facts facts;
 };
 
 struct lks__commands {
-    char text[LKS__SETTING_STR]; /* the setting; lines end in 0 bytes */
+    char text[LKS__SETTING_STR]; /* the setting, with a 0 byte after each line */
     struct {
         lks__command_event event;
         const char *command;
@@ -46,14 +46,14 @@ struct lks__commands {
     void *ctx;
     struct waiting queue[QUEUE]; /* queue[0] runs, if pid > 0 */
     int n;
-    pid_t pid; /* leader of a session; 0: none runs */
+    pid_t pid; /* leader of its session; 0: none runs */
     double until;
-    bool asked; /* it got SIGTERM */
+    bool asked; /* SIGTERM was sent */
 };
 
 /* --- the setting ------------------------------------------------------------------------------ */
 
-/* The word of an event, without its colon. */
+/* The event's word in the setting, without its colon. */
 static void event_word(lks__command_event event, char out[16])
 {
     const char *at = LKS__EVENT_CHOICES;
@@ -62,7 +62,7 @@ static void event_word(lks__command_event event, char out[16])
     snprintf(out, 16, "%.*s", (int)strcspn(at, ":"), at);
 }
 
-/* The command of one line, if it is for this event; else NULL. */
+/* The command of this line, if it is for this event; else NULL. */
 static const char *command_of(const char *line, lks__command_event event)
 {
     char word[16];
@@ -142,7 +142,8 @@ static const char *name_of(const struct waiting *w, char out[80])
 
 /* --- the environment -------------------------------------------------------------------------- */
 
-/* What makes a process a rank of this job, or a part of its service: a command is neither. */
+/* True for variables that make a process a rank of this job, or part of its service. A command is
+ * neither. */
 static bool dropped(const char *entry)
 {
     static const char *const names[] = {"RANK=",
@@ -204,7 +205,7 @@ static void collect(const lks__commands *c, const struct waiting *w, struct fact
         add(f, "LOCKSTEP_ITER=%" PRId64, is->iter);
         add(f, "LOCKSTEP_CHECKPOINT=ckpt-%08" PRId64, is->iter);
     }
-    if (isfinite(is->loss)) /* as in metrics.jsonl */
+    if (isfinite(is->loss)) /* digits as in metrics.jsonl */
         add(f, "LOCKSTEP_LOSS=%.9g", is->loss);
     if (isfinite(is->val_loss))
         add(f, "LOCKSTEP_VAL_LOSS=%.9g", is->val_loss);
@@ -214,7 +215,8 @@ static void collect(const lks__commands *c, const struct waiting *w, struct fact
         add(f, "LOCKSTEP_EXIT_CODE=%d", is->exit_code);
 }
 
-/* Is it replaced by a fact, or left over from a run that started this one? */
+/* True for a variable that a fact replaces, or that is left over from a run that started this one.
+ */
 static bool is_fact(const char *entry)
 {
     static const char *const names[N_FACTS] = {
@@ -226,7 +228,7 @@ static bool is_fact(const char *entry)
     return false;
 }
 
-/* Free the array; its strings are borrowed. NULL if out of memory. */
+/* Free only the array. NULL if out of memory. */
 static char **make_environment(struct facts *f)
 {
     size_t n = 0, kept = 0;
@@ -246,7 +248,8 @@ static char **make_environment(struct facts *f)
 
 /* --- processes -------------------------------------------------------------------------------- */
 
-/* In a session of its own: it doesn't get the terminal's signals. Returns an errno. */
+/* Start the command in a new session, so that the terminal's signals don't reach it. Returns an
+ * errno. */
 static int spawn(const struct waiting *w, char **env, int null, int log, pid_t *pid_p)
 {
     char *const argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
@@ -267,7 +270,7 @@ static int spawn(const struct waiting *w, char **env, int null, int log, pid_t *
     const int streams[] = {null, log, log};
     for (int i = 0; i < 3 && err == 0; i++)
         err = posix_spawn_file_actions_adddup2(&files, streams[i], i);
-    /* Shared memory of the ranks is inherited; a command must not keep it. */
+    /* A command must not keep the ranks' shared memory, which is inherited. */
     if (err == 0)
         err = posix_spawn_file_actions_addclosefrom_np(&files, 3);
     if (err == 0)
@@ -294,7 +297,7 @@ static int start(lks__commands *c, const struct waiting *w)
     const int null = lks__sys_open("/dev/null", O_RDWR, 0);
     const int log = lks__sys_open(c->log, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
     int err = env == NULL ? ENOMEM : null < 0 ? errno : 0;
-    if (err == 0) /* without a log it still runs: a run that fails may not have a folder */
+    if (err == 0) /* run it without a log, too: a failed run may not have a folder */
         err = spawn(w, env, null, log >= 0 ? log : null, &c->pid);
     if (log >= 0)
         lks__sys_close(log);
@@ -327,7 +330,7 @@ static void start_next(lks__commands *c)
     }
 }
 
-/* Has the command ended? Then say how, unless it succeeded. */
+/* True if the command has ended. A failure is reported. */
 static bool ended(lks__commands *c)
 {
     char name[80];

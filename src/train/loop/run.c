@@ -1,4 +1,3 @@
-/* train/loop/run.c - a whole run: evaluations, steps, checkpoints, in nanoGPT's order. */
 #include "train/loop/run.h"
 
 #include <inttypes.h>
@@ -18,18 +17,19 @@
 struct run_loop {
     lks__trainer *t;
     lks__report report;
-    /* Iteration of the newest checkpoint; UINT64_MAX: none by this process yet. */
+    /* iteration of the newest checkpoint; UINT64_MAX: none by this process yet */
     uint64_t saved_iter;
-    uint64_t back_to;      /* the run has gone back to this one; UINT64_MAX: to none since a save */
-    lks__asked wanted;     /* why a checkpoint is wanted that isn't scheduled; NOT: none is */
-    bool improved;         /* evaluation t->state.iter was the best so far */
-    lks__eval_result eval; /* the last evaluation of this process ... */
+    uint64_t
+        back_to; /* checkpoint that the run went back to; UINT64_MAX: none since the last save */
+    lks__asked wanted; /* reason of a checkpoint that isn't on the schedule; NOT: none is wanted */
+    bool improved;     /* evaluation state->iter was the best so far */
+    lks__eval_result eval; /* last evaluation by this process ... */
     uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
-    double loss;           /* of the last step, if there was one */
+    double loss;           /* of the last step, if `stepped` */
     bool stepped;
-    int stopped; /* the signal that ends the run, agreed by all ranks; 0: none */
+    int stopped; /* signal that ends the run, agreed by all ranks; 0: none */
     void *
-        /* The sampler's state before evaluation 0; NULL if it has none, or on a resume. */
+        /* the sampler's state before evaluation 0; NULL: it has none, or this is a resume */
         first_draws;
 };
 
@@ -38,13 +38,13 @@ static uint64_t checkpoint_interval(const lks__settings *s)
     return (uint64_t)(s->checkpoint_interval != 0 ? s->checkpoint_interval : s->eval_interval);
 }
 
-/* Does r->eval hold evaluation t->iter of the current state? */
+/* True if r->eval is the evaluation of the current state. */
 static bool evaluated(const struct run_loop *r)
 {
     return r->t->state.eval_done && r->eval_iter == r->t->state.iter;
 }
 
-/* True if an undisturbed run writes checkpoint t->state.iter on its schedule. */
+/* True if an undisturbed run writes this checkpoint on its schedule. */
 static bool on_schedule(const lks__run *run, const lks__state *state)
 {
     uint64_t interval = checkpoint_interval(&run->s);
@@ -57,9 +57,9 @@ static bool at_end(const lks__run *run, const lks__state *state, const lks__guar
     return state->iter >= run->procedure->n_steps(&run->s) || guard->out_of_time;
 }
 
-/* Why the checkpoint is written. NOT if the undisturbed run writes it, too, or if it is the target
- * of a rollback, written again. END at the run's end, also if the run is stopped there, because a
- * resume doesn't write it again. Else `otherwise`. */
+/* The reason that the checkpoint records. NOT if an undisturbed run writes it, too, or if a
+ * rollback's target is written again. END at the run's end, also if the run is stopped there,
+ * because a resume doesn't write it again. Else `otherwise`. */
 static lks__asked reason(const struct run_loop *r, lks__asked otherwise)
 {
     bool undisturbed = on_schedule(&r->t->run, &r->t->state) || (r->improved && evaluated(r));
@@ -68,13 +68,13 @@ static lks__asked reason(const struct run_loop *r, lks__asked otherwise)
     return at_end(&r->t->run, &r->t->state, &r->t->guard) ? LKS__ASKED_END : otherwise;
 }
 
-/* Rank 0 writes; the others go on, and wait for it in their next reduction. */
+/* Rank 0 writes. The others continue, and wait for it in their next reduction. */
 static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
 {
     lks__trainer *t = r->t;
     if (t->run.s.on_nan == LKS__on_nan_rollback && asked == LKS__ASKED_NOT &&
         t->state.iter != r->back_to)
-        t->state.nonfinite = 0; /* the run has got further than before */
+        t->state.nonfinite = 0; /* the run got further than before */
     LKS__TRY(lks__memory_fetch(t->state.memory));
     if (t->ses.world.rank != 0)
         return LKS_OK;
@@ -83,10 +83,10 @@ static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
     lks__trace_begin(LKS__SPAN_CHECKPOINT, (int64_t)t->state.iter);
     const bool counts = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END);
     const bool best = counts && lks__best_beaten(&r->report.best, r->eval.val_loss);
-    /* A target that is written again keeps its own. */
+    /* A rollback's target that is written again keeps its value. */
     const double kept = t->state.iter == r->back_to ? t->guard.loaded_val_loss : NAN;
     const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
-    /* After a power loss a resume needs the lines of the checkpoint that is left. */
+    /* After a power loss, a resume needs the lines up to this checkpoint. */
     LKS__TRY(lks__metrics_sync(r->report.metrics));
     LKS__TRY(lks__state_save(&t->run, &t->ses, &t->state, &t->work, &about, name, hash));
     if (best)
@@ -108,12 +108,13 @@ static lks_status save(struct run_loop *r, lks__asked otherwise)
     LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
     r->t->guard.saved_at = lks__sys_now();
     r->back_to = UINT64_MAX;
-    /* The last save: hold second signals until the process ends. */
+    /* After the last save, hold second signals until the process ends. */
     lks__session_saving(ses, r->stopped != 0);
     return LKS_OK;
 }
 
-/* All ranks agree that the run ends here, in the middle of `what`. */
+/* Begin the end of the run, after all ranks have agreed on the signal. `what` happened to the
+ * current work. */
 static void stop(struct run_loop *r, int signo, const char *what)
 {
     const char *name = sigabbrev_np(signo);
@@ -125,7 +126,7 @@ static void stop(struct run_loop *r, int signo, const char *what)
                          name != NULL ? name : "?", what);
 }
 
-/* Returns `st`, except that ERR_STOPPED becomes the end of the run. */
+/* Return `st`, but turn ERR_STOPPED into the end of the run. */
 static lks_status stop_if(struct run_loop *r, lks_status st, const char *what)
 {
     if (st != LKS_ERR_STOPPED)
@@ -176,11 +177,11 @@ static lks_status evaluate_only(struct run_loop *r)
                                                    &r->t->guard, &r->eval);
 }
 
-/* With a copy of the generators, so that a run that goes on from the final checkpoint draws the
- * same. */
+/* Evaluate, then put the sampler's generators back, so that a run that continues from the final
+ * checkpoint draws the same numbers. */
 static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
 {
-    lks__sampler *sampler = r->t->state.sampler; /* the sampler `stream` has none */
+    lks__sampler *sampler = r->t->state.sampler; /* sampler=stream has none */
     size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
     void *state = malloc(bytes + 1);
     lks_status st =
@@ -196,8 +197,7 @@ static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
     return st;
 }
 
-/* Evaluate the final model. Evaluations are due at multiples of eval_interval, and nanoGPT's runs
- * end after one; golf's last evaluation is of this very state. */
+/* Evaluate the final model, unless its evaluation was due and has been made. */
 static lks_status evaluate_final(struct run_loop *r)
 {
     if (!evaluated(r))
@@ -231,7 +231,7 @@ static lks_status finish(struct run_loop *r)
     return lks__report_finish(&r->report, &r->t->run, &r->t->state, &r->t->guard, &result);
 }
 
-/* The checkpoint to which it goes back exists, and its evaluation has been made. */
+/* The target exists as a checkpoint, and was evaluated. */
 static lks_status go_back(struct run_loop *r)
 {
     LKS__TRY(lks__trainer_go_back(r->t));
@@ -239,8 +239,8 @@ static lks_status go_back(struct run_loop *r)
     return LKS_OK;
 }
 
-/* True if the last state must be saved. A checkpoint to which a run by the clock went back lacks
- * the time of the steps that were undone, so a resume from it would train longer. */
+/* True if the last state must be saved. A checkpoint that a run by the clock went back to lacks the
+ * time of the undone steps, so a resume from it would train longer. */
 static bool unsaved(const struct run_loop *r)
 {
     const lks__trainer *t = r->t;
@@ -248,8 +248,8 @@ static bool unsaved(const struct run_loop *r)
            (t->state.iter == r->back_to && lks__state_by_the_clock(&t->run));
 }
 
-/* Stopped without an update: the loaded checkpoint is still the state, and is not written again.
- * Its metrics line was cut if it was to be written again, so report it again. */
+/* Stopped without an update: the loaded checkpoint is still the state, and isn't written again. But
+ * its line was cut from metrics.jsonl if it was to be written again. */
 static lks_status keep_loaded(struct run_loop *r)
 {
     char name[32];
@@ -260,7 +260,8 @@ static lks_status keep_loaded(struct run_loop *r)
                : LKS_OK;
 }
 
-/* Checkpoint 0 is the very first state: a resume begins with evaluation 0. */
+/* Restore the state before evaluation 0, because a resume from checkpoint 0 begins with that
+ * evaluation. */
 static lks_status back_to_start(struct run_loop *r)
 {
     lks__trainer *t = r->t;
@@ -362,8 +363,7 @@ static lks_status write_trace(struct run_loop *r)
     return LKS_OK;
 }
 
-/* A launcher adds rank and step to what a rank reports. A process by itself does it here, for
- * failures of its GPU: other messages have what they need. */
+/* Add rank and iteration to a failure of the device. With several ranks the launcher adds them. */
 static lks_status say_where(const lks__session *ses, const lks__state *state, lks_status st)
 {
     char why[1024];
@@ -373,7 +373,7 @@ static lks_status say_where(const lks__session *ses, const lks__state *state, lk
     return lks__fail(st, "rank 0, at iteration %" PRIu64 ": %s", state->iter, why);
 }
 
-/* After a stop rank 0 has saved everything that is wanted, so it doesn't fail because others do. */
+/* After a stop, rank 0 has saved everything, so it doesn't fail because others do. */
 static lks_status close_report(struct run_loop *r)
 {
     lks__session *ses = &r->t->ses;
@@ -383,8 +383,8 @@ static lks_status close_report(struct run_loop *r)
     return others && r->stopped != 0 && ses->world.rank == 0 ? LKS_OK : st;
 }
 
-/* *yes_p: true if a resume has no step to train, and the run is longer already: it has later
- * checkpoints, which would be moved away for nothing, or the limit is below this checkpoint. */
+/* *yes_p: true if a resume has no step to train and the run is already longer: later checkpoints
+ * exist, which would be moved away, or the limit is below this checkpoint. */
 static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
 {
     lks__entry latest;
@@ -440,6 +440,6 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
         lks__session_fail(&t->ses, st);
         lks__report_abandon(&r.report);
     }
-    t->ses.on_progress = NULL; /* it was the report's */
+    t->ses.on_progress = NULL; /* belongs to the report */
     return st;
 }

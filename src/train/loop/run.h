@@ -4,12 +4,12 @@
 
 #include "train/setup/trainer.h"
 
-/* A whole run: evaluations, steps, checkpoints, log. *stopped_p: the signal that ended it, or 0. */
+/* Do the whole run. *stopped_p: the signal that ended it, or 0. */
 lks_status lks__train_run(lks__trainer *t, int *stopped_p);
 
-/* The final checkpoint of a run, and that of a stopped one, is written before its evaluation, a
- * periodic one (and golf's final one) after it. So a resume from the former evaluates and writes it
- * again. */
+/* True if a resume evaluates and writes the loaded checkpoint again. A run writes its final
+ * checkpoint, or a stopped one's, before the evaluation that is due there, but periodic checkpoints
+ * (and golf's final one) after it. */
 bool lks__train_saves_again(const lks__run *run, const lks__state *state, const lks__guard *guard);
 
 #endif

@@ -15,8 +15,7 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s)
     return lks__family_of(s)->procedure;
 }
 
-/* The model's vocabulary is that of its data. A model that began with given weights has theirs, and
- * the data may need less of it. */
+/* See lks__procedure_meta(). */
 static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool began,
                                    const char *dir)
 {
@@ -86,7 +85,7 @@ lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
     return LKS_OK;
 }
 
-/* The weights have learned what their ids mean, so the data's must mean the same. */
+/* Data and weights must use the same tokenizer. */
 static lks_status check_meaning(const lks__run *run)
 {
     lks__meta theirs;
@@ -97,7 +96,7 @@ static lks_status check_meaning(const lks__run *run)
     return st;
 }
 
-/* Is there an earlier run in out_dir, which somebody who gives no data may have meant? */
+/* True if out_dir has an earlier run, which a user who gives no data may want to continue. */
 static bool has_run(const lks__settings *s)
 {
     char path[LKS__SETTING_STR + 16];
@@ -120,7 +119,7 @@ lks_status lks__procedure_find_data(lks__run *run)
         return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
                          lks_last_error(),
                          lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
-    if (s->family != 0) /* whose data can't be a text */
+    if (s->family != 0) /* golf's data can't be a text */
         return st;
     return lks__fail(st,
                      "no text was given: `lockstep train my.txt` prepares a text and trains on it. "

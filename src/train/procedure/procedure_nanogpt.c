@@ -1,4 +1,4 @@
-/* train/procedure/procedure_nanogpt.c - runs like those of nanoGPT's train.py. */
+/* train/procedure/procedure_nanogpt.c - training as in nanoGPT's train.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ static lks_status open_data(lks__run *run)
     return lks__procedure_digest(run->data, &run->data_digest);
 }
 
-/* The draws of the script until its first batch: it makes a model with new weights first, of the
- * size that it has before it is cut, and then puts given ones into it. */
+/* Random numbers that the script draws before its first batch. It first makes a model with new
+ * weights, of the given weights' size before --block_size crops it, and then loads them. */
 static uint64_t init_draws(const lks__run *run)
 {
     if (run->weights == NULL)
@@ -93,7 +93,7 @@ static double learning_rate(const lks__run *run, const lks__state *state)
     return s->decay_lr ? lks__cosine_lr(&cosine, state->iter) : s->learning_rate;
 }
 
-/* nanoGPT has one rate. The one of orthogonalized updates follows the same schedule. */
+/* nanoGPT has one rate. The rate of orthogonalized updates follows the same schedule. */
 static double rates(const lks__run *run, const lks__state *state, lks__rates *rates)
 {
     const double lr = learning_rate(run, state), full = run->s.learning_rate;
@@ -112,7 +112,7 @@ static lks_status end_step(const lks__run *run, const lks__session *ses, lks__st
 
 /* --- evaluation ------------------------------------------------------------------------------- */
 
-/* max_iters=N means iterations 0..N, as in the script. */
+/* As in the script, max_iters=N means iterations 0 to N. */
 static uint64_t n_steps(const lks__settings *s)
 {
     return (uint64_t)s->max_iters + 1;
@@ -132,7 +132,7 @@ struct estimate {
     lks__mirror loss;
 };
 
-/* Compute batch i of the batches of both splits, train first. */
+/* Compute batch i of both splits' batches, train first. */
 static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
 {
     const struct estimate *e = ctx;
@@ -183,7 +183,7 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
     if (run->meta_file != NULL)
         lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", run->meta.vocab_size,
                       run->shown_data_dir, run->meta_file);
-    /* Without positions, as there. A small model's would be 0.00M. */
+    /* Without positions, as in the script, which would print 0.00M for a small model. */
     const double n = (double)run->table.n_params - (double)c->block_size * c->n_embd;
     if (n >= 1e4)
         lks__log_line(log, "number of parameters: %.2fM", n / 1e6);
@@ -191,7 +191,7 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
         lks__log_line(log, "number of parameters: %.0f", n);
 }
 
-/* The script's line, but without its "mfu -100.00%" while no mean is known. */
+/* As in the script, but without "mfu -100.00%" before the first measurement. */
 static void train_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
                        const lks__step_result *r, double mfu, char out[200])
 {

@@ -19,7 +19,6 @@ bool lks__continue_can(const char *out_dir)
     return n == 0;
 }
 
-/* As on a resume, a value that was given stays. */
 static lks_status take(lks__run *run, int setting, const char *name, double value)
 {
     char text[40];

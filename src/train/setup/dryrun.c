@@ -17,7 +17,6 @@
 #include "train/procedure/procedure.h"
 #include "train/setup/fit.h"
 
-/* Open both splits, as the run would. */
 static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vocab,
                             uint64_t n_tokens[2])
 {
@@ -57,7 +56,7 @@ lks_status lks__plan_bytes(const lks__settings *s, int W, double *bytes_p)
     return LKS_OK;
 }
 
-/* The process is measured only if the rest leaves a doubt: it takes a moment. */
+/* Measuring the process takes a moment, so do it only in doubt. */
 static lks_status check_room(const lks__settings *s, uint32_t vocab, int W)
 {
     const lks__place here = {1, W};

@@ -38,8 +38,8 @@ static lks_status open_buffers(lks__trainer *t)
     return lks__mirror_open(t->ses.device, (size_t)t->run.N * sizeof(float), &t->work.losses);
 }
 
-/* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from, for example an earlier one if the
- * newest is damaged. The run is the folder that contains it. */
+/* `--out_dir=RUN/ckpt-…` names the checkpoint to continue from. The run is the folder that contains
+ * it. */
 static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
 {
     size_t n = strlen(s->out_dir);
@@ -55,8 +55,8 @@ static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
         name[name == s->out_dir + 1 ? 0 : -1] = '\0';
 }
 
-/* zero=1 must divide all of the state, or it is an error: a run must not silently need more
- * memory. */
+/* A run must not silently need more memory: zero=1 is an error if it can't divide all of the state.
+ */
 static lks_status check_zero(const lks__trainer *t)
 {
     const lks_world *w = &t->ses.world;
@@ -90,8 +90,7 @@ static lks_status check_decay(const lks__settings *s)
                      s->weight_decay, lks__train_optimizer(s)->name);
 }
 
-/* A run that began with weights goes on with the tokenizer that it has recorded, if its data have
- * none. */
+/* A run that began with weights keeps its recorded tokenizer, if its data have none. */
 static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
 {
     lks__meta kept;
@@ -104,7 +103,7 @@ static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
     return LKS_OK;
 }
 
-/* The weights that the run begins with: from here on the settings are those of its model. */
+/* Open the weights of init_from. They set the model's settings. */
 static lks_status open_weights(lks__trainer *t)
 {
     const bool given = t->run.s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
@@ -120,7 +119,7 @@ static lks_status open_weights(lks__trainer *t)
     return lks__settings_begin(&t->run.s, &t->run.weights->model, t->run.weights->shown);
 }
 
-/* The settings, as far as they need no other rank. `resume` is NULL for a run from scratch. */
+/* Complete the settings without other ranks. `resume` is NULL for a run from scratch. */
 static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
 {
     if (t->run.s.memory[0] != '\0' && t->run.s.auto_batch == 0)
@@ -150,7 +149,7 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
     return LKS_OK;
 }
 
-/* Data and table: all else that needs no other rank. */
+/* Open data and table. */
 static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
 {
     int W = t->ses.world.world_size, rank = t->ses.world.rank;
@@ -181,7 +180,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     return LKS_OK;
 }
 
-/* What needs memory of the device. */
+/* Open everything that allocates device memory. */
 static lks_status open_on_device(lks__trainer *t)
 {
     LKS__TRY(lks__model_open(&t->run.model_config, &t->run.table, (int)t->run.s.batch_size,
@@ -217,8 +216,8 @@ static lks_status open_arenas(lks__trainer *t)
 }
 
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills
- * the process. So check them here, after all shared memory has been reserved, once for all ranks of
- * a host. */
+ * the process. So check them after all shared memory has been reserved, once for all ranks of a
+ * host. */
 static lks_status check_activations(const lks__trainer *t)
 {
     size_t bytes;
@@ -274,14 +273,14 @@ static lks_status agree(lks__trainer *t, bool loaded)
     LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->guard, loaded));
     if (loaded && (!t->run.shared || t->ses.world.local_rank == 0))
         lks__memory_fetched(t->state.memory);
-    if (t->run.shared) /* the first rank of each host has filled its replica */
+    if (t->run.shared)
         LKS__TRY(lks_comm_barrier(t->ses.comm));
     else
         LKS__TRY(lks__ddp_verify(t->ses.comm, &t->run.table, t->state.memory->params.host));
     return lks__memory_upload(t->state.memory, loaded);
 }
 
-/* With another exchange ranks wouldn't even start the same operations. */
+/* With different exchanges ranks would start different operations. */
 static lks_status agree_on_exchange(lks__trainer *t)
 {
     if (t->ses.device->ops->exchange == NULL)
@@ -306,8 +305,7 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     return agree(t, resume != NULL || t->run.continued);
 }
 
-/* Compare the settings that decide which operations ranks start before all settings are compared.
- */
+/* Compare the settings that decide which collective operations set-up starts. */
 static lks_status agree_on_start(lks__trainer *t)
 {
     LKS__TRY(lks__agree_init(&t->ses, &t->run.s));
@@ -315,7 +313,7 @@ static lks_status agree_on_start(lks__trainer *t)
                                   t->run.s.auto_batch != 0 ? "auto" : "a number");
 }
 
-/* Open the run, and compare settings and data of all ranks before memory is taken. */
+/* Open the run, and compare settings and data of all ranks before memory is reserved. */
 static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
 {
     lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
@@ -335,16 +333,16 @@ static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
     return st;
 }
 
-/* A run that is restarted after a failure goes on from its newest good checkpoint, whatever is left
- * of the others. If there is none yet, it begins again. In a folder without any, a resume continues
- * nanoGPT's run, if its ckpt.pt is there: *resume_p stays NULL. */
+/* A run that is restarted after a failure continues from its newest valid checkpoint, or begins
+ * again if it has none. A resume in a folder without checkpoints continues nanoGPT's run, if there
+ * is a ckpt.pt: then *resume_p stays NULL. */
 static lks_status open_checkpoint(const lks__settings *s, const char *run, int rank,
                                   lks__ckpt *ckpt, lks__ckpt **resume_p)
 {
     bool again = lks__job_goes_on(run);
     bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
     const char *from =
-        again ? run : s->out_dir; /* which may name a checkpoint for the first start */
+        again ? run : s->out_dir; /* which may name a checkpoint at the first start */
     if (rank == 0)
         LKS__TRY(lks__outdir_free(run, s->lock == LKS__lock_on));
     lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
@@ -382,7 +380,7 @@ static lks_status open_session(const lks__settings *s, lks__trainer *t)
     return st;
 }
 
-/* Find the checkpoint that the run begins with, the same on all ranks; *resume_p stays NULL if
+/* Find the checkpoint that the run begins with, the same on all ranks. *resume_p stays NULL if
  * there is none. */
 static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt *ckpt,
                              lks__ckpt **resume_p)
@@ -400,7 +398,7 @@ static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt 
     return recall(t, run, *resume_p);
 }
 
-/* All ranks make each of these steps, or none makes the next. */
+/* Each step succeeds on all ranks, or no rank begins the next one. */
 static lks_status open_run(lks__trainer *t, lks__ckpt *resume)
 {
     LKS__TRY(lks__session_agree(&t->ses, open_settings(t, resume)));
@@ -435,7 +433,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
     lks__session_stoppable(&t->ses, false);
-    if (st == LKS_OK) /* from now on a stop leaves a checkpoint */
+    if (st == LKS_OK) /* later stops leave a checkpoint */
         st = lks__session_agree(&t->ses, lks__session_check_stop(&t->ses));
     if (st == LKS_OK)
         st = lks__trace_file_open(&t->trace, &t->ses);
@@ -450,8 +448,8 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     return LKS_OK;
 }
 
-/* Load the checkpoint that rank 0 goes back to, the same on every host, into the existing
- * arenas. */
+/* Load the checkpoint that rank 0 goes back to, the same on every host, into the existing arenas.
+ */
 static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
@@ -473,8 +471,8 @@ lks_status lks__trainer_go_back(lks__trainer *t)
     const bool out_of_time = t->guard.out_of_time;
     t->guard.divergence.sealed = false;
     lks_comm_note(t->ses.comm, bad_iter, "going back");
-    /* Only the model goes back. Data and time continue: the generators of the sampler have drawn
-     * the bad batch, and those of evaluations before it. */
+    /* Only the model goes back; data and time continue. The sampler's generators have drawn the bad
+     * batch, and the batches of evaluations before it. */
     lks__sampler_mark(t->state.sampler);
     LKS__TRY(load_target(t, bad_iter));
     lks__sampler_back(t->state.sampler);

@@ -22,14 +22,12 @@ enum {
     ESTIMATE_AFTER = 3, /* iterations until the whole time is estimated */
 };
 
-/* Seconds. */
-static const double ESTIMATE_FROM_S = 180.0; /* shorter runs need no estimate */
+static const double ESTIMATE_FROM_S = 180.0; /* no estimate for shorter runs */
 static const double SLOW_BATCH_S = 3.0;
 static const double SLOW_RUN_S = 2.0 * 86400.0;
 
 /* --- progress -------------------------------------------------------------------------------- */
 
-/* Format a time for people. */
 static void say_time(char out[32], double s)
 {
     if (s < 9.95)
@@ -56,21 +54,21 @@ static void on_progress(void *ctx, size_t done, size_t n)
     lks__report_alive(r, line);
 }
 
-/* At least the seconds of so many tokens of the whole run: all ranks compute at their peak. */
+/* Least seconds for these tokens, with all ranks at their peak speed. */
 static double least_seconds(const lks__report *r, double tokens)
 {
     return r->peak.flops > 0.0 ? tokens * r->flops_a_token / r->peak.flops : 0.0;
 }
 
-/* Its progress can't be seen before the first batch is done: announce that, if it takes long. */
+/* Announce slow work, because progress is shown only after its first batch. */
 static void announce(lks__report *r, const lks__run *run, const lks__session *ses)
 {
     const bool step = strcmp(r->work, "iter") == 0;
     const double batch = (double)(run->s.batch_size * run->s.block_size) * ses->world.world_size;
-    const double least = least_seconds(r, step ? batch : batch / 3.0); /* without backward */
+    const double least = least_seconds(r, step ? batch : batch / 3.0);
     char line[160], text[32];
     if (strcmp(r->work, "evaluation") == 0 && strcmp(run->procedure->length, "max_iters") == 0) {
-        /* nanoGPT's: eval_iters batches of each split. Ranks share them. */
+        /* nanoGPT's evaluation: ranks share eval_iters batches of each split */
         const double n = 2.0 * (double)run->s.eval_iters;
         const double tokens = (double)(run->s.batch_size * run->s.block_size);
         const double whole = least_seconds(r, n * tokens / 3.0);
@@ -109,14 +107,13 @@ void lks__report_work(lks__report *r, const lks__run *run, lks__session *ses,
     ses->on_progress_ctx = r;
 }
 
-/* Evaluations between t->state.iter and the end. */
+/* Evaluations between state->iter and the end. */
 static double n_evaluations(const lks__run *run, const lks__state *state, uint64_t n_steps)
 {
     const uint64_t every = (uint64_t)run->s.eval_interval;
     return every == 0 ? 0.0 : (double)((n_steps - 1) / every - (state->iter - 1) / every) + 1.0;
 }
 
-/* Before the first step, if it can't be a matter of hours. */
 void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state *state)
 {
     const uint64_t n_steps = run->procedure->n_steps(&run->s);
@@ -131,8 +128,8 @@ void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state 
     lks__log_message(&r->log, "the run takes over %s, even at the peak speed of these ranks", text);
 }
 
-/* How long the whole run will take, once, if it is long. The first step is left out: memory is
- * touched there for the first time. */
+/* Print once how long the whole run will take, if it is long. The first step is left out, because
+ * it touches its memory for the first time. */
 static void estimate(lks__report *r, const lks__run *run, const lks__state *state, double step_s)
 {
     const uint64_t n_steps = run->procedure->n_steps(&run->s);
@@ -162,9 +159,8 @@ static void estimate(lks__report *r, const lks__run *run, const lks__state *stat
 
 /* --- lines ----------------------------------------------------------------------------------- */
 
-/* Report an iteration without an update: "skip", or "rollback" if the run went back from it. After
- * a skip the iteration is t->state.iter - 1; on the way back `t` has already loaded the checkpoint.
- */
+/* Report an iteration without an update: "skip", or "rollback" if the run went back after it;
+ * `state` is then already the checkpoint's. */
 static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lks__session *ses,
                                    const lks__state *state, const lks__work *work,
                                    const lks__step_result *step)
@@ -208,7 +204,7 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
         return LKS_OK;
     if (step->outcome != LKS__STEP_DONE)
         return report_nonfinite(r, run, ses, state, work, step);
-    /* The step has already been counted. */
+    /* state->iter already counts this step. */
     uint64_t iter = state->iter - 1, done = state->iter - r->first_iter;
     double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;
@@ -260,7 +256,7 @@ static void write_losses(lks__jsonw *w, const lks__eval_result *eval)
         lks__jsonw_float(w, "val_bpb", eval->val_bpb);
 }
 
-/* `text`: the sample that was drawn after it, or NULL. */
+/* `text`: the sample drawn after the evaluation, or NULL. */
 static lks_status evaluation_line(lks__report *r, const lks__state *state, const char *kind,
                                   const lks__eval_result *eval, const char *text)
 {
@@ -276,7 +272,7 @@ static lks_status evaluation_line(lks__report *r, const lks__state *state, const
     return text != NULL ? lks__report_events_sample(r, state, text) : LKS_OK;
 }
 
-/* NULL if there is none. The run doesn't depend on it. */
+/* NULL if there is none: a failure doesn't end the run. */
 static const char *draw_sample(lks__report *r, const lks__run *run, const lks__state *state)
 {
     const char *text;
@@ -312,7 +308,7 @@ lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks_
     lks__evals evals;
     char why[200];
     LKS__TRY(lks__report_eval(r, run, state, guard, eval));
-    if (!r->on || !run->resumed) /* without a checkpoint there is nothing to record it for */
+    if (!r->on || !run->resumed) /* evals.jsonl is about checkpoints */
         return LKS_OK;
     lks__jsonw *w = lks__evals_begin(&evals, "eval_only", state->iter, run->resumed_hash);
     lks__jsonw_str(w, "dataset", run->data_dir);
@@ -331,7 +327,7 @@ lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__sta
     bool best;
     r->newest.val_loss = eval->val_loss;
     LKS__TRY(evaluation_line(r, state, "final", eval, NULL));
-    LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss `best` must have its line */
+    LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss OUT/best must have its line */
     LKS__TRY(lks__best_final(run->s.out_dir, state->iter, eval->val_loss, &r->best, &best));
     lks__report_prometheus(r, run, state, true);
     if (best)

@@ -1,5 +1,5 @@
-/* train/loop/report/report_commands.c - a run's events for others than its reader: the commands of
- * exec_on, and systemd. */
+/* train/loop/report/report_commands.c - tells the commands of exec_on and systemd about a run's
+ * events. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -66,7 +66,7 @@ struct waiting {
     lks_comm *comm;
 };
 
-/* The other ranks wait for this one, and don't give it up for that. */
+/* Beat, so that the waiting ranks don't give this one up. */
 static void alive(void *ctx)
 {
     const struct waiting *w = ctx;

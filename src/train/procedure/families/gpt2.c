@@ -12,7 +12,7 @@ static void config(const lks__settings *s, lks__model_config *c)
 
 static lks_status check(lks__settings *s)
 {
-    if (s->gelu == LKS__gelu_auto) /* weights that have the tanh form have said so by now */
+    if (s->gelu == LKS__gelu_auto) /* weights with the tanh form have set it by now */
         s->gelu = LKS__gelu_exact;
     return lks__family_check_heads(s);
 }
