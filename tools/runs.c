@@ -53,9 +53,9 @@ static void print_found(const char *tool, const char *dir, const tool_runs *runs
     fprintf(stderr, "%s\n", n > NAMED ? ", …" : "");
 }
 
-/* Runs in the folder `dir`, and with `depth` 2 also in the folders in it, in the order of their
- * names, which "1", "2", "10" have as numbers. None is no error. `name` precedes theirs, if it
- * isn't empty. */
+/* Add the runs in the folder `dir` and, with `depth` 2, in its folders, in the order of their names
+ * ("2" before "10"). `name`, if not empty, becomes the prefix of their names. An empty folder is no
+ * error. */
 static lks_status add_inside(const char *dir, const char *name, int depth, tool_runs *runs)
 {
     struct dirent **list;
@@ -82,24 +82,23 @@ static lks_status add_inside(const char *dir, const char *name, int depth, tool_
     return st;
 }
 
-/* --- the folder of one run ---------------------------------------------------------------------
- */
+/* --- the folder of one run -------------------------------------------------------------------- */
 
 static bool has_checkpoint(const char *folder)
 {
     lks__entry *entries;
     size_t n;
-    if (has(folder, LKS__CKPT_STATE)) /* it is one */
+    if (has(folder, LKS__CKPT_STATE)) /* `folder` is itself a checkpoint */
         return true;
     if (lks__ckpt_scan(folder, &entries, &n) != LKS_OK)
-        return true; /* opening it tells why it can't be read */
+        return true; /* opening it will tell why it can't be read */
     free(entries);
     return n > 0;
 }
 
 enum { NEWEST = 5 };
 
-/* The newest runs that were found. */
+/* The newest runs, newest first. */
 struct newest {
     char paths[NEWEST][4352];
     struct timespec at[NEWEST];
@@ -130,7 +129,7 @@ static void add_newest(struct newest *f, const char *path)
     f->at[i] = info.st_mtim;
 }
 
-/* Runs in `folder` and in the folders in it, as `./quickstart` makes out/quickstart/run. */
+/* Find runs in `folder` and, with `depth` 2, in its folders, such as out/quickstart/run. */
 static void find_newest(const char *folder, int depth, struct newest *f)
 {
     struct dirent **list;
@@ -150,7 +149,8 @@ static void find_newest(const char *folder, int depth, struct newest *f)
         free(list);
 }
 
-/* "A, B": the newest runs in `folder`, as a shell reads them; "" if there are none. */
+/* Print "A, B" into `out`: the newest runs in `folder`, quoted for a shell. "" if there are none.
+ */
 static void list_runs(const char *folder, char *out, size_t bytes)
 {
     struct newest f = {.n = 0};
@@ -163,7 +163,7 @@ static void list_runs(const char *folder, char *out, size_t bytes)
                               lks__shell_word(word, sizeof word, f.paths[i]));
 }
 
-/* The newest OUT/earlier-N with a checkpoint. False, and "", if there is none. */
+/* Find the newest OUT/earlier-N with a checkpoint. Returns false, and "", if there is none. */
 static bool find_earlier(const char *folder, char out[600])
 {
     char path[600];
@@ -220,10 +220,9 @@ lks_status tool_run_check(const char *command, const char *folder)
         shown, has(folder, "ckpt.pt") ? "; --init_from=FOLDER uses nanoGPT's ckpt.pt in it" : "");
 }
 
-/* --- several runs ------------------------------------------------------------------------------
- */
+/* --- several runs ----------------------------------------------------------------------------- */
 
-/* A run, or a folder that has runs, as `./quickstart` makes out/quickstart/run. */
+/* Add a run or, for a folder of runs, the runs in it. */
 static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
 {
     char name[256] = "";
@@ -245,7 +244,7 @@ static const char *last_name(const char *dir)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : dir;
 }
 
-/* Runs of one name in different folders are named PARENT/NAME. */
+/* Name runs of one name in different folders PARENT/NAME. */
 static void tell_apart(tool_runs *runs)
 {
     for (size_t i = 0; i < runs->n; i++) {

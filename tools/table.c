@@ -10,7 +10,7 @@
 
 bool table_asked;
 
-/* A column; white space within becomes one blank. */
+/* Print a column. White space within becomes one blank. */
 static void column(const char *text)
 {
     putchar('\t');
@@ -61,7 +61,6 @@ static const char *kind_of(const lks__setting *d)
     return names[d->names];
 }
 
-/* The words of a setting, a blank before each but the first. */
 static void print_choices(const lks__setting *d)
 {
     putchar('\t');
@@ -70,7 +69,7 @@ static void print_choices(const lks__setting *d)
             printf("%s%s", i > 0 ? " " : "", d->word(i));
     for (const char *c = d->choices; c != NULL && *c != '\0';) {
         const size_t n = strcspn(c, "|");
-        if (c[n - 1] != 'N') /* "cuda:N" is no word */
+        if (c[n - 1] != 'N') /* leave "cuda:N" out */
             printf("%s%.*s", c > d->choices ? " " : "", (int)n, c);
         c += n + (c[n] == '|');
     }
@@ -82,7 +81,6 @@ static void print_choices(const lks__setting *d)
         printf(" %s", lks__known_name(i));
 }
 
-/* A row of the setting d under this name. */
 static void print_option(const char *command, const lks__setting *d, const lks__settings *s,
                          const char *name, const char *help)
 {

@@ -17,8 +17,8 @@
 #include "session/signals.h"
 #include "table.h"
 
-/* Did lockstep launch this rank? Then the launcher reports which rank failed. The group unsets the
- * variable. */
+/* True if lockstep's launcher started this rank, and so reports which rank failed. Opening the
+ * group unsets the variable that tells. */
 static bool launched;
 
 int tool_fail(const char *name, lks_status st)
@@ -27,7 +27,7 @@ int tool_fail(const char *name, lks_status st)
     bool several = rank != NULL && world != NULL && strcmp(world, "1") != 0;
     char shown[32];
     progress_end();
-    fflush(stdout); /* earlier lines first */
+    fflush(stdout);
     if (!launched)
         fputs(lks__explanation(), stderr);
     if (!several)
@@ -38,7 +38,8 @@ int tool_fail(const char *name, lks_status st)
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;
 }
 
-/* As a rank we start none: several that were asked for must not become one in silence. */
+/* A rank starts no others: refuse settings that ask for more, instead of training as one in
+ * silence. */
 static lks_status check_ranks(const lks__settings *s)
 {
     lks_world w;
@@ -185,7 +186,7 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
     char **words = calloc((size_t)argc + 2, sizeof *words);
     if (words == NULL)
         return tool_fail(name, lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
-    words[0] = program_invocation_name; /* as ps shows it */
+    words[0] = program_invocation_name;
     for (int i = 0; i < argc; i++)
         words[i + 1] = argv[i];
     snprintf(self, sizeof self, "lockstep %s", name);

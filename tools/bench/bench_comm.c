@@ -1,5 +1,5 @@
-/* lockstep bench comm: for each available backend, in a launch of its own, its collectives by size,
- * compared with the engine's own all-reduce and the link; then bench_reduce.c. */
+/* lockstep bench comm: launches each available backend, and compares its collectives by size with
+ * the engine's own all-reduce and the link. bench_reduce.c measures the reduction of gradients. */
 #include <errno.h>
 #include <inttypes.h>
 #include <spawn.h>
@@ -19,7 +19,7 @@
 enum {
     MAX_TIMES = 1000,
     MAX_WARM_UP = 3,
-    SMALL = 50, /* the smallest operation is repeated this many times as often as the largest */
+    SMALL = 50, /* repetitions of the smallest operation per repetition of the largest */
 };
 
 static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20};
@@ -27,7 +27,7 @@ static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 
 enum { N_SIZES = sizeof sizes / sizeof sizes[0], BIGGEST = 64 << 20 };
 
 struct buffers {
-    float *buf, *all; /* private: [BIGGEST], [W * BIGGEST / W] bytes */
+    float *buf, *all; /* bytes: [BIGGEST], [W * BIGGEST / W] */
     double times[MAX_TIMES];
 };
 
@@ -43,7 +43,7 @@ static lks_status op_broadcast(struct bench_group *b, struct buffers *m, size_t 
     return lks_comm_broadcast(b->comm, m->buf, bytes, LKS_UINT8, 0);
 }
 
-/* `bytes` is the size of the result, to which every rank contributes its part. */
+/* `bytes` is the size of the result, to which every rank contributes an equal part. */
 static lks_status op_all_gather(struct bench_group *b, struct buffers *m, size_t bytes)
 {
     return lks_comm_all_gather(b->comm, m->buf, m->all, bytes / (size_t)b->W, LKS_UINT8);
@@ -71,7 +71,7 @@ static int times_for(const struct bench_group *b, size_t bytes)
     return n < MAX_TIMES ? n : MAX_TIMES;
 }
 
-/* Median time of one operation that all ranks begin together, on the slowest rank. */
+/* Median seconds of an operation that all ranks begin together, on the slowest rank. */
 static lks_status time_operation(struct bench_group *b, struct buffers *m, operation *op,
                                  size_t bytes, double *seconds_p)
 {
@@ -225,7 +225,7 @@ static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *
     return st;
 }
 
-/* Engines connect several hosts: if one is chosen, each rank acts as a host. */
+/* Engines connect several hosts: on one host, let each rank act as a host. */
 static void play_hosts(const lks_world *world)
 {
     lks__env_put("LOCAL_RANK", 0);
@@ -289,7 +289,7 @@ lks_status bench_comm(lks__settings *s)
 
 extern char **environ;
 
-/* argv with more words before and after it; the caller frees it. */
+/* Copy argv with more words before and after it. The caller frees the array. */
 static char **words_of(int argc, char **argv, char *const *before, char *behind)
 {
     int n = 0;
@@ -303,7 +303,7 @@ static char **words_of(int argc, char **argv, char *const *before, char *behind)
     return words;
 }
 
-/* By the launcher that an engine needs: mpirun. */
+/* Start ranks by the launcher that an engine needs: mpirun. */
 static int launch_by(const char *launcher, const lks__settings *s, int argc, char **argv,
                      char *backend)
 {
@@ -317,8 +317,7 @@ static int launch_by(const char *launcher, const lks__settings *s, int argc, cha
     char **words = words_of(argc, argv, before, backend);
     if (words == NULL)
         return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
-    /* Allow more ranks than cores. Also don't bind to cores: a rank has two threads, too many for
-     * one. */
+    /* Allow more ranks than cores. Don't bind a rank to one core: it has two threads. */
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     int rc = posix_spawnp(&pid, launcher, NULL, NULL, words, environ);
@@ -346,7 +345,7 @@ static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s
     return code;
 }
 
-/* Those that our launcher starts come first. */
+/* Run the backends of lockstep's own launcher first. */
 int bench_comm_launch(const lks__settings *s, int argc, char **argv)
 {
     bool all = strcmp(s->backend, "auto") == 0;

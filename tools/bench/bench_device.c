@@ -1,7 +1,8 @@
-/* lockstep bench kernels --device=…: each operation of a device by the shapes of a model, beside
- * the roofline: the longer of the time for its bytes at the speed of the device's copies, and the
- * time for its operations at the speed of its products. Both are measured in the same run; bytes
- * and operations are the device's own counts. First, each operation is compared with the CPU's. */
+/* lockstep bench kernels --device=…: times each operation of a device by the shapes of a model, and
+ * compares it with the roofline. The roofline is the longer of two times: the operation's bytes at
+ * the speed of the device's copies, and its arithmetic at the speed of its products. Both speeds
+ * are measured in the same run; bytes and arithmetic are the device's own counts. Each operation's
+ * results are first compared with the CPU's. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +18,20 @@
 #include "weights/forms/saved.h"
 
 enum {
-    PATTERN = 65532,     /* floats that repeat in an array; not a multiple of a row */
+    PATTERN = 65532,     /* floats that are repeated in an array; not a multiple of a row */
     CHECK_T = 37,        /* tokens of a sequence, for comparisons */
     CHECK_V = 997,       /* vocabulary for comparisons */
-    MATRICES = 18,       /* of Muon at once: those of one shape in golf's model */
+    MATRICES = 18,       /* for Muon at once: as many as golf's model has of one shape */
     LEAST_PRODUCT = 256, /* rows of a matrix, doubled until a product takes long enough */
     MOST_PRODUCT = 4096,
     LEAST_COPY = 1 << 18, /* floats */
     MOST_COPY = 64 << 20,
-    TURN_US = 5000,      /* microseconds of a turn, at least */
-    MOST_RUNS = 1 << 12, /* in a turn */
+    TURN_US = 5000,      /* least microseconds per turn */
+    MOST_RUNS = 1 << 12, /* per turn */
     MOST_TURNS = 100,
 };
 
-static const double TOLERANCE = 1e-5, TOLERANCE_BF16 = 1e-2; /* of an array's norm */
+static const double TOLERANCE = 1e-5, TOLERANCE_BF16 = 1e-2; /* relative to an array's norm */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -38,14 +39,15 @@ struct bench {
     lks__device *cpu, *device;
     const struct bench_shape *shape;
     lks__dropout drop;
-    /* [PATTERN] each: what arrays of that kind hold at first, repeated; and the same for
-     * activations of a device that stores them in bfloat16, in halves and in the CPU's floats. */
+    /* [PATTERN] each: the initial contents of arrays by kind, repeated. A device that stores
+     * activations in bfloat16 gets `halves`; the CPU then gets `rounded`, the same numbers as
+     * floats. */
     float *pattern[BENCH_KINDS], *rounded[BENCH_KINDS];
     uint16_t *halves[BENCH_KINDS];
     bool bf16; /* products round their operands */
     int turns;
     double tolerance;
-    double off[BENCH_MOST_ITEMS]; /* relative distance from the CPU */
+    double off[BENCH_MOST_ITEMS]; /* relative distance from the CPU's results */
     struct bench_peaks peaks;
 };
 
@@ -69,7 +71,7 @@ static void make_patterns(struct bench *b, uint64_t seed)
         }
 }
 
-/* What is sent for an array. The CPU gets the numbers that the device gets. */
+/* The pattern of an array. CPU and device get the same numbers. */
 static const void *pattern_for(const struct bench *b, const struct bench_part *p)
 {
     const bool halves = b->device->layers->act_bytes(b->bf16) == sizeof(uint16_t);
@@ -78,7 +80,7 @@ static const void *pattern_for(const struct bench *b, const struct bench_part *p
     return p->each == sizeof(uint16_t) ? (const void *)b->halves[p->kind] : b->rounded[p->kind];
 }
 
-/* The pattern is sent once, and copied where the memory is. */
+/* Fill the arrays. The pattern is sent once, then copied within the memory. */
 static void fill(const struct bench *b, lks__device *device, const struct bench_job *j)
 {
     for (int i = 0; i < j->n_parts; i++) {
@@ -105,7 +107,7 @@ static void run(const struct bench_item *item, struct bench_job *j)
     item->run(j);
 }
 
-/* The operation with its memory, filled; close_job() gives that back. */
+/* Allocate and fill the memory of an operation; close_job() releases it. */
 static lks_status open_job(const struct bench *b, lks__device *device,
                            const struct bench_item *item, struct bench_job *j)
 {
@@ -130,7 +132,7 @@ static void close_job(lks__device *device, struct bench_job *j)
     device->ops->release(device, j->memory, j->bytes);
 }
 
-/* --- beside the CPU --------------------------------------------------------------------------- */
+/* --- comparison with the CPU ------------------------------------------------------------------ */
 
 static double number(const struct bench_part *p, const char *memory, size_t i)
 {
@@ -149,7 +151,7 @@ static double number(const struct bench_part *p, const char *memory, size_t i)
     return y;
 }
 
-/* |got - want| / |want| of the array that is furthest off; not finite if one of them isn't. */
+/* Largest |got - want| / |want| of an operation's arrays; not finite if a result isn't. */
 static double distance(const struct bench_job *cpu, const struct bench_job *device, const char *got)
 {
     double most = 0.0;
@@ -198,7 +200,7 @@ static lks_status compare(struct bench *b, int i)
 
 /* --- times ------------------------------------------------------------------------------------ */
 
-/* Seconds of one of `n` runs that are queued together. */
+/* Seconds per run of `n` runs that are queued together. */
 static lks_status time_runs(const struct bench_item *item, lks__device *device, struct bench_job *j,
                             int n, double *seconds_p)
 {
@@ -210,13 +212,13 @@ static lks_status time_runs(const struct bench_item *item, lks__device *device, 
     return LKS_OK;
 }
 
-/* The median, and the least, of turns that are long enough for the host's clock. */
+/* Median and minimum of `turns` turns, each long enough for the host's clock. */
 static lks_status time_item(const struct bench_item *item, lks__device *device, struct bench_job *j,
                             int turns, double *median_p, double *least_p)
 {
     double times[MOST_TURNS], seconds = 0.0;
     int n = 1;
-    LKS__TRY(time_runs(item, device, j, 1, &seconds)); /* what the first one makes is there then */
+    LKS__TRY(time_runs(item, device, j, 1, &seconds)); /* the first run may set up caches */
     for (;; n *= 2) {
         LKS__TRY(time_runs(item, device, j, n, &seconds));
         if (seconds * n * 1e6 >= TURN_US || n >= MOST_RUNS)
@@ -232,7 +234,7 @@ static lks_status time_item(const struct bench_item *item, lks__device *device, 
 
 /* --- ceilings --------------------------------------------------------------------------------- */
 
-/* The best rate over sizes that double until one takes a whole turn. */
+/* The best rates over sizes that double until a run takes a whole turn. */
 static lks_status measure_ceiling(struct bench *b, const struct bench_item *item, size_t n,
                                   size_t most, double *bytes_p, double *flops_p)
 {

@@ -1,5 +1,5 @@
-/* lockstep bench kernels on the CPU: each kernel on one thread, by shape, compared with the
- * roofline: the longer of the time for its arithmetic at this core's peak and the time for its
+/* lockstep bench kernels on the CPU: times each kernel on one thread, by shape, and compares it
+ * with the roofline. The roofline is the longer of two times: arithmetic at this core's peak, and
  * bytes at the bandwidth of the memory that holds them. Peak and bandwidth are measured in the same
  * run. */
 #include <stdio.h>
@@ -26,20 +26,19 @@ struct bench {
     float *buf[4];                /* [FAR] each */
     double *row;                  /* [ROWS] */
     double peak;                  /* FLOP/s */
-    double near_bytes, far_bytes; /* bytes a second */
+    double near_bytes, far_bytes; /* bytes per second */
 };
 
-/* One row of the table: what to run, and how much work it is. */
 struct item {
     const char *name;
     void (*run)(struct bench *b, const struct item *it);
     double flops, floats; /* floats: number read or written, each counted once */
     size_t m, n, k;       /* shape */
     char ta, tb;
-    bool far; /* its data come from memory and not from a cache */
+    bool far; /* the data come from memory, not from a cache */
 };
 
-/* --- what is run ------------------------------------------------------------------------------ */
+/* --- kernels ---------------------------------------------------------------------------------- */
 
 static void run_gemm(struct bench *b, const struct item *it)
 {
@@ -221,7 +220,7 @@ enum { N_ITEMS = sizeof items / sizeof items[0] };
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* The best of many runs in about a tenth of a second, because disturbances only add time. */
+/* The shortest of many runs in about a tenth of a second, because disturbances only add time. */
 static double best_time(struct bench *b, const struct item *it)
 {
     double best = 1e9, end = lks__sys_now() + 0.1;
@@ -236,7 +235,7 @@ static double best_time(struct bench *b, const struct item *it)
 
 typedef float f32x8 __attribute__((vector_size(32), may_alias));
 
-/* Bandwidth with n floats, in bytes per second: two reads and a write of plain vectors. */
+/* Bytes per second for n floats: two reads and one write of plain vectors. */
 static double bandwidth(struct bench *b, size_t n)
 {
     f32x8 *y = (f32x8 *)b->buf[1];

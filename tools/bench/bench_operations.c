@@ -1,12 +1,13 @@
-/* Each operation of a device, with the arrays that it needs for a model's shapes. */
+/* Each operation of a device, with the arrays that it needs for a model's shapes. An operation
+ * without memory only lists its arrays. */
 #include "bench_operations.h"
 
 #include "base/number/checked.h"
 #include "model/table/table.h"
 
-enum { XENT_ROWS = 4096 }; /* of logits at once */
+enum { XENT_ROWS = 4096 }; /* most rows of logits */
 
-/* The next array of the operation, of n elements; NULL if there is no memory yet. */
+/* List the operation's next array, of n elements. Returns NULL without memory. */
 static void *next_array(struct bench_job *j, size_t n, size_t each, enum bench_kind kind, bool acts)
 {
     const size_t at = j->bytes, bytes = n * each;
@@ -38,7 +39,6 @@ static void run_copy(struct bench_job *j)
         j->l->act_copy(j->ex, y, x, n);
 }
 
-/* Gradients of a matrix. */
 static void run_accumulate(struct bench_job *j)
 {
     const size_t n = j->shape->hidden * j->shape->C;
@@ -55,7 +55,7 @@ static void run_act_accumulate(struct bench_job *j)
         j->l->act_accumulate(j->ex, y, x, n);
 }
 
-/* A product of forward from `in` to `out` columns, plain or with an activation's epilogue. */
+/* A forward product from `in` to `out` columns, plain or with an activation's epilogue. */
 static void linear(struct bench_job *j, size_t out, size_t in, lks__epilogue_kind kind)
 {
     const size_t rows = rows_of(j);
@@ -107,7 +107,7 @@ static void run_linear_bwd_w(struct bench_job *j)
         j->l->linear_bwd_w(j->ex, dw, db, dy, out, x, rows, out, in);
 }
 
-/* A new token of each sequence. */
+/* One new token per sequence. */
 static void run_linear_rows(struct bench_job *j)
 {
     const size_t rows = j->shape->B, out = j->shape->hidden, in = j->shape->C;
@@ -166,7 +166,7 @@ static void run_attention_bwd(struct bench_job *j)
         j->l->attention_bwd(j->ex, &shape, &grads, dout, &in, out, lse, j->drop);
 }
 
-/* The last token of each sequence. */
+/* The last token of each sequence, after a cache of all others. */
 static void run_attention_cached(struct bench_job *j)
 {
     lks__attention_shape shape = attention_shape(j);
@@ -279,7 +279,7 @@ static void run_golf_embed_bwd(struct bench_job *j)
         j->l->golf_embed_bwd(j->ex, demb, row, dx, tokens, emb, rms, rows, C);
 }
 
-/* With a skip. `backward`: what forward made is there already. */
+/* A block's entry with a skip. With `backward`, forward's results are inputs. */
 static lks__golf_entry golf_entry(struct bench_job *j, bool backward)
 {
     const size_t rows = rows_of(j), C = j->shape->C;
@@ -431,8 +431,8 @@ static void run_adamw(struct bench_job *j)
         j->l->update_adamw(j->ex, &list);
 }
 
-/* Matrices of one shape, side by side in each array, with zeros between them as between tensors of
- * an arena: an update may take the padding, too. */
+/* `count` matrices of one shape. Zeros between them, as between tensors of an arena, because an
+ * update may write to the padding. */
 static void run_muon(struct bench_job *j)
 {
     const size_t rows = j->shape->hidden, cols = j->shape->C, n = rows * cols;

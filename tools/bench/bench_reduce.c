@@ -1,5 +1,5 @@
-/* The reduction that training uses, compared with what memory, the engine or the link allows; and
- * the cost of a given model's gradients in a step. */
+/* lockstep bench comm: compares training's reduction with the limits of memory, the engine and the
+ * link, and measures the reduction of a given model in its steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +12,15 @@
 #include "compute/cpu/kernels.h"
 
 enum {
-    BLOCK = 4096,   /* floats: the blocks of training's gradients */
-    REDUCE_MB = 68, /* 17M parameters */
+    BLOCK = 4096,   /* floats per block, as in training's gradients */
+    REDUCE_MB = 68, /* gradients of 17M parameters */
     MAX_TURNS = 100,
     MIN_STEPS = 3,
 };
 
 struct reduce {
     size_t count, n_blocks, *block_start;
-    /* This rank's part; parts of two ranks of one host, if it can see both. */
+    /* this rank's part; and those of its leader and of a second rank on this host */
     float *mine, *first, *other;
     double *sumsq;
 };
@@ -44,7 +44,6 @@ static lks_status open_reduce(struct bench_group *b, size_t count, struct reduce
     return LKS_OK;
 }
 
-/* Start blocks [from, end) of it. */
 static lks_status start_part(struct bench_group *b, const struct reduce *r, size_t from, size_t end,
                              lks_work **work_p)
 {
@@ -72,7 +71,7 @@ static lks_status reduce_once(struct bench_group *b, const struct reduce *r)
 
 typedef float f32x8 __attribute__((vector_size(32), may_alias));
 
-/* Only the arithmetic: each of two ranks that share memory adds one half. */
+/* Compute only the sum: each of two ranks that share memory adds one half. */
 static lks_status sum_bare(struct bench_group *b, const struct reduce *r)
 {
     size_t half = r->count / 2, first = b->rank == 0 ? 0 : half;
@@ -82,7 +81,7 @@ static lks_status sum_bare(struct bench_group *b, const struct reduce *r)
     return lks_comm_barrier(b->comm);
 }
 
-/* Reduce the same bytes by the engine itself, or by two cores without a group. */
+/* Reduce the same bytes by the engine itself or, on one host, by two cores without a group. */
 static lks_status other_way(struct bench_group *b, const struct reduce *r, double *seconds_p)
 {
     *seconds_p = 0.0;
@@ -111,14 +110,14 @@ static void report(const struct bench_group *b, const struct reduce *r,
         printf("    %s's own all-reduce%s: %.2f ms (%.0f%% of its speed)\n", b->engine,
                b->per_host > 1 ? " of one rank per host" : "", theirs_s * 1e3,
                theirs_s / ours_s * 100.0);
-    if (link->rate > 0) { /* each host sends its part of the sums and then of the result */
+    if (link->rate > 0) { /* each host sends its part of the sums, then of the result */
         double least_s = 2.0 * bytes * (b->n_hosts - 1) / b->n_hosts / link->rate;
         printf("    the link would need %.2f ms (%.0f%% of its speed)\n", least_s * 1e3,
                least_s / ours_s * 100.0);
     }
 }
 
-/* The two alternate, so that a busy moment affects both. */
+/* Our reduction and the other one alternate, so that a busy moment affects both. */
 lks_status bench_reduction(struct bench_group *b, const struct bench_link *link)
 {
     struct reduce r = {0};
@@ -174,7 +173,7 @@ lks_status bench_reduce_times(lks_comm *comm, size_t count, int turns, double *s
 
 /* --- a model's step --------------------------------------------------------------------------- */
 
-/* Reduce all gradients, in the buckets of training, with nothing else to do. */
+/* Reduce all gradients in training's buckets, without other work. */
 static lks_status reduce_alone(struct bench_group *b, const struct reduce *r, size_t bucket_blocks,
                                lks_work **works)
 {
@@ -216,7 +215,7 @@ static lks_status time_alone(struct bench_group *b, const lks__trainer *t, int t
 
 struct steps {
     double step[MAX_TURNS], exposed[MAX_TURNS];
-    double backward_s; /* of the mean step */
+    double backward_s; /* in the mean step */
 };
 
 static lks_status time_steps(lks__trainer *t, int turns, struct steps *s)
@@ -242,7 +241,7 @@ lks_status bench_verdict(struct bench_group *b, lks__trainer *t)
     int turns = b->iters < MIN_STEPS ? MIN_STEPS : b->iters < MAX_TURNS ? b->iters : MAX_TURNS;
     struct steps s;
     double alone_s, step_s, exposed_s, backward_s;
-    lks__trace *parts = NULL; /* recorded only if the user asked for no trace */
+    lks__trace *parts = NULL;
     LKS__TRY(time_alone(b, t, turns, &alone_s));
     if (lks__trace_current == NULL)
         LKS__TRY(lks__trace_open(0, &parts));

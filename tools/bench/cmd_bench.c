@@ -1,4 +1,4 @@
-/* lockstep bench: the speed of this machine, and how much of it a training step uses. */
+/* lockstep bench: measures the speed of this machine, and how much of it a training step uses. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ static const char *data_path(const lks__settings *s, const char *dir, int i,
     return path;
 }
 
-/* Random tokens as a dataset in a temporary folder, whose files are unlinked once they are open. */
+/* Write random tokens as a dataset into a new temporary folder. */
 static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
 {
     const char *tmp = getenv("TMPDIR");
@@ -147,7 +147,7 @@ bool bench_has_model(const lks__settings *s)
     return chosen;
 }
 
-/* That of config/train_shakespeare_char_cpu.conf: seconds instead of GPT-2's minutes. */
+/* The model of config/train_shakespeare_char_cpu.conf: it needs seconds, GPT-2 minutes. */
 static void take_small_model(lks__settings *s)
 {
     s->n_layer = 4;
@@ -162,8 +162,8 @@ static void take_small_model(lks__settings *s)
 
 enum { NOTE = LKS__SETTING_STR + 100 };
 
-/* Choose the vocabulary as `train` does: the dataset's, if one is named. `note` is empty, or says
- * that it doesn't exist. */
+/* Choose the vocabulary as `train` does: the dataset's, if one is named. `note` gets a message if
+ * that dataset doesn't exist, else "". */
 static lks_status take_vocabulary(lks__settings *s, char note[NOTE])
 {
     char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
@@ -204,7 +204,7 @@ lks_status bench_print_model(lks__settings *s)
            s->batch_size, s->batch_size == 1 ? "" : "s",
            bench_has_model(s) ? ""
                               : "; config/NAME.conf, or --n_layer, --n_embd, … choose another");
-    fflush(stdout); /* before the work: a file shows it at once */
+    fflush(stdout); /* show the line in a file before the work begins */
     progress_text("making the model");
     return LKS_OK;
 }
@@ -225,7 +225,7 @@ static lks_status time_steps(lks__trainer *t, int iters, double *times)
     return LKS_OK;
 }
 
-/* One line: the parts of the mean step of this rank, which add up to its time. */
+/* Print a line per rank: the parts of its mean step, which add up to its time. */
 static lks_status report_parts(lks__trainer *t, int iters)
 {
     double mine[LKS__N_PARTS], *all = calloc((size_t)t->ses.world.world_size, sizeof mine);
@@ -278,7 +278,7 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     double median = bench_median(times, iters),
            tokens = (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;
     double flops = tokens * lks__model_flops_per_token(&t->run.model_config, &t->run.table);
-    if (flops / times[0] > peak) /* another program used the cores while the peak was measured */
+    if (flops / times[0] > peak) /* other programs disturbed the peak's measurement */
         peak = flops / times[0];
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
            "GFLOP/s, %d rank%s x %d thread%s%s\n",
@@ -290,7 +290,7 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     return LKS_OK;
 }
 
-/* Each rank is one virtual rank. */
+/* Each rank has one virtual rank. */
 lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer *t)
 {
     lks_world world;
@@ -319,7 +319,7 @@ static lks_status bench_step(lks__settings *s)
     lks_status st = LKS_OK;
     if (times == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
-    lks__trace *parts = NULL; /* recorded only if the user asked for no trace */
+    lks__trace *parts = NULL;
     if (st == LKS_OK && lks__trace_current == NULL)
         st = lks__trace_open(0, &parts);
     if (st == LKS_OK)
@@ -343,7 +343,7 @@ static lks_status bench_step(lks__settings *s)
 
 const char *const bench_words[] = {"peak", "step", "comm", "kernels", "machine", NULL};
 
-/* A recipe without a measurement: training steps are meant, perhaps. */
+/* Suggest `bench step` for a recipe without a measurement. */
 static lks_status offer_step(int argc, char **argv)
 {
     char words[2000] = "", word[600];

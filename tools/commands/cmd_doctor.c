@@ -30,7 +30,8 @@ static void look_at_network(lks__doctor *d, const char *unused)
     lks__doctor_network(d);
 }
 
-/* A check may take seconds: its lines come together, when the progress line is gone. */
+/* Run a check that may take seconds. Its lines are printed together, after the progress line is
+ * erased. */
 static void look(lks__doctor *d, void (*check)(lks__doctor *d, const char *where),
                  const char *where, const char *doing)
 {

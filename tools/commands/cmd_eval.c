@@ -1,4 +1,4 @@
-/* lockstep eval: the loss of a model over a whole split. */
+/* lockstep eval: computes the loss of a model over a whole split. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,19 +34,18 @@ static const char usage[] =
     "  lockstep eval out/my\n"
     "  lockstep eval out/my --split=train --which=latest\n";
 
-/* What is evaluated, and on which data. */
 struct job {
     lks__settings *s;
     lks__session *session;
     lks__replica replica;
-    lks__shards *data; /* NULL: not open */
+    lks__shards *data;
     char dataset[LKS__SETTING_STR + 8];
-    bool is_file; /* or a pattern of files; else a folder */
+    bool is_file; /* a file or a pattern of files; false: a folder */
     lks__byte_table bytes;
     lks__split_eval eval;
 };
 
-/* The name of what is evaluated: a split, or a file's own name. */
+/* The name of the data in the output: the split, or the file's name. */
 static const char *name_of(const struct job *j, char out[256])
 {
     if (!j->is_file)
@@ -55,7 +54,7 @@ static const char *name_of(const struct job *j, char out[256])
     return lks__escape(out, 256, name, strlen(name));
 }
 
-/* The bytes of GPT-2's tokens, by the vocabulary that is given or that lies beside the weights. */
+/* Count bytes by GPT-2's vocabulary from --tokenizer_path or next to the weights. */
 static lks_status open_vocabulary(struct job *j, uint32_t vocab)
 {
     lks__text text;
@@ -66,7 +65,7 @@ static lks_status open_vocabulary(struct job *j, uint32_t vocab)
     return st;
 }
 
-/* The bytes of the data's characters or of GPT-2's tokens, by the folder's own files. */
+/* Count bytes by the tokenizer of the data's folder: characters, bytes or GPT-2's. */
 static lks_status open_data_vocabulary(struct job *j, uint32_t vocab, bool *found_p)
 {
     lks__meta data = {0};
@@ -87,8 +86,9 @@ static lks_status open_data_vocabulary(struct job *j, uint32_t vocab, bool *foun
     return st;
 }
 
-/* What counts bytes: the model's own tokenizer, a SentencePiece model that is given or that the
- * folder names, or the folder's own tokenizer. Without any, nothing does. */
+/* Find a tokenizer that counts bytes, in this order: the model's own, a SentencePiece model that
+ * was given or that the folder names, the folder's own. Without one no bits per byte are printed.
+ */
 static lks_status open_bytes(struct job *j, bool pieces)
 {
     const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
@@ -117,7 +117,6 @@ static lks_status read_tokens(const void *source, uint64_t first, size_t n, int3
     return lks__shards_read(source, first, n, out);
 }
 
-/* --dataset: a file, a pattern of files, or a folder. */
 static lks_status find_data(struct job *j)
 {
     struct stat info;
@@ -130,7 +129,7 @@ static lks_status find_data(struct job *j)
     return LKS_OK;
 }
 
-/* A folder says what its ids mean; the model must have learned the same. */
+/* Check that the folder's tokenizer is the model's. */
 static lks_status check_meaning(const struct job *j)
 {
     lks__meta data;
@@ -146,7 +145,7 @@ static lks_status check_meaning(const struct job *j)
     return st;
 }
 
-/* Are the tokens in the folder that the run used still those that it was trained on? */
+/* Check that the run's folder still contains the tokens of its training. */
 static lks_status check_same(const struct job *j, bool golf)
 {
     const lks__replica *r = &j->replica;
@@ -175,7 +174,7 @@ static lks_status check_same(const struct job *j, bool golf)
                      r->data_digest, dir);
 }
 
-/* A folder without validation tokens, of which nobody has said what to take. */
+/* Refuse a folder without validation tokens unless --split is given. */
 static lks_status check_split(const struct job *j)
 {
     char shown[256];
@@ -212,7 +211,6 @@ static lks_status open_split(struct job *j)
     return LKS_OK;
 }
 
-/* The length of windows: the model's block_size, or the one that is given. */
 static lks_status choose_length(struct job *j)
 {
     const lks__settings *s = j->s;
@@ -282,7 +280,7 @@ static lks_status print_result(const struct job *j, const lks__split_result *r)
     return tool_flush();
 }
 
-/* Append to the run's evals.jsonl; an artifact belongs to no run. */
+/* Append to the run's evals.jsonl. Weights without a run's folder have none. */
 static lks_status record(const struct job *j, const lks__split_result *r)
 {
     lks__evals evals;
@@ -316,8 +314,8 @@ static int run_rank(lks__settings *s)
     lks__session session;
     lks__split_result result;
     int stop = 0;
-    /* A signal during set-up doesn't stop it at once, because its collective calls need all ranks.
-     * Then no batch is begun. */
+    /* A signal during set-up doesn't end it at once, because its collective calls need all ranks.
+     * The evaluation then starts no batch. */
     lks__signals_install("");
     lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads,
                                       (enum lks__bind)s->bind, &session);
@@ -347,7 +345,7 @@ static int run_rank(lks__settings *s)
         progress_end();
         if (session.world.rank == 0) {
             const lks_status printed = print_result(&j, &result);
-            st = record(&j, &result); /* it is kept, though nobody reads it here */
+            st = record(&j, &result); /* keep the result even if printing it failed */
             st = st == LKS_OK ? printed : st;
         }
         st = lks__session_agree(&session, st);

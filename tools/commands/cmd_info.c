@@ -1,4 +1,4 @@
-/* lockstep info: what this build and this machine support. */
+/* lockstep info: shows the features of this build and this machine. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,11 +21,11 @@ static const char usage[] =
     "Shows the features of this build and of this machine: kernels, devices, libraries. With RUN,\n"
     "a run's folder such as out/my, it shows that run: its model, data, losses and checkpoints.\n";
 
-static int n_packages; /* of modules that this build lacks */
+static int n_packages; /* names of packages printed for missing modules */
 static char advice_on_missing[160];
 
-/* One line. The sentence about a missing module is long, and the same for all of them: only the
- * package is named, and the end of the list says what to do with it. */
+/* Print one line. The sentence about a missing module is long, and the same for all of them: print
+ * only the package's name. The end of the list says how to install it. */
 static void print_module(const char *topic, const char *name, const char *sentence)
 {
     char package[80];

@@ -1,4 +1,4 @@
-/* lockstep plot: the losses of runs as a picture. */
+/* lockstep plot: draws the losses of runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -17,7 +17,7 @@ static const char usage[] =
     "\n"
     "  lockstep plot --out=loss.svg small=out/small large=out/large\n";
 
-/* Of the terminal; 80 if there is none. */
+/* Columns of the terminal; 80 if there is none. */
 static int width(void)
 {
     struct winsize size;

@@ -1,4 +1,4 @@
-/* lockstep report: runs side by side. */
+/* lockstep report: compares runs. */
 #include <stdio.h>
 #include <stdlib.h>
 

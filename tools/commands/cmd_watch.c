@@ -1,4 +1,4 @@
-/* lockstep watch: runs in a browser, while they train or later. */
+/* lockstep watch: shows runs in a browser or a terminal, during or after training. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

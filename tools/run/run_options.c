@@ -22,8 +22,7 @@ static const struct {
 #undef X
 };
 
-/* Options of torchrun that mean nothing here; docs/launch.md gives the reasons. `bare`: takes no
- * value. */
+/* Options of torchrun that have no effect here; docs/launch.md gives the reasons. */
 static const struct {
     const char *name;
     bool bare;
@@ -53,7 +52,7 @@ static const char usage_end[] =
     "Options may be written with - or _, and their values after = or as the next word. An option\n"
     "that isn't given is read from PET_OPTION in the environment, as torchrun does.\n";
 
-/* "--nproc-per-node". */
+/* Print "--nproc-per-node" for nproc_per_node. Returns the length. */
 static size_t write_name(int option, char *out, size_t bytes)
 {
     size_t n = (size_t)snprintf(out, bytes, "--%s", run_names[option]);
@@ -62,7 +61,6 @@ static size_t write_name(int option, char *out, size_t bytes)
     return n;
 }
 
-/* The lines of `lockstep help --table`. */
 static void print_table(void)
 {
     table_usage("run", usage);
@@ -102,7 +100,7 @@ void run_print_usage(void)
     fputs(usage_end, stdout);
 }
 
-/* --- the command line --------------------------------------------------------------------- */
+/* --- the command line ------------------------------------------------------------------------- */
 
 static bool is_foreign(const char *name, bool *bare_p)
 {
@@ -114,7 +112,7 @@ static bool is_foreign(const char *name, bool *bare_p)
     return false;
 }
 
-/* Which option `name` (written with _) is, or -1. */
+/* The option `name`, written with _; -1 if there is none. */
 static int find_option(const char *name)
 {
     for (int i = 0; i < N_OPTIONS; i++)
@@ -123,7 +121,7 @@ static int find_option(const char *name)
     return -1;
 }
 
-/* "--node-rank=1" as node_rank */
+/* Print node_rank for "--node-rank=1". */
 static void read_name(const char *arg, char name[64])
 {
     size_t n = strcspn(arg, "=");
@@ -141,7 +139,7 @@ bool run_has_option(const char *arg)
     return find_option(name) >= 0;
 }
 
-/* Names in mpirun, srun and other launchers. */
+/* Names of the options in mpirun, srun and other launchers. */
 static const struct {
     const char *name;
     enum option option;
@@ -189,7 +187,7 @@ static int letter_option(const char *arg)
     return -1;
 }
 
-/* Read argv[*i_p] and, if its value is the next word, that too. */
+/* Read argv[*i_p], and the next word if that is its value. */
 static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 {
     const char *arg = argv[*i_p], *value = strchr(arg, '=');
@@ -205,7 +203,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
     else if (strncmp(arg, "--", 2) != 0 || !(nothing = is_foreign(name, &bare)))
         return unknown(arg, arg[0] == '-' && arg[1] == '-' ? name : arg + 1);
     snprintf(shown, sizeof shown, "--%s", name);
-    if (option >= 0) /* it may have been given by its letter */
+    if (option >= 0) /* the option may have been given by its letter */
         write_name(option, shown, sizeof shown);
     if (bare && value != NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s takes no value", shown);

@@ -1,4 +1,4 @@
-/* Check and convert the options of `lockstep run`. */
+/* lockstep run: checks and converts the options' values. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static lks_status read_nproc(enum option option, const char *text, int *nproc_p)
     return LKS_OK;
 }
 
-/* "3", or "0:1,2:3" by local rank. */
+/* Read "3", or "0:1,2:3" by local rank. */
 static lks_status read_streams(enum option option, const char *text, int nproc, unsigned *bits)
 {
     static const char must_be[] = "0, 1, 2, 3, or RANK:N,... with local ranks and N one of these";

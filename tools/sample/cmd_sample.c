@@ -1,4 +1,4 @@
-/* lockstep sample: print text from a checkpoint as it is drawn. */
+/* lockstep sample: prints text from a checkpoint as it is drawn. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,27 +31,26 @@ static const char usage[] =
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 
-/* Samples that are computed side by side. More hardly read the weights less often. */
+/* Samples that are computed together. More would hardly save reads of the weights. */
 enum { AT_ONCE = 16 };
 
 /* With a smaller context, the model is so small that a pass over the whole context is quick. */
 enum { LONG_CONTEXT = 512 };
 
-/* Everything that a call of the command opens. */
 struct job {
     lks__settings *s;
     lks__session session;
     lks__replica replica;
     lks__text text;
     lks__generator *generator;
-    bool *has; /* by id: the tokenizer has it */
+    bool *has; /* by id: true if the tokenizer knows it */
     int32_t *prompt;
     size_t n_prompt;
-    char stop[LKS__SETTING_STR];             /* the texts of --stop, each with a 0 byte */
-    const char *stops[LKS__SETTING_STR + 1]; /* where they begin; NULL ends the list */
+    char stop[LKS__SETTING_STR];             /* the texts of --stop, each ended by a 0 byte */
+    const char *stops[LKS__SETTING_STR + 1]; /* their beginnings; NULL ends the list */
     lks__writer writer;
     uint64_t n_whole;
-    double seconds; /* of drawing */
+    double seconds; /* spent drawing */
 };
 
 static lks_status write_text(void *ctx, const char *text, size_t bytes)
@@ -61,7 +60,8 @@ static lks_status write_text(void *ctx, const char *text, size_t bytes)
     return LKS_OK;
 }
 
-/* A model of a text in one line has no line feed to begin with: take its first character. */
+/* A model of a text in one line knows no line feed, the default --start: begin with its first
+ * character instead. */
 static lks_status begin_otherwise(struct job *j)
 {
     char spelling[8] = "", shown[40];
@@ -77,7 +77,6 @@ static lks_status begin_otherwise(struct job *j)
     return LKS_OK;
 }
 
-/* The prompt as ids: --start's text, or the file after FILE:. */
 static lks_status read_prompt(struct job *j)
 {
     char *text = NULL;
@@ -99,7 +98,7 @@ static lks_status read_prompt(struct job *j)
     return st == LKS_OK ? st : lks__fail_in(st, "--start");
 }
 
-/* The texts of --stop, which are lines: "\\n" in one is a line feed, "\\\\" a backslash. */
+/* Split --stop into lines, one text each. "\\n" in a text is a line feed, "\\\\" a backslash. */
 static lks_status find_stops(struct job *j)
 {
     size_t n = 0, n_stops = 0;
@@ -120,7 +119,7 @@ static lks_status find_stops(struct job *j)
     return LKS_OK;
 }
 
-/* Say it before the text, in whose middle it would stand on a terminal. */
+/* Printed before the text: a terminal would show a later message in its middle. */
 static void print_full(size_t block_size)
 {
     if (block_size < LONG_CONTEXT)
@@ -139,8 +138,8 @@ static void print_count(const lks__settings *s)
                 s->num_samples, s->max_new_tokens);
 }
 
-/* The tokenizer that was given. TOKENIZER_PATH may stand in the environment for other runs, and
- * characters need none. */
+/* The path of the tokenizer that was given; "" if none. TOKENIZER_PATH may be in the environment
+ * for other runs, so models of characters or bytes ignore it. */
 static const char *tokenizer_of(const struct job *j)
 {
     const lks__settings *s = j->s;
@@ -178,7 +177,7 @@ static lks_status open_job(struct job *j)
     return read_prompt(j);
 }
 
-/* Memory for `*at_once` samples side by side, or for fewer if there is none for so many. */
+/* Open a generator for `*at_once` samples. If memory is short, halve the number until it fits. */
 static lks_status open_generator(struct job *j, uint64_t tokens, size_t *at_once)
 {
     const lks__replica *r = &j->replica;
@@ -224,7 +223,7 @@ static lks_status write_samples(struct job *j)
     return st;
 }
 
-/* --start, if it is given, is what the conversation begins with. */
+/* The conversation begins with --start if that was given. */
 static lks_status converse(struct job *j)
 {
     size_t at_once = 1;
@@ -237,7 +236,6 @@ static lks_status converse(struct job *j)
     return sample_chat(&j->writer, &j->text);
 }
 
-/* What it took. */
 static void print_end(const struct job *j)
 {
     const double memory = (double)lks__sys_proc_bytes("/proc/self/status", "VmHWM");
@@ -249,7 +247,7 @@ static void print_end(const struct job *j)
             j->writer.tokens, speed, lks__units_memory(memory, size));
 }
 
-/* The text written so far stays. End its line, so that the message has its own. */
+/* The text written so far stays: end its line before the message. */
 static int stopped(const struct job *j)
 {
     char left[128];

@@ -1,4 +1,4 @@
-/* lockstep train. */
+/* lockstep train: checks the settings, then trains as a rank or starts the ranks. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -56,7 +56,6 @@ static const char usage[] =
     "signal ends the run at once. While it saves, that takes a third signal. SIGUSR1 and SIGUSR2\n"
     "write a checkpoint, and the run continues.\n";
 
-/* A signal asked to stop before the run began. */
 static int stop_early(int signo)
 {
     const char *name = sigabbrev_np(signo);
@@ -68,8 +67,8 @@ static int stop_early(int signo)
     return TOOL_SIGNAL + signo;
 }
 
-/* Set for ranks that `lockstep train` itself has started: it notices their failure, and runs the
- * commands for that. */
+/* Set for ranks that `lockstep train` has started. It notices their failure, and then runs the
+ * commands of exec_on=failure. */
 static const char started_env[] = "LOCKSTEP_TRAIN";
 
 static lks_status check_failure_commands(const lks__settings *s)
@@ -82,7 +81,7 @@ static lks_status check_failure_commands(const lks__settings *s)
         "(--nproc_per_node); with another launcher use the shell: lockstep run ... || COMMAND");
 }
 
-/* Has the run failed, and wasn't asked to stop? */
+/* True if the run has failed. A run that a signal stopped has not. */
 static bool failed(const lks__settings *s, int code)
 {
     const int stops[] = {SIGINT, SIGTERM, SIGHUP,
@@ -95,7 +94,7 @@ static bool failed(const lks__settings *s, int code)
     return !stopped;
 }
 
-/* When the run's metrics.jsonl was last written, and which file that was; zeros: there is none. */
+/* The time and inode of the run's metrics.jsonl; zeros if there is none. */
 static struct stat written(const lks__settings *s)
 {
     char run[LKS__SETTING_STR], path[LKS__SETTING_STR + 16];
@@ -105,8 +104,9 @@ static struct stat written(const lks__settings *s)
     return stat(path, &info) == 0 ? info : (struct stat){.st_ino = 0};
 }
 
-/* The ranks have failed. If they had begun to train, print the checkpoint that is left and how to
- * continue from it. `before`: written() when they were started. */
+/* After the ranks have failed: print the checkpoint that is left, and the command that continues
+ * from it. Prints nothing unless metrics.jsonl has changed since `before`, when the ranks were
+ * started. */
 static void say_how_to_continue(const lks__settings *s, const struct stat *before)
 {
     char tool[600], word[600], run[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
@@ -150,7 +150,7 @@ static int run_rank(const lks__settings *s)
     return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;
 }
 
-/* Is this an option of the launcher, which decides what to start on which nodes? */
+/* True for options that only `lockstep run` has. */
 static bool is_launchers(const char *arg)
 {
     char key[LKS__SETTING_KEY];
@@ -160,7 +160,7 @@ static bool is_launchers(const char *arg)
            (setting < 0 || (lks__setting_table[setting].commands & LKS__CMD_TRAIN) == 0);
 }
 
-/* For --dry_run: the settings of a run that begins with the weights of --init_from. */
+/* For --dry_run: copy the model's shape from the weights of --init_from. */
 static lks_status take_shape(lks__settings *s)
 {
     lks__weights *w;
@@ -172,7 +172,7 @@ static lks_status take_shape(lks__settings *s)
     return st;
 }
 
-/* Recipes for little machines, the smallest first. Megabytes are --dry_run's total on one rank
+/* Recipes for small machines, the smallest first. Megabytes are --dry_run's total on one rank
  * without the process and its libraries, whose size depends on the system. */
 static const struct {
     const char *name, *parameters;
@@ -182,8 +182,8 @@ static const struct {
     {"config/train_shakespeare_char.conf", "10.7M", 2825},
 };
 
-/* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If nobody
- * asked for it, name what it takes, and what fits. */
+/* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If no
+ * setting chose a size, print the memory that it needs and the recipes that fit. */
 static lks_status say_size(const lks__settings *s, int n_ranks)
 {
     static const int shape[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
@@ -193,7 +193,7 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     lks__process process;
     char fit[200] = "", size[LKS__UNITS_TEXT], dir[LKS__SETTING_STR + 8];
     double bytes;
-    if (lks__settings_data_dir(s, dir) != LKS_OK) /* which is reported first */
+    if (lks__settings_data_dir(s, dir) != LKS_OK) /* the ranks report that the data are missing */
         return LKS_OK;
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
         if (s->from[shape[i]] != LKS__FROM_DEFAULT)
@@ -214,14 +214,14 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     return LKS_OK;
 }
 
-/* Check the settings of a resume as its ranks will: a usage error is no rank's failure. They report
- * a checkpoint that can't be read. */
+/* Check the settings of a resume as its ranks will, so that a usage error isn't reported as a
+ * rank's failure. The ranks report a checkpoint that can't be read. */
 static lks_status check_resume(lks__settings *s)
 {
     lks__ckpt ckpt;
     if (lks__ckpt_open(s->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return LKS_OK;
-    lks__settings *run = malloc(sizeof *run); /* too large for a small stack */
+    lks__settings *run = malloc(sizeof *run);
     lks_status st =
         run == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a run's settings") : LKS_OK;
     if (run != NULL)
@@ -237,7 +237,7 @@ static lks_status check_resume(lks__settings *s)
     return st;
 }
 
-/* The variables of another script were set, but nothing chose its model. */
+/* Print how to train with parameter-golf's variables if some are set but its model isn't chosen. */
 static void suggest_golf(const lks__settings *s, const lks__args *args)
 {
     static const char begins[] = "environment, for --family=golf";
@@ -284,7 +284,7 @@ int tool_train(int argc, char **argv)
     if (st == LKS_OK && resumes && tool_launches(&s))
         st = check_resume(&checked);
     if (st == LKS_OK && (s.dry_run || lks__settings_init(&s) == LKS__INIT_SCRATCH)) {
-        /* otherwise it also depends on the checkpoint or the weights, so the ranks check */
+        /* in other cases the checkpoint or the weights count, too, and the ranks check */
         st = lks__settings_check(&checked, (int)s.nproc_per_node);
         if (st == LKS_OK && s.dry_run)
             st = lks__plan_dry_run(&checked, (int)s.nproc_per_node);
