@@ -167,11 +167,6 @@ void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, 
     *end = lks__share_start(n_blocks, h->n_hosts, h->host + 1);
 }
 
-void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end)
-{
-    lks_comm_drop(state_of(comm)->local, mem, from, end);
-}
-
 /* On the leader: gather the shares of all hosts on all hosts, or on the first one only. */
 static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                                 char *mem, const size_t *start, size_t n_blocks, int to_first)

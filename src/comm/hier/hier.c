@@ -58,7 +58,7 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
     }
     h->local->first_rank = j->rank - j->local_rank;
     h->local->backend = h->comm->backend;
-    return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops.open(h->local);
+    return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops->open(h->local);
 }
 
 /* --- the hosts ---------------------------------------------------------------------------- */
@@ -198,17 +198,19 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
         }
     }
     LKS__TRY(open_local(h, segment));
+    comm->host = h->local;
     return learn_hosts(h, h->leads ? open_between(h) : LKS_OK);
 }
 
 /* Reductions in flight can't end without this rank's share, or without the leader's thread. So
  * report the reason to the others, and let the thread stop instead of waiting for them. */
-static void give_up_works(lks_comm *comm, struct lks__hier *h)
+static void give_up_works(struct lks__hier *h)
 {
     if (lks__shm_segment(h->local) != NULL &&
         (lks__hier_is_busy(h) || lks__shm_owes_shares(h->local)))
-        lks__hier_abort(comm, "it closed the group while reductions were in flight: wait for them "
-                              "with lks_work_wait() or lks_ddp_step() before lks_comm_close()");
+        lks_comm_abort(h->local,
+                       "it closed the group while reductions were in flight: wait for them "
+                       "with lks_work_wait() or lks_ddp_step() before lks_comm_close()");
 }
 
 void lks__hier_close(lks_comm *comm)
@@ -218,7 +220,7 @@ void lks__hier_close(lks_comm *comm)
         return;
     if (h->stuck) /* the thread uses all of it, and the process is about to end */
         return;
-    give_up_works(comm, h);
+    give_up_works(h);
     const lks__segment *segment = lks__shm_segment(h->local);
     bool failed = segment == NULL || lks__segment_aborted(segment);
     lks__hier_thread_close(h);
@@ -244,49 +246,6 @@ void lks__hier_close(lks_comm *comm)
     comm->state = NULL;
 }
 
-/* --- calls that concern only this host ---------------------------------------------------- */
-
-void lks__hier_abort(lks_comm *comm, const char *why)
-{
-    lks_comm_abort(state_of(comm)->local, why); /* the leader's thread informs the other hosts */
-}
-
-void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase)
-{
-    lks_comm_note(state_of(comm)->local, step, phase);
-}
-
-void lks__hier_beat(lks_comm *comm)
-{
-    lks_comm_beat(state_of(comm)->local);
-}
-
-void lks__hier_ask_stop(lks_comm *comm, int signo)
-{
-    lks__comm_ask_stop(state_of(comm)->local, signo); /* the leader's heartbeats pass it on */
-}
-
-int lks__hier_asked_stop(const lks_comm *comm)
-{
-    return lks__comm_asked_stop(state_of(comm)->local);
-}
-
-void lks__hier_saving(lks_comm *comm, bool saving)
-{
-    lks__comm_saving(state_of(comm)->local, saving);
-}
-
-void lks__hier_uses(lks_comm *comm, const char *device)
-{
-    lks__comm_uses(state_of(comm)->local, device);
-}
-
-/* The leader's thread checks other hosts meanwhile. */
-lks_status lks__hier_among_devices(lks_comm *comm, bool waits)
-{
-    return lks__comm_among_devices(state_of(comm)->local, waits);
-}
-
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
 {
     const struct lks__hier *h = state_of(comm);
@@ -296,13 +255,13 @@ void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
 
 const char *lks__hier_engine_name(const lks_comm *comm)
 {
-    return comm->ops.close == lks__hier_close ? state_of(comm)->ops->name : NULL;
+    return comm->ops->close == lks__hier_close ? state_of(comm)->ops->name : NULL;
 }
 
 lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p)
 {
-    if (comm->ops.close != lks__hier_close)
-        return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops.name);
+    if (comm->ops->close != lks__hier_close)
+        return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops->name);
     struct lks__hier *h = state_of(comm);
     size_t bytes = count * sizeof *buf;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};

@@ -157,24 +157,13 @@ const char *lks__hier_engine_name(const lks_comm *comm);
 
 /* The slots of a backend with an engine; each sets name, probe and open itself. */
 #define LKS__HIER_OPS                                                                              \
-    .close = lks__hier_close, .abort = lks__hier_abort, .note = lks__hier_note,                    \
-    .beat = lks__hier_beat, .ask_stop = lks__hier_ask_stop, .asked_stop = lks__hier_asked_stop,    \
-    .saving = lks__hier_saving, .uses = lks__hier_uses, .among_devices = lks__hier_among_devices,  \
-    .alloc = lks__hier_alloc, .peer = lks__hier_peer, .barrier = lks__hier_barrier,                \
-    .broadcast = lks__hier_broadcast, .all_gather = lks__hier_all_gather,                          \
-    .all_reduce = lks__hier_all_reduce, .replicate = lks__hier_replicate,                          \
-    .host_share = lks__hier_host_share, .gather_shares = lks__hier_gather_shares,                  \
-    .drop = lks__hier_drop, .reduce_start = lks__hier_reduce_start,                                \
-    .progress = lks__hier_progress, .wait = lks__hier_work_wait, .forget = lks__hier_work_forget
+    .close = lks__hier_close, .liveness = &lks__shm_liveness, .alloc = lks__hier_alloc,            \
+    .peer = lks__hier_peer, .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,        \
+    .all_gather = lks__hier_all_gather, .all_reduce = lks__hier_all_reduce,                        \
+    .replicate = lks__hier_replicate, .host_share = lks__hier_host_share,                          \
+    .gather_shares = lks__hier_gather_shares, .reduce_start = lks__hier_reduce_start,              \
+    .wait = lks__hier_work_wait
 
-void lks__hier_abort(lks_comm *comm, const char *why);
-void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
-void lks__hier_beat(lks_comm *comm);
-void lks__hier_ask_stop(lks_comm *comm, int signo);
-int lks__hier_asked_stop(const lks_comm *comm);
-void lks__hier_saving(lks_comm *comm, bool saving);
-void lks__hier_uses(lks_comm *comm, const char *device);
-lks_status lks__hier_among_devices(lks_comm *comm, bool waits);
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
 
 /* Time in seconds of the engine's own sum of `count` floats at `buf` among the hosts, in the
@@ -208,7 +197,6 @@ lks_status lks__hier_open_sums(struct lks__hier *h, size_t count);
 void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
 lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                    size_t n_blocks, int to_first);
-void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 
 /* --- combine.c ---------------------------------------------------------------------------- */
@@ -220,9 +208,7 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, v
 /* --- reduce.c ----------------------------------------------------------------------------- */
 
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
-lks_status lks__hier_progress(lks_comm *comm);
 lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work);
-void lks__hier_work_forget(lks_comm *comm, lks_work *work);
 /* The part of a reduction that the leader's thread does. */
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job);
 

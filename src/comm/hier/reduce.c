@@ -40,24 +40,12 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
     return LKS_OK;
 }
 
-lks_status lks__hier_progress(lks_comm *comm)
-{
-    struct lks__hier *h = comm->state;
-    return lks_comm_progress(h->local);
-}
-
 lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work)
 {
     struct lks__hier *h = comm->state;
-    lks_status st = h->local->ops.wait(h->local, work);
+    lks_status st = h->local->ops->wait(h->local, work);
     comm->wait_s += lks_comm_take_wait_s(h->local);
     return st;
-}
-
-void lks__hier_work_forget(lks_comm *comm, lks_work *work)
-{
-    struct lks__hier *h = comm->state;
-    h->local->ops.forget(h->local, work);
 }
 
 /* --- in the leader's thread --------------------------------------------------------------- */

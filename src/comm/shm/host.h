@@ -63,6 +63,8 @@ void lks__shm_describe(const struct lks__shm_descriptor *desc,
 /* True if two calls match. */
 bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b);
 
+extern const struct lks__liveness_ops lks__shm_liveness;
+
 /* --- the group ------------------------------------------------------------------------------ */
 
 /* Open `local` for the ranks that share `segment`; takes the segment over, also on failure.

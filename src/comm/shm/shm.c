@@ -17,74 +17,6 @@ static struct lks__shm *state_of(const lks_comm *comm)
     return comm->state;
 }
 
-/* --- heartbeats --------------------------------------------------------------------------- */
-
-void lks__shm_beat(struct lks__shm *g)
-{
-    atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
-                          memory_order_relaxed);
-}
-
-static void shm_beat(lks_comm *comm)
-{
-    lks__shm_beat(state_of(comm));
-}
-
-/* Write at most `bytes` - 1 bytes of the text, followed by 0 bytes. */
-static void write_text(atomic_ullong *words, size_t bytes, const char *text)
-{
-    const size_t n = strnlen(text, bytes - 1);
-    for (size_t i = 0; i < bytes / 8; i++) {
-        unsigned long long word = 0;
-        if (i * 8 < n)
-            memcpy(&word, text + i * 8, n - i * 8 < 8 ? n - i * 8 : 8);
-        atomic_store_explicit(&words[i], word, memory_order_relaxed);
-    }
-}
-
-static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
-{
-    struct lks__shm *g = state_of(comm);
-    atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
-    write_text(g->line->phase, LKS__SHM_PHASE, phase);
-    lks__shm_beat(g);
-}
-
-static void shm_uses(lks_comm *comm, const char *device)
-{
-    write_text(state_of(comm)->line->device, LKS__SHM_DEVICE, device);
-}
-
-static void shm_ask_stop(lks_comm *comm, int signo)
-{
-    lks__segment_ask_stop(state_of(comm)->segment, signo);
-}
-
-static int shm_asked_stop(const lks_comm *comm)
-{
-    return lks__segment_asked_stop(state_of(comm)->segment);
-}
-
-static void shm_saving(lks_comm *comm, bool saving)
-{
-    atomic_store(&state_of(comm)->line->saving, saving);
-}
-
-static void shm_abort(lks_comm *comm, const char *why)
-{
-    struct lks__shm *g = state_of(comm);
-    lks__rank_status s;
-    char where[96] = "", text[1024];
-    lks__segment_status(g->segment, g->rank, &s);
-    if (s.phase[0] != '\0' || s.step > 0)
-        snprintf(where, sizeof where, " at step %llu%s%s", (unsigned long long)s.step,
-                 s.phase[0] != '\0' ? ", phase " : "", s.phase);
-    snprintf(text, sizeof text, "rank %d failed%s: %s", comm->first_rank + g->rank, where, why);
-    const bool no_room = lks__sys_is_no_room(why);
-    if (lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text) && no_room)
-        lks__segment_set_no_room(g->segment);
-}
-
 /* --- joining and leaving ------------------------------------------------------------------ */
 
 /* The part of joining that doesn't wait, up to marking this rank as joined. */
@@ -98,6 +30,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
     }
     comm->state = g;
+    comm->host = comm;
     g->comm = comm;
     g->segment = segment;
     g->rank = comm->world.rank;
@@ -398,14 +331,7 @@ const struct lks_comm_ops lks__comm_shm = {
     .probe = shm_probe,
     .open = shm_open_group,
     .close = shm_close,
-    .abort = shm_abort,
-    .note = shm_note,
-    .beat = shm_beat,
-    .ask_stop = shm_ask_stop,
-    .asked_stop = shm_asked_stop,
-    .saving = shm_saving,
-    .uses = shm_uses,
-    .among_devices = lks__shm_among_devices,
+    .liveness = &lks__shm_liveness,
     .alloc = lks__shm_alloc,
     .peer = lks__shm_peer,
     .barrier = lks__shm_barrier,

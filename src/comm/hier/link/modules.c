@@ -82,9 +82,9 @@ static bool loads(const struct lks_comm_ops *ops, char *why, size_t why_bytes)
 static lks_status open_engine(lks_comm *comm)
 {
     char why[512];
-    const lks__engine *engine = find(comm->ops.engine, why, sizeof why);
+    const lks__engine *engine = find(comm->ops->engine, why, sizeof why);
     if (engine == NULL)
-        return lks__fail(LKS_ERR_SUPPORT, "%s: %s", comm->ops.name, why);
+        return lks__fail(LKS_ERR_SUPPORT, "%s: %s", comm->ops->name, why);
     return lks__hier_open(comm, engine, NULL);
 }
 
