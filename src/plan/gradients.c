@@ -23,3 +23,8 @@ bool lks__chosen_must_join(const lks__settings *s)
 {
     return s->exchange == LKS__exchange_nccl;
 }
+
+size_t lks__step_message_bytes(int V, int A, int W)
+{
+    return LKS__STEP_NOTE_BYTES + (size_t)((V + W - 1) / W * A) * sizeof(float);
+}

@@ -213,11 +213,13 @@ static lks_status open_device(const char *name, const lks__device_place *place,
 
 /* --- comparisons between ranks ---------------------------------------------------------------- */
 
-void lks__session_place(lks__place_text *out, int rank, const char host[LKS__HOST_NAME])
+lks__place_text lks__session_place(int rank, const char host[LKS__HOST_NAME])
 {
+    lks__place_text place;
     char shown[4 * LKS__HOST_NAME];
-    snprintf(out->text, sizeof out->text, "rank %d (host %s)", rank,
+    snprintf(place.text, sizeof place.text, "rank %d (host %s)", rank,
              lks__escape(shown, sizeof shown, host, strnlen(host, LKS__HOST_NAME)));
+    return place;
 }
 
 void lks__session_host(char host[LKS__HOST_NAME])
@@ -247,14 +249,11 @@ static lks_status same_text(lks__session *s, const char *what, const char *text,
     while (st == LKS_OK && r < W && strncmp(all[r].text, all[0].text, SAME_TEXT) == 0)
         r++;
     if (st == LKS_OK && r < W) {
-        lks__place_text first, other;
-        lks__session_place(&first, 0, all[0].host);
-        lks__session_place(&other, r, all[r].host);
         st = lks__fail(LKS_ERR_DIVERGED,
                        "%s differs between ranks: %s has %.16s%.159s, %s has "
                        "%.16s%.159s",
-                       what, first.text, all[0].text, all[0].about, other.text, all[r].text,
-                       all[r].about);
+                       what, lks__session_place(0, all[0].host).text, all[0].text, all[0].about,
+                       lks__session_place(r, all[r].host).text, all[r].text, all[r].about);
     }
     free(all);
     return lks__session_agree(s, st);

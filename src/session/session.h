@@ -79,7 +79,7 @@ typedef struct lks__place_text {
     char text[4 * LKS__HOST_NAME + 32];
 } lks__place_text;
 void lks__session_host(char host[LKS__HOST_NAME]);
-void lks__session_place(lks__place_text *out, int rank, const char host[LKS__HOST_NAME]);
+lks__place_text lks__session_place(int rank, const char host[LKS__HOST_NAME]);
 
 /* Collective: ERR_DIVERGED, with `what` and two ranks with their hosts and values, if `value`
  * differs between ranks. */

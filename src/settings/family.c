@@ -1,4 +1,4 @@
-/* settings/family.c - families as settings: the words of --family, names, environment. */
+/* settings/family.c - families and optimizers as settings: words, names, environment. */
 #include "settings/family.h"
 
 #include <ctype.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/optim/optimizer.h"
 #include "settings/settings_table.h"
 
 const lks__family *lks__family_of(const lks__settings *s)
@@ -22,6 +23,41 @@ const char *lks__family_word(int i)
 const char *lks__family_about(int i)
 {
     return lks__families[i] == NULL ? NULL : lks__families[i]->about;
+}
+
+/* Word 0 of --optimizer is "auto", word i is the list's i-1. */
+static const lks__optimizer *optimizer_at(int i)
+{
+    return i == 0 ? NULL : lks__optimizers[i - 1];
+}
+
+const char *lks__optimizer_word(int i)
+{
+    return i == 0 ? "auto" : optimizer_at(i) == NULL ? NULL : optimizer_at(i)->name;
+}
+
+const char *lks__optimizer_about(int i)
+{
+    if (i == 0)
+        return "the optimizer of the family's script";
+    return optimizer_at(i) == NULL ? NULL : optimizer_at(i)->about;
+}
+
+unsigned lks__optimizer_settings(int i)
+{
+    return optimizer_at(i) == &lks__optimizer_muon ? LKS__SETTING_MUON : 0;
+}
+
+void lks__choose_optimizer(lks__settings *s)
+{
+    for (int i = 1; s->optimizer == 0; i++)
+        if (optimizer_at(i) == lks__family_of(s)->optimizer)
+            s->optimizer = i;
+}
+
+const lks__optimizer *lks__optimizer_of(const lks__settings *s)
+{
+    return optimizer_at(s->optimizer);
 }
 
 const char *lks__family_setting(const char *name)

@@ -18,6 +18,7 @@ typedef struct lks__setting_preset {
 
 struct lks__model_config;
 struct lks__model_ops;
+struct lks__optimizer;
 struct lks__procedure;
 
 typedef struct lks__family {
@@ -26,6 +27,7 @@ typedef struct lks__family {
 
     const struct lks__model_ops *model;
     const struct lks__procedure *procedure;
+    const struct lks__optimizer *optimizer; /* the script's, for optimizer=auto */
     /* Set the fields of the config that only this family uses; the common part is already set. May
      * be NULL. */
     void (*config)(const lks__settings *s, struct lks__model_config *config);
@@ -62,6 +64,16 @@ const lks__family *lks__family_of(const lks__settings *s);
 /* Name and origin of family i; NULL after the last. */
 const char *lks__family_word(int i);
 const char *lks__family_about(int i);
+
+/* Word i of --optimizer, its meaning, and the flags of settings that only this optimizer uses. */
+const char *lks__optimizer_word(int i);
+const char *lks__optimizer_about(int i);
+unsigned lks__optimizer_settings(int i);
+
+/* Replace optimizer=auto by that of the family's script. */
+void lks__choose_optimizer(lks__settings *s);
+/* The optimizer of settings that lks__choose_optimizer() has seen. */
+const struct lks__optimizer *lks__optimizer_of(const lks__settings *s);
 
 /* The setting for a script's name ("num_layers": "n_layer"), or NULL. */
 const char *lks__family_setting(const char *name);

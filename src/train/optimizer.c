@@ -3,42 +3,6 @@
 #include "model/optim/schedule.h"
 #include "train/procedure/procedure.h"
 
-/* --- the setting ----------------------------------------------------------------------------- */
-
-/* Word 0 of --optimizer is "auto", word i is lks__optimizers[i - 1]. */
-static const lks__optimizer *at(int i)
-{
-    return i == 0 ? NULL : lks__optimizers[i - 1];
-}
-
-const char *lks__optimizer_word(int i)
-{
-    return i == 0 ? "auto" : at(i) == NULL ? NULL : at(i)->name;
-}
-
-const char *lks__optimizer_about(int i)
-{
-    return i == 0 ? "the optimizer of the family's script" : at(i) == NULL ? NULL : at(i)->about;
-}
-
-unsigned lks__optimizer_settings(int i)
-{
-    return at(i) == &lks__optimizer_muon ? LKS__SETTING_MUON : 0;
-}
-
-void lks__train_choose_optimizer(lks__settings *s)
-{
-    const lks__optimizer *script = lks__procedure_of(s)->optimizer;
-    for (int i = 1; s->optimizer == 0; i++)
-        if (at(i) == script)
-            s->optimizer = i;
-}
-
-const lks__optimizer *lks__train_optimizer(const lks__settings *s)
-{
-    return at(s->optimizer);
-}
-
 void lks__train_update(const lks__run *run, const lks__state *state, const lks__work *work,
                        const float *grads, lks__step_result *r)
 {

@@ -268,6 +268,7 @@ static const lks__family mlp = {
     .about = "layers without attention",
     .model = &mlp_ops,
     .procedure = &lks__procedure_nanogpt,
+    .optimizer = &lks__optimizer_adamw,
     .prep = "char",
 };
 

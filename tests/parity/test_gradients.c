@@ -95,7 +95,7 @@ static void run_step(struct steps *s, int step)
                             .done = parity_group_done,
                             .done_ctx = &groups};
         assert_ok(
-            lks__batch_read(s->data[0], offsets + (size_t)i * B, B, T, s->tokens, s->targets));
+            lks__shards_samples(s->data[0], offsets + (size_t)i * B, B, T, s->tokens, s->targets));
         double got = parity_loss(s->model, m->params, &mb, &bw);
         if (json_object_get(m->figure, "micro_losses") != NULL) {
             const char *which = m->V == 1 ? lks_test_text("micro_losses.%d.%d", step, micro)

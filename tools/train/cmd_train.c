@@ -20,7 +20,6 @@
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
 #include "train/loop/run.h"
-#include "train/optimizer.h"
 #include "train/setup/continue.h"
 #include "train/setup/dryrun.h"
 #include "train/setup/trainer.h"
@@ -227,7 +226,7 @@ static lks_status check_resume(lks__settings *s)
     if (run != NULL)
         lks__settings_defaults(run);
     if (run != NULL && lks__state_settings(&ckpt, run) == LKS_OK) {
-        lks__train_choose_optimizer(run);
+        lks__choose_optimizer(run);
         st = lks__settings_resume(s, run, ckpt.path);
         if (st == LKS_OK)
             st = lks__settings_check(s, (int)s->nproc_per_node);

@@ -13,12 +13,19 @@
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
 #include "session/session.h"
-#include "train/checkpoint.h"
-#include "train/optimizer.h"
+#include "settings/family.h"
+#include "weights/forms/saved.h"
 
 static double bytes_of(size_t floats)
 {
     return (double)floats * sizeof(float);
+}
+
+static const lks__optimizer *optimizer_of(const lks__settings *s)
+{
+    lks__settings chosen = *s;
+    lks__choose_optimizer(&chosen);
+    return lks__optimizer_of(&chosen);
 }
 
 /* --- moments ---------------------------------------------------------------------------------- */
@@ -64,9 +71,7 @@ static double divided_moments(const lks__optimizer *optimizer, const lks__table 
 
 static void find_moments(const lks__settings *s, const lks__table *table, lks__needs *n)
 {
-    lks__settings chosen = *s;
-    lks__train_choose_optimizer(&chosen);
-    const lks__optimizer *optimizer = lks__train_optimizer(&chosen);
+    const lks__optimizer *optimizer = optimizer_of(s);
     const lks__ddp_config ddp = lks__chosen_ddp(s);
     const double all = moments_of(optimizer, table, 0, table->trained_blocks);
     n->moments = all;
@@ -187,13 +192,6 @@ static int ranges_of(const lks__settings *s, const lks__table *table, const lks_
                             place->local, &ranges[n][0], &ranges[n][1]);
     }
     return n;
-}
-
-static const lks__optimizer *optimizer_of(const lks__settings *s)
-{
-    lks__settings chosen = *s;
-    lks__train_choose_optimizer(&chosen);
-    return lks__train_optimizer(&chosen);
 }
 
 static const lks__memory_mode *mode_of(const lks__device *device, const lks__settings *s)

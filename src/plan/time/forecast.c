@@ -5,7 +5,7 @@
 #include "comm/hier/hier.h"
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
-#include "train/checkpoint.h"
+#include "weights/forms/saved.h"
 
 /* A machine's figures, at one end of their ranges, for the planned model. */
 struct figures {

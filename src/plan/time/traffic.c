@@ -8,8 +8,7 @@
 #include "comm/tree/tree.h"
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
-#include "train/checkpoint.h"
-#include "train/guard/votes.h"
+#include "weights/forms/saved.h"
 
 /* A message's descriptor is sent to every other host before an operation. */
 static const double DESCRIPTOR = sizeof(struct lks__shm_descriptor);
@@ -117,7 +116,7 @@ static void add_late(struct walk *w, const lks__table *table)
     lks__traffic *t = w->traffic;
     if (n == 1)
         return;
-    const double losses = (double)lks__votes_bytes(w->ddp.V, w->ddp.A, W) * w->place.local;
+    const double losses = (double)lks__step_message_bytes(w->ddp.V, w->ddp.A, W) * w->place.local;
     const int descriptors = delays_of(w, DESCRIPTOR);
     meet(w);
     for (int h = 0; h < n; h++)

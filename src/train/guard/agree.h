@@ -1,12 +1,8 @@
-/* train/guard/agree.h - all ranks begin with the same state, or all fail.
- *
- * Hosts may have separate folders, and so different checkpoints. Ranks compare the checkpoints that
- * they have opened and, before the first step, their state in memory. Rank 0 writes checkpoints, so
- * every other rank is compared with rank 0. */
+/* train/guard/agree.h - all ranks begin with the same settings and the same state, or all fail.
+ * weights/choice/same_checkpoint.h compares the checkpoints that ranks open. */
 #ifndef LKS_TRAIN_GUARD_AGREE_H
 #define LKS_TRAIN_GUARD_AGREE_H
 
-#include "files/checkpoint/ckpt.h"
 #include "session/session.h"
 #include "train/guard/guard.h"
 #include "train/run.h"
@@ -39,19 +35,6 @@ lks_status lks__agree_init(lks__session *ses, const lks__settings *s);
  * `command` that differs, both values, and their ranks and hosts. Paths of weights and data may
  * differ between hosts; lks__agree_run() compares the contents. Collective. */
 lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsigned command);
-
-/* Compare the checkpoints that ranks have opened. `st` is this rank's status of opening one in
- * `out_dir`; `ckpt` is NULL if it begins without one. OK if every rank passes OK and the same
- * iteration and "state_hash" of state.json, which identifies every byte of a checkpoint. Otherwise
- * the error names rank, host, path, iteration and state_hash of both sides. Collective. */
-lks_status lks__agree_checkpoint(lks__session *ses, lks_status st, const lks__ckpt *ckpt,
-                                 const char *out_dir);
-
-/* For --on_nan=rollback: every rank opens the checkpoint that lks__ckpt_open_target() finds on rank
- * 0, up to iteration `bad_iter`, and all compare it as above. A rank without a checkpoint of that
- * name fails, even if its `latest` names another. Close `ckpt` in any case. Collective. */
-lks_status lks__agree_go_back(lks__session *ses, const char *out_dir, uint64_t bad_iter,
-                              lks__ckpt *ckpt);
 
 /* Before the first step, and after going back: compare parameters, sampler, iteration, clock and
  * the other values of a checkpoint. With `moments` also the optimizer's moments, which every host

@@ -5,6 +5,7 @@
 
 #include "base/system/sys.h"
 #include "lockstep/reduce.h"
+#include "plan/gradients.h"
 #include "session/signals.h"
 #include "train/guard/divergence.h"
 
@@ -15,10 +16,7 @@ typedef struct lks__step_note {
     int32_t skipped;           /* it left out micro-batches, because it was asked to stop */
 } lks__step_note;
 
-size_t lks__votes_bytes(int V, int A, int W)
-{
-    return sizeof(lks__step_note) + (size_t)((V + W - 1) / W * A) * sizeof(float);
-}
+_Static_assert(sizeof(lks__step_note) == LKS__STEP_NOTE_BYTES, "plan counts these bytes");
 
 void lks__votes_losses(const lks__run *run, size_t *first, size_t *n)
 {
@@ -55,7 +53,7 @@ lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
                                lks__step_result *r)
 {
     const int W = ses->world.world_size;
-    const size_t bytes = lks__votes_bytes(run->V, run->A, W);
+    const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
     char *mine = work->exchange, *all = work->exchange + bytes;
     bool asks = asks_to_save(state, guard);
     lks__step_note note = {.stop_signal = lks__session_asked_stop(ses),

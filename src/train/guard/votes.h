@@ -5,9 +5,6 @@
 
 #include "train/step.h"
 
-/* Bytes of one rank's message; work->exchange holds one plus those of all ranks. */
-size_t lks__votes_bytes(int V, int A, int W);
-
 /* The range of work->losses, in bytes, that this rank computes. */
 void lks__votes_losses(const lks__run *run, size_t *first, size_t *n);
 

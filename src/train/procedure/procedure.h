@@ -22,7 +22,6 @@ struct lks__procedure {
     const struct lks__source_ops *data; /* format of its token files */
     uint32_t vocab_size;                /* for data without meta.json */
     const char *length;                 /* setting that ends a run ("max_iters") */
-    const lks__optimizer *optimizer;    /* for optimizer=auto */
     /* Seconds of training after which a run ends, so that checkpoints record the time; 0: no limit.
      * NULL: always 0. */
     double (*time_limit)(const lks__settings *s);

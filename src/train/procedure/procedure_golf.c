@@ -260,7 +260,6 @@ const struct lks__procedure lks__procedure_golf = {
     .data = &lks__source_shards,
     .vocab_size = 1024,
     .length = "iterations",
-    .optimizer = &lks__optimizer_muon,
     .time_limit = time_limit,
     .open_data = open_data,
     .open_rest = open_rest,

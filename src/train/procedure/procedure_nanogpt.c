@@ -81,8 +81,8 @@ static lks_status read_batch(const lks__run *run, const lks__state *state, const
                              int v, int m, int32_t *tokens, int32_t *targets)
 {
     size_t B = (size_t)run->s.batch_size, index = (size_t)(v * run->A + m);
-    return lks__batch_read(run->data[LKS__SPLIT_TRAIN], work->offsets + index * B, B,
-                           (size_t)run->s.block_size, tokens, targets);
+    return lks__shards_samples(run->data[LKS__SPLIT_TRAIN], work->offsets + index * B, B,
+                               (size_t)run->s.block_size, tokens, targets);
 }
 
 static double learning_rate(const lks__run *run, const lks__state *state)
@@ -140,8 +140,8 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
     size_t B = (size_t)s->batch_size, T = (size_t)s->block_size;
     int32_t *tokens, *targets;
     LKS__TRY(lks__batch_next(&e->work->batch, &tokens, &targets));
-    LKS__TRY(lks__batch_read(e->run->data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
-                             tokens, targets));
+    LKS__TRY(lks__shards_samples(e->run->data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
+                                 tokens, targets));
     const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)B, (int)T);
     return lks__eval_loss(e->work->model, e->params, &mb, &e->loss, loss_p);
 }
@@ -213,7 +213,6 @@ static void eval_line(const lks__run *run, const lks__state *state, const lks__g
 }
 
 const struct lks__procedure lks__procedure_nanogpt = {
-    .optimizer = &lks__optimizer_adamw,
     .data = &lks__source_tokens,
     .vocab_size = 50304,
     .length = "max_iters",

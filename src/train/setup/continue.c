@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "files/checkpoint/folder.h"
+#include "settings/family.h"
 #include "train/checkpoint.h"
-#include "train/optimizer.h"
 #include "weights/forms/nanogpt.h"
 
 bool lks__continue_can(const char *out_dir)
@@ -40,12 +40,12 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(take(run, LKS__SETTING_beta1, "beta1", from->beta1));
     LKS__TRY(take(run, LKS__SETTING_beta2, "beta2", from->beta2));
     LKS__TRY(take(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
-    lks__train_choose_optimizer(&run->s);
-    if (strcmp(lks__train_optimizer(&run->s)->name, "adamw") != 0)
+    lks__choose_optimizer(&run->s);
+    if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s has the state of AdamW: a from with optimizer=%s can't continue it; "
                          "leave --optimizer out",
-                         run->weights->shown, lks__train_optimizer(&run->s)->name);
+                         run->weights->shown, lks__optimizer_of(&run->s)->name);
     run->continued = true;
     return LKS_OK;
 }

@@ -16,14 +16,14 @@
 #include "report/record/job.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
+#include "settings/family.h"
 #include "train/checkpoint.h"
 #include "train/guard/agree.h"
-#include "train/guard/votes.h"
-#include "train/optimizer.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
 #include "train/setup/fit.h"
 #include "train/setup/remember.h"
+#include "weights/choice/same_checkpoint.h"
 
 /* --- on one rank ----------------------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ static lks_status open_buffers(lks__trainer *t)
 {
     int W = t->ses.world.world_size;
     size_t BT = (size_t)(t->run.s.batch_size * t->run.s.block_size);
-    t->work.exchange = calloc((size_t)W + 1, lks__votes_bytes(t->run.V, t->run.A, W));
+    t->work.exchange = calloc((size_t)W + 1, lks__step_message_bytes(t->run.V, t->run.A, W));
     if (t->work.exchange == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
     LKS__TRY(lks__batch_open(t->ses.device, BT, &t->work.batch));
@@ -62,11 +62,11 @@ static lks_status check_zero(const lks__trainer *t)
     const lks_world *w = &t->ses.world;
     if (t->run.s.zero == 0)
         return LKS_OK;
-    if (!lks__optimizer_divides(lks__train_optimizer(&t->run.s)))
+    if (!lks__optimizer_divides(lks__optimizer_of(&t->run.s)))
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the optimizer's state block by block, but optimizer=%s "
                          "updates whole matrices: leave --zero out, or use another --optimizer",
-                         lks__train_optimizer(&t->run.s)->name);
+                         lks__optimizer_of(&t->run.s)->name);
     if (!t->run.shared)
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the state over hosts, which have one replica each: "
@@ -82,12 +82,12 @@ static lks_status check_zero(const lks__trainer *t)
 static lks_status check_decay(const lks__settings *s)
 {
     if (s->from[LKS__SETTING_weight_decay] < LKS__FROM_FILE || s->weight_decay == 0.0 ||
-        lks__train_optimizer(s)->decays)
+        lks__optimizer_of(s)->decays)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "weight_decay=%g was given, but optimizer=%s applies no decay: leave it out, "
                      "give --weight_decay=0, or use another --optimizer",
-                     s->weight_decay, lks__train_optimizer(s)->name);
+                     s->weight_decay, lks__optimizer_of(s)->name);
 }
 
 /* A run that began with weights keeps its recorded tokenizer, if its data have none. */
@@ -138,7 +138,7 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
         snprintf(t->run.init_hash, sizeof t->run.init_hash, "%s", init == NULL ? "" : init);
         lks__settings_defaults(&t->run.resumed_from);
         LKS__TRY(lks__state_settings(resume, &t->run.resumed_from));
-        lks__train_choose_optimizer(&t->run.resumed_from);
+        lks__choose_optimizer(&t->run.resumed_from);
         LKS__TRY(lks__settings_resume(&t->run.s, &t->run.resumed_from, resume->path));
     } else if (lks__settings_init(&t->run.s) == LKS__INIT_WEIGHTS) {
         LKS__TRY(open_weights(t));
@@ -156,7 +156,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     LKS__TRY(lks__settings_check(&t->run.s, W));
     t->run.shared = t->run.s.replicas == LKS__replicas_shared;
     t->run.procedure = lks__procedure_of(&t->run.s);
-    lks__train_choose_optimizer(&t->run.s);
+    lks__choose_optimizer(&t->run.s);
     LKS__TRY(check_zero(t));
     LKS__TRY(check_decay(&t->run.s));
     t->run.V = (int)t->run.s.virtual_ranks;
@@ -202,8 +202,8 @@ static lks_status open_arenas(lks__trainer *t)
     if (owners == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", t->run.table.n_tensors);
     if (st == LKS_OK)
-        st = lks__optim_assign(lks__train_optimizer(&t->run.s), &t->run.table,
-                               t->ses.world.world_size, owners);
+        st = lks__optim_assign(lks__optimizer_of(&t->run.s), &t->run.table, t->ses.world.world_size,
+                               owners);
     config.owners = owners;
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
@@ -211,8 +211,7 @@ static lks_status open_arenas(lks__trainer *t)
     free(owners);
     LKS__TRY(st);
     t->state.memory = lks__ddp_memory(t->work.ddp);
-    return lks__memory_open_replica(t->state.memory, lks__train_optimizer(&t->run.s),
-                                    t->run.shared);
+    return lks__memory_open_replica(t->state.memory, lks__optimizer_of(&t->run.s), t->run.shared);
 }
 
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills
@@ -243,8 +242,8 @@ static lks_status open_optimizer(lks__trainer *t)
 {
     size_t bytes;
     void *scratch = lks__model_scratch(t->work.model, &bytes);
-    return lks__memory_open_optimizer(t->state.memory, lks__train_optimizer(&t->run.s), scratch,
-                                      bytes, &t->work.optim);
+    return lks__memory_open_optimizer(t->state.memory, lks__optimizer_of(&t->run.s), scratch, bytes,
+                                      &t->work.optim);
 }
 
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
@@ -394,7 +393,7 @@ static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt 
         lks__outdir_of(s->out_dir, run, sizeof run);
     if (resumes || lks__job_goes_on(run))
         st = open_checkpoint(s, run, t->ses.world.rank, ckpt, resume_p);
-    LKS__TRY(lks__agree_checkpoint(&t->ses, st, *resume_p, s->out_dir));
+    LKS__TRY(lks__same_checkpoint(&t->ses, st, *resume_p, s->out_dir));
     return recall(t, run, *resume_p);
 }
 
@@ -454,7 +453,7 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
     memset(&ckpt, 0, sizeof ckpt);
-    lks_status st = lks__agree_go_back(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
+    lks_status st = lks__same_target(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
     if (st == LKS_OK)
         st = lks__session_agree(
             &t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->guard, &ckpt));

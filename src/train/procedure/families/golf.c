@@ -113,6 +113,7 @@ const lks__family lks__family_golf = {
     .about = "parameter-golf's model",
     .model = &lks__model_golf,
     .procedure = &lks__procedure_golf,
+    .optimizer = &lks__optimizer_muon,
     .config = config,
     .settings = LKS__SETTING_GOLF,
     .names = names,

@@ -22,6 +22,7 @@ const lks__family lks__family_gpt2 = {
     .about = "nanoGPT's model",
     .model = &lks__model_gpt2,
     .procedure = &lks__procedure_nanogpt,
+    .optimizer = &lks__optimizer_adamw,
     .config = config,
     .check = check,
     .prep = "char",
