@@ -88,7 +88,7 @@ struct lks_work {
 extern const struct lks_comm_ops lks__comm_shm;
 
 /* The backends, shm first, in the order in which "auto" tries them; NULL after the last. */
-const struct lks_comm_ops *lks__comm_backend(int index);
+const struct lks_comm_ops *lks__backend_at(int index);
 
 /* Make a handle that is not open yet. Open it with ops->open(), or the backend's own function. */
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,

@@ -12,7 +12,7 @@
 /* Far longer than any job, and far below the limit of times in microseconds. */
 static const double MOST_TIMEOUT_S = 1e6;
 
-const struct lks_comm_ops *lks__comm_backend(int index)
+const struct lks_comm_ops *lks__backend_at(int index)
 {
     return index == 0 ? &lks__comm_shm : lks__hier_backend(index - 1);
 }
@@ -35,10 +35,10 @@ bool lks__comm_describe(const struct lks_comm_ops *ops, char text[LKS__BACKEND_T
 static void list_names(char *text, size_t bytes)
 {
     size_t used = (size_t)snprintf(text, bytes, "auto");
-    for (int i = 0; lks__comm_backend(i) != NULL && used < bytes; i++)
+    for (int i = 0; lks__backend_at(i) != NULL && used < bytes; i++)
         used += (size_t)snprintf(text + used, bytes - used, "%s%s",
-                                 lks__comm_backend(i + 1) != NULL ? ", " : " or ",
-                                 lks__comm_backend(i)->name);
+                                 lks__backend_at(i + 1) != NULL ? ", " : " or ",
+                                 lks__backend_at(i)->name);
 }
 
 /* "auto" chooses the first backend whose probe succeeds. */
@@ -47,8 +47,8 @@ static lks_status choose(const char *name, const lks_world *world,
 {
     bool any = strcmp(name, "auto") == 0;
     char why[512], reasons[1024] = "";
-    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-        const struct lks_comm_ops *ops = lks__comm_backend(i);
+    for (int i = 0; lks__backend_at(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__backend_at(i);
         if (!any && strcmp(name, ops->name) != 0)
             continue;
         if (ops->probe(ops, world, why, sizeof why)) {

@@ -63,13 +63,13 @@ lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n)
     return st;
 }
 
-lks_status lks__ddp_verify(lks_comm *comm, const lks__table *table, const float *params)
+lks_status lks__params_verify(lks_comm *comm, const lks__table *table, const float *params)
 {
     lks__span *values = malloc(table->n_tensors * sizeof *values);
     if (values == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare parameters");
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         values[i] = (lks__span){t->name, params + t->offset, t->count};
     }
     lks_status st = lks__spans_verify(comm, values, table->n_tensors);

@@ -19,6 +19,6 @@ typedef struct lks__span {
 lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n);
 
 /* lks__spans_verify() for the tensors of a table, in its arena `params`. */
-lks_status lks__ddp_verify(lks_comm *comm, const lks__table *table, const float *params);
+lks_status lks__params_verify(lks_comm *comm, const lks__table *table, const float *params);
 
 #endif

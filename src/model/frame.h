@@ -131,7 +131,7 @@ struct lks__model_ops {
     double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
     /* For a tensor outside the layers: the lowest layer whose backward adds to its gradient (as
      * lks__model.lowest). NULL: -1 for all tensors outside group 0 of n_layer + 2. */
-    int (*lowest)(const lks__model_config *config, const lks__tensor *t);
+    int (*lowest)(const lks__model_config *config, const lks__table_tensor *t);
     size_t bytes, once, layer_tensors, layer_activations; /* of its structs; once: offset in it */
     size_t once_bytes;
     bool positions; /* positions are learned, so block_size is the longest context */

@@ -32,7 +32,8 @@ bool lks__model_has_positions(const lks__model_config *config)
 /* --- how far backward goes -------------------------------------------------------------------- */
 
 /* The lowest layer that backward must reach for the tensor's gradient. */
-static int lowest_for(const lks__model_config *c, const lks__table *table, const lks__tensor *t)
+static int lowest_for(const lks__model_config *c, const lks__table *table,
+                      const lks__table_tensor *t)
 {
     if (t->layer >= 0)
         return t->layer;
@@ -47,7 +48,7 @@ static int lowest_of(const lks__model_config *c, const lks__table *table)
 {
     int lowest = c->n_layer + 1;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         const int reaches = t->frozen ? lowest : lowest_for(c, table, t);
         lowest = reaches < lowest ? reaches : lowest;
     }
@@ -58,7 +59,7 @@ static size_t lowest_field_of(const lks__table *table, int lowest)
 {
     size_t field = SIZE_MAX;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (!t->frozen && t->layer == lowest && t->field < field)
             field = t->field;
     }
@@ -72,7 +73,7 @@ double lks__model_flops_per_token(const lks__model_config *c, const lks__table *
     const int lowest = lowest_of(c, table);
     double flops = c->ops->flops_per_token(c, table);
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (t->frozen && t->kind == LKS__PARAM_MATRIX)
             flops -= (t->layer < lowest ? 4.0 : 2.0) * (double)t->count;
     }

@@ -2,9 +2,9 @@
 
 #include "lockstep/reduce.h"
 
-lks__ddp_config lks__chosen_ddp(const lks__settings *s)
+lks__reducer_config lks__chosen_ddp(const lks__settings *s)
 {
-    return (lks__ddp_config){
+    return (lks__reducer_config){
         .V = (int)s->virtual_ranks,
         .A = (int)(s->gradient_accumulation_steps / s->virtual_ranks),
         .zero = s->zero != 0,

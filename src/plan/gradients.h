@@ -2,11 +2,11 @@
 #ifndef LKS_PLAN_GRADIENTS_H
 #define LKS_PLAN_GRADIENTS_H
 
-#include "ddp/ddp.h"
+#include "ddp/reducer.h"
 #include "settings/settings.h"
 
 /* The gradients' configuration of a run with these checked settings. */
-lks__ddp_config lks__chosen_ddp(const lks__settings *s);
+lks__reducer_config lks__chosen_ddp(const lks__settings *s);
 
 /* Whether devices may, or must, exchange gradients. */
 bool lks__chosen_may_join(const lks__settings *s);

@@ -117,7 +117,7 @@ static void put_event(struct out *o, int rank, double origin, const lks__trace_e
 {
     char name[48];
     const char *text = lks__span_name((lks__trace_span)e->span);
-    const char *part = lks__part_name(lks__span_part((lks__trace_span)e->span));
+    const char *part = lks__trace_part_name(lks__span_part((lks__trace_span)e->span));
     if (e->index >= 0)
         snprintf(name, sizeof name, "%s %" PRId32, text, e->index);
     else

@@ -14,7 +14,7 @@
 enum { PARAMS = -1 };
 
 /* Suffix of the tensor's name in that arena; NULL: the arena has no part for the tensor. */
-static const char *suffix_of(const lks__optimizer *optimizer, const lks__tensor *t, int arena)
+static const char *suffix_of(const lks__optimizer *optimizer, const lks__table_tensor *t, int arena)
 {
     return arena == PARAMS ? "" : lks__optimizer_state(optimizer, t, arena);
 }
@@ -29,11 +29,11 @@ struct names {
     size_t n;
 };
 
-static void add_arena(struct names *list, const lks__run *run, const lks__work *work, int arena,
-                      const float *values)
+static void add_arena(struct names *list, const lks__run *run, const lks__step_work *work,
+                      int arena, const float *values)
 {
     for (size_t i = 0; i < run->table.n_tensors; i++) {
-        const lks__tensor *t = &run->table.tensors[i];
+        const lks__table_tensor *t = &run->table.tensors[i];
         const char *suffix = suffix_of(work->optim.optimizer, t, arena);
         if (suffix == NULL)
             continue;
@@ -53,7 +53,7 @@ static void add_arena(struct names *list, const lks__run *run, const lks__work *
 static size_t sampler_state_bytes(const lks__state *state)
 {
     /* sampler=stream has no state. */
-    return state->sampler == NULL ? 0 : lks__sampler_state_bytes(state->sampler);
+    return state->sampler == NULL ? 0 : lks__batch_sampler_state_bytes(state->sampler);
 }
 
 bool lks__state_by_the_clock(const lks__run *run)
@@ -92,7 +92,7 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
 }
 
 lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
-                                  const lks__work *work, char params_hash[17])
+                                  const lks__step_work *work, char params_hash[17])
 {
     const size_t n = run->table.n_tensors;
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
@@ -109,7 +109,7 @@ lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
 }
 
 lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
-                           const lks__work *work, const lks__save_about *about, char name[32],
+                           const lks__step_work *work, const lks__save_about *about, char name[32],
                            char params_hash[17])
 {
     size_t n = run->table.n_tensors, sampler_bytes = sampler_state_bytes(state);
@@ -127,7 +127,7 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
         add_arena(&optim, run, work, i, state->memory->moments[i].host);
     if (sampler_bytes > 0) {
-        lks__sampler_state_save(state->sampler, sampler);
+        lks__batch_sampler_state_save(state->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
                                                     .dtype = "U8",
                                                     .n_dims = 1,
@@ -172,8 +172,8 @@ static lks_status read_arena(lks__st_file *file, const char *path, const lks__ta
     return LKS_OK;
 }
 
-static lks_status load_arenas(const lks__run *run, const lks__state *state, const lks__work *work,
-                              lks__ckpt *c)
+static lks_status load_arenas(const lks__run *run, const lks__state *state,
+                              const lks__step_work *work, lks__ckpt *c)
 {
     LKS__TRY(lks__state_read_params(c->model, c->path, &run->table, state->memory->params.host));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
@@ -196,13 +196,13 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's saved");
     lks_status st = lks__st_read(c->optimizer, found, saved);
     if (st == LKS_OK)
-        st = lks__sampler_state_load(state->sampler, saved, bytes);
+        st = lks__batch_sampler_state_load(state->sampler, saved, bytes);
     free(saved);
     return st;
 }
 
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__work *work, lks__guard *guard, lks__ckpt *c)
+                           const lks__step_work *work, lks__guard *guard, lks__ckpt *c)
 {
     json_t *eval_done = json_object_get(c->state, "eval_done");
     json_t *best = json_object_get(c->state, "best_val_loss");

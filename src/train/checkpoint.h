@@ -18,12 +18,12 @@ typedef struct lks__save_about {
 
 /* Write checkpoint state->iter from the host's arenas. On rank 0. */
 lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
-                           const lks__work *work, const lks__save_about *about, char name[32],
+                           const lks__step_work *work, const lks__save_about *about, char name[32],
                            char params_hash[17]);
 
 /* The params_hash of the parameters in the host's arena. */
 lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
-                                  const lks__work *work, char params_hash[17]);
+                                  const lks__step_work *work, char params_hash[17]);
 
 /* True if training time ends the run, so that checkpoints contain it. */
 bool lks__state_by_the_clock(const lks__run *run);
@@ -32,6 +32,6 @@ bool lks__state_by_the_clock(const lks__run *run);
  * each host), iteration and sampler. `run->s` already has the checkpoint's settings. With zero=1
  * each host then holds all moments, until lks__memory_fetched(). */
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__work *work, lks__guard *guard, lks__ckpt *ckpt);
+                           const lks__step_work *work, lks__guard *guard, lks__ckpt *ckpt);
 
 #endif

@@ -12,7 +12,7 @@
 lks__backward lks__train_pass(const lks__run *run, const lks__session *ses, const lks__state *state,
                               int v, int m, float *grads);
 /* Read the micro-batch's tokens and queue their copy to the device. */
-lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__work *work, int v,
-                           int m, lks__micro_batch *mb);
+lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__step_work *work,
+                           int v, int m, lks__micro_batch *mb);
 
 #endif

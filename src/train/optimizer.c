@@ -3,7 +3,7 @@
 #include "model/optim/schedule.h"
 #include "train/procedure/procedure.h"
 
-void lks__train_update(const lks__run *run, const lks__state *state, const lks__work *work,
+void lks__train_update(const lks__run *run, const lks__state *state, const lks__step_work *work,
                        const float *grads, lks__step_result *r)
 {
     const lks__settings *s = &run->s;

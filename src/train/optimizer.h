@@ -6,7 +6,7 @@
 
 /* Queue the update of this rank's parameters with the mean gradient `grads`, which is memory of the
  * device. Fills in r->lr. */
-void lks__train_update(const lks__run *run, const lks__state *state, const lks__work *work,
+void lks__train_update(const lks__run *run, const lks__state *state, const lks__step_work *work,
                        const float *grads, lks__step_result *r);
 
 #endif

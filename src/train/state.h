@@ -13,8 +13,8 @@
 #define LKS__NO_VAL_LOSS 1e9
 
 typedef struct lks__state {
-    lks__memory *memory; /* parameters and moments; work->ddp owns it */
-    lks__sampler *sampler;
+    lks__memory *memory; /* parameters and moments; work->reducer owns it */
+    lks__batch_sampler *sampler;
     uint64_t iter;       /* updates made or skipped */
     uint64_t data_shift; /* iteration i reads the data of iteration i + data_shift: rollbacks skip
                             data */

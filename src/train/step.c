@@ -13,16 +13,16 @@
 
 /* Forward and backward of one micro-batch. Its gradient is added to micro->grads. */
 static lks_status micro_step(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__work *work, const lks__ddp_micro *at)
+                             lks__step_work *work, const lks__reducer_micro *at)
 {
     lks__micro_batch batch;
     lks__trace_begin(LKS__SPAN_DATA, -1);
     LKS__TRY(lks__train_read(run, state, work, at->v, at->m, &batch));
     lks__trace_end();
     lks__backward backward = lks__train_pass(run, ses, state, at->v, at->m, at->grads);
-    backward.shift = lks__ddp_shift(work->ddp);
-    backward.done = lks__ddp_group_done; /* starts to reduce complete buckets */
-    backward.done_ctx = work->ddp;
+    backward.shift = lks__reducer_shift(work->reducer);
+    backward.done = lks__reducer_group_done; /* starts to reduce complete buckets */
+    backward.done_ctx = work->reducer;
     float *losses = work->losses.dev;
     lks__model_train(work->model, state->memory->params.dev, &batch, &backward,
                      &losses[at->v * run->A + at->m]);
@@ -34,28 +34,28 @@ static lks_status micro_step(const lks__run *run, const lks__session *ses, const
  * was asked to stop leaves out the rest, but joins the reductions, because the others wait for it.
  */
 static lks_status accumulate(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__work *work, const float **grads_p, double *norm_p)
+                             lks__step_work *work, const float **grads_p, double *norm_p)
 {
-    lks__ddp_micro at;
+    lks__reducer_micro at;
     size_t done = 0, n_micro = (size_t)((run->end_v - run->first_v) * run->A), first, n;
     work->skipped = false;
-    lks__ddp_begin(work->ddp);
-    while (!work->skipped && lks__ddp_next(work->ddp, &at)) {
+    lks__reducer_begin(work->reducer);
+    while (!work->skipped && lks__reducer_next(work->reducer, &at)) {
         work->skipped = lks__session_asked_stop(ses) != 0;
         if (!work->skipped)
             LKS__TRY(micro_step(run, ses, state, work, &at));
         lks__session_progress(ses, ++done, n_micro);
     }
     if (work->skipped)
-        lks__ddp_skip(work->ddp);
+        lks__reducer_skip(work->reducer);
     lks__votes_losses(run, &first, &n);
     lks__mirror_to_host(&work->losses, LKS__QUEUE_COMPUTE, first, n);
-    LKS__TRY(lks__ddp_finish(work->ddp, grads_p, norm_p));
+    LKS__TRY(lks__reducer_finish(work->reducer, grads_p, norm_p));
     return lks__device_finish(ses->device, LKS__QUEUE_COMPUTE);
 }
 
 /* Update this rank's share of the parameters with the clipped gradient. */
-static lks_status update(const lks__run *run, const lks__state *state, const lks__work *work,
+static lks_status update(const lks__run *run, const lks__state *state, const lks__step_work *work,
                          const float *grads, lks__step_result *r)
 {
     lks__train_update(run, state, work, lks__memory_begin_update(state->memory, grads), r);
@@ -67,11 +67,11 @@ static void begin(const lks__session *ses, const lks__state *state, lks__step_re
     r->iter = state->iter;
     lks_comm_note(ses->comm, state->iter, "forward and backward");
     lks_comm_take_wait_s(ses->comm);
-    lks__sampler_mark(state->sampler);
+    lks__batch_sampler_mark(state->sampler);
 }
 
 lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *state,
-                           lks__work *work, lks__guard *guard, lks__step_result *r)
+                           lks__step_work *work, lks__guard *guard, lks__step_result *r)
 {
     const float *grads;
     const double started = lks__sys_now();

@@ -35,7 +35,7 @@ typedef struct lks__step_result {
 
 /* Do iteration state->iter. Collective. */
 lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *state,
-                           lks__work *work, lks__guard *guard, lks__step_result *result);
+                           lks__step_work *work, lks__guard *guard, lks__step_result *result);
 
 typedef struct lks__eval_result {
     bool has_train, has_bpb; /* the procedure computes these values */

@@ -3,14 +3,14 @@
 #define LKS_TRAIN_WORK_H
 
 #include "compute/mirror.h"
-#include "ddp/ddp.h"
+#include "ddp/reducer.h"
 #include "model/batch.h"
 #include "model/model.h"
 #include "model/optim/optimizer.h"
 
-typedef struct lks__work {
+typedef struct lks__step_work {
     lks__model *model; /* activations */
-    lks__ddp *ddp;
+    lks__reducer *reducer;
     lks__optim optim; /* this rank's pieces of parameters and moments */
     lks__batch batch;
     const uint64_t *offsets; /* positions of the step's samples: [V][A][B] */
@@ -18,6 +18,6 @@ typedef struct lks__work {
     char *exchange;          /* the votes: this rank's message, then those of all ranks */
     bool skipped;            /* this rank left out micro-batches of the current step */
     uint64_t micro_batches;  /* computed by this rank since the start */
-} lks__work;
+} lks__step_work;
 
 #endif

@@ -133,7 +133,7 @@ static const char *shape_text(int n_dims, uint64_t d0, uint64_t d1, bool transpo
 }
 
 static lks_status check_shape(const lks__weights *w, const lks__weights_tensor *have,
-                              const lks__tensor *t, const char *whose)
+                              const lks__table_tensor *t, const char *whose)
 {
     char name[120], is[48], needs[48];
     bool same = have->n_dims == t->n_dims && have->shape[0] == t->shape[0] &&
@@ -152,7 +152,7 @@ static lks_status check_table(const lks__weights *w, const lks__table *table, bo
     char name[120];
     size_t at = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         const lks__weights_tensor *have = find(w, t->name, &at);
         if (have == NULL)
             return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s, which %s has, is missing", w->shown,
@@ -162,7 +162,7 @@ static lks_status check_table(const lks__weights *w, const lks__table *table, bo
     }
     for (size_t i = 0; i < w->n_tensors; i++) {
         const lks__weights_tensor *have = &w->tensors[i];
-        const lks__tensor *t = have->tied ? lks__table_find(table, have->name) : NULL;
+        const lks__table_tensor *t = have->tied ? lks__table_find(table, have->name) : NULL;
         if (t != NULL) {
             LKS__TRY(check_shape(w, have, t, whose));
             used[i] = true;
@@ -455,7 +455,7 @@ static lks_status compare_tied(lks__weights *w, const lks__weights_tensor *t, co
 }
 
 /* The standard deviation of initial values, for added rows. */
-static double deviation(const lks__model_config *config, const lks__tensor *t)
+static double deviation(const lks__model_config *config, const lks__table_tensor *t)
 {
     if (t->init == LKS__INIT_EMBED)
         return config->tie_embeddings ? (double)config->tied_embed_init_std : 1.0;
@@ -464,8 +464,8 @@ static double deviation(const lks__model_config *config, const lks__tensor *t)
 
 /* Draw elements [from, count) of a tensor: N(0, std^2) by Box and Muller, four per number of the
  * generator, keyed by tensor and element. */
-static void draw(const lks__model_config *config, const lks__tensor *t, size_t index, uint64_t seed,
-                 size_t from, float *x)
+static void draw(const lks__model_config *config, const lks__table_tensor *t, size_t index,
+                 uint64_t seed, size_t from, float *x)
 {
     const double std = deviation(config, t);
     const lks__philox_key key = lks__philox_key_of(seed);
@@ -485,7 +485,7 @@ static void draw(const lks__model_config *config, const lks__tensor *t, size_t i
 }
 
 static lks_status read_tensor(lks__weights *w, const lks__weights_tensor *have,
-                              const lks__tensor *t, float *x)
+                              const lks__table_tensor *t, float *x)
 {
     if (have->transposed)
         return read_transposed(w, have, x);
@@ -496,7 +496,7 @@ static lks_status read_tensor(lks__weights *w, const lks__weights_tensor *have,
 }
 
 /* Only positions and tokens may have another number of rows. */
-static bool rows_may_differ(const lks__tensor *t, const lks__weights_tensor *have)
+static bool rows_may_differ(const lks__table_tensor *t, const lks__weights_tensor *have)
 {
     return !have->transposed && t->n_dims == have->n_dims &&
            (t->kind == LKS__PARAM_EMBED || t->kind == LKS__PARAM_HEAD) &&
@@ -508,7 +508,7 @@ lks_status lks__weights_read(lks__weights *w, const lks__model_config *config,
 {
     size_t at = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         const lks__weights_tensor *have = find(w, t->name, &at);
         float *x = params + t->offset;
         if (have == NULL)

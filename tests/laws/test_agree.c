@@ -489,7 +489,7 @@ static lks_status compare(lks__trainer *t)
     t->state.best_val_loss += odd && is("best");
     t->state.elapsed_s += odd && is("clock");
     if (odd && is("sampler"))
-        lks__sampler_step(t->state.sampler, 0);
+        lks__batch_sampler_step(t->state.sampler, 0);
     return lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->guard, true);
 }
 

@@ -442,9 +442,9 @@ static void test_generators(void **state)
     assert_ok(lks__trainer_open(&s, &t, &(int){0}));
     assert_ok(lks__train_run(&t, &stopped));
     assert_int_equal(json_array_size(lines(out, "final")), 1);
-    size_t bytes = lks__sampler_state_bytes(t.state.sampler);
+    size_t bytes = lks__batch_sampler_state_bytes(t.state.sampler);
     char *now = malloc(bytes), *saved = malloc(bytes);
-    lks__sampler_state_save(t.state.sampler, now);
+    lks__batch_sampler_state_save(t.state.sampler, now);
     assert_ok(lks__st_open(lks_test_text("%s/latest/optimizer.safetensors", out), &file));
     const lks__st_tensor *tensor = lks__st_find(file, "sampler.state");
     assert_non_null(tensor);

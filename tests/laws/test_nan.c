@@ -544,7 +544,7 @@ static void check_places(const struct lks__model_ops *ops, const char *const pla
     lks__model_init(&config, &table, &g, params);
     for (size_t i = 0; i < n_places; i++) {
         char place[LKS__PLACE];
-        const lks__tensor *t = lks__table_find(&table, places[i][0]);
+        const lks__table_tensor *t = lks__table_find(&table, places[i][0]);
         assert_non_null(t);
         float kept = params[t->offset];
         params[t->offset] = NAN;

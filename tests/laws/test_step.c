@@ -106,7 +106,7 @@ static void test_flips(void **state)
             open_trainer(&t, "--check_interval=1");
             n_tensors = t.run.table.n_tensors;
             steps(&t, 1);
-            const lks__tensor *tensor = &t.run.table.tensors[i];
+            const lks__table_tensor *tensor = &t.run.table.tensors[i];
             flip(&t, tensor->offset + (last ? tensor->count - 1 : 0));
             assert_fails(LKS_ERR_DIVERGED,
                          lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &r),

@@ -270,8 +270,8 @@ lks_status bench_comm(lks__settings *s)
     bool all = strcmp(s->backend, "auto") == 0;
     lks_world world;
     LKS__TRY(lks_world_from_env(&world));
-    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-        const struct lks_comm_ops *ops = lks__comm_backend(i);
+    for (int i = 0; lks__backend_at(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__backend_at(i);
         char why[512] = "";
         if (!all && strcmp(s->backend, ops->name) != 0)
             continue;
@@ -351,8 +351,8 @@ int bench_comm_launch(const lks__settings *s, int argc, char **argv)
     bool all = strcmp(s->backend, "auto") == 0;
     int code = TOOL_OK;
     for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-            const struct lks_comm_ops *ops = lks__comm_backend(i);
+        for (int i = 0; lks__backend_at(i) != NULL; i++) {
+            const struct lks_comm_ops *ops = lks__backend_at(i);
             bool foreign = ops->engine != NULL && ops->engine->launcher != NULL;
             if (foreign != (pass == 1) || (!all && strcmp(s->backend, ops->name) != 0))
                 continue;

@@ -168,7 +168,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
     m->layer_forward_s = scaled(figure_of(forward, TURNS), 1 / n_layers);
     m->layer_backward_s = scaled(figure_of(backward, TURNS), 1 / n_layers);
     static const struct {
-        lks__part part;
+        lks__trace_part part;
         size_t at;
     } rows[] = {{LKS__PART_FORWARD, offsetof(lks__machine, forward_s)},
                 {LKS__PART_HEAD, offsetof(lks__machine, head_s)},

@@ -240,7 +240,7 @@ static lks_status report_parts(lks__trainer *t, int iters)
             sum += parts[p];
         printf("rank %d: mean %.2f ms =", r, sum / iters * 1e3);
         for (int p = 0; p < LKS__N_PARTS; p++)
-            printf("%s %s %.2f", p > 0 ? " +" : "", lks__part_name((lks__part)p),
+            printf("%s %s %.2f", p > 0 ? " +" : "", lks__trace_part_name((lks__trace_part)p),
                    parts[p] / iters * 1e3);
         printf("\n");
     }

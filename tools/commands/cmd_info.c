@@ -93,9 +93,9 @@ int tool_info(int argc, char **argv)
         printf("binding      %s: %d core%s, %d memory node%s: --bind=auto %s\n", library,
                share.cores, share.cores == 1 ? "" : "s", share.nodes, share.nodes == 1 ? "" : "s",
                share.nodes > 1 ? "binds ranks" : "leaves ranks to the system");
-    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
+    for (int i = 0; lks__backend_at(i) != NULL; i++) {
         char state[LKS__BACKEND_TEXT];
-        const struct lks_comm_ops *ops = lks__comm_backend(i);
+        const struct lks_comm_ops *ops = lks__backend_at(i);
         lks__comm_describe(ops, state);
         print_module("backend", ops->name, state);
     }

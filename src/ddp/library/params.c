@@ -12,7 +12,7 @@
 #include "comm/backend.h"
 #include "comm/samelist.h"
 #include "compute/cpu/device.h"
-#include "ddp/ddp.h"
+#include "ddp/reducer.h"
 #include "ddp/verify.h"
 #include "lockstep/ddp.h"
 
@@ -40,7 +40,7 @@ struct lks_ddp {
     lks__kernels kernels;
     lks__exec ex;
     lks__device device;
-    lks__ddp *inner;
+    lks__reducer *inner;
 
     uint64_t steps;    /* completed ones, for messages */
     int v, m;          /* next in turn: micro-step m of virtual rank v */
@@ -192,7 +192,7 @@ static lks_status lay_out(lks_ddp *d)
         p->tensor = p->p.grad == NULL ? -1 : (int)t->n_tensors;
         if (p->tensor < 0)
             continue;
-        lks__tensor *tensor = &t->tensors[p->tensor];
+        lks__table_tensor *tensor = &t->tensors[p->tensor];
         snprintf(tensor->name, sizeof tensor->name, "%s", p->p.name);
         tensor->n_dims = 1;
         tensor->shape[0] = tensor->count = p->p.count;
@@ -244,9 +244,9 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
     LKS__TRY(same_options(d, bucket_bytes));
     LKS__TRY(lks__kernels_open(LKS__CPU_REF, &d->kernels));
     d->ex.k = &d->kernels;
-    lks__ddp_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
+    lks__reducer_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
     d->device = lks__device_cpu(&d->ex);
-    return lks__ddp_open(&config, d->comm, &d->table, &d->device, &d->inner);
+    return lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner);
 }
 
 lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
@@ -274,8 +274,8 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     d->comm = comm;
     d->V = V;
     d->A = A;
-    d->first = d->v = lks__ddp_first_leaf(V, W, rank);
-    d->end = lks__ddp_first_leaf(V, W, rank + 1);
+    d->first = d->v = lks__first_leaf(V, W, rank);
+    d->end = lks__first_leaf(V, W, rank + 1);
     lks_status st = copy_params(d, params, n_params);
     if (st == LKS_OK)
         st = lay_out(d);
@@ -294,7 +294,7 @@ void lks_ddp_close(lks_ddp *d)
     LKS__FLOAT_MODE();
     if (d == NULL)
         return;
-    lks__ddp_close(d->inner);
+    lks__reducer_close(d->inner);
     for (size_t i = 0; i < d->n_params; i++)
         free((char *)d->params[i].p.name);
     lks__table_free(&d->table);
@@ -320,7 +320,7 @@ static lks_status check_open(const lks_ddp *d, const char *call)
 {
     if (d == NULL)
         return lks__fail(LKS_ERR_ARG, "%s: ddp is NULL: lks_ddp_open() gives one", call);
-    if (lks__ddp_is_closed(d->inner))
+    if (lks__reducer_is_closed(d->inner))
         return lks__fail(LKS_ERR_ARG,
                          "%s: its group was closed already: call lks_ddp_close() first, and "
                          "lks_comm_close() last",
@@ -410,7 +410,7 @@ static void begin_micro(lks_ddp *d)
     d->n_ready = 0;
     d->next_group = 0;
     if (in_last(d))
-        lks__ddp_last(d->inner);
+        lks__reducer_last(d->inner);
 }
 
 static struct tally *tally_of(const lks_ddp *d, int v)
@@ -426,14 +426,14 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
         return out_of_turn(d, "lks_ddp_begin");
     if (v == d->first) {
         lks__comm_note_for(d->comm, d->steps, "gradients");
-        lks__ddp_begin(d->inner);
+        lks__reducer_begin(d->inner);
         memset(d->used, 0, d->n_params + 1);
     }
     for (size_t i = 0; i < d->n_params; i++)
         if (d->params[i].tensor >= 0)
             memset(d->params[i].p.grad, 0, d->params[i].p.count * sizeof(float));
     *tally_of(d, v) = (struct tally){0, 0};
-    d->leaf = lks__ddp_leaf(d->inner);
+    d->leaf = lks__reducer_leaf(d->inner);
     d->begun = true;
     d->m = 0;
     begin_micro(d);
@@ -455,7 +455,7 @@ static void announce(lks_ddp *d, bool all)
             return;
         if (!p->ready)
             take(d, p);
-        lks__ddp_group_done(d->inner, d->next_group);
+        lks__reducer_group_done(d->inner, d->next_group);
     }
 }
 
@@ -519,7 +519,7 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
             take(d, &d->params[d->param_of[i]]);
     d->begun = false;
     d->v++;
-    lks_status st = lks__ddp_leaf_end(d->inner);
+    lks_status st = lks__reducer_leaf_end(d->inner);
     return st == LKS_OK ? LKS_OK : give_up(d, st);
 }
 
@@ -535,7 +535,7 @@ static lks_status gather(lks_ddp *d, struct tally *sum)
     memset(d->was_used, 0, d->n_params + 1);
     for (int r = 0; r < W; r++) {
         const unsigned char *theirs = d->all + (size_t)r * bytes;
-        int n = lks__ddp_first_leaf(d->V, W, r + 1) - lks__ddp_first_leaf(d->V, W, r);
+        int n = lks__first_leaf(d->V, W, r + 1) - lks__first_leaf(d->V, W, r);
         for (int i = 0; i < n; i++) {
             struct tally one;
             memcpy(&one, theirs + (size_t)i * sizeof one, sizeof one);
@@ -574,10 +574,10 @@ static void give_back(lks_ddp *d, const float *sums, double weight)
 static lks_status finish(lks_ddp *d, struct tally *sum, double *norm_p)
 {
     const float *sums;
-    LKS__TRY(lks__ddp_finish(d->inner, &sums, norm_p));
+    LKS__TRY(lks__reducer_finish(d->inner, &sums, norm_p));
     LKS__TRY(gather(d, sum));
     give_back(d, sums, sum->weight);
-    return lks__ddp_release(d->inner);
+    return lks__reducer_release(d->inner);
 }
 
 lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)

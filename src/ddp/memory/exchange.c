@@ -28,7 +28,7 @@ struct lks__ddp_exchange {
     lks__ddp_exchange_config config;
     lks__device *device;
     const lks__table *table;
-    lks__nodes *nodes; /* [W] nodes of each rank after its last leaf */
+    lks__tree_nodes *nodes; /* [W] nodes of each rank after its last leaf */
     struct run *runs;
     struct shard *shards; /* [n_buckets] */
     lks__move *moves;     /* moves of all buckets */
@@ -60,7 +60,7 @@ static int divided_owner(const lks__ddp_exchange *x, const lks__bucket *b, size_
 static void find_whole(const lks__ddp_exchange *x, int *whole)
 {
     for (size_t i = 0; i < x->table->n_tensors; i++) {
-        const lks__tensor *t = &x->table->tensors[i];
+        const lks__table_tensor *t = &x->table->tensors[i];
         for (size_t k = 0; k < t->n_blocks && !t->frozen; k++)
             whole[t->first_block + k] = x->config.owners == NULL ? -1 : x->config.owners[i];
     }
@@ -220,9 +220,9 @@ static lks_status open_runs(lks__ddp_exchange *x)
     }
     for (int r = 0; r < x->config.W; r++) {
         bool merges = false;
-        lks__nodes_rehearse(x->config.V, lks__ddp_first_leaf(x->config.V, x->config.W, r),
-                            lks__ddp_first_leaf(x->config.V, x->config.W, r + 1), false,
-                            &x->nodes[r], &merges);
+        lks__tree_nodes_rehearse(x->config.V, lks__first_leaf(x->config.V, x->config.W, r),
+                                 lks__first_leaf(x->config.V, x->config.W, r + 1), false,
+                                 &x->nodes[r], &merges);
         x->n_parts += x->nodes[r].n;
     }
     find_whole(x, whole);

@@ -14,7 +14,7 @@ typedef struct lks__ddp_exchange lks__ddp_exchange;
 typedef struct lks__ddp_exchange_config {
     int V, W, rank;
     float scale;         /* factor of the sum */
-    const int *owners;   /* as in lks__ddp_config; only read during open */
+    const int *owners;   /* as in lks__reducer_config; only read during open */
     float *const *arena; /* [nodes that this rank has after its last leaf] */
     const lks__buckets *buckets;
 } lks__ddp_exchange_config;

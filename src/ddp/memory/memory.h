@@ -28,9 +28,9 @@ typedef struct lks__memory_config {
     float scale;       /* factor of the sum */
     int wire;          /* LKS_WIRE_... */
     bool zero;         /* each host updates only its share of every bucket */
-    const int *owners; /* as in lks__ddp_config; only read during open */
+    const int *owners; /* as in lks__reducer_config; only read during open */
     const lks__buckets *buckets;
-    lks__nodes nodes;      /* this rank's nodes after its last leaf */
+    lks__tree_nodes nodes; /* this rank's nodes after its last leaf */
     int n_arenas, n_nodes; /* largest numbers of gradient arenas and of nodes on any rank */
 } lks__memory_config;
 
@@ -93,11 +93,12 @@ lks_status lks__memory_open_replica(lks__memory *m, const lks__optimizer *optimi
  * moments on the device. The caller closes `optim` after all updates. ERR_NOMEM. */
 lks_status lks__memory_open_optimizer(lks__memory *m, const lks__optimizer *optimizer, void *lent,
                                       size_t lent_bytes, lks__optim *optim);
-/* Waits for the device. Reductions in flight complete without this rank (lks__ddp_close()). A
+/* Waits for the device. Reductions in flight complete without this rank (lks__reducer_close()). A
  * zeroed memory does nothing. */
 void lks__memory_close(lks__memory *m);
 
-/* --- gradients of a step, for ddp.c ---------------------------------------------------------- */
+/* --- gradients of a step, for reducer.c --------------------------------------------------------
+ */
 
 void lks__memory_begin(lks__memory *m);
 /* Bucket `b` of this rank's nodes is complete on the compute queue. */

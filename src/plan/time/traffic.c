@@ -15,7 +15,7 @@ static const double DESCRIPTOR = sizeof(struct lks__shm_descriptor);
 
 struct walk {
     const lks__settings *s;
-    lks__ddp_config ddp;
+    lks__reducer_config ddp;
     lks__place place;
     int *nodes; /* [n_hosts] nodes of each bucket that a host sends */
     int most_nodes, all_nodes;
@@ -28,8 +28,8 @@ static int count_nodes(struct walk *w, int host)
 {
     const int W = lks__place_world(&w->place), V = w->ddp.V;
     lks_node nodes[LKS__TREE_MAX_COVER];
-    return lks__tree_cover(V, lks__ddp_first_leaf(V, W, host * w->place.local),
-                           lks__ddp_first_leaf(V, W, (host + 1) * w->place.local), nodes,
+    return lks__tree_cover(V, lks__first_leaf(V, W, host * w->place.local),
+                           lks__first_leaf(V, W, (host + 1) * w->place.local), nodes,
                            LKS__TREE_MAX_COVER);
 }
 

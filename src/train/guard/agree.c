@@ -164,8 +164,8 @@ struct state_note {
     char host[LKS__HOST_NAME];
 };
 
-static uint64_t hash_tensor(const lks__session *ses, const float *arena, const lks__tensor *tensor,
-                            uint64_t hash)
+static uint64_t hash_tensor(const lks__session *ses, const float *arena,
+                            const lks__table_tensor *tensor, uint64_t hash)
 {
     hash = XXH3_64bits_withSeed(arena + tensor->offset, tensor->count * sizeof(float), hash);
     lks_comm_beat(ses->comm);
@@ -174,14 +174,14 @@ static uint64_t hash_tensor(const lks__session *ses, const float *arena, const l
 
 /* Skip memory without moments: reading it would allocate its pages. */
 static uint64_t hash_replica(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             const lks__work *work, bool moments)
+                             const lks__step_work *work, bool moments)
 {
     const size_t n = run->table.n_tensors;
     uint64_t hash = 0;
     for (size_t i = 0; i < n; i++)
         hash = hash_tensor(ses, state->memory->params.host, &run->table.tensors[i], hash);
     for (size_t i = 0; i < LKS__OPTIM_STATES * n && moments; i++) {
-        const lks__tensor *tensor = &run->table.tensors[i % n];
+        const lks__table_tensor *tensor = &run->table.tensors[i % n];
         if (lks__optimizer_state(work->optim.optimizer, tensor, (int)(i / n)) != NULL)
             hash = hash_tensor(ses, state->memory->moments[i / n].host, tensor, hash);
     }
@@ -197,13 +197,13 @@ static lks_status hash_values(const lks__run *run, const lks__state *state, cons
     const double reals[] = {state->best_val_loss, clock};
     *hash_p = XXH3_64bits(counts, sizeof counts);
     *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
-    size_t bytes = state->sampler == NULL ? 0 : lks__sampler_state_bytes(state->sampler);
+    size_t bytes = state->sampler == NULL ? 0 : lks__batch_sampler_state_bytes(state->sampler);
     if (bytes == 0)
         return LKS_OK;
     void *sampler = malloc(bytes);
     if (sampler == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
-    lks__sampler_state_save(state->sampler, sampler);
+    lks__batch_sampler_state_save(state->sampler, sampler);
     *hash_p = XXH3_64bits_withSeed(sampler, bytes, *hash_p);
     free(sampler);
     return LKS_OK;
@@ -239,7 +239,7 @@ static lks_status judge_states(const lks__run *run, const struct state_note *all
 }
 
 lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
-                            const lks__work *work, const lks__guard *guard, bool moments)
+                            const lks__step_work *work, const lks__guard *guard, bool moments)
 {
     const int W = ses->world.world_size;
     if (W == 1)

@@ -40,6 +40,6 @@ lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsign
  * the other values of a checkpoint. With `moments` also the optimizer's moments, which every host
  * must then hold completely. ERR_DIVERGED names rank, host and both hashes. Collective. */
 lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
-                            const lks__work *work, const lks__guard *guard, bool moments);
+                            const lks__step_work *work, const lks__guard *guard, bool moments);
 
 #endif

@@ -33,7 +33,7 @@ static bool due(const lks__run *run, const lks__state *state)
 static lks_status hash_part(const lks__run *run, const lks__state *state, size_t i, size_t start,
                             size_t end, uint64_t *hash_p)
 {
-    const lks__tensor *tensor = &run->table.tensors[i];
+    const lks__table_tensor *tensor = &run->table.tensors[i];
     size_t from = tensor->offset > start ? tensor->offset : start;
     size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
     *hash_p = 0;

@@ -32,7 +32,7 @@ static lks_status find_tensor(const lks__run *run, const lks__session *ses, cons
                               char place[LKS__PLACE])
 {
     lks__device *device = ses->device;
-    const lks__tensor *tensors = run->table.tensors;
+    const lks__table_tensor *tensors = run->table.tensors;
     size_t n = run->table.n_tensors;
     lks__mirror slots;
     place[0] = '\0';
@@ -55,7 +55,7 @@ static lks_status find_tensor(const lks__run *run, const lks__session *ses, cons
 
 /* Find the first module of micro-batch `index`, whose loss isn't finite, with such an output. */
 static lks_status find_activation(const lks__run *run, const lks__session *ses,
-                                  const lks__state *state, lks__work *work, int index,
+                                  const lks__state *state, lks__step_work *work, int index,
                                   lks__nonfinite *bad)
 {
     lks__micro_batch mb;
@@ -68,7 +68,7 @@ static lks_status find_activation(const lks__run *run, const lks__session *ses,
 /* Compute the gradient of micro-batch `index` into `grads`, and find its first tensor that isn't
  * finite. */
 static lks_status look_at_gradient(const lks__run *run, const lks__session *ses,
-                                   const lks__state *state, lks__work *work, int index,
+                                   const lks__state *state, lks__step_work *work, int index,
                                    float *grads, lks__nonfinite *bad)
 {
     lks__micro_batch mb;
@@ -85,7 +85,7 @@ static lks_status look_at_gradient(const lks__run *run, const lks__session *ses,
 
 /* Find the first of this rank's micro-batches whose gradient isn't finite although its loss is. */
 static lks_status find_gradient(const lks__run *run, const lks__session *ses,
-                                const lks__state *state, lks__work *work, lks__nonfinite *bad)
+                                const lks__state *state, lks__step_work *work, lks__nonfinite *bad)
 {
     const size_t bytes = run->table.trained_count * sizeof(float);
     lks__device *device = ses->device;
@@ -103,7 +103,7 @@ static lks_status find_gradient(const lks__run *run, const lks__session *ses,
     return st;
 }
 
-static int first_bad_loss(const lks__run *run, const lks__work *work)
+static int first_bad_loss(const lks__run *run, const lks__step_work *work)
 {
     const float *losses = work->losses.host;
     for (int i = 0; i < run->N; i++)
@@ -114,7 +114,7 @@ static int first_bad_loss(const lks__run *run, const lks__work *work)
 
 /* Search this rank's micro-batches; index INT_MAX if all are finite. */
 static lks_status search(const lks__run *run, const lks__session *ses, const lks__state *state,
-                         lks__work *work, lks__nonfinite *bad)
+                         lks__step_work *work, lks__nonfinite *bad)
 {
     int loss = first_bad_loss(run, work);
     *bad = (lks__nonfinite){.index = INT_MAX};
@@ -127,7 +127,7 @@ static lks_status search(const lks__run *run, const lks__session *ses, const lks
 
 /* Find the first place of all ranks. */
 static lks_status find_together(const lks__run *run, lks__session *ses, const lks__state *state,
-                                lks__work *work, const float *grads, lks__nonfinite *bad)
+                                lks__step_work *work, const float *grads, lks__nonfinite *bad)
 {
     int W = ses->world.world_size;
     lks__nonfinite mine, *all = calloc((size_t)W, sizeof *all);
@@ -152,7 +152,7 @@ static lks_status find_together(const lks__run *run, lks__session *ses, const lk
 
 /* --- the answer ------------------------------------------------------------------------------ */
 
-void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__work *work,
+void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__step_work *work,
                          const lks__step_result *r, char text[320])
 {
     const lks__nonfinite *bad = &r->bad;
@@ -161,7 +161,7 @@ void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks
         snprintf(text, 320, "the sum of all gradients overflows, first in %s", bad->place);
         return;
     }
-    while (rank + 1 < W && lks__ddp_first_leaf(run->V, W, rank + 1) <= v)
+    while (rank + 1 < W && lks__first_leaf(run->V, W, rank + 1) <= v)
         rank++;
     if (bad->in_loss)
         snprintf(text, 320,
@@ -178,7 +178,7 @@ void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks
 }
 
 static lks_status give_up(const lks__run *run, const lks__session *ses, const lks__state *state,
-                          const lks__work *work, const lks__step_result *r, const char *why)
+                          const lks__step_work *work, const lks__step_result *r, const char *why)
 {
     char text[320];
     lks__nonfinite_text(run, ses, work, r, text);
@@ -189,7 +189,7 @@ static lks_status give_up(const lks__run *run, const lks__session *ses, const lk
 }
 
 lks_status lks__nonfinite_judge(const lks__run *run, lks__session *ses, lks__state *state,
-                                lks__work *work, const float *grads, lks__step_result *r)
+                                lks__step_work *work, const float *grads, lks__step_result *r)
 {
     r->outcome = LKS__STEP_DONE;
     if (isfinite(r->grad_norm) && first_bad_loss(run, work) < 0) {

@@ -10,10 +10,10 @@
  * unchanged; `grads` is the step's sum. With on_nan=stop, or at the limit, ERR_NAN names the place
  * on all ranks. Collective. */
 lks_status lks__nonfinite_judge(const lks__run *run, lks__session *ses, lks__state *state,
-                                lks__work *work, const float *grads, lks__step_result *r);
+                                lks__step_work *work, const float *grads, lks__step_result *r);
 
 /* "the loss of micro-batch 1 of virtual rank 3 (rank 1) is nan; …" */
-void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__work *work,
+void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__step_work *work,
                          const lks__step_result *r, char text[320]);
 
 #endif

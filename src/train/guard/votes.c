@@ -49,8 +49,8 @@ static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__
 }
 
 lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
-                               const lks__state *state, const lks__work *work, lks__guard *guard,
-                               lks__step_result *r)
+                               const lks__state *state, const lks__step_work *work,
+                               lks__guard *guard, lks__step_result *r)
 {
     const int W = ses->world.world_size;
     const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
@@ -73,8 +73,7 @@ lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
     r->stop_signal = 0;
     r->save = LKS__ASKED_NOT;
     for (int rank = 0; rank < W; rank++) {
-        int v0 = lks__ddp_first_leaf(run->V, W, rank),
-            v1 = lks__ddp_first_leaf(run->V, W, rank + 1);
+        int v0 = lks__first_leaf(run->V, W, rank), v1 = lks__first_leaf(run->V, W, rank + 1);
         const char *theirs = all + (size_t)rank * bytes;
         memcpy(&note, theirs, sizeof note);
         if (r->stop_signal == 0)
@@ -104,6 +103,6 @@ lks_status lks__votes_discard(const lks__session *ses, const lks__state *state, 
     if (r->stop_signal == 0) /* the signal came while searching for NaN */
         r->stop_signal = lks__session_asked_stop(ses);
     r->outcome = LKS__STEP_DISCARDED;
-    lks__sampler_back(state->sampler);
+    lks__batch_sampler_back(state->sampler);
     return LKS_OK;
 }

@@ -11,8 +11,8 @@ void lks__votes_losses(const lks__run *run, size_t *first, size_t *n);
 /* Exchange the N losses and the ranks' votes: sets r->loss, save and stop_signal. ERR_STOPPED if a
  * rank has left out micro-batches, ERR_DIVERGED if replicas differ. Collective. */
 lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
-                               const lks__state *state, const lks__work *work, lks__guard *guard,
-                               lks__step_result *r);
+                               const lks__state *state, const lks__step_work *work,
+                               lks__guard *guard, lks__step_result *r);
 
 /* After ERR_STOPPED, on all ranks: set r->outcome and put the sampler back. */
 lks_status lks__votes_discard(const lks__session *ses, const lks__state *state,

@@ -152,11 +152,11 @@ static lks_status compute(struct run_loop *r, lks__eval_result *eval)
 static lks_status evaluate(struct run_loop *r)
 {
     lks__trainer *t = r->t;
-    lks__sampler_mark(t->state.sampler);
+    lks__batch_sampler_mark(t->state.sampler);
     LKS__TRY(stop_if(r, compute(r, &r->eval),
                      "the unfinished evaluation is discarded, and a resume repeats it"));
     if (r->stopped != 0) {
-        lks__sampler_back(t->state.sampler);
+        lks__batch_sampler_back(t->state.sampler);
         return LKS_OK;
     }
     t->state.eval_done = true;
@@ -181,18 +181,18 @@ static lks_status evaluate_only(struct run_loop *r)
  * checkpoint draws the same numbers. */
 static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
 {
-    lks__sampler *sampler = r->t->state.sampler; /* sampler=stream has none */
-    size_t bytes = sampler == NULL ? 0 : lks__sampler_state_bytes(sampler);
+    lks__batch_sampler *sampler = r->t->state.sampler; /* sampler=stream has none */
+    size_t bytes = sampler == NULL ? 0 : lks__batch_sampler_state_bytes(sampler);
     void *state = malloc(bytes + 1);
     lks_status st =
         state == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for the generators") : LKS_OK;
     if (st == LKS_OK && bytes > 0)
-        lks__sampler_state_save(sampler, state);
+        lks__batch_sampler_state_save(sampler, state);
     st = lks__session_agree(&r->t->ses, st);
     if (st == LKS_OK)
         st = compute(r, eval);
     if (st == LKS_OK && bytes > 0)
-        st = lks__sampler_state_load(sampler, state, bytes);
+        st = lks__batch_sampler_state_load(sampler, state, bytes);
     free(state);
     return st;
 }
@@ -265,9 +265,9 @@ static lks_status keep_loaded(struct run_loop *r)
 static lks_status back_to_start(struct run_loop *r)
 {
     lks__trainer *t = r->t;
-    size_t bytes = r->first_draws == NULL ? 0 : lks__sampler_state_bytes(t->state.sampler);
+    size_t bytes = r->first_draws == NULL ? 0 : lks__batch_sampler_state_bytes(t->state.sampler);
     if (bytes > 0)
-        LKS__TRY(lks__sampler_state_load(t->state.sampler, r->first_draws, bytes));
+        LKS__TRY(lks__batch_sampler_state_load(t->state.sampler, r->first_draws, bytes));
     t->state.eval_done = false;
     t->state.best_val_loss = LKS__NO_VAL_LOSS;
     return LKS_OK;
@@ -278,13 +278,13 @@ static lks_status keep_first_draws(struct run_loop *r)
     lks__trainer *t = r->t;
     size_t bytes = t->state.iter > 0 || t->state.sampler == NULL
                        ? 0
-                       : lks__sampler_state_bytes(t->state.sampler);
+                       : lks__batch_sampler_state_bytes(t->state.sampler);
     if (bytes == 0)
         return LKS_OK;
     r->first_draws = malloc(bytes);
     if (r->first_draws == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the generators");
-    lks__sampler_state_save(t->state.sampler, r->first_draws);
+    lks__batch_sampler_state_save(t->state.sampler, r->first_draws);
     return LKS_OK;
 }
 

@@ -34,11 +34,11 @@ struct lks__procedure {
     void (*close)(const lks__run *run, const lks__state *state);
 
     lks_status (*begin_step)(const lks__state *state,
-                             lks__work *work); /* before iteration state->iter */
+                             lks__step_work *work); /* before iteration state->iter */
     /* Read micro-batch m of virtual rank v of this iteration. `tokens` has room for one more token.
      */
-    lks_status (*read)(const lks__run *run, const lks__state *state, const lks__work *work, int v,
-                       int m, int32_t *tokens, int32_t *targets);
+    lks_status (*read)(const lks__run *run, const lks__state *state, const lks__step_work *work,
+                       int v, int m, int32_t *tokens, int32_t *targets);
     /* Fill in the rates of iteration state->iter: lr, orthogonal_lr, eps. Returns the rate to
      * report. */
     double (*rates)(const lks__run *run, const lks__state *state, lks__rates *rates);
@@ -51,14 +51,14 @@ struct lks__procedure {
         const lks__guard *guard); /* before iteration state->iter, or at the end */
     /* Collective. ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */
     lks_status (*evaluate)(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__work *work, lks__eval_result *result);
+                           lks__step_work *work, lks__eval_result *result);
 
     /* Called before a run's first step: fails if finish() would fail, perhaps hours later. NULL: it
      * can't fail. */
     lks_status (*can_finish)(void);
     /* Called after the last iteration; NULL: does nothing. Collective; ERR_STOPPED as above. */
     lks_status (*finish)(const lks__run *run, lks__session *ses, const lks__state *state,
-                         lks__work *work, lks__finish_result *result);
+                         lks__step_work *work, lks__finish_result *result);
 
     /* Path of the script's own log file, written in addition to train.log; creates its folder. "":
      * no such file. NULL: never one. */

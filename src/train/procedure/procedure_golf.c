@@ -82,14 +82,15 @@ static void close_all(const lks__run *run, const lks__state *state)
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-static lks_status begin_step(const lks__state *state, lks__work *work)
+static lks_status begin_step(const lks__state *state, lks__step_work *work)
 {
     return LKS_OK;
 }
 
 /* Sequences are adjacent, so a micro-batch is one span of tokens. */
-static lks_status read_batch(const lks__run *run, const lks__state *state, const lks__work *work,
-                             int v, int m, int32_t *tokens, int32_t *targets)
+static lks_status read_batch(const lks__run *run, const lks__state *state,
+                             const lks__step_work *work, int v, int m, int32_t *tokens,
+                             int32_t *targets)
 {
     const struct lks__golf_run *g = run->golf;
     LKS__TRY(lks__stream_read(&g->stream, state->iter + state->data_shift, v, m, tokens));
@@ -156,7 +157,7 @@ static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *o
 }
 
 static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__work *work, lks__eval_result *result)
+                           lks__step_work *work, lks__eval_result *result)
 {
     const struct lks__golf_run *g = run->golf;
     lks__split_result split;
@@ -182,7 +183,7 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
 
 /* Compressing the artifact needs as much memory as the artifact itself. Activations aren't needed
  * until the next pass, so discard them. */
-static void make_room(const lks__session *ses, const lks__work *work)
+static void make_room(const lks__session *ses, const lks__step_work *work)
 {
     size_t bytes;
     void *scratch = lks__model_scratch(work->model, &bytes);
@@ -220,7 +221,7 @@ static lks_status replace_parameters(const lks__run *run, const lks__state *stat
 /* As the script ends: write the int8 artifact, read it back into the parameters, and evaluate it.
  */
 static lks_status finish(const lks__run *run, lks__session *ses, const lks__state *state,
-                         lks__work *work, lks__finish_result *r)
+                         lks__step_work *work, lks__finish_result *r)
 {
     char path[LKS__SETTING_STR + 64];
     size_t bytes = run->table.count * sizeof(float);

@@ -40,14 +40,14 @@ static uint64_t init_draws(const lks__run *run)
 
 static lks_status open_rest(const lks__run *run, lks__state *state)
 {
-    static const lks__sampler_kind kinds[] = {[LKS__sampler_random] = LKS__SAMPLER_RANDOM,
-                                              [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
-                                              [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
+    static const lks__batch_sampler_kind kinds[] = {[LKS__sampler_random] = LKS__SAMPLER_RANDOM,
+                                                    [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
+                                                    [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
     if (run->s.sampler == LKS__sampler_stream)
         return lks__fail(LKS_ERR_CONFIG, "sampler=stream is the golf family's; the gpt2 "
                                          "family has random, nanogpt and epoch");
     const lks__shards *val = run->data[LKS__SPLIT_VAL];
-    lks__sampler_config config = {
+    lks__batch_sampler_config config = {
         .kind = kinds[run->s.sampler],
         .seed = (uint64_t)run->s.seed,
         .V = run->V,
@@ -59,26 +59,27 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
         .drop_last = run->s.drop_last,
         .init_draws = init_draws(run),
     };
-    return lks__sampler_open(&config, &state->sampler);
+    return lks__batch_sampler_open(&config, &state->sampler);
 }
 
 static void close_all(const lks__run *run, const lks__state *state)
 {
-    lks__sampler_close(state->sampler);
+    lks__batch_sampler_close(state->sampler);
     lks__shards_close(run->data[LKS__SPLIT_TRAIN]);
     lks__shards_close(run->data[LKS__SPLIT_VAL]);
 }
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-static lks_status begin_step(const lks__state *state, lks__work *work)
+static lks_status begin_step(const lks__state *state, lks__step_work *work)
 {
-    work->offsets = lks__sampler_step(state->sampler, state->iter + state->data_shift);
+    work->offsets = lks__batch_sampler_step(state->sampler, state->iter + state->data_shift);
     return LKS_OK;
 }
 
-static lks_status read_batch(const lks__run *run, const lks__state *state, const lks__work *work,
-                             int v, int m, int32_t *tokens, int32_t *targets)
+static lks_status read_batch(const lks__run *run, const lks__state *state,
+                             const lks__step_work *work, int v, int m, int32_t *tokens,
+                             int32_t *targets)
 {
     size_t B = (size_t)run->s.batch_size, index = (size_t)(v * run->A + m);
     return lks__shards_samples(run->data[LKS__SPLIT_TRAIN], work->offsets + index * B, B,
@@ -126,7 +127,7 @@ static bool evaluation_due(const lks__run *run, const lks__state *state, const l
 
 struct estimate {
     const lks__run *run;
-    lks__work *work;
+    lks__step_work *work;
     const float *params;
     const uint64_t *offsets; /* [2][eval_iters][B] */
     lks__mirror loss;
@@ -148,14 +149,14 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
 
 /* The script's estimate_loss: the mean over eval_iters batches of each split. */
 static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__work *work, lks__eval_result *result)
+                           lks__step_work *work, lks__eval_result *result)
 {
     size_t n = (size_t)run->s.eval_iters;
     double *losses = calloc(2 * n, sizeof *losses), mean[2] = {0.0, 0.0};
     struct estimate e = {.run = run,
                          .work = work,
                          .params = state->memory->params.dev,
-                         .offsets = lks__sampler_eval(state->sampler, state->iter, (int)n)};
+                         .offsets = lks__batch_sampler_eval(state->sampler, state->iter, (int)n)};
     lks_status st = lks__mirror_open(ses->device, sizeof(float), &e.loss);
     if (losses == NULL || e.offsets == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);

@@ -51,7 +51,7 @@ lks_status lks__continue_open(lks__run *run)
 }
 
 lks_status lks__continue_load(lks__run *run, const lks__session *ses, lks__state *state,
-                              const lks__work *work)
+                              const lks__step_work *work)
 {
     const lks__nanogpt_run *from = &run->from_nanogpt;
     state->iter = from->iter;

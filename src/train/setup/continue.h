@@ -15,6 +15,6 @@ bool lks__continue_can(const char *out_dir);
 lks_status lks__continue_open(lks__run *run);
 /* Fill this rank's arenas (parameters and moments), and set iteration and best loss. */
 lks_status lks__continue_load(lks__run *run, const lks__session *ses, lks__state *state,
-                              const lks__work *work);
+                              const lks__step_work *work);
 
 #endif

@@ -162,8 +162,8 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->run.V = (int)t->run.s.virtual_ranks;
     t->run.N = (int)t->run.s.gradient_accumulation_steps;
     t->run.A = t->run.N / t->run.V;
-    t->run.first_v = lks__ddp_first_leaf(t->run.V, W, rank);
-    t->run.end_v = lks__ddp_first_leaf(t->run.V, W, rank + 1);
+    t->run.first_v = lks__first_leaf(t->run.V, W, rank);
+    t->run.end_v = lks__first_leaf(t->run.V, W, rank + 1);
     t->state.best_val_loss = LKS__NO_VAL_LOSS;
     LKS__TRY(t->run.procedure->open_data(&t->run));
     if (resume != NULL)
@@ -194,7 +194,7 @@ static lks_status open_on_device(lks__trainer *t)
 
 static lks_status open_arenas(lks__trainer *t)
 {
-    lks__ddp_config config = lks__chosen_ddp(&t->run.s);
+    lks__reducer_config config = lks__chosen_ddp(&t->run.s);
     if (lks__chosen_may_join(&t->run.s))
         LKS__TRY(lks__session_join(&t->ses, lks__chosen_must_join(&t->run.s)));
     int *owners = calloc(t->run.table.n_tensors, sizeof *owners);
@@ -207,10 +207,11 @@ static lks_status open_arenas(lks__trainer *t)
     config.owners = owners;
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
-        st = lks__ddp_open(&config, t->ses.comm, &t->run.table, t->ses.device, &t->work.ddp);
+        st =
+            lks__reducer_open(&config, t->ses.comm, &t->run.table, t->ses.device, &t->work.reducer);
     free(owners);
     LKS__TRY(st);
-    t->state.memory = lks__ddp_memory(t->work.ddp);
+    t->state.memory = lks__reducer_memory(t->work.reducer);
     return lks__memory_open_replica(t->state.memory, lks__optimizer_of(&t->run.s), t->run.shared);
 }
 
@@ -275,7 +276,7 @@ static lks_status agree(lks__trainer *t, bool loaded)
     if (t->run.shared)
         LKS__TRY(lks_comm_barrier(t->ses.comm));
     else
-        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->run.table, t->state.memory->params.host));
+        LKS__TRY(lks__params_verify(t->ses.comm, &t->run.table, t->state.memory->params.host));
     return lks__memory_upload(t->state.memory, loaded);
 }
 
@@ -472,9 +473,9 @@ lks_status lks__trainer_go_back(lks__trainer *t)
     lks_comm_note(t->ses.comm, bad_iter, "going back");
     /* Only the model goes back; data and time continue. The sampler's generators have drawn the bad
      * batch, and the batches of evaluations before it. */
-    lks__sampler_mark(t->state.sampler);
+    lks__batch_sampler_mark(t->state.sampler);
     LKS__TRY(load_target(t, bad_iter));
-    lks__sampler_back(t->state.sampler);
+    lks__batch_sampler_back(t->state.sampler);
     LKS__TRY(lks__session_agree(&t->ses, t->ses.world.rank == 0
                                              ? lks__ckpt_went_back(t->run.s.out_dir, t->state.iter)
                                              : LKS_OK));
@@ -490,7 +491,7 @@ void lks__trainer_close(lks__trainer *t)
 {
     lks__trace_file_close(&t->trace);
     lks__weights_close(t->run.weights);
-    lks__ddp_close(t->work.ddp);
+    lks__reducer_close(t->work.reducer);
     lks__model_close(t->work.model);
     if (t->run.procedure != NULL)
         t->run.procedure->close(&t->run, &t->state);

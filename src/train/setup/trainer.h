@@ -17,7 +17,7 @@ typedef struct lks__trainer {
     lks__session ses;
     lks__trace_file trace;
     lks__state state;
-    lks__work work;
+    lks__step_work work;
     lks__guard guard;
 } lks__trainer;
 

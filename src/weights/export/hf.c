@@ -80,7 +80,7 @@ static void list_tensors(const lks__export_model *e, float *params, const lks__t
                          const float *zeros, float *scratch, lks__st_tensor *list)
 {
     for (size_t i = 0; i < all->n_tensors; i++) {
-        const lks__tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
+        const lks__table_tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
         const bool turned = t->kind == LKS__PARAM_MATRIX;
         list[i] = (lks__st_tensor){.name = t->name,
                                    .dtype = "F32",

@@ -162,7 +162,7 @@ static void estimate(lks__report *r, const lks__run *run, const lks__state *stat
 /* Report an iteration without an update: "skip", or "rollback" if the run went back after it;
  * `state` is then already the checkpoint's. */
 static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lks__session *ses,
-                                   const lks__state *state, const lks__work *work,
+                                   const lks__state *state, const lks__step_work *work,
                                    const lks__step_result *step)
 {
     const lks__nonfinite *bad = &step->bad;
@@ -196,7 +196,7 @@ static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lk
 }
 
 lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work,
+                             const lks__state *state, const lks__step_work *work,
                              const lks__guard *guard, const lks__step_result *step)
 {
     lks__report_ranks_add(r, step);
@@ -367,7 +367,7 @@ lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__st
 }
 
 lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work)
+                             const lks__state *state, const lks__step_work *work)
 {
     const size_t W = (size_t)ses->world.world_size;
     lks__rank_tally *all = NULL;

@@ -65,7 +65,7 @@ void lks__report_nothing(const lks__run *run, const lks__state *state, const lks
 void lks__report_work(lks__report *r, const lks__run *run, lks__session *ses,
                       const lks__state *state, const char *work);
 lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work,
+                             const lks__state *state, const lks__step_work *work,
                              const lks__guard *guard, const lks__step_result *step);
 lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__state *state,
                             const lks__guard *guard, const lks__eval_result *eval);
@@ -127,7 +127,7 @@ void lks__report_ranks_add(lks__report *r, const lks__step_result *step);
 /* Add a line to OUT/ranks.jsonl. *all_p: the tallies of all ranks, which the caller frees; NULL:
  * not needed. Collective. */
 lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work,
+                             const lks__state *state, const lks__step_work *work,
                              lks__rank_tally **all_p);
 
 /* --- report_commands.c: hooks: commands of exec_on, and systemd --- */
@@ -148,6 +148,6 @@ void lks__report_others_close(lks__report *r, const lks__session *ses, const lks
 
 /* Write the last host line, with each rank's micro-batches and memory, and close. Collective. */
 lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work);
+                             const lks__state *state, const lks__step_work *work);
 
 #endif

@@ -75,7 +75,7 @@ static lks_status write_ranks(lks__report *r, const lks__run *run, const lks__se
 }
 
 lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work,
+                             const lks__state *state, const lks__step_work *work,
                              lks__rank_tally **all_p)
 {
     const size_t W = (size_t)ses->world.world_size;

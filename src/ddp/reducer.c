@@ -1,4 +1,4 @@
-#include "ddp/ddp.h"
+#include "ddp/reducer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "comm/backend.h"
 #include "ddp/memory/mode.h"
 
-struct lks__ddp {
-    lks__ddp_config config;
+struct lks__reducer {
+    lks__reducer_config config;
     lks_comm *comm;
     const lks__table *table;
     lks__device *device;
@@ -19,19 +19,19 @@ struct lks__ddp {
     lks__memory memory; /* the current leaf is in its arena[nodes.n] */
     float *staging; /* NULL, or room for the largest bucket and the last one; zero between leaves */
     size_t staging_floats;
-    size_t *shift;    /* [n_groups] from a bucket's offset in an arena to its offset in the staging
-                         buffer */
-    int merges;       /* number of merges of the current leaf, into arena[nodes.n - 1] and on */
-    bool in_staging;  /* the current leaf goes to the staging buffer */
-    lks__nodes nodes; /* nodes before the current leaf */
-    lks__nodes nodes_after; /* nodes after it has been merged */
-    int n_done;             /* leaves begun in this step */
-    lks__ddp_micro micro;   /* the current micro-step; m is -1 before the first of a step */
+    size_t *shift;   /* [n_groups] from a bucket's offset in an arena to its offset in the staging
+                        buffer */
+    int merges;      /* number of merges of the current leaf, into arena[nodes.n - 1] and on */
+    bool in_staging; /* the current leaf goes to the staging buffer */
+    lks__tree_nodes nodes;       /* nodes before the current leaf */
+    lks__tree_nodes nodes_after; /* nodes after it has been merged */
+    int n_done;                  /* leaves begun in this step */
+    lks__reducer_micro micro;    /* the current micro-step; m is -1 before the first of a step */
 
     lks__buckets buckets;
     int next_bucket;   /* the bucket to fold next */
     bool last;         /* this is the last micro-step of this rank */
-    lks_status failed; /* first failure inside lks__ddp_group_done() */
+    lks_status failed; /* first failure inside lks__reducer_group_done() */
 };
 
 /* --- set-up ---------------------------------------------------------------------------------- */
@@ -49,18 +49,19 @@ static size_t measure_staging(const lks__table *t, size_t bucket_bytes, size_t *
     return most + floats;
 }
 
-size_t lks__ddp_staging_floats(const lks__ddp_config *config, const lks__table *table, int W)
+size_t lks__reducer_staging_floats(const lks__reducer_config *config, const lks__table *table,
+                                   int W)
 {
     bool merges;
     int left;
     size_t before;
-    lks__nodes_rehearse_all(config->V, W, true, &merges, &left);
+    lks__tree_nodes_rehearse_all(config->V, W, true, &merges, &left);
     return config->staging && config->A == 1 && merges
                ? measure_staging(table, config->bucket_bytes, &before)
                : 0;
 }
 
-static lks_status open_staging(lks__ddp *d)
+static lks_status open_staging(lks__reducer *d)
 {
     const lks__bucket *last = &d->buckets.list[d->buckets.n - 1];
     size_t before;
@@ -80,9 +81,9 @@ static lks_status open_staging(lks__ddp *d)
 }
 
 /* `left`: the nodes after the last leaf has been merged. */
-static lks_status open_memory(lks__ddp *d, const lks__nodes *left, bool staging)
+static lks_status open_memory(lks__reducer *d, const lks__tree_nodes *left, bool staging)
 {
-    const lks__ddp_config *c = &d->config;
+    const lks__reducer_config *c = &d->config;
     bool merges;
     lks__memory_config config = {
         .V = c->V,
@@ -93,16 +94,16 @@ static lks_status open_memory(lks__ddp *d, const lks__nodes *left, bool staging)
         .buckets = &d->buckets,
         .nodes = *left,
     };
-    config.n_arenas = lks__nodes_rehearse_all(c->V, lks_comm_world_size(d->comm), staging, &merges,
-                                              &config.n_nodes);
+    config.n_arenas = lks__tree_nodes_rehearse_all(c->V, lks_comm_world_size(d->comm), staging,
+                                                   &merges, &config.n_nodes);
     return lks__memory_open(&config, d->comm, d->table, d->device, &d->memory);
 }
 
-lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lks__table *table,
-                         lks__device *device, lks__ddp **ddp_p)
+lks_status lks__reducer_open(const lks__reducer_config *config, lks_comm *comm,
+                             const lks__table *table, lks__device *device, lks__reducer **reducer_p)
 {
     int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
-    lks__ddp *d = calloc(1, sizeof *d);
+    lks__reducer *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
     d->config = *config;
@@ -110,13 +111,13 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
     lks__comm_hold(comm);
     d->table = table;
     d->device = device;
-    d->first_leaf = lks__ddp_first_leaf(config->V, W, rank);
-    d->end_leaf = lks__ddp_first_leaf(config->V, W, rank + 1);
+    d->first_leaf = lks__first_leaf(config->V, W, rank);
+    d->end_leaf = lks__first_leaf(config->V, W, rank + 1);
     const bool staging =
         config->staging && config->A == 1 && lks__memory_mode_of(device)->in_caches;
-    lks__nodes left;
+    lks__tree_nodes left;
     bool merges = false;
-    lks__nodes_rehearse(config->V, d->first_leaf, d->end_leaf, staging, &left, &merges);
+    lks__tree_nodes_rehearse(config->V, d->first_leaf, d->end_leaf, staging, &left, &merges);
     lks_status st = lks__buckets_cut(table, config->bucket_bytes, &d->buckets);
     if (st == LKS_OK && staging && merges)
         st = open_staging(d);
@@ -124,19 +125,19 @@ lks_status lks__ddp_open(const lks__ddp_config *config, lks_comm *comm, const lk
         st = open_memory(d, &left, staging);
     d->config.owners = NULL; /* the caller's */
     if (st != LKS_OK) {
-        lks__ddp_close(d);
+        lks__reducer_close(d);
         return st;
     }
-    *ddp_p = d;
+    *reducer_p = d;
     return LKS_OK;
 }
 
-lks__memory *lks__ddp_memory(lks__ddp *d)
+lks__memory *lks__reducer_memory(lks__reducer *d)
 {
     return &d->memory;
 }
 
-void lks__ddp_close(lks__ddp *d)
+void lks__reducer_close(lks__reducer *d)
 {
     if (d == NULL)
         return;
@@ -151,14 +152,15 @@ void lks__ddp_close(lks__ddp *d)
 /* --- one step -------------------------------------------------------------------------------- */
 
 /* dst[start, start + count) += src[start, …). */
-static void add_range(const lks__ddp *d, float *dst, const float *src, size_t start, size_t count)
+static void add_range(const lks__reducer *d, float *dst, const float *src, size_t start,
+                      size_t count)
 {
     lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
     d->device->layers->accumulate(d->device->ex, dst + start, src + start, count);
     lks__trace_end();
 }
 
-static void clear(const lks__ddp *d, float *dst, size_t count)
+static void clear(const lks__reducer *d, float *dst, size_t count)
 {
     lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
     d->device->layers->clear(d->device->ex, dst, count);
@@ -167,7 +169,7 @@ static void clear(const lks__ddp *d, float *dst, size_t count)
 
 /* Add a bucket of the current leaf, which is in arena[nodes.n] or in the staging buffer, to its
  * neighbours' nodes. */
-static void fold_bucket(const lks__ddp *d, const lks__bucket *b)
+static void fold_bucket(const lks__reducer *d, const lks__bucket *b)
 {
     int i = d->nodes.n, end = d->nodes.n - d->merges;
     if (d->in_staging) {
@@ -179,9 +181,9 @@ static void fold_bucket(const lks__ddp *d, const lks__bucket *b)
         add_range(d, d->memory.arena[i - 1], d->memory.arena[i], b->start, b->count);
 }
 
-void lks__ddp_group_done(void *ddp, int group)
+void lks__reducer_group_done(void *reducer, int group)
 {
-    lks__ddp *d = ddp;
+    lks__reducer *d = reducer;
     if (!(d->last || d->in_staging) || d->failed != LKS_OK)
         return;
     const lks__bucket *b = &d->buckets.list[d->next_bucket];
@@ -198,48 +200,48 @@ void lks__ddp_group_done(void *ddp, int group)
         d->failed = lks_comm_progress(d->comm);
 }
 
-static double norm_of(const lks__ddp *d)
+static double norm_of(const lks__reducer *d)
 {
     double sum = 0.0;
     for (size_t i = 0; i < d->table->n_tensors; i++) {
-        const lks__tensor *t = &d->table->tensors[i];
+        const lks__table_tensor *t = &d->table->tensors[i];
         for (size_t b = 0; !t->frozen && b < t->n_blocks; b++)
             sum += lks__memory_squares(&d->memory, t->first_block + b);
     }
     return sqrt(sum);
 }
 
-void lks__ddp_begin(lks__ddp *d)
+void lks__reducer_begin(lks__reducer *d)
 {
     lks__memory_begin(&d->memory);
     d->nodes.n = d->n_done = d->next_bucket = 0;
     d->last = false;
     d->failed = LKS_OK;
-    d->micro = (lks__ddp_micro){d->first_leaf, -1, NULL};
+    d->micro = (lks__reducer_micro){d->first_leaf, -1, NULL};
 }
 
-float *lks__ddp_leaf(lks__ddp *d)
+float *lks__reducer_leaf(lks__reducer *d)
 {
     d->nodes_after = d->nodes;
-    d->merges = lks__nodes_push(d->config.V, d->first_leaf + d->n_done++, &d->nodes_after);
+    d->merges = lks__tree_nodes_push(d->config.V, d->first_leaf + d->n_done++, &d->nodes_after);
     d->in_staging = d->staging != NULL && d->merges > 0;
     d->next_bucket = 0;
     return d->in_staging ? d->staging : d->memory.arena[d->nodes.n];
 }
 
-const size_t *lks__ddp_shift(const lks__ddp *d)
+const size_t *lks__reducer_shift(const lks__reducer *d)
 {
     return d->in_staging ? d->shift : NULL;
 }
 
-void lks__ddp_last(lks__ddp *d)
+void lks__reducer_last(lks__reducer *d)
 {
     d->last = true;
 }
 
 /* Merge the leaf with the nodes that it completes. The last leaf, and a leaf in the staging buffer,
  * were already merged bucket by bucket. */
-lks_status lks__ddp_leaf_end(lks__ddp *d)
+lks_status lks__reducer_leaf_end(lks__reducer *d)
 {
     if (d->failed != LKS_OK || d->last)
         return d->failed;
@@ -250,38 +252,38 @@ lks_status lks__ddp_leaf_end(lks__ddp *d)
     return LKS_OK;
 }
 
-bool lks__ddp_next(lks__ddp *d, lks__ddp_micro *micro)
+bool lks__reducer_next(lks__reducer *d, lks__reducer_micro *micro)
 {
-    lks__ddp_micro *at = &d->micro;
+    lks__reducer_micro *at = &d->micro;
     if (d->failed != LKS_OK)
         return false;
     if (++at->m == d->config.A) {
-        d->failed = lks__ddp_leaf_end(d);
+        d->failed = lks__reducer_leaf_end(d);
         at->v++;
         at->m = 0;
     }
     if (d->failed != LKS_OK || at->v == d->end_leaf)
         return false;
     if (at->m == 0) {
-        at->grads = lks__ddp_leaf(d);
+        at->grads = lks__reducer_leaf(d);
         if (!d->in_staging)
             clear(d, at->grads, d->table->trained_count);
     }
     if (at->v + 1 == d->end_leaf && at->m + 1 == d->config.A)
-        lks__ddp_last(d);
+        lks__reducer_last(d);
     *micro = *at;
     return true;
 }
 
 /* Between micro-steps no bucket has been announced, and the staging buffer is zero. */
-void lks__ddp_skip(lks__ddp *d)
+void lks__reducer_skip(lks__reducer *d)
 {
     d->last = true;
     if (d->failed == LKS_OK)
         d->failed = lks__memory_start_rest(&d->memory);
 }
 
-lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
+lks_status lks__reducer_finish(lks__reducer *d, const float **grads_p, double *norm_p)
 {
     LKS__TRY(d->failed);
     LKS__TRY(lks__memory_progress(&d->memory, d->next_bucket, true));
@@ -290,12 +292,12 @@ lks_status lks__ddp_finish(lks__ddp *d, const float **grads_p, double *norm_p)
     return LKS_OK;
 }
 
-bool lks__ddp_is_closed(const lks__ddp *d)
+bool lks__reducer_is_closed(const lks__reducer *d)
 {
     return lks__comm_is_closed(d->comm);
 }
 
-lks_status lks__ddp_release(lks__ddp *d)
+lks_status lks__reducer_release(lks__reducer *d)
 {
     return lks__memory_release(&d->memory);
 }
