@@ -5,8 +5,8 @@
  * order. A rank owns a contiguous range of leaves. A bucket is a contiguous range of the gradient
  * arena that is reduced as one.
  *
- * ddp assigns virtual ranks and micro-steps (lks__reducer_next), so it knows the last micro-step
- * without a flag that a caller could set wrongly. */
+ * The reducer assigns virtual ranks and micro-steps (lks__reducer_next), so it knows the last
+ * micro-step without a flag that a caller could set wrongly. */
 #ifndef LKS_DDP_REDUCER_H
 #define LKS_DDP_REDUCER_H
 

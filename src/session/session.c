@@ -32,7 +32,7 @@ static void mark_passed(void *comm)
     lks_comm_beat(comm);
 }
 
-/* The group's errors appear only in its own operations. */
+/* lks_comm_progress() returns the group's failure, which no other call would report meanwhile. */
 static lks_status failure(void *comm, bool others)
 {
     LKS__TRY(lks__comm_among_devices(comm, others));
@@ -143,7 +143,7 @@ static lks_status meet(const lks_comm_options *options, lks__session *s)
     return st;
 }
 
-/* Other ranks have then left for the same reason, which is not a failure. */
+/* After a signal, ERR_PEER means that other ranks have left for the same reason: not a failure. */
 static lks_status or_stopped(lks_status st)
 {
     return signalled() && (st == LKS_ERR_PEER || st == LKS_ERR_STOPPED)
@@ -487,7 +487,7 @@ struct peak {
     double *flops; /* [n_tasks] */
 };
 
-/* FLOP/s of this thread in a millisecond */
+/* FLOP/s of this thread during a millisecond. */
 static double burst(lks__peak_fn *peak)
 {
     double start = lks__sys_now(), elapsed, flops = 0;

@@ -53,8 +53,8 @@ lks_status lks__session_join(lks__session *s, bool must);
  * nothing to report, or another rank reports it. */
 const char *lks__session_device_note(const lks__session *s);
 
-/* Describe a device without a session and without opening it. Its table answers questions, and
- * `ops` identifies it; no other calls are allowed. */
+/* Describe a device without a session and without opening it, for queries of sizes only. `ops`
+ * identifies it. */
 lks_status lks__session_ask(const char *name, lks__device *asked);
 
 /* Set the precision of products to bfloat16 or float32 (initially float32). Collective:

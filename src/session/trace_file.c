@@ -56,7 +56,7 @@ void lks__trace_file_close(lks__trace_file *f)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* Describes a rank's events. */
+/* A rank's events. */
 struct head {
     uint64_t n, dropped;
     double opened, met; /* met: its clock when all ranks were at the same barrier */
@@ -141,7 +141,6 @@ static void put_event(struct out *o, int rank, double origin, const lks__trace_e
     }
 }
 
-/* Accept an event of another rank only if it names one of our spans. */
 static bool known(const lks__trace_event *e)
 {
     return e->span >= 0 && e->span < LKS__N_SPANS;

@@ -22,7 +22,6 @@
 
 static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
 
-/* safetensors' name of a type. */
 static const char *st_dtype(lks_dtype dtype)
 {
     switch (dtype) {
@@ -44,7 +43,7 @@ static const char *st_dtype(lks_dtype dtype)
     return NULL;
 }
 
-/* lockstep's name of a safetensors type, or the type's own. */
+/* lockstep's name of a safetensors type, or that type's name if lockstep has none. */
 static const char *name_of(const char *dtype)
 {
 #define X(name, value, bytes, text)                                                                \
@@ -57,7 +56,7 @@ static const char *name_of(const char *dtype)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* One call, in the form in which ranks compare it. */
+/* The arguments of a call; ranks compare them. */
 struct call {
     const char *name;
     uint64_t step;
@@ -89,7 +88,7 @@ static bool is_utf8(const char *s)
     return true;
 }
 
-/* What is wrong with one tensor; NULL if nothing. */
+/* The error in one tensor; NULL if it is valid. */
 static const char *fault_of(const lks_tensor *t)
 {
     uint64_t bytes = lks_dtype_bytes(t->dtype), none = 0;
@@ -217,7 +216,7 @@ struct outcome {
     char text[1024];
 };
 
-/* `st` and the recorded sentence are rank 0's; they and *o, its findings, go to all ranks. */
+/* Broadcast rank 0's `st`, its recorded sentence and *o. */
 static lks_status share_outcome(lks_comm *comm, const char *call, lks_status st, struct outcome *o)
 {
     o->status = st;
@@ -289,7 +288,7 @@ static lks_status check_folder(const char *dir)
 {
     char shown[512], around[512], *real = realpath(dir, NULL), *slash;
     lks_status st = LKS_OK;
-    if (real == NULL) /* not made yet, or the save says why it can't be used */
+    if (real == NULL) /* missing, or unusable, which the save will report */
         return LKS_OK;
     if (is_file_in(real, LKS__CKPT_STATE) && is_file_in(real, LKS__CKPT_MODEL) &&
         (slash = strrchr(real, '/')) != NULL) {
@@ -332,7 +331,7 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
-/* Does `dir` contain anything that could be a checkpoint, even a broken one? */
+/* *any_p: `dir` contains anything that could be a checkpoint, even a broken one. */
 static lks_status look(const char *dir, bool *any_p)
 {
     struct stat info;
@@ -396,8 +395,8 @@ static lks_status read_tensors(lks__ckpt *ckpt, const struct call *c)
     return LKS_OK;
 }
 
-/* The way out of the recorded failure is for `lockstep`: say it for a program, whose dir is a
- * folder of checkpoints or one of them. */
+/* The recorded sentence advises to use --out_dir, an option of `lockstep`. Replace that by advice
+ * about `dir`, which is a folder of checkpoints or one of them. */
 static lks_status advise(lks_status st, const char *dir)
 {
     static const char option[] = ": use --out_dir=";

@@ -1,5 +1,4 @@
-/* ddp/library/params.c - implements lockstep/ddp.h: the parts of a step, for the caller's own loop.
- */
+/* ddp/library/params.c - lockstep/ddp.h: the caller's own loop drives the reducer. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,7 +30,7 @@ struct tally {
 
 struct lks_ddp {
     lks_comm *comm;
-    /* Virtual ranks in all, micro-steps of each; virtual ranks of this rank. */
+    /* All virtual ranks, and micro-steps of each; this rank's virtual ranks are [first, end). */
     int V, A, first, end;
     struct param *params;
     size_t n_params;
@@ -42,17 +41,17 @@ struct lks_ddp {
     lks__device device;
     lks__reducer *inner;
 
-    uint64_t steps;    /* completed ones, for messages */
+    uint64_t steps;    /* completed, for messages */
     int v, m;          /* next in turn: micro-step m of virtual rank v */
     bool begun;        /* v has begun */
     lks_status failed; /* a step failed for the reason in why[] */
     char why[512];
-    float *leaf;    /* where v's gradient is summed */
-    int next_group; /* of the last micro-step: all groups before it have been announced */
-    size_t n_ready; /* marked in this micro-step */
-    unsigned char *exchange, *all; /* sent and received by lks_comm_all_gather(): see gather() */
+    float *leaf;                   /* sum of v's gradients */
+    int next_group;                /* next to announce in the last micro-step */
+    size_t n_ready;                /* marked in this micro-step */
+    unsigned char *exchange, *all; /* buffers of gather() */
     unsigned char *used;     /* [n_params] in the current step; used[n_params]: any was marked */
-    unsigned char *was_used; /* the same for the last step, over all ranks */
+    unsigned char *was_used; /* `used` of the last step, over all ranks */
 };
 
 /* --- the same parameters everywhere ----------------------------------------------------------- */
@@ -139,7 +138,7 @@ static int by_address(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* If a tied parameter were given twice, it would be summed and updated twice. */
+/* A tied parameter that is listed twice would be summed and updated twice. */
 static lks_status check_apart(const lks_param *params, size_t n)
 {
     struct range *ranges = calloc(2 * n, sizeof *ranges);
@@ -183,7 +182,8 @@ static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
     return LKS_OK;
 }
 
-/* Each trained parameter is a group of its own; the last one comes first. */
+/* Make a group of each trained parameter. The last parameter is group 0: backward finishes it
+ * first. */
 static lks_status lay_out(lks_ddp *d)
 {
     lks__table *t = &d->table;
@@ -315,7 +315,6 @@ int lks_ddp_end(const lks_ddp *d)
     return d != NULL ? d->end : 0;
 }
 
-/* Is `d` a handle that can be used? */
 static lks_status check_open(const lks_ddp *d, const char *call)
 {
     if (d == NULL)
@@ -328,7 +327,7 @@ static lks_status check_open(const lks_ddp *d, const char *call)
     return LKS_OK;
 }
 
-/* The same, and no step has failed. */
+/* check_open(), and no step may have failed. */
 static lks_status check_whole(const lks_ddp *d, const char *call)
 {
     LKS__TRY(check_open(d, call));
@@ -339,7 +338,8 @@ static lks_status check_whole(const lks_ddp *d, const char *call)
     return LKS_OK;
 }
 
-/* The step can't go on: buckets are missing, or the group has failed. */
+/* Let later calls fail for the recorded reason, because buckets are missing or the group has
+ * failed. */
 static lks_status give_up(lks_ddp *d, lks_status st)
 {
     d->failed = st;
@@ -385,7 +385,6 @@ static bool in_last(const lks_ddp *d)
     return d->v == d->end - 1 && d->m == d->A - 1;
 }
 
-/* Report a call out of turn, and the call that was due. */
 static lks_status out_of_turn(const lks_ddp *d, const char *call)
 {
     if (d->begun)

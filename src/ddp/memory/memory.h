@@ -5,7 +5,7 @@
  *   host    is the host's       added in place by the ranks    are where all ranks read them
  *   staged  is separate         copied; the ranks of a host    from this rank to the host, and
  *                               add the copies in its memory   from there all of them to each
- * device joined  is separate         from device to device          from device to device
+ *   joined  is separate         from device to device          from device to device
  *
  * Parameters and moments on the host are in the group's memory: one replica for all ranks of a
  * host, or one per rank (--replicas). Checkpoints, hashes and other hosts use this replica. A

@@ -147,7 +147,7 @@ static lks_status read_lines(int fd, uint64_t bytes, const char *path, char *chu
             LKS__TRY(read_line(r, chunk + done, (size_t)(end - chunk) - done));
             done = (size_t)(end - chunk) + 1;
         }
-        at += done > 0 ? done : have; /* a line so long can't be a run's */
+        at += done > 0 ? done : have; /* skip a line that is too long for a run's */
     }
     return LKS_OK;
 }
@@ -184,8 +184,8 @@ static int lowest_first(const void *a, const void *b)
     return x->iter < y->iter ? -1 : x->iter > y->iter;
 }
 
-/* Does its checkpoint still exist, and is it the recorded one? Resumes from earlier checkpoints
- * make others of the same number. */
+/* True if the checkpoint still exists with the recorded hash. A resume from an earlier checkpoint
+ * may have written another one of the same number. */
 static bool is_there(const char *out_dir, const struct candidate *c)
 {
     lks__ckpt ckpt = {.iter = 0};

@@ -11,7 +11,6 @@
 
 enum { ROWS = 10 };
 
-/* What a run is compared by: the validation loss, or without evaluations the training loss. */
 static bool has_evals(const lks__series *s)
 {
     return s->n_evals > 0;
@@ -34,7 +33,7 @@ static double mean_of(const lks__series *s, size_t offset)
     return n > 0 ? sum / (double)n : (double)NAN;
 }
 
-/* Tokens of all steps that were read, divided by their time. */
+/* Tokens per second over all steps that were read. */
 static double speed(const lks__series *s)
 {
     double tokens = 0.0;
@@ -49,7 +48,7 @@ static json_t *copied(const json_t *o, const char *key)
     return value != NULL ? json_incref(value) : json_null();
 }
 
-/* The batches per evaluation; null if it takes all validation tokens. */
+/* Batches per evaluation; null if evaluations use all validation tokens. */
 static json_t *sampled(const lks__series *s)
 {
     char family[256];
@@ -129,7 +128,7 @@ static json_t *settings(const lks__series *runs, size_t n)
 
 /* --- curves ----------------------------------------------------------------------------------- */
 
-/* Row `i` of the curve: iteration or seconds, and the loss. False after the last one. */
+/* Point `i` of the curve: iteration or seconds, and the loss. False after the last point. */
 static bool point_of(const lks__series *s, bool evals, bool by_time, size_t i, double *x,
                      double *loss)
 {
@@ -203,8 +202,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Ten iterations at equal distances, the best evaluation of each run, and the last two; in order,
- * some of them more than once. Returns their number, at most ROWS + n + 1. */
+/* Choose ten iterations at equal distances, the best evaluation of each run, and the last two.
+ * Sorted, perhaps with repetitions. Returns their number, at most ROWS + n + 1. */
 static size_t choose(const lks__series *runs, size_t n, bool evals, double end, double *chosen)
 {
     size_t k = 0;
@@ -284,8 +283,7 @@ static bool same_but_seed(const lks__series *a, const lks__series *b)
     return others == 0;
 }
 
-/* Has an earlier run of the same settings the same seed? Then it is the same run, and no further
- * sample. */
+/* True if an earlier run has the same settings and seed, so that this one isn't another sample. */
 static bool repeated(const lks__series *runs, size_t i)
 {
     char mine[256], theirs[256];
@@ -342,7 +340,7 @@ static json_t *test_of(const struct group *a, const struct group *b)
         t = difference / sqrt(va + vb);
         df = (va + vb) * (va + vb) / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1));
         p = lks__t_test_p(t, df);
-    } else { /* no spread at all */
+    } else {
         t = (double)NAN;
         df = (double)(a->n + b->n - 2);
         p = difference == 0.0 ? 1.0 : 0.0;

@@ -1,6 +1,4 @@
-/* report/view/compare_print.c - a comparison as tables: for a terminal, for Markdown, for a
- * spreadsheet.
- */
+/* report/view/compare_print.c - prints a comparison as text, Markdown or CSV. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -11,7 +9,6 @@
 
 enum { CELL = 128, MOST_COLUMNS = 65 };
 
-/* How a value is printed for people. */
 enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
 
 struct printer {
@@ -37,7 +34,7 @@ static void number_cell(enum kind kind, double x, char out[CELL])
         snprintf(out, CELL, x >= 10.0 ? "%.1f %s" : "%.3g %s", x, kind == SECONDS ? "s" : "ms");
 }
 
-/* A value for people: numbers of a loss's size with four digits after the point, others short. */
+/* Format a value for people: numbers as small as a loss have four decimals. */
 static const char *cell_of(enum kind kind, const json_t *value, char out[CELL])
 {
     double x = json_number_value(value);
@@ -61,7 +58,7 @@ static const char *cell(const json_t *value, char out[CELL])
     return cell_of(PLAIN, value, out);
 }
 
-/* Columns of a text on a terminal: bytes that don't go on a UTF-8 character. */
+/* Number of characters of a UTF-8 text. */
 static int columns(const char *text)
 {
     int n = 0;
@@ -92,7 +89,6 @@ static void csv_text(FILE *out, const char *text)
         fputc('"', out);
 }
 
-/* Numbers of a CSV have all their digits. */
 static void csv_row(struct printer *p, const char *row, const json_t *const values[])
 {
     char text[CELL];
@@ -124,7 +120,7 @@ static void print_cell(struct printer *p, size_t column, const char *text)
         return;
     }
     fputs(column == 0 ? "| " : " ", p->out);
-    for (; *c != '\0'; c++) { /* nothing in a name is markup */
+    for (; *c != '\0'; c++) { /* escape markup */
         if (strchr("|\\`*_<>[]", *c) != NULL)
             fputc('\\', p->out);
         fputc(*c, p->out);
@@ -132,7 +128,7 @@ static void print_cell(struct printer *p, size_t column, const char *text)
     fputs(" |", p->out);
 }
 
-/* One row, the first of a table its head: measured first (`print` false), then printed. */
+/* Widen the columns for a row, or print it. A table needs both passes over its rows. */
 static void row(struct printer *p, bool print, const char *name, const json_t *const values[])
 {
     char text[CELL];
@@ -217,7 +213,7 @@ static void print_runs(struct printer *p)
     }
 }
 
-/* A table with a column "values" for the runs, and another one that names the row. */
+/* Print a table: each row has "values", one per run, and its name under `key`. */
 static void print_values(struct printer *p, const json_t *rows, const char *table, const char *text,
                          const char *key)
 {
@@ -243,7 +239,7 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
     }
 }
 
-/* If a run's evaluations are samples: two losses that are close to each other may be equal. */
+/* Explain sampled evaluations: losses that are close may differ by chance only. */
 static void print_chance(struct printer *p)
 {
     size_t i;

@@ -22,8 +22,7 @@ typedef struct lks__curve {
 } lks__curve;
 
 struct bounds {
-    double x_low, x_high, y_low,
-        y_high; /* of the picture; y after the logarithm, if there is one */
+    double x_low, x_high, y_low, y_high; /* with log_scale, y is log10 of the loss */
 };
 
 static double x_of(const lks__plot *p, uint64_t iter, double tokens, double seconds)
@@ -110,7 +109,7 @@ static lks_status read_curves(const lks__plot *p, lks__curve **curves_p, struct 
     return LKS_OK;
 }
 
-/* A round distance between marks: about `n` of them in `span`. */
+/* A round distance between marks, so that `span` has about `n` of them. */
 static double step_of(double span, int n)
 {
     static const double rounds[] = {1.0, 2.0, 5.0};
@@ -148,7 +147,7 @@ struct drawing {
     const lks__plot *plot;
     struct bounds b;
     lks__canvas *to;
-    double *xy; /* room for a line */
+    double *xy; /* buffer for a line */
 };
 
 static double at_x(const struct drawing *d, double x)
@@ -181,8 +180,8 @@ static void draw_axes(struct drawing *d)
     d->to->text(d->to->ctx, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8, 0, grey, axis_name(d->plot));
 }
 
-/* A long curve has more points than the picture has columns: of each half point of width the
- * lowest and the highest are drawn. */
+/* Of a curve with more points than the picture has columns, draw the lowest and the highest per
+ * half point of width. */
 static void draw_curve(struct drawing *d, const double *xy, size_t n, unsigned colour, double width)
 {
     const bool thin = n > 4 * WIDTH;
@@ -214,7 +213,7 @@ static int bytes_of(const char *text, int most)
     return n;
 }
 
-/* The legend's line about run i; returns its number of characters. */
+/* Format a run's line of the legend; returns its number of characters. */
 static int legend_of(const lks__series *run, const lks__curve *curve, char text[320])
 {
     int n = 0;
@@ -250,7 +249,7 @@ static lks_status draw(const lks__plot *p, lks__canvas *to)
     lks__curve *curves;
     size_t most = 2;
     LKS__TRY(read_curves(p, &curves, &d.b));
-    if (!p->log_scale) { /* the picture ends with marks */
+    if (!p->log_scale) { /* the axis ends with marks */
         double step = step_of(d.b.y_high - d.b.y_low, 6);
         d.b.y_low = floor(d.b.y_low / step) * step;
         d.b.y_high = ceil(d.b.y_high / step) * step;
@@ -298,7 +297,6 @@ static void svg_dot(void *ctx, double x, double y, double radius, unsigned colou
             colour);
 }
 
-/* Names may hold any characters. */
 static void svg_words(FILE *out, const char *words)
 {
     for (; *words != '\0'; words++) {
@@ -424,7 +422,7 @@ static void set(struct grid *g, double x, double y, char letter)
         g->cells[k][i] = (unsigned char)letter;
 }
 
-/* A line between its points, so that a short run is no row of dots. */
+/* Connect the points, so that a short run isn't a row of dots. */
 static void set_curve(struct grid *g, const double *xy, size_t n, char letter)
 {
     const int most = 2 * g->columns;

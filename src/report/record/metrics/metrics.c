@@ -19,8 +19,7 @@ enum { STAYING = 2, STAYING_BYTES = 1024 };
 struct lks__metrics {
     char path[4200];
     int fd;
-    /* Lines of the run's end that a resume left after its checkpoint's own line, which aren't
-     * written a second time. */
+    /* Lines of the run's end that a resume left in the file, so they aren't written again. */
     char staying[STAYING][STAYING_BYTES];
     size_t n_staying;
     lks__jsonw w;
@@ -50,8 +49,8 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p)
 
 /* ---- where a resume cuts ------------------------------------------------------------------ */
 
-/* What a line is to checkpoint `iter`: part of its state, its own line, the evaluation of a run
- * that ended with it, later than it, or none of these, because it belongs to no iteration. */
+/* A line's relation to checkpoint `iter`. KEEP: part of its state. OWN: its own line. END: written
+ * at the end of a run that ended with it. NEITHER: belongs to no iteration. */
 enum verdict { KEEP, OWN, END, LATER, NEITHER };
 
 /* A piece of the file. The file is read from its end, because the place to cut is near it. */
@@ -71,7 +70,7 @@ static lks_status bad_line(const struct tail *t, uint64_t end, const char *what)
                      lks__escape(shown, sizeof shown, t->m->path, strlen(t->m->path)), end, what);
 }
 
-/* Read what precedes `end`, as much as fits. */
+/* Read the bytes before `end`, as many as fit. */
 static lks_status read_before(struct tail *t, uint64_t end)
 {
     t->n = end < sizeof t->bytes ? (size_t)end : sizeof t->bytes;
@@ -81,7 +80,7 @@ static lks_status read_before(struct tail *t, uint64_t end)
     return LKS_OK;
 }
 
-/* The end of the last complete line; an incomplete one may follow. */
+/* *end_p: from the file's size to the end of the last complete line. */
 static lks_status last_end(struct tail *t, uint64_t *end_p)
 {
     const char *newline = NULL;
@@ -228,7 +227,7 @@ lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut,
     return LKS_OK;
 }
 
-/* ---- what a run remembers ----------------------------------------------------------------- */
+/* ---- the last host line -------------------------------------------------------------------- */
 
 static void copy_path(const json_t *paths, const char *name, char out[LKS__METRICS_PATH])
 {
