@@ -5,9 +5,10 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "comm/liveness.h"
 #include "compute/cpu/exec.h"
 #include "lockstep/reduce.h"
+
+struct lks__liveness_ops; /* comm/liveness.h */
 
 /* The module of an engine between hosts: a row of comm/engines.h. */
 struct lks__engine_module {

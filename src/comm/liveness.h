@@ -9,6 +9,12 @@
 
 #include "lockstep/comm.h"
 
+enum {
+    LKS__SHM_PHASE = 32,        /* size of a phase's text */
+    LKS__SHM_DEVICE = 80,       /* size of a device's text */
+    LKS__SHM_REPORT = 16 << 10, /* size of the status table of all ranks */
+};
+
 /* Called with the group of this host's ranks. */
 struct lks__liveness_ops {
     void (*abort)(lks_comm *comm, const char *why); /* from any thread; makes waiters return */
@@ -36,6 +42,10 @@ void lks__comm_saving(lks_comm *comm, bool saving);
 
 /* The device that this rank computes on, for messages; "": the CPU. */
 void lks__comm_uses(lks_comm *comm, const char *device);
+
+/* Seconds beyond the deadline before a rank that isn't inside such a transfer is named. A rank
+ * detects a hanging device itself, and then it can report more about it. */
+static const double LKS__OWN_WORD_S = 1.0;
 
 /* Watch a transfer between devices, which bypasses the group. `waits`: this rank's device is inside
  * such a transfer, and this rank waits for it. Call it repeatedly while waiting, and once with

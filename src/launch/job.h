@@ -6,7 +6,9 @@
 #include <stdbool.h>
 
 #include "comm/store/store.h"
-#include "launch/launch.h"
+#include "launch/options.h"
+#include "launch/output/consoles.h"
+#include "launch/output/output.h"
 
 struct lks__job {
     const lks__launch_options *options;

@@ -9,6 +9,7 @@
 
 #include "base/system/sys.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/world.h"
 #include "compute/exchange.h"
 #include "session/signals.h"

@@ -4,7 +4,7 @@
 #define LKS_TESTS_COMM_FAKE_ENGINE_H
 
 #include "comm/hier/link/engine.h"
-#include "comm/shm/segment/segment.h"
+#include "comm/shm/segment/status.h"
 
 enum { FAKE_MAX_HOSTS = 8, FAKE_MAX_RANKS = 8 };
 

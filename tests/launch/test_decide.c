@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "launch/job.h"
+#include "launch/nodes/nodes.h"
 #include "launch/nodes/nodes_state.h"
+#include "launch/ranks/supervisor.h"
 #include "played_store.h"
 
 static const char token[] = "0123456789abcdef";

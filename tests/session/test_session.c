@@ -14,6 +14,7 @@
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "session/signals.h"
 #include "session/trace_file.h"
 

@@ -7,6 +7,8 @@
 #include "comm/shm/shm.h"
 #include "comm/tree/combine.h"
 
+_Static_assert((int)LKS__SEGMENT_MAX_RANKS <= (int)LKS__COMBINE_PARTS, "one part per rank");
+
 static struct lks__shm *state_of(const lks_comm *comm)
 {
     return comm->state;

@@ -103,6 +103,9 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
 bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq);
 /* Wait until all have arrived, and compare all descriptors. */
 lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq);
+/* Check that all descriptors of operation `seq` are equal. Otherwise ERR_ARG, and the group has
+ * failed. */
+lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq);
 /* Mark our share as done. Call the two functions below only after it. */
 void lks__shm_finish(struct lks__shm *g, uint64_t seq);
 /* The value that the counter of a slot reaches when all have finished `seq`. Call it before our own
@@ -126,14 +129,6 @@ lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const
 /* The group's failure as a status, with its sentence as this rank's error. Call it only if the
  * group has failed. */
 lks_status lks__shm_failed(const struct lks__shm *g);
-
-/* --- descriptors.c ------------------------------------------------------------------------ */
-
-/* Check that all descriptors of operation `seq` are equal. Otherwise ERR_ARG, and the group has
- * failed. */
-lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq);
-/* The call that the operation is, or belongs to, for messages: "barrier", "lks_ddp_step". */
-const char *lks__shm_call_name(const struct lks__shm_descriptor *desc);
 
 /* --- table.c ------------------------------------------------------------------------------ */
 

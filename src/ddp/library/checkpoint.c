@@ -15,6 +15,7 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/samelist.h"
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"

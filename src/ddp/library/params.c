@@ -9,6 +9,7 @@
 
 #include "base/number/cpu.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/samelist.h"
 #include "compute/cpu/device.h"
 #include "ddp/reducer.h"

@@ -1,4 +1,5 @@
-/* Joins a job of several nodes, follows it while ranks run, and settles its end, for launch.c. */
+#include "launch/nodes/nodes.h"
+
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -11,7 +12,6 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/store/address.h"
-#include "launch/job.h"
 #include "launch/nodes/nodes_state.h"
 
 /* Seconds. */

@@ -6,7 +6,6 @@
 
 #include "base/system/sys.h"
 #include "comm/store/address.h"
-#include "launch/job.h"
 #include "launch/nodes/nodes_state.h"
 
 enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store */

@@ -5,7 +5,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "launch/job.h"
 #include "launch/nodes/nodes_state.h"
 
 enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
@@ -225,6 +224,28 @@ static bool is_complete(struct lks__nodes *n, const json_t *members)
     return true;
 }
 
+/* Set this node's part in the round that `message` begins. */
+static void take_part(struct lks__nodes *n, const json_t *message)
+{
+    const struct lks__job_node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
+    const int nproc = n->job->options->nproc, world_size = int_of(message, "world", MAX_COUNT, 1);
+    if (me != NULL && me->here && me->n_ranks < nproc)
+        lks__say(n->job,
+                 "%d of this node's ranks stay idle: of the world sizes that divide "
+                 "--virtual-ranks=%d, %d is the largest for so many",
+                 nproc - me->n_ranks, n->job->options->virtual_ranks, world_size);
+    if (me == NULL || !me->in_round)
+        return;
+    n->part = (struct lks__nodes_part){.attempt = int_of(message, "attempt", MAX_COUNT, 0),
+                                       .world_size = world_size,
+                                       .n_groups = int_of(message, "groups", MAX_COUNT, 1),
+                                       .master_port = int_of(message, "port", UINT16_MAX, 0),
+                                       .group_rank = me->group_rank,
+                                       .first_global = me->first_rank,
+                                       .nproc = me->n_ranks <= nproc ? me->n_ranks : nproc};
+    snprintf(n->part.job_id, sizeof n->part.job_id, "%s", lks__nodes_text(message, "job"));
+}
+
 static void on_round(struct lks__nodes *n, const json_t *message)
 {
     size_t i;
@@ -260,24 +281,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
     n->ended = n->again = n->failing = n->asked = n->stopping = false;
     n->end_by = 0;
     n->patience_s = n->asked_at = n->asked_next = 0;
-    struct lks__job_node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
-    if (me != NULL && me->here && me->n_ranks < n->job->options->nproc)
-        lks__say(n->job,
-                 "%d of this node's ranks stay idle: of the world sizes that divide "
-                 "--virtual-ranks=%d, %d is the largest for so many",
-                 n->job->options->nproc - me->n_ranks, n->job->options->virtual_ranks,
-                 int_of(message, "world", MAX_COUNT, 1));
-    if (me == NULL || !me->in_round)
-        return;
-    n->part = (struct lks__nodes_part){
-        .attempt = int_of(message, "attempt", MAX_COUNT, 0),
-        .world_size = int_of(message, "world", MAX_COUNT, 1),
-        .n_groups = int_of(message, "groups", MAX_COUNT, 1),
-        .master_port = int_of(message, "port", UINT16_MAX, 0),
-        .group_rank = me->group_rank,
-        .first_global = me->first_rank,
-        .nproc = me->n_ranks <= n->job->options->nproc ? me->n_ranks : n->job->options->nproc};
-    snprintf(n->part.job_id, sizeof n->part.job_id, "%s", lks__nodes_text(message, "job"));
+    take_part(n, message);
 }
 
 static void on_verdict(struct lks__nodes *n, struct lks__job_node *m, const json_t *message)

@@ -6,8 +6,10 @@
 
 #include <jansson.h>
 
-#include "launch/nodes/nodes.h"
-#include "launch/ranks/supervisor.h"
+#include "comm/shm/segment/segment.h"
+#include "launch/end.h"
+#include "launch/job.h"
+#include "launch/nodes/round.h"
 
 #define LKS__NODES_LIST  "lockstep/launch"
 #define LKS__NODES_ALIVE "lockstep/alive/%d" /* node's number: a count that grows while it runs */

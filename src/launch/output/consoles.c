@@ -1,7 +1,8 @@
-/* The launcher's own stdout and stderr: queues that threads write, and the handling of slow
- * readers. */
+#include "launch/output/consoles.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 
 #include "base/log.h"
 #include "base/system/sys.h"
-#include "launch/output/console.h"
 
 enum {
     QUEUE_BYTES = 192 << 10,

@@ -11,7 +11,6 @@
 
 #include "base/log.h"
 #include "base/system/sys.h"
-#include "launch/output/console.h"
 
 enum {
     LINE_BYTES = 8192,           /* longer lines are shown in parts */

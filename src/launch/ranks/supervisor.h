@@ -49,14 +49,7 @@ void lks__end_all(struct lks__supervisor *sup);
 
 /* --- verdict.c ---------------------------------------------------------------------------- */
 
-/* After all have ended: the local rank that failed first by itself, or -1; one sentence about it;
- * and the exit code of the launch. */
-struct lks__verdict {
-    int culprit;
-    bool elsewhere; /* the culprit has only given up another host's ranks, which the text names */
-    int exit_code;
-    char text[LKS__LAUNCH_MESSAGE];
-};
+/* After all have ended: fill in the verdict. */
 void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v);
 /* The facts that other nodes learn in addition to the verdict; r->table is "". */
 void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,
