@@ -104,7 +104,7 @@ static void run(const struct bench_item *item, struct bench_job *j)
 {
     j->n_parts = 0;
     j->bytes = 0;
-    item->run(j);
+    item->run(j, j->shape);
 }
 
 /* Allocate and fill the memory of an operation; close_job() releases it. */
@@ -300,6 +300,7 @@ static lks_status run_table(struct bench *b, const lks__settings *s, int family)
     const size_t heads = (size_t)s->n_head;
     const struct bench_shape shape = {.B = (size_t)s->batch_size,
                                       .T = (size_t)s->block_size,
+                                      .rows = (size_t)(s->batch_size * s->block_size),
                                       .C = (size_t)s->n_embd,
                                       .hidden = (size_t)s->n_embd *
                                                 (size_t)(family == BENCH_GOLF ? s->mlp_mult : 4),
@@ -307,19 +308,21 @@ static lks_status run_table(struct bench *b, const lks__settings *s, int family)
                                            : family == BENCH_GOLF ? 1024
                                                                   : 50304,
                                       .heads = heads,
+                                      .hs = (size_t)s->n_embd / heads,
                                       .kv = family == BENCH_GOLF ? (size_t)s->num_kv_heads : heads,
                                       .matrices = MATRICES};
-    const lks__attention_shape attention = {shape.B, shape.T, heads, shape.C / heads, shape.kv};
+    const lks__attention_shape attention = {shape.B, shape.T, heads, shape.hs, shape.kv};
     LKS__TRY(lks__family_check_heads(s));
     LKS__TRY(lks__attention_check(&attention));
-    if (family == BENCH_GOLF && shape.C / heads % 2 != 0)
+    if (family == BENCH_GOLF && shape.hs % 2 != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "n_embd / n_head = %zu is odd: golf rotates the two halves of a head, so "
                          "it must be even",
-                         shape.C / heads);
+                         shape.hs);
     struct bench_shape small = shape;
     small.B = 2;
     small.T = shape.T < CHECK_T ? shape.T : CHECK_T;
+    small.rows = small.B * small.T;
     small.V = shape.V < CHECK_V ? shape.V : CHECK_V;
     small.matrices = 2;
     b->shape = &small;

@@ -12,8 +12,8 @@ enum {
 };
 
 struct bench_shape {
-    size_t B, T, C, hidden, V, heads, kv;
-    size_t matrices; /* for Muon */
+    size_t B, T, rows, C, hidden, V, heads, hs, kv; /* rows: B T; hs: columns per head */
+    size_t matrices;                                /* for Muon */
 };
 
 /* Initial contents of an array. */
@@ -52,7 +52,7 @@ enum { BENCH_GPT2 = 1, BENCH_GOLF = 2 };
 
 struct bench_item {
     const char *name;
-    void (*run)(struct bench_job *j);
+    void (*run)(struct bench_job *j, const struct bench_shape *s);
     int families;
 };
 
