@@ -10,9 +10,11 @@ typedef struct tool_runs {
     size_t n;
 } tool_runs;
 
-/* Open the runs that the command line names. For a folder of runs, open the runs in it, and print
- * their names to stderr. ERR_CONFIG if there are none. Call tool_runs_close() in any case. */
-lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs);
+/* The main function of a command about runs. Open the runs that the command line names, call
+ * run(), and return the exit code. For a folder of runs, open the runs in it, and print their names
+ * to stderr. */
+int tool_runs_main(const char *name, unsigned command, const char *usage, int argc, char **argv,
+                   lks_status (*run)(const lks__settings *s, const tool_runs *runs));
 /* ERR_IO, with a remedy, unless `folder` has a checkpoint or is one. */
 lks_status tool_run_check(const char *command, const char *folder);
 /* The newest run in the folder `out`, quoted for a shell, as an example in messages; "out/my" if
@@ -20,6 +22,5 @@ lks_status tool_run_check(const char *command, const char *folder);
 const char *tool_run_example(char out[600]);
 /* True if the locale's terminal shows UTF-8. */
 bool tool_utf8(void);
-void tool_runs_close(tool_runs *runs);
 
 #endif

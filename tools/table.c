@@ -23,11 +23,6 @@ static void column(const char *text)
     }
 }
 
-static const char *bench_word(int i)
-{
-    return bench_words[i];
-}
-
 static void print_words(const char *command, const char *(*word)(int i))
 {
     for (int i = 0; word(i) != NULL; i++)
@@ -44,7 +39,7 @@ void table_usage(const char *command, const char *usage)
     if (strcmp(command, "prep") == 0)
         print_words(command, lks__prep_kind_name);
     if (strcmp(command, "bench") == 0)
-        print_words(command, bench_word);
+        print_words(command, bench_name);
 }
 
 static const char *kind_of(const lks__setting *d)

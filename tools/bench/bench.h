@@ -6,7 +6,8 @@
 #include "settings/settings.h"
 #include "train/setup/trainer.h"
 
-extern const char *const bench_words[]; /* "peak", …: names of the measurements; NULL ends them */
+/* The name of measurement i, "peak", "step", …; NULL after the last one. */
+const char *bench_name(int i);
 
 double bench_median(double *times, int n);
 
@@ -32,7 +33,6 @@ struct bench_group {
     bool pretended;                 /* ranks of this one machine act as hosts */
     const char *engine;             /* "Gloo", "Open MPI"; NULL: one host, with shared memory */
     int iters, warm_up;
-    double *gathered; /* [W] */
 };
 
 /* Launch ranks once per backend. Returns the exit code. */
@@ -66,7 +66,7 @@ lks_status bench_link(lks_comm *comm, int other, bool same_machine, struct bench
 /* Measure this host, and the link to another one, for `lockstep plan`. Collective. */
 lks_status bench_machine(lks__settings *s);
 
-lks_status bench_kernels(const lks__settings *s);
+lks_status bench_kernels(lks__settings *s);
 
 /* --- a device besides the CPU ----------------------------------------------------------------- */
 

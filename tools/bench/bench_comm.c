@@ -56,12 +56,8 @@ static lks_status op_all_reduce(struct bench_group *b, struct buffers *m, size_t
 
 lks_status bench_slowest(struct bench_group *b, double *times, int n, double *seconds_p)
 {
-    double mine = bench_median(times, n);
-    LKS__TRY(lks_comm_all_gather(b->comm, &mine, b->gathered, sizeof mine, LKS_UINT8));
-    *seconds_p = 0.0;
-    for (int r = 0; r < b->W; r++)
-        *seconds_p = b->gathered[r] > *seconds_p ? b->gathered[r] : *seconds_p;
-    return LKS_OK;
+    *seconds_p = bench_median(times, n);
+    return lks_comm_all_reduce(b->comm, seconds_p, 1, LKS_FLOAT64, LKS_MAX);
 }
 
 static int times_for(const struct bench_group *b, size_t bytes)
@@ -71,32 +67,26 @@ static int times_for(const struct bench_group *b, size_t bytes)
     return n < MAX_TIMES ? n : MAX_TIMES;
 }
 
-/* Median seconds of an operation that all ranks begin together, on the slowest rank. */
+/* Seconds of an operation that all ranks begin together; NULL: the engine's own all-reduce. */
+static lks_status time_once(struct bench_group *b, struct buffers *m, operation *op, size_t bytes,
+                            double *seconds_p)
+{
+    if (op == NULL)
+        return lks__hier_own_sum(b->comm, m->all, bytes / sizeof(float), seconds_p);
+    LKS__TRY(lks_comm_barrier(b->comm));
+    const double started = lks__sys_now();
+    LKS__TRY(op(b, m, bytes));
+    *seconds_p = lks__sys_now() - started;
+    return LKS_OK;
+}
+
+/* The median on the slowest rank. */
 static lks_status time_operation(struct bench_group *b, struct buffers *m, operation *op,
                                  size_t bytes, double *seconds_p)
 {
     int n = times_for(b, bytes);
-    for (int i = -b->warm_up; i < n; i++) {
-        LKS__TRY(lks_comm_barrier(b->comm));
-        double started = lks__sys_now();
-        LKS__TRY(op(b, m, bytes));
-        if (i >= 0)
-            m->times[i] = lks__sys_now() - started;
-    }
-    return bench_slowest(b, m->times, n, seconds_p);
-}
-
-static lks_status time_own(struct bench_group *b, struct buffers *m, size_t bytes,
-                           double *seconds_p)
-{
-    int n = times_for(b, bytes);
-    double seconds;
-    memset(m->all, 0, bytes);
-    for (int i = -b->warm_up; i < n; i++) {
-        LKS__TRY(lks__hier_own_sum(b->comm, m->all, bytes / sizeof(float), &seconds));
-        if (i >= 0)
-            m->times[i] = seconds;
-    }
+    for (int i = -b->warm_up; i < n; i++)
+        LKS__TRY(time_once(b, m, op, bytes, &m->times[i < 0 ? 0 : i]));
     return bench_slowest(b, m->times, n, seconds_p);
 }
 
@@ -111,29 +101,24 @@ static const char *size_text(size_t bytes, char text[32])
     return text;
 }
 
-static void print_time(const struct bench_group *b, size_t bytes, double seconds)
-{
-    if (b->rank == 0)
-        printf("  %10.2f us %6.2f GB/s", seconds * 1e6, (double)bytes / seconds * 1e-9);
-}
-
 static lks_status collectives(struct bench_group *b, struct buffers *m)
 {
     static const struct {
         const char *name;
         operation *op;
-    } ops[] = {
-        {"broadcast", op_broadcast}, {"all-gather", op_all_gather}, {"all-reduce", op_all_reduce}};
-    enum { N_OPS = sizeof ops / sizeof ops[0] };
+    } ops[] = {{"broadcast", op_broadcast},
+               {"all-gather", op_all_gather},
+               {"all-reduce", op_all_reduce},
+               {NULL, NULL}}; /* the engine's own */
+    const int n_ops = (int)(sizeof ops / sizeof ops[0]) - (b->engine == NULL);
     double seconds;
     LKS__TRY(time_operation(b, m, op_barrier, 0, &seconds));
     progress_hide();
     if (b->rank == 0) {
         printf("  barrier %.2f us\n  %10s", seconds * 1e6, "");
-        for (int o = 0; o < N_OPS; o++)
-            printf("  %24s", ops[o].name);
-        if (b->engine != NULL)
-            printf("  %18s's own", b->engine);
+        for (int o = 0; o < n_ops; o++)
+            printf(ops[o].op != NULL ? "  %24s" : "  %18s's own",
+                   ops[o].op != NULL ? ops[o].name : b->engine);
         printf("\n");
     }
     for (int i = 0; i < N_SIZES; i++) {
@@ -141,19 +126,30 @@ static lks_status collectives(struct bench_group *b, struct buffers *m)
         progress_text("%s", size_text(sizes[i], text));
         if (b->rank == 0)
             printf("  %10s", text);
-        for (int o = 0; o < N_OPS; o++) {
+        for (int o = 0; o < n_ops; o++) {
             LKS__TRY(time_operation(b, m, ops[o].op, sizes[i], &seconds));
-            print_time(b, sizes[i], seconds);
-        }
-        if (b->engine != NULL) {
-            LKS__TRY(time_own(b, m, sizes[i], &seconds));
-            print_time(b, sizes[i], seconds);
+            if (b->rank == 0)
+                printf("  %10.2f us %6.2f GB/s", seconds * 1e6, (double)sizes[i] / seconds * 1e-9);
         }
         progress_hide();
         if (b->rank == 0)
             printf("\n");
     }
     return LKS_OK;
+}
+
+static lks_status measure_collectives(struct bench_group *b, lks__session *s)
+{
+    struct buffers m = {.buf = calloc(1, BIGGEST), .all = calloc(1, BIGGEST)};
+    lks_status st = LKS_OK;
+    if (m.buf == NULL || m.all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
+    st = lks__session_agree(s, st);
+    if (st == LKS_OK)
+        st = collectives(b, &m);
+    free(m.buf);
+    free(m.all);
+    return st;
 }
 
 /* --- a group ---------------------------------------------------------------------------------- */
@@ -194,35 +190,19 @@ static lks_status report_link(struct bench_group *b, struct bench_link *link)
 static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *t)
 {
     struct bench_link link = {0};
-    struct buffers m = {.buf = calloc(1, BIGGEST), .all = calloc(1, BIGGEST)};
-    b->gathered = calloc((size_t)b->W, sizeof *b->gathered);
-    lks_status st = LKS_OK;
-    if (m.buf == NULL || m.all == NULL || b->gathered == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
-    st = lks__session_agree(s, st);
-    if (st == LKS_OK)
-        st = find_hosts(b);
+    LKS__TRY(find_hosts(b));
     progress_hide();
-    if (st == LKS_OK && b->rank == 0)
+    if (b->rank == 0)
         printf("%s, %d rank%s%s\n", lks_comm_backend(b->comm), b->W, b->W == 1 ? "" : "s",
                b->n_hosts == 1 ? ""
                : b->pretended  ? ", each as if on its own host"
                                : " on several hosts");
-    if (st == LKS_OK)
-        st = report_link(b, &link);
-    if (st == LKS_OK)
-        st = collectives(b, &m);
-    free(m.buf);
-    free(m.all);
+    LKS__TRY(report_link(b, &link));
+    LKS__TRY(measure_collectives(b, s));
     progress_text("the reduction of gradients");
-    if (st == LKS_OK)
-        st = bench_reduction(b, &link);
+    LKS__TRY(bench_reduction(b, &link));
     progress_text("steps of the model");
-    if (st == LKS_OK && t != NULL)
-        st = bench_verdict(b, t);
-    free(b->gathered);
-    fflush(stdout);
-    return st;
+    return t != NULL ? bench_verdict(b, t) : LKS_OK;
 }
 
 /* Engines connect several hosts: on one host, let each rank act as a host. */
@@ -257,7 +237,9 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
     b.engine = lks__hier_engine_name(b.comm);
     b.rank = ses->world.rank;
     b.W = ses->world.world_size;
-    lks_status st = lks__session_fail(ses, measure(&b, ses, model ? &t : NULL));
+    const lks_status st = measure(&b, ses, model ? &t : NULL);
+    fflush(stdout);
+    lks__session_fail(ses, st);
     if (model)
         lks__trainer_close(&t);
     else

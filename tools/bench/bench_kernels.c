@@ -313,7 +313,7 @@ static lks_status measure_cpu(lks__session *s)
     return st;
 }
 
-lks_status bench_kernels(const lks__settings *settings)
+lks_status bench_kernels(lks__settings *settings)
 {
     lks__session s;
     LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, LKS__BIND_NONE, &s));

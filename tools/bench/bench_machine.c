@@ -23,17 +23,11 @@ enum {
     TRACE_EVENTS = 1 << 16,
 };
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median, 10th and 90th percentile. Sorts `values`. */
 static lks__figure figure_of(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return (lks__figure){values[n / 2], values[n / 10], values[n - 1 - n / 10]};
+    const double median = bench_median(values, n); /* sorts them */
+    return (lks__figure){median, values[n / 10], values[n - 1 - n / 10]};
 }
 
 static lks__figure scaled(lks__figure f, double by)

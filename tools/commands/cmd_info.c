@@ -47,12 +47,47 @@ static void print_status(const char *topic, const char *name, lks_status st)
     print_module(topic, name, st == LKS_OK ? "ready" : lks_last_error());
 }
 
+static lks_status print_kernels(void)
+{
+    lks__cpu_level level;
+    lks__kernels kernels;
+    LKS__TRY(lks__cpu_level_get(&level));
+    printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));
+    LKS__TRY(lks__kernels_open(level, &kernels));
+    lks__kernels_thread_init();
+    printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
+    printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
+    return LKS_OK;
+}
+
+static void print_devices(void)
+{
+    for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
+        char text[LKS__DEVICE_LOOK], *rest;
+        row->look(text);
+        print_module("device", row->name, strtok_r(text, "\n", &rest));
+        for (const char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL;)
+            printf("device       %s:%s\n", row->name, line);
+    }
+}
+
+static void print_binding(void)
+{
+    lks__bind_share share;
+    char why_not[512];
+    const char *library = lks__bind_look(0, 1, &share, why_not, sizeof why_not);
+    if (library == NULL)
+        print_module("binding", "hwloc", why_not);
+    else
+        printf("binding      %s: %d core%s, %d memory node%s: --bind=auto %s\n", library,
+               share.cores, share.cores == 1 ? "" : "s", share.nodes, share.nodes == 1 ? "" : "s",
+               share.nodes > 1 ? "binds ranks" : "leaves ranks to the system");
+}
+
 int tool_info(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
-    lks__cpu_level level;
-    lks__kernels kernels;
     int code;
     if (!tool_settings("info", LKS__CMD_INFO, usage, argc, argv, 1, &s, &args, &code))
         return code;
@@ -67,32 +102,9 @@ int tool_info(int argc, char **argv)
     print_status("zip", "libzip", lks__zip_available());
     print_status("page", "libmicrohttpd", lks__serve_available());
     print_status("png", "cairo", lks__plot_png_available());
-    lks_status st = lks__cpu_level_get(&level);
-    if (st == LKS_OK) {
-        printf("kernels      %s (LOCKSTEP_CPU forces a level)\n", lks__cpu_level_name(level));
-        st = lks__kernels_open(level, &kernels);
-    }
-    if (st == LKS_OK) {
-        lks__kernels_thread_init();
-        printf("gemm         %s\n", lks__kernels_gemm_library(&kernels));
-        printf("fingerprint  %016" PRIx64 "\n", lks__kernels_fingerprint(&kernels, false));
-    }
-    for (const lks__device_row *row = lks__device_rows; row->name != NULL; row++) {
-        char text[LKS__DEVICE_LOOK], *rest;
-        row->look(text);
-        print_module("device", row->name, strtok_r(text, "\n", &rest));
-        for (const char *line; (line = strtok_r(NULL, "\n", &rest)) != NULL;)
-            printf("device       %s:%s\n", row->name, line);
-    }
-    lks__bind_share share;
-    char why_not[512];
-    const char *library = lks__bind_look(0, 1, &share, why_not, sizeof why_not);
-    if (library == NULL)
-        print_module("binding", "hwloc", why_not);
-    else
-        printf("binding      %s: %d core%s, %d memory node%s: --bind=auto %s\n", library,
-               share.cores, share.cores == 1 ? "" : "s", share.nodes, share.nodes == 1 ? "" : "s",
-               share.nodes > 1 ? "binds ranks" : "leaves ranks to the system");
+    const lks_status st = print_kernels();
+    print_devices();
+    print_binding();
     for (int i = 0; lks__backend_at(i) != NULL; i++) {
         char state[LKS__BACKEND_TEXT];
         const struct lks_comm_ops *ops = lks__backend_at(i);

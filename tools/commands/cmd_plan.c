@@ -326,54 +326,49 @@ static void print_all(const struct plan *p)
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static void write_device(lks__jsonw *w, const lks__device_needs *d)
+struct number {
+    const char *key;
+    double value;
+};
+
+static void write_numbers(lks__jsonw *w, size_t n, const struct number *numbers)
 {
-    lks__jsonw_object(w, "device");
-    lks__jsonw_double(w, "bytes", d->total);
-    lks__jsonw_double(w, "parameters", d->params);
-    lks__jsonw_double(w, "moments", d->moments);
-    lks__jsonw_double(w, "gradients", d->gradients);
-    lks__jsonw_double(w, "activations", d->activations);
-    lks__jsonw_double(w, "work", d->work);
-    lks__jsonw_double(w, "buffers", d->buffers);
-    lks__jsonw_double(w, "exchange", d->exchange);
-    lks__jsonw_double(w, "samples", d->samples);
-    lks__jsonw_double(w, "opened", d->opened);
-    lks__jsonw_end(w);
+    for (size_t i = 0; i < n; i++)
+        lks__jsonw_double(w, numbers[i].key, numbers[i].value);
 }
+
+#define NUMBERS(w, ...)                                                                            \
+    write_numbers((w), sizeof((const struct number[]){__VA_ARGS__}) / sizeof(struct number),       \
+                  (const struct number[]){__VA_ARGS__})
 
 static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *n)
 {
+    const lks__device_needs *d = &n->device;
     lks__room lacks[2];
     lks__jsonw_object(w, "memory");
-    lks__jsonw_double(w, "rank_bytes", n->rank_bytes);
-    lks__jsonw_double(w, "host_bytes", n->host_bytes);
-    lks__jsonw_double(w, "parameters", n->params);
-    lks__jsonw_double(w, "moments", n->moments);
-    lks__jsonw_double(w, "gradients", n->gradients);
-    lks__jsonw_double(w, "untouched", n->untouched);
-    lks__jsonw_double(w, "staging", n->staging);
-    lks__jsonw_double(w, "activations", n->activations);
-    lks__jsonw_double(w, "process", n->process);
-    lks__jsonw_double(w, "libraries", n->libraries);
-    lks__jsonw_double(w, "control", n->control);
-    lks__jsonw_double(w, "inter_host", n->inter_host);
-    lks__jsonw_double(w, "samples", n->samples);
-    lks__jsonw_double(w, "checkpoint", n->checkpoint);
-    lks__jsonw_double(w, "bytes_per_parameter", lks__needs_per_parameter(n));
+    NUMBERS(w, {"rank_bytes", n->rank_bytes}, {"host_bytes", n->host_bytes},
+            {"parameters", n->params}, {"moments", n->moments}, {"gradients", n->gradients},
+            {"untouched", n->untouched}, {"staging", n->staging}, {"activations", n->activations},
+            {"process", n->process}, {"libraries", n->libraries}, {"control", n->control},
+            {"inter_host", n->inter_host}, {"samples", n->samples}, {"checkpoint", n->checkpoint},
+            {"bytes_per_parameter", lks__needs_per_parameter(n)});
     lks__jsonw_bool(w, "fits", find_lacks(p, n, lacks) == 0);
-    if (lks__needs_has_device(n))
-        write_device(w, &n->device);
+    if (lks__needs_has_device(n)) {
+        lks__jsonw_object(w, "device");
+        NUMBERS(w, {"bytes", d->total}, {"parameters", d->params}, {"moments", d->moments},
+                {"gradients", d->gradients}, {"activations", d->activations}, {"work", d->work},
+                {"buffers", d->buffers}, {"exchange", d->exchange}, {"samples", d->samples},
+                {"opened", d->opened});
+        lks__jsonw_end(w);
+    }
     lks__jsonw_end(w);
 }
 
 static void write_network(lks__jsonw *w, const lks__traffic *t)
 {
     lks__jsonw_object(w, "network");
-    lks__jsonw_double(w, "bytes_per_step_host", t->bytes);
-    lks__jsonw_double(w, "mean_bytes_per_step_host", t->mean_bytes);
-    lks__jsonw_double(w, "ring_bytes", t->ring_bytes);
-    lks__jsonw_double(w, "messages", t->messages);
+    NUMBERS(w, {"bytes_per_step_host", t->bytes}, {"mean_bytes_per_step_host", t->mean_bytes},
+            {"ring_bytes", t->ring_bytes}, {"messages", t->messages});
     lks__jsonw_int(w, "delays", t->delays);
     lks__jsonw_double(w, "heartbeat_bytes_per_s", t->heartbeat_rate);
     lks__jsonw_end(w);
@@ -383,14 +378,10 @@ static void write_time(lks__jsonw *w, const struct plan *p, const char *key, con
                        int nodes)
 {
     lks__jsonw_object(w, key);
-    lks__jsonw_double(w, "step_ms", f->at.step * 1e3);
-    lks__jsonw_double(w, "low_ms", f->low * 1e3);
-    lks__jsonw_double(w, "high_ms", f->high * 1e3);
-    lks__jsonw_double(w, "compute_ms", f->at.compute * 1e3);
-    lks__jsonw_double(w, "exposed_ms", f->at.exposed * 1e3);
-    lks__jsonw_double(w, "update_ms", f->at.update * 1e3);
-    lks__jsonw_double(w, "tokens_per_s", tokens_a_second(f));
-    lks__jsonw_double(w, "efficiency", efficiency(p, f, nodes));
+    NUMBERS(w, {"step_ms", f->at.step * 1e3}, {"low_ms", f->low * 1e3}, {"high_ms", f->high * 1e3},
+            {"compute_ms", f->at.compute * 1e3}, {"exposed_ms", f->at.exposed * 1e3},
+            {"update_ms", f->at.update * 1e3}, {"tokens_per_s", tokens_a_second(f)},
+            {"efficiency", efficiency(p, f, nodes)});
     lks__jsonw_bool(w, "extrapolated", f->model || f->ranks || f->network);
     lks__jsonw_end(w);
 }

@@ -53,25 +53,18 @@ static lks_status write_page(const tool_runs *runs, const char *path)
     return st;
 }
 
+static lks_status watch(const lks__settings *s, const tool_runs *runs)
+{
+    const struct sigaction act = {.sa_handler = on_signal};
+    if (s->html[0] != '\0')
+        return write_page(runs, s->html);
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    return s->tty ? lks__screen_show(runs->all, runs->n, tool_utf8(), is_asked)
+                  : lks__serve(runs->all, runs->n, s->address, (int)s->port, ready, is_asked);
+}
+
 int tool_watch(int argc, char **argv)
 {
-    lks__settings s;
-    lks__args args;
-    tool_runs runs;
-    int code;
-    if (!tool_settings("watch", LKS__CMD_WATCH, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
-                       &code))
-        return code;
-    lks_status st = tool_runs_open("watch", &args, &runs);
-    if (st == LKS_OK && s.html[0] != '\0') {
-        st = write_page(&runs, s.html);
-    } else if (st == LKS_OK) {
-        const struct sigaction act = {.sa_handler = on_signal};
-        sigaction(SIGINT, &act, NULL);
-        sigaction(SIGTERM, &act, NULL);
-        st = s.tty ? lks__screen_show(runs.all, runs.n, tool_utf8(), is_asked)
-                   : lks__serve(runs.all, runs.n, s.address, (int)s.port, ready, is_asked);
-    }
-    tool_runs_close(&runs);
-    return st == LKS_OK ? TOOL_OK : tool_fail("watch", st);
+    return tool_runs_main("watch", LKS__CMD_WATCH, usage, argc, argv, watch);
 }

@@ -133,6 +133,19 @@ static lks_status use_python(struct run *r)
     return LKS_OK;
 }
 
+static lks_status read_all(struct run *r)
+{
+    LKS__TRY(run_read_values(r));
+    LKS__TRY(read_lifeline(r));
+    LKS__TRY(read_hosts(r));
+    LKS__TRY(run_read_nodes(r));
+    LKS__TRY(check_first_host(r));
+    if (r->launch.argv == NULL || r->launch.argv[0] == NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "there is no PROGRAM to run; `lockstep run --help` shows the syntax");
+    return use_python(r);
+}
+
 int tool_run(int argc, char **argv)
 {
     static struct run run;
@@ -144,20 +157,7 @@ int tool_run(int argc, char **argv)
         return TOOL_OK;
     }
     if (st == LKS_OK)
-        st = run_read_values(&run);
-    if (st == LKS_OK)
-        st = read_lifeline(&run);
-    if (st == LKS_OK)
-        st = read_hosts(&run);
-    if (st == LKS_OK)
-        st = run_read_nodes(&run);
-    if (st == LKS_OK)
-        st = check_first_host(&run);
-    if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
-        st = lks__fail(LKS_ERR_CONFIG,
-                       "there is no PROGRAM to run; `lockstep run --help` shows the syntax");
-    if (st == LKS_OK)
-        st = use_python(&run);
+        st = read_all(&run);
     if (st == LKS_OK)
         st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
     if (st != LKS_OK)

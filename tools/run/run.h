@@ -66,6 +66,8 @@ struct run {
 
 extern const char *const run_names[N_OPTIONS]; /* written with _ */
 bool run_takes_value(enum option option);
+/* Print "--nproc-per-node" for nproc_per_node. Returns the length. */
+size_t run_write_name(enum option option, char *out, size_t bytes);
 void run_print_usage(void);
 /* True if "--nnodes=2" or the like is an option of `lockstep run`. */
 bool run_has_option(const char *arg);

@@ -52,8 +52,7 @@ static const char usage_end[] =
     "Options may be written with - or _, and their values after = or as the next word. An option\n"
     "that isn't given is read from PET_OPTION in the environment, as torchrun does.\n";
 
-/* Print "--nproc-per-node" for nproc_per_node. Returns the length. */
-static size_t write_name(int option, char *out, size_t bytes)
+size_t run_write_name(enum option option, char *out, size_t bytes)
 {
     size_t n = (size_t)snprintf(out, bytes, "--%s", run_names[option]);
     for (char *c = strchr(out, '_'); c != NULL; c = strchr(c, '_'))
@@ -69,7 +68,7 @@ static void print_table(void)
         char name[64];
         const char *value = options[i].value;
         const bool is_path = strcmp(value, "FILE") == 0 || strcmp(value, "DIR") == 0;
-        write_name(i, name, sizeof name);
+        run_write_name(i, name, sizeof name);
         table_option("run", name,
                      *value == '\0' ? "flag"
                      : is_path      ? "path"
@@ -91,7 +90,7 @@ void run_print_usage(void)
         size_t n = 0;
         if (*options[i].letter != '\0')
             n = (size_t)snprintf(name, sizeof name, "-%s, ", options[i].letter);
-        n += write_name(i, name + n, sizeof name - n);
+        n += run_write_name(i, name + n, sizeof name - n);
         if (*value != '\0' && n < sizeof name)
             snprintf(name + n, sizeof name - n, "=%s", value);
         printf("  %-28s%s%s\n", name, strlen(name) > 27 ? "\n                              " : "",
@@ -170,7 +169,7 @@ static lks_status unknown(const char *arg, const char *name)
                    : NULL;
     near = near != NULL ? near : lks__nearest(name, run_names, N_OPTIONS);
     if (near != NULL)
-        write_name(find_option(near), as_listed, sizeof as_listed);
+        run_write_name(find_option(near), as_listed, sizeof as_listed);
     return lks__fail(LKS_ERR_CONFIG,
                      near ? "%s: there is no such option; did you mean %s? Write PROGRAM's own "
                             "arguments after it"
@@ -204,7 +203,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
         return unknown(arg, arg[0] == '-' && arg[1] == '-' ? name : arg + 1);
     snprintf(shown, sizeof shown, "--%s", name);
     if (option >= 0) /* the option may have been given by its letter */
-        write_name(option, shown, sizeof shown);
+        run_write_name(option, shown, sizeof shown);
     if (bare && value != NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s takes no value", shown);
     value = value != NULL ? value + 1 : NULL;

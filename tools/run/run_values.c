@@ -13,10 +13,8 @@
 static lks_status wrong(enum option option, const char *text, const char *must_be)
 {
     char shown[80], name[64];
-    snprintf(name, sizeof name, "%s", run_names[option]);
-    for (char *c = strchr(name, '_'); c != NULL; c = strchr(c, '_'))
-        *c = '-';
-    return lks__fail(LKS_ERR_CONFIG, "--%s must be %s, not \"%s\"", name, must_be,
+    run_write_name(option, name, sizeof name);
+    return lks__fail(LKS_ERR_CONFIG, "%s must be %s, not \"%s\"", name, must_be,
                      lks__escape(shown, sizeof shown, text, strlen(text)));
 }
 

@@ -248,18 +248,49 @@ static void suggest_golf(const lks__settings *s, const lks__args *args)
         fputs("lockstep train: to use these variables: " LKS__GOLF_WAYS "\n", stderr);
 }
 
+/* Check the settings before ranks start, as far as they don't depend on a checkpoint or on weights,
+ * and print the result of --dry_run. */
+static lks_status check_start(const lks__settings *s)
+{
+    const int n_ranks = (int)s->nproc_per_node;
+    const lks__init_kind init = lks__settings_init(s);
+    lks__settings checked = *s;
+    if (s->dry_run && init == LKS__INIT_RESUME)
+        return lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");
+    if (s->dry_run && init == LKS__INIT_WEIGHTS)
+        LKS__TRY(take_shape(&checked));
+    if (init == LKS__INIT_RESUME && s->nnodes == 1 && !lks__continue_can(s->out_dir))
+        LKS__TRY(tool_run_check("resume", s->out_dir));
+    if (init == LKS__INIT_RESUME && tool_launches(s))
+        LKS__TRY(check_resume(&checked));
+    if (!s->dry_run && init != LKS__INIT_SCRATCH)
+        return LKS_OK;
+    LKS__TRY(lks__settings_check(&checked, n_ranks));
+    LKS__TRY(s->dry_run ? lks__plan_dry_run(&checked, n_ranks) : lks__plan_fits(&checked, n_ranks));
+    return init == LKS__INIT_SCRATCH ? say_size(&checked, n_ranks) : LKS_OK;
+}
+
+static lks_status refuse_launchers_option(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const int n = (int)strcspn(argv[i], "=");
+        if (is_launchers(argv[i]))
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%.*s is an option of the launcher: `lockstep run %.*s=... lockstep "
+                             "train ...`, see docs/launch.md",
+                             n, argv[i], n, argv[i]);
+    }
+    return LKS_OK;
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
+    struct stat before = {0};
     int code;
-    for (int i = 1; i < argc; i++)
-        if (is_launchers(argv[i]))
-            return tool_fail("train", lks__fail(LKS_ERR_CONFIG,
-                                                "%.*s is an option of the launcher: `lockstep run "
-                                                "%.*s=... lockstep train ...`, see docs/launch.md",
-                                                (int)strcspn(argv[i], "="), argv[i],
-                                                (int)strcspn(argv[i], "="), argv[i]));
+    if (refuse_launchers_option(argc, argv) != LKS_OK)
+        return tool_fail("train", LKS_ERR_CONFIG);
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
@@ -271,33 +302,12 @@ int tool_train(int argc, char **argv)
         return run_rank(&s);
     tool_print_notes("train", &args);
     suggest_golf(&s, &args);
-    lks_status st = LKS_OK;
-    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_RESUME)
-        st = lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");
-    lks__settings checked = s;
-    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
-        st = take_shape(&checked);
-    const bool resumes = lks__settings_init(&s) == LKS__INIT_RESUME;
-    if (st == LKS_OK && resumes && s.nnodes == 1 && !lks__continue_can(s.out_dir))
-        st = tool_run_check("resume", s.out_dir);
-    if (st == LKS_OK && resumes && tool_launches(&s))
-        st = check_resume(&checked);
-    if (st == LKS_OK && (s.dry_run || lks__settings_init(&s) == LKS__INIT_SCRATCH)) {
-        /* in other cases the checkpoint or the weights count, too, and the ranks check */
-        st = lks__settings_check(&checked, (int)s.nproc_per_node);
-        if (st == LKS_OK && s.dry_run)
-            st = lks__plan_dry_run(&checked, (int)s.nproc_per_node);
-        if (st == LKS_OK && !s.dry_run)
-            st = lks__plan_fits(&checked, (int)s.nproc_per_node);
-        if (st == LKS_OK && lks__settings_init(&s) == LKS__INIT_SCRATCH)
-            st = say_size(&checked, (int)s.nproc_per_node);
-    }
+    const lks_status st = check_start(&s);
     if (st != LKS_OK)
         return tool_fail("train", st);
     if (s.dry_run)
         return TOOL_OK;
     const bool launches = tool_launches(&s);
-    struct stat before = {0};
     if (launches) {
         setenv(started_env, "launched", 1);
         before = written(&s);

@@ -388,6 +388,37 @@ static int become(struct text *t)
     return tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s", strerror(errno)));
 }
 
+static lks_status check(const struct text *t, const lks__args *args)
+{
+    if (args->n_positional > 1)
+        return too_many_words(args);
+    LKS__TRY(check_path(t));
+    LKS__TRY(check_settings(t));
+    return check_out(t);
+}
+
+/* Prepare the text and the longer command in OUT, which is locked meanwhile. Remove all traces
+ * after an error. */
+static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
+{
+    const size_t missing = find_missing(t->out);
+    int lock;
+    LKS__TRY(lks__prep_guess(t->path, &t->kind));
+    lks_status st = lock_out(t, &lock);
+    const bool is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked it */
+    if (st == LKS_OK)
+        st = prepare(t);
+    if (st == LKS_OK)
+        st = choose(t, argc, argv, s);
+    if (st == LKS_OK)
+        st = take_place(t);
+    if (st != LKS_OK && is_ours)
+        clean(t, missing);
+    if (lock >= 0)
+        lks__sys_close(lock);
+    return st;
+}
+
 int train_text(int argc, char **argv, const lks__settings *given, const lks__args *args)
 {
     static struct text t;
@@ -403,36 +434,11 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
         name_out(&t);
     snprintf(t.data, sizeof t.data, "%s/" LKS__DATA_FOLDER, t.out);
     snprintf(t.temp, sizeof t.temp, "%s/" LKS__DATA_FOLDER ".tmp", t.out);
-    lks_status st = LKS_OK;
-    if (args->n_positional > 1)
-        st = too_many_words(args);
-    if (st == LKS_OK)
-        st = check_path(&t);
-    if (st == LKS_OK)
-        st = check_settings(&t);
-    if (st == LKS_OK)
-        st = check_out(&t);
+    lks_status st = check(&t, args);
     if (st != LKS_OK)
         return tool_fail("train", st);
-    const size_t missing = find_missing(t.out);
-    int lock = -1;
-    bool is_ours = false;
     tool_stoppable();
-    st = lks__prep_guess(t.path, &t.kind);
-    if (st == LKS_OK) {
-        st = lock_out(&t, &lock);
-        is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked the folder */
-    }
-    if (st == LKS_OK)
-        st = prepare(&t);
-    if (st == LKS_OK)
-        st = choose(&t, argc, argv, &s);
-    if (st == LKS_OK)
-        st = take_place(&t);
-    if (st != LKS_OK && is_ours)
-        clean(&t, missing);
-    if (lock >= 0)
-        lks__sys_close(lock);
+    st = make(&t, argc, argv, &s);
     if (st != LKS_OK && lks__stop_requested != 0)
         return tool_stopped("train", lks__stop_requested,
                             "the text was not prepared, and nothing was changed");
