@@ -5,7 +5,8 @@
 #ifndef LKS_SETTINGS_FAMILY_H
 #define LKS_SETTINGS_FAMILY_H
 
-#include "settings/settings.h"
+#include "base/status.h"
+#include "settings/map.h"
 
 /* The script's name of a setting. */
 typedef struct lks__setting_alias {
@@ -16,6 +17,7 @@ typedef struct lks__setting_preset {
     const char *name, *value;
 } lks__setting_preset;
 
+struct lks__args;
 struct lks__model_config;
 struct lks__model_ops;
 struct lks__optimizer;
@@ -85,7 +87,7 @@ const char *lks__family_name_of(const lks__settings *s, int setting, char out[LK
 /* Read the script's environment variables (NUM_LAYERS, ITERATIONS, …). They override files, and the
  * command line overrides them. Variables of another family's script are noted in `args`, unless it
  * is NULL. */
-lks_status lks__family_environment(lks__settings *s, unsigned command, lks__args *args);
+lks_status lks__family_environment(lks__settings *s, unsigned command, struct lks__args *args);
 
 /* Set the family's defaults for all settings that were not given. */
 lks_status lks__family_presets(lks__settings *s, unsigned command);

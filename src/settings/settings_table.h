@@ -3,7 +3,7 @@
 #ifndef LKS_SETTINGS_SETTINGS_TABLE_H
 #define LKS_SETTINGS_SETTINGS_TABLE_H
 
-#include "settings/settings.h"
+#include "settings/map.h"
 
 typedef enum lks__setting_type {
     LKS__SETTING_IS_INT,

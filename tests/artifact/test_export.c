@@ -8,6 +8,7 @@
 
 #include "base/number/units.h"
 #include "settings/family.h"
+#include "settings/settings.h"
 #include "train/checkpoint.h"
 #include "weights/artifact/artifact.h"
 

@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "model/table/parts.h"
 #include "settings/family.h"
+#include "settings/settings.h"
 #include "train/checkpoint.h"
 #include "train/procedure/families/families.h"
 

@@ -8,7 +8,7 @@
 #include "base/system/module.h"
 #include "comm/backend.h"
 #include "data/text/sentencepiece/spm.h"
-#include "files/zip/zip.h"
+#include "files/zip/zip_load.h"
 #include "info_run.h"
 #include "report/live/serve.h"
 #include "report/view/plot.h"

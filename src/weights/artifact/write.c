@@ -5,7 +5,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/pickle/torch/torchsave.h"
-#include "files/zip/zip.h"
+#include "files/zip/zip_load.h"
 #include "weights/artifact/artifact.h"
 #include "weights/artifact/layout.h"
 #include "weights/artifact/saved.h"

@@ -6,6 +6,7 @@
 
 #include "files/pickle/torch/torchsave.h"
 #include "weights/artifact/artifact.h"
+#include "weights/export/export.h"
 #include "weights/export/form.h"
 
 static void print_sizes(const lks__export_model *e, const lks__artifact_stats *stats,

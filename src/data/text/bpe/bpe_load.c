@@ -13,6 +13,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
+#include "data/text/bpe/bpe.h"
 #include "data/text/bpe/bpe_table.h"
 
 static const char END_OF_TEXT[] = "<|endoftext|>";

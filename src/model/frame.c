@@ -1,11 +1,9 @@
-/* model/model.c - the code that all families share: see model/frame.h. */
-#include <stdio.h>
+#include "model/frame.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/trace.h"
-#include "compute/mirror.h"
-#include "model/frame.h"
 
 lks_status lks__model_tensors(const lks__model_config *config, lks__table *table)
 {
@@ -91,7 +89,7 @@ static char *field_of(const lks__model *m, int l, const lks__activation_row *row
     return (char *)m->la + (size_t)l * m->ops->layer_activations + row->field;
 }
 
-static void *activation(const lks__model *m, int l, const lks__activation_row *row)
+void *lks__model_activation(const lks__model *m, int l, const lks__activation_row *row)
 {
     void *x;
     memcpy(&x, field_of(m, l, row), sizeof x);
@@ -109,7 +107,7 @@ static void carve_layers(lks__model *m, lks__carver *v)
             if (shared && rows[i].work != NULL)
                 x = *rows[i].work;
             else if (shared && l > 0)
-                x = activation(m, 0, &rows[i]);
+                x = lks__model_activation(m, 0, &rows[i]);
             else if (rows[i].of == LKS__OF_ACTS)
                 x = lks__carve_acts(v, m->max_rows, rows[i].width);
             else
@@ -293,8 +291,8 @@ void *lks__model_scratch(lks__model *m, size_t *bytes_p)
 
 /* --- a pass ----------------------------------------------------------------------------------- */
 
-static lks__pass pass_of(lks__model *m, const float *params, const lks__micro_batch *mb,
-                         const lks__backward *bw)
+lks__pass lks__pass_of(lks__model *m, const float *params, const lks__micro_batch *mb,
+                       const lks__backward *bw)
 {
     return (lks__pass){m, params, mb, bw, (size_t)mb->B * (size_t)mb->T, NULL, false};
 }
@@ -329,20 +327,13 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
     m->layers->attention_cached_fwd(m->ex, shape, out, &cache, in);
 }
 
-/* Called after each layer's forward, while its activations are valid; layer -1: after the
- * embedding, n_layer: after the last norm. */
-struct visitor {
-    void (*layer_done)(void *ctx, int layer);
-    void *ctx;
-};
-
-static void visit(const struct visitor *v, int layer)
+static void visit(const lks__visitor *v, int layer)
 {
     if (v != NULL)
         v->layer_done(v->ctx, layer);
 }
 
-static void forward(const lks__pass *p, const struct visitor *visitor)
+void lks__model_forward(const lks__pass *p, const lks__visitor *visitor)
 {
     const lks__model *m = p->m;
     lks__trace_begin(LKS__SPAN_FORWARD, -1);
@@ -358,11 +349,6 @@ static void forward(const lks__pass *p, const struct visitor *visitor)
     m->ops->last_forward(p);
     visit(visitor, m->c.n_layer);
     lks__trace_end();
-}
-
-void lks__model_forward(const lks__pass *p)
-{
-    forward(p, NULL);
 }
 
 /* Recompute the activations that --recompute=block didn't keep. The last layer's are still valid
@@ -410,9 +396,9 @@ static void backward(const lks__pass *p)
 void lks__model_train(lks__model *m, const float *params, const lks__micro_batch *mb,
                       const lks__backward *bw, float *loss)
 {
-    const lks__pass p = pass_of(m, params, mb, bw);
+    const lks__pass p = lks__pass_of(m, params, mb, bw);
     lks__act *dy = m->lowest <= m->c.n_layer ? m->dy : NULL;
-    lks__model_forward(&p);
+    lks__model_forward(&p, NULL);
     lks__head_loss(m->layers, m->ex, &m->head, loss, dy, lks__grad_at(&p, m->head_group, m->head_w),
                    m->y, params + m->head_w, mb->targets, p.rows, m->V, m->C);
     backward(&p);
@@ -420,8 +406,8 @@ void lks__model_train(lks__model *m, const float *params, const lks__micro_batch
 
 void lks__model_loss(lks__model *m, const float *params, const lks__micro_batch *mb, float *loss)
 {
-    const lks__pass p = pass_of(m, params, mb, NULL);
-    lks__model_forward(&p);
+    const lks__pass p = lks__pass_of(m, params, mb, NULL);
+    lks__model_forward(&p, NULL);
     lks__head_loss(m->layers, m->ex, &m->head, loss, NULL, NULL, m->y, params + m->head_w,
                    mb->targets, p.rows, m->V, m->C);
 }
@@ -429,10 +415,10 @@ void lks__model_loss(lks__model *m, const float *params, const lks__micro_batch 
 void lks__model_row_losses(lks__model *m, const float *params, const lks__micro_batch *mb,
                            double *losses)
 {
-    const lks__pass p = pass_of(m, params, mb, NULL);
+    const lks__pass p = lks__pass_of(m, params, mb, NULL);
     lks__head head = m->head;
     head.row_loss = losses;
-    lks__model_forward(&p);
+    lks__model_forward(&p, NULL);
     lks__head_loss(m->layers, m->ex, &head, NULL, NULL, NULL, m->y, params + m->head_w, mb->targets,
                    p.rows, m->V, m->C);
 }
@@ -441,102 +427,9 @@ void lks__model_logits(lks__model *m, const float *params, const int32_t *tokens
                        float *logits)
 {
     const lks__micro_batch mb = {tokens, NULL, 1, T};
-    const lks__pass p = pass_of(m, params, &mb, NULL);
-    lks__model_forward(&p);
+    const lks__pass p = lks__pass_of(m, params, &mb, NULL);
+    lks__model_forward(&p, NULL);
     lks__head_logits(m->layers, m->ex, &m->head, m->layers->linear_fwd, logits,
                      lks__act_at(m->y, (p.rows - 1) * m->C, m->act_bytes), params + m->head_w, 1,
                      m->V, m->C);
-}
-
-/* --- places ----------------------------------------------------------------------------------- */
-
-/* A module's output in a forward pass: x[rows, width]. */
-struct output {
-    char module[LKS__PLACE];
-    const lks__act *x;
-    size_t width;
-};
-
-enum { MOST_OUTPUTS = LKS__MOST_ACTIVATIONS };
-
-/* The outputs that are valid when a visitor is called for layer `l`, in the order of forward;
- * returns their number. */
-static size_t outputs_of(const lks__model *m, int l, struct output out[MOST_OUTPUTS])
-{
-    lks__activation_row rows[LKS__MOST_ACTIVATIONS];
-    const int n_rows = m->ops->activations(m, rows);
-    size_t n = 0;
-    if (l < 0 || l == m->c.n_layer) {
-        snprintf(out->module, LKS__PLACE, "%s", l < 0 ? m->ops->first : m->ops->last);
-        out->x = l < 0 ? m->x0 : m->y;
-        out->width = m->C;
-        return 1;
-    }
-    for (int i = 0; i < n_rows; i++) {
-        if (rows[i].module == NULL)
-            continue;
-        snprintf(out[n].module, LKS__PLACE, "%s.%d.%s", m->ops->layer, l, rows[i].module);
-        out[n].x = activation(m, l, &rows[i]);
-        out[n++].width = rows[i].width;
-    }
-    return n;
-}
-
-/* The outputs of all modules in the order of forward, and the index of the first non-finite number
- * in each: slots[i] for out[i]. */
-struct search {
-    const lks__pass *p;
-    struct output *out;
-    size_t n;
-    lks__mirror slots;
-};
-
-/* Layers may share memory for their activations (--recompute), so each output is checked before the
- * next layer. */
-static void look(void *ctx, int l)
-{
-    struct search *s = ctx;
-    const lks__model *m = s->p->m;
-    uint64_t *slots = s->slots.dev;
-    const size_t end = s->n + outputs_of(m, l, s->out + s->n);
-    for (; s->n < end; s->n++)
-        m->layers->act_first_not_finite(m->ex, &slots[s->n], s->out[s->n].x,
-                                        s->p->rows * s->out[s->n].width);
-}
-
-/* The first output with a non-finite number; s->n if all are finite. */
-static lks_status first_bad(struct search *s, size_t *first_p)
-{
-    const lks__model *m = s->p->m;
-    const uint64_t *at = s->slots.host;
-    size_t i = 0;
-    lks__mirror_to_host(&s->slots, LKS__QUEUE_COMPUTE, 0, s->n * sizeof *at);
-    LKS__TRY(lks__device_finish(m->device, LKS__QUEUE_COMPUTE));
-    while (i < s->n && at[i] == s->p->rows * s->out[i].width)
-        i++;
-    *first_p = i;
-    return LKS_OK;
-}
-
-lks_status lks__model_find_bad(lks__model *m, const float *params, const lks__micro_batch *mb,
-                               const lks__backward *bw, char place[LKS__PLACE])
-{
-    const lks__pass p = pass_of(m, params, mb, bw);
-    const size_t most = ((size_t)m->c.n_layer + 2) * MOST_OUTPUTS;
-    size_t first = 0;
-    struct search s = {.p = &p, .out = calloc(most, sizeof *s.out)};
-    if (s.out == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the names of %zu modules", most);
-    lks_status st = lks__mirror_open(m->device, most * sizeof(uint64_t), &s.slots);
-    if (st != LKS_OK) {
-        free(s.out);
-        return st;
-    }
-    forward(&p, &(struct visitor){look, &s});
-    st = first_bad(&s, &first);
-    if (st == LKS_OK)
-        snprintf(place, LKS__PLACE, "%s", first < s.n ? s.out[first].module : "lm_head");
-    lks__mirror_close(&s.slots);
-    free(s.out);
-    return st;
 }

@@ -1,5 +1,4 @@
-#include "data/prep/prep.h"
-
+/* data/prep/prep_run.c - the kinds of tokens, and a preparation from its options to its files. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
