@@ -7,11 +7,6 @@
 #include "base/system/sys.h"
 #include "comm/shm/shm.h"
 
-static struct lks__shm *state_of(const lks_comm *comm)
-{
-    return comm->state;
-}
-
 void lks__shm_beat(struct lks__shm *g)
 {
     atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
@@ -20,7 +15,7 @@ void lks__shm_beat(struct lks__shm *g)
 
 static void beat(lks_comm *comm)
 {
-    lks__shm_beat(state_of(comm));
+    lks__shm_beat(comm->state);
 }
 
 /* Write at most `bytes` - 1 bytes of the text, followed by 0 bytes. */
@@ -37,7 +32,7 @@ static void write_text(atomic_ullong *words, size_t bytes, const char *text)
 
 static void note(lks_comm *comm, uint64_t step, const char *phase)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
     write_text(g->line->phase, LKS__SHM_PHASE, phase);
     lks__shm_beat(g);
@@ -45,27 +40,31 @@ static void note(lks_comm *comm, uint64_t step, const char *phase)
 
 static void uses(lks_comm *comm, const char *device)
 {
-    write_text(state_of(comm)->line->device, LKS__SHM_DEVICE, device);
+    struct lks__shm *g = comm->state;
+    write_text(g->line->device, LKS__SHM_DEVICE, device);
 }
 
 static void ask_stop(lks_comm *comm, int signo)
 {
-    lks__segment_ask_stop(state_of(comm)->segment, signo);
+    struct lks__shm *g = comm->state;
+    lks__segment_ask_stop(g->segment, signo);
 }
 
 static int asked_stop(const lks_comm *comm)
 {
-    return lks__segment_asked_stop(state_of(comm)->segment);
+    const struct lks__shm *g = comm->state;
+    return lks__segment_asked_stop(g->segment);
 }
 
 static void saving(lks_comm *comm, bool saves)
 {
-    atomic_store(&state_of(comm)->line->saving, saves);
+    struct lks__shm *g = comm->state;
+    atomic_store(&g->line->saving, saves);
 }
 
 static void abort_group(lks_comm *comm, const char *why)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     lks__rank_status s;
     char where[96] = "", text[1024];
     lks__segment_status(g->segment, g->rank, &s);

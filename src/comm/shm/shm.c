@@ -12,11 +12,6 @@
  * delay between ranks, and too short to matter. */
 static const double SPIN_S = 30e-6;
 
-static struct lks__shm *state_of(const lks_comm *comm)
-{
-    return comm->state;
-}
-
 /* --- joining and leaving ------------------------------------------------------------------ */
 
 /* The part of joining that doesn't wait, up to marking this rank as joined. */
@@ -51,7 +46,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     }
     lks__tree_plan(g->world_size, leaves, g->world_size, g->merges);
     free(leaves);
-    LKS__TRY(lks__shm_reduce_open(g));
+    LKS__TRY(lks__shm_plan_new(comm, &g->plan));
 
     struct lks__rank_line *line = lks__segment_line(segment, g->rank);
     unsigned absent = LKS__RANK_ABSENT;
@@ -70,7 +65,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
 
 static void shm_close(lks_comm *comm)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     if (g == NULL)
         return;
     if (g->line != NULL)
@@ -129,12 +124,13 @@ lks_status lks__shm_open_on(lks_comm *comm, lks__segment *segment)
 {
     uint64_t seq;
     LKS__TRY(join(comm, segment, &seq));
-    return lks__shm_wait_arrived(state_of(comm), seq);
+    return lks__shm_wait_arrived(comm->state, seq);
 }
 
 lks__segment *lks__shm_segment(const lks_comm *comm)
 {
-    return comm != NULL && comm->state != NULL ? state_of(comm)->segment : NULL;
+    const struct lks__shm *g = comm != NULL ? comm->state : NULL;
+    return g != NULL ? g->segment : NULL;
 }
 
 lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
@@ -189,9 +185,9 @@ static lks_status share_result(struct lks__shm *g, const struct lks__shm_descrip
     return LKS_OK;
 }
 
-lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+static lks_status shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     LKS__TRY(lks__shm_drain(g));
     struct lks__shm_region region = {.kind = kind, .offset = g->end};
     region.stride = lks__round_up(bytes > 0 ? bytes : 1, LKS__SHM_UNIT);
@@ -240,7 +236,7 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 
 void lks__shm_undo_alloc(lks_comm *comm)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     const struct lks__shm_region *r = &g->regions[--g->n_regions];
     bool own = r->kind == LKS_MEM_OWN;
     if (own || g->rank == 0)
@@ -249,9 +245,9 @@ void lks__shm_undo_alloc(lks_comm *comm)
     g->end = r->offset;
 }
 
-void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
+static void shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     uint64_t offset;
     if (!lks__shm_offset(g, mem, end, LKS_MEM_LAZY, g->rank, &offset))
         return;
@@ -261,18 +257,22 @@ void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
         lks__segment_release(g->segment, first, last - first);
 }
 
-void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer)
+static const struct lks__shm_region *region_at(const struct lks__shm *g, uint64_t offset)
 {
-    const struct lks__shm *g = state_of(comm);
+    for (size_t i = 0; i < g->n_regions; i++)
+        if (offset >= g->regions[i].offset && offset - g->regions[i].offset < g->regions[i].bytes)
+            return &g->regions[i];
+    return NULL;
+}
+
+static void *shm_peer(const lks_comm *comm, const void *mem, int peer)
+{
+    const struct lks__shm *g = comm->state;
     uint64_t offset;
     if (!lks__shm_offset(g, mem, 1, LKS_MEM_OWN, g->rank, &offset))
         return NULL;
-    for (size_t i = 0; i < g->n_regions; i++) {
-        const struct lks__shm_region *r = &g->regions[i];
-        if (offset >= r->offset && offset - r->offset < r->bytes)
-            return r->mem + (offset - r->offset) % r->stride + r->stride * (uint64_t)peer;
-    }
-    return NULL;
+    const struct lks__shm_region *r = region_at(g, offset);
+    return r->mem + (offset - r->offset) % r->stride + r->stride * (uint64_t)peer;
 }
 
 /* True if [from, from + size) is inside the slice of a region that belongs to `rank`. */
@@ -306,23 +306,19 @@ void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size,
     return NULL;
 }
 
-uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset)
+uint64_t lks__shm_location_at(const struct lks__shm *g, uint64_t offset)
 {
-    for (size_t i = 0; i < g->n_regions; i++) {
-        const struct lks__shm_region *r = &g->regions[i];
-        if (offset >= r->offset && offset - r->offset < r->bytes)
-            return (uint64_t)(i + 1) << 46 ^ (offset - r->offset) % r->stride;
-    }
-    return 0;
+    const struct lks__shm_region *r = region_at(g, offset);
+    return r != NULL ? (uint64_t)(r - g->regions + 1) << 46 ^ (offset - r->offset) % r->stride : 0;
 }
 
-lks_status lks__shm_place(const lks_comm *comm, const char *call, const void *mem, size_t bytes,
-                          bool lazy, uint64_t *place_p)
+lks_status lks__shm_location(const lks_comm *comm, const char *call, const void *mem, size_t bytes,
+                             bool lazy, uint64_t *location_p)
 {
-    const struct lks__shm *g = state_of(comm);
+    const struct lks__shm *g = comm->state;
     uint64_t offset;
     LKS__TRY(lks__shm_check_common(g, call, mem, bytes, lazy, &offset));
-    *place_p = bytes > 0 ? lks__shm_place_at(g, offset) : 0;
+    *location_p = bytes > 0 ? lks__shm_location_at(g, offset) : 0;
     return LKS_OK;
 }
 
@@ -332,15 +328,15 @@ const struct lks_comm_ops lks__comm_shm = {
     .open = shm_open_group,
     .close = shm_close,
     .liveness = &lks__shm_liveness,
-    .alloc = lks__shm_alloc,
-    .peer = lks__shm_peer,
+    .alloc = shm_alloc,
+    .peer = shm_peer,
     .barrier = lks__shm_barrier,
     .broadcast = lks__shm_broadcast,
     .all_gather = lks__shm_all_gather,
     .all_reduce = lks__shm_all_reduce,
     .replicate = lks__shm_replicate,
     .gather_shares = lks__shm_gather_shares,
-    .drop = lks__shm_drop,
+    .drop = shm_drop,
     .reduce_start = lks__shm_reduce_start,
     .progress = lks__shm_progress,
     .wait = lks__shm_work_wait,

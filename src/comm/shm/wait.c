@@ -31,8 +31,9 @@ static inline void relax(void)
 
 /* --- failures ----------------------------------------------------------------------------- */
 
-lks_status lks__shm_failed(const struct lks__shm *g)
+lks_status lks__shm_failure(const lks_comm *comm)
 {
+    const struct lks__shm *g = comm->state;
     lks_status st;
     int rank;
     char text[1536];
@@ -43,7 +44,7 @@ lks_status lks__shm_failed(const struct lks__shm *g)
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text)
 {
     lks__segment_abort(g->segment, status, rank, text);
-    return lks__shm_failed(g);
+    return lks__shm_failure(g->comm);
 }
 
 lks_status lks__shm_fail(lks_comm *comm, lks_status st, int rank, int late_elsewhere,
@@ -57,12 +58,7 @@ lks_status lks__shm_fail(lks_comm *comm, lks_status st, int rank, int late_elsew
     lks__shm_table(g, report, sizeof report);
     if (lks__segment_abort_report(g->segment, st, rank, text, report))
         lks__explain(report);
-    return lks__shm_failed(g);
-}
-
-lks_status lks__shm_failure(const lks_comm *comm)
-{
-    return lks__shm_failed(comm->state);
+    return lks__shm_failure(g->comm);
 }
 
 /* --- counters ----------------------------------------------------------------------------- */
@@ -97,7 +93,7 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
                            const void *payload, size_t n, uint64_t *seq_p)
 {
     if (lks__segment_aborted(g->segment))
-        return lks__shm_failed(g);
+        return lks__shm_failure(g->comm);
     uint64_t seq = g->seq++;
     struct lks__shm_descriptor *m = lks__segment_descriptor(g->segment, g->rank, (uint32_t)seq);
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
@@ -131,15 +127,11 @@ void lks__shm_finish(struct lks__shm *g, uint64_t seq)
     count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq));
 }
 
-/* Operations in flight have different slots, so this counter changes only for `seq`. */
-uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq)
+bool lks__shm_shares_done(const lks_comm *comm, const struct lks__shm_between *task)
 {
-    return (g->finishes[seq % LKS__SHM_SLOTS] + 1) * (uint32_t)g->world_size;
-}
-
-bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal)
-{
-    return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->finished, goal);
+    const struct lks__shm *g = comm->state;
+    return reached(&lks__segment_slot(g->segment, (uint32_t)task->seq)->finished,
+                   task->finish_goal);
 }
 
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq)
@@ -147,13 +139,9 @@ bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq)
     return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->finished, finish_goal(g, seq));
 }
 
-uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq)
+void lks__shm_between_done(lks_comm *comm, uint64_t seq)
 {
-    return ++g->betweens[seq % LKS__SHM_SLOTS];
-}
-
-void lks__shm_count_between(struct lks__shm *g, uint64_t seq)
-{
+    struct lks__shm *g = comm->state;
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
     atomic_store_explicit(&g->line->between, (uint32_t)seq + 1, memory_order_release);
     count_in(&slot->between, &slot->between_sleepers, atomic_load(&slot->between) + 1);
@@ -295,7 +283,7 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
     lks__shm_table(g, report, sizeof report);
     if (lks__segment_abort_report(g->segment, LKS_ERR_TIMEOUT, culprit, text, report))
         lks__explain(report);
-    return lks__shm_failed(g);
+    return lks__shm_failure(g->comm);
 }
 
 /* Check the ranks that we wait for. A rank with heartbeats is not late, however long its work
@@ -373,7 +361,7 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
     double last = start;
     while (!reached(w->counter, w->goal)) {
         if (lks__segment_aborted(g->segment))
-            return lks__shm_failed(g);
+            return lks__shm_failure(g->comm);
         struct timespec slice = {0, SLICE_MS * 1000000L};
         atomic_fetch_add(w->sleepers, 1);
         uint32_t seen = atomic_load(w->counter);

@@ -33,7 +33,6 @@ static lks_status lost(const lks__store *s, int err)
                      err != 0 ? strerror(err) : "the other end has closed it");
 }
 
-/* Wait for `events`; ERR_TIMEOUT. */
 static lks_status wait_for(const lks__store *s, short events, double until)
 {
     for (;;) {

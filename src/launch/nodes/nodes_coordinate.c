@@ -24,7 +24,6 @@ double lks__nodes_join_s(const struct lks__nodes *n)
     return n->round == 0 ? JOIN_S : REJOIN_S;
 }
 
-/* Check the settings that must be the same on all nodes: the coordinator's own hello decides. */
 bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__job_node *node,
                     char why[600])
 {

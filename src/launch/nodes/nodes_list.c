@@ -224,7 +224,6 @@ static bool is_complete(struct lks__nodes *n, const json_t *members)
     return true;
 }
 
-/* Set this node's part in the round that `message` begins. */
 static void take_part(struct lks__nodes *n, const json_t *message)
 {
     const struct lks__job_node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
@@ -431,7 +430,7 @@ lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes)
 
 /* Notice that this launcher itself was stopped, or its machine hung, for so long that the others
  * have given it up. */
-static void note_pause(struct lks__nodes *n)
+static void notice_pause(struct lks__nodes *n)
 {
     const double now = lks__sys_now(), pause_s = now - n->seen_at;
     if (n->seen_at > 0 && pause_s > fmax(lks__link_s(), LKS__LEAST_STILL_S)) {
@@ -443,7 +442,7 @@ static void note_pause(struct lks__nodes *n)
 
 lks_status lks__nodes_hear_all(struct lks__nodes *n)
 {
-    note_pause(n);
+    notice_pause(n);
     take_answers(n);
     for (;;) {
         void *data = NULL;

@@ -167,7 +167,6 @@ static bool file_has_room(const lks__output *o, const struct stream *s)
     return s->file < 0 || lks__writer_has_room(o->files, READ_BYTES) || files_stuck(o);
 }
 
-/* True if there is room to read more. */
 static bool has_room(const struct stream *s)
 {
     return !s->blocked && s->n < LINE_BYTES;

@@ -36,10 +36,9 @@ struct lks__supervisor {
 
 /* --- supervise.c -------------------------------------------------------------------------- */
 
-/* Call it before the ranks start. ERR_NOMEM. Call lks__supervisor_end() in any case. */
+/* Call it before the ranks start; free sup->polls in any case. ERR_NOMEM. */
 lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attempt *a,
                                  struct lks__nodes *nodes);
-void lks__supervisor_end(struct lks__supervisor *sup);
 
 /* Watch the ranks until all have ended, then end the processes that they have left. */
 void lks__supervise(struct lks__supervisor *sup);

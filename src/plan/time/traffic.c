@@ -153,7 +153,7 @@ static void add_up(struct walk *w, const lks__table *table)
     t->delays = t->late_delays;
     for (int i = 0; i < t->n_buckets; i++)
         t->delays += t->buckets[i].delays;
-    t->heartbeat_rate = (n - 1) * LKS__ENGINE_NOTE / LKS__HIER_HEARTBEAT_S;
+    t->heartbeat_rate = (n - 1) * LKS__ENGINE_MESSAGE / LKS__HIER_HEARTBEAT_S;
 }
 
 static lks_status walk_step(struct walk *w, const lks__table *table)

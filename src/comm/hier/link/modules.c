@@ -27,8 +27,6 @@ static const struct lks__engine_module modules[] = {
 #undef ROW
 };
 
-/* --- loading ------------------------------------------------------------------------------ */
-
 /* [0] `file`, [1] `other.file`; NULL: not loaded yet. Only one thread calls probes. */
 static const lks__engine *loaded[N_ENGINES][2];
 
@@ -56,8 +54,6 @@ static const lks__engine *find(const struct lks__engine_module *m, char *why, si
         return engines[1];
     return load(m->file, m->package, &engines[0], why, why_bytes) ? engines[0] : NULL;
 }
-
-/* --- backends ----------------------------------------------------------------------------- */
 
 static bool probe(const struct lks_comm_ops *ops, const lks_world *world, char *why,
                   size_t why_bytes)

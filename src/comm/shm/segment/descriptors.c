@@ -58,7 +58,6 @@ static const char *unit_of(const struct lks__shm_descriptor *m)
     return "elements of no type";
 }
 
-/* The end of both texts below. */
 static void add_step(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
     size_t used = strlen(text);
