@@ -7,7 +7,6 @@
 #include "base/number/cpu.h"
 #include "comm/backend.h"
 #include "comm/hier/hier.h"
-#include "comm/liveness.h"
 #include "comm/world.h"
 
 /* Far longer than any job, and far below the limit of times in microseconds. */

@@ -206,7 +206,8 @@ static lks_status shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p
     /* Each rank reserves its own slice, so that its pages are close to it; rank 0 reserves common
      * memory. */
     bool reserves = kind == LKS_MEM_OWN || g->rank == 0;
-    uint64_t slice = region.offset + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
+    const uint64_t first = kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0;
+    const uint64_t slice = region.offset + first;
     void *mem = NULL;
     struct lks__shm_region *regions = realloc(g->regions, (g->n_regions + 1) * sizeof *regions);
     if (regions == NULL)
@@ -230,7 +231,7 @@ static lks_status shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p
     region.mem = mem;
     g->regions[g->n_regions++] = region;
     g->end = region.offset + region.bytes;
-    *mem_p = region.mem + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
+    *mem_p = region.mem + first;
     return LKS_OK;
 }
 

@@ -143,7 +143,7 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
     reap(sup); /* ranks that have ended before this point did so by themselves */
-    if (a->segment == NULL || a->n_running == 0 || sup->failed)
+    if (a->n_running == 0 || sup->failed)
         return;
     if (sup->user_signal == 0)
         ask_orderly(sup, lks__segment_asked_stop(a->segment));
@@ -191,9 +191,9 @@ static void suspend(struct lks__supervisor *sup)
 static void pass_on(struct lks__supervisor *sup, int sig)
 {
     struct lks__attempt *a = sup->attempt;
-    if (a->segment != NULL && a->n_running == 0) /* all ranks have ended, and only output is left */
+    if (a->n_running == 0) /* all ranks have ended, and only output is left */
         lks__hurry_most(a->job);
-    if (a->segment == NULL || a->n_running == 0 || sup->user_signal != 0 || sup->failed)
+    if (a->n_running == 0 || sup->user_signal != 0 || sup->failed)
         return;
     const char *name = sigabbrev_np(sig);
     lks__say(a->job,

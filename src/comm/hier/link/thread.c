@@ -2,8 +2,6 @@
  * which the ranks of the host start them, and run one after the other. */
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
