@@ -6,7 +6,6 @@
 #include "comm/hier/pieces.h"
 #include "ddp/memory/exchange.h"
 #include "ddp/memory/mode.h"
-#include "ddp/reducer.h"
 #include "lockstep/reduce.h"
 
 const lks__memory_mode *lks__memory_mode_of(const lks__device *device)
@@ -251,13 +250,6 @@ lks_status lks__memory_publish(lks__memory *m)
     LKS__TRY(gather(m, m->params.host, false));
     LKS__TRY(lks__memory_release(m));
     return m->mode->publish != NULL ? m->mode->publish(m) : LKS_OK;
-}
-
-void lks__memory_part(const lks__memory *m, size_t n, size_t *first, size_t *end)
-{
-    const lks_world *w = lks_comm_world(m->comm);
-    lks__local_part(0, n, m->shared ? w->local_rank : 0, m->shared ? w->local_world_size : 1, first,
-                    end);
 }
 
 /* --- checkpoints and checks ------------------------------------------------------------------ */

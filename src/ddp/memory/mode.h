@@ -3,7 +3,7 @@
 #ifndef LKS_DDP_MEMORY_MODE_H
 #define LKS_DDP_MEMORY_MODE_H
 
-#include "ddp/memory/memory.h"
+#include "ddp/memory/state.h"
 
 typedef struct lks__memory_mode {
     bool own_memory; /* the device has its own memory, with a replica per rank */
