@@ -274,7 +274,7 @@ const char *lks__session_device_note(const lks__session *s)
     return s->device_note[0] != '\0' && s->world.rank == 0 ? s->device_note : NULL;
 }
 
-lks_status lks__session_ask(const char *name, lks__device *asked)
+lks_status lks__session_describe(const char *name, lks__device *asked)
 {
     char note[LKS__DEVICE_TEXT] = "";
     const lks__exec none = {0};

@@ -115,7 +115,7 @@ static bool signalled(void)
 
 /* Open the group. Ranks agree on a stop through the group, so until all have joined, each rank
  * stops by itself. */
-static lks_status meet(const lks_comm_options *options, lks__session *s)
+static lks_status open_group(const lks_comm_options *options, lks__session *s)
 {
     lks__sys_give_up_when(signalled);
     const lks_status st = lks_comm_open(&s->world, options, &s->comm);
@@ -138,7 +138,7 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     LKS__TRY(lks_world_from_env(&s->world));
     lks_comm_options options = {backend, timeout_s};
     s->timeout_s = timeout_s;
-    LKS__TRY(or_stopped(meet(&options, s)));
+    LKS__TRY(or_stopped(open_group(&options, s)));
     s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(beat, s->comm); /* for reads and writes of large files */
     lks__signals_on_stop(ask_stop, s->comm);

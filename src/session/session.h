@@ -55,7 +55,7 @@ const char *lks__session_device_note(const lks__session *s);
 
 /* Describe a device without a session and without opening it, for queries of sizes only. `ops`
  * identifies it. */
-lks_status lks__session_ask(const char *name, lks__device *asked);
+lks_status lks__session_describe(const char *name, lks__device *asked);
 
 /* Set the precision of products to bfloat16 or float32 (initially float32). Collective:
  * ERR_DIVERGED if the ranks' kernels don't give the same bits. */

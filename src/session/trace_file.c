@@ -141,7 +141,7 @@ static void put_event(struct out *o, int rank, double origin, const lks__trace_e
     }
 }
 
-static bool known(const lks__trace_event *e)
+static bool names_a_span(const lks__trace_event *e)
 {
     return e->span >= 0 && e->span < LKS__N_SPANS;
 }
@@ -178,7 +178,7 @@ static lks_status write_all(lks__trace_file *f, lks__session *s, const struct he
             continue;
         put_rank(out, r, &heads[r]);
         for (uint64_t i = 0; i < heads[r].n; i++)
-            if (known(&events[i]))
+            if (names_a_span(&events[i]))
                 put_event(out, r, origin - shift_of(s, heads, r), &events[i]);
     }
     return LKS_OK;

@@ -219,8 +219,8 @@ static lks_status verify(const struct rank *r)
 {
     if (r->large == 0)
         return lks__params_verify(r->comm, &table, r->params);
-    const lks__span spans[] = {{"first", r->params, 1}, {"large", r->params, r->large}};
-    return lks__spans_verify(r->comm, spans, 2);
+    const lks__named_floats spans[] = {{"first", r->params, 1}, {"large", r->params, r->large}};
+    return lks__named_floats_verify(r->comm, spans, 2);
 }
 
 static void *rank_main(void *arg)

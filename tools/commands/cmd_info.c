@@ -75,7 +75,7 @@ static void print_binding(void)
 {
     lks__bind_share share;
     char why_not[512];
-    const char *library = lks__bind_look(0, 1, &share, why_not, sizeof why_not);
+    const char *library = lks__bind_find(0, 1, &share, why_not, sizeof why_not);
     if (library == NULL)
         print_module("binding", "hwloc", why_not);
     else

@@ -448,7 +448,7 @@ static lks_status plan(const lks__settings *s, struct plan *p)
     if (s->auto_batch != 0 && limit == 0)
         return lks__fail(LKS_ERR_CONFIG, "batch_size=auto is chosen when a run starts: give plan a "
                                          "number, or the size of the memory as --memory");
-    LKS__TRY(lks__session_ask(s->device, &p->device));
+    LKS__TRY(lks__session_describe(s->device, &p->device));
     p->vocab = find_vocabulary(s);
     p->room = (double)lks__memory_available();
     if (p->has_machine) {

@@ -92,7 +92,7 @@ static bool is_utf8(const char *s)
 /* The error in one tensor; NULL if it is valid. */
 static const char *fault_of(const lks_tensor *t)
 {
-    uint64_t bytes = lks_dtype_bytes(t->dtype), none = 0;
+    uint64_t bytes = lks_dtype_bytes(t->dtype), empty = 0;
     if (t->name == NULL || t->name[0] == '\0')
         return "it has no name";
     if (!is_utf8(t->name))
@@ -104,11 +104,11 @@ static const char *fault_of(const lks_tensor *t)
     if (t->n_dims < 0 || t->n_dims > LKS_MAX_DIMS)
         return "it has fewer than 0 or more than 4 dimensions";
     for (int d = 0; d < t->n_dims; d++) {
-        none |= t->shape[d] == 0;
+        empty |= t->shape[d] == 0;
         if (t->shape[d] > INT64_MAX || !lks__mul(bytes, t->shape[d], &bytes) || bytes > INT64_MAX)
             return "its shape is more than memory can address";
     }
-    return t->data == NULL && !none ? "its data are NULL" : NULL;
+    return t->data == NULL && !empty ? "its data are NULL" : NULL;
 }
 
 static int by_name(const void *a, const void *b)
@@ -333,7 +333,7 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
 /* --- loading ---------------------------------------------------------------------------------- */
 
 /* *any_p: `dir` contains anything that could be a checkpoint, even a broken one. */
-static lks_status look(const char *dir, bool *any_p)
+static lks_status find_any(const char *dir, bool *any_p)
 {
     struct stat info;
     char path[LKS__CKPT_PATH];
@@ -371,16 +371,16 @@ static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
 {
     char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT], shown[512];
     lks__st_file *file;
-    const lks__st_tensor *there = find(ckpt, t->name, &file);
+    const lks__st_tensor *stored = find(ckpt, t->name, &file);
     const char *dtype = st_dtype(t->dtype);
     show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, want, sizeof want);
     lks__escape(shown, sizeof shown, ckpt->path, strlen(ckpt->path));
-    if (there == NULL)
+    if (stored == NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s has no tensor %s", shown, want);
-    if (strcmp(there->dtype, dtype) == 0 && there->n_dims == t->n_dims &&
-        memcmp(there->shape, t->shape, (size_t)t->n_dims * sizeof *t->shape) == 0)
+    if (strcmp(stored->dtype, dtype) == 0 && stored->n_dims == t->n_dims &&
+        memcmp(stored->shape, t->shape, (size_t)t->n_dims * sizeof *t->shape) == 0)
         return LKS_OK;
-    show(t->name, name_of(there->dtype), there->n_dims, there->shape, has, sizeof has);
+    show(t->name, name_of(stored->dtype), stored->n_dims, stored->shape, has, sizeof has);
     return lks__fail(LKS_ERR_CONFIG, "the program asks for %s, and %s has %s", want, shown, has);
 }
 
@@ -390,8 +390,8 @@ static lks_status read_tensors(lks__ckpt *ckpt, const struct call *c)
         LKS__TRY(check_tensor(ckpt, &c->tensors[i]));
     for (size_t i = 0; i < c->n; i++) {
         lks__st_file *file;
-        const lks__st_tensor *there = find(ckpt, c->tensors[i].name, &file);
-        LKS__TRY(lks__st_read(file, there, c->tensors[i].data));
+        const lks__st_tensor *stored = find(ckpt, c->tensors[i].name, &file);
+        LKS__TRY(lks__st_read(file, stored, c->tensors[i].data));
     }
     return LKS_OK;
 }
@@ -419,7 +419,7 @@ static lks_status read_files(const char *dir, const struct call *c, bool needed,
 {
     lks__ckpt ckpt = {0};
     bool any;
-    LKS__TRY(look(dir, &any));
+    LKS__TRY(find_any(dir, &any));
     if (!any && !needed)
         return LKS_OK;
     lks_status st = lks__ckpt_open(dir, LKS__CKPT_ALL, &ckpt);

@@ -271,14 +271,14 @@ lks_status lks_ddp_verify(lks_ddp *d)
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(DDP_VERIFY);
     LKS__TRY(check_open(d, "lks_ddp_verify"));
-    lks__span *values = malloc(d->n_params * sizeof *values);
+    lks__named_floats *values = malloc(d->n_params * sizeof *values);
     if (values == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare parameters");
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
-        values[i] = (lks__span){p->name, p->value, p->count};
+        values[i] = (lks__named_floats){p->name, p->value, p->count};
     }
-    lks_status st = lks__spans_verify(d->comm, values, d->n_params);
+    lks_status st = lks__named_floats_verify(d->comm, values, d->n_params);
     free(values);
     return st;
 }

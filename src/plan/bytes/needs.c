@@ -411,7 +411,7 @@ lks_status lks__needs_find(const lks__settings *s, uint32_t vocab_size, const lk
                            const lks__process *process, lks__needs *n)
 {
     lks__device device;
-    LKS__TRY(lks__session_ask(s->device, &device));
+    LKS__TRY(lks__session_describe(s->device, &device));
     return lks__needs_on(&device, s, vocab_size, place, process, n);
 }
 

@@ -183,8 +183,8 @@ static void put_data(FILE *out, const char *text)
 
 char *lks__feed_page(const lks__series *runs, size_t n, size_t *bytes_p)
 {
-    static const char place[] = "id=\"data\">";
-    const char *at = strstr(lks__page, place) + sizeof place - 1;
+    static const char marker[] = "id=\"data\">";
+    const char *at = strstr(lks__page, marker) + sizeof marker - 1;
     char *page = NULL, *message;
     lks__feed *feed = lks__feed_open(runs, n);
     FILE *out = feed != NULL ? open_memstream(&page, bytes_p) : NULL;

@@ -17,7 +17,7 @@ typedef struct lks__best {
 /* True if `val_loss`, as written in metrics.jsonl, is lower. For equal losses the earlier
  * checkpoint stays, so a resumed run chooses the same one as a run that never stopped. */
 bool lks__best_beaten(const lks__best *best, double val_loss);
-void lks__best_take(lks__best *best, uint64_t iter, double val_loss);
+void lks__best_set(lks__best *best, uint64_t iter, double val_loss);
 
 /* Compare the evaluation of checkpoint `iter`, which exists, at the end of the run. If it is lower,
  * OUT/best names that checkpoint, and *moved_p is true. The previous best checkpoint stays, because

@@ -176,17 +176,17 @@ static bool is_recorded(const char *out_dir, uint64_t iter)
                                         "\n{\"kind\":\"checkpoint\",\"iter\":%" PRIu64 ",", iter);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out_dir);
     int fd = chunk == NULL ? -1 : lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-    bool known = fd >= 0 && fstat(fd, &info) == 0;
-    for (uint64_t at = 0, n; known && !found && at + len <= (uint64_t)info.st_size;
+    bool readable = fd >= 0 && fstat(fd, &info) == 0;
+    for (uint64_t at = 0, n; readable && !found && at + len <= (uint64_t)info.st_size;
          at += n - (len - 1)) {
         n = (uint64_t)info.st_size - at < CHUNK ? (uint64_t)info.st_size - at : CHUNK;
-        known = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
-        found = known && memmem(chunk, (size_t)n, needle, len) != NULL;
+        readable = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
+        found = readable && memmem(chunk, (size_t)n, needle, len) != NULL;
     }
     if (fd >= 0)
         lks__sys_close(fd);
     free(chunk);
-    return found || !known;
+    return found || !readable;
 }
 
 struct later {

@@ -17,6 +17,6 @@
 lks_status lks__job_mark(const char *out_dir);
 
 /* True if this is a later start of the job whose run is in OUT. */
-bool lks__job_goes_on(const char *out_dir);
+bool lks__job_restarted(const char *out_dir);
 
 #endif

@@ -49,7 +49,7 @@ static json_t *copied(const json_t *o, const char *key)
 }
 
 /* Batches per evaluation; null if evaluations use all validation tokens. */
-static json_t *sampled(const lks__series *s)
+static json_t *eval_batches(const lks__series *s)
 {
     char family[256];
     const bool all = strcmp(lks__series_setting(s, "family", family), "golf") == 0;
@@ -77,7 +77,7 @@ static json_t *describe(const lks__series *s)
         "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
         copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
         copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
-        copied(s->host, "commit"), "eval_iters", sampled(s), "resumes",
+        copied(s->host, "commit"), "eval_iters", eval_batches(s), "resumes",
         s->starts > 0 ? (int)s->starts - 1 : 0, "skips", (int)s->skips, "rollbacks",
         (int)s->rollbacks, "checkpoints", (int)s->checkpoints, "params_hash", s->params_hash,
         "ended", s->end != NULL);

@@ -288,8 +288,8 @@ static void print_seeds(struct printer *p, const json_t *report)
 void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
 {
     const json_t *runs = json_object_get(report, "runs");
-    const char *what = json_string_value(json_object_get(report, "compared"));
-    const bool val = strcmp(what, "val_loss") == 0;
+    const char *compared = json_string_value(json_object_get(report, "compared"));
+    const bool val = strcmp(compared, "val_loss") == 0;
     struct printer p = {.out = out, .form = form, .runs = runs, .n = json_array_size(runs)};
     if (form == LKS__COMPARE_CSV)
         fputs("table,row,run,value\n", out);

@@ -16,10 +16,10 @@ static const unsigned grey = 0x7a828b;
 
 /* --- points ----------------------------------------------------------------------------------- */
 
-typedef struct lks__curve {
+struct curve {
     double *train, *val; /* x, y, x, y, … */
     size_t n_train, n_val;
-} lks__curve;
+};
 
 struct bounds {
     double x_low, x_high, y_low, y_high; /* with log_scale, y is log10 of the loss */
@@ -42,10 +42,10 @@ static void add(const lks__plot *p, double *xy, size_t *n, double x, double y)
     ++*n;
 }
 
-static lks_status read_curve(const lks__plot *p, const lks__series *s, lks__curve *c)
+static lks_status read_curve(const lks__plot *p, const lks__series *s, struct curve *c)
 {
-    *c = (lks__curve){.train = calloc(2 * s->n_points + 1, sizeof(double)),
-                      .val = calloc(2 * s->n_evals + 1, sizeof(double))};
+    *c = (struct curve){.train = calloc(2 * s->n_points + 1, sizeof(double)),
+                        .val = calloc(2 * s->n_evals + 1, sizeof(double))};
     if (c->train == NULL || c->val == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
     for (size_t i = 0; i < s->n_points; i++) {
@@ -60,7 +60,7 @@ static lks_status read_curve(const lks__plot *p, const lks__series *s, lks__curv
     return LKS_OK;
 }
 
-static void free_curves(lks__curve *curves, size_t n)
+static void free_curves(struct curve *curves, size_t n)
 {
     for (size_t i = 0; curves != NULL && i < n; i++) {
         free(curves[i].train);
@@ -78,11 +78,11 @@ static void widen(struct bounds *b, const double *xy, size_t n)
     }
 }
 
-static lks_status read_curves(const lks__plot *p, lks__curve **curves_p, struct bounds *b)
+static lks_status read_curves(const lks__plot *p, struct curve **curves_p, struct bounds *b)
 {
     size_t points = 0;
     lks_status st = LKS_OK;
-    lks__curve *curves = calloc(p->n, sizeof *curves);
+    struct curve *curves = calloc(p->n, sizeof *curves);
     *b = (struct bounds){.x_low = 0.0, .x_high = 0.0, .y_low = INFINITY, .y_high = -INFINITY};
     if (curves == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
@@ -214,7 +214,7 @@ static int bytes_of(const char *text, int most)
 }
 
 /* Format a run's line of the legend; returns its number of characters. */
-static int legend_of(const lks__series *run, const lks__curve *curve, char text[320])
+static int legend_of(const lks__series *run, const struct curve *curve, char text[320])
 {
     int n = 0;
     snprintf(text, 320, "%.*s: training%s", bytes_of(run->name, 40), run->name,
@@ -224,7 +224,7 @@ static int legend_of(const lks__series *run, const lks__curve *curve, char text[
     return n;
 }
 
-static void draw_legend(struct drawing *d, const lks__curve *curves)
+static void draw_legend(struct drawing *d, const struct curve *curves)
 {
     static const double CHARACTER = 6.8; /* width of a character on average, or more */
     char text[320];
@@ -246,7 +246,7 @@ static void draw_legend(struct drawing *d, const lks__curve *curves)
 static lks_status draw(const lks__plot *p, lks__canvas *to)
 {
     struct drawing d = {.plot = p, .to = to};
-    lks__curve *curves;
+    struct curve *curves;
     size_t most = 2;
     LKS__TRY(read_curves(p, &curves, &d.b));
     if (!p->log_scale) { /* the axis ends with marks */
@@ -481,7 +481,7 @@ static void print_grid(const struct grid *g, const lks__plot *p, FILE *out)
     fprintf(out, "%*s%s\n", g->label + 2, "", axis_name(p));
 }
 
-static void print_legend(const lks__plot *p, const lks__curve *curves, const char *letters,
+static void print_legend(const lks__plot *p, const struct curve *curves, const char *letters,
                          bool braille, int columns, FILE *out)
 {
     char shown[300], loss[64], low[64];
@@ -508,7 +508,7 @@ lks_status lks__plot_text(const lks__plot *p, FILE *out, int columns, bool brail
 {
     static const char letters[] = "abcdefghijklmnpqrstuvwxyz";
     struct grid g = {.braille = braille && p->n == 1};
-    lks__curve *curves;
+    struct curve *curves;
     LKS__TRY(read_curves(p, &curves, &g.b));
     find_label(&g, p);
     g.columns = columns - g.label - 2;

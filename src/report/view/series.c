@@ -296,7 +296,7 @@ static void forget(lks__series *s)
 }
 
 /* True if the bytes before s->offset are still the same. */
-static bool holds(const lks__series *s, int fd)
+static bool is_unchanged(const lks__series *s, int fd)
 {
     char now[sizeof s->before];
     return s->n_before == 0 ||
@@ -350,7 +350,7 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     lks_status st = chunk == NULL ? out_of_memory() : LKS_OK;
     if (st == LKS_OK && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)))
         st = lks__fail(LKS_ERR_IO, "%s is not a regular file", path);
-    if (st == LKS_OK && ((uint64_t)info.st_size < s->offset || !holds(s, fd)))
+    if (st == LKS_OK && ((uint64_t)info.st_size < s->offset || !is_unchanged(s, fd)))
         forget(s);
     if (st == LKS_OK)
         st = read_lines(s, fd, (uint64_t)info.st_size, chunk, path);
@@ -362,26 +362,26 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     return st;
 }
 
-const char *lks__series_dir(const char *what)
+const char *lks__series_dir(const char *arg)
 {
     struct stat info;
-    const char *equals = stat(what, &info) == 0 ? NULL : strchr(what, '=');
-    return equals != NULL ? equals + 1 : what;
+    const char *equals = stat(arg, &info) == 0 ? NULL : strchr(arg, '=');
+    return equals != NULL ? equals + 1 : arg;
 }
 
-lks_status lks__series_open(const char *what, lks__series *s)
+lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
     char shown[600];
     bool changed;
     *s = (lks__series){.offset = 0};
-    const char *dir = lks__series_dir(what);
+    const char *dir = lks__series_dir(arg);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     for (size_t n = strlen(s->dir); n > 1 && s->dir[n - 1] == '/'; n--)
         s->dir[n - 1] = '\0';
     const char *last = strrchr(s->dir, '/');
-    if (dir > what)
-        snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - what) - 1, what);
+    if (dir > arg)
+        snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - arg) - 1, arg);
     else
         snprintf(s->name, sizeof s->name, "%s", last != NULL && last[1] ? last + 1 : s->dir);
     lks__utf8_make(s->name);

@@ -59,10 +59,10 @@ typedef struct lks__series {
     double elapsed;
 } lks__series;
 
-/* The folder in `what`, which is FOLDER or NAME=FOLDER. */
-const char *lks__series_dir(const char *what);
+/* The folder in `arg`, which is FOLDER or NAME=FOLDER. */
+const char *lks__series_dir(const char *arg);
 /* Open the run in that folder, and read its lines. ERR_CONFIG if it has no metrics.jsonl. */
-lks_status lks__series_open(const char *what, lks__series *s);
+lks_status lks__series_open(const char *arg, lks__series *s);
 /* Read new lines. *changed_p: true if there were any. A file that was replaced, or cut by a resume,
  * is read again from its start. */
 lks_status lks__series_read(lks__series *s, bool *changed_p);

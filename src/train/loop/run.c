@@ -90,7 +90,7 @@ static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
     LKS__TRY(lks__metrics_sync(r->report.metrics));
     LKS__TRY(lks__state_save(&t->run, &t->ses, &t->state, &t->work, &about, name, hash));
     if (best)
-        lks__best_take(&r->report.best, t->state.iter, r->eval.val_loss);
+        lks__best_set(&r->report.best, t->state.iter, r->eval.val_loss);
     lks__memory_fetched(t->state.memory);
     lks__trace_end();
     lks__log_line(&r->report.log, "saving checkpoint to %s/%s", t->run.shown_out_dir, name);

@@ -64,7 +64,7 @@ static lks_status check_room(const lks__settings *s, uint32_t vocab, int W)
     lks__device device;
     lks__process process = {0};
     lks__needs needs;
-    LKS__TRY(lks__session_ask(s->device, &device));
+    LKS__TRY(lks__session_describe(s->device, &device));
     LKS__TRY(lks__needs_on(&device, s, vocab, &here, &process, &needs));
     if (needs.host_bytes < 0.5 * room)
         return LKS_OK;
@@ -108,7 +108,7 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     uint64_t limit = 0;
     int64_t batch;
     char room[LKS__UNITS_TEXT];
-    LKS__TRY(lks__session_ask(s->device, &device));
+    LKS__TRY(lks__session_describe(s->device, &device));
     LKS__TRY(lks__process_measure(s, &here, &process));
     LKS__TRY(lks__settings_memory(s, &limit));
     const bool own = !device.ops->host_memory;

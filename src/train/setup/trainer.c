@@ -339,7 +339,7 @@ static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
 static lks_status open_checkpoint(const lks__settings *s, const char *run, int rank,
                                   lks__ckpt *ckpt, lks__ckpt **resume_p)
 {
-    bool again = lks__job_goes_on(run);
+    bool again = lks__job_restarted(run);
     bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
     const char *from =
         again ? run : s->out_dir; /* which may name a checkpoint at the first start */
@@ -392,7 +392,7 @@ static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt 
     snprintf(run, sizeof run, "%s", s->out_dir);
     if (resumes)
         lks__outdir_of(s->out_dir, run, sizeof run);
-    if (resumes || lks__job_goes_on(run))
+    if (resumes || lks__job_restarted(run))
         st = open_checkpoint(s, run, t->ses.world.rank, ckpt, resume_p);
     LKS__TRY(lks__same_checkpoint(&t->ses, st, *resume_p, s->out_dir));
     return recall(t, run, *resume_p);
