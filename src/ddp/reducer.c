@@ -291,13 +291,3 @@ lks_status lks__reducer_finish(lks__reducer *d, const float **grads_p, double *n
     *norm_p = norm_of(d);
     return LKS_OK;
 }
-
-bool lks__reducer_is_closed(const lks__reducer *d)
-{
-    return lks__comm_is_closed(d->comm);
-}
-
-lks_status lks__reducer_release(lks__reducer *d)
-{
-    return lks__memory_release(&d->memory);
-}

@@ -75,7 +75,7 @@ bool lks__reducer_next(lks__reducer *reducer, lks__reducer_micro *micro);
 void lks__reducer_skip(lks__reducer *reducer);
 
 /* The mean gradient over all N micro-batches. *grads_p is the arena in host memory, with the same
- * bits on every rank and for any number of ranks, readable until lks__reducer_release(); or NULL if
+ * bits on every rank and for any number of ranks, readable until lks__memory_release(); or NULL if
  * the devices have its parts (lks__memory_sum()). *norm_p is its 2-norm (blocks in double, table
  * order); not finite if a gradient isn't. */
 lks_status lks__reducer_finish(lks__reducer *reducer, const float **grads_p, double *norm_p);
@@ -87,10 +87,5 @@ lks_status lks__reducer_finish(lks__reducer *reducer, const float **grads_p, dou
 float *lks__reducer_leaf(lks__reducer *reducer); /* the arena to fill next; contains old values */
 void lks__reducer_last(lks__reducer *reducer);
 lks_status lks__reducer_leaf_end(lks__reducer *reducer);
-/* True if lks_comm_close() has closed the group. Then only lks__reducer_close() may be called. */
-bool lks__reducer_is_closed(const lks__reducer *reducer);
-
-/* All ranks have read the gradient, so its memory may be written again. Collective. */
-lks_status lks__reducer_release(lks__reducer *reducer);
 
 #endif

@@ -165,7 +165,7 @@ static lks_status steps(struct rank *r, lks__reducer *ddp)
         if (memcmp(&norm, &r->norm[r->step], sizeof norm) != 0)
             return lks__fail(LKS_ERR_DIVERGED, "the norm of step %d is %.17g, not %.17g", r->step,
                              norm, r->norm[r->step]);
-        LKS__TRY(lks__reducer_release(ddp));
+        LKS__TRY(lks__memory_release(lks__reducer_memory(ddp)));
     }
     int V = r->V, W = lks_comm_world_size(r->comm), rank = lks_comm_rank(r->comm);
     int own = (rank + 1) * V / W - rank * V / W;

@@ -75,3 +75,11 @@ void lks__utf8_make(char *text)
         }
     }
 }
+
+int lks__utf8_length(const char *text)
+{
+    int n = 0;
+    for (; *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}

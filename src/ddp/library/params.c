@@ -224,7 +224,7 @@ static lks_status check_open(const lks_ddp *d, const char *call)
 {
     if (d == NULL)
         return lks__fail(LKS_ERR_ARG, "%s: ddp is NULL: lks_ddp_open() gives one", call);
-    if (lks__reducer_is_closed(d->inner))
+    if (lks__comm_is_closed(d->comm))
         return lks__fail(LKS_ERR_ARG,
                          "%s: its group was closed already: call lks_ddp_close() first, and "
                          "lks_comm_close() last",
@@ -467,7 +467,7 @@ static lks_status finish(lks_ddp *d, struct tally *sum, double *norm_p)
     LKS__TRY(lks__reducer_finish(d->inner, &sums, norm_p));
     LKS__TRY(gather(d, sum));
     store_means(d, sums, sum->weight);
-    return lks__reducer_release(d->inner);
+    return lks__memory_release(lks__reducer_memory(d->inner));
 }
 
 lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)

@@ -11,11 +11,6 @@
 
 enum { ROWS = 10 };
 
-static bool has_evals(const lks__series *s)
-{
-    return s->n_evals > 0;
-}
-
 /* --- each run --------------------------------------------------------------------------------- */
 
 static double mean_of(const lks__series *s, size_t offset)
@@ -168,11 +163,11 @@ static double value_at(const lks__series *s, bool evals, double x, bool by_time)
 
 static double end_of(const lks__series *s, bool evals, bool by_time)
 {
-    if (evals)
-        return by_time ? s->evals[s->n_evals - 1].seconds : (double)s->evals[s->n_evals - 1].iter;
-    if (s->n_points == 0)
-        return 0.0;
-    return by_time ? s->points[s->n_points - 1].seconds : (double)s->points[s->n_points - 1].iter;
+    double x = 0.0, loss;
+    const size_t n = evals ? s->n_evals : s->n_points;
+    if (n > 0)
+        point_of(s, evals, by_time, n - 1, &x, &loss);
+    return x;
 }
 
 static void add_row(json_t *rows, const lks__series *runs, size_t n, bool evals, double x,
@@ -377,7 +372,7 @@ lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p)
     json_t *report = json_object(), *all = json_array();
     bool evals = true;
     for (size_t i = 0; i < n; i++) {
-        evals = evals && has_evals(&runs[i]);
+        evals = evals && runs[i].n_evals > 0;
         json_array_append_new(all, describe(&runs[i]));
     }
     json_object_set_new(report, "compared", json_string(evals ? "val_loss" : "loss"));

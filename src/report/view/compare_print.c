@@ -5,6 +5,7 @@
 
 #include "base/number/units.h"
 #include "base/status.h"
+#include "base/text/utf8.h"
 #include "report/view/compare.h"
 
 enum { CELL = 128, MOST_COLUMNS = 65 };
@@ -58,15 +59,6 @@ static const char *cell(const json_t *value, char out[CELL])
     return cell_of(PLAIN, value, out);
 }
 
-/* Number of characters of a UTF-8 text. */
-static int columns(const char *text)
-{
-    int n = 0;
-    for (; *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
-}
-
 static void title(struct printer *p, const char *table, const char *text)
 {
     p->table = table;
@@ -112,7 +104,7 @@ static void print_cell(struct printer *p, size_t column, const char *text)
 {
     const char *c = text;
     if (p->form == LKS__COMPARE_TEXT) {
-        int pad = p->widths[column] - columns(text);
+        int pad = p->widths[column] - lks__utf8_length(text);
         if (column == 0)
             fprintf(p->out, "  %s%*s", text, pad, "");
         else
@@ -141,8 +133,8 @@ static void row(struct printer *p, bool print, const char *name, const json_t *c
         const char *shown = i == 0 ? name : cell_of(p->kind, values[i - 1], text);
         if (print)
             print_cell(p, i, shown);
-        else if (columns(shown) > p->widths[i])
-            p->widths[i] = columns(shown);
+        else if (lks__utf8_length(shown) > p->widths[i])
+            p->widths[i] = lks__utf8_length(shown);
     }
     if (print)
         fputc('\n', p->out);
