@@ -2,6 +2,7 @@
 #ifndef LKS_BASE_TEXT_UTF8_H
 #define LKS_BASE_TEXT_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@ size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p);
 /* Write `cp` to `out` (4 bytes of room); returns the length. */
 size_t lks__utf8_encode(uint32_t cp, char *out);
 
+bool lks__utf8_is_valid(const char *text, size_t bytes);
 /* Number of characters of a valid text. */
 int lks__utf8_length(const char *text);
 

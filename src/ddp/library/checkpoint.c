@@ -23,32 +23,16 @@
 
 static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
 
-static const char *st_dtype(lks_dtype dtype)
-{
-    switch (dtype) {
-    case LKS_FLOAT32:
-        return "F32";
-    case LKS_FLOAT64:
-        return "F64";
-    case LKS_INT32:
-        return "I32";
-    case LKS_INT64:
-        return "I64";
-    case LKS_UINT8:
-        return "U8";
-    case LKS_FLOAT16:
-        return "F16";
-    case LKS_BFLOAT16:
-        return "BF16";
-    }
-    return NULL;
-}
+static const char *const st_dtypes[] = {
+    [LKS_FLOAT32] = "F32", [LKS_FLOAT64] = "F64", [LKS_INT32] = "I32",     [LKS_INT64] = "I64",
+    [LKS_UINT8] = "U8",    [LKS_FLOAT16] = "F16", [LKS_BFLOAT16] = "BF16",
+};
 
 /* lockstep's name of a safetensors type, or that type's name if lockstep has none. */
 static const char *name_of(const char *dtype)
 {
 #define X(name, value, bytes, text)                                                                \
-    if (strcmp(st_dtype(LKS_##name), dtype) == 0)                                                  \
+    if (strcmp(st_dtypes[LKS_##name], dtype) == 0)                                                 \
         return text;
     LKS_DTYPE_MAP(X)
 #undef X
@@ -75,27 +59,13 @@ static size_t elements(const lks_tensor *t)
     return count;
 }
 
-static bool is_utf8(const char *s)
-{
-    size_t left = strlen(s);
-    while (left > 0) {
-        uint32_t cp;
-        size_t n = lks__utf8_decode(s, left, &cp);
-        if (n == 0)
-            return false;
-        s += n;
-        left -= n;
-    }
-    return true;
-}
-
 /* The error in one tensor; NULL if it is valid. */
 static const char *fault_of(const lks_tensor *t)
 {
     uint64_t bytes = lks_dtype_bytes(t->dtype), empty = 0;
     if (t->name == NULL || t->name[0] == '\0')
         return "it has no name";
-    if (!is_utf8(t->name))
+    if (!lks__utf8_is_valid(t->name, strlen(t->name)))
         return "its name is not UTF-8";
     if (strcmp(t->name, "__metadata__") == 0)
         return "that name is reserved by the format";
@@ -263,7 +233,7 @@ static lks_status write_files(const char *dir, const struct call *c)
     for (size_t i = 0; i < c->n; i++) {
         const lks_tensor *t = &c->tensors[i];
         list[i] = (lks__st_tensor){.name = t->name,
-                                   .dtype = st_dtype(t->dtype),
+                                   .dtype = st_dtypes[t->dtype],
                                    .n_dims = t->n_dims,
                                    .data = t->data,
                                    .bytes = elements(t) * lks_dtype_bytes(t->dtype)};
@@ -372,7 +342,7 @@ static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
     char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT], shown[512];
     lks__st_file *file;
     const lks__st_tensor *stored = find(ckpt, t->name, &file);
-    const char *dtype = st_dtype(t->dtype);
+    const char *dtype = st_dtypes[t->dtype];
     show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, want, sizeof want);
     lks__escape(shown, sizeof shown, ckpt->path, strlen(ckpt->path));
     if (stored == NULL)

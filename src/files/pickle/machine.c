@@ -208,25 +208,13 @@ static lks_status do_float(machine *m)
     return push(m, v);
 }
 
-static bool is_utf8(const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes;) {
-        uint32_t cp;
-        size_t n = lks__utf8_decode(text + i, bytes - i, &cp);
-        if (n == 0)
-            return false;
-        i += n;
-    }
-    return true;
-}
-
 static lks_status do_text(machine *m, unsigned length_bytes, lks__pickle_kind kind)
 {
     const unsigned char *text = NULL;
     uint64_t bytes = 0;
     LKS__TRY(take_number(m, length_bytes, &bytes));
     LKS__TRY(take(m, bytes, &text));
-    if (kind == LKS__PICKLE_TEXT && !is_utf8((const char *)text, bytes))
+    if (kind == LKS__PICKLE_TEXT && !lks__utf8_is_valid((const char *)text, bytes))
         return refuse(m, "a text is not valid UTF-8");
     lks__pickle_value *v = lks__pickle_new(&m->pickle->heap, kind);
     if (v) {
