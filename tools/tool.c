@@ -171,7 +171,7 @@ bool tool_is_rank(void)
 bool tool_speaks(void)
 {
     const char *rank = getenv("RANK");
-    return rank == NULL || strcmp(rank, "0") == 0 || lks__session_foreign();
+    return rank == NULL || strcmp(rank, "0") == 0 || lks__world_foreign();
 }
 
 bool tool_launches(const lks__settings *s)

@@ -8,7 +8,6 @@
 #include "base/system/sys.h"
 #include "comm/backend.h"
 #include "comm/liveness.h"
-#include "comm/world.h"
 #include "session/device.h"
 #include "session/signals.h"
 
@@ -23,11 +22,6 @@ static void put_on_record(lks__session *s, const char *why)
 static void beat(void *comm)
 {
     lks_comm_beat(comm);
-}
-
-bool lks__session_foreign(void)
-{
-    return lks__world_foreign();
 }
 
 static void ask_stop(void *comm, int signo)
@@ -131,6 +125,22 @@ static lks_status or_stopped(lks_status st)
                : st;
 }
 
+static lks_status set_up(lks__session *s, int threads, enum lks__bind bind)
+{
+    LKS__TRY(lks__session_same_word(s, "the version of lockstep", LKS_VERSION));
+    LKS__TRY(agree_on_level(s));
+    LKS__TRY(lks__session_agree(s, choose_threads(s, threads)));
+    LKS__TRY(bind_rank(s, bind));
+    LKS__TRY(lks__session_agree(s, lks__pool_open(s->threads, LKS__EXEC_SCRATCH_BYTES,
+                                                  lks__kernels_thread_init, &s->pool)));
+    s->ex = (lks__exec){.k = &s->kernels, .pool = s->pool};
+    s->cpu = lks__device_cpu(&s->ex);
+    s->device = &s->cpu;
+    lks__session_watch(s);
+    lks__comm_use(s->comm, &s->ex);
+    return lks__session_products(s, false);
+}
+
 lks_status lks__session_open(const char *backend, double timeout_s, int threads,
                              enum lks__bind bind, lks__session *s)
 {
@@ -142,35 +152,11 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
     s->world = *lks_comm_world(s->comm);
     lks__sys_on_progress(beat, s->comm); /* for reads and writes of large files */
     lks__signals_on_stop(ask_stop, s->comm);
-    lks_status st = lks__session_same_word(s, "the version of lockstep", LKS_VERSION);
-    if (st != LKS_OK)
-        goto fail;
-    st = agree_on_level(s);
-    if (st != LKS_OK)
-        goto fail;
-    st = lks__session_agree(s, choose_threads(s, threads));
-    if (st != LKS_OK)
-        goto fail;
-    st = bind_rank(s, bind);
-    if (st != LKS_OK)
-        goto fail;
-    st = lks__session_agree(
-        s, lks__pool_open(s->threads, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &s->pool));
-    if (st != LKS_OK)
-        goto fail;
-    s->ex = (lks__exec){.k = &s->kernels, .pool = s->pool};
-    s->cpu = lks__device_cpu(&s->ex);
-    s->device = &s->cpu;
-    lks__session_watch(s);
-    lks__comm_use(s->comm, &s->ex);
-    st = lks__session_products(s, false);
-    if (st != LKS_OK)
-        goto fail;
-    return LKS_OK;
-fail:
-    st = or_stopped(st);
-    lks__session_fail(s, st);
-    lks__session_close(s);
+    const lks_status st = or_stopped(set_up(s, threads, bind));
+    if (st != LKS_OK) {
+        lks__session_fail(s, st);
+        lks__session_close(s);
+    }
     return st;
 }
 

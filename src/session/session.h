@@ -104,9 +104,6 @@ void lks__session_saving(lks__session *s, bool saving);
 /* Report this rank's first failure to all ranks (nothing for OK); returns `st`. */
 lks_status lks__session_fail(lks__session *s, lks_status st);
 
-/* True if a launcher other than lockstep's started this process or its launcher. */
-bool lks__session_foreign(void);
-
 /* True if this process has reported its failure to all ranks. Then lockstep's launcher prints it,
  * too. */
 bool lks__session_on_record(void);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "comm/world.h"
 #include "compute/peak/peak_device.h"
 #include "data/text/bpe/bpe.h"
 #include "files/checkpoint/name.h"
@@ -366,8 +367,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
-    lks__log_live(&r->log,
-                  !lks__session_foreign()); /* mpirun gives a rank a terminal, but logs it */
+    lks__log_live(&r->log, !lks__world_foreign()); /* mpirun gives a rank a terminal, but logs it */
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
     const bool reads_only = t->run.s.eval_only && (t->run.resumed || has_run(&t->run));
     lks_status st = LKS_OK;
