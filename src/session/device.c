@@ -10,7 +10,7 @@
 #include "comm/liveness.h"
 #include "compute/exchange.h"
 #include "lockstep/reduce.h"
-#include "session/device.h"
+#include "session/session.h"
 
 static void mark_passed(void *comm)
 {

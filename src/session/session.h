@@ -38,6 +38,9 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
                              enum lks__bind bind, lks__session *s);
 void lks__session_close(lks__session *s);
 
+/* Let waits for the device also send heartbeats and notice the failure of the group. */
+void lks__session_watch(lks__session *s);
+
 /* Choose the device for models by name; "auto": the best one of this machine. Without a call it is
  * the CPU. `share`: ranks of a host may share a device; otherwise sharing is ERR_CONFIG, with both
  * numbers. Collective: ERR_DIVERGED if ranks would use different devices. */
