@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/system/place.h"
+#include "base/place.h"
 #include "base/text/shell.h"
 #include "settings/config/config_file.h"
 #include "settings/config/recipe.h"

@@ -92,9 +92,6 @@ lks_status lks__family_environment(lks__settings *s, unsigned command, struct lk
 /* Set the family's defaults for all settings that were not given. */
 lks_status lks__family_presets(lks__settings *s, unsigned command);
 
-/* Check that the command line contains no setting without effect in the family. */
-lks_status lks__family_check_given(const lks__settings *s);
-
 /* Check that n_head divides n_embd, for families with attention. */
 lks_status lks__family_check_heads(const lks__settings *s);
 

@@ -204,7 +204,8 @@ static const char *counterpart(const char *name)
     return "";
 }
 
-lks_status lks__family_check_given(const lks__settings *s)
+/* Check that the command line contains no setting without effect in the family. */
+static lks_status check_given(const lks__settings *s)
 {
     for (const lks__setting_alias *a = lks__family_of(s)->unused; a && a->theirs; a++) {
         const int setting = lks__setting_find(a->theirs);
@@ -284,7 +285,7 @@ const char *lks__settings_not_nccl(const lks__settings *s)
 
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
-    LKS__TRY(lks__family_check_given(s));
+    LKS__TRY(check_given(s));
     if (lks__family_of(s)->check != NULL)
         LKS__TRY(lks__family_of(s)->check(s));
     const char *other = lks__settings_not_nccl(s);

@@ -14,7 +14,7 @@
 
 #include "../longer.h"
 #include "../tool.h"
-#include "base/system/place.h"
+#include "base/place.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/shell.h"

@@ -1,7 +1,6 @@
 /* data/prep/prep_run.c - the kinds of tokens, and a preparation from its options to its files. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
@@ -227,16 +226,13 @@ static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
  * text. */
 static lks_status check_folders(const lks__prep_options *o)
 {
-    struct stat in, out;
     char shown[256];
     lks_status st = LKS_OK;
     char *lines = strdup(o->input), *rest = lines;
     if (lines == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to list the input's files");
-    const bool exists = stat(o->out_dir, &out) == 0;
-    for (char *line; exists && st == LKS_OK && (line = strsep(&rest, "\n")) != NULL;)
-        if (stat(line, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino &&
-            S_ISDIR(in.st_mode))
+    for (char *line; st == LKS_OK && (line = strsep(&rest, "\n")) != NULL;)
+        if (lks__sys_is_folder(line) && lks__sys_same_folder(line, o->out_dir))
             st = lks__fail(LKS_ERR_CONFIG,
                            "--out is the input folder, %s: the next `lockstep prep` would read "
                            "token files as text; give another --out",

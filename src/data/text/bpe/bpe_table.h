@@ -1,4 +1,4 @@
-/* data/text/bpe/bpe_table.h - a vocabulary in memory: bpe_load.c fills it, and bpe.c encodes with
+/* data/text/bpe/bpe_table.h - a vocabulary in memory: bpe_build.c fills it, and bpe.c encodes with
  * it. */
 #ifndef LKS_DATA_TEXT_BPE_BPE_TABLE_H
 #define LKS_DATA_TEXT_BPE_BPE_TABLE_H

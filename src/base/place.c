@@ -1,4 +1,4 @@
-#include "base/system/place.h"
+#include "base/place.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

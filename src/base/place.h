@@ -1,6 +1,6 @@
-/* base/system/place.h - folders of the program and of its installed files. */
-#ifndef LKS_BASE_SYSTEM_PLACE_H
-#define LKS_BASE_SYSTEM_PLACE_H
+/* base/place.h - folders of the program and of its installed files. */
+#ifndef LKS_BASE_PLACE_H
+#define LKS_BASE_PLACE_H
 
 #include <limits.h>
 #include <stddef.h>
