@@ -26,5 +26,5 @@ bool lks__chosen_must_join(const lks__settings *s)
 
 size_t lks__step_message_bytes(int V, int A, int W)
 {
-    return LKS__STEP_NOTE_BYTES + (size_t)((V + W - 1) / W * A) * sizeof(float);
+    return LKS__VOTE_BYTES + (size_t)((V + W - 1) / W * A) * sizeof(float);
 }

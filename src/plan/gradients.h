@@ -13,8 +13,8 @@ bool lks__chosen_may_join(const lks__settings *s);
 bool lks__chosen_must_join(const lks__settings *s);
 
 /* Bytes of the message in which a rank sends its losses and votes to all ranks in each step
- * (train/guard/votes.h). LKS__STEP_NOTE_BYTES are the votes. */
-enum { LKS__STEP_NOTE_BYTES = 104 };
+ * (train/checks/votes.h). LKS__VOTE_BYTES are the votes. */
+enum { LKS__VOTE_BYTES = 104 };
 size_t lks__step_message_bytes(int V, int A, int W);
 
 #endif

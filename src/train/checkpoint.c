@@ -202,7 +202,7 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
 }
 
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__step_work *work, lks__guard *guard, lks__ckpt *c)
+                           const lks__step_work *work, lks__checks *checks, lks__ckpt *c)
 {
     json_t *eval_done = json_object_get(c->state, "eval_done");
     json_t *best = json_object_get(c->state, "best_val_loss");
@@ -233,13 +233,13 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
     state->eval_done = json_is_true(eval_done);
     state->best_val_loss = json_number_value(best);
     const json_t *val_loss = json_object_get(c->state, "val_loss");
-    guard->loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
+    checks->loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
-    guard->elapsed_from = state->iter + state->data_shift;
+    checks->elapsed_from = state->iter + state->data_shift;
     if (lks__state_by_the_clock(run) && elapsed > 0.0) {
         state->elapsed_s = elapsed;
-        guard->elapsed_from = 0;
-        guard->out_of_time = elapsed >= run->s.max_wallclock_seconds;
+        checks->elapsed_from = 0;
+        checks->out_of_time = elapsed >= run->s.max_wallclock_seconds;
     }
     return LKS_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "files/checkpoint/ckpt.h"
 #include "session/session.h"
-#include "train/guard/guard.h"
+#include "train/checks/checks.h"
 #include "train/run.h"
 #include "train/state.h"
 #include "train/work.h"
@@ -32,6 +32,6 @@ bool lks__state_by_the_clock(const lks__run *run);
  * each host), iteration and sampler. `run->s` already has the checkpoint's settings. With zero=1
  * each host then holds all moments, until lks__memory_fetched(). */
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__step_work *work, lks__guard *guard, lks__ckpt *ckpt);
+                           const lks__step_work *work, lks__checks *checks, lks__ckpt *ckpt);
 
 #endif

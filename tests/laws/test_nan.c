@@ -462,7 +462,7 @@ static void open_trainer(lks__trainer *t, const char *sampler)
 static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
 {
     lks__step_result r;
-    assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &r));
+    assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &r));
     memcpy(offsets, t->work.offsets, N_OFFSETS * sizeof *offsets);
 }
 

@@ -154,7 +154,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
         const int at = i < 0 ? 0 : i;
         progress_text("step %d of %d", i + 4, TURNS + 3);
         const double began = lks__sys_now();
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &result));
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
         lks__trace_take_parts(lks__trace_current, parts[at]);
         LKS__TRY(layers_since(began, &forward[at], &backward[at]));
     }

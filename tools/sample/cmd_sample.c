@@ -13,7 +13,7 @@
 #include "base/text/utf8.h"
 #include "sample.h"
 #include "session/signals.h"
-#include "train/guard/agree.h"
+#include "train/checks/agree.h"
 #include "train/setup/remember.h"
 
 static const char usage[] =

@@ -19,7 +19,7 @@
 #include "settings/family.h"
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
-#include "train/loop/run.h"
+#include "train/loop/loop.h"
 #include "train/setup/continue.h"
 #include "train/setup/dryrun.h"
 #include "train/setup/trainer.h"
@@ -72,7 +72,7 @@ static const char started_env[] = "LOCKSTEP_TRAIN";
 
 static lks_status check_failure_commands(const lks__settings *s)
 {
-    if (!tool_is_rank() || getenv(started_env) != NULL || !lks__commands_given(s, LKS__ON_FAILURE))
+    if (!tool_is_rank() || getenv(started_env) != NULL || !lks__commands_any(s, LKS__ON_FAILURE))
         return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,
@@ -143,7 +143,7 @@ static int run_rank(const lks__settings *s)
         return stop_early(stopped);
     if (st != LKS_OK)
         return tool_fail("train", st);
-    st = lks__train_run(&trainer, &stopped);
+    st = lks__train_loop(&trainer, &stopped);
     int code = st == LKS_OK ? TOOL_OK : tool_fail("train", st);
     lks__trainer_close(&trainer);
     return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;

@@ -38,8 +38,8 @@ struct lks__commands {
     struct {
         lks__command_event event;
         const char *command;
-    } given[MOST_COMMANDS];
-    int n_given;
+    } commands[MOST_COMMANDS];
+    int n_commands;
     char out_dir[4096], log[4200];
     double timeout_s;
     void (*say)(void *ctx, const char *text);
@@ -47,8 +47,8 @@ struct lks__commands {
     struct waiting queue[QUEUE]; /* queue[0] runs, if pid > 0 */
     int n;
     pid_t pid; /* leader of its session; 0: none runs */
-    double until;
-    bool asked; /* SIGTERM was sent */
+    double deadline;
+    bool sent_term; /* SIGTERM was sent */
 };
 
 /* --- the setting ------------------------------------------------------------------------------ */
@@ -71,7 +71,7 @@ static const char *command_of(const char *line, lks__command_event event)
     return strncmp(line, word, n) == 0 && line[n] == ':' ? line + n + 1 : NULL;
 }
 
-bool lks__commands_given(const lks__settings *s, lks__command_event event)
+bool lks__commands_any(const lks__settings *s, lks__command_event event)
 {
     const char *line = s->exec_on;
     while (command_of(line, event) == NULL) {
@@ -101,12 +101,12 @@ lks_status lks__commands_open(const lks__settings *s, void (*say)(void *ctx, con
     c->timeout_s = s->exec_timeout;
     c->say = say;
     c->ctx = ctx;
-    for (char *line = strtok_r(c->text, "\n", &rest); line != NULL && c->n_given < MOST_COMMANDS;
+    for (char *line = strtok_r(c->text, "\n", &rest); line != NULL && c->n_commands < MOST_COMMANDS;
          line = strtok_r(NULL, "\n", &rest))
         for (int event = 0; event <= LKS__ON_FAILURE; event++)
             if (command_of(line, event) != NULL) {
-                c->given[c->n_given].event = event;
-                c->given[c->n_given++].command = command_of(line, event);
+                c->commands[c->n_commands].event = event;
+                c->commands[c->n_commands++].command = command_of(line, event);
             }
     free(absolute);
     *commands_p = c;
@@ -195,24 +195,24 @@ static void add(struct facts *f, const char *fmt, ...)
 
 static void collect(const lks__commands *c, const struct waiting *w, struct facts *f)
 {
-    const lks__command_facts *is = &w->facts;
+    const lks__command_facts *facts = &w->facts;
     char word[16];
     event_word(w->event, word);
     f->n = 0;
     add(f, "LOCKSTEP_EVENT=%s", word);
     add(f, "LOCKSTEP_OUT_DIR=%s", c->out_dir);
-    if (is->iter >= 0) {
-        add(f, "LOCKSTEP_ITER=%" PRId64, is->iter);
-        add(f, "LOCKSTEP_CHECKPOINT=ckpt-%08" PRId64, is->iter);
+    if (facts->iter >= 0) {
+        add(f, "LOCKSTEP_ITER=%" PRId64, facts->iter);
+        add(f, "LOCKSTEP_CHECKPOINT=ckpt-%08" PRId64, facts->iter);
     }
-    if (isfinite(is->loss)) /* digits as in metrics.jsonl */
-        add(f, "LOCKSTEP_LOSS=%.9g", is->loss);
-    if (isfinite(is->val_loss))
-        add(f, "LOCKSTEP_VAL_LOSS=%.9g", is->val_loss);
-    if (is->signal > 0)
-        add(f, "LOCKSTEP_SIGNAL=%d", is->signal);
-    if (is->exit_code >= 0)
-        add(f, "LOCKSTEP_EXIT_CODE=%d", is->exit_code);
+    if (isfinite(facts->loss)) /* digits as in metrics.jsonl */
+        add(f, "LOCKSTEP_LOSS=%.9g", facts->loss);
+    if (isfinite(facts->val_loss))
+        add(f, "LOCKSTEP_VAL_LOSS=%.9g", facts->val_loss);
+    if (facts->signal > 0)
+        add(f, "LOCKSTEP_SIGNAL=%d", facts->signal);
+    if (facts->exit_code >= 0)
+        add(f, "LOCKSTEP_EXIT_CODE=%d", facts->exit_code);
 }
 
 /* True for a variable that a fact replaces, or that is left over from a run that started this one.
@@ -320,8 +320,8 @@ static void start_next(lks__commands *c)
     while (c->pid == 0 && c->n > 0) {
         const int err = start(c, &c->queue[0]);
         if (err == 0) {
-            c->until = lks__sys_now() + c->timeout_s;
-            c->asked = false;
+            c->deadline = lks__sys_now() + c->timeout_s;
+            c->sent_term = false;
             return;
         }
         say(c, "%s: the command can't be started: %s; the run continues",
@@ -339,7 +339,7 @@ static bool ended(lks__commands *c)
     if (got == 0 || (got < 0 && errno == EINTR))
         return false;
     name_of(&c->queue[0], name);
-    if (got > 0 && c->asked)
+    if (got > 0 && c->sent_term)
         say(c, "%s: the command ran longer than exec_timeout=%g s, and was ended", name,
             c->timeout_s);
     else if (got > 0 && WIFSIGNALED(status))
@@ -350,16 +350,16 @@ static bool ended(lks__commands *c)
     return true;
 }
 
-void lks__commands_look(lks__commands *c)
+void lks__commands_poll(lks__commands *c)
 {
     if (c == NULL || c->n == 0)
         return;
     if (c->pid > 0 && ended(c))
         drop_first(c);
-    else if (c->pid > 0 && lks__sys_now() > c->until) {
-        kill(-c->pid, c->asked ? SIGKILL : SIGTERM);
-        c->asked = true;
-        c->until = lks__sys_now() + GRACE_S;
+    else if (c->pid > 0 && lks__sys_now() > c->deadline) {
+        kill(-c->pid, c->sent_term ? SIGKILL : SIGTERM);
+        c->sent_term = true;
+        c->deadline = lks__sys_now() + GRACE_S;
     }
     start_next(c);
 }
@@ -367,9 +367,9 @@ void lks__commands_look(lks__commands *c)
 void lks__commands_on(lks__commands *c, lks__command_event event, const lks__command_facts *facts)
 {
     char name[80];
-    for (int i = 0; c != NULL && i < c->n_given; i++) {
-        const struct waiting w = {c->given[i].command, event, *facts};
-        if (c->given[i].event != event)
+    for (int i = 0; c != NULL && i < c->n_commands; i++) {
+        const struct waiting w = {c->commands[i].command, event, *facts};
+        if (c->commands[i].event != event)
             continue;
         if (c->n == QUEUE)
             say(c, "%s: %d commands are already waiting, so this one is skipped", name_of(&w, name),
@@ -377,13 +377,13 @@ void lks__commands_on(lks__commands *c, lks__command_event event, const lks__com
         else
             c->queue[c->n++] = w;
     }
-    lks__commands_look(c);
+    lks__commands_poll(c);
 }
 
 void lks__commands_wait(lks__commands *c, void (*alive)(void *ctx), void *ctx)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000L};
-    for (lks__commands_look(c); c != NULL && c->n > 0; lks__commands_look(c)) {
+    for (lks__commands_poll(c); c != NULL && c->n > 0; lks__commands_poll(c)) {
         if (alive != NULL)
             alive(ctx);
         nanosleep(&pause, NULL);
@@ -402,7 +402,7 @@ void lks__commands_failed(const lks__settings *s, const char *name, int exit_cod
     const lks__command_facts facts = {
         .iter = -1, .loss = NAN, .val_loss = NAN, .exit_code = exit_code};
     lks__commands *c;
-    if (!lks__commands_given(s, LKS__ON_FAILURE))
+    if (!lks__commands_any(s, LKS__ON_FAILURE))
         return;
     if (lks__commands_open(s, print, (void *)(uintptr_t)name, &c) != LKS_OK) {
         print((void *)(uintptr_t)name, lks_last_error());

@@ -38,12 +38,12 @@ void lks__commands_close(lks__commands *c);
 /* Start the event's commands, or queue them. */
 void lks__commands_on(lks__commands *c, lks__command_event event, const lks__command_facts *facts);
 /* Call this several times a second: starts queued commands, and ends those that run too long. */
-void lks__commands_look(lks__commands *c);
+void lks__commands_poll(lks__commands *c);
 /* Wait until all have ended, while calling alive(ctx) several times a second. */
 void lks__commands_wait(lks__commands *c, void (*alive)(void *ctx), void *ctx);
 
 /* True if there are commands for this event. */
-bool lks__commands_given(const lks__settings *s, lks__command_event event);
+bool lks__commands_any(const lks__settings *s, lks__command_event event);
 /* Run the commands for LKS__ON_FAILURE, and wait for them. Messages begin with `name`. */
 void lks__commands_failed(const lks__settings *s, const char *name, int exit_code);
 

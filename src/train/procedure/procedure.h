@@ -6,7 +6,12 @@
 
 #include "base/log.h"
 #include "data/read/source.h"
-#include "train/step.h"
+#include "session/session.h"
+#include "train/checks/checks.h"
+#include "train/result.h"
+#include "train/run.h"
+#include "train/state.h"
+#include "train/work.h"
 #include "weights/artifact/artifact.h"
 
 /* Results at the end of a run. */
@@ -43,12 +48,12 @@ struct lks__procedure {
      * report. */
     double (*rates)(const lks__run *run, const lks__state *state, lks__rates *rates);
     lks_status (*end_step)(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__guard *guard, lks__step_result *r); /* collective */
+                           lks__checks *checks, lks__step_result *r); /* collective */
 
     uint64_t (*n_steps)(const lks__settings *s);
     bool (*evaluation_due)(
         const lks__run *run, const lks__state *state,
-        const lks__guard *guard); /* before iteration state->iter, or at the end */
+        const lks__checks *checks); /* before iteration state->iter, or at the end */
     /* Collective. ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */
     lks_status (*evaluate)(const lks__run *run, lks__session *ses, const lks__state *state,
                            lks__step_work *work, lks__eval_result *result);
@@ -66,11 +71,11 @@ struct lks__procedure {
     /* Lines that describe the run before it begins. */
     void (*head_lines)(const lks__run *run, const lks__session *ses, lks__log *log);
     /* Lines after a step and an evaluation; "" for no line. */
-    void (*train_line)(const lks__run *run, const lks__state *state, const lks__guard *guard,
+    void (*train_line)(const lks__run *run, const lks__state *state, const lks__checks *checks,
                        const lks__step_result *r, double mfu, char out[200]);
-    void (*eval_line)(const lks__run *run, const lks__state *state, const lks__guard *guard,
+    void (*eval_line)(const lks__run *run, const lks__state *state, const lks__checks *checks,
                       const lks__eval_result *eval, char out[200]);
-    void (*finish_lines)(const lks__run *run, const lks__state *state, const lks__guard *guard,
+    void (*finish_lines)(const lks__run *run, const lks__state *state, const lks__checks *checks,
                          const lks__finish_result *result, lks__log *log);
 };
 
@@ -87,10 +92,10 @@ lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, in
 lks_status lks__procedure_find_data(lks__run *run);
 
 /* Read the meta.json or meta.pkl of the data folder `dir`, if it has one. Its vocabulary must be
- * the settings' one, unless they leave it open. `began`: the run begins with given weights, which
- * set the vocabulary in the settings, and the data may use less. */
-lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, bool *found_p,
-                               lks__meta *meta);
+ * the settings' one, unless they leave it open. `from_weights`: the run begins with given weights,
+ * which set the vocabulary in the settings, and the data may use less. */
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool from_weights,
+                               bool *found_p, lks__meta *meta);
 /* The same for a run: sets run->meta, and the vocabulary in its settings. Data without that file
  * have the tokenizer of the weights that the run begins with. */
 lks_status lks__procedure_open_meta(lks__run *run);

@@ -124,14 +124,14 @@ static double rates(const lks__run *run, const lks__state *state, lks__rates *ra
 
 /* Rank 0's clock decides, so that all ranks stop at the same step. */
 static lks_status end_step(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__guard *guard, lks__step_result *r)
+                           lks__checks *checks, lks__step_result *r)
 {
     state->elapsed_s += r->seconds;
     if (run->s.max_wallclock_seconds <= 0.0)
         return LKS_OK;
     LKS__TRY(
         lks_comm_broadcast(ses->comm, &state->elapsed_s, sizeof state->elapsed_s, LKS_UINT8, 0));
-    guard->out_of_time = state->elapsed_s >= run->s.max_wallclock_seconds;
+    checks->out_of_time = state->elapsed_s >= run->s.max_wallclock_seconds;
     return LKS_OK;
 }
 
@@ -142,11 +142,11 @@ static uint64_t n_steps(const lks__settings *s)
     return (uint64_t)s->iterations;
 }
 
-static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__guard *guard)
+static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
     if (state->eval_done)
         return false;
-    if (state->iter >= n_steps(&run->s) || guard->out_of_time)
+    if (state->iter >= n_steps(&run->s) || checks->out_of_time)
         return true;
     return run->s.eval_interval > 0 && state->iter % (uint64_t)run->s.eval_interval == 0;
 }

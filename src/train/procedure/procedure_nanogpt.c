@@ -106,7 +106,7 @@ static double rates(const lks__run *run, const lks__state *state, lks__rates *ra
 }
 
 static lks_status end_step(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__guard *guard, lks__step_result *r)
+                           lks__checks *checks, lks__step_result *r)
 {
     return LKS_OK;
 }
@@ -119,7 +119,7 @@ static uint64_t n_steps(const lks__settings *s)
     return (uint64_t)s->max_iters + 1;
 }
 
-static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__guard *guard)
+static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
     return !state->eval_done && state->iter < n_steps(&run->s) && run->s.eval_interval > 0 &&
            state->iter % (uint64_t)run->s.eval_interval == 0;
@@ -193,7 +193,7 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
 }
 
 /* As in the script, but without "mfu -100.00%" before the first measurement. */
-static void train_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+static void train_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                        const lks__step_result *r, double mfu, char out[200])
 {
     uint64_t iter = state->iter - 1;
@@ -206,7 +206,7 @@ static void train_line(const lks__run *run, const lks__state *state, const lks__
                  r->seconds * 1e3, share);
 }
 
-static void eval_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+static void eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                       const lks__eval_result *eval, char out[200])
 {
     snprintf(out, 200, "step %" PRIu64 ": train loss %.4f, val loss %.4f", state->iter,

@@ -19,7 +19,7 @@ bool lks__continue_can(const char *out_dir)
     return n == 0;
 }
 
-static lks_status take(lks__run *run, int setting, const char *name, double value)
+static lks_status restore_setting(lks__run *run, int setting, const char *name, double value)
 {
     char text[40];
     if (run->s.from[setting] >= LKS__FROM_FILE)
@@ -37,9 +37,9 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(lks__weights_open(path, NULL, &run->weights));
     LKS__TRY(lks__nanogpt_run_of(run->weights, from));
     LKS__TRY(lks__settings_begin(&run->s, &run->weights->model, run->weights->shown));
-    LKS__TRY(take(run, LKS__SETTING_beta1, "beta1", from->beta1));
-    LKS__TRY(take(run, LKS__SETTING_beta2, "beta2", from->beta2));
-    LKS__TRY(take(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
+    LKS__TRY(restore_setting(run, LKS__SETTING_beta1, "beta1", from->beta1));
+    LKS__TRY(restore_setting(run, LKS__SETTING_beta2, "beta2", from->beta2));
+    LKS__TRY(restore_setting(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
     lks__choose_optimizer(&run->s);
     if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,

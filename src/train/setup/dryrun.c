@@ -128,7 +128,7 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     if (own)
         lks__fit_add_device(&fit, &device, (double)limit - (double)device.ops->open_bytes, 1);
     LKS__TRY(lks__fit_choose(s, &fit, &batch));
-    LKS__TRY(lks__fit_take(s, W, batch));
+    LKS__TRY(lks__fit_set_batch(s, W, batch));
     if (!s->json)
         printf("batch_size=auto:   %" PRId64 ", for at most %s%s\n", batch,
                lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes, room),
@@ -146,9 +146,9 @@ lks_status lks__plan_dry_run(const lks__settings *given, int W)
     bool found;
     lks__needs needs;
     LKS__TRY(lks__settings_data_dir(s, dir));
-    const bool began = lks__settings_init(s) == LKS__INIT_WEIGHTS;
-    LKS__TRY(lks__procedure_meta(s, dir, began, &found, &meta));
-    const uint32_t vocab = began ? (uint32_t)s->vocab_size : meta.vocab_size;
+    const bool from_weights = lks__settings_init(s) == LKS__INIT_WEIGHTS;
+    LKS__TRY(lks__procedure_meta(s, dir, from_weights, &found, &meta));
+    const uint32_t vocab = from_weights ? (uint32_t)s->vocab_size : meta.vocab_size;
     lks__meta_free(&meta);
     LKS__TRY(read_data(s, dir, vocab, n_tokens));
     if (s->auto_batch != 0)

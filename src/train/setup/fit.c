@@ -13,13 +13,13 @@
 
 /* Bytes that a rank allocates later in addition to its arenas: the matrix library's code, threads'
  * scratch, buffers of files. Measured: 3 to 6 MB. */
-static const double LATER = 8e6;
+static const double LATER_BYTES = 8e6;
 
 static lks_status needs_of(const lks__settings *s, const lks__fit *fit, lks__needs *needs)
 {
     /* With different numbers of ranks per host, assume fewer hosts, as each then needs more. */
     const lks__place place = {fit->W / fit->local, fit->local};
-    const lks__process process = {.own = fit->process + LATER};
+    const lks__process process = {.own = fit->process + LATER_BYTES};
     return lks__needs_on(fit->rooms[0].device, s, fit->vocab_size, &place, &process, needs);
 }
 
@@ -42,7 +42,7 @@ static const lks__room *find_lack(const lks__fit *fit, const lks__needs *needs)
 
 enum { MOST_BATCH = 65536, MOST_STEPS = 65535 };
 
-lks_status lks__fit_take(lks__settings *s, int W, int64_t batch)
+lks_status lks__fit_set_batch(lks__settings *s, int W, int64_t batch)
 {
     const int64_t samples = s->batch_size * s->gradient_accumulation_steps;
     s->batch_size = batch;
@@ -67,7 +67,7 @@ lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *
         lks__settings other = *s;
         lks__needs needs;
         if (samples % b != 0 || samples / b % s->virtual_ranks != 0 || samples / b > MOST_STEPS ||
-            lks__fit_take(&other, fit->W, b) != LKS_OK)
+            lks__fit_set_batch(&other, fit->W, b) != LKS_OK)
             continue;
         if (needs_of(&other, fit, &needs) != LKS_OK)
             continue; /* more than memory can address, or an error that the run itself reports */
@@ -205,5 +205,5 @@ lks_status lks__train_fit(lks__run *run, lks__session *ses)
     for (int i = 0; i < W && st == LKS_OK; i++)
         least = i == 0 || all[i] < least ? all[i] : least;
     free(all);
-    return st == LKS_OK ? lks__fit_take(&run->s, W, least) : st;
+    return st == LKS_OK ? lks__fit_set_batch(&run->s, W, least) : st;
 }

@@ -29,7 +29,7 @@ lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *
 lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t *batch_p);
 
 /* Set that batch_size, and gradient_accumulation_steps to match. */
-lks_status lks__fit_take(lks__settings *s, int W, int64_t batch);
+lks_status lks__fit_set_batch(lks__settings *s, int W, int64_t batch);
 
 /* Set the smallest batch_size that any rank has chosen. Collective. */
 lks_status lks__train_fit(lks__run *run, lks__session *ses);

@@ -18,7 +18,7 @@
 #include "session/signals.h"
 #include "settings/family.h"
 #include "train/checkpoint.h"
-#include "train/guard/agree.h"
+#include "train/checks/agree.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
 #include "train/setup/fit.h"
@@ -91,7 +91,7 @@ static lks_status check_decay(const lks__settings *s)
 }
 
 /* A run that began with weights keeps its recorded tokenizer, if its data have none. */
-static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
+static lks_status restore_tokenizer(lks__trainer *t, const lks__ckpt *resume)
 {
     lks__meta kept;
     if (t->run.init_hash[0] == '\0' || t->run.meta.chars != NULL || t->run.meta.is_bpe ||
@@ -150,7 +150,7 @@ static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
 }
 
 /* Open data and table. */
-static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
+static lks_status open_data(lks__trainer *t, const lks__ckpt *resume)
 {
     int W = t->ses.world.world_size, rank = t->ses.world.rank;
     LKS__TRY(lks__settings_check(&t->run.s, W));
@@ -167,7 +167,7 @@ static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
     t->state.best_val_loss = LKS__NO_VAL_LOSS;
     LKS__TRY(t->run.procedure->open_data(&t->run));
     if (resume != NULL)
-        LKS__TRY(take_tokenizer(t, resume));
+        LKS__TRY(restore_tokenizer(t, resume));
     lks__escape(t->run.shown_out_dir, sizeof t->run.shown_out_dir, t->run.s.out_dir,
                 strlen(t->run.s.out_dir));
     lks__escape(t->run.shown_data_dir, sizeof t->run.shown_data_dir, t->run.data_dir,
@@ -186,7 +186,7 @@ static lks_status open_on_device(lks__trainer *t)
     LKS__TRY(lks__model_open(&t->run.model_config, &t->run.table, (int)t->run.s.batch_size,
                              t->ses.device, &t->work.model));
     LKS__TRY(t->run.procedure->open_rest(&t->run, &t->state));
-    LKS__TRY(lks__divergence_open(&t->run, &t->guard));
+    LKS__TRY(lks__divergence_open(&t->run, &t->checks));
     return open_buffers(t);
 }
 
@@ -250,7 +250,7 @@ static lks_status open_optimizer(lks__trainer *t)
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
-        return lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->guard, resume);
+        return lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, resume);
     if (t->run.continued)
         return lks__continue_load(&t->run, &t->ses, &t->state, &t->work);
     if (t->run.shared && t->ses.world.local_rank != 0)
@@ -270,7 +270,7 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
  * moments; otherwise the moments are zeros that were never written. */
 static lks_status agree(lks__trainer *t, bool loaded)
 {
-    LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->guard, loaded));
+    LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->checks, loaded));
     if (loaded && (!t->run.shared || t->ses.world.local_rank == 0))
         lks__memory_fetched(t->state.memory);
     if (t->run.shared)
@@ -289,7 +289,7 @@ static lks_status agree_on_exchange(lks__trainer *t)
                                   lks__chosen_may_join(&t->run.s) ? "nccl" : "staged");
 }
 
-static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
+static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
 {
     LKS__TRY(agree_on_exchange(t));
     if (t->run.model_config.bf16)
@@ -314,7 +314,7 @@ static lks_status agree_on_start(lks__trainer *t)
 }
 
 /* Open the run, and compare settings and data of all ranks before memory is reserved. */
-static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
+static lks_status open_and_compare(lks__trainer *t, const lks__ckpt *resume)
 {
     lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
     lks_status st = LKS_OK;
@@ -324,7 +324,7 @@ static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
         st = lks__agree_lines(&t->run, false, given);
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK) {
-        st = open_alone(t, resume);
+        st = open_data(t, resume);
         if (st == LKS_OK)
             st = lks__agree_lines(&t->run, true, result);
         st = lks__agree_run(&t->ses, st, given, result);
@@ -339,18 +339,18 @@ static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
 static lks_status open_checkpoint(const lks__settings *s, const char *run, int rank,
                                   lks__ckpt *ckpt, lks__ckpt **resume_p)
 {
-    bool again = lks__job_restarted(run);
+    bool restarted = lks__job_restarted(run);
     bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
     const char *from =
-        again ? run : s->out_dir; /* which may name a checkpoint at the first start */
+        restarted ? run : s->out_dir; /* which may name a checkpoint at the first start */
     if (rank == 0)
         LKS__TRY(lks__outdir_free(run, s->lock == LKS__lock_on));
     lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
-    if (again && st == LKS_ERR_FORMAT)
+    if (restarted && st == LKS_ERR_FORMAT)
         st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK)
         *resume_p = ckpt;
-    else if (again && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
+    else if (restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
         st = LKS_OK;
     else if (resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir))
         st = LKS_OK;
@@ -358,7 +358,7 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
 }
 
 /* Restore the dataset's path, and settings that checkpoints lack. */
-static lks_status recall(lks__trainer *t, const char *run, const lks__ckpt *resume)
+static lks_status restore_settings(lks__trainer *t, const char *run, const lks__ckpt *resume)
 {
     if (resume == NULL)
         return LKS_OK;
@@ -395,7 +395,7 @@ static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt 
     if (resumes || lks__job_restarted(run))
         st = open_checkpoint(s, run, t->ses.world.rank, ckpt, resume_p);
     LKS__TRY(lks__same_checkpoint(&t->ses, st, *resume_p, s->out_dir));
-    return recall(t, run, *resume_p);
+    return restore_settings(t, run, *resume_p);
 }
 
 /* Each step succeeds on all ranks, or no rank begins the next one. */
@@ -404,10 +404,10 @@ static lks_status open_run(lks__trainer *t, lks__ckpt *resume)
     LKS__TRY(lks__session_agree(&t->ses, open_settings(t, resume)));
     if (t->run.s.auto_batch != 0)
         LKS__TRY(lks__train_fit(&t->run, &t->ses));
-    LKS__TRY(open_the_same(t, resume));
+    LKS__TRY(open_and_compare(t, resume));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_device(&t->run, &t->ses)));
     LKS__TRY(lks__session_agree(&t->ses, open_on_device(t)));
-    return open_together(t, resume);
+    return open_state(t, resume);
 }
 
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p)
@@ -443,7 +443,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
         lks__trainer_close(t);
         return st;
     }
-    t->guard.saved_at = lks__sys_now();
+    t->checks.saved_at = lks__sys_now();
     lks__trace_end();
     return LKS_OK;
 }
@@ -457,7 +457,7 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
     lks_status st = lks__same_target(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
     if (st == LKS_OK)
         st = lks__session_agree(
-            &t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->guard, &ckpt));
+            &t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, &ckpt));
     lks__ckpt_close(&ckpt);
     return st;
 }
@@ -465,11 +465,11 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 lks_status lks__trainer_go_back(lks__trainer *t)
 {
     const uint64_t bad_iter = t->state.iter - 1, shift = t->state.data_shift,
-                   elapsed_from = t->guard.elapsed_from;
+                   elapsed_from = t->checks.elapsed_from;
     const int tries = t->state.nonfinite;
     const double elapsed_s = t->state.elapsed_s;
-    const bool out_of_time = t->guard.out_of_time;
-    t->guard.divergence.sealed = false;
+    const bool out_of_time = t->checks.out_of_time;
+    t->checks.divergence.recorded = false;
     lks_comm_note(t->ses.comm, bad_iter, "going back");
     /* Only the model goes back; data and time continue. The sampler's generators have drawn the bad
      * batch, and the batches of evaluations before it. */
@@ -482,8 +482,8 @@ lks_status lks__trainer_go_back(lks__trainer *t)
     t->state.data_shift = shift + bad_iter + 1 - t->state.iter;
     t->state.nonfinite = tries;
     t->state.elapsed_s = elapsed_s;
-    t->guard.elapsed_from = elapsed_from;
-    t->guard.out_of_time = out_of_time;
+    t->checks.elapsed_from = elapsed_from;
+    t->checks.out_of_time = out_of_time;
     return agree(t, true);
 }
 
@@ -500,7 +500,7 @@ void lks__trainer_close(lks__trainer *t)
     lks__batch_close(&t->work.batch);
     lks__mirror_close(&t->work.losses);
     free(t->work.exchange);
-    lks__divergence_close(&t->guard);
+    lks__divergence_close(&t->checks);
     lks__optim_close(&t->work.optim);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);

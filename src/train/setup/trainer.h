@@ -4,8 +4,8 @@
 
 #include "session/session.h"
 #include "session/trace_file.h"
-#include "train/guard/divergence.h"
-#include "train/guard/guard.h"
+#include "train/checks/checks.h"
+#include "train/checks/divergence.h"
 #include "train/run.h"
 #include "train/state.h"
 #include "train/step.h"
@@ -18,7 +18,7 @@ typedef struct lks__trainer {
     lks__trace_file trace;
     lks__state state;
     lks__step_work work;
-    lks__guard guard;
+    lks__checks checks;
 } lks__trainer;
 
 /* Set up everything that a step needs, and start from new weights, given ones, or the newest

@@ -13,7 +13,7 @@
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
-#include "train/guard/nonfinite.h"
+#include "train/checks/nonfinite.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
 
@@ -197,7 +197,7 @@ static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lk
 
 lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
                              const lks__state *state, const lks__step_work *work,
-                             const lks__guard *guard, const lks__step_result *step)
+                             const lks__checks *checks, const lks__step_result *step)
 {
     lks__report_ranks_add(r, step);
     if (!r->on)
@@ -234,7 +234,7 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
     lks__report_prometheus(r, run, state, false);
 
     char line[200], live[240], left[32];
-    run->procedure->train_line(run, state, guard, step, r->mfu, line);
+    run->procedure->train_line(run, state, checks, step, r->mfu, line);
     uint64_t n_steps = run->procedure->n_steps(&run->s),
              to_go = n_steps > state->iter ? n_steps - state->iter : 0;
     say_time(left, (now - r->started) / (double)done * (double)to_go);
@@ -288,7 +288,7 @@ static const char *draw_sample(lks__report *r, const lks__run *run, const lks__s
 }
 
 lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__state *state,
-                            const lks__guard *guard, const lks__eval_result *eval)
+                            const lks__checks *checks, const lks__eval_result *eval)
 {
     if (!r->on)
         return LKS_OK;
@@ -297,17 +297,17 @@ lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__stat
     r->newest.val_loss = eval->val_loss;
     lks__report_prometheus(r, run, state, true);
     char line[200];
-    run->procedure->eval_line(run, state, guard, eval, line);
+    run->procedure->eval_line(run, state, checks, eval, line);
     lks__log_line(&r->log, "%s", line);
     return LKS_OK;
 }
 
 lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks__state *state,
-                                 const lks__guard *guard, const lks__eval_result *eval)
+                                 const lks__checks *checks, const lks__eval_result *eval)
 {
     lks__evals evals;
     char why[200];
-    LKS__TRY(lks__report_eval(r, run, state, guard, eval));
+    LKS__TRY(lks__report_eval(r, run, state, checks, eval));
     if (!r->on || !run->resumed) /* evals.jsonl is about checkpoints */
         return LKS_OK;
     lks__jsonw *w = lks__evals_begin(&evals, "eval_only", state->iter, run->resumed_hash);
@@ -348,7 +348,7 @@ lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__
 }
 
 lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__state *state,
-                              const lks__guard *guard, const lks__finish_result *result)
+                              const lks__checks *checks, const lks__finish_result *result)
 {
     if (!r->on)
         return LKS_OK;
@@ -362,7 +362,7 @@ lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__st
     if (e->has_bpb)
         lks__jsonw_float(w, "val_bpb", e->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-    run->procedure->finish_lines(run, state, guard, result, &r->log);
+    run->procedure->finish_lines(run, state, checks, result, &r->log);
     return LKS_OK;
 }
 
@@ -390,7 +390,7 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__ses
         r->metrics = NULL;
         lks_status events = lks__events_close(r->events);
         r->events = NULL;
-        lks__report_others_close(r, ses, state);
+        lks__report_hooks_close(r, ses, state);
         closed = closed == LKS_OK ? events : closed;
         st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
     }

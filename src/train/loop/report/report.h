@@ -59,26 +59,26 @@ void lks__report_abandon(
  * all ranks measure the peak at once. */
 lks_status lks__report_open(lks__report *r, lks__trainer *t);
 /* Print that a resume has no step to train and leaves the run's folder unchanged. On rank 0. */
-void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__guard *guard);
+void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__checks *checks);
 /* Begin work on a step ("iter"), an "evaluation" or an "artifact". If it lasts, its progress is
  * shown. */
 void lks__report_work(lks__report *r, const lks__run *run, lks__session *ses,
                       const lks__state *state, const char *work);
 lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
                              const lks__state *state, const lks__step_work *work,
-                             const lks__guard *guard, const lks__step_result *step);
+                             const lks__checks *checks, const lks__step_result *step);
 lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__state *state,
-                            const lks__guard *guard, const lks__eval_result *eval);
+                            const lks__checks *checks, const lks__eval_result *eval);
 /* Report an evaluation of --eval_only, also in evals.jsonl. */
 lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks__state *state,
-                                 const lks__guard *guard, const lks__eval_result *eval);
+                                 const lks__checks *checks, const lks__eval_result *eval);
 /* Report the evaluation of the final checkpoint, which counts for OUT/best. */
 lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__state *state,
                              const lks__eval_result *eval);
 lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__asked asked,
                                   const char *name, const char *params_hash);
 lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__state *state,
-                              const lks__guard *guard, const lks__finish_result *result);
+                              const lks__checks *checks, const lks__finish_result *result);
 /* Count the evaluations in a row that are over 5 % above the best one. Repeats of an iteration
  * count once. */
 void lks__report_above(lks__report *r, uint64_t iter, double val_loss);
@@ -133,7 +133,7 @@ lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__ses
 /* --- report_commands.c: hooks: commands of exec_on, and systemd --- */
 
 /* Open the commands and systemd's socket. */
-lks_status lks__report_others_open(lks__report *r, const lks__run *run);
+lks_status lks__report_hooks_open(lks__report *r, const lks__run *run);
 /* After progress: send a sign of life, and start or end commands. `text` describes the progress, or
  * NULL. */
 void lks__report_alive(lks__report *r, const char *text);
@@ -144,7 +144,7 @@ void lks__report_best(lks__report *r, const lks__state *state);
 /* After a signal: the run saves and ends. */
 void lks__report_stopping(lks__report *r);
 /* After the run's files are complete: start the commands for the end, and wait for all commands. */
-void lks__report_others_close(lks__report *r, const lks__session *ses, const lks__state *state);
+void lks__report_hooks_close(lks__report *r, const lks__session *ses, const lks__state *state);
 
 /* Write the last host line, with each rank's micro-batches and memory, and close. Collective. */
 lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__session *ses,

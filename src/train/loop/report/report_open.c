@@ -18,7 +18,7 @@
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
-#include "train/loop/run.h"
+#include "train/loop/loop.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
 
@@ -139,14 +139,14 @@ static void describe(lks__report *r, const lks__run *run, const lks__session *se
 }
 
 /* The setting that ends the run. */
-static const char *ended_by(const lks__run *run, const lks__guard *guard)
+static const char *ended_by(const lks__run *run, const lks__checks *checks)
 {
-    return guard->out_of_time ? "max_wallclock_seconds" : run->procedure->length;
+    return checks->out_of_time ? "max_wallclock_seconds" : run->procedure->length;
 }
 
 /* Name changed settings that have no effect, such as a new learning rate, because the run has no
  * further step. */
-static void say_unused(lks__log *log, const lks__run *run, const lks__guard *guard)
+static void say_unused(lks__log *log, const lks__run *run, const lks__checks *checks)
 {
     const char *names[LKS__N_SETTINGS];
     char text[400] = "";
@@ -155,7 +155,7 @@ static void say_unused(lks__log *log, const lks__run *run, const lks__guard *gua
         lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, names);
     for (int i = 0; i < n && at < sizeof text; i++)
         if (strcmp(names[i], run->procedure->length) != 0 &&
-            strcmp(names[i], ended_by(run, guard)) != 0)
+            strcmp(names[i], ended_by(run, checks)) != 0)
             at +=
                 (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", names[i]);
     if (at > 0)
@@ -165,28 +165,28 @@ static void say_unused(lks__log *log, const lks__run *run, const lks__guard *gua
 
 /* Say that no step is left, because a silent end would look like a failed resume. */
 static void say_complete(lks__report *r, const lks__run *run, const lks__state *state,
-                         const lks__guard *guard)
+                         const lks__checks *checks)
 {
     if (!run->resumed || run->s.eval_only ||
-        (state->iter < run->procedure->n_steps(&run->s) && !guard->out_of_time))
+        (state->iter < run->procedure->n_steps(&run->s) && !checks->out_of_time))
         return;
     lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
-                     ended_by(run, guard));
-    say_unused(&r->log, run, guard);
+                     ended_by(run, checks));
+    say_unused(&r->log, run, checks);
 }
 
-void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__guard *guard)
+void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
     lks__log log;
     char value[LKS__SETTING_STR];
-    lks__settings_text(&run->s, lks__setting_find(ended_by(run, guard)), value);
+    lks__settings_text(&run->s, lks__setting_find(ended_by(run, checks)), value);
     lks__log_open(&log, "lockstep train", stdout, stderr);
     lks__log_message(&log,
                      "with %s=%s there is no step to train after checkpoint %" PRIu64
                      ", so %s stays unchanged; a larger %s continues from that checkpoint",
-                     ended_by(run, guard), value, state->iter, run->shown_out_dir,
-                     ended_by(run, guard));
-    say_unused(&log, run, guard);
+                     ended_by(run, checks), value, state->iter, run->shown_out_dir,
+                     ended_by(run, checks));
+    say_unused(&log, run, checks);
     lks__log_close(&log);
 }
 
@@ -279,7 +279,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
-                                  !lks__train_saves_again(&t->run, &t->state, &t->guard)};
+                                  !lks__train_saves_again(&t->run, &t->state, &t->checks)};
     bool goes_on = lks__job_restarted(t->run.s.out_dir); /* read it before locking */
     LKS__TRY(lks__outdir_lock(t->run.s.out_dir, t->run.s.lock == LKS__lock_on, &r->out_lock));
     if (t->run.resumed) {
@@ -387,8 +387,8 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         warn_of_other_kernels(r, &t->run, &t->ses);
         lks__report_slow_run(r, &t->run, &t->state);
         note_short_decay(r, &t->run, &t->state);
-        say_complete(r, &t->run, &t->state, &t->guard);
-        st = lks__report_others_open(r, &t->run);
+        say_complete(r, &t->run, &t->state, &t->checks);
+        st = lks__report_hooks_open(r, &t->run);
         answer_signals(r, &t->ses);
     }
     return st;

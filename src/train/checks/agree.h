@@ -1,10 +1,10 @@
-/* train/guard/agree.h - all ranks begin with the same settings and the same state, or all fail.
+/* train/checks/agree.h - all ranks begin with the same settings and the same state, or all fail.
  * weights/choice/same_checkpoint.h compares the checkpoints that ranks open. */
-#ifndef LKS_TRAIN_GUARD_AGREE_H
-#define LKS_TRAIN_GUARD_AGREE_H
+#ifndef LKS_TRAIN_CHECKS_AGREE_H
+#define LKS_TRAIN_CHECKS_AGREE_H
 
 #include "session/session.h"
-#include "train/guard/guard.h"
+#include "train/checks/checks.h"
 #include "train/run.h"
 #include "train/state.h"
 #include "train/work.h"
@@ -25,7 +25,7 @@ lks_status lks__agree_lines(const lks__run *run, bool data, lks__run_lines *line
  * instead, because a difference there explains the failure better. If they are equal, this is
  * lks__session_agree(st). Collective. */
 lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines *given,
-                          const lks__run_lines *result);
+                          const lks__run_lines *opened);
 
 /* All ranks must begin with new weights, or all with a checkpoint, or all with given weights.
  * Otherwise ERR_DIVERGED names init_from. Collective. */
@@ -40,6 +40,6 @@ lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsign
  * the other values of a checkpoint. With `moments` also the optimizer's moments, which every host
  * must then hold completely. ERR_DIVERGED names rank, host and both hashes. Collective. */
 lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
-                            const lks__step_work *work, const lks__guard *guard, bool moments);
+                            const lks__step_work *work, const lks__checks *checks, bool moments);
 
 #endif

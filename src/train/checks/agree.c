@@ -1,4 +1,4 @@
-#include "train/guard/agree.h"
+#include "train/checks/agree.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,11 +10,11 @@
 
 /* --- settings and data ----------------------------------------------------------------------- */
 
-enum { GIVEN, RESULT, N_LINES };
+enum { GIVEN, OPENED, N_LINES };
 
-struct run_note {
+struct run_hashes {
     uint64_t hash[N_LINES];
-    int32_t failed; /* this rank has no RESULT */
+    int32_t failed; /* this rank has no OPENED */
     char host[LKS__HOST_NAME];
 };
 
@@ -44,7 +44,7 @@ lks_status lks__agree_lines(const lks__run *run, bool data, lks__run_lines *line
 
 /* One side of a difference: "rank 1 (host b) has 8", or "… has /data (digest 0123…)". */
 static void describe_value(const lks__run_lines *lines, const char *line, int rank,
-                           const struct run_note *note, char *text, size_t bytes)
+                           const struct run_hashes *theirs, char *text, size_t bytes)
 {
     const size_t name = strcspn(line, "=\n");
     const int n = (int)strcspn(line + name, "\n") - 1;
@@ -52,15 +52,15 @@ static void describe_value(const lks__run_lines *lines, const char *line, int ra
                        : strncmp(line, weights_name, name) == 0 ? lines->weights
                                                                 : NULL;
     if (n <= 0)
-        snprintf(text, bytes, "%s has (none)", lks__session_place(rank, note->host).text);
+        snprintf(text, bytes, "%s has (none)", lks__session_place(rank, theirs->host).text);
     else
-        snprintf(text, bytes, "%s has %s%s%.*s%s", lks__session_place(rank, note->host).text,
+        snprintf(text, bytes, "%s has %s%s%.*s%s", lks__session_place(rank, theirs->host).text,
                  path != NULL ? path : "", path != NULL ? " (digest " : "", n, line + name + 1,
                  path != NULL ? ")" : "");
 }
 
 /* All ranks have both ranks' lines, so all fail with the same sentence. */
-static lks_status name_difference(const lks__run_lines both[2], const struct run_note *all, int r)
+static lks_status name_difference(const lks__run_lines both[2], const struct run_hashes *all, int r)
 {
     const char *a = both[0].text, *b = both[1].text;
     char first[1600], other[1600];
@@ -78,7 +78,7 @@ static lks_status name_difference(const lks__run_lines both[2], const struct run
 }
 
 static lks_status fetch_difference(lks__session *ses, const lks__run_lines *mine,
-                                   const struct run_note *all, int r)
+                                   const struct run_hashes *all, int r)
 {
     lks__run_lines *both = calloc(2, sizeof *both);
     lks_status st = LKS_OK;
@@ -100,27 +100,27 @@ static lks_status fetch_difference(lks__session *ses, const lks__run_lines *mine
 }
 
 lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines *given,
-                          const lks__run_lines *result)
+                          const lks__run_lines *opened)
 {
     const int W = ses->world.world_size;
     char cause[1024]; /* the exchange below may overwrite it */
     snprintf(cause, sizeof cause, "%s", lks_last_error());
-    struct run_note mine, *all = calloc((size_t)W, sizeof *all);
+    struct run_hashes mine, *all = calloc((size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
     memset(&mine, 0, sizeof mine);
     mine.hash[GIVEN] = XXH3_64bits(given->text, strlen(given->text));
-    mine.hash[RESULT] = XXH3_64bits(result->text, strlen(result->text));
+    mine.hash[OPENED] = XXH3_64bits(opened->text, strlen(opened->text));
     mine.failed = st != LKS_OK;
     lks__session_host(mine.host);
     lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
-    int lines = RESULT, other = 1;
+    int lines = OPENED, other = 1;
     for (int r = 0; r < W && comm == LKS_OK; r++)
         lines = all[r].failed ? GIVEN : lines;
     while (comm == LKS_OK && other < W && all[other].hash[lines] == all[0].hash[lines])
         other++;
     if (comm == LKS_OK && other < W)
-        comm = fetch_difference(ses, lines == GIVEN ? given : result, all, other);
+        comm = fetch_difference(ses, lines == GIVEN ? given : opened, all, other);
     else if (st != LKS_OK)
         lks__fail(st, "%s", cause);
     free(all);
@@ -157,7 +157,7 @@ lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsign
 /* --- the state in memory --------------------------------------------------------------------- */
 
 /* Hashes of one rank's state. */
-struct state_note {
+struct state_hashes {
     int32_t compares;        /* other ranks have copies of its replica */
     uint64_t arenas, values; /* of the replica, and of everything else */
     uint64_t iter;
@@ -188,12 +188,12 @@ static uint64_t hash_replica(const lks__run *run, const lks__session *ses, const
     return hash;
 }
 
-static lks_status hash_values(const lks__run *run, const lks__state *state, const lks__guard *guard,
-                              uint64_t *hash_p)
+static lks_status hash_values(const lks__run *run, const lks__state *state,
+                              const lks__checks *checks, uint64_t *hash_p)
 {
     const double clock = lks__state_by_the_clock(run) ? state->elapsed_s : 0.0;
     const uint64_t counts[] = {state->iter, state->data_shift, (uint64_t)state->nonfinite,
-                               state->eval_done, guard->out_of_time};
+                               state->eval_done, checks->out_of_time};
     const double reals[] = {state->best_val_loss, clock};
     *hash_p = XXH3_64bits(counts, sizeof counts);
     *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
@@ -210,7 +210,7 @@ static lks_status hash_values(const lks__run *run, const lks__state *state, cons
 }
 
 /* lks__weights_digest() covers only samples of large weights, so weights can still differ here. */
-static lks_status differs(const lks__run *run, const struct state_note *all, int r,
+static lks_status differs(const lks__run *run, const struct state_hashes *all, int r,
                           const char *what, uint64_t theirs, uint64_t rank0s)
 {
     return lks__fail(LKS_ERR_DIVERGED,
@@ -227,7 +227,7 @@ static lks_status differs(const lks__run *run, const struct state_note *all, int
 }
 
 /* Rank 0 leads its host, so it has a replica if any rank has one to compare. */
-static lks_status judge_states(const lks__run *run, const struct state_note *all, int W)
+static lks_status check_states(const lks__run *run, const struct state_hashes *all, int W)
 {
     for (int r = 1; r < W; r++) {
         if (all[r].values != all[0].values)
@@ -239,15 +239,15 @@ static lks_status judge_states(const lks__run *run, const struct state_note *all
 }
 
 lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__state *state,
-                            const lks__step_work *work, const lks__guard *guard, bool moments)
+                            const lks__step_work *work, const lks__checks *checks, bool moments)
 {
     const int W = ses->world.world_size;
     if (W == 1)
         return LKS_OK;
-    struct state_note mine, *all = calloc((size_t)W, sizeof *all);
+    struct state_hashes mine, *all = calloc((size_t)W, sizeof *all);
     memset(&mine, 0, sizeof mine);
     lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W)
-                                : hash_values(run, state, guard, &mine.values);
+                                : hash_values(run, state, checks, &mine.values);
     st = lks__session_agree(ses, st);
     if (st != LKS_OK) {
         free(all);
@@ -259,7 +259,7 @@ lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__s
     lks__session_host(mine.host);
     st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
     if (st == LKS_OK)
-        st = lks__session_agree(ses, judge_states(run, all, W));
+        st = lks__session_agree(ses, check_states(run, all, W));
     free(all);
     return st;
 }

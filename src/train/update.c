@@ -1,10 +1,10 @@
-#include "train/optimizer.h"
+#include "train/update.h"
 
 #include "model/optim/schedule.h"
 #include "train/procedure/procedure.h"
 
-void lks__train_update(const lks__run *run, const lks__state *state, const lks__step_work *work,
-                       const float *grads, lks__step_result *r)
+lks_status lks__train_update(const lks__run *run, const lks__state *state,
+                             const lks__step_work *work, const float *grads, lks__step_result *r)
 {
     const lks__settings *s = &run->s;
     lks__rates rates = {
@@ -20,8 +20,9 @@ void lks__train_update(const lks__run *run, const lks__state *state, const lks__
     const lks__optim_arenas arenas = {
         .params = state->memory->params.dev,
         .state = {state->memory->moments[0].dev, state->memory->moments[1].dev},
-        .grads = grads,
+        .grads = lks__memory_begin_update(state->memory, grads),
     };
     r->lr = run->procedure->rates(run, state, &rates);
     lks__optim_update(&work->optim, &rates, &arenas);
+    return lks__memory_end_update(state->memory);
 }

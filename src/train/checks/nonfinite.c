@@ -1,4 +1,4 @@
-#include "train/guard/nonfinite.h"
+#include "train/checks/nonfinite.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 
 /* --- searching ------------------------------------------------------------------------------- */
 
-static void nobody(void *ctx, int group)
+static void ignore_group(void *ctx, int group)
 {
 }
 
@@ -22,7 +22,7 @@ static lks__backward pass_of(const lks__run *run, const lks__session *ses, const
                              int index, float *grads)
 {
     lks__backward bw = lks__train_pass(run, ses, state, index / run->A, index % run->A, grads);
-    bw.done = nobody;
+    bw.done = ignore_group;
     return bw;
 }
 
@@ -67,9 +67,9 @@ static lks_status find_activation(const lks__run *run, const lks__session *ses,
 
 /* Compute the gradient of micro-batch `index` into `grads`, and find its first tensor that isn't
  * finite. */
-static lks_status look_at_gradient(const lks__run *run, const lks__session *ses,
-                                   const lks__state *state, lks__step_work *work, int index,
-                                   float *grads, lks__nonfinite *bad)
+static lks_status check_gradient(const lks__run *run, const lks__session *ses,
+                                 const lks__state *state, lks__step_work *work, int index,
+                                 float *grads, lks__nonfinite *bad)
 {
     lks__micro_batch mb;
     LKS__TRY(lks__session_check_stop(ses));
@@ -94,7 +94,7 @@ static lks_status find_gradient(const lks__run *run, const lks__session *ses,
     if (st != LKS_OK) /* without memory, search the sum of the step instead */
         return st == LKS_ERR_NOMEM ? LKS_OK : st;
     for (int i = run->first_v * run->A; i < run->end_v * run->A && st == LKS_OK; i++) {
-        st = look_at_gradient(run, ses, state, work, i, grads, bad);
+        st = check_gradient(run, ses, state, work, i, grads, bad);
         if (bad->index == i)
             break;
     }
@@ -188,7 +188,7 @@ static lks_status give_up(const lks__run *run, const lks__session *ses, const lk
                      state->iter, text, why);
 }
 
-lks_status lks__nonfinite_judge(const lks__run *run, lks__session *ses, lks__state *state,
+lks_status lks__nonfinite_check(const lks__run *run, lks__session *ses, lks__state *state,
                                 lks__step_work *work, const float *grads, lks__step_result *r)
 {
     r->outcome = LKS__STEP_DONE;

@@ -1,4 +1,4 @@
-#include "train/loop/run.h"
+#include "train/loop/loop.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -52,9 +52,9 @@ static bool on_schedule(const lks__run *run, const lks__state *state)
            state->iter % interval == 0;
 }
 
-static bool at_end(const lks__run *run, const lks__state *state, const lks__guard *guard)
+static bool at_end(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
-    return state->iter >= run->procedure->n_steps(&run->s) || guard->out_of_time;
+    return state->iter >= run->procedure->n_steps(&run->s) || checks->out_of_time;
 }
 
 /* The reason that the checkpoint records. NOT if an undisturbed run writes it, too, or if a
@@ -65,7 +65,7 @@ static lks__asked reason(const struct run_loop *r, lks__asked otherwise)
     bool undisturbed = on_schedule(&r->t->run, &r->t->state) || (r->improved && evaluated(r));
     if (undisturbed || r->t->state.iter == r->back_to)
         return LKS__ASKED_NOT;
-    return at_end(&r->t->run, &r->t->state, &r->t->guard) ? LKS__ASKED_END : otherwise;
+    return at_end(&r->t->run, &r->t->state, &r->t->checks) ? LKS__ASKED_END : otherwise;
 }
 
 /* Rank 0 writes. The others continue, and wait for it in their next reduction. */
@@ -84,7 +84,7 @@ static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
     const bool counts = evaluated(r) && (asked == LKS__ASKED_NOT || asked == LKS__ASKED_END);
     const bool best = counts && lks__best_beaten(&r->report.best, r->eval.val_loss);
     /* A rollback's target that is written again keeps its value. */
-    const double kept = t->state.iter == r->back_to ? t->guard.loaded_val_loss : NAN;
+    const double kept = t->state.iter == r->back_to ? t->checks.loaded_val_loss : NAN;
     const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
     /* After a power loss, a resume needs the lines up to this checkpoint. */
     LKS__TRY(lks__metrics_sync(r->report.metrics));
@@ -106,7 +106,7 @@ static lks_status save(struct run_loop *r, lks__asked otherwise)
     r->wanted = LKS__ASKED_NOT;
     lks__session_saving(ses, true);
     LKS__TRY(write_checkpoint(r, reason(r, otherwise)));
-    r->t->guard.saved_at = lks__sys_now();
+    r->t->checks.saved_at = lks__sys_now();
     r->back_to = UINT64_MAX;
     /* After the last save, hold second signals until the process ends. */
     lks__session_saving(ses, r->stopped != 0);
@@ -135,7 +135,7 @@ static lks_status stop_if(struct run_loop *r, lks_status st, const char *what)
     return LKS_OK;
 }
 
-static const char behind_the_end[] = "the final checkpoint is saved; a resume does the rest";
+static const char after_final_save[] = "the final checkpoint is saved; a resume does the rest";
 
 static lks_status compute(struct run_loop *r, lks__eval_result *eval)
 {
@@ -164,7 +164,7 @@ static lks_status evaluate(struct run_loop *r)
     r->improved = r->eval.val_loss < t->state.best_val_loss;
     if (r->improved)
         t->state.best_val_loss = r->eval.val_loss;
-    LKS__TRY(lks__report_eval(&r->report, &t->run, &t->state, &t->guard, &r->eval));
+    LKS__TRY(lks__report_eval(&r->report, &t->run, &t->state, &t->checks, &r->eval));
     return lks__report_ranks(&r->report, &t->run, &t->ses, &t->state, &t->work, NULL);
 }
 
@@ -174,7 +174,7 @@ static lks_status evaluate_only(struct run_loop *r)
                      "the unfinished evaluation is discarded, and nothing was written"));
     return r->stopped != 0 ? LKS_OK
                            : lks__report_eval_only(&r->report, &r->t->run, &r->t->state,
-                                                   &r->t->guard, &r->eval);
+                                                   &r->t->checks, &r->eval);
 }
 
 /* Evaluate, then put the sampler's generators back, so that a run that continues from the final
@@ -201,7 +201,7 @@ static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
 static lks_status evaluate_final(struct run_loop *r)
 {
     if (!evaluated(r))
-        LKS__TRY(stop_if(r, compute_aside(r, &r->eval), behind_the_end));
+        LKS__TRY(stop_if(r, compute_aside(r, &r->eval), after_final_save));
     return r->stopped != 0 ? LKS_OK
                            : lks__report_final(&r->report, &r->t->run, &r->t->state, &r->eval);
 }
@@ -213,9 +213,9 @@ static bool checkpoint_due(const struct run_loop *r)
            (on_schedule(&t->run, &t->state) || r->improved || r->wanted != LKS__ASKED_NOT);
 }
 
-bool lks__train_saves_again(const lks__run *run, const lks__state *state, const lks__guard *guard)
+bool lks__train_saves_again(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
-    return run->resumed && state->iter > 0 && run->procedure->evaluation_due(run, state, guard) &&
+    return run->resumed && state->iter > 0 && run->procedure->evaluation_due(run, state, checks) &&
            !run->s.eval_only;
 }
 
@@ -225,10 +225,10 @@ static lks_status finish(struct run_loop *r)
     lks__report_work(&r->report, &r->t->run, &r->t->ses, &r->t->state, "artifact");
     LKS__TRY(stop_if(
         r, r->t->run.procedure->finish(&r->t->run, &r->t->ses, &r->t->state, &r->t->work, &result),
-        behind_the_end));
+        after_final_save));
     if (r->stopped != 0)
         return LKS_OK;
-    return lks__report_finish(&r->report, &r->t->run, &r->t->state, &r->t->guard, &result);
+    return lks__report_finish(&r->report, &r->t->run, &r->t->state, &r->t->checks, &result);
 }
 
 /* The target exists as a checkpoint, and was evaluated. */
@@ -307,21 +307,21 @@ static lks_status loop(struct run_loop *r)
         r->improved = false;
         if (t->run.s.eval_only)
             return evaluate_only(r);
-        if (t->run.procedure->evaluation_due(&t->run, &t->state, &t->guard))
+        if (t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks))
             LKS__TRY(evaluate(r));
         if (r->stopped != 0)
             break;
-        if (at_end(&t->run, &t->state, &t->guard))
+        if (at_end(&t->run, &t->state, &t->checks))
             break;
         if (checkpoint_due(r))
             LKS__TRY(save(r, r->wanted));
         lks__report_work(&r->report, &t->run, &t->ses, &t->state, "iter");
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &step));
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step));
         if (step.outcome == LKS__STEP_BACK)
             LKS__TRY(go_back(r));
         if (step.outcome != LKS__STEP_DISCARDED)
-            LKS__TRY(lks__report_train(&r->report, &t->run, &t->ses, &t->state, &t->work, &t->guard,
-                                       &step));
+            LKS__TRY(lks__report_train(&r->report, &t->run, &t->ses, &t->state, &t->work,
+                                       &t->checks, &step));
         if (step.outcome == LKS__STEP_DONE) {
             r->stepped = true;
             r->loss = step.loss;
@@ -390,7 +390,7 @@ static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
     lks__entry latest;
     uint8_t longer = t->state.iter > t->run.procedure->n_steps(&t->run.s);
     *yes_p = false;
-    if (!t->run.resumed || t->run.s.eval_only || !at_end(&t->run, &t->state, &t->guard))
+    if (!t->run.resumed || t->run.s.eval_only || !at_end(&t->run, &t->state, &t->checks))
         return LKS_OK;
     if (t->ses.world.rank == 0 &&
         lks__name_read(t->run.s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
@@ -402,14 +402,14 @@ static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
     return LKS_OK;
 }
 
-lks_status lks__train_run(lks__trainer *t, int *stopped_p)
+lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
 {
-    bool nothing, again = lks__train_saves_again(&t->run, &t->state, &t->guard);
+    bool nothing, saves_again = lks__train_saves_again(&t->run, &t->state, &t->checks);
     struct run_loop r = {
         .t = t,
-        .saved_iter = t->run.resumed && !again ? t->state.iter : UINT64_MAX,
+        .saved_iter = t->run.resumed && !saves_again ? t->state.iter : UINT64_MAX,
         .back_to = UINT64_MAX,
-        .wanted = !again                                   ? LKS__ASKED_NOT
+        .wanted = !saves_again                             ? LKS__ASKED_NOT
                   : t->run.resumed_asked != LKS__ASKED_NOT ? t->run.resumed_asked
                                                            : LKS__ASKED_STOP,
         .eval_iter = UINT64_MAX,
@@ -418,7 +418,7 @@ lks_status lks__train_run(lks__trainer *t, int *stopped_p)
     *stopped_p = 0;
     if (st == LKS_OK && nothing) {
         if (t->ses.world.rank == 0)
-            lks__report_nothing(&t->run, &t->state, &t->guard);
+            lks__report_nothing(&t->run, &t->state, &t->checks);
         return LKS_OK;
     }
     if (st == LKS_OK && t->run.procedure->can_finish != NULL && !t->run.s.eval_only)
