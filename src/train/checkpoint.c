@@ -50,9 +50,8 @@ static void add_arena(struct names *list, const lks__run *run, const lks__step_w
     }
 }
 
-static size_t sampler_state_bytes(const lks__state *state)
+size_t lks__state_sampler_bytes(const lks__state *state)
 {
-    /* sampler=stream has no state. */
     return state->sampler == NULL ? 0 : lks__batch_sampler_state_bytes(state->sampler);
 }
 
@@ -112,7 +111,7 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
                            const lks__step_work *work, const lks__save_about *about, char name[32],
                            char params_hash[17])
 {
-    size_t n = run->table.n_tensors, sampler_bytes = sampler_state_bytes(state);
+    size_t n = run->table.n_tensors, sampler_bytes = lks__state_sampler_bytes(state);
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
     void *sampler = malloc(sampler_bytes + 1);
@@ -184,7 +183,7 @@ static lks_status load_arenas(const lks__run *run, const lks__state *state,
 
 static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
 {
-    size_t bytes = sampler_state_bytes(state);
+    size_t bytes = lks__state_sampler_bytes(state);
     if (bytes == 0)
         return LKS_OK;
     const lks__st_tensor *found = lks__st_find(c->optimizer, sampler_name);

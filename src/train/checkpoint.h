@@ -25,6 +25,9 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
 lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
                                   const lks__step_work *work, char params_hash[17]);
 
+/* Bytes of the sampler's state; 0 for sampler=stream, which has none. */
+size_t lks__state_sampler_bytes(const lks__state *state);
+
 /* True if training time ends the run, so that checkpoints contain it. */
 bool lks__state_by_the_clock(const lks__run *run);
 

@@ -197,7 +197,7 @@ static lks_status hash_values(const lks__run *run, const lks__state *state,
     const double reals[] = {state->best_val_loss, clock};
     *hash_p = XXH3_64bits(counts, sizeof counts);
     *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);
-    size_t bytes = state->sampler == NULL ? 0 : lks__batch_sampler_state_bytes(state->sampler);
+    size_t bytes = lks__state_sampler_bytes(state);
     if (bytes == 0)
         return LKS_OK;
     void *sampler = malloc(bytes);

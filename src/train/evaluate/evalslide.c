@@ -69,25 +69,6 @@ static lks_status batch(void *ctx, size_t batch, double *values)
     return windows(s, first, left < s->e->B ? (size_t)left : s->e->B, s->e->T, values);
 }
 
-static lks_status run(struct sliding *s, size_t n_batches, double *values,
-                      lks__split_result *result)
-{
-    const lks__split_eval *e = s->e;
-    const uint64_t targets = e->n_tokens - 1;
-    double loss = 0.0, bytes = 0.0;
-    const lks__eval_job job = {e->session, n_batches, 2, batch, s};
-    LKS__TRY(lks__eval_batches(&job, values));
-    for (size_t i = 0; i < n_batches; i++) {
-        loss += values[2 * i];
-        bytes += values[2 * i + 1];
-    }
-    *result = (lks__split_result){.n_windows = s->n_whole + (s->last > 0),
-                                  .loss = loss / (double)targets};
-    if (e->bytes != NULL)
-        result->bpb = lks__bpb(result->loss, targets, (uint64_t)bytes);
-    return LKS_OK;
-}
-
 lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result)
 {
     struct sliding s = {.e = e};
@@ -104,8 +85,10 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
     if (values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of windows", n_batches);
     st = lks__session_agree(e->session, st);
+    const lks__eval_job job = {e->session, n_batches, 2, batch, &s};
+    *result = (lks__split_result){.n_windows = s.n_whole + (s.last > 0)};
     if (st == LKS_OK)
-        st = run(&s, n_batches, values, result);
+        st = lks__eval_means(&job, e, e->n_tokens - 1, values, result);
     lks__batch_close(&s.batch);
     lks__mirror_close(&s.losses);
     free(values);

@@ -33,23 +33,6 @@ static lks_status split_batch(void *ctx, size_t batch, double *values)
     return LKS_OK;
 }
 
-static lks_status run(struct split *s, size_t n_batches, double *values, lks__split_result *result)
-{
-    const lks__split_eval *e = s->e;
-    double loss = 0.0, bytes = 0.0;
-    lks__eval_job job = {e->session, n_batches, 2, split_batch, s};
-    LKS__TRY(lks__eval_batches(&job, values));
-    for (size_t i = 0; i < n_batches; i++) {
-        loss += values[2 * i];
-        bytes += values[2 * i + 1];
-    }
-    uint64_t tokens = s->n_windows * e->T;
-    *result = (lks__split_result){.n_windows = s->n_windows, .loss = loss / (double)tokens};
-    if (e->bytes != NULL)
-        result->bpb = lks__bpb(result->loss, tokens, (uint64_t)bytes);
-    return LKS_OK;
-}
-
 lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
 {
     struct split s = {.e = e, .n_windows = e->n_tokens == 0 ? 0 : (e->n_tokens - 1) / e->T};
@@ -67,8 +50,10 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
     if (values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);
     st = lks__session_agree(e->session, st);
+    const lks__eval_job job = {e->session, n_batches, 2, split_batch, &s};
+    *result = (lks__split_result){.n_windows = s.n_windows};
     if (st == LKS_OK)
-        st = run(&s, n_batches, values, result);
+        st = lks__eval_means(&job, e, s.n_windows * e->T, values, result);
     lks__batch_close(&s.batch);
     lks__mirror_close(&s.loss);
     free(values);

@@ -44,6 +44,11 @@ typedef struct lks__split_result {
     double loss, bpb; /* bpb: only with `bytes` */
 } lks__split_result;
 
+/* Run `job`, whose two values per batch are a sum of losses and bytes, and set the means over all
+ * targets. `values` is scratch. */
+lks_status lks__eval_means(const lks__eval_job *job, const lks__split_eval *e, uint64_t targets,
+                           double *values, lks__split_result *result);
+
 /* Evaluate all windows [iT, iT + T] of the split, without the tokens after the last whole window.
  * Collective; ERR_STOPPED as above. */
 lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);

@@ -142,8 +142,8 @@ static const char *name_of(const struct waiting *w, char out[80])
 
 /* --- the environment -------------------------------------------------------------------------- */
 
-/* True for variables that make a process a rank of this job, or part of its service. A command is
- * neither. */
+/* True for variables that make a process a rank of this job, or part of its service, which a
+ * command isn't, and for facts, perhaps of a run that started this one. */
 static bool dropped(const char *entry)
 {
     static const char *const names[] = {"RANK=",
@@ -172,7 +172,15 @@ static bool dropped(const char *entry)
                                         "LOCKSTEP_LOCAL_ADDR=",
                                         "LOCKSTEP_TRAIN=",
                                         "NOTIFY_SOCKET=",
-                                        "WATCHDOG_"};
+                                        "WATCHDOG_",
+                                        "LOCKSTEP_EVENT=",
+                                        "LOCKSTEP_OUT_DIR=",
+                                        "LOCKSTEP_ITER=",
+                                        "LOCKSTEP_CHECKPOINT=",
+                                        "LOCKSTEP_LOSS=",
+                                        "LOCKSTEP_VAL_LOSS=",
+                                        "LOCKSTEP_SIGNAL=",
+                                        "LOCKSTEP_EXIT_CODE="};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strncmp(entry, names[i], strlen(names[i])) == 0)
             return true;
@@ -215,19 +223,6 @@ static void collect(const lks__commands *c, const struct waiting *w, struct fact
         add(f, "LOCKSTEP_EXIT_CODE=%d", facts->exit_code);
 }
 
-/* True for a variable that a fact replaces, or that is left over from a run that started this one.
- */
-static bool is_fact(const char *entry)
-{
-    static const char *const names[N_FACTS] = {
-        "LOCKSTEP_EVENT=", "LOCKSTEP_OUT_DIR=",  "LOCKSTEP_ITER=",   "LOCKSTEP_CHECKPOINT=",
-        "LOCKSTEP_LOSS=",  "LOCKSTEP_VAL_LOSS=", "LOCKSTEP_SIGNAL=", "LOCKSTEP_EXIT_CODE="};
-    for (int i = 0; i < N_FACTS; i++)
-        if (strncmp(entry, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
-}
-
 /* Free only the array. NULL if out of memory. */
 static char **make_environment(struct facts *f)
 {
@@ -238,7 +233,7 @@ static char **make_environment(struct facts *f)
     if (env == NULL)
         return NULL;
     for (size_t i = 0; i < n; i++)
-        if (!dropped(environ[i]) && !is_fact(environ[i]))
+        if (!dropped(environ[i]))
             env[kept++] = environ[i];
     for (int i = 0; i < f->n; i++)
         env[kept++] = f->text[i];

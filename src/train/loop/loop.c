@@ -17,20 +17,16 @@
 struct run_loop {
     lks__trainer *t;
     lks__report report;
-    /* iteration of the newest checkpoint; UINT64_MAX: none by this process yet */
-    uint64_t saved_iter;
-    uint64_t
-        back_to; /* checkpoint that the run went back to; UINT64_MAX: none since the last save */
+    uint64_t saved_iter; /* of the newest checkpoint; UINT64_MAX: none by this process */
+    uint64_t back_to;    /* rollback's target; UINT64_MAX: none since the last save */
     lks__asked wanted; /* reason of a checkpoint that isn't on the schedule; NOT: none is wanted */
     bool improved;     /* evaluation state->iter was the best so far */
     lks__eval_result eval; /* last evaluation by this process ... */
     uint64_t eval_iter;    /* ... and its iteration; UINT64_MAX: none yet */
     double loss;           /* of the last step, if `stepped` */
     bool stepped;
-    int stopped; /* signal that ends the run, agreed by all ranks; 0: none */
-    void *
-        /* the sampler's state before evaluation 0; NULL: it has none, or this is a resume */
-        first_draws;
+    int stopped;       /* signal that ends the run, agreed by all ranks; 0: none */
+    void *first_draws; /* the sampler's state before evaluation 0; NULL: none, or a resume */
 };
 
 static uint64_t checkpoint_interval(const lks__settings *s)
@@ -181,8 +177,8 @@ static lks_status evaluate_only(struct run_loop *r)
  * checkpoint draws the same numbers. */
 static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
 {
-    lks__batch_sampler *sampler = r->t->state.sampler; /* sampler=stream has none */
-    size_t bytes = sampler == NULL ? 0 : lks__batch_sampler_state_bytes(sampler);
+    lks__batch_sampler *sampler = r->t->state.sampler;
+    size_t bytes = lks__state_sampler_bytes(&r->t->state);
     void *state = malloc(bytes + 1);
     lks_status st =
         state == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for the generators") : LKS_OK;
@@ -265,8 +261,8 @@ static lks_status keep_loaded(struct run_loop *r)
 static lks_status back_to_start(struct run_loop *r)
 {
     lks__trainer *t = r->t;
-    size_t bytes = r->first_draws == NULL ? 0 : lks__batch_sampler_state_bytes(t->state.sampler);
-    if (bytes > 0)
+    size_t bytes = lks__state_sampler_bytes(&t->state);
+    if (r->first_draws != NULL)
         LKS__TRY(lks__batch_sampler_state_load(t->state.sampler, r->first_draws, bytes));
     t->state.eval_done = false;
     t->state.best_val_loss = LKS__NO_VAL_LOSS;
@@ -276,9 +272,7 @@ static lks_status back_to_start(struct run_loop *r)
 static lks_status keep_first_draws(struct run_loop *r)
 {
     lks__trainer *t = r->t;
-    size_t bytes = t->state.iter > 0 || t->state.sampler == NULL
-                       ? 0
-                       : lks__batch_sampler_state_bytes(t->state.sampler);
+    size_t bytes = t->state.iter > 0 ? 0 : lks__state_sampler_bytes(&t->state);
     if (bytes == 0)
         return LKS_OK;
     r->first_draws = malloc(bytes);
@@ -385,19 +379,20 @@ static lks_status close_report(struct run_loop *r)
 
 /* *yes_p: true if a resume has no step to train and the run is already longer: later checkpoints
  * exist, which would be moved away, or the limit is below this checkpoint. */
-static lks_status nothing_to_train(lks__trainer *t, bool *yes_p)
+static lks_status nothing_to_train(const lks__run *run, lks__session *ses, const lks__state *state,
+                                   const lks__checks *checks, bool *yes_p)
 {
     lks__entry latest;
-    uint8_t longer = t->state.iter > t->run.procedure->n_steps(&t->run.s);
+    uint8_t longer = state->iter > run->procedure->n_steps(&run->s);
     *yes_p = false;
-    if (!t->run.resumed || t->run.s.eval_only || !at_end(&t->run, &t->state, &t->checks))
+    if (!run->resumed || run->s.eval_only || !at_end(run, state, checks))
         return LKS_OK;
-    if (t->ses.world.rank == 0 &&
-        lks__name_read(t->run.s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
+    if (ses->world.rank == 0 &&
+        lks__name_read(run->s.out_dir, LKS__NAME_LATEST, &latest) == LKS_OK &&
         latest.kind == LKS__ENTRY_CKPT)
-        longer |= latest.iter > t->state.iter;
+        longer |= latest.iter > state->iter;
     LKS__TRY(lks__session_agree(
-        &t->ses, lks_comm_broadcast(t->ses.comm, &longer, sizeof longer, LKS_UINT8, 0)));
+        ses, lks_comm_broadcast(ses->comm, &longer, sizeof longer, LKS_UINT8, 0)));
     *yes_p = longer != 0;
     return LKS_OK;
 }
@@ -414,7 +409,7 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
                                                            : LKS__ASKED_STOP,
         .eval_iter = UINT64_MAX,
     };
-    lks_status st = nothing_to_train(t, &nothing);
+    lks_status st = nothing_to_train(&t->run, &t->ses, &t->state, &t->checks, &nothing);
     *stopped_p = 0;
     if (st == LKS_OK && nothing) {
         if (t->ses.world.rank == 0)

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "data/read/sampler.h"
@@ -96,13 +96,11 @@ static lks_status check_tokenizer(const lks__run *run)
     return st;
 }
 
-/* True if out_dir has an earlier run, which a user who gives no data may want to continue. */
-static bool has_run(const lks__settings *s)
+bool lks__procedure_has_run(const lks__settings *s)
 {
     char path[LKS__SETTING_STR + 16];
-    struct stat info;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->out_dir);
-    return stat(path, &info) == 0;
+    return access(path, F_OK) == 0;
 }
 
 lks_status lks__procedure_find_data(lks__run *run)
@@ -115,7 +113,7 @@ lks_status lks__procedure_find_data(lks__run *run)
     if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
         lks__settings_init(s) != LKS__INIT_SCRATCH)
         return st;
-    if (has_run(s))
+    if (lks__procedure_has_run(s)) /* a user who gives no data may want to continue it */
         return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
                          lks_last_error(),
                          lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));

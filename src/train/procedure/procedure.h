@@ -88,6 +88,9 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s);
 lks_status lks__procedure_open_split(const lks__settings *s, const char *dir, int split,
                                      uint32_t vocab_size, lks__shards **shards_p);
 
+/* True if out_dir has an earlier run. */
+bool lks__procedure_has_run(const lks__settings *s);
+
 /* Set run->data_dir from the settings. */
 lks_status lks__procedure_find_data(lks__run *run);
 

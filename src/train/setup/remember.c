@@ -1,7 +1,6 @@
 #include "train/setup/remember.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -1,10 +1,8 @@
 #include "train/setup/trainer.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/number/units.h"
 #include "base/system/memory.h"
@@ -38,8 +36,7 @@ static lks_status open_buffers(lks__trainer *t)
     return lks__mirror_open(t->ses.device, (size_t)t->run.N * sizeof(float), &t->work.losses);
 }
 
-/* `--out_dir=RUN/ckpt-…` names the checkpoint to continue from. The run is the folder that contains
- * it. */
+/* `--out_dir=RUN/ckpt-…` names the checkpoint to continue from. The run is then RUN. */
 static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
 {
     size_t n = strlen(s->out_dir);
@@ -55,19 +52,17 @@ static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
         name[name == s->out_dir + 1 ? 0 : -1] = '\0';
 }
 
-/* A run must not silently need more memory: zero=1 is an error if it can't divide all of the state.
- */
-static lks_status check_zero(const lks__trainer *t)
+/* zero=1 must divide all of the state: a run must not silently need more memory. */
+static lks_status check_zero(const lks__run *run, const lks_world *w)
 {
-    const lks_world *w = &t->ses.world;
-    if (t->run.s.zero == 0)
+    if (run->s.zero == 0)
         return LKS_OK;
-    if (!lks__optimizer_divides(lks__optimizer_of(&t->run.s)))
+    if (!lks__optimizer_divides(lks__optimizer_of(&run->s)))
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the optimizer's state block by block, but optimizer=%s "
                          "updates whole matrices: leave --zero out, or use another --optimizer",
-                         lks__optimizer_of(&t->run.s)->name);
-    if (!t->run.shared)
+                         lks__optimizer_of(&run->s)->name);
+    if (!run->shared)
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the state over hosts, which have one replica each: "
                          "it needs --replicas=shared");
@@ -91,92 +86,93 @@ static lks_status check_decay(const lks__settings *s)
 }
 
 /* A run that began with weights keeps its recorded tokenizer, if its data have none. */
-static lks_status restore_tokenizer(lks__trainer *t, const lks__ckpt *resume)
+static lks_status restore_tokenizer(lks__run *run, const lks__ckpt *resume)
 {
     lks__meta kept;
-    if (t->run.init_hash[0] == '\0' || t->run.meta.chars != NULL || t->run.meta.is_bpe ||
-        t->run.meta.is_bytes)
+    if (run->init_hash[0] == '\0' || run->meta.chars != NULL || run->meta.is_bpe ||
+        run->meta.is_bytes)
         return LKS_OK;
     LKS__TRY(lks__state_meta(resume, &kept));
-    lks__meta_free(&t->run.meta);
-    t->run.meta = kept;
+    lks__meta_free(&run->meta);
+    run->meta = kept;
     return LKS_OK;
 }
 
 /* Open the weights of init_from. They set the model's settings. */
-static lks_status open_weights(lks__trainer *t)
+static lks_status open_weights(lks__run *run)
 {
-    const bool given = t->run.s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? t->run.s.n_head : 0};
-    LKS__TRY(lks__weights_open(t->run.s.init_from, &want, &t->run.weights));
-    const lks__weights *w = t->run.weights;
-    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->run.s.out_dir))
+    const bool given = run->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? run->s.n_head : 0};
+    LKS__TRY(lks__weights_open(run->s.init_from, &want, &run->weights));
+    const lks__weights *w = run->weights;
+    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, run->s.out_dir))
         return lks__fail(
             LKS_ERR_CONFIG,
             "init_from and out_dir are the same folder, %s: a new run would move its "
             "files away. Give another --out_dir, or continue the run with --init_from=resume",
             w->shown);
-    return lks__settings_begin(&t->run.s, &t->run.weights->model, t->run.weights->shown);
+    return lks__settings_begin(&run->s, &run->weights->model, run->weights->shown);
+}
+
+static void copy_hash(const char *text, char out[17])
+{
+    snprintf(out, 17, "%s", text == NULL ? "" : text);
 }
 
 /* Complete the settings without other ranks. `resume` is NULL for a run from scratch. */
-static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
+static lks_status open_settings(lks__run *run, const lks__session *ses, const lks__ckpt *resume)
 {
-    if (t->run.s.memory[0] != '\0' && t->run.s.auto_batch == 0)
+    if (run->s.memory[0] != '\0' && run->s.auto_batch == 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
-                         t->run.s.memory);
+                         run->s.memory);
     if (resume != NULL) {
-        const char *hash = json_string_value(json_object_get(resume->state, "params_hash"));
-        snprintf(t->run.resumed_hash, sizeof t->run.resumed_hash, "%s", hash == NULL ? "" : hash);
-        const char *print = lks__st_metadata(resume->model, "kernels");
-        snprintf(t->run.resumed_fingerprint, sizeof t->run.resumed_fingerprint, "%s",
-                 print == NULL ? "" : print);
-        t->run.resumed = true;
-        t->run.resumed_asked = lks__asked_of(resume->state);
-        const char *init = json_string_value(json_object_get(resume->state, "init_hash"));
-        snprintf(t->run.init_hash, sizeof t->run.init_hash, "%s", init == NULL ? "" : init);
-        lks__settings_defaults(&t->run.resumed_from);
-        LKS__TRY(lks__state_settings(resume, &t->run.resumed_from));
-        lks__choose_optimizer(&t->run.resumed_from);
-        LKS__TRY(lks__settings_resume(&t->run.s, &t->run.resumed_from, resume->path));
-    } else if (lks__settings_init(&t->run.s) == LKS__INIT_WEIGHTS) {
-        LKS__TRY(open_weights(t));
-    } else if (lks__settings_init(&t->run.s) == LKS__INIT_RESUME) {
-        LKS__TRY(lks__continue_open(&t->run));
+        copy_hash(json_string_value(json_object_get(resume->state, "params_hash")),
+                  run->resumed_hash);
+        copy_hash(json_string_value(json_object_get(resume->state, "init_hash")), run->init_hash);
+        copy_hash(lks__st_metadata(resume->model, "kernels"), run->resumed_fingerprint);
+        run->resumed = true;
+        run->resumed_asked = lks__asked_of(resume->state);
+        lks__settings_defaults(&run->resumed_from);
+        LKS__TRY(lks__state_settings(resume, &run->resumed_from));
+        lks__choose_optimizer(&run->resumed_from);
+        LKS__TRY(lks__settings_resume(&run->s, &run->resumed_from, resume->path));
+    } else if (lks__settings_init(&run->s) == LKS__INIT_WEIGHTS) {
+        LKS__TRY(open_weights(run));
+    } else if (lks__settings_init(&run->s) == LKS__INIT_RESUME) {
+        LKS__TRY(lks__continue_open(run));
     }
-    lks__state_choose_dtype(&t->run.s, t->ses.device);
+    lks__state_choose_dtype(&run->s, ses->device);
     return LKS_OK;
 }
 
 /* Open data and table. */
-static lks_status open_data(lks__trainer *t, const lks__ckpt *resume)
+static lks_status open_data(lks__run *run, const lks__session *ses, const lks__ckpt *resume)
 {
-    int W = t->ses.world.world_size, rank = t->ses.world.rank;
-    LKS__TRY(lks__settings_check(&t->run.s, W));
-    t->run.shared = t->run.s.replicas == LKS__replicas_shared;
-    t->run.procedure = lks__procedure_of(&t->run.s);
-    lks__choose_optimizer(&t->run.s);
-    LKS__TRY(check_zero(t));
-    LKS__TRY(check_decay(&t->run.s));
-    t->run.V = (int)t->run.s.virtual_ranks;
-    t->run.N = (int)t->run.s.gradient_accumulation_steps;
-    t->run.A = t->run.N / t->run.V;
-    t->run.first_v = lks__first_leaf(t->run.V, W, rank);
-    t->run.end_v = lks__first_leaf(t->run.V, W, rank + 1);
-    t->state.best_val_loss = LKS__NO_VAL_LOSS;
-    LKS__TRY(t->run.procedure->open_data(&t->run));
+    const int W = ses->world.world_size, rank = ses->world.rank;
+    LKS__TRY(lks__settings_check(&run->s, W));
+    run->shared = run->s.replicas == LKS__replicas_shared;
+    run->procedure = lks__procedure_of(&run->s);
+    lks__choose_optimizer(&run->s);
+    LKS__TRY(check_zero(run, &ses->world));
+    LKS__TRY(check_decay(&run->s));
+    run->V = (int)run->s.virtual_ranks;
+    run->N = (int)run->s.gradient_accumulation_steps;
+    run->A = run->N / run->V;
+    run->first_v = lks__first_leaf(run->V, W, rank);
+    run->end_v = lks__first_leaf(run->V, W, rank + 1);
+    LKS__TRY(run->procedure->open_data(run));
     if (resume != NULL)
-        LKS__TRY(restore_tokenizer(t, resume));
-    lks__escape(t->run.shown_out_dir, sizeof t->run.shown_out_dir, t->run.s.out_dir,
-                strlen(t->run.s.out_dir));
-    lks__escape(t->run.shown_data_dir, sizeof t->run.shown_data_dir, t->run.data_dir,
-                strlen(t->run.data_dir));
-    t->run.model_config = lks__state_model_config(&t->run.s, (uint32_t)t->run.s.vocab_size);
-    LKS__TRY(lks__model_table(&t->run.model_config, &t->run.table));
-    LKS__TRY(lks__table_freeze(&t->run.table, t->run.s.freeze));
+        LKS__TRY(restore_tokenizer(run, resume));
+    lks__escape(run->shown_out_dir, sizeof run->shown_out_dir, run->s.out_dir,
+                strlen(run->s.out_dir));
+    lks__escape(run->shown_data_dir, sizeof run->shown_data_dir, run->data_dir,
+                strlen(run->data_dir));
+    run->model_config = lks__state_model_config(&run->s, (uint32_t)run->s.vocab_size);
+    LKS__TRY(lks__model_table(&run->model_config, &run->table));
+    LKS__TRY(lks__table_freeze(&run->table, run->s.freeze));
     if (resume != NULL)
-        LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->run.table));
+        LKS__TRY(lks__state_check_params(resume->model, resume->path, &run->table));
     return LKS_OK;
 }
 
@@ -218,15 +214,15 @@ static lks_status open_arenas(lks__trainer *t)
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills
  * the process. So check them after all shared memory has been reserved, once for all ranks of a
  * host. */
-static lks_status check_activations(const lks__trainer *t)
+static lks_status check_activations(const lks__run *run, const lks__session *ses)
 {
     size_t bytes;
-    if (t->ses.world.local_rank != 0 || !t->ses.device->ops->host_memory)
+    if (ses->world.local_rank != 0 || !ses->device->ops->host_memory)
         return LKS_OK;
-    LKS__TRY(lks__model_activation_bytes(&t->run.model_config, (int)t->run.s.batch_size,
-                                         t->ses.device->layers, &bytes));
+    LKS__TRY(lks__model_activation_bytes(&run->model_config, (int)run->s.batch_size,
+                                         ses->device->layers, &bytes));
     const uint64_t room = lks__memory_available();
-    const double need = (double)bytes * t->ses.world.local_world_size;
+    const double need = (double)bytes * ses->world.local_world_size;
     if (need <= (double)room)
         return LKS_OK;
     char needs[LKS__UNITS_TEXT], available[LKS__UNITS_TEXT];
@@ -235,7 +231,7 @@ static lks_status check_activations(const lks__trainer *t)
         "the activations of %d rank%s here take %s: only %s are available to "
         "this machine or container; use --recompute=block, a smaller model or batch, fewer ranks, "
         "or a higher memory limit",
-        t->ses.world.local_world_size, t->ses.world.local_world_size == 1 ? "" : "s",
+        ses->world.local_world_size, ses->world.local_world_size == 1 ? "" : "s",
         lks__units_memory(need, needs), lks__units_memory((double)room, available));
 }
 
@@ -281,22 +277,22 @@ static lks_status agree(lks__trainer *t, bool loaded)
 }
 
 /* With different exchanges ranks would start different operations. */
-static lks_status agree_on_exchange(lks__trainer *t)
+static lks_status agree_on_exchange(const lks__run *run, lks__session *ses)
 {
-    if (t->ses.device->ops->exchange == NULL)
+    if (ses->device->ops->exchange == NULL)
         return LKS_OK;
-    return lks__session_same_word(&t->ses, "exchange",
-                                  lks__chosen_may_join(&t->run.s) ? "nccl" : "staged");
+    return lks__session_same_word(ses, "exchange",
+                                  lks__chosen_may_join(&run->s) ? "nccl" : "staged");
 }
 
 static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
 {
-    LKS__TRY(agree_on_exchange(t));
+    LKS__TRY(agree_on_exchange(&t->run, &t->ses));
     if (t->run.model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
-    lks_status st = check_activations(t);
+    lks_status st = check_activations(&t->run, &t->ses);
     if (st == LKS_OK)
         st = open_optimizer(t);
     if (st == LKS_OK)
@@ -305,29 +301,21 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
     return agree(t, resume != NULL || t->run.continued);
 }
 
-/* Compare the settings that decide which collective operations set-up starts. */
-static lks_status agree_on_start(lks__trainer *t)
-{
-    LKS__TRY(lks__agree_init(&t->ses, &t->run.s));
-    return lks__session_same_word(&t->ses, "batch_size",
-                                  t->run.s.auto_batch != 0 ? "auto" : "a number");
-}
-
 /* Open the run, and compare settings and data of all ranks before memory is reserved. */
-static lks_status open_and_compare(lks__trainer *t, const lks__ckpt *resume)
+static lks_status open_and_compare(lks__run *run, lks__session *ses, const lks__ckpt *resume)
 {
     lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
     lks_status st = LKS_OK;
     if (given == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings");
     else
-        st = lks__agree_lines(&t->run, false, given);
-    st = lks__session_agree(&t->ses, st);
+        st = lks__agree_lines(run, false, given);
+    st = lks__session_agree(ses, st);
     if (st == LKS_OK) {
-        st = open_data(t, resume);
+        st = open_data(run, ses, resume);
         if (st == LKS_OK)
-            st = lks__agree_lines(&t->run, true, result);
-        st = lks__agree_run(&t->ses, st, given, result);
+            st = lks__agree_lines(run, true, result);
+        st = lks__agree_run(ses, st, given, result);
     }
     free(given);
     return st;
@@ -341,8 +329,7 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
 {
     bool restarted = lks__job_restarted(run);
     bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
-    const char *from =
-        restarted ? run : s->out_dir; /* which may name a checkpoint at the first start */
+    const char *from = restarted ? run : s->out_dir; /* out_dir may name a checkpoint */
     if (rank == 0)
         LKS__TRY(lks__outdir_free(run, s->lock == LKS__lock_on));
     lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
@@ -358,53 +345,56 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
 }
 
 /* Restore the dataset's path, and settings that checkpoints lack. */
-static lks_status restore_settings(lks__trainer *t, const char *run, const lks__ckpt *resume)
+static lks_status restore_settings(lks__settings *s, lks__session *ses, const char *run,
+                                   const lks__ckpt *resume)
 {
     if (resume == NULL)
         return LKS_OK;
     if (resume->itself)
-        leave_checkpoint_folder(&t->run.s, resume);
+        leave_checkpoint_folder(s, resume);
     else
-        snprintf(t->run.s.out_dir, sizeof t->run.s.out_dir, "%s", run);
-    LKS__TRY(lks__remember_data(&t->ses, t->run.s.out_dir, &t->run.s));
-    return lks__remember_settings(&t->ses, t->run.s.out_dir, &t->run.s);
+        snprintf(s->out_dir, sizeof s->out_dir, "%s", run);
+    LKS__TRY(lks__remember_data(ses, s->out_dir, s));
+    return lks__remember_settings(ses, s->out_dir, s);
 }
 
-static lks_status open_session(const lks__settings *s, lks__trainer *t)
+static lks_status open_session(const lks__settings *s, lks__session *ses)
 {
-    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, (enum lks__bind)s->bind,
-                               &t->ses));
-    lks_status st = lks__session_device(&t->ses, s->device, s->share_gpu);
+    LKS__TRY(
+        lks__session_open(s->backend, s->timeout, (int)s->threads, (enum lks__bind)s->bind, ses));
+    lks_status st = lks__session_device(ses, s->device, s->share_gpu);
     if (st != LKS_OK)
-        lks__session_close(&t->ses);
+        lks__session_close(ses);
     return st;
 }
 
 /* Find the checkpoint that the run begins with, the same on all ranks. *resume_p stays NULL if
  * there is none. */
-static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt *ckpt,
+static lks_status find_start(lks__settings *s, lks__session *ses, lks__ckpt *ckpt,
                              lks__ckpt **resume_p)
 {
     const bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
     lks_status st = LKS_OK;
     char run[LKS__SETTING_STR];
-    LKS__TRY(agree_on_start(t));
+    /* These settings decide which collective operations set-up starts. */
+    LKS__TRY(lks__agree_init(ses, s));
+    LKS__TRY(lks__session_same_word(ses, "batch_size", s->auto_batch != 0 ? "auto" : "a number"));
     snprintf(run, sizeof run, "%s", s->out_dir);
     if (resumes)
         lks__outdir_of(s->out_dir, run, sizeof run);
     if (resumes || lks__job_restarted(run))
-        st = open_checkpoint(s, run, t->ses.world.rank, ckpt, resume_p);
-    LKS__TRY(lks__same_checkpoint(&t->ses, st, *resume_p, s->out_dir));
-    return restore_settings(t, run, *resume_p);
+        st = open_checkpoint(s, run, ses->world.rank, ckpt, resume_p);
+    LKS__TRY(lks__same_checkpoint(ses, st, *resume_p, s->out_dir));
+    return restore_settings(s, ses, run, *resume_p);
 }
 
 /* Each step succeeds on all ranks, or no rank begins the next one. */
 static lks_status open_run(lks__trainer *t, lks__ckpt *resume)
 {
-    LKS__TRY(lks__session_agree(&t->ses, open_settings(t, resume)));
+    LKS__TRY(lks__session_agree(&t->ses, open_settings(&t->run, &t->ses, resume)));
     if (t->run.s.auto_batch != 0)
         LKS__TRY(lks__train_fit(&t->run, &t->ses));
-    LKS__TRY(open_and_compare(t, resume));
+    LKS__TRY(open_and_compare(&t->run, &t->ses, resume));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_device(&t->run, &t->ses)));
     LKS__TRY(lks__session_agree(&t->ses, open_on_device(t)));
     return open_state(t, resume);
@@ -417,9 +407,10 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     memset(t, 0, sizeof *t);
     memset(&ckpt, 0, sizeof ckpt);
     t->run.s = *s;
+    t->state.best_val_loss = LKS__NO_VAL_LOSS;
     LKS__TRY(lks__trace_file_start(&t->trace, t->run.s.trace));
     lks__trace_begin(LKS__SPAN_SET_UP, -1);
-    lks_status st = open_session(s, t);
+    lks_status st = open_session(s, &t->ses);
     if (st != LKS_OK) {
         *stopped_p = lks__stop_requested;
         lks__trace_file_close(&t->trace);
@@ -427,7 +418,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     }
     lks_comm_note(t->ses.comm, 0, "set-up");
     lks__session_stoppable(&t->ses, true);
-    st = find_start(s, t, &ckpt, &resume);
+    st = find_start(&t->run.s, &t->ses, &ckpt, &resume);
     if (st == LKS_OK)
         st = open_run(t, resume);
     if (resume != NULL)
@@ -448,8 +439,7 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     return LKS_OK;
 }
 
-/* Load the checkpoint that rank 0 goes back to, the same on every host, into the existing arenas.
- */
+/* Load the checkpoint that rank 0 goes back to into the existing arenas. */
 static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
@@ -464,11 +454,9 @@ static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 
 lks_status lks__trainer_go_back(lks__trainer *t)
 {
-    const uint64_t bad_iter = t->state.iter - 1, shift = t->state.data_shift,
-                   elapsed_from = t->checks.elapsed_from;
-    const int tries = t->state.nonfinite;
-    const double elapsed_s = t->state.elapsed_s;
-    const bool out_of_time = t->checks.out_of_time;
+    const lks__state before = t->state;
+    const lks__checks checks = t->checks;
+    const uint64_t bad_iter = before.iter - 1;
     t->checks.divergence.recorded = false;
     lks_comm_note(t->ses.comm, bad_iter, "going back");
     /* Only the model goes back; data and time continue. The sampler's generators have drawn the bad
@@ -476,14 +464,15 @@ lks_status lks__trainer_go_back(lks__trainer *t)
     lks__batch_sampler_mark(t->state.sampler);
     LKS__TRY(load_target(t, bad_iter));
     lks__batch_sampler_back(t->state.sampler);
-    LKS__TRY(lks__session_agree(&t->ses, t->ses.world.rank == 0
-                                             ? lks__ckpt_went_back(t->run.s.out_dir, t->state.iter)
-                                             : LKS_OK));
-    t->state.data_shift = shift + bad_iter + 1 - t->state.iter;
-    t->state.nonfinite = tries;
-    t->state.elapsed_s = elapsed_s;
-    t->checks.elapsed_from = elapsed_from;
-    t->checks.out_of_time = out_of_time;
+    lks_status st = LKS_OK;
+    if (t->ses.world.rank == 0)
+        st = lks__ckpt_went_back(t->run.s.out_dir, t->state.iter);
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    t->state.data_shift = before.data_shift + bad_iter + 1 - t->state.iter;
+    t->state.nonfinite = before.nonfinite;
+    t->state.elapsed_s = before.elapsed_s;
+    t->checks.elapsed_from = checks.elapsed_from;
+    t->checks.out_of_time = checks.out_of_time;
     return agree(t, true);
 }
 

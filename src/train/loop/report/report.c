@@ -5,14 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "report/record/job.h"
 #include "report/record/metrics/evals.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
-#include "settings/settings_table.h"
+#include "train/checkpoint.h"
 #include "train/checks/nonfinite.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
@@ -119,10 +118,8 @@ void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state 
     const uint64_t n_steps = run->procedure->n_steps(&run->s);
     const double steps = n_steps > state->iter ? (double)(n_steps - state->iter) : 0.0;
     const double least = least_seconds(r, steps * r->tokens_a_step);
-    const bool limited =
-        run->procedure->time_limit != NULL && run->procedure->time_limit(&run->s) > 0.0;
     char text[32];
-    if (least < SLOW_RUN_S || limited || run->s.eval_only)
+    if (least < SLOW_RUN_S || lks__state_by_the_clock(run) || run->s.eval_only)
         return;
     say_time(text, least);
     lks__log_message(&r->log, "the run takes over %s, even at the peak speed of these ranks", text);

@@ -2,7 +2,6 @@
  * events. */
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/system/sys.h"
 #include "train/loop/report/report.h"

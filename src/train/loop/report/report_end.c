@@ -1,7 +1,6 @@
 /* train/loop/report/report_end.c - the last lines of a run, for people. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/system/sys.h"
 #include "base/text/shell.h"

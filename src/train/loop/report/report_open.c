@@ -208,16 +208,12 @@ static void note_short_decay(lks__report *r, const lks__run *run, const lks__sta
                      lks__number_text(s->min_lr, false, min_lr), decay, decay, end, end);
 }
 
-static void warn_of_own_products(lks__report *r, const lks__session *ses)
+static void say_notes(lks__report *r, const lks__session *ses)
 {
-    const char *warning = lks__kernels_warning(&ses->kernels);
+    const char *warning = lks__kernels_warning(&ses->kernels),
+               *note = lks__session_device_note(ses);
     if (warning != NULL)
         lks__log_message(&r->log, "warning: %s", warning);
-}
-
-static void note_device(lks__report *r, const lks__session *ses)
-{
-    const char *note = lks__session_device_note(ses);
     if (note != NULL)
         lks__log_message(&r->log, "%s", note);
 }
@@ -344,13 +340,6 @@ static void answer_signals(const lks__report *r, const lks__session *ses)
         lks__signals_answer(r->log.err_moves ? LKS__CLEAR_LINE ANSWER : ANSWER);
 }
 
-static bool has_run(const lks__run *run)
-{
-    char path[LKS__SETTING_STR + 16];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run->s.out_dir);
-    return access(path, F_OK) == 0;
-}
-
 lks_status lks__report_open(lks__report *r, lks__trainer *t)
 {
     memset(r, 0, sizeof *r);
@@ -369,7 +358,8 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
     lks__log_live(&r->log, !lks__world_foreign()); /* mpirun gives a rank a terminal, but logs it */
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
-    const bool reads_only = t->run.s.eval_only && (t->run.resumed || has_run(&t->run));
+    const bool reads_only =
+        t->run.s.eval_only && (t->run.resumed || lks__procedure_has_run(&t->run.s));
     lks_status st = LKS_OK;
     if (!reads_only && t->run.s.sample_tokens > 0)
         st = lks__samples_open(&t->run, &t->ses, &t->state, &r->samples);
@@ -382,8 +372,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
                              "%s contains an earlier run, so this evaluation is only printed: "
                              "--init_from=resume evaluates that run",
                              t->run.shown_out_dir);
-        warn_of_own_products(r, &t->ses);
-        note_device(r, &t->ses);
+        say_notes(r, &t->ses);
         warn_of_other_kernels(r, &t->run, &t->ses);
         lks__report_slow_run(r, &t->run, &t->state);
         note_short_decay(r, &t->run, &t->state);

@@ -1,6 +1,5 @@
 /* train/loop/report/report_prometheus.c - a text file for Prometheus with the newest numbers, which
  * node_exporter's textfile collector reads. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
