@@ -126,7 +126,7 @@ void tool_print_device_note(const char *name, const lks__session *session)
         fprintf(stderr, "lockstep %s: %s\n", name, note);
 }
 
-static bool asked(void)
+static bool stop_requested(void)
 {
     return lks__stop_requested != 0;
 }
@@ -134,7 +134,7 @@ static bool asked(void)
 void tool_stoppable(void)
 {
     lks__signals_install("");
-    lks__sys_stop_when(asked);
+    lks__sys_stop_when(stop_requested);
 }
 
 int tool_stopped(const char *name, int signo, const char *left)

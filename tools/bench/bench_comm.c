@@ -206,7 +206,7 @@ static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *
 }
 
 /* Engines connect several hosts: on one host, let each rank act as a host. */
-static void play_hosts(const lks_world *world)
+static void act_as_hosts(const lks_world *world)
 {
     lks__env_put("LOCAL_RANK", 0);
     lks__env_put("LOCAL_WORLD_SIZE", 1);
@@ -226,7 +226,7 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
     snprintf(s->backend, sizeof s->backend, "%s", ops->name);
     b.pretended = ops->engine != NULL && world->world_size == world->local_world_size;
     if (b.pretended)
-        play_hosts(world);
+        act_as_hosts(world);
     if (model) {
         LKS__TRY(bench_open_trainer(s, 1, &t));
         ses = &t.ses;
@@ -271,41 +271,17 @@ lks_status bench_comm(lks__settings *s)
 
 extern char **environ;
 
-/* Copy argv with more words before and after it. The caller frees the array. */
-static char **words_of(int argc, char **argv, char *const *before, char *behind)
+/* Run the launcher that an engine needs, and wait for it. Returns the exit code. */
+static int spawn(const char *launcher, char **words, const char *backend)
 {
-    int n = 0;
-    char **words = calloc((size_t)argc + 10, sizeof *words);
-    for (; words != NULL && before != NULL && *before != NULL; before++)
-        words[n++] = *before;
-    for (int i = 0; words != NULL && i < argc; i++)
-        words[n++] = argv[i];
-    if (words != NULL)
-        words[n] = behind;
-    return words;
-}
-
-/* Start ranks by the launcher that an engine needs: mpirun. */
-static int launch_by(const char *launcher, const lks__settings *s, int argc, char **argv,
-                     char *backend)
-{
-    char ranks[16], self[4096];
     pid_t pid;
     int status;
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    snprintf(ranks, sizeof ranks, "%d", (int)s->nproc_per_node);
-    char *const before[] = {(char *)(uintptr_t)launcher, "-n", ranks, self, NULL};
-    char **words = words_of(argc, argv, before, backend);
-    if (words == NULL)
-        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
     /* Allow more ranks than cores. Don't bind a rank to one core: it has two threads. */
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     int rc = posix_spawnp(&pid, launcher, NULL, NULL, words, environ);
-    free(words);
     if (rc != 0) {
-        printf("%s: %s can't be started: %s\n", strchr(backend, '=') + 1, launcher, strerror(rc));
+        printf("%s: %s can't be started: %s\n", backend, launcher, strerror(rc));
         return TOOL_OK;
     }
     while (waitpid(pid, &status, 0) < 0)
@@ -317,12 +293,23 @@ static int launch_by(const char *launcher, const lks__settings *s, int argc, cha
 static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s, int argc,
                           char **argv)
 {
-    char backend[64];
+    const char *launcher = ops->engine != NULL ? ops->engine->launcher : NULL;
+    char backend[64], ranks[16], self[4096], **words = calloc((size_t)argc + 10, sizeof *words);
+    int n = 0;
+    if (words == NULL)
+        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
+    if (launcher != NULL) {
+        const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+        self[length > 0 ? length : 0] = '\0';
+        snprintf(ranks, sizeof ranks, "%d", (int)s->nproc_per_node);
+        memcpy(words, (const char *[]){launcher, "-n", ranks, self}, 4 * sizeof *words);
+        n = 4;
+    }
+    memcpy(words + n, argv, (size_t)argc * sizeof *words);
     snprintf(backend, sizeof backend, "--backend=%s", ops->name);
-    if (ops->engine != NULL && ops->engine->launcher != NULL)
-        return launch_by(ops->engine->launcher, s, argc, argv, backend);
-    char **words = words_of(argc, argv, NULL, backend);
-    int code = words == NULL ? TOOL_FAILED : tool_launch("bench", s, argc + 1, words);
+    words[n + argc] = backend;
+    const int code = launcher != NULL ? spawn(launcher, words, ops->name)
+                                      : tool_launch("bench", s, argc + 1, words);
     free(words);
     return code;
 }

@@ -81,55 +81,55 @@ static const void *pattern_for(const struct bench *b, const struct bench_part *p
 }
 
 /* Fill the arrays. The pattern is sent once, then copied within the memory. */
-static void fill(const struct bench *b, lks__device *device, const struct bench_job *j)
+static void fill(const struct bench *b, lks__device *device, const struct bench_call *c)
 {
-    for (int i = 0; i < j->n_parts; i++) {
-        const struct bench_part *p = &j->part[i];
+    for (int i = 0; i < c->n_parts; i++) {
+        const struct bench_part *p = &c->part[i];
         const size_t each = p->kind == BENCH_DOUBLES ? sizeof(float) : p->each;
         const size_t n = p->n * p->each / each;
-        void *to = j->memory + p->at;
+        void *to = c->memory + p->at;
         size_t have = n < PATTERN ? n : PATTERN;
         device->ops->copy(device, LKS__QUEUE_COMPUTE, to, pattern_for(b, p), have * each);
         for (size_t more; have < n; have += more) {
             more = have < n - have ? have : n - have;
             if (p->acts)
-                j->l->act_copy(j->ex, lks__act_at(to, have, each), to, more);
+                c->l->act_copy(c->ex, lks__act_at(to, have, each), to, more);
             else
-                j->l->copy(j->ex, (float *)to + have, to, more);
+                c->l->copy(c->ex, (float *)to + have, to, more);
         }
     }
 }
 
-static void run(const struct bench_item *item, struct bench_job *j)
+static void run(const struct bench_item *item, struct bench_call *c)
 {
-    j->n_parts = 0;
-    j->bytes = 0;
-    item->run(j, j->shape);
+    c->n_parts = 0;
+    c->bytes = 0;
+    item->run(c, c->shape);
 }
 
-/* Allocate and fill the memory of an operation; close_job() releases it. */
-static lks_status open_job(const struct bench *b, lks__device *device,
-                           const struct bench_item *item, struct bench_job *j)
+/* Allocate and fill the memory of an operation; close_call() releases it. */
+static lks_status open_call(const struct bench *b, lks__device *device,
+                            const struct bench_item *item, struct bench_call *c)
 {
     void *memory;
-    *j = (struct bench_job){.l = device->layers,
-                            .ex = device->ex,
-                            .shape = b->shape,
-                            .drop = &b->drop,
-                            .act_bytes = device->layers->act_bytes(b->bf16)};
-    run(item, j);
-    LKS__TRY(device->ops->alloc(device, j->bytes, &memory));
-    j->memory = memory;
-    fill(b, device, j);
+    *c = (struct bench_call){.l = device->layers,
+                             .ex = device->ex,
+                             .shape = b->shape,
+                             .drop = &b->drop,
+                             .act_bytes = device->layers->act_bytes(b->bf16)};
+    run(item, c);
+    LKS__TRY(device->ops->alloc(device, c->bytes, &memory));
+    c->memory = memory;
+    fill(b, device, c);
     return LKS_OK;
 }
 
-static void close_job(lks__device *device, struct bench_job *j)
+static void close_call(lks__device *device, struct bench_call *c)
 {
-    if (j->memory == NULL)
+    if (c->memory == NULL)
         return;
     lks__device_drain(device);
-    device->ops->release(device, j->memory, j->bytes);
+    device->ops->release(device, c->memory, c->bytes);
 }
 
 /* --- comparison with the CPU ------------------------------------------------------------------ */
@@ -152,7 +152,8 @@ static double number(const struct bench_part *p, const char *memory, size_t i)
 }
 
 /* Largest |got - want| / |want| of an operation's arrays; not finite if a result isn't. */
-static double distance(const struct bench_job *cpu, const struct bench_job *device, const char *got)
+static double distance(const struct bench_call *cpu, const struct bench_call *device,
+                       const char *got)
 {
     double most = 0.0;
     for (int i = 0; i < cpu->n_parts; i++) {
@@ -174,11 +175,11 @@ static double distance(const struct bench_job *cpu, const struct bench_job *devi
 
 static lks_status compare(struct bench *b, int i)
 {
-    struct bench_job cpu = {0}, device = {0};
+    struct bench_call cpu = {0}, device = {0};
     char *got = NULL;
-    lks_status st = open_job(b, b->cpu, &bench_items[i], &cpu);
+    lks_status st = open_call(b, b->cpu, &bench_items[i], &cpu);
     if (st == LKS_OK)
-        st = open_job(b, b->device, &bench_items[i], &device);
+        st = open_call(b, b->device, &bench_items[i], &device);
     if (st == LKS_OK) {
         run(&bench_items[i], &cpu);
         run(&bench_items[i], &device);
@@ -192,8 +193,8 @@ static lks_status compare(struct bench *b, int i)
     }
     if (st == LKS_OK)
         b->off[i] = distance(&cpu, &device, got);
-    close_job(b->cpu, &cpu);
-    close_job(b->device, &device);
+    close_call(b->cpu, &cpu);
+    close_call(b->device, &device);
     free(got);
     return st;
 }
@@ -201,32 +202,32 @@ static lks_status compare(struct bench *b, int i)
 /* --- times ------------------------------------------------------------------------------------ */
 
 /* Seconds per run of `n` runs that are queued together. */
-static lks_status time_runs(const struct bench_item *item, lks__device *device, struct bench_job *j,
-                            int n, double *seconds_p)
+static lks_status time_runs(const struct bench_item *item, lks__device *device,
+                            struct bench_call *c, int n, double *seconds_p)
 {
     const double start = lks__sys_now();
     for (int i = 0; i < n; i++)
-        run(item, j);
+        run(item, c);
     LKS__TRY(lks__device_finish(device, LKS__QUEUE_COMPUTE));
     *seconds_p = (lks__sys_now() - start) / n;
     return LKS_OK;
 }
 
 /* Median and minimum of `turns` turns, each long enough for the host's clock. */
-static lks_status time_item(const struct bench_item *item, lks__device *device, struct bench_job *j,
-                            int turns, double *median_p, double *least_p)
+static lks_status time_item(const struct bench_item *item, lks__device *device,
+                            struct bench_call *c, int turns, double *median_p, double *least_p)
 {
     double times[MOST_TURNS], seconds = 0.0;
     int n = 1;
-    LKS__TRY(time_runs(item, device, j, 1, &seconds)); /* the first run may set up caches */
+    LKS__TRY(time_runs(item, device, c, 1, &seconds)); /* the first run may set up caches */
     for (;; n *= 2) {
-        LKS__TRY(time_runs(item, device, j, n, &seconds));
+        LKS__TRY(time_runs(item, device, c, n, &seconds));
         if (seconds * n * 1e6 >= TURN_US || n >= MOST_RUNS)
             break;
     }
     turns = turns < MOST_TURNS ? turns : MOST_TURNS;
     for (int i = 0; i < turns; i++)
-        LKS__TRY(time_runs(item, device, j, n, &times[i]));
+        LKS__TRY(time_runs(item, device, c, n, &times[i]));
     *median_p = bench_median(times, turns);
     *least_p = times[0];
     return LKS_OK;
@@ -241,16 +242,16 @@ static lks_status measure_ceiling(struct bench *b, const struct bench_item *item
     double median = 0.0, least = 0.0;
     for (; n <= most && median * 1e6 < TURN_US; n *= 2) {
         const struct bench_shape square = {.C = n, .V = 1};
-        struct bench_job j = {0};
+        struct bench_call c = {0};
         b->shape = &square;
-        lks_status st = open_job(b, b->device, item, &j);
+        lks_status st = open_call(b, b->device, item, &c);
         if (st == LKS_OK)
-            st = time_item(item, b->device, &j, 3, &median, &least);
+            st = time_item(item, b->device, &c, 3, &median, &least);
         const lks__device_counts before = b->device->ops->counts(b->device);
         if (st == LKS_OK)
-            run(item, &j);
+            run(item, &c);
         const lks__device_counts after = b->device->ops->counts(b->device);
-        close_job(b->device, &j);
+        close_call(b->device, &c);
         LKS__TRY(st);
         *bytes_p = fmax(*bytes_p, (after.bytes - before.bytes) / least);
         *flops_p = fmax(*flops_p, (after.flops - before.flops) / least);
@@ -274,16 +275,16 @@ static lks_status measure_ceilings(struct bench *b)
 
 static lks_status measure(struct bench *b, int i)
 {
-    struct bench_job j = {0};
+    struct bench_call c = {0};
     double seconds = 0.0, least = 0.0;
-    lks_status st = open_job(b, b->device, &bench_items[i], &j);
+    lks_status st = open_call(b, b->device, &bench_items[i], &c);
     const lks__device_counts before = b->device->ops->counts(b->device);
     if (st == LKS_OK)
-        run(&bench_items[i], &j);
+        run(&bench_items[i], &c);
     const lks__device_counts after = b->device->ops->counts(b->device);
     if (st == LKS_OK)
-        st = time_item(&bench_items[i], b->device, &j, b->turns, &seconds, &least);
-    close_job(b->device, &j);
+        st = time_item(&bench_items[i], b->device, &c, b->turns, &seconds, &least);
+    close_call(b->device, &c);
     LKS__TRY(st);
     const double bytes = after.bytes - before.bytes, flops = after.flops - before.flops;
     const double by_bytes = bytes / b->peaks.bytes, by_flops = flops / b->peaks.flops;

@@ -35,7 +35,7 @@ struct bench_part {
 };
 
 /* An operation on a device or on the CPU. */
-struct bench_job {
+struct bench_call {
     const lks__layers *l;
     const lks__exec *ex;
     const struct bench_shape *shape;
@@ -52,7 +52,7 @@ enum { BENCH_GPT2 = 1, BENCH_GOLF = 2 };
 
 struct bench_item {
     const char *name;
-    void (*run)(struct bench_job *j, const struct bench_shape *s);
+    void (*run)(struct bench_call *c, const struct bench_shape *s);
     int families;
 };
 

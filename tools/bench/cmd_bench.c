@@ -149,7 +149,7 @@ bool bench_has_model(const lks__settings *s)
 }
 
 /* The model of config/train_shakespeare_char_cpu.conf: it needs seconds, GPT-2 minutes. */
-static void take_small_model(lks__settings *s)
+static void choose_small_model(lks__settings *s)
 {
     s->n_layer = 4;
     s->n_head = 4;
@@ -165,7 +165,7 @@ enum { NOTE = LKS__SETTING_STR + 100 };
 
 /* Choose the vocabulary as `train` does: the dataset's, if one is named. `note` gets a message if
  * that dataset doesn't exist, else "". */
-static lks_status take_vocabulary(lks__settings *s, char note[NOTE])
+static lks_status choose_vocabulary(lks__settings *s, char note[NOTE])
 {
     char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
     lks__meta meta = {0};
@@ -194,7 +194,7 @@ lks_status bench_print_model(lks__settings *s)
     lks_world world;
     char note[NOTE];
     LKS__TRY(lks_world_from_env(&world));
-    LKS__TRY(take_vocabulary(s, note));
+    LKS__TRY(choose_vocabulary(s, note));
     if (world.rank != 0)
         return LKS_OK;
     progress_hide();
@@ -290,7 +290,7 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
     lks_world world;
     char dir[LKS__SETTING_STR], note[NOTE];
     LKS__TRY(lks_world_from_env(&world));
-    LKS__TRY(take_vocabulary(s, note));
+    LKS__TRY(choose_vocabulary(s, note));
     s->virtual_ranks = world.world_size;
     s->gradient_accumulation_steps = s->virtual_ranks * micro_batches;
     if (lks__family_of(s)->prepare_bench != NULL)
@@ -359,7 +359,7 @@ const char *bench_name(int i)
 }
 
 /* Suggest `bench step` for a recipe without a measurement. */
-static lks_status offer_step(int argc, char **argv)
+static lks_status suggest_step(int argc, char **argv)
 {
     char words[2000] = "", word[600];
     size_t n = 0;
@@ -385,7 +385,7 @@ int tool_bench(int argc, char **argv)
     char shown[80], name[40];
     lks__escape(shown, sizeof shown, what, strlen(what));
     if (which == N_MEASUREMENTS && *what == '\0' && args.n_files > 0)
-        return tool_fail("bench", offer_step(argc, argv));
+        return tool_fail("bench", suggest_step(argc, argv));
     if (which == N_MEASUREMENTS)
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
                                             "name a measurement: `lockstep bench peak`, `step`, "
@@ -401,7 +401,7 @@ int tool_bench(int argc, char **argv)
         return trains ? tool_launch("bench", &s, argc, argv) : bench_comm_launch(&s, argc, argv);
     has_config_file = args.n_files > 0;
     if (trains && !bench_has_model(&s))
-        take_small_model(&s);
+        choose_small_model(&s);
     snprintf(name, sizeof name, "lockstep bench %s", what);
     progress_begin(name, "preparing");
     lks_status st = measurements[which].run(&s);

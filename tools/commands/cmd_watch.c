@@ -22,19 +22,19 @@ static const char usage[] =
     "\n"
     "  lockstep watch out\n";
 
-static volatile sig_atomic_t asked;
+static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int signo)
 {
-    asked = 1;
+    stop_signal = 1;
 }
 
-static bool is_asked(void)
+static bool stop_requested(void)
 {
-    return asked != 0;
+    return stop_signal != 0;
 }
 
-static void ready(const char *url)
+static void print_url(const char *url)
 {
     printf("%s\n", url);
     fflush(stdout);
@@ -60,8 +60,9 @@ static lks_status watch(const lks__settings *s, const tool_runs *runs)
         return write_page(runs, s->html);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
-    return s->tty ? lks__screen_show(runs->all, runs->n, tool_utf8(), is_asked)
-                  : lks__serve(runs->all, runs->n, s->address, (int)s->port, ready, is_asked);
+    return s->tty ? lks__screen_show(runs->all, runs->n, tool_utf8(), stop_requested)
+                  : lks__serve(runs->all, runs->n, s->address, (int)s->port, print_url,
+                               stop_requested);
 }
 
 int tool_watch(int argc, char **argv)

@@ -142,7 +142,7 @@ bool run_has_option(const char *arg)
 static const struct {
     const char *name;
     enum option option;
-} others[] = {
+} other_names[] = {
     {"n", OPT_nproc_per_node},
     {"np", OPT_nproc_per_node},
     {"nproc", OPT_nproc_per_node},
@@ -163,9 +163,9 @@ static lks_status unknown(const char *arg, const char *name)
     lks__escape(shown, sizeof shown, arg, strlen(arg));
     const char *near = NULL;
     const size_t n = strcspn(name, "=");
-    for (size_t i = 0; i < sizeof others / sizeof others[0] && near == NULL; i++)
-        near = strncmp(name, others[i].name, n) == 0 && others[i].name[n] == '\0'
-                   ? run_names[others[i].option]
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0] && near == NULL; i++)
+        near = strncmp(name, other_names[i].name, n) == 0 && other_names[i].name[n] == '\0'
+                   ? run_names[other_names[i].option]
                    : NULL;
     near = near != NULL ? near : lks__nearest(name, run_names, N_OPTIONS);
     if (near != NULL)
@@ -191,7 +191,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 {
     const char *arg = argv[*i_p], *value = strchr(arg, '=');
     char name[64] = "", shown[72];
-    bool bare = false, nothing = false;
+    bool bare = false, is_ignored = false;
     int option = letter_option(arg);
     if (arg[1] == '-')
         read_name(arg, name);
@@ -199,7 +199,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
         option = find_option(name);
     if (option >= 0)
         bare = *options[option].value == '\0';
-    else if (strncmp(arg, "--", 2) != 0 || !(nothing = is_foreign(name, &bare)))
+    else if (strncmp(arg, "--", 2) != 0 || !(is_ignored = is_foreign(name, &bare)))
         return unknown(arg, arg[0] == '-' && arg[1] == '-' ? name : arg + 1);
     snprintf(shown, sizeof shown, "--%s", name);
     if (option >= 0) /* the option may have been given by its letter */
@@ -212,7 +212,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
             return lks__fail(LKS_ERR_CONFIG, "%s needs a value", shown);
         value = argv[++*i_p];
     }
-    if (nothing)
+    if (is_ignored)
         fprintf(stderr, "lockstep run: not used here: --%s\n", name);
     else
         r->given[option] = bare ? "" : value;
@@ -220,7 +220,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 }
 
 /* --ranks is --nproc-per-node. */
-static lks_status take_ranks(struct run *r)
+static lks_status merge_ranks(struct run *r)
 {
     char ranks[32], nproc[32];
     const char *a = r->given[OPT_ranks], *b = r->given[OPT_nproc_per_node];
@@ -246,7 +246,7 @@ lks_status run_read_options(struct run *r, int argc, char **argv)
         if (r->given[OPT_help] != NULL)
             return LKS_OK;
     }
-    LKS__TRY(take_ranks(r));
+    LKS__TRY(merge_ranks(r));
     /* As in torchrun, a missing option may be in the environment. */
     for (int i = 0; i < N_OPTIONS; i++) {
         char name[64] = "PET_";

@@ -94,7 +94,7 @@ static bool failed(const lks__settings *s, int code)
 }
 
 /* The time and inode of the run's metrics.jsonl; zeros if there is none. */
-static struct stat written(const lks__settings *s)
+static struct stat stat_metrics(const lks__settings *s)
 {
     char run[LKS__SETTING_STR], path[LKS__SETTING_STR + 16];
     struct stat info;
@@ -106,10 +106,10 @@ static struct stat written(const lks__settings *s)
 /* After the ranks have failed: print the checkpoint that is left, and the command that continues
  * from it. Prints nothing unless metrics.jsonl has changed since `before`, when the ranks were
  * started. */
-static void say_how_to_continue(const lks__settings *s, const struct stat *before)
+static void print_how_to_continue(const lks__settings *s, const struct stat *before)
 {
     char tool[600], word[600], run[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
-    const struct stat now = written(s);
+    const struct stat now = stat_metrics(s);
     lks__ckpt ckpt;
     if (now.st_ino == before->st_ino && now.st_mtim.tv_sec == before->st_mtim.tv_sec &&
         now.st_mtim.tv_nsec == before->st_mtim.tv_nsec)
@@ -150,7 +150,7 @@ static int run_rank(const lks__settings *s)
 }
 
 /* True for options that only `lockstep run` has. */
-static bool is_launchers(const char *arg)
+static bool is_launcher_option(const char *arg)
 {
     char key[LKS__SETTING_KEY];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(arg, "="), arg);
@@ -160,7 +160,7 @@ static bool is_launchers(const char *arg)
 }
 
 /* For --dry_run: copy the model's shape from the weights of --init_from. */
-static lks_status take_shape(lks__settings *s)
+static lks_status copy_shape(lks__settings *s)
 {
     lks__weights *w;
     const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
@@ -183,7 +183,7 @@ static const struct {
 
 /* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If no
  * setting chose a size, print the memory that it needs and the recipes that fit. */
-static lks_status say_size(const lks__settings *s, int n_ranks)
+static lks_status print_size(const lks__settings *s, int n_ranks)
 {
     static const int shape[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
                                 LKS__SETTING_n_embd, LKS__SETTING_block_size};
@@ -258,7 +258,7 @@ static lks_status check_start(const lks__settings *s)
     if (s->dry_run && init == LKS__INIT_RESUME)
         return lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");
     if (s->dry_run && init == LKS__INIT_WEIGHTS)
-        LKS__TRY(take_shape(&checked));
+        LKS__TRY(copy_shape(&checked));
     if (init == LKS__INIT_RESUME && s->nnodes == 1 && !lks__continue_can(s->out_dir))
         LKS__TRY(tool_run_check("resume", s->out_dir));
     if (init == LKS__INIT_RESUME && tool_launches(s))
@@ -267,14 +267,14 @@ static lks_status check_start(const lks__settings *s)
         return LKS_OK;
     LKS__TRY(lks__settings_check(&checked, n_ranks));
     LKS__TRY(s->dry_run ? lks__plan_dry_run(&checked, n_ranks) : lks__plan_fits(&checked, n_ranks));
-    return init == LKS__INIT_SCRATCH ? say_size(&checked, n_ranks) : LKS_OK;
+    return init == LKS__INIT_SCRATCH ? print_size(&checked, n_ranks) : LKS_OK;
 }
 
-static lks_status refuse_launchers_option(int argc, char **argv)
+static lks_status check_no_launcher_option(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         const int n = (int)strcspn(argv[i], "=");
-        if (is_launchers(argv[i]))
+        if (is_launcher_option(argv[i]))
             return lks__fail(LKS_ERR_CONFIG,
                              "%.*s is an option of the launcher: `lockstep run %.*s=... lockstep "
                              "train ...`, see docs/launch.md",
@@ -289,7 +289,7 @@ int tool_train(int argc, char **argv)
     lks__args args;
     struct stat before = {0};
     int code;
-    if (refuse_launchers_option(argc, argv) != LKS_OK)
+    if (check_no_launcher_option(argc, argv) != LKS_OK)
         return tool_fail("train", LKS_ERR_CONFIG);
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
@@ -310,12 +310,12 @@ int tool_train(int argc, char **argv)
     const bool launches = tool_launches(&s);
     if (launches) {
         setenv(started_env, "launched", 1);
-        before = written(&s);
+        before = stat_metrics(&s);
     }
     code = launches ? tool_launch("train", &s, argc, argv) : run_rank(&s);
     if (failed(&s, code)) {
         if (launches)
-            say_how_to_continue(&s, &before);
+            print_how_to_continue(&s, &before);
         lks__commands_failed(&s, "lockstep train", code);
     }
     return code;

@@ -47,7 +47,7 @@ struct text {
 /* --- checks ----------------------------------------------------------------------------------- */
 
 /* Print the longer commands for a message. */
-static const char *by_hand(const struct text *t, char out[2 * PATH_BYTES])
+static const char *longer_commands(const struct text *t, char out[2 * PATH_BYTES])
 {
     char text[PATH_BYTES], data[PATH_BYTES + 8], run[PATH_BYTES];
     snprintf(out, 2 * PATH_BYTES,
@@ -124,7 +124,7 @@ static lks_status check_settings(const struct text *t)
                          "a launcher has started this process as one of several ranks, which can't "
                          "all prepare %s: prepare it first, and let the launcher start `train` "
                          "without it: %s",
-                         t->shown, by_hand(t, hand));
+                         t->shown, longer_commands(t, hand));
     if (s->from[LKS__SETTING_dataset] == LKS__FROM_ARG)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s and --dataset both name the data: leave one of them out", t->shown);
@@ -145,7 +145,7 @@ static lks_status check_settings(const struct text *t)
                          lks__family_of(s)->prep);
     if (s->dry_run)
         return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
-                         by_hand(t, hand));
+                         longer_commands(t, hand));
     return LKS_OK;
 }
 
@@ -254,7 +254,7 @@ static size_t find_missing(const char *out)
 
 /* Remove the files of a failed preparation, and its empty folders whose paths have at least
  * `missing` characters. */
-static void clean(const struct text *t, size_t missing)
+static void remove_traces(const struct text *t, size_t missing)
 {
     char path[PATH_BYTES + 64];
     lks__outdir_discard(t->temp);
@@ -330,7 +330,7 @@ static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s
 }
 
 /* Move an earlier run aside, and rename the tokens' folder to OUT/data. */
-static lks_status take_place(struct text *t)
+static lks_status move_into_place(struct text *t)
 {
     LKS__TRY(lks__outdir_start(t->out, NULL, t->moved));
     if (lks__sys_rename(t->temp, t->data) != 0)
@@ -371,7 +371,7 @@ static void explain(const struct text *t, const lks__settings *s)
 
 /* Replace this process by the longer command. Signals that arrived earlier have been noticed; from
  * here on a signal ends the process. */
-static int become(struct text *t)
+static int exec_longer(struct text *t)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     char *words[LONGER_WORDS + 2] = {program_invocation_name};
@@ -411,9 +411,9 @@ static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
     if (st == LKS_OK)
         st = choose(t, argc, argv, s);
     if (st == LKS_OK)
-        st = take_place(t);
+        st = move_into_place(t);
     if (st != LKS_OK && is_ours)
-        clean(t, missing);
+        remove_traces(t, missing);
     if (lock >= 0)
         lks__sys_close(lock);
     return st;
@@ -445,5 +445,5 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
     if (st != LKS_OK)
         return tool_fail("train", st);
     explain(&t, &s);
-    return become(&t);
+    return exec_longer(&t);
 }
