@@ -57,9 +57,7 @@ static lks_status check_ranks(const lks__settings *s)
                          "--ranks is for one host; on several, the launcher starts the ranks: "
                          "`lockstep run --nproc-per-node=%" PRId64 " ...`",
                          s->nproc_per_node);
-    if (s->nproc_per_node == 1)
-        return LKS_OK;
-    if (w.world_size > 1)
+    if (s->nproc_per_node == 1 || w.world_size > 1)
         return LKS_OK;
     const char *rank = getenv("RANK");
     return lks__fail(LKS_ERR_CONFIG,

@@ -39,11 +39,10 @@ struct bench {
     lks__device *cpu, *device;
     const struct bench_shape *shape;
     lks__dropout drop;
-    /* [PATTERN] each: the initial contents of arrays by kind, repeated. A device that stores
-     * activations in bfloat16 gets `halves`; the CPU then gets `rounded`, the same numbers as
-     * floats. */
-    float *pattern[BENCH_KINDS], *rounded[BENCH_KINDS];
-    uint16_t *halves[BENCH_KINDS];
+    /* Initial contents of arrays by kind, repeated. A device that stores activations in bfloat16
+     * gets `halves`; the CPU then gets `rounded`, the same numbers as floats. */
+    float pattern[BENCH_KINDS][PATTERN], rounded[BENCH_KINDS][PATTERN];
+    uint16_t halves[BENCH_KINDS][PATTERN];
     bool bf16; /* products round their operands */
     int turns;
     double tolerance;
@@ -350,42 +349,34 @@ static lks_status run_table(struct bench *b, const lks__settings *s, int family)
     return LKS_OK;
 }
 
-static lks_status open_bench(struct bench *b, lks__session *s)
+/* Returns memory for free(); NULL with ERR_NOMEM. */
+static struct bench *open_bench(lks__session *s)
 {
-    *b = (struct bench){.cpu = &s->cpu, .device = s->device, .drop = {.scale = 1}};
+    struct bench *b = malloc(sizeof *b);
+    if (b == NULL) {
+        lks__fail(LKS_ERR_NOMEM, "no memory for %d numbers", PATTERN);
+        return NULL;
+    }
+    b->cpu = &s->cpu;
+    b->device = s->device;
+    b->drop = (lks__dropout){.scale = 1};
     b->tolerance = s->ex.bf16 ? TOLERANCE_BF16 : TOLERANCE;
-    b->bf16 = b->peaks.bf16 = s->ex.bf16;
-    for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        b->pattern[kind] = malloc(PATTERN * sizeof *b->pattern[kind]);
-        b->rounded[kind] = malloc(PATTERN * sizeof *b->rounded[kind]);
-        b->halves[kind] = malloc(PATTERN * sizeof *b->halves[kind]);
-        if (b->pattern[kind] == NULL || b->rounded[kind] == NULL || b->halves[kind] == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for %d numbers", PATTERN);
-    }
-    return LKS_OK;
-}
-
-static void close_bench(struct bench *b)
-{
-    for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        free(b->pattern[kind]);
-        free(b->rounded[kind]);
-        free(b->halves[kind]);
-    }
+    b->bf16 = s->ex.bf16;
+    b->peaks = (struct bench_peaks){.bf16 = s->ex.bf16};
+    return b;
 }
 
 lks_status bench_device_peaks(lks__session *s, struct bench_peaks *peaks)
 {
     static const struct bench_shape one = {.V = 1};
-    struct bench b;
-    lks_status st = open_bench(&b, s);
-    b.shape = &one;
-    if (st == LKS_OK) {
-        make_patterns(&b, 1);
-        st = measure_ceilings(&b);
-    }
-    *peaks = b.peaks;
-    close_bench(&b);
+    struct bench *b = open_bench(s);
+    if (b == NULL)
+        return LKS_ERR_NOMEM;
+    b->shape = &one;
+    make_patterns(b, 1);
+    const lks_status st = measure_ceilings(b);
+    *peaks = b->peaks;
+    free(b);
     return st;
 }
 
@@ -400,19 +391,18 @@ void bench_print_peaks(const lks__device *device, const struct bench_peaks *peak
 lks_status bench_device_kernels(lks__session *session, const lks__settings *given)
 {
     lks__settings chosen = *given, *s = &chosen;
-    struct bench b;
     lks__state_choose_dtype(s, session->device);
     LKS__TRY(lks__session_products(session, s->dtype == LKS__dtype_bfloat16));
-    lks_status st = open_bench(&b, session);
-    b.turns = (int)s->iters;
+    struct bench *b = open_bench(session);
+    if (b == NULL)
+        return LKS_ERR_NOMEM;
+    b->turns = (int)s->iters;
     if (s->dropout > 0)
-        b.drop = (lks__dropout){.key = lks__philox_key_of((uint64_t)s->seed),
-                                .threshold = (uint32_t)(s->dropout * 4294967296.0),
-                                .scale = (float)(1 / (1 - s->dropout))};
-    if (st == LKS_OK)
-        st = run_table(&b, s,
-                       (lks__family_of(s)->settings & LKS__SETTING_GOLF) != 0 ? BENCH_GOLF
-                                                                              : BENCH_GPT2);
-    close_bench(&b);
+        b->drop = (lks__dropout){.key = lks__philox_key_of((uint64_t)s->seed),
+                                 .threshold = (uint32_t)(s->dropout * 4294967296.0),
+                                 .scale = (float)(1 / (1 - s->dropout))};
+    const bool is_golf = (lks__family_of(s)->settings & LKS__SETTING_GOLF) != 0;
+    const lks_status st = run_table(b, s, is_golf ? BENCH_GOLF : BENCH_GPT2);
+    free(b);
     return st;
 }

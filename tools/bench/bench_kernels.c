@@ -278,35 +278,34 @@ static void print_item(struct bench *b, const struct item *it)
                                : "cache");
 }
 
+static lks_status measure_all(struct bench *b, const lks__session *s)
+{
+    if (b->row == NULL || b->buf[0] == NULL || b->buf[1] == NULL || b->buf[2] == NULL ||
+        b->buf[3] == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d buffers of %d MB", 4, FAR / 250000);
+    LKS__TRY(bench_peak_of(s, 1, &b->peak));
+    for (int i = 0; i < 4; i++)
+        for (size_t j = 0; j < FAR; j++)
+            b->buf[i][j] = (float)((j * 2654435761u >> 8) % 1000) * 1e-3f + 1e-3f;
+    b->near_bytes = bandwidth(b, NEAR);
+    b->far_bytes = bandwidth(b, FAR);
+    progress_hide();
+    printf("one thread, %s: peak %.1f GFLOP/s; bandwidth %.1f GB/s in a cache (0.5 MiB), %.1f in "
+           "memory\n",
+           lks__cpu_level_name(s->kernels.level), b->peak * 1e-9, b->near_bytes * 1e-9,
+           b->far_bytes * 1e-9);
+    for (int i = 0; i < N_ITEMS; i++)
+        print_item(b, &items[i]);
+    return lks__kernels_check();
+}
+
 static lks_status measure_cpu(lks__session *s)
 {
-    struct bench b = {.ex = &s->ex, .k = &s->kernels};
-    lks_status st = LKS_OK;
+    struct bench b = {.ex = &s->ex, .k = &s->kernels, .row = calloc(ROWS, sizeof *b.row)};
     tool_print_warning("bench", s);
-    b.row = calloc(ROWS, sizeof *b.row);
     for (int i = 0; i < 4; i++)
         b.buf[i] = calloc(FAR, sizeof(float));
-    if (b.row == NULL || b.buf[0] == NULL || b.buf[1] == NULL || b.buf[2] == NULL ||
-        b.buf[3] == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d buffers of %d MB", 4, FAR / 250000);
-    if (st == LKS_OK)
-        st = bench_peak_of(s, 1, &b.peak);
-    if (st == LKS_OK) {
-        for (int i = 0; i < 4; i++)
-            for (size_t j = 0; j < FAR; j++)
-                b.buf[i][j] = (float)((j * 2654435761u >> 8) % 1000) * 1e-3f + 1e-3f;
-        b.near_bytes = bandwidth(&b, NEAR);
-        b.far_bytes = bandwidth(&b, FAR);
-        progress_hide();
-        printf(
-            "one thread, %s: peak %.1f GFLOP/s; bandwidth %.1f GB/s in a cache (0.5 MiB), %.1f in "
-            "memory\n",
-            lks__cpu_level_name(s->kernels.level), b.peak * 1e-9, b.near_bytes * 1e-9,
-            b.far_bytes * 1e-9);
-        for (int i = 0; i < N_ITEMS; i++)
-            print_item(&b, &items[i]);
-        st = lks__kernels_check();
-    }
+    const lks_status st = measure_all(&b, s);
     for (int i = 0; i < 4; i++)
         free(b.buf[i]);
     free(b.row);
