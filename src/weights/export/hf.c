@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
@@ -130,18 +129,14 @@ static lks_status write_weights(const lks__export_model *e)
  * it is read. */
 static bool is_source(const lks__export_model *e)
 {
-    struct stat out, in;
     char folder[LKS__CKPT_PATH];
-    if (stat(e->s->out, &out) != 0 || stat(e->w->path, &in) != 0)
-        return false;
-    if (!S_ISDIR(in.st_mode)) {
-        const char *slash = strrchr(e->w->path, '/');
-        const int n = slash == NULL ? 0 : (int)(slash - e->w->path);
-        snprintf(folder, sizeof folder, "%.*s/.", n, slash == NULL ? "" : e->w->path);
-        if (stat(slash == NULL ? "." : folder, &in) != 0)
-            return false;
-    }
-    return out.st_dev == in.st_dev && out.st_ino == in.st_ino;
+    const char *path = e->w->path, *slash = strrchr(path, '/');
+    if (lks__sys_is_folder(path))
+        return lks__sys_same_folder(e->s->out, path);
+    if (slash == NULL)
+        return lks__sys_same_folder(e->s->out, ".");
+    snprintf(folder, sizeof folder, "%.*s/.", (int)(slash - path), path);
+    return lks__sys_same_folder(e->s->out, folder);
 }
 
 /* Refuses a folder with other contents. */
