@@ -479,6 +479,11 @@ double lks__sys_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+size_t lks__sys_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 double lks__sys_cpu_seconds(void)
 {
     struct timespec t;

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "comm/shm/shm.h"
@@ -21,13 +22,6 @@ enum {
 /* If a slice takes this much longer, this process or the whole machine was stopped: that time
  * doesn't count against other ranks. */
 static const double STOPPED_S = 1.0;
-
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 /* --- failures ----------------------------------------------------------------------------- */
 
@@ -350,7 +344,7 @@ static bool spin(const struct lks__shm *g, const struct wait *w)
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (reached(w->counter, w->goal))
                 return true;
-            relax();
+            lks__cpu_relax();
         }
     } while (!lks__segment_aborted(g->segment) && lks__sys_now() < end);
     return false;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/system/sys.h"
 #include "comm/hier/pieces.h"
 #include "ddp/memory/exchange.h"
 #include "ddp/memory/mode.h"
@@ -55,7 +56,7 @@ lks_status lks__memory_open(const lks__memory_config *config, lks_comm *comm,
  * memory that can't be returned stays reserved. */
 static void give_back_unused(const lks__memory *m, const lks__optimizer *optimizer)
 {
-    const uintptr_t page = 4096;
+    const uintptr_t page = lks__sys_page_bytes();
     for (size_t i = 0; i < LKS__OPTIM_STATES * m->table->n_tensors; i++) {
         const int state = (int)(i / m->table->n_tensors);
         const lks__table_tensor *tensor = &m->table->tensors[i % m->table->n_tensors];
