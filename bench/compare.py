@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole training steps: lockstep beside PyTorch and the programs it is compared with, in one run.
+"""Whole training steps: lockstep compared with PyTorch and other programs, in one run.
 
     python3 bench/compare.py [--quick] [--only=WORDS] [--nanogpt=DIR] [--parameter_golf=DIR]
                              [--llmc=DIR] [--write]
@@ -98,7 +98,7 @@ def read_arguments():
     a.turns = 3 if a.quick else 5
     a.minutes = a.minutes or (6 if a.quick else 60)
     a.deadline = time.perf_counter() + 60 * a.minutes
-    a.late = []  # names of parts that the time didn't allow, or not wholly
+    a.late = []  # names of parts for which the time was too short
     for name in ("nanogpt", "parameter_golf", "llmc"):
         folder = getattr(a, name)
         if folder and not os.path.isdir(folder):
@@ -134,7 +134,7 @@ def output(command):
 
 
 def attempt(command):
-    """Its output, or why there is none."""
+    """The output, or the reason for having none."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return done.stdout.rstrip(), None
@@ -149,7 +149,7 @@ BUSY = 0.1  # of the cores
 
 
 def busy_share(stat_before, stat_after):
-    """The share of the cores' time that was used between two first lines of /proc/stat."""
+    """Used share of the cores' time between two first lines of /proc/stat."""
     before, after = ([int(x) for x in text.split()[1:9]] for text in (stat_before, stat_after))
     spent = [b - a for a, b in zip(before, after)]
     idle = spent[3] + spent[4]
@@ -162,7 +162,7 @@ def cpu_times():
 
 
 def others(seconds=1.0):
-    """A sentence if other programs use the cores while nothing of ours runs; else None."""
+    """A sentence if other programs use the cores while ours wait; else None."""
     before = cpu_times()
     time.sleep(seconds)
     share = busy_share(before, cpu_times())
@@ -188,7 +188,7 @@ def backends(a):
 
 
 def communication(a):
-    """Every backend that runs here, and why the others don't."""
+    """Measure every backend that runs here; the others with a reason."""
     lines = []
     for name in backends(a):
         command = ["bench", "comm", "--nproc_per_node=2", f"--backend={name}"]
@@ -206,7 +206,7 @@ def kernels(a):
 
 
 def peak(a):
-    """GFLOP/s of all cores: the best of three, as whatever disturbs only lowers it."""
+    """GFLOP/s of all cores: the best of three, because disturbances only lower it."""
     found = [re.search(r"thread, ([\d.]+) on", output([a.lockstep, "bench", "peak",
                                                         f"--threads={a.threads}"]))
              for _ in range(3)]
@@ -217,11 +217,11 @@ def peak(a):
 
 
 def wanted(a, work):
-    """What to start for a row, lockstep first."""
+    """The programs to start for a row, lockstep first."""
     yield lambda: sides.Lockstep(a, work, 1)
     if a.threads > 1:
         yield lambda: sides.Lockstep(a, work, a.threads)
-    if work.llmc:  # beside the programs themselves
+    if work.llmc:  # in addition to the programs themselves
         if a.llmc:
             yield lambda: sides.LlmC(a, work)
         if a.nanogpt:
@@ -240,15 +240,15 @@ def wanted(a, work):
 
 
 def measure(a, work):
-    """[(name, seconds by turn, optimizer seconds, memory, first)], the model's GFLOP a step, the
-    peak of a bfloat16 row (else 0), and why sides are missing."""
+    """[(name, seconds by turn, optimizer seconds, memory, first)], the model's GFLOP per step, the
+    peak of a bfloat16 row (else 0), and reasons for missing sides."""
     print(f"\n{work.name}", flush=True)
     running, rows, lacking, gone = [], [], [], set()
     for make in wanted(a, work):
         try:
             in_time(a, work.name)
             side = make()
-            side.turn(1)  # warm, and it works
+            side.turn(1)  # warm up, and check that it works
             running.append(side)
         except Skipped as e:
             print(f"  left out: {e}", flush=True)
@@ -292,7 +292,7 @@ def ratio(row, best):
 
 
 def seconds_of(first):
-    """When the first step begins and ends, as far as that is known."""
+    """Beginning and end of the first step, as far as they are known."""
     if first is None:
         return ""
     begins, ends = first
@@ -319,7 +319,7 @@ def table(work, rows, gflop, lacking, top):
     return lines + [""] + [f"Left out: {why}.\n" for why in lacking]
 
 
-# --- two ranks beside two runs --------------------------------------------------------------------
+# --- two ranks and two runs -----------------------------------------------------------------------
 
 
 def train(a, threads, ranks, iters, data, out):
@@ -338,7 +338,7 @@ def iteration_times(p):
 
 
 def two_ranks(a):
-    """Tokens a second of two ranks with a thread each, beside two runs of one rank at once."""
+    """Tokens per second: two ranks with a thread each, and two runs of one rank at once."""
     import tempfile
 
     data, out = sides.Data(65), tempfile.mkdtemp(prefix="lockstep-out-")
@@ -389,7 +389,7 @@ def kept_part():
 
 def main():
     a = read_arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it started ends with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the children, too
     started = time.perf_counter()
     top = peak(a)
     info = output([a.lockstep, "info"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memory of ranks as `lockstep plan` counts it, beside Pss, on some twenty configurations.
+"""Memory of ranks as `lockstep plan` counts it, compared with Pss, on some twenty configurations.
 
     python3 bench/memory.py TOOL [WORD]
 

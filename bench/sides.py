@@ -1,4 +1,4 @@
-"""The programs that compare.py times. A side has a name, turn(n) -> (seconds a step, seconds of it
+"""The programs that compare.py times. A side has a name, turn(n) -> (seconds per step, seconds of it
 in the optimizer or None), memory() in bytes (sum of Pss while it trains; None: not known), first()
 in seconds (from the command to where the first step begins, None: not known, and to its end; or
 None), and close().
@@ -58,7 +58,7 @@ def pss(pid):
             with open(f"/proc/{p}/smaps_rollup") as f:
                 total += 1024 * int(re.search(r"^Pss:\s+(\d+)", f.read(), re.M).group(1))
         except (OSError, AttributeError):
-            pass  # it has ended meanwhile
+            pass  # the process has ended
     return total
 
 
@@ -76,7 +76,7 @@ leaders = []
 
 
 def lead(command, **how):
-    """Start a process that leads a group of its own, which end() ends, or the end of this one."""
+    """Start a process as the leader of a new group, which ends with end() or with this process."""
     process = subprocess.Popen(command, start_new_session=True, **how)
     leaders.append(process)
     return process
@@ -89,7 +89,7 @@ def end_all():
 
 
 def end(process):
-    """End a process that leads a group of its own, with all in it."""
+    """End a process and its group."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -209,7 +209,7 @@ class Torch:
                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
         answer = self.answer()
         self.first_s = time.perf_counter() - started
-        # a compiled one's first step may be long for its compiler's sake
+        # the first step may include a compilation
         slow = answer["first_step_s"] > 20 and not compiled
         self.only_s = answer["first_step_s"] if slow else None
         self.version = answer["torch"]
@@ -232,7 +232,7 @@ class Torch:
         self.p.stdin.write(f"{n}\n")
         self.p.stdin.flush()
         answer = self.answer()
-        time.sleep(0.3)  # its threads go to sleep, and leave the cores to the other side
+        time.sleep(0.3)  # let its threads sleep, so that the other side has the cores
         return answer["median"], answer["optimizer"] or None
 
     def memory(self):
@@ -245,7 +245,7 @@ class Torch:
         end(self.p)
 
 
-# --- programs of others, with their own timing ----------------------------------------------------
+# --- other programs, with their own timing --------------------------------------------------------
 
 
 class Script:

@@ -1,4 +1,4 @@
-"""A plain parameter-golf model and its optimizers in PyTorch, for timing beside lockstep.
+"""A plain parameter-golf model and its optimizers in PyTorch, to compare its speed with lockstep.
 
 RMSNorm without weight, rotary positions, grouped queries with a gain per head, squared ReLU, a
 learned mix of the stream with the embedding before each block, learned scales behind attention and

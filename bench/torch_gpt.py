@@ -1,4 +1,4 @@
-"""A plain GPT in PyTorch, for timing beside lockstep: the same shapes and the same work per step.
+"""A plain GPT in PyTorch, to compare its speed with lockstep: the same shapes and the same work per step.
 
 GPT-2's structure without biases and without dropout: learned positions, pre-norm blocks, exact GELU,
 fused attention, an output layer tied to the token embedding. Nothing is hand-tuned, and nothing is

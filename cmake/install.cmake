@@ -9,15 +9,16 @@ install(FILES README.md CONTRIBUTING.md CHANGELOG.md LICENSE DESTINATION ${lks_d
 install(DIRECTORY docs DESTINATION ${lks_doc_dir} COMPONENT lockstep)
 install(DIRECTORY examples DESTINATION ${lks_doc_dir} COMPONENT dev)
 
-# Man pages and completions, from the settings table. Not with sanitizers: the program would have to run
-# while it is built.
+# Man pages and completions, from the settings table. Not with sanitizers, nor for another architecture
+# without an emulator: the program would have to run while it is built.
 include(cmake/identity.cmake)
-if(NOT LKS_SANITIZE)
+if(NOT LKS_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
   set(pages ${CMAKE_BINARY_DIR}/pages)
   file(GLOB makers CONFIGURE_DEPENDS cmake/pages/*)
   add_custom_command(OUTPUT ${pages}/table
-    COMMAND ${CMAKE_SOURCE_DIR}/cmake/pages/make.sh $<TARGET_FILE:lockstep> ${CMAKE_SOURCE_DIR}/docs/formats.md
-            "${LKS_DATE}" ${pages}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
+    COMMAND lockstep help --table > ${pages}/table
+    COMMAND ${CMAKE_SOURCE_DIR}/cmake/pages/make.sh ${CMAKE_SOURCE_DIR}/docs/formats.md "${LKS_DATE}" ${pages}
     DEPENDS lockstep ${makers} docs/formats.md VERBATIM)
   add_custom_target(pages ALL DEPENDS ${pages}/table)
   install(DIRECTORY ${pages}/man DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT lockstep)

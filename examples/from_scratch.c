@@ -1,6 +1,6 @@
-/* from_scratch.c - data parallelism by hand: each rank its own part of the data, one all-reduce a
- * step. What lks_ddp adds to this: accumulation, overlap with backward, uneven data, and bits that
- * don't depend on the number of ranks.
+/* from_scratch.c - data parallelism by hand: each rank has a part of the data, and each step one
+ * all-reduce. lks_ddp adds accumulation, overlap with backward, uneven data, and bits that don't
+ * depend on the number of ranks.
  *
  *     lockstep run --standalone --nproc-per-node=2 ./from_scratch
  */
@@ -18,7 +18,7 @@ static void check(lks_status st)
     exit(1);
 }
 
-/* Sample s: its input, made up, and what the model is to find behind it. */
+/* Sample s: an invented input, and the output that the model has to learn. */
 static float target(int s, float x[IN])
 {
     float y = 0;

@@ -29,8 +29,7 @@ static float uniform(unsigned *state) /* in [-1, 1) */
     return (float)(*state >> 8) / (1 << 23) - 1;
 }
 
-/* Forward and backward of one sample, to the gradients of half its squared error, which is
- * returned. */
+/* Forward and backward of one sample. Returns half its squared error. */
 static double sample(size_t s)
 {
     float h[HIDDEN], out = b2;

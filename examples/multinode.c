@@ -1,5 +1,5 @@
-/* multinode.c - several hosts, restarts and checkpoints: what a training program of one's own needs
- * around lks_ddp. The same command on each of two hosts, the first one's address in both:
+/* multinode.c - several hosts, restarts and checkpoints around lks_ddp. Run the same command on
+ * each of two hosts, with the first host's address:
  *
  *     lockstep run --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=HOST:29400 --max-restarts=3 \
  *         ./multinode out
@@ -8,9 +8,9 @@
  *
  *     lockstep run --standalone --nproc-per-node=2 --max-restarts=3 ./multinode out
  *
- * Killed at any moment, or started again with another number of ranks, it goes on from the last
- * whole epoch, and ends with the same bytes in out/ckpt-00000010 as a run that nobody disturbed.
- * The folder lies where rank 0 runs. A second argument is the number of epochs. */
+ * If it is killed, or started again with another number of ranks, it continues after the last whole
+ * epoch. It ends with the same bytes in out/ckpt-00000010 as an undisturbed run. The folder is on
+ * rank 0's host. A second argument sets the number of epochs. */
 #include <lockstep/lockstep.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static double epoch(lks_comm *comm, lks_ddp *ddp, lks_sampler *sampler, uint64_t
     lks_ddp_result r = {0};
     lks_sampler_set_epoch(sampler, number);
     for (unsigned at = 0; at < lks_sampler_count(sampler); at += BATCH) {
-        lks_comm_note(comm, number, "training"); /* a failure's message has it */
+        lks_comm_note(comm, number, "training"); /* shown if this rank fails */
         for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
             check(lks_ddp_begin(ddp, v));
             for (unsigned i = at; i < at + BATCH; i++)
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
     bool found;
     const char *dir = argc > 1 ? argv[1] : "out";
     const lks_param params[] = {{"w", w, grad, IN}};
-    /* All that the next epoch depends on. The order of samples follows from the epoch's number. */
+    /* Everything the next epoch depends on, besides its number, which sets the order of samples. */
     const lks_tensor state[] = {{"w", LKS_FLOAT32, 1, {IN}, w},
                                 {"w.momentum", LKS_FLOAT32, 1, {IN}, momentum}};
     setvbuf(stdout, NULL, _IOLBF, 0); /* stdout is a pipe: show each line at once */

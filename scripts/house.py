@@ -16,7 +16,7 @@ import sys
 import rooms
 
 # The trainer of today, and the four structs that are to replace it.
-TRAINER = ["lks__trainer", "lks__run", "lks__state", "lks__guard", "lks__work"]
+TRAINER = ["lks__trainer", "lks__run", "lks__state", "lks__checks", "lks__step_work"]
 # Files that know the memory mode: the modes' own, the device interface, and devices.
 MODE_FILES = re.compile(r"src/ddp/memory/|src/compute/")
 MODE = re.compile(r"\b(?:host_memory|joined)\b|(?:->|(?<!device)\.)exchange\b(?!->| == NULL)|\bmode\s*[!=]=(?! LKS__BIND)|\bmode->name\b")

@@ -21,25 +21,6 @@ EXCEPTIONS = {
     # Lists that are put together at link time, since test programs link others: they stay.
     "settings declares lks__families",
     "settings uses lks__families",
-    # These are to go.
-    "model uses lks__shards_read",
-    "plan uses lks__train_choose_optimizer",
-    "plan uses lks__votes_bytes",
-    "src/plan/time/traffic.c includes train/guard/votes.h",
-    "plan uses lks__train_optimizer",
-    "settings declares lks__optimizer_about",
-    "settings declares lks__optimizer_settings",
-    "settings declares lks__optimizer_word",
-    "settings uses lks__optimizer_about",
-    "settings uses lks__optimizer_settings",
-    "settings uses lks__optimizer_word",
-    "src/model/batch.h includes data/read/shards.h",
-    "src/plan/bytes/needs.c includes train/optimizer.h",
-    "src/plan/bytes/needs.c includes train/checkpoint.h",
-    "src/plan/time/forecast.c includes train/checkpoint.h",
-    "src/plan/time/traffic.c includes train/checkpoint.h",
-    "src/weights/use/replica.c includes train/guard/agree.h",
-    "weights uses lks__agree_checkpoint",
 }
 
 

@@ -28,7 +28,7 @@ static void put32(writer *w, uint64_t x)
 }
 
 /* What both headers of an entry have. */
-static void put_common(writer *w, const lks_zip_part *p)
+static void put_common(writer *w, const lks_zip_entry *p)
 {
     uint64_t crc = crc32(0, NULL, 0);
     if (p->bytes > 0)
@@ -44,7 +44,7 @@ static void put_common(writer *w, const lks_zip_part *p)
     put16(w, 0);
 }
 
-size_t lks_zip_make(const lks_zip_part *parts, size_t n, void *out, size_t room)
+size_t lks_zip_make(const lks_zip_entry *parts, size_t n, void *out, size_t room)
 {
     writer w = {.out = out, .room = room};
     size_t places[32];

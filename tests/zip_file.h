@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* An entry; the fields after `bytes` are 0 in a sound archive. */
-typedef struct lks_zip_part {
+typedef struct lks_zip_entry {
     const char *name;
     const void *data;
     size_t bytes;
@@ -16,9 +16,9 @@ typedef struct lks_zip_part {
     int64_t size_change;  /* of both sizes, in both headers */
     int64_t moved;        /* in the directory: how far before its place the entry is said to be */
     int64_t plain_change; /* of the size after decompression */
-} lks_zip_part;
+} lks_zip_entry;
 
 /* Write the archive into out[room]; returns its size, or 0 if that is too small. */
-size_t lks_zip_make(const lks_zip_part *parts, size_t n, void *out, size_t room);
+size_t lks_zip_make(const lks_zip_entry *parts, size_t n, void *out, size_t room);
 
 #endif

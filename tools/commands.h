@@ -1,15 +1,15 @@
-/* commands.h - all commands of the tool, a row each. */
+/* tools/commands.h - all commands of the tool, one row each. */
 #ifndef LKS_TOOLS_COMMANDS_H
 #define LKS_TOOLS_COMMANDS_H
 
 enum {
-    /* Starts other programs, which inherit our signal actions, so these stay unchanged. */
+    /* It starts other programs, which inherit signal actions: leave these unchanged. */
     TOOL_LAUNCHES = 1,
-    /* It installs handlers for signals; signals that arrive earlier wait for them. */
+    /* It installs handlers for signals: hold signals that arrive earlier until then. */
     TOOL_HANDLES = 2,
 };
 
-/* X(name, flags, text for --help): tool_NAME() of cmd_NAME.c is its main function. */
+/* X(name, flags, text for --help); tool_NAME() is the main function. */
 #define TOOL_COMMANDS(X)                                                                           \
     X(prep, 0, "turn text into token files")                                                       \
     X(train, TOOL_HANDLES, "train a GPT on one or more ranks (processes)")                         \

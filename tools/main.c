@@ -1,4 +1,4 @@
-/* lockstep: one program, with one file for each command. */
+/* lockstep: finds the command and calls its tool_NAME(). */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -69,7 +69,6 @@ static void print_help(FILE *out)
         fprintf(out, "  %-8s%s\n", exits[i].code, exits[i].meaning);
 }
 
-/* `lockstep help --table`: see table.h. */
 static int print_table(void)
 {
     table_asked = true;
@@ -83,7 +82,7 @@ static int print_table(void)
     return TOOL_OK;
 }
 
-/* Words of the first output that are neither commands nor settings. */
+/* Words in the first lines of a run that are neither commands nor settings. */
 static const struct {
     const char *word, *meaning;
 } terms[] = {
@@ -110,7 +109,7 @@ static int help(const char *word)
             printf("%s: %s\n", word, terms[i].meaning);
             return TOOL_OK;
         }
-    char lower[LKS__SETTING_KEY]; /* a variable of parameter-golf's script, NUM_LAYERS */
+    char lower[LKS__SETTING_KEY]; /* accept NUM_LAYERS, as parameter-golf's script writes it */
     size_t n = 0;
     for (; word[n] != '\0' && n < sizeof lower - 1 && !islower((unsigned char)word[n]); n++)
         lower[n] = (char)tolower((unsigned char)word[n]);
@@ -138,8 +137,8 @@ static int help(const char *word)
     return TOOL_USAGE;
 }
 
-/* A launcher needs a few descriptors for each rank and node, and many systems allow 1,024 unless
- * asked for more. What is beyond this number no job needs, and some programs close all of them. */
+/* A launcher needs a few descriptors per rank and node, and many systems allow 1,024 unless asked
+ * for more. The limit stays finite because some programs close every possible descriptor. */
 static void raise_descriptors(void)
 {
     enum { ENOUGH = 65536 };
@@ -179,8 +178,7 @@ static int dispatch(int argc, char **argv)
         names[i] = commands[i].name;
         if (strcmp(word, names[i]) != 0)
             continue;
-        /* If the reader of a pipe goes away, that must not kill a run in mid-step: the write fails
-         * instead. */
+        /* If the reader of a pipe ends, a write must fail instead of killing a run in mid-step. */
         if ((commands[i].flags & TOOL_HANDLES) != 0)
             lks__early_hold();
         if ((commands[i].flags & TOOL_LAUNCHES) == 0)
@@ -198,8 +196,7 @@ static int dispatch(int argc, char **argv)
 }
 
 /* If a standard stream is closed, the next file opened would get its number, and messages would be
- * written into a checkpoint. So open /dev/null in its place, in the wrong mode, so that using it
- * fails. */
+ * written into a checkpoint. Open /dev/null for it, in the wrong mode, so that using it fails. */
 static void keep_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)
@@ -207,7 +204,7 @@ static void keep_standard_streams(void)
             (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
 }
 
-/* A rank is started through /proc/self/exe: ps and top would show it as "exe". */
+/* Ranks are started through /proc/self/exe: without this, ps and top would show them as "exe". */
 static void show_name(const char *path)
 {
     const char *slash = path == NULL ? NULL : strrchr(path, '/');
@@ -221,7 +218,7 @@ int main(int argc, char **argv)
     keep_standard_streams();
     raise_descriptors();
     int code = dispatch(argc, argv);
-    /* Output counts only once it has been written: a full disk is a failure. */
+    /* A full disk shows only when the output is written. */
     bool failed = ferror(stdout);
     errno = 0;
     if (fclose(stdout) != 0)

@@ -27,7 +27,7 @@ static struct {
     char text[TEXT];
 } line = {.mutex = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
-/* Is there somebody to look? Of several ranks the first one shows it. */
+/* True if stderr is a terminal, on the first of several ranks. */
 static bool has_reader(void)
 {
     const char *term = getenv("TERM"), *rank = getenv("RANK");
@@ -42,7 +42,7 @@ static void erase(void)
     line.drawn = false;
 }
 
-/* A line that is wider than the terminal couldn't be erased. */
+/* Cut the line at the terminal's width: a wrapped line couldn't be erased. */
 static void draw(void)
 {
     char shown[LINE];

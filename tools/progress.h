@@ -1,18 +1,17 @@
-/* tools/progress.h - how far a command is, in one line on the terminal that erases itself.
+/* tools/progress.h - a line on the terminal that shows a command's progress and erases itself.
  *
- * It is written to stderr, if that is a terminal, by the first rank, and not before the command has
- * run for a second. A thread redraws it, so a long call needs no hooks. Nothing else may be written
- * to a terminal meanwhile: call progress_hide() first. */
+ * Rank 0 prints it to stderr, if that is a terminal, once the command has run for a second. A
+ * thread redraws it, so a long call needs no hooks. Call progress_hide() before other output. */
 #ifndef LKS_TOOLS_PROGRESS_H
 #define LKS_TOOLS_PROGRESS_H
 
-/* From now on show "NAME: TEXT, 12 s". `name` is kept, not copied. */
+/* Show "NAME: TEXT, 12 s". `name` is not copied. */
 void progress_begin(const char *name, const char *text);
-/* Another text; cheap enough for inner loops. Shows the line again after progress_hide(). */
+/* Change the text; cheap enough for inner loops. Shows the line again after progress_hide(). */
 void progress_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Erase the line, until the next text. */
+/* Erase the line until the next text. */
 void progress_hide(void);
-/* Erase it for good. Does nothing if none has begun. */
+/* Erase the line for good. Does nothing if none has begun. */
 void progress_end(void);
 
 #endif

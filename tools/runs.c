@@ -14,6 +14,7 @@
 #include "base/text/utf8.h"
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"
+#include "tool.h"
 
 static lks_status add(const char *what, tool_runs *runs)
 {
@@ -53,28 +54,26 @@ static void print_found(const char *tool, const char *dir, const tool_runs *runs
     fprintf(stderr, "%s\n", n > NAMED ? ", …" : "");
 }
 
-/* Runs in the folder `dir`, and with `depth` 2 also in the folders in it, in the order of their
- * names, which "1", "2", "10" have as numbers. None is no error. `name` precedes theirs, if it
- * isn't empty. */
-static lks_status add_inside(const char *dir, const char *name, int depth, tool_runs *runs)
+typedef lks_status on_run(void *ctx, const char *path, const char *name);
+
+/* Call fn(ctx, …) for the runs in the folder `dir` and, with `depth` 2, in its folders, such as
+ * out/quickstart/run, in the order of their names ("2" before "10"). `prefix`, if not empty,
+ * precedes the names. An empty folder is no error. */
+static lks_status add_inside(const char *dir, const char *prefix, int depth, on_run *fn, void *ctx)
 {
     struct dirent **list;
     lks_status st = LKS_OK;
     const int n = scandir(dir, &list, NULL, versionsort);
     for (int i = 0; i < n; i++) {
-        char path[4352], inside[256];
+        char path[4352], name[256];
         const bool wanted = list[i]->d_name[0] != '.' && st == LKS_OK;
         snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name);
-        snprintf(inside, sizeof inside, "%.100s%s%.150s", name, name[0] != '\0' ? "/" : "",
+        snprintf(name, sizeof name, "%.100s%s%.150s", prefix, prefix[0] != '\0' ? "/" : "",
                  list[i]->d_name);
-        if (wanted && is_run(path)) {
-            st = add(path, runs);
-            lks__utf8_make(inside);
-            if (st == LKS_OK)
-                snprintf(runs->all[runs->n - 1].name, sizeof runs->all->name, "%s", inside);
-        } else if (wanted && depth > 1) {
-            st = add_inside(path, inside, depth - 1, runs);
-        }
+        if (wanted && is_run(path))
+            st = fn(ctx, path, name);
+        else if (wanted && depth > 1)
+            st = add_inside(path, name, depth - 1, fn, ctx);
         free(list[i]);
     }
     if (n >= 0)
@@ -82,24 +81,32 @@ static lks_status add_inside(const char *dir, const char *name, int depth, tool_
     return st;
 }
 
-/* --- the folder of one run ---------------------------------------------------------------------
- */
+static lks_status add_found(void *ctx, const char *path, const char *name)
+{
+    tool_runs *runs = ctx;
+    LKS__TRY(add(path, runs));
+    snprintf(runs->all[runs->n - 1].name, sizeof runs->all->name, "%s", name);
+    lks__utf8_make(runs->all[runs->n - 1].name);
+    return LKS_OK;
+}
+
+/* --- the folder of one run -------------------------------------------------------------------- */
 
 static bool has_checkpoint(const char *folder)
 {
     lks__entry *entries;
     size_t n;
-    if (has(folder, LKS__CKPT_STATE)) /* it is one */
+    if (has(folder, LKS__CKPT_STATE)) /* `folder` is itself a checkpoint */
         return true;
     if (lks__ckpt_scan(folder, &entries, &n) != LKS_OK)
-        return true; /* opening it tells why it can't be read */
+        return true; /* opening it will tell why it can't be read */
     free(entries);
     return n > 0;
 }
 
 enum { NEWEST = 5 };
 
-/* The newest runs that were found. */
+/* The newest runs, newest first. */
 struct newest {
     char paths[NEWEST][4352];
     struct timespec at[NEWEST];
@@ -111,59 +118,42 @@ static bool is_newer(const struct timespec *a, const struct timespec *b)
     return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
 }
 
-static void add_newest(struct newest *f, const char *path)
+static lks_status add_newest(void *ctx, const char *path, const char *name)
 {
+    struct newest *f = ctx;
     char file[4400];
     struct stat info;
     size_t i = 0;
     snprintf(file, sizeof file, "%s/metrics.jsonl", path);
     if (stat(file, &info) != 0)
-        return;
+        return LKS_OK;
     while (i < f->n && !is_newer(&info.st_mtim, &f->at[i]))
         i++;
     if (i == NEWEST)
-        return;
+        return LKS_OK;
     f->n += f->n < NEWEST;
     memmove(f->paths + i + 1, f->paths + i, (f->n - 1 - i) * sizeof *f->paths);
     memmove(f->at + i + 1, f->at + i, (f->n - 1 - i) * sizeof *f->at);
     snprintf(f->paths[i], sizeof *f->paths, "%s", path);
     f->at[i] = info.st_mtim;
+    return LKS_OK;
 }
 
-/* Runs in `folder` and in the folders in it, as `./quickstart` makes out/quickstart/run. */
-static void find_newest(const char *folder, int depth, struct newest *f)
-{
-    struct dirent **list;
-    const int n = scandir(folder, &list, NULL, versionsort);
-    for (int i = 0; i < n; i++) {
-        char path[sizeof *f->paths];
-        const int length = snprintf(path, sizeof path, "%s/%s", folder, list[i]->d_name);
-        if (list[i]->d_name[0] != '.' && length < (int)sizeof path) {
-            if (is_run(path))
-                add_newest(f, path);
-            else if (depth > 1 && lks__sys_is_folder(path))
-                find_newest(path, depth - 1, f);
-        }
-        free(list[i]);
-    }
-    if (n >= 0)
-        free(list);
-}
-
-/* "A, B": the newest runs in `folder`, as a shell reads them; "" if there are none. */
+/* Print "A, B" into `out`: the newest runs in `folder`, quoted for a shell. "" if there are none.
+ */
 static void list_runs(const char *folder, char *out, size_t bytes)
 {
     struct newest f = {.n = 0};
     char word[600];
     size_t o = 0;
     out[0] = '\0';
-    find_newest(folder, 2, &f);
+    add_inside(folder, "", 2, add_newest, &f);
     for (size_t i = 0; i < f.n && o < bytes; i++)
         o += (size_t)snprintf(out + o, bytes - o, "%s%s", i > 0 ? ", " : "",
                               lks__shell_word(word, sizeof word, f.paths[i]));
 }
 
-/* The newest OUT/earlier-N with a checkpoint. False, and "", if there is none. */
+/* Find the newest OUT/earlier-N with a checkpoint. Returns false, and "", if there is none. */
 static bool find_earlier(const char *folder, char out[600])
 {
     char path[600];
@@ -180,7 +170,7 @@ static bool find_earlier(const char *folder, char out[600])
 const char *tool_run_example(char out[600])
 {
     struct newest f = {.n = 0};
-    find_newest("out", 2, &f);
+    add_inside("out", "", 2, add_newest, &f);
     return lks__shell_word(out, 600, f.n > 0 ? f.paths[0] : "out/my");
 }
 
@@ -220,10 +210,9 @@ lks_status tool_run_check(const char *command, const char *folder)
         shown, has(folder, "ckpt.pt") ? "; --init_from=FOLDER uses nanoGPT's ckpt.pt in it" : "");
 }
 
-/* --- several runs ------------------------------------------------------------------------------
- */
+/* --- several runs ----------------------------------------------------------------------------- */
 
-/* A run, or a folder that has runs, as `./quickstart` makes out/quickstart/run. */
+/* Add a run or, for a folder of runs, the runs in it. */
 static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
 {
     char name[256] = "";
@@ -232,7 +221,7 @@ static lks_status add_named(const char *tool, const char *what, tool_runs *runs)
     snprintf(name, sizeof name, "%.*s", (int)(dir > what ? dir - what - 1 : 0), what);
     if (is_run(dir))
         return add(what, runs);
-    LKS__TRY(add_inside(dir, name, 2, runs));
+    LKS__TRY(add_inside(dir, name, 2, add_found, runs));
     if (runs->n == before)
         return add(what, runs);
     print_found(tool, dir, runs, before);
@@ -245,7 +234,7 @@ static const char *last_name(const char *dir)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : dir;
 }
 
-/* Runs of one name in different folders are named PARENT/NAME. */
+/* Name runs of one name in different folders PARENT/NAME. */
 static void tell_apart(tool_runs *runs)
 {
     for (size_t i = 0; i < runs->n; i++) {
@@ -264,9 +253,8 @@ static void tell_apart(tool_runs *runs)
     }
 }
 
-lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs)
+static lks_status open_runs(const char *tool, const lks__args *args, tool_runs *runs)
 {
-    *runs = (tool_runs){.n = 0};
     char example[600];
     if (args->n_positional == 0)
         return lks__fail(LKS_ERR_CONFIG,
@@ -279,11 +267,22 @@ lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *ru
     return LKS_OK;
 }
 
-void tool_runs_close(tool_runs *runs)
+int tool_runs_main(const char *name, unsigned command, const char *usage, int argc, char **argv,
+                   lks_status (*run)(const lks__settings *s, const tool_runs *runs))
 {
-    for (size_t i = 0; i < runs->n; i++)
-        lks__series_close(&runs->all[i]);
-    free(runs->all);
+    lks__settings s;
+    lks__args args;
+    tool_runs runs = {.n = 0};
+    int code;
+    if (!tool_settings(name, command, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args, &code))
+        return code;
+    lks_status st = open_runs(name, &args, &runs);
+    if (st == LKS_OK)
+        st = run(&s, &runs);
+    for (size_t i = 0; i < runs.n; i++)
+        lks__series_close(&runs.all[i]);
+    free(runs.all);
+    return st == LKS_OK ? TOOL_OK : tool_fail(name, st);
 }
 
 bool tool_utf8(void)

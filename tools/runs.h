@@ -1,4 +1,4 @@
-/* tools/runs.h - runs that a command line names. */
+/* tools/runs.h - the runs that a command line names. */
 #ifndef LKS_TOOLS_RUNS_H
 #define LKS_TOOLS_RUNS_H
 
@@ -10,16 +10,17 @@ typedef struct tool_runs {
     size_t n;
 } tool_runs;
 
-/* Open the runs that the command line names: in place of a folder that is no run, those in it,
- * which are named on stderr. ERR_CONFIG if there are none; close in any case. */
-lks_status tool_runs_open(const char *tool, const lks__args *args, tool_runs *runs);
-/* ERR_IO, with what to do, unless `folder` has a checkpoint or is one. */
+/* The main function of a command about runs. Open the runs that the command line names, call
+ * run(), and return the exit code. For a folder of runs, open the runs in it, and print their names
+ * to stderr. */
+int tool_runs_main(const char *name, unsigned command, const char *usage, int argc, char **argv,
+                   lks_status (*run)(const lks__settings *s, const tool_runs *runs));
+/* ERR_IO, with a remedy, unless `folder` has a checkpoint or is one. */
 lks_status tool_run_check(const char *command, const char *folder);
-/* The newest run in the folder `out`, as a shell reads it, for a message; "out/my" if there is
- * none. Returns `out`. */
+/* The newest run in the folder `out`, quoted for a shell, as an example in messages; "out/my" if
+ * there is none. Returns `out`. */
 const char *tool_run_example(char out[600]);
-/* Does the terminal of this locale show UTF-8? */
+/* True if the locale's terminal shows UTF-8. */
 bool tool_utf8(void);
-void tool_runs_close(tool_runs *runs);
 
 #endif

@@ -10,7 +10,7 @@
 
 bool table_asked;
 
-/* A column; white space within becomes one blank. */
+/* Print a column. White space within becomes one blank. */
 static void column(const char *text)
 {
     putchar('\t');
@@ -21,11 +21,6 @@ static void column(const char *text)
         else if (c > text && c[1] != '\0' && c[1] != ' ')
             putchar(' ');
     }
-}
-
-static const char *bench_word(int i)
-{
-    return bench_words[i];
 }
 
 static void print_words(const char *command, const char *(*word)(int i))
@@ -44,7 +39,7 @@ void table_usage(const char *command, const char *usage)
     if (strcmp(command, "prep") == 0)
         print_words(command, lks__prep_kind_name);
     if (strcmp(command, "bench") == 0)
-        print_words(command, bench_word);
+        print_words(command, bench_name);
 }
 
 static const char *kind_of(const lks__setting *d)
@@ -61,7 +56,6 @@ static const char *kind_of(const lks__setting *d)
     return names[d->names];
 }
 
-/* The words of a setting, a blank before each but the first. */
 static void print_choices(const lks__setting *d)
 {
     putchar('\t');
@@ -70,7 +64,7 @@ static void print_choices(const lks__setting *d)
             printf("%s%s", i > 0 ? " " : "", d->word(i));
     for (const char *c = d->choices; c != NULL && *c != '\0';) {
         const size_t n = strcspn(c, "|");
-        if (c[n - 1] != 'N') /* "cuda:N" is no word */
+        if (c[n - 1] != 'N') /* leave "cuda:N" out */
             printf("%s%.*s", c > d->choices ? " " : "", (int)n, c);
         c += n + (c[n] == '|');
     }
@@ -82,7 +76,6 @@ static void print_choices(const lks__setting *d)
         printf(" %s", lks__known_name(i));
 }
 
-/* A row of the setting d under this name. */
 static void print_option(const char *command, const lks__setting *d, const lks__settings *s,
                          const char *name, const char *help)
 {

@@ -1,5 +1,5 @@
-/* tools/table.h - all commands and what they take, as lines for the programs that make the man
- * pages and the completions of shells (cmake/pages): `lockstep help --table`.
+/* tools/table.h - `lockstep help --table`: all commands and their arguments, as lines from which
+ * cmake/pages makes man pages and shell completions.
  *
  * Columns are separated by tabs:
  *
@@ -10,15 +10,15 @@
  *     option   COMMAND  NAME  KIND  DEFAULT  WORDS  RANGE  GROUP  HELP
  *     exit     CODE     MEANING
  *
- * NAME is with its dashes. KIND: flag (takes no value), truth (takes one or none), value, words,
- * path, dataset, run, checkpoint, weights. WORDS, separated by blanks: all values of kind `words`,
- * some of weights. */
+ * NAME begins with dashes. KIND: flag (no value), truth (an optional value), value, words, path,
+ * dataset, run, checkpoint, weights. WORDS, separated by blanks: all values of kind `words`, some
+ * of weights. */
 #ifndef LKS_TOOLS_TABLE_H
 #define LKS_TOOLS_TABLE_H
 
 #include <stdbool.h>
 
-/* While the table is printed, `COMMAND --help` gives its lines instead of the text for people. */
+/* If true, `COMMAND --help` prints lines of the table instead of the text for people. */
 extern bool table_asked;
 
 void table_usage(const char *command, const char *usage);

@@ -17,8 +17,8 @@
 #include "session/signals.h"
 #include "table.h"
 
-/* Did lockstep launch this rank? Then the launcher reports which rank failed. The group unsets the
- * variable. */
+/* True if lockstep's launcher started this rank, and so reports which rank failed. Opening the
+ * group unsets the variable that tells. */
 static bool launched;
 
 int tool_fail(const char *name, lks_status st)
@@ -27,7 +27,7 @@ int tool_fail(const char *name, lks_status st)
     bool several = rank != NULL && world != NULL && strcmp(world, "1") != 0;
     char shown[32];
     progress_end();
-    fflush(stdout); /* earlier lines first */
+    fflush(stdout);
     if (!launched)
         fputs(lks__explanation(), stderr);
     if (!several)
@@ -38,7 +38,8 @@ int tool_fail(const char *name, lks_status st)
     return st == LKS_ERR_CONFIG ? TOOL_USAGE : TOOL_FAILED;
 }
 
-/* As a rank we start none: several that were asked for must not become one in silence. */
+/* A rank starts no others: refuse settings that ask for more, instead of training as one in
+ * silence. */
 static lks_status check_ranks(const lks__settings *s)
 {
     lks_world w;
@@ -56,9 +57,7 @@ static lks_status check_ranks(const lks__settings *s)
                          "--ranks is for one host; on several, the launcher starts the ranks: "
                          "`lockstep run --nproc-per-node=%" PRId64 " ...`",
                          s->nproc_per_node);
-    if (s->nproc_per_node == 1)
-        return LKS_OK;
-    if (w.world_size > 1)
+    if (s->nproc_per_node == 1 || w.world_size > 1)
         return LKS_OK;
     const char *rank = getenv("RANK");
     return lks__fail(LKS_ERR_CONFIG,
@@ -118,7 +117,7 @@ void tool_print_device_note(const char *name, const lks__session *session)
         fprintf(stderr, "lockstep %s: %s\n", name, note);
 }
 
-static bool asked(void)
+static bool stop_requested(void)
 {
     return lks__stop_requested != 0;
 }
@@ -126,7 +125,7 @@ static bool asked(void)
 void tool_stoppable(void)
 {
     lks__signals_install("");
-    lks__sys_stop_when(asked);
+    lks__sys_stop_when(stop_requested);
 }
 
 int tool_stopped(const char *name, int signo, const char *left)
@@ -163,7 +162,7 @@ bool tool_is_rank(void)
 bool tool_speaks(void)
 {
     const char *rank = getenv("RANK");
-    return rank == NULL || strcmp(rank, "0") == 0 || lks__session_foreign();
+    return rank == NULL || strcmp(rank, "0") == 0 || lks__world_foreign();
 }
 
 bool tool_launches(const lks__settings *s)
@@ -178,7 +177,7 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
     char **words = calloc((size_t)argc + 2, sizeof *words);
     if (words == NULL)
         return tool_fail(name, lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
-    words[0] = program_invocation_name; /* as ps shows it */
+    words[0] = program_invocation_name;
     for (int i = 0; i < argc; i++)
         words[i + 1] = argv[i];
     snprintf(self, sizeof self, "lockstep %s", name);

@@ -1,4 +1,4 @@
-/* tools/tool.h - what the commands of `lockstep` share. */
+/* tools/tool.h - settings, ranks, messages and exit codes of the commands. */
 #ifndef LKS_TOOLS_TOOL_H
 #define LKS_TOOLS_TOOL_H
 
@@ -16,50 +16,49 @@ enum {
     TOOL_SIGNAL = 128, /* + n: ended by signal n */
 };
 
-/* argv[0] is the command's name, NULL ends it; returns the exit code. */
+/* argv[0] is the command's name. Returns the exit code. */
 typedef int tool_main(int argc, char **argv);
 
 #define X(name, flags, help) tool_main tool_##name;
 TOOL_COMMANDS(X)
 #undef X
 
-/* Print "lockstep NAME: " (with this process's rank, if there are several) and the last error to
- * stderr; returns the exit code for `st`. Prints nothing if another rank failed and lockstep's
+/* Print "lockstep NAME: " and the last error to stderr, with this process's rank if there are
+ * several. Returns the exit code for `st`. Prints nothing if another rank failed and lockstep's
  * launcher reports which. */
 int tool_fail(const char *name, lks_status st);
 
-/* Read defaults, then config files, then arguments. True: go on; false: exit with *exit_p, because
- * help was requested and printed, or because of an error. `usage` is the text above the list of
- * settings. */
+/* Read defaults, then config files, then arguments. Returns false after printing help or an error:
+ * exit with *exit_p then. --help prints `usage` above the list of settings. */
 bool tool_settings(const char *name, unsigned command, const char *usage, int argc, char **argv,
                    int max_positional, lks__settings *s, lks__args *args, int *exit_p);
 
-/* Was this process started as a rank (is RANK set)? Then it starts none itself. */
+/* True if a launcher started this process as a rank. A rank starts no others. */
 bool tool_is_rank(void);
-/* May this process say what all ranks know? Rank 0 does, and ranks of another launcher: one may
- * wait for a rank 0 that never starts. */
+/* True if this process prints messages that concern all ranks. That is rank 0. With a foreign
+ * launcher it is every rank, because rank 0 may never start. */
 bool tool_speaks(void);
 
-/* Must this command start ranks of itself? */
+/* True if this command must start ranks. */
 bool tool_launches(const lks__settings *s);
-/* Start ranks as `s` requests, and wait for them; returns the exit code. */
+/* Start ranks as `s` requests, and wait for them. Returns the exit code. */
 int tool_launch(const char *name, const lks__settings *s, int argc, char **argv);
 
-/* For commands that leave nothing half done: from now on SIGINT, SIGTERM and SIGHUP end this
- * thread's work at its next piece (base/system/sys.h). */
+/* Let SIGINT, SIGTERM and SIGHUP end this thread's work at its next lks__sys_stop_check(). For
+ * commands that leave nothing half done. */
 void tool_stoppable(void);
-/* Name the file that the command has written, and its size, on stderr. Of a folder: its weights'.
- */
+/* Print the name and size of the file that the command has written to stderr. For a folder: of its
+ * weights. */
 void tool_wrote(const char *name, const char *path);
-/* Has all that was printed been written? ERR_IO with the cause. */
+/* Flush stdout. ERR_IO if any output couldn't be written. */
 lks_status tool_flush(void);
-/* Print "stopped by SIGTERM: " and `left`, which tells what remains, to stderr; returns the exit
- * code. */
+/* Print "stopped by SIGTERM: " and `left`, a sentence about the remaining state, to stderr. Returns
+ * the exit code. */
 int tool_stopped(const char *name, int signo, const char *left);
 
-/* Print to stderr which installed recipe is used, and what was given but is not used. */
+/* Print to stderr which installed recipe is used, and which given settings are not used. */
 void tool_print_notes(const char *name, const lks__args *args);
-/* On rank 0: why `auto` left out a device that the user may have expected. */
+/* Print to stderr, on rank 0, why `auto` left out a device that the user may have expected. */
 void tool_print_device_note(const char *name, const lks__session *session);
 
 #endif

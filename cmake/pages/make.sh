@@ -1,11 +1,10 @@
 #!/bin/sh
 # Man pages and completions of shells, from the tables of the program itself. The build runs this.
-#     make.sh LOCKSTEP FORMATS.md DATE OUT
+#     make.sh FORMATS.md DATE OUT    OUT/table holds the output of `lockstep help --table`
 set -eu
 export LC_ALL=C
-lockstep=$1 formats=$2 date=$3 out=$4 here=${0%/*}
+formats=$1 date=$2 out=$3 here=${0%/*}
 mkdir -p "$out/man/man1" "$out/man/man5" "$out/bash" "$out/zsh" "$out/fish"
-"$lockstep" help --table >"$out/table"
 version=$(sed -n 's/^version.//p' "$out/table")
 # page NAME SECTION COMMAND...: gzip without name and time, so that equal pages are equal files.
 page() {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A training run on several hosts through ssh: hosts.sh HOST:RANKS,HOST:RANKS DATA OUT [SETTINGS]. Program,
-# data and OUT are under the same paths on all hosts; this host is the first one. RSH replaces ssh. Three
-# times it starts again from the newest checkpoint if a rank fails; called again, it goes on there.
+# data and OUT have the same paths on all hosts. This host is the first one. RSH replaces ssh. If a rank fails,
+# the run restarts from the newest checkpoint, up to three times. Call it again to continue a run.
 set -eu
 [ $# -ge 3 ] || {
     echo "Usage: hosts.sh HOST:RANKS,HOST:RANKS DATA OUT [SETTINGS]" >&2

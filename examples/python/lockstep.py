@@ -1,8 +1,8 @@
 """liblockstep from Python, by ctypes: NumPy arrays as parameters of data-parallel training.
 
-A binding as small as it can be, to copy and extend. LOCKSTEP_LIBRARY names the library if the
-system's loader doesn't find it. ddp.h and comm.h explain every call; a call that fails raises Error
-with the library's sentence.
+A minimal binding to copy and extend. LOCKSTEP_LIBRARY names the library if the system's loader
+doesn't find it. ddp.h and comm.h explain every call. A call that fails raises Error with the
+library's sentence.
 """
 import ctypes
 import ctypes.util
@@ -41,7 +41,7 @@ def _check(status):
 
 
 def _memory(array, types=_TYPES):
-    """Its address, number of elements and type; the library works in the array's own memory."""
+    """An array's address, number of elements and type. The library works in the array's own memory."""
     if not (array.flags.c_contiguous and array.flags.writeable and array.dtype.name in types):
         raise Error(f"an array of {array.dtype.name}: it must be contiguous, writeable and one of {', '.join(types)}")
     return ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.size), _TYPES[array.dtype.name]
@@ -52,7 +52,7 @@ class Comm:
 
     def __init__(self):
         self.handle = ctypes.c_void_p()
-        # Python handles signals between its own steps, and this call waits for all ranks. Let Ctrl-C end it.
+        # Python handles signals only after this call, which waits for all ranks. Let Ctrl-C end it.
         ends = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         ends = ends and threading.current_thread() is threading.main_thread()
         if ends:
@@ -79,7 +79,7 @@ class Comm:
 
 
 class DDP:
-    """Parameters {name: float32 array}; `grads` has an array for each, to which backward adds."""
+    """Parameters {name: float32 array}. Backward adds to the array of the same name in `grads`."""
 
     def __init__(self, comm, params, virtual_ranks=0, micro_steps=1):
         self.params, self.grads = params, {name: numpy.zeros_like(value) for name, value in params.items()}
@@ -93,7 +93,7 @@ class DDP:
         _check(_lib.lks_ddp_broadcast(self.handle))
 
     def virtual_ranks(self):
-        """This rank's virtual ranks; inside the loop `grads` is that virtual rank's sum."""
+        """Iterate over this rank's virtual ranks. In the loop `grads` is the virtual rank's sum."""
         for v in range(_lib.lks_ddp_first(self.handle), _lib.lks_ddp_end(self.handle)):
             _check(_lib.lks_ddp_begin(self.handle, v))
             yield v
@@ -103,7 +103,7 @@ class DDP:
         _check(_lib.lks_ddp_accumulate(self.handle, ctypes.c_double(samples)))
 
     def step(self):
-        """`grads` is the mean over all samples of all ranks now; gives weight, loss and norm."""
+        """Make `grads` the mean over all samples of all ranks. Returns weight, loss and norm."""
         result = Result()
         _check(_lib.lks_ddp_step(self.handle, ctypes.byref(result)))
         return result

@@ -12,7 +12,7 @@ draw = numpy.random.default_rng(1)
 x = draw.standard_normal((SAMPLES, IN)).astype(numpy.float32)
 y = x @ numpy.arange(1, IN + 1, dtype=numpy.float32) + 3
 
-# Every rank begins with other values; DDP copies rank 0's.
+# Each rank begins with different values; DDP copies rank 0's.
 params = {"w": numpy.full(IN, comm.rank, numpy.float32), "b": numpy.full(1, comm.rank, numpy.float32)}
 ddp = lockstep.DDP(comm, params, virtual_ranks=V)
 for step in range(40):
@@ -28,7 +28,7 @@ for step in range(40):
     if comm.rank == 0 and step % 10 == 9:
         print(f"step {step + 1}: loss {result.loss:.9g}, norm {result.norm:.9g}", flush=True)
 
-# Collectives by themselves.
+# Collectives without DDP.
 count = numpy.array([1, comm.rank], numpy.int64)
 comm.all_reduce(count)
 assert count[0] == comm.world_size and count[1] == comm.world_size * (comm.world_size - 1) // 2

@@ -44,8 +44,7 @@ void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer);
  * One rank per host calls it. */
 void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 
-/* --- copies among hosts ------------------------------------------------------------------------
- */
+/* --- copies among hosts ---------------------------------------------------------------------- */
 
 /* Copy rank 0's `mem`, LKS_MEM_COMMON memory, to its counterparts on all hosts. All ranks must have
  * finished writing to it before the call, and see the copy after it. ERR_ARG if `mem` is other

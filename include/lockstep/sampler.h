@@ -31,7 +31,8 @@ typedef struct lks_sampler_options {
 /* Starts with epoch 0. ERR_ARG if a field is out of range, or if drop_last leaves no sample.
  * ERR_NOMEM: a permutation takes 4 bytes per sample. */
 lks_status lks_sampler_open(const lks_sampler_options *options, lks_sampler **sampler_p);
-void lks_sampler_close(lks_sampler *sampler); /* NULL here and below: a sampler without samples */
+void lks_sampler_close(
+    lks_sampler *sampler); /* here and below, NULL is a sampler without samples */
 
 /* Choose the epoch, and therefore the permutation. Without this call every epoch has the
  * permutation of epoch 0, as in DistributedSampler. */

@@ -51,13 +51,6 @@ struct worker {
     lks__pool alone; /* a pool of only this thread */
 };
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 static void run_tasks(lks__pool *p, int thread)
 {
     for (;;) {
@@ -96,7 +89,7 @@ static void end_round(lks__pool *p)
     for (int spins = 0; spins <= p->spins; spins++) {
         if (atomic_load_explicit(&p->gate, memory_order_acquire) == GATE_CLOSED)
             return;
-        relax();
+        lks__cpu_relax();
     }
     atomic_fetch_or_explicit(&p->gate, GATE_AWAITED, memory_order_relaxed);
     pthread_mutex_lock(&p->lock);
@@ -117,7 +110,7 @@ static void *worker_main(void *arg)
         int spins = 0;
         while (atomic_load_explicit(&p->round, memory_order_acquire) == seen) {
             if (++spins < p->spins) {
-                relax();
+                lks__cpu_relax();
                 continue;
             }
             pthread_mutex_lock(&p->lock);

@@ -33,14 +33,14 @@ static const char *const part_names[] = {
 
 static const struct {
     const char *name;
-    lks__part part;
+    lks__trace_part part;
 } spans[] = {
 #define X(name, text, part) {text, LKS__PART_##part},
     LKS__SPAN_MAP(X)
 #undef X
 };
 
-const char *lks__part_name(lks__part part)
+const char *lks__trace_part_name(lks__trace_part part)
 {
     return part_names[part];
 }
@@ -50,7 +50,7 @@ const char *lks__span_name(lks__trace_span span)
     return spans[span].name;
 }
 
-lks__part lks__span_part(lks__trace_span span)
+lks__trace_part lks__span_part(lks__trace_span span)
 {
     return spans[span].part;
 }

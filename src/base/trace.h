@@ -42,12 +42,12 @@
     X(EVALUATION, "evaluation", OTHER)                                                             \
     X(CHECKPOINT, "checkpoint", OTHER)
 
-typedef enum lks__part {
+typedef enum lks__trace_part {
 #define X(name, text) LKS__PART_##name,
     LKS__PART_MAP(X)
 #undef X
         LKS__N_PARTS
-} lks__part;
+} lks__trace_part;
 
 typedef enum lks__trace_span {
 #define X(name, text, part) LKS__SPAN_##name,
@@ -56,9 +56,9 @@ typedef enum lks__trace_span {
         LKS__N_SPANS
 } lks__trace_span;
 
-const char *lks__part_name(lks__part part);
+const char *lks__trace_part_name(lks__trace_part part);
 const char *lks__span_name(lks__trace_span span);
-lks__part lks__span_part(lks__trace_span span);
+lks__trace_part lks__span_part(lks__trace_span span);
 
 typedef struct lks__trace_event {
     double start, seconds; /* lks__sys_now() */

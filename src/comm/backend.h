@@ -8,6 +8,8 @@
 #include "compute/cpu/exec.h"
 #include "lockstep/reduce.h"
 
+struct lks__liveness_ops; /* comm/liveness.h */
+
 /* The module of an engine between hosts: a row of comm/engines.h. */
 struct lks__engine_module {
     const char *file, *package; /* the module, and the Debian package that it is built against */
@@ -18,9 +20,8 @@ struct lks__engine_module {
     } other; /* the alternative to `file`, if it fits this process and can be loaded */
 };
 
-/* comm.c checks arguments once and dispatches through this table; backends trust their arguments.
- * When the group is opened, empty slots get a default that returns ERR_SUPPORT (or does nothing, if
- * it returns nothing), so callers need no NULL tests. */
+/* group.c checks arguments once and calls the slots of open groups only; backends trust their
+ * arguments. */
 struct lks_comm_ops {
     const char *name;                        /* as in --backend */
     const struct lks__engine_module *engine; /* NULL: it serves one host and needs no engine */
@@ -34,15 +35,7 @@ struct lks_comm_ops {
                   size_t why_bytes);
     lks_status (*open)(lks_comm *comm); /* fills comm->state */
     void (*close)(lks_comm *comm);
-
-    void (*abort)(lks_comm *comm, const char *why); /* from any thread; makes waiters return */
-    void (*note)(lks_comm *comm, uint64_t step, const char *phase);
-    void (*beat)(lks_comm *comm);
-    void (*ask_stop)(lks_comm *comm, int signo); /* may be called in a signal handler */
-    int (*asked_stop)(const lks_comm *comm);
-    void (*saving)(lks_comm *comm, bool saving);
-    void (*uses)(lks_comm *comm, const char *device);
-    lks_status (*among_devices)(lks_comm *comm, bool waits);
+    const struct lks__liveness_ops *liveness;
 
     lks_status (*alloc)(lks_comm *comm, int kind, size_t bytes, void **mem_p);
     void *(*peer)(const lks_comm *comm, const void *mem, int peer);
@@ -54,19 +47,24 @@ struct lks_comm_ops {
     /* Only types and operations that lks__can_combine() allows. */
     lks_status (*all_reduce)(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
     lks_status (*replicate)(lks_comm *comm, void *mem, size_t bytes);
+    /* NULL: there is one host, whose share is everything. */
     void (*host_share)(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
     lks_status (*gather_shares)(lks_comm *comm, void *mem, const size_t *block_start,
                                 size_t n_blocks, int to_first);
-    void (*drop)(lks_comm *comm, void *mem, size_t from, size_t end);
 
     lks_status (*reduce_start)(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
-    lks_status (*progress)(lks_comm *comm);
     lks_status (*wait)(lks_comm *comm, lks_work *work); /* always releases `work` */
-    void (*forget)(lks_comm *comm, lks_work *work);     /* no thread will wait for it */
+
+    /* Called with the group of this host's ranks. */
+    void (*drop)(lks_comm *comm, void *mem, size_t from, size_t end);
+    lks_status (*progress)(lks_comm *comm);
+    void (*forget)(lks_comm *comm, lks_work *work); /* no thread will wait for it */
 };
 
 struct lks_comm {
-    struct lks_comm_ops ops;
+    const struct lks_comm_ops *ops;
+    const struct lks__liveness_ops *liveness;
+    lks_comm *host; /* the group of this host's ranks: on one host this group; NULL: not open */
     lks_world world;
     const char *backend; /* the backend that the program sees; this group may be one host of it */
     int first_rank;      /* added to ranks in messages; a group may be one host of a world */
@@ -91,18 +89,15 @@ struct lks_work {
 extern const struct lks_comm_ops lks__comm_shm;
 
 /* The backends, shm first, in the order in which "auto" tries them; NULL after the last. */
-const struct lks_comm_ops *lks__comm_backend(int index);
+const struct lks_comm_ops *lks__backend_at(int index);
 
-/* Make a handle that is not open yet. Open it with ops.open(), or the backend's own function. */
+/* Make a handle that is not open yet. Open it with ops->open(), or the backend's own function. */
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
                          lks_comm **comm_p);
 
 /* Compute reductions with these kernels and threads. `exec` is copied; the objects that it points
  * to must live until the group is closed. Bits don't depend on it. */
 void lks__comm_use(lks_comm *comm, const lks__exec *exec);
-
-/* lks_comm_note(), called by the library for a program that never calls it. */
-void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
 
 /* The public call that starts an operation of the group, for messages: programs know their own
  * calls, but not the operations inside. 0: the program starts the operation itself. */
@@ -124,26 +119,6 @@ void lks__comm_call_ends(const enum lks__caller *before);
 #define LKS__CALLED_BY(name)                                                                       \
     __attribute__((cleanup(lks__comm_call_ends))) enum lks__caller caller_before_ =                \
         lks__comm_call_begins(LKS__CALLER_##name)
-
-/* A request to stop, outside collectives. All ranks of the host see it at once, ranks of other
- * hosts with their next heartbeat. The first signal is kept; 0: no request. lks__comm_ask_stop()
- * may be called in a signal handler. Ranks must agree before they act on the request. */
-void lks__comm_ask_stop(lks_comm *comm, int signo);
-int lks__comm_asked_stop(const lks_comm *comm);
-
-/* This rank writes a checkpoint, or waits for the run's last one. The launcher doesn't let a second
- * signal interrupt that. */
-void lks__comm_saving(lks_comm *comm, bool saving);
-
-/* The device that this rank computes on, for messages; "": the CPU. */
-void lks__comm_uses(lks_comm *comm, const char *device);
-
-/* Watch a transfer between devices, which bypasses the group. `waits`: this rank's device is inside
- * such a transfer, and this rank waits for it. Call it repeatedly while waiting, and once with
- * false at the end; each change counts as a heartbeat. ERR_TIMEOUT names a rank that isn't inside a
- * transfer and has had no heartbeat for the deadline and LKS__OWN_WORD_S: a rank whose own device
- * hangs can report that first. ERR_PEER names a rank whose process has ended. */
-lks_status lks__comm_among_devices(lks_comm *comm, bool waits);
 
 /* Keep the handle (not the group) beyond lks_comm_close(), so that an object that uses the group
  * can call lks__comm_is_closed() without reading freed memory. Each hold needs one release. */

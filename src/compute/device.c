@@ -102,7 +102,7 @@ void lks__device_close(lks__device *device)
 
 void lks__device_discard(lks__device *device, void *p, size_t bytes)
 {
-    const size_t page = 4096;
+    const size_t page = lks__sys_page_bytes();
     if (p != NULL && lks__device_in_call(device))
         madvise(p, bytes / page * page, MADV_DONTNEED);
 }

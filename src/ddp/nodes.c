@@ -1,11 +1,11 @@
 #include "ddp/nodes.h"
 
-int lks__ddp_first_leaf(int V, int W, int rank)
+int lks__first_leaf(int V, int W, int rank)
 {
     return (int)((long)rank * V / W);
 }
 
-int lks__nodes_push(int V, int v, lks__nodes *s)
+int lks__tree_nodes_push(int V, int v, lks__tree_nodes *s)
 {
     int additions = 0;
     s->node[s->n++] = (lks_node){0, v};
@@ -24,13 +24,14 @@ int lks__nodes_push(int V, int v, lks__nodes *s)
     }
 }
 
-int lks__nodes_rehearse(int V, int first, int end, bool staging, lks__nodes *s, bool *merges_p)
+int lks__tree_nodes_rehearse(int V, int first, int end, bool staging, lks__tree_nodes *s,
+                             bool *merges_p)
 {
     int most = 0;
     s->n = 0;
     for (int v = first; v < end; v++) {
         int needed = s->n + 1;
-        bool merged = lks__nodes_push(V, v, s) > 0;
+        bool merged = lks__tree_nodes_push(V, v, s) > 0;
         if (merged && staging)
             needed--;
         if (needed > most)
@@ -40,15 +41,15 @@ int lks__nodes_rehearse(int V, int first, int end, bool staging, lks__nodes *s, 
     return most;
 }
 
-int lks__nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p)
+int lks__tree_nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p)
 {
     int most = 0;
     *merges_p = false;
     *left_p = 0;
     for (int r = 0; r < W; r++) {
-        lks__nodes left;
-        int n = lks__nodes_rehearse(V, lks__ddp_first_leaf(V, W, r),
-                                    lks__ddp_first_leaf(V, W, r + 1), staging, &left, merges_p);
+        lks__tree_nodes left;
+        int n = lks__tree_nodes_rehearse(V, lks__first_leaf(V, W, r), lks__first_leaf(V, W, r + 1),
+                                         staging, &left, merges_p);
         most = n > most ? n : most;
         *left_p = left.n > *left_p ? left.n : *left_p;
     }

@@ -8,11 +8,11 @@
 #include "comm/tree/tree.h"
 
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
-int lks__ddp_first_leaf(int V, int W, int rank);
+int lks__first_leaf(int V, int W, int rank);
 
 /* Local rank `rank`'s part of [from, to), of `local` parts. */
-static inline void lks__ddp_local_part(size_t from, size_t to, int rank, int local, size_t *first,
-                                       size_t *end)
+static inline void lks__local_part(size_t from, size_t to, int rank, int local, size_t *first,
+                                   size_t *end)
 {
     *first = from + (to - from) * (size_t)rank / (size_t)local;
     *end = from + (to - from) * (size_t)(rank + 1) / (size_t)local;
@@ -23,22 +23,23 @@ static inline void lks__ddp_local_part(size_t from, size_t to, int rank, int loc
 enum { LKS__MAX_ARENAS = 24 };
 
 /* Complete nodes; arena[i] holds node[i]. */
-typedef struct lks__nodes {
+typedef struct lks__tree_nodes {
     lks_node node[LKS__MAX_ARENAS];
     int n;
-} lks__nodes;
+} lks__tree_nodes;
 
 /* Push leaf v. A node without sibling moves up unchanged; two siblings on top become their parent.
  * Returns the number of additions: each adds arena[i + 1] to arena[i], highest i first. */
-int lks__nodes_push(int V, int v, lks__nodes *s);
+int lks__tree_nodes_push(int V, int v, lks__tree_nodes *s);
 
 /* Simulate leaves [first, end) without their gradients. *s: the nodes that remain. Returns the
  * number of arenas that are needed at once. With `staging`, a leaf that is merged at once needs
  * none, and *merges_p becomes true if there is such a leaf. */
-int lks__nodes_rehearse(int V, int first, int end, bool staging, lks__nodes *s, bool *merges_p);
+int lks__tree_nodes_rehearse(int V, int first, int end, bool staging, lks__tree_nodes *s,
+                             bool *merges_p);
 
-/* lks__nodes_rehearse() for each of W ranks: the largest number of arenas. *left_p: the largest
- * number of nodes that remain on one rank. */
-int lks__nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p);
+/* lks__tree_nodes_rehearse() for each of W ranks: the largest number of arenas. *left_p: the
+ * largest number of nodes that remain on one rank. */
+int lks__tree_nodes_rehearse_all(int V, int W, bool staging, bool *merges_p, int *left_p);
 
 #endif

@@ -23,7 +23,7 @@ static void compare(struct verdict *v, const float *mine, const float *rank0, si
     *v = (struct verdict){1, tensor, start + i, mine[i], rank0[i]};
 }
 
-static lks_status report(const lks__span *values, const struct verdict *all, int W)
+static lks_status report(const lks__named_floats *values, const struct verdict *all, int W)
 {
     for (int r = 0; r < W; r++) {
         if (!all[r].differs)
@@ -37,7 +37,7 @@ static lks_status report(const lks__span *values, const struct verdict *all, int
     return LKS_OK;
 }
 
-lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n)
+lks_status lks__named_floats_verify(lks_comm *comm, const lks__named_floats *values, size_t n)
 {
     int W = lks_comm_world_size(comm);
     float *piece = malloc(PIECE_FLOATS * sizeof(float));
@@ -63,16 +63,16 @@ lks_status lks__spans_verify(lks_comm *comm, const lks__span *values, size_t n)
     return st;
 }
 
-lks_status lks__ddp_verify(lks_comm *comm, const lks__table *table, const float *params)
+lks_status lks__params_verify(lks_comm *comm, const lks__table *table, const float *params)
 {
-    lks__span *values = malloc(table->n_tensors * sizeof *values);
+    lks__named_floats *values = malloc(table->n_tensors * sizeof *values);
     if (values == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare parameters");
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
-        values[i] = (lks__span){t->name, params + t->offset, t->count};
+        const lks__table_tensor *t = &table->tensors[i];
+        values[i] = (lks__named_floats){t->name, params + t->offset, t->count};
     }
-    lks_status st = lks__spans_verify(comm, values, table->n_tensors);
+    lks_status st = lks__named_floats_verify(comm, values, table->n_tensors);
     free(values);
     return st;
 }

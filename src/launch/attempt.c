@@ -23,8 +23,6 @@ void lks__attempt_close(struct lks__attempt *a)
     lks__files_close(a);
     free(a->ranks);
     lks__segment_close(a->segment);
-    a->ranks = NULL;
-    a->segment = NULL;
 }
 
 bool lks__rank_failed(const struct lks__rank_process *p)

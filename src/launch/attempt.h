@@ -5,10 +5,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "comm/shm/segment/segment.h"
+#include "comm/shm/segment/status.h"
+#include "launch/end.h"
 #include "launch/job.h"
-
-enum { LKS__LAUNCH_MESSAGE = 2048 };
 
 /* One rank: the leader of a separate process group. */
 struct lks__rank_process {

@@ -15,8 +15,6 @@ static const double INSIST_S = 0.2; /* ... if the user sends another signal */
 
 enum { MESSAGE_BYTES = 16 << 10 };
 
-/* --- messages ----------------------------------------------------------------------------- */
-
 void lks__show(const struct lks__job *job, const char *text)
 {
     if (job->output != NULL)
@@ -62,8 +60,6 @@ void lks__hurry_most(const struct lks__job *job)
     lks__consoles_hurry(job->consoles, INSIST_S);
 }
 
-/* --- signals ------------------------------------------------------------------------------ */
-
 int lks__lifeline_fd(const struct lks__job *job)
 {
     return job->options->lifeline && !job->cut ? STDIN_FILENO : -1;
@@ -93,8 +89,6 @@ int lks__job_pending_signal(struct lks__job *job)
     return lks__lifeline_signal(job);
 }
 
-/* --- opening and closing ------------------------------------------------------------------ */
-
 lks_status lks__job_open(struct lks__job *job)
 {
     const lks__launch_options *o = job->options;
@@ -122,10 +116,4 @@ lks_status lks__job_open(struct lks__job *job)
     LKS__TRY(lks__store_serve(job->store_host, 0, job->token, &job->store));
     job->store_port = lks__store_port(job->store);
     return LKS_OK;
-}
-
-void lks__job_close(struct lks__job *job)
-{
-    lks__store_stop(job->store);
-    job->store = NULL;
 }

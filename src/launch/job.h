@@ -6,7 +6,9 @@
 #include <stdbool.h>
 
 #include "comm/store/store.h"
-#include "launch/launch.h"
+#include "launch/options.h"
+#include "launch/output/consoles.h"
+#include "launch/output/output.h"
 
 struct lks__job {
     const lks__launch_options *options;
@@ -33,9 +35,8 @@ struct lks__job {
 };
 
 /* Find names and addresses, make the folder for logs, and serve the store if the job has one node.
- * lks__job_close() closes everything that is open, after a failure, too. */
+ * Stop job->store at the end, after a failure, too. */
 lks_status lks__job_open(struct lks__job *job);
-void lks__job_close(struct lks__job *job);
 
 /* Print "lockstep run: text\n" on stderr, after the ranks' earlier output. Never waits. */
 void lks__say(const struct lks__job *job, const char *fmt, ...)

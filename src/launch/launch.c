@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -139,7 +140,7 @@ static lks_status start_and_watch(struct lks__attempt *a, struct lks__nodes *nod
     } else if (sup.polls != NULL) {
         lks__end_all(&sup);
     }
-    lks__supervisor_end(&sup);
+    free(sup.polls);
     return st;
 }
 
@@ -246,7 +247,7 @@ static lks_status launch(struct lks__job *job, sigset_t *mask, int *exit_code_p)
         st = attempt(job, nodes, &number, exit_code_p, &again);
     }
     lks__nodes_close(nodes);
-    lks__job_close(job);
+    lks__store_stop(job->store);
     close_consoles(job, st == LKS_OK ? *exit_code_p : 1);
     lks__sys_close(job->signals);
     return st;

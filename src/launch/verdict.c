@@ -1,4 +1,4 @@
-/* Judges an attempt's end: the rank that failed first, a sentence about it, and the exit code. */
+/* Judges an attempt's end. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

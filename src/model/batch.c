@@ -1,7 +1,5 @@
 #include "model/batch.h"
 
-#include <string.h>
-
 size_t lks__batch_bytes(const lks__device *device, size_t most)
 {
     return (size_t)lks__device_batches(device) * (2 * most + 1) * sizeof(int32_t);
@@ -50,16 +48,4 @@ lks__micro_batch lks__batch_send(lks__batch *b, int B, int T)
     slot->sent = device->ops->mark(device, LKS__QUEUE_COPY);
     device->ops->follow(device, LKS__QUEUE_COMPUTE, slot->sent);
     return (lks__micro_batch){slot->tokens.dev, slot->targets.dev, B, T};
-}
-
-lks_status lks__batch_read(const lks__shards *data, const uint64_t *offsets, size_t B, size_t T,
-                           int32_t *tokens, int32_t *targets)
-{
-    for (size_t b = 0; b < B; b++) {
-        /* Its last element is the first of the next row, which is read again. */
-        int32_t *row = tokens + b * T;
-        LKS__TRY(lks__shards_read(data, offsets[b], T + 1, row));
-        memcpy(targets + b * T, row + 1, T * sizeof *row);
-    }
-    return LKS_OK;
 }

@@ -1,4 +1,4 @@
-/* model/batch.h - from token files to the arrays of a micro-batch, which are memory of the device.
+/* model/batch.h - a micro-batch in memory of the device.
  *
  * The host reads the next micro-batch while the device computes with the current one. So there are
  * two slots in turn, or one if the device's memory is the host's. */
@@ -6,7 +6,6 @@
 #define LKS_MODEL_BATCH_H
 
 #include "compute/mirror.h"
-#include "data/read/shards.h"
 #include "model/model.h"
 
 /* Memory for one micro-batch. */
@@ -35,10 +34,5 @@ lks_status lks__batch_next(lks__batch *b, int32_t **tokens_p, int32_t **targets_
 /* Send the tokens that were written there, B sequences of T tokens, to the device. Layer operations
  * may use the micro-batch if they are called before the next lks__batch_next(). */
 lks__micro_batch lks__batch_send(lks__batch *b, int B, int T);
-
-/* Read B samples: tokens[b*T + i] = data[offsets[b] + i], targets one token further. `tokens` has
- * room for B*T + 1 (each sample is one read of T + 1). */
-lks_status lks__batch_read(const lks__shards *data, const uint64_t *offsets, size_t B, size_t T,
-                           int32_t *tokens, int32_t *targets);
 
 #endif

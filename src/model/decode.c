@@ -152,7 +152,7 @@ void lks__decoder_run(lks__decoder *d, const float *params, const lks__decoder_p
         kv.at = pass->at;
         p.kv = &kv;
     }
-    lks__model_forward(&p);
+    lks__model_forward(&p, NULL);
     if (pass->logits == NULL)
         return;
     if (pass->n == 1) {

@@ -1,7 +1,7 @@
 /* model/frame.h - the frame of every model: an embedding, n_layer equal layers one after the other,
  * a last norm, and a head over the vocabulary.
  *
- * model.c contains the code that all families share: the tensor table, memory, the order of a pass,
+ * frame.c contains the code that all families share: the tensor table, memory, the order of a pass,
  * the head, and the names of places. A family provides its lists of tensors and activations, and
  * its mathematics: struct lks__model_ops. Its state is a struct that begins with a lks__model. */
 #ifndef LKS_MODEL_FRAME_H
@@ -103,7 +103,7 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
  *
  * `again`: from this level of --recompute on, backward recomputes the activation, and all layers
  * share one memory for it. With ROWS, the family's layer_backward() recomputes it before use. With
- * BLOCK, model.c calls layer_forward() once more before; that call may omit the activations that
+ * BLOCK, frame.c calls layer_forward() once more before; that call may omit the activations that
  * ROWS recomputes.
  * `work`: this shared memory is the family's work space. It has no other use from the time when
  * forward or backward computes the activation until its last read. */
@@ -131,7 +131,7 @@ struct lks__model_ops {
     double (*flops_per_token)(const lks__model_config *config, const lks__table *table);
     /* For a tensor outside the layers: the lowest layer whose backward adds to its gradient (as
      * lks__model.lowest). NULL: -1 for all tensors outside group 0 of n_layer + 2. */
-    int (*lowest)(const lks__model_config *config, const lks__tensor *t);
+    int (*lowest)(const lks__model_config *config, const lks__table_tensor *t);
     size_t bytes, once, layer_tensors, layer_activations; /* of its structs; once: offset in it */
     size_t once_bytes;
     bool positions; /* positions are learned, so block_size is the longest context */
@@ -143,7 +143,7 @@ struct lks__model_ops {
                         int batch); /* checks beyond those of table() */
     void (*size)(void *m);          /* sets the family's sizes, head_w, head_group */
     int (*activations)(const void *m, lks__activation_row rows[LKS__MOST_ACTIVATIONS]);
-    /* Places x0, y, dy, work space, and the head's logits, which may share memory. model.c carves
+    /* Places x0, y, dy, work space, and the head's logits, which may share memory. frame.c carves
      * the layers' activations. */
     void (*carve)(void *m, lks__carver *v);
     /* Opens everything outside the arena; or NULL. */
@@ -172,7 +172,20 @@ lks_status lks__model_open_forward(const lks__model_config *config, const lks__t
 lks_status lks__model_forward_bytes(const lks__model_config *config, size_t rows,
                                     const lks__layers *layers, size_t *bytes_p);
 
-/* Compute the head's input from tokens. */
-void lks__model_forward(const lks__pass *p);
+lks__pass lks__pass_of(lks__model *m, const float *params, const lks__micro_batch *mb,
+                       const lks__backward *bw);
+
+/* Called after each layer's forward, while its activations are valid; layer -1: after the
+ * embedding, n_layer: after the last norm. */
+typedef struct lks__visitor {
+    void (*layer_done)(void *ctx, int layer);
+    void *ctx;
+} lks__visitor;
+
+/* Compute the head's input from tokens; `visitor` may be NULL. */
+void lks__model_forward(const lks__pass *p, const lks__visitor *visitor);
+
+/* The activation of layer `l` that a row describes. */
+void *lks__model_activation(const lks__model *m, int l, const lks__activation_row *row);
 
 #endif

@@ -2,9 +2,9 @@
 
 #include "lockstep/reduce.h"
 
-lks__ddp_config lks__chosen_ddp(const lks__settings *s)
+lks__reducer_config lks__chosen_ddp(const lks__settings *s)
 {
-    return (lks__ddp_config){
+    return (lks__reducer_config){
         .V = (int)s->virtual_ranks,
         .A = (int)(s->gradient_accumulation_steps / s->virtual_ranks),
         .zero = s->zero != 0,
@@ -22,4 +22,9 @@ bool lks__chosen_may_join(const lks__settings *s)
 bool lks__chosen_must_join(const lks__settings *s)
 {
     return s->exchange == LKS__exchange_nccl;
+}
+
+size_t lks__step_message_bytes(int V, int A, int W)
+{
+    return LKS__VOTE_BYTES + (size_t)((V + W - 1) / W * A) * sizeof(float);
 }

@@ -10,7 +10,7 @@
 #include "base/number/cpu.h"
 #include "base/system/module.h"
 
-const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes)
+const char *lks__bind_find(int rank, int ranks, lks__bind_share *share, char *why, size_t why_bytes)
 {
     const lks__bind_module *module =
         lks__module_load(LKS__BIND_MODULE_FILE, LKS__BIND_MODULE_VERSION, why, why_bytes);
@@ -44,7 +44,7 @@ void lks__bind(enum lks__bind mode, int rank, int ranks)
         return;
     if (mode == LKS__BIND_AUTO && has_one_node())
         return;
-    if (lks__bind_look(rank, ranks, &share, why, sizeof why) == NULL)
+    if (lks__bind_find(rank, ranks, &share, why, sizeof why) == NULL)
         return;
     if (mode == LKS__BIND_AUTO && share.nodes < 2)
         return;

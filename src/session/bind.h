@@ -13,9 +13,9 @@ enum lks__bind {
     LKS__BIND_NONE,
 };
 
-/* The share of local rank `rank` of `ranks`, and the library's name. NULL if unknown, with the
- * reason in `why`. */
-const char *lks__bind_look(int rank, int ranks, lks__bind_share *share, char *why,
+/* Find the share of local rank `rank` of `ranks`. Returns the library's name; NULL if it can't,
+ * with the reason in `why`. */
+const char *lks__bind_find(int rank, int ranks, lks__bind_share *share, char *why,
                            size_t why_bytes);
 
 /* Bind this thread, and those that it starts later, to its share, according to `mode`; after any

@@ -38,6 +38,9 @@ lks_status lks__session_open(const char *backend, double timeout_s, int threads,
                              enum lks__bind bind, lks__session *s);
 void lks__session_close(lks__session *s);
 
+/* Let waits for the device also send heartbeats and notice the failure of the group. */
+void lks__session_watch(lks__session *s);
+
 /* Choose the device for models by name; "auto": the best one of this machine. Without a call it is
  * the CPU. `share`: ranks of a host may share a device; otherwise sharing is ERR_CONFIG, with both
  * numbers. Collective: ERR_DIVERGED if ranks would use different devices. */
@@ -53,9 +56,9 @@ lks_status lks__session_join(lks__session *s, bool must);
  * nothing to report, or another rank reports it. */
 const char *lks__session_device_note(const lks__session *s);
 
-/* Describe a device without a session and without opening it. Its table answers questions, and
- * `ops` identifies it; no other calls are allowed. */
-lks_status lks__session_ask(const char *name, lks__device *asked);
+/* Describe a device without a session and without opening it, for queries of sizes only. `ops`
+ * identifies it. */
+lks_status lks__session_describe(const char *name, lks__device *asked);
 
 /* Set the precision of products to bfloat16 or float32 (initially float32). Collective:
  * ERR_DIVERGED if the ranks' kernels don't give the same bits. */
@@ -79,7 +82,7 @@ typedef struct lks__place_text {
     char text[4 * LKS__HOST_NAME + 32];
 } lks__place_text;
 void lks__session_host(char host[LKS__HOST_NAME]);
-void lks__session_place(lks__place_text *out, int rank, const char host[LKS__HOST_NAME]);
+lks__place_text lks__session_place(int rank, const char host[LKS__HOST_NAME]);
 
 /* Collective: ERR_DIVERGED, with `what` and two ranks with their hosts and values, if `value`
  * differs between ranks. */
@@ -103,9 +106,6 @@ void lks__session_saving(lks__session *s, bool saving);
 
 /* Report this rank's first failure to all ranks (nothing for OK); returns `st`. */
 lks_status lks__session_fail(lks__session *s, lks_status st);
-
-/* True if a launcher other than lockstep's started this process or its launcher. */
-bool lks__session_foreign(void);
 
 /* True if this process has reported its failure to all ranks. Then lockstep's launcher prints it,
  * too. */

@@ -56,7 +56,7 @@ void lks__trace_file_close(lks__trace_file *f)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* Describes a rank's events. */
+/* A rank's events. */
 struct head {
     uint64_t n, dropped;
     double opened, met; /* met: its clock when all ranks were at the same barrier */
@@ -117,7 +117,7 @@ static void put_event(struct out *o, int rank, double origin, const lks__trace_e
 {
     char name[48];
     const char *text = lks__span_name((lks__trace_span)e->span);
-    const char *part = lks__part_name(lks__span_part((lks__trace_span)e->span));
+    const char *part = lks__trace_part_name(lks__span_part((lks__trace_span)e->span));
     if (e->index >= 0)
         snprintf(name, sizeof name, "%s %" PRId32, text, e->index);
     else
@@ -141,8 +141,7 @@ static void put_event(struct out *o, int rank, double origin, const lks__trace_e
     }
 }
 
-/* Accept an event of another rank only if it names one of our spans. */
-static bool known(const lks__trace_event *e)
+static bool names_a_span(const lks__trace_event *e)
 {
     return e->span >= 0 && e->span < LKS__N_SPANS;
 }
@@ -179,7 +178,7 @@ static lks_status write_all(lks__trace_file *f, lks__session *s, const struct he
             continue;
         put_rank(out, r, &heads[r]);
         for (uint64_t i = 0; i < heads[r].n; i++)
-            if (known(&events[i]))
+            if (names_a_span(&events[i]))
                 put_event(out, r, origin - shift_of(s, heads, r), &events[i]);
     }
     return LKS_OK;

@@ -1,13 +1,17 @@
-/* settings/args.c - the command line of a command. */
+/* settings/args.c - the command line of a command, and the environment variables of scripts. */
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/system/place.h"
+#include "base/place.h"
 #include "base/text/shell.h"
 #include "settings/config/config_file.h"
 #include "settings/config/recipe.h"
 #include "settings/family.h"
+#include "settings/settings.h"
+#include "settings/settings_table.h"
 
 void lks__args_note(lks__args *args, const char *where, const char *what)
 {
@@ -20,6 +24,71 @@ void lks__args_note(lks__args *args, const char *where, const char *what)
     }
     args->n_notes++;
 }
+
+/* --- the scripts' variables ------------------------------------------------------------------- */
+
+struct taking {
+    lks__settings *s;
+    unsigned command;
+    lks__args *args; /* notes ignored variables; may be NULL */
+    const lks__family *family;
+    bool ours; /* the run is of this family */
+};
+
+static bool is_file(const lks__family *f, const char *name)
+{
+    for (const char *const *file = f->files; file != NULL && *file != NULL; file++)
+        if (strcmp(*file, name) == 0)
+            return true;
+    return false;
+}
+
+/* True if the setting's value stays: variables of another family's script lose to files, too. */
+static bool gives_way(const struct taking *t, int setting)
+{
+    return !t->ours && t->s->from[setting] > LKS__FROM_DEFAULT;
+}
+
+static lks_status take(const struct taking *t, const char *name)
+{
+    char variable[LKS__SETTING_KEY];
+    size_t n = strlen(name);
+    const int setting = lks__setting_find(name);
+    if (n >= sizeof variable || setting < 0)
+        return LKS_OK;
+    for (size_t i = 0; i <= n; i++)
+        variable[i] = (char)toupper((unsigned char)name[i]);
+    const char *value = getenv(variable);
+    if (value == NULL || !(lks__setting_table[setting].commands & t->command))
+        return LKS_OK;
+    if (t->ours || (is_file(t->family, name) && !gives_way(t, setting)))
+        return lks__settings_set(t->s, t->command, name, value, LKS__FROM_ENV, variable);
+    if (t->args != NULL && t->command & (LKS__CMD_TRAIN | LKS__CMD_BENCH)) {
+        char where[80];
+        snprintf(where, sizeof where, "environment, for --family=%s", t->family->name);
+        lks__args_note(t->args, where, variable);
+    }
+    return LKS_OK;
+}
+
+lks_status lks__family_environment(lks__settings *s, unsigned command, lks__args *args)
+{
+    const lks__family *ours = lks__family_of(s);
+    for (int f = 0; lks__families[f] != NULL; f++) {
+        const lks__family *family = lks__families[f];
+        const struct taking t = {s, command, args, family, family == ours};
+        if (family->names == NULL)
+            continue;
+        for (const lks__setting_alias *a = family->names; a->theirs != NULL; a++)
+            LKS__TRY(take(&t, a->theirs));
+        for (int i = 0; i < LKS__N_SETTINGS; i++)
+            if (lks__setting_table[i].flags & family->settings)
+                LKS__TRY(take(&t, lks__setting_table[i].name));
+    }
+    return LKS_OK;
+}
+
+/* --- the command line ------------------------------------------------------------------------- */
 
 /* The words of a command line. */
 struct words {

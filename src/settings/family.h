@@ -5,7 +5,8 @@
 #ifndef LKS_SETTINGS_FAMILY_H
 #define LKS_SETTINGS_FAMILY_H
 
-#include "settings/settings.h"
+#include "base/status.h"
+#include "settings/map.h"
 
 /* The script's name of a setting. */
 typedef struct lks__setting_alias {
@@ -16,8 +17,10 @@ typedef struct lks__setting_preset {
     const char *name, *value;
 } lks__setting_preset;
 
+struct lks__args;
 struct lks__model_config;
 struct lks__model_ops;
+struct lks__optimizer;
 struct lks__procedure;
 
 typedef struct lks__family {
@@ -26,6 +29,7 @@ typedef struct lks__family {
 
     const struct lks__model_ops *model;
     const struct lks__procedure *procedure;
+    const struct lks__optimizer *optimizer; /* the script's, for optimizer=auto */
     /* Set the fields of the config that only this family uses; the common part is already set. May
      * be NULL. */
     void (*config)(const lks__settings *s, struct lks__model_config *config);
@@ -63,6 +67,16 @@ const lks__family *lks__family_of(const lks__settings *s);
 const char *lks__family_word(int i);
 const char *lks__family_about(int i);
 
+/* Word i of --optimizer, its meaning, and the flags of settings that only this optimizer uses. */
+const char *lks__optimizer_word(int i);
+const char *lks__optimizer_about(int i);
+unsigned lks__optimizer_settings(int i);
+
+/* Replace optimizer=auto by that of the family's script. */
+void lks__choose_optimizer(lks__settings *s);
+/* The optimizer of settings that lks__choose_optimizer() has seen. */
+const struct lks__optimizer *lks__optimizer_of(const lks__settings *s);
+
 /* The setting for a script's name ("num_layers": "n_layer"), or NULL. */
 const char *lks__family_setting(const char *name);
 
@@ -73,13 +87,10 @@ const char *lks__family_name_of(const lks__settings *s, int setting, char out[LK
 /* Read the script's environment variables (NUM_LAYERS, ITERATIONS, …). They override files, and the
  * command line overrides them. Variables of another family's script are noted in `args`, unless it
  * is NULL. */
-lks_status lks__family_environment(lks__settings *s, unsigned command, lks__args *args);
+lks_status lks__family_environment(lks__settings *s, unsigned command, struct lks__args *args);
 
 /* Set the family's defaults for all settings that were not given. */
 lks_status lks__family_presets(lks__settings *s, unsigned command);
-
-/* Check that the command line contains no setting without effect in the family. */
-lks_status lks__family_check_given(const lks__settings *s);
 
 /* Check that n_head divides n_embd, for families with attention. */
 lks_status lks__family_check_heads(const lks__settings *s);

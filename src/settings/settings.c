@@ -1,56 +1,19 @@
-#include "settings/settings_table.h"
+#include "settings/settings.h"
 
+#include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/system/sys.h"
 #include "settings/family.h"
+#include "settings/settings_table.h"
 #include "settings/synonyms.h"
 
 /* --- values from text ------------------------------------------------------------------------- */
-
-bool lks__parse_int(const char *text, int64_t *i_p)
-{
-    const char *digits = text + (*text == '-');
-    if (!*digits || digits[strspn(digits, "0123456789")])
-        return false;
-    errno = 0;
-    long long i = strtoll(text, NULL, 10);
-    if (errno)
-        return false;
-    *i_p = i;
-    return true;
-}
-
-bool lks__parse_float(const char *text, double *f_p)
-{
-    /* The first character excludes white space, "inf" and "nan"; the others exclude hexadecimal. */
-    if (!*text || !strchr("+-.0123456789", *text) || text[strspn(text, "+-.0123456789eE")])
-        return false;
-    char *end;
-    double f = strtod(text, &end);
-    if (end == text || *end || !isfinite(f))
-        return false;
-    *f_p = f;
-    return true;
-}
-
-bool lks__parse_bool(const char *text, bool *b_p)
-{
-    if (strcmp(text, "true") == 0 || strcmp(text, "True") == 0 || strcmp(text, "1") == 0)
-        *b_p = true;
-    else if (strcmp(text, "false") == 0 || strcmp(text, "False") == 0 || strcmp(text, "0") == 0)
-        *b_p = false;
-    else
-        return false;
-    return true;
-}
 
 static bool parse_value(const lks__setting *d, const char *text, lks__setting_value *v)
 {
@@ -195,6 +158,82 @@ bool lks__settings_uses_weights(const lks__settings *s)
            lks__settings_init(s) == LKS__INIT_WEIGHTS;
 }
 
+/* --- families ----------------------------------------------------------------------------------
+ */
+
+const char *lks__family_name_of(const lks__settings *s, int setting, char out[LKS__SETTING_KEY])
+{
+    const bool env = s->from[setting] == LKS__FROM_ENV;
+    const lks__family *ours = lks__family_of(s);
+    const char *name = lks__setting_name(setting);
+    for (int f = 0; lks__families[f] != NULL; f++)
+        for (const lks__setting_alias *a = lks__families[f]->names; a && a->theirs; a++)
+            if (strcmp(a->ours, lks__setting_name(setting)) == 0 &&
+                (env || (lks__families[f] == ours &&
+                         lks__setting_table[setting].flags & LKS__SETTING_SHAPE)))
+                name = a->theirs;
+    snprintf(out, LKS__SETTING_KEY, "%s", name);
+    for (char *c = out; env && *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+    return out;
+}
+
+lks_status lks__family_presets(lks__settings *s, unsigned command)
+{
+    for (const lks__setting_preset *p = lks__family_of(s)->presets; p && p->name; p++) {
+        const int setting = lks__setting_find(p->name);
+        if (setting >= 0 && lks__setting_table[setting].commands & command)
+            LKS__TRY(lks__settings_set(s, command, p->name, p->value, LKS__FROM_DEFAULT, p->name));
+    }
+    return LKS_OK;
+}
+
+static lks_status no_effect(const lks__settings *s, const char *name, const char *use)
+{
+    return lks__fail(LKS_ERR_CONFIG, "--%s has no effect in a run with family=%s: %s%s", name,
+                     lks__family_of(s)->name, use[0] == '\0' ? "leave it out" : "use --", use);
+}
+
+/* The setting of another family with the same effect as `name`, or "". */
+static const char *counterpart(const char *name)
+{
+    for (int f = 0; lks__families[f] != NULL; f++)
+        for (const lks__setting_alias *a = lks__families[f]->unused; a && a->theirs; a++)
+            if (strcmp(a->ours, name) == 0)
+                return a->theirs;
+    return "";
+}
+
+/* Check that the command line contains no setting without effect in the family. */
+static lks_status check_given(const lks__settings *s)
+{
+    for (const lks__setting_alias *a = lks__family_of(s)->unused; a && a->theirs; a++) {
+        const int setting = lks__setting_find(a->theirs);
+        const bool fits = setting == LKS__SETTING_batch_size && s->auto_batch != 0;
+        if (setting >= 0 && s->from[setting] == LKS__FROM_ARG && !fits)
+            return no_effect(s, a->theirs, a->ours);
+    }
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        if (s->from[i] == LKS__FROM_ARG && lks__setting_table[i].flags & LKS__SETTING_CONFIG &&
+            !lks__setting_is_used(s, &lks__setting_table[i]))
+            return no_effect(s, lks__setting_table[i].name,
+                             counterpart(lks__setting_table[i].name));
+    return LKS_OK;
+}
+
+lks_status lks__family_check_heads(const lks__settings *s)
+{
+    char width[LKS__SETTING_KEY], heads[LKS__SETTING_KEY];
+    if (s->n_embd % s->n_head == 0)
+        return LKS_OK;
+    lks__family_name_of(s, LKS__SETTING_n_embd, width);
+    lks__family_name_of(s, LKS__SETTING_n_head, heads);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s=%" PRId64 " is not a multiple of %s=%" PRId64
+                     ": every head gets %s / %s columns",
+                     width, s->n_embd, heads, s->n_head, width, heads);
+}
+
 /* --- relations -------------------------------------------------------------------------------- */
 
 /* Report that W ranks can't share the run's virtual ranks, with suggestions. */
@@ -246,7 +285,7 @@ const char *lks__settings_not_nccl(const lks__settings *s)
 
 lks_status lks__settings_check(lks__settings *s, int world_size)
 {
-    LKS__TRY(lks__family_check_given(s));
+    LKS__TRY(check_given(s));
     if (lks__family_of(s)->check != NULL)
         LKS__TRY(lks__family_of(s)->check(s));
     const char *other = lks__settings_not_nccl(s);

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "settings/settings.h"
 #include "settings/settings_table.h"
 
 enum { HELP_INDENT = 34, HELP_WIDTH = 96 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "settings/family.h"
+#include "settings/settings.h"
 #include "settings/settings_table.h"
 
 /* The next setting of `command` with a role in `flags`: for (d = next(NULL, …); d; d = next(d,

@@ -1,8 +1,12 @@
 #include "settings/settings_table.h"
 #include "settings/family.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/engines.h"
@@ -407,4 +411,43 @@ bool lks__setting_in_range(const lks__setting *d, lks__setting_value v)
         return v.i >= 0;
     }
     return false;
+}
+
+/* --- numbers from text ------------------------------------------------------------------------ */
+
+bool lks__parse_int(const char *text, int64_t *i_p)
+{
+    const char *digits = text + (*text == '-');
+    if (!*digits || digits[strspn(digits, "0123456789")])
+        return false;
+    errno = 0;
+    long long i = strtoll(text, NULL, 10);
+    if (errno)
+        return false;
+    *i_p = i;
+    return true;
+}
+
+bool lks__parse_float(const char *text, double *f_p)
+{
+    /* The first character excludes white space, "inf" and "nan"; the others exclude hexadecimal. */
+    if (!*text || !strchr("+-.0123456789", *text) || text[strspn(text, "+-.0123456789eE")])
+        return false;
+    char *end;
+    double f = strtod(text, &end);
+    if (end == text || *end || !isfinite(f))
+        return false;
+    *f_p = f;
+    return true;
+}
+
+bool lks__parse_bool(const char *text, bool *b_p)
+{
+    if (strcmp(text, "true") == 0 || strcmp(text, "True") == 0 || strcmp(text, "1") == 0)
+        *b_p = true;
+    else if (strcmp(text, "false") == 0 || strcmp(text, "False") == 0 || strcmp(text, "0") == 0)
+        *b_p = false;
+    else
+        return false;
+    return true;
 }

@@ -3,7 +3,7 @@
 #ifndef LKS_SETTINGS_SETTINGS_TABLE_H
 #define LKS_SETTINGS_SETTINGS_TABLE_H
 
-#include "settings/settings.h"
+#include "settings/map.h"
 
 typedef enum lks__setting_type {
     LKS__SETTING_IS_INT,
@@ -72,11 +72,6 @@ enum { LKS__SETTING_RANGE = 160, LKS__NUMBER_TEXT = 32 };
 
 /* A number in readable form: 0.1, 6e-5, and with `commas` 1,000,000; returns `out`. */
 const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT]);
-
-/* The list of optimizers: the words of --optimizer (train/optimizer.c). */
-const char *lks__optimizer_word(int i);
-const char *lks__optimizer_about(int i);
-unsigned lks__optimizer_settings(int i); /* flags of settings that only it uses */
 
 /* The index of `text` among the words of a CHOICE, or -1. */
 int64_t lks__setting_choice(const lks__setting *d, const char *text);

@@ -10,16 +10,15 @@
 #include "settings/family.h"
 #include "train/procedure/procedure.h"
 
-/* PARAMS, or an arena of the optimizer's. */
+/* An arena: PARAMS, or the optimizer's 0, 1, … */
 enum { PARAMS = -1 };
 
-/* What stands behind a tensor's name in that arena; NULL: it has nothing of the tensor. */
-static const char *suffix_of(const lks__optimizer *optimizer, const lks__tensor *t, int arena)
+/* Suffix of the tensor's name in that arena; NULL: the arena has no part for the tensor. */
+static const char *suffix_of(const lks__optimizer *optimizer, const lks__table_tensor *t, int arena)
 {
     return arena == PARAMS ? "" : lks__optimizer_state(optimizer, t, arena);
 }
 
-/* The names of the sampler's state in the optimizer's file. */
 static const char sampler_name[] = "sampler.state";
 
 /* --- saving ---------------------------------------------------------------------------------- */
@@ -30,11 +29,11 @@ struct names {
     size_t n;
 };
 
-static void add_arena(struct names *list, const lks__run *run, const lks__work *work, int arena,
-                      const float *values)
+static void add_arena(struct names *list, const lks__run *run, const lks__step_work *work,
+                      int arena, const float *values)
 {
     for (size_t i = 0; i < run->table.n_tensors; i++) {
-        const lks__tensor *t = &run->table.tensors[i];
+        const lks__table_tensor *t = &run->table.tensors[i];
         const char *suffix = suffix_of(work->optim.optimizer, t, arena);
         if (suffix == NULL)
             continue;
@@ -51,10 +50,9 @@ static void add_arena(struct names *list, const lks__run *run, const lks__work *
     }
 }
 
-static size_t sampler_state_bytes(const lks__state *state)
+size_t lks__state_sampler_bytes(const lks__state *state)
 {
-    /* The sampler `stream` has none. */
-    return state->sampler == NULL ? 0 : lks__sampler_state_bytes(state->sampler);
+    return state->sampler == NULL ? 0 : lks__batch_sampler_state_bytes(state->sampler);
 }
 
 bool lks__state_by_the_clock(const lks__run *run)
@@ -70,7 +68,7 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
     snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
     json_t *settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *meta = lks__meta_to_json(&run->meta);
-    /* pack takes over the references, even if it fails */
+    /* json_pack() takes the references, even if it fails */
     json_t *json = json_pack("{s:o, s:o, s:s, s:b, s:f, s:I, s:i}", "settings", settings,
                              "tokenizer", meta, "data_digest", digest, "eval_done",
                              state->eval_done, "best_val_loss", state->best_val_loss, "data_shift",
@@ -83,7 +81,7 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
         json_decref(json);
         return NULL;
     }
-    /* a run by the clock continues its training time; other runs don't depend on time */
+    /* only these runs depend on time */
     if (lks__state_by_the_clock(run) &&
         json_object_set_new(json, "elapsed_s", json_real(state->elapsed_s)) < 0) {
         json_decref(json);
@@ -93,7 +91,7 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
 }
 
 lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
-                                  const lks__work *work, char params_hash[17])
+                                  const lks__step_work *work, char params_hash[17])
 {
     const size_t n = run->table.n_tensors;
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
@@ -110,10 +108,10 @@ lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
 }
 
 lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
-                           const lks__work *work, const lks__save_about *about, char name[32],
+                           const lks__step_work *work, const lks__save_about *about, char name[32],
                            char params_hash[17])
 {
-    size_t n = run->table.n_tensors, sampler_bytes = sampler_state_bytes(state);
+    size_t n = run->table.n_tensors, sampler_bytes = lks__state_sampler_bytes(state);
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
     void *sampler = malloc(sampler_bytes + 1);
@@ -128,7 +126,7 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
         add_arena(&optim, run, work, i, state->memory->moments[i].host);
     if (sampler_bytes > 0) {
-        lks__sampler_state_save(state->sampler, sampler);
+        lks__batch_sampler_state_save(state->sampler, sampler);
         optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
                                                     .dtype = "U8",
                                                     .n_dims = 1,
@@ -173,8 +171,8 @@ static lks_status read_arena(lks__st_file *file, const char *path, const lks__ta
     return LKS_OK;
 }
 
-static lks_status load_arenas(const lks__run *run, const lks__state *state, const lks__work *work,
-                              lks__ckpt *c)
+static lks_status load_arenas(const lks__run *run, const lks__state *state,
+                              const lks__step_work *work, lks__ckpt *c)
 {
     LKS__TRY(lks__state_read_params(c->model, c->path, &run->table, state->memory->params.host));
     for (int i = 0; i < LKS__OPTIM_STATES; i++)
@@ -185,7 +183,7 @@ static lks_status load_arenas(const lks__run *run, const lks__state *state, cons
 
 static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
 {
-    size_t bytes = sampler_state_bytes(state);
+    size_t bytes = lks__state_sampler_bytes(state);
     if (bytes == 0)
         return LKS_OK;
     const lks__st_tensor *found = lks__st_find(c->optimizer, sampler_name);
@@ -197,13 +195,13 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's saved");
     lks_status st = lks__st_read(c->optimizer, found, saved);
     if (st == LKS_OK)
-        st = lks__sampler_state_load(state->sampler, saved, bytes);
+        st = lks__batch_sampler_state_load(state->sampler, saved, bytes);
     free(saved);
     return st;
 }
 
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__work *work, lks__guard *guard, lks__ckpt *c)
+                           const lks__step_work *work, lks__checks *checks, lks__ckpt *c)
 {
     json_t *eval_done = json_object_get(c->state, "eval_done");
     json_t *best = json_object_get(c->state, "best_val_loss");
@@ -219,7 +217,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
             "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
             "give the same --dataset, or start a new run",
             run->data_dir, c->path, have, digest);
-    /* Checkpoints of versions that stopped at the first such number have neither, which means 0. */
+    /* Older versions wrote neither; both are then 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));
     json_int_t nonfinite = json_integer_value(json_object_get(c->state, "nonfinite"));
     if (shift < 0 || nonfinite < 0 || nonfinite > INT_MAX)
@@ -234,13 +232,13 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
     state->eval_done = json_is_true(eval_done);
     state->best_val_loss = json_number_value(best);
     const json_t *val_loss = json_object_get(c->state, "val_loss");
-    guard->loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
+    checks->loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
-    guard->elapsed_from = state->iter + state->data_shift;
+    checks->elapsed_from = state->iter + state->data_shift;
     if (lks__state_by_the_clock(run) && elapsed > 0.0) {
         state->elapsed_s = elapsed;
-        guard->elapsed_from = 0;
-        guard->out_of_time = elapsed >= run->s.max_wallclock_seconds;
+        checks->elapsed_from = 0;
+        checks->out_of_time = elapsed >= run->s.max_wallclock_seconds;
     }
     return LKS_OK;
 }

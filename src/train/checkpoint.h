@@ -4,34 +4,37 @@
 
 #include "files/checkpoint/ckpt.h"
 #include "session/session.h"
-#include "train/guard/guard.h"
+#include "train/checks/checks.h"
 #include "train/run.h"
 #include "train/state.h"
 #include "train/work.h"
 #include "weights/forms/saved.h"
 
 typedef struct lks__save_about {
-    lks__asked asked; /* why it is written */
-    bool best;        /* OUT/best names it */
-    double val_loss;  /* of its evaluation, if that counts for `best`; else NAN */
+    lks__asked asked; /* reason for writing it */
+    bool best;        /* OUT/best will name it */
+    double val_loss;  /* of its evaluation, if it counts for OUT/best; else NAN */
 } lks__save_about;
 
-/* Rank 0: write checkpoint state->iter, reading the arenas in place. */
+/* Write checkpoint state->iter from the host's arenas. On rank 0. */
 lks_status lks__state_save(const lks__run *run, const lks__session *ses, const lks__state *state,
-                           const lks__work *work, const lks__save_about *about, char name[32],
+                           const lks__step_work *work, const lks__save_about *about, char name[32],
                            char params_hash[17]);
 
-/* The hash of the parameters in the host's arena, as a checkpoint's params_hash. */
+/* The params_hash of the parameters in the host's arena. */
 lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
-                                  const lks__work *work, char params_hash[17]);
+                                  const lks__step_work *work, char params_hash[17]);
 
-/* Does training time end the run, so that checkpoints hold it? */
+/* Bytes of the sampler's state; 0 for sampler=stream, which has none. */
+size_t lks__state_sampler_bytes(const lks__state *state);
+
+/* True if training time ends the run, so that checkpoints contain it. */
 bool lks__state_by_the_clock(const lks__run *run);
 
-/* Complete a resume: parameters and moments into the arenas (this rank's own, or, if shared, by the
- * first rank of a host), iteration, sampler. `run->s` already has the checkpoint's settings. With
- * zero=1 each host then holds all moments, until it drops the others' parts. */
+/* Complete a resume: read parameters and moments into the arenas (if shared, on the first rank of
+ * each host), iteration and sampler. `run->s` already has the checkpoint's settings. With zero=1
+ * each host then holds all moments, until lks__memory_fetched(). */
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
-                           const lks__work *work, lks__guard *guard, lks__ckpt *ckpt);
+                           const lks__step_work *work, lks__checks *checks, lks__ckpt *ckpt);
 
 #endif

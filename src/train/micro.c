@@ -20,8 +20,8 @@ lks__backward lks__train_pass(const lks__run *run, const lks__session *ses, cons
     };
 }
 
-lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__work *work, int v,
-                           int m, lks__micro_batch *mb)
+lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__step_work *work,
+                           int v, int m, lks__micro_batch *mb)
 {
     int32_t *tokens, *targets;
     LKS__TRY(lks__batch_next(&work->batch, &tokens, &targets));

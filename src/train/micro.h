@@ -7,12 +7,12 @@
 #include "train/state.h"
 #include "train/work.h"
 
-/* Micro-batch m of virtual rank v of this iteration, without `done` and `shift`; its random numbers
- * are keyed by (seed, step, v, m). */
+/* The arguments of backward for micro-batch m of virtual rank v in this iteration, without `done`
+ * and `shift`. The random numbers of dropout are keyed by (seed, step, v, m). */
 lks__backward lks__train_pass(const lks__run *run, const lks__session *ses, const lks__state *state,
                               int v, int m, float *grads);
-/* Read its tokens, and send them to the device. */
-lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__work *work, int v,
-                           int m, lks__micro_batch *mb);
+/* Read the micro-batch's tokens and queue their copy to the device. */
+lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__step_work *work,
+                           int v, int m, lks__micro_batch *mb);
 
 #endif

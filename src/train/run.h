@@ -1,5 +1,4 @@
-/* train/run.h - a run on one rank, as set-up has found it. Nothing in it changes afterwards, and it
- * points to nothing that does. */
+/* train/run.h - a run on one rank, as set-up has found it: nothing in it changes afterwards. */
 #ifndef LKS_TRAIN_RUN_H
 #define LKS_TRAIN_RUN_H
 
@@ -16,35 +15,34 @@
 
 typedef struct lks__run {
     lks__settings s;
-    double fit_room;    /* bytes of this host for batch_size=auto; 0: it wasn't given */
-    int V, A, N;        /* virtual ranks, micro-steps of each, micro-batches of a step */
+    double fit_room;    /* bytes that batch_size=auto may use; 0: batch_size was given */
+    int V, A, N;        /* virtual ranks, micro-steps per virtual rank, micro-batches per step */
     int first_v, end_v; /* this rank's virtual ranks */
-    bool shared;        /* one replica for all ranks of the host */
+    bool shared;        /* all ranks of the host share one replica */
     const struct lks__procedure *procedure;
-    char shown_out_dir[512], shown_data_dir[512]; /* escaped, for lines */
+    char shown_out_dir[512], shown_data_dir[512]; /* escaped, for messages */
 
-    /* data */
     char data_dir[LKS__SETTING_STR + 8];
-    lks__shards *data[2]; /* by split; NULL: no validation, which no evaluation needs */
+    lks__shards *data[2]; /* by split; NULL: no validation split, and no evaluation needs one */
     uint64_t data_digest;
-    lks__meta meta;                  /* vocab_size, and the tokenizer if there is one */
-    const char *meta_file;           /* the folder's file with the vocabulary; NULL: it has none */
+    lks__meta meta;                  /* vocab_size, and the tokenizer if the data have one */
+    const char *meta_file;           /* file in data_dir with the vocabulary; NULL: none */
     char vocabulary[LKS__CKPT_PATH]; /* folder of the tokenizer's files */
-    struct lks__golf_run *golf;      /* data of the golf procedure */
+    struct lks__golf_run *golf;      /* data of the golf procedure; else NULL */
 
     lks__model_config model_config;
     lks__table table;
 
-    /* Where it begins. */
-    lks__weights *weights; /* given ones; NULL: the seed's, or those of a checkpoint */
-    char init_hash[17];    /* their hash, as params_hash; "": the run began with the seed's */
-    bool continued;        /* a run of nanoGPT goes on; `weights` is its ckpt.pt */
+    /* Origin of the first state. */
+    lks__weights *weights; /* of --init_from; NULL: new ones, or those of a checkpoint */
+    char init_hash[17];    /* params_hash of these weights; "": the run began with new ones */
+    bool continued;        /* continues a run of nanoGPT, whose ckpt.pt is `weights` */
     lks__nanogpt_run from_nanogpt;
     bool resumed;
-    lks__settings resumed_from;   /* after a resume, the checkpoint's settings, ... */
-    char resumed_hash[17];        /* ... its params_hash, ... */
-    char resumed_fingerprint[17]; /* ... the fingerprint of its kernels, ... */
-    lks__asked resumed_asked;     /* ... and why it was written */
+    lks__settings resumed_from;   /* the checkpoint's settings, */
+    char resumed_hash[17];        /* its params_hash, */
+    char resumed_fingerprint[17]; /* the fingerprint of the kernels that made it, */
+    lks__asked resumed_asked;     /* and the reason for writing it */
 } lks__run;
 
 #endif

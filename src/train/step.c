@@ -4,61 +4,54 @@
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "lockstep/reduce.h"
-#include "train/guard/divergence.h"
-#include "train/guard/nonfinite.h"
-#include "train/guard/votes.h"
+#include "train/checks/divergence.h"
+#include "train/checks/nonfinite.h"
+#include "train/checks/votes.h"
 #include "train/micro.h"
-#include "train/optimizer.h"
 #include "train/procedure/procedure.h"
+#include "train/update.h"
 
-/* Forward and backward of a micro-batch: its loss, and its gradient, which is added to `at`. */
+/* Forward and backward of one micro-batch. Its gradient is added to micro->grads. */
 static lks_status micro_step(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__work *work, const lks__ddp_micro *at)
+                             lks__step_work *work, const lks__reducer_micro *micro)
 {
     lks__micro_batch batch;
     lks__trace_begin(LKS__SPAN_DATA, -1);
-    LKS__TRY(lks__train_read(run, state, work, at->v, at->m, &batch));
+    LKS__TRY(lks__train_read(run, state, work, micro->v, micro->m, &batch));
     lks__trace_end();
-    lks__backward backward = lks__train_pass(run, ses, state, at->v, at->m, at->grads);
-    backward.shift = lks__ddp_shift(work->ddp);
-    backward.done = lks__ddp_group_done; /* starts to reduce a bucket during backward */
-    backward.done_ctx = work->ddp;
+    lks__backward backward = lks__train_pass(run, ses, state, micro->v, micro->m, micro->grads);
+    backward.shift = lks__reducer_shift(work->reducer);
+    backward.done = lks__reducer_group_done; /* starts to reduce complete buckets */
+    backward.done_ctx = work->reducer;
     float *losses = work->losses.dev;
     lks__model_train(work->model, state->memory->params.dev, &batch, &backward,
-                     &losses[at->v * run->A + at->m]);
+                     &losses[micro->v * run->A + micro->m]);
     work->micro_batches++;
     return LKS_OK;
 }
 
-/* All micro-batches of this rank, and the mean gradient of all ranks with its norm. A rank that was
- * asked to stop leaves out the rest, but joins the reductions, because the others wait for it. */
+/* Compute this rank's micro-batches, and the mean gradient of all ranks with its norm. A rank that
+ * was asked to stop leaves out the rest, but joins the reductions, because the others wait for it.
+ */
 static lks_status accumulate(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             lks__work *work, const float **grads_p, double *norm_p)
+                             lks__step_work *work, const float **grads_p, double *norm_p)
 {
-    lks__ddp_micro at;
+    lks__reducer_micro micro;
     size_t done = 0, n_micro = (size_t)((run->end_v - run->first_v) * run->A), first, n;
     work->skipped = false;
-    lks__ddp_begin(work->ddp);
-    while (!work->skipped && lks__ddp_next(work->ddp, &at)) {
+    lks__reducer_begin(work->reducer);
+    while (!work->skipped && lks__reducer_next(work->reducer, &micro)) {
         work->skipped = lks__session_asked_stop(ses) != 0;
         if (!work->skipped)
-            LKS__TRY(micro_step(run, ses, state, work, &at));
+            LKS__TRY(micro_step(run, ses, state, work, &micro));
         lks__session_progress(ses, ++done, n_micro);
     }
     if (work->skipped)
-        lks__ddp_skip(work->ddp);
+        lks__reducer_skip(work->reducer);
     lks__votes_losses(run, &first, &n);
     lks__mirror_to_host(&work->losses, LKS__QUEUE_COMPUTE, first, n);
-    LKS__TRY(lks__ddp_finish(work->ddp, grads_p, norm_p));
+    LKS__TRY(lks__reducer_finish(work->reducer, grads_p, norm_p));
     return lks__device_finish(ses->device, LKS__QUEUE_COMPUTE);
-}
-
-/* Clip the gradient and update this rank's share of the parameters. */
-static lks_status update(const lks__run *run, const lks__state *state, const lks__work *work,
-                         const float *grads, lks__step_result *r)
-{
-    lks__train_update(run, state, work, lks__memory_begin_update(state->memory, grads), r);
-    return lks__memory_end_update(state->memory);
 }
 
 static void begin(const lks__session *ses, const lks__state *state, lks__step_result *r)
@@ -66,11 +59,11 @@ static void begin(const lks__session *ses, const lks__state *state, lks__step_re
     r->iter = state->iter;
     lks_comm_note(ses->comm, state->iter, "forward and backward");
     lks_comm_take_wait_s(ses->comm);
-    lks__sampler_mark(state->sampler);
+    lks__batch_sampler_mark(state->sampler);
 }
 
 lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *state,
-                           lks__work *work, lks__guard *guard, lks__step_result *r)
+                           lks__step_work *work, lks__checks *checks, lks__step_result *r)
 {
     const float *grads;
     const double started = lks__sys_now();
@@ -79,9 +72,9 @@ lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *s
     LKS__TRY(run->procedure->begin_step(state, work));
     LKS__TRY(accumulate(run, ses, state, work, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(ses->comm);
-    lks_status st = lks__votes_exchange(run, ses, state, work, guard, r);
+    lks_status st = lks__votes_exchange(run, ses, state, work, checks, r);
     if (st == LKS_OK)
-        st = lks__nonfinite_judge(run, ses, state, work, grads, r);
+        st = lks__nonfinite_check(run, ses, state, work, grads, r);
     if (st == LKS_ERR_STOPPED) {
         lks__trace_end();
         return lks__votes_discard(ses, state, r);
@@ -90,13 +83,13 @@ lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *s
     lks_comm_note(ses->comm, state->iter, "update");
     lks__trace_begin(LKS__SPAN_UPDATE, -1);
     if (r->outcome == LKS__STEP_DONE)
-        LKS__TRY(update(run, state, work, grads, r));
+        LKS__TRY(lks__train_update(run, state, work, grads, r));
     lks__trace_end();
-    LKS__TRY(lks__memory_publish(state->memory)); /* every rank's share, to all ranks */
+    LKS__TRY(lks__memory_publish(state->memory));
     state->iter++;
-    LKS__TRY(lks__divergence_seal(run, ses, state, guard));
+    LKS__TRY(lks__divergence_record(run, ses, state, checks));
     state->eval_done = false;
     r->seconds = lks__sys_now() - started;
     lks__trace_end();
-    return run->procedure->end_step(run, ses, state, guard, r);
+    return run->procedure->end_step(run, ses, state, checks, r);
 }

@@ -1,23 +1,23 @@
-/* train/work.h - what a step works with on one rank. Between steps nothing in it counts. */
+/* train/work.h - buffers of a step on one rank. Their contents don't outlive the step. */
 #ifndef LKS_TRAIN_WORK_H
 #define LKS_TRAIN_WORK_H
 
 #include "compute/mirror.h"
-#include "ddp/ddp.h"
+#include "ddp/reducer.h"
 #include "model/batch.h"
 #include "model/model.h"
 #include "model/optim/optimizer.h"
 
-typedef struct lks__work {
-    lks__model *model; /* its activations */
-    lks__ddp *ddp;
-    lks__optim optim;        /* what this rank updates */
-    lks__batch batch;        /* the current micro-batch */
-    const uint64_t *offsets; /* of the current step: [V][A][B] */
-    lks__mirror losses;      /* float [N] of the current step, ordered by v */
-    char *exchange;          /* buffer for exchanges between ranks */
-    bool skipped;            /* this rank has left out micro-batches of the current step */
-    uint64_t micro_batches;  /* computed by this rank, in all steps */
-} lks__work;
+typedef struct lks__step_work {
+    lks__model *model; /* activations */
+    lks__reducer *reducer;
+    lks__optim optim; /* this rank's pieces of parameters and moments */
+    lks__batch batch;
+    const uint64_t *offsets; /* positions of the step's samples: [V][A][B] */
+    lks__mirror losses;      /* float [N], ordered by virtual rank */
+    char *exchange;          /* the votes: this rank's message, then those of all ranks */
+    bool skipped;            /* this rank left out micro-batches of the current step */
+    uint64_t micro_batches;  /* computed by this rank since the start */
+} lks__step_work;
 
 #endif

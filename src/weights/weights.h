@@ -7,7 +7,7 @@
  *     lks__weights_read(w, &config, &table, seed, params);
  *     lks__weights_close(w);
  *
- * A form is a row in weights.c and a file (weights/forms/form.h has its interface). Only the
+ * A form is a row in open.c and a file (weights/forms/form.h has its interface). Only the
  * weights are read, not the rest of a run: no optimizer's state, no schedule, no iteration. */
 #ifndef LKS_WEIGHTS_WEIGHTS_H
 #define LKS_WEIGHTS_WEIGHTS_H

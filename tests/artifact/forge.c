@@ -38,7 +38,7 @@ forge_model forge_open(uint32_t seed)
     m.params = calloc(m.table.count, sizeof *m.params);
     assert_non_null(m.params);
     for (size_t i = 0; i < m.table.n_tensors; i++) {
-        const lks__tensor *t = &m.table.tensors[i];
+        const lks__table_tensor *t = &m.table.tensors[i];
         for (size_t j = 0; j < t->count; j++) {
             seed ^= seed << 13;
             seed ^= seed >> 17;
@@ -66,8 +66,8 @@ void forge_list(const forge_model *m, forge_entries *list)
 {
     memset(list, 0, sizeof *list);
     for (size_t i = 0; i < m->table.n_tensors; i++) {
-        lks__part *part = &list->parts[i];
-        lks__part_of(&m->table.tensors[i], part);
+        lks__artifact_part *part = &list->parts[i];
+        lks__artifact_part_of(&m->table.tensors[i], part);
         list->tensors[list->n++] = part->values;
         if (part->has_scales)
             list->tensors[list->n++] = part->scales;

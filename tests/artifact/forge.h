@@ -27,7 +27,7 @@ void forge_close(forge_model *m);
 typedef struct forge_entries {
     lks__st_tensor tensors[64];
     size_t n;
-    lks__part parts[64];
+    lks__artifact_part parts[64];
 } forge_entries;
 void forge_list(const forge_model *m, forge_entries *list);
 

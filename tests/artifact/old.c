@@ -42,8 +42,9 @@ static json_t *metadata_of(const lks__artifact_about *about)
     return meta;
 }
 
-static lks_status head_of(const char *path, const lks__table *table, const lks__part *parts,
-                          const json_t *meta, char **head_p, size_t *bytes_p)
+static lks_status head_of(const char *path, const lks__table *table,
+                          const lks__artifact_part *parts, const json_t *meta, char **head_p,
+                          size_t *bytes_p)
 {
     size_t n = 0;
     lks__st_tensor *tensors = calloc(2 * table->n_tensors + 1, sizeof *tensors);
@@ -89,9 +90,10 @@ static lks_status pack(packer *p, const void *data, size_t bytes, bool last)
                : lks__fail(LKS_ERR_NOMEM, "zlib could not compress the artifact (its code %d)", rc);
 }
 
-static lks_status pack_part(packer *p, const lks__part *part, const float *params, void *buffer)
+static lks_status pack_part(packer *p, const lks__artifact_part *part, const float *params,
+                            void *buffer)
 {
-    char *values = buffer, *scales = values + lks__part_scales_at(part);
+    char *values = buffer, *scales = values + lks__artifact_part_scales_at(part);
     lks_status st = lks__quantize(part->scheme, params + part->tensor->offset, part->rows,
                                   part->cols, values, scales);
     if (st != LKS_OK)
@@ -100,7 +102,7 @@ static lks_status pack_part(packer *p, const lks__part *part, const float *param
     return part->has_scales ? pack(p, scales, part->scales.bytes, false) : LKS_OK;
 }
 
-static lks_status pack_all(packer *p, const lks__table *table, const lks__part *parts,
+static lks_status pack_all(packer *p, const lks__table *table, const lks__artifact_part *parts,
                            const float *params, const char *head, size_t head_bytes)
 {
     void *buffer = malloc(lks__part_room(table));
@@ -115,8 +117,8 @@ static lks_status pack_all(packer *p, const lks__table *table, const lks__part *
     return st;
 }
 
-static lks_status compress_all(const lks__table *table, const lks__part *parts, const float *params,
-                               const char *head, size_t head_bytes, packer *p,
+static lks_status compress_all(const lks__table *table, const lks__artifact_part *parts,
+                               const float *params, const char *head, size_t head_bytes, packer *p,
                                lks__artifact_stats *stats)
 {
     if (deflateInit(&p->z, 9) != Z_OK)
@@ -137,11 +139,11 @@ lks_status old_artifact_write(const char *path, const lks__table *table, const f
     char *head = NULL;
     size_t head_bytes = 0;
     packer p = {.bytes = 0};
-    lks__part *parts = calloc(table->n_tensors + 1, sizeof *parts);
+    lks__artifact_part *parts = calloc(table->n_tensors + 1, sizeof *parts);
     json_t *meta = metadata_of(about);
     lks_status st = parts && meta ? LKS_OK : no_memory();
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++)
-        lks__part_of(&table->tensors[i], &parts[i]);
+        lks__artifact_part_of(&table->tensors[i], &parts[i]);
     if (st == LKS_OK)
         st = head_of(path, table, parts, meta, &head, &head_bytes);
     lks__artifact_count(table, &stats);

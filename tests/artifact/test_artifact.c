@@ -11,10 +11,10 @@
 #include "files/pickle/torch/torchfile.h"
 
 /* Check a tensor after quantizing and back. */
-static void check_tensor(const lks__tensor *t, const float *x, const float *got)
+static void check_tensor(const lks__table_tensor *t, const float *x, const float *got)
 {
-    lks__part part;
-    lks__part_of(t, &part);
+    lks__artifact_part part;
+    lks__artifact_part_of(t, &part);
     float *want = malloc(t->count * sizeof *want);
     void *values = malloc(part.values.bytes), *scales = malloc(part.scales.bytes + 1);
     assert_true(want != NULL && values != NULL && scales != NULL);
@@ -52,7 +52,7 @@ static void test_round_trip(void **state)
 
     size_t used = 0, zeros = 0, end = 0;
     for (size_t i = 0; i < m.table.n_tensors; i++) {
-        const lks__tensor *t = &m.table.tensors[i];
+        const lks__table_tensor *t = &m.table.tensors[i];
         check_tensor(t, m.params + t->offset, got + t->offset);
         used += t->count;
     }
@@ -60,7 +60,7 @@ static void test_round_trip(void **state)
         zeros += got[i] != 0.0f;
     assert_true(zeros <= used);
     for (size_t i = 0; i < m.table.n_tensors; i++) {
-        const lks__tensor *t = &m.table.tensors[i];
+        const lks__table_tensor *t = &m.table.tensors[i];
         end = t->offset + t->count;
         while (end < m.table.count && lks__table_at(&m.table, end) == t)
             assert_true(got[end++] == 0.0f); /* the padding */

@@ -64,7 +64,7 @@ static void emit_tensor(lks__emit *e, forged *f, const lks__st_tensor *t, const 
     lks__emit_tensor(e, type, t->n_dims, shape, (unsigned)f->n++);
 }
 
-static bool changes(const lie *l, const lks__part *part)
+static bool changes(const lie *l, const lks__artifact_part *part)
 {
     return l->tensor && strcmp(l->tensor, part->tensor->name) == 0;
 }
@@ -78,8 +78,8 @@ static void emit_dict(lks__emit *e, forged *f, const lie *l, const char *key, in
     lks__emit_text(e, key);
     lks__emit_dict(e);
     for (size_t i = 0; i < model.table.n_tensors; i++) {
-        lks__part part;
-        lks__part_of(&model.table.tensors[i], &part);
+        lks__artifact_part part;
+        lks__artifact_part_of(&model.table.tensors[i], &part);
         bool here = changes(l, &part), of_scales = what == SCALES;
         if (part.has_scales != (what < PASSED) ||
             (what == PASSED_DTYPES && part.scheme == LKS__QUANT_FLOAT))

@@ -8,6 +8,7 @@
 
 #include "base/number/units.h"
 #include "settings/family.h"
+#include "settings/settings.h"
 #include "train/checkpoint.h"
 #include "weights/artifact/artifact.h"
 
@@ -123,7 +124,7 @@ static void test_content(void **state)
     for (size_t c = 0; c < sizeof control / sizeof control[0]; c++) {
         size_t n = 0;
         for (size_t i = 0; i < table.n_tensors; i++) {
-            const lks__tensor *t = &table.tensors[i];
+            const lks__table_tensor *t = &table.tensors[i];
             if (strstr(t->name, control[c]) == NULL)
                 continue;
             assert_memory_equal(got + t->offset, was + t->offset, t->count * sizeof *got);

@@ -319,7 +319,7 @@ static void check_rules(const char *figure_name)
 
     const json_t *kept = lks_test_member(quant, "passthrough_dtypes");
     for (size_t i = 0; i < table.n_tensors; i++) {
-        const lks__tensor *t = &table.tensors[i];
+        const lks__table_tensor *t = &table.tensors[i];
         const char *dtype = json_string_value(json_object_get(kept, t->name));
         lks__quant_scheme scheme = lks__quant_scheme_of(t->keep_float, t->n_dims, t->count);
         bool in_list = names_have(lks_test_member(quant, "quantized_names"), t->name);

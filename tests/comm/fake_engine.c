@@ -28,10 +28,10 @@ static struct {
     int refuses[FAKE_MAX_HOSTS];
     struct fake_deeds deeds[FAKE_MAX_HOSTS];
     double told_s[FAKE_MAX_HOSTS];
-    double heard_from[FAKE_MAX_HOSTS]; /* notes of a host are withheld until this time */
+    double heard_from[FAKE_MAX_HOSTS]; /* messages of a host are withheld until this time */
     struct {
         int n;
-        unsigned char bytes[NOTES][LKS__ENGINE_NOTE];
+        unsigned char bytes[NOTES][LKS__ENGINE_MESSAGE];
     } notes[FAKE_MAX_HOSTS][FAKE_MAX_HOSTS]; /* [to][from] */
 } bus = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -92,7 +92,7 @@ static void send_note(int from, const void *note)
 {
     for (int i = 0; i < bus.n; i++)
         if (i != from && !bus.cut[from] && !bus.cut[i])
-            memcpy(bus.notes[i][from].bytes[bus.notes[i][from].n++], note, LKS__ENGINE_NOTE);
+            memcpy(bus.notes[i][from].bytes[bus.notes[i][from].n++], note, LKS__ENGINE_MESSAGE);
 }
 
 static bool has_room(int from)
@@ -259,9 +259,9 @@ static int fake_hear(void *engine, int host, void *note, char *why, size_t why_b
     if (lks__sys_now() < bus.heard_from[host]) {
         st = 0;
     } else if (bus.notes[m->host][host].n > 0) {
-        memcpy(note, bus.notes[m->host][host].bytes[0], LKS__ENGINE_NOTE);
+        memcpy(note, bus.notes[m->host][host].bytes[0], LKS__ENGINE_MESSAGE);
         memmove(bus.notes[m->host][host].bytes[0], bus.notes[m->host][host].bytes[1],
-                (NOTES - 1) * (size_t)LKS__ENGINE_NOTE);
+                (NOTES - 1) * (size_t)LKS__ENGINE_MESSAGE);
         bus.notes[m->host][host].n--;
         st = 1;
     } else if (bus.broken[host] && !bus.cut[host] && !bus.cut[m->host]) {

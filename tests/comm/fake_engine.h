@@ -4,7 +4,7 @@
 #define LKS_TESTS_COMM_FAKE_ENGINE_H
 
 #include "comm/hier/link/engine.h"
-#include "comm/shm/segment/segment.h"
+#include "comm/shm/segment/status.h"
 
 enum { FAKE_MAX_HOSTS = 8, FAKE_MAX_RANKS = 8 };
 
@@ -42,7 +42,7 @@ struct fake_deeds {
     unsigned told; /* notes */
     double gap_s;  /* shortest time between two of them, since the last question */
     int left;      /* 1: in order, 0: otherwise, -1: not yet */
-    unsigned char note[LKS__ENGINE_NOTE]; /* the last one */
+    unsigned char note[LKS__ENGINE_MESSAGE]; /* the last one */
 };
 void fake_engine_deeds(int host, struct fake_deeds *deeds);
 

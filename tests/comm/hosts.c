@@ -79,9 +79,9 @@ void hosts_need(const char *engine)
     /* The variables that probes look for, besides their modules. */
     setenv(mpich ? "PMI_RANK" : "OMPI_COMM_WORLD_SIZE", mpich ? "0" : "1", 1);
     setenv(LKS__STORE_ENV, "127.0.0.1:1", 1);
-    for (int i = 0; lks__comm_backend(i) != NULL; i++)
-        if (strcmp(lks__comm_backend(i)->name, hosts_backend(engine)) == 0)
-            ops = lks__comm_backend(i);
+    for (int i = 0; lks__backend_at(i) != NULL; i++)
+        if (strcmp(lks__backend_at(i)->name, hosts_backend(engine)) == 0)
+            ops = lks__backend_at(i);
     bool can = ops != NULL && ops->probe(ops, &world, why, sizeof why);
     unsetenv("OMPI_COMM_WORLD_SIZE");
     unsetenv("PMI_RANK");

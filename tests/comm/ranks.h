@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "comm/shm/segment/segment.h"
+#include "comm/shm/segment/status.h"
 #include "lockstep/comm.h"
 
 struct rank_body {

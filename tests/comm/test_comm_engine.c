@@ -202,7 +202,7 @@ static int body_killed(void)
     EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
-    usleep(300 * 1000); /* every host has received notes of all others */
+    usleep(300 * 1000); /* every host has received messages of all others */
     if (rank == 2)
         kill(getpid(), SIGKILL);
     double start = lks__sys_now();

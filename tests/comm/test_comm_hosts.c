@@ -338,7 +338,7 @@ static void test_leaving(void **state)
 static bool other_build(lks_comm *comm)
 {
     static const struct lks__hier_heartbeat beat = {.magic = 1};
-    static unsigned char note[LKS__ENGINE_NOTE];
+    static unsigned char note[LKS__ENGINE_MESSAGE];
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     if (lks_comm_rank(comm) == 0) {
         memcpy(note, &beat, sizeof beat);

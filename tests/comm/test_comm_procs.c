@@ -18,8 +18,10 @@
 
 #include "base/system/sys.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/ranks.h"
 #include "comm/shm/segment/segment_layout.h"
+#include "comm/shm/segment/status.h"
 #include "comm/suite.h"
 #include "lockstep/reduce.h"
 #include "support.h"

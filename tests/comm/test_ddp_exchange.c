@@ -208,12 +208,12 @@ static void *run_rank(void *arg)
     const lks__ddp_exchange_config *c = &me->config;
     const size_t count = table.trained_count, *start = table.block_start;
     float *arenas[LKS__MAX_ARENAS] = {NULL}, *expected = malloc(count * sizeof *expected);
-    lks__nodes nodes;
+    lks__tree_nodes nodes;
     bool merges = false;
     lks__ddp_exchange *x = NULL;
     double bytes = 0;
-    lks__nodes_rehearse(c->V, lks__ddp_first_leaf(c->V, c->W, c->rank),
-                        lks__ddp_first_leaf(c->V, c->W, c->rank + 1), false, &nodes, &merges);
+    lks__tree_nodes_rehearse(c->V, lks__first_leaf(c->V, c->W, c->rank),
+                             lks__first_leaf(c->V, c->W, c->rank + 1), false, &nodes, &merges);
     for (size_t i = 0; i < count; i++)
         expected[i] = sum_of_leaves(0, c->V, i) * c->scale;
     me->config.arena = arenas;
@@ -246,7 +246,7 @@ static void *run_rank(void *arg)
             EXPECT(memcmp(arenas[0] + first, expected + first, (end - first) * sizeof(float)) == 0);
         }
         for (size_t i = 0; i < table.n_tensors && c->owners != NULL; i++) {
-            const lks__tensor *t = &table.tensors[i];
+            const lks__table_tensor *t = &table.tensors[i];
             if (c->owners[i] == c->rank && !t->frozen)
                 EXPECT(memcmp(arenas[0] + t->offset, expected + t->offset,
                               t->count * sizeof(float)) == 0);

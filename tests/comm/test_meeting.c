@@ -54,8 +54,8 @@ static lks_status meet(struct leader *l, lks_world world)
 
 static void part(struct leader *l)
 {
-    lks__hier_rendezvous_close(&l->h);
-    lks__hier_rendezvous_end(&l->h);
+    lks__store_close(l->h.join.store);
+    lks__store_stop(l->h.server);
 }
 
 /* The host's number is the launcher's, or follows from the ranks if all hosts have as many. */

@@ -18,7 +18,7 @@ static const double TOLERANCE = 1e-5;
 
 /* Gradients of golf's queries and keys are differences of almost equal numbers: they are a
  * thousandth of others of their layer, with the others' rounding errors. */
-static double tolerance_of(const lks__tensor *t)
+static double tolerance_of(const lks__table_tensor *t)
 {
     return strstr(t->name, ".attn.c_q.") != NULL || strstr(t->name, ".attn.c_k.") != NULL ||
                    strstr(t->name, ".attn.q_gain") != NULL
@@ -107,7 +107,7 @@ static struct results compute(const small_run *run, lks__device *device)
 }
 
 /* Relative to the tensor's largest gradient. */
-static void check_grads(const lks__tensor *t, float *got, float *want)
+static void check_grads(const lks__table_tensor *t, float *got, float *want)
 {
     float largest = 0.0f;
     for (size_t i = 0; i < t->count; i++)
@@ -142,7 +142,7 @@ static void check_halves(const small_run *run, lks__device *device, const struct
     assert_close_floats(got.losses, want->losses, STEPS + 1, 2e-3);      /* 0.0008 seen */
     assert_true(distance(got.logits, want->logits, SMALL_VOCAB) < 0.02); /* 0.007 seen */
     for (size_t i = 0; i < run->table.n_tensors; i++) {
-        const lks__tensor *t = &run->table.tensors[i];
+        const lks__table_tensor *t = &run->table.tensors[i];
         const double far = distance(got.grads + t->offset, want->grads + t->offset, t->count);
         if (tolerance_of(t) == TOLERANCE && !(far < 0.15)) /* 0.118 seen */
             fail_msg("%s: %g of its gradient is another", t->name, far);

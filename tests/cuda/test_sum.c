@@ -5,8 +5,8 @@
 
 #include "comm/tree/sum.h"
 #include "comm/tree/tree.h"
-#include "ddp/ddp.h"
 #include "ddp/nodes.h"
+#include "ddp/reducer.h"
 #include "host.h"
 
 /* Blocks of a shard: short ones, such that lanes don't come out even, and a whole one. */
@@ -30,10 +30,10 @@ static void list_nodes(struct shard *s, int V, int W, int rank)
     int slot = 0;
     s->n_parts = s->n_own = 0;
     for (int r = 0; r < W; r++) {
-        lks__nodes left;
+        lks__tree_nodes left;
         bool merges;
-        lks__nodes_rehearse(V, lks__ddp_first_leaf(V, W, r), lks__ddp_first_leaf(V, W, r + 1),
-                            false, &left, &merges);
+        lks__tree_nodes_rehearse(V, lks__first_leaf(V, W, r), lks__first_leaf(V, W, r + 1), false,
+                                 &left, &merges);
         for (int k = 0; k < left.n; k++) {
             assert_true(s->n_parts < MOST_PARTS);
             nodes[s->n_parts] = left.node[k];

@@ -8,10 +8,10 @@
 #include "data/read/sampler.h"
 #include "lockstep/sampler.h"
 
-static lks__sampler *open_sampler(const lks__sampler_config *config)
+static lks__batch_sampler *open_sampler(const lks__batch_sampler_config *config)
 {
-    lks__sampler *s = NULL;
-    assert_ok(lks__sampler_open(config, &s));
+    lks__batch_sampler *s = NULL;
+    assert_ok(lks__batch_sampler_open(config, &s));
     return s;
 }
 
@@ -48,7 +48,7 @@ static void check_nanogpt(const char *name, uint64_t n_train, uint64_t n_val)
 {
     const json_t *f = lks_test_figure(name), *c = lks_test_member(f, "config");
     const int iters = (int)lks_test_number(c, "eval_iters");
-    lks__sampler_config config = {
+    lks__batch_sampler_config config = {
         .kind = LKS__SAMPLER_NANOGPT,
         .seed = (uint64_t)lks_test_number(c, "seed"),
         .V = 1,
@@ -68,9 +68,9 @@ static void check_nanogpt(const char *name, uint64_t n_train, uint64_t n_val)
         config.V = (int)lks_test_number(c, "world_size");
         config.A = (int)lks_test_number(c, "local_accumulation_steps");
     }
-    lks__sampler *s = open_sampler(&config);
+    lks__batch_sampler *s = open_sampler(&config);
 
-    const uint64_t *eval = lks__sampler_eval(s, 0, iters);
+    const uint64_t *eval = lks__batch_sampler_eval(s, 0, iters);
     assert_non_null(eval);
     if (!ddp) {
         assert_offsets(lks_test_member(f, "eval0_offsets.train"), eval);
@@ -78,7 +78,7 @@ static void check_nanogpt(const char *name, uint64_t n_train, uint64_t n_val)
     }
     int seen = 0;
     for (uint64_t step = 0; seen < 5 * config.V; step++) {
-        const uint64_t *all = lks__sampler_step(s, step);
+        const uint64_t *all = lks__batch_sampler_step(s, step);
         for (int v = 0; v < config.V; v++)
             for (int a = 0; a < config.A; a++) {
                 size_t i = step * (uint64_t)config.A + (uint64_t)a;
@@ -89,7 +89,7 @@ static void check_nanogpt(const char *name, uint64_t n_train, uint64_t n_val)
                 seen++;
             }
     }
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
 }
 
 static void test_nanogpt(void **state)
@@ -110,30 +110,30 @@ static void test_nanogpt_ddp(void **state)
 static void test_back(void **state)
 {
     enum { V = 3, B = 4, N = V * B };
-    const lks__sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
-                                        .seed = 5,
-                                        .V = V,
-                                        .A = 1,
-                                        .B = B,
-                                        .T = 8,
-                                        .n_tokens = {100000, 100000}};
-    lks__sampler *s = open_sampler(&config);
+    const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
+                                              .seed = 5,
+                                              .V = V,
+                                              .A = 1,
+                                              .B = B,
+                                              .T = 8,
+                                              .n_tokens = {100000, 100000}};
+    lks__batch_sampler *s = open_sampler(&config);
     uint64_t first[2 * N];
-    lks__sampler_step(s, 0);
-    lks__sampler_mark(s);
+    lks__batch_sampler_step(s, 0);
+    lks__batch_sampler_mark(s);
     for (int step = 0; step < 2; step++)
-        memcpy(first + step * N, lks__sampler_step(s, (uint64_t)step + 1), N * sizeof *first);
+        memcpy(first + step * N, lks__batch_sampler_step(s, (uint64_t)step + 1), N * sizeof *first);
     assert_memory_not_equal(first, first + N, N * sizeof *first);
-    lks__sampler_back(s);
+    lks__batch_sampler_back(s);
     for (int step = 0; step < 2; step++)
-        assert_memory_equal(first + step * N, lks__sampler_step(s, (uint64_t)step + 1),
+        assert_memory_equal(first + step * N, lks__batch_sampler_step(s, (uint64_t)step + 1),
                             N * sizeof *first);
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
 }
 
 /* ---- random ------------------------------------------------------------------------------ */
 
-static const lks__sampler_config random_config = {
+static const lks__batch_sampler_config random_config = {
     .kind = LKS__SAMPLER_RANDOM,
     .seed = UINT64_C(0x123456789abcdef0),
     .V = 4,
@@ -157,51 +157,51 @@ static uint64_t offset_of(uint64_t seed, uint32_t w0, uint32_t w1, uint32_t site
 
 static void test_random_definition(void **state)
 {
-    const lks__sampler_config *c = &random_config;
-    lks__sampler *s = open_sampler(c);
+    const lks__batch_sampler_config *c = &random_config;
+    lks__batch_sampler *s = open_sampler(c);
     for (uint64_t step = 0; step < 3; step++) {
-        const uint64_t *got = lks__sampler_step(s, step);
+        const uint64_t *got = lks__batch_sampler_step(s, step);
         for (uint32_t v = 0; v < 4; v++)
             for (uint32_t a = 0; a < 3; a++)
                 for (uint32_t b = 0; b < 5; b++)
                     assert_int_equal(*got++, offset_of(c->seed, (uint32_t)step, v << 16 | a,
                                                        LKS__SITE_DATA_TRAIN, b, 1000 - 16));
     }
-    const uint64_t *got = lks__sampler_eval(s, 250, 7);
+    const uint64_t *got = lks__batch_sampler_eval(s, 250, 7);
     for (uint32_t split = 0; split < 2; split++)
         for (uint32_t i = 0; i < 7; i++)
             for (uint32_t b = 0; b < 5; b++)
                 assert_int_equal(*got++, offset_of(c->seed, 250, i, LKS__SITE_DATA_EVAL + split, b,
                                                    split == 0 ? 1000 - 16 : 117 - 16));
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
 }
 
 /* Only (seed, step, v, micro-step) matters: not the order of steps, not evaluations between them,
  * not the number of virtual ranks or micro-steps. */
 static void test_random_is_keyed(void **state)
 {
-    lks__sampler_config c = random_config, wide = random_config, other = random_config;
+    lks__batch_sampler_config c = random_config, wide = random_config, other = random_config;
     uint64_t first[4 * 3 * 5];
-    lks__sampler *s = open_sampler(&c);
-    memcpy(first, lks__sampler_step(s, 7), sizeof first);
-    lks__sampler_eval(s, 7, 3);
-    lks__sampler_step(s, 8);
-    assert_memory_equal(lks__sampler_step(s, 7), first, sizeof first);
-    assert_memory_not_equal(lks__sampler_step(s, 8), first, sizeof first);
-    lks__sampler_close(s);
+    lks__batch_sampler *s = open_sampler(&c);
+    memcpy(first, lks__batch_sampler_step(s, 7), sizeof first);
+    lks__batch_sampler_eval(s, 7, 3);
+    lks__batch_sampler_step(s, 8);
+    assert_memory_equal(lks__batch_sampler_step(s, 7), first, sizeof first);
+    assert_memory_not_equal(lks__batch_sampler_step(s, 8), first, sizeof first);
+    lks__batch_sampler_close(s);
 
     wide.V = 8;
     wide.A = 4;
     s = open_sampler(&wide);
-    const uint64_t *got = lks__sampler_step(s, 7);
+    const uint64_t *got = lks__batch_sampler_step(s, 7);
     for (size_t v = 0; v < 4; v++)
         assert_memory_equal(got + v * 4 * 5, first + v * 3 * 5, 3 * 5 * sizeof *got);
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
 
     other.seed ^= UINT64_C(1) << 63;
     s = open_sampler(&other);
-    assert_memory_not_equal(lks__sampler_step(s, 7), first, sizeof first);
-    lks__sampler_close(s);
+    assert_memory_not_equal(lks__batch_sampler_step(s, 7), first, sizeof first);
+    lks__batch_sampler_close(s);
 }
 
 /* All valid offsets occur, about equally often, and no others: 98,400 draws give each of 984
@@ -210,9 +210,9 @@ static void test_random_is_uniform(void **state)
 {
     enum { RANGE = 984, STEPS = 1640 };
     static int count[RANGE];
-    lks__sampler *s = open_sampler(&random_config);
+    lks__batch_sampler *s = open_sampler(&random_config);
     for (uint64_t step = 0; step < STEPS; step++) {
-        const uint64_t *got = lks__sampler_step(s, step);
+        const uint64_t *got = lks__batch_sampler_step(s, step);
         for (int i = 0; i < 4 * 3 * 5; i++) {
             assert_true(got[i] < RANGE);
             count[got[i]]++;
@@ -224,56 +224,56 @@ static void test_random_is_uniform(void **state)
         chi2 += (count[i] - 100.0) * (count[i] - 100.0) / 100;
     }
     assert_near(chi2, RANGE - 1, 5 * 44.4); /* 983 degrees of freedom: deviation sqrt(2 * 983) */
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
 }
 
 /* ---- limits and state -------------------------------------------------------------------- */
 
 static void test_limits(void **state)
 {
-    lks__sampler *s = NULL;
-    lks__sampler_config c = random_config;
+    lks__batch_sampler *s = NULL;
+    lks__batch_sampler_config c = random_config;
     c.n_tokens[0] = 17; /* exactly one sample */
     c.n_tokens[1] = 17;
     s = open_sampler(&c);
     for (int i = 0; i < 4 * 3 * 5; i++)
-        assert_int_equal(lks__sampler_step(s, 0)[i], 0);
+        assert_int_equal(lks__batch_sampler_step(s, 0)[i], 0);
     for (int i = 0; i < 2 * 5; i++)
-        assert_int_equal(lks__sampler_eval(s, 0, 1)[i], 0);
-    lks__sampler_close(s);
+        assert_int_equal(lks__batch_sampler_eval(s, 0, 1)[i], 0);
+    lks__batch_sampler_close(s);
     s = NULL;
 
     c.n_tokens[1] = 16;
-    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "val split has 16 tokens", "= 17",
+    assert_fails(LKS_ERR_CONFIG, lks__batch_sampler_open(&c, &s), "val split has 16 tokens", "= 17",
                  "block_size");
     c.kind = LKS__SAMPLER_NANOGPT;
     c.n_tokens[0] = 0;
-    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "train split has 0 tokens");
+    assert_fails(LKS_ERR_CONFIG, lks__batch_sampler_open(&c, &s), "train split has 0 tokens");
     c = random_config;
     c.V = 65537;
-    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "65537 virtual ranks", "65536");
+    assert_fails(LKS_ERR_CONFIG, lks__batch_sampler_open(&c, &s), "65537 virtual ranks", "65536");
     c = random_config;
     c.A = 65537;
-    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "65537 micro-steps");
+    assert_fails(LKS_ERR_CONFIG, lks__batch_sampler_open(&c, &s), "65537 micro-steps");
     c.V = c.B = 1;
     c.A = 65536; /* the last one's number is all ones */
     s = open_sampler(&c);
-    assert_int_equal(lks__sampler_step(s, 3)[65535],
+    assert_int_equal(lks__batch_sampler_step(s, 3)[65535],
                      offset_of(c.seed, 3, 65535, LKS__SITE_DATA_TRAIN, 0, 1000 - 16));
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
     s = NULL;
     c = random_config;
     c.B = 0;
-    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "at least 1");
+    assert_fails(LKS_ERR_CONFIG, lks__batch_sampler_open(&c, &s), "at least 1");
     c = random_config;
     c.V = c.A = 65536;
     c.B = INT32_MAX;
-    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&c, &s), "too many");
+    assert_fails(LKS_ERR_CONFIG, lks__batch_sampler_open(&c, &s), "too many");
     assert_null(s);
-    lks__sampler_close(NULL);
+    lks__batch_sampler_close(NULL);
 }
 
-static const lks__sampler_config nanogpt_config = {
+static const lks__batch_sampler_config nanogpt_config = {
     .kind = LKS__SAMPLER_NANOGPT,
     .seed = 1337,
     .V = 2,
@@ -289,37 +289,37 @@ enum { STATE_BYTES = 2 * (625 * 4 + 3 * 8), STEP_BYTES = 2 * 2 * 3 * 8 };
 /* A sampler that loads the state continues like the first one, also in evaluations. */
 static void test_state(void **state)
 {
-    lks__sampler_config elsewhere = nanogpt_config;
+    lks__batch_sampler_config elsewhere = nanogpt_config;
     elsewhere.init_draws = 5;
     elsewhere.seed = 99;
-    lks__sampler *a = open_sampler(&nanogpt_config), *b = open_sampler(&elsewhere);
+    lks__batch_sampler *a = open_sampler(&nanogpt_config), *b = open_sampler(&elsewhere);
     uint8_t saved[STATE_BYTES], again[STATE_BYTES];
-    assert_int_equal(lks__sampler_state_bytes(a), STATE_BYTES);
+    assert_int_equal(lks__batch_sampler_state_bytes(a), STATE_BYTES);
     for (uint64_t step = 0; step < 300; step++) { /* over several refills of the generator */
         if (step % 50 == 0)
-            lks__sampler_eval(a, step, 4);
+            lks__batch_sampler_eval(a, step, 4);
         if (step % 37 == 0) {
-            lks__sampler_state_save(a, saved);
-            assert_ok(lks__sampler_state_load(b, saved, sizeof saved));
-            lks__sampler_state_save(b, again);
+            lks__batch_sampler_state_save(a, saved);
+            assert_ok(lks__batch_sampler_state_load(b, saved, sizeof saved));
+            lks__batch_sampler_state_save(b, again);
             assert_memory_equal(saved, again, sizeof saved);
         } else if (step % 50 == 0) {
-            lks__sampler_eval(b, step, 4);
+            lks__batch_sampler_eval(b, step, 4);
         }
         uint64_t want[2 * 2 * 3];
-        memcpy(want, lks__sampler_step(a, step), STEP_BYTES);
-        assert_memory_equal(lks__sampler_step(b, step), want, STEP_BYTES);
+        memcpy(want, lks__batch_sampler_step(a, step), STEP_BYTES);
+        assert_memory_equal(lks__batch_sampler_step(b, step), want, STEP_BYTES);
     }
-    lks__sampler_close(a);
-    lks__sampler_close(b);
+    lks__batch_sampler_close(a);
+    lks__batch_sampler_close(b);
 }
 
 /* The layout in checkpoints: for each virtual rank 624 words, position, batch. */
 static void test_state_layout(void **state)
 {
-    lks__sampler *s = open_sampler(&nanogpt_config);
+    lks__batch_sampler *s = open_sampler(&nanogpt_config);
     uint8_t saved[STATE_BYTES];
-    lks__sampler_state_save(s, saved);
+    lks__batch_sampler_state_save(s, saved);
     for (uint32_t v = 0; v < 2; v++) {
         lks__mt g;
         lks__mt_seed(&g, 1337 + v);
@@ -332,60 +332,61 @@ static void test_state_layout(void **state)
         assert_memory_equal(p + 2496, &g.pos, 4);
         assert_memory_equal(p + 2500, batch, 24);
     }
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
 }
 
 static void test_hostile_state(void **state)
 {
-    lks__sampler *s = open_sampler(&nanogpt_config), *r = open_sampler(&random_config);
+    lks__batch_sampler *s = open_sampler(&nanogpt_config), *r = open_sampler(&random_config);
     uint8_t good[STATE_BYTES], bad[STATE_BYTES], now[STATE_BYTES];
-    lks__sampler_state_save(s, good);
-    assert_fails(LKS_ERR_FORMAT, lks__sampler_state_load(s, good, STATE_BYTES - 1), "5047 bytes",
-                 "5048 are expected");
-    assert_fails(LKS_ERR_FORMAT, lks__sampler_state_load(s, good, 0), "0 bytes");
+    lks__batch_sampler_state_save(s, good);
+    assert_fails(LKS_ERR_FORMAT, lks__batch_sampler_state_load(s, good, STATE_BYTES - 1),
+                 "5047 bytes", "5048 are expected");
+    assert_fails(LKS_ERR_FORMAT, lks__batch_sampler_state_load(s, good, 0), "0 bytes");
 
     memcpy(bad, good, sizeof bad);
     memset(bad, 0x11, 8); /* the first rank's words differ, and must not be used */
     bad[STATE_BYTES / 2 + 2496] = 625 & 255;
     bad[STATE_BYTES / 2 + 2497] = 625 >> 8;
-    assert_fails(LKS_ERR_FORMAT, lks__sampler_state_load(s, bad, sizeof bad), "virtual rank 1",
-                 "position 625");
+    assert_fails(LKS_ERR_FORMAT, lks__batch_sampler_state_load(s, bad, sizeof bad),
+                 "virtual rank 1", "position 625");
     memcpy(bad, good, sizeof bad);
     memset(bad, 0x11, 8);
     memset(bad + STATE_BYTES - 8, 0, 8);
     bad[STATE_BYTES - 8] = 4992 & 255;
     bad[STATE_BYTES - 7] = 4992 >> 8;
-    assert_fails(LKS_ERR_FORMAT, lks__sampler_state_load(s, bad, sizeof bad), "virtual rank 1",
-                 "offset 4992", "below 4992");
-    lks__sampler_state_save(s, now);
+    assert_fails(LKS_ERR_FORMAT, lks__batch_sampler_state_load(s, bad, sizeof bad),
+                 "virtual rank 1", "offset 4992", "below 4992");
+    lks__batch_sampler_state_save(s, now);
     assert_memory_equal(now, good, sizeof good);
 
-    assert_int_equal(lks__sampler_state_bytes(r), 0);
-    lks__sampler_state_save(r, NULL);
-    assert_ok(lks__sampler_state_load(r, NULL, 0));
-    assert_fails(LKS_ERR_FORMAT, lks__sampler_state_load(r, good, sizeof good), "0 are expected");
-    lks__sampler_close(s);
-    lks__sampler_close(r);
+    assert_int_equal(lks__batch_sampler_state_bytes(r), 0);
+    lks__batch_sampler_state_save(r, NULL);
+    assert_ok(lks__batch_sampler_state_load(r, NULL, 0));
+    assert_fails(LKS_ERR_FORMAT, lks__batch_sampler_state_load(r, good, sizeof good),
+                 "0 are expected");
+    lks__batch_sampler_close(s);
+    lks__batch_sampler_close(r);
 }
 
 /* Whole passes: the indices of lockstep/sampler.h (compared with PyTorch's in tests/library),
  * windows of T, consecutive micro-batches across steps and epochs. */
 static void test_epoch(void **state)
 {
-    const lks__sampler_config config = {.kind = LKS__SAMPLER_EPOCH,
-                                        .seed = 7,
-                                        .V = 3,
-                                        .A = 2,
-                                        .B = 4,
-                                        .T = 10,
-                                        .n_tokens = {471, 100}}; /* 47 samples */
+    const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_EPOCH,
+                                              .seed = 7,
+                                              .V = 3,
+                                              .A = 2,
+                                              .B = 4,
+                                              .T = 10,
+                                              .n_tokens = {471, 100}}; /* 47 samples */
     const lks_sampler_options dealt = {.dataset_size = 47, .replicas = 3, .seed = 7};
     enum { PER_EPOCH = 4 }; /* 16 samples of a virtual rank, 4 at a time */
-    lks__sampler *s = open_sampler(&config);
+    lks__batch_sampler *s = open_sampler(&config);
     lks_sampler *d;
     assert_ok(lks_sampler_open(&dealt, &d));
     for (uint64_t step = 0; step < 7; step++) {
-        const uint64_t *got = lks__sampler_step(s, step);
+        const uint64_t *got = lks__batch_sampler_step(s, step);
         for (int v = 0; v < config.V; v++)
             for (int a = 0; a < config.A; a++) {
                 uint64_t j = step * 2 + (uint64_t)a;
@@ -395,19 +396,19 @@ static void test_epoch(void **state)
                                      10 * lks_sampler_index(d, v, j % PER_EPOCH * 4 + (uint64_t)b));
             }
     }
-    const uint64_t later = lks__sampler_step(s, 6)[5]; /* no state: any step at any time */
-    lks__sampler_step(s, 0);
-    assert_int_equal(lks__sampler_step(s, 6)[5], later);
-    lks__sampler_step(s, 0); /* also back to the first epoch */
+    const uint64_t later = lks__batch_sampler_step(s, 6)[5]; /* no state: any step at any time */
+    lks__batch_sampler_step(s, 0);
+    assert_int_equal(lks__batch_sampler_step(s, 6)[5], later);
+    lks__batch_sampler_step(s, 0); /* also back to the first epoch */
     lks_sampler_set_epoch(d, 0);
-    assert_int_equal(lks__sampler_step(s, 0)[5], 10 * lks_sampler_index(d, 0, 5));
-    assert_int_equal(lks__sampler_state_bytes(s), 0);
+    assert_int_equal(lks__batch_sampler_step(s, 0)[5], 10 * lks_sampler_index(d, 0, 5));
+    assert_int_equal(lks__batch_sampler_state_bytes(s), 0);
     lks_sampler_close(d);
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
 
-    lks__sampler_config small = config;
+    lks__batch_sampler_config small = config;
     small.n_tokens[0] = 12 * 10; /* 11 samples: less than 3 batches of 4 */
-    assert_fails(LKS_ERR_CONFIG, lks__sampler_open(&small, &s),
+    assert_fails(LKS_ERR_CONFIG, lks__batch_sampler_open(&small, &s),
                  "11 samples of block_size + 1 = 11 tokens", "4 for each of 3 virtual ranks");
 }
 

@@ -100,7 +100,7 @@ static void check_model(const char *run, const char *written, bool gelu)
     struct model a = opened(run), b = opened(written);
     size_t biases = 0;
     for (size_t i = 0; i < b.table.n_tensors; i++) {
-        const lks__tensor *t = &b.table.tensors[i], *own = lks__table_find(&a.table, t->name);
+        const lks__table_tensor *t = &b.table.tensors[i], *own = lks__table_find(&a.table, t->name);
         if (own != NULL)
             assert_memory_equal(b.params + t->offset, a.params + own->offset,
                                 t->count * sizeof(float));

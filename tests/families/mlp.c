@@ -80,7 +80,7 @@ static uint64_t mlp_init(const lks__model_config *c, const lks__table *table, lk
 {
     uint64_t draws = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (t->init == LKS__INIT_NORMAL)
             draws += t->count;
         if (params != NULL && t->init == LKS__INIT_NORMAL)
@@ -268,6 +268,7 @@ static const lks__family mlp = {
     .about = "layers without attention",
     .model = &mlp_ops,
     .procedure = &lks__procedure_nanogpt,
+    .optimizer = &lks__optimizer_adamw,
     .prep = "char",
 };
 

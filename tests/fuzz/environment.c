@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/shm/segment/segment_layout.h"
+#include "comm/shm/segment/status.h"
 #include "fuzz.h"
 #include "lockstep/comm.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "launch/job.h"
+#include "launch/nodes/nodes.h"
 #include "launch/nodes/nodes_state.h"
 
 #define HELLO(key, nproc) HELLO_AS(key, nproc, "-1")

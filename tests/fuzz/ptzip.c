@@ -8,6 +8,7 @@
 
 #include "../zip_file.h"
 #include "files/zip/zip.h"
+#include "files/zip/zip_load.h"
 #include "fuzz.h"
 
 const char *const fuzz_words[] = {
@@ -37,11 +38,11 @@ static uint8_t archive[FUZZ_MAX_INPUT + 4096];
 
 static size_t wrap(const void *pickle, size_t bytes)
 {
-    const lks_zip_part parts[] = {{.name = "x/data.pkl", .data = pickle, .bytes = bytes},
-                                  {.name = "x/byteorder", .data = "little", .bytes = 6},
-                                  {.name = "x/data/0", .data = six, .bytes = sizeof six},
-                                  {.name = "x/data/1", .data = six, .bytes = 4},
-                                  {.name = "x/version", .data = "3\n", .bytes = 2}};
+    const lks_zip_entry parts[] = {{.name = "x/data.pkl", .data = pickle, .bytes = bytes},
+                                   {.name = "x/byteorder", .data = "little", .bytes = 6},
+                                   {.name = "x/data/0", .data = six, .bytes = sizeof six},
+                                   {.name = "x/data/1", .data = six, .bytes = 4},
+                                   {.name = "x/version", .data = "3\n", .bytes = 2}};
     size_t n = lks_zip_make(parts, 5, archive, sizeof archive);
     FUZZ_HOLDS(n > 0);
     return n;

@@ -30,7 +30,7 @@ static void add(const void *data, size_t bytes)
     n_seed += bytes;
 }
 
-static void ask(enum lks__op op, const char *key, const void *value, size_t bytes)
+static void ask(enum lks__store_op op, const char *key, const void *value, size_t bytes)
 {
     struct lks__request r = {(uint32_t)op, (uint32_t)strlen(key), (uint32_t)bytes};
     add(&r, sizeof r);

@@ -14,7 +14,9 @@ done
 echo '== made once more, they are those of the build'
 date=$(gzip -dc "$pages/man/man1/lockstep.1.gz" | sed -n 's/^\.TH "*[^ "]*"* 1 "\([^"]*\)".*/\1/p')
 [ -n "$date" ] || fail 'lockstep(1) has no date'
-"$source/cmake/pages/make.sh" "$lockstep" "$source/docs/formats.md" "$date" "$work/pages"
+mkdir -p "$work/pages"
+"$lockstep" help --table >"$work/pages/table"
+"$source/cmake/pages/make.sh" "$source/docs/formats.md" "$date" "$work/pages"
 diff -r "$pages" "$work/pages" || fail 'the program has other pages than the build made of it'
 
 echo '== each command has a page, each setting a place in it'

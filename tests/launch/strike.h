@@ -4,7 +4,7 @@
 
 #include "support.h"
 
-#include "comm/shm/segment/segment.h"
+#include "comm/shm/segment/status.h"
 
 enum { STRIKE_RANKS = 4, STRIKE_NODES = 2 };
 

@@ -12,7 +12,7 @@ static lks__bind_share look(int rank, int ranks)
 {
     lks__bind_share share;
     char why[300] = "";
-    const char *library = lks__bind_look(rank, ranks, &share, why, sizeof why);
+    const char *library = lks__bind_find(rank, ranks, &share, why, sizeof why);
     if (library == NULL)
         print_error("%s\n", why);
     assert_non_null(library);

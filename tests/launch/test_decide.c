@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
-#include "launch/job.h"
+#include "launch/nodes/nodes.h"
 #include "launch/nodes/nodes_state.h"
+#include "launch/ranks/supervisor.h"
 #include "played_store.h"
 
 static const char token[] = "0123456789abcdef";
@@ -268,7 +269,7 @@ static void test_leaves_at_end(void **state)
     begin(&j, 2);
     hear(&j, verdict_of(1, "\"ok\":true,\"code\":0,\"text\":\"\""));
     hear(&j, "{\"is\":\"lost\",\"key\":\"b\"}");
-    const struct lks__node *b = &j.nodes->nodes[1];
+    const struct lks__job_node *b = &j.nodes->nodes[1];
     assert_true(b->settled && b->ok && !b->here && !b->lost);
     assert_int_equal(b->code, 0);
     assert_false(j.nodes->event.end_ours);
@@ -674,7 +675,7 @@ static void test_fails_while_stopping(void **state)
 static void test_ranks_of_node(void **state)
 {
     char text[48];
-    struct lks__node m = {.first_rank = 2, .n_ranks = 1};
+    struct lks__job_node m = {.first_rank = 2, .n_ranks = 1};
     assert_string_equal(lks__nodes_ranks(&m, text), "rank 2");
     m.n_ranks = 3;
     assert_string_equal(lks__nodes_ranks(&m, text), "ranks 2 to 4");

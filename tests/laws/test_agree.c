@@ -12,8 +12,8 @@
 #include "comm/hosts.h"
 #include "comm/ranks.h"
 #include "train/checkpoint.h"
-#include "train/guard/agree.h"
-#include "train/guard/divergence.h"
+#include "train/checks/agree.h"
+#include "train/checks/divergence.h"
 #include "train/setup/trainer.h"
 
 enum { FIRST = 4, STEPS = 8, GOES_BACK = 10 };
@@ -472,7 +472,7 @@ static lks_status compare(lks__trainer *t)
         return lks__session_same(&t->ses, "the thing", odd ? 0xabc : 0x123);
     if (is("back")) {
         lks__step_result step;
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &step));
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step));
         spoils = odd;
         return lks__trainer_go_back(t);
     }
@@ -489,8 +489,8 @@ static lks_status compare(lks__trainer *t)
     t->state.best_val_loss += odd && is("best");
     t->state.elapsed_s += odd && is("clock");
     if (odd && is("sampler"))
-        lks__sampler_step(t->state.sampler, 0);
-    return lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->guard, true);
+        lks__batch_sampler_step(t->state.sampler, 0);
+    return lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->checks, true);
 }
 
 /* A rank: the last one's state differs in one field, and every rank must learn it. */
@@ -506,11 +506,11 @@ static int run_compare(void)
         st = compare(&t);
     }
     if (is("none")) {
-        lks__divergence_note note; /* the check is due: one rank of each host has a hash */
+        lks__divergence_vote note; /* the check is due: one rank of each host has a hash */
         const bool leads = rank != 1;
         EXPECT(st == LKS_OK);
         t.state.iter = (uint64_t)t.run.s.check_interval;
-        lks__divergence_look(&t.run, &t.ses, &t.state, &t.guard, &note);
+        lks__divergence_hash(&t.run, &t.ses, &t.state, &t.checks, &note);
         EXPECT(note.iter == t.state.iter && note.compares == leads && (note.hash != 0) == leads);
     } else if (rank != 0) {
         EXPECT(st == LKS_ERR_PEER);
@@ -568,27 +568,27 @@ static void test_state(void **state)
 static void test_judge(void **state)
 {
     lks__trainer t = {.ses.world = {0, 3, 0, 1}};
-    lks__divergence_note good[3], notes[3];
+    lks__divergence_vote good[3], notes[3];
     for (int r = 0; r < 3; r++) {
-        good[r] = (lks__divergence_note){.iter = 8, .hash = r == 1 ? 0 : 5, .changed = -1};
+        good[r] = (lks__divergence_vote){.iter = 8, .hash = r == 1 ? 0 : 5, .changed = -1};
         good[r].compares = r != 1; /* the second rank of the first host */
         snprintf(good[r].host, sizeof good[r].host, "h%d", r / 2);
     }
-    assert_ok(lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, good, sizeof good[0]));
+    assert_ok(lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, good, sizeof good[0]));
     memcpy(notes, good, sizeof good); /* no check is due */
     notes[0].hash = notes[2].hash = 0;
-    assert_ok(lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]));
+    assert_ok(lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, notes, sizeof notes[0]));
     for (int r = 0; r < 3; r += 2) { /* due for one of them only */
         memcpy(notes, good, sizeof good);
         notes[r].hash = 0;
         assert_fails(
             LKS_ERR_DIVERGED,
-            lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]),
+            lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, notes, sizeof notes[0]),
             lks_test_text("but rank %d (host h%d) has not", r, r / 2), "after update 8");
         notes[r].compares = 0; /* and its note says that it has no hash */
         assert_fails(
             LKS_ERR_DIVERGED,
-            lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]),
+            lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, notes, sizeof notes[0]),
             lks_test_text("rank %d (host h%d) has hashed its replica, and no other", 2 - r,
                           1 - r / 2));
     }
@@ -597,7 +597,7 @@ static void test_judge(void **state)
         notes[r].iter = 6;
         assert_fails(
             LKS_ERR_DIVERGED,
-            lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, notes, sizeof notes[0]),
+            lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, notes, sizeof notes[0]),
             lks_test_text("rank %d (host h%d) has made 6 iterations, but rank 0", r, r / 2),
             "(host h0) 8");
     }

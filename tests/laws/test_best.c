@@ -11,7 +11,7 @@
 #include "laws.h"
 
 #include "files/safetensors/safetensors.h"
-#include "train/loop/run.h"
+#include "train/loop/loop.h"
 #include "train/setup/trainer.h"
 
 enum { EVERY = 5, ROUND = 12 }; /* iterations between evaluations; iterations of each resume */
@@ -440,11 +440,11 @@ static void test_generators(void **state)
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, command.n - 2,
                                   (char *const *)(uintptr_t)(command.argv + 2), 0, &args));
     assert_ok(lks__trainer_open(&s, &t, &(int){0}));
-    assert_ok(lks__train_run(&t, &stopped));
+    assert_ok(lks__train_loop(&t, &stopped));
     assert_int_equal(json_array_size(lines(out, "final")), 1);
-    size_t bytes = lks__sampler_state_bytes(t.state.sampler);
+    size_t bytes = lks__batch_sampler_state_bytes(t.state.sampler);
     char *now = malloc(bytes), *saved = malloc(bytes);
-    lks__sampler_state_save(t.state.sampler, now);
+    lks__batch_sampler_state_save(t.state.sampler, now);
     assert_ok(lks__st_open(lks_test_text("%s/latest/optimizer.safetensors", out), &file));
     const lks__st_tensor *tensor = lks__st_find(file, "sampler.state");
     assert_non_null(tensor);

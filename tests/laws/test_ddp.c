@@ -12,7 +12,7 @@
 #include "comm/backend.h"
 #include "compute/cpu/device.h"
 #include "compute/mirror.h"
-#include "ddp/ddp.h"
+#include "ddp/reducer.h"
 #include "ddp/verify.h"
 #include "device/deferred.h"
 #include "model/model.h"
@@ -60,7 +60,7 @@ static float made_up(int step, int v, int m, size_t i)
 static void add_group(float *grads, size_t shift, int group, int step, int v, int m)
 {
     for (size_t t = 0; t < table.n_tensors; t++) {
-        const lks__tensor *tensor = &table.tensors[t];
+        const lks__table_tensor *tensor = &table.tensors[t];
         for (size_t i = 0; tensor->group == group && i < tensor->count; i++)
             grads[tensor->offset - shift + i] += made_up(step, v, m, tensor->offset + i);
     }
@@ -134,9 +134,9 @@ static lks_status send_group(struct rank *r, float *grads, int group, int v, int
     return LKS_OK;
 }
 
-static lks_status micro(struct rank *r, const lks__ddp_micro *at, lks__ddp *ddp)
+static lks_status micro(struct rank *r, const lks__reducer_micro *at, lks__reducer *ddp)
 {
-    const size_t *shift = lks__ddp_shift(ddp);
+    const size_t *shift = lks__reducer_shift(ddp);
     r->n_micro++;
     if (at->v == r->failing_v)
         return lks__fail(LKS_ERR_IO, "virtual rank %d has no data", at->v);
@@ -145,27 +145,27 @@ static lks_status micro(struct rank *r, const lks__ddp_micro *at, lks__ddp *ddp)
             LKS__TRY(send_group(r, at->grads, g, at->v, at->m));
         else
             add_group(at->grads, shift == NULL ? 0 : shift[g], g, r->step, at->v, at->m);
-        lks__ddp_group_done(ddp, g);
+        lks__reducer_group_done(ddp, g);
     }
     return LKS_OK;
 }
 
-static lks_status steps(struct rank *r, lks__ddp *ddp)
+static lks_status steps(struct rank *r, lks__reducer *ddp)
 {
     for (r->step = 0; r->step < STEPS; r->step++) {
         const float *grads;
         double norm;
-        lks__ddp_micro at;
-        lks__ddp_begin(ddp);
-        while (lks__ddp_next(ddp, &at))
+        lks__reducer_micro at;
+        lks__reducer_begin(ddp);
+        while (lks__reducer_next(ddp, &at))
             LKS__TRY(micro(r, &at, ddp));
-        LKS__TRY(lks__ddp_finish(ddp, &grads, &norm));
+        LKS__TRY(lks__reducer_finish(ddp, &grads, &norm));
         if (memcmp(grads, r->mean[r->step], table.count * sizeof *grads) != 0)
             return lks__fail(LKS_ERR_DIVERGED, "the mean gradient of step %d is another", r->step);
         if (memcmp(&norm, &r->norm[r->step], sizeof norm) != 0)
             return lks__fail(LKS_ERR_DIVERGED, "the norm of step %d is %.17g, not %.17g", r->step,
                              norm, r->norm[r->step]);
-        LKS__TRY(lks__ddp_release(ddp));
+        LKS__TRY(lks__memory_release(lks__reducer_memory(ddp)));
     }
     int V = r->V, W = lks_comm_world_size(r->comm), rank = lks_comm_rank(r->comm);
     int own = (rank + 1) * V / W - rank * V / W;
@@ -184,10 +184,10 @@ static lks_status run_ddp(struct rank *r)
     lks__pool *pool;
     LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &pool));
     const lks__exec ex = {.k = &kernels, .pool = pool};
-    const lks__ddp_config config = {
+    const lks__reducer_config config = {
         .V = r->V, .A = r->A, .bucket_bytes = r->bucket_bytes, .staging = true};
     lks__device cpu = lks__device_cpu(&ex);
-    lks__ddp *ddp = NULL;
+    lks__reducer *ddp = NULL;
     lks_status st = LKS_OK;
     r->device = &cpu;
     if (on_deferred) {
@@ -199,12 +199,12 @@ static lks_status run_ddp(struct rank *r)
     }
     lks__comm_use(r->comm, &ex);
     if (st == LKS_OK)
-        st = lks__ddp_open(&config, r->comm, &table, r->device, &ddp);
+        st = lks__reducer_open(&config, r->comm, &table, r->device, &ddp);
     if (st == LKS_OK)
         st = steps(r, ddp);
     if (st != LKS_OK)
         lks_comm_abort(r->comm, lks_last_error());
-    lks__ddp_close(ddp);
+    lks__reducer_close(ddp);
     if (on_deferred) {
         lks__mirror_close(&r->made);
         free(r->on_way);
@@ -218,9 +218,9 @@ static lks_status run_ddp(struct rank *r)
 static lks_status verify(const struct rank *r)
 {
     if (r->large == 0)
-        return lks__ddp_verify(r->comm, &table, r->params);
-    const lks__span spans[] = {{"first", r->params, 1}, {"large", r->params, r->large}};
-    return lks__spans_verify(r->comm, spans, 2);
+        return lks__params_verify(r->comm, &table, r->params);
+    const lks__named_floats spans[] = {{"first", r->params, 1}, {"large", r->params, r->large}};
+    return lks__named_floats_verify(r->comm, spans, 2);
 }
 
 static void *rank_main(void *arg)
@@ -298,7 +298,7 @@ static int arenas_of(int V, int W, bool staging)
 {
     bool merges;
     int left;
-    return lks__nodes_rehearse_all(V, W, staging, &merges, &left);
+    return lks__tree_nodes_rehearse_all(V, W, staging, &merges, &left);
 }
 
 /* Each rank has the virtual ranks of the definition; their arenas are at most the tree's depth. */
@@ -308,12 +308,12 @@ static void test_shares(void **state)
         for (int W = 1; W <= V; W++) {
             int next = 0, most = 0;
             for (int r = 0; r < W; r++) {
-                assert_int_equal(lks__ddp_first_leaf(V, W, r), next);
+                assert_int_equal(lks__first_leaf(V, W, r), next);
                 next = (r + 1) * V / W;
                 if (next - r * V / W > most)
                     most = next - r * V / W;
             }
-            assert_int_equal(lks__ddp_first_leaf(V, W, W), V);
+            assert_int_equal(lks__first_leaf(V, W, W), V);
             int arenas = arenas_of(V, W, false), depth = (int)ceil(log2(most));
             assert_in_range(arenas, 1, 2 * depth + 2);
             if (V % W == 0 && (V & (V - 1)) == 0 && (W & (W - 1)) == 0)
@@ -330,10 +330,10 @@ static void test_shares(void **state)
  * last. */
 static void test_staging(void **state)
 {
-    lks__ddp_config config = {.V = 8, .A = 1, .bucket_bytes = 1 << 30, .staging = true};
-    assert_int_equal(lks__ddp_staging_floats(&config, &table, 8), 0);
+    lks__reducer_config config = {.V = 8, .A = 1, .bucket_bytes = 1 << 30, .staging = true};
+    assert_int_equal(lks__reducer_staging_floats(&config, &table, 8), 0);
     for (int W = 1; W < 8; W++)
-        assert_int_equal(lks__ddp_staging_floats(&config, &table, W), table.count);
+        assert_int_equal(lks__reducer_staging_floats(&config, &table, W), table.count);
     size_t most = 0, floats = 0;
     for (int g = 0; g < table.n_groups; g++) {
         most = floats > most ? floats : most;
@@ -341,9 +341,9 @@ static void test_staging(void **state)
             table.block_start[table.group_block[g + 1]] - table.block_start[table.group_block[g]];
     }
     config.bucket_bytes = 0;
-    assert_int_equal(lks__ddp_staging_floats(&config, &table, 4), most + floats);
+    assert_int_equal(lks__reducer_staging_floats(&config, &table, 4), most + floats);
     config.A = 2;
-    assert_int_equal(lks__ddp_staging_floats(&config, &table, 4), 0);
+    assert_int_equal(lks__reducer_staging_floats(&config, &table, 4), 0);
 }
 
 /* A rank whose micro-step fails gets its own error, the others get one that names it. */
@@ -381,7 +381,7 @@ static void test_verify(void **state)
     for (int i = 0; i < W; i++)
         assert_int_equal(ranks[i].status, LKS_OK);
     for (size_t t = 0; t < table.n_tensors; t++) {
-        const lks__tensor *tensor = &table.tensors[t];
+        const lks__table_tensor *tensor = &table.tensors[t];
         size_t at = tensor->count - 1;
         ranks[2].params[tensor->offset + at] = -0.0f;
         run_ranks(ranks, W);

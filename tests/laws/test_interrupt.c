@@ -399,25 +399,25 @@ static void test_nothing_new(void **state)
 /* A sampler's state is restored, and with it the same batches. */
 static void test_sampler(void **state)
 {
-    lks__sampler *s;
-    const lks__sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
-                                        .seed = 7,
-                                        .V = 2,
-                                        .A = 3,
-                                        .B = 4,
-                                        .T = 8,
-                                        .n_tokens = {1000, 500}};
+    lks__batch_sampler *s;
+    const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_NANOGPT,
+                                              .seed = 7,
+                                              .V = 2,
+                                              .A = 3,
+                                              .B = 4,
+                                              .T = 8,
+                                              .n_tokens = {1000, 500}};
     uint64_t first[2 * 3 * 4];
-    assert_ok(lks__sampler_open(&config, &s));
-    lks__sampler_step(s, 0);
-    lks__sampler_mark(s);
-    memcpy(first, lks__sampler_step(s, 1), sizeof first);
-    lks__sampler_eval(s, 2, 5);
-    lks__sampler_back(s);
-    assert_memory_equal(first, lks__sampler_step(s, 1), sizeof first);
-    lks__sampler_close(s);
-    lks__sampler_mark(NULL);
-    lks__sampler_back(NULL);
+    assert_ok(lks__batch_sampler_open(&config, &s));
+    lks__batch_sampler_step(s, 0);
+    lks__batch_sampler_mark(s);
+    memcpy(first, lks__batch_sampler_step(s, 1), sizeof first);
+    lks__batch_sampler_eval(s, 2, 5);
+    lks__batch_sampler_back(s);
+    assert_memory_equal(first, lks__batch_sampler_step(s, 1), sizeof first);
+    lks__batch_sampler_close(s);
+    lks__batch_sampler_mark(NULL);
+    lks__batch_sampler_back(NULL);
 }
 
 /* The signal is answered at once, even if the current micro-batch never ends. */

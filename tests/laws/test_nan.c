@@ -462,7 +462,7 @@ static void open_trainer(lks__trainer *t, const char *sampler)
 static void step(lks__trainer *t, uint64_t offsets[N_OFFSETS])
 {
     lks__step_result r;
-    assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &r));
+    assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &r));
     memcpy(offsets, t->work.offsets, N_OFFSETS * sizeof *offsets);
 }
 
@@ -544,7 +544,7 @@ static void check_places(const struct lks__model_ops *ops, const char *const pla
     lks__model_init(&config, &table, &g, params);
     for (size_t i = 0; i < n_places; i++) {
         char place[LKS__PLACE];
-        const lks__tensor *t = lks__table_find(&table, places[i][0]);
+        const lks__table_tensor *t = lks__table_find(&table, places[i][0]);
         assert_non_null(t);
         float kept = params[t->offset];
         params[t->offset] = NAN;

@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "files/safetensors/safetensors.h"
+#include "model/optim/optimizer.h"
+#include "settings/family.h"
 #include "settings/settings.h"
-#include "train/optimizer.h"
 
 struct pair {
     bool golf;
@@ -112,8 +113,8 @@ static void test_old_settings(void **state)
         assert_int_equal(json_object_del(json, "optimizer"), 0);
         assert_ok(lks__settings_from_json(json, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, "", &old));
         json_decref(json);
-        lks__train_choose_optimizer(&old);
-        assert_string_equal(lks__train_optimizer(&old)->name, optimizers[i]);
+        lks__choose_optimizer(&old);
+        assert_string_equal(lks__optimizer_of(&old)->name, optimizers[i]);
     }
 }
 

@@ -165,28 +165,28 @@ static void test_other_job(void **state)
     setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
     setenv("LOCKSTEP_JOB", names[0], 1);
     lks_test_write(lock, "pid 1 on x\n", 11);
-    assert_false(lks__job_goes_on(out));
+    assert_false(lks__job_restarted(out));
     assert_ok(lks__job_mark(out));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         setenv("LOCKSTEP_JOB", names[i], 1);
-        assert_int_equal(lks__job_goes_on(out), i == 0);
+        assert_int_equal(lks__job_restarted(out), i == 0);
     }
     setenv("LOCKSTEP_JOB", names[0], 1);
     setenv("TORCHELASTIC_RESTART_COUNT", "0", 1); /* a first start never resumes */
-    assert_false(lks__job_goes_on(out));
+    assert_false(lks__job_restarted(out));
     setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
     setenv("LOCKSTEP_JOB", names[1], 1);
     assert_ok(lks__job_mark(out)); /* the newer name counts */
-    assert_true(lks__job_goes_on(out));
+    assert_true(lks__job_restarted(out));
     setenv("LOCKSTEP_JOB", names[0], 1);
-    assert_false(lks__job_goes_on(out));
+    assert_false(lks__job_restarted(out));
     /* torchrun's name counts if there is no other, but not the one that it gives every job */
     unsetenv("LOCKSTEP_JOB");
     static const char *const given[] = {"run-7", "none"};
     for (int i = 0; i < 2; i++) {
         setenv("TORCHELASTIC_RUN_ID", given[i], 1);
         assert_ok(lks__job_mark(out));
-        assert_int_equal(lks__job_goes_on(out), i == 0);
+        assert_int_equal(lks__job_restarted(out), i == 0);
     }
     unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv("TORCHELASTIC_MAX_RESTARTS");

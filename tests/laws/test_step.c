@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "train/guard/nonfinite.h"
+#include "train/checks/nonfinite.h"
 #include "train/micro.h"
 #include "train/setup/trainer.h"
 
@@ -45,7 +45,7 @@ static void steps(lks__trainer *t, uint64_t until)
 {
     lks__step_result r;
     while (t->state.iter < until)
-        assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &r));
+        assert_ok(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &r));
 }
 
 /* The mean is computed in double, exact to the last bit. */
@@ -56,7 +56,7 @@ static void test_loss(void **state)
     open_trainer(&t, "--dropout=0.1");
     for (int k = 0; k < 3; k++) {
         double sum = 0.0;
-        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &r));
+        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r));
         const float *losses = t.work.losses.host;
         for (int i = 0; i < N; i++) {
             assert_true(losses[i] > 0.0f);
@@ -106,10 +106,10 @@ static void test_flips(void **state)
             open_trainer(&t, "--check_interval=1");
             n_tensors = t.run.table.n_tensors;
             steps(&t, 1);
-            const lks__tensor *tensor = &t.run.table.tensors[i];
+            const lks__table_tensor *tensor = &t.run.table.tensors[i];
             flip(&t, tensor->offset + (last ? tensor->count - 1 : 0));
             assert_fails(LKS_ERR_DIVERGED,
-                         lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &r),
+                         lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r),
                          lks_test_text("first in tensor %s,", tensor->name));
             lks__trainer_close(&t);
         }
@@ -120,7 +120,8 @@ static void test_flips(void **state)
     steps(&t, 1);
     flip(&t, t.run.table.tensors[n_tensors - 1].offset);
     flip(&t, t.run.table.tensors[3].offset);
-    assert_fails(LKS_ERR_DIVERGED, lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &r),
+    assert_fails(LKS_ERR_DIVERGED,
+                 lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r),
                  lks_test_text("first in tensor %s,", t.run.table.tensors[3].name));
     lks__trainer_close(&t);
 }
@@ -130,7 +131,7 @@ static void test_verdicts(void **state)
 {
     enum { W = 4 };
     static const struct {
-        lks__divergence_note notes[W]; /* iter, hash, changed, compares, host */
+        lks__divergence_vote notes[W]; /* iter, hash, changed, compares, host */
         const char *says;              /* NULL: all is well */
     } cases[] = {
         {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 7, -1, 1, "c"}, {5, 7, -1, 1, "d"}}, NULL},
@@ -153,8 +154,8 @@ static void test_verdicts(void **state)
     open_trainer(&t, "--check_interval=1");
     t.ses.world.world_size = W;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        lks_status st = lks__divergence_judge(&t.run, &t.ses, &t.state, &t.guard, cases[i].notes,
-                                              sizeof(lks__divergence_note));
+        lks_status st = lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, cases[i].notes,
+                                              sizeof(lks__divergence_vote));
         assert_int_equal(st, cases[i].says != NULL ? LKS_ERR_DIVERGED : LKS_OK);
         if (cases[i].says != NULL)
             assert_contains(lks_last_error(), cases[i].says);
@@ -177,7 +178,7 @@ static void test_check_interval(void **state)
         open_trainer(&t, lks_test_text("--check_interval=%s", cases[i].interval));
         steps(&t, cases[i].at);
         flip(&t, t.run.table.tensors[0].offset);
-        assert_int_equal(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &r),
+        assert_int_equal(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r),
                          cases[i].found ? LKS_ERR_DIVERGED : LKS_OK);
         lks__trainer_close(&t);
     }
@@ -191,17 +192,17 @@ static void test_infinite_loss(void **state)
         lks__trainer t;
         lks__step_result r;
         open_trainer(&t, "--on_nan=skip");
-        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &r));
+        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &r));
         assert_true(isfinite(r.grad_norm));
         float *losses = t.work.losses.host;
         losses[N - 1] = values[i];
-        assert_ok(lks__nonfinite_judge(&t.run, &t.ses, &t.state, &t.work, NULL, &r));
+        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, NULL, &r));
         assert_int_equal(r.outcome, LKS__STEP_SKIPPED);
         assert_int_equal(r.bad.index, N - 1);
         assert_true(r.bad.in_loss);
         assert_int_equal(t.state.nonfinite, 1);
         losses[N - 1] = 1.0f; /* a good one ends the row */
-        assert_ok(lks__nonfinite_judge(&t.run, &t.ses, &t.state, &t.work, NULL, &r));
+        assert_ok(lks__nonfinite_check(&t.run, &t.ses, &t.state, &t.work, NULL, &r));
         assert_int_equal(r.outcome, LKS__STEP_DONE);
         assert_int_equal(t.state.nonfinite, 0);
         lks__trainer_close(&t);

@@ -15,6 +15,7 @@
 #include "comm/backend.h"
 #include "comm/shm/host.h"
 #include "comm/shm/segment/segment_layout.h"
+#include "comm/shm/segment/status.h"
 #include "lockstep/lockstep.h"
 
 enum { MAX_RANKS = 4, N_TENSORS = 9, BYTES = 4096 };

@@ -53,7 +53,7 @@ void small_open(const small_model *m, small_run *run)
     for (size_t i = 0; i < run->table.count; i++)
         run->params[i] = 0.0f;
     for (size_t i = 0; i < run->table.n_tensors; i++) {
-        const lks__tensor *t = &run->table.tensors[i];
+        const lks__table_tensor *t = &run->table.tensors[i];
         lks__mt_uniform(&g, run->params + t->offset, t->count, 0.1f, 0.4f);
         for (size_t e = 0; e < t->count; e++)
             run->params[t->offset + e] *= e % 3 == 1 ? -1.0f : 1.0f;

@@ -113,7 +113,7 @@ static void group_done(void *ctx, int group)
     assert_int_equal(run->next++, group);
     assert_true(has_trained(&run->table, group));
     for (size_t i = 0; i < run->table.n_tensors && run->want != NULL; i++) {
-        const lks__tensor *t = &run->table.tensors[i];
+        const lks__table_tensor *t = &run->table.tensors[i];
         if (t->group == group && !t->frozen &&
             memcmp(run->grads + t->offset, run->want + run->base->table.tensors[i].offset,
                    t->count * sizeof(float)) != 0)

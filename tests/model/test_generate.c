@@ -49,7 +49,7 @@ static int open_model(void **state)
     assert_non_null(m.params);
     lks__mt_seed(&g, 5);
     for (size_t i = 0; i < m.table.n_tensors; i++) {
-        const lks__tensor *t = &m.table.tensors[i];
+        const lks__table_tensor *t = &m.table.tensors[i];
         lks__mt_normal(&g, m.params + t->offset, t->count, t->init == LKS__INIT_ONE ? 1.0f : 0.0f,
                        0.5f);
     }

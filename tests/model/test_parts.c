@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "model/table/parts.h"
 #include "settings/family.h"
+#include "settings/settings.h"
 #include "train/checkpoint.h"
 #include "train/procedure/families/families.h"
 
@@ -42,9 +43,9 @@ static lks__table table_with(const char *control, const char *fp32)
     return table;
 }
 
-static const lks__tensor *at(const lks__table *table, const char *name)
+static const lks__table_tensor *at(const lks__table *table, const char *name)
 {
-    const lks__tensor *t = lks__table_find(table, name);
+    const lks__table_tensor *t = lks__table_find(table, name);
     assert_non_null(t);
     return t;
 }
@@ -66,7 +67,7 @@ static void test_defaults(void **state)
     assert_ok(lks__model_table(&config, &bare));
     assert_int_equal(table.n_tensors, bare.n_tensors);
     for (size_t i = 0; i < table.n_tensors; i++) {
-        const lks__tensor *a = &table.tensors[i], *b = &bare.tensors[i];
+        const lks__table_tensor *a = &table.tensors[i], *b = &bare.tensors[i];
         assert_string_equal(a->name, b->name);
         assert_int_equal(a->kind, b->kind);
         assert_int_equal(a->keep_float, b->keep_float);

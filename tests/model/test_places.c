@@ -14,7 +14,7 @@ static void test_tensor_at(void **state)
     for (int i = 0; i < N_SMALL_MODELS; i++) {
         lks__table t = {0};
         assert_ok(lks__model_table(&small_models[i].config, &t));
-        const lks__tensor **owner = calloc(t.count, sizeof *owner);
+        const lks__table_tensor **owner = calloc(t.count, sizeof *owner);
         assert_non_null(owner);
         for (size_t k = 0; k < t.n_tensors; k++)
             for (size_t e = 0; e < t.tensors[k].count; e++) {
@@ -45,7 +45,7 @@ static const char *module_found(small_run *run)
 static void expect_module(small_run *run, const char *tensor, size_t at, float bad,
                           const char *module)
 {
-    const lks__tensor *t = lks__table_find(&run->table, tensor);
+    const lks__table_tensor *t = lks__table_find(&run->table, tensor);
     if (t == NULL)
         fail_msg("no tensor %s", tensor);
     float *x = &run->params[t->offset + at], kept = *x;
@@ -65,7 +65,7 @@ static void check_modules_with(lks__recompute recompute, int which, const char *
     for (int l = 0; l < run.config.n_layer; l++)
         for (int i = 0; modules[i] != NULL; i++) {
             const char *name = lks_test_text("%s.%d.%s", layer, l, modules[i]);
-            const lks__tensor *t =
+            const lks__table_tensor *t =
                 lks__table_find(&run.table, lks_test_text("%s.%s", name, suffix));
             assert_non_null(t);
             expect_module(&run, t->name, 0, NAN, name);

@@ -39,7 +39,7 @@ static void run_close(struct run *r)
 static void add_tensor(lks__table *table, const char *name, size_t d0, size_t d1,
                        lks__param_kind kind)
 {
-    lks__tensor *t = &table->tensors[table->n_tensors++];
+    lks__table_tensor *t = &table->tensors[table->n_tensors++];
     snprintf(t->name, sizeof t->name, "%s", name);
     t->n_dims = d1 == 0 ? 1 : 2;
     t->shape[0] = d0;
@@ -143,7 +143,7 @@ static double gradients(struct run *r)
 {
     double sum = 0;
     for (size_t i = 0; i < r->table.n_tensors; i++) {
-        const lks__tensor *t = &r->table.tensors[i];
+        const lks__table_tensor *t = &r->table.tensors[i];
         float target[128], curvature[128];
         assert_true(t->count <= 128);
         level_fill(target, t->count, i + 50);
@@ -161,7 +161,7 @@ static void compare(const struct run *r, const json_t *params, int iter)
 {
     assert_int_equal(json_array_size(params), r->table.n_tensors);
     for (size_t i = 0; i < r->table.n_tensors; i++) {
-        const lks__tensor *t = &r->table.tensors[i];
+        const lks__table_tensor *t = &r->table.tensors[i];
         const json_t *want = json_array_get(params, i);
         assert_int_equal(json_array_size(want), t->count);
         for (size_t e = 0; e < t->count; e++) {
@@ -287,7 +287,7 @@ static void test_adam(void **state)
             lks__adamw_update(&optim, &rates, &arenas, (lks__param_kind)k, 0.0);
     lks__optim_close(&optim);
     for (size_t i = 0; i < r.table.n_tensors; i++) {
-        const lks__tensor *t = &r.table.tensors[i];
+        const lks__table_tensor *t = &r.table.tensors[i];
         for (size_t e = t->offset; e < t->offset + t->count; e++) {
             if (t->kind == LKS__PARAM_MATRIX) {
                 assert_true(r.params[e] == before[e] && r.exp_avg[e] == m[e] &&
@@ -324,7 +324,7 @@ static void test_assign(void **state)
         assert_ok(lks__optim_assign(&lks__optimizer_muon, &table, W, again));
         assert_memory_equal(owner, again, table.n_tensors * sizeof *owner);
         for (size_t i = 0; i < table.n_tensors; i++) {
-            const lks__tensor *t = &table.tensors[i];
+            const lks__table_tensor *t = &table.tensors[i];
             if (t->kind != LKS__PARAM_MATRIX) {
                 assert_int_equal(owner[i], -1);
                 continue;
@@ -391,7 +391,7 @@ static void test_ranks_and_threads(void **state)
     }
     for (size_t i = 0; i < want.table.n_tensors;
          i++) { /* each tensor changed; only Adam's have a v */
-        const lks__tensor *t = &want.table.tensors[i];
+        const lks__table_tensor *t = &want.table.tensors[i];
         float *start = level_memory(bytes, 0);
         level_fill(start, want.table.count, 1);
         assert_true(memcmp(start + t->offset, want.params + t->offset, t->count * 4) != 0);
@@ -417,7 +417,7 @@ static void check_many(const lks__optimizer *optimizer)
     level_fill(start, r.table.count, 1);
     assert_true(12 * 6 > LKS__UPDATE_PIECES);
     for (size_t i = 0; i < r.table.n_tensors; i++) {
-        const lks__tensor *t = &r.table.tensors[i];
+        const lks__table_tensor *t = &r.table.tensors[i];
         size_t moved = 0;
         for (size_t e = t->offset; e < t->offset + t->count; e++)
             moved += r.params[e] != start[e];

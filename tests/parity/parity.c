@@ -281,10 +281,10 @@ const char *const *parity_golf_figures(void)
     return list;
 }
 
-lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val)
+lks__batch_sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val)
 {
-    lks__sampler *sampler;
-    lks__sampler_config config = {
+    lks__batch_sampler *sampler;
+    lks__batch_sampler_config config = {
         .kind = LKS__SAMPLER_NANOGPT,
         .seed = m->seed,
         .V = m->V,
@@ -294,6 +294,6 @@ lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n
         .n_tokens = {n_train, n_val},
         .init_draws = m->init_draws,
     };
-    assert_ok(lks__sampler_open(&config, &sampler));
+    assert_ok(lks__batch_sampler_open(&config, &sampler));
     return sampler;
 }

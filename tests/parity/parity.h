@@ -97,6 +97,6 @@ void parity_given_figures(const char *variable, const char *list[PARITY_MOST_GIV
 const char *const *parity_golf_figures(void);
 
 /* The sampler of the figure's script, over token files of these lengths. */
-lks__sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val);
+lks__batch_sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint64_t n_val);
 
 #endif

@@ -74,7 +74,7 @@ static void check_init(const char *name)
     assert_int_equal(json_object_size(lks_test_member(g.figure, "init")), g.table.n_tensors);
     assert_int_equal(g.table.n_params, lks_test_number(g.figure, "config.model_params"));
     for (size_t i = 0; i < g.table.n_tensors; i++) {
-        const lks__tensor *t = &g.table.tensors[i];
+        const lks__table_tensor *t = &g.table.tensors[i];
         const float *x = g.params + t->offset;
         const json_t *want = section_of(&g, "init", t->name);
         const json_t *shape = lks_test_member(want, "shape");
@@ -135,7 +135,7 @@ static void test_draws(void **state)
         }
 }
 
-static void check_gradient(const struct golf *g, const char *section, const lks__tensor *t,
+static void check_gradient(const struct golf *g, const char *section, const lks__table_tensor *t,
                            const float *x)
 {
     const json_t *want = section_of(g, section, t->name);
@@ -308,7 +308,7 @@ static void small_open(int which, struct small_model *s)
     s->params = parity_floats(s->table.count);
     s->grads = parity_floats(s->table.count);
     for (size_t i = 0; i < s->table.n_tensors; i++) { /* large enough for slopes everywhere */
-        const lks__tensor *t = &s->table.tensors[i];
+        const lks__table_tensor *t = &s->table.tensors[i];
         float mean = t->kind == LKS__PARAM_SCALAR ? 0.8f : 0.0f;
         lks__mt_normal(&g, s->params + t->offset, t->count, mean, 0.3f);
     }
@@ -341,7 +341,7 @@ static double small_loss(struct small_model *s, float *grads)
 }
 
 /* Loss at distance `h` along the tensor's own gradient. */
-static double moved_loss(struct small_model *s, const lks__tensor *t, double norm, double h)
+static double moved_loss(struct small_model *s, const lks__table_tensor *t, double norm, double h)
 {
     float *x = s->params + t->offset, *kept = parity_floats(t->count);
     memcpy(kept, x, t->count * sizeof(float));
@@ -364,7 +364,7 @@ static void test_slopes(void **state)
         small_open(which, &s);
         small_loss(&s, s.grads);
         for (size_t i = 0; i < s.table.n_tensors; i++) {
-            const lks__tensor *t = &s.table.tensors[i];
+            const lks__table_tensor *t = &s.table.tensors[i];
             double norm = sqrt(parity_sum(s.grads + t->offset, t->count).sumsq);
             if (t->count == 0) /* the skip weights of one layer */
                 continue;

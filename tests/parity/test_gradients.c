@@ -13,7 +13,7 @@
 static void check_gradients(const parity_model *m, const char *section, const float *grads)
 {
     for (size_t i = 0; i < m->table.n_tensors; i++) {
-        const lks__tensor *t = &m->table.tensors[i];
+        const lks__table_tensor *t = &m->table.tensors[i];
         if (t->frozen)
             continue;
         const float *x = grads + t->offset;
@@ -34,7 +34,7 @@ static void check_gradients(const parity_model *m, const char *section, const fl
 struct steps {
     parity_model m;
     lks__shards *data[2];
-    lks__sampler *sampler;
+    lks__batch_sampler *sampler;
     lks__model *model;
     float *grads, *seen, *moments;
     int32_t *tokens, *targets;
@@ -69,7 +69,7 @@ static void steps_close(struct steps *s)
     free(s->tokens);
     free(s->targets);
     lks__model_close(s->model);
-    lks__sampler_close(s->sampler);
+    lks__batch_sampler_close(s->sampler);
     lks__shards_close(s->data[0]);
     lks__shards_close(s->data[1]);
     parity_close(&s->m);
@@ -80,7 +80,7 @@ static void run_step(struct steps *s, int step)
 {
     const parity_model *m = &s->m;
     const size_t B = (size_t)m->B, T = (size_t)m->T;
-    const uint64_t *offsets = lks__sampler_step(s->sampler, (uint64_t)step);
+    const uint64_t *offsets = lks__batch_sampler_step(s->sampler, (uint64_t)step);
     const char *at = lks_test_text("step %d", step);
     double loss = 0.0;
     memset(s->grads, 0, m->table.count * sizeof *s->grads);
@@ -95,7 +95,7 @@ static void run_step(struct steps *s, int step)
                             .done = parity_group_done,
                             .done_ctx = &groups};
         assert_ok(
-            lks__batch_read(s->data[0], offsets + (size_t)i * B, B, T, s->tokens, s->targets));
+            lks__shards_samples(s->data[0], offsets + (size_t)i * B, B, T, s->tokens, s->targets));
         double got = parity_loss(s->model, m->params, &mb, &bw);
         if (json_object_get(m->figure, "micro_losses") != NULL) {
             const char *which = m->V == 1 ? lks_test_text("micro_losses.%d.%d", step, micro)
@@ -142,7 +142,7 @@ static void check_steps(const char *figure, const char *data_dir)
     steps_open(figure, data_dir, &s);
     int eval_iters = (int)lks_test_number(s.m.figure, "config.eval_iters");
     int last = json_object_get(s.m.figure, "grad3") != NULL ? 3 : 0;
-    assert_non_null(lks__sampler_eval(s.sampler, 0, eval_iters));
+    assert_non_null(lks__batch_sampler_eval(s.sampler, 0, eval_iters));
     for (int step = 0; step <= last; step++) {
         const char *section = lks_test_text("grad%d", step);
         if (step > 0)
@@ -224,7 +224,7 @@ static double small_loss(struct small_model *s, float *grads)
 }
 
 /* Loss at distance `h` along the tensor's own gradient. */
-static double moved_loss(struct small_model *s, const lks__tensor *t, const float *grads,
+static double moved_loss(struct small_model *s, const lks__table_tensor *t, const float *grads,
                          double norm, double h)
 {
     float *x = s->params + t->offset, *kept = parity_floats(t->count),
@@ -252,7 +252,7 @@ static void test_slopes(void **state)
     s.params = parity_floats(s.table.count);
     s.grads = parity_floats(s.table.count);
     for (size_t i = 0; i < s.table.n_tensors; i++) { /* large enough for slopes everywhere */
-        const lks__tensor *t = &s.table.tensors[i];
+        const lks__table_tensor *t = &s.table.tensors[i];
         lks__mt_normal(&g, s.params + t->offset, t->count, t->init == LKS__INIT_ONE ? 1.0f : 0.0f,
                        0.2f);
     }
@@ -263,7 +263,7 @@ static void test_slopes(void **state)
     small_loss(&s, s.grads);
     const double h = 0.02;
     for (size_t i = 0; i < s.table.n_tensors; i++) {
-        const lks__tensor *t = &s.table.tensors[i];
+        const lks__table_tensor *t = &s.table.tensors[i];
         double norm = sqrt(parity_sum(s.grads + t->offset, t->count).sumsq);
         double near = moved_loss(&s, t, s.grads, norm, h) - moved_loss(&s, t, s.grads, norm, -h);
         double far =

@@ -19,7 +19,7 @@ static void test_tensors(void **state)
         parity_model m = parity_open(figures[f]);
         assert_int_equal(json_object_size(lks_test_member(m.figure, "init")), m.table.n_tensors);
         for (size_t i = 0; i < m.table.n_tensors; i++) {
-            const lks__tensor *t = &m.table.tensors[i];
+            const lks__table_tensor *t = &m.table.tensors[i];
             const float *x = m.params + t->offset;
             const json_t *want = parity_tensor(m.figure, "init", t->name);
             const json_t *shape = lks_test_member(want, "shape");
@@ -48,7 +48,7 @@ static void test_padding_is_zero(void **state)
     parity_model m = parity_open("generated/nanogpt_odd.json");
     size_t padding = 0;
     for (size_t i = 0; i < m.table.n_tensors; i++) {
-        const lks__tensor *t = &m.table.tensors[i];
+        const lks__table_tensor *t = &m.table.tensors[i];
         for (size_t at = t->offset + t->count; at % 16 != 0; at++, padding++)
             assert_true(m.params[at] == 0.0f);
     }
@@ -91,10 +91,10 @@ static void test_offsets(void **state)
     for (int f = 0; f < N_FIGURES; f++) {
         parity_model m = parity_open(figures[f]);
         bool text = f >= 4; /* tinyshakespeare: 1,115,394 characters */
-        lks__sampler *s =
+        lks__batch_sampler *s =
             text ? parity_sampler(&m, 1003854, 111540) : parity_sampler(&m, 200000, 20000);
         int n = (int)lks_test_number(m.figure, "config.eval_iters");
-        const uint64_t *eval = lks__sampler_eval(s, 0, n);
+        const uint64_t *eval = lks__batch_sampler_eval(s, 0, n);
         assert_non_null(eval);
         const json_t *eval0 = json_object_get(m.figure, "eval0_offsets");
         if (eval0 != NULL) {
@@ -104,7 +104,7 @@ static void test_offsets(void **state)
         }
         const json_t *first5 = lks_test_member(m.figure, "train_offsets_first5");
         for (int i = 0; i * m.A < 5; i++) {
-            const uint64_t *step = lks__sampler_step(s, (uint64_t)i);
+            const uint64_t *step = lks__batch_sampler_step(s, (uint64_t)i);
             for (int v = 0; v < m.V; v++)
                 for (int a = 0; a < m.A && i * m.A + a < 5; a++) {
                     const json_t *mine = m.V == 1 ? first5 : json_array_get(first5, (size_t)v);
@@ -114,7 +114,7 @@ static void test_offsets(void **state)
                                                 m.name, i, v, a));
                 }
         }
-        lks__sampler_close(s);
+        lks__batch_sampler_close(s);
         parity_close(&m);
     }
 }

@@ -195,26 +195,26 @@ static const float six[] = {1, 2, 3, 4, 5, 6};
 
 enum { PARTS = 5 };
 
-static void sound_parts(lks_zip_part parts[PARTS], const char *pickle, size_t bytes)
+static void sound_parts(lks_zip_entry parts[PARTS], const char *pickle, size_t bytes)
 {
-    const lks_zip_part all[PARTS] = {{.name = "x/data.pkl", .data = pickle, .bytes = bytes},
-                                     {.name = "x/byteorder", .data = "little", .bytes = 6},
-                                     {.name = "x/data/0", .data = six, .bytes = sizeof six},
-                                     {.name = "x/version", .data = "3\n", .bytes = 2},
-                                     {.name = "x/data/1", .data = "", .bytes = 0}};
+    const lks_zip_entry all[PARTS] = {{.name = "x/data.pkl", .data = pickle, .bytes = bytes},
+                                      {.name = "x/byteorder", .data = "little", .bytes = 6},
+                                      {.name = "x/data/0", .data = six, .bytes = sizeof six},
+                                      {.name = "x/version", .data = "3\n", .bytes = 2},
+                                      {.name = "x/data/1", .data = "", .bytes = 0}};
     memcpy(parts, all, sizeof all);
 }
 
 static char archive[1 << 16];
 
-static lks_status open_parts(const lks_zip_part *parts, size_t n, lks__torchfile **f_p)
+static lks_status open_parts(const lks_zip_entry *parts, size_t n, lks__torchfile **f_p)
 {
     size_t bytes = lks_zip_make(parts, n, archive, sizeof archive);
     assert_true(bytes > 0);
     return lks__torchfile_open_bytes("x.pt", archive, bytes, f_p);
 }
 
-static void refused(const lks_zip_part *parts, size_t n, const char *why)
+static void refused(const lks_zip_entry *parts, size_t n, const char *why)
 {
     lks__torchfile *f = NULL;
     assert_fails(LKS_ERR_FORMAT, open_parts(parts, n, &f), "x.pt", why);
@@ -223,7 +223,7 @@ static void refused(const lks_zip_part *parts, size_t n, const char *why)
 
 static void test_sound(void **state)
 {
-    lks_zip_part parts[PARTS];
+    lks_zip_entry parts[PARTS];
     lks__torchfile *f;
     sound_parts(parts, sound, sizeof sound - 1);
     assert_ok(open_parts(parts, PARTS, &f));
@@ -233,7 +233,7 @@ static void test_sound(void **state)
 
 static void test_entries(void **state)
 {
-    lks_zip_part parts[PARTS];
+    lks_zip_entry parts[PARTS];
     char many[4096];
     memset(many, 0, sizeof many);
 #define WITH(i, change, why)                                                                       \
@@ -281,22 +281,22 @@ static void test_entries(void **state)
 /* The second entry's place is inside of the first one, whose bytes are a header of its own. */
 static void test_overlap(void **state)
 {
-    lks_zip_part inner = {.name = "x/data/1", .data = six, .bytes = sizeof six};
-    lks_zip_part parts[PARTS];
+    lks_zip_entry inner = {.name = "x/data/1", .data = six, .bytes = sizeof six};
+    lks_zip_entry parts[PARTS];
     char inside[512];
     sound_parts(parts, sound, sizeof sound - 1);
     assert_true(lks_zip_make(&inner, 1, inside, sizeof inside) > 0);
     parts[2].data = inside; /* header, name and data of data/1 */
     parts[2].bytes = 30 + strlen(inner.name) + sizeof six;
     parts[3] = inner;
-    parts[4] = (lks_zip_part){.name = "x/version", .data = "3\n", .bytes = 2};
+    parts[4] = (lks_zip_entry){.name = "x/version", .data = "3\n", .bytes = 2};
     parts[3].moved = (int64_t)parts[2].bytes;
     refused(parts, PARTS, "overlaps another entry");
 }
 
 static void test_tensor_lies(void **state)
 {
-    lks_zip_part parts[PARTS];
+    lks_zip_entry parts[PARTS];
 #define ONES "K\1K\1K\1K\1K\1K\1K\1K\1K\1"
 #define PICKLED(text, why)                                                                         \
     do {                                                                                           \

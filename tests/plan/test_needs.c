@@ -124,7 +124,7 @@ static void test_advice(void **state)
     lks__device device;
     lks__needs all, less;
     char text[LKS__ADVICE_TEXT];
-    assert_ok(lks__session_ask("cpu", &device));
+    assert_ok(lks__session_describe("cpu", &device));
     lks__settings_defaults(&s);
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 6, argv, 0, &args));
     assert_ok(lks__settings_check(&s, 1));
@@ -155,7 +155,7 @@ static void test_more_hosts(void **state)
     lks__args args;
     lks__device device;
     char text[LKS__ADVICE_TEXT];
-    assert_ok(lks__session_ask("cpu", &device));
+    assert_ok(lks__session_describe("cpu", &device));
     lks__settings_defaults(&s);
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 7, argv, 0, &args));
     assert_ok(lks__settings_check(&s, 1));
@@ -181,7 +181,7 @@ static void test_doubt(void **state)
         lks__args args;
         lks__device device;
         lks__needs n;
-        assert_ok(lks__session_ask("cpu", &device));
+        assert_ok(lks__session_describe("cpu", &device));
         lks__settings_defaults(&s);
         assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 5, argv, 0, &args));
         assert_ok(lks__settings_check(&s, 2));

@@ -14,6 +14,7 @@
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "session/signals.h"
 #include "session/trace_file.h"
 
@@ -170,9 +171,10 @@ static void count_stop(lks_comm *comm, int signo)
 
 static void write_and_stop(lks_comm *comm, const char *path)
 {
+    static const struct lks__liveness_ops counting = {.beat = count_beat, .ask_stop = count_stop};
     n_beats = n_stops = 0;
-    comm->ops.beat = count_beat;
-    comm->ops.ask_stop = count_stop;
+    comm->liveness = &counting;
+    comm->host = comm; /* a closed group has none */
     assert_ok(lks__sys_write_file(path, "x", 1));
     assert_int_equal(raise(SIGTERM), 0);
     lks__signals_rearm();

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "settings/family.h"
+#include "settings/settings.h"
 #include "settings/settings_table.h"
 
 struct figure {

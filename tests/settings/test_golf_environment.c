@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "settings/family.h"
+#include "settings/settings.h"
 
 /* `cd DIR && VARIABLES lockstep ARGUMENTS` */
 static lks_test_result in(const char *dir, const char *variables, const char *arguments)

@@ -203,7 +203,7 @@ static void test_beaten(void **state)
     lks__best best = {.found = false};
     assert_false(lks__best_beaten(&best, (double)NAN));
     assert_true(lks__best_beaten(&best, 3.0));
-    lks__best_take(&best, 7, 0.123456789012);
+    lks__best_set(&best, 7, 0.123456789012);
     assert_true(best.found && best.iter == 7 && best.loss == 0.123456789);
     assert_false(lks__best_beaten(&best, 0.123456789012));
     assert_false(lks__best_beaten(&best, 0.1234567888));

@@ -82,8 +82,8 @@ static void test_run(void **state)
     r.peak.flops = r.peak.own = 1000;
     for (int i = 0; i < 3; i++) {
         lks__step_result step;
-        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.guard, &step));
-        assert_ok(lks__report_train(&r, &t.run, &t.ses, &t.state, &t.work, &t.guard, &step));
+        assert_ok(lks__train_step(&t.run, &t.ses, &t.state, &t.work, &t.checks, &step));
+        assert_ok(lks__report_train(&r, &t.run, &t.ses, &t.state, &t.work, &t.checks, &step));
     }
     assert_true(r.peak.flops > before / 20); /* the machine's, however busy it is */
     assert_ok(lks__report_close(&r, &t.run, &t.ses, &t.state, &t.work));

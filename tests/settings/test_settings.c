@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text/nearest.h"
+#include "settings/settings.h"
 #include "settings/settings_table.h"
 
 /* Parse one argument for `command` into fresh defaults. */

@@ -103,8 +103,8 @@ static void test_padded(void **state)
 {
     forge_model m = model_of(PADDED), small = model_of(IDS);
     for (size_t i = 0; i < small.table.n_tensors; i++) {
-        const lks__tensor *t = &small.table.tensors[i];
-        const lks__tensor *from = lks__table_find(&m.table, t->name);
+        const lks__table_tensor *t = &small.table.tensors[i];
+        const lks__table_tensor *from = lks__table_find(&m.table, t->name);
         memcpy(small.params + t->offset, m.params + from->offset, t->count * sizeof(float));
     }
     float *rows = m.params + lks__table_find(&m.table, "transformer.wte.weight")->offset;

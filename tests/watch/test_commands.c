@@ -208,9 +208,9 @@ static void test_queue(void **state)
     snprintf(s.exec_on, sizeof s.exec_on,
              "checkpoint:while [ ! -e '%s/go' ]; do sleep 0.01; done; echo once\nfailure:false",
              folder);
-    assert_true(lks__commands_given(&s, LKS__ON_CHECKPOINT));
-    assert_true(lks__commands_given(&s, LKS__ON_FAILURE));
-    assert_false(lks__commands_given(&s, LKS__ON_BEST));
+    assert_true(lks__commands_any(&s, LKS__ON_CHECKPOINT));
+    assert_true(lks__commands_any(&s, LKS__ON_FAILURE));
+    assert_false(lks__commands_any(&s, LKS__ON_BEST));
     assert_ok(lks__commands_open(&s, count, &n, &c));
     const lks__command_facts facts = {.iter = 7, .loss = NAN, .val_loss = NAN, .exit_code = -1};
     s.exec_on[0] = '\0'; /* it has its own */

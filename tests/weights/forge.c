@@ -19,7 +19,7 @@ forge_model forge_open_as(const lks__model_config *config)
     lks__mt g;
     lks__mt_seed(&g, 5);
     for (size_t i = 0; i < m.table.n_tensors; i++) {
-        const lks__tensor *t = &m.table.tensors[i];
+        const lks__table_tensor *t = &m.table.tensors[i];
         const bool gain = t->init == LKS__INIT_ONE;
         for (size_t e = 0; e < t->count; e++)
             m.params[t->offset + e] =
@@ -75,12 +75,12 @@ static void *convert(const char *dtype, const float *x, size_t n)
     return out;
 }
 
-static bool is_conv(const lks__tensor *t)
+static bool is_conv(const lks__table_tensor *t)
 {
     return t->layer >= 0 && t->n_dims == 2;
 }
 
-static lks__st_tensor tensor_of(const forge_model *m, const lks__tensor *t, const char *name,
+static lks__st_tensor tensor_of(const forge_model *m, const lks__table_tensor *t, const char *name,
                                 const forge_hf *how)
 {
     const char *dtype = how->dtype != NULL ? how->dtype : "F32";
@@ -127,7 +127,7 @@ void forge_write_hf(const forge_model *m, const char *folder, const forge_hf *ho
     size_t n = 0;
     static const float zeros[16];
     for (size_t i = 0; i < m->table.n_tensors; i++) {
-        const lks__tensor *t = &m->table.tensors[i];
+        const lks__table_tensor *t = &m->table.tensors[i];
         if (is(t->name, how->left_out))
             continue;
         const char *name = how->no_prefix ? t->name + strlen("transformer.") : t->name;
@@ -209,7 +209,7 @@ const char *forge_llmc(const forge_model *m, int version, size_t *bytes_p)
         for (int l = -1; l < c->n_layer; l++) {
             const char *name = l < 0 ? lks_test_text("transformer.%s", kinds[k])
                                      : lks_test_text("transformer.h.%d.%s", l, kinds[k]);
-            const lks__tensor *t = lks__table_find(&m->table, name);
+            const lks__table_tensor *t = lks__table_find(&m->table, name);
             if (t == NULL)
                 continue;
             void *x = convert(wide == 4 ? "F32" : "BF16", m->params + t->offset, t->count);

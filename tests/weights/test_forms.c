@@ -160,7 +160,7 @@ static void test_crop_and_grow(void **state)
     float *params = read_all(w, &s, &table);
     double sum = 0.0, squares = 0.0;
     for (size_t i = 0; i < table.n_tensors; i++) {
-        const lks__tensor *t = &table.tensors[i], *of = &m.table.tensors[i];
+        const lks__table_tensor *t = &table.tensors[i], *of = &m.table.tensors[i];
         const size_t n = t->count < of->count ? t->count : of->count;
         assert_memory_equal(params + t->offset, m.params + of->offset, n * sizeof *params);
         for (size_t e = n; e < t->count; e++) {

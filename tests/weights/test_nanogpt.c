@@ -633,7 +633,7 @@ static void check_golf_head(bool tied)
     lks__emit_start(&w.e);
     lks__emit_dict(&w.e);
     for (size_t i = 0; i < table.n_tensors; i++) {
-        const lks__tensor *t = &table.tensors[i];
+        const lks__table_tensor *t = &table.tensors[i];
         lks__emit_text(&w.e, t->name);
         put_tensor(&w, "F32", t->n_dims, t->shape[0], t->shape[1]);
     }

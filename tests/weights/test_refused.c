@@ -288,7 +288,7 @@ static void write_gpt2(const char *folder, int n_layer, int n_head)
     assert_non_null(list);
     size_t bytes = 0;
     for (size_t i = 0; i < table.n_tensors; i++) {
-        const lks__tensor *t = &table.tensors[i];
+        const lks__table_tensor *t = &table.tensors[i];
         const bool turn = t->layer >= 0 && t->n_dims == 2;
         list[i] = (lks__st_tensor){.name = t->name,
                                    .dtype = "F16",
@@ -340,7 +340,7 @@ static void test_shape(void **state)
     assert_non_null(tensors);
     for (int wrong = 0; wrong < 3; wrong++) {
         for (size_t i = 0; i < m.table.n_tensors; i++) {
-            const lks__tensor *t = &m.table.tensors[i];
+            const lks__table_tensor *t = &m.table.tensors[i];
             const bool turn = wrong == 1 && i == 0;
             assert_true(!turn || (t->n_dims == 2 && t->shape[0] != t->shape[1]));
             tensors[i] = (lks__st_tensor){.name = t->name,

@@ -20,7 +20,7 @@ static const char *forged_folder(float more)
                                       .bias = true};
     forge_model m = forge_open_as(&config);
     const forge_hf how = {0};
-    const lks__tensor *last = &m.table.tensors[m.table.n_tensors - 1];
+    const lks__table_tensor *last = &m.table.tensors[m.table.n_tensors - 1];
     m.params[last->offset + last->count - 1] += more;
     const char *folder = forge_hf_folder(&m, &how);
     forge_close(&m);

@@ -1,5 +1,5 @@
-/* lockstep bench comm: for each available backend, in a launch of its own, its collectives by size,
- * compared with the engine's own all-reduce and the link; then bench_reduce.c. */
+/* lockstep bench comm: launches each available backend, and compares its collectives by size with
+ * the engine's own all-reduce and the link. bench_reduce.c measures the reduction of gradients. */
 #include <errno.h>
 #include <inttypes.h>
 #include <spawn.h>
@@ -19,7 +19,7 @@
 enum {
     MAX_TIMES = 1000,
     MAX_WARM_UP = 3,
-    SMALL = 50, /* the smallest operation is repeated this many times as often as the largest */
+    SMALL = 50, /* repetitions of the smallest operation per repetition of the largest */
 };
 
 static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20};
@@ -27,7 +27,7 @@ static const size_t sizes[] = {4, 64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 
 enum { N_SIZES = sizeof sizes / sizeof sizes[0], BIGGEST = 64 << 20 };
 
 struct buffers {
-    float *buf, *all; /* private: [BIGGEST], [W * BIGGEST / W] bytes */
+    float *buf, *all; /* bytes: [BIGGEST], [W * BIGGEST / W] */
     double times[MAX_TIMES];
 };
 
@@ -43,7 +43,7 @@ static lks_status op_broadcast(struct bench_group *b, struct buffers *m, size_t 
     return lks_comm_broadcast(b->comm, m->buf, bytes, LKS_UINT8, 0);
 }
 
-/* `bytes` is the size of the result, to which every rank contributes its part. */
+/* `bytes` is the size of the result, to which every rank contributes an equal part. */
 static lks_status op_all_gather(struct bench_group *b, struct buffers *m, size_t bytes)
 {
     return lks_comm_all_gather(b->comm, m->buf, m->all, bytes / (size_t)b->W, LKS_UINT8);
@@ -56,12 +56,8 @@ static lks_status op_all_reduce(struct bench_group *b, struct buffers *m, size_t
 
 lks_status bench_slowest(struct bench_group *b, double *times, int n, double *seconds_p)
 {
-    double mine = bench_median(times, n);
-    LKS__TRY(lks_comm_all_gather(b->comm, &mine, b->gathered, sizeof mine, LKS_UINT8));
-    *seconds_p = 0.0;
-    for (int r = 0; r < b->W; r++)
-        *seconds_p = b->gathered[r] > *seconds_p ? b->gathered[r] : *seconds_p;
-    return LKS_OK;
+    *seconds_p = bench_median(times, n);
+    return lks_comm_all_reduce(b->comm, seconds_p, 1, LKS_FLOAT64, LKS_MAX);
 }
 
 static int times_for(const struct bench_group *b, size_t bytes)
@@ -71,32 +67,26 @@ static int times_for(const struct bench_group *b, size_t bytes)
     return n < MAX_TIMES ? n : MAX_TIMES;
 }
 
-/* Median time of one operation that all ranks begin together, on the slowest rank. */
+/* Seconds of an operation that all ranks begin together; NULL: the engine's own all-reduce. */
+static lks_status time_once(struct bench_group *b, struct buffers *m, operation *op, size_t bytes,
+                            double *seconds_p)
+{
+    if (op == NULL)
+        return lks__hier_own_sum(b->comm, m->all, bytes / sizeof(float), seconds_p);
+    LKS__TRY(lks_comm_barrier(b->comm));
+    const double started = lks__sys_now();
+    LKS__TRY(op(b, m, bytes));
+    *seconds_p = lks__sys_now() - started;
+    return LKS_OK;
+}
+
+/* The median on the slowest rank. */
 static lks_status time_operation(struct bench_group *b, struct buffers *m, operation *op,
                                  size_t bytes, double *seconds_p)
 {
     int n = times_for(b, bytes);
-    for (int i = -b->warm_up; i < n; i++) {
-        LKS__TRY(lks_comm_barrier(b->comm));
-        double started = lks__sys_now();
-        LKS__TRY(op(b, m, bytes));
-        if (i >= 0)
-            m->times[i] = lks__sys_now() - started;
-    }
-    return bench_slowest(b, m->times, n, seconds_p);
-}
-
-static lks_status time_own(struct bench_group *b, struct buffers *m, size_t bytes,
-                           double *seconds_p)
-{
-    int n = times_for(b, bytes);
-    double seconds;
-    memset(m->all, 0, bytes);
-    for (int i = -b->warm_up; i < n; i++) {
-        LKS__TRY(lks__hier_own_sum(b->comm, m->all, bytes / sizeof(float), &seconds));
-        if (i >= 0)
-            m->times[i] = seconds;
-    }
+    for (int i = -b->warm_up; i < n; i++)
+        LKS__TRY(time_once(b, m, op, bytes, &m->times[i < 0 ? 0 : i]));
     return bench_slowest(b, m->times, n, seconds_p);
 }
 
@@ -111,29 +101,24 @@ static const char *size_text(size_t bytes, char text[32])
     return text;
 }
 
-static void print_time(const struct bench_group *b, size_t bytes, double seconds)
-{
-    if (b->rank == 0)
-        printf("  %10.2f us %6.2f GB/s", seconds * 1e6, (double)bytes / seconds * 1e-9);
-}
-
 static lks_status collectives(struct bench_group *b, struct buffers *m)
 {
     static const struct {
         const char *name;
         operation *op;
-    } ops[] = {
-        {"broadcast", op_broadcast}, {"all-gather", op_all_gather}, {"all-reduce", op_all_reduce}};
-    enum { N_OPS = sizeof ops / sizeof ops[0] };
+    } ops[] = {{"broadcast", op_broadcast},
+               {"all-gather", op_all_gather},
+               {"all-reduce", op_all_reduce},
+               {NULL, NULL}}; /* the engine's own */
+    const int n_ops = (int)(sizeof ops / sizeof ops[0]) - (b->engine == NULL);
     double seconds;
     LKS__TRY(time_operation(b, m, op_barrier, 0, &seconds));
     progress_hide();
     if (b->rank == 0) {
         printf("  barrier %.2f us\n  %10s", seconds * 1e6, "");
-        for (int o = 0; o < N_OPS; o++)
-            printf("  %24s", ops[o].name);
-        if (b->engine != NULL)
-            printf("  %18s's own", b->engine);
+        for (int o = 0; o < n_ops; o++)
+            printf(ops[o].op != NULL ? "  %24s" : "  %18s's own",
+                   ops[o].op != NULL ? ops[o].name : b->engine);
         printf("\n");
     }
     for (int i = 0; i < N_SIZES; i++) {
@@ -141,19 +126,30 @@ static lks_status collectives(struct bench_group *b, struct buffers *m)
         progress_text("%s", size_text(sizes[i], text));
         if (b->rank == 0)
             printf("  %10s", text);
-        for (int o = 0; o < N_OPS; o++) {
+        for (int o = 0; o < n_ops; o++) {
             LKS__TRY(time_operation(b, m, ops[o].op, sizes[i], &seconds));
-            print_time(b, sizes[i], seconds);
-        }
-        if (b->engine != NULL) {
-            LKS__TRY(time_own(b, m, sizes[i], &seconds));
-            print_time(b, sizes[i], seconds);
+            if (b->rank == 0)
+                printf("  %10.2f us %6.2f GB/s", seconds * 1e6, (double)sizes[i] / seconds * 1e-9);
         }
         progress_hide();
         if (b->rank == 0)
             printf("\n");
     }
     return LKS_OK;
+}
+
+static lks_status measure_collectives(struct bench_group *b, lks__session *s)
+{
+    struct buffers m = {.buf = calloc(1, BIGGEST), .all = calloc(1, BIGGEST)};
+    lks_status st = LKS_OK;
+    if (m.buf == NULL || m.all == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
+    st = lks__session_agree(s, st);
+    if (st == LKS_OK)
+        st = collectives(b, &m);
+    free(m.buf);
+    free(m.all);
+    return st;
 }
 
 /* --- a group ---------------------------------------------------------------------------------- */
@@ -194,39 +190,23 @@ static lks_status report_link(struct bench_group *b, struct bench_link *link)
 static lks_status measure(struct bench_group *b, lks__session *s, lks__trainer *t)
 {
     struct bench_link link = {0};
-    struct buffers m = {.buf = calloc(1, BIGGEST), .all = calloc(1, BIGGEST)};
-    b->gathered = calloc((size_t)b->W, sizeof *b->gathered);
-    lks_status st = LKS_OK;
-    if (m.buf == NULL || m.all == NULL || b->gathered == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
-    st = lks__session_agree(s, st);
-    if (st == LKS_OK)
-        st = find_hosts(b);
+    LKS__TRY(find_hosts(b));
     progress_hide();
-    if (st == LKS_OK && b->rank == 0)
+    if (b->rank == 0)
         printf("%s, %d rank%s%s\n", lks_comm_backend(b->comm), b->W, b->W == 1 ? "" : "s",
                b->n_hosts == 1 ? ""
                : b->pretended  ? ", each as if on its own host"
                                : " on several hosts");
-    if (st == LKS_OK)
-        st = report_link(b, &link);
-    if (st == LKS_OK)
-        st = collectives(b, &m);
-    free(m.buf);
-    free(m.all);
+    LKS__TRY(report_link(b, &link));
+    LKS__TRY(measure_collectives(b, s));
     progress_text("the reduction of gradients");
-    if (st == LKS_OK)
-        st = bench_reduction(b, &link);
+    LKS__TRY(bench_reduction(b, &link));
     progress_text("steps of the model");
-    if (st == LKS_OK && t != NULL)
-        st = bench_verdict(b, t);
-    free(b->gathered);
-    fflush(stdout);
-    return st;
+    return t != NULL ? bench_verdict(b, t) : LKS_OK;
 }
 
-/* Engines connect several hosts: if one is chosen, each rank acts as a host. */
-static void play_hosts(const lks_world *world)
+/* Engines connect several hosts: on one host, let each rank act as a host. */
+static void act_as_hosts(const lks_world *world)
 {
     lks__env_put("LOCAL_RANK", 0);
     lks__env_put("LOCAL_WORLD_SIZE", 1);
@@ -246,7 +226,7 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
     snprintf(s->backend, sizeof s->backend, "%s", ops->name);
     b.pretended = ops->engine != NULL && world->world_size == world->local_world_size;
     if (b.pretended)
-        play_hosts(world);
+        act_as_hosts(world);
     if (model) {
         LKS__TRY(bench_open_trainer(s, 1, &t));
         ses = &t.ses;
@@ -257,7 +237,9 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
     b.engine = lks__hier_engine_name(b.comm);
     b.rank = ses->world.rank;
     b.W = ses->world.world_size;
-    lks_status st = lks__session_fail(ses, measure(&b, ses, model ? &t : NULL));
+    const lks_status st = measure(&b, ses, model ? &t : NULL);
+    fflush(stdout);
+    lks__session_fail(ses, st);
     if (model)
         lks__trainer_close(&t);
     else
@@ -270,8 +252,8 @@ lks_status bench_comm(lks__settings *s)
     bool all = strcmp(s->backend, "auto") == 0;
     lks_world world;
     LKS__TRY(lks_world_from_env(&world));
-    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-        const struct lks_comm_ops *ops = lks__comm_backend(i);
+    for (int i = 0; lks__backend_at(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__backend_at(i);
         char why[512] = "";
         if (!all && strcmp(s->backend, ops->name) != 0)
             continue;
@@ -289,42 +271,17 @@ lks_status bench_comm(lks__settings *s)
 
 extern char **environ;
 
-/* argv with more words before and after it; the caller frees it. */
-static char **words_of(int argc, char **argv, char *const *before, char *behind)
+/* Run the launcher that an engine needs, and wait for it. Returns the exit code. */
+static int spawn(const char *launcher, char **words, const char *backend)
 {
-    int n = 0;
-    char **words = calloc((size_t)argc + 10, sizeof *words);
-    for (; words != NULL && before != NULL && *before != NULL; before++)
-        words[n++] = *before;
-    for (int i = 0; words != NULL && i < argc; i++)
-        words[n++] = argv[i];
-    if (words != NULL)
-        words[n] = behind;
-    return words;
-}
-
-/* By the launcher that an engine needs: mpirun. */
-static int launch_by(const char *launcher, const lks__settings *s, int argc, char **argv,
-                     char *backend)
-{
-    char ranks[16], self[4096];
     pid_t pid;
     int status;
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    snprintf(ranks, sizeof ranks, "%d", (int)s->nproc_per_node);
-    char *const before[] = {(char *)(uintptr_t)launcher, "-n", ranks, self, NULL};
-    char **words = words_of(argc, argv, before, backend);
-    if (words == NULL)
-        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
-    /* Allow more ranks than cores. Also don't bind to cores: a rank has two threads, too many for
-     * one. */
+    /* Allow more ranks than cores. Don't bind a rank to one core: it has two threads. */
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     int rc = posix_spawnp(&pid, launcher, NULL, NULL, words, environ);
-    free(words);
     if (rc != 0) {
-        printf("%s: %s can't be started: %s\n", strchr(backend, '=') + 1, launcher, strerror(rc));
+        printf("%s: %s can't be started: %s\n", backend, launcher, strerror(rc));
         return TOOL_OK;
     }
     while (waitpid(pid, &status, 0) < 0)
@@ -336,24 +293,35 @@ static int launch_by(const char *launcher, const lks__settings *s, int argc, cha
 static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s, int argc,
                           char **argv)
 {
-    char backend[64];
+    const char *launcher = ops->engine != NULL ? ops->engine->launcher : NULL;
+    char backend[64], ranks[16], self[4096], **words = calloc((size_t)argc + 10, sizeof *words);
+    int n = 0;
+    if (words == NULL)
+        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
+    if (launcher != NULL) {
+        const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+        self[length > 0 ? length : 0] = '\0';
+        snprintf(ranks, sizeof ranks, "%d", (int)s->nproc_per_node);
+        memcpy(words, (const char *[]){launcher, "-n", ranks, self}, 4 * sizeof *words);
+        n = 4;
+    }
+    memcpy(words + n, argv, (size_t)argc * sizeof *words);
     snprintf(backend, sizeof backend, "--backend=%s", ops->name);
-    if (ops->engine != NULL && ops->engine->launcher != NULL)
-        return launch_by(ops->engine->launcher, s, argc, argv, backend);
-    char **words = words_of(argc, argv, NULL, backend);
-    int code = words == NULL ? TOOL_FAILED : tool_launch("bench", s, argc + 1, words);
+    words[n + argc] = backend;
+    const int code = launcher != NULL ? spawn(launcher, words, ops->name)
+                                      : tool_launch("bench", s, argc + 1, words);
     free(words);
     return code;
 }
 
-/* Those that our launcher starts come first. */
+/* Run the backends of lockstep's own launcher first. */
 int bench_comm_launch(const lks__settings *s, int argc, char **argv)
 {
     bool all = strcmp(s->backend, "auto") == 0;
     int code = TOOL_OK;
     for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-            const struct lks_comm_ops *ops = lks__comm_backend(i);
+        for (int i = 0; lks__backend_at(i) != NULL; i++) {
+            const struct lks_comm_ops *ops = lks__backend_at(i);
             bool foreign = ops->engine != NULL && ops->engine->launcher != NULL;
             if (foreign != (pass == 1) || (!all && strcmp(s->backend, ops->name) != 0))
                 continue;

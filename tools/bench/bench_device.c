@@ -1,7 +1,8 @@
-/* lockstep bench kernels --device=…: each operation of a device by the shapes of a model, beside
- * the roofline: the longer of the time for its bytes at the speed of the device's copies, and the
- * time for its operations at the speed of its products. Both are measured in the same run; bytes
- * and operations are the device's own counts. First, each operation is compared with the CPU's. */
+/* lockstep bench kernels --device=…: times each operation of a device by the shapes of a model, and
+ * compares it with the roofline. The roofline is the longer of two times: the operation's bytes at
+ * the speed of the device's copies, and its arithmetic at the speed of its products. Both speeds
+ * are measured in the same run; bytes and arithmetic are the device's own counts. Each operation's
+ * results are first compared with the CPU's. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,20 +18,20 @@
 #include "weights/forms/saved.h"
 
 enum {
-    PATTERN = 65532,     /* floats that repeat in an array; not a multiple of a row */
+    PATTERN = 65532,     /* floats that are repeated in an array; not a multiple of a row */
     CHECK_T = 37,        /* tokens of a sequence, for comparisons */
     CHECK_V = 997,       /* vocabulary for comparisons */
-    MATRICES = 18,       /* of Muon at once: those of one shape in golf's model */
+    MATRICES = 18,       /* for Muon at once: as many as golf's model has of one shape */
     LEAST_PRODUCT = 256, /* rows of a matrix, doubled until a product takes long enough */
     MOST_PRODUCT = 4096,
     LEAST_COPY = 1 << 18, /* floats */
     MOST_COPY = 64 << 20,
-    TURN_US = 5000,      /* microseconds of a turn, at least */
-    MOST_RUNS = 1 << 12, /* in a turn */
+    TURN_US = 5000,      /* least microseconds per turn */
+    MOST_RUNS = 1 << 12, /* per turn */
     MOST_TURNS = 100,
 };
 
-static const double TOLERANCE = 1e-5, TOLERANCE_BF16 = 1e-2; /* of an array's norm */
+static const double TOLERANCE = 1e-5, TOLERANCE_BF16 = 1e-2; /* relative to an array's norm */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -38,14 +39,14 @@ struct bench {
     lks__device *cpu, *device;
     const struct bench_shape *shape;
     lks__dropout drop;
-    /* [PATTERN] each: what arrays of that kind hold at first, repeated; and the same for
-     * activations of a device that stores them in bfloat16, in halves and in the CPU's floats. */
-    float *pattern[BENCH_KINDS], *rounded[BENCH_KINDS];
-    uint16_t *halves[BENCH_KINDS];
+    /* Initial contents of arrays by kind, repeated. A device that stores activations in bfloat16
+     * gets `halves`; the CPU then gets `rounded`, the same numbers as floats. */
+    float pattern[BENCH_KINDS][PATTERN], rounded[BENCH_KINDS][PATTERN];
+    uint16_t halves[BENCH_KINDS][PATTERN];
     bool bf16; /* products round their operands */
     int turns;
     double tolerance;
-    double off[BENCH_MOST_ITEMS]; /* relative distance from the CPU */
+    double off[BENCH_MOST_ITEMS]; /* relative distance from the CPU's results */
     struct bench_peaks peaks;
 };
 
@@ -69,7 +70,7 @@ static void make_patterns(struct bench *b, uint64_t seed)
         }
 }
 
-/* What is sent for an array. The CPU gets the numbers that the device gets. */
+/* The pattern of an array. CPU and device get the same numbers. */
 static const void *pattern_for(const struct bench *b, const struct bench_part *p)
 {
     const bool halves = b->device->layers->act_bytes(b->bf16) == sizeof(uint16_t);
@@ -78,59 +79,59 @@ static const void *pattern_for(const struct bench *b, const struct bench_part *p
     return p->each == sizeof(uint16_t) ? (const void *)b->halves[p->kind] : b->rounded[p->kind];
 }
 
-/* The pattern is sent once, and copied where the memory is. */
-static void fill(const struct bench *b, lks__device *device, const struct bench_job *j)
+/* Fill the arrays. The pattern is sent once, then copied within the memory. */
+static void fill(const struct bench *b, lks__device *device, const struct bench_call *c)
 {
-    for (int i = 0; i < j->n_parts; i++) {
-        const struct bench_part *p = &j->part[i];
+    for (int i = 0; i < c->n_parts; i++) {
+        const struct bench_part *p = &c->part[i];
         const size_t each = p->kind == BENCH_DOUBLES ? sizeof(float) : p->each;
         const size_t n = p->n * p->each / each;
-        void *to = j->memory + p->at;
+        void *to = c->memory + p->at;
         size_t have = n < PATTERN ? n : PATTERN;
         device->ops->copy(device, LKS__QUEUE_COMPUTE, to, pattern_for(b, p), have * each);
         for (size_t more; have < n; have += more) {
             more = have < n - have ? have : n - have;
             if (p->acts)
-                j->l->act_copy(j->ex, lks__act_at(to, have, each), to, more);
+                c->l->act_copy(c->ex, lks__act_at(to, have, each), to, more);
             else
-                j->l->copy(j->ex, (float *)to + have, to, more);
+                c->l->copy(c->ex, (float *)to + have, to, more);
         }
     }
 }
 
-static void run(const struct bench_item *item, struct bench_job *j)
+static void run(const struct bench_item *item, struct bench_call *c)
 {
-    j->n_parts = 0;
-    j->bytes = 0;
-    item->run(j);
+    c->n_parts = 0;
+    c->bytes = 0;
+    item->run(c, c->shape);
 }
 
-/* The operation with its memory, filled; close_job() gives that back. */
-static lks_status open_job(const struct bench *b, lks__device *device,
-                           const struct bench_item *item, struct bench_job *j)
+/* Allocate and fill the memory of an operation; close_call() releases it. */
+static lks_status open_call(const struct bench *b, lks__device *device,
+                            const struct bench_item *item, struct bench_call *c)
 {
     void *memory;
-    *j = (struct bench_job){.l = device->layers,
-                            .ex = device->ex,
-                            .shape = b->shape,
-                            .drop = &b->drop,
-                            .act_bytes = device->layers->act_bytes(b->bf16)};
-    run(item, j);
-    LKS__TRY(device->ops->alloc(device, j->bytes, &memory));
-    j->memory = memory;
-    fill(b, device, j);
+    *c = (struct bench_call){.l = device->layers,
+                             .ex = device->ex,
+                             .shape = b->shape,
+                             .drop = &b->drop,
+                             .act_bytes = device->layers->act_bytes(b->bf16)};
+    run(item, c);
+    LKS__TRY(device->ops->alloc(device, c->bytes, &memory));
+    c->memory = memory;
+    fill(b, device, c);
     return LKS_OK;
 }
 
-static void close_job(lks__device *device, struct bench_job *j)
+static void close_call(lks__device *device, struct bench_call *c)
 {
-    if (j->memory == NULL)
+    if (c->memory == NULL)
         return;
     lks__device_drain(device);
-    device->ops->release(device, j->memory, j->bytes);
+    device->ops->release(device, c->memory, c->bytes);
 }
 
-/* --- beside the CPU --------------------------------------------------------------------------- */
+/* --- comparison with the CPU ------------------------------------------------------------------ */
 
 static double number(const struct bench_part *p, const char *memory, size_t i)
 {
@@ -149,8 +150,9 @@ static double number(const struct bench_part *p, const char *memory, size_t i)
     return y;
 }
 
-/* |got - want| / |want| of the array that is furthest off; not finite if one of them isn't. */
-static double distance(const struct bench_job *cpu, const struct bench_job *device, const char *got)
+/* Largest |got - want| / |want| of an operation's arrays; not finite if a result isn't. */
+static double distance(const struct bench_call *cpu, const struct bench_call *device,
+                       const char *got)
 {
     double most = 0.0;
     for (int i = 0; i < cpu->n_parts; i++) {
@@ -172,11 +174,11 @@ static double distance(const struct bench_job *cpu, const struct bench_job *devi
 
 static lks_status compare(struct bench *b, int i)
 {
-    struct bench_job cpu = {0}, device = {0};
+    struct bench_call cpu = {0}, device = {0};
     char *got = NULL;
-    lks_status st = open_job(b, b->cpu, &bench_items[i], &cpu);
+    lks_status st = open_call(b, b->cpu, &bench_items[i], &cpu);
     if (st == LKS_OK)
-        st = open_job(b, b->device, &bench_items[i], &device);
+        st = open_call(b, b->device, &bench_items[i], &device);
     if (st == LKS_OK) {
         run(&bench_items[i], &cpu);
         run(&bench_items[i], &device);
@@ -190,41 +192,41 @@ static lks_status compare(struct bench *b, int i)
     }
     if (st == LKS_OK)
         b->off[i] = distance(&cpu, &device, got);
-    close_job(b->cpu, &cpu);
-    close_job(b->device, &device);
+    close_call(b->cpu, &cpu);
+    close_call(b->device, &device);
     free(got);
     return st;
 }
 
 /* --- times ------------------------------------------------------------------------------------ */
 
-/* Seconds of one of `n` runs that are queued together. */
-static lks_status time_runs(const struct bench_item *item, lks__device *device, struct bench_job *j,
-                            int n, double *seconds_p)
+/* Seconds per run of `n` runs that are queued together. */
+static lks_status time_runs(const struct bench_item *item, lks__device *device,
+                            struct bench_call *c, int n, double *seconds_p)
 {
     const double start = lks__sys_now();
     for (int i = 0; i < n; i++)
-        run(item, j);
+        run(item, c);
     LKS__TRY(lks__device_finish(device, LKS__QUEUE_COMPUTE));
     *seconds_p = (lks__sys_now() - start) / n;
     return LKS_OK;
 }
 
-/* The median, and the least, of turns that are long enough for the host's clock. */
-static lks_status time_item(const struct bench_item *item, lks__device *device, struct bench_job *j,
-                            int turns, double *median_p, double *least_p)
+/* Median and minimum of `turns` turns, each long enough for the host's clock. */
+static lks_status time_item(const struct bench_item *item, lks__device *device,
+                            struct bench_call *c, int turns, double *median_p, double *least_p)
 {
     double times[MOST_TURNS], seconds = 0.0;
     int n = 1;
-    LKS__TRY(time_runs(item, device, j, 1, &seconds)); /* what the first one makes is there then */
+    LKS__TRY(time_runs(item, device, c, 1, &seconds)); /* the first run may set up caches */
     for (;; n *= 2) {
-        LKS__TRY(time_runs(item, device, j, n, &seconds));
+        LKS__TRY(time_runs(item, device, c, n, &seconds));
         if (seconds * n * 1e6 >= TURN_US || n >= MOST_RUNS)
             break;
     }
     turns = turns < MOST_TURNS ? turns : MOST_TURNS;
     for (int i = 0; i < turns; i++)
-        LKS__TRY(time_runs(item, device, j, n, &times[i]));
+        LKS__TRY(time_runs(item, device, c, n, &times[i]));
     *median_p = bench_median(times, turns);
     *least_p = times[0];
     return LKS_OK;
@@ -232,23 +234,23 @@ static lks_status time_item(const struct bench_item *item, lks__device *device, 
 
 /* --- ceilings --------------------------------------------------------------------------------- */
 
-/* The best rate over sizes that double until one takes a whole turn. */
+/* The best rates over sizes that double until a run takes a whole turn. */
 static lks_status measure_ceiling(struct bench *b, const struct bench_item *item, size_t n,
                                   size_t most, double *bytes_p, double *flops_p)
 {
     double median = 0.0, least = 0.0;
     for (; n <= most && median * 1e6 < TURN_US; n *= 2) {
         const struct bench_shape square = {.C = n, .V = 1};
-        struct bench_job j = {0};
+        struct bench_call c = {0};
         b->shape = &square;
-        lks_status st = open_job(b, b->device, item, &j);
+        lks_status st = open_call(b, b->device, item, &c);
         if (st == LKS_OK)
-            st = time_item(item, b->device, &j, 3, &median, &least);
+            st = time_item(item, b->device, &c, 3, &median, &least);
         const lks__device_counts before = b->device->ops->counts(b->device);
         if (st == LKS_OK)
-            run(item, &j);
+            run(item, &c);
         const lks__device_counts after = b->device->ops->counts(b->device);
-        close_job(b->device, &j);
+        close_call(b->device, &c);
         LKS__TRY(st);
         *bytes_p = fmax(*bytes_p, (after.bytes - before.bytes) / least);
         *flops_p = fmax(*flops_p, (after.flops - before.flops) / least);
@@ -272,16 +274,16 @@ static lks_status measure_ceilings(struct bench *b)
 
 static lks_status measure(struct bench *b, int i)
 {
-    struct bench_job j = {0};
+    struct bench_call c = {0};
     double seconds = 0.0, least = 0.0;
-    lks_status st = open_job(b, b->device, &bench_items[i], &j);
+    lks_status st = open_call(b, b->device, &bench_items[i], &c);
     const lks__device_counts before = b->device->ops->counts(b->device);
     if (st == LKS_OK)
-        run(&bench_items[i], &j);
+        run(&bench_items[i], &c);
     const lks__device_counts after = b->device->ops->counts(b->device);
     if (st == LKS_OK)
-        st = time_item(&bench_items[i], b->device, &j, b->turns, &seconds, &least);
-    close_job(b->device, &j);
+        st = time_item(&bench_items[i], b->device, &c, b->turns, &seconds, &least);
+    close_call(b->device, &c);
     LKS__TRY(st);
     const double bytes = after.bytes - before.bytes, flops = after.flops - before.flops;
     const double by_bytes = bytes / b->peaks.bytes, by_flops = flops / b->peaks.flops;
@@ -298,6 +300,7 @@ static lks_status run_table(struct bench *b, const lks__settings *s, int family)
     const size_t heads = (size_t)s->n_head;
     const struct bench_shape shape = {.B = (size_t)s->batch_size,
                                       .T = (size_t)s->block_size,
+                                      .rows = (size_t)(s->batch_size * s->block_size),
                                       .C = (size_t)s->n_embd,
                                       .hidden = (size_t)s->n_embd *
                                                 (size_t)(family == BENCH_GOLF ? s->mlp_mult : 4),
@@ -305,19 +308,21 @@ static lks_status run_table(struct bench *b, const lks__settings *s, int family)
                                            : family == BENCH_GOLF ? 1024
                                                                   : 50304,
                                       .heads = heads,
+                                      .hs = (size_t)s->n_embd / heads,
                                       .kv = family == BENCH_GOLF ? (size_t)s->num_kv_heads : heads,
                                       .matrices = MATRICES};
-    const lks__attention_shape attention = {shape.B, shape.T, heads, shape.C / heads, shape.kv};
+    const lks__attention_shape attention = {shape.B, shape.T, heads, shape.hs, shape.kv};
     LKS__TRY(lks__family_check_heads(s));
     LKS__TRY(lks__attention_check(&attention));
-    if (family == BENCH_GOLF && shape.C / heads % 2 != 0)
+    if (family == BENCH_GOLF && shape.hs % 2 != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "n_embd / n_head = %zu is odd: golf rotates the two halves of a head, so "
                          "it must be even",
-                         shape.C / heads);
+                         shape.hs);
     struct bench_shape small = shape;
     small.B = 2;
     small.T = shape.T < CHECK_T ? shape.T : CHECK_T;
+    small.rows = small.B * small.T;
     small.V = shape.V < CHECK_V ? shape.V : CHECK_V;
     small.matrices = 2;
     b->shape = &small;
@@ -344,42 +349,34 @@ static lks_status run_table(struct bench *b, const lks__settings *s, int family)
     return LKS_OK;
 }
 
-static lks_status open_bench(struct bench *b, lks__session *s)
+/* Returns memory for free(); NULL with ERR_NOMEM. */
+static struct bench *open_bench(lks__session *s)
 {
-    *b = (struct bench){.cpu = &s->cpu, .device = s->device, .drop = {.scale = 1}};
+    struct bench *b = malloc(sizeof *b);
+    if (b == NULL) {
+        lks__fail(LKS_ERR_NOMEM, "no memory for %d numbers", PATTERN);
+        return NULL;
+    }
+    b->cpu = &s->cpu;
+    b->device = s->device;
+    b->drop = (lks__dropout){.scale = 1};
     b->tolerance = s->ex.bf16 ? TOLERANCE_BF16 : TOLERANCE;
-    b->bf16 = b->peaks.bf16 = s->ex.bf16;
-    for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        b->pattern[kind] = malloc(PATTERN * sizeof *b->pattern[kind]);
-        b->rounded[kind] = malloc(PATTERN * sizeof *b->rounded[kind]);
-        b->halves[kind] = malloc(PATTERN * sizeof *b->halves[kind]);
-        if (b->pattern[kind] == NULL || b->rounded[kind] == NULL || b->halves[kind] == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for %d numbers", PATTERN);
-    }
-    return LKS_OK;
-}
-
-static void close_bench(struct bench *b)
-{
-    for (int kind = 0; kind < BENCH_KINDS; kind++) {
-        free(b->pattern[kind]);
-        free(b->rounded[kind]);
-        free(b->halves[kind]);
-    }
+    b->bf16 = s->ex.bf16;
+    b->peaks = (struct bench_peaks){.bf16 = s->ex.bf16};
+    return b;
 }
 
 lks_status bench_device_peaks(lks__session *s, struct bench_peaks *peaks)
 {
     static const struct bench_shape one = {.V = 1};
-    struct bench b;
-    lks_status st = open_bench(&b, s);
-    b.shape = &one;
-    if (st == LKS_OK) {
-        make_patterns(&b, 1);
-        st = measure_ceilings(&b);
-    }
-    *peaks = b.peaks;
-    close_bench(&b);
+    struct bench *b = open_bench(s);
+    if (b == NULL)
+        return LKS_ERR_NOMEM;
+    b->shape = &one;
+    make_patterns(b, 1);
+    const lks_status st = measure_ceilings(b);
+    *peaks = b->peaks;
+    free(b);
     return st;
 }
 
@@ -394,19 +391,18 @@ void bench_print_peaks(const lks__device *device, const struct bench_peaks *peak
 lks_status bench_device_kernels(lks__session *session, const lks__settings *given)
 {
     lks__settings chosen = *given, *s = &chosen;
-    struct bench b;
     lks__state_choose_dtype(s, session->device);
     LKS__TRY(lks__session_products(session, s->dtype == LKS__dtype_bfloat16));
-    lks_status st = open_bench(&b, session);
-    b.turns = (int)s->iters;
+    struct bench *b = open_bench(session);
+    if (b == NULL)
+        return LKS_ERR_NOMEM;
+    b->turns = (int)s->iters;
     if (s->dropout > 0)
-        b.drop = (lks__dropout){.key = lks__philox_key_of((uint64_t)s->seed),
-                                .threshold = (uint32_t)(s->dropout * 4294967296.0),
-                                .scale = (float)(1 / (1 - s->dropout))};
-    if (st == LKS_OK)
-        st = run_table(&b, s,
-                       (lks__family_of(s)->settings & LKS__SETTING_GOLF) != 0 ? BENCH_GOLF
-                                                                              : BENCH_GPT2);
-    close_bench(&b);
+        b->drop = (lks__dropout){.key = lks__philox_key_of((uint64_t)s->seed),
+                                 .threshold = (uint32_t)(s->dropout * 4294967296.0),
+                                 .scale = (float)(1 / (1 - s->dropout))};
+    const bool is_golf = (lks__family_of(s)->settings & LKS__SETTING_GOLF) != 0;
+    const lks_status st = run_table(b, s, is_golf ? BENCH_GOLF : BENCH_GPT2);
+    free(b);
     return st;
 }

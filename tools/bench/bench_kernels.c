@@ -1,5 +1,5 @@
-/* lockstep bench kernels on the CPU: each kernel on one thread, by shape, compared with the
- * roofline: the longer of the time for its arithmetic at this core's peak and the time for its
+/* lockstep bench kernels on the CPU: times each kernel on one thread, by shape, and compares it
+ * with the roofline. The roofline is the longer of two times: arithmetic at this core's peak, and
  * bytes at the bandwidth of the memory that holds them. Peak and bandwidth are measured in the same
  * run. */
 #include <stdio.h>
@@ -26,20 +26,19 @@ struct bench {
     float *buf[4];                /* [FAR] each */
     double *row;                  /* [ROWS] */
     double peak;                  /* FLOP/s */
-    double near_bytes, far_bytes; /* bytes a second */
+    double near_bytes, far_bytes; /* bytes per second */
 };
 
-/* One row of the table: what to run, and how much work it is. */
 struct item {
     const char *name;
     void (*run)(struct bench *b, const struct item *it);
     double flops, floats; /* floats: number read or written, each counted once */
     size_t m, n, k;       /* shape */
     char ta, tb;
-    bool far; /* its data come from memory and not from a cache */
+    bool far; /* the data come from memory, not from a cache */
 };
 
-/* --- what is run ------------------------------------------------------------------------------ */
+/* --- kernels ---------------------------------------------------------------------------------- */
 
 static void run_gemm(struct bench *b, const struct item *it)
 {
@@ -221,7 +220,7 @@ enum { N_ITEMS = sizeof items / sizeof items[0] };
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* The best of many runs in about a tenth of a second, because disturbances only add time. */
+/* The shortest of many runs in about a tenth of a second, because disturbances only add time. */
 static double best_time(struct bench *b, const struct item *it)
 {
     double best = 1e9, end = lks__sys_now() + 0.1;
@@ -236,7 +235,7 @@ static double best_time(struct bench *b, const struct item *it)
 
 typedef float f32x8 __attribute__((vector_size(32), may_alias));
 
-/* Bandwidth with n floats, in bytes per second: two reads and a write of plain vectors. */
+/* Bytes per second for n floats: two reads and one write of plain vectors. */
 static double bandwidth(struct bench *b, size_t n)
 {
     f32x8 *y = (f32x8 *)b->buf[1];
@@ -279,41 +278,40 @@ static void print_item(struct bench *b, const struct item *it)
                                : "cache");
 }
 
+static lks_status measure_all(struct bench *b, const lks__session *s)
+{
+    if (b->row == NULL || b->buf[0] == NULL || b->buf[1] == NULL || b->buf[2] == NULL ||
+        b->buf[3] == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d buffers of %d MB", 4, FAR / 250000);
+    LKS__TRY(bench_peak_of(s, 1, &b->peak));
+    for (int i = 0; i < 4; i++)
+        for (size_t j = 0; j < FAR; j++)
+            b->buf[i][j] = (float)((j * 2654435761u >> 8) % 1000) * 1e-3f + 1e-3f;
+    b->near_bytes = bandwidth(b, NEAR);
+    b->far_bytes = bandwidth(b, FAR);
+    progress_hide();
+    printf("one thread, %s: peak %.1f GFLOP/s; bandwidth %.1f GB/s in a cache (0.5 MiB), %.1f in "
+           "memory\n",
+           lks__cpu_level_name(s->kernels.level), b->peak * 1e-9, b->near_bytes * 1e-9,
+           b->far_bytes * 1e-9);
+    for (int i = 0; i < N_ITEMS; i++)
+        print_item(b, &items[i]);
+    return lks__kernels_check();
+}
+
 static lks_status measure_cpu(lks__session *s)
 {
-    struct bench b = {.ex = &s->ex, .k = &s->kernels};
-    lks_status st = LKS_OK;
-    b.row = calloc(ROWS, sizeof *b.row);
+    struct bench b = {.ex = &s->ex, .k = &s->kernels, .row = calloc(ROWS, sizeof *b.row)};
     for (int i = 0; i < 4; i++)
         b.buf[i] = calloc(FAR, sizeof(float));
-    if (b.row == NULL || b.buf[0] == NULL || b.buf[1] == NULL || b.buf[2] == NULL ||
-        b.buf[3] == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d buffers of %d MB", 4, FAR / 250000);
-    if (st == LKS_OK)
-        st = bench_peak_of(s, 1, &b.peak);
-    if (st == LKS_OK) {
-        for (int i = 0; i < 4; i++)
-            for (size_t j = 0; j < FAR; j++)
-                b.buf[i][j] = (float)((j * 2654435761u >> 8) % 1000) * 1e-3f + 1e-3f;
-        b.near_bytes = bandwidth(&b, NEAR);
-        b.far_bytes = bandwidth(&b, FAR);
-        progress_hide();
-        printf(
-            "one thread, %s: peak %.1f GFLOP/s; bandwidth %.1f GB/s in a cache (0.5 MiB), %.1f in "
-            "memory\n",
-            lks__cpu_level_name(s->kernels.level), b.peak * 1e-9, b.near_bytes * 1e-9,
-            b.far_bytes * 1e-9);
-        for (int i = 0; i < N_ITEMS; i++)
-            print_item(&b, &items[i]);
-        st = lks__kernels_check();
-    }
+    const lks_status st = measure_all(&b, s);
     for (int i = 0; i < 4; i++)
         free(b.buf[i]);
     free(b.row);
     return st;
 }
 
-lks_status bench_kernels(const lks__settings *settings)
+lks_status bench_kernels(lks__settings *settings)
 {
     lks__session s;
     LKS__TRY(lks__session_open(settings->backend, settings->timeout, 1, LKS__BIND_NONE, &s));

@@ -17,23 +17,17 @@ enum {
     ADD_FLOATS = 4 << 20,
     WRITE_BYTES = 32 << 20,
     REDUCE_FLOATS = 2 << 20,
-    /* In the last one of a step gradients are sent, which takes time from a host without spare
-     * cores; the plan counts that by itself. */
+    /* The last micro-batch of a step also sends gradients. That takes time from a host without
+     * spare cores, and the plan counts it separately. More micro-batches make it count less. */
     MICRO_BATCHES = 4,
     TRACE_EVENTS = 1 << 16,
 };
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median, and the tenth and ninetieth of a hundred. Sorts `values`. */
+/* Median, 10th and 90th percentile. Sorts `values`. */
 static lks__figure figure_of(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return (lks__figure){values[n / 2], values[n / 10], values[n - 1 - n / 10]};
+    const double median = bench_median(values, n); /* sorts them */
+    return (lks__figure){median, values[n / 10], values[n - 1 - n / 10]};
 }
 
 static lks__figure scaled(lks__figure f, double by)
@@ -41,7 +35,7 @@ static lks__figure scaled(lks__figure f, double by)
     return (lks__figure){f.value * by, f.low * by, f.high * by};
 }
 
-/* `work` for each of the seconds. */
+/* Rates at which `work` was done in each of `seconds`. */
 static lks__figure rate_of(double *seconds, int n, double work)
 {
     for (int i = 0; i < n; i++)
@@ -58,16 +52,14 @@ static lks_status measure_peak(lks__trainer *t, lks__figure *figure)
     return LKS_OK;
 }
 
-/* Bytes of gradients that are added to others: two arrays are read, and one is written, while all
- * ranks do so. */
+/* Bytes per second of additions while all ranks add: two arrays are read, and one is written. */
 static lks_status measure_add(lks__trainer *t, lks__machine *m)
 {
     double seconds[TURNS];
     float *y = calloc(2 * (size_t)ADD_FLOATS, sizeof *y);
     if (y == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to measure additions");
-    memset(y, 1,
-           2 * (size_t)ADD_FLOATS * sizeof *y); /* its pages are there before the first turn */
+    memset(y, 1, 2 * (size_t)ADD_FLOATS * sizeof *y); /* touch its pages before the first turn */
     lks_status st = lks_comm_barrier(t->ses.comm);
     for (int i = 0; i < TURNS; i++) {
         const double began = lks__sys_now();
@@ -80,8 +72,8 @@ static lks_status measure_add(lks__trainer *t, lks__machine *m)
     return st;
 }
 
-/* On one host, gradients that its ranks add in shared memory. Among hosts, what the backend's work
- * for a byte takes of a core: the bytes that a host sends, and the CPU time of its first rank. */
+/* One host: bytes per second that its ranks add in shared memory. Several: bytes that a host sends
+ * per CPU second of its first rank. */
 static lks_status measure_reduce(lks__trainer *t, lks__machine *m)
 {
     double seconds[TURNS], cpu_seconds[TURNS];
@@ -109,7 +101,7 @@ static lks_status write_once(const char *path, const char *bytes)
     return written ? LKS_OK : lks__sys_fail("can't write", path);
 }
 
-/* Beside the file that will be written. */
+/* Measure writing in the folder of the file `out`. */
 static lks_status measure_write(const char *out, lks__figure *figure)
 {
     enum { TIMES = 3 };
@@ -131,7 +123,7 @@ static lks_status measure_write(const char *out, lks__figure *figure)
     return st;
 }
 
-/* What layers take of forward and backward since `began`. */
+/* Seconds of layers in forward and backward since `began`. */
 static lks_status layers_since(double began, double *forward, double *backward)
 {
     size_t n;
@@ -154,16 +146,15 @@ static lks_status layers_since(double began, double *forward, double *backward)
     return LKS_OK;
 }
 
-/* Whole steps of some micro-batches on each rank, divided into parts. */
 static lks_status measure_steps(lks__trainer *t, lks__machine *m)
 {
     double parts[TURNS][LKS__N_PARTS], one[TURNS], forward[TURNS], backward[TURNS];
     lks__step_result result;
-    for (int i = -3; i < TURNS; i++) { /* the first ones are slower */
+    for (int i = -3; i < TURNS; i++) { /* three warm-up steps */
         const int at = i < 0 ? 0 : i;
         progress_text("step %d of %d", i + 4, TURNS + 3);
         const double began = lks__sys_now();
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &result));
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
         lks__trace_take_parts(lks__trace_current, parts[at]);
         LKS__TRY(layers_since(began, &forward[at], &backward[at]));
     }
@@ -171,7 +162,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
     m->layer_forward_s = scaled(figure_of(forward, TURNS), 1 / n_layers);
     m->layer_backward_s = scaled(figure_of(backward, TURNS), 1 / n_layers);
     static const struct {
-        lks__part part;
+        lks__trace_part part;
         size_t at;
     } rows[] = {{LKS__PART_FORWARD, offsetof(lks__machine, forward_s)},
                 {LKS__PART_HEAD, offsetof(lks__machine, head_s)},
@@ -181,7 +172,8 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
             one[i] = parts[i][rows[r].part] / MICRO_BATCHES;
         *(lks__figure *)(void *)((char *)m + rows[r].at) = figure_of(one, TURNS);
     }
-    /* Between hosts the rest of a step is the exchange of losses, which the plan counts. */
+    /* Between hosts the rest of a step is the exchange of losses, which the plan counts separately.
+     */
     const bool alone = t->ses.world.world_size == t->ses.world.local_world_size;
     for (int i = 0; i < TURNS; i++)
         one[i] = parts[i][LKS__PART_DATA] + (alone ? parts[i][LKS__PART_OTHER] : 0);
@@ -193,7 +185,7 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
     return LKS_OK;
 }
 
-/* Between the first ranks of the first two hosts. */
+/* Measure between the first ranks of the first two hosts. */
 static lks_status measure_link(lks__trainer *t, lks__machine *m)
 {
     enum { TIMES = 3 };

@@ -1,479 +1,420 @@
-/* Each operation of a device, with the arrays that it needs for a model's shapes. */
+/* Each operation of a device, with the arrays that it needs for a model's shapes. An operation
+ * without memory only lists its arrays. */
 #include "bench_operations.h"
 
 #include "base/number/checked.h"
 #include "model/table/table.h"
 
-enum { XENT_ROWS = 4096 }; /* of logits at once */
+enum { XENT_ROWS = 4096 }; /* most rows of logits */
 
-/* The next array of the operation, of n elements; NULL if there is no memory yet. */
-static void *next_array(struct bench_job *j, size_t n, size_t each, enum bench_kind kind, bool acts)
+/* Queue an operation of the call c if its arrays have memory. */
+#define RUN(operation, ...)                                                                        \
+    do {                                                                                           \
+        if (c->memory != NULL)                                                                     \
+            c->l->operation(c->ex, __VA_ARGS__);                                                   \
+    } while (0)
+
+/* List the operation's next array, of n elements. Returns NULL without memory. */
+static void *next_array(struct bench_call *c, size_t n, size_t each, enum bench_kind kind,
+                        bool acts)
 {
-    const size_t at = j->bytes, bytes = n * each;
-    j->part[j->n_parts++] = (struct bench_part){at, n, each, kind, acts};
-    j->bytes += (bytes + BENCH_PART_BYTES - 1) / BENCH_PART_BYTES * BENCH_PART_BYTES;
-    return j->memory == NULL ? NULL : j->memory + at;
+    const size_t at = c->bytes, bytes = n * each;
+    c->part[c->n_parts++] = (struct bench_part){at, n, each, kind, acts};
+    c->bytes += (bytes + BENCH_PART_BYTES - 1) / BENCH_PART_BYTES * BENCH_PART_BYTES;
+    return c->memory == NULL ? NULL : c->memory + at;
 }
 
-static void *array(struct bench_job *j, size_t n, enum bench_kind kind)
+static void *array(struct bench_call *c, size_t n, enum bench_kind kind)
 {
-    return next_array(j, n, kind == BENCH_DOUBLES ? sizeof(double) : sizeof(float), kind, false);
+    return next_array(c, n, kind == BENCH_DOUBLES ? sizeof(double) : sizeof(float), kind, false);
 }
 
-static lks__act *acts(struct bench_job *j, size_t n, enum bench_kind kind)
+static lks__act *acts(struct bench_call *c, size_t n, enum bench_kind kind)
 {
-    return next_array(j, n, j->act_bytes, kind, true);
+    return next_array(c, n, c->act_bytes, kind, true);
 }
 
-static size_t rows_of(const struct bench_job *j)
+static float *values(struct bench_call *c, size_t n)
 {
-    return j->shape->B * j->shape->T;
+    return array(c, n, BENCH_VALUES);
 }
 
-static void run_copy(struct bench_job *j)
+static float *positive(struct bench_call *c, size_t n)
 {
-    const size_t n = rows_of(j) * j->shape->C;
-    lks__act *y = acts(j, n, BENCH_RESULT), *x = acts(j, n, BENCH_VALUES);
-    if (y != NULL)
-        j->l->act_copy(j->ex, y, x, n);
+    return array(c, n, BENCH_POSITIVE);
 }
 
-/* Gradients of a matrix. */
-static void run_accumulate(struct bench_job *j)
+static float *results(struct bench_call *c, size_t n)
 {
-    const size_t n = j->shape->hidden * j->shape->C;
-    float *y = array(j, n, BENCH_VALUES), *x = array(j, n, BENCH_VALUES);
-    if (y != NULL)
-        j->l->accumulate(j->ex, y, x, n);
+    return array(c, n, BENCH_RESULT);
 }
 
-static void run_act_accumulate(struct bench_job *j)
+/* Activations of all rows, `width` each: an operation's input and its output. */
+static lks__act *in(struct bench_call *c, size_t width)
 {
-    const size_t n = rows_of(j) * j->shape->C;
-    lks__act *y = acts(j, n, BENCH_VALUES), *x = acts(j, n, BENCH_VALUES);
-    if (y != NULL)
-        j->l->act_accumulate(j->ex, y, x, n);
+    return acts(c, c->shape->rows * width, BENCH_VALUES);
 }
 
-/* A product of forward from `in` to `out` columns, plain or with an activation's epilogue. */
-static void linear(struct bench_job *j, size_t out, size_t in, lks__epilogue_kind kind)
+static lks__act *out(struct bench_call *c, size_t width)
 {
-    const size_t rows = rows_of(j);
-    lks__act *y = acts(j, rows * out, BENCH_RESULT), *x = acts(j, rows * in, BENCH_VALUES);
-    float *w = array(j, out * in, BENCH_VALUES);
-    lks__epilogue e = {.kind = kind};
-    if (kind != LKS__EPILOGUE_NONE)
-        e.out = acts(j, rows * out, BENCH_RESULT);
-    if (y != NULL)
-        j->l->linear_fwd(j->ex, y, out, x, w, rows, out, in, &e);
+    return acts(c, c->shape->rows * width, BENCH_RESULT);
 }
 
-static void run_linear_in(struct bench_job *j)
+static void run_copy(struct bench_call *c, const struct bench_shape *s)
 {
-    linear(j, (j->shape->heads + 2 * j->shape->kv) * (j->shape->C / j->shape->heads), j->shape->C,
-           LKS__EPILOGUE_NONE);
+    lks__act *y = out(c, s->C), *x = in(c, s->C);
+    RUN(act_copy, y, x, s->rows * s->C);
 }
 
-static void run_linear_gelu(struct bench_job *j)
+static void run_accumulate(struct bench_call *c, const struct bench_shape *s)
 {
-    linear(j, j->shape->hidden, j->shape->C, LKS__EPILOGUE_GELU);
+    const size_t n = s->hidden * s->C;
+    float *y = values(c, n), *x = values(c, n);
+    RUN(accumulate, y, x, n);
 }
 
-static void run_linear_relu2(struct bench_job *j)
+static void run_act_accumulate(struct bench_call *c, const struct bench_shape *s)
 {
-    linear(j, j->shape->hidden, j->shape->C, LKS__EPILOGUE_RELU2);
+    lks__act *y = in(c, s->C), *x = in(c, s->C);
+    RUN(act_accumulate, y, x, s->rows * s->C);
 }
 
-static void run_linear_down(struct bench_job *j)
+/* A forward product from n_in to n_out columns, plain or with an activation's epilogue. */
+static void linear(struct bench_call *c, size_t n_out, size_t n_in, lks__epilogue_kind kind)
 {
-    linear(j, j->shape->C, j->shape->hidden, LKS__EPILOGUE_NONE);
+    lks__act *y = out(c, n_out), *x = in(c, n_in);
+    float *w = values(c, n_out * n_in);
+    lks__epilogue e = {.kind = kind, .out = kind == LKS__EPILOGUE_NONE ? NULL : out(c, n_out)};
+    RUN(linear_fwd, y, n_out, x, w, c->shape->rows, n_out, n_in, &e);
 }
 
-static void run_linear_bwd_x(struct bench_job *j)
+static void run_linear_in(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), out = j->shape->hidden, in = j->shape->C;
-    lks__act *dx = acts(j, rows * in, BENCH_RESULT), *dy = acts(j, rows * out, BENCH_VALUES);
-    float *w = array(j, out * in, BENCH_VALUES);
-    if (dx != NULL)
-        j->l->linear_bwd_x(j->ex, dx, dy, out, w, rows, out, in, NULL);
+    linear(c, (s->heads + 2 * s->kv) * s->hs, s->C, LKS__EPILOGUE_NONE);
 }
 
-static void run_linear_bwd_w(struct bench_job *j)
+static void run_linear_gelu(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), out = j->shape->hidden, in = j->shape->C;
-    lks__act *dy = acts(j, rows * out, BENCH_VALUES), *x = acts(j, rows * in, BENCH_VALUES);
-    float *dw = array(j, out * in, BENCH_VALUES), *db = array(j, out, BENCH_VALUES);
-    if (dw != NULL)
-        j->l->linear_bwd_w(j->ex, dw, db, dy, out, x, rows, out, in);
+    linear(c, s->hidden, s->C, LKS__EPILOGUE_GELU);
 }
 
-/* A new token of each sequence. */
-static void run_linear_rows(struct bench_job *j)
+static void run_linear_relu2(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = j->shape->B, out = j->shape->hidden, in = j->shape->C;
-    lks__act *y = acts(j, rows * out, BENCH_RESULT), *x = acts(j, rows * in, BENCH_VALUES);
-    float *w = array(j, out * in, BENCH_VALUES);
-    if (y != NULL)
-        j->l->linear_rows_fwd(j->ex, y, out, x, w, rows, out, in, NULL);
+    linear(c, s->hidden, s->C, LKS__EPILOGUE_RELU2);
 }
 
-static void run_activation(struct bench_job *j)
+static void run_linear_down(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), width = j->shape->hidden;
-    lks__act *y = acts(j, rows * width, BENCH_RESULT), *x = acts(j, rows * width, BENCH_VALUES);
-    if (y != NULL)
-        j->l->activation_fwd(j->ex, LKS__EPILOGUE_GELU, y, x, rows, width);
+    linear(c, s->C, s->hidden, LKS__EPILOGUE_NONE);
 }
 
-static lks__attention_shape attention_shape(const struct bench_job *j)
+static void run_linear_bwd_x(struct bench_call *c, const struct bench_shape *s)
 {
-    return (lks__attention_shape){j->shape->B, j->shape->T, j->shape->heads,
-                                  j->shape->C / j->shape->heads, j->shape->kv};
+    lks__act *dx = out(c, s->C), *dy = in(c, s->hidden);
+    float *w = values(c, s->hidden * s->C);
+    RUN(linear_bwd_x, dx, dy, s->hidden, w, s->rows, s->hidden, s->C, NULL);
 }
 
-static lks__attention_in attention_in(struct bench_job *j)
+static void run_linear_bwd_w(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t ldkv = j->shape->kv * (j->shape->C / j->shape->heads);
-    lks__attention_in in = {.ldq = j->shape->C, .ldkv = ldkv};
-    in.q = acts(j, rows_of(j) * in.ldq, BENCH_VALUES);
-    in.k = acts(j, rows_of(j) * ldkv, BENCH_VALUES);
-    in.v = acts(j, rows_of(j) * ldkv, BENCH_VALUES);
+    lks__act *dy = in(c, s->hidden), *x = in(c, s->C);
+    float *dw = values(c, s->hidden * s->C), *db = values(c, s->hidden);
+    RUN(linear_bwd_w, dw, db, dy, s->hidden, x, s->rows, s->hidden, s->C);
+}
+
+/* One new token per sequence. */
+static void run_linear_rows(struct bench_call *c, const struct bench_shape *s)
+{
+    lks__act *y = acts(c, s->B * s->hidden, BENCH_RESULT), *x = acts(c, s->B * s->C, BENCH_VALUES);
+    float *w = values(c, s->hidden * s->C);
+    RUN(linear_rows_fwd, y, s->hidden, x, w, s->B, s->hidden, s->C, NULL);
+}
+
+static void run_activation(struct bench_call *c, const struct bench_shape *s)
+{
+    lks__act *y = out(c, s->hidden), *x = in(c, s->hidden);
+    RUN(activation_fwd, LKS__EPILOGUE_GELU, y, x, s->rows, s->hidden);
+}
+
+/* The inputs for n tokens of each sequence. */
+static lks__attention_in attention_in(struct bench_call *c, const struct bench_shape *s, size_t n)
+{
+    lks__attention_in in = {.ldq = s->C, .ldkv = s->kv * s->hs};
+    in.q = acts(c, s->B * n * in.ldq, BENCH_VALUES);
+    in.k = acts(c, s->B * n * in.ldkv, BENCH_VALUES);
+    in.v = acts(c, s->B * n * in.ldkv, BENCH_VALUES);
     return in;
 }
 
-static void run_attention_fwd(struct bench_job *j)
+static void run_attention_fwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const lks__attention_shape shape = attention_shape(j);
-    const lks__attention_in in = attention_in(j);
-    lks__act *out = acts(j, rows_of(j) * j->shape->C, BENCH_RESULT);
-    float *lse = array(j, rows_of(j) * shape.NH, BENCH_RESULT);
-    if (out != NULL)
-        j->l->attention_fwd(j->ex, &shape, out, lse, &in, j->drop);
+    const lks__attention_shape shape = {s->B, s->T, s->heads, s->hs, s->kv};
+    const lks__attention_in in = attention_in(c, s, s->T);
+    lks__act *y = out(c, s->C);
+    float *lse = results(c, s->rows * s->heads);
+    RUN(attention_fwd, &shape, y, lse, &in, c->drop);
 }
 
-static void run_attention_bwd(struct bench_job *j)
+static void run_attention_bwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const lks__attention_shape shape = attention_shape(j);
-    const lks__attention_in in = attention_in(j);
-    const size_t rows = rows_of(j);
-    const lks__attention_grads grads = {acts(j, rows * in.ldq, BENCH_RESULT),
-                                        acts(j, rows * in.ldkv, BENCH_RESULT),
-                                        acts(j, rows * in.ldkv, BENCH_RESULT), in.ldq, in.ldkv};
-    lks__act *dout = acts(j, rows * j->shape->C, BENCH_VALUES),
-             *out = acts(j, rows * j->shape->C, BENCH_VALUES);
-    float *lse = array(j, rows * shape.NH, BENCH_POSITIVE);
-    if (dout != NULL)
-        j->l->attention_bwd(j->ex, &shape, &grads, dout, &in, out, lse, j->drop);
+    const lks__attention_shape shape = {s->B, s->T, s->heads, s->hs, s->kv};
+    const lks__attention_in x = attention_in(c, s, s->T);
+    const lks__attention_grads grads = {out(c, x.ldq), out(c, x.ldkv), out(c, x.ldkv), x.ldq,
+                                        x.ldkv};
+    lks__act *dy = in(c, s->C), *y = in(c, s->C);
+    float *lse = positive(c, s->rows * s->heads);
+    RUN(attention_bwd, &shape, &grads, dy, &x, y, lse, c->drop);
 }
 
-/* The last token of each sequence. */
-static void run_attention_cached(struct bench_job *j)
+/* The last token of each sequence, after a cache of all others. */
+static void run_attention_cached(struct bench_call *c, const struct bench_shape *s)
 {
-    lks__attention_shape shape = attention_shape(j);
-    const size_t keys = shape.B * shape.NKV * shape.T * shape.hs;
-    lks__attention_cache cache = {.T = shape.T, .at = shape.T - 1};
-    lks__attention_in in = {.ldq = j->shape->C, .ldkv = shape.NKV * shape.hs};
-    shape.T = 1;
-    cache.k = acts(j, keys, BENCH_VALUES);
-    cache.v = acts(j, keys, BENCH_VALUES);
-    in.q = acts(j, shape.B * in.ldq, BENCH_VALUES);
-    in.k = acts(j, shape.B * in.ldkv, BENCH_VALUES);
-    in.v = acts(j, shape.B * in.ldkv, BENCH_VALUES);
-    lks__act *out = acts(j, shape.B * in.ldq, BENCH_RESULT);
-    if (out != NULL)
-        j->l->attention_cached_fwd(j->ex, &shape, out, &cache, &in);
+    const lks__attention_shape shape = {s->B, 1, s->heads, s->hs, s->kv};
+    const size_t keys = s->B * s->kv * s->T * s->hs;
+    lks__attention_cache cache = {.T = s->T, .at = s->T - 1};
+    cache.k = acts(c, keys, BENCH_VALUES);
+    cache.v = acts(c, keys, BENCH_VALUES);
+    const lks__attention_in in = attention_in(c, s, 1);
+    lks__act *y = acts(c, s->B * in.ldq, BENCH_RESULT);
+    RUN(attention_cached_fwd, &shape, y, &cache, &in);
 }
 
-static void run_embedding_fwd(struct bench_job *j)
+static void run_embedding_fwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *x = acts(j, rows * C, BENCH_RESULT);
-    float *wte = array(j, j->shape->V * C, BENCH_VALUES),
-          *wpe = array(j, j->shape->T * C, BENCH_VALUES);
-    int32_t *tokens = array(j, rows, BENCH_TOKENS);
-    if (x != NULL)
-        j->l->embedding_fwd(j->ex, x, tokens, wte, wpe, rows, j->shape->T, C, j->drop);
+    lks__act *x = out(c, s->C);
+    float *wte = values(c, s->V * s->C), *wpe = values(c, s->T * s->C);
+    int32_t *tokens = array(c, s->rows, BENCH_TOKENS);
+    RUN(embedding_fwd, x, tokens, wte, wpe, s->rows, s->T, s->C, c->drop);
 }
 
-static void run_embedding_bwd(struct bench_job *j)
+static void run_embedding_bwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *dx = acts(j, rows * C, BENCH_VALUES);
-    float *dwte = array(j, j->shape->V * C, BENCH_VALUES),
-          *dwpe = array(j, j->shape->T * C, BENCH_VALUES);
-    int32_t *tokens = array(j, rows, BENCH_TOKENS);
-    if (dx != NULL)
-        j->l->embedding_bwd(j->ex, dwte, dwpe, dx, tokens, rows, j->shape->T, C);
+    lks__act *dx = in(c, s->C);
+    float *dwte = values(c, s->V * s->C), *dwpe = values(c, s->T * s->C);
+    int32_t *tokens = array(c, s->rows, BENCH_TOKENS);
+    RUN(embedding_bwd, dwte, dwpe, dx, tokens, s->rows, s->T, s->C);
 }
 
-static void run_layernorm_fwd(struct bench_job *j)
+static void run_layernorm_fwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *y = acts(j, rows * C, BENCH_RESULT), *x = acts(j, rows * C, BENCH_VALUES);
-    float *mean = array(j, rows, BENCH_RESULT), *rstd = array(j, rows, BENCH_RESULT),
-          *gain = array(j, C, BENCH_VALUES), *bias = array(j, C, BENCH_VALUES);
-    if (y != NULL)
-        j->l->layernorm_rows_fwd(j->ex, y, mean, rstd, x, gain, bias, rows, C);
+    lks__act *y = out(c, s->C), *x = in(c, s->C);
+    float *mean = results(c, s->rows), *rstd = results(c, s->rows), *gain = values(c, s->C),
+          *bias = values(c, s->C);
+    RUN(layernorm_rows_fwd, y, mean, rstd, x, gain, bias, s->rows, s->C);
 }
 
-static void run_layernorm_bwd(struct bench_job *j)
+static void run_layernorm_bwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *dx = acts(j, rows * C, BENCH_VALUES), *dy = acts(j, rows * C, BENCH_VALUES),
-             *x = acts(j, rows * C, BENCH_VALUES);
-    float *dgain = array(j, C, BENCH_VALUES), *dbias = array(j, C, BENCH_VALUES),
-          *gain = array(j, C, BENCH_VALUES), *mean = array(j, rows, BENCH_VALUES),
-          *rstd = array(j, rows, BENCH_POSITIVE),
-          *partial = array(j, j->l->layernorm_partial_floats(rows, C), BENCH_WORK);
-    if (dx != NULL)
-        j->l->layernorm_rows_bwd(j->ex, dx, dgain, dbias, dy, x, gain, mean, rstd, rows, C,
-                                 partial);
+    lks__act *dx = in(c, s->C), *dy = in(c, s->C), *x = in(c, s->C);
+    float *dgain = values(c, s->C), *dbias = values(c, s->C), *gain = values(c, s->C),
+          *mean = values(c, s->rows), *rstd = positive(c, s->rows),
+          *partial = array(c, c->l->layernorm_partial_floats(s->rows, s->C), BENCH_WORK);
+    RUN(layernorm_rows_bwd, dx, dgain, dbias, dy, x, gain, mean, rstd, s->rows, s->C, partial);
 }
 
-static void run_dropout(struct bench_job *j)
+static void run_dropout(struct bench_call *c, const struct bench_shape *s)
 {
     const lks__dropout half = {.key = {{1, 2}}, 3, 4, 5, 1u << 31, 2.0f};
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *y = acts(j, rows * C, BENCH_RESULT), *x = acts(j, rows * C, BENCH_VALUES);
-    if (y != NULL)
-        j->l->dropout_rows(j->ex, y, x, rows, C, &half);
+    lks__act *y = out(c, s->C), *x = in(c, s->C);
+    RUN(dropout_rows, y, x, s->rows, s->C, &half);
 }
 
-static void run_golf_embed(struct bench_job *j)
+static void run_golf_embed(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *x = acts(j, rows * C, BENCH_RESULT);
-    float *rms = array(j, rows, BENCH_RESULT), *emb = array(j, j->shape->V * C, BENCH_VALUES);
-    int32_t *tokens = array(j, rows, BENCH_TOKENS);
-    if (x != NULL)
-        j->l->golf_embed_fwd(j->ex, x, rms, tokens, emb, rows, C);
+    lks__act *x = out(c, s->C);
+    float *rms = results(c, s->rows), *emb = values(c, s->V * s->C);
+    int32_t *tokens = array(c, s->rows, BENCH_TOKENS);
+    RUN(golf_embed_fwd, x, rms, tokens, emb, s->rows, s->C);
 }
 
-static void run_golf_norm_fwd(struct bench_job *j)
+static void run_golf_norm_fwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *y = acts(j, rows * C, BENCH_RESULT), *x = acts(j, rows * C, BENCH_VALUES);
-    float *rms = array(j, rows, BENCH_RESULT);
-    if (y != NULL)
-        j->l->golf_norm_fwd(j->ex, y, rms, x, rows, C);
+    lks__act *y = out(c, s->C), *x = in(c, s->C);
+    float *rms = results(c, s->rows);
+    RUN(golf_norm_fwd, y, rms, x, s->rows, s->C);
 }
 
-static void run_golf_norm_bwd(struct bench_job *j)
+static void run_golf_norm_bwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *dx = acts(j, rows * C, BENCH_RESULT), *dy = acts(j, rows * C, BENCH_VALUES),
-             *x = acts(j, rows * C, BENCH_VALUES);
-    float *rms = array(j, rows, BENCH_POSITIVE);
-    if (dx != NULL)
-        j->l->golf_norm_bwd(j->ex, dx, dy, x, rms, rows, C);
+    lks__act *dx = out(c, s->C), *dy = in(c, s->C), *x = in(c, s->C);
+    float *rms = positive(c, s->rows);
+    RUN(golf_norm_bwd, dx, dy, x, rms, s->rows, s->C);
 }
 
-static void run_golf_embed_bwd(struct bench_job *j)
+static void run_golf_embed_bwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__act *row = acts(j, rows * C, BENCH_WORK), *dx = acts(j, rows * C, BENCH_VALUES);
-    float *demb = array(j, j->shape->V * C, BENCH_VALUES),
-          *emb = array(j, j->shape->V * C, BENCH_VALUES), *rms = array(j, rows, BENCH_POSITIVE);
-    int32_t *tokens = array(j, rows, BENCH_TOKENS);
-    if (demb != NULL)
-        j->l->golf_embed_bwd(j->ex, demb, row, dx, tokens, emb, rms, rows, C);
+    lks__act *row = acts(c, s->rows * s->C, BENCH_WORK), *dx = in(c, s->C);
+    float *demb = values(c, s->V * s->C), *emb = values(c, s->V * s->C),
+          *rms = positive(c, s->rows);
+    int32_t *tokens = array(c, s->rows, BENCH_TOKENS);
+    RUN(golf_embed_bwd, demb, row, dx, tokens, emb, rms, s->rows, s->C);
 }
 
-/* With a skip. `backward`: what forward made is there already. */
-static lks__golf_entry golf_entry(struct bench_job *j, bool backward)
+/* A block's entry with a skip. With `backward`, forward's results are inputs. */
+static lks__golf_entry golf_entry(struct bench_call *c, const struct bench_shape *s, bool backward)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__golf_entry e = {.prev = acts(j, rows * C, BENCH_VALUES)};
-    e.skip = acts(j, rows * C, BENCH_VALUES);
-    e.x0 = acts(j, rows * C, BENCH_VALUES);
-    e.mix = array(j, 2 * C, BENCH_VALUES);
-    e.skip_weight = array(j, C, BENCH_VALUES);
-    e.x = acts(j, rows * C, backward ? BENCH_SPENT : BENCH_RESULT);
-    e.norm = acts(j, rows * C, backward ? BENCH_VALUES : BENCH_RESULT);
-    e.rms = array(j, rows, backward ? BENCH_POSITIVE : BENCH_RESULT);
+    lks__golf_entry e = {.prev = in(c, s->C)};
+    e.skip = in(c, s->C);
+    e.x0 = in(c, s->C);
+    e.mix = values(c, 2 * s->C);
+    e.skip_weight = values(c, s->C);
+    e.x = acts(c, s->rows * s->C, backward ? BENCH_SPENT : BENCH_RESULT);
+    e.norm = backward ? in(c, s->C) : out(c, s->C);
+    e.rms = backward ? positive(c, s->rows) : results(c, s->rows);
     return e;
 }
 
-static void run_golf_entry_fwd(struct bench_job *j)
+static void run_golf_entry_fwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const lks__golf_entry e = golf_entry(j, false);
-    if (e.x != NULL)
-        j->l->golf_entry_fwd(j->ex, &e, rows_of(j), j->shape->C);
+    const lks__golf_entry e = golf_entry(c, s, false);
+    RUN(golf_entry_fwd, &e, s->rows, s->C);
 }
 
-static size_t golf_partial(const struct bench_job *j)
+static float *golf_partial(struct bench_call *c, const struct bench_shape *s)
 {
-    return j->l->golf_partial_floats(rows_of(j), j->shape->C, j->shape->heads);
+    return array(c, c->l->golf_partial_floats(s->rows, s->C, s->heads), BENCH_WORK);
 }
 
-static void run_golf_entry_bwd(struct bench_job *j)
+static void run_golf_entry_bwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    const lks__golf_entry e = golf_entry(j, true);
-    lks__act *dx = acts(j, rows * C, BENCH_VALUES), *dx0 = acts(j, rows * C, BENCH_VALUES),
-             *dskip = acts(j, rows * C, BENCH_RESULT), *dnorm = acts(j, rows * C, BENCH_VALUES);
-    float *dmix = array(j, 2 * C, BENCH_VALUES), *dskip_weight = array(j, C, BENCH_VALUES),
-          *partial = array(j, golf_partial(j), BENCH_WORK);
-    if (dx != NULL)
-        j->l->golf_entry_bwd(j->ex, &e, dx, dx0, dmix, dskip, dskip_weight, dnorm, rows, C,
-                             partial);
+    const lks__golf_entry e = golf_entry(c, s, true);
+    lks__act *dx = in(c, s->C), *dx0 = in(c, s->C), *dskip = out(c, s->C), *dnorm = in(c, s->C);
+    float *dmix = values(c, 2 * s->C), *dskip_weight = values(c, s->C),
+          *partial = golf_partial(c, s);
+    RUN(golf_entry_bwd, &e, dx, dx0, dmix, dskip, dskip_weight, dnorm, s->rows, s->C, partial);
 }
 
-static void run_golf_branch(struct bench_job *j)
+static void run_golf_branch(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = rows_of(j), C = j->shape->C;
-    lks__golf_branch b = {.dx = acts(j, rows * C, BENCH_VALUES)};
-    b.dy = acts(j, rows * C, BENCH_RESULT);
-    b.scale = array(j, C, BENCH_VALUES);
-    b.dnorm = acts(j, rows * C, BENCH_VALUES);
-    b.normed = acts(j, rows * C, BENCH_VALUES);
-    b.rms = array(j, rows, BENCH_POSITIVE);
-    if (b.dx != NULL)
-        j->l->golf_branch_bwd(j->ex, &b, rows, C);
+    lks__golf_branch b = {.dx = in(c, s->C)};
+    b.dy = out(c, s->C);
+    b.scale = values(c, s->C);
+    b.dnorm = in(c, s->C);
+    b.normed = in(c, s->C);
+    b.rms = positive(c, s->rows);
+    RUN(golf_branch_bwd, &b, s->rows, s->C);
 }
 
-static void run_golf_scaled(struct bench_job *j)
+static void run_golf_scaled(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t C = j->shape->C, in = j->shape->hidden;
-    lks__golf_scaled s = {.dw = array(j, C * in, BENCH_VALUES)};
-    s.dscale = array(j, C, BENCH_VALUES);
-    s.product = array(j, C * in, BENCH_VALUES);
-    s.w = array(j, C * in, BENCH_VALUES);
-    s.scale = array(j, C, BENCH_VALUES);
-    if (s.dw != NULL)
-        j->l->golf_scaled_bwd(j->ex, &s, C, in);
+    const size_t n = s->C * s->hidden;
+    lks__golf_scaled scaled = {.dw = values(c, n)};
+    scaled.dscale = values(c, s->C);
+    scaled.product = values(c, n);
+    scaled.w = values(c, n);
+    scaled.scale = values(c, s->C);
+    RUN(golf_scaled_bwd, &scaled, s->C, s->hidden);
 }
 
-static lks__golf_heads golf_heads(struct bench_job *j, bool backward)
+static lks__golf_heads golf_heads(struct bench_call *c, const struct bench_shape *s, bool backward)
 {
-    const size_t rows = rows_of(j), hs = j->shape->C / j->shape->heads;
-    const size_t q = rows * j->shape->heads, k = rows * j->shape->kv;
-    lks__golf_heads h = {.rows = rows,
-                         .T = j->shape->T,
-                         .n_head = j->shape->heads,
-                         .n_kv_head = j->shape->kv,
-                         .hs = hs};
-    h.cosine = array(j, j->shape->T * (hs / 2), BENCH_VALUES);
-    h.sine = array(j, j->shape->T * (hs / 2), BENCH_VALUES);
-    h.gain = array(j, j->shape->heads, BENCH_VALUES);
-    h.q_raw = acts(j, q * hs, BENCH_VALUES);
-    h.k_raw = acts(j, k * hs, BENCH_VALUES);
-    h.q_rms = array(j, q, backward ? BENCH_POSITIVE : BENCH_RESULT);
-    h.k_rms = array(j, k, backward ? BENCH_POSITIVE : BENCH_RESULT);
+    const size_t q = s->rows * s->heads, k = s->rows * s->kv, turns = s->T * (s->hs / 2);
+    lks__golf_heads h = {
+        .rows = s->rows, .T = s->T, .n_head = s->heads, .n_kv_head = s->kv, .hs = s->hs};
+    h.cosine = values(c, turns);
+    h.sine = values(c, turns);
+    h.gain = values(c, s->heads);
+    h.q_raw = acts(c, q * s->hs, BENCH_VALUES);
+    h.k_raw = acts(c, k * s->hs, BENCH_VALUES);
+    h.q_rms = backward ? positive(c, q) : results(c, q);
+    h.k_rms = backward ? positive(c, k) : results(c, k);
     return h;
 }
 
-static void run_golf_heads_fwd(struct bench_job *j)
+static void run_golf_heads_fwd(struct bench_call *c, const struct bench_shape *s)
 {
-    lks__golf_heads h = golf_heads(j, false);
-    h.q = acts(j, h.rows * h.n_head * h.hs, BENCH_RESULT);
-    h.k = acts(j, h.rows * h.n_kv_head * h.hs, BENCH_RESULT);
-    if (h.q != NULL)
-        j->l->golf_heads_fwd(j->ex, &h);
+    lks__golf_heads h = golf_heads(c, s, false);
+    h.q = out(c, s->heads * s->hs);
+    h.k = out(c, s->kv * s->hs);
+    RUN(golf_heads_fwd, &h);
 }
 
-static void run_golf_heads_bwd(struct bench_job *j)
+static void run_golf_heads_bwd(struct bench_call *c, const struct bench_shape *s)
 {
-    const lks__golf_heads h = golf_heads(j, true);
-    lks__act *dq = acts(j, h.rows * h.n_head * h.hs, BENCH_VALUES),
-             *dk = acts(j, h.rows * h.n_kv_head * h.hs, BENCH_VALUES);
-    float *dgain = array(j, h.n_head, BENCH_VALUES),
-          *partial = array(j, golf_partial(j), BENCH_WORK);
-    if (dq != NULL)
-        j->l->golf_heads_bwd(j->ex, &h, dq, dk, dgain, partial);
+    const lks__golf_heads h = golf_heads(c, s, true);
+    lks__act *dq = in(c, s->heads * s->hs), *dk = in(c, s->kv * s->hs);
+    float *dgain = values(c, s->heads), *partial = golf_partial(c, s);
+    RUN(golf_heads_bwd, &h, dq, dk, dgain, partial);
 }
 
-static void xent(struct bench_job *j, float softcap)
+static void xent(struct bench_call *c, const struct bench_shape *s, float softcap)
 {
-    const size_t rows = rows_of(j) < XENT_ROWS ? rows_of(j) : XENT_ROWS, V = j->shape->V;
-    const lks__xent x = {rows, V, V, 1.0f / (float)rows, softcap, true};
-    lks__act *logits = acts(j, rows * V, BENCH_VALUES);
-    float *loss = array(j, 1, BENCH_RESULT);
-    int32_t *targets = array(j, rows, BENCH_TOKENS);
-    double *row_loss = array(j, rows, BENCH_DOUBLES);
-    if (logits == NULL)
-        return;
-    j->l->xent_rows(j->ex, &x, logits, targets, row_loss);
-    j->l->mean_loss(j->ex, loss, row_loss, rows);
+    const size_t rows = s->rows < XENT_ROWS ? s->rows : XENT_ROWS;
+    const lks__xent x = {rows, s->V, s->V, 1.0f / (float)rows, softcap, true};
+    lks__act *logits = acts(c, rows * s->V, BENCH_VALUES);
+    float *loss = results(c, 1);
+    int32_t *targets = array(c, rows, BENCH_TOKENS);
+    double *row_loss = array(c, rows, BENCH_DOUBLES);
+    RUN(xent_rows, &x, logits, targets, row_loss);
+    RUN(mean_loss, loss, row_loss, rows);
 }
 
-static void run_xent(struct bench_job *j)
+static void run_xent(struct bench_call *c, const struct bench_shape *s)
 {
-    xent(j, 0);
+    xent(c, s, 0);
 }
 
-static void run_xent_cap(struct bench_job *j)
+static void run_xent_cap(struct bench_call *c, const struct bench_shape *s)
 {
-    xent(j, 30);
+    xent(c, s, 30);
 }
 
-static void run_blend(struct bench_job *j)
+static void run_blend(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t n = j->shape->hidden * j->shape->C;
-    lks__blend list = {.a = 0.5f, .b = 0.25f, .n_pieces = 1};
-    list.piece[0].y = array(j, n, BENCH_VALUES);
-    list.piece[0].x = array(j, n, BENCH_VALUES);
-    list.piece[0].n = n;
-    if (j->memory != NULL)
-        j->l->update_blend(j->ex, &list);
+    const size_t n = s->hidden * s->C;
+    lks__blend list = {.a = 0.5f, .b = 0.25f, .n_pieces = 1, .piece[0].n = n};
+    list.piece[0].y = values(c, n);
+    list.piece[0].x = values(c, n);
+    RUN(update_blend, &list);
 }
 
-static void run_adamw(struct bench_job *j)
+static void run_adamw(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t n = j->shape->V * j->shape->C;
-    lks__adamw_list list = {1e-3, 0.9, 0.95, 1e-8, 0.1, 2, 1, .n_pieces = 1};
-    list.piece[0].params = array(j, n, BENCH_VALUES);
-    list.piece[0].exp_avg = array(j, n, BENCH_VALUES);
-    list.piece[0].exp_avg_sq = array(j, n, BENCH_POSITIVE);
-    list.piece[0].grads = array(j, n, BENCH_VALUES);
-    list.piece[0].n = n;
-    if (j->memory != NULL)
-        j->l->update_adamw(j->ex, &list);
+    const size_t n = s->V * s->C;
+    lks__adamw_list list = {1e-3, 0.9, 0.95, 1e-8, 0.1, 2, 1, .n_pieces = 1, .piece[0].n = n};
+    list.piece[0].params = values(c, n);
+    list.piece[0].exp_avg = values(c, n);
+    list.piece[0].exp_avg_sq = positive(c, n);
+    list.piece[0].grads = values(c, n);
+    RUN(update_adamw, &list);
 }
 
-/* Matrices of one shape, side by side in each array, with zeros between them as between tensors of
- * an arena: an update may take the padding, too. */
-static void run_muon(struct bench_job *j)
+/* `count` matrices of one shape. Zeros between them, as between tensors of an arena, because an
+ * update may write to the padding. */
+static void run_muon(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t rows = j->shape->hidden, cols = j->shape->C, n = rows * cols;
-    const size_t room = lks__round_up(n, LKS__PADDED), count = j->shape->matrices;
-    const size_t bytes = j->l->update_muon_bytes(j->ex, rows, cols);
+    const size_t rows = s->hidden, cols = s->C, n = rows * cols, count = s->matrices;
+    const size_t room = lks__round_up(n, LKS__PADDED);
     lks__muon_list list = {.lr = 1, .momentum = 0.95, .clip = 1, .ns_steps = 5};
-    float *params = array(j, count * room, BENCH_VALUES),
-          *momentum = array(j, count * room, BENCH_VALUES),
-          *grads = array(j, count * room, BENCH_VALUES);
-    list.work_bytes = count * bytes;
-    list.work = array(j, list.work_bytes / sizeof(float), BENCH_WORK);
-    if (params == NULL)
-        return;
-    for (list.n_pieces = 0; list.n_pieces < count; list.n_pieces++) {
-        const size_t at = list.n_pieces * room;
+    float *params = values(c, count * room), *momentum = values(c, count * room),
+          *grads = values(c, count * room);
+    list.work_bytes = count * c->l->update_muon_bytes(c->ex, rows, cols);
+    list.work = array(c, list.work_bytes / sizeof(float), BENCH_WORK);
+    for (size_t at = 0; c->memory != NULL && list.n_pieces < count; at += room) {
         float *const all[] = {params + at, momentum + at, grads + at};
         for (int i = 0; i < 3 && room > n; i++)
-            j->l->clear(j->ex, all[i] + n, room - n);
+            RUN(clear, all[i] + n, room - n);
         list.piece[list.n_pieces].rows = rows;
         list.piece[list.n_pieces].cols = cols;
         list.piece[list.n_pieces].params = all[0];
         list.piece[list.n_pieces].momentum = all[1];
-        list.piece[list.n_pieces].grads = all[2];
+        list.piece[list.n_pieces++].grads = all[2];
     }
-    j->l->update_muon(j->ex, &list);
+    RUN(update_muon, &list);
 }
 
-static void run_ceiling_copy(struct bench_job *j)
+static void run_ceiling_copy(struct bench_call *c, const struct bench_shape *s)
 {
-    float *y = array(j, j->shape->C, BENCH_WORK), *x = array(j, j->shape->C, BENCH_VALUES);
-    if (y != NULL)
-        j->l->copy(j->ex, y, x, j->shape->C);
+    float *y = array(c, s->C, BENCH_WORK), *x = values(c, s->C);
+    RUN(copy, y, x, s->C);
 }
 
-static void run_ceiling_product(struct bench_job *j)
+static void run_ceiling_product(struct bench_call *c, const struct bench_shape *s)
 {
-    const size_t n = j->shape->C;
-    lks__act *y = acts(j, n * n, BENCH_WORK), *x = acts(j, n * n, BENCH_VALUES);
-    float *w = array(j, n * n, BENCH_VALUES);
-    if (y != NULL)
-        j->l->linear_fwd(j->ex, y, n, x, w, n, n, n, NULL);
+    const size_t n = s->C;
+    lks__act *y = acts(c, n * n, BENCH_WORK), *x = acts(c, n * n, BENCH_VALUES);
+    float *w = values(c, n * n);
+    RUN(linear_fwd, y, n, x, w, n, n, n, NULL);
 }
 
 const struct bench_item bench_copies = {"copies", run_ceiling_copy, 0};

@@ -1,5 +1,5 @@
-/* The reduction that training uses, compared with what memory, the engine or the link allows; and
- * the cost of a given model's gradients in a step. */
+/* lockstep bench comm: compares training's reduction with the limits of memory, the engine and the
+ * link, and measures the reduction of a given model in its steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,28 +12,34 @@
 #include "compute/cpu/kernels.h"
 
 enum {
-    BLOCK = 4096,   /* floats: the blocks of training's gradients */
-    REDUCE_MB = 68, /* 17M parameters */
+    BLOCK = 4096,   /* floats per block, as in training's gradients */
+    REDUCE_MB = 68, /* gradients of 17M parameters */
     MAX_TURNS = 100,
     MIN_STEPS = 3,
 };
 
 struct reduce {
-    size_t count, n_blocks, *block_start;
-    /* This rank's part; parts of two ranks of one host, if it can see both. */
+    size_t count, n_blocks, bucket_blocks, *block_start;
+    lks_work **works; /* one per bucket */
+    /* This rank's part, its leader's part and, for two ranks on one host, the second rank's. */
     float *mine, *first, *other;
     double *sumsq;
 };
 
-static lks_status open_reduce(struct bench_group *b, size_t count, struct reduce *r)
+/* Open a reduction of `count` floats, rounded up to blocks. bucket_blocks 0: in a single bucket.
+ * Call close_reduce() in any case. */
+static lks_status open_reduce(struct bench_group *b, size_t count, size_t bucket_blocks,
+                              struct reduce *r)
 {
     r->n_blocks = (count + BLOCK - 1) / BLOCK;
+    r->bucket_blocks = bucket_blocks > 0 ? bucket_blocks : r->n_blocks;
     r->count = r->n_blocks * BLOCK;
     LKS__TRY(lks_comm_alloc(b->comm, LKS_MEM_OWN, r->count * sizeof(float), (void **)&r->mine));
     LKS__TRY(
         lks_comm_alloc(b->comm, LKS_MEM_COMMON, r->n_blocks * sizeof(double), (void **)&r->sumsq));
     r->block_start = calloc(r->n_blocks + 1, sizeof *r->block_start);
-    if (r->block_start == NULL)
+    r->works = calloc(r->n_blocks / r->bucket_blocks + 1, sizeof *r->works);
+    if (r->block_start == NULL || r->works == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %zu blocks", r->n_blocks);
     for (size_t i = 0; i <= r->n_blocks; i++)
         r->block_start[i] = i * BLOCK;
@@ -44,35 +50,40 @@ static lks_status open_reduce(struct bench_group *b, size_t count, struct reduce
     return LKS_OK;
 }
 
-/* Start blocks [from, end) of it. */
-static lks_status start_part(struct bench_group *b, const struct reduce *r, size_t from, size_t end,
-                             lks_work **work_p)
+static void close_reduce(struct reduce *r)
 {
-    lks_part part = {{0, b->rank}, r->mine + from * BLOCK};
-    lks_reduction reduction = {
-        .n_leaves = b->W,
-        .parts = &part,
-        .n_parts = 1,
-        .scale = 0.5f,
-        .count = (end - from) * BLOCK,
-        .block_start = r->block_start, /* blocks have equal sizes, so this fits every range */
-        .n_blocks = end - from,
-        .block_sumsq = r->sumsq + from,
-        .dst = r->first + from * BLOCK,
-    };
-    return lks_comm_reduce_start(b->comm, &reduction, work_p);
+    free(r->block_start);
+    free(r->works);
 }
 
+/* Start all buckets, then wait for them. */
 static lks_status reduce_once(struct bench_group *b, const struct reduce *r)
 {
-    lks_work *work;
-    LKS__TRY(start_part(b, r, 0, r->n_blocks, &work));
-    return lks_work_wait(work);
+    size_t n = 0;
+    for (size_t from = 0, end; from < r->n_blocks; from = end) {
+        end = r->n_blocks - from < r->bucket_blocks ? r->n_blocks : from + r->bucket_blocks;
+        lks_part part = {{0, b->rank}, r->mine + from * BLOCK};
+        lks_reduction reduction = {
+            .n_leaves = b->W,
+            .parts = &part,
+            .n_parts = 1,
+            .scale = 0.5f,
+            .count = (end - from) * BLOCK,
+            .block_start = r->block_start, /* blocks have equal sizes, so this fits every range */
+            .n_blocks = end - from,
+            .block_sumsq = r->sumsq + from,
+            .dst = r->first + from * BLOCK,
+        };
+        LKS__TRY(lks_comm_reduce_start(b->comm, &reduction, &r->works[n++]));
+    }
+    for (size_t i = 0; i < n; i++)
+        LKS__TRY(lks_work_wait(r->works[i]));
+    return LKS_OK;
 }
 
 typedef float f32x8 __attribute__((vector_size(32), may_alias));
 
-/* Only the arithmetic: each of two ranks that share memory adds one half. */
+/* Compute only the sum: each of two ranks that share memory adds one half. */
 static lks_status sum_bare(struct bench_group *b, const struct reduce *r)
 {
     size_t half = r->count / 2, first = b->rank == 0 ? 0 : half;
@@ -82,7 +93,7 @@ static lks_status sum_bare(struct bench_group *b, const struct reduce *r)
     return lks_comm_barrier(b->comm);
 }
 
-/* Reduce the same bytes by the engine itself, or by two cores without a group. */
+/* Reduce the same bytes by the engine itself or, on one host, by two cores without a group. */
 static lks_status other_way(struct bench_group *b, const struct reduce *r, double *seconds_p)
 {
     *seconds_p = 0.0;
@@ -111,41 +122,62 @@ static void report(const struct bench_group *b, const struct reduce *r,
         printf("    %s's own all-reduce%s: %.2f ms (%.0f%% of its speed)\n", b->engine,
                b->per_host > 1 ? " of one rank per host" : "", theirs_s * 1e3,
                theirs_s / ours_s * 100.0);
-    if (link->rate > 0) { /* each host sends its part of the sums and then of the result */
+    if (link->rate > 0) { /* each host sends its part of the sums, then of the result */
         double least_s = 2.0 * bytes * (b->n_hosts - 1) / b->n_hosts / link->rate;
         printf("    the link would need %.2f ms (%.0f%% of its speed)\n", least_s * 1e3,
                least_s / ours_s * 100.0);
     }
 }
 
-/* The two alternate, so that a busy moment affects both. */
+/* Our reduction and the other one alternate, so that a busy moment affects both. */
+static lks_status alternate(struct bench_group *b, const struct reduce *r, int turns, double *ours,
+                            double *theirs)
+{
+    for (int i = -b->warm_up; i < turns; i++) {
+        const int at = i < 0 ? 0 : i;
+        LKS__TRY(lks_comm_barrier(b->comm));
+        const double started = lks__sys_now();
+        LKS__TRY(reduce_once(b, r));
+        ours[at] = lks__sys_now() - started;
+        LKS__TRY(other_way(b, r, &theirs[at]));
+    }
+    return LKS_OK;
+}
+
 lks_status bench_reduction(struct bench_group *b, const struct bench_link *link)
 {
     struct reduce r = {0};
     double ours[MAX_TURNS], theirs[MAX_TURNS], ours_s, theirs_s;
     const int turns = 2 * b->iters < MAX_TURNS ? 2 * b->iters : MAX_TURNS;
-    lks_status st = open_reduce(b, (size_t)REDUCE_MB * 1000000 / sizeof(float), &r);
-    for (int i = -b->warm_up; i < turns && st == LKS_OK; i++) {
-        double seconds, started;
-        st = lks_comm_barrier(b->comm);
-        started = lks__sys_now();
-        if (st == LKS_OK)
-            st = reduce_once(b, &r);
-        double took = lks__sys_now() - started;
-        if (st == LKS_OK)
-            st = other_way(b, &r, &seconds);
-        if (i >= 0) {
-            ours[i] = took;
-            theirs[i] = seconds;
-        }
-    }
+    lks_status st = open_reduce(b, (size_t)REDUCE_MB * 1000000 / sizeof(float), 0, &r);
+    if (st == LKS_OK)
+        st = alternate(b, &r, turns, ours, theirs);
     if (st == LKS_OK)
         st = bench_slowest(b, ours, turns, &ours_s);
     if (st == LKS_OK)
         st = bench_slowest(b, theirs, turns, &theirs_s);
     if (st == LKS_OK && b->rank == 0)
         report(b, &r, link, ours_s, theirs_s);
-    free(r.block_start);
+    close_reduce(&r);
+    return st;
+}
+
+/* Seconds, and CPU seconds of this process, of `turns` reductions after one to warm up. */
+static lks_status time_reduce(struct bench_group *b, size_t count, size_t bucket_blocks, int turns,
+                              double *seconds, double *cpu_seconds)
+{
+    struct reduce r = {0};
+    lks_status st = open_reduce(b, count, bucket_blocks, &r);
+    for (int i = -1; i < turns && st == LKS_OK; i++) {
+        const int at = i < 0 ? 0 : i;
+        st = lks_comm_barrier(b->comm);
+        const double began = lks__sys_now(), worked = lks__sys_cpu_seconds();
+        if (st == LKS_OK)
+            st = reduce_once(b, &r);
+        seconds[at] = lks__sys_now() - began;
+        cpu_seconds[at] = lks__sys_cpu_seconds() - worked;
+    }
+    close_reduce(&r);
     return st;
 }
 
@@ -156,67 +188,26 @@ lks_status bench_reduce_times(lks_comm *comm, size_t count, int turns, double *s
                             .rank = lks_comm_rank(comm),
                             .W = lks_comm_world_size(comm),
                             .n_hosts = 0}; /* no comparison between two ranks of a host */
-    struct reduce r = {0};
-    lks_status st = open_reduce(&b, count, &r);
-    for (int i = -1; i < turns && st == LKS_OK; i++) {
-        st = lks_comm_barrier(comm);
-        const double began = lks__sys_now(), worked = lks__sys_cpu_seconds();
-        if (st == LKS_OK)
-            st = reduce_once(&b, &r);
-        if (i >= 0) {
-            seconds[i] = lks__sys_now() - began;
-            cpu_seconds[i] = lks__sys_cpu_seconds() - worked;
-        }
-    }
-    free(r.block_start);
-    return st;
+    return time_reduce(&b, count, 0, turns, seconds, cpu_seconds);
 }
 
 /* --- a model's step --------------------------------------------------------------------------- */
 
-/* Reduce all gradients, in the buckets of training, with nothing else to do. */
-static lks_status reduce_alone(struct bench_group *b, const struct reduce *r, size_t bucket_blocks,
-                               lks_work **works)
-{
-    size_t n = 0;
-    for (size_t at = 0; at < r->n_blocks; at += bucket_blocks) {
-        size_t end = r->n_blocks - at < bucket_blocks ? r->n_blocks : at + bucket_blocks;
-        LKS__TRY(start_part(b, r, at, end, &works[n++]));
-    }
-    for (size_t i = 0; i < n; i++)
-        LKS__TRY(lks_work_wait(works[i]));
-    return LKS_OK;
-}
-
+/* Reduce all gradients, in training's buckets, without other work. */
 static lks_status time_alone(struct bench_group *b, const lks__trainer *t, int turns,
                              double *seconds_p)
 {
-    struct reduce r = {0};
-    double times[MAX_TURNS];
+    double times[MAX_TURNS], cpu_times[MAX_TURNS];
     size_t bytes = (size_t)(t->run.s.bucket_mb * (1 << 20));
     size_t blocks = (bytes + BLOCK * sizeof(float) - 1) / (BLOCK * sizeof(float));
-    LKS__TRY(open_reduce(b, (size_t)t->run.table.count, &r));
-    blocks = blocks > 0 ? blocks : 1;
-    lks_work **works = calloc(r.n_blocks / blocks + 1, sizeof *works);
-    lks_status st = works != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for buckets");
-    for (int i = -1; i < turns && st == LKS_OK; i++) {
-        st = lks_comm_barrier(b->comm);
-        double started = lks__sys_now();
-        if (st == LKS_OK)
-            st = reduce_alone(b, &r, blocks, works);
-        if (i >= 0)
-            times[i] = lks__sys_now() - started;
-    }
-    if (st == LKS_OK)
-        st = bench_slowest(b, times, turns, seconds_p);
-    free(works);
-    free(r.block_start);
-    return st;
+    LKS__TRY(time_reduce(b, (size_t)t->run.table.count, blocks > 0 ? blocks : 1, turns, times,
+                         cpu_times));
+    return bench_slowest(b, times, turns, seconds_p);
 }
 
 struct steps {
     double step[MAX_TURNS], exposed[MAX_TURNS];
-    double backward_s; /* of the mean step */
+    double backward_s; /* in the mean step */
 };
 
 static lks_status time_steps(lks__trainer *t, int turns, struct steps *s)
@@ -226,7 +217,7 @@ static lks_status time_steps(lks__trainer *t, int turns, struct steps *s)
         lks__step_result result;
         if (i == 0)
             lks__trace_take_parts(lks__trace_current, parts);
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &result));
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
         if (i < 0)
             continue;
         s->step[i] = result.seconds;
@@ -242,7 +233,7 @@ lks_status bench_verdict(struct bench_group *b, lks__trainer *t)
     int turns = b->iters < MIN_STEPS ? MIN_STEPS : b->iters < MAX_TURNS ? b->iters : MAX_TURNS;
     struct steps s;
     double alone_s, step_s, exposed_s, backward_s;
-    lks__trace *parts = NULL; /* recorded only if the user asked for no trace */
+    lks__trace *parts = NULL;
     LKS__TRY(time_alone(b, t, turns, &alone_s));
     if (lks__trace_current == NULL)
         LKS__TRY(lks__trace_open(0, &parts));

@@ -1,4 +1,4 @@
-/* lockstep bench: the speed of this machine, and how much of it a training step uses. */
+/* lockstep bench: measures the speed of this machine, and how much of it a training step uses. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +48,11 @@ lks_status bench_peak_of(const lks__session *s, int threads, double *flops_p)
     return lks__session_peak(s, threads, PEAK_BURSTS, flops_p);
 }
 
-static lks_status bench_peak(const lks__settings *settings)
+static lks_status bench_peak(lks__settings *settings)
 {
     lks__session s;
     double one = 0.0, all = 0.0;
+    progress_text("measuring");
     LKS__TRY(lks__session_open(settings->backend, settings->timeout, (int)settings->threads,
                                (enum lks__bind)settings->bind, &s));
     lks_status st = lks__session_device(&s, settings->device, settings->share_gpu);
@@ -90,7 +91,7 @@ static const char *data_path(const lks__settings *s, const char *dir, int i,
     return path;
 }
 
-/* Random tokens as a dataset in a temporary folder, whose files are unlinked once they are open. */
+/* Write random tokens as a dataset into a new temporary folder. */
 static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
 {
     const char *tmp = getenv("TMPDIR");
@@ -123,7 +124,7 @@ static void remove_data(const lks__settings *s, const char *dir)
     lks__sys_rmdir(dir);
 }
 
-static int ascending(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -131,7 +132,7 @@ static int ascending(const void *a, const void *b)
 
 double bench_median(double *times, int n)
 {
-    qsort(times, (size_t)n, sizeof *times, ascending);
+    qsort(times, (size_t)n, sizeof *times, compare_doubles);
     return times[n / 2];
 }
 
@@ -147,8 +148,8 @@ bool bench_has_model(const lks__settings *s)
     return chosen;
 }
 
-/* That of config/train_shakespeare_char_cpu.conf: seconds instead of GPT-2's minutes. */
-static void take_small_model(lks__settings *s)
+/* The model of config/train_shakespeare_char_cpu.conf: it needs seconds, GPT-2 minutes. */
+static void choose_small_model(lks__settings *s)
 {
     s->n_layer = 4;
     s->n_head = 4;
@@ -162,9 +163,9 @@ static void take_small_model(lks__settings *s)
 
 enum { NOTE = LKS__SETTING_STR + 100 };
 
-/* Choose the vocabulary as `train` does: the dataset's, if one is named. `note` is empty, or says
- * that it doesn't exist. */
-static lks_status take_vocabulary(lks__settings *s, char note[NOTE])
+/* Choose the vocabulary as `train` does: the dataset's, if one is named. `note` gets a message if
+ * that dataset doesn't exist, else "". */
+static lks_status choose_vocabulary(lks__settings *s, char note[NOTE])
 {
     char dir[LKS__SETTING_STR + 8], shown[LKS__SETTING_STR];
     lks__meta meta = {0};
@@ -193,7 +194,7 @@ lks_status bench_print_model(lks__settings *s)
     lks_world world;
     char note[NOTE];
     LKS__TRY(lks_world_from_env(&world));
-    LKS__TRY(take_vocabulary(s, note));
+    LKS__TRY(choose_vocabulary(s, note));
     if (world.rank != 0)
         return LKS_OK;
     progress_hide();
@@ -204,7 +205,7 @@ lks_status bench_print_model(lks__settings *s)
            s->batch_size, s->batch_size == 1 ? "" : "s",
            bench_has_model(s) ? ""
                               : "; config/NAME.conf, or --n_layer, --n_embd, … choose another");
-    fflush(stdout); /* before the work: a file shows it at once */
+    fflush(stdout); /* show the line in a file before the work begins */
     progress_text("making the model");
     return LKS_OK;
 }
@@ -218,14 +219,14 @@ static lks_status time_steps(lks__trainer *t, int iters, double *times)
         if (i == WARM_UP)
             lks__trace_take_parts(lks__trace_current, warm_up);
         double t0 = lks__sys_now();
-        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->guard, &result));
+        LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
         if (i >= WARM_UP)
             times[i - WARM_UP] = lks__sys_now() - t0;
     }
     return LKS_OK;
 }
 
-/* One line: the parts of the mean step of this rank, which add up to its time. */
+/* Print a line per rank: the parts of its mean step, which add up to its time. */
 static lks_status report_parts(lks__trainer *t, int iters)
 {
     double mine[LKS__N_PARTS], *all = calloc((size_t)t->ses.world.world_size, sizeof mine);
@@ -240,7 +241,7 @@ static lks_status report_parts(lks__trainer *t, int iters)
             sum += parts[p];
         printf("rank %d: mean %.2f ms =", r, sum / iters * 1e3);
         for (int p = 0; p < LKS__N_PARTS; p++)
-            printf("%s %s %.2f", p > 0 ? " +" : "", lks__part_name((lks__part)p),
+            printf("%s %s %.2f", p > 0 ? " +" : "", lks__trace_part_name((lks__trace_part)p),
                    parts[p] / iters * 1e3);
         printf("\n");
     }
@@ -264,21 +265,14 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     double peak;
     progress_text("measuring the peak");
     LKS__TRY(peak_of_rank(&t->ses, &peak));
-    double *all = calloc((size_t)t->ses.world.world_size, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
-    lks_status st = lks_comm_all_gather(t->ses.comm, &peak, all, sizeof peak, LKS_UINT8);
-    peak = 0.0;
-    for (int r = 0; r < t->ses.world.world_size; r++)
-        peak += all[r];
-    free(all);
+    LKS__TRY(lks_comm_all_reduce(t->ses.comm, &peak, 1, LKS_FLOAT64, LKS_SUM));
     progress_end();
-    if (st != LKS_OK || t->ses.world.rank != 0)
-        return st;
+    if (t->ses.world.rank != 0)
+        return LKS_OK;
     double median = bench_median(times, iters),
            tokens = (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;
     double flops = tokens * lks__model_flops_per_token(&t->run.model_config, &t->run.table);
-    if (flops / times[0] > peak) /* another program used the cores while the peak was measured */
+    if (flops / times[0] > peak) /* other programs disturbed the peak's measurement */
         peak = flops / times[0];
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
            "GFLOP/s, %d rank%s x %d thread%s%s\n",
@@ -290,13 +284,13 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     return LKS_OK;
 }
 
-/* Each rank is one virtual rank. */
+/* Each rank has one virtual rank. */
 lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer *t)
 {
     lks_world world;
     char dir[LKS__SETTING_STR], note[NOTE];
     LKS__TRY(lks_world_from_env(&world));
-    LKS__TRY(take_vocabulary(s, note));
+    LKS__TRY(choose_vocabulary(s, note));
     s->virtual_ranks = world.world_size;
     s->gradient_accumulation_steps = s->virtual_ranks * micro_batches;
     if (lks__family_of(s)->prepare_bench != NULL)
@@ -309,6 +303,20 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
     return st;
 }
 
+static lks_status measure_step(const lks__settings *s, lks__trainer *t, double *times)
+{
+    const int iters = (int)s->iters;
+    uint64_t dropped;
+    LKS__TRY(time_steps(t, iters, times));
+    progress_hide();
+    LKS__TRY(report_parts(t, iters));
+    LKS__TRY(report_steps(t, iters, times));
+    LKS__TRY(lks__trace_file_write(&t->trace, &t->ses, &dropped));
+    if (t->ses.world.rank == 0 && s->trace[0] != '\0')
+        tool_wrote("bench", s->trace);
+    return LKS_OK;
+}
+
 static lks_status bench_step(lks__settings *s)
 {
     lks__trainer t;
@@ -319,21 +327,12 @@ static lks_status bench_step(lks__settings *s)
     lks_status st = LKS_OK;
     if (times == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
-    lks__trace *parts = NULL; /* recorded only if the user asked for no trace */
+    lks__trace *parts = NULL; /* stays NULL if --trace has opened one */
     if (st == LKS_OK && lks__trace_current == NULL)
         st = lks__trace_open(0, &parts);
     if (st == LKS_OK)
-        st = time_steps(&t, (int)s->iters, times);
+        st = measure_step(s, &t, times);
     progress_hide();
-    if (st == LKS_OK)
-        st = report_parts(&t, (int)s->iters);
-    if (st == LKS_OK)
-        st = report_steps(&t, (int)s->iters, times);
-    uint64_t dropped;
-    if (st == LKS_OK)
-        st = lks__trace_file_write(&t.trace, &t.ses, &dropped);
-    if (st == LKS_OK && t.ses.world.rank == 0 && s->trace[0] != '\0')
-        tool_wrote("bench", s->trace);
     lks__trace_close(parts);
     lks__session_fail(&t.ses, st);
     lks__trainer_close(&t);
@@ -341,10 +340,26 @@ static lks_status bench_step(lks__settings *s)
     return st;
 }
 
-const char *const bench_words[] = {"peak", "step", "comm", "kernels", "machine", NULL};
+static const struct {
+    const char *name;
+    lks_status (*run)(lks__settings *s);
+    bool on_host; /* measures the host only */
+    bool trains;  /* a small model, unless one is chosen */
+} measurements[] = {
+    {"peak", bench_peak, false, false},     {"step", bench_step, false, true},
+    {"comm", bench_comm, true, false},      {"kernels", bench_kernels, false, false},
+    {"machine", bench_machine, true, true},
+};
 
-/* A recipe without a measurement: training steps are meant, perhaps. */
-static lks_status offer_step(int argc, char **argv)
+enum { N_MEASUREMENTS = sizeof measurements / sizeof measurements[0] };
+
+const char *bench_name(int i)
+{
+    return i < N_MEASUREMENTS ? measurements[i].name : NULL;
+}
+
+/* Suggest `bench step` for a recipe without a measurement. */
+static lks_status suggest_step(int argc, char **argv)
 {
     char words[2000] = "", word[600];
     size_t n = 0;
@@ -361,44 +376,35 @@ int tool_bench(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
-    int code;
+    int code, which = 0;
     if (!tool_settings("bench", LKS__CMD_BENCH, usage, argc, argv, 1, &s, &args, &code))
         return code;
     const char *what = args.n_positional > 0 ? args.positional[0] : "";
-    enum { PEAK, STEP, COMM, KERNELS, MACHINE, N };
-    int which = 0;
-    while (which < N && strcmp(what, bench_words[which]) != 0)
+    while (which < N_MEASUREMENTS && strcmp(what, measurements[which].name) != 0)
         which++;
-    char shown[80];
+    char shown[80], name[40];
     lks__escape(shown, sizeof shown, what, strlen(what));
-    if (which == N && *what == '\0' && args.n_files > 0)
-        return tool_fail("bench", offer_step(argc, argv));
-    if (which == N)
+    if (which == N_MEASUREMENTS && *what == '\0' && args.n_files > 0)
+        return tool_fail("bench", suggest_step(argc, argv));
+    if (which == N_MEASUREMENTS)
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
                                             "name a measurement: `lockstep bench peak`, `step`, "
                                             "`comm`, `kernels` or `machine`%s%s",
                                             *what ? ", not " : "", shown));
-    if ((which == COMM || which == MACHINE) && strcmp(s.device, "auto") != 0 &&
-        strcmp(s.device, "cpu") != 0)
+    const bool on_host = measurements[which].on_host, trains = measurements[which].trains;
+    if (on_host && strcmp(s.device, "auto") != 0 && strcmp(s.device, "cpu") != 0)
         return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
                                             "bench %s measures the host: --device=%s is for peak, "
                                             "kernels and step",
                                             what, s.device));
-    if (which == COMM && tool_launches(&s))
-        return bench_comm_launch(&s, argc, argv);
-    if ((which == STEP || which == MACHINE) && tool_launches(&s))
-        return tool_launch("bench", &s, argc, argv);
+    if ((on_host || trains) && tool_launches(&s))
+        return trains ? tool_launch("bench", &s, argc, argv) : bench_comm_launch(&s, argc, argv);
     has_config_file = args.n_files > 0;
-    if ((which == STEP || which == MACHINE) && !bench_has_model(&s))
-        take_small_model(&s);
-    char name[40];
+    if (trains && !bench_has_model(&s))
+        choose_small_model(&s);
     snprintf(name, sizeof name, "lockstep bench %s", what);
-    progress_begin(name, which == PEAK ? "measuring" : "preparing");
-    lks_status st = which == PEAK      ? bench_peak(&s)
-                    : which == STEP    ? bench_step(&s)
-                    : which == COMM    ? bench_comm(&s)
-                    : which == MACHINE ? bench_machine(&s)
-                                       : bench_kernels(&s);
+    progress_begin(name, "preparing");
+    lks_status st = measurements[which].run(&s);
     progress_end();
     return st == LKS_OK ? TOOL_OK : tool_fail("bench", st);
 }

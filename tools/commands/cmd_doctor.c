@@ -20,19 +20,20 @@ static const char usage[] =
     "\n"
     "The exit code is 1 if there is a problem, and 0 if there are only notes.\n";
 
-static void look_at_host(lks__doctor *d, const char *unused)
+static void check_host(lks__doctor *d, const char *unused)
 {
     lks__doctor_host(d);
 }
 
-static void look_at_network(lks__doctor *d, const char *unused)
+static void check_network(lks__doctor *d, const char *unused)
 {
     lks__doctor_network(d);
 }
 
-/* A check may take seconds: its lines come together, when the progress line is gone. */
-static void look(lks__doctor *d, void (*check)(lks__doctor *d, const char *where),
-                 const char *where, const char *doing)
+/* Run a check that may take seconds. Its lines are printed together, after the progress line is
+ * erased. */
+static void run_check(lks__doctor *d, void (*check)(lks__doctor *d, const char *where),
+                      const char *where, const char *doing)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -61,12 +62,12 @@ int tool_doctor(int argc, char **argv)
                        &args, &code))
         return code;
     lks__doctor d = {.out = stdout};
-    look(&d, look_at_host, "", "checking this host");
-    look(&d, look_at_network, "", "checking its network and its name");
+    run_check(&d, check_host, "", "checking this host");
+    run_check(&d, check_network, "", "checking its network and its name");
     if (s.from[LKS__SETTING_out_dir] >= LKS__FROM_FILE)
-        look(&d, lks__doctor_folder, s.out_dir, "checking the folder ");
+        run_check(&d, lks__doctor_folder, s.out_dir, "checking the folder ");
     for (int i = 0; i < args.n_positional; i++)
-        look(&d, lks__doctor_peer, args.positional[i], "measuring the network to ");
+        run_check(&d, lks__doctor_peer, args.positional[i], "measuring the network to ");
     if (s.serve[0] != '\0') {
         lks_status st = lks__doctor_serve(&d, s.serve);
         if (st != LKS_OK)

@@ -1,4 +1,4 @@
-/* lockstep eval: the loss of a model over a whole split. */
+/* lockstep eval: computes the loss of a model over a whole split. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "base/number/math.h"
 #include "report/record/metrics/evals.h"
 #include "session/signals.h"
+#include "train/checks/agree.h"
 #include "train/evaluate/evaluate.h"
-#include "train/guard/agree.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/remember.h"
 #include "weights/choice/given.h"
@@ -35,81 +35,81 @@ static const char usage[] =
     "  lockstep eval out/my\n"
     "  lockstep eval out/my --split=train --which=latest\n";
 
-/* What is evaluated, and on which data. */
-struct job {
+struct evaluation {
     lks__settings *s;
     lks__session *session;
     lks__replica replica;
-    lks__shards *data; /* NULL: not open */
+    lks__shards *data;
     char dataset[LKS__SETTING_STR + 8];
-    bool is_file; /* or a pattern of files; else a folder */
+    bool is_file; /* a file or a pattern of files; false: a folder */
     lks__byte_table bytes;
     lks__split_eval eval;
 };
 
-/* The name of what is evaluated: a split, or a file's own name. */
-static const char *name_of(const struct job *j, char out[256])
+/* The name of the data in the output: the split, or the file's name. */
+static const char *data_name(const struct evaluation *e, char out[256])
 {
-    if (!j->is_file)
-        return lks__setting_word(j->s, LKS__SETTING_split);
-    const char *slash = strrchr(j->dataset, '/'), *name = slash == NULL ? j->dataset : slash + 1;
+    if (!e->is_file)
+        return lks__setting_word(e->s, LKS__SETTING_split);
+    const char *slash = strrchr(e->dataset, '/'), *name = slash == NULL ? e->dataset : slash + 1;
     return lks__escape(out, 256, name, strlen(name));
 }
 
-/* The bytes of GPT-2's tokens, by the vocabulary that is given or that lies beside the weights. */
-static lks_status open_vocabulary(struct job *j, uint32_t vocab)
+/* Count bytes by GPT-2's vocabulary from --tokenizer_path or next to the weights. */
+static lks_status open_vocabulary(struct evaluation *e, uint32_t vocab)
 {
     lks__text text;
-    lks_status st = lks__text_open(j->s->tokenizer_path, &j->replica, &text);
+    lks_status st = lks__text_open(e->s->tokenizer_path, &e->replica, &text);
     if (st == LKS_OK)
-        st = lks__byte_table_bpe(text.bpe, vocab, &j->bytes);
+        st = lks__byte_table_bpe(text.bpe, vocab, &e->bytes);
     lks__text_close(&text);
     return st;
 }
 
-/* The bytes of the data's characters or of GPT-2's tokens, by the folder's own files. */
-static lks_status open_data_vocabulary(struct job *j, uint32_t vocab, bool *found_p)
+/* Count bytes by the tokenizer of the data's folder: characters, bytes or GPT-2's. */
+static lks_status open_data_vocabulary(struct evaluation *e, uint32_t vocab, bool *found_p)
 {
     lks__meta data = {0};
     lks__bpe *bpe;
     lks_status st = LKS_OK;
-    *found_p = lks__bpe_is_at(j->dataset);
+    *found_p = lks__bpe_is_at(e->dataset);
     if (*found_p) {
-        LKS__TRY(lks__bpe_open(j->dataset, &bpe));
-        st = lks__byte_table_bpe(bpe, vocab, &j->bytes);
+        LKS__TRY(lks__bpe_open(e->dataset, &bpe));
+        st = lks__byte_table_bpe(bpe, vocab, &e->bytes);
         lks__bpe_close(bpe);
         return st;
     }
-    LKS__TRY(lks__meta_load(j->dataset, found_p, &data));
+    LKS__TRY(lks__meta_load(e->dataset, found_p, &data));
     *found_p = *found_p && (data.chars != NULL || data.is_bytes);
     if (*found_p)
-        st = lks__byte_table_chars(&data, vocab, &j->bytes);
+        st = lks__byte_table_chars(&data, vocab, &e->bytes);
     lks__meta_free(&data);
     return st;
 }
 
-/* What counts bytes: the model's own tokenizer, a SentencePiece model that is given or that the
- * folder names, or the folder's own tokenizer. Without any, nothing does. */
-static lks_status open_bytes(struct job *j, bool pieces)
+/* Find a tokenizer that counts bytes, in this order: the model's own, a SentencePiece model that
+ * was given or that the folder names, the folder's own. Without one no bits per byte are printed.
+ */
+static lks_status open_bytes(struct evaluation *e, bool pieces)
 {
-    const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
-    const lks__meta *meta = &j->replica.meta;
-    const char *path = j->s->tokenizer_path;
+    const uint32_t vocab = (uint32_t)e->replica.config.vocab_size;
+    const lks__meta *meta = &e->replica.meta;
+    const char *path = e->s->tokenizer_path;
     bool found = true;
     if (meta->chars != NULL || meta->is_bytes)
-        LKS__TRY(lks__byte_table_chars(meta, vocab, &j->bytes));
+        LKS__TRY(lks__byte_table_chars(meta, vocab, &e->bytes));
     else if (!meta->is_sentencepiece &&
-             lks__bpe_is_at(path[0] != '\0' ? path : j->replica.vocabulary))
-        LKS__TRY(open_vocabulary(j, vocab));
+             lks__bpe_is_at(path[0] != '\0' ? path : e->replica.vocabulary))
+        LKS__TRY(open_vocabulary(e, vocab));
     else if (path[0] != '\0' && (pieces || meta->is_sentencepiece))
-        LKS__TRY(lks__byte_table_open(path, vocab, &j->bytes));
-    else if (pieces && !j->is_file)
-        LKS__TRY(lks__byte_table_in(j->dataset, vocab, &found, &j->bytes));
-    else if (!j->is_file && path[0] == '\0' && !meta->is_sentencepiece)
-        LKS__TRY(open_data_vocabulary(j, vocab, &found));
+        LKS__TRY(lks__byte_table_open(path, vocab, &e->bytes));
+    else if (pieces && !e->is_file)
+        LKS__TRY(lks__byte_table_in(e->dataset, vocab, &found, &e->bytes));
+    else if (!e->is_file && path[0] == '\0' && !meta->is_sentencepiece)
+        LKS__TRY(open_data_vocabulary(e, vocab, &found));
     else
         found = false;
-    j->eval.bytes = found ? &j->bytes : NULL;
+    e->eval.bytes = found ? &e->bytes : NULL;
     return LKS_OK;
 }
 
@@ -118,48 +118,47 @@ static lks_status read_tokens(const void *source, uint64_t first, size_t n, int3
     return lks__shards_read(source, first, n, out);
 }
 
-/* --dataset: a file, a pattern of files, or a folder. */
-static lks_status find_data(struct job *j)
+static lks_status find_data(struct evaluation *e)
 {
     struct stat info;
-    const char *path = j->s->dataset;
+    const char *path = e->s->dataset;
     const bool there = stat(path, &info) == 0;
-    j->is_file = there ? !S_ISDIR(info.st_mode) : strpbrk(path, "*?[") != NULL;
-    if (!j->is_file)
-        return lks__settings_data_dir(j->s, j->dataset);
-    snprintf(j->dataset, sizeof j->dataset, "%s", path);
+    e->is_file = there ? !S_ISDIR(info.st_mode) : strpbrk(path, "*?[") != NULL;
+    if (!e->is_file)
+        return lks__settings_data_dir(e->s, e->dataset);
+    snprintf(e->dataset, sizeof e->dataset, "%s", path);
     return LKS_OK;
 }
 
-/* A folder says what its ids mean; the model must have learned the same. */
-static lks_status check_meaning(const struct job *j)
+/* Check that the folder's tokenizer is the model's. */
+static lks_status check_tokenizer(const struct evaluation *e)
 {
     lks__meta data;
     bool found;
     char shown[256];
-    const char *path = j->replica.path;
-    LKS__TRY(lks__meta_load(j->dataset, &found, &data));
+    const char *path = e->replica.path;
+    LKS__TRY(lks__meta_load(e->dataset, &found, &data));
     if (!found)
         return LKS_OK;
     lks__escape(shown, sizeof shown, path, strlen(path));
-    lks_status st = lks__given_same_meaning(&data, j->dataset, &j->replica.meta, shown);
+    lks_status st = lks__given_same_meaning(&data, e->dataset, &e->replica.meta, shown);
     lks__meta_free(&data);
     return st;
 }
 
-/* Are the tokens in the folder that the run used still those that it was trained on? */
-static lks_status check_same(const struct job *j, bool golf)
+/* Check that the run's folder still contains the tokens of its training. */
+static lks_status check_digest(const struct evaluation *e, bool golf)
 {
-    const lks__replica *r = &j->replica;
+    const lks__replica *r = &e->replica;
     char have[17], dir[512], model[512];
     uint64_t digest = 0;
     lks__shards *data[2] = {NULL, NULL};
     lks_status st = LKS_OK;
-    if (j->s->from[LKS__SETTING_dataset] != LKS__FROM_CHECKPOINT || r->data_digest[0] == '\0')
+    if (e->s->from[LKS__SETTING_dataset] != LKS__FROM_CHECKPOINT || r->data_digest[0] == '\0')
         return LKS_OK;
     for (int split = 0; split < 2 && st == LKS_OK; split++)
-        if (golf || lks__split_exists(j->dataset, split))
-            st = lks__split_open(j->dataset, split, golf, (uint32_t)r->config.vocab_size,
+        if (golf || lks__split_exists(e->dataset, split))
+            st = lks__split_open(e->dataset, split, golf, (uint32_t)r->config.vocab_size,
                                  &data[split]);
     if (st == LKS_OK)
         st = lks__procedure_digest(data, &digest);
@@ -168,7 +167,7 @@ static lks_status check_same(const struct job *j, bool golf)
     snprintf(have, sizeof have, "%016" PRIx64, digest);
     if (st != LKS_OK || strcmp(have, r->data_digest) == 0)
         return st;
-    lks__escape(dir, sizeof dir, j->dataset, strlen(j->dataset));
+    lks__escape(dir, sizeof dir, e->dataset, strlen(e->dataset));
     return lks__fail(LKS_ERR_CONFIG,
                      "the data in %s is not the data that checkpoint %s was trained on (digest %s, "
                      "not %s): --dataset=%s evaluates on it all the same",
@@ -176,48 +175,47 @@ static lks_status check_same(const struct job *j, bool golf)
                      r->data_digest, dir);
 }
 
-/* A folder without validation tokens, of which nobody has said what to take. */
-static lks_status check_split(const struct job *j)
+/* Refuse a folder without validation tokens unless --split is given. */
+static lks_status check_split(const struct evaluation *e)
 {
     char shown[256];
-    if (j->s->from[LKS__SETTING_split] != LKS__FROM_DEFAULT ||
-        lks__split_exists(j->dataset, LKS__SPLIT_VAL) ||
-        !lks__split_exists(j->dataset, LKS__SPLIT_TRAIN))
+    if (e->s->from[LKS__SETTING_split] != LKS__FROM_DEFAULT ||
+        lks__split_exists(e->dataset, LKS__SPLIT_VAL) ||
+        !lks__split_exists(e->dataset, LKS__SPLIT_TRAIN))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "%s has no validation tokens: use --split=train for the training tokens, or "
                      "--dataset=DIR for other data",
-                     lks__escape(shown, sizeof shown, j->dataset, strlen(j->dataset)));
+                     lks__escape(shown, sizeof shown, e->dataset, strlen(e->dataset)));
 }
 
-static lks_status open_split(struct job *j)
+static lks_status open_split(struct evaluation *e)
 {
-    const bool golf = lks__procedure_of(&j->replica.run)->data->is_shards;
-    const int split = j->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
-    const uint32_t vocab = (uint32_t)j->replica.config.vocab_size;
-    LKS__TRY(find_data(j));
-    if (!j->is_file) {
-        LKS__TRY(check_split(j));
-        LKS__TRY(check_same(j, golf));
-        LKS__TRY(check_meaning(j));
+    const bool golf = lks__procedure_of(&e->replica.run)->data->is_shards;
+    const int split = e->s->split == LKS__split_val ? LKS__SPLIT_VAL : LKS__SPLIT_TRAIN;
+    const uint32_t vocab = (uint32_t)e->replica.config.vocab_size;
+    LKS__TRY(find_data(e));
+    if (!e->is_file) {
+        LKS__TRY(check_split(e));
+        LKS__TRY(check_digest(e, golf));
+        LKS__TRY(check_tokenizer(e));
     }
-    if (j->is_file)
-        LKS__TRY(lks__shards_open_any(j->dataset, vocab, &j->data));
+    if (e->is_file)
+        LKS__TRY(lks__shards_open_any(e->dataset, vocab, &e->data));
     else
-        LKS__TRY(lks__split_open(j->dataset, split, golf, vocab, &j->data));
-    LKS__TRY(open_bytes(j, golf));
-    j->eval.path = lks__shards_path(j->data, 0);
-    j->eval.n_tokens = lks__shards_count(j->data);
-    j->eval.read = read_tokens;
-    j->eval.source = j->data;
+        LKS__TRY(lks__split_open(e->dataset, split, golf, vocab, &e->data));
+    LKS__TRY(open_bytes(e, golf));
+    e->eval.path = lks__shards_path(e->data, 0);
+    e->eval.n_tokens = lks__shards_count(e->data);
+    e->eval.read = read_tokens;
+    e->eval.source = e->data;
     return LKS_OK;
 }
 
-/* The length of windows: the model's block_size, or the one that is given. */
-static lks_status choose_length(struct job *j)
+static lks_status choose_length(struct evaluation *e)
 {
-    const lks__settings *s = j->s;
-    lks__model_config *c = &j->replica.config;
+    const lks__settings *s = e->s;
+    lks__model_config *c = &e->replica.config;
     if (s->from[LKS__SETTING_block_size] == LKS__FROM_ARG) {
         if (s->block_size > c->block_size && lks__model_has_positions(c))
             return lks__fail(LKS_ERR_CONFIG,
@@ -238,18 +236,18 @@ static void show_progress(void *ctx, size_t done, size_t n)
     progress_text("%zu of %zu batches", done, n);
 }
 
-static lks_status open_job(struct job *j)
+static lks_status open_evaluation(struct evaluation *e)
 {
-    lks__replica *r = &j->replica;
+    lks__replica *r = &e->replica;
     char gone[LKS__SETTING_STR] = "", shown[512];
-    if (j->s->artifact[0] != '\0')
-        LKS__TRY(lks__replica_open_artifact(j->s->artifact, j->s, j->session, r));
+    if (e->s->artifact[0] != '\0')
+        LKS__TRY(lks__replica_open_artifact(e->s->artifact, e->s, e->session, r));
     else
-        LKS__TRY(lks__replica_open(j->s->out_dir, j->s, j->session, r));
+        LKS__TRY(lks__replica_open(e->s->out_dir, e->s, e->session, r));
     if (r->run_dir[0] != '\0')
-        LKS__TRY(lks__remember_data(j->session, r->run_dir, j->s));
+        LKS__TRY(lks__remember_data(e->session, r->run_dir, e->s));
     if (r->run_dir[0] != '\0' && r->meta.is_sentencepiece)
-        LKS__TRY(lks__remember_tokenizer(j->session, r->run_dir, j->s, gone));
+        LKS__TRY(lks__remember_tokenizer(e->session, r->run_dir, e->s, gone));
     if (gone[0] != '\0') {
         progress_hide();
         fprintf(stderr,
@@ -257,49 +255,49 @@ static lks_status open_job(struct job *j)
                 "printed: give it as --tokenizer_path=MODEL\n",
                 lks__escape(shown, sizeof shown, gone, strlen(gone)));
     }
-    LKS__TRY(choose_length(j));
-    LKS__TRY(lks__model_open(&r->config, &r->table, (int)j->s->batch_size, j->session->device,
+    LKS__TRY(choose_length(e));
+    LKS__TRY(lks__model_open(&r->config, &r->table, (int)e->s->batch_size, e->session->device,
                              &r->model));
-    LKS__TRY(open_split(j));
-    j->eval.session = j->session;
-    j->eval.model = r->model;
-    j->eval.params = r->params.dev;
-    j->eval.B = (size_t)j->s->batch_size;
-    j->eval.T = (size_t)r->config.block_size;
-    j->eval.stride = (size_t)j->s->stride;
+    LKS__TRY(open_split(e));
+    e->eval.session = e->session;
+    e->eval.model = r->model;
+    e->eval.params = r->params.dev;
+    e->eval.B = (size_t)e->s->batch_size;
+    e->eval.T = (size_t)r->config.block_size;
+    e->eval.stride = (size_t)e->s->stride;
     return LKS_OK;
 }
 
-static lks_status print_result(const struct job *j, const lks__split_result *r)
+static lks_status print_result(const struct evaluation *e, const lks__split_result *r)
 {
     char bpb[48] = "", stride[48] = "", name[256];
-    if (j->eval.bytes != NULL)
+    if (e->eval.bytes != NULL)
         snprintf(bpb, sizeof bpb, ", %.9g bits per byte", r->bpb);
-    if (j->eval.stride > 0)
-        snprintf(stride, sizeof stride, ", stride %zu", j->eval.stride);
+    if (e->eval.stride > 0)
+        snprintf(stride, sizeof stride, ", stride %zu", e->eval.stride);
     printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens%s (perplexity %.4f%s), %s\n",
-           name_of(j, name), r->loss, r->n_windows, j->eval.T, stride, lks__math_exp(r->loss), bpb,
-           j->replica.took);
+           data_name(e, name), r->loss, r->n_windows, e->eval.T, stride, lks__math_exp(r->loss), bpb,
+           e->replica.took);
     return tool_flush();
 }
 
-/* Append to the run's evals.jsonl; an artifact belongs to no run. */
-static lks_status record(const struct job *j, const lks__split_result *r)
+/* Append to the run's evals.jsonl. Weights without a run's folder have none. */
+static lks_status record(const struct evaluation *e, const lks__split_result *r)
 {
     lks__evals evals;
     char why[200], name[256];
-    const lks__replica *model = &j->replica;
+    const lks__replica *model = &e->replica;
     if (model->run_dir[0] == '\0')
         return LKS_OK;
     lks__jsonw *w = lks__evals_begin(&evals, "eval", model->iter, model->params_hash);
-    lks__jsonw_str(w, "dataset", j->dataset);
-    lks__jsonw_str(w, "split", name_of(j, name));
+    lks__jsonw_str(w, "dataset", e->dataset);
+    lks__jsonw_str(w, "split", data_name(e, name));
     lks__jsonw_u64(w, "windows", r->n_windows);
-    lks__jsonw_u64(w, "block_size", j->eval.T);
-    if (j->eval.stride > 0)
-        lks__jsonw_u64(w, "stride", j->eval.stride);
+    lks__jsonw_u64(w, "block_size", e->eval.T);
+    if (e->eval.stride > 0)
+        lks__jsonw_u64(w, "stride", e->eval.stride);
     lks__jsonw_float(w, "loss", r->loss);
-    if (j->eval.bytes != NULL)
+    if (e->eval.bytes != NULL)
         lks__jsonw_float(w, "bpb", r->bpb);
     LKS__TRY(lks__evals_append(&evals, model->run_dir, why));
     if (why[0] != '\0')
@@ -317,8 +315,8 @@ static int run_rank(lks__settings *s)
     lks__session session;
     lks__split_result result;
     int stop = 0;
-    /* A signal during set-up doesn't stop it at once, because its collective calls need all ranks.
-     * Then no batch is begun. */
+    /* A signal during set-up doesn't end it at once, because its collective calls need all ranks.
+     * The evaluation then starts no batch. */
     lks__signals_install("");
     lks_status st = lks__session_open(s->backend, s->timeout, (int)s->threads,
                                       (enum lks__bind)s->bind, &session);
@@ -326,7 +324,7 @@ static int run_rank(lks__settings *s)
         return tool_speaks() ? stopped(lks__stop_requested) : TOOL_SIGNAL + lks__stop_requested;
     if (st != LKS_OK)
         return tool_fail("eval", st);
-    struct job j = {.s = s, .session = &session};
+    struct evaluation e = {.s = s, .session = &session};
     progress_begin("lockstep eval", "opening the model and the data");
     session.on_progress = show_progress;
     st = lks__agree_settings(&session, s, LKS__CMD_EVAL);
@@ -335,10 +333,10 @@ static int run_rank(lks__settings *s)
     progress_hide();
     tool_print_device_note("eval", &session);
     if (st == LKS_OK)
-        st = lks__session_agree(&session, open_job(&j));
+        st = lks__session_agree(&session, open_evaluation(&e));
     if (st == LKS_OK)
         st =
-            s->stride > 0 ? lks__eval_sliding(&j.eval, &result) : lks__eval_split(&j.eval, &result);
+            s->stride > 0 ? lks__eval_sliding(&e.eval, &result) : lks__eval_split(&e.eval, &result);
     if (st == LKS_ERR_STOPPED) { /* all ranks agree */
         stop = lks__session_asked_stop(&session);
         st = LKS_OK;
@@ -346,8 +344,8 @@ static int run_rank(lks__settings *s)
     if (st == LKS_OK && stop == 0) {
         progress_end();
         if (session.world.rank == 0) {
-            const lks_status printed = print_result(&j, &result);
-            st = record(&j, &result); /* it is kept, though nobody reads it here */
+            const lks_status printed = print_result(&e, &result);
+            st = record(&e, &result); /* keep the result even if printing it failed */
             st = st == LKS_OK ? printed : st;
         }
         st = lks__session_agree(&session, st);
@@ -356,9 +354,9 @@ static int run_rank(lks__settings *s)
     int code = st != LKS_OK ? tool_fail("eval", st) : stop != 0 ? TOOL_SIGNAL + stop : TOOL_OK;
     if (st == LKS_OK && stop != 0 && session.world.rank == 0)
         stopped(stop);
-    lks__byte_table_free(&j.bytes);
-    lks__shards_close(j.data);
-    lks__replica_close(&j.replica);
+    lks__byte_table_free(&e.bytes);
+    lks__shards_close(e.data);
+    lks__replica_close(&e.replica);
     lks__session_close(&session);
     return code;
 }

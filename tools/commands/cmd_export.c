@@ -1,4 +1,4 @@
-/* lockstep export: a trained model in another program's form. */
+/* lockstep export: writes a trained model in another program's form. */
 #include <stdio.h>
 
 #include "../progress.h"

@@ -1,4 +1,4 @@
-/* lockstep plan: what a run takes on 1 to 1,024 hosts, before any rank is started. */
+/* lockstep plan: predicts the memory, traffic and time of a run on 1 to 1,024 hosts. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,11 +34,11 @@ enum { MOST_POINTS = 12, JSON_BYTES = 64 << 10, MOST_VIRTUAL = 1024 };
 struct point {
     int nodes;
     bool possible;
-    char why[1024]; /* if not */
+    char why[1024]; /* if it isn't possible */
     lks__needs needs;
     lks__traffic traffic;
     bool timed, weak_timed;
-    lks__forecast time, weak; /* the same tokens a step; as many more as hosts */
+    lks__forecast time, weak; /* weak: `nodes` times the tokens per step */
 };
 
 struct plan {
@@ -47,17 +47,17 @@ struct plan {
     uint32_t vocab;
     bool has_machine;
     lks__machine machine;
-    bool device_memory; /* the device has its own */
-    double room;        /* bytes of a host */
-    double device_room; /* of a device with its own memory; 0: it wasn't given */
+    bool device_memory;
+    double room;        /* bytes per host */
+    double device_room; /* bytes per device with its own memory; 0: not given */
     lks__process process[2];
     struct point points[MOST_POINTS];
     int n;
 };
 
-/* --- finding ---------------------------------------------------------------------------------- */
+/* --- computing -------------------------------------------------------------------------------- */
 
-/* The data's vocabulary, if the data are here. */
+/* The data's vocabulary, or the procedure's default if the data are missing. */
 static uint32_t find_vocabulary(const lks__settings *s)
 {
     char dir[LKS__SETTING_STR + 8];
@@ -80,7 +80,7 @@ static lks_status forecast(const struct plan *p, const lks__settings *s, const l
     return *timed ? lks__forecast_step(s, p->vocab, place, &p->machine, traffic, time) : LKS_OK;
 }
 
-/* The same with n times the micro-batches and virtual ranks. */
+/* Forecast a step with n times the micro-batches and virtual ranks. */
 static lks_status weak_forecast(const struct plan *p, const lks__place *place, struct point *point)
 {
     lks__settings s = p->s;
@@ -88,7 +88,7 @@ static lks_status weak_forecast(const struct plan *p, const lks__place *place, s
     LKS__TRY(lks__settings_check(&s, place->local));
     s.gradient_accumulation_steps *= place->n_hosts;
     s.virtual_ranks *= place->n_hosts;
-    if (s.virtual_ranks > MOST_VIRTUAL) /* one each, and more micro-batches of each */
+    if (s.virtual_ranks > MOST_VIRTUAL) /* one per rank, with more micro-batches */
         s.virtual_ranks = lks__place_world(place);
     if (s.virtual_ranks > MOST_VIRTUAL || s.gradient_accumulation_steps % s.virtual_ranks != 0)
         return LKS_OK;
@@ -131,23 +131,22 @@ static lks_status find_all(struct plan *p)
     return find_point(p, most);
 }
 
-/* --- what follows from the points ---------------------------------------------------------------
- */
+/* --- derived figures -------------------------------------------------------------------------- */
 
 static double tokens_a_second(const lks__forecast *f)
 {
     return f->tokens / f->at.step;
 }
 
-/* Against as many times the first point's speed as there are more hosts. */
+/* Speed relative to the first point's speed times the number of hosts. */
 static double efficiency(const struct plan *p, const lks__forecast *f, int nodes)
 {
     const struct point *one = &p->points[0];
     return one->timed ? tokens_a_second(f) / (tokens_a_second(&one->time) * nodes) : 0.0;
 }
 
-/* The last number of hosts whose hosts, beside the point before, add half of what they could.
- * *found_p: whether a later point adds less. */
+/* The last point whose further hosts add at least half of their share of the previous point's
+ * speed. Returns its hosts; *found_p: a later point adds less. */
 static int knee(const struct plan *p, bool *found_p)
 {
     const struct point *a = NULL;
@@ -182,7 +181,7 @@ static void print_times(const struct plan *p, const char *title, bool weak)
         const lks__forecast *f = weak ? &point->weak : &point->time;
         if (!(weak ? point->weak_timed : point->timed))
             continue;
-        const bool long_step = f->at.step >= 1000; /* in seconds, then */
+        const bool long_step = f->at.step >= 1000; /* print seconds */
         const double unit = long_step ? 1 : 1e3;
         const int digits = long_step ? 0 : 1;
         printf("%6d %6d %9.*f %s %8.*f .. %8.*f %12.0f %9.0f%% %7.1f ms%s%s%s%s\n", point->nodes,
@@ -194,7 +193,7 @@ static void print_times(const struct plan *p, const char *title, bool weak)
     }
 }
 
-/* The rooms of a point that it doesn't fit into, in `lacks`: returns how many. */
+/* Find the memories (host, device) that are too small for a point. Returns how many. */
 static int find_lacks(const struct plan *p, const lks__needs *n, lks__room lacks[2])
 {
     const lks__room rooms[] = {
@@ -271,7 +270,7 @@ static void print_limits(const struct plan *p)
 {
     struct rlimit files;
     const struct point *last = &p->points[p->n - 1];
-    /* a connection for data and one for heartbeats to each host, and what a process has anyway */
+    /* two connections to each host, for data and heartbeats; 64 for the rest of a process */
     const double need = 2.0 * (last->nodes - 1) + 64;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && (double)files.rlim_cur < need)
         printf("open files: the first rank of a host needs about %.0f, the limit is %.0f: raise "
@@ -288,7 +287,6 @@ static void print_limits(const struct plan *p)
                "link_bandwidth (bytes/s) and round_trip_s\n");
 }
 
-/* What would make the plan's last point fit. */
 static lks_status print_advice(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
@@ -328,54 +326,49 @@ static void print_all(const struct plan *p)
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static void write_device(lks__jsonw *w, const lks__device_needs *d)
+struct number {
+    const char *key;
+    double value;
+};
+
+static void write_numbers(lks__jsonw *w, size_t n, const struct number *numbers)
 {
-    lks__jsonw_object(w, "device");
-    lks__jsonw_double(w, "bytes", d->total);
-    lks__jsonw_double(w, "parameters", d->params);
-    lks__jsonw_double(w, "moments", d->moments);
-    lks__jsonw_double(w, "gradients", d->gradients);
-    lks__jsonw_double(w, "activations", d->activations);
-    lks__jsonw_double(w, "work", d->work);
-    lks__jsonw_double(w, "buffers", d->buffers);
-    lks__jsonw_double(w, "exchange", d->exchange);
-    lks__jsonw_double(w, "samples", d->samples);
-    lks__jsonw_double(w, "opened", d->opened);
-    lks__jsonw_end(w);
+    for (size_t i = 0; i < n; i++)
+        lks__jsonw_double(w, numbers[i].key, numbers[i].value);
 }
+
+#define NUMBERS(w, ...)                                                                            \
+    write_numbers((w), sizeof((const struct number[]){__VA_ARGS__}) / sizeof(struct number),       \
+                  (const struct number[]){__VA_ARGS__})
 
 static void write_memory(lks__jsonw *w, const struct plan *p, const lks__needs *n)
 {
+    const lks__device_needs *d = &n->device;
     lks__room lacks[2];
     lks__jsonw_object(w, "memory");
-    lks__jsonw_double(w, "rank_bytes", n->rank_bytes);
-    lks__jsonw_double(w, "host_bytes", n->host_bytes);
-    lks__jsonw_double(w, "parameters", n->params);
-    lks__jsonw_double(w, "moments", n->moments);
-    lks__jsonw_double(w, "gradients", n->gradients);
-    lks__jsonw_double(w, "untouched", n->untouched);
-    lks__jsonw_double(w, "staging", n->staging);
-    lks__jsonw_double(w, "activations", n->activations);
-    lks__jsonw_double(w, "process", n->process);
-    lks__jsonw_double(w, "libraries", n->libraries);
-    lks__jsonw_double(w, "control", n->control);
-    lks__jsonw_double(w, "inter_host", n->inter_host);
-    lks__jsonw_double(w, "samples", n->samples);
-    lks__jsonw_double(w, "checkpoint", n->checkpoint);
-    lks__jsonw_double(w, "bytes_per_parameter", lks__needs_per_parameter(n));
+    NUMBERS(w, {"rank_bytes", n->rank_bytes}, {"host_bytes", n->host_bytes},
+            {"parameters", n->params}, {"moments", n->moments}, {"gradients", n->gradients},
+            {"untouched", n->untouched}, {"staging", n->staging}, {"activations", n->activations},
+            {"process", n->process}, {"libraries", n->libraries}, {"control", n->control},
+            {"inter_host", n->inter_host}, {"samples", n->samples}, {"checkpoint", n->checkpoint},
+            {"bytes_per_parameter", lks__needs_per_parameter(n)});
     lks__jsonw_bool(w, "fits", find_lacks(p, n, lacks) == 0);
-    if (lks__needs_has_device(n))
-        write_device(w, &n->device);
+    if (lks__needs_has_device(n)) {
+        lks__jsonw_object(w, "device");
+        NUMBERS(w, {"bytes", d->total}, {"parameters", d->params}, {"moments", d->moments},
+                {"gradients", d->gradients}, {"activations", d->activations}, {"work", d->work},
+                {"buffers", d->buffers}, {"exchange", d->exchange}, {"samples", d->samples},
+                {"opened", d->opened});
+        lks__jsonw_end(w);
+    }
     lks__jsonw_end(w);
 }
 
 static void write_network(lks__jsonw *w, const lks__traffic *t)
 {
     lks__jsonw_object(w, "network");
-    lks__jsonw_double(w, "bytes_per_step_host", t->bytes);
-    lks__jsonw_double(w, "mean_bytes_per_step_host", t->mean_bytes);
-    lks__jsonw_double(w, "ring_bytes", t->ring_bytes);
-    lks__jsonw_double(w, "messages", t->messages);
+    NUMBERS(w, {"bytes_per_step_host", t->bytes}, {"mean_bytes_per_step_host", t->mean_bytes},
+            {"ring_bytes", t->ring_bytes}, {"messages", t->messages});
     lks__jsonw_int(w, "delays", t->delays);
     lks__jsonw_double(w, "heartbeat_bytes_per_s", t->heartbeat_rate);
     lks__jsonw_end(w);
@@ -385,14 +378,10 @@ static void write_time(lks__jsonw *w, const struct plan *p, const char *key, con
                        int nodes)
 {
     lks__jsonw_object(w, key);
-    lks__jsonw_double(w, "step_ms", f->at.step * 1e3);
-    lks__jsonw_double(w, "low_ms", f->low * 1e3);
-    lks__jsonw_double(w, "high_ms", f->high * 1e3);
-    lks__jsonw_double(w, "compute_ms", f->at.compute * 1e3);
-    lks__jsonw_double(w, "exposed_ms", f->at.exposed * 1e3);
-    lks__jsonw_double(w, "update_ms", f->at.update * 1e3);
-    lks__jsonw_double(w, "tokens_per_s", tokens_a_second(f));
-    lks__jsonw_double(w, "efficiency", efficiency(p, f, nodes));
+    NUMBERS(w, {"step_ms", f->at.step * 1e3}, {"low_ms", f->low * 1e3}, {"high_ms", f->high * 1e3},
+            {"compute_ms", f->at.compute * 1e3}, {"exposed_ms", f->at.exposed * 1e3},
+            {"update_ms", f->at.update * 1e3}, {"tokens_per_s", tokens_a_second(f)},
+            {"efficiency", efficiency(p, f, nodes)});
     lks__jsonw_bool(w, "extrapolated", f->model || f->ranks || f->network);
     lks__jsonw_end(w);
 }
@@ -437,10 +426,8 @@ static lks_status print_json(const struct plan *p)
     return st;
 }
 
-/* ---------------------------------------------------------------------------------------------- */
-
-/* As a run on the first number of hosts chooses it. For a GPU elsewhere its host counts, not this.
- */
+/* Choose the batch size as a run on the first number of hosts would. For a GPU elsewhere this
+ * host's memory doesn't count. */
 static lks_status choose_batch(struct plan *p)
 {
     const double host_bytes = p->device_memory ? INFINITY : p->room;
@@ -461,7 +448,7 @@ static lks_status plan(const lks__settings *s, struct plan *p)
     if (s->auto_batch != 0 && limit == 0)
         return lks__fail(LKS_ERR_CONFIG, "batch_size=auto is chosen when a run starts: give plan a "
                                          "number, or the size of the memory as --memory");
-    LKS__TRY(lks__session_ask(s->device, &p->device));
+    LKS__TRY(lks__session_describe(s->device, &p->device));
     p->vocab = find_vocabulary(s);
     p->room = (double)lks__memory_available();
     if (p->has_machine) {
@@ -470,7 +457,7 @@ static lks_status plan(const lks__settings *s, struct plan *p)
     }
     p->device_memory = !p->device.ops->host_memory;
     if (p->device_memory) {
-        p->has_machine = false; /* its figures are those of processors */
+        p->has_machine = false; /* a machine file describes processors only */
         p->device_room = (double)limit;
     } else if (limit > 0) {
         p->room = (double)limit;

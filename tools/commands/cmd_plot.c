@@ -1,4 +1,4 @@
-/* lockstep plot: the losses of runs as a picture. */
+/* lockstep plot: draws the losses of runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -17,7 +17,7 @@ static const char usage[] =
     "\n"
     "  lockstep plot --out=loss.svg small=out/small large=out/large\n";
 
-/* Of the terminal; 80 if there is none. */
+/* Columns of the terminal; 80 if there is none. */
 static int width(void)
 {
     struct winsize size;
@@ -46,16 +46,5 @@ static lks_status plot(const lks__settings *s, const tool_runs *runs)
 
 int tool_plot(int argc, char **argv)
 {
-    lks__settings s;
-    lks__args args;
-    tool_runs runs;
-    int code;
-    if (!tool_settings("plot", LKS__CMD_PLOT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
-                       &code))
-        return code;
-    lks_status st = tool_runs_open("plot", &args, &runs);
-    if (st == LKS_OK)
-        st = plot(&s, &runs);
-    tool_runs_close(&runs);
-    return st == LKS_OK ? TOOL_OK : tool_fail("plot", st);
+    return tool_runs_main("plot", LKS__CMD_PLOT, usage, argc, argv, plot);
 }

@@ -1,4 +1,4 @@
-/* lockstep report: runs side by side. */
+/* lockstep report: compares runs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,16 +48,5 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
 
 int tool_report(int argc, char **argv)
 {
-    lks__settings s;
-    lks__args args;
-    tool_runs runs;
-    int code;
-    if (!tool_settings("report", LKS__CMD_REPORT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s,
-                       &args, &code))
-        return code;
-    lks_status st = tool_runs_open("report", &args, &runs);
-    if (st == LKS_OK)
-        st = report(&s, &runs);
-    tool_runs_close(&runs);
-    return st == LKS_OK ? TOOL_OK : tool_fail("report", st);
+    return tool_runs_main("report", LKS__CMD_REPORT, usage, argc, argv, report);
 }

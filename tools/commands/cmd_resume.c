@@ -29,7 +29,7 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
-/* The virtual ranks of the run; 1 if its checkpoint can't be read, which `train` reports. */
+/* The run's virtual ranks; 1 if its checkpoint can't be read, which `train` reports. */
 static int64_t virtual_ranks(const char *out_dir)
 {
     lks__ckpt ckpt;

@@ -1,4 +1,4 @@
-/* lockstep watch: runs in a browser, while they train or later. */
+/* lockstep watch: shows runs in a browser or a terminal, during or after training. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,19 +22,19 @@ static const char usage[] =
     "\n"
     "  lockstep watch out\n";
 
-static volatile sig_atomic_t asked;
+static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int signo)
 {
-    asked = 1;
+    stop_signal = 1;
 }
 
-static bool is_asked(void)
+static bool stop_requested(void)
 {
-    return asked != 0;
+    return stop_signal != 0;
 }
 
-static void ready(const char *url)
+static void print_url(const char *url)
 {
     printf("%s\n", url);
     fflush(stdout);
@@ -53,25 +53,19 @@ static lks_status write_page(const tool_runs *runs, const char *path)
     return st;
 }
 
+static lks_status watch(const lks__settings *s, const tool_runs *runs)
+{
+    const struct sigaction act = {.sa_handler = on_signal};
+    if (s->html[0] != '\0')
+        return write_page(runs, s->html);
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    return s->tty ? lks__screen_show(runs->all, runs->n, tool_utf8(), stop_requested)
+                  : lks__serve(runs->all, runs->n, s->address, (int)s->port, print_url,
+                               stop_requested);
+}
+
 int tool_watch(int argc, char **argv)
 {
-    lks__settings s;
-    lks__args args;
-    tool_runs runs;
-    int code;
-    if (!tool_settings("watch", LKS__CMD_WATCH, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
-                       &code))
-        return code;
-    lks_status st = tool_runs_open("watch", &args, &runs);
-    if (st == LKS_OK && s.html[0] != '\0') {
-        st = write_page(&runs, s.html);
-    } else if (st == LKS_OK) {
-        const struct sigaction act = {.sa_handler = on_signal};
-        sigaction(SIGINT, &act, NULL);
-        sigaction(SIGTERM, &act, NULL);
-        st = s.tty ? lks__screen_show(runs.all, runs.n, tool_utf8(), is_asked)
-                   : lks__serve(runs.all, runs.n, s.address, (int)s.port, ready, is_asked);
-    }
-    tool_runs_close(&runs);
-    return st == LKS_OK ? TOOL_OK : tool_fail("watch", st);
+    return tool_runs_main("watch", LKS__CMD_WATCH, usage, argc, argv, watch);
 }

@@ -1,4 +1,4 @@
-/* lockstep info RUN: a run in a few lines. */
+/* lockstep info RUN: describes a run in a few lines. */
 #include "info_run.h"
 
 #include <inttypes.h>
@@ -51,7 +51,7 @@ static void print_losses(const lks__series *s)
     putchar('\n');
 }
 
-/* The checkpoint of that name; its own name is "" if OUT has none. */
+/* The checkpoint to which OUT/WHICH points. Its name is "" if there is none. */
 static lks__entry name_of(const char *run, const char *which)
 {
     lks__entry e;
@@ -59,7 +59,7 @@ static lks__entry name_of(const char *run, const char *which)
     return found ? e : (lks__entry){.name = ""};
 }
 
-/* A resume starts at the newest checkpoint, and makes the steps after it again. */
+/* A resume starts at the newest checkpoint, and repeats the steps after it. */
 static void print_stopped(const lks__series *s, const lks__entry *latest, const char *command)
 {
     const uint64_t last = s->n_points > 0 ? s->points[s->n_points - 1].iter : 0;
@@ -91,7 +91,7 @@ static void print_state(const char *run, const lks__series *s)
         print_stopped(s, &latest, command);
 }
 
-/* The folder that a resume, eval and sample use, as an absolute path. */
+/* Print the folder that resume, eval and sample would use, as an absolute path. */
 static void print_data(const char *run, const char *path)
 {
     char own[LKS__METRICS_PATH], absolute[PATH_MAX];
@@ -100,7 +100,7 @@ static void print_data(const char *run, const char *path)
     print_path("data", path);
 }
 
-/* If `folder` contains a checkpoint of a program that uses liblockstep, print that. */
+/* Describe `folder` if it contains a checkpoint of a program that uses liblockstep. */
 static bool print_library(const char *folder)
 {
     lks__ckpt ckpt;

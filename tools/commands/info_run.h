@@ -2,8 +2,8 @@
 #ifndef LKS_TOOLS_COMMANDS_INFO_RUN_H
 #define LKS_TOOLS_COMMANDS_INFO_RUN_H
 
-/* Print what the run in `folder` (or of a checkpoint's folder) is, and how far it has come; returns
- * the exit code. */
+/* Print the model, data, losses and state of the run in `folder`, which may be one of its
+ * checkpoints. Returns the exit code. */
 int info_run(const char *folder);
 
 #endif

@@ -1,4 +1,4 @@
-/* lockstep run: what torchrun does, for any program. */
+/* lockstep run: starts the ranks of any program, as torchrun does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "comm/store/store.h"
 #include "run.h"
 
-/* --- several hosts with one command ------------------------------------------------------- */
+/* --- several hosts with one command ----------------------------------------------------------- */
 
 static lks_status read_hosts(struct run *r)
 {
@@ -33,8 +33,8 @@ static bool is_loopback(const char *host)
            strcmp(host, "::1") == 0;
 }
 
-/* The first host serves the others, so they must not reach themselves at its name, and it must not
- * listen where only it can be reached. */
+/* The first host serves the others. They must not reach themselves at its name, and it must not
+ * listen at an address that only it can reach. */
 static lks_status check_first_host(const struct run *r)
 {
     const char *first = r->hosts[0].name;
@@ -62,7 +62,7 @@ static lks_status check_first_host(const struct run *r)
                      first, number, r->hosts[other].name, advice);
 }
 
-/* Options as given, for the launcher of every node. */
+/* Start a launcher on each host, with the options that were given. */
 static lks_status launch_hosts(struct run *r, int *code_p)
 {
     static const bool own[N_OPTIONS] = {
@@ -70,7 +70,7 @@ static lks_status launch_hosts(struct run *r, int *code_p)
         [OPT_nnodes] = true, [OPT_nproc_per_node] = true, [OPT_standalone] = true,
         [OPT_ranks] = true};
     char *words[N_OPTIONS + 3] = {NULL};
-    const char *link_s = getenv(LKS__LINK_ENV); /* the option's value, too, if it was given */
+    const char *link_s = getenv(LKS__LINK_ENV); /* LKS__LINK_ENV also holds the option's value */
     int n = 0;
     if (link_s != NULL && *link_s != '\0')
         r->given[OPT_link_timeout] = link_s;
@@ -96,7 +96,7 @@ static lks_status launch_hosts(struct run *r, int *code_p)
     return st;
 }
 
-/* Did a launcher on another host start us? */
+/* Read the connection to the launcher on another host that started this one, if any. */
 static lks_status read_lifeline(struct run *r)
 {
     const char *role = getenv(LKS__LIFELINE_ENV);
@@ -108,7 +108,7 @@ static lks_status read_lifeline(struct run *r)
     return lks__lifeline_token(r->token, sizeof r->token);
 }
 
-/* torchrun takes a Python script for PROGRAM. */
+/* torchrun accepts a Python script as PROGRAM. */
 static lks_status use_python(struct run *r)
 {
     char *const *given = r->launch.argv;
@@ -120,7 +120,7 @@ static lks_status use_python(struct run *r)
         return LKS_OK;
     while (given[argc] != NULL)
         argc++;
-    char **words = calloc((size_t)argc + 3, sizeof *words); /* lives as long as the process */
+    char **words = calloc((size_t)argc + 3, sizeof *words); /* never freed */
     if (words == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc);
     words[0] = "python3";
@@ -131,6 +131,19 @@ static lks_status use_python(struct run *r)
         fprintf(stderr, "lockstep run: %s is run by python3 -u\n",
                 lks__escape(shown, sizeof shown, program, strlen(program)));
     return LKS_OK;
+}
+
+static lks_status read_all(struct run *r)
+{
+    LKS__TRY(run_read_values(r));
+    LKS__TRY(read_lifeline(r));
+    LKS__TRY(read_hosts(r));
+    LKS__TRY(run_read_nodes(r));
+    LKS__TRY(check_first_host(r));
+    if (r->launch.argv == NULL || r->launch.argv[0] == NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "there is no PROGRAM to run; `lockstep run --help` shows the syntax");
+    return use_python(r);
 }
 
 int tool_run(int argc, char **argv)
@@ -144,20 +157,7 @@ int tool_run(int argc, char **argv)
         return TOOL_OK;
     }
     if (st == LKS_OK)
-        st = run_read_values(&run);
-    if (st == LKS_OK)
-        st = read_lifeline(&run);
-    if (st == LKS_OK)
-        st = read_hosts(&run);
-    if (st == LKS_OK)
-        st = run_read_nodes(&run);
-    if (st == LKS_OK)
-        st = check_first_host(&run);
-    if (st == LKS_OK && (run.launch.argv == NULL || run.launch.argv[0] == NULL))
-        st = lks__fail(LKS_ERR_CONFIG,
-                       "there is no PROGRAM to run; `lockstep run --help` shows the syntax");
-    if (st == LKS_OK)
-        st = use_python(&run);
+        st = read_all(&run);
     if (st == LKS_OK)
         st = run.n_hosts > 0 ? launch_hosts(&run, &code) : lks__launch(&run.launch, &code);
     if (st != LKS_OK)

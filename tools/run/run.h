@@ -1,4 +1,4 @@
-/* tools/run/run.h - `lockstep run`: its options, from the command line to the launch. */
+/* tools/run/run.h - `lockstep run`: from the command line to a launch. */
 #ifndef LKS_TOOLS_RUN_RUN_H
 #define LKS_TOOLS_RUN_RUN_H
 
@@ -52,10 +52,10 @@ enum option {
         N_OPTIONS
 };
 
-/* The values of the options, with memory for the arrays that the launch borrows. */
+/* The options' values, and the arrays that the launch borrows. */
 struct run {
     lks__launch_options launch;
-    const char *given[N_OPTIONS]; /* values; NULL: not given */
+    const char *given[N_OPTIONS]; /* NULL: not given */
     unsigned tee[RUN_MAX_RANKS], redirect[RUN_MAX_RANKS];
     bool shown[RUN_MAX_RANKS];
     char endpoint[256];
@@ -66,8 +66,10 @@ struct run {
 
 extern const char *const run_names[N_OPTIONS]; /* written with _ */
 bool run_takes_value(enum option option);
+/* Print "--nproc-per-node" for nproc_per_node. Returns the length. */
+size_t run_write_name(enum option option, char *out, size_t bytes);
 void run_print_usage(void);
-/* Is "--nnodes=2" or the like an option of `lockstep run`? */
+/* True if "--nnodes=2" or the like is an option of `lockstep run`. */
 bool run_has_option(const char *arg);
 
 /* Read the command line and PET_ variables into `given` and launch.argv. */

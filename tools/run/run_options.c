@@ -22,8 +22,7 @@ static const struct {
 #undef X
 };
 
-/* Options of torchrun that mean nothing here; docs/launch.md gives the reasons. `bare`: takes no
- * value. */
+/* Options of torchrun that have no effect here; docs/launch.md gives the reasons. */
 static const struct {
     const char *name;
     bool bare;
@@ -53,8 +52,7 @@ static const char usage_end[] =
     "Options may be written with - or _, and their values after = or as the next word. An option\n"
     "that isn't given is read from PET_OPTION in the environment, as torchrun does.\n";
 
-/* "--nproc-per-node". */
-static size_t write_name(int option, char *out, size_t bytes)
+size_t run_write_name(enum option option, char *out, size_t bytes)
 {
     size_t n = (size_t)snprintf(out, bytes, "--%s", run_names[option]);
     for (char *c = strchr(out, '_'); c != NULL; c = strchr(c, '_'))
@@ -62,7 +60,6 @@ static size_t write_name(int option, char *out, size_t bytes)
     return n;
 }
 
-/* The lines of `lockstep help --table`. */
 static void print_table(void)
 {
     table_usage("run", usage);
@@ -71,7 +68,7 @@ static void print_table(void)
         char name[64];
         const char *value = options[i].value;
         const bool is_path = strcmp(value, "FILE") == 0 || strcmp(value, "DIR") == 0;
-        write_name(i, name, sizeof name);
+        run_write_name(i, name, sizeof name);
         table_option("run", name,
                      *value == '\0' ? "flag"
                      : is_path      ? "path"
@@ -93,7 +90,7 @@ void run_print_usage(void)
         size_t n = 0;
         if (*options[i].letter != '\0')
             n = (size_t)snprintf(name, sizeof name, "-%s, ", options[i].letter);
-        n += write_name(i, name + n, sizeof name - n);
+        n += run_write_name(i, name + n, sizeof name - n);
         if (*value != '\0' && n < sizeof name)
             snprintf(name + n, sizeof name - n, "=%s", value);
         printf("  %-28s%s%s\n", name, strlen(name) > 27 ? "\n                              " : "",
@@ -102,7 +99,7 @@ void run_print_usage(void)
     fputs(usage_end, stdout);
 }
 
-/* --- the command line --------------------------------------------------------------------- */
+/* --- the command line ------------------------------------------------------------------------- */
 
 static bool is_foreign(const char *name, bool *bare_p)
 {
@@ -114,7 +111,7 @@ static bool is_foreign(const char *name, bool *bare_p)
     return false;
 }
 
-/* Which option `name` (written with _) is, or -1. */
+/* The option `name`, written with _; -1 if there is none. */
 static int find_option(const char *name)
 {
     for (int i = 0; i < N_OPTIONS; i++)
@@ -123,7 +120,7 @@ static int find_option(const char *name)
     return -1;
 }
 
-/* "--node-rank=1" as node_rank */
+/* Print node_rank for "--node-rank=1". */
 static void read_name(const char *arg, char name[64])
 {
     size_t n = strcspn(arg, "=");
@@ -141,11 +138,11 @@ bool run_has_option(const char *arg)
     return find_option(name) >= 0;
 }
 
-/* Names in mpirun, srun and other launchers. */
+/* Names of the options in mpirun, srun and other launchers. */
 static const struct {
     const char *name;
     enum option option;
-} others[] = {
+} other_names[] = {
     {"n", OPT_nproc_per_node},
     {"np", OPT_nproc_per_node},
     {"nproc", OPT_nproc_per_node},
@@ -166,13 +163,13 @@ static lks_status unknown(const char *arg, const char *name)
     lks__escape(shown, sizeof shown, arg, strlen(arg));
     const char *near = NULL;
     const size_t n = strcspn(name, "=");
-    for (size_t i = 0; i < sizeof others / sizeof others[0] && near == NULL; i++)
-        near = strncmp(name, others[i].name, n) == 0 && others[i].name[n] == '\0'
-                   ? run_names[others[i].option]
+    for (size_t i = 0; i < sizeof other_names / sizeof other_names[0] && near == NULL; i++)
+        near = strncmp(name, other_names[i].name, n) == 0 && other_names[i].name[n] == '\0'
+                   ? run_names[other_names[i].option]
                    : NULL;
     near = near != NULL ? near : lks__nearest(name, run_names, N_OPTIONS);
     if (near != NULL)
-        write_name(find_option(near), as_listed, sizeof as_listed);
+        run_write_name(find_option(near), as_listed, sizeof as_listed);
     return lks__fail(LKS_ERR_CONFIG,
                      near ? "%s: there is no such option; did you mean %s? Write PROGRAM's own "
                             "arguments after it"
@@ -189,12 +186,12 @@ static int letter_option(const char *arg)
     return -1;
 }
 
-/* Read argv[*i_p] and, if its value is the next word, that too. */
+/* Read argv[*i_p], and the next word if that is its value. */
 static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 {
     const char *arg = argv[*i_p], *value = strchr(arg, '=');
     char name[64] = "", shown[72];
-    bool bare = false, nothing = false;
+    bool bare = false, is_ignored = false;
     int option = letter_option(arg);
     if (arg[1] == '-')
         read_name(arg, name);
@@ -202,11 +199,11 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
         option = find_option(name);
     if (option >= 0)
         bare = *options[option].value == '\0';
-    else if (strncmp(arg, "--", 2) != 0 || !(nothing = is_foreign(name, &bare)))
+    else if (strncmp(arg, "--", 2) != 0 || !(is_ignored = is_foreign(name, &bare)))
         return unknown(arg, arg[0] == '-' && arg[1] == '-' ? name : arg + 1);
     snprintf(shown, sizeof shown, "--%s", name);
-    if (option >= 0) /* it may have been given by its letter */
-        write_name(option, shown, sizeof shown);
+    if (option >= 0) /* the option may have been given by its letter */
+        run_write_name(option, shown, sizeof shown);
     if (bare && value != NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s takes no value", shown);
     value = value != NULL ? value + 1 : NULL;
@@ -215,7 +212,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
             return lks__fail(LKS_ERR_CONFIG, "%s needs a value", shown);
         value = argv[++*i_p];
     }
-    if (nothing)
+    if (is_ignored)
         fprintf(stderr, "lockstep run: not used here: --%s\n", name);
     else
         r->given[option] = bare ? "" : value;
@@ -223,7 +220,7 @@ static lks_status read_option(struct run *r, char **argv, int argc, int *i_p)
 }
 
 /* --ranks is --nproc-per-node. */
-static lks_status take_ranks(struct run *r)
+static lks_status merge_ranks(struct run *r)
 {
     char ranks[32], nproc[32];
     const char *a = r->given[OPT_ranks], *b = r->given[OPT_nproc_per_node];
@@ -249,7 +246,7 @@ lks_status run_read_options(struct run *r, int argc, char **argv)
         if (r->given[OPT_help] != NULL)
             return LKS_OK;
     }
-    LKS__TRY(take_ranks(r));
+    LKS__TRY(merge_ranks(r));
     /* As in torchrun, a missing option may be in the environment. */
     for (int i = 0; i < N_OPTIONS; i++) {
         char name[64] = "PET_";

@@ -1,4 +1,4 @@
-/* Check and convert the options of `lockstep run`. */
+/* lockstep run: checks and converts the options' values. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,8 @@
 static lks_status wrong(enum option option, const char *text, const char *must_be)
 {
     char shown[80], name[64];
-    snprintf(name, sizeof name, "%s", run_names[option]);
-    for (char *c = strchr(name, '_'); c != NULL; c = strchr(c, '_'))
-        *c = '-';
-    return lks__fail(LKS_ERR_CONFIG, "--%s must be %s, not \"%s\"", name, must_be,
+    run_write_name(option, name, sizeof name);
+    return lks__fail(LKS_ERR_CONFIG, "%s must be %s, not \"%s\"", name, must_be,
                      lks__escape(shown, sizeof shown, text, strlen(text)));
 }
 
@@ -48,7 +46,7 @@ static lks_status read_nproc(enum option option, const char *text, int *nproc_p)
     return LKS_OK;
 }
 
-/* "3", or "0:1,2:3" by local rank. */
+/* Read "3", or "0:1,2:3" by local rank. */
 static lks_status read_streams(enum option option, const char *text, int nproc, unsigned *bits)
 {
     static const char must_be[] = "0, 1, 2, 3, or RANK:N,... with local ranks and N one of these";

@@ -1,4 +1,4 @@
-/* lockstep sample: print text from a checkpoint as it is drawn. */
+/* lockstep sample: prints text from a checkpoint as it is drawn. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "base/text/utf8.h"
 #include "sample.h"
 #include "session/signals.h"
-#include "train/guard/agree.h"
+#include "train/checks/agree.h"
 #include "train/setup/remember.h"
 
 static const char usage[] =
@@ -31,27 +31,26 @@ static const char usage[] =
 
 enum { MAX_PROMPT_BYTES = 64 << 20 };
 
-/* Samples that are computed side by side. More hardly read the weights less often. */
+/* Samples that are computed together. More would hardly save reads of the weights. */
 enum { AT_ONCE = 16 };
 
 /* With a smaller context, the model is so small that a pass over the whole context is quick. */
 enum { LONG_CONTEXT = 512 };
 
-/* Everything that a call of the command opens. */
-struct job {
+struct generation {
     lks__settings *s;
     lks__session session;
     lks__replica replica;
     lks__text text;
     lks__generator *generator;
-    bool *has; /* by id: the tokenizer has it */
+    bool *has; /* by id: true if the tokenizer knows it */
     int32_t *prompt;
     size_t n_prompt;
-    char stop[LKS__SETTING_STR];             /* the texts of --stop, each with a 0 byte */
-    const char *stops[LKS__SETTING_STR + 1]; /* where they begin; NULL ends the list */
+    char stop[LKS__SETTING_STR];             /* the texts of --stop, each ended by a 0 byte */
+    const char *stops[LKS__SETTING_STR + 1]; /* their beginnings; NULL ends the list */
     lks__writer writer;
     uint64_t n_whole;
-    double seconds; /* of drawing */
+    double seconds; /* spent drawing */
 };
 
 static lks_status write_text(void *ctx, const char *text, size_t bytes)
@@ -61,15 +60,16 @@ static lks_status write_text(void *ctx, const char *text, size_t bytes)
     return LKS_OK;
 }
 
-/* A model of a text in one line has no line feed to begin with: take its first character. */
-static lks_status begin_otherwise(struct job *j)
+/* A model of a text in one line knows no line feed, the default --start: begin with its first
+ * character instead. */
+static lks_status begin_with_known_character(struct generation *g)
 {
     char spelling[8] = "", shown[40];
-    j->prompt = calloc(1, sizeof *j->prompt);
-    if (j->prompt == NULL)
+    g->prompt = calloc(1, sizeof *g->prompt);
+    if (g->prompt == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a prompt");
-    j->n_prompt = 1;
-    const size_t n = lks__utf8_encode(j->text.meta->chars[0], spelling);
+    g->n_prompt = 1;
+    const size_t n = lks__utf8_encode(g->text.meta->chars[0], spelling);
     fprintf(stderr,
             "lockstep sample: the model knows no line feed, so samples begin with \"%s\"; --start "
             "sets another beginning\n",
@@ -77,50 +77,49 @@ static lks_status begin_otherwise(struct job *j)
     return LKS_OK;
 }
 
-/* The prompt as ids: --start's text, or the file after FILE:. */
-static lks_status read_prompt(struct job *j)
+static lks_status read_prompt(struct generation *g)
 {
     char *text = NULL;
     size_t bytes;
-    const char *start = j->s->start;
+    const char *start = g->s->start;
     if (strncmp(start, "FILE:", 5) == 0) {
         LKS__TRY(lks__sys_read_file(start + 5, MAX_PROMPT_BYTES, &text, &bytes));
         start = text;
     } else {
         bytes = strlen(start);
     }
-    lks_status st = lks__text_encode(&j->text, start, bytes, &j->prompt, &j->n_prompt);
+    lks_status st = lks__text_encode(&g->text, start, bytes, &g->prompt, &g->n_prompt);
     free(text);
-    if (st != LKS_OK && j->s->from[LKS__SETTING_start] == LKS__FROM_DEFAULT &&
-        j->text.meta->chars != NULL)
-        return begin_otherwise(j);
-    if (st == LKS_OK && j->n_prompt == 0)
+    if (st != LKS_OK && g->s->from[LKS__SETTING_start] == LKS__FROM_DEFAULT &&
+        g->text.meta->chars != NULL)
+        return begin_with_known_character(g);
+    if (st == LKS_OK && g->n_prompt == 0)
         st = lks__fail(LKS_ERR_CONFIG, "--start is empty: give at least one character");
     return st == LKS_OK ? st : lks__fail_in(st, "--start");
 }
 
-/* The texts of --stop, which are lines: "\\n" in one is a line feed, "\\\\" a backslash. */
-static lks_status find_stops(struct job *j)
+/* Split --stop into lines, one text each. "\\n" in a text is a line feed, "\\\\" a backslash. */
+static lks_status find_stops(struct generation *g)
 {
     size_t n = 0, n_stops = 0;
-    for (const char *s = j->s->stop, *end; *s != '\0'; s = end + (*end != '\0')) {
+    for (const char *s = g->s->stop, *end; *s != '\0'; s = end + (*end != '\0')) {
         const size_t first = n;
         end = strchrnul(s, '\n');
         for (; s < end; s++) {
             const bool escaped = *s == '\\' && s + 1 < end && (s[1] == 'n' || s[1] == '\\');
             s += escaped;
-            j->stop[n++] = escaped && *s == 'n' ? '\n' : *s;
+            g->stop[n++] = escaped && *s == 'n' ? '\n' : *s;
         }
-        j->stop[n++] = '\0';
+        g->stop[n++] = '\0';
         if (n - first == 1)
             return lks__fail(LKS_ERR_CONFIG, "--stop is empty: give the text before which a sample "
                                              "ends, with \\n for a line feed");
-        j->stops[n_stops++] = j->stop + first;
+        g->stops[n_stops++] = g->stop + first;
     }
     return LKS_OK;
 }
 
-/* Say it before the text, in whose middle it would stand on a terminal. */
+/* Printed before the text: a terminal would show a later message in its middle. */
 static void print_full(size_t block_size)
 {
     if (block_size < LONG_CONTEXT)
@@ -139,14 +138,14 @@ static void print_count(const lks__settings *s)
                 s->num_samples, s->max_new_tokens);
 }
 
-/* The tokenizer that was given. TOKENIZER_PATH may stand in the environment for other runs, and
- * characters need none. */
-static const char *tokenizer_of(const struct job *j)
+/* The path of the tokenizer that was given; "" if none. TOKENIZER_PATH may be in the environment
+ * for other runs, so models of characters or bytes ignore it. */
+static const char *tokenizer_of(const struct generation *g)
 {
-    const lks__settings *s = j->s;
+    const lks__settings *s = g->s;
     if (s->tokenizer[0] != '\0')
         return s->tokenizer;
-    const lks__meta *meta = &j->replica.meta;
+    const lks__meta *meta = &g->replica.meta;
     if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_ENV ||
         (meta->chars == NULL && !meta->is_bytes))
         return s->tokenizer_path;
@@ -155,112 +154,111 @@ static const char *tokenizer_of(const struct job *j)
     return "";
 }
 
-static lks_status open_job(struct job *j)
+static lks_status open_generation(struct generation *g)
 {
-    const lks__settings *s = j->s;
+    const lks__settings *s = g->s;
     char gone[LKS__SETTING_STR];
     if (s->interactive && s->from[LKS__SETTING_num_samples] == LKS__FROM_ARG)
         return lks__fail(LKS_ERR_CONFIG,
                          "--interactive continues a single text: leave out --num_samples");
-    LKS__TRY(lks__agree_settings(&j->session, s, LKS__CMD_SAMPLE));
-    LKS__TRY(find_stops(j));
-    LKS__TRY(lks__session_device(&j->session, s->device, s->share_gpu));
+    LKS__TRY(lks__agree_settings(&g->session, s, LKS__CMD_SAMPLE));
+    LKS__TRY(find_stops(g));
+    LKS__TRY(lks__session_device(&g->session, s->device, s->share_gpu));
     progress_hide();
-    tool_print_device_note("sample", &j->session);
-    LKS__TRY(lks__replica_open(s->out_dir, s, &j->session, &j->replica));
+    tool_print_device_note("sample", &g->session);
+    LKS__TRY(lks__replica_open(s->out_dir, s, &g->session, &g->replica));
     progress_hide();
-    fprintf(stderr, "lockstep sample: %s\n", j->replica.took);
-    if (j->replica.run_dir[0] != '\0' && j->replica.meta.is_sentencepiece)
-        LKS__TRY(lks__remember_tokenizer(&j->session, j->replica.run_dir, j->s, gone));
-    LKS__TRY(lks__text_open(tokenizer_of(j), &j->replica, &j->text));
-    j->text.special = s->special;
-    LKS__TRY(lks__text_ids(&j->text, (size_t)j->replica.config.vocab_size, &j->has));
-    return read_prompt(j);
+    fprintf(stderr, "lockstep sample: %s\n", g->replica.took);
+    if (g->replica.run_dir[0] != '\0' && g->replica.meta.is_sentencepiece)
+        LKS__TRY(lks__remember_tokenizer(&g->session, g->replica.run_dir, g->s, gone));
+    LKS__TRY(lks__text_open(tokenizer_of(g), &g->replica, &g->text));
+    g->text.special = s->special;
+    LKS__TRY(lks__text_ids(&g->text, (size_t)g->replica.config.vocab_size, &g->has));
+    return read_prompt(g);
 }
 
-/* Memory for `*at_once` samples side by side, or for fewer if there is none for so many. */
-static lks_status open_generator(struct job *j, uint64_t tokens, size_t *at_once)
+/* Open a generator for `*at_once` samples. If memory is short, halve the number until it fits. */
+static lks_status open_generator(struct generation *g, uint64_t tokens, size_t *at_once)
 {
-    const lks__replica *r = &j->replica;
+    const lks__replica *r = &g->replica;
     while (true) {
         const lks__generator_size size = {.samples = *at_once, .tokens = tokens};
         const lks_status st = lks__generator_open(&r->config, &r->table, r->params.dev, &size,
-                                                  j->session.device, &j->generator);
+                                                  g->session.device, &g->generator);
         if (st != LKS_ERR_NOMEM || *at_once == 1)
             return st;
         *at_once /= 2;
     }
 }
 
-static lks__writer writer_of(struct job *j)
+static lks__writer writer_of(struct generation *g)
 {
-    const lks__settings *s = j->s;
-    return (lks__writer){.generator = j->generator,
-                         .text = &j->text,
+    const lks__settings *s = g->s;
+    return (lks__writer){.generator = g->generator,
+                         .text = &g->text,
                          .how = {.draw = {.seed = (uint64_t)s->seed,
                                           .temperature = s->temperature,
                                           .top_k = (uint32_t)s->top_k,
                                           .top_p = s->top_p,
-                                          .has = j->has},
+                                          .has = g->has},
                                  .max_new_tokens = (uint64_t)s->max_new_tokens},
-                         .stops = j->stops,
+                         .stops = g->stops,
                          .put = write_text};
 }
 
-static lks_status write_samples(struct job *j)
+static lks_status write_samples(struct generation *g)
 {
-    const lks__settings *s = j->s;
+    const lks__settings *s = g->s;
     size_t at_once = s->num_samples < AT_ONCE ? (size_t)s->num_samples : AT_ONCE;
-    LKS__TRY(open_generator(j, (uint64_t)j->n_prompt + (uint64_t)s->max_new_tokens, &at_once));
-    j->writer = writer_of(j);
-    const size_t T = (size_t)j->replica.config.block_size;
-    if (j->n_prompt + (size_t)s->max_new_tokens > T)
+    LKS__TRY(open_generator(g, (uint64_t)g->n_prompt + (uint64_t)s->max_new_tokens, &at_once));
+    g->writer = writer_of(g);
+    const size_t T = (size_t)g->replica.config.block_size;
+    if (g->n_prompt + (size_t)s->max_new_tokens > T)
         print_full(T);
     print_count(s);
     const double start = lks__sys_now();
-    const lks_status st = lks__write_samples(&j->writer, j->prompt, j->n_prompt, at_once,
-                                             (uint64_t)s->num_samples, &j->n_whole);
-    j->seconds = lks__sys_now() - start;
+    const lks_status st = lks__write_samples(&g->writer, g->prompt, g->n_prompt, at_once,
+                                             (uint64_t)s->num_samples, &g->n_whole);
+    g->seconds = lks__sys_now() - start;
     return st;
 }
 
-/* --start, if it is given, is what the conversation begins with. */
-static lks_status converse(struct job *j)
+/* The conversation begins with --start if that was given. */
+static lks_status converse(struct generation *g)
 {
     size_t at_once = 1;
-    LKS__TRY(open_generator(j, UINT64_MAX, &at_once));
-    j->writer = writer_of(j);
-    print_full((size_t)j->replica.config.block_size);
-    lks__generator_begin(j->generator, 1);
-    if (j->s->from[LKS__SETTING_start] != LKS__FROM_DEFAULT)
-        lks__generator_read(j->generator, j->prompt, j->n_prompt);
-    return sample_chat(&j->writer, &j->text);
+    LKS__TRY(open_generator(g, UINT64_MAX, &at_once));
+    g->writer = writer_of(g);
+    print_full((size_t)g->replica.config.block_size);
+    lks__generator_begin(g->generator, 1);
+    if (g->s->from[LKS__SETTING_start] != LKS__FROM_DEFAULT)
+        lks__generator_read(g->generator, g->prompt, g->n_prompt);
+    return sample_chat(&g->writer, &g->text);
 }
 
-/* What it took. */
-static void print_end(const struct job *j)
+static void print_end(const struct generation *g)
 {
     const double memory = (double)lks__sys_proc_bytes("/proc/self/status", "VmHWM");
     char speed[64] = "", size[LKS__UNITS_TEXT];
-    if (j->seconds > 0.0)
-        snprintf(speed, sizeof speed, " in %.1f s (%.1f tokens/s)", j->seconds,
-                 (double)j->writer.tokens / j->seconds);
+    if (g->seconds > 0.0)
+        snprintf(speed, sizeof speed, " in %.1f s (%.1f tokens/s)", g->seconds,
+                 (double)g->writer.tokens / g->seconds);
     fprintf(stderr, "lockstep sample: %" PRIu64 " new tokens%s, %s of memory at most\n",
-            j->writer.tokens, speed, lks__units_memory(memory, size));
+            g->writer.tokens, speed, lks__units_memory(memory, size));
 }
 
-/* The text written so far stays. End its line, so that the message has its own. */
-static int stopped(const struct job *j)
+/* The text written so far stays: end its line before the message. */
+static int stopped(const struct generation *g)
 {
     char left[128];
-    const int64_t n = j->s->num_samples;
+    const int64_t n = g->s->num_samples;
     fputs("\n", stdout);
-    if (j->s->interactive)
+    if (g->s->interactive)
         return tool_stopped("sample", lks__stop_requested, "any text is cut short");
     snprintf(left, sizeof left,
              "of %" PRId64 " sample%s %" PRIu64
              " %s complete, and any text after them is cut short",
-             n, n == 1 ? "" : "s", j->n_whole, j->n_whole == 1 ? "is" : "are");
+             n, n == 1 ? "" : "s", g->n_whole, g->n_whole == 1 ? "is" : "are");
     return tool_stopped("sample", lks__stop_requested, left);
 }
 
@@ -268,7 +266,7 @@ int tool_sample(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
-    struct job j = {.s = &s};
+    struct generation g = {.s = &s};
     int code;
     if (!tool_settings("sample", LKS__CMD_SAMPLE, usage, argc, argv, 0, &s, &args, &code))
         return code;
@@ -276,26 +274,26 @@ int tool_sample(int argc, char **argv)
     if (!lks__settings_uses_weights(&s) && tool_run_check("sample", s.out_dir) != LKS_OK)
         return tool_fail("sample", LKS_ERR_IO);
     tool_stoppable();
-    lks_status st = lks__session_open("auto", 60.0, (int)s.threads, LKS__BIND_NONE, &j.session);
+    lks_status st = lks__session_open("auto", 60.0, (int)s.threads, LKS__BIND_NONE, &g.session);
     if (st == LKS_ERR_STOPPED)
         return tool_stopped("sample", lks__stop_requested, "no text was drawn");
     if (st != LKS_OK)
         return tool_fail("sample", st);
     progress_begin("lockstep sample", "opening the model");
-    st = open_job(&j);
+    st = open_generation(&g);
     progress_end();
     if (st == LKS_OK)
-        st = s.interactive ? converse(&j) : write_samples(&j);
+        st = s.interactive ? converse(&g) : write_samples(&g);
     if (st == LKS_OK)
-        print_end(&j);
+        print_end(&g);
     code = st == LKS_OK               ? TOOL_OK
-           : lks__stop_requested != 0 ? stopped(&j)
+           : lks__stop_requested != 0 ? stopped(&g)
                                       : tool_fail("sample", st);
-    lks__generator_close(j.generator);
-    free(j.prompt);
-    free(j.has);
-    lks__text_close(&j.text);
-    lks__replica_close(&j.replica);
-    lks__session_close(&j.session);
+    lks__generator_close(g.generator);
+    free(g.prompt);
+    free(g.has);
+    lks__text_close(&g.text);
+    lks__replica_close(&g.replica);
+    lks__session_close(&g.session);
     return code;
 }

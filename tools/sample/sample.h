@@ -1,11 +1,11 @@
-/* tools/sample/sample.h - the two files of `lockstep sample`. */
+/* tools/sample/sample.h - the conversation of `lockstep sample --interactive`. */
 #ifndef LKS_TOOLS_SAMPLE_SAMPLE_H
 #define LKS_TOOLS_SAMPLE_SAMPLE_H
 
 #include "weights/use/write.h"
 
-/* Standard input's lines, each followed by an answer, until it ends. ERR_STOPPED: by a signal that
- * came between two answers, or wasn't SIGINT. */
+/* Answer each line of standard input, until it ends. ERR_STOPPED after SIGTERM or SIGHUP, or after
+ * SIGINT between two answers. */
 lks_status sample_chat(lks__writer *w, const lks__text *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* lockstep sample --interactive: a line from standard input, then text that goes on from it, all in
- * one context. */
+/* lockstep sample --interactive: each line from standard input is followed by generated text, all
+ * in one context. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -14,14 +14,14 @@
 
 enum { MOST_LINE = 1 << 20 };
 
-/* Bytes that were read from standard input, and not yet used. */
+/* Bytes from standard input that have not been used yet. */
 struct input {
     char bytes[4096];
     size_t at, end;
     bool over;
 };
 
-/* More bytes. A signal ends the wait: read() would go on after it, but poll() doesn't. */
+/* Read more bytes. poll() returns after a signal; read() would be restarted. */
 static lks_status fill(struct input *in)
 {
     struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -41,7 +41,7 @@ static lks_status fill(struct input *in)
     return LKS_OK;
 }
 
-/* The next line with its line feed, if it has one; *n_p == 0: there is none. */
+/* Read the next line with its line feed. The last line may lack one. *n_p is 0 at the end. */
 static lks_status read_line(struct input *in, char *line, size_t *n_p)
 {
     *n_p = 0;
@@ -63,7 +63,6 @@ static lks_status read_line(struct input *in, char *line, size_t *n_p)
     }
 }
 
-/* Put text into the context. */
 static lks_status add(lks__writer *w, const lks__text *text, const char *line, size_t bytes)
 {
     int32_t *ids = NULL;
@@ -75,8 +74,8 @@ static lks_status add(lks__writer *w, const lks__text *text, const char *line, s
     return st;
 }
 
-/* What follows the context. The next line begins on a line of its own, on the terminal and in the
- * context, if the tokenizer has line feeds. */
+/* Print the model's continuation. End its line on the terminal and, if the tokenizer knows line
+ * feeds, in the context. */
 static lks_status answer(lks__writer *w, const lks__text *text)
 {
     bool newline;

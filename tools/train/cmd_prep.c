@@ -1,4 +1,4 @@
-/* lockstep prep: text to token files. */
+/* lockstep prep: turns text into token files. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -85,7 +85,7 @@ static void training(bool on)
     }
 }
 
-static const char *command = "prep"; /* begins messages */
+static const char *command = "prep"; /* for messages */
 
 static void show_progress(uint64_t done, uint64_t all)
 {
@@ -101,7 +101,7 @@ static void print_note(const char *sentence)
     fprintf(stderr, "lockstep %s: note: %s\n", command, sentence);
 }
 
-/* A setting that means nothing to this kind of tokens is refused. */
+/* Refuse settings that this kind of tokens doesn't use. */
 static lks_status check(const char *name, const lks__prep_kind *kind, const lks__settings *s)
 {
     char shown[80];
@@ -210,7 +210,7 @@ int tool_prep(int argc, char **argv)
     printf("vocab size: %" PRIu32 "\n", result.vocab_size);
     printf("train has %" PRIu64 " tokens\n", result.n_train);
     printf("val has %" PRIu64 " tokens\n", result.n_val);
-    fflush(stdout); /* before the next line */
+    fflush(stdout); /* before the next message */
     fprintf(stderr, "lockstep prep: wrote the tokens to %s\n",
             lks__escape(shown, sizeof shown, s.out, strlen(s.out)));
     return TOOL_OK;

@@ -1,4 +1,4 @@
-/* lockstep train. */
+/* lockstep train: checks the settings, then trains as a rank or starts the ranks. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,8 +19,7 @@
 #include "settings/family.h"
 #include "settings/settings_table.h"
 #include "train/loop/commands.h"
-#include "train/loop/run.h"
-#include "train/optimizer.h"
+#include "train/loop/loop.h"
 #include "train/setup/continue.h"
 #include "train/setup/dryrun.h"
 #include "train/setup/trainer.h"
@@ -56,7 +55,6 @@ static const char usage[] =
     "signal ends the run at once. While it saves, that takes a third signal. SIGUSR1 and SIGUSR2\n"
     "write a checkpoint, and the run continues.\n";
 
-/* A signal asked to stop before the run began. */
 static int stop_early(int signo)
 {
     const char *name = sigabbrev_np(signo);
@@ -68,13 +66,13 @@ static int stop_early(int signo)
     return TOOL_SIGNAL + signo;
 }
 
-/* Set for ranks that `lockstep train` itself has started: it notices their failure, and runs the
- * commands for that. */
+/* Set for ranks that `lockstep train` has started. It notices their failure, and then runs the
+ * commands of exec_on=failure. */
 static const char started_env[] = "LOCKSTEP_TRAIN";
 
 static lks_status check_failure_commands(const lks__settings *s)
 {
-    if (!tool_is_rank() || getenv(started_env) != NULL || !lks__commands_given(s, LKS__ON_FAILURE))
+    if (!tool_is_rank() || getenv(started_env) != NULL || !lks__commands_any(s, LKS__ON_FAILURE))
         return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,
@@ -82,7 +80,7 @@ static lks_status check_failure_commands(const lks__settings *s)
         "(--nproc_per_node); with another launcher use the shell: lockstep run ... || COMMAND");
 }
 
-/* Has the run failed, and wasn't asked to stop? */
+/* True if the run has failed. A run that a signal stopped has not. */
 static bool failed(const lks__settings *s, int code)
 {
     const int stops[] = {SIGINT, SIGTERM, SIGHUP,
@@ -95,8 +93,8 @@ static bool failed(const lks__settings *s, int code)
     return !stopped;
 }
 
-/* When the run's metrics.jsonl was last written, and which file that was; zeros: there is none. */
-static struct stat written(const lks__settings *s)
+/* The time and inode of the run's metrics.jsonl; zeros if there is none. */
+static struct stat stat_metrics(const lks__settings *s)
 {
     char run[LKS__SETTING_STR], path[LKS__SETTING_STR + 16];
     struct stat info;
@@ -105,12 +103,13 @@ static struct stat written(const lks__settings *s)
     return stat(path, &info) == 0 ? info : (struct stat){.st_ino = 0};
 }
 
-/* The ranks have failed. If they had begun to train, print the checkpoint that is left and how to
- * continue from it. `before`: written() when they were started. */
-static void say_how_to_continue(const lks__settings *s, const struct stat *before)
+/* After the ranks have failed: print the checkpoint that is left, and the command that continues
+ * from it. Prints nothing unless metrics.jsonl has changed since `before`, when the ranks were
+ * started. */
+static void print_how_to_continue(const lks__settings *s, const struct stat *before)
 {
     char tool[600], word[600], run[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
-    const struct stat now = written(s);
+    const struct stat now = stat_metrics(s);
     lks__ckpt ckpt;
     if (now.st_ino == before->st_ino && now.st_mtim.tv_sec == before->st_mtim.tv_sec &&
         now.st_mtim.tv_nsec == before->st_mtim.tv_nsec)
@@ -144,14 +143,14 @@ static int run_rank(const lks__settings *s)
         return stop_early(stopped);
     if (st != LKS_OK)
         return tool_fail("train", st);
-    st = lks__train_run(&trainer, &stopped);
+    st = lks__train_loop(&trainer, &stopped);
     int code = st == LKS_OK ? TOOL_OK : tool_fail("train", st);
     lks__trainer_close(&trainer);
     return code == TOOL_OK && stopped != 0 ? TOOL_SIGNAL + stopped : code;
 }
 
-/* Is this an option of the launcher, which decides what to start on which nodes? */
-static bool is_launchers(const char *arg)
+/* True for options that only `lockstep run` has. */
+static bool is_launcher_option(const char *arg)
 {
     char key[LKS__SETTING_KEY];
     snprintf(key, sizeof key, "%.*s", (int)strcspn(arg, "="), arg);
@@ -160,8 +159,8 @@ static bool is_launchers(const char *arg)
            (setting < 0 || (lks__setting_table[setting].commands & LKS__CMD_TRAIN) == 0);
 }
 
-/* For --dry_run: the settings of a run that begins with the weights of --init_from. */
-static lks_status take_shape(lks__settings *s)
+/* For --dry_run: copy the model's shape from the weights of --init_from. */
+static lks_status copy_shape(lks__settings *s)
 {
     lks__weights *w;
     const bool given = s->from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
@@ -172,7 +171,7 @@ static lks_status take_shape(lks__settings *s)
     return st;
 }
 
-/* Recipes for little machines, the smallest first. Megabytes are --dry_run's total on one rank
+/* Recipes for small machines, the smallest first. Megabytes are --dry_run's total on one rank
  * without the process and its libraries, whose size depends on the system. */
 static const struct {
     const char *name, *parameters;
@@ -182,9 +181,9 @@ static const struct {
     {"config/train_shakespeare_char.conf", "10.7M", 2825},
 };
 
-/* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If nobody
- * asked for it, name what it takes, and what fits. */
-static lks_status say_size(const lks__settings *s, int n_ranks)
+/* The default size is GPT-2's, as in nanoGPT's script: a CPU needs months for such a run. If no
+ * setting chose a size, print the memory that it needs and the recipes that fit. */
+static lks_status print_size(const lks__settings *s, int n_ranks)
 {
     static const int shape[] = {LKS__SETTING_family, LKS__SETTING_n_layer, LKS__SETTING_n_head,
                                 LKS__SETTING_n_embd, LKS__SETTING_block_size};
@@ -193,7 +192,7 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     lks__process process;
     char fit[200] = "", size[LKS__UNITS_TEXT], dir[LKS__SETTING_STR + 8];
     double bytes;
-    if (lks__settings_data_dir(s, dir) != LKS_OK) /* which is reported first */
+    if (lks__settings_data_dir(s, dir) != LKS_OK) /* the ranks report that the data are missing */
         return LKS_OK;
     for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
         if (s->from[shape[i]] != LKS__FROM_DEFAULT)
@@ -214,20 +213,20 @@ static lks_status say_size(const lks__settings *s, int n_ranks)
     return LKS_OK;
 }
 
-/* Check the settings of a resume as its ranks will: a usage error is no rank's failure. They report
- * a checkpoint that can't be read. */
+/* Check the settings of a resume as its ranks will, so that a usage error isn't reported as a
+ * rank's failure. The ranks report a checkpoint that can't be read. */
 static lks_status check_resume(lks__settings *s)
 {
     lks__ckpt ckpt;
     if (lks__ckpt_open(s->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return LKS_OK;
-    lks__settings *run = malloc(sizeof *run); /* too large for a small stack */
+    lks__settings *run = malloc(sizeof *run);
     lks_status st =
         run == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a run's settings") : LKS_OK;
     if (run != NULL)
         lks__settings_defaults(run);
     if (run != NULL && lks__state_settings(&ckpt, run) == LKS_OK) {
-        lks__train_choose_optimizer(run);
+        lks__choose_optimizer(run);
         st = lks__settings_resume(s, run, ckpt.path);
         if (st == LKS_OK)
             st = lks__settings_check(s, (int)s->nproc_per_node);
@@ -237,7 +236,7 @@ static lks_status check_resume(lks__settings *s)
     return st;
 }
 
-/* The variables of another script were set, but nothing chose its model. */
+/* Print how to train with parameter-golf's variables if some are set but its model isn't chosen. */
 static void suggest_golf(const lks__settings *s, const lks__args *args)
 {
     static const char begins[] = "environment, for --family=golf";
@@ -249,18 +248,49 @@ static void suggest_golf(const lks__settings *s, const lks__args *args)
         fputs("lockstep train: to use these variables: " LKS__GOLF_WAYS "\n", stderr);
 }
 
+/* Check the settings before ranks start, as far as they don't depend on a checkpoint or on weights,
+ * and print the result of --dry_run. */
+static lks_status check_start(const lks__settings *s)
+{
+    const int n_ranks = (int)s->nproc_per_node;
+    const lks__init_kind init = lks__settings_init(s);
+    lks__settings checked = *s;
+    if (s->dry_run && init == LKS__INIT_RESUME)
+        return lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");
+    if (s->dry_run && init == LKS__INIT_WEIGHTS)
+        LKS__TRY(copy_shape(&checked));
+    if (init == LKS__INIT_RESUME && s->nnodes == 1 && !lks__continue_can(s->out_dir))
+        LKS__TRY(tool_run_check("resume", s->out_dir));
+    if (init == LKS__INIT_RESUME && tool_launches(s))
+        LKS__TRY(check_resume(&checked));
+    if (!s->dry_run && init != LKS__INIT_SCRATCH)
+        return LKS_OK;
+    LKS__TRY(lks__settings_check(&checked, n_ranks));
+    LKS__TRY(s->dry_run ? lks__plan_dry_run(&checked, n_ranks) : lks__plan_fits(&checked, n_ranks));
+    return init == LKS__INIT_SCRATCH ? print_size(&checked, n_ranks) : LKS_OK;
+}
+
+static lks_status check_no_launcher_option(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const int n = (int)strcspn(argv[i], "=");
+        if (is_launcher_option(argv[i]))
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%.*s is an option of the launcher: `lockstep run %.*s=... lockstep "
+                             "train ...`, see docs/launch.md",
+                             n, argv[i], n, argv[i]);
+    }
+    return LKS_OK;
+}
+
 int tool_train(int argc, char **argv)
 {
     lks__settings s;
     lks__args args;
+    struct stat before = {0};
     int code;
-    for (int i = 1; i < argc; i++)
-        if (is_launchers(argv[i]))
-            return tool_fail("train", lks__fail(LKS_ERR_CONFIG,
-                                                "%.*s is an option of the launcher: `lockstep run "
-                                                "%.*s=... lockstep train ...`, see docs/launch.md",
-                                                (int)strcspn(argv[i], "="), argv[i],
-                                                (int)strcspn(argv[i], "="), argv[i]));
+    if (check_no_launcher_option(argc, argv) != LKS_OK)
+        return tool_fail("train", LKS_ERR_CONFIG);
     if (!tool_settings("train", LKS__CMD_TRAIN, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
@@ -272,41 +302,20 @@ int tool_train(int argc, char **argv)
         return run_rank(&s);
     tool_print_notes("train", &args);
     suggest_golf(&s, &args);
-    lks_status st = LKS_OK;
-    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_RESUME)
-        st = lks__fail(LKS_ERR_CONFIG, "--dry_run is for new runs: leave out --init_from=resume");
-    lks__settings checked = s;
-    if (s.dry_run && lks__settings_init(&s) == LKS__INIT_WEIGHTS)
-        st = take_shape(&checked);
-    const bool resumes = lks__settings_init(&s) == LKS__INIT_RESUME;
-    if (st == LKS_OK && resumes && s.nnodes == 1 && !lks__continue_can(s.out_dir))
-        st = tool_run_check("resume", s.out_dir);
-    if (st == LKS_OK && resumes && tool_launches(&s))
-        st = check_resume(&checked);
-    if (st == LKS_OK && (s.dry_run || lks__settings_init(&s) == LKS__INIT_SCRATCH)) {
-        /* otherwise it also depends on the checkpoint or the weights, so the ranks check */
-        st = lks__settings_check(&checked, (int)s.nproc_per_node);
-        if (st == LKS_OK && s.dry_run)
-            st = lks__plan_dry_run(&checked, (int)s.nproc_per_node);
-        if (st == LKS_OK && !s.dry_run)
-            st = lks__plan_fits(&checked, (int)s.nproc_per_node);
-        if (st == LKS_OK && lks__settings_init(&s) == LKS__INIT_SCRATCH)
-            st = say_size(&checked, (int)s.nproc_per_node);
-    }
+    const lks_status st = check_start(&s);
     if (st != LKS_OK)
         return tool_fail("train", st);
     if (s.dry_run)
         return TOOL_OK;
     const bool launches = tool_launches(&s);
-    struct stat before = {0};
     if (launches) {
         setenv(started_env, "launched", 1);
-        before = written(&s);
+        before = stat_metrics(&s);
     }
     code = launches ? tool_launch("train", &s, argc, argv) : run_rank(&s);
     if (failed(&s, code)) {
         if (launches)
-            say_how_to_continue(&s, &before);
+            print_how_to_continue(&s, &before);
         lks__commands_failed(&s, "lockstep train", code);
     }
     return code;

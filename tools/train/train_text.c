@@ -1,4 +1,4 @@
-/* lockstep train TEXT: prepare a text, choose a recipe for it, and train. */
+/* lockstep train TEXT: prepares a text, chooses a recipe for it, and trains. */
 #include "train_text.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "../longer.h"
 #include "../tool.h"
-#include "base/system/place.h"
+#include "base/place.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/shell.h"
@@ -32,23 +32,22 @@
 enum { PATH_BYTES = LKS__SETTING_STR };
 
 struct text {
-    const lks__settings *given; /* the command line's settings, and those of its config files */
+    const lks__settings *given; /* of the command line and its config files */
     const char *path;
     char shown[512];
     char out[PATH_BYTES], data[PATH_BYTES + 8], temp[PATH_BYTES + 16];
-    bool has_config; /* a config file or recipe was given, so nothing is chosen but ranks */
+    bool has_config; /* a config file or recipe was given: choose only the number of ranks */
     const char *kind;
     lks__prep_result tokens;
     lks__choice choice;
     longer train;
-    char moved[4200]; /* where an earlier run is now; or "" */
+    char moved[4200]; /* the folder to which an earlier run was moved; or "" */
 };
 
-/* --- what is refused ---------------------------------------------------------------------------
- */
+/* --- checks ----------------------------------------------------------------------------------- */
 
-/* The longer commands, for a message. */
-static const char *by_hand(const struct text *t, char out[2 * PATH_BYTES])
+/* Print the longer commands for a message. */
+static const char *longer_commands(const struct text *t, char out[2 * PATH_BYTES])
 {
     char text[PATH_BYTES], data[PATH_BYTES + 8], run[PATH_BYTES];
     snprintf(out, 2 * PATH_BYTES,
@@ -68,7 +67,6 @@ static bool has(const char *folder, const char *name)
     return lstat(path, &info) == 0;
 }
 
-/* A path that is there, and may be a text or a folder of texts. */
 static lks_status check_path(const struct text *t)
 {
     char share[PATH_MAX], word[PATH_BYTES], run[PATH_BYTES];
@@ -99,7 +97,7 @@ static lks_status check_path(const struct text *t)
     return LKS_OK;
 }
 
-/* Perhaps they are a name with spaces. */
+/* They may be a name with spaces. */
 static lks_status too_many_words(const lks__args *args)
 {
     char name[PATH_BYTES] = "", word[PATH_BYTES], shown[512];
@@ -126,7 +124,7 @@ static lks_status check_settings(const struct text *t)
                          "a launcher has started this process as one of several ranks, which can't "
                          "all prepare %s: prepare it first, and let the launcher start `train` "
                          "without it: %s",
-                         t->shown, by_hand(t, hand));
+                         t->shown, longer_commands(t, hand));
     if (s->from[LKS__SETTING_dataset] == LKS__FROM_ARG)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s and --dataset both name the data: leave one of them out", t->shown);
@@ -147,11 +145,11 @@ static lks_status check_settings(const struct text *t)
                          lks__family_of(s)->prep);
     if (s->dry_run)
         return lks__fail(LKS_ERR_CONFIG, "--dry_run needs prepared data: %s, with --dry_run",
-                         by_hand(t, hand));
+                         longer_commands(t, hand));
     return LKS_OK;
 }
 
-/* OUT must be free, and OUT/data ours or absent. */
+/* Check that no run uses OUT, and that OUT/data was made by this command or doesn't exist. */
 static lks_status check_out(const struct text *t)
 {
     char shown[512], word[PATH_BYTES];
@@ -170,10 +168,9 @@ static lks_status check_out(const struct text *t)
                      lks__escape(shown, sizeof shown, t->data, strlen(t->data)));
 }
 
-/* --- the text ----------------------------------------------------------------------------------
- */
+/* --- the text --------------------------------------------------------------------------------- */
 
-/* out/NAME, without the end of the name: out/my for my.txt. */
+/* Set OUT to out/NAME, without the file name's suffix: out/my for my.txt. */
 static void name_out(struct text *t)
 {
     char real[PATH_MAX];
@@ -189,7 +186,7 @@ static lks_status write_mark(const struct text *t)
 {
     char real[PATH_MAX], path[PATH_BYTES + 64];
     json_t *json = json_pack("{s:s?, s:s}", "text", realpath(t->path, real), "kind", t->kind);
-    if (json == NULL) /* a name that isn't UTF-8 */
+    if (json == NULL) /* the path isn't UTF-8 */
         json = json_pack("{s:n, s:s}", "text", "kind", t->kind);
     char *text = json != NULL ? lks__json_dump(json, JSON_COMPACT) : NULL;
     json_decref(json);
@@ -201,8 +198,8 @@ static lks_status write_mark(const struct text *t)
     return st;
 }
 
-/* Make OUT and lock it, so that another `train TEXT` can't prepare its text there meanwhile.
- * *fd_p: -1 with --lock=off. */
+/* Make OUT and lock it, so that another `train TEXT` can't prepare its text there at the same time.
+ * *fd_p is -1 with --lock=off. */
 static lks_status lock_out(const struct text *t, int *fd_p)
 {
     char why[700];
@@ -217,7 +214,7 @@ static lks_status lock_out(const struct text *t, int *fd_p)
 static lks_status prepare(struct text *t)
 {
     char word[PATH_BYTES];
-    lks__outdir_discard(t->temp); /* of a preparation that was killed */
+    lks__outdir_discard(t->temp); /* left by a preparation that was killed */
     LKS__TRY(lks__sys_make_dirs(t->temp));
     lks_status st = prep_text("train", t->kind, t->path, t->temp, &t->tokens);
     if (st == LKS_ERR_FORMAT && strcmp(t->kind, "raw") == 0)
@@ -231,7 +228,7 @@ static lks_status prepare(struct text *t)
     return st == LKS_OK ? write_mark(t) : st;
 }
 
-/* Cut the last name off. False if the path has only one. */
+/* Cut the last name off. Returns false if the path has only one. */
 static bool to_parent(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -241,7 +238,7 @@ static bool to_parent(char *path)
     return true;
 }
 
-/* The length of the shortest beginning of the path that doesn't exist; 0 if all of it does. */
+/* Length of the shortest prefix of the path that doesn't exist; 0 if the whole path exists. */
 static size_t find_missing(const char *out)
 {
     char path[PATH_BYTES];
@@ -255,9 +252,9 @@ static size_t find_missing(const char *out)
     return missing;
 }
 
-/* Remove what a preparation that failed has made, with the folders whose paths are at least
- * `missing` long, if they are empty. */
-static void clean(const struct text *t, size_t missing)
+/* Remove the files of a failed preparation, and its empty folders whose paths have at least
+ * `missing` characters. */
+static void remove_traces(const struct text *t, size_t missing)
 {
     char path[PATH_BYTES + 64];
     lks__outdir_discard(t->temp);
@@ -271,10 +268,8 @@ static void clean(const struct text *t, size_t missing)
     while (to_parent(path) && strlen(path) >= missing);
 }
 
-/* --- the run -----------------------------------------------------------------------------------
- */
+/* --- the run ---------------------------------------------------------------------------------- */
 
-/* Read the longer command as `train` will. */
 static lks_status read_longer(struct text *t, lks__settings *s)
 {
     lks__args args;
@@ -298,7 +293,7 @@ static lks_status check_length(const struct text *t, const lks__settings *s)
                      t->shown, s->block_size, n->n_train, n->n_val, 10 * (s->block_size + 1));
 }
 
-/* The longer command's own checks, before an earlier run is moved aside for it. */
+/* Check the longer command before an earlier run is moved aside for it. */
 static lks_status check_fit(const struct text *t, const lks__settings *s)
 {
     static lks__settings checked;
@@ -309,7 +304,7 @@ static lks_status check_fit(const struct text *t, const lks__settings *s)
     return lks__plan_fits(&checked, (int)s->nproc_per_node);
 }
 
-/* The words of the longer command; `s` gets their settings. */
+/* Collect the words of the longer command. `s` gets their settings. */
 static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s)
 {
     static char train[] = "train";
@@ -334,8 +329,8 @@ static lks_status choose(struct text *t, int argc, char **argv, lks__settings *s
     return check_fit(t, s);
 }
 
-/* Move an earlier run aside, and give the tokens their name. */
-static lks_status take_place(struct text *t)
+/* Move an earlier run aside, and rename the tokens' folder to OUT/data. */
+static lks_status move_into_place(struct text *t)
 {
     LKS__TRY(lks__outdir_start(t->out, NULL, t->moved));
     if (lks__sys_rename(t->temp, t->data) != 0)
@@ -374,9 +369,9 @@ static void explain(const struct text *t, const lks__settings *s)
     longer_print(stderr, &t->train);
 }
 
-/* Become the longer command. A signal that came before has been seen, one that comes now ends the
- * process. */
-static int become(struct text *t)
+/* Replace this process by the longer command. Signals that arrived earlier have been noticed; from
+ * here on a signal ends the process. */
+static int exec_longer(struct text *t)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
     char *words[LONGER_WORDS + 2] = {program_invocation_name};
@@ -391,6 +386,37 @@ static int become(struct text *t)
     fflush(NULL);
     execv("/proc/self/exe", words);
     return tool_fail("train", lks__fail(LKS_ERR_IO, "can't start lockstep: %s", strerror(errno)));
+}
+
+static lks_status check(const struct text *t, const lks__args *args)
+{
+    if (args->n_positional > 1)
+        return too_many_words(args);
+    LKS__TRY(check_path(t));
+    LKS__TRY(check_settings(t));
+    return check_out(t);
+}
+
+/* Prepare the text and the longer command in OUT, which is locked meanwhile. Remove all traces
+ * after an error. */
+static lks_status make(struct text *t, int argc, char **argv, lks__settings *s)
+{
+    const size_t missing = find_missing(t->out);
+    int lock;
+    LKS__TRY(lks__prep_guess(t->path, &t->kind));
+    lks_status st = lock_out(t, &lock);
+    const bool is_ours = st != LKS_ERR_CONFIG; /* ERR_CONFIG: another process has locked it */
+    if (st == LKS_OK)
+        st = prepare(t);
+    if (st == LKS_OK)
+        st = choose(t, argc, argv, s);
+    if (st == LKS_OK)
+        st = move_into_place(t);
+    if (st != LKS_OK && is_ours)
+        remove_traces(t, missing);
+    if (lock >= 0)
+        lks__sys_close(lock);
+    return st;
 }
 
 int train_text(int argc, char **argv, const lks__settings *given, const lks__args *args)
@@ -408,41 +434,16 @@ int train_text(int argc, char **argv, const lks__settings *given, const lks__arg
         name_out(&t);
     snprintf(t.data, sizeof t.data, "%s/" LKS__DATA_FOLDER, t.out);
     snprintf(t.temp, sizeof t.temp, "%s/" LKS__DATA_FOLDER ".tmp", t.out);
-    lks_status st = LKS_OK;
-    if (args->n_positional > 1)
-        st = too_many_words(args);
-    if (st == LKS_OK)
-        st = check_path(&t);
-    if (st == LKS_OK)
-        st = check_settings(&t);
-    if (st == LKS_OK)
-        st = check_out(&t);
+    lks_status st = check(&t, args);
     if (st != LKS_OK)
         return tool_fail("train", st);
-    const size_t missing = find_missing(t.out);
-    int lock = -1;
-    bool is_ours = false;
     tool_stoppable();
-    st = lks__prep_guess(t.path, &t.kind);
-    if (st == LKS_OK) {
-        st = lock_out(&t, &lock);
-        is_ours = st != LKS_ERR_CONFIG; /* or another process has the folder */
-    }
-    if (st == LKS_OK)
-        st = prepare(&t);
-    if (st == LKS_OK)
-        st = choose(&t, argc, argv, &s);
-    if (st == LKS_OK)
-        st = take_place(&t);
-    if (st != LKS_OK && is_ours)
-        clean(&t, missing);
-    if (lock >= 0)
-        lks__sys_close(lock);
+    st = make(&t, argc, argv, &s);
     if (st != LKS_OK && lks__stop_requested != 0)
         return tool_stopped("train", lks__stop_requested,
                             "the text was not prepared, and nothing was changed");
     if (st != LKS_OK)
         return tool_fail("train", st);
     explain(&t, &s);
-    return become(&t);
+    return exec_longer(&t);
 }

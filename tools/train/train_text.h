@@ -5,7 +5,8 @@
 #include "settings/settings.h"
 
 /* Prepare the text args->positional[0] in OUT/data, choose settings for it, print the longer
- * commands, and become `lockstep train` with them. Returns the exit code if that isn't possible. */
+ * commands, and replace this process by `lockstep train` with them. Returns the exit code if that
+ * fails. */
 int train_text(int argc, char **argv, const lks__settings *given, const lks__args *args);
 
 #endif

@@ -27,6 +27,17 @@ const char *lks__cpu_model(void); /* the processor's own name, for logs */
 /* Processors that this process may run on (its affinity mask). */
 int lks__cpu_count(void);
 
+/* Wait a few cycles in a loop that polls memory, so that the core's other thread can run. */
+static inline void lks__cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::
+                         : "memory"); /* as long as a pause on x86; `yield` does nothing on most */
+#endif
+}
+
 /* --- floating-point mode -----------------------------------------------------------------------
  *
  * All arithmetic of the library runs in one mode: round to nearest, no traps, subnormals are kept.

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/system/place.h"
+#include "base/place.h"
 
 /* The beginnings of a message and of its advice, by which lks__module_is_missing() finds them. */
 #define MISSING "this build of lockstep has no module for it"

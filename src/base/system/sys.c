@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -164,7 +163,8 @@ static enum fault fault_of(enum call call)
  * it. */
 #define FAULTY(name, failed, expr)                                                                 \
     do {                                                                                           \
-        enum fault fault = fault_of(CALL_##name);                                                  \
+        __typeof__(expr) result;                                                                   \
+        const enum fault fault = fault_of(CALL_##name);                                            \
         if (fault == FAULT_ERRNO || fault == FAULT_SHORT)                                          \
             return (failed);                                                                       \
         do                                                                                         \
@@ -238,7 +238,6 @@ static void progress(void)
 
 int lks__sys_open(const char *path, int flags, mode_t mode)
 {
-    int result;
     FAULTY(open, -1, open(path, flags | O_CLOEXEC, mode));
 }
 
@@ -326,7 +325,6 @@ int lks__sys_write_all(int fd, const void *buf, size_t bytes)
 
 static int sync_file(int fd)
 {
-    int result;
     FAULTY(fsync, -1, fsync(fd));
 }
 
@@ -340,67 +338,56 @@ int lks__sys_fsync(int fd)
 
 int lks__sys_fdatasync(int fd)
 {
-    int result;
     FAULTY(fdatasync, -1, fdatasync(fd));
 }
 
 int lks__sys_rename(const char *from, const char *to)
 {
-    int result;
     FAULTY(rename, -1, rename(from, to));
 }
 
 int lks__sys_link(const char *from, const char *to)
 {
-    int result;
     FAULTY(link, -1, link(from, to));
 }
 
 int lks__sys_mkdir(const char *path, mode_t mode)
 {
-    int result;
     FAULTY(mkdir, -1, mkdir(path, mode));
 }
 
 int lks__sys_unlink(const char *path)
 {
-    int result;
     FAULTY(unlink, -1, unlink(path));
 }
 
 int lks__sys_rmdir(const char *path)
 {
-    int result;
     FAULTY(unlink, -1, rmdir(path));
 }
 
 int lks__sys_symlink(const char *target, const char *path)
 {
-    int result;
     FAULTY(symlink, -1, symlink(target, path));
 }
 
 int lks__sys_truncate(int fd, uint64_t bytes)
 {
-    int result;
     FAULTY(truncate, -1, ftruncate(fd, (off_t)bytes));
 }
 
 int lks__sys_lock(int fd)
 {
-    int result;
     FAULTY(lock, -1, flock(fd, LOCK_EX | LOCK_NB));
 }
 
 int lks__sys_memfd(const char *name)
 {
-    int result;
     FAULTY(memfd, -1, memfd_create(name, MFD_ALLOW_SEALING));
 }
 
 int lks__sys_fallocate(int fd, uint64_t offset, uint64_t bytes)
 {
-    int result;
     FAULTY(fallocate, -1, fallocate(fd, 0, (off_t)offset, (off_t)bytes));
 }
 
@@ -412,7 +399,6 @@ static void *map_or_null(size_t bytes, int prot, int flags, int fd, uint64_t off
 
 void *lks__sys_mmap(size_t bytes, int prot, int flags, int fd, uint64_t offset)
 {
-    void *result;
     FAULTY(mmap, NULL, map_or_null(bytes, prot, flags, fd, offset));
 }
 
@@ -438,43 +424,36 @@ char lks__sys_process_state(pid_t pid)
 
 int lks__sys_socket(int domain, int type)
 {
-    int result;
     FAULTY(socket, -1, socket(domain, type | SOCK_CLOEXEC, 0));
 }
 
 int lks__sys_bind(int fd, const struct sockaddr *addr, socklen_t bytes)
 {
-    int result;
     FAULTY(bind, -1, bind(fd, addr, bytes));
 }
 
 int lks__sys_listen(int fd, int backlog)
 {
-    int result;
     FAULTY(listen, -1, listen(fd, backlog));
 }
 
 int lks__sys_accept(int fd)
 {
-    int result;
     FAULTY(accept, -1, accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
 int lks__sys_connect(int fd, const struct sockaddr *addr, socklen_t bytes)
 {
-    int result;
     FAULTY(connect, -1, connect(fd, addr, bytes));
 }
 
 ssize_t lks__sys_send(int fd, const void *buf, size_t bytes)
 {
-    ssize_t result;
     FAULTY(send, -1, send(fd, buf, bytes, MSG_NOSIGNAL));
 }
 
 ssize_t lks__sys_recv(int fd, void *buf, size_t bytes)
 {
-    ssize_t result;
     FAULTY(recv, -1, recv(fd, buf, bytes, 0));
 }
 
@@ -500,6 +479,11 @@ double lks__sys_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+size_t lks__sys_page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 double lks__sys_cpu_seconds(void)
 {
     struct timespec t;
@@ -512,194 +496,4 @@ double lks__sys_wall(void)
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- whole files ------------------------------------------------------------------------- */
-
-const char *lks__sys_reason(int err)
-{
-    static _Thread_local char text[160];
-    struct rlimit limit;
-    if (err != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return strerror(err);
-    snprintf(text, sizeof text,
-             "no file descriptor is left: this process may open %llu files; raise `ulimit -n`",
-             (unsigned long long)limit.rlim_cur);
-    return text;
-}
-
-/* This thread's last message about a full disk or quota. */
-static _Thread_local char no_room[1024];
-
-bool lks__sys_is_no_room(const char *failure)
-{
-    return no_room[0] != '\0' && strstr(failure, no_room) != NULL;
-}
-
-lks_status lks__sys_fail(const char *what, const char *path)
-{
-    int err = errno;
-    char name[512];
-    lks__escape(name, sizeof name, path, strlen(path));
-    lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
-                              name, err ? lks__sys_reason(err) : "the file ended early");
-    if (err == ENOSPC || err == EDQUOT)
-        snprintf(no_room, sizeof no_room, "%s", lks_last_error());
-    return st;
-}
-
-lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)
-{
-    lks_status st = LKS_OK;
-    char *data = NULL;
-    struct stat info;
-    char name[512];
-    lks__escape(name, sizeof name, path, strlen(path));
-
-    /* O_NONBLOCK: opening a pipe without a writer must not block. */
-    int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    if (fd < 0)
-        return lks__sys_fail("cannot open", path);
-    if (fstat(fd, &info) < 0) {
-        st = lks__sys_fail("cannot read", path);
-        goto out;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        st = lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s", name,
-                       S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first"
-                                              : "");
-        goto out;
-    }
-    if ((uint64_t)info.st_size > limit) {
-        st = lks__fail(LKS_ERR_FORMAT, "%s has %lld bytes; at most %zu are expected here", name,
-                       (long long)info.st_size, limit);
-        goto out;
-    }
-    size_t bytes = (size_t)info.st_size;
-    data = malloc(bytes + 1);
-    if (!data) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the %zu bytes of %s", bytes, name);
-        goto out;
-    }
-    if (lks__sys_read_at(fd, data, bytes, 0) < 0) {
-        st = lks__sys_fail("cannot read", path);
-        goto out;
-    }
-    data[bytes] = '\0';
-    *data_p = data;
-    *bytes_p = bytes;
-    data = NULL;
-out:
-    free(data);
-    lks__sys_close(fd);
-    return st;
-}
-
-lks_status lks__sys_target(const char *path, char target[PATH_MAX])
-{
-    struct stat info;
-    char shown[512];
-    if (realpath(path, target) == NULL) {
-        /* The file doesn't exist, or a later write reports the reason. */
-        if (strlen(path) >= PATH_MAX) {
-            errno = ENAMETOOLONG;
-            return lks__sys_fail("cannot write", path);
-        }
-        strcpy(target, path);
-        return LKS_OK;
-    }
-    if (stat(target, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-        return lks__fail(
-            LKS_ERR_IO,
-            "cannot write %s: it is a device, a pipe or a socket, which a file would replace",
-            lks__escape(shown, sizeof shown, path, strlen(path)));
-    return LKS_OK;
-}
-
-lks_status lks__sys_write_file(const char *path, const void *data, size_t bytes)
-{
-    char temp[PATH_MAX], target[PATH_MAX];
-    LKS__TRY(lks__sys_target(path, target));
-    /* The process number separates two writers of one path. A file left by a killed process with
-     * the same number is replaced. */
-    int n = snprintf(temp, sizeof temp, "%s.tmp-%ld", target, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof temp) {
-        errno = ENAMETOOLONG;
-        return lks__sys_fail("cannot write", path);
-    }
-    const int flags = O_WRONLY | O_CREAT | O_EXCL;
-    int fd = lks__sys_open(temp, flags, 0666);
-    if (fd < 0 && errno == EEXIST) {
-        unlink(temp);
-        fd = lks__sys_open(temp, flags, 0666);
-    }
-    if (fd < 0)
-        return lks__sys_fail("cannot write", path);
-
-    bool ok = lks__sys_write_all(fd, data, bytes) == 0 && lks__sys_fsync(fd) == 0;
-    int err = errno;
-    if (lks__sys_close(fd) < 0 && ok) {
-        ok = false;
-        err = errno;
-    }
-    if (ok && lks__sys_rename(temp, target) == 0)
-        return LKS_OK;
-    if (ok)
-        err = errno;
-    unlink(temp); /* bypasses the planted faults: clean up even if a test made this step fail */
-    errno = err;
-    return lks__sys_fail("cannot write", path);
-}
-
-lks_status lks__sys_make_dirs(const char *path)
-{
-    char part[PATH_MAX];
-    size_t n = strlen(path);
-    if (n == 0 || n >= sizeof part) {
-        errno = n == 0 ? ENOENT : ENAMETOOLONG;
-        return lks__sys_fail("cannot make the folder", path);
-    }
-    memcpy(part, path, n + 1);
-    for (size_t i = 1; i <= n; i++) {
-        if (part[i] != '/' && part[i] != '\0')
-            continue;
-        struct stat info;
-        part[i] = '\0';
-        if (lks__sys_mkdir(part, 0777) < 0) {
-            int err = errno;
-            /* Any error is fine if the folder already exists. */
-            bool there = stat(part, &info) == 0;
-            errno = there && !S_ISDIR(info.st_mode) ? ENOTDIR : err;
-            if (!there || !S_ISDIR(info.st_mode))
-                return lks__sys_fail("cannot make the folder", part);
-        }
-        if (i < n)
-            part[i] = '/';
-    }
-    return LKS_OK;
-}
-
-bool lks__sys_is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-bool lks__sys_same_folder(const char *a, const char *b)
-{
-    struct stat one, two;
-    return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_dev == two.st_dev &&
-           one.st_ino == two.st_ino;
-}
-
-lks_status lks__sys_sync_dir(const char *path)
-{
-    int fd = lks__sys_open(path, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0)
-        return lks__sys_fail("cannot open the folder", path);
-    lks_status st = LKS_OK;
-    if (lks__sys_fsync(fd) < 0)
-        st = lks__sys_fail("cannot sync the folder", path);
-    lks__sys_close(fd);
-    return st;
 }

@@ -62,6 +62,7 @@ ssize_t lks__sys_send(int fd, const void *buf, size_t bytes);
 ssize_t lks__sys_recv(int fd, void *buf, size_t bytes);
 
 double lks__sys_now(void);         /* seconds, monotonic */
+size_t lks__sys_page_bytes(void);  /* 4, 16 or 64 KiB */
 double lks__sys_wall(void);        /* seconds since 1970 */
 double lks__sys_cpu_seconds(void); /* of all threads of this process */
 /* The value of `key` ("VmHWM", "Pss"), in bytes, from a file of /proc/self that contains it in kB;

@@ -75,3 +75,20 @@ void lks__utf8_make(char *text)
         }
     }
 }
+
+bool lks__utf8_is_valid(const char *text, size_t bytes)
+{
+    uint32_t cp;
+    for (size_t i = 0, n; i < bytes; i += n)
+        if ((n = lks__utf8_decode(text + i, bytes - i, &cp)) == 0)
+            return false;
+    return true;
+}
+
+int lks__utf8_length(const char *text)
+{
+    int n = 0;
+    for (; *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}

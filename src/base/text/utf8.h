@@ -2,6 +2,7 @@
 #ifndef LKS_BASE_TEXT_UTF8_H
 #define LKS_BASE_TEXT_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,10 @@ size_t lks__utf8_decode(const char *s, size_t n, uint32_t *cp_p);
 
 /* Write `cp` to `out` (4 bytes of room); returns the length. */
 size_t lks__utf8_encode(uint32_t cp, char *out);
+
+bool lks__utf8_is_valid(const char *text, size_t bytes);
+/* Number of characters of a valid text. */
+int lks__utf8_length(const char *text);
 
 /* Make a text valid UTF-8, in place: each invalid byte becomes '?', for example in a folder's name,
  * or in a text that was cut within a character. JSON, SVG and PNG accept only UTF-8. */

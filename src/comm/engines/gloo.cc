@@ -1,6 +1,6 @@
 // lockstep_gloo.so: Gloo as an engine between hosts (link/engine.h). An operation is Gloo's
 // sends and receives, posted when it starts, so that several can be in progress. A thread waits for
-// them, one operation after the other. Notes have a separate connection, with threads that sleep
+// them, one operation after the other. Messages have a separate connection, with threads that sleep
 // between messages.
 #include "comm/hier/link/engine.h"
 
@@ -31,8 +31,8 @@ namespace
 
 // lockstep has its own deadlines, because it knows which ranks still have heartbeats.
 constexpr auto never = std::chrono::hours(24 * 365);
-constexpr auto last_note = std::chrono::seconds(2);
-constexpr uint64_t note_slot = 1;
+constexpr auto last_message = std::chrono::seconds(2);
+constexpr uint64_t message_slot = 1;
 
 void say(char *why, size_t why_bytes, const char *text)
 {
@@ -76,7 +76,7 @@ class Store : public gloo::rendezvous::Store
 };
 
 struct Peer {
-    char in[LKS__ENGINE_NOTE];
+    char in[LKS__ENGINE_MESSAGE];
     std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
     std::thread thread;
     std::deque<std::vector<char>> heard; // guarded by Member::lock, as are the next members
@@ -92,7 +92,7 @@ struct Posted {
 
 struct Member {
     int host, n_hosts;
-    std::shared_ptr<gloo::Context> data, notes;
+    std::shared_ptr<gloo::Context> data, messages;
     uint64_t number = 0; // number of the last operation: its tag
 
     std::mutex lock;
@@ -108,7 +108,7 @@ struct Member {
 
     std::thread sender;
     bool telling = false;
-    char out[LKS__ENGINE_NOTE];
+    char out[LKS__ENGINE_MESSAGE];
     std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> outs;
 
     std::vector<Peer> peers;
@@ -290,9 +290,9 @@ int gloo_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_b
     return text.empty() ? 0 : -1;
 }
 
-// --- notes ----------------------------------------------------------------------------------
+// --- messages ----------------------------------------------------------------------------------
 
-void send_notes(Member *m)
+void send_messages(Member *m)
 {
     std::unique_lock<std::mutex> held(m->lock);
     while (true) {
@@ -304,7 +304,7 @@ void send_notes(Member *m)
             if (h == m->host)
                 continue;
             try { // the receiver reports a connection that has failed
-                m->outs[h]->send(h, note_slot);
+                m->outs[h]->send(h, message_slot);
                 m->outs[h]->waitSend(never);
             } catch (const std::exception &) {
             }
@@ -315,13 +315,13 @@ void send_notes(Member *m)
     }
 }
 
-void receive_notes(Member *m, int host)
+void receive_messages(Member *m, int host)
 {
     Peer &peer = m->peers[host];
     std::string why = "the connection was closed";
     try {
         while (true) {
-            peer.buffer->recv(host, note_slot);
+            peer.buffer->recv(host, message_slot);
             if (!peer.buffer->waitRecv(never))
                 return; // this host leaves
             std::lock_guard<std::mutex> held(m->lock);
@@ -337,25 +337,25 @@ void receive_notes(Member *m, int host)
     peer.why = why;
 }
 
-int gloo_tell(void *engine, const void *note)
+int gloo_tell(void *engine, const void *message)
 {
     auto *m = static_cast<Member *>(engine);
     std::lock_guard<std::mutex> held(m->lock);
     if (m->telling)
         return 0;
-    std::memcpy(m->out, note, sizeof m->out);
+    std::memcpy(m->out, message, sizeof m->out);
     m->telling = true;
     m->changed.notify_all();
     return 1;
 }
 
-int gloo_hear(void *engine, int host, void *note, char *why, size_t why_bytes)
+int gloo_hear(void *engine, int host, void *message, char *why, size_t why_bytes)
 {
     auto *m = static_cast<Member *>(engine);
     std::lock_guard<std::mutex> held(m->lock);
     Peer &peer = m->peers[host];
     if (!peer.heard.empty()) {
-        std::memcpy(note, peer.heard.front().data(), LKS__ENGINE_NOTE);
+        std::memcpy(message, peer.heard.front().data(), LKS__ENGINE_MESSAGE);
         peer.heard.pop_front();
         return 1;
     }
@@ -381,21 +381,21 @@ void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, 
         m->outs.resize(static_cast<size_t>(m->n_hosts));
         if (m->n_hosts > 1) {
             m->data = connect(*join, "data");
-            m->notes = connect(*join, "notes");
+            m->messages = connect(*join, "notes");
             for (int h = 0; h < m->n_hosts; h++) {
                 if (h == m->host)
                     continue;
-                m->outs[h] = m->notes->createUnboundBuffer(m->out, sizeof m->out);
+                m->outs[h] = m->messages->createUnboundBuffer(m->out, sizeof m->out);
                 m->peers[h].buffer =
-                    m->notes->createUnboundBuffer(m->peers[h].in, sizeof m->peers[h].in);
+                    m->messages->createUnboundBuffer(m->peers[h].in, sizeof m->peers[h].in);
             }
         }
         Member *raw = m.release();
         raw->worker = std::thread(work, raw);
-        raw->sender = std::thread(send_notes, raw);
+        raw->sender = std::thread(send_messages, raw);
         for (int h = 0; h < raw->n_hosts; h++)
             if (h != raw->host)
-                raw->peers[h].thread = std::thread(receive_notes, raw, h);
+                raw->peers[h].thread = std::thread(receive_messages, raw, h);
         return raw;
     } catch (const std::exception &e) {
         say(why, why_bytes, e.what());
@@ -412,13 +412,13 @@ void gloo_leave(void *engine, int orderly)
         // Closed connections move no data. Threads may wait inside Gloo forever: leave them and
         // their memory to the end of the process, which is near.
         {
-            // The last note contains the reason. If the connection closed before it, the close
+            // The last message contains the reason. If the connection closed before it, the close
             // would be reported as the failure.
             std::unique_lock<std::mutex> held(m->lock);
-            m->changed.wait_for(held, last_note, [m] { return !m->telling; });
+            m->changed.wait_for(held, last_message, [m] { return !m->telling; });
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
-        for (auto *context : {m->data.get(), m->notes.get()})
+        for (auto *context : {m->data.get(), m->messages.get()})
             if (context != nullptr)
                 context->closeConnections();
         m->worker.detach();

@@ -1,5 +1,5 @@
 /* lockstep_mpi.so: MPI as an engine between hosts (link/engine.h). All ranks are processes of
- * one MPI job; the leaders have one communicator for operations and one for notes. */
+ * one MPI job; the leaders have one communicator for operations and one for messages. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -17,21 +17,21 @@
 #define FLAVOUR "MPI"
 #endif
 
-enum { NOTE_TAG = 1 };
+enum { MESSAGE_TAG = 1 };
 
-struct notes {
+struct messages {
     MPI_Request recv, send;
-    char in[LKS__ENGINE_NOTE];
+    char in[LKS__ENGINE_MESSAGE];
 };
 
 struct member {
     bool initialized; /* this module has initialized MPI, so it finalizes it */
-    MPI_Comm leaders, for_notes;
+    MPI_Comm leaders, for_messages;
     int host, n_hosts;
     MPI_Request ops[LKS__ENGINE_SLOTS];
     int *counts; /* [LKS__ENGINE_SLOTS][4][n_hosts]: sizes and offsets of sends, then of receives */
-    struct notes *notes; /* [n_hosts] */
-    char out[LKS__ENGINE_NOTE];
+    struct messages *messages; /* [n_hosts] */
+    char out[LKS__ENGINE_MESSAGE];
 };
 
 static int mpi_probe(char *why, size_t why_bytes)
@@ -112,26 +112,27 @@ static int meet_leaders(struct member *m, const lks__engine_join *join, char *wh
     int leads = join->local_rank == 0;
     int rc = MPI_Comm_split(MPI_COMM_WORLD, leads ? 0 : MPI_UNDEFINED, join->rank, &m->leaders);
     if (rc == MPI_SUCCESS && leads)
-        rc = MPI_Comm_dup(m->leaders, &m->for_notes);
+        rc = MPI_Comm_dup(m->leaders, &m->for_messages);
     if (failed(rc, why, why_bytes))
         return -1;
     if (!leads)
         return 0;
     MPI_Comm_set_errhandler(m->leaders, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(m->for_notes, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(m->for_messages, MPI_ERRORS_RETURN);
     MPI_Comm_size(m->leaders, &m->n_hosts);
     MPI_Comm_rank(m->leaders, &m->host);
     m->counts = calloc((size_t)m->n_hosts * 4 * LKS__ENGINE_SLOTS, sizeof *m->counts);
-    m->notes = calloc((size_t)m->n_hosts, sizeof *m->notes);
-    if (m->counts == NULL || m->notes == NULL) {
+    m->messages = calloc((size_t)m->n_hosts, sizeof *m->messages);
+    if (m->counts == NULL || m->messages == NULL) {
         snprintf(why, why_bytes, "no memory for %d hosts", m->n_hosts);
         return -1;
     }
     for (int h = 0; h < m->n_hosts && rc == MPI_SUCCESS; h++) {
-        struct notes *n = &m->notes[h];
+        struct messages *n = &m->messages[h];
         n->send = n->recv = MPI_REQUEST_NULL;
         if (h != m->host)
-            rc = MPI_Irecv(n->in, LKS__ENGINE_NOTE, MPI_BYTE, h, NOTE_TAG, m->for_notes, &n->recv);
+            rc = MPI_Irecv(n->in, LKS__ENGINE_MESSAGE, MPI_BYTE, h, MESSAGE_TAG, m->for_messages,
+                           &n->recv);
     }
     return failed(rc, why, why_bytes) ? -1 : 0;
 }
@@ -139,30 +140,26 @@ static int meet_leaders(struct member *m, const lks__engine_join *join, char *wh
 static void mpi_leave(void *engine, int orderly)
 {
     struct member *m = engine;
-    if (m == NULL)
-        return;
-    if (orderly) {
-        for (int h = 0; h < m->n_hosts; h++) {
-            struct notes *n = &m->notes[h];
-            if (n->recv != MPI_REQUEST_NULL)
-                MPI_Cancel(&n->recv);
-            MPI_Wait(&n->recv, MPI_STATUS_IGNORE);
-            MPI_Wait(&n->send, MPI_STATUS_IGNORE);
-        }
-        if (m->for_notes != MPI_COMM_NULL)
-            MPI_Comm_free(&m->for_notes);
-        if (m->leaders != MPI_COMM_NULL)
-            MPI_Comm_free(&m->leaders);
-        if (m->initialized)
-            MPI_Finalize();
-    }
-    /* Otherwise leave MPI alone: only our calls move data, and operations in flight still point
+    /* Not in order: leave MPI alone. Only our calls move data, and operations in flight still point
      * into `m`. The process is about to end. */
-    if (orderly) {
-        free(m->counts);
-        free(m->notes);
-        free(m);
+    if (m == NULL || !orderly)
+        return;
+    for (int h = 0; h < m->n_hosts; h++) {
+        struct messages *n = &m->messages[h];
+        if (n->recv != MPI_REQUEST_NULL)
+            MPI_Cancel(&n->recv);
+        MPI_Wait(&n->recv, MPI_STATUS_IGNORE);
+        MPI_Wait(&n->send, MPI_STATUS_IGNORE);
     }
+    if (m->for_messages != MPI_COMM_NULL)
+        MPI_Comm_free(&m->for_messages);
+    if (m->leaders != MPI_COMM_NULL)
+        MPI_Comm_free(&m->leaders);
+    if (m->initialized)
+        MPI_Finalize();
+    free(m->counts);
+    free(m->messages);
+    free(m);
 }
 
 static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why,
@@ -174,7 +171,7 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
         snprintf(why, why_bytes, "no memory");
         return NULL;
     }
-    m->leaders = m->for_notes = MPI_COMM_NULL;
+    m->leaders = m->for_messages = MPI_COMM_NULL;
     MPI_Initialized(&there);
     m->initialized = !there;
     if (!there && failed(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), why, why_bytes))
@@ -195,7 +192,6 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
 
 /* --- operations --------------------------------------------------------------------------- */
 
-/* End of the pieces. */
 static size_t extent(const size_t *at, const size_t *bytes, int n)
 {
     size_t end = 0;
@@ -214,11 +210,11 @@ static bool whole_floats(const size_t *at, const size_t *bytes, int n)
 }
 
 static void count_in(const size_t *at, const size_t *bytes, int n, size_t unit, int *counts,
-                     int *places)
+                     int *displacements)
 {
     for (int i = 0; i < n; i++) {
         counts[i] = (int)(bytes[i] / unit);
-        places[i] = bytes[i] > 0 ? (int)(at[i] / unit) : 0;
+        displacements[i] = bytes[i] > 0 ? (int)(at[i] / unit) : 0;
     }
 }
 
@@ -280,36 +276,37 @@ static int mpi_own_sum(void *engine, float *buf, size_t count, char *why, size_t
     return failed(rc, why, why_bytes) ? -1 : 0;
 }
 
-/* --- notes -------------------------------------------------------------------------------- */
+/* --- messages -------------------------------------------------------------------------------- */
 
-static int mpi_tell(void *engine, const void *note)
+static int mpi_tell(void *engine, const void *message)
 {
     struct member *m = engine;
     for (int h = 0; h < m->n_hosts; h++) {
         int sent = 1;
-        MPI_Test(&m->notes[h].send, &sent, MPI_STATUS_IGNORE);
+        MPI_Test(&m->messages[h].send, &sent, MPI_STATUS_IGNORE);
         if (!sent)
             return 0;
     }
-    memcpy(m->out, note, sizeof m->out);
+    memcpy(m->out, message, sizeof m->out);
     for (int h = 0; h < m->n_hosts; h++)
         if (h != m->host)
-            MPI_Isend(m->out, LKS__ENGINE_NOTE, MPI_BYTE, h, NOTE_TAG, m->for_notes,
-                      &m->notes[h].send);
+            MPI_Isend(m->out, LKS__ENGINE_MESSAGE, MPI_BYTE, h, MESSAGE_TAG, m->for_messages,
+                      &m->messages[h].send);
     return 1;
 }
 
-static int mpi_hear(void *engine, int host, void *note, char *why, size_t why_bytes)
+static int mpi_hear(void *engine, int host, void *message, char *why, size_t why_bytes)
 {
     struct member *m = engine;
-    struct notes *n = &m->notes[host];
+    struct messages *n = &m->messages[host];
     int heard = 0;
     if (failed(MPI_Test(&n->recv, &heard, MPI_STATUS_IGNORE), why, why_bytes))
         return -1;
     if (!heard)
         return 0;
-    memcpy(note, n->in, LKS__ENGINE_NOTE);
-    int rc = MPI_Irecv(n->in, LKS__ENGINE_NOTE, MPI_BYTE, host, NOTE_TAG, m->for_notes, &n->recv);
+    memcpy(message, n->in, LKS__ENGINE_MESSAGE);
+    int rc = MPI_Irecv(n->in, LKS__ENGINE_MESSAGE, MPI_BYTE, host, MESSAGE_TAG, m->for_messages,
+                       &n->recv);
     return failed(rc, why, why_bytes) ? -1 : 1;
 }
 

@@ -10,11 +10,6 @@
  * memory; a large sum has two pieces in progress. */
 enum { SMALL_PIECE = 1 << 16, PIECE = LKS__HIER_SUM_BLOCKS * 4096, BLOCK = 4096 };
 
-static struct lks__hier *state_of(const lks_comm *comm)
-{
-    return comm->state;
-}
-
 static int ranks_of(const struct lks__hier *h, int host)
 {
     return h->first[host + 1] - h->first[host];
@@ -29,9 +24,9 @@ lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_descrip
 
 lks_status lks__hier_barrier(lks_comm *comm)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_BARRIER};
-    struct lks__hier_wait wait = {.move = -1};
+    struct lks__hier_wait wait = {.op.kind = -1};
     LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
     return lks__shm_call(h->local, &desc);
 }
@@ -46,12 +41,12 @@ static int host_of(const struct lks__hier *h, int rank)
 
 lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     int host = host_of(h, root);
     size_t bytes = count * lks_dtype_bytes(dtype);
     struct lks__shm_descriptor desc = {.kind = LKS__OP_BROADCAST, .size = count};
     struct lks__hier_wait wait = {
-        .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .root = host, .buf = buf, .bytes = &bytes};
+        .op = {bytes > 0 ? LKS__ENGINE_BROADCAST : -1, host, .recv = buf, .recv_bytes = &bytes}};
     desc.args[0] = (uint64_t)root;
     desc.args[2] = dtype;
     LKS__TRY(lks__shm_call(h->local, &desc));
@@ -65,7 +60,7 @@ lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtyp
 lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                 lks_dtype dtype)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     char *out = all;
     size_t bytes = count * lks_dtype_bytes(dtype);
     size_t first = (size_t)h->first[h->host] * bytes, end = (size_t)h->first[h->host + 1] * bytes;
@@ -82,7 +77,7 @@ lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, siz
         for (int i = 0; i < h->n_hosts; i++)
             pieces[i] = (size_t)ranks_of(h, i) * bytes;
         struct lks__hier_wait wait = {
-            .move = bytes > 0 ? LKS__ENGINE_ALL_GATHER : -1, .buf = all, .bytes = pieces};
+            .op = {bytes > 0 ? LKS__ENGINE_ALL_GATHER : -1, .recv = all, .recv_bytes = pieces}};
         lks_status st = lks__hier_call(h, &desc, &wait);
         free(pieces);
         LKS__TRY(st);
@@ -105,7 +100,7 @@ static lks_status share_outcome(struct lks__hier *h, struct lks__shm_descriptor 
                                 struct outcome *result)
 {
     struct lks__shm_descriptor *descs = lks__hier_descriptors(h->n_hosts);
-    struct lks__hier_wait wait = {.move = -1, .descs = descs};
+    struct lks__hier_wait wait = {.op.kind = -1, .descs = descs};
     if (descs == NULL) {
         lks_comm_abort(h->comm, "no memory for the answers of all hosts");
         return lks__fail(LKS_ERR_NOMEM, "no memory for the answers of %d hosts", h->n_hosts);
@@ -123,7 +118,7 @@ static lks_status share_outcome(struct lks__hier *h, struct lks__shm_descriptor 
 
 lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALLOC, .size = bytes};
     struct outcome result = {0};
     void *mem = NULL;
@@ -149,11 +144,11 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_REPLICATE, .size = bytes};
-    LKS__TRY(lks__shm_place(h->local, "lks_comm_replicate", mem, bytes, false, &desc.args[0]));
+    LKS__TRY(lks__shm_location(h->local, "lks_comm_replicate", mem, bytes, false, &desc.args[0]));
     struct lks__hier_wait wait = {
-        .move = bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .buf = mem, .bytes = &bytes};
+        .op = {bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .recv = mem, .recv_bytes = &bytes}};
     LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
     return lks__shm_call(h->local, &desc);
 }
@@ -162,14 +157,9 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
 
 void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
 {
-    const struct lks__hier *h = state_of(comm);
+    const struct lks__hier *h = comm->state;
     *first = lks__share_start(n_blocks, h->n_hosts, h->host);
     *end = lks__share_start(n_blocks, h->n_hosts, h->host + 1);
-}
-
-void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end)
-{
-    lks_comm_drop(state_of(comm)->local, mem, from, end);
 }
 
 /* On the leader: gather the shares of all hosts on all hosts, or on the first one only. */
@@ -187,16 +177,16 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
                    start[lks__share_start(n_blocks, h->n_hosts, i)];
         got[i] = h->host == 0 && i > 0 ? share[i] : 0;
     }
-    struct lks__hier_wait wait = {.move = LKS__ENGINE_ALL_GATHER, .buf = mem, .bytes = share};
+    struct lks__hier_wait wait = {.op = {LKS__ENGINE_ALL_GATHER, .recv = mem, .recv_bytes = share}};
     if (to_first) { /* the first host's own part is already in place */
         sent[0] = h->host > 0 ? share[h->host] : 0;
-        wait.move = LKS__ENGINE_ALL_TO_ALL;
-        wait.send = h->host > 0
-                        ? mem + start[lks__share_start(n_blocks, h->n_hosts, h->host)] - start[0]
-                        : NULL;
-        wait.send_bytes = sent;
-        wait.buf = h->host > 0 ? NULL : mem + share[0];
-        wait.bytes = got;
+        wait.op.kind = LKS__ENGINE_ALL_TO_ALL;
+        wait.op.send = h->host > 0
+                           ? mem + start[lks__share_start(n_blocks, h->n_hosts, h->host)] - start[0]
+                           : NULL;
+        wait.op.send_bytes = sent;
+        wait.op.recv = h->host > 0 ? NULL : mem + share[0];
+        wait.op.recv_bytes = got;
     }
     lks_status st = lks__hier_call(h, desc, &wait);
     free(share);
@@ -206,13 +196,13 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
 lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                    size_t n_blocks, int to_first)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_GATHER_SHARES,
                                        .size = block_start[n_blocks] - block_start[0]};
     desc.args[0] = n_blocks;
     desc.args[1] = to_first != 0;
     LKS__TRY(
-        lks__shm_place(h->local, "lks_comm_gather_shares", mem, desc.size, true, &desc.args[2]));
+        lks__shm_location(h->local, "lks_comm_gather_shares", mem, desc.size, true, &desc.args[2]));
     LKS__TRY(lks__shm_call(h->local, &desc));
     if (h->leads)
         LKS__TRY(gather_shares(h, &desc, mem, block_start, n_blocks, to_first));
@@ -265,7 +255,7 @@ static lks_status start_sum(struct lks__hier *h, struct lks__hier_sum *s, const 
  * buffer, and sums are written only after all ranks of the host have started it. */
 static lks_status sum_floats(lks_comm *comm, float *buf, size_t count)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     LKS__TRY(lks__hier_open_sums(h, count));
     size_t pieces = (count + h->sum_room - 1) / h->sum_room;
     for (size_t p = 0; p < pieces + LKS__HIER_SUMS; p++) {
@@ -287,9 +277,9 @@ static lks_status sum_floats(lks_comm *comm, float *buf, size_t count)
 
 lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
-    struct lks__hier_wait wait = {.move = -1};
+    struct lks__hier_wait wait = {.op.kind = -1};
     desc.args[1] = op;
     desc.args[2] = dtype;
     LKS__TRY(lks__hier_meet_all(h, &desc, &wait));

@@ -33,15 +33,10 @@ struct combining {
 static void close_combining(struct combining *c)
 {
     free(c->leaves);
-    free(c->nodes);
-    free(c->left);
     free(c->host_nodes);
-    free(c->run);
     free(c->own_merges);
-    free(c->merges);
     free(c->parts);
     free(c->send_bytes);
-    free(c->recv_bytes);
     free(c->node_mem);
     free(c->send);
     free(c->recv);
@@ -68,19 +63,20 @@ static lks_status no_memory(struct lks__hier *h)
 static bool open_lists(struct combining *c)
 {
     const size_t W = (size_t)c->W, H = (size_t)c->h->n_hosts;
-    c->leaves = calloc(W, sizeof *c->leaves);
-    c->nodes = calloc(W, sizeof *c->nodes);
-    c->left = calloc(W, sizeof *c->left);
-    c->host_nodes = calloc(H + 1, sizeof *c->host_nodes);
-    c->run = calloc(W + 1, sizeof *c->run);
-    c->own_merges = calloc(W, 1);
-    c->merges = calloc(W, 1);
+    c->leaves = calloc(3 * W, sizeof *c->leaves);
+    c->host_nodes = calloc(H + 1 + W + 1, sizeof *c->host_nodes);
+    c->own_merges = calloc(2 * W, 1);
     c->parts = calloc(W, sizeof *c->parts);
-    c->send_bytes = calloc(H, sizeof *c->send_bytes);
-    c->recv_bytes = calloc(H, sizeof *c->recv_bytes);
-    return c->leaves != NULL && c->nodes != NULL && c->left != NULL && c->host_nodes != NULL &&
-           c->run != NULL && c->own_merges != NULL && c->merges != NULL && c->parts != NULL &&
-           c->send_bytes != NULL && c->recv_bytes != NULL;
+    c->send_bytes = calloc(2 * H, sizeof *c->send_bytes);
+    if (c->leaves == NULL || c->host_nodes == NULL || c->own_merges == NULL || c->parts == NULL ||
+        c->send_bytes == NULL)
+        return false;
+    c->nodes = c->leaves + W;
+    c->left = c->nodes + W;
+    c->run = c->host_nodes + H + 1;
+    c->merges = c->own_merges + W;
+    c->recv_bytes = c->send_bytes + H;
+    return true;
 }
 
 /* Each host's nodes follow from the number of ranks, so they needn't be exchanged. */
@@ -139,11 +135,11 @@ static lks_status exchange(struct combining *c, const struct lks__shm_descriptor
         c->recv_bytes[i] =
             (size_t)(c->host_nodes[i + 1] - c->host_nodes[i]) * shard(h, n, h->host) * c->size;
     }
-    struct lks__hier_wait wait = {.move = LKS__ENGINE_ALL_TO_ALL,
-                                  .send = c->send,
-                                  .send_bytes = c->send_bytes,
-                                  .buf = c->recv,
-                                  .bytes = c->recv_bytes};
+    struct lks__hier_wait wait = {.op = {.kind = LKS__ENGINE_ALL_TO_ALL,
+                                         .send = c->send,
+                                         .send_bytes = c->send_bytes,
+                                         .recv = c->recv,
+                                         .recv_bytes = c->recv_bytes}};
     return lks__hier_call(h, desc, &wait);
 }
 
@@ -174,7 +170,7 @@ static lks_status combine_shards(struct combining *c, const struct lks__shm_desc
     for (int i = 0; i < h->n_hosts; i++)
         c->recv_bytes[i] = shard(h, n, i) * c->size;
     struct lks__hier_wait wait = {
-        .move = LKS__ENGINE_ALL_GATHER, .buf = dst, .bytes = c->recv_bytes};
+        .op = {LKS__ENGINE_ALL_GATHER, .recv = dst, .recv_bytes = c->recv_bytes}};
     return lks__hier_call(h, desc, &wait);
 }
 

@@ -8,11 +8,6 @@
 
 #include "base/system/sys.h"
 
-static struct lks__hier *state_of(const lks_comm *comm)
-{
-    return comm->state;
-}
-
 /* --- the host's own group ----------------------------------------------------------------- */
 
 /* If the launcher isn't lockstep's, the leader makes the segment, and the others open it through
@@ -58,7 +53,7 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
     }
     h->local->first_rank = j->rank - j->local_rank;
     h->local->backend = h->comm->backend;
-    return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops.open(h->local);
+    return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops->open(h->local);
 }
 
 /* --- the hosts ---------------------------------------------------------------------------- */
@@ -75,16 +70,13 @@ static lks_status open_hosts(struct lks__hier *h)
     size_t n = (size_t)h->n_hosts;
     h->hosts = calloc(n, sizeof *h->hosts);
     h->descs = lks__hier_descriptors(h->n_hosts);
-    size_t **sizes[] = {&h->desc_bytes,  &h->send_bytes, &h->recv_bytes,
-                        &h->sumsq_bytes, &h->send_at,    &h->recv_at};
-    h->slots = calloc(n * 4 * LKS__ENGINE_SLOTS, sizeof *h->slots);
-    bool all = h->hosts != NULL && h->descs != NULL && h->slots != NULL;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        *sizes[i] = calloc(n, sizeof **sizes[i]);
-        all = all && *sizes[i] != NULL;
-    }
-    if (!all)
+    h->slots = calloc(n * (4 * LKS__ENGINE_SLOTS + 6), sizeof *h->slots);
+    if (h->hosts == NULL || h->descs == NULL || h->slots == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+    size_t **lists[] = {&h->desc_bytes,  &h->send_bytes, &h->recv_bytes,
+                        &h->sumsq_bytes, &h->send_at,    &h->recv_at};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        *lists[i] = h->slots + (4 * LKS__ENGINE_SLOTS + i) * n;
     for (size_t i = 0; i < n; i++)
         h->desc_bytes[i] = sizeof *h->descs;
     LKS__TRY(lks__shm_plan_new(h->local, &h->shm_plan));
@@ -99,7 +91,7 @@ static lks_status meet_hosts(struct lks__hier *h)
 {
     struct lks__shm_descriptor desc = {.kind = LKS__OP_JOIN, .size = (uint64_t)h->join.world_size};
     desc.n_parts = (uint32_t)h->join.local_world_size;
-    struct lks__hier_wait wait = {.move = -1};
+    struct lks__hier_wait wait = {.op.kind = -1};
     lks_status st = lks__hier_call(h, &desc, &wait);
     if (st == LKS_OK && h->first[h->n_hosts] != h->join.world_size)
         st = lks__fail(LKS_ERR_CONFIG,
@@ -117,7 +109,7 @@ static lks_status open_between(struct lks__hier *h)
         if (st == LKS_OK)
             st = lks__hier_thread_open(h);
         if (!h->stuck)
-            lks__hier_rendezvous_close(h);
+            lks__store_close(h->join.store);
         LKS__TRY(st);
     }
     if (h->n_hosts < 1 || h->n_hosts > LKS__HIER_MAX_HOSTS || h->host < 0 || h->host >= h->n_hosts)
@@ -129,7 +121,8 @@ static lks_status open_between(struct lks__hier *h)
     LKS__TRY(open_hosts(h));
     lks__hier_thread_ready(h);
     lks_status st = meet_hosts(h);
-    lks__hier_rendezvous_end(h);
+    lks__store_stop(h->server); /* all hosts are connected */
+    h->server = NULL;
     return st;
 }
 
@@ -139,11 +132,11 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
         lks_comm_abort(h->local, lks_last_error());
         return st;
     }
-    int place[2] = {h->host, h->n_hosts};
-    LKS__TRY(lks_comm_broadcast(h->local, place, sizeof place, LKS_UINT8, 0));
+    int numbers[2] = {h->host, h->n_hosts};
+    LKS__TRY(lks_comm_broadcast(h->local, numbers, sizeof numbers, LKS_UINT8, 0));
     if (!h->leads) {
-        h->host = place[0];
-        h->n_hosts = place[1];
+        h->host = numbers[0];
+        h->n_hosts = numbers[1];
         h->first = calloc((size_t)h->n_hosts + 1, sizeof *h->first);
     }
     if (h->first == NULL)
@@ -198,31 +191,33 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
         }
     }
     LKS__TRY(open_local(h, segment));
+    comm->host = h->local;
     return learn_hosts(h, h->leads ? open_between(h) : LKS_OK);
 }
 
 /* Reductions in flight can't end without this rank's share, or without the leader's thread. So
  * report the reason to the others, and let the thread stop instead of waiting for them. */
-static void give_up_works(lks_comm *comm, struct lks__hier *h)
+static void give_up_works(struct lks__hier *h)
 {
     if (lks__shm_segment(h->local) != NULL &&
         (lks__hier_is_busy(h) || lks__shm_owes_shares(h->local)))
-        lks__hier_abort(comm, "it closed the group while reductions were in flight: wait for them "
-                              "with lks_work_wait() or lks_ddp_step() before lks_comm_close()");
+        lks_comm_abort(h->local,
+                       "it closed the group while reductions were in flight: wait for them "
+                       "with lks_work_wait() or lks_ddp_step() before lks_comm_close()");
 }
 
 void lks__hier_close(lks_comm *comm)
 {
-    struct lks__hier *h = state_of(comm);
+    struct lks__hier *h = comm->state;
     if (h == NULL)
         return;
     if (h->stuck) /* the thread uses all of it, and the process is about to end */
         return;
-    give_up_works(comm, h);
+    give_up_works(h);
     const lks__segment *segment = lks__shm_segment(h->local);
     bool failed = segment == NULL || lks__segment_aborted(segment);
     lks__hier_thread_close(h);
-    lks__hier_rendezvous_end(h);
+    lks__store_stop(h->server);
     if (!h->leads && h->engine != NULL)
         h->ops->leave(h->engine, !failed);
     lks__plan_close(&h->plan);
@@ -230,12 +225,6 @@ void lks__hier_close(lks_comm *comm)
     lks_comm_close(h->local);
     free(h->hosts);
     free(h->descs);
-    free(h->desc_bytes);
-    free(h->send_bytes);
-    free(h->recv_bytes);
-    free(h->sumsq_bytes);
-    free(h->send_at);
-    free(h->recv_at);
     free(h->slots);
     free(h->staging);
     free(h->narrow);
@@ -244,69 +233,28 @@ void lks__hier_close(lks_comm *comm)
     comm->state = NULL;
 }
 
-/* --- calls that concern only this host ---------------------------------------------------- */
-
-void lks__hier_abort(lks_comm *comm, const char *why)
-{
-    lks_comm_abort(state_of(comm)->local, why); /* the leader's thread informs the other hosts */
-}
-
-void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase)
-{
-    lks_comm_note(state_of(comm)->local, step, phase);
-}
-
-void lks__hier_beat(lks_comm *comm)
-{
-    lks_comm_beat(state_of(comm)->local);
-}
-
-void lks__hier_ask_stop(lks_comm *comm, int signo)
-{
-    lks__comm_ask_stop(state_of(comm)->local, signo); /* the leader's heartbeats pass it on */
-}
-
-int lks__hier_asked_stop(const lks_comm *comm)
-{
-    return lks__comm_asked_stop(state_of(comm)->local);
-}
-
-void lks__hier_saving(lks_comm *comm, bool saving)
-{
-    lks__comm_saving(state_of(comm)->local, saving);
-}
-
-void lks__hier_uses(lks_comm *comm, const char *device)
-{
-    lks__comm_uses(state_of(comm)->local, device);
-}
-
-/* The leader's thread checks other hosts meanwhile. */
-lks_status lks__hier_among_devices(lks_comm *comm, bool waits)
-{
-    return lks__comm_among_devices(state_of(comm)->local, waits);
-}
-
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
 {
-    const struct lks__hier *h = state_of(comm);
+    const struct lks__hier *h = comm->state;
     int first = h->first[h->host], end = h->first[h->host + 1];
     return peer < first || peer >= end ? NULL : lks_comm_peer(h->local, mem, peer - first);
 }
 
 const char *lks__hier_engine_name(const lks_comm *comm)
 {
-    return comm->ops.close == lks__hier_close ? state_of(comm)->ops->name : NULL;
+    const struct lks__hier *h = comm->state;
+    return comm->ops->close == lks__hier_close ? h->ops->name : NULL;
 }
 
 lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p)
 {
-    if (comm->ops.close != lks__hier_close)
-        return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops.name);
-    struct lks__hier *h = state_of(comm);
+    if (comm->ops->close != lks__hier_close)
+        return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops->name);
+    struct lks__hier *h = comm->state;
     size_t bytes = count * sizeof *buf;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
-    struct lks__hier_wait wait = {.move = LKS__HIER_OWN_SUM, .buf = buf, .bytes = &bytes};
+    struct lks__hier_wait wait = {
+        .op = {.kind = LKS__HIER_OWN_SUM, .recv = buf, .recv_bytes = &bytes}};
     desc.args[1] = LKS_SUM;
     desc.args[2] = LKS_FLOAT32;
     LKS__TRY(lks__shm_call(h->local, &desc));

@@ -22,36 +22,30 @@
 
 enum {
     LKS__HIER_MAX_HOSTS = 1024,
-    LKS__HIER_JOBS = LKS__SHM_IN_FLIGHT + 2, /* reductions in flight, and one blocking call */
-    LKS__HIER_SUMS = 2,                      /* pieces of an all-reduce in progress */
-    LKS__HIER_SUM_BLOCKS = 512,              /* maximal number of blocks in a piece */
-    LKS__HIER_WHO = 128,                     /* size of a host's description */
+    LKS__HIER_TASKS = LKS__SHM_IN_FLIGHT + 2, /* reductions in flight, and one blocking call */
+    LKS__HIER_SUMS = 2,                       /* pieces of an all-reduce in progress */
+    LKS__HIER_SUM_BLOCKS = 512,               /* maximal number of blocks in a piece */
+    LKS__HIER_WHO = 128,                      /* size of a host's description */
 };
 
 /* Seconds between heartbeats. */
 #define LKS__HIER_HEARTBEAT_S 0.2
 
 /* One operation for the leader's thread. */
-struct lks__hier_job {
+struct lks__hier_task {
     struct lks__shm_descriptor desc; /* the descriptor on our side */
 
     /* For reductions: waiters are woken through shared memory. */
     struct lks__shm_between between;
 
-    /* For other operations: the transfer after the descriptors, if kind >= 0; the caller waits for
-     * `done`. */
+    /* For other operations: the transfer after the descriptors; the caller waits for `done`. */
     struct lks__hier_wait *wait;
 };
 
 enum { LKS__HIER_OWN_SUM = 100 }; /* after the engine's kinds */
 
 struct lks__hier_wait {
-    int move; /* enum lks__engine_kind, LKS__HIER_OWN_SUM, or -1: only descriptors */
-    int root;
-    const void *send; /* for LKS__ENGINE_ALL_TO_ALL; pieces are consecutive in both buffers */
-    const size_t *send_bytes;
-    void *buf;
-    const size_t *bytes;               /* [n_hosts] pieces, or [1] for a broadcast */
+    lks__engine_op op; /* the transfer; kind also LKS__HIER_OWN_SUM, or -1: only descriptors */
     struct lks__shm_descriptor *descs; /* [n_hosts] out; NULL: not needed */
     double seconds;                    /* out, for LKS__HIER_OWN_SUM */
     bool done;
@@ -75,7 +69,7 @@ struct lks__hier_heartbeat {
     char name[64];  /* the host's name, safe on a terminal */
     char text[880]; /* text of the failure */
 };
-_Static_assert(sizeof(struct lks__hier_heartbeat) <= LKS__ENGINE_NOTE, "a note fits");
+_Static_assert(sizeof(struct lks__hier_heartbeat) <= LKS__ENGINE_MESSAGE, "a heartbeat fits");
 
 struct lks__hier_host {
     struct lks__hier_heartbeat last; /* the latest heartbeat */
@@ -108,8 +102,8 @@ struct lks__hier {
     bool has_thread;
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
-    struct lks__hier_job jobs[LKS__HIER_JOBS];
-    unsigned first_job, n_jobs;
+    struct lks__hier_task tasks[LKS__HIER_TASKS];
+    unsigned first_task, n_tasks;
     int joined; /* 1; -1: it failed */
     bool ready, stop;
     bool stuck; /* the thread will not return from the engine */
@@ -117,12 +111,13 @@ struct lks__hier {
 
     /* --- only for the thread --- */
     void *engine;
-    struct lks__hier_host *hosts;                               /* [n_hosts] */
-    struct lks__shm_descriptor *descs;                          /* [n_hosts] */
+    struct lks__hier_host *hosts;      /* [n_hosts] */
+    struct lks__shm_descriptor *descs; /* [n_hosts] */
+    /* [LKS__ENGINE_SLOTS][4][n_hosts]: offsets and sizes of operations in progress; then the memory
+     * of the lists below. */
+    size_t *slots;
     size_t *desc_bytes, *send_bytes, *recv_bytes, *sumsq_bytes; /* [n_hosts] */
     size_t *send_at, *recv_at;                                  /* [n_hosts] */
-    /* [LKS__ENGINE_SLOTS][4][n_hosts]: offsets and sizes of operations in progress. */
-    size_t *slots;
     uint64_t n_started, n_ended; /* operations of the engine; they end in order */
     struct lks__plan plan;       /* reduce.c */
     struct lks__shm_plan *shm_plan;
@@ -157,24 +152,13 @@ const char *lks__hier_engine_name(const lks_comm *comm);
 
 /* The slots of a backend with an engine; each sets name, probe and open itself. */
 #define LKS__HIER_OPS                                                                              \
-    .close = lks__hier_close, .abort = lks__hier_abort, .note = lks__hier_note,                    \
-    .beat = lks__hier_beat, .ask_stop = lks__hier_ask_stop, .asked_stop = lks__hier_asked_stop,    \
-    .saving = lks__hier_saving, .uses = lks__hier_uses, .among_devices = lks__hier_among_devices,  \
-    .alloc = lks__hier_alloc, .peer = lks__hier_peer, .barrier = lks__hier_barrier,                \
-    .broadcast = lks__hier_broadcast, .all_gather = lks__hier_all_gather,                          \
-    .all_reduce = lks__hier_all_reduce, .replicate = lks__hier_replicate,                          \
-    .host_share = lks__hier_host_share, .gather_shares = lks__hier_gather_shares,                  \
-    .drop = lks__hier_drop, .reduce_start = lks__hier_reduce_start,                                \
-    .progress = lks__hier_progress, .wait = lks__hier_work_wait, .forget = lks__hier_work_forget
+    .close = lks__hier_close, .liveness = &lks__shm_liveness, .alloc = lks__hier_alloc,            \
+    .peer = lks__hier_peer, .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,        \
+    .all_gather = lks__hier_all_gather, .all_reduce = lks__hier_all_reduce,                        \
+    .replicate = lks__hier_replicate, .host_share = lks__hier_host_share,                          \
+    .gather_shares = lks__hier_gather_shares, .reduce_start = lks__hier_reduce_start,              \
+    .wait = lks__hier_work_wait
 
-void lks__hier_abort(lks_comm *comm, const char *why);
-void lks__hier_note(lks_comm *comm, uint64_t step, const char *phase);
-void lks__hier_beat(lks_comm *comm);
-void lks__hier_ask_stop(lks_comm *comm, int signo);
-int lks__hier_asked_stop(const lks_comm *comm);
-void lks__hier_saving(lks_comm *comm, bool saving);
-void lks__hier_uses(lks_comm *comm, const char *device);
-lks_status lks__hier_among_devices(lks_comm *comm, bool waits);
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
 
 /* Time in seconds of the engine's own sum of `count` floats at `buf` among the hosts, in the
@@ -187,9 +171,6 @@ lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *s
 bool lks__hier_can_meet(void);
 /* Set the fields for an engine that finds its hosts through the job's store. */
 lks_status lks__hier_rendezvous_open(struct lks__hier *h);
-void lks__hier_rendezvous_close(struct lks__hier *h); /* does nothing if nothing is open */
-/* Call it when all hosts are connected: rank 0's store is no longer needed. */
-void lks__hier_rendezvous_end(struct lks__hier *h);
 
 /* --- collective.c ------------------------------------------------------------------------- */
 
@@ -208,7 +189,6 @@ lks_status lks__hier_open_sums(struct lks__hier *h, size_t count);
 void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);
 lks_status lks__hier_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                    size_t n_blocks, int to_first);
-void lks__hier_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 
 /* --- combine.c ---------------------------------------------------------------------------- */
@@ -220,15 +200,10 @@ lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, v
 /* --- reduce.c ----------------------------------------------------------------------------- */
 
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
-lks_status lks__hier_progress(lks_comm *comm);
 lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work);
-void lks__hier_work_forget(lks_comm *comm, lks_work *work);
 /* The part of a reduction that the leader's thread does. */
-lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job);
-
-/* --- wire.c ------------------------------------------------------------------------------- */
-
-/* Convert to bfloat16 (to nearest, ties to even), and back. */
+lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_task *task);
+/* Convert to bfloat16 for sending (to nearest, ties to even), and back. */
 void lks__wire_narrow(uint16_t *out, const float *x, size_t n);
 void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 
@@ -240,7 +215,7 @@ void lks__hier_thread_ready(struct lks__hier *h); /* all that it needs is set */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly, unless the group has failed */
 bool lks__hier_is_busy(struct lks__hier *h);      /* true if operations are queued or running */
 /* Queue an operation; `wait` is NULL for reductions. */
-lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job);
+lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_task *task);
 /* Queue an operation and wait for it. */
 lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                           struct lks__hier_wait *wait);

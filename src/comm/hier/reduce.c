@@ -8,6 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/number/bf16.h"
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
 #include "comm/tree/sum.h"
@@ -23,44 +24,44 @@ _Static_assert(LKS__TREE_MAX_COVER * sizeof(lks_node) <= LKS__SHM_PAYLOAD,
 lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
     struct lks__hier *h = comm->state;
-    struct lks__hier_job job = {0};
+    struct lks__hier_task task = {0};
     lks_work *work;
     h->local->exec = comm->exec;
-    LKS__TRY(lks__shm_between_start(h->local, r, &work, &job.between, &job.desc));
+    LKS__TRY(lks__shm_between_start(h->local, r, &work, &task.between, &task.desc));
     work->comm = comm;
     if (h->leads) {
         /* Compare the offsets, too: two reductions of the same shape, for example of two lks_ddp,
          * must not be confused. */
-        uint64_t places[2] = {job.desc.args[2], job.desc.args[3]};
-        job.desc.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
-        job.desc.args[3] = XXH3_64bits(places, sizeof places);
-        LKS__TRY(lks__hier_post(h, &job));
+        uint64_t locations[2] = {task.desc.args[2], task.desc.args[3]};
+        task.desc.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
+        task.desc.args[3] = XXH3_64bits(locations, sizeof locations);
+        LKS__TRY(lks__hier_post(h, &task));
     }
     *work_p = work;
     return LKS_OK;
 }
 
-lks_status lks__hier_progress(lks_comm *comm)
-{
-    struct lks__hier *h = comm->state;
-    return lks_comm_progress(h->local);
-}
-
 lks_status lks__hier_work_wait(lks_comm *comm, lks_work *work)
 {
     struct lks__hier *h = comm->state;
-    lks_status st = h->local->ops.wait(h->local, work);
+    lks_status st = h->local->ops->wait(h->local, work);
     comm->wait_s += lks_comm_take_wait_s(h->local);
     return st;
 }
 
-void lks__hier_work_forget(lks_comm *comm, lks_work *work)
+/* --- in the leader's thread --------------------------------------------------------------- */
+
+void lks__wire_narrow(uint16_t *out, const float *x, size_t n)
 {
-    struct lks__hier *h = comm->state;
-    h->local->ops.forget(h->local, work);
+    for (size_t i = 0; i < n; i++)
+        out[i] = lks__bf16_from_float(x[i]);
 }
 
-/* --- in the leader's thread --------------------------------------------------------------- */
+void lks__wire_widen(float *out, const uint16_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = lks__bf16_to_float(x[i]);
+}
 
 static lks_status bad_parts(struct lks__hier *h, const lks_reduction *r, const char *who,
                             const char *what)
@@ -86,7 +87,7 @@ struct pieces {
 
 /* Offset at which node `node` of all hosts' nodes is received, in elements from the start of the
  * staging buffer. */
-static size_t place_of(const struct pieces *c, size_t piece, int node)
+static size_t staging_start(const struct pieces *c, size_t piece, int node)
 {
     return (piece % AHEAD * (size_t)c->n_nodes + (size_t)node) * c->room;
 }
@@ -103,7 +104,6 @@ static lks_node node_of(const struct lks__hier *h, int host, int k)
     return node;
 }
 
-/* Read the nodes of all hosts. */
 static lks_status read_nodes(struct lks__hier *h, struct pieces *c)
 {
     for (int i = 0; i < h->n_hosts; i++) {
@@ -167,7 +167,7 @@ static lks_status fetch_round(struct lks__hier *h, struct pieces *c, size_t piec
             lks__wire_narrow(h->narrow + start, send + start, some);
         h->send_at[i] = start * width;
         h->send_bytes[i] = some * width;
-        h->recv_at[i] = comes ? place_of(c, piece, n + k) * width : 0;
+        h->recv_at[i] = comes ? staging_start(c, piece, n + k) * width : 0;
         h->recv_bytes[i] = comes ? lks__pieces_size(&c->cut, h->host, piece) * width : 0;
     }
     lks__engine_op op = {.kind = LKS__ENGINE_ALL_TO_ALL,
@@ -189,14 +189,14 @@ static lks_status fetch(struct lks__hier *h, struct pieces *c, size_t piece)
 }
 
 /* Find the parts of our piece: our host's in place, the other hosts' in the staging buffer. */
-static void place_nodes(struct lks__hier *h, const struct pieces *c, size_t piece)
+static void find_nodes(struct lks__hier *h, const struct pieces *c, size_t piece)
 {
     const size_t start = lks__pieces_start(&c->cut, h->host, piece),
                  some = lks__pieces_size(&c->cut, h->host, piece);
     h->plan.n = 0;
     for (int i = 0; i < h->n_hosts; i++) {
         for (int k = 0; k < (int)h->descs[i].n_parts; k++) {
-            size_t at = place_of(c, piece, h->plan.n);
+            size_t at = staging_start(c, piece, h->plan.n);
             if (c->narrow && i != h->host)
                 lks__wire_widen(h->staging + at, narrow_staging(h, c) + at, some);
             const float *buf = i == h->host ? c->bufs[k] + start : h->staging + at;
@@ -213,7 +213,7 @@ static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t 
     size_t start = lks__pieces_start(&c->cut, h->host, piece),
            end = lks__pieces_block(&c->cut, h->host, piece + 1);
     struct lks__sum sum;
-    place_nodes(h, c, piece);
+    find_nodes(h, c, piece);
     if (!lks__plan_sum(&h->plan, r->n_leaves, r->dst + start, r->scale, &h->comm->exec, &sum))
         return bad_parts(h, r, "the ranks", "together don't cover each leaf once");
     for (size_t b = lks__pieces_block(&c->cut, h->host, piece); b < end; b++) {
@@ -281,19 +281,19 @@ static lks_status add_pieces(struct lks__hier *h, struct pieces *c)
     return LKS_OK;
 }
 
-lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_job *job)
+lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_task *task)
 {
-    const lks_reduction *r = &job->between.r;
+    const lks_reduction *r = &task->between.r;
     struct pieces c = {.r = r, .narrow = r->wire == LKS_WIRE_BFLOAT16};
     lks_node nodes[LKS__TREE_MAX_COVER];
-    for (h->idle = 0; !lks__shm_shares_done(h->local, &job->between);)
+    for (h->idle = 0; !lks__shm_shares_done(h->local, &task->between);)
         LKS__TRY(lks__hier_pause(h));
-    c.n_mine = lks__shm_between_sums(h->local, h->shm_plan, &job->between, nodes, c.bufs);
+    c.n_mine = lks__shm_between_sums(h->local, h->shm_plan, &task->between, nodes, c.bufs);
     if (c.n_mine < 0)
         return bad_parts(h, r, "this host", "has leaves too scattered to be sent");
-    job->desc.n_parts = (uint32_t)c.n_mine;
-    memcpy(job->desc.payload, nodes, (size_t)c.n_mine * sizeof *nodes);
-    LKS__TRY(lks__hier_meet(h, &job->desc));
+    task->desc.n_parts = (uint32_t)c.n_mine;
+    memcpy(task->desc.payload, nodes, (size_t)c.n_mine * sizeof *nodes);
+    LKS__TRY(lks__hier_meet(h, &task->desc));
     LKS__TRY(read_nodes(h, &c));
     return r->count > 0 ? add_pieces(h, &c) : LKS_OK;
 }

@@ -7,10 +7,7 @@
 #include "comm/shm/shm.h"
 #include "comm/tree/combine.h"
 
-static struct lks__shm *state_of(const lks_comm *comm)
-{
-    return comm->state;
-}
+_Static_assert((int)LKS__SEGMENT_MAX_RANKS <= (int)LKS__COMBINE_PARTS, "one part per rank");
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -31,7 +28,7 @@ static const void *payload_of(const struct lks__shm *g, int rank, uint64_t seq)
 
 lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_descriptor *desc)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
     return meet(g, desc, NULL, 0, &seq);
@@ -60,8 +57,8 @@ lks_status lks__shm_check_common(const struct lks__shm *g, const char *call, con
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
     struct lks__shm_descriptor desc = {.kind = LKS__OP_REPLICATE, .size = bytes};
-    LKS__TRY(lks__shm_check_common(state_of(comm), "lks_comm_replicate", mem, bytes, false,
-                                   &desc.args[0]));
+    LKS__TRY(
+        lks__shm_check_common(comm->state, "lks_comm_replicate", mem, bytes, false, &desc.args[0]));
     return lks__shm_call(comm, &desc);
 }
 
@@ -70,7 +67,7 @@ lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block
 {
     struct lks__shm_descriptor desc = {.kind = LKS__OP_GATHER_SHARES,
                                        .size = block_start[n_blocks] - block_start[0]};
-    LKS__TRY(lks__shm_check_common(state_of(comm), "lks_comm_gather_shares", mem, desc.size, true,
+    LKS__TRY(lks__shm_check_common(comm->state, "lks_comm_gather_shares", mem, desc.size, true,
                                    &desc.args[2]));
     desc.args[0] = n_blocks;
     desc.args[1] = to_first != 0;
@@ -79,7 +76,7 @@ lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block
 
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     const size_t bytes = count * lks_dtype_bytes(dtype);
     struct lks__shm_descriptor desc = {.kind = LKS__OP_BROADCAST, .size = count};
     desc.args[0] = (uint64_t)root;
@@ -108,7 +105,7 @@ lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
 lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                lks_dtype dtype)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     const size_t bytes = count * lks_dtype_bytes(dtype);
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER, .size = count};
     desc.args[2] = dtype;
@@ -189,7 +186,7 @@ static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_descriptor *d
 
 lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
     const size_t size = lks_dtype_bytes(dtype), piece = LKS__SHM_BOUNCE / size;
     desc.args[1] = op;

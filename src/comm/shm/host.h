@@ -8,60 +8,12 @@
 #ifndef LKS_COMM_SHM_HOST_H
 #define LKS_COMM_SHM_HOST_H
 
-#include <stdalign.h>
-
 #include "comm/backend.h"
-#include "comm/shm/segment/segment.h"
+#include "comm/liveness.h"
+#include "comm/shm/segment/descriptors.h"
+#include "comm/shm/segment/status.h"
 
-enum {
-    LKS__SHM_IN_FLIGHT = 64, /* maximal number of reductions in flight */
-    LKS__SHM_PAYLOAD = 960,  /* bytes of data in a descriptor */
-};
-
-/* --- descriptors ----------------------------------------------------------------------------- */
-
-enum lks__shm_kind {
-    LKS__OP_JOIN = 1,
-    LKS__OP_ALLOC,
-    LKS__OP_BARRIER,
-    LKS__OP_BROADCAST,
-    LKS__OP_ALL_GATHER,
-    LKS__OP_ALL_REDUCE,
-    LKS__OP_REDUCE,
-    LKS__OP_REPLICATE,
-    LKS__OP_GATHER_SHARES,
-    LKS__OP_END
-};
-
-/* A rank's description of one operation, which all ranks read. Kind, size and args must be equal on
- * all ranks. */
-struct lks__shm_descriptor {
-    alignas(64) uint32_t seq;
-    uint32_t kind;    /* enum lks__shm_kind */
-    uint64_t size;    /* bytes, or elements for the reductions */
-    uint64_t args[4]; /* root, memory kind, offsets, hash of borders, the backend's name at the
-                         start ..., depending on kind */
-    uint32_t n_parts; /* for LKS__OP_REDUCE: entries of the payload; may differ */
-    uint16_t has_step, caller; /* enum lks__caller; may differ */
-    uint64_t step;             /* of the rank's last lks_comm_note(), for messages */
-    alignas(64) unsigned char payload[LKS__SHM_PAYLOAD];
-};
-
-/* Name a call for messages: "broadcast at step 3". */
-void lks__shm_title(const struct lks__shm_descriptor *desc, char *text, size_t bytes);
-/* Name the operation that a rank waits for: "operation 57 (broadcast at step 3)", or, if `desc` is
- * NULL, an exchange between devices. */
-void lks__shm_name_wait(const struct lks__shm_descriptor *desc, uint64_t number, char *text,
-                        size_t bytes);
-/* Seconds beyond the deadline before a rank that isn't inside such an exchange is named. A rank
- * detects a hanging device itself, and then it can report more about it. */
-static const double LKS__OWN_WORD_S = 1.0;
-/* Describe an operation by its public call: "lks_comm_broadcast of 8 bytes from rank 0 at step 3".
- * `other` is the call that it doesn't match. */
-void lks__shm_describe(const struct lks__shm_descriptor *desc,
-                       const struct lks__shm_descriptor *other, char *text, size_t bytes);
-/* True if two calls match. */
-bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__shm_descriptor *b);
+extern const struct lks__liveness_ops lks__shm_liveness;
 
 /* --- the group ------------------------------------------------------------------------------ */
 
@@ -78,8 +30,8 @@ void lks__shm_undo_alloc(lks_comm *local);
 /* A number for the location of `mem`, the same on all hosts; 0 for 0 bytes. If it isn't
  * LKS_MEM_COMMON memory (`lazy`: nor LKS_MEM_LAZY): ERR_ARG naming `call`, and the group stays
  * usable. */
-lks_status lks__shm_place(const lks_comm *local, const char *call, const void *mem, size_t bytes,
-                          bool lazy, uint64_t *place_p);
+lks_status lks__shm_location(const lks_comm *local, const char *call, const void *mem, size_t bytes,
+                             bool lazy, uint64_t *location_p);
 
 /* --- failures and waits --------------------------------------------------------------------- */
 
@@ -89,7 +41,7 @@ lks_status lks__shm_place(const lks_comm *local, const char *call, const void *m
  * thread. */
 lks_status lks__shm_fail(lks_comm *local, lks_status st, int rank, int late_elsewhere,
                          const char *text);
-/* The failure of a group that has failed. Any thread. */
+/* The failure of a group that has failed, with its sentence as this thread's error. Any thread. */
 lks_status lks__shm_failure(const lks_comm *local);
 /* Record that this rank waits for other hosts in its current call, or no longer does. */
 void lks__shm_wait_for_hosts(lks_comm *local, bool waits);
@@ -106,15 +58,15 @@ struct lks__shm_between {
     lks_reduction r; /* its borders are valid until the group is closed */
 };
 
-/* Start a reduction, and fill `job` and `desc` for the leader. args[2] and [3] of `desc` are the
- * locations (see lks__shm_place()) of dst and block_sumsq. After ERR_ARG and ERR_NOMEM the group
+/* Start a reduction, and fill `task` and `desc` for the leader. args[2] and [3] of `desc` are the
+ * locations (see lks__shm_location()) of dst and block_sumsq. After ERR_ARG and ERR_NOMEM the group
  * stays usable. */
 lks_status lks__shm_between_start(lks_comm *local, const lks_reduction *r, lks_work **work_p,
-                                  struct lks__shm_between *job, struct lks__shm_descriptor *desc);
+                                  struct lks__shm_between *task, struct lks__shm_descriptor *desc);
 /* True if a rank must still add its share of a reduction in flight. False if `local` isn't open. */
 bool lks__shm_owes_shares(const lks_comm *local);
 /* True if all ranks have added their shares. Any thread. */
-bool lks__shm_shares_done(const lks_comm *local, const struct lks__shm_between *job);
+bool lks__shm_shares_done(const lks_comm *local, const struct lks__shm_between *task);
 
 struct lks__shm_plan; /* work memory of the next call: one per thread that calls it */
 lks_status lks__shm_plan_new(const lks_comm *local, struct lks__shm_plan **plan_p);
@@ -123,7 +75,7 @@ void lks__shm_plan_free(struct lks__shm_plan *plan); /* NULL does nothing */
 /* The sums of this host: nodes in the order of leaves, and their addresses. Returns their number,
  * or -1 if it exceeds LKS__TREE_MAX_COVER, the size of both arrays. Any thread. */
 int lks__shm_between_sums(lks_comm *local, struct lks__shm_plan *plan,
-                          const struct lks__shm_between *job, lks_node *nodes, float **bufs);
+                          const struct lks__shm_between *task, lks_node *nodes, float **bufs);
 /* Mark the reduction as complete on this host. Any thread. */
 void lks__shm_between_done(lks_comm *local, uint64_t seq);
 

@@ -23,11 +23,6 @@ struct lks__shm_plan {
     int *first; /* index of each sum's first part */
 };
 
-static struct lks__shm *state_of(const lks_comm *comm)
-{
-    return comm->state;
-}
-
 void lks__shm_plan_free(struct lks__shm_plan *p)
 {
     if (p == NULL)
@@ -40,7 +35,7 @@ void lks__shm_plan_free(struct lks__shm_plan *p)
 
 lks_status lks__shm_plan_new(const lks_comm *comm, struct lks__shm_plan **plan_p)
 {
-    const struct lks__shm *g = state_of(comm);
+    const struct lks__shm *g = comm->state;
     size_t n = (size_t)g->world_size * LKS__TREE_MAX_COVER;
     struct lks__shm_plan *p = calloc(1, sizeof *p);
     bool room = false;
@@ -55,11 +50,6 @@ lks_status lks__shm_plan_new(const lks_comm *comm, struct lks__shm_plan **plan_p
     }
     *plan_p = p;
     return LKS_OK;
-}
-
-lks_status lks__shm_reduce_open(struct lks__shm *g)
-{
-    return lks__shm_plan_new(g->comm, &g->plan);
 }
 
 void lks__shm_reduce_close(struct lks__shm *g)
@@ -118,8 +108,8 @@ static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
 }
 
 /* Find the offsets of the outputs in the segment, which are equal on all ranks. */
-static lks_status place_outputs(const struct lks__shm *g, const lks_reduction *r,
-                                struct lks__shm_descriptor *desc)
+static lks_status find_outputs(const struct lks__shm *g, const lks_reduction *r,
+                               struct lks__shm_descriptor *desc)
 {
     desc->args[2] = desc->args[3] = 0;
     if ((uintptr_t)r->dst % sizeof *r->dst != 0 ||
@@ -149,8 +139,8 @@ static bool overlap(const float *a, const float *b, size_t count)
 }
 
 /* Find this rank's parts, in the form of the descriptor. */
-static lks_status place_parts(const struct lks__shm *g, const lks_reduction *r,
-                              struct lks__shm_part *parts)
+static lks_status find_parts(const struct lks__shm *g, const lks_reduction *r,
+                             struct lks__shm_part *parts)
 {
     for (int i = 0; i < r->n_parts; i++) {
         const float *buf = r->parts[i].buf;
@@ -190,9 +180,9 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
     desc.args[1] = r->n_blocks == 0
                        ? 0
                        : XXH3_64bits(r->block_start, (r->n_blocks + 1) * sizeof *r->block_start);
-    LKS__TRY(place_outputs(g, r, &desc));
+    LKS__TRY(find_outputs(g, r, &desc));
     desc.n_parts = (uint32_t)r->n_parts;
-    LKS__TRY(place_parts(g, r, parts));
+    LKS__TRY(find_parts(g, r, parts));
     while (g->n_pending > 0 && g->seq - g->pending[g->first_pending]->seq >= LKS__SHM_IN_FLIGHT)
         LKS__TRY(complete_oldest(g));
     struct lks__shm_work *k = take_work(g, r->n_blocks + 1);
@@ -210,7 +200,7 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
         memcpy(k->borders, r->block_start, (r->n_blocks + 1) * sizeof *k->borders);
     k->between = between;
     if (between)
-        k->between_goal = lks__shm_expect_between(g, k->seq);
+        k->between_goal = ++g->betweens[k->seq % LKS__SHM_SLOTS];
     g->pending[(g->first_pending + g->n_pending++) % LKS__SHM_IN_FLIGHT] = k;
     *work_p = k;
     return LKS_OK;
@@ -219,22 +209,23 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
 lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
     struct lks__shm_work *k;
-    LKS__TRY(start(state_of(comm), r, false, &k));
+    LKS__TRY(start(comm->state, r, false, &k));
     *work_p = &k->head;
     return LKS_OK;
 }
 
 lks_status lks__shm_between_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p,
-                                  struct lks__shm_between *job, struct lks__shm_descriptor *desc)
+                                  struct lks__shm_between *task, struct lks__shm_descriptor *desc)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     struct lks__shm_work *k;
     LKS__TRY(start(g, r, true, &k));
     *work_p = &k->head;
-    *job = (struct lks__shm_between){k->seq, lks__shm_finish_goal_next(g, k->seq), k->r};
+    *task = (struct lks__shm_between){
+        k->seq, (g->finishes[k->seq % LKS__SHM_SLOTS] + 1) * (uint32_t)g->world_size, k->r};
     *desc = *lks__segment_descriptor(g->segment, g->rank, (uint32_t)k->seq);
-    desc->args[2] = lks__shm_place_at(g, desc->args[2]);
-    desc->args[3] = lks__shm_place_at(g, desc->args[3]);
+    desc->args[2] = lks__shm_location_at(g, desc->args[2]);
+    desc->args[3] = lks__shm_location_at(g, desc->args[3]);
     return LKS_OK;
 }
 
@@ -362,23 +353,13 @@ static lks_status do_share(struct lks__shm *g, struct lks__shm_work *k)
 
 /* --- for the leader's thread --------------------------------------------------------------- */
 
-bool lks__shm_shares_done(const lks_comm *comm, const struct lks__shm_between *job)
-{
-    return lks__shm_finished_by(state_of(comm), job->seq, job->finish_goal);
-}
-
-void lks__shm_between_done(lks_comm *comm, uint64_t seq)
-{
-    lks__shm_count_between(state_of(comm), seq);
-}
-
 int lks__shm_between_sums(lks_comm *comm, struct lks__shm_plan *p,
-                          const struct lks__shm_between *job, lks_node *nodes, float **bufs)
+                          const struct lks__shm_between *task, lks_node *nodes, float **bufs)
 {
-    struct lks__shm_work k = {.seq = job->seq, .r = job->r};
+    struct lks__shm_work k = {.seq = task->seq, .r = task->r};
     int n_left;
-    if (read_parts(state_of(comm), &p->all, &k) != LKS_OK ||
-        !runs_of(p, job->r.n_leaves, &n_left) || n_left > LKS__TREE_MAX_COVER)
+    if (read_parts(comm->state, &p->all, &k) != LKS_OK || !runs_of(p, task->r.n_leaves, &n_left) ||
+        n_left > LKS__TREE_MAX_COVER)
         return -1;
     for (int i = 0; i < n_left; i++) {
         nodes[i] = p->left[i];
@@ -446,20 +427,20 @@ lks_status lks__shm_drain(struct lks__shm *g)
 
 lks_status lks__shm_progress(lks_comm *comm)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     if (lks__segment_aborted(g->segment))
-        return lks__shm_failed(g);
+        return lks__shm_failure(g->comm);
     return progress(g);
 }
 
 lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     struct lks__shm_work *k = (struct lks__shm_work *)work;
     lks_status st = LKS_OK;
     g->timing = true;
     while (!k->complete && st == LKS_OK)
-        st = g->n_pending > 0 ? complete_oldest(g) : lks__shm_failed(g);
+        st = g->n_pending > 0 ? complete_oldest(g) : lks__shm_failure(g->comm);
     g->timing = false;
     /* After a failure, no operation is in flight. */
     if (st != LKS_OK)
@@ -472,14 +453,14 @@ void lks__shm_work_forget(lks_comm *comm, lks_work *work)
 {
     struct lks__shm_work *k = (struct lks__shm_work *)work;
     if (k->complete)
-        give_work(state_of(comm), k);
+        give_work(comm->state, k);
     else
         k->forgotten = true;
 }
 
 bool lks__shm_owes_shares(const lks_comm *comm)
 {
-    const struct lks__shm *g = state_of(comm);
+    const struct lks__shm *g = comm->state;
     for (unsigned i = 0; g != NULL && i < g->n_pending; i++)
         if (!g->pending[(g->first_pending + i) % LKS__SHM_IN_FLIGHT]->shared)
             return true;

@@ -12,79 +12,6 @@
  * delay between ranks, and too short to matter. */
 static const double SPIN_S = 30e-6;
 
-static struct lks__shm *state_of(const lks_comm *comm)
-{
-    return comm->state;
-}
-
-/* --- heartbeats --------------------------------------------------------------------------- */
-
-void lks__shm_beat(struct lks__shm *g)
-{
-    atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
-                          memory_order_relaxed);
-}
-
-static void shm_beat(lks_comm *comm)
-{
-    lks__shm_beat(state_of(comm));
-}
-
-/* Write at most `bytes` - 1 bytes of the text, followed by 0 bytes. */
-static void write_text(atomic_ullong *words, size_t bytes, const char *text)
-{
-    const size_t n = strnlen(text, bytes - 1);
-    for (size_t i = 0; i < bytes / 8; i++) {
-        unsigned long long word = 0;
-        if (i * 8 < n)
-            memcpy(&word, text + i * 8, n - i * 8 < 8 ? n - i * 8 : 8);
-        atomic_store_explicit(&words[i], word, memory_order_relaxed);
-    }
-}
-
-static void shm_note(lks_comm *comm, uint64_t step, const char *phase)
-{
-    struct lks__shm *g = state_of(comm);
-    atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
-    write_text(g->line->phase, LKS__SHM_PHASE, phase);
-    lks__shm_beat(g);
-}
-
-static void shm_uses(lks_comm *comm, const char *device)
-{
-    write_text(state_of(comm)->line->device, LKS__SHM_DEVICE, device);
-}
-
-static void shm_ask_stop(lks_comm *comm, int signo)
-{
-    lks__segment_ask_stop(state_of(comm)->segment, signo);
-}
-
-static int shm_asked_stop(const lks_comm *comm)
-{
-    return lks__segment_asked_stop(state_of(comm)->segment);
-}
-
-static void shm_saving(lks_comm *comm, bool saving)
-{
-    atomic_store(&state_of(comm)->line->saving, saving);
-}
-
-static void shm_abort(lks_comm *comm, const char *why)
-{
-    struct lks__shm *g = state_of(comm);
-    lks__rank_status s;
-    char where[96] = "", text[1024];
-    lks__segment_status(g->segment, g->rank, &s);
-    if (s.phase[0] != '\0' || s.step > 0)
-        snprintf(where, sizeof where, " at step %llu%s%s", (unsigned long long)s.step,
-                 s.phase[0] != '\0' ? ", phase " : "", s.phase);
-    snprintf(text, sizeof text, "rank %d failed%s: %s", comm->first_rank + g->rank, where, why);
-    const bool no_room = lks__sys_is_no_room(why);
-    if (lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text) && no_room)
-        lks__segment_set_no_room(g->segment);
-}
-
 /* --- joining and leaving ------------------------------------------------------------------ */
 
 /* The part of joining that doesn't wait, up to marking this rank as joined. */
@@ -98,6 +25,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
     }
     comm->state = g;
+    comm->host = comm;
     g->comm = comm;
     g->segment = segment;
     g->rank = comm->world.rank;
@@ -118,7 +46,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     }
     lks__tree_plan(g->world_size, leaves, g->world_size, g->merges);
     free(leaves);
-    LKS__TRY(lks__shm_reduce_open(g));
+    LKS__TRY(lks__shm_plan_new(comm, &g->plan));
 
     struct lks__rank_line *line = lks__segment_line(segment, g->rank);
     unsigned absent = LKS__RANK_ABSENT;
@@ -137,7 +65,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
 
 static void shm_close(lks_comm *comm)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     if (g == NULL)
         return;
     if (g->line != NULL)
@@ -196,12 +124,13 @@ lks_status lks__shm_open_on(lks_comm *comm, lks__segment *segment)
 {
     uint64_t seq;
     LKS__TRY(join(comm, segment, &seq));
-    return lks__shm_wait_arrived(state_of(comm), seq);
+    return lks__shm_wait_arrived(comm->state, seq);
 }
 
 lks__segment *lks__shm_segment(const lks_comm *comm)
 {
-    return comm != NULL && comm->state != NULL ? state_of(comm)->segment : NULL;
+    const struct lks__shm *g = comm != NULL ? comm->state : NULL;
+    return g != NULL ? g->segment : NULL;
 }
 
 lks_status lks__comm_open_threads(int n, double timeout_s, lks_comm **comms)
@@ -256,9 +185,9 @@ static lks_status share_result(struct lks__shm *g, const struct lks__shm_descrip
     return LKS_OK;
 }
 
-lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+static lks_status shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     LKS__TRY(lks__shm_drain(g));
     struct lks__shm_region region = {.kind = kind, .offset = g->end};
     region.stride = lks__round_up(bytes > 0 ? bytes : 1, LKS__SHM_UNIT);
@@ -277,7 +206,8 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     /* Each rank reserves its own slice, so that its pages are close to it; rank 0 reserves common
      * memory. */
     bool reserves = kind == LKS_MEM_OWN || g->rank == 0;
-    uint64_t slice = region.offset + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
+    const uint64_t first = kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0;
+    const uint64_t slice = region.offset + first;
     void *mem = NULL;
     struct lks__shm_region *regions = realloc(g->regions, (g->n_regions + 1) * sizeof *regions);
     if (regions == NULL)
@@ -301,13 +231,13 @@ lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     region.mem = mem;
     g->regions[g->n_regions++] = region;
     g->end = region.offset + region.bytes;
-    *mem_p = region.mem + (kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->rank : 0);
+    *mem_p = region.mem + first;
     return LKS_OK;
 }
 
 void lks__shm_undo_alloc(lks_comm *comm)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     const struct lks__shm_region *r = &g->regions[--g->n_regions];
     bool own = r->kind == LKS_MEM_OWN;
     if (own || g->rank == 0)
@@ -316,9 +246,9 @@ void lks__shm_undo_alloc(lks_comm *comm)
     g->end = r->offset;
 }
 
-void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
+static void shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
 {
-    struct lks__shm *g = state_of(comm);
+    struct lks__shm *g = comm->state;
     uint64_t offset;
     if (!lks__shm_offset(g, mem, end, LKS_MEM_LAZY, g->rank, &offset))
         return;
@@ -328,18 +258,22 @@ void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
         lks__segment_release(g->segment, first, last - first);
 }
 
-void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer)
+static const struct lks__shm_region *region_at(const struct lks__shm *g, uint64_t offset)
 {
-    const struct lks__shm *g = state_of(comm);
+    for (size_t i = 0; i < g->n_regions; i++)
+        if (offset >= g->regions[i].offset && offset - g->regions[i].offset < g->regions[i].bytes)
+            return &g->regions[i];
+    return NULL;
+}
+
+static void *shm_peer(const lks_comm *comm, const void *mem, int peer)
+{
+    const struct lks__shm *g = comm->state;
     uint64_t offset;
     if (!lks__shm_offset(g, mem, 1, LKS_MEM_OWN, g->rank, &offset))
         return NULL;
-    for (size_t i = 0; i < g->n_regions; i++) {
-        const struct lks__shm_region *r = &g->regions[i];
-        if (offset >= r->offset && offset - r->offset < r->bytes)
-            return r->mem + (offset - r->offset) % r->stride + r->stride * (uint64_t)peer;
-    }
-    return NULL;
+    const struct lks__shm_region *r = region_at(g, offset);
+    return r->mem + (offset - r->offset) % r->stride + r->stride * (uint64_t)peer;
 }
 
 /* True if [from, from + size) is inside the slice of a region that belongs to `rank`. */
@@ -373,23 +307,19 @@ void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size,
     return NULL;
 }
 
-uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset)
+uint64_t lks__shm_location_at(const struct lks__shm *g, uint64_t offset)
 {
-    for (size_t i = 0; i < g->n_regions; i++) {
-        const struct lks__shm_region *r = &g->regions[i];
-        if (offset >= r->offset && offset - r->offset < r->bytes)
-            return (uint64_t)(i + 1) << 46 ^ (offset - r->offset) % r->stride;
-    }
-    return 0;
+    const struct lks__shm_region *r = region_at(g, offset);
+    return r != NULL ? (uint64_t)(r - g->regions + 1) << 46 ^ (offset - r->offset) % r->stride : 0;
 }
 
-lks_status lks__shm_place(const lks_comm *comm, const char *call, const void *mem, size_t bytes,
-                          bool lazy, uint64_t *place_p)
+lks_status lks__shm_location(const lks_comm *comm, const char *call, const void *mem, size_t bytes,
+                             bool lazy, uint64_t *location_p)
 {
-    const struct lks__shm *g = state_of(comm);
+    const struct lks__shm *g = comm->state;
     uint64_t offset;
     LKS__TRY(lks__shm_check_common(g, call, mem, bytes, lazy, &offset));
-    *place_p = bytes > 0 ? lks__shm_place_at(g, offset) : 0;
+    *location_p = bytes > 0 ? lks__shm_location_at(g, offset) : 0;
     return LKS_OK;
 }
 
@@ -398,23 +328,16 @@ const struct lks_comm_ops lks__comm_shm = {
     .probe = shm_probe,
     .open = shm_open_group,
     .close = shm_close,
-    .abort = shm_abort,
-    .note = shm_note,
-    .beat = shm_beat,
-    .ask_stop = shm_ask_stop,
-    .asked_stop = shm_asked_stop,
-    .saving = shm_saving,
-    .uses = shm_uses,
-    .among_devices = lks__shm_among_devices,
-    .alloc = lks__shm_alloc,
-    .peer = lks__shm_peer,
+    .liveness = &lks__shm_liveness,
+    .alloc = shm_alloc,
+    .peer = shm_peer,
     .barrier = lks__shm_barrier,
     .broadcast = lks__shm_broadcast,
     .all_gather = lks__shm_all_gather,
     .all_reduce = lks__shm_all_reduce,
     .replicate = lks__shm_replicate,
     .gather_shares = lks__shm_gather_shares,
-    .drop = lks__shm_drop,
+    .drop = shm_drop,
     .reduce_start = lks__shm_reduce_start,
     .progress = lks__shm_progress,
     .wait = lks__shm_work_wait,

@@ -82,8 +82,6 @@ struct lks__shm {
 /* --- shm.c ------------------------------------------------------------------------------- */
 
 void lks__shm_beat(struct lks__shm *g); /* heartbeat */
-lks_status lks__shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
-void *lks__shm_peer(const lks_comm *comm, const void *mem, int peer);
 
 /* The segment's offset of `count` floats at `p` (or doubles: `size` bytes in all), if they are in a
  * region of `kind`, for LKS_MEM_OWN in the slice of `rank`; otherwise false. */
@@ -94,7 +92,7 @@ void *lks__shm_address(const struct lks__shm *g, uint64_t offset, uint64_t size,
                        int rank);
 /* A number for the location of `offset`, computed from the region's position in the order of
  * allocations. It is the same on all hosts, although their segments have other offsets. */
-uint64_t lks__shm_place_at(const struct lks__shm *g, uint64_t offset);
+uint64_t lks__shm_location_at(const struct lks__shm *g, uint64_t offset);
 /* --- wait.c ------------------------------------------------------------------------------- */
 
 /* Arrive at the next operation. `desc` has kind, size, args, n_parts; `payload` has n bytes. */
@@ -103,19 +101,16 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
 bool lks__shm_all_arrived(const struct lks__shm *g, uint64_t seq);
 /* Wait until all have arrived, and compare all descriptors. */
 lks_status lks__shm_wait_arrived(struct lks__shm *g, uint64_t seq);
+/* Check that all descriptors of operation `seq` are equal. Otherwise ERR_ARG, and the group has
+ * failed. */
+lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq);
 /* Mark our share as done. Call the two functions below only after it. */
 void lks__shm_finish(struct lks__shm *g, uint64_t seq);
-/* The value that the counter of a slot reaches when all have finished `seq`. Call it before our own
- * share. lks__shm_finished_by() tells, in any thread, whether the counter has reached it. */
-uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq);
-bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq);
 lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
 
-/* For operations that continue among hosts: call it after this rank's share. The leader's thread
- * calls lks__shm_between_done() (host.h) when the rest is done, too. */
-uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq); /* the goal of the next two */
-void lks__shm_count_between(struct lks__shm *g, uint64_t seq);
+/* For operations that continue among hosts: the leader's thread calls lks__shm_between_done()
+ * (host.h) when the rest is done, too. */
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_among_devices(lks_comm *comm, bool waits);
@@ -123,18 +118,6 @@ lks_status lks__shm_among_devices(lks_comm *comm, bool waits);
 /* Record `text` as the group's failure, unless there is one already, and return the recorded
  * one. */
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text);
-/* The group's failure as a status, with its sentence as this rank's error. Call it only if the
- * group has failed. */
-lks_status lks__shm_failed(const struct lks__shm *g);
-
-/* --- descriptors.c ------------------------------------------------------------------------ */
-
-/* Check that all descriptors of operation `seq` are equal. Otherwise ERR_ARG, and the group has
- * failed. */
-lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq);
-/* The call that the operation is, or belongs to, for messages: "barrier", "lks_ddp_step". */
-const char *lks__shm_call_name(const struct lks__shm_descriptor *desc);
-
 /* --- table.c ------------------------------------------------------------------------------ */
 
 bool lks__shm_is_stopped(pid_t pid); /* by SIGSTOP or a debugger: alive, but not running */
@@ -148,7 +131,6 @@ void lks__shm_table(const struct lks__shm *g, char *text, size_t bytes);
 
 /* --- collective.c ------------------------------------------------------------------------- */
 
-void lks__shm_drop(lks_comm *comm, void *mem, size_t from, size_t end);
 lks_status lks__shm_barrier(lks_comm *comm);
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
 lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
@@ -164,7 +146,6 @@ lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtyp
 
 /* --- reduce.c ----------------------------------------------------------------------------- */
 
-lks_status lks__shm_reduce_open(struct lks__shm *g);
 void lks__shm_reduce_close(struct lks__shm *g);
 lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 lks_status lks__shm_progress(lks_comm *comm);

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "comm/shm/shm.h"
@@ -22,17 +23,11 @@ enum {
  * doesn't count against other ranks. */
 static const double STOPPED_S = 1.0;
 
-static inline void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* --- failures ----------------------------------------------------------------------------- */
 
-lks_status lks__shm_failed(const struct lks__shm *g)
+lks_status lks__shm_failure(const lks_comm *comm)
 {
+    const struct lks__shm *g = comm->state;
     lks_status st;
     int rank;
     char text[1536];
@@ -43,7 +38,7 @@ lks_status lks__shm_failed(const struct lks__shm *g)
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text)
 {
     lks__segment_abort(g->segment, status, rank, text);
-    return lks__shm_failed(g);
+    return lks__shm_failure(g->comm);
 }
 
 lks_status lks__shm_fail(lks_comm *comm, lks_status st, int rank, int late_elsewhere,
@@ -57,12 +52,7 @@ lks_status lks__shm_fail(lks_comm *comm, lks_status st, int rank, int late_elsew
     lks__shm_table(g, report, sizeof report);
     if (lks__segment_abort_report(g->segment, st, rank, text, report))
         lks__explain(report);
-    return lks__shm_failed(g);
-}
-
-lks_status lks__shm_failure(const lks_comm *comm)
-{
-    return lks__shm_failed(comm->state);
+    return lks__shm_failure(g->comm);
 }
 
 /* --- counters ----------------------------------------------------------------------------- */
@@ -97,7 +87,7 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
                            const void *payload, size_t n, uint64_t *seq_p)
 {
     if (lks__segment_aborted(g->segment))
-        return lks__shm_failed(g);
+        return lks__shm_failure(g->comm);
     uint64_t seq = g->seq++;
     struct lks__shm_descriptor *m = lks__segment_descriptor(g->segment, g->rank, (uint32_t)seq);
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
@@ -131,15 +121,11 @@ void lks__shm_finish(struct lks__shm *g, uint64_t seq)
     count_in(&slot->finished, &slot->finish_sleepers, finish_goal(g, seq));
 }
 
-/* Operations in flight have different slots, so this counter changes only for `seq`. */
-uint32_t lks__shm_finish_goal_next(const struct lks__shm *g, uint64_t seq)
+bool lks__shm_shares_done(const lks_comm *comm, const struct lks__shm_between *task)
 {
-    return (g->finishes[seq % LKS__SHM_SLOTS] + 1) * (uint32_t)g->world_size;
-}
-
-bool lks__shm_finished_by(const struct lks__shm *g, uint64_t seq, uint32_t goal)
-{
-    return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->finished, goal);
+    const struct lks__shm *g = comm->state;
+    return reached(&lks__segment_slot(g->segment, (uint32_t)task->seq)->finished,
+                   task->finish_goal);
 }
 
 bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq)
@@ -147,13 +133,9 @@ bool lks__shm_all_finished(const struct lks__shm *g, uint64_t seq)
     return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->finished, finish_goal(g, seq));
 }
 
-uint32_t lks__shm_expect_between(struct lks__shm *g, uint64_t seq)
+void lks__shm_between_done(lks_comm *comm, uint64_t seq)
 {
-    return ++g->betweens[seq % LKS__SHM_SLOTS];
-}
-
-void lks__shm_count_between(struct lks__shm *g, uint64_t seq)
-{
+    struct lks__shm *g = comm->state;
     struct lks__shm_slot *slot = lks__segment_slot(g->segment, (uint32_t)seq);
     atomic_store_explicit(&g->line->between, (uint32_t)seq + 1, memory_order_release);
     count_in(&slot->between, &slot->between_sleepers, atomic_load(&slot->between) + 1);
@@ -162,6 +144,54 @@ void lks__shm_count_between(struct lks__shm *g, uint64_t seq)
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal)
 {
     return reached(&lks__segment_slot(g->segment, (uint32_t)seq)->between, goal);
+}
+
+/* --- calls that don't match --------------------------------------------------------------- */
+
+/* Ranks that join through different backends start different operations. */
+static void name_backends(const struct lks__shm_descriptor *a, int rank_a,
+                          const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
+{
+    char host[65] = "localhost", shown[4 * sizeof host];
+    gethostname(host, sizeof host - 1);
+    lks__escape(shown, sizeof shown, host, strlen(host));
+    snprintf(text, bytes,
+             "backend differs between ranks: rank %d (host %s) has %.*s, rank %d (host %s) has "
+             "%.*s: start all ranks with the same settings and data",
+             rank_a, shown, (int)sizeof a->args, (const char *)a->args, rank_b, shown,
+             (int)sizeof b->args, (const char *)b->args);
+}
+
+static void name_calls(const struct lks__shm_descriptor *a, int rank_a,
+                       const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
+{
+    char call_a[256], call_b[256];
+    lks__shm_describe(a, b, call_a, sizeof call_a);
+    lks__shm_describe(b, a, call_b, sizeof call_b);
+    snprintf(text, bytes,
+             "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all ranks "
+             "must start the same operations with the same sizes in the same order",
+             (unsigned long long)a->seq, rank_a, call_a, rank_b, call_b);
+}
+
+lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq)
+{
+    const int first = g->comm->first_rank;
+    const struct lks__shm_descriptor *mine =
+        lks__segment_descriptor(g->segment, g->rank, (uint32_t)seq);
+    for (int r = 0; r < g->world_size; r++) {
+        const struct lks__shm_descriptor *m = lks__segment_descriptor(g->segment, r, (uint32_t)seq);
+        if (lks__shm_same_call(m, mine))
+            continue;
+        char text[768];
+        const bool low = r < g->rank; /* so that all ranks give the same text */
+        const bool join = m->kind == LKS__OP_JOIN && mine->kind == LKS__OP_JOIN;
+        (join ? name_backends : name_calls)(low ? m : mine, first + (low ? r : g->rank),
+                                            low ? mine : m, first + (low ? g->rank : r), text,
+                                            sizeof text);
+        return lks__shm_abort(g, LKS_ERR_ARG, -1, text);
+    }
+    return LKS_OK;
 }
 
 /* --- waiting ------------------------------------------------------------------------------ */
@@ -247,7 +277,7 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
     lks__shm_table(g, report, sizeof report);
     if (lks__segment_abort_report(g->segment, LKS_ERR_TIMEOUT, culprit, text, report))
         lks__explain(report);
-    return lks__shm_failed(g);
+    return lks__shm_failure(g->comm);
 }
 
 /* Check the ranks that we wait for. A rank with heartbeats is not late, however long its work
@@ -314,7 +344,7 @@ static bool spin(const struct lks__shm *g, const struct wait *w)
         for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
             if (reached(w->counter, w->goal))
                 return true;
-            relax();
+            lks__cpu_relax();
         }
     } while (!lks__segment_aborted(g->segment) && lks__sys_now() < end);
     return false;
@@ -325,7 +355,7 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
     double last = start;
     while (!reached(w->counter, w->goal)) {
         if (lks__segment_aborted(g->segment))
-            return lks__shm_failed(g);
+            return lks__shm_failure(g->comm);
         struct timespec slice = {0, SLICE_MS * 1000000L};
         atomic_fetch_add(w->sleepers, 1);
         uint32_t seen = atomic_load(w->counter);

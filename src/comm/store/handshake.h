@@ -35,7 +35,7 @@ struct lks__verdict {
     unsigned char mac[LKS__MAC_BYTES];
 };
 
-enum lks__op {
+enum lks__store_op {
     LKS__OP_SET = 1,
     LKS__OP_GET,  /* value: uint32 milliseconds to wait; all ones: without limit */
     LKS__OP_ADD,  /* value: int64 */

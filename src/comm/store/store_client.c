@@ -33,7 +33,6 @@ static lks_status lost(const lks__store *s, int err)
                      err != 0 ? strerror(err) : "the other end has closed it");
 }
 
-/* Wait for `events`; ERR_TIMEOUT. */
 static lks_status wait_for(const lks__store *s, short events, double until)
 {
     for (;;) {
@@ -218,8 +217,8 @@ void lks__store_close(lks__store *store)
 
 /* --- requests ----------------------------------------------------------------------------- */
 
-static lks_status ask(const lks__store *s, enum lks__op op, const char *key, const void *value,
-                      size_t bytes, double until)
+static lks_status ask(const lks__store *s, enum lks__store_op op, const char *key,
+                      const void *value, size_t bytes, double until)
 {
     size_t n = strlen(key);
     if (n == 0 || n >= LKS__STORE_KEY_BYTES || bytes > LKS__STORE_VALUE_BYTES)
@@ -297,8 +296,8 @@ static lks_status hand_over(lks__store *s, const char *key, void **data_p, size_
     return st;
 }
 
-static lks_status ask_later(lks__store *s, enum lks__op op, const char *key, const void *value,
-                            size_t bytes)
+static lks_status ask_later(lks__store *s, enum lks__store_op op, const char *key,
+                            const void *value, size_t bytes)
 {
     LKS__TRY(ask(s, op, key, value, bytes, lks__sys_now() + SEND_S));
     s->n_later++;
@@ -315,7 +314,7 @@ lks_status lks__store_told(lks__store *store)
     return LKS_OK;
 }
 
-static lks_status exchange(lks__store *s, enum lks__op op, const char *key, const void *value,
+static lks_status exchange(lks__store *s, enum lks__store_op op, const char *key, const void *value,
                            size_t bytes, double timeout_s, void **data_p, size_t *bytes_p)
 {
     double until = lks__sys_now() + timeout_s;

@@ -46,7 +46,6 @@ static bool grow(unsigned char **buf, size_t *cap, size_t need)
     return true;
 }
 
-/* Send the queued bytes. False if the connection has ended. */
 bool lks__conn_flush(struct lks__conn *c)
 {
     size_t sent = 0;
@@ -85,7 +84,6 @@ void lks__conn_answer(struct lks__conn *c, enum lks__answer what, const void *da
 
 /* --- requests ----------------------------------------------------------------------------- */
 
-/* Answer all connections that wait for `key`. */
 static void announce(lks__store_server *s, const char *key)
 {
     const struct lks__value *v = NULL;
@@ -210,7 +208,6 @@ static void keep_refused(lks__store_server *s, int fd)
     s->n_refused++;
 }
 
-/* A complete proof has arrived: check it. */
 static void judge(lks__store_server *s, struct lks__conn *c)
 {
     struct lks__proof proof;
@@ -260,7 +257,6 @@ static bool digest(lks__store_server *s, struct lks__conn *c)
     return true;
 }
 
-/* Read the available bytes; false if the connection has ended. */
 bool lks__conn_take(lks__store_server *s, struct lks__conn *c)
 {
     for (;;) {

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "comm/shm/segment/segment.h"
 #include "comm/tree/sum.h"
 #include "comm/tree/tree.h"
 
@@ -127,7 +126,7 @@ static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t a
 
 static void sum_floats(const struct lks__combine *c, size_t first, size_t n)
 {
-    const float *parts[LKS__SEGMENT_MAX_RANKS];
+    const float *parts[LKS__COMBINE_PARTS];
     for (int i = 0; i < c->n_parts; i++)
         parts[i] = c->parts[i];
     struct lks__sum sum = {.parts = parts,

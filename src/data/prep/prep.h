@@ -43,7 +43,7 @@ typedef struct lks__prep_options {
 
 typedef struct lks__prep_kind lks__prep_kind;
 
-/* "char", "gpt2", ...; NULL if the kind is unknown. The table is in prep.c. */
+/* "char", "gpt2", ...; NULL if the kind is unknown. The table is in prep_run.c. */
 const lks__prep_kind *lks__prep_kind_of(const char *name);
 const char *lks__prep_kind_name(int i); /* name of the i-th kind; NULL after the last */
 /* Guess the kind for a text: char, or raw if it isn't UTF-8. Reads the whole text. ERR_FORMAT if it

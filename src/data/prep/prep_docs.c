@@ -4,7 +4,8 @@
 
 #include "data/read/sampler.h"
 
-void lks__prep_docs_show(const lks__prep_docs *d, int pass)
+/* Report the progress of the two passes over the text; `pass` is 0 or 1. */
+static void show_progress(const lks__prep_docs *d, int pass)
 {
     const uint64_t bytes = d->job->texts.bytes;
     lks__prep_progress(d->job, (uint64_t)pass * bytes + lks__docs_done(d->docs), 2 * bytes);
@@ -16,7 +17,7 @@ static lks_status count(lks__prep_docs *d)
         LKS__TRY(lks__docs_skip(d->docs, &found));
         if (!found)
             break;
-        lks__prep_docs_show(d, 0);
+        show_progress(d, 0);
     }
     return lks__prep_val_documents(d->job, d->n,
                                    "separate documents by blank lines, or give JSON lines (in a "
@@ -69,7 +70,7 @@ static lks_status write_split(lks__prep_docs *d, const struct encoding *e, int s
             return lks__fail(LKS_ERR_IO, "%s changed while it was read",
                              lks__prep_input(d->job, name));
         LKS__TRY(put_doc(d, e, text, bytes));
-        lks__prep_docs_show(d, 1);
+        show_progress(d, 1);
     }
     return lks__prep_end_split(d->job);
 }

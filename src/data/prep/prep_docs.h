@@ -16,9 +16,6 @@ typedef struct lks__prep_docs {
 lks_status lks__prep_docs_open(lks__prep_job *job, bool any_bytes, lks__prep_docs *d);
 void lks__prep_docs_close(lks__prep_docs *d);
 
-/* Report the progress of the two passes over the text; `pass` is 0 or 1. */
-void lks__prep_docs_show(const lks__prep_docs *d, int pass);
-
 /* Encode a document: its ids, malloc'd, without BOS. */
 typedef lks_status lks__prep_encode(const void *ctx, const char *text, size_t bytes,
                                     int32_t **ids_p, size_t *n_p);

@@ -7,15 +7,15 @@
 #include "base/number/rng.h"
 #include "lockstep/sampler.h"
 
-struct lks__sampler {
-    lks__sampler_config config;
+struct lks__batch_sampler {
+    lks__batch_sampler_config config;
     uint64_t range[2]; /* offsets are below this: tokens minus T, as in nanoGPT's randint */
     uint64_t *offsets; /* [V][A][B] */
     uint64_t *eval;    /* [2][eval_batches][B] */
     int eval_batches;
     lks__mt *generators;        /* nanogpt: [V] */
     uint64_t *drawn;            /* nanogpt: [V][B], the next batch, already drawn */
-    lks__mt *marked_generators; /* copies of both by lks__sampler_mark() */
+    lks__mt *marked_generators; /* copies of both by lks__batch_sampler_mark() */
     uint64_t *marked_drawn;
     lks_sampler *dealer;       /* epoch: deals the samples of epoch `dealt` */
     uint64_t dealt, per_epoch; /* per_epoch: batches of a virtual rank per epoch */
@@ -23,7 +23,7 @@ struct lks__sampler {
 
 enum { STATE_WORDS = 625 };
 
-static lks_status check(const lks__sampler_config *c)
+static lks_status check(const lks__batch_sampler_config *c)
 {
     static const char *const splits[2] = {"train", "val"};
     for (int s = 0; s < 2; s++)
@@ -40,9 +40,9 @@ static lks_status check(const lks__sampler_config *c)
     return LKS_OK;
 }
 
-static lks_status open_dealer(lks__sampler *s)
+static lks_status open_dealer(lks__batch_sampler *s)
 {
-    const lks__sampler_config *c = &s->config;
+    const lks__batch_sampler_config *c = &s->config;
     uint64_t samples = (c->n_tokens[0] - 1) / (uint64_t)c->T;
     const lks_sampler_options o = {
         .dataset_size = samples, .replicas = c->V, .drop_last = c->drop_last, .seed = c->seed};
@@ -59,9 +59,9 @@ static lks_status open_dealer(lks__sampler *s)
 }
 
 /* Deal the j-th batch of each virtual rank, counted from the start of the run. */
-static void deal(lks__sampler *s, uint64_t j, int a)
+static void deal(lks__batch_sampler *s, uint64_t j, int a)
 {
-    const lks__sampler_config *c = &s->config;
+    const lks__batch_sampler_config *c = &s->config;
     const uint64_t epoch = j / s->per_epoch, at = j % s->per_epoch * (uint64_t)c->B;
     if (epoch != s->dealt)
         lks_sampler_set_epoch(s->dealer, epoch);
@@ -95,9 +95,10 @@ static void draw_random(lks__philox_key key, uint32_t w0, uint32_t w1, uint32_t 
     }
 }
 
-lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **sampler_p)
+lks_status lks__batch_sampler_open(const lks__batch_sampler_config *config,
+                                   lks__batch_sampler **sampler_p)
 {
-    const lks__sampler_config *c = config;
+    const lks__batch_sampler_config *c = config;
     uint64_t count;
     if (c->V < 1 || c->A < 1 || c->B < 1 || c->T < 1)
         return lks__fail(LKS_ERR_CONFIG, "virtual ranks, micro-steps, batch_size and block_size "
@@ -108,7 +109,7 @@ lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **s
         return lks__fail(LKS_ERR_CONFIG, "%d x %d x %d samples per step are too many", c->V, c->A,
                          c->B);
 
-    lks__sampler *s = calloc(1, sizeof *s);
+    lks__batch_sampler *s = calloc(1, sizeof *s);
     if (!s)
         goto nomem;
     s->config = *c;
@@ -134,19 +135,19 @@ lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **s
     if (c->kind == LKS__SAMPLER_EPOCH) {
         lks_status st = open_dealer(s);
         if (st != LKS_OK) {
-            lks__sampler_close(s);
+            lks__batch_sampler_close(s);
             return st;
         }
     }
     *sampler_p = s;
     return LKS_OK;
 nomem:
-    lks__sampler_close(s);
+    lks__batch_sampler_close(s);
     return lks__fail(LKS_ERR_NOMEM, "no memory for the offsets of %llu samples",
                      (unsigned long long)count);
 }
 
-void lks__sampler_close(lks__sampler *s)
+void lks__batch_sampler_close(lks__batch_sampler *s)
 {
     if (!s)
         return;
@@ -160,9 +161,9 @@ void lks__sampler_close(lks__sampler *s)
     free(s);
 }
 
-const uint64_t *lks__sampler_step(lks__sampler *s, uint64_t step)
+const uint64_t *lks__batch_sampler_step(lks__batch_sampler *s, uint64_t step)
 {
-    const lks__sampler_config *c = &s->config;
+    const lks__batch_sampler_config *c = &s->config;
     const size_t B = (size_t)c->B;
     const lks__philox_key key = lks__philox_key_of(c->seed);
     uint64_t *out = s->offsets;
@@ -182,9 +183,9 @@ const uint64_t *lks__sampler_step(lks__sampler *s, uint64_t step)
     return s->offsets;
 }
 
-const uint64_t *lks__sampler_eval(lks__sampler *s, uint64_t step, int n_batches)
+const uint64_t *lks__batch_sampler_eval(lks__batch_sampler *s, uint64_t step, int n_batches)
 {
-    const lks__sampler_config *c = &s->config;
+    const lks__batch_sampler_config *c = &s->config;
     const size_t B = (size_t)c->B;
     const lks__philox_key key = lks__philox_key_of(c->seed);
     if (n_batches > s->eval_batches) {
@@ -211,7 +212,7 @@ const uint64_t *lks__sampler_eval(lks__sampler *s, uint64_t step, int n_batches)
 
 /* ---- state ------------------------------------------------------------------------------- */
 
-static void copy_state(const lks__sampler *s, lks__mt *generators, const lks__mt *from,
+static void copy_state(const lks__batch_sampler *s, lks__mt *generators, const lks__mt *from,
                        uint64_t *drawn, const uint64_t *drawn_from)
 {
     const size_t V = (size_t)s->config.V, B = (size_t)s->config.B;
@@ -219,13 +220,13 @@ static void copy_state(const lks__sampler *s, lks__mt *generators, const lks__mt
     memcpy(drawn, drawn_from, V * B * sizeof *drawn);
 }
 
-void lks__sampler_mark(lks__sampler *s)
+void lks__batch_sampler_mark(lks__batch_sampler *s)
 {
     if (s != NULL && s->config.kind == LKS__SAMPLER_NANOGPT)
         copy_state(s, s->marked_generators, s->generators, s->marked_drawn, s->drawn);
 }
 
-void lks__sampler_back(lks__sampler *s)
+void lks__batch_sampler_back(lks__batch_sampler *s)
 {
     if (s != NULL && s->config.kind == LKS__SAMPLER_NANOGPT)
         copy_state(s, s->generators, s->marked_generators, s->drawn, s->marked_drawn);
@@ -246,14 +247,14 @@ static uint64_t get_le(const uint8_t *p, int bytes)
     return x;
 }
 
-size_t lks__sampler_state_bytes(const lks__sampler *s)
+size_t lks__batch_sampler_state_bytes(const lks__batch_sampler *s)
 {
     if (s->config.kind != LKS__SAMPLER_NANOGPT)
         return 0;
     return (size_t)s->config.V * (STATE_WORDS * 4 + (size_t)s->config.B * 8);
 }
 
-void lks__sampler_state_save(const lks__sampler *s, void *out)
+void lks__batch_sampler_state_save(const lks__batch_sampler *s, void *out)
 {
     if (s->config.kind != LKS__SAMPLER_NANOGPT)
         return;
@@ -268,14 +269,14 @@ void lks__sampler_state_save(const lks__sampler *s, void *out)
     }
 }
 
-lks_status lks__sampler_state_load(lks__sampler *s, const void *data, size_t bytes)
+lks_status lks__batch_sampler_state_load(lks__batch_sampler *s, const void *data, size_t bytes)
 {
-    const lks__sampler_config *c = &s->config;
+    const lks__batch_sampler_config *c = &s->config;
     const uint8_t *p = data;
     const size_t each = STATE_WORDS * 4 + (size_t)c->B * 8;
-    if (bytes != lks__sampler_state_bytes(s))
+    if (bytes != lks__batch_sampler_state_bytes(s))
         return lks__fail(LKS_ERR_FORMAT, "the sampler's state has %zu bytes; %zu are expected",
-                         bytes, lks__sampler_state_bytes(s));
+                         bytes, lks__batch_sampler_state_bytes(s));
     if (c->kind != LKS__SAMPLER_NANOGPT)
         return LKS_OK;
     for (int v = 0; v < c->V; v++) { /* check all of it before using any */

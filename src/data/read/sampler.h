@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-typedef enum lks__sampler_kind {
+typedef enum lks__batch_sampler_kind {
     /* Uniform with replacement, keyed by (seed, step, v, micro-step). Element b is the high word of
      * draw * (n_tokens - T). Its draw is the (b % 2)-th 64-bit half (high word first) of
      * Philox(seed; step, v << 16 | micro-step, LKS__SITE_DATA_TRAIN, b / 2). In an evaluation:
@@ -23,50 +23,53 @@ typedef enum lks__sampler_kind {
      * ranks, in a new permutation each epoch. A virtual rank's micro-batches use B samples each; a
      * remainder of less than a batch is left out. */
     LKS__SAMPLER_EPOCH
-} lks__sampler_kind;
+} lks__batch_sampler_kind;
 
-typedef struct lks__sampler_config {
-    lks__sampler_kind kind;
+typedef struct lks__batch_sampler_config {
+    lks__batch_sampler_kind kind;
     uint64_t seed;
     int V, A; /* virtual ranks, micro-steps of each */
     int B, T;
     uint64_t n_tokens[2]; /* train, val; each > T; val 0: no evaluations */
     bool drop_last;       /* epoch: drop samples that don't divide by V, instead of padding */
     uint64_t init_draws;  /* nanogpt: 32-bit draws that the model's initialisation consumes */
-} lks__sampler_config;
+} lks__batch_sampler_config;
 
 enum { LKS__SPLIT_TRAIN = 0, LKS__SPLIT_VAL = 1 };
 
-typedef struct lks__sampler lks__sampler; /* opaque; close with lks__sampler_close() */
+typedef struct lks__batch_sampler
+    lks__batch_sampler; /* opaque; close with lks__batch_sampler_close() */
 
 /* ERR_CONFIG if a split has fewer than T + 1 tokens (names split and both numbers), if V or A
  * exceeds 65,536 (they share a counter word), or if an epoch has no batch for each virtual rank. */
-lks_status lks__sampler_open(const lks__sampler_config *config, lks__sampler **sampler_p);
-void lks__sampler_close(lks__sampler *sampler); /* NULL does nothing */
+lks_status lks__batch_sampler_open(const lks__batch_sampler_config *config,
+                                   lks__batch_sampler **sampler_p);
+void lks__batch_sampler_close(lks__batch_sampler *sampler); /* NULL does nothing */
 
 /* Offsets of all micro-batches of `step`: [V][A][B], valid until the next call of this function.
  * Call it once per step, in order. nanogpt: virtual rank v's generator is seeded with seed + v and
  * advanced by init_draws. Batch n + 1 is drawn once batch n has been used, so an evaluation before
  * step s finds the first batch of s already drawn (the prefetch of nanoGPT's train.py). */
-const uint64_t *lks__sampler_step(lks__sampler *sampler, uint64_t step);
+const uint64_t *lks__batch_sampler_step(lks__batch_sampler *sampler, uint64_t step);
 
 /* Offsets of the evaluation before `step`: [2][n_batches][B], all of train, then all of val. Memory
  * is malloc'd for the largest n_batches so far; NULL if out of memory. random: keyed by (seed,
  * step, split, batch), no state. nanogpt: drawn from virtual rank 0's generator, which advances, as
  * in the script. */
-const uint64_t *lks__sampler_eval(lks__sampler *sampler, uint64_t step, int n_batches);
+const uint64_t *lks__batch_sampler_eval(lks__batch_sampler *sampler, uint64_t step, int n_batches);
 
 /* Save the state, and restore the last saved state to discard steps and evaluations. NULL does
  * nothing. */
-void lks__sampler_mark(lks__sampler *sampler);
-void lks__sampler_back(lks__sampler *sampler);
+void lks__batch_sampler_mark(lks__batch_sampler *sampler);
+void lks__batch_sampler_back(lks__batch_sampler *sampler);
 
 /* State between steps, for checkpoints. random and epoch have none (0 bytes). Layout: for each
  * virtual rank 625 little-endian u32 (state, pos), then B little-endian u64 (the batch already
  * drawn). Loading checks length, positions and offsets. If they are wrong, it changes nothing
  * (ERR_FORMAT). */
-size_t lks__sampler_state_bytes(const lks__sampler *sampler);
-void lks__sampler_state_save(const lks__sampler *sampler, void *out);
-lks_status lks__sampler_state_load(lks__sampler *sampler, const void *data, size_t bytes);
+size_t lks__batch_sampler_state_bytes(const lks__batch_sampler *sampler);
+void lks__batch_sampler_state_save(const lks__batch_sampler *sampler, void *out);
+lks_status lks__batch_sampler_state_load(lks__batch_sampler *sampler, const void *data,
+                                         size_t bytes);
 
 #endif

@@ -308,6 +308,18 @@ lks_status lks__shards_read(const lks__shards *s, uint64_t position, size_t n, i
     return LKS_OK;
 }
 
+lks_status lks__shards_samples(const lks__shards *data, const uint64_t *offsets, size_t B, size_t T,
+                               int32_t *tokens, int32_t *targets)
+{
+    for (size_t b = 0; b < B; b++) {
+        /* Its last element is the first of the next row, which is read again. */
+        int32_t *row = tokens + b * T;
+        LKS__TRY(lks__shards_read(data, offsets[b], T + 1, row));
+        memcpy(targets + b * T, row + 1, T * sizeof *row);
+    }
+    return LKS_OK;
+}
+
 lks_status lks__shards_usable(const lks__shards *s, uint64_t seq_len, uint64_t *usable_p)
 {
     uint64_t n = lks__shards_count(s);

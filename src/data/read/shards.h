@@ -56,6 +56,11 @@ lks_status lks__shards_digest(const lks__shards *shards, uint64_t *digest_p);
 /* Read tokens [position, position + n) of the endless stream. Errors as lks__tokens_read(). */
 lks_status lks__shards_read(const lks__shards *shards, uint64_t position, size_t n, int32_t *out);
 
+/* Read B samples: tokens[b*T + i] = data[offsets[b] + i], targets one token further. `tokens` has
+ * room for B*T + 1 (each sample is one read of T + 1). */
+lks_status lks__shards_samples(const lks__shards *data, const uint64_t *offsets, size_t B, size_t T,
+                               int32_t *tokens, int32_t *targets);
+
 /* The number of tokens that validation uses: whole sequences of `seq_len`, and one more token for
  * the last target, as in the script's load_validation_tokens(). ERR_CONFIG if no sequence fits. */
 lks_status lks__shards_usable(const lks__shards *shards, uint64_t seq_len, uint64_t *usable_p);

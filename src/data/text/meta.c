@@ -1,24 +1,15 @@
 #include "data/text/meta.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/system/sys.h"
-#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"
 #include "data/text/byte_tokens.h"
-#include "data/text/meta_pickle.h"
 
 enum {
-    MAX_CHARS = 1 << 16, /* ids are uint16 in token files */
-    MAX_IDS = 1 << 24,   /* limit for ids without a tokenizer: far above any vocabulary */
-    MAX_META_BYTES =
-        4 << 20, /* enough: 65,536 characters as escaped pairs of surrogates take 786 KiB */
     REPLACEMENT_CHAR = 0xfffd,
 };
 
@@ -119,7 +110,7 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
                          "\"char\", \"gpt2\", \"sentencepiece\", \"bytes\" and \"ids\"",
                          where, safe);
     }
-    json_int_t most = is_char ? MAX_CHARS : MAX_IDS;
+    json_int_t most = is_char ? LKS__META_MAX_CHARS : LKS__META_MAX_IDS;
     if (!json_is_integer(size) || json_integer_value(size) < 1 || json_integer_value(size) > most)
         return lks__fail(LKS_ERR_FORMAT, "%s: \"vocab_size\" must be a whole number from 1 to %lld",
                          where, (long long)most);
@@ -140,117 +131,6 @@ lks_status lks__meta_from_json(const json_t *json, const char *where, lks__meta 
     if (!json_is_string(chars))
         return lks__fail(LKS_ERR_FORMAT, "%s: \"chars\" must be a string of all characters", where);
     return read_chars(chars, (uint32_t)json_integer_value(size), where, meta);
-}
-
-/* `name` gets the path for messages. Release *json_p with json_decref(). */
-static lks_status read_json(const char *path, size_t flags, char name[256], json_t **json_p)
-{
-    char *text = NULL;
-    size_t bytes;
-    lks__escape(name, 256, path, strlen(path));
-    LKS__TRY(lks__sys_read_file(path, MAX_META_BYTES, &text, &bytes));
-    lks_status st = lks__json_parse(text, bytes, flags | JSON_REJECT_DUPLICATES, name, json_p);
-    free(text);
-    return st;
-}
-
-static lks_status load_json(const char *path, lks__meta *meta)
-{
-    char name[256];
-    json_t *json;
-    LKS__TRY(read_json(path, JSON_ALLOW_NUL, name, &json));
-    lks_status st = lks__meta_from_json(json, name, meta);
-    json_decref(json);
-    return st;
-}
-
-/* Read DIR/NAME with `load`; *found_p = false if it doesn't exist. */
-static lks_status load_file(const char *dir, const char *name,
-                            lks_status (*load)(const char *path, lks__meta *meta), bool *found_p,
-                            lks__meta *meta)
-{
-    char *path = NULL;
-    struct stat info;
-    if (asprintf(&path, "%s/%s", dir, name) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);
-    bool is_there = stat(path, &info) == 0 || errno != ENOENT;
-    lks_status st = is_there ? load(path, meta) : LKS_OK;
-    free(path);
-    if (st == LKS_OK)
-        *found_p = is_there;
-    return st;
-}
-
-lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
-{
-    bool found = false;
-    LKS__TRY(load_file(dir, "meta.json", load_json, &found, meta));
-    if (!found)
-        LKS__TRY(load_file(dir, "meta.pkl", lks__meta_from_pickle, &found, meta));
-    *found_p = found;
-    return LKS_OK;
-}
-
-/* The code points of a vocabulary of `n` words, by id. False if they aren't the characters of a
- * dataset. */
-static bool read_words(json_t *vocabulary, size_t n, uint32_t *chars)
-{
-    const char *word;
-    json_t *id;
-    json_object_foreach(vocabulary, word, id)
-    {
-        const size_t bytes = strlen(word);
-        uint32_t cp;
-        const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
-        if (bytes == 0 || lks__utf8_decode(word, bytes, &cp) != bytes || at < 0 ||
-            at >= (json_int_t)n)
-            return false;
-        chars[at] = cp;
-    }
-    bool ascending = n > 0 && chars[0] != 0; /* 0: this id has no word */
-    for (size_t i = 1; i < n; i++)
-        ascending = ascending && chars[i - 1] < chars[i];
-    return ascending;
-}
-
-static lks_status load_words(const char *path, lks__meta *meta)
-{
-    char name[256];
-    json_t *json;
-    lks_status st = LKS_OK;
-    LKS__TRY(read_json(path, 0, name, &json));
-    json_t *vocabulary = json_object_get(json_object_get(json, "model"), "vocab");
-    const size_t n = json_object_size(vocabulary);
-    uint32_t *chars = calloc(n + 1, sizeof *chars);
-    if (chars == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu characters", n);
-    else if (n > MAX_CHARS || !read_words(vocabulary, n, chars))
-        st = lks__fail(LKS_ERR_SUPPORT,
-                       "%s contains words (WordLevel), and lockstep reads such a file only if "
-                       "they are single characters in ascending order, as `lockstep export` "
-                       "writes them: give the data that the model was trained on, for example "
-                       "--tokenizer=data/my",
-                       name);
-    if (st == LKS_OK)
-        *meta = (lks__meta){.vocab_size = (uint32_t)n, .chars = chars};
-    else
-        free(chars);
-    json_decref(json);
-    return st;
-}
-
-lks_status lks__meta_load_words(const char *dir, bool *found_p, lks__meta *meta)
-{
-    *found_p = false;
-    return lks__bpe_is_at(dir) ? LKS_OK : load_file(dir, LKS__BPE_FILE, load_words, found_p, meta);
-}
-
-const char *lks__meta_file(const char *dir)
-{
-    char path[4200];
-    struct stat info;
-    snprintf(path, sizeof path, "%s/meta.json", dir);
-    return stat(path, &info) == 0 ? "meta.json" : "meta.pkl";
 }
 
 json_t *lks__meta_to_json(const lks__meta *meta)

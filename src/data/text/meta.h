@@ -14,7 +14,7 @@
  * {"kind":"ids","vocab_size":50304}: ids without a tokenizer, for a folder without meta.json. A
  * checkpoint still stores the size.
  *
- * A folder that nanoGPT's prepare.py wrote contains meta.pkl instead (meta_pickle.h). */
+ * A folder that nanoGPT's prepare.py wrote contains meta.pkl instead. */
 #ifndef LKS_DATA_TEXT_META_H
 #define LKS_DATA_TEXT_META_H
 
@@ -26,6 +26,11 @@
 #include "base/status.h"
 
 #define LKS__META_MODEL "sp.model"
+
+enum {
+    LKS__META_MAX_CHARS = 1 << 16, /* ids are uint16 in token files */
+    LKS__META_MAX_IDS = 1 << 24,   /* without a tokenizer: far above any vocabulary */
+};
 
 typedef struct lks__meta {
     uint32_t vocab_size;

@@ -15,6 +15,7 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/samelist.h"
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"
@@ -22,33 +23,16 @@
 
 static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
 
-/* safetensors' name of a type. */
-static const char *st_dtype(lks_dtype dtype)
-{
-    switch (dtype) {
-    case LKS_FLOAT32:
-        return "F32";
-    case LKS_FLOAT64:
-        return "F64";
-    case LKS_INT32:
-        return "I32";
-    case LKS_INT64:
-        return "I64";
-    case LKS_UINT8:
-        return "U8";
-    case LKS_FLOAT16:
-        return "F16";
-    case LKS_BFLOAT16:
-        return "BF16";
-    }
-    return NULL;
-}
+static const char *const st_dtypes[] = {
+    [LKS_FLOAT32] = "F32", [LKS_FLOAT64] = "F64", [LKS_INT32] = "I32",     [LKS_INT64] = "I64",
+    [LKS_UINT8] = "U8",    [LKS_FLOAT16] = "F16", [LKS_BFLOAT16] = "BF16",
+};
 
-/* lockstep's name of a safetensors type, or the type's own. */
+/* lockstep's name of a safetensors type, or that type's name if lockstep has none. */
 static const char *name_of(const char *dtype)
 {
 #define X(name, value, bytes, text)                                                                \
-    if (strcmp(st_dtype(LKS_##name), dtype) == 0)                                                  \
+    if (strcmp(st_dtypes[LKS_##name], dtype) == 0)                                                 \
         return text;
     LKS_DTYPE_MAP(X)
 #undef X
@@ -57,7 +41,7 @@ static const char *name_of(const char *dtype)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* One call, in the form in which ranks compare it. */
+/* The arguments of a call; ranks compare them. */
 struct call {
     const char *name;
     uint64_t step;
@@ -75,27 +59,13 @@ static size_t elements(const lks_tensor *t)
     return count;
 }
 
-static bool is_utf8(const char *s)
-{
-    size_t left = strlen(s);
-    while (left > 0) {
-        uint32_t cp;
-        size_t n = lks__utf8_decode(s, left, &cp);
-        if (n == 0)
-            return false;
-        s += n;
-        left -= n;
-    }
-    return true;
-}
-
-/* What is wrong with one tensor; NULL if nothing. */
+/* The error in one tensor; NULL if it is valid. */
 static const char *fault_of(const lks_tensor *t)
 {
-    uint64_t bytes = lks_dtype_bytes(t->dtype), none = 0;
+    uint64_t bytes = lks_dtype_bytes(t->dtype), empty = 0;
     if (t->name == NULL || t->name[0] == '\0')
         return "it has no name";
-    if (!is_utf8(t->name))
+    if (!lks__utf8_is_valid(t->name, strlen(t->name)))
         return "its name is not UTF-8";
     if (strcmp(t->name, "__metadata__") == 0)
         return "that name is reserved by the format";
@@ -104,11 +74,11 @@ static const char *fault_of(const lks_tensor *t)
     if (t->n_dims < 0 || t->n_dims > LKS_MAX_DIMS)
         return "it has fewer than 0 or more than 4 dimensions";
     for (int d = 0; d < t->n_dims; d++) {
-        none |= t->shape[d] == 0;
+        empty |= t->shape[d] == 0;
         if (t->shape[d] > INT64_MAX || !lks__mul(bytes, t->shape[d], &bytes) || bytes > INT64_MAX)
             return "its shape is more than memory can address";
     }
-    return t->data == NULL && !none ? "its data are NULL" : NULL;
+    return t->data == NULL && !empty ? "its data are NULL" : NULL;
 }
 
 static int by_name(const void *a, const void *b)
@@ -217,7 +187,7 @@ struct outcome {
     char text[1024];
 };
 
-/* `st` and the recorded sentence are rank 0's; they and *o, its findings, go to all ranks. */
+/* Broadcast rank 0's `st`, its recorded sentence and *o. */
 static lks_status share_outcome(lks_comm *comm, const char *call, lks_status st, struct outcome *o)
 {
     o->status = st;
@@ -263,7 +233,7 @@ static lks_status write_files(const char *dir, const struct call *c)
     for (size_t i = 0; i < c->n; i++) {
         const lks_tensor *t = &c->tensors[i];
         list[i] = (lks__st_tensor){.name = t->name,
-                                   .dtype = st_dtype(t->dtype),
+                                   .dtype = st_dtypes[t->dtype],
                                    .n_dims = t->n_dims,
                                    .data = t->data,
                                    .bytes = elements(t) * lks_dtype_bytes(t->dtype)};
@@ -289,7 +259,7 @@ static lks_status check_folder(const char *dir)
 {
     char shown[512], around[512], *real = realpath(dir, NULL), *slash;
     lks_status st = LKS_OK;
-    if (real == NULL) /* not made yet, or the save says why it can't be used */
+    if (real == NULL) /* missing, or unusable, which the save will report */
         return LKS_OK;
     if (is_file_in(real, LKS__CKPT_STATE) && is_file_in(real, LKS__CKPT_MODEL) &&
         (slash = strrchr(real, '/')) != NULL) {
@@ -332,8 +302,8 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
 
 /* --- loading ---------------------------------------------------------------------------------- */
 
-/* Does `dir` contain anything that could be a checkpoint, even a broken one? */
-static lks_status look(const char *dir, bool *any_p)
+/* *any_p: `dir` contains anything that could be a checkpoint, even a broken one. */
+static lks_status find_any(const char *dir, bool *any_p)
 {
     struct stat info;
     char path[LKS__CKPT_PATH];
@@ -371,16 +341,16 @@ static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
 {
     char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT], shown[512];
     lks__st_file *file;
-    const lks__st_tensor *there = find(ckpt, t->name, &file);
-    const char *dtype = st_dtype(t->dtype);
+    const lks__st_tensor *stored = find(ckpt, t->name, &file);
+    const char *dtype = st_dtypes[t->dtype];
     show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, want, sizeof want);
     lks__escape(shown, sizeof shown, ckpt->path, strlen(ckpt->path));
-    if (there == NULL)
+    if (stored == NULL)
         return lks__fail(LKS_ERR_CONFIG, "%s has no tensor %s", shown, want);
-    if (strcmp(there->dtype, dtype) == 0 && there->n_dims == t->n_dims &&
-        memcmp(there->shape, t->shape, (size_t)t->n_dims * sizeof *t->shape) == 0)
+    if (strcmp(stored->dtype, dtype) == 0 && stored->n_dims == t->n_dims &&
+        memcmp(stored->shape, t->shape, (size_t)t->n_dims * sizeof *t->shape) == 0)
         return LKS_OK;
-    show(t->name, name_of(there->dtype), there->n_dims, there->shape, has, sizeof has);
+    show(t->name, name_of(stored->dtype), stored->n_dims, stored->shape, has, sizeof has);
     return lks__fail(LKS_ERR_CONFIG, "the program asks for %s, and %s has %s", want, shown, has);
 }
 
@@ -390,14 +360,14 @@ static lks_status read_tensors(lks__ckpt *ckpt, const struct call *c)
         LKS__TRY(check_tensor(ckpt, &c->tensors[i]));
     for (size_t i = 0; i < c->n; i++) {
         lks__st_file *file;
-        const lks__st_tensor *there = find(ckpt, c->tensors[i].name, &file);
-        LKS__TRY(lks__st_read(file, there, c->tensors[i].data));
+        const lks__st_tensor *stored = find(ckpt, c->tensors[i].name, &file);
+        LKS__TRY(lks__st_read(file, stored, c->tensors[i].data));
     }
     return LKS_OK;
 }
 
-/* The way out of the recorded failure is for `lockstep`: say it for a program, whose dir is a
- * folder of checkpoints or one of them. */
+/* The recorded sentence advises to use --out_dir, an option of `lockstep`. Replace that by advice
+ * about `dir`, which is a folder of checkpoints or one of them. */
 static lks_status advise(lks_status st, const char *dir)
 {
     static const char option[] = ": use --out_dir=";
@@ -419,7 +389,7 @@ static lks_status read_files(const char *dir, const struct call *c, bool needed,
 {
     lks__ckpt ckpt = {0};
     bool any;
-    LKS__TRY(look(dir, &any));
+    LKS__TRY(find_any(dir, &any));
     if (!any && !needed)
         return LKS_OK;
     lks_status st = lks__ckpt_open(dir, LKS__CKPT_ALL, &ckpt);

@@ -1,22 +1,19 @@
-/* ddp/library/params.c - implements lockstep/ddp.h: the parts of a step, for the caller's own loop.
- */
+/* ddp/library/params.c - lockstep/ddp.h: the caller's own loop drives the reducer. */
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/number/cpu.h"
 #include "comm/backend.h"
+#include "comm/liveness.h"
 #include "comm/samelist.h"
 #include "compute/cpu/device.h"
-#include "ddp/ddp.h"
+#include "ddp/library/params_check.h"
+#include "ddp/reducer.h"
 #include "ddp/verify.h"
 #include "lockstep/ddp.h"
-
-enum { MAX_VIRTUAL_RANKS = 1024, MAX_MICRO_STEPS = 1 << 20 };
 
 struct param {
     lks_param p; /* with our copy of its name */
@@ -31,7 +28,7 @@ struct tally {
 
 struct lks_ddp {
     lks_comm *comm;
-    /* Virtual ranks in all, micro-steps of each; virtual ranks of this rank. */
+    /* All virtual ranks, and micro-steps of each; this rank's virtual ranks are [first, end). */
     int V, A, first, end;
     struct param *params;
     size_t n_params;
@@ -40,19 +37,18 @@ struct lks_ddp {
     lks__kernels kernels;
     lks__exec ex;
     lks__device device;
-    lks__ddp *inner;
+    lks__reducer *inner;
 
-    uint64_t steps;    /* completed ones, for messages */
+    uint64_t steps;    /* completed, for messages */
     int v, m;          /* next in turn: micro-step m of virtual rank v */
     bool begun;        /* v has begun */
     lks_status failed; /* a step failed for the reason in why[] */
     char why[512];
-    float *leaf;    /* where v's gradient is summed */
-    int next_group; /* of the last micro-step: all groups before it have been announced */
-    size_t n_ready; /* marked in this micro-step */
-    unsigned char *exchange, *all; /* sent and received by lks_comm_all_gather(): see gather() */
+    float *leaf;                   /* sum of v's gradients */
+    int next_group;                /* next to announce in the last micro-step */
+    unsigned char *exchange, *all; /* buffers of gather() */
     unsigned char *used;     /* [n_params] in the current step; used[n_params]: any was marked */
-    unsigned char *was_used; /* the same for the last step, over all ranks */
+    unsigned char *was_used; /* `used` of the last step, over all ranks */
 };
 
 /* --- the same parameters everywhere ----------------------------------------------------------- */
@@ -93,77 +89,6 @@ static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
 
 /* --- opening and closing ---------------------------------------------------------------------- */
 
-/* More gradients than fit into this machine's memory must be a mistake. */
-static size_t most_floats(void)
-{
-    return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
-}
-
-static lks_status check_params(const lks_param *params, size_t n)
-{
-    size_t total = 0, trained = 0, most = most_floats();
-    for (size_t i = 0; i < n; i++) {
-        const lks_param *p = &params[i];
-        if (p->name == NULL || p->value == NULL || p->count == 0)
-            return lks__fail(LKS_ERR_ARG,
-                             "lks_ddp_open: parameter %zu has no name, no values or no elements",
-                             i);
-        if (((uintptr_t)p->value | (uintptr_t)p->grad) % sizeof(float) != 0)
-            return lks__fail(LKS_ERR_ARG,
-                             "lks_ddp_open: values or gradient of parameter %zu are not aligned as "
-                             "floats are",
-                             i);
-        if (__builtin_add_overflow(total, p->count, &total) || total > most)
-            return lks__fail(LKS_ERR_ARG,
-                             "lks_ddp_open: the parameters up to number %zu, with %zu elements, "
-                             "are more than the %zu floats that fit into this machine's memory: "
-                             "are the counts right?",
-                             i, p->count, most);
-        trained += p->grad != NULL;
-    }
-    if (trained == 0)
-        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: no parameter has a gradient");
-    return LKS_OK;
-}
-
-/* Values or a gradient of one parameter. */
-struct range {
-    const float *from, *end;
-    size_t param;
-};
-
-static int by_address(const void *a, const void *b)
-{
-    uintptr_t x = (uintptr_t)((const struct range *)a)->from;
-    uintptr_t y = (uintptr_t)((const struct range *)b)->from;
-    return (x > y) - (x < y);
-}
-
-/* If a tied parameter were given twice, it would be summed and updated twice. */
-static lks_status check_apart(const lks_param *params, size_t n)
-{
-    struct range *ranges = calloc(2 * n, sizeof *ranges);
-    size_t n_ranges = 0;
-    lks_status st = LKS_OK;
-    if (ranges == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare %zu parameters", n);
-    for (size_t i = 0; i < n; i++) {
-        const lks_param *p = &params[i];
-        ranges[n_ranges++] = (struct range){p->value, p->value + p->count, i};
-        if (p->grad != NULL)
-            ranges[n_ranges++] = (struct range){p->grad, p->grad + p->count, i};
-    }
-    qsort(ranges, n_ranges, sizeof *ranges, by_address);
-    for (size_t i = 1; i < n_ranges && st == LKS_OK; i++)
-        if ((uintptr_t)ranges[i].from < (uintptr_t)ranges[i - 1].end)
-            st = lks__fail(LKS_ERR_ARG,
-                           "lks_ddp_open: memory of parameter %zu overlaps memory of parameter "
-                           "%zu: give a tied parameter once, and apart from its gradient",
-                           ranges[i].param, ranges[i - 1].param);
-    free(ranges);
-    return st;
-}
-
 static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
 {
     d->params = calloc(n, sizeof *d->params);
@@ -183,7 +108,8 @@ static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
     return LKS_OK;
 }
 
-/* Each trained parameter is a group of its own; the last one comes first. */
+/* Make a group of each trained parameter. The last parameter is group 0: backward finishes it
+ * first. */
 static lks_status lay_out(lks_ddp *d)
 {
     lks__table *t = &d->table;
@@ -192,7 +118,7 @@ static lks_status lay_out(lks_ddp *d)
         p->tensor = p->p.grad == NULL ? -1 : (int)t->n_tensors;
         if (p->tensor < 0)
             continue;
-        lks__tensor *tensor = &t->tensors[p->tensor];
+        lks__table_tensor *tensor = &t->tensors[p->tensor];
         snprintf(tensor->name, sizeof tensor->name, "%s", p->p.name);
         tensor->n_dims = 1;
         tensor->shape[0] = tensor->count = p->p.count;
@@ -211,26 +137,6 @@ static size_t exchange_bytes(const lks_ddp *d)
     return most * sizeof(struct tally) + d->n_params + 1;
 }
 
-static lks_status check_numbers(int V, int W, int A, double mb)
-{
-    if (V < 1 || V > MAX_VIRTUAL_RANKS)
-        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %d virtual ranks: 1 to %d are possible", V,
-                         MAX_VIRTUAL_RANKS);
-    if (V < W)
-        return lks__fail(LKS_ERR_ARG,
-                         "lks_ddp_open: %d virtual rank%s for %d ranks: start at most %d rank%s", V,
-                         V == 1 ? "" : "s", W, V, V == 1 ? "" : "s");
-    if (A < 1 || A > MAX_MICRO_STEPS)
-        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %d micro-steps: 1 to %d are possible", A,
-                         MAX_MICRO_STEPS);
-    if (!(mb > 0 && mb <= 1e6))
-        return lks__fail(LKS_ERR_ARG,
-                         "lks_ddp_open: buckets of %g MB: more than 0 and at most 1e6 MB are "
-                         "possible",
-                         mb);
-    return LKS_OK;
-}
-
 static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
 {
     LKS__CALLED_BY(DDP_OPEN);
@@ -244,9 +150,9 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
     LKS__TRY(same_options(d, bucket_bytes));
     LKS__TRY(lks__kernels_open(LKS__CPU_PLAIN, &d->kernels));
     d->ex.k = &d->kernels;
-    lks__ddp_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
+    lks__reducer_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
     d->device = lks__device_cpu(&d->ex);
-    return lks__ddp_open(&config, d->comm, &d->table, &d->device, &d->inner);
+    return lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner);
 }
 
 lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
@@ -265,17 +171,16 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     int V = options->virtual_ranks == 0 ? W : options->virtual_ranks;
     int A = options->micro_steps == 0 ? 1 : options->micro_steps;
     double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
-    LKS__TRY(check_numbers(V, W, A, mb));
-    LKS__TRY(check_params(params, n_params));
-    LKS__TRY(check_apart(params, n_params));
+    LKS__TRY(lks__params_check_numbers(V, W, A, mb));
+    LKS__TRY(lks__params_check_list(params, n_params));
     lks_ddp *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
     d->comm = comm;
     d->V = V;
     d->A = A;
-    d->first = d->v = lks__ddp_first_leaf(V, W, rank);
-    d->end = lks__ddp_first_leaf(V, W, rank + 1);
+    d->first = d->v = lks__first_leaf(V, W, rank);
+    d->end = lks__first_leaf(V, W, rank + 1);
     lks_status st = copy_params(d, params, n_params);
     if (st == LKS_OK)
         st = lay_out(d);
@@ -294,7 +199,7 @@ void lks_ddp_close(lks_ddp *d)
     LKS__FLOAT_MODE();
     if (d == NULL)
         return;
-    lks__ddp_close(d->inner);
+    lks__reducer_close(d->inner);
     for (size_t i = 0; i < d->n_params; i++)
         free((char *)d->params[i].p.name);
     lks__table_free(&d->table);
@@ -315,12 +220,11 @@ int lks_ddp_end(const lks_ddp *d)
     return d != NULL ? d->end : 0;
 }
 
-/* Is `d` a handle that can be used? */
 static lks_status check_open(const lks_ddp *d, const char *call)
 {
     if (d == NULL)
         return lks__fail(LKS_ERR_ARG, "%s: ddp is NULL: lks_ddp_open() gives one", call);
-    if (lks__ddp_is_closed(d->inner))
+    if (lks__comm_is_closed(d->comm))
         return lks__fail(LKS_ERR_ARG,
                          "%s: its group was closed already: call lks_ddp_close() first, and "
                          "lks_comm_close() last",
@@ -328,7 +232,7 @@ static lks_status check_open(const lks_ddp *d, const char *call)
     return LKS_OK;
 }
 
-/* The same, and no step has failed. */
+/* check_open(), and no step may have failed. */
 static lks_status check_whole(const lks_ddp *d, const char *call)
 {
     LKS__TRY(check_open(d, call));
@@ -339,7 +243,8 @@ static lks_status check_whole(const lks_ddp *d, const char *call)
     return LKS_OK;
 }
 
-/* The step can't go on: buckets are missing, or the group has failed. */
+/* Let later calls fail for the recorded reason, because buckets are missing or the group has
+ * failed. */
 static lks_status give_up(lks_ddp *d, lks_status st)
 {
     d->failed = st;
@@ -366,14 +271,14 @@ lks_status lks_ddp_verify(lks_ddp *d)
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(DDP_VERIFY);
     LKS__TRY(check_open(d, "lks_ddp_verify"));
-    lks__span *values = malloc(d->n_params * sizeof *values);
+    lks__named_floats *values = malloc(d->n_params * sizeof *values);
     if (values == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare parameters");
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
-        values[i] = (lks__span){p->name, p->value, p->count};
+        values[i] = (lks__named_floats){p->name, p->value, p->count};
     }
-    lks_status st = lks__spans_verify(d->comm, values, d->n_params);
+    lks_status st = lks__named_floats_verify(d->comm, values, d->n_params);
     free(values);
     return st;
 }
@@ -385,7 +290,6 @@ static bool in_last(const lks_ddp *d)
     return d->v == d->end - 1 && d->m == d->A - 1;
 }
 
-/* Report a call out of turn, and the call that was due. */
 static lks_status out_of_turn(const lks_ddp *d, const char *call)
 {
     if (d->begun)
@@ -405,12 +309,11 @@ static lks_status out_of_turn(const lks_ddp *d, const char *call)
 
 static void begin_micro(lks_ddp *d)
 {
-    for (size_t i = 0; d->n_ready > 0 && i < d->n_params; i++)
+    for (size_t i = 0; i < d->n_params; i++)
         d->params[i].ready = false;
-    d->n_ready = 0;
     d->next_group = 0;
     if (in_last(d))
-        lks__ddp_last(d->inner);
+        lks__reducer_last(d->inner);
 }
 
 static struct tally *tally_of(const lks_ddp *d, int v)
@@ -426,21 +329,21 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
         return out_of_turn(d, "lks_ddp_begin");
     if (v == d->first) {
         lks__comm_note_for(d->comm, d->steps, "gradients");
-        lks__ddp_begin(d->inner);
+        lks__reducer_begin(d->inner);
         memset(d->used, 0, d->n_params + 1);
     }
     for (size_t i = 0; i < d->n_params; i++)
         if (d->params[i].tensor >= 0)
             memset(d->params[i].p.grad, 0, d->params[i].p.count * sizeof(float));
     *tally_of(d, v) = (struct tally){0, 0};
-    d->leaf = lks__ddp_leaf(d->inner);
+    d->leaf = lks__reducer_leaf(d->inner);
     d->begun = true;
     d->m = 0;
     begin_micro(d);
     return LKS_OK;
 }
 
-static void take(lks_ddp *d, const struct param *p)
+static void copy_gradient(lks_ddp *d, const struct param *p)
 {
     memcpy(d->leaf + d->table.tensors[p->tensor].offset, p->p.grad, p->p.count * sizeof(float));
 }
@@ -454,8 +357,8 @@ static void announce(lks_ddp *d, bool all)
         if (!p->ready && !all)
             return;
         if (!p->ready)
-            take(d, p);
-        lks__ddp_group_done(d->inner, d->next_group);
+            copy_gradient(d, p);
+        lks__reducer_group_done(d->inner, d->next_group);
     }
 }
 
@@ -475,10 +378,9 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
                          "%d: mark a shared parameter when its last use is done",
                          p->p.name, d->m + 1, d->v);
     p->ready = true;
-    d->n_ready++;
     d->used[param] = d->used[d->n_params] = 1;
     if (p->tensor >= 0 && in_last(d)) {
-        take(d, p);
+        copy_gradient(d, p);
         announce(d, false);
     }
     return LKS_OK;
@@ -516,10 +418,10 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
         announce(d, true);
     else
         for (int i = 0; i < d->table.n_groups; i++)
-            take(d, &d->params[d->param_of[i]]);
+            copy_gradient(d, &d->params[d->param_of[i]]);
     d->begun = false;
     d->v++;
-    lks_status st = lks__ddp_leaf_end(d->inner);
+    lks_status st = lks__reducer_leaf_end(d->inner);
     return st == LKS_OK ? LKS_OK : give_up(d, st);
 }
 
@@ -535,7 +437,7 @@ static lks_status gather(lks_ddp *d, struct tally *sum)
     memset(d->was_used, 0, d->n_params + 1);
     for (int r = 0; r < W; r++) {
         const unsigned char *theirs = d->all + (size_t)r * bytes;
-        int n = lks__ddp_first_leaf(d->V, W, r + 1) - lks__ddp_first_leaf(d->V, W, r);
+        int n = lks__first_leaf(d->V, W, r + 1) - lks__first_leaf(d->V, W, r);
         for (int i = 0; i < n; i++) {
             struct tally one;
             memcpy(&one, theirs + (size_t)i * sizeof one, sizeof one);
@@ -548,19 +450,7 @@ static lks_status gather(lks_ddp *d, struct tally *sum)
     return LKS_OK;
 }
 
-/* All ranks have the same sum, so either all fail here or none. */
-static lks_status check_weight(double weight)
-{
-    float scale = (float)(1.0 / weight);
-    if (weight == 0 || (scale > 0 && isfinite(scale)))
-        return LKS_OK;
-    return lks__fail(LKS_ERR_ARG,
-                     "lks_ddp_step: the weights given to lks_ddp_accumulate() add up to %g, by "
-                     "which no float can be divided: they are numbers of samples",
-                     weight);
-}
-
-static void give_back(lks_ddp *d, const float *sums, double weight)
+static void store_means(lks_ddp *d, const float *sums, double weight)
 {
     float scale = weight > 0 ? (float)(1.0 / weight) : 0.0f;
     for (int t = 0; t < d->table.n_groups; t++) {
@@ -574,10 +464,10 @@ static void give_back(lks_ddp *d, const float *sums, double weight)
 static lks_status finish(lks_ddp *d, struct tally *sum, double *norm_p)
 {
     const float *sums;
-    LKS__TRY(lks__ddp_finish(d->inner, &sums, norm_p));
+    LKS__TRY(lks__reducer_finish(d->inner, &sums, norm_p));
     LKS__TRY(gather(d, sum));
-    give_back(d, sums, sum->weight);
-    return lks__ddp_release(d->inner);
+    store_means(d, sums, sum->weight);
+    return lks__memory_release(lks__reducer_memory(d->inner));
 }
 
 lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
@@ -595,7 +485,7 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
         return give_up(d, st);
     d->v = d->first;
     lks__comm_note_for(d->comm, ++d->steps, "between steps");
-    LKS__TRY(check_weight(sum.weight));
+    LKS__TRY(lks__params_check_weight(sum.weight)); /* the same sum on all ranks */
     if (result != NULL) {
         double scale = sum.weight > 0 ? 1.0 / sum.weight : 0.0;
         *result = (lks_ddp_result){sum.weight, sum.loss * scale, norm * scale};

@@ -28,7 +28,7 @@ struct lks__ddp_exchange {
     lks__ddp_exchange_config config;
     lks__device *device;
     const lks__table *table;
-    lks__nodes *nodes; /* [W] nodes of each rank after its last leaf */
+    lks__tree_nodes *nodes; /* [W] nodes of each rank after its last leaf */
     struct run *runs;
     struct shard *shards; /* [n_buckets] */
     lks__move *moves;     /* moves of all buckets */
@@ -41,8 +41,8 @@ struct lks__ddp_exchange {
     size_t received_floats;
     /* Each rank's squares of its blocks, in the order of the blocks, fill `most_owned` entries. */
     lks__mirror squares;
-    size_t *place; /* [trained_blocks] index of a block's square */
-    size_t *owned; /* [W] number of blocks */
+    size_t *square_index; /* [trained_blocks] index of a block's square */
+    size_t *owned;        /* [W] number of blocks */
     size_t most_owned;
 };
 
@@ -60,7 +60,7 @@ static int divided_owner(const lks__ddp_exchange *x, const lks__bucket *b, size_
 static void find_whole(const lks__ddp_exchange *x, int *whole)
 {
     for (size_t i = 0; i < x->table->n_tensors; i++) {
-        const lks__tensor *t = &x->table->tensors[i];
+        const lks__table_tensor *t = &x->table->tensors[i];
         for (size_t k = 0; k < t->n_blocks && !t->frozen; k++)
             whole[t->first_block + k] = x->config.owners == NULL ? -1 : x->config.owners[i];
     }
@@ -78,7 +78,7 @@ static void find_runs(lks__ddp_exchange *x, const int *whole)
             if (x->n_runs == s->first_run || x->runs[x->n_runs - 1].owner != owner)
                 x->runs[x->n_runs++] = (struct run){owner, k, k};
             x->runs[x->n_runs - 1].end = k + 1;
-            x->place[k] = x->owned[owner]++;
+            x->square_index[k] = x->owned[owner]++;
         }
         s->end_run = x->n_runs;
         const size_t n = s->end_run - s->first_run;
@@ -88,7 +88,7 @@ static void find_runs(lks__ddp_exchange *x, const int *whole)
         x->most_owned = x->owned[r] > x->most_owned ? x->owned[r] : x->most_owned;
     for (size_t i = 0; i < x->n_runs; i++)
         for (size_t k = x->runs[i].first; k < x->runs[i].end; k++)
-            x->place[k] += (size_t)x->runs[i].owner * x->most_owned;
+            x->square_index[k] += (size_t)x->runs[i].owner * x->most_owned;
 }
 
 static size_t start_of(const lks__ddp_exchange *x, size_t block)
@@ -210,19 +210,19 @@ static lks_status open_runs(lks__ddp_exchange *x)
     x->nodes = calloc(W, sizeof *x->nodes);
     x->owned = calloc(W, sizeof *x->owned);
     x->shards = calloc((size_t)x->config.buckets->n, sizeof *x->shards);
-    x->place = calloc(x->table->trained_blocks + 1, sizeof *x->place);
+    x->square_index = calloc(x->table->trained_blocks + 1, sizeof *x->square_index);
     x->runs = calloc(x->table->trained_blocks + 1, sizeof *x->runs);
     int *whole = calloc(x->table->trained_blocks + 1, sizeof *whole);
-    if (x->nodes == NULL || x->owned == NULL || x->shards == NULL || x->place == NULL ||
+    if (x->nodes == NULL || x->owned == NULL || x->shards == NULL || x->square_index == NULL ||
         x->runs == NULL || whole == NULL) {
         free(whole);
         return no_memory(x);
     }
     for (int r = 0; r < x->config.W; r++) {
         bool merges = false;
-        lks__nodes_rehearse(x->config.V, lks__ddp_first_leaf(x->config.V, x->config.W, r),
-                            lks__ddp_first_leaf(x->config.V, x->config.W, r + 1), false,
-                            &x->nodes[r], &merges);
+        lks__tree_nodes_rehearse(x->config.V, lks__first_leaf(x->config.V, x->config.W, r),
+                                 lks__first_leaf(x->config.V, x->config.W, r + 1), false,
+                                 &x->nodes[r], &merges);
         x->n_parts += x->nodes[r].n;
     }
     find_whole(x, whole);
@@ -294,7 +294,7 @@ static void free_lists(lks__ddp_exchange *x)
     free(x->nodes);
     free(x->owned);
     free(x->shards);
-    free(x->place);
+    free(x->square_index);
     free(x->runs);
     free(x->moves);
     free(x->spread);
@@ -385,7 +385,7 @@ lks_status lks__ddp_exchange_finish(lks__ddp_exchange *x)
 
 double lks__ddp_exchange_squares(const lks__ddp_exchange *x, size_t block)
 {
-    return ((const double *)x->squares.host)[x->place[block]];
+    return ((const double *)x->squares.host)[x->square_index[block]];
 }
 
 void lks__ddp_exchange_spread(lks__ddp_exchange *x, float *arena)

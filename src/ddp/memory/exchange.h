@@ -14,7 +14,7 @@ typedef struct lks__ddp_exchange lks__ddp_exchange;
 typedef struct lks__ddp_exchange_config {
     int V, W, rank;
     float scale;         /* factor of the sum */
-    const int *owners;   /* as in lks__ddp_config; only read during open */
+    const int *owners;   /* as in lks__reducer_config; only read during open */
     float *const *arena; /* [nodes that this rank has after its last leaf] */
     const lks__buckets *buckets;
 } lks__ddp_exchange_config;
@@ -22,7 +22,7 @@ typedef struct lks__ddp_exchange_config {
 /* `device` has joined; it and `table` outlive the exchange. ERR_NOMEM, ERR_DEVICE. */
 lks_status lks__ddp_exchange_open(const lks__ddp_exchange_config *config, const lks__table *table,
                                   lks__device *device, lks__ddp_exchange **x_p);
-/* Bytes of device memory that an exchange takes; `config` needs no arenas. ERR_NOMEM. */
+/* Bytes of device memory that an exchange needs; `config` needs no arenas. ERR_NOMEM. */
 lks_status lks__ddp_exchange_bytes(const lks__ddp_exchange_config *config, const lks__table *table,
                                    double *bytes_p);
 void lks__ddp_exchange_close(lks__ddp_exchange *x); /* with nothing queued; NULL does nothing */

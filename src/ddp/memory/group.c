@@ -14,7 +14,7 @@ lks_status lks__group_open(lks__memory *m, int n_sent)
                           (void **)&m->block_sumsq);
 }
 
-/* All ranks have sent[0]: the sum is stored in that of the host's leader. */
+/* The sum is stored in sent[0] of the host's leader. */
 static float *sum_of(const lks__memory *m)
 {
     return lks_comm_peer(m->comm, m->sent[0], lks_comm_leader(m->comm));
@@ -49,7 +49,7 @@ lks_status lks__group_start(lks__memory *m, int i)
     return LKS_OK;
 }
 
-/* Every wait releases its operation; the first failure is returned. */
+/* Wait for all buckets, because each wait releases its operation. Return the first failure. */
 lks_status lks__group_sum(lks__memory *m, const float **grads_p)
 {
     lks_status first = LKS_OK;
@@ -76,7 +76,7 @@ lks_status lks__group_release(lks__memory *m)
     return lks_comm_barrier(m->comm);
 }
 
-/* After lks_comm_close() the operations don't exist. */
+/* lks_comm_close() has freed the operations of a closed group. */
 void lks__group_forget(lks__memory *m)
 {
     for (int i = 0; m->under_way != NULL && i < m->config.buckets->n; i++) {

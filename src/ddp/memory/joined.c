@@ -84,7 +84,7 @@ static void fetch_arena(const lks__memory *m, float *host, const float *arena, i
                         size_t first, size_t end)
 {
     for (size_t i = 0; i < m->table->n_tensors; i++) {
-        const lks__tensor *tensor = &m->table->tensors[i];
+        const lks__table_tensor *tensor = &m->table->tensors[i];
         const size_t stop = tensor->offset + tensor->count;
         const size_t from = tensor->offset > first ? tensor->offset : first;
         const size_t to = stop < end ? stop : end;

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/system/sys.h"
 #include "comm/hier/pieces.h"
-#include "ddp/ddp.h"
 #include "ddp/memory/exchange.h"
 #include "ddp/memory/mode.h"
 #include "lockstep/reduce.h"
@@ -56,10 +56,10 @@ lks_status lks__memory_open(const lks__memory_config *config, lks_comm *comm,
  * memory that can't be returned stays reserved. */
 static void give_back_unused(const lks__memory *m, const lks__optimizer *optimizer)
 {
-    const uintptr_t page = 4096;
+    const uintptr_t page = lks__sys_page_bytes();
     for (size_t i = 0; i < LKS__OPTIM_STATES * m->table->n_tensors; i++) {
         const int state = (int)(i / m->table->n_tensors);
-        const lks__tensor *tensor = &m->table->tensors[i % m->table->n_tensors];
+        const lks__table_tensor *tensor = &m->table->tensors[i % m->table->n_tensors];
         if (tensor->frozen) /* these arenas have no room for it */
             continue;
         uintptr_t first = (uintptr_t)(m->moments[state].host + tensor->offset);
@@ -118,8 +118,8 @@ static void update_range(const lks__memory *m, int i, size_t range[2])
     } else if (m->shared && m->config.zero) {
         size_t from, to;
         lks_comm_host_share(m->comm, b->n_blocks, &from, &to);
-        lks__ddp_local_part(b->first_block + from, b->first_block + to, w->local_rank,
-                            w->local_world_size, &range[0], &range[1]);
+        lks__local_part(b->first_block + from, b->first_block + to, w->local_rank,
+                        w->local_world_size, &range[0], &range[1]);
     } else {
         lks__memory_part(m, m->table->trained_blocks, &range[0], &range[1]);
     }
@@ -251,13 +251,6 @@ lks_status lks__memory_publish(lks__memory *m)
     LKS__TRY(gather(m, m->params.host, false));
     LKS__TRY(lks__memory_release(m));
     return m->mode->publish != NULL ? m->mode->publish(m) : LKS_OK;
-}
-
-void lks__memory_part(const lks__memory *m, size_t n, size_t *first, size_t *end)
-{
-    const lks_world *w = lks_comm_world(m->comm);
-    lks__ddp_local_part(0, n, m->shared ? w->local_rank : 0, m->shared ? w->local_world_size : 1,
-                        first, end);
 }
 
 /* --- checkpoints and checks ------------------------------------------------------------------ */

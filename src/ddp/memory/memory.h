@@ -5,7 +5,7 @@
  *   host    is the host's       added in place by the ranks    are where all ranks read them
  *   staged  is separate         copied; the ranks of a host    from this rank to the host, and
  *                               add the copies in its memory   from there all of them to each
- * device joined  is separate         from device to device          from device to device
+ *   joined  is separate         from device to device          from device to device
  *
  * Parameters and moments on the host are in the group's memory: one replica for all ranks of a
  * host, or one per rank (--replicas). Checkpoints, hashes and other hosts use this replica. A
@@ -15,54 +15,7 @@
 #ifndef LKS_DDP_MEMORY_MEMORY_H
 #define LKS_DDP_MEMORY_MEMORY_H
 
-#include "compute/mirror.h"
-#include "ddp/buckets.h"
-#include "ddp/nodes.h"
-#include "lockstep/comm.h"
-#include "model/optim/optimizer.h"
-
-struct lks__memory_mode;
-
-typedef struct lks__memory_config {
-    int V;             /* virtual ranks: the leaves of the sum */
-    float scale;       /* factor of the sum */
-    int wire;          /* LKS_WIRE_... */
-    bool zero;         /* each host updates only its share of every bucket */
-    const int *owners; /* as in lks__ddp_config; only read during open */
-    const lks__buckets *buckets;
-    lks__nodes nodes;      /* this rank's nodes after its last leaf */
-    int n_arenas, n_nodes; /* largest numbers of gradient arenas and of nodes on any rank */
-} lks__memory_config;
-
-/* The optimizer's moments in one state. */
-typedef struct lks__moments {
-    float *host; /* an arena of the table */
-    float *dev;  /* at the pieces' offsets; the same memory as `host` in mode `host` */
-    size_t dev_bytes;
-} lks__moments;
-
-typedef struct lks__memory {
-    const struct lks__memory_mode *mode;
-    lks__memory_config config;
-    lks_comm *comm;
-    const lks__table *table;
-    lks__device *device;
-
-    /* Gradients. arena[n_arenas] is device memory. sent[] is memory of the group: the arenas
-     * themselves, or buffers for copies of this rank's nodes. */
-    float *arena[LKS__MAX_ARENAS], *sent[LKS__MAX_ARENAS];
-    struct lks__under_way *under_way; /* [buckets->n] */
-    int n_started;                    /* number of buckets whose reduction has started */
-    double *block_sumsq;              /* shared by all ranks of the host */
-    struct lks__ddp_exchange *exchange;
-
-    /* The replica. Unused if the memory is only for gradients. */
-    bool shared;        /* one replica for all ranks of the host */
-    lks__mirror params; /* an arena of the table */
-    lks__moments moments[LKS__OPTIM_STATES];
-    const lks__optim *optim; /* the blocks that this rank updates */
-    lks__mirror piece;       /* for hashes of the device's memory */
-} lks__memory;
+#include "ddp/memory/state.h"
 
 /* --- opening --------------------------------------------------------------------------------- */
 
@@ -93,11 +46,12 @@ lks_status lks__memory_open_replica(lks__memory *m, const lks__optimizer *optimi
  * moments on the device. The caller closes `optim` after all updates. ERR_NOMEM. */
 lks_status lks__memory_open_optimizer(lks__memory *m, const lks__optimizer *optimizer, void *lent,
                                       size_t lent_bytes, lks__optim *optim);
-/* Waits for the device. Reductions in flight complete without this rank (lks__ddp_close()). A
+/* Waits for the device. Reductions in flight complete without this rank (lks__reducer_close()). A
  * zeroed memory does nothing. */
 void lks__memory_close(lks__memory *m);
 
-/* --- gradients of a step, for ddp.c ---------------------------------------------------------- */
+/* --- gradients of a step, for reducer.c --------------------------------------------------------
+ */
 
 void lks__memory_begin(lks__memory *m);
 /* Bucket `b` of this rank's nodes is complete on the compute queue. */
@@ -126,10 +80,6 @@ lks_status lks__memory_end_update(lks__memory *m);
  * memory becomes free. Collective. */
 lks_status lks__memory_publish(lks__memory *m);
 
-/* This rank's part [*first, *end) of n blocks, for work that is divided over the ranks that share
- * one replica. */
-void lks__memory_part(const lks__memory *m, size_t n, size_t *first, size_t *end);
-
 /* --- checkpoints and checks ------------------------------------------------------------------ */
 
 /* Copy parameters and moments to rank 0's host. Collective. */
@@ -145,7 +95,6 @@ const float *lks__memory_whole(lks__memory *m, const float *grads);
 /* XXH3 of `count` floats, from `first` on, of the parameters that passes read. A device's own
  * memory is hashed in pieces of LKS__MEMORY_PIECE bytes, with a buffer that is allocated at the
  * first hash. */
-enum { LKS__MEMORY_PIECE = 1 << 20 };
 lks_status lks__memory_hash(lks__memory *m, size_t first, size_t count, uint64_t *hash_p);
 /* True if passes of several ranks read the same replica. Then each rank hashes its part. */
 bool lks__memory_is_shared(const lks__memory *m);

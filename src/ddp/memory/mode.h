@@ -3,7 +3,7 @@
 #ifndef LKS_DDP_MEMORY_MODE_H
 #define LKS_DDP_MEMORY_MODE_H
 
-#include "ddp/memory/memory.h"
+#include "ddp/memory/state.h"
 
 typedef struct lks__memory_mode {
     bool own_memory; /* the device has its own memory, with a replica per rank */
@@ -50,7 +50,7 @@ lks_status lks__group_start(lks__memory *m, int b);
 lks_status lks__group_sum(lks__memory *m, const float **grads_p);
 double lks__group_squares(const lks__memory *m, size_t block);
 lks_status lks__group_release(lks__memory *m);
-/* The group completes its operations in flight without us. */
+/* Let the group complete its operations in flight without this rank. */
 void lks__group_forget(lks__memory *m);
 
 /* A device with its own memory: the modes staged and joined (staged.c). */

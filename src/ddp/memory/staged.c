@@ -5,8 +5,7 @@
 
 #include "ddp/memory/mode.h"
 
-/* --- every device with its own memory
- * ----------------------------------------------------------- */
+/* --- every device with its own memory --------------------------------------------------------- */
 
 lks_status lks__own_open_arenas(lks__memory *m)
 {

@@ -1,4 +1,5 @@
-/* files/pickle/machine.c - the stack machine of pickle.h. */
+/* files/pickle/machine.c - the stack machine of pickle.h. It is long because the opcodes share the
+ * machine's checks, which no other file may bypass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +143,7 @@ static lks_status pop(machine *m, lks__pickle_value **v_p)
     return LKS_OK;
 }
 
-static lks_status mark(machine *m)
+static lks_status mark(machine *m, unsigned size, lks__pickle_kind kind)
 {
     if (m->n_marks == m->room_marks) {
         size_t room = m->room_marks * 2 + 16;
@@ -178,17 +179,17 @@ static lks_status push_int(machine *m, int64_t n)
     return push(m, v);
 }
 
-static lks_status do_int(machine *m, unsigned bytes)
+static lks_status do_int(machine *m, unsigned size, lks__pickle_kind kind)
 {
     uint64_t n = 0;
-    LKS__TRY(take_number(m, bytes, &n));
-    return push_int(m, bytes == 4 ? (int64_t)(int32_t)(uint32_t)n : (int64_t)n);
+    LKS__TRY(take_number(m, size, &n));
+    return push_int(m, size == 4 ? (int64_t)(int32_t)(uint32_t)n : (int64_t)n);
 }
 
-static lks_status do_long(machine *m, unsigned length_bytes)
+static lks_status do_long(machine *m, unsigned size, lks__pickle_kind kind)
 {
     uint64_t bytes = 0, n = 0;
-    LKS__TRY(take_number(m, length_bytes, &bytes));
+    LKS__TRY(take_number(m, size, &bytes));
     if (bytes > 8)
         return refuse(m, "a whole number has more than 64 bits");
     LKS__TRY(take_number(m, (unsigned)bytes, &n));
@@ -197,7 +198,7 @@ static lks_status do_long(machine *m, unsigned length_bytes)
     return push_int(m, (int64_t)n);
 }
 
-static lks_status do_float(machine *m)
+static lks_status do_float(machine *m, unsigned size, lks__pickle_kind kind)
 {
     uint64_t bits = 0;
     LKS__TRY(take_number(m, 8, &bits));
@@ -208,25 +209,13 @@ static lks_status do_float(machine *m)
     return push(m, v);
 }
 
-static bool is_utf8(const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes;) {
-        uint32_t cp;
-        size_t n = lks__utf8_decode(text + i, bytes - i, &cp);
-        if (n == 0)
-            return false;
-        i += n;
-    }
-    return true;
-}
-
-static lks_status do_text(machine *m, unsigned length_bytes, lks__pickle_kind kind)
+static lks_status do_text(machine *m, unsigned size, lks__pickle_kind kind)
 {
     const unsigned char *text = NULL;
     uint64_t bytes = 0;
-    LKS__TRY(take_number(m, length_bytes, &bytes));
+    LKS__TRY(take_number(m, size, &bytes));
     LKS__TRY(take(m, bytes, &text));
-    if (kind == LKS__PICKLE_TEXT && !is_utf8((const char *)text, bytes))
+    if (kind == LKS__PICKLE_TEXT && !lks__utf8_is_valid((const char *)text, bytes))
         return refuse(m, "a text is not valid UTF-8");
     lks__pickle_value *v = lks__pickle_new(&m->pickle->heap, kind);
     if (v) {
@@ -257,15 +246,15 @@ static lks_status push_tuple(machine *m, lks__pickle_value *const *parts, size_t
     return push(m, v);
 }
 
-static lks_status do_tuple(machine *m, size_t n)
+static lks_status do_tuple(machine *m, unsigned size, lks__pickle_kind kind)
 {
-    if (height(m) < n)
+    if (height(m) < size)
         return refuse(m, "its stack is too short for a tuple");
-    m->stack.n -= n;
-    return push_tuple(m, m->stack.at + m->stack.n, n);
+    m->stack.n -= size;
+    return push_tuple(m, m->stack.at + m->stack.n, size);
 }
 
-static lks_status do_tuple_marked(machine *m)
+static lks_status do_tuple_marked(machine *m, unsigned size, lks__pickle_kind kind)
 {
     lks__pickle_value **parts = NULL;
     size_t n = 0;
@@ -285,17 +274,17 @@ static lks_status whole_of(const machine *m, lks__pickle_kind kind, lks__pickle_
 }
 
 /* APPEND (1 item) and SETITEM (2: a key and its value). */
-static lks_status do_append(machine *m, lks__pickle_kind kind, size_t n)
+static lks_status do_append(machine *m, unsigned size, lks__pickle_kind kind)
 {
     lks__pickle_value *whole = NULL;
-    if (height(m) <= n)
+    if (height(m) <= size)
         return refuse(m, "its stack is too short");
-    m->stack.n -= n;
+    m->stack.n -= size;
     LKS__TRY(whole_of(m, kind, &whole));
-    return append(m, whole, m->stack.at + m->stack.n, n);
+    return append(m, whole, m->stack.at + m->stack.n, size);
 }
 
-static lks_status do_append_marked(machine *m, lks__pickle_kind kind)
+static lks_status do_append_marked(machine *m, unsigned size, lks__pickle_kind kind)
 {
     lks__pickle_value **parts = NULL, *whole = NULL;
     size_t n = 0;
@@ -321,17 +310,22 @@ static lks_status put(machine *m, uint64_t place)
     return LKS_OK;
 }
 
-static lks_status do_put(machine *m, unsigned bytes)
+static lks_status do_memoize(machine *m, unsigned size, lks__pickle_kind kind)
+{
+    return put(m, m->memo.n);
+}
+
+static lks_status do_put(machine *m, unsigned size, lks__pickle_kind kind)
 {
     uint64_t place = 0;
-    LKS__TRY(take_number(m, bytes, &place));
+    LKS__TRY(take_number(m, size, &place));
     return put(m, place);
 }
 
-static lks_status do_get(machine *m, unsigned bytes)
+static lks_status do_get(machine *m, unsigned size, lks__pickle_kind kind)
 {
     uint64_t place = 0;
-    LKS__TRY(take_number(m, bytes, &place));
+    LKS__TRY(take_number(m, size, &place));
     if (place >= m->memo.n)
         return refuse(m, "it uses an empty place of its memo");
     return push(m, m->memo.at[place]);
@@ -357,7 +351,7 @@ static lks_status push_global(machine *m, const char *module, size_t module_byte
     return push(m, v);
 }
 
-static lks_status do_global(machine *m)
+static lks_status do_global(machine *m, unsigned size, lks__pickle_kind kind)
 {
     const char *module = NULL, *name = NULL;
     size_t module_bytes = 0, name_bytes = 0;
@@ -366,7 +360,7 @@ static lks_status do_global(machine *m)
     return push_global(m, module, module_bytes, name, name_bytes);
 }
 
-static lks_status do_stack_global(machine *m)
+static lks_status do_stack_global(machine *m, unsigned size, lks__pickle_kind kind)
 {
     lks__pickle_value *module = NULL, *name = NULL;
     LKS__TRY(pop(m, &name));
@@ -377,7 +371,7 @@ static lks_status do_stack_global(machine *m)
                        name->u.text.bytes);
 }
 
-static lks_status do_reduce(machine *m)
+static lks_status do_reduce(machine *m, unsigned size, lks__pickle_kind kind)
 {
     const char *why;
     lks__pickle_value *arguments = NULL, *global = NULL;
@@ -390,7 +384,7 @@ static lks_status do_reduce(machine *m)
 }
 
 /* An OrderedDict's attributes, for example a state dict's _metadata, are ignored. */
-static lks_status do_build(machine *m)
+static lks_status do_build(machine *m, unsigned size, lks__pickle_kind kind)
 {
     lks__pickle_value *attributes = NULL, *dict;
     LKS__TRY(pop(m, &attributes));
@@ -399,7 +393,7 @@ static lks_status do_build(machine *m)
     return whole_of(m, LKS__PICKLE_DICT, &dict);
 }
 
-static lks_status do_storage(machine *m)
+static lks_status do_storage(machine *m, unsigned size, lks__pickle_kind kind)
 {
     const char *why;
     uint64_t bytes;
@@ -421,7 +415,7 @@ static lks_status do_storage(machine *m)
 
 /* ---- the loop ---------------------------------------------------------------------------- */
 
-static lks_status do_proto(machine *m)
+static lks_status do_proto(machine *m, unsigned size, lks__pickle_kind kind)
 {
     uint64_t protocol = 0;
     LKS__TRY(take_number(m, 1, &protocol));
@@ -430,104 +424,87 @@ static lks_status do_proto(machine *m)
                : refuse(m, "its protocol is not 2, 3, 4 or 5, or is given twice");
 }
 
-static lks_status do_frame(machine *m)
+static lks_status do_frame(machine *m, unsigned size, lks__pickle_kind kind)
 {
     uint64_t bytes = 0;
     LKS__TRY(take_number(m, 8, &bytes));
     return bytes <= m->bytes - m->at ? LKS_OK : refuse(m, "a frame is longer than the file");
 }
 
-static lks_status step(machine *m, unsigned op)
+static lks_status do_pop(machine *m, unsigned size, lks__pickle_kind kind)
+{
+    return pop(m, &(lks__pickle_value *){NULL});
+}
+
+static lks_status do_pop_mark(machine *m, unsigned size, lks__pickle_kind kind)
 {
     lks__pickle_value **values;
-    size_t n;
-    switch (op) {
-    case LKS__OP_PROTO:
-        return do_proto(m);
-    case LKS__OP_FRAME:
-        return do_frame(m);
-    case LKS__OP_MARK:
-        return mark(m);
-    case LKS__OP_POP:
-        return pop(m, &(lks__pickle_value *){NULL});
-    case LKS__OP_POP_MARK:
-        return pop_mark(m, &values, &n);
-    case LKS__OP_NONE:
-        return push(m, m->none);
-    case LKS__OP_NEWTRUE:
-        return push(m, m->yes);
-    case LKS__OP_NEWFALSE:
-        return push(m, m->no);
-    case LKS__OP_BININT:
-        return do_int(m, 4);
-    case LKS__OP_BININT1:
-        return do_int(m, 1);
-    case LKS__OP_BININT2:
-        return do_int(m, 2);
-    case LKS__OP_LONG1:
-        return do_long(m, 1);
-    case LKS__OP_LONG4:
-        return do_long(m, 4);
-    case LKS__OP_BINFLOAT:
-        return do_float(m);
-    case LKS__OP_BINUNICODE:
-        return do_text(m, 4, LKS__PICKLE_TEXT);
-    case LKS__OP_SHORT_BINUNICODE:
-        return do_text(m, 1, LKS__PICKLE_TEXT);
-    case LKS__OP_BINUNICODE8:
-        return do_text(m, 8, LKS__PICKLE_TEXT);
-    case LKS__OP_BINBYTES:
-        return do_text(m, 4, LKS__PICKLE_BYTES);
-    case LKS__OP_SHORT_BINBYTES:
-        return do_text(m, 1, LKS__PICKLE_BYTES);
-    case LKS__OP_BINBYTES8:
-        return do_text(m, 8, LKS__PICKLE_BYTES);
-    case LKS__OP_EMPTY_TUPLE:
-        return push(m, m->nothing);
-    case LKS__OP_TUPLE1:
-        return do_tuple(m, 1);
-    case LKS__OP_TUPLE2:
-        return do_tuple(m, 2);
-    case LKS__OP_TUPLE3:
-        return do_tuple(m, 3);
-    case LKS__OP_TUPLE:
-        return do_tuple_marked(m);
-    case LKS__OP_EMPTY_LIST:
-        return push(m, lks__pickle_new(&m->pickle->heap, LKS__PICKLE_LIST));
-    case LKS__OP_APPEND:
-        return do_append(m, LKS__PICKLE_LIST, 1);
-    case LKS__OP_APPENDS:
-        return do_append_marked(m, LKS__PICKLE_LIST);
-    case LKS__OP_EMPTY_DICT:
-        return push(m, lks__pickle_new(&m->pickle->heap, LKS__PICKLE_DICT));
-    case LKS__OP_SETITEM:
-        return do_append(m, LKS__PICKLE_DICT, 2);
-    case LKS__OP_SETITEMS:
-        return do_append_marked(m, LKS__PICKLE_DICT);
-    case LKS__OP_BINPUT:
-        return do_put(m, 1);
-    case LKS__OP_LONG_BINPUT:
-        return do_put(m, 4);
-    case LKS__OP_MEMOIZE:
-        return put(m, m->memo.n);
-    case LKS__OP_BINGET:
-        return do_get(m, 1);
-    case LKS__OP_LONG_BINGET:
-        return do_get(m, 4);
-    case LKS__OP_GLOBAL:
-        return do_global(m);
-    case LKS__OP_STACK_GLOBAL:
-        return do_stack_global(m);
-    case LKS__OP_REDUCE:
-        return do_reduce(m);
-    case LKS__OP_BUILD:
-        return do_build(m);
-    case LKS__OP_BINPERSID:
-        return do_storage(m);
-    default:
-        return refuse_opcode(m, op);
-    }
+    size_t n_values;
+    return pop_mark(m, &values, &n_values);
 }
+
+/* None, True, False and (). */
+static lks_status push_shared(machine *m, unsigned size, lks__pickle_kind kind)
+{
+    return push(m, kind == LKS__PICKLE_NONE    ? m->none
+                   : kind == LKS__PICKLE_TUPLE ? m->nothing
+                   : size == 1                 ? m->yes
+                                               : m->no);
+}
+
+static lks_status push_new(machine *m, unsigned size, lks__pickle_kind kind)
+{
+    return push(m, lks__pickle_new(&m->pickle->heap, kind));
+}
+
+/* Functions of opcodes; `size`: bytes of the opcode's number, or the number of values. */
+static const struct {
+    lks_status (*run)(machine *m, unsigned size, lks__pickle_kind kind);
+    unsigned size;
+    lks__pickle_kind kind;
+} operations[256] = {
+    [LKS__OP_PROTO] = {do_proto, 0, 0},
+    [LKS__OP_FRAME] = {do_frame, 0, 0},
+    [LKS__OP_MARK] = {mark, 0, 0},
+    [LKS__OP_POP] = {do_pop, 0, 0},
+    [LKS__OP_POP_MARK] = {do_pop_mark, 0, 0},
+    [LKS__OP_NONE] = {push_shared, 0, LKS__PICKLE_NONE},
+    [LKS__OP_NEWTRUE] = {push_shared, 1, LKS__PICKLE_BOOL},
+    [LKS__OP_NEWFALSE] = {push_shared, 0, LKS__PICKLE_BOOL},
+    [LKS__OP_BININT] = {do_int, 4, 0},
+    [LKS__OP_BININT1] = {do_int, 1, 0},
+    [LKS__OP_BININT2] = {do_int, 2, 0},
+    [LKS__OP_LONG1] = {do_long, 1, 0},
+    [LKS__OP_LONG4] = {do_long, 4, 0},
+    [LKS__OP_BINFLOAT] = {do_float, 0, 0},
+    [LKS__OP_BINUNICODE] = {do_text, 4, LKS__PICKLE_TEXT},
+    [LKS__OP_SHORT_BINUNICODE] = {do_text, 1, LKS__PICKLE_TEXT},
+    [LKS__OP_BINUNICODE8] = {do_text, 8, LKS__PICKLE_TEXT},
+    [LKS__OP_BINBYTES] = {do_text, 4, LKS__PICKLE_BYTES},
+    [LKS__OP_SHORT_BINBYTES] = {do_text, 1, LKS__PICKLE_BYTES},
+    [LKS__OP_BINBYTES8] = {do_text, 8, LKS__PICKLE_BYTES},
+    [LKS__OP_EMPTY_TUPLE] = {push_shared, 0, LKS__PICKLE_TUPLE},
+    [LKS__OP_TUPLE1] = {do_tuple, 1, 0},
+    [LKS__OP_TUPLE2] = {do_tuple, 2, 0},
+    [LKS__OP_TUPLE3] = {do_tuple, 3, 0},
+    [LKS__OP_TUPLE] = {do_tuple_marked, 0, 0},
+    [LKS__OP_EMPTY_LIST] = {push_new, 0, LKS__PICKLE_LIST},
+    [LKS__OP_APPEND] = {do_append, 1, LKS__PICKLE_LIST},
+    [LKS__OP_APPENDS] = {do_append_marked, 0, LKS__PICKLE_LIST},
+    [LKS__OP_EMPTY_DICT] = {push_new, 0, LKS__PICKLE_DICT},
+    [LKS__OP_SETITEM] = {do_append, 2, LKS__PICKLE_DICT},
+    [LKS__OP_SETITEMS] = {do_append_marked, 0, LKS__PICKLE_DICT},
+    [LKS__OP_BINPUT] = {do_put, 1, 0},
+    [LKS__OP_LONG_BINPUT] = {do_put, 4, 0},
+    [LKS__OP_MEMOIZE] = {do_memoize, 0, 0},
+    [LKS__OP_BINGET] = {do_get, 1, 0},
+    [LKS__OP_LONG_BINGET] = {do_get, 4, 0},
+    [LKS__OP_GLOBAL] = {do_global, 0, 0},
+    [LKS__OP_STACK_GLOBAL] = {do_stack_global, 0, 0},
+    [LKS__OP_REDUCE] = {do_reduce, 0, 0},
+    [LKS__OP_BUILD] = {do_build, 0, 0},
+    [LKS__OP_BINPERSID] = {do_storage, 0, 0},
+};
 
 /* Return the result: exactly one value at the end of the pickle. */
 static lks_status finish(machine *m)
@@ -572,7 +549,9 @@ static lks_status run(machine *m)
         unsigned op = m->data[m->at++];
         if (op == LKS__OP_STOP)
             return finish(m);
-        LKS__TRY(step(m, op));
+        LKS__TRY(operations[op].run == NULL
+                     ? refuse_opcode(m, op)
+                     : operations[op].run(m, operations[op].size, operations[op].kind));
     }
     return refuse_at(m, m->bytes, "it ends without STOP: it was cut");
 }

@@ -66,7 +66,7 @@ static lks_status parse_entry(const lks__st_file *file, const char *name, const 
         !json_is_array(shape) || !json_is_array(range))
         return bad_entry(file, name, "does not consist of dtype, shape and data_offsets");
 
-    const lks__dtype *dtype = lks__dtype_find(json_string_value(dtype_name));
+    const lks__st_dtype *dtype = lks__st_dtype_find(json_string_value(dtype_name));
     if (!dtype)
         return bad_entry(file, name, "has an unknown dtype");
     if (json_array_size(shape) > LKS__ST_MAX_DIMS)

@@ -29,7 +29,7 @@ static lks_status bad_tensor(const lks__st_tensor *t, const char *path, const ch
 static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
                              const lks__st_tensor *t, uint64_t begin)
 {
-    const lks__dtype *dtype = lks__dtype_find(t->dtype);
+    const lks__st_dtype *dtype = lks__st_dtype_find(t->dtype);
     uint64_t bytes = dtype ? dtype->bytes : 0;
     if (!dtype)
         return bad_tensor(t, path, "its dtype is unknown");

@@ -7,9 +7,6 @@
 
 #include "base/status.h"
 
-/* OK if libzip's module can be loaded; else ERR_SUPPORT with the package to install. */
-lks_status lks__zip_available(void);
-
 typedef struct lks__zip lks__zip; /* opaque; close with lks__zip_close() */
 
 typedef struct lks__zip_entry {

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/system/module.h"
-#include "files/zip/zip.h"
 
 enum { WHY_BYTES = 400 };
 

@@ -7,5 +7,7 @@
 
 /* ERR_SUPPORT names the package to install. */
 lks_status lks__zip_module_open(const lks__zip_module **module_p);
+/* Only check that the module can be loaded. */
+lks_status lks__zip_available(void);
 
 #endif

@@ -1,8 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,8 +256,8 @@ static void say_module(lks__doctor *d, const char *topic, const char *name, bool
 
 static void look_at_modules(lks__doctor *d)
 {
-    for (int i = 0; lks__comm_backend(i) != NULL; i++) {
-        const struct lks_comm_ops *ops = lks__comm_backend(i);
+    for (int i = 0; lks__backend_at(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__backend_at(i);
         char text[LKS__BACKEND_TEXT];
         say_module(d, "backend", ops->name, lks__comm_describe(ops, text), text);
     }

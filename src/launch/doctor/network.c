@@ -1,22 +1,9 @@
-#include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "launch/doctor/doctor.h"
-
-static bool as_text(const struct sockaddr *a, char text[INET6_ADDRSTRLEN])
-{
-    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)a;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)a;
-    if (a->sa_family == AF_INET)
-        return inet_ntop(AF_INET, &four->sin_addr, text, INET6_ADDRSTRLEN) != NULL;
-    return a->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr) &&
-           inet_ntop(AF_INET6, &six->sin6_addr, text, INET6_ADDRSTRLEN) != NULL;
-}
+#include "launch/doctor/tcp.h"
 
 static void look_at_interfaces(lks__doctor *d)
 {
@@ -28,8 +15,7 @@ static void look_at_interfaces(lks__doctor *d)
     }
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next) {
         char text[INET6_ADDRSTRLEN], name[4 * IF_NAMESIZE];
-        if (i->ifa_addr == NULL || (i->ifa_flags & IFF_LOOPBACK) || !(i->ifa_flags & IFF_UP) ||
-            !as_text(i->ifa_addr, text))
+        if (!lks__tcp_interface(i, text))
             continue;
         lks__escape(name, sizeof name, i->ifa_name, strlen(i->ifa_name));
         bool running = (i->ifa_flags & IFF_RUNNING) != 0;
@@ -53,7 +39,7 @@ static void look_at_name(lks__doctor *d)
     gethostname(name, sizeof name - 1);
     lks__escape(shown, sizeof shown, name, strlen(name));
     int rc = getaddrinfo(name, NULL, &hints, &list);
-    bool known = rc == 0 && list != NULL && as_text(list->ai_addr, text);
+    bool known = rc == 0 && list != NULL && lks__tcp_address(list->ai_addr, text);
     bool loopback = known && (strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0);
     if (!known)
         lks__doctor_say(d, LKS__NOTE, "host name", "add it to /etc/hosts, or use numeric addresses",

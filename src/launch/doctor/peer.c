@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/system/memory.h"
 #include "comm/store/address.h"

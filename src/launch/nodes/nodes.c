@@ -1,4 +1,5 @@
-/* Joins a job of several nodes, follows it while ranks run, and settles its end, for launch.c. */
+#include "launch/nodes/nodes.h"
+
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -11,7 +12,6 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/store/address.h"
-#include "launch/job.h"
 #include "launch/nodes/nodes_state.h"
 
 /* Seconds. */
@@ -168,7 +168,7 @@ void lks__nodes_close(struct lks__nodes *n)
     lks__store_close(n->hear);
     lks__store_close(n->say);
     for (int i = 0; i < n->n_nodes; i++)
-        lks__node_forget(&n->nodes[i]);
+        lks__job_node_forget(&n->nodes[i]);
     free(n->nodes);
     free(n->tail);
     free(n->table);
@@ -251,7 +251,7 @@ double lks__nodes_due(const struct lks__nodes *n)
 
 static void give_job_up(struct lks__nodes *n, lks_status why)
 {
-    const struct lks__node *first = lks__nodes_first(n);
+    const struct lks__job_node *first = lks__nodes_first(n);
     char name[LKS__INTERFACE_BYTES];
     if (why == LKS_ERR_PEER && lks__address_is_cut(n->job->local_address, name))
         snprintf(n->lost_text, sizeof n->lost_text,
@@ -330,11 +330,11 @@ static json_t *text_json(const char *text)
  * respond. */
 static void say_whom(const struct lks__nodes *n)
 {
-    const struct lks__node *m = NULL;
+    const struct lks__job_node *m = NULL;
     char more[32] = "";
     int others = 0;
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *other = &n->nodes[i];
+        const struct lks__job_node *other = &n->nodes[i];
         if (i == n->self || !other->in_round || other->settled)
             continue;
         others += m != NULL;

@@ -10,42 +10,11 @@
 #ifndef LKS_LAUNCH_NODES_NODES_H
 #define LKS_LAUNCH_NODES_NODES_H
 
-#include <stdbool.h>
+#include "launch/end.h"
+#include "launch/job.h"
+#include "launch/nodes/round.h"
 
-#include "base/status.h"
-#include "comm/store/store.h"
-#include "launch/output/output.h"
-
-struct lks__job;
-struct lks__verdict;
 struct lks__nodes;
-
-/* This node's part in an attempt. */
-struct lks__nodes_part {
-    int attempt; /* the attempt's number */
-    int nproc, first_global, world_size, group_rank, n_groups, master_port;
-    char job_id[LKS__TOKEN_BYTES];
-};
-
-/* Actions that this node's ranks need because of other nodes. */
-struct lks__nodes_event {
-    int signal;    /* 0, or the user's signal on another node: pass it on to our ranks */
-    bool end_ours; /* another node's ranks have failed, or the job is lost: end ours */
-    bool orderly;  /* ... because they have stopped on the user's signal, as ours do */
-};
-
-/* How this node's ranks have ended, in addition to the verdict. */
-struct lks__nodes_report {
-    int user_signal;      /* 0, or the signal on which they were asked to stop */
-    bool ended_by_others; /* they were ended because another node's ranks have ended */
-    bool by_signal;       /* a signal killed the culprit */
-    bool killed;          /* the launcher has killed them, because they didn't stop */
-    bool no_room;         /* ... or its disk is full, so a restart would fail, too */
-    bool follows;      /* they have ended because of another host's ranks; the culprit isn't here */
-    bool still;        /* our ranks found that a rank here or elsewhere made no progress */
-    const char *table; /* status table of this node's ranks; may be "" */
-    double timeout_s;  /* deadline of the ranks' waits; 0: not known */
-};
 
 /* Join the job: serve its store if this node is the coordinator, and post a hello. ERR_CONFIG if an
  * address or setting is wrong. Close *nodes_p, on failure too (NULL: nothing is open). It uses

@@ -6,7 +6,6 @@
 
 #include "base/system/sys.h"
 #include "comm/store/address.h"
-#include "launch/job.h"
 #include "launch/nodes/nodes_state.h"
 
 enum { MOST_TABLES = 256 << 10 }; /* in bytes; fits into one value of the store */
@@ -25,8 +24,7 @@ double lks__nodes_join_s(const struct lks__nodes *n)
     return n->round == 0 ? JOIN_S : REJOIN_S;
 }
 
-/* Check the settings that must be the same on all nodes: the coordinator's own hello decides. */
-bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__node *node,
+bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__job_node *node,
                     char why[600])
 {
     char theirs[128], ours[128], range[32], run_id[LKS__NODES_RUN_ID];
@@ -139,26 +137,26 @@ bool lks__nodes_gather_more(struct lks__nodes *n)
 }
 
 /* How likely a node's end is the cause: other ends are consequences. */
-static int weight(const struct lks__node *m)
+static int weight(const struct lks__job_node *m)
 {
     return m->lost ? 3 : m->by_signal ? 2 : 1;
 }
 
 /* True if the node has failed and may be named. Nodes that only followed others count only if all
  * failed nodes did. */
-static bool may_be_first(const struct lks__node *m, bool followers)
+static bool may_be_first(const struct lks__job_node *m, bool followers)
 {
     return m->in_round && !m->ok && m->text != NULL && (followers || !m->follows);
 }
 
 /* The rows of a table, after its head; NULL if there is no table. */
-static const char *rows_of(const struct lks__node *m)
+static const char *rows_of(const struct lks__job_node *m)
 {
     return m->table != NULL ? strchr(m->table, '\n') : NULL;
 }
 
 /* A host's rows, or a line that says why it sent none. */
-static void add_rows(FILE *f, const struct lks__node *m)
+static void add_rows(FILE *f, const struct lks__job_node *m)
 {
     const char *rows = rows_of(m);
     fprintf(f, " host %s%s", m->host,
@@ -173,7 +171,7 @@ static void add_rows(FILE *f, const struct lks__node *m)
  * it. */
 static char *all_tables(const struct lks__nodes *n)
 {
-    const struct lks__node *still = NULL;
+    const struct lks__job_node *still = NULL;
     char *text = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
@@ -184,7 +182,7 @@ static char *all_tables(const struct lks__nodes *n)
         fprintf(f, "%.*s\n", (int)(rows_of(still) - still->table), still->table);
     for (int g = 0; f != NULL && still != NULL && g < n->n_nodes; g++)
         for (int i = 0; i < n->n_nodes; i++) {
-            const struct lks__node *m = &n->nodes[i];
+            const struct lks__job_node *m = &n->nodes[i];
             size_t more = m->table != NULL ? strlen(m->table) : 0;
             if (m->in_round && m->group_rank == g && (size_t)ftell(f) + more <= MOST_TABLES)
                 add_rows(f, m);
@@ -196,9 +194,9 @@ static char *all_tables(const struct lks__nodes *n)
 
 /* The node whose end the message names. Among the nodes that failed at about the same time as the
  * first, it is the most likely cause. */
-static const struct lks__node *find_first(const struct lks__nodes *n)
+static const struct lks__job_node *find_first(const struct lks__nodes *n)
 {
-    const struct lks__node *first = NULL;
+    const struct lks__job_node *first = NULL;
     double earliest = INFINITY;
     bool cause = false;
     for (int i = 0; i < n->n_nodes; i++)
@@ -207,7 +205,7 @@ static const struct lks__node *find_first(const struct lks__nodes *n)
         if (may_be_first(&n->nodes[i], !cause) && n->nodes[i].down_at > 0)
             earliest = fmin(earliest, n->nodes[i].down_at);
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         if (!may_be_first(m, !cause) || m->down_at > earliest + SAME_TIME_S)
             continue;
         if (first == NULL || weight(m) > weight(first) ||
@@ -222,7 +220,7 @@ static const struct lks__node *find_first(const struct lks__nodes *n)
 static int exit_code(const struct lks__nodes *n, int code)
 {
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         bool zero = m->settled && m->code == 0 && (m->ok || m->user_signal != 0);
         if (m->in_round && !zero)
             return code != 0 ? code : 1;
@@ -238,7 +236,7 @@ static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_
                                                "killed or stopped at once";
     int others = 0, gone = 0;
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         others += m->in_round && i != n->self;
         gone += m->in_round && i != n->self && (m->lost || (m->dropped && m->silent));
     }
@@ -254,19 +252,19 @@ static bool describe_own_loss(const struct lks__nodes *n, char text[LKS__LAUNCH_
 }
 
 /* True if the node's first rank has ended on the user's signal, as it should. */
-static bool has_stopped(const struct lks__node *m)
+static bool has_stopped(const struct lks__job_node *m)
 {
     return m->user_signal != 0 && m->code == 128 + m->user_signal;
 }
 
 /* The node that determines the exit code of a stop: the first whose ranks haven't only followed
  * others, because if any rank has saved, rank 0 has. NULL if all codes are 0. */
-static const struct lks__node *find_stop(const struct lks__nodes *n)
+static const struct lks__job_node *find_stop(const struct lks__nodes *n)
 {
-    const struct lks__node *found = NULL;
+    const struct lks__job_node *found = NULL;
     bool found_follows = true;
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         const bool follows = m->follows && !has_stopped(m);
         if (!m->in_round || m->user_signal == 0 || m->code == 0)
             continue;
@@ -281,7 +279,7 @@ static const struct lks__node *find_stop(const struct lks__nodes *n)
 
 /* Describe the end in a sentence: the first failure, and any node without which the job continues;
  * during a stop, the nodes that have not stopped. */
-static void describe(const struct lks__nodes *n, const struct lks__node *first, bool stop,
+static void describe(const struct lks__nodes *n, const struct lks__job_node *first, bool stop,
                      char text[LKS__LAUNCH_MESSAGE])
 {
     if (describe_own_loss(n, text))
@@ -289,7 +287,7 @@ static void describe(const struct lks__nodes *n, const struct lks__node *first, 
     snprintf(text, LKS__LAUNCH_MESSAGE, "%s",
              first != NULL && first->text != NULL ? first->text : "");
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         size_t used = strlen(text);
         const bool lost = m->dropped || ((stop || first == NULL) && m->lost);
         if (m->in_round && (lost || (stop && m->killed && !m->follows)) && m != first &&
@@ -302,10 +300,10 @@ static void describe(const struct lks__nodes *n, const struct lks__node *first, 
 static void decide(struct lks__nodes *n)
 {
     char text[LKS__LAUNCH_MESSAGE];
-    const struct lks__node *first = NULL;
+    const struct lks__job_node *first = NULL;
     bool no_room = false, stop = false, killed = false;
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         no_room |= m->in_round && m->no_room;
         stop |= m->in_round && m->user_signal != 0;
         killed |= m->in_round && m->killed;
@@ -329,13 +327,13 @@ static void decide(struct lks__nodes *n)
 }
 
 /* Seconds since a node's launcher, which was asked, has last shown that it runs. */
-static double silence_of(const struct lks__nodes *n, const struct lks__node *m)
+static double silence_of(const struct lks__nodes *n, const struct lks__job_node *m)
 {
     return n->asked_at > 0 ? lks__sys_now() - fmax(m->alive_at, n->asked_at) : 0;
 }
 
 /* Stop waiting for a node, and leave it out of the next round. It learns so when it runs again. */
-static void drop(struct lks__nodes *n, struct lks__node *m)
+static void drop(struct lks__nodes *n, struct lks__job_node *m)
 {
     char how[96], why[96], ranks[48];
     m->silent = silence_of(n, m) > SILENT_S;
@@ -350,7 +348,7 @@ static void drop(struct lks__nodes *n, struct lks__node *m)
     m->dropped = true;
     m->down_at = lks__sys_now();
     m->code = 1;
-    lks__node_forget(m);
+    lks__job_node_forget(m);
     if (asprintf(&m->text, "node %d (host %s, %s) %s", m->group_rank, m->host,
                  lks__nodes_ranks(m, ranks), how) < 0)
         m->text = NULL;
@@ -364,7 +362,7 @@ void lks__nodes_try_to_decide(struct lks__nodes *n)
     if (!n->coordinator || !n->running || n->ended)
         return;
     for (int i = 0; i < n->n_nodes; i++) {
-        struct lks__node *m = &n->nodes[i];
+        struct lks__job_node *m = &n->nodes[i];
         if (!m->in_round || m->settled || m->dropped)
             continue;
         /* During a stop, launchers give their ranks time; then they report that they kill them. */
@@ -377,7 +375,7 @@ void lks__nodes_try_to_decide(struct lks__nodes *n)
         decide(n);
 }
 
-static void read_life(struct lks__nodes *n, struct lks__node *m)
+static void read_life(struct lks__nodes *n, struct lks__job_node *m)
 {
     char key[64];
     void *data = NULL;
@@ -403,7 +401,7 @@ void lks__nodes_ask_for_life(struct lks__nodes *n)
         n->asked_at = now;
     n->asked_next = now + ASK_S;
     for (int i = 0; i < n->n_nodes; i++) {
-        struct lks__node *m = &n->nodes[i];
+        struct lks__job_node *m = &n->nodes[i];
         if (!m->in_round || m->settled || m->dropped || i == n->self)
             continue;
         read_life(n, m);

@@ -5,7 +5,6 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
-#include "launch/job.h"
 #include "launch/nodes/nodes_state.h"
 
 enum { MAX_COUNT = 1 << 20 }; /* of ranks, nodes, attempts */
@@ -119,13 +118,13 @@ static char *copy_lines(const json_t *m, const char *key)
     return lines;
 }
 
-static struct lks__node *node_of(struct lks__nodes *n, const json_t *m)
+static struct lks__job_node *node_of(struct lks__nodes *n, const json_t *m)
 {
     int uid = int_of(m, "node", MAX_COUNT, -1);
     return uid >= 0 && uid < n->n_nodes ? &n->nodes[uid] : NULL;
 }
 
-static struct lks__node *node_by_key(struct lks__nodes *n, const char *key)
+static struct lks__job_node *node_by_key(struct lks__nodes *n, const char *key)
 {
     for (int i = 0; i < n->n_nodes; i++)
         if (strcmp(n->nodes[i].key, key) == 0)
@@ -133,7 +132,7 @@ static struct lks__node *node_by_key(struct lks__nodes *n, const char *key)
     return NULL;
 }
 
-const struct lks__node *lks__nodes_first(const struct lks__nodes *n)
+const struct lks__job_node *lks__nodes_first(const struct lks__nodes *n)
 {
     for (int i = 0; i < n->n_nodes; i++)
         if (n->nodes[i].in_round && n->nodes[i].group_rank == 0)
@@ -151,7 +150,7 @@ int lks__nodes_here(const struct lks__nodes *n)
 
 /* --- handling messages -------------------------------------------------------------------- */
 
-static void begin_end(struct lks__nodes *n, struct lks__node *m)
+static void begin_end(struct lks__nodes *n, struct lks__job_node *m)
 {
     double now = lks__sys_now();
     n->failing = true;
@@ -162,10 +161,10 @@ static void begin_end(struct lks__nodes *n, struct lks__node *m)
 }
 
 /* Print why a node was refused, and keep the reason, so that its next tries print nothing. */
-static void say_refusal(struct lks__nodes *n, struct lks__node *node, const char *why)
+static void say_refusal(struct lks__nodes *n, struct lks__job_node *node, const char *why)
 {
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         if (m != node && m->refused && strcmp(m->host, node->host) == 0 && m->text != NULL &&
             strcmp(m->text, why) == 0)
             return;
@@ -177,14 +176,14 @@ static void say_refusal(struct lks__nodes *n, struct lks__node *node, const char
 static lks_status on_hello(struct lks__nodes *n, const json_t *m)
 {
     char why[600];
-    struct lks__node *nodes = realloc(n->nodes, ((size_t)n->n_nodes + 1) * sizeof *nodes);
+    struct lks__job_node *nodes = realloc(n->nodes, ((size_t)n->n_nodes + 1) * sizeof *nodes);
     if (nodes == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d nodes", n->n_nodes + 1);
     n->nodes = nodes;
-    struct lks__node *node = &nodes[n->n_nodes++];
-    *node = (struct lks__node){.here = true,
-                               .nproc = int_of(m, "nproc", LKS__SEGMENT_MAX_RANKS, 1),
-                               .wanted_rank = int_of(m, "rank", MAX_COUNT, -1)};
+    struct lks__job_node *node = &nodes[n->n_nodes++];
+    *node = (struct lks__job_node){.here = true,
+                                   .nproc = int_of(m, "nproc", LKS__SEGMENT_MAX_RANKS, 1),
+                                   .wanted_rank = int_of(m, "rank", MAX_COUNT, -1)};
     if (node->nproc < 1)
         node->nproc = 1;
     lks__nodes_copy(node->key, sizeof node->key, m, "key");
@@ -203,7 +202,7 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
     return LKS_OK;
 }
 
-void lks__node_forget(struct lks__node *m)
+void lks__job_node_forget(struct lks__job_node *m)
 {
     free(m->text);
     free(m->tail);
@@ -218,11 +217,32 @@ static bool is_complete(struct lks__nodes *n, const json_t *members)
     json_t *member;
     json_array_foreach(members, i, member)
     {
-        const struct lks__node *m = node_of(n, member);
+        const struct lks__job_node *m = node_of(n, member);
         if (m != NULL && !m->here && int_of(member, "ranks", LKS__SEGMENT_MAX_RANKS, 0) > 0)
             return false;
     }
     return true;
+}
+
+static void take_part(struct lks__nodes *n, const json_t *message)
+{
+    const struct lks__job_node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
+    const int nproc = n->job->options->nproc, world_size = int_of(message, "world", MAX_COUNT, 1);
+    if (me != NULL && me->here && me->n_ranks < nproc)
+        lks__say(n->job,
+                 "%d of this node's ranks stay idle: of the world sizes that divide "
+                 "--virtual-ranks=%d, %d is the largest for so many",
+                 nproc - me->n_ranks, n->job->options->virtual_ranks, world_size);
+    if (me == NULL || !me->in_round)
+        return;
+    n->part = (struct lks__nodes_part){.attempt = int_of(message, "attempt", MAX_COUNT, 0),
+                                       .world_size = world_size,
+                                       .n_groups = int_of(message, "groups", MAX_COUNT, 1),
+                                       .master_port = int_of(message, "port", UINT16_MAX, 0),
+                                       .group_rank = me->group_rank,
+                                       .first_global = me->first_rank,
+                                       .nproc = me->n_ranks <= nproc ? me->n_ranks : nproc};
+    snprintf(n->part.job_id, sizeof n->part.job_id, "%s", lks__nodes_text(message, "job"));
 }
 
 static void on_round(struct lks__nodes *n, const json_t *message)
@@ -235,10 +255,10 @@ static void on_round(struct lks__nodes *n, const json_t *message)
     if (!is_complete(n, members))
         return;
     for (int k = 0; k < n->n_nodes; k++) {
-        struct lks__node *m = &n->nodes[k];
+        struct lks__job_node *m = &n->nodes[k];
         if (m->refused)
             continue;
-        lks__node_forget(m);
+        lks__job_node_forget(m);
         m->n_ranks = 0;
         m->in_round = m->settled = m->ok = m->by_signal = m->lost = m->follows = false;
         m->dropped = m->silent = m->still = m->no_room = m->killed = false;
@@ -248,7 +268,7 @@ static void on_round(struct lks__nodes *n, const json_t *message)
     }
     json_array_foreach(members, i, member)
     {
-        struct lks__node *m = node_of(n, member);
+        struct lks__job_node *m = node_of(n, member);
         if (m == NULL)
             continue;
         m->group_rank = int_of(member, "group", MAX_COUNT, 0);
@@ -260,27 +280,10 @@ static void on_round(struct lks__nodes *n, const json_t *message)
     n->ended = n->again = n->failing = n->asked = n->stopping = false;
     n->end_by = 0;
     n->patience_s = n->asked_at = n->asked_next = 0;
-    struct lks__node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
-    if (me != NULL && me->here && me->n_ranks < n->job->options->nproc)
-        lks__say(n->job,
-                 "%d of this node's ranks stay idle: of the world sizes that divide "
-                 "--virtual-ranks=%d, %d is the largest for so many",
-                 n->job->options->nproc - me->n_ranks, n->job->options->virtual_ranks,
-                 int_of(message, "world", MAX_COUNT, 1));
-    if (me == NULL || !me->in_round)
-        return;
-    n->part = (struct lks__nodes_part){
-        .attempt = int_of(message, "attempt", MAX_COUNT, 0),
-        .world_size = int_of(message, "world", MAX_COUNT, 1),
-        .n_groups = int_of(message, "groups", MAX_COUNT, 1),
-        .master_port = int_of(message, "port", UINT16_MAX, 0),
-        .group_rank = me->group_rank,
-        .first_global = me->first_rank,
-        .nproc = me->n_ranks <= n->job->options->nproc ? me->n_ranks : n->job->options->nproc};
-    snprintf(n->part.job_id, sizeof n->part.job_id, "%s", lks__nodes_text(message, "job"));
+    take_part(n, message);
 }
 
-static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *message)
+static void on_verdict(struct lks__nodes *n, struct lks__job_node *m, const json_t *message)
 {
     if (m->settled || int_of(message, "round", MAX_COUNT, -1) != n->round)
         return;
@@ -293,7 +296,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *
     m->still = json_is_true(json_object_get(message, "still"));
     m->code = int_of(message, "code", UINT8_MAX, 1);
     m->user_signal = int_of(message, "user_signal", SIGRTMAX, 0);
-    lks__node_forget(m);
+    lks__job_node_forget(m);
     if (*lks__nodes_text(message, "text") != '\0')
         m->text = strdup(lks__nodes_text(message, "text"));
     m->tail = strdup(lks__nodes_text(message, "tail"));
@@ -304,7 +307,7 @@ static void on_verdict(struct lks__nodes *n, struct lks__node *m, const json_t *
         begin_end(n, m);
 }
 
-const char *lks__nodes_ranks(const struct lks__node *m, char text[48])
+const char *lks__nodes_ranks(const struct lks__job_node *m, char text[48])
 {
     if (m->n_ranks == 1)
         snprintf(text, 48, "rank %d", m->first_rank);
@@ -313,7 +316,7 @@ const char *lks__nodes_ranks(const struct lks__node *m, char text[48])
     return text;
 }
 
-static void on_lost(struct lks__nodes *n, struct lks__node *m)
+static void on_lost(struct lks__nodes *n, struct lks__job_node *m)
 {
     char ranks[48];
     m->here = false;
@@ -322,7 +325,7 @@ static void on_lost(struct lks__nodes *n, struct lks__node *m)
     m->settled = m->lost = true;
     m->code = 1;
     begin_end(n, m);
-    lks__node_forget(m);
+    lks__job_node_forget(m);
     if (asprintf(&m->text,
                  "node %d (host %s, %s) is gone: its launcher was killed, or the machine or the "
                  "network between fails",
@@ -351,7 +354,7 @@ static void end_with_others(struct lks__nodes *n)
 {
     bool failed = false;
     for (int i = 0; i < n->n_nodes; i++) {
-        const struct lks__node *m = &n->nodes[i];
+        const struct lks__job_node *m = &n->nodes[i];
         if (!n->running || i == n->self || !m->in_round || m->down_at == 0)
             continue;
         n->event.end_ours = true;
@@ -361,7 +364,7 @@ static void end_with_others(struct lks__nodes *n)
 }
 
 /* The job refuses a node, or continues without it. If it is this node, `what` begins the reason. */
-static void on_refusal(struct lks__nodes *n, struct lks__node *m, const json_t *message,
+static void on_refusal(struct lks__nodes *n, struct lks__job_node *m, const json_t *message,
                        const char *what)
 {
     char why[600];
@@ -381,7 +384,7 @@ static lks_status on_message(struct lks__nodes *n, const json_t *m)
         on_round(n, m);
     else if (strcmp(is, "end") == 0)
         on_end(n, m);
-    struct lks__node *node =
+    struct lks__job_node *node =
         strcmp(is, "lost") == 0 ? node_by_key(n, lks__nodes_text(m, "key")) : node_of(n, m);
     if (node == NULL)
         return LKS_OK;
@@ -427,7 +430,7 @@ lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes)
 
 /* Notice that this launcher itself was stopped, or its machine hung, for so long that the others
  * have given it up. */
-static void note_pause(struct lks__nodes *n)
+static void notice_pause(struct lks__nodes *n)
 {
     const double now = lks__sys_now(), pause_s = now - n->seen_at;
     if (n->seen_at > 0 && pause_s > fmax(lks__link_s(), LKS__LEAST_STILL_S)) {
@@ -439,7 +442,7 @@ static void note_pause(struct lks__nodes *n)
 
 lks_status lks__nodes_hear_all(struct lks__nodes *n)
 {
-    note_pause(n);
+    notice_pause(n);
     take_answers(n);
     for (;;) {
         void *data = NULL;

@@ -6,8 +6,10 @@
 
 #include <jansson.h>
 
-#include "launch/nodes/nodes.h"
-#include "launch/ranks/supervisor.h"
+#include "comm/shm/segment/segment.h"
+#include "launch/end.h"
+#include "launch/job.h"
+#include "launch/nodes/round.h"
 
 #define LKS__NODES_LIST  "lockstep/launch"
 #define LKS__NODES_ALIVE "lockstep/alive/%d" /* node's number: a count that grows while it runs */
@@ -19,7 +21,7 @@ enum {
 };
 
 /* One node, from its messages. */
-struct lks__node {
+struct lks__job_node {
     char key[LKS__TOKEN_BYTES + 4]; /* the name that it has chosen */
     char host[64], address[64];
     int nproc, wanted_rank; /* -1: any */
@@ -53,7 +55,7 @@ struct lks__nodes {
     char key[LKS__TOKEN_BYTES]; /* this node's key */
     int self;                   /* its number; -1 until it is in the list */
     int min, max;
-    struct lks__node *nodes; /* [n_nodes], by number from 0 */
+    struct lks__job_node *nodes; /* [n_nodes], by number from 0 */
     int n_nodes;
     int round;     /* number of the next round */
     bool starting; /* coordinator: the round has been posted */
@@ -88,10 +90,10 @@ const char *lks__nodes_text(const json_t *m, const char *key);
  * next lks__nodes_hear_all() returns the error. */
 void lks__nodes_post(struct lks__nodes *n, json_t *message);
 /* "rank 2" or "ranks 2 to 3" of this round. Returns `text`. */
-const char *lks__nodes_ranks(const struct lks__node *m, char text[48]);
+const char *lks__nodes_ranks(const struct lks__job_node *m, char text[48]);
 /* Copy a text member, safe on a terminal; "" if it is missing. */
 void lks__nodes_copy(char *to, size_t bytes, const json_t *m, const char *key);
-void lks__node_forget(struct lks__node *m); /* frees its texts */
+void lks__job_node_forget(struct lks__job_node *m); /* frees its texts */
 /* Handle one message, whatever it contains. The resulting actions for the supervisor of our ranks
  * are in n->event. */
 lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes);
@@ -101,7 +103,7 @@ double lks__nodes_limit(const struct lks__nodes *n, double seconds);
 /* Show that this launcher runs. The answer shows that the coordinator's launcher does. */
 void lks__nodes_show_life(struct lks__nodes *n);
 /* The node with the first ranks, which is the coordinator; NULL outside of a round. */
-const struct lks__node *lks__nodes_first(const struct lks__nodes *n);
+const struct lks__job_node *lks__nodes_first(const struct lks__nodes *n);
 /* Handle all messages so far, up to the next event or a round's beginning or end, and ask for the
  * next message. */
 lks_status lks__nodes_hear_all(struct lks__nodes *n);
@@ -111,7 +113,7 @@ int lks__nodes_here(const struct lks__nodes *n); /* number of nodes currently pr
 /* --- nodes_coordinate.c ------------------------------------------------------------------- */
 
 /* Check that a newcomer's settings match the job's. If not, `why` has both values. */
-bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__node *node,
+bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__job_node *node,
                     char why[600]);
 /* Begin the next attempt if enough nodes have joined; false if they didn't in time. */
 bool lks__nodes_gather_more(struct lks__nodes *n);

@@ -1,7 +1,8 @@
-/* The launcher's own stdout and stderr: queues that threads write, and the handling of slow
- * readers. */
+#include "launch/output/consoles.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 
 #include "base/log.h"
 #include "base/system/sys.h"
-#include "launch/output/console.h"
 
 enum {
     QUEUE_BYTES = 192 << 10,
@@ -22,12 +22,6 @@ enum {
 /* Seconds. */
 static const double LOOK_S = 0.05;
 static const double LAST_TRY_S = 0.2; /* after a signal, if the reader accepts output at once */
-
-static void close_if(int fd)
-{
-    if (fd >= 0)
-        lks__sys_close(fd);
-}
 
 static bool is_terminal(int fd)
 {
@@ -125,8 +119,7 @@ static void say_dropped(lks__consoles *c, struct console *k, size_t bytes, size_
     lks__consoles_say(c, text);
 }
 
-/* Check whether the reader has returned, or been missing for too long. From then on, output that
- * can't be written, for this or another reason, is dropped. */
+/* Once the reader has been missing for too long, or the console has failed, drop output. */
 static void look_at_console(lks__consoles *c, struct console *k)
 {
     int err = lks__writer_error(k->writer, k->sink);
@@ -159,7 +152,6 @@ bool lks__consoles_idle(lks__consoles *c)
     return lks__writer_idle(c->at[0].writer) && lks__writer_idle(c->at[1].writer);
 }
 
-/* Wait until all is written, or the reader has given up. */
 static void wait_for_readers(lks__consoles *c, int signals)
 {
     for (;;) {
@@ -198,9 +190,9 @@ void lks__consoles_close(lks__consoles *c, int signals)
     }
     for (int i = 0; i < 2; i++)
         ended = lks__writer_close(c->writers[i]) && ended;
-    for (int i = 0; i < 2 && ended; i++) /* otherwise a thread may still write to it */
-        close_if(c->at[i].fd);
-    if (ended)
-        close_if(c->event);
+    const int fds[] = {c->at[0].fd, c->at[1].fd, c->event};
+    for (int i = 0; i < 3 && ended; i++) /* otherwise a thread may still use them */
+        if (fds[i] >= 0)
+            lks__sys_close(fds[i]);
     free(c);
 }

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -80,7 +79,6 @@ static void reap(struct front *f)
     }
 }
 
-/* Kill all processes that have become our children, until none is left. */
 static void sweep(struct front *f)
 {
     for (double until = lks__sys_now() + SWEEP_S; lks__sys_now() < until;) {
@@ -96,7 +94,6 @@ static void sweep(struct front *f)
     }
 }
 
-/* End in the same way as the launcher did. */
 static _Noreturn void end_alike(struct front *f)
 {
     int code = f->end.si_status;

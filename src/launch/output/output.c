@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 
 #include "base/log.h"
 #include "base/system/sys.h"
-#include "launch/output/console.h"
 
 enum {
     LINE_BYTES = 8192,           /* longer lines are shown in parts */
@@ -168,7 +166,6 @@ static bool file_has_room(const lks__output *o, const struct stream *s)
     return s->file < 0 || lks__writer_has_room(o->files, READ_BYTES) || files_stuck(o);
 }
 
-/* True if there is room to read more. */
 static bool has_room(const struct stream *s)
 {
     return !s->blocked && s->n < LINE_BYTES;

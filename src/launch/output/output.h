@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "launch/output/consoles.h"
 
 /* torchrun's bits of --redirects and --tee. */
 enum { LKS__STD_NONE = 0, LKS__STD_OUT = 1, LKS__STD_ERR = 2, LKS__STD_BOTH = 3 };
@@ -29,22 +30,6 @@ struct lks__output_plan {
 enum { LKS__TAIL_LINES = 10, LKS__TAIL_BYTES = 4096 };
 
 typedef struct lks__output lks__output;
-typedef struct lks__consoles lks__consoles;
-
-/* The launcher's own stdout and stderr, for a whole launch. */
-lks_status lks__consoles_open(lks__consoles **consoles_p);
-
-/* From now on drop the output for a reader that hasn't read for `patience_s`. May be called again:
- * the shortest time counts. */
-void lks__consoles_hurry(lks__consoles *c, double patience_s);
-
-/* Print a message of the launcher on stderr. It is dropped only if the queue is full of such
- * messages. */
-void lks__consoles_say(lks__consoles *c, const char *text);
-
-/* Write the rest of the output, until `signals` (a descriptor; -1: none) is readable; then only the
- * part that can be written at once. Reports how much was dropped. NULL does nothing. */
-void lks__consoles_close(lks__consoles *c, int signals);
 
 /* plans   [n] by local rank
  * host    for prefixes, NULL: none

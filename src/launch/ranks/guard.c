@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -43,8 +42,6 @@ static _Noreturn void be_guard(int fd, int max_groups, pid_t *groups)
 void lks__guard_start(struct lks__attempt *a)
 {
     int fds[2];
-    a->guard_fd = -1;
-    a->guard = -1;
     pid_t *groups = calloc((size_t)a->nproc, sizeof *groups);
     if (groups == NULL || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
         free(groups); /* continue without a guard rather than fail */

@@ -38,8 +38,6 @@ int lks__free_port(const char *host)
     return port;
 }
 
-/* --- the environment ---------------------------------------------------------------------- */
-
 enum { MAX_VARS = 28, VAR_BYTES = 4400 };
 
 struct vars {
@@ -126,8 +124,6 @@ static char **make_environment(struct vars *v)
     env[kept] = NULL;
     return env;
 }
-
-/* --- the process -------------------------------------------------------------------------- */
 
 /* In the child, between fork and exec: only system calls. Ends in the program, or with an errno in
  * `report`. */

@@ -29,12 +29,6 @@ lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attemp
                               : lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", a->nproc);
 }
 
-void lks__supervisor_end(struct lks__supervisor *sup)
-{
-    free(sup->polls);
-    sup->polls = NULL;
-}
-
 /* --- ends --------------------------------------------------------------------------------- */
 
 static void end_ranks(struct lks__supervisor *sup, int spared)
@@ -45,23 +39,26 @@ static void end_ranks(struct lks__supervisor *sup, int spared)
     lks__nodes_down(sup->nodes);
 }
 
-/* A rank has failed: inform the ranks that wait for it, record the failure, end them. */
-static void stop_all(struct lks__supervisor *sup, int rank)
+/* Keep the failure that the group has recorded already. Returns its status. */
+static lks_status keep_first(struct lks__supervisor *sup)
 {
-    struct lks__attempt *a = sup->attempt;
+    lks_status st;
+    lks__segment_failure(sup->attempt->segment, &st, &sup->first_rank, sup->first_text,
+                         sizeof sup->first_text);
+    sup->first_by_rank = true;
+    return st;
+}
+
+/* Record that a rank has ended, for the ranks that wait for it. Returns the rank that gave up by
+ * itself earlier, and is about to exit with a code for the cause; -1: none. */
+static int record_failure(struct lks__supervisor *sup, int rank)
+{
     char text[LKS__LAUNCH_MESSAGE];
-    int leaving = -1;
-    lks__describe_end(a, rank, text);
-    sup->first_by_rank = !lks__segment_abort(a->segment, LKS_ERR_PEER, rank, text);
-    if (sup->first_by_rank) {
-        lks_status st;
-        lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
-                             sizeof sup->first_text);
-        /* A rank that gave up by itself is about to exit, with a code for the cause. */
-        if (st == LKS_ERR_PEER)
-            leaving = sup->first_rank;
-    }
-    end_ranks(sup, leaving);
+    lks__describe_end(sup->attempt, rank, text);
+    sup->first_by_rank = false;
+    if (lks__segment_abort(sup->attempt->segment, LKS_ERR_PEER, rank, text))
+        return -1;
+    return keep_first(sup) == LKS_ERR_PEER ? sup->first_rank : -1;
 }
 
 static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
@@ -83,22 +80,6 @@ static void record_end(struct lks__supervisor *sup, const siginfo_t *info)
         a->guard = -1;
         lks__guard_stop(a);
     }
-}
-
-/* A rank has died while all ranks were stopping: the others must not wait for it. */
-static void give_up(struct lks__supervisor *sup, int rank)
-{
-    struct lks__attempt *a = sup->attempt;
-    char text[LKS__LAUNCH_MESSAGE];
-    lks_status st;
-    if (sup->gave_up)
-        return;
-    sup->gave_up = true;
-    lks__describe_end(a, rank, text);
-    sup->first_by_rank = !lks__segment_abort(a->segment, LKS_ERR_PEER, rank, text);
-    if (sup->first_by_rank)
-        lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
-                             sizeof sup->first_text);
 }
 
 /* The signal on which a rank ended in an orderly way, or 0. A rank that exits with 128 + SIGUSRn
@@ -147,10 +128,12 @@ static void reap(struct lks__supervisor *sup)
     a->n_ended++;
     if (first >= 0 && !sup->failed && sup->user_signal == 0)
         ask_orderly(sup, orderly(sup, &a->ranks[first]));
-    if (first >= 0 && !sup->failed && sup->user_signal == 0)
-        stop_all(sup, first);
-    else if (first >= 0 && !sup->failed && orderly(sup, &a->ranks[first]) == 0)
-        give_up(sup, first);
+    if (first >= 0 && !sup->failed && sup->user_signal == 0) {
+        end_ranks(sup, record_failure(sup, first));
+    } else if (first >= 0 && !sup->failed && !sup->gave_up && orderly(sup, &a->ranks[first]) == 0) {
+        sup->gave_up = true; /* it died while all were stopping: the others must not wait for it */
+        record_failure(sup, first);
+    }
 }
 
 /* Ranks of another node have failed: end ours, if any run. */
@@ -160,7 +143,7 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     struct lks__attempt *a = sup->attempt;
     char table[LKS__SHM_REPORT];
     reap(sup); /* ranks that have ended before this point did so by themselves */
-    if (a->segment == NULL || a->n_running == 0 || sup->failed)
+    if (a->n_running == 0 || sup->failed)
         return;
     if (sup->user_signal == 0)
         ask_orderly(sup, lks__segment_asked_stop(a->segment));
@@ -173,12 +156,9 @@ static void end_with_others(struct lks__supervisor *sup, bool orderly)
     /* The table is shown if ranks of another node found that one of our ranks makes no progress. */
     lks__segment_table(a->segment, a->nproc, a->first_global, table, sizeof table);
     if (!lks__segment_abort_report(a->segment, LKS_ERR_PEER, -1, text, table)) {
-        lks_status st;
-        lks__segment_failure(a->segment, &st, &sup->first_rank, sup->first_text,
-                             sizeof sup->first_text);
-        sup->first_by_rank = true;
         /* Otherwise they have ended because of our ranks. A rank that lost a peer only noticed
          * their end. */
+        const lks_status st = keep_first(sup);
         sup->ended_by_others = sup->first_rank < 0 || st == LKS_ERR_PEER;
     }
     lks__signal_all(a, SIGTERM, -1);
@@ -211,9 +191,9 @@ static void suspend(struct lks__supervisor *sup)
 static void pass_on(struct lks__supervisor *sup, int sig)
 {
     struct lks__attempt *a = sup->attempt;
-    if (a->segment != NULL && a->n_running == 0) /* all ranks have ended, and only output is left */
+    if (a->n_running == 0) /* all ranks have ended, and only output is left */
         lks__hurry_most(a->job);
-    if (a->segment == NULL || a->n_running == 0 || sup->user_signal != 0 || sup->failed)
+    if (a->n_running == 0 || sup->user_signal != 0 || sup->failed)
         return;
     const char *name = sigabbrev_np(sig);
     lks__say(a->job,
@@ -328,7 +308,6 @@ static void on_signal(struct lks__supervisor *sup, int sig)
     }
 }
 
-/* Handle the events that other nodes' launchers have sent. */
 static void take_events(struct lks__supervisor *sup)
 {
     struct lks__nodes_event event;

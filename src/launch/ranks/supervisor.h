@@ -36,10 +36,9 @@ struct lks__supervisor {
 
 /* --- supervise.c -------------------------------------------------------------------------- */
 
-/* Call it before the ranks start. ERR_NOMEM. Call lks__supervisor_end() in any case. */
+/* Call it before the ranks start; free sup->polls in any case. ERR_NOMEM. */
 lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attempt *a,
                                  struct lks__nodes *nodes);
-void lks__supervisor_end(struct lks__supervisor *sup);
 
 /* Watch the ranks until all have ended, then end the processes that they have left. */
 void lks__supervise(struct lks__supervisor *sup);
@@ -49,14 +48,7 @@ void lks__end_all(struct lks__supervisor *sup);
 
 /* --- verdict.c ---------------------------------------------------------------------------- */
 
-/* After all have ended: the local rank that failed first by itself, or -1; one sentence about it;
- * and the exit code of the launch. */
-struct lks__verdict {
-    int culprit;
-    bool elsewhere; /* the culprit has only given up another host's ranks, which the text names */
-    int exit_code;
-    char text[LKS__LAUNCH_MESSAGE];
-};
+/* After all have ended: fill in the verdict. */
 void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v);
 /* The facts that other nodes learn in addition to the verdict; r->table is "". */
 void lks__verdict_report(const struct lks__supervisor *sup, const struct lks__verdict *v,

@@ -16,7 +16,7 @@ static double golf_flops_per_token(const lks__model_config *c, const lks__table 
 }
 
 /* The skip weights' gradients come from the second half. */
-static int golf_lowest(const lks__model_config *c, const lks__tensor *t)
+static int golf_lowest(const lks__model_config *c, const lks__table_tensor *t)
 {
     return t->kind == LKS__PARAM_EMBED ? -1 : (int)lks__golf_encoders(c);
 }

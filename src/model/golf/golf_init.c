@@ -23,7 +23,8 @@ static void fill(float *x, size_t n, float value)
 /* Draw the embedding from N(0, 1). If it is small, it is drawn here even though it is drawn again
  * later: for fewer than 16 elements, normal_ keeps a value for its next call, which skipping would
  * lose. */
-static void draw_embedding(const lks__model_config *c, const lks__tensor *t, lks__mt *g, float *x)
+static void draw_embedding(const lks__model_config *c, const lks__table_tensor *t, lks__mt *g,
+                           float *x)
 {
     if (c->tie_embeddings && t->count >= 16)
         lks__mt_skip(g, lks__mt_normal_draws(t->count));
@@ -31,7 +32,8 @@ static void draw_embedding(const lks__model_config *c, const lks__tensor *t, lks
         lks__mt_normal(g, x, t->count, 0.0f, 1.0f);
 }
 
-static void init_tensor(const lks__model_config *c, const lks__tensor *t, lks__mt *g, float *x)
+static void init_tensor(const lks__model_config *c, const lks__table_tensor *t, lks__mt *g,
+                        float *x)
 {
     switch (t->init) {
     case LKS__INIT_EMBED:
@@ -69,10 +71,10 @@ static uint64_t normal_draws(size_t n, unsigned times)
 uint64_t lks__init_golf(const lks__model_config *c, const lks__table *table, lks__mt *g,
                         float *params)
 {
-    const lks__tensor *embedding = NULL;
+    const lks__table_tensor *embedding = NULL;
     uint64_t draws = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (t->init == LKS__INIT_LINEAR || t->init == LKS__INIT_ZEROED)
             draws += t->count;
         if (t->init == LKS__INIT_EMBED) {

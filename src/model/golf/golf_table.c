@@ -80,7 +80,7 @@ static lks_status check_size(const lks__model_config *c)
 static void apply_parts(const lks__model_config *c, lks__table *table)
 {
     for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__tensor *t = &table->tensors[i];
+        lks__table_tensor *t = &table->tensors[i];
         t->keep_float = c->float_parts == NULL ? t->kind == LKS__PARAM_SCALAR
                                                : lks__parts_match(c->float_parts, t->name);
         if (c->scalar_parts == NULL || t->layer < 0 || t->n_dims < 2)

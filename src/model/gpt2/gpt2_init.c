@@ -21,7 +21,7 @@ struct script {
 
 /* For fewer than 16 elements, normal_ makes pairs of doubles, two 32-bit draws each, and keeps the
  * second value of a pair for the next small call. */
-static void small_normal(struct script *s, const lks__tensor *t, float std, bool last)
+static void small_normal(struct script *s, const lks__table_tensor *t, float std, bool last)
 {
     float values[16];
     for (size_t i = 0; i < t->count; i++) {
@@ -35,7 +35,7 @@ static void small_normal(struct script *s, const lks__tensor *t, float std, bool
         memcpy(s->params + t->offset, values, t->count * sizeof(float));
 }
 
-static void normal(struct script *s, const lks__tensor *t, float std, bool last)
+static void normal(struct script *s, const lks__table_tensor *t, float std, bool last)
 {
     if (t->count < 16) {
         small_normal(s, t, std, last);
@@ -60,12 +60,12 @@ static void uniform(struct script *s, size_t n)
 }
 
 /* The table has the order of the script's modules. */
-static bool is_embedding(const lks__tensor *t)
+static bool is_embedding(const lks__table_tensor *t)
 {
     return t->layer < 0 && t->n_dims == 2;
 }
 
-static bool is_linear(const lks__tensor *t)
+static bool is_linear(const lks__table_tensor *t)
 {
     return t->layer >= 0 && t->n_dims == 2;
 }
@@ -74,7 +74,7 @@ uint64_t lks__init_gpt2(const lks__model_config *c, const lks__table *table, lks
                         float *params)
 {
     struct script s = {table, g, params, 0, false};
-    const lks__tensor *t, *end = table->tensors + table->n_tensors, *tied = table->tensors;
+    const lks__table_tensor *t, *end = table->tensors + table->n_tensors, *tied = table->tensors;
     const float std = 0.02f, residual_std = (float)(0.02 / sqrt(2.0 * c->n_layer));
     while (tied->init != LKS__INIT_TIED)
         tied++;

@@ -8,12 +8,12 @@ double lks__muon_flops(size_t rows, size_t cols, int steps)
     return steps * (3.0 * n * size + n * n * n);
 }
 
-static double cost(const lks__tensor *t)
+static double cost(const lks__table_tensor *t)
 {
     return lks__muon_flops(t->shape[0], t->shape[1], 1);
 }
 
-static size_t work_bytes(const lks__device *device, const lks__tensor *t)
+static size_t work_bytes(const lks__device *device, const lks__table_tensor *t)
 {
     return device->layers->update_muon_bytes(device->ex, t->shape[0], t->shape[1]);
 }
@@ -28,7 +28,7 @@ static void update_matrices(const lks__optim *o, const lks__rates *r, const lks_
                            .work_bytes = o->work_bytes};
     for (size_t i = 0; i < o->n_pieces; i++) {
         const lks__piece *piece = &o->pieces[i];
-        const lks__tensor *t = &o->table->tensors[piece->tensor];
+        const lks__table_tensor *t = &o->table->tensors[piece->tensor];
         if (t->kind != LKS__PARAM_MATRIX)
             continue;
         if (list.n_pieces == LKS__UPDATE_PIECES) {

@@ -12,7 +12,8 @@ const lks__optimizer *const lks__optimizers[] = {
         NULL,
 };
 
-const char *lks__optimizer_state(const lks__optimizer *optimizer, const lks__tensor *t, int state)
+const char *lks__optimizer_state(const lks__optimizer *optimizer, const lks__table_tensor *t,
+                                 int state)
 {
     return t->frozen ? NULL : optimizer->state[t->kind][state];
 }
@@ -49,7 +50,7 @@ static lks_status list_whole(const lks__optimizer *optimizer, const lks__table *
         return lks__fail(LKS_ERR_NOMEM, "no memory to list %zu tensors", table->n_tensors);
     size_t n = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (optimizer->whole[t->kind] && !t->frozen)
             list[n++] =
                 (struct entry){optimizer->cost == NULL ? (double)t->count : optimizer->cost(t), i};
@@ -100,7 +101,7 @@ static lks_status add_whole(lks__optim *o, const lks__optim_share *share, int *o
     LKS__TRY(lks__optim_assign(o->optimizer, o->table, share->W, owner));
     LKS__TRY(list_whole(o->optimizer, o->table, &list, &n));
     for (size_t i = 0; i < n; i++) {
-        const lks__tensor *t = &o->table->tensors[list[i].index];
+        const lks__table_tensor *t = &o->table->tensors[list[i].index];
         if (owner[list[i].index] == share->rank)
             o->pieces[o->n_pieces++] = (lks__piece){list[i].index, t->offset, t->count, {0}};
     }
@@ -111,7 +112,7 @@ static lks_status add_whole(lks__optim *o, const lks__optim_share *share, int *o
 /* Add the parts of tensor `i` that are in the ranges. */
 static void add_blocks(lks__optim *o, const lks__optim_share *share, size_t i)
 {
-    const lks__tensor *t = &o->table->tensors[i];
+    const lks__table_tensor *t = &o->table->tensors[i];
     for (int r = 0; r < share->n_ranges; r++) {
         size_t first = o->table->block_start[share->ranges[r][0]];
         size_t end = o->table->block_start[share->ranges[r][1]];
@@ -173,7 +174,7 @@ lks_status lks__optim_measure(const lks__optimizer *optimizer, const lks__device
 static lks_status open_work(lks__optim *o, void *lent, size_t lent_bytes)
 {
     for (size_t i = 0; i < o->n_pieces && o->optimizer->work_bytes != NULL; i++) {
-        const lks__tensor *t = &o->table->tensors[o->pieces[i].tensor];
+        const lks__table_tensor *t = &o->table->tensors[o->pieces[i].tensor];
         size_t bytes = o->optimizer->whole[t->kind] ? o->optimizer->work_bytes(o->device, t) : 0;
         o->work_bytes = bytes > o->work_bytes ? bytes : o->work_bytes;
     }

@@ -55,9 +55,9 @@ typedef struct lks__optimizer {
      * blocks. */
     bool whole[LKS__N_PARAM_KINDS];
     double (*cost)(
-        const lks__tensor *t); /* cost of an update, for an even division; NULL: the size */
+        const lks__table_tensor *t); /* cost of an update, for an even division; NULL: the size */
     /* Bytes of work memory for a tensor that is updated whole; NULL: none. */
-    size_t (*work_bytes)(const lks__device *device, const lks__tensor *t);
+    size_t (*work_bytes)(const lks__device *device, const lks__table_tensor *t);
     /* Put the update of all pieces of `o` on the compute queue. */
     void (*update)(const lks__optim *o, const lks__rates *rates, const lks__optim_arenas *a);
 } lks__optimizer;
@@ -70,7 +70,8 @@ extern const lks__optimizer *const lks__optimizers[]; /* in the order of the lis
 
 /* Suffix of the tensor's name for its state in arena `state`; NULL if it has none, like all frozen
  * tensors. */
-const char *lks__optimizer_state(const lks__optimizer *optimizer, const lks__tensor *t, int state);
+const char *lks__optimizer_state(const lks__optimizer *optimizer, const lks__table_tensor *t,
+                                 int state);
 
 /* True if every tensor's state can be divided over ranks by blocks. */
 bool lks__optimizer_divides(const lks__optimizer *optimizer);

@@ -82,7 +82,7 @@ static size_t letters_of(const char *pattern, char word[MAX_WORD])
 /* Edits (insert, delete or replace a byte) from `word` to the nearest part of `name`. */
 static size_t edits(const char *word, size_t n, const char *name)
 {
-    size_t rows[2][sizeof((lks__tensor *)0)->name + 1], best = SIZE_MAX;
+    size_t rows[2][sizeof((lks__table_tensor *)0)->name + 1], best = SIZE_MAX;
     const size_t n_name = strlen(name);
     memset(rows[0], 0, sizeof rows[0]); /* a part may begin anywhere */
     for (size_t i = 0; i < n; i++) {
@@ -103,12 +103,12 @@ static size_t edits(const char *word, size_t n, const char *name)
 }
 
 /* True if both are the same tensor, in the same layer or different ones. */
-static bool same_row(const lks__tensor *a, const lks__tensor *b)
+static bool same_row(const lks__table_tensor *a, const lks__table_tensor *b)
 {
     return a->field == b->field && (a->layer >= 0) == (b->layer >= 0);
 }
 
-static bool is_chosen(const lks__tensor *t, const lks__tensor *const *chosen, int n)
+static bool is_chosen(const lks__table_tensor *t, const lks__table_tensor *const *chosen, int n)
 {
     for (int i = 0; i < n; i++)
         if (same_row(t, chosen[i]))
@@ -120,12 +120,12 @@ static lks_status fail_nothing(const lks__table *table, const char *pattern, con
 {
     char word[MAX_WORD];
     const size_t n = letters_of(pattern, word);
-    const lks__tensor *chosen[NEAR];
+    const lks__table_tensor *chosen[NEAR];
     int n_chosen = 0;
     for (; n_chosen < NEAR; n_chosen++) {
         size_t least = SIZE_MAX;
         for (size_t i = 0; i < table->n_tensors; i++) {
-            const lks__tensor *t = &table->tensors[i];
+            const lks__table_tensor *t = &table->tensors[i];
             const size_t d = edits(word, n, t->name);
             if (d < least && !is_chosen(t, chosen, n_chosen)) {
                 least = d;
@@ -148,7 +148,7 @@ static lks_status mark(lks__table *table, const regex_t *regex, const char *patt
 {
     size_t n = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__tensor *t = &table->tensors[i];
+        lks__table_tensor *t = &table->tensors[i];
         t->frozen = regexec(regex, t->name, 0, NULL, 0) == 0;
         n += t->frozen;
     }
@@ -210,11 +210,12 @@ static void add_range(struct layers_text *list, int first, int last)
 }
 
 /* The layers whose tensor of that row is frozen: "0-3,6". */
-static void list_layers(const lks__table *table, const lks__tensor *row, struct layers_text *list)
+static void list_layers(const lks__table *table, const lks__table_tensor *row,
+                        struct layers_text *list)
 {
     int first = -1, last = -1;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (!t->frozen || !same_row(t, row))
             continue;
         if (first >= 0 && t->layer != last + 1) {
@@ -233,7 +234,7 @@ bool lks__frozen_next(const lks__table *table, size_t *next, char text[LKS__FROZ
         ++*next;
     if (*next == table->n_tensors)
         return false;
-    const lks__tensor *t = &table->tensors[(*next)++];
+    const lks__table_tensor *t = &table->tensors[(*next)++];
     struct layers_text layers = {.at = 0};
     char number[16];
     if (t->layer < 0) {

@@ -24,7 +24,7 @@ void lks__table_add(lks__table *table, const char *prefix, int layer, int group,
         const lks__tensor_row *row = &rows[i];
         if (!row->there)
             continue;
-        lks__tensor *t = &table->tensors[table->n_tensors++];
+        lks__table_tensor *t = &table->tensors[table->n_tensors++];
         if (layer >= 0)
             snprintf(t->name, sizeof t->name, "%s.%d.%s", prefix, layer, row->name);
         else
@@ -45,13 +45,13 @@ void lks__table_offsets(const lks__table *table, int layer, void *offsets, size_
 {
     memset(offsets, 0xff, bytes);
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (t->layer == layer)
             memcpy((char *)offsets + t->field, &t->offset, sizeof t->offset);
     }
 }
 
-static size_t blocks_of(const lks__tensor *t)
+static size_t blocks_of(const lks__table_tensor *t)
 {
     return (t->count + LKS__BLOCK - 1) / LKS__BLOCK;
 }
@@ -65,7 +65,7 @@ struct place {
 static void place_group(lks__table *table, int group, bool frozen, struct place *next)
 {
     for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__tensor *t = &table->tensors[i];
+        lks__table_tensor *t = &table->tensors[i];
         if (t->group != group || t->frozen != frozen)
             continue;
         t->offset = next->at;
@@ -81,7 +81,7 @@ static void count_tensors(lks__table *table)
 {
     table->n_blocks = table->n_params = table->trained_params = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         table->n_blocks += blocks_of(t);
         table->n_params += t->count;
         table->trained_params += t->frozen ? 0 : t->count;
@@ -124,7 +124,7 @@ void lks__table_free(lks__table *table)
     memset(table, 0, sizeof *table);
 }
 
-const lks__tensor *lks__table_find(const lks__table *table, const char *name)
+const lks__table_tensor *lks__table_find(const lks__table *table, const char *name)
 {
     for (size_t i = 0; i < table->n_tensors; i++)
         if (strcmp(table->tensors[i].name, name) == 0)
@@ -132,9 +132,9 @@ const lks__tensor *lks__table_find(const lks__table *table, const char *name)
     return NULL;
 }
 
-const lks__tensor *lks__table_at(const lks__table *table, size_t at)
+const lks__table_tensor *lks__table_at(const lks__table *table, size_t at)
 {
-    const lks__tensor *best = NULL;
+    const lks__table_tensor *best = NULL;
     for (size_t i = 0; i < table->n_tensors; i++)
         if (table->tensors[i].offset <= at && table->tensors[i].count > 0 &&
             (best == NULL || table->tensors[i].offset > best->offset))

@@ -63,7 +63,7 @@ typedef enum lks__init {
     LKS__INIT_GAIN    /* qk_gain_init */
 } lks__init;
 
-typedef struct lks__tensor {
+typedef struct lks__table_tensor {
     char name[48]; /* the name in the PyTorch script's state_dict */
     int n_dims;
     size_t shape[2]; /* a matrix is [out, in], as in torch.nn.Linear */
@@ -77,7 +77,7 @@ typedef struct lks__tensor {
     lks__param_kind kind;
     bool frozen;     /* no gradient, no moments: model/table/freeze.h */
     bool keep_float; /* stays fp32 in an artifact, if it is too small for int8 */
-} lks__tensor;
+} lks__table_tensor;
 
 /* A row of a family's list of tensors, the one place that describes a tensor. The list is a macro,
  * because it also makes the struct of offsets:
@@ -103,7 +103,7 @@ typedef struct lks__tensor_row {
 enum { LKS__BLOCK = 4096, LKS__PADDED = 16 };
 
 typedef struct lks__table {
-    lks__tensor *tensors;
+    lks__table_tensor *tensors;
     size_t n_tensors;
     size_t count;        /* floats in the parameters' arena, padding included */
     size_t n_params;     /* without padding */
@@ -135,13 +135,13 @@ static inline bool lks__table_is_empty(const lks__table *table, int group)
     return table->group_block[group] == table->group_block[group + 1];
 }
 
-const lks__tensor *lks__table_find(const lks__table *table, const char *name); /* or NULL */
+const lks__table_tensor *lks__table_find(const lks__table *table, const char *name); /* or NULL */
 
 /* Store the offsets of the tensors of `layer` (-1: those outside) in a struct of offsets, by their
  * rows' fields; SIZE_MAX for tensors that the model lacks, such as biases. */
 void lks__table_offsets(const lks__table *table, int layer, void *offsets, size_t bytes);
 
 /* The tensor that contains arena offset `at` (floats). */
-const lks__tensor *lks__table_at(const lks__table *table, size_t at);
+const lks__table_tensor *lks__table_at(const lks__table *table, size_t at);
 
 #endif

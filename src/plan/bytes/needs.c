@@ -13,18 +13,25 @@
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
 #include "session/session.h"
-#include "train/checkpoint.h"
-#include "train/optimizer.h"
+#include "settings/family.h"
+#include "weights/forms/saved.h"
 
 static double bytes_of(size_t floats)
 {
     return (double)floats * sizeof(float);
 }
 
+static const lks__optimizer *optimizer_of(const lks__settings *s)
+{
+    lks__settings chosen = *s;
+    lks__choose_optimizer(&chosen);
+    return lks__optimizer_of(&chosen);
+}
+
 /* --- moments ---------------------------------------------------------------------------------- */
 
 /* Floats of `t` in blocks [first, end). */
-static size_t overlap(const lks__table *table, const lks__tensor *t, size_t first, size_t end)
+static size_t overlap(const lks__table *table, const lks__table_tensor *t, size_t first, size_t end)
 {
     const size_t from = table->block_start[first], to = table->block_start[end];
     const size_t start = t->offset > from ? t->offset : from;
@@ -39,7 +46,7 @@ static double moments_of(const lks__optimizer *optimizer, const lks__table *tabl
     double floats =
         LKS__OPTIM_STATES * (double)(table->block_start[end] - table->block_start[first]);
     for (size_t i = 0; i < LKS__OPTIM_STATES * table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i % table->n_tensors];
+        const lks__table_tensor *t = &table->tensors[i % table->n_tensors];
         if (!t->frozen && lks__optimizer_state(optimizer, t, (int)(i / table->n_tensors)) == NULL)
             floats -= (double)overlap(table, t, first, end);
     }
@@ -64,10 +71,8 @@ static double divided_moments(const lks__optimizer *optimizer, const lks__table 
 
 static void find_moments(const lks__settings *s, const lks__table *table, lks__needs *n)
 {
-    lks__settings chosen = *s;
-    lks__train_choose_optimizer(&chosen);
-    const lks__optimizer *optimizer = lks__train_optimizer(&chosen);
-    const lks__ddp_config ddp = lks__chosen_ddp(s);
+    const lks__optimizer *optimizer = optimizer_of(s);
+    const lks__reducer_config ddp = lks__chosen_ddp(s);
     const double all = moments_of(optimizer, table, 0, table->trained_blocks);
     n->moments = all;
     if (s->zero == 0)
@@ -80,7 +85,7 @@ static void find_moments(const lks__settings *s, const lks__table *table, lks__n
 
 /* For the ranks of `host`: the arenas of the group's memory that they reserve but never fill, and
  * the number of ranks with a staging buffer. `n_nodes`: of the rank with most nodes. */
-static int untouched_arenas(const lks__ddp_config *ddp, const lks__memory_mode *mode,
+static int untouched_arenas(const lks__reducer_config *ddp, const lks__memory_mode *mode,
                             const lks__needs *n, int n_nodes, int host, int *stagers_p)
 {
     const int W = lks__place_world(&n->place);
@@ -88,11 +93,11 @@ static int untouched_arenas(const lks__ddp_config *ddp, const lks__memory_mode *
     int spare = 0;
     *stagers_p = 0;
     for (int r = host * n->place.local; r < (host + 1) * n->place.local; r++) {
-        lks__nodes left;
+        lks__tree_nodes left;
         bool merges = false;
         int used =
-            lks__nodes_rehearse(ddp->V, lks__ddp_first_leaf(ddp->V, W, r),
-                                lks__ddp_first_leaf(ddp->V, W, r + 1), staging, &left, &merges);
+            lks__tree_nodes_rehearse(ddp->V, lks__first_leaf(ddp->V, W, r),
+                                     lks__first_leaf(ddp->V, W, r + 1), staging, &left, &merges);
         spare += mode->group_arenas(n->n_arenas, n_nodes) - mode->group_arenas(used, left.n);
         *stagers_p += staging && merges;
     }
@@ -101,7 +106,7 @@ static int untouched_arenas(const lks__ddp_config *ddp, const lks__memory_mode *
 
 /* Counts the staging buffers of the host with most of them, and the first host's untouched
  * arenas. */
-static void find_uneven(const lks__ddp_config *ddp, const lks__memory_mode *mode, lks__needs *n,
+static void find_uneven(const lks__reducer_config *ddp, const lks__memory_mode *mode, lks__needs *n,
                         int n_nodes, double arena)
 {
     for (int host = 0; host < n->place.n_hosts; host++) {
@@ -119,8 +124,8 @@ static int nodes_of_others(int V, const lks__place *place)
     lks_node nodes[LKS__TREE_MAX_COVER];
     int n = 0;
     for (int h = 1; h < place->n_hosts; h++)
-        n += lks__tree_cover(V, lks__ddp_first_leaf(V, W, h * place->local),
-                             lks__ddp_first_leaf(V, W, (h + 1) * place->local), nodes,
+        n += lks__tree_cover(V, lks__first_leaf(V, W, h * place->local),
+                             lks__first_leaf(V, W, (h + 1) * place->local), nodes,
                              LKS__TREE_MAX_COVER);
     return n;
 }
@@ -130,7 +135,7 @@ static int nodes_of_others(int V, const lks__place *place)
 static double inter_host_bytes(const lks__settings *s, const lks__table *table,
                                const lks__place *place)
 {
-    const lks__ddp_config ddp = lks__chosen_ddp(s);
+    const lks__reducer_config ddp = lks__chosen_ddp(s);
     const size_t nodes = (size_t)nodes_of_others(ddp.V, place);
     double most = 0.0;
     if (place->n_hosts == 1)
@@ -175,25 +180,17 @@ static int ranges_of(const lks__settings *s, const lks__table *table, const lks_
 {
     int n = 0;
     if (!in_buckets) {
-        lks__ddp_local_part(0, table->trained_blocks, rank, place->local, &ranges[0][0],
-                            &ranges[0][1]);
+        lks__local_part(0, table->trained_blocks, rank, place->local, &ranges[0][0], &ranges[0][1]);
         return 1;
     }
     for (int g = 0, end = 0; lks__bucket_next(table, lks__chosen_ddp(s).bucket_bytes, &g, &end);
          n++) {
         const size_t first = table->group_block[g], blocks = table->group_block[end] - first;
-        lks__ddp_local_part(first + lks__share_start(blocks, place->n_hosts, host),
-                            first + lks__share_start(blocks, place->n_hosts, host + 1), rank,
-                            place->local, &ranges[n][0], &ranges[n][1]);
+        lks__local_part(first + lks__share_start(blocks, place->n_hosts, host),
+                        first + lks__share_start(blocks, place->n_hosts, host + 1), rank,
+                        place->local, &ranges[n][0], &ranges[n][1]);
     }
     return n;
-}
-
-static const lks__optimizer *optimizer_of(const lks__settings *s)
-{
-    lks__settings chosen = *s;
-    lks__train_choose_optimizer(&chosen);
-    return lks__train_optimizer(&chosen);
 }
 
 static const lks__memory_mode *mode_of(const lks__device *device, const lks__settings *s)
@@ -237,7 +234,7 @@ static size_t most_columns(const lks__table *table)
 {
     size_t most = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (t->kind == LKS__PARAM_SCALAR && !t->frozen && t->count > most)
             most = t->count;
     }
@@ -249,7 +246,7 @@ static size_t most_columns(const lks__table *table)
 static lks_status exchange_bytes(const lks__memory_mode *mode, const lks__settings *s,
                                  const lks__table *table, lks__needs *n)
 {
-    const lks__ddp_config ddp = lks__chosen_ddp(s);
+    const lks__reducer_config ddp = lks__chosen_ddp(s);
     const int W = lks__place_world(&n->place), most = W < 8 ? W : 8;
     int *owners = calloc(table->n_tensors + 1, sizeof *owners);
     lks__buckets buckets = {0};
@@ -277,11 +274,11 @@ static void enlarge(size_t *most, size_t floats)
 }
 
 /* Matrices of one shape that one of W ranks orthogonalizes at once. */
-static size_t updated_at_once(const lks__table *table, const lks__tensor *t, int W)
+static size_t updated_at_once(const lks__table *table, const lks__table_tensor *t, int W)
 {
     size_t n = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *other = &table->tensors[i];
+        const lks__table_tensor *other = &table->tensors[i];
         n += !other->frozen && other->kind == t->kind && other->shape[0] == t->shape[0] &&
              other->shape[1] == t->shape[1];
     }
@@ -294,7 +291,7 @@ static void find_factors(const lks__settings *s, const lks__table *table, lks__w
 {
     const lks__optimizer *optimizer = optimizer_of(s);
     for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__tensor *t = &table->tensors[i];
+        const lks__table_tensor *t = &table->tensors[i];
         if (t->kind != LKS__PARAM_MATRIX || t->n_dims != 2)
             continue;
         const size_t in = lks__round_up(t->shape[1], 8);
@@ -369,7 +366,7 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
     lks__settings resolved = *s;
     lks__state_choose_dtype(&resolved, device);
     const lks__model_config config = lks__state_model_config(&resolved, vocab_size);
-    const lks__ddp_config ddp = lks__chosen_ddp(s);
+    const lks__reducer_config ddp = lks__chosen_ddp(s);
     const int W = lks__place_world(place);
     lks__table table;
     const lks__memory_mode *mode = mode_of(device, s);
@@ -387,10 +384,10 @@ lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint
             .n_params = table.n_params,
             .trained_params = table.trained_params,
             .n_tensors = table.n_tensors,
-            .n_arenas = lks__nodes_rehearse_all(ddp.V, W, staging, &merges, &left),
+            .n_arenas = lks__tree_nodes_rehearse_all(ddp.V, W, staging, &merges, &left),
             .replicas = s->replicas == LKS__replicas_shared ? 1 : place->local,
             .params = bytes_of(table.count),
-            .staging = staging ? bytes_of(lks__ddp_staging_floats(&ddp, &table, W)) : 0.0,
+            .staging = staging ? bytes_of(lks__reducer_staging_floats(&ddp, &table, W)) : 0.0,
             .activations = (double)activations,
             .process = process->own,
             .libraries = process->libraries,
@@ -414,7 +411,7 @@ lks_status lks__needs_find(const lks__settings *s, uint32_t vocab_size, const lk
                            const lks__process *process, lks__needs *n)
 {
     lks__device device;
-    LKS__TRY(lks__session_ask(s->device, &device));
+    LKS__TRY(lks__session_describe(s->device, &device));
     return lks__needs_on(&device, s, vocab_size, place, process, n);
 }
 

@@ -61,7 +61,7 @@ typedef struct lks__needs {
 } lks__needs;
 
 /* `s` has been checked for the place's number of ranks. The device need not be open
- * (lks__session_ask()). */
+ * (lks__session_describe()). */
 lks_status lks__needs_on(const lks__device *device, const lks__settings *s, uint32_t vocab_size,
                          const lks__place *place, const lks__process *process, lks__needs *needs);
 /* The same for the device that `s` names. */

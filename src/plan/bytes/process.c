@@ -21,8 +21,8 @@ static lks_status measure(const lks__settings *s, const lks__place *place, lks__
     const lks_world world = {0, 1, 0, 1};
     char why[512];
     lks__session ses;
-    for (int i = 0; place->n_hosts > 1 && lks__comm_backend(i) != NULL; i++)
-        lks__comm_backend(i)->probe(lks__comm_backend(i), &world, why, sizeof why);
+    for (int i = 0; place->n_hosts > 1 && lks__backend_at(i) != NULL; i++)
+        lks__backend_at(i)->probe(lks__backend_at(i), &world, why, sizeof why);
     LKS__TRY(lks__session_open("shm", s->timeout, s->threads > 0 ? (int)s->threads : alone,
                                LKS__BIND_NONE, &ses));
     lks_status st = lks__session_products(&ses, s->dtype == LKS__dtype_bfloat16);

@@ -5,7 +5,7 @@
 #include "comm/hier/hier.h"
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
-#include "train/checkpoint.h"
+#include "weights/forms/saved.h"
 
 /* A machine's figures, at one end of their ranges, for the planned model. */
 struct figures {
@@ -192,7 +192,7 @@ static double bucket_time(const struct figures *f, const lks__place *place,
 }
 
 /* The step of the rank with most virtual ranks, which begins at `now`. */
-static lks__step_time walk(const struct figures *f, const lks__ddp_config *ddp,
+static lks__step_time walk(const struct figures *f, const lks__reducer_config *ddp,
                            const lks__place *place, const lks__traffic *t, const lks__table *table,
                            int n_layers, struct connection *c, double now)
 {
@@ -239,7 +239,7 @@ static void limit_update(struct figures *f, const lks__machine *m, const lks__pl
         f->update = most;
 }
 
-static lks__step_time long_run(const struct figures *f, const lks__ddp_config *ddp,
+static lks__step_time long_run(const struct figures *f, const lks__reducer_config *ddp,
                                const lks__place *place, const lks__traffic *t,
                                const lks__table *table, int n_layers)
 {
@@ -258,7 +258,7 @@ lks_status lks__forecast_step(const lks__settings *s, uint32_t vocab_size, const
                               lks__forecast *forecast)
 {
     const lks__model_config config = lks__state_model_config(s, vocab_size);
-    const lks__ddp_config ddp = lks__chosen_ddp(s);
+    const lks__reducer_config ddp = lks__chosen_ddp(s);
     const double tokens = (double)(s->batch_size * s->block_size);
     lks__table table;
     struct work work = {0};

@@ -8,15 +8,14 @@
 #include "comm/tree/tree.h"
 #include "model/table/freeze.h"
 #include "plan/gradients.h"
-#include "train/checkpoint.h"
-#include "train/guard/votes.h"
+#include "weights/forms/saved.h"
 
 /* A message's descriptor is sent to every other host before an operation. */
 static const double DESCRIPTOR = sizeof(struct lks__shm_descriptor);
 
 struct walk {
     const lks__settings *s;
-    lks__ddp_config ddp;
+    lks__reducer_config ddp;
     lks__place place;
     int *nodes; /* [n_hosts] nodes of each bucket that a host sends */
     int most_nodes, all_nodes;
@@ -29,8 +28,8 @@ static int count_nodes(struct walk *w, int host)
 {
     const int W = lks__place_world(&w->place), V = w->ddp.V;
     lks_node nodes[LKS__TREE_MAX_COVER];
-    return lks__tree_cover(V, lks__ddp_first_leaf(V, W, host * w->place.local),
-                           lks__ddp_first_leaf(V, W, (host + 1) * w->place.local), nodes,
+    return lks__tree_cover(V, lks__first_leaf(V, W, host * w->place.local),
+                           lks__first_leaf(V, W, (host + 1) * w->place.local), nodes,
                            LKS__TREE_MAX_COVER);
 }
 
@@ -117,7 +116,7 @@ static void add_late(struct walk *w, const lks__table *table)
     lks__traffic *t = w->traffic;
     if (n == 1)
         return;
-    const double losses = (double)lks__votes_bytes(w->ddp.V, w->ddp.A, W) * w->place.local;
+    const double losses = (double)lks__step_message_bytes(w->ddp.V, w->ddp.A, W) * w->place.local;
     const int descriptors = delays_of(w, DESCRIPTOR);
     meet(w);
     for (int h = 0; h < n; h++)
@@ -154,7 +153,7 @@ static void add_up(struct walk *w, const lks__table *table)
     t->delays = t->late_delays;
     for (int i = 0; i < t->n_buckets; i++)
         t->delays += t->buckets[i].delays;
-    t->heartbeat_rate = (n - 1) * LKS__ENGINE_NOTE / LKS__HIER_HEARTBEAT_S;
+    t->heartbeat_rate = (n - 1) * LKS__ENGINE_MESSAGE / LKS__HIER_HEARTBEAT_S;
 }
 
 static lks_status walk_step(struct walk *w, const lks__table *table)

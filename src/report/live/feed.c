@@ -9,16 +9,16 @@
 #include "base/text/jsontext.h"
 
 enum {
-    ROWS = 512,          /* of a message */
-    RANK_NUMBERS = 8192, /* of a message about ranks, in each of its columns */
+    ROWS = 512,          /* per message */
+    RANK_NUMBERS = 8192, /* per column of a message about ranks */
 };
 
 struct progress {
     unsigned epoch;
     bool begun;
-    size_t points, evals, marks; /* looked at */
+    size_t points, evals, marks; /* sent or skipped */
     size_t stride;
-    const json_t *host, *end; /* of the newest "about" */
+    const json_t *host, *end; /* in the newest "about" */
     unsigned samples;         /* samples_made when they were sent */
     uint64_t ranks;           /* bytes of ranks.jsonl when it was sent */
 };
@@ -70,7 +70,7 @@ static json_t *rows_message(const char *kind, size_t run, json_t *rows)
     return json_pack("{s:s, s:I, s:o}", "kind", kind, "run", (json_int_t)run, "rows", rows);
 }
 
-/* Of many, every 2nd, 4th, … row, and the newest. */
+/* All rows about ranks, or every 2nd, 4th, … of them, with the newest. */
 static json_t *rank_rows(const lks__series *s)
 {
     json_t *rows = json_array();
@@ -109,7 +109,7 @@ static size_t stride_of(const lks__series *s)
     return stride;
 }
 
-/* What is new of run i; NULL if nothing is. */
+/* The next message about run i; NULL if there is none yet. */
 static json_t *next_of(lks__feed *f, size_t i)
 {
     const lks__series *s = &f->runs[i];
@@ -171,7 +171,7 @@ char *lks__feed_next(lks__feed *f)
 
 /* --- a file ----------------------------------------------------------------------------------- */
 
-/* A script's text ends at "</script>", whatever is around it: no "<" stays in the data. */
+/* Escape "<", because "</script>" ends a script even within its strings. */
 static void put_data(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++)
@@ -183,8 +183,8 @@ static void put_data(FILE *out, const char *text)
 
 char *lks__feed_page(const lks__series *runs, size_t n, size_t *bytes_p)
 {
-    static const char place[] = "id=\"data\">";
-    const char *at = strstr(lks__page, place) + sizeof place - 1;
+    static const char marker[] = "id=\"data\">";
+    const char *at = strstr(lks__page, marker) + sizeof marker - 1;
     char *page = NULL, *message;
     lks__feed *feed = lks__feed_open(runs, n);
     FILE *out = feed != NULL ? open_memstream(&page, bytes_p) : NULL;

@@ -108,11 +108,11 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const cha
     const lks__http_app *app = &server->app;
     const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host");
     const bool head = strcmp(method, "HEAD") == 0;
-    if (*seen == NULL) { /* the headers alone */
+    if (*seen == NULL) { /* only the headers have arrived */
         *seen = ctx;
         return MHD_YES;
     }
-    if (*data_bytes > 0) { /* whatever is sent isn't looked at */
+    if (*data_bytes > 0) { /* ignore a body */
         *data_bytes = 0;
         return MHD_YES;
     }

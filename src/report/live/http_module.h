@@ -1,5 +1,4 @@
-/* report/live/http_module.h - what the module lockstep_http.so offers to live/serve.c:
- * libmicrohttpd, without anything of lockstep's. */
+/* report/live/http_module.h - the interface of the module lockstep_http.so to live/serve.c. */
 #ifndef LKS_REPORT_LIVE_HTTP_MODULE_H
 #define LKS_REPORT_LIVE_HTTP_MODULE_H
 
@@ -12,14 +11,14 @@
 
 enum { LKS__HTTP_MODULE_VERSION = 1 }; /* increase it with every change below */
 
-/* What is served. Its functions are called by the module's thread. */
+/* The application to serve. The module's thread calls its functions. */
 typedef struct lks__http_app {
     void *ctx;
     const char *page;
     size_t page_bytes;
     bool (*host_ok)(void *ctx, const char *host); /* of the header */
-    /* A reader of /events: bytes for it, 0 if there are none now. open() returns NULL if there
-     * can't be another one. */
+    /* A reader of /events. open() returns NULL if there are too many; read() returns 0 if there
+     * are no bytes yet. */
     void *(*open)(void *ctx);
     size_t (*read)(void *reader, char *out, size_t room);
     void (*close)(void *reader);
@@ -27,7 +26,7 @@ typedef struct lks__http_app {
 
 typedef struct lks__http_module {
     int version;
-    /* Serve on an IPv4 or IPv6 address; NULL, with the reason, if it can't. */
+    /* Serve on an IPv4 or IPv6 address; NULL on failure, with the reason. */
     void *(*start)(const char *address, int port, const lks__http_app *app, char *why,
                    size_t why_bytes);
     int (*port)(void *server);

@@ -13,12 +13,12 @@
 
 enum { PAUSE_MS = 500, MOST_COLUMNS = 1000, FACT = 160 };
 
-/* --- what is shown ---------------------------------------------------------------------------- */
+/* --- text ------------------------------------------------------------------------------------- */
 
 struct page {
     FILE *out;
     int rows, columns; /* left; of a line */
-    int at;            /* columns of this line that are taken */
+    int at;            /* columns used in this line */
 };
 
 static void end_line(struct page *p)
@@ -28,8 +28,7 @@ static void end_line(struct page *p)
     p->at = 0;
 }
 
-/* A fact goes on the line if it fits, else on the next one; one that is longer than a line is cut.
- * ASCII alone. */
+/* Print ASCII text on this line if it fits, otherwise on the next one. Cut it to one line. */
 static void put(struct page *p, const char *fmt, ...)
 {
     char text[FACT];
@@ -49,7 +48,7 @@ static void put(struct page *p, const char *fmt, ...)
     p->at += gap + n;
 }
 
-/* The loss from the beginning until now: each character is the mean of a part of the steps. */
+/* Print the loss of all steps; each character is the mean of a part of them. */
 static void put_bars(struct page *p, const lks__series *s, bool utf8)
 {
     static const char plain[] = "_.,-=+*#";
@@ -84,7 +83,7 @@ static void put_bars(struct page *p, const lks__series *s, bool utf8)
     end_line(p);
 }
 
-/* Of the newest line about ranks: which of them waits, and for whom. */
+/* Print each rank's share of waiting, and its memory, from the newest row about ranks. */
 static void put_ranks(struct page *p, const lks__series *s)
 {
     const size_t n = json_array_size(s->ranks);

@@ -1,4 +1,4 @@
-/* report/live/screen.h - runs in a terminal: what `lockstep watch --tty` shows, as text. */
+/* report/live/screen.h - runs in a terminal (`lockstep watch --tty`). */
 #ifndef LKS_REPORT_LIVE_SCREEN_H
 #define LKS_REPORT_LIVE_SCREEN_H
 
@@ -7,12 +7,12 @@
 
 #include "report/view/series.h"
 
-/* Print what fits into `rows` lines of `columns` characters: for each run its newest numbers and a
- * line of small bars for its loss. utf8: bars of blocks; else of letters. */
+/* Print each run's newest numbers and its loss as a line of bars, as far as they fit into `rows`
+ * lines of `columns` characters. utf8: bars of block characters; otherwise of ASCII. */
 void lks__screen(FILE *out, const lks__series *runs, size_t n, int rows, int columns, bool utf8);
 
 /* Show it until the user presses q or asked() is true, and follow the runs. ERR_SUPPORT without
- * the module; ERR_CONFIG if standard input or output is no terminal. */
+ * the module; ERR_CONFIG if standard input or output isn't a terminal. */
 lks_status lks__screen_show(lks__series *runs, size_t n, bool utf8, bool (*asked)(void));
 
 #endif

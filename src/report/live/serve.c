@@ -15,10 +15,10 @@
 
 enum { MOST_READERS = 64, PAUSE_MS = 250 };
 
-static const double SIGN_S = 10.0; /* a reader that got nothing for so long gets an empty line */
+static const double SIGN_S = 10.0; /* send an empty line to a reader that got nothing for so long */
 
 struct site {
-    pthread_mutex_t lock; /* of the runs, and of all below */
+    pthread_mutex_t lock; /* for the runs and all below */
     lks__series *runs;
     size_t n;
     int n_readers;
@@ -29,7 +29,7 @@ struct site {
 struct reader {
     struct site *site;
     lks__feed *feed;
-    char *text; /* the message under way */
+    char *text; /* the message that is being sent */
     size_t at, bytes;
     double sign_at;
 };
@@ -96,8 +96,8 @@ static size_t read_reader(void *p, char *out, size_t room)
     return n;
 }
 
-/* Pages of other sites must not read it: a browser that was given a name for this address by such
- * a site sends that name. */
+/* Refuse other host names: a web site could let its own name resolve to this address, and its pages
+ * could then read the runs. */
 static bool host_ok(void *ctx, const char *host)
 {
     struct site *site = ctx;
@@ -117,7 +117,7 @@ static bool host_ok(void *ctx, const char *host)
         if (strcasecmp(host, with_port) == 0 || (!v6 && strcasecmp(host, names[i]) == 0))
             return true;
     }
-    /* On all addresses any number may be asked for, but no name. */
+    /* A server on all addresses accepts any numeric address, but only these names. */
     snprintf(bare, sizeof bare, "%.*s", (int)strcspn(host, ":"), host);
     return any && (inet_pton(AF_INET, bare, &v4) == 1 || host[0] == '[');
 }

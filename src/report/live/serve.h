@@ -1,4 +1,4 @@
-/* report/live/serve.h - the page over HTTP, for browsers on this host unless told otherwise. */
+/* report/live/serve.h - serves the page over HTTP. */
 #ifndef LKS_REPORT_LIVE_SERVE_H
 #define LKS_REPORT_LIVE_SERVE_H
 
@@ -7,13 +7,13 @@
 
 #include "report/view/series.h"
 
-/* Serve the page on `address`:`port` (0: a free one) until asked() is true; what the runs write is
- * shown as it comes. ready(url) is called once it is reachable. Answers GET of / and of /events,
- * whose Host header names the address, "localhost" or `host`; refuses everything else and changes
- * nothing. ERR_SUPPORT without the module; ERR_IO if the port is taken. */
+/* Serve the page on `address`:`port` (0: a free one) until asked() is true, and follow the runs.
+ * ready(url) is called once it is reachable. Answers GET of / and of /events if the Host header
+ * names `address` or this host, and refuses everything else. ERR_SUPPORT without the module; ERR_IO
+ * if the port is taken. */
 lks_status lks__serve(lks__series *runs, size_t n, const char *address, int port,
                       void (*ready)(const char *url), bool (*asked)(void));
-/* Can pages be served? ERR_SUPPORT says why not. */
+/* ERR_SUPPORT, with the reason, if pages can't be served. */
 lks_status lks__serve_available(void);
 
 #endif

@@ -1,5 +1,4 @@
-/* report/live/tty_module.h - what the module lockstep_tty.so offers to live/screen.c: a terminal,
- * by ncurses. */
+/* report/live/tty_module.h - the interface of the module lockstep_tty.so to live/screen.c. */
 #ifndef LKS_REPORT_LIVE_TTY_MODULE_H
 #define LKS_REPORT_LIVE_TTY_MODULE_H
 
@@ -14,7 +13,7 @@ typedef struct lks__tty_module {
     int (*open)(void); /* nonzero: ncurses doesn't know this terminal */
     void (*size)(int *rows, int *columns);
     void (*draw)(const char *text); /* lines; the rest of the screen is cleared */
-    int (*key)(int milliseconds);   /* the next one; -1: none so far */
+    int (*key)(int milliseconds);   /* the next key; -1: none within that time */
     void (*close)(void);
 } lks__tty_module;
 

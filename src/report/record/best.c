@@ -26,7 +26,7 @@ bool lks__best_beaten(const lks__best *best, double val_loss)
     return !best->found ? val_loss == val_loss : as_recorded(val_loss) < best->loss;
 }
 
-void lks__best_take(lks__best *best, uint64_t iter, double val_loss)
+void lks__best_set(lks__best *best, uint64_t iter, double val_loss)
 {
     *best = (lks__best){true, iter, as_recorded(val_loss)};
 }
@@ -147,7 +147,7 @@ static lks_status read_lines(int fd, uint64_t bytes, const char *path, char *chu
             LKS__TRY(read_line(r, chunk + done, (size_t)(end - chunk) - done));
             done = (size_t)(end - chunk) + 1;
         }
-        at += done > 0 ? done : have; /* a line so long can't be a run's */
+        at += done > 0 ? done : have; /* skip a line that is too long for a run's */
     }
     return LKS_OK;
 }
@@ -184,9 +184,9 @@ static int lowest_first(const void *a, const void *b)
     return x->iter < y->iter ? -1 : x->iter > y->iter;
 }
 
-/* Does its checkpoint still exist, and is it the recorded one? Resumes from earlier checkpoints
- * make others of the same number. */
-static bool is_there(const char *out_dir, const struct candidate *c)
+/* True if the checkpoint still exists with the recorded hash. A resume from an earlier checkpoint
+ * may have written another one of the same number. */
+static bool still_exists(const char *out_dir, const struct candidate *c)
 {
     lks__ckpt ckpt = {.iter = 0};
     if (lks__ckpt_open_iter(out_dir, c->iter, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
@@ -197,7 +197,7 @@ static bool is_there(const char *out_dir, const struct candidate *c)
     return same;
 }
 
-static lks_status name_it(const char *out_dir, const lks__best *best)
+static lks_status write_name(const char *out_dir, const lks__best *best)
 {
     char name[LKS__CKPT_NAME];
     lks__entry now;
@@ -223,10 +223,10 @@ lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best)
     if (st == LKS_OK && r.n > 0)
         qsort(r.all, r.n, sizeof *r.all, lowest_first);
     for (size_t i = 0; i < r.n && st == LKS_OK && !best->found; i++)
-        if (r.all[i].iter <= iter && is_there(out_dir, &r.all[i]))
+        if (r.all[i].iter <= iter && still_exists(out_dir, &r.all[i]))
             *best = (lks__best){true, r.all[i].iter, r.all[i].loss};
     free(r.all);
-    return st == LKS_OK ? name_it(out_dir, best) : st;
+    return st == LKS_OK ? write_name(out_dir, best) : st;
 }
 
 lks_status lks__best_final(const char *out_dir, uint64_t iter, double val_loss, lks__best *best,
@@ -235,8 +235,8 @@ lks_status lks__best_final(const char *out_dir, uint64_t iter, double val_loss, 
     *moved_p = lks__best_beaten(best, val_loss);
     if (!*moved_p)
         return LKS_OK;
-    lks__best_take(best, iter, val_loss);
-    return name_it(out_dir, best);
+    lks__best_set(best, iter, val_loss);
+    return write_name(out_dir, best);
 }
 
 lks_status lks__best_keep(const char *out_dir, uint64_t iter, double val_loss, lks__best *best)
@@ -244,9 +244,9 @@ lks_status lks__best_keep(const char *out_dir, uint64_t iter, double val_loss, l
     lks__ckpt ckpt = {.iter = 0};
     lks_status st = lks__ckpt_open_best(out_dir, LKS__CKPT_ONLY_STATE, &ckpt);
     if (st == LKS_OK && ckpt.iter <= iter)
-        lks__best_take(best, ckpt.iter, val_loss);
+        lks__best_set(best, ckpt.iter, val_loss);
     else
         *best = (lks__best){.found = false};
     lks__ckpt_close(&ckpt);
-    return st == LKS_ERR_NOMEM ? st : name_it(out_dir, best);
+    return st == LKS_ERR_NOMEM ? st : write_name(out_dir, best);
 }

@@ -14,28 +14,28 @@ typedef struct lks__best {
     double loss; /* as written in metrics.jsonl */
 } lks__best;
 
-/* Is `val_loss`, as written in metrics.jsonl, lower? For equal losses the earlier one stays. So a
- * resumed run chooses the same checkpoint as one that never stopped. */
+/* True if `val_loss`, as written in metrics.jsonl, is lower. For equal losses the earlier
+ * checkpoint stays, so a resumed run chooses the same one as a run that never stopped. */
 bool lks__best_beaten(const lks__best *best, double val_loss);
-void lks__best_take(lks__best *best, uint64_t iter, double val_loss);
+void lks__best_set(lks__best *best, uint64_t iter, double val_loss);
 
-/* Checkpoint `iter`, which exists, has been evaluated at the end of the run: if that is lower,
- * OUT/best names it. The one that it named so far isn't pruned, because a run that is extended
- * decides again without this evaluation. *moved_p: it was lower. */
+/* Compare the evaluation of checkpoint `iter`, which exists, at the end of the run. If it is lower,
+ * OUT/best names that checkpoint, and *moved_p is true. The previous best checkpoint stays, because
+ * a run that is extended decides again without this evaluation. */
 lks_status lks__best_final(const char *out_dir, uint64_t iter, double val_loss, lks__best *best,
                            bool *moved_p);
 
-/* A run begins: there is no best checkpoint yet. */
+/* Remove OUT/best, for a run that begins. */
 lks_status lks__best_clear(const char *out_dir, lks__best *best);
 
-/* A run continues from checkpoint `iter`, and metrics.jsonl has been cut after it. Of the
- * evaluations in the remaining lines and in the state.json of checkpoints, the lowest one whose
- * checkpoint still exists becomes the best, and OUT/best names it. So lines that a power loss took
- * don't matter. The final evaluation isn't among them: a run that continues is as if it had never
- * ended. */
+/* Choose the best checkpoint for a run that continues from checkpoint `iter`; metrics.jsonl has
+ * been cut after it. Candidates are the evaluations in the remaining lines and, because a power
+ * loss may have taken lines, in the state.json of checkpoints. The final evaluation doesn't count,
+ * as if the run had never ended. OUT/best then names the lowest one whose checkpoint still exists.
+ */
 lks_status lks__best_decide(const char *out_dir, uint64_t iter, lks__best *best);
 
-/* The same without metrics.jsonl: an existing name stays, unless it is of a later checkpoint;
+/* lks__best_decide() without metrics.jsonl: OUT/best stays, unless it names a later checkpoint.
  * `val_loss` is the lowest that checkpoint `iter` records. */
 lks_status lks__best_keep(const char *out_dir, uint64_t iter, double val_loss, lks__best *best);
 

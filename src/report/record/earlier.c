@@ -1,7 +1,7 @@
 /* report/record/earlier.c - moves an earlier run, or the later part of this one, to OUT/earlier-N.
  *
- * The later part is gathered in OUT/earlier.tmp, which gets its name last. Whatever call the
- * process dies at, one of these holds:
+ * The later part is gathered in OUT/earlier.tmp, which is renamed last. If the process dies at any
+ * call, one of these is true:
  *
  *     `latest` hasn't moved: the folder is unchanged, and earlier.tmp contains only copies.
  *     `latest` has moved: the next start finds later checkpoints in OUT or in earlier.tmp, and
@@ -114,7 +114,7 @@ static lks_status copy_if_later(const char *dir, const char *name, void *temp)
     return copy(from, to);
 }
 
-/* `latest` and `best`, if they name a checkpoint that moves. */
+/* Copy the link `name`, latest or best, if it names a checkpoint that moves. */
 static lks_status copy_name(const char *out_dir, const char *temp, const char *name, uint64_t iter)
 {
     lks__entry e;
@@ -164,8 +164,8 @@ static lks_status has_begun(const char *temp, bool *yes_p)
     return LKS_OK;
 }
 
-/* True if metrics.jsonl contains the line of this checkpoint, which is written after `latest`
- * moved; also if that can't be known. */
+/* True if metrics.jsonl contains this checkpoint's line, which is written after `latest` has moved,
+ * or if the file can't be read. */
 static bool is_recorded(const char *out_dir, uint64_t iter)
 {
     char path[4200], needle[64];
@@ -176,17 +176,17 @@ static bool is_recorded(const char *out_dir, uint64_t iter)
                                         "\n{\"kind\":\"checkpoint\",\"iter\":%" PRIu64 ",", iter);
     snprintf(path, sizeof path, "%s/metrics.jsonl", out_dir);
     int fd = chunk == NULL ? -1 : lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-    bool known = fd >= 0 && fstat(fd, &info) == 0;
-    for (uint64_t at = 0, n; known && !found && at + len <= (uint64_t)info.st_size;
+    bool readable = fd >= 0 && fstat(fd, &info) == 0;
+    for (uint64_t at = 0, n; readable && !found && at + len <= (uint64_t)info.st_size;
          at += n - (len - 1)) {
         n = (uint64_t)info.st_size - at < CHUNK ? (uint64_t)info.st_size - at : CHUNK;
-        known = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
-        found = known && memmem(chunk, (size_t)n, needle, len) != NULL;
+        readable = lks__sys_read_at(fd, chunk, (size_t)n, at) == 0;
+        found = readable && memmem(chunk, (size_t)n, needle, len) != NULL;
     }
     if (fd >= 0)
         lks__sys_close(fd);
     free(chunk);
-    return found || !known;
+    return found || !readable;
 }
 
 struct later {
@@ -194,7 +194,7 @@ struct later {
     size_t n;
     lks__entry latest;
     bool begun;
-    bool has_own; /* OUT has the checkpoint itself; it may come from a folder of another name */
+    bool has_own; /* false if the run continues from a checkpoint in another folder */
 };
 
 static lks_status find_later(const char *out_dir, const char *temp, uint64_t iter, struct later *l)
@@ -228,7 +228,7 @@ static bool drop_unpublished(const char *out_dir, uint64_t iter, const struct la
     return lks__sys_rename(from, to) == 0;
 }
 
-/* Everything that a reader of the later part needs besides its checkpoints. */
+/* Copy all that a reader of the later part needs besides its checkpoints. */
 static lks_status make_copies(const char *out_dir, char *temp, uint64_t iter)
 {
     if (lks__sys_mkdir(temp, 0777) != 0 && errno != EEXIST)
@@ -239,7 +239,7 @@ static lks_status make_copies(const char *out_dir, char *temp, uint64_t iter)
     return lks__sys_sync_dir(temp);
 }
 
-/* From here on the run is at `iter`. */
+/* Let `latest` name `iter`, which takes the run back, and remove a later `best`. */
 static lks_status move_names(const char *out_dir, uint64_t iter, const struct later *l)
 {
     char name[LKS__CKPT_NAME];
@@ -351,8 +351,8 @@ static lks_status move_earlier(const char *dir, const char *name, void *ctx)
     return move(dir, moved, name);
 }
 
-/* Give a move that began its name. Checkpoints that it left in OUT move with the rest of the run.
- */
+/* Rename earlier.tmp if a move has begun. Checkpoints that it left in OUT move with the rest of the
+ * run. */
 static lks_status name_begun(const char *out_dir)
 {
     char temp[4200], path[4200];

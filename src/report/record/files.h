@@ -31,9 +31,8 @@ extern const size_t lks__n_run_files;
 /* True if OUT/data belongs to the run. */
 bool lks__run_has_data(const char *out_dir);
 
-/* A run that was moved, to earlier-N for example, takes the data that `train TEXT` prepared with
- * it, even if another run's data are now where they were. `path` is where they were. True: *out is
- * the run's own folder of data. */
+/* True if the run's data, which `train TEXT` prepared in `path`, have moved with the run, for
+ * example to earlier-N: *out is their folder now. `path` may then contain another run's data. */
 bool lks__run_own_data(const char *out_dir, const char *path, char *out, size_t bytes);
 
 /* NULL if no run writes a file of that name. */

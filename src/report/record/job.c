@@ -13,11 +13,11 @@ enum { NAME_BYTES = 256, PATH_BYTES = 4200 };
 static void job_name(char name[NAME_BYTES])
 {
     const char *ours = getenv("LOCKSTEP_JOB"), *torchrun = getenv("TORCHELASTIC_RUN_ID");
-    const char *given = ours != NULL ? ours : torchrun;
+    const char *text = ours != NULL ? ours : torchrun;
     /* torchrun's default, which all jobs share. */
-    if (given == NULL || (ours == NULL && strcmp(given, "none") == 0))
-        given = "";
-    snprintf(name, NAME_BYTES - 1, "%s", given); /* leaves room for a line feed */
+    if (text == NULL || (ours == NULL && strcmp(text, "none") == 0))
+        text = "";
+    snprintf(name, NAME_BYTES - 1, "%s", text); /* leaves room for a line feed */
 }
 
 static long count_of(const char *variable)
@@ -44,7 +44,7 @@ lks_status lks__job_mark(const char *out_dir)
     return st;
 }
 
-bool lks__job_goes_on(const char *out_dir)
+bool lks__job_restarted(const char *out_dir)
 {
     char name[NAME_BYTES], path[PATH_BYTES], *marked = NULL;
     size_t bytes = 0;

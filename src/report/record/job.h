@@ -1,4 +1,4 @@
-/* report/record/job.h - recognize a run that its launcher has restarted after a failure. */
+/* report/record/job.h - recognizes a run that its launcher has restarted after a failure. */
 #ifndef LKS_REPORT_RECORD_JOB_H
 #define LKS_REPORT_RECORD_JOB_H
 
@@ -9,14 +9,14 @@
 /* The launcher names the job (LOCKSTEP_JOB, or torchrun's TORCHELASTIC_RUN_ID) and counts its
  * starts (TORCHELASTIC_RESTART_COUNT). The run writes the job's name into OUT/.lock, after the line
  * that report/record/outdir.h writes there. So a later start knows whether the files in OUT come
- * from its own first start, and it goes on from them, or from an earlier run, which the first start
- * had no time to move away. */
+ * from the job's first start, which it continues, or from an earlier run that the first start had
+ * no time to move away. */
 
-/* Rank 0, once the files of an earlier run have left OUT: write the name. Does nothing if the
- * launcher never restarts. */
+/* Write the job's name. Rank 0 calls it after the files of an earlier run have left OUT. Does
+ * nothing if the launcher never restarts. */
 lks_status lks__job_mark(const char *out_dir);
 
-/* Is this a later start of the job whose run is in OUT? */
-bool lks__job_goes_on(const char *out_dir);
+/* True if this is a later start of the job whose run is in OUT. */
+bool lks__job_restarted(const char *out_dir);
 
 #endif

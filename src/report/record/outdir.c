@@ -30,7 +30,7 @@ void lks__outdir_of(const char *path, char *run, size_t bytes)
         name[name == run + 1 ? 0 : -1] = '\0';
 }
 
-/* The lock's text, such as "pid 12 on somewhere", which its holder has written. */
+/* Name the holder of the lock by the text that it wrote, such as "pid 12 on somewhere". */
 static lks_status in_use(const char *out_dir, int fd)
 {
     char text[128] = "", shown[256], path[512];
@@ -44,7 +44,6 @@ static lks_status in_use(const char *out_dir, int fd)
         len > 0 ? lks__escape(shown, sizeof shown, text, len) : "by an unknown process");
 }
 
-/* Lock the file, or tell why it can't be locked. */
 static lks_status lock_file(const char *out_dir, int fd)
 {
     char path[512];

@@ -35,8 +35,8 @@ void lks__outdir_discard(const char *temp);
  * With lock = false the process only writes its name there (*fd_p = -1). */
 lks_status lks__outdir_lock(const char *out_dir, bool lock, int *fd_p);
 
-/* ERR_CONFIG as above if the folder is locked; takes no lock and writes nothing. For use before a
- * checkpoint is read there: while a run goes on, each rank could find another one. */
+/* ERR_CONFIG as above if the folder is locked; takes no lock and writes nothing. Call it before
+ * reading a checkpoint there: while a run writes, ranks could find different ones. */
 lks_status lks__outdir_free(const char *out_dir, bool lock);
 
 #endif

@@ -1,4 +1,4 @@
-/* report/view/chance.c - is the difference of two means more than chance? Welch's t test. */
+/* report/view/chance.c - Student's t distribution, for Welch's t test in compare.c. */
 #include <math.h>
 
 #include "report/view/compare.h"

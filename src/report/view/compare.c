@@ -11,12 +11,6 @@
 
 enum { ROWS = 10 };
 
-/* What a run is compared by: the validation loss, or without evaluations the training loss. */
-static bool has_evals(const lks__series *s)
-{
-    return s->n_evals > 0;
-}
-
 /* --- each run --------------------------------------------------------------------------------- */
 
 static double mean_of(const lks__series *s, size_t offset)
@@ -34,7 +28,7 @@ static double mean_of(const lks__series *s, size_t offset)
     return n > 0 ? sum / (double)n : (double)NAN;
 }
 
-/* Tokens of all steps that were read, divided by their time. */
+/* Tokens per second over all steps that were read. */
 static double speed(const lks__series *s)
 {
     double tokens = 0.0;
@@ -49,8 +43,8 @@ static json_t *copied(const json_t *o, const char *key)
     return value != NULL ? json_incref(value) : json_null();
 }
 
-/* The batches per evaluation; null if it takes all validation tokens. */
-static json_t *sampled(const lks__series *s)
+/* Batches per evaluation; null if evaluations use all validation tokens. */
+static json_t *eval_batches(const lks__series *s)
 {
     char family[256];
     const bool all = strcmp(lks__series_setting(s, "family", family), "golf") == 0;
@@ -78,7 +72,7 @@ static json_t *describe(const lks__series *s)
         "wait_ms", lks__json_real(mean_of(s, offsetof(lks__point, wait_ms))), "memory_bytes",
         copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
         copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
-        copied(s->host, "commit"), "eval_iters", sampled(s), "resumes",
+        copied(s->host, "commit"), "eval_iters", eval_batches(s), "resumes",
         s->starts > 0 ? (int)s->starts - 1 : 0, "skips", (int)s->skips, "rollbacks",
         (int)s->rollbacks, "checkpoints", (int)s->checkpoints, "params_hash", s->params_hash,
         "ended", s->end != NULL);
@@ -129,7 +123,7 @@ static json_t *settings(const lks__series *runs, size_t n)
 
 /* --- curves ----------------------------------------------------------------------------------- */
 
-/* Row `i` of the curve: iteration or seconds, and the loss. False after the last one. */
+/* Point `i` of the curve: iteration or seconds, and the loss. False after the last point. */
 static bool point_of(const lks__series *s, bool evals, bool by_time, size_t i, double *x,
                      double *loss)
 {
@@ -169,11 +163,11 @@ static double value_at(const lks__series *s, bool evals, double x, bool by_time)
 
 static double end_of(const lks__series *s, bool evals, bool by_time)
 {
-    if (evals)
-        return by_time ? s->evals[s->n_evals - 1].seconds : (double)s->evals[s->n_evals - 1].iter;
-    if (s->n_points == 0)
-        return 0.0;
-    return by_time ? s->points[s->n_points - 1].seconds : (double)s->points[s->n_points - 1].iter;
+    double x = 0.0, loss;
+    const size_t n = evals ? s->n_evals : s->n_points;
+    if (n > 0)
+        point_of(s, evals, by_time, n - 1, &x, &loss);
+    return x;
 }
 
 static void add_row(json_t *rows, const lks__series *runs, size_t n, bool evals, double x,
@@ -203,8 +197,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Ten iterations at equal distances, the best evaluation of each run, and the last two; in order,
- * some of them more than once. Returns their number, at most ROWS + n + 1. */
+/* Choose ten iterations at equal distances, the best evaluation of each run, and the last two.
+ * Sorted, perhaps with repetitions. Returns their number, at most ROWS + n + 1. */
 static size_t choose(const lks__series *runs, size_t n, bool evals, double end, double *chosen)
 {
     size_t k = 0;
@@ -284,8 +278,7 @@ static bool same_but_seed(const lks__series *a, const lks__series *b)
     return others == 0;
 }
 
-/* Has an earlier run of the same settings the same seed? Then it is the same run, and no further
- * sample. */
+/* True if an earlier run has the same settings and seed, so that this one isn't another sample. */
 static bool repeated(const lks__series *runs, size_t i)
 {
     char mine[256], theirs[256];
@@ -342,7 +335,7 @@ static json_t *test_of(const struct group *a, const struct group *b)
         t = difference / sqrt(va + vb);
         df = (va + vb) * (va + vb) / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1));
         p = lks__t_test_p(t, df);
-    } else { /* no spread at all */
+    } else {
         t = (double)NAN;
         df = (double)(a->n + b->n - 2);
         p = difference == 0.0 ? 1.0 : 0.0;
@@ -379,7 +372,7 @@ lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p)
     json_t *report = json_object(), *all = json_array();
     bool evals = true;
     for (size_t i = 0; i < n; i++) {
-        evals = evals && has_evals(&runs[i]);
+        evals = evals && runs[i].n_evals > 0;
         json_array_append_new(all, describe(&runs[i]));
     }
     json_object_set_new(report, "compared", json_string(evals ? "val_loss" : "loss"));

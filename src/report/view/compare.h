@@ -8,7 +8,7 @@
 
 #include "report/view/series.h"
 
-/* All of it as one object (docs/watch.md); the caller frees it. ERR_NOMEM. */
+/* Compare runs: one object (docs/watch.md), which the caller frees. ERR_NOMEM. */
 lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p);
 
 typedef enum lks__compare_form {
@@ -19,7 +19,7 @@ typedef enum lks__compare_form {
 
 void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form);
 
-/* Two-sided p of Student's t with `df` degrees of freedom (a whole number or not). */
+/* Two-sided p of Student's t with `df` degrees of freedom (any positive number). */
 double lks__t_test_p(double t, double df);
 
 #endif

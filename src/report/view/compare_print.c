@@ -1,17 +1,15 @@
-/* report/view/compare_print.c - a comparison as tables: for a terminal, for Markdown, for a
- * spreadsheet.
- */
+/* report/view/compare_print.c - prints a comparison as text, Markdown or CSV. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/number/units.h"
 #include "base/status.h"
+#include "base/text/utf8.h"
 #include "report/view/compare.h"
 
 enum { CELL = 128, MOST_COLUMNS = 65 };
 
-/* How a value is printed for people. */
 enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
 
 struct printer {
@@ -37,7 +35,7 @@ static void number_cell(enum kind kind, double x, char out[CELL])
         snprintf(out, CELL, x >= 10.0 ? "%.1f %s" : "%.3g %s", x, kind == SECONDS ? "s" : "ms");
 }
 
-/* A value for people: numbers of a loss's size with four digits after the point, others short. */
+/* Format a value for people: numbers as small as a loss have four decimals. */
 static const char *cell_of(enum kind kind, const json_t *value, char out[CELL])
 {
     double x = json_number_value(value);
@@ -59,15 +57,6 @@ static const char *cell_of(enum kind kind, const json_t *value, char out[CELL])
 static const char *cell(const json_t *value, char out[CELL])
 {
     return cell_of(PLAIN, value, out);
-}
-
-/* Columns of a text on a terminal: bytes that don't go on a UTF-8 character. */
-static int columns(const char *text)
-{
-    int n = 0;
-    for (; *text != '\0'; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
-    return n;
 }
 
 static void title(struct printer *p, const char *table, const char *text)
@@ -92,7 +81,6 @@ static void csv_text(FILE *out, const char *text)
         fputc('"', out);
 }
 
-/* Numbers of a CSV have all their digits. */
 static void csv_row(struct printer *p, const char *row, const json_t *const values[])
 {
     char text[CELL];
@@ -116,7 +104,7 @@ static void print_cell(struct printer *p, size_t column, const char *text)
 {
     const char *c = text;
     if (p->form == LKS__COMPARE_TEXT) {
-        int pad = p->widths[column] - columns(text);
+        int pad = p->widths[column] - lks__utf8_length(text);
         if (column == 0)
             fprintf(p->out, "  %s%*s", text, pad, "");
         else
@@ -124,7 +112,7 @@ static void print_cell(struct printer *p, size_t column, const char *text)
         return;
     }
     fputs(column == 0 ? "| " : " ", p->out);
-    for (; *c != '\0'; c++) { /* nothing in a name is markup */
+    for (; *c != '\0'; c++) { /* escape markup */
         if (strchr("|\\`*_<>[]", *c) != NULL)
             fputc('\\', p->out);
         fputc(*c, p->out);
@@ -132,7 +120,7 @@ static void print_cell(struct printer *p, size_t column, const char *text)
     fputs(" |", p->out);
 }
 
-/* One row, the first of a table its head: measured first (`print` false), then printed. */
+/* Widen the columns for a row, or print it. A table needs both passes over its rows. */
 static void row(struct printer *p, bool print, const char *name, const json_t *const values[])
 {
     char text[CELL];
@@ -145,8 +133,8 @@ static void row(struct printer *p, bool print, const char *name, const json_t *c
         const char *shown = i == 0 ? name : cell_of(p->kind, values[i - 1], text);
         if (print)
             print_cell(p, i, shown);
-        else if (columns(shown) > p->widths[i])
-            p->widths[i] = columns(shown);
+        else if (lks__utf8_length(shown) > p->widths[i])
+            p->widths[i] = lks__utf8_length(shown);
     }
     if (print)
         fputc('\n', p->out);
@@ -217,7 +205,7 @@ static void print_runs(struct printer *p)
     }
 }
 
-/* A table with a column "values" for the runs, and another one that names the row. */
+/* Print a table: each row has "values", one per run, and its name under `key`. */
 static void print_values(struct printer *p, const json_t *rows, const char *table, const char *text,
                          const char *key)
 {
@@ -243,7 +231,7 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
     }
 }
 
-/* If a run's evaluations are samples: two losses that are close to each other may be equal. */
+/* Explain sampled evaluations: losses that are close may differ by chance only. */
 static void print_chance(struct printer *p)
 {
     size_t i;
@@ -292,8 +280,8 @@ static void print_seeds(struct printer *p, const json_t *report)
 void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
 {
     const json_t *runs = json_object_get(report, "runs");
-    const char *what = json_string_value(json_object_get(report, "compared"));
-    const bool val = strcmp(what, "val_loss") == 0;
+    const char *compared = json_string_value(json_object_get(report, "compared"));
+    const bool val = strcmp(compared, "val_loss") == 0;
     struct printer p = {.out = out, .form = form, .runs = runs, .n = json_array_size(runs)};
     if (form == LKS__COMPARE_CSV)
         fputs("table,row,run,value\n", out);

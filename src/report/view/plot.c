@@ -6,6 +6,7 @@
 
 #include "base/system/module.h"
 #include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "report/view/png_module.h"
 
 enum { WIDTH = 760, HEIGHT = 320, LEFT = 56, RIGHT = 24, TOP = 16, BOTTOM = 44, MOST_MARKS = 24 };
@@ -16,14 +17,13 @@ static const unsigned grey = 0x7a828b;
 
 /* --- points ----------------------------------------------------------------------------------- */
 
-typedef struct lks__curve {
+struct curve {
     double *train, *val; /* x, y, x, y, … */
     size_t n_train, n_val;
-} lks__curve;
+};
 
 struct bounds {
-    double x_low, x_high, y_low,
-        y_high; /* of the picture; y after the logarithm, if there is one */
+    double x_high, y_low, y_high; /* x begins at 0; with log_scale, y is log10 of the loss */
 };
 
 static double x_of(const lks__plot *p, uint64_t iter, double tokens, double seconds)
@@ -43,10 +43,10 @@ static void add(const lks__plot *p, double *xy, size_t *n, double x, double y)
     ++*n;
 }
 
-static lks_status read_curve(const lks__plot *p, const lks__series *s, lks__curve *c)
+static lks_status read_curve(const lks__plot *p, const lks__series *s, struct curve *c)
 {
-    *c = (lks__curve){.train = calloc(2 * s->n_points + 1, sizeof(double)),
-                      .val = calloc(2 * s->n_evals + 1, sizeof(double))};
+    *c = (struct curve){.train = calloc(2 * s->n_points + 1, sizeof(double)),
+                        .val = calloc(2 * s->n_evals + 1, sizeof(double))};
     if (c->train == NULL || c->val == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
     for (size_t i = 0; i < s->n_points; i++) {
@@ -61,7 +61,7 @@ static lks_status read_curve(const lks__plot *p, const lks__series *s, lks__curv
     return LKS_OK;
 }
 
-static void free_curves(lks__curve *curves, size_t n)
+static void free_curves(struct curve *curves, size_t n)
 {
     for (size_t i = 0; curves != NULL && i < n; i++) {
         free(curves[i].train);
@@ -79,18 +79,16 @@ static void widen(struct bounds *b, const double *xy, size_t n)
     }
 }
 
-static lks_status read_curves(const lks__plot *p, lks__curve **curves_p, struct bounds *b)
+static lks_status read_curves(const lks__plot *p, struct curve **curves_p, struct bounds *b)
 {
     size_t points = 0;
     lks_status st = LKS_OK;
-    lks__curve *curves = calloc(p->n, sizeof *curves);
-    *b = (struct bounds){.x_low = 0.0, .x_high = 0.0, .y_low = INFINITY, .y_high = -INFINITY};
+    struct curve *curves = calloc(p->n, sizeof *curves);
+    *b = (struct bounds){.y_low = INFINITY, .y_high = -INFINITY};
     if (curves == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
     for (size_t i = 0; i < p->n && st == LKS_OK; i++) {
         st = read_curve(p, &p->runs[i], &curves[i]);
-        if (st != LKS_OK)
-            break;
         widen(b, curves[i].train, curves[i].n_train);
         widen(b, curves[i].val, curves[i].n_val);
         points += curves[i].n_train;
@@ -110,7 +108,7 @@ static lks_status read_curves(const lks__plot *p, lks__curve **curves_p, struct 
     return LKS_OK;
 }
 
-/* A round distance between marks: about `n` of them in `span`. */
+/* A round distance between marks, so that `span` has about `n` of them. */
 static double step_of(double span, int n)
 {
     static const double rounds[] = {1.0, 2.0, 5.0};
@@ -148,12 +146,11 @@ struct drawing {
     const lks__plot *plot;
     struct bounds b;
     lks__canvas *to;
-    double *xy; /* room for a line */
 };
 
 static double at_x(const struct drawing *d, double x)
 {
-    return LEFT + (WIDTH - LEFT - RIGHT) * (x - d->b.x_low) / (d->b.x_high - d->b.x_low);
+    return LEFT + (WIDTH - LEFT - RIGHT) * x / d->b.x_high;
 }
 
 static double at_y(const struct drawing *d, double y)
@@ -173,7 +170,7 @@ static void draw_axes(struct drawing *d)
                  d->plot->log_scale ? pow(10.0, marks[i]) : marks[i]);
         d->to->text(d->to->ctx, LEFT - 8, y + 4, 1, grey, text);
     }
-    n = marks_of(d->b.x_low, d->b.x_high, step_of(d->b.x_high - d->b.x_low, 6), marks);
+    n = marks_of(0.0, d->b.x_high, step_of(d->b.x_high, 6), marks);
     for (int i = 0; i < n; i++) {
         number_on_x(d->plot, marks[i], text);
         d->to->text(d->to->ctx, at_x(d, marks[i]), HEIGHT - BOTTOM + 18, 0, grey, text);
@@ -181,9 +178,9 @@ static void draw_axes(struct drawing *d)
     d->to->text(d->to->ctx, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8, 0, grey, axis_name(d->plot));
 }
 
-/* A long curve has more points than the picture has columns: of each half point of width the
- * lowest and the highest are drawn. */
-static void draw_curve(struct drawing *d, const double *xy, size_t n, unsigned colour, double width)
+/* If there are more points than columns, draw the lowest and the highest per half point of width.
+ * Replaces `xy` by the points of the picture. */
+static void draw_curve(struct drawing *d, double *xy, size_t n, unsigned colour, double width)
 {
     const bool thin = n > 4 * WIDTH;
     size_t out = 0;
@@ -197,11 +194,11 @@ static void draw_curve(struct drawing *d, const double *xy, size_t n, unsigned c
         }
         const size_t pair[2] = {low < high ? low : high, low < high ? high : low};
         for (int k = 0; k < (low == high ? 1 : 2); k++, out++) {
-            d->xy[2 * out] = at_x(d, xy[2 * pair[k]]);
-            d->xy[2 * out + 1] = at_y(d, xy[2 * pair[k] + 1]);
+            xy[2 * out] = at_x(d, xy[2 * pair[k]]);
+            xy[2 * out + 1] = at_y(d, xy[2 * pair[k] + 1]);
         }
     }
-    d->to->line(d->to->ctx, d->xy, out, colour, width, 1.0);
+    d->to->line(d->to->ctx, xy, out, colour, width, 1.0);
 }
 
 /* Bytes of the first `most` characters of a text. */
@@ -214,18 +211,15 @@ static int bytes_of(const char *text, int most)
     return n;
 }
 
-/* The legend's line about run i; returns its number of characters. */
-static int legend_of(const lks__series *run, const lks__curve *curve, char text[320])
+/* Format a run's line of the legend; returns its number of characters. */
+static int legend_of(const lks__series *run, const struct curve *curve, char text[320])
 {
-    int n = 0;
     snprintf(text, 320, "%.*s: training%s", bytes_of(run->name, 40), run->name,
              curve->n_val > 0 ? ", validation" : "");
-    for (const char *c = text; *c != '\0'; c++)
-        n += ((unsigned char)*c & 0xc0) != 0x80;
-    return n;
+    return lks__utf8_length(text);
 }
 
-static void draw_legend(struct drawing *d, const lks__curve *curves)
+static void draw_legend(struct drawing *d, const struct curve *curves)
 {
     static const double CHARACTER = 6.8; /* width of a character on average, or more */
     char text[320];
@@ -247,20 +241,12 @@ static void draw_legend(struct drawing *d, const lks__curve *curves)
 static lks_status draw(const lks__plot *p, lks__canvas *to)
 {
     struct drawing d = {.plot = p, .to = to};
-    lks__curve *curves;
-    size_t most = 2;
+    struct curve *curves;
     LKS__TRY(read_curves(p, &curves, &d.b));
-    if (!p->log_scale) { /* the picture ends with marks */
+    if (!p->log_scale) { /* the axis ends with marks */
         double step = step_of(d.b.y_high - d.b.y_low, 6);
         d.b.y_low = floor(d.b.y_low / step) * step;
         d.b.y_high = ceil(d.b.y_high / step) * step;
-    }
-    for (size_t i = 0; i < p->n; i++)
-        most = curves[i].n_train > most ? curves[i].n_train : most;
-    d.xy = malloc(2 * most * sizeof *d.xy);
-    if (d.xy == NULL) {
-        free_curves(curves, p->n);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
     }
     draw_axes(&d);
     for (size_t i = 0; i < p->n; i++) {
@@ -272,7 +258,6 @@ static lks_status draw(const lks__plot *p, lks__canvas *to)
                     width / 2 + 2.5, colour);
     }
     draw_legend(&d, curves);
-    free(d.xy);
     free_curves(curves, p->n);
     return LKS_OK;
 }
@@ -298,7 +283,6 @@ static void svg_dot(void *ctx, double x, double y, double radius, unsigned colou
             colour);
 }
 
-/* Names may hold any characters. */
 static void svg_words(FILE *out, const char *words)
 {
     for (; *words != '\0'; words++) {
@@ -379,18 +363,13 @@ static lks_status write_png(const lks__plot *p, const char *path)
     return st;
 }
 
-static bool ends_in(const char *path, const char *end)
-{
-    size_t n = strlen(path), m = strlen(end);
-    return n > m && strcmp(path + n - m, end) == 0;
-}
-
 lks_status lks__plot_file(const lks__plot *p, const char *path)
 {
     char shown[512];
-    if (ends_in(path, ".svg"))
+    const char *dot = strrchr(path, '.');
+    if (dot != NULL && dot > path && strcmp(dot, ".svg") == 0)
         return write_svg(p, path);
-    if (ends_in(path, ".png"))
+    if (dot != NULL && dot > path && strcmp(dot, ".png") == 0)
         return write_png(p, path);
     return lks__fail(LKS_ERR_CONFIG, "--out=%s: the name must end in .svg or .png",
                      lks__escape(shown, sizeof shown, path, strlen(path)));
@@ -414,7 +393,7 @@ static const unsigned char dots[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20
 static void set(struct grid *g, double x, double y, char letter)
 {
     const int fine_x = g->braille ? 2 : 1, fine_y = g->braille ? 4 : 1;
-    double right = (x - g->b.x_low) / (g->b.x_high - g->b.x_low);
+    double right = x / g->b.x_high;
     double down = (g->b.y_high - y) / (g->b.y_high - g->b.y_low);
     int i = (int)lrint(right * (g->columns * fine_x - 1)),
         k = (int)lrint(down * (ROWS * fine_y - 1));
@@ -424,13 +403,13 @@ static void set(struct grid *g, double x, double y, char letter)
         g->cells[k][i] = (unsigned char)letter;
 }
 
-/* A line between its points, so that a short run is no row of dots. */
+/* Connect the points, so that a short run isn't a row of dots. */
 static void set_curve(struct grid *g, const double *xy, size_t n, char letter)
 {
     const int most = 2 * g->columns;
     for (size_t i = 0; i < n; i++) {
         const double *a = xy + 2 * i, *b = i + 1 < n ? a + 2 : a;
-        int between = (int)((b[0] - a[0]) / (g->b.x_high - g->b.x_low) * most);
+        int between = (int)((b[0] - a[0]) / g->b.x_high * most);
         for (int k = 0; k <= between; k++) {
             double share = between > 0 ? (double)k / between : 0.0;
             set(g, a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1]), letter);
@@ -444,19 +423,9 @@ static void label_of(const struct grid *g, const lks__plot *p, int row, char out
     snprintf(out, 32, "%.4g", p->log_scale ? pow(10.0, y) : y);
 }
 
-static void find_label(struct grid *g, const lks__plot *p)
-{
-    char text[32];
-    g->label = LABEL;
-    for (int k = 0; k < ROWS; k += LABEL_EVERY) {
-        label_of(g, p, k, text);
-        g->label = (int)strlen(text) > g->label ? (int)strlen(text) : g->label;
-    }
-}
-
 static void print_grid(const struct grid *g, const lks__plot *p, FILE *out)
 {
-    char text[32], low[32], high[32];
+    char text[32], high[32];
     for (int k = 0; k < ROWS; k++) {
         label_of(g, p, k, text);
         int end = g->columns;
@@ -475,15 +444,13 @@ static void print_grid(const struct grid *g, const lks__plot *p, FILE *out)
         }
         fputc('\n', out);
     }
-    number_on_x(p, g->b.x_low, low);
     number_on_x(p, g->b.x_high, high);
-    int room = g->columns - (int)(strlen(low) + strlen(high));
-    fprintf(out, "%*s%s%*s\n", g->label + 2, "", low,
-            room > 0 ? room + (int)strlen(high) : (int)strlen(high) + 1, high);
+    const int n = (int)strlen(high), width = g->columns - 1;
+    fprintf(out, "%*s0%*s\n", g->label + 2, "", width > n ? width : n + 1, high);
     fprintf(out, "%*s%s\n", g->label + 2, "", axis_name(p));
 }
 
-static void print_legend(const lks__plot *p, const lks__curve *curves, const char *letters,
+static void print_legend(const lks__plot *p, const struct curve *curves, const char *letters,
                          bool braille, int columns, FILE *out)
 {
     char shown[300], loss[64], low[64];
@@ -509,10 +476,14 @@ static void print_legend(const lks__plot *p, const lks__curve *curves, const cha
 lks_status lks__plot_text(const lks__plot *p, FILE *out, int columns, bool braille)
 {
     static const char letters[] = "abcdefghijklmnpqrstuvwxyz";
-    struct grid g = {.braille = braille && p->n == 1};
-    lks__curve *curves;
+    struct grid g = {.label = LABEL, .braille = braille && p->n == 1};
+    char text[32];
+    struct curve *curves;
     LKS__TRY(read_curves(p, &curves, &g.b));
-    find_label(&g, p);
+    for (int k = 0; k < ROWS; k += LABEL_EVERY) {
+        label_of(&g, p, k, text);
+        g.label = (int)strlen(text) > g.label ? (int)strlen(text) : g.label;
+    }
     g.columns = columns - g.label - 2;
     g.columns = g.columns < 8 ? 8 : g.columns > MOST_COLUMNS ? MOST_COLUMNS : g.columns;
     for (size_t i = 0; i < p->n; i++)

@@ -20,11 +20,11 @@ typedef struct lks__plot {
  * lines, so that equal runs remain visible. ERR_SUPPORT if PNG isn't built in. */
 lks_status lks__plot_file(const lks__plot *plot, const char *path);
 
-/* Can PNG be written? ERR_SUPPORT says why not. */
+/* ERR_SUPPORT, with the reason, if PNG can't be written. */
 lks_status lks__plot_png_available(void);
 
-/* Print it as characters, `columns` wide. With `braille` a single run is drawn in dots of a
- * quarter of a character; several runs are drawn with a letter each. */
+/* Print it as characters, `columns` wide. With `braille` a single run is drawn in Braille dots, 2
+ * by 4 per character. Several runs are drawn with one letter each. */
 lks_status lks__plot_text(const lks__plot *plot, FILE *out, int columns, bool braille);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "report/view/png_module.h"
 
-enum { SCALE = 2 }; /* pixels for a point, each way */
+enum { SCALE = 2 }; /* pixels per point, in both directions */
 
 struct file {
     unsigned char *data;

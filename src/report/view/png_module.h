@@ -1,5 +1,4 @@
-/* report/view/png_module.h - what the module lockstep_png.so offers to report/view/plot.c: cairo.
- */
+/* report/view/png_module.h - the interface of the module lockstep_png.so to report/view/plot.c. */
 #ifndef LKS_REPORT_VIEW_PNG_MODULE_H
 #define LKS_REPORT_VIEW_PNG_MODULE_H
 
@@ -7,8 +6,8 @@
 
 #include "base/system/module.h"
 
-/* What a picture is made of. Colours are 0xRRGGBB; an anchor is -1 (the text begins there), 0 (its
- * middle is there) or 1 (it ends there). */
+/* Operations that draw a picture. Colours are 0xRRGGBB. `anchor` is the part of the text that is at
+ * x: its beginning (-1), middle (0) or end (1). */
 typedef struct lks__canvas {
     void *ctx;
     void (*line)(void *ctx, const double *xy, size_t n, unsigned colour, double width,
@@ -17,16 +16,15 @@ typedef struct lks__canvas {
     void (*text)(void *ctx, double x, double y, int anchor, unsigned colour, const char *words);
 } lks__canvas;
 
-/* The module lockstep_png.so: a canvas that becomes a PNG file. */
 #define LKS__PNG_MODULE_FILE "lockstep_png.so"
 
-enum { LKS__PNG_MODULE_VERSION = 1 }; /* increase it with every change of what is above or below */
+enum { LKS__PNG_MODULE_VERSION = 1 }; /* increase it with every change above or below */
 
 typedef struct lks__png_module {
     int version;
-    /* A picture of so many points, on white, twice as many pixels; 0 or an error text. */
+    /* Open a white canvas, in points of 2 by 2 pixels. NULL, or an error text. */
     const char *(*open)(int width, int height, lks__canvas *canvas);
-    /* Returns the bytes of the file in memory that free() frees, or NULL. */
+    /* Close the canvas. Returns the PNG file's bytes, which free() frees, or NULL. */
     unsigned char *(*finish)(lks__canvas *canvas, size_t *bytes_p);
 } lks__png_module;
 

@@ -27,7 +27,7 @@ static lks_status out_of_memory(void)
     return lks__fail(LKS_ERR_NOMEM, "no memory for the numbers of a run");
 }
 
-/* Room for one more; NULL if out of memory. */
+/* Append a zeroed element; NULL if out of memory. */
 static void *grow(void **all, size_t *n, size_t *room, size_t bytes)
 {
     if (*n == *room) {
@@ -67,7 +67,8 @@ static lks_status add_point(lks__series *s, const json_t *o, uint64_t iter)
     return LKS_OK;
 }
 
-/* `text` in place of those of later iterations, which the run makes again; NULL: those go. */
+/* Remove the texts of iterations from `iter` on, which the run repeats, and append `text`, if it is
+ * not NULL. */
 static lks_status add_sample(lks__series *s, uint64_t iter, const char *text)
 {
     json_t *all = json_array(), *row;
@@ -116,7 +117,7 @@ static lks_status add_mark(lks__series *s, const char *kind, uint64_t iter, cons
     return LKS_OK;
 }
 
-/* The run went back to `to`; evaluation `to` isn't made again. */
+/* The run went back to `to`; it doesn't repeat evaluation `to`. */
 static lks_status go_back(lks__series *s, uint64_t to)
 {
     while (s->n_points > 0 && s->points[s->n_points - 1].iter >= to)
@@ -226,7 +227,7 @@ static json_t *numbers(const json_t *o, const char *key)
     return is_numbers(all) ? json_incref(all) : json_null();
 }
 
-/* A row of a line, in place of those that a run which went back or was resumed makes again. */
+/* Append a line's row, and remove earlier rows of iterations that the run has repeated. */
 static void add_ranks(const lks__series *s, json_t *rows, const char *line, size_t bytes)
 {
     json_error_t error;
@@ -247,8 +248,8 @@ static void add_ranks(const lks__series *s, json_t *rows, const char *line, size
     json_decref(o);
 }
 
-/* The whole file, if it has another length: it has a line for each evaluation. A file that isn't
- * there, or can't be read, is none. */
+/* Read the whole file again if its length has changed; it is short, with a line per evaluation. A
+ * file that is missing or can't be read counts as empty. */
 static void read_ranks(lks__series *s, bool *changed_p)
 {
     char path[4200], *text = NULL;
@@ -294,8 +295,8 @@ static void forget(lks__series *s)
     s->epoch++;
 }
 
-/* Are the bytes before the place up to which it was read still the same? */
-static bool holds(const lks__series *s, int fd)
+/* True if the bytes before s->offset are still the same. */
+static bool is_unchanged(const lks__series *s, int fd)
 {
     char now[sizeof s->before];
     return s->n_before == 0 ||
@@ -303,13 +304,15 @@ static bool holds(const lks__series *s, int fd)
             memcmp(now, s->before, s->n_before) == 0);
 }
 
-/* Complete lines from s->offset up to `bytes`. */
+/* Read the complete lines from s->offset up to `bytes`. */
 static lks_status read_lines(lks__series *s, int fd, uint64_t bytes, char *chunk, const char *path)
 {
     while (s->offset < bytes) {
         size_t have = bytes - s->offset < CHUNK ? (size_t)(bytes - s->offset) : CHUNK, done = 0;
         if (lks__sys_read_at(fd, chunk, have, s->offset) != 0)
-            return errno == 0 ? LKS_OK : lks__sys_fail("can't read", path); /* cut: the next time */
+            return errno == 0
+                       ? LKS_OK
+                       : lks__sys_fail("can't read", path); /* it was cut: read it next time */
         for (char *end; (end = memchr(chunk + done, '\n', have - done)) != NULL;) {
             LKS__TRY(read_line(s, chunk + done, (size_t)(end - chunk) - done));
             done = (size_t)(end - chunk) + 1;
@@ -347,7 +350,7 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     lks_status st = chunk == NULL ? out_of_memory() : LKS_OK;
     if (st == LKS_OK && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)))
         st = lks__fail(LKS_ERR_IO, "%s is not a regular file", path);
-    if (st == LKS_OK && ((uint64_t)info.st_size < s->offset || !holds(s, fd)))
+    if (st == LKS_OK && ((uint64_t)info.st_size < s->offset || !is_unchanged(s, fd)))
         forget(s);
     if (st == LKS_OK)
         st = read_lines(s, fd, (uint64_t)info.st_size, chunk, path);
@@ -359,26 +362,26 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     return st;
 }
 
-const char *lks__series_dir(const char *what)
+const char *lks__series_dir(const char *arg)
 {
     struct stat info;
-    const char *equals = stat(what, &info) == 0 ? NULL : strchr(what, '=');
-    return equals != NULL ? equals + 1 : what;
+    const char *equals = stat(arg, &info) == 0 ? NULL : strchr(arg, '=');
+    return equals != NULL ? equals + 1 : arg;
 }
 
-lks_status lks__series_open(const char *what, lks__series *s)
+lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
     char shown[600];
     bool changed;
     *s = (lks__series){.offset = 0};
-    const char *dir = lks__series_dir(what);
+    const char *dir = lks__series_dir(arg);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     for (size_t n = strlen(s->dir); n > 1 && s->dir[n - 1] == '/'; n--)
         s->dir[n - 1] = '\0';
     const char *last = strrchr(s->dir, '/');
-    if (dir > what)
-        snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - what) - 1, what);
+    if (dir > arg)
+        snprintf(s->name, sizeof s->name, "%.*s", (int)(dir - arg) - 1, arg);
     else
         snprintf(s->name, sizeof s->name, "%s", last != NULL && last[1] ? last + 1 : s->dir);
     lks__utf8_make(s->name);
@@ -406,7 +409,7 @@ void lks__series_close(lks__series *s)
     s->points_room = s->evals_room = s->marks_room = 0;
 }
 
-/* --- what it shows ---------------------------------------------------------------------------- */
+/* --- results ---------------------------------------------------------------------------------- */
 
 double lks__series_last_loss(const lks__series *s)
 {
@@ -434,7 +437,7 @@ const lks__eval_point *lks__series_last_eval(const lks__series *s)
     return s->n_evals > 0 ? &s->evals[s->n_evals - 1] : NULL;
 }
 
-/* With as few digits as give the number again. */
+/* Print the fewest digits that strtod() reads as the same number. */
 static void real_text(double x, char out[256])
 {
     for (int digits = 1; digits <= 17; digits++) {

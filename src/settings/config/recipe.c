@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/system/place.h"
+#include "base/place.h"
 
 static bool is_there(const char *path)
 {

@@ -1,18 +1,17 @@
-/* train/evaluate/evalslide.c - the mean loss over a whole split in windows that overlap, so that
- * each token is predicted from at least T - stride tokens before it (but for the first T), and
- * counts once. */
+/* train/evaluate/evalslide.c - evaluation with overlapping windows: each token but the first T is
+ * predicted from at least T - stride tokens before it. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/batch.h"
 #include "train/evaluate/evaluate.h"
 
-/* Window k predicts the tokens behind [k * stride, k * stride + T), and those that window k - 1 has
- * not predicted count. The last one may be shorter; it has a batch of its own. */
+/* Window k predicts the tokens after [k * stride, k * stride + T). Those that window k - 1 has not
+ * predicted count. A shorter last window gets its own batch. */
 struct sliding {
     const lks__split_eval *e;
     uint64_t n_whole; /* windows of T */
-    size_t last;      /* length of the shorter one; 0: there is none */
+    size_t last;      /* length of the shorter last window; 0: none */
     lks__batch batch;
     lks__mirror losses; /* double [B * T] */
 };
@@ -32,7 +31,7 @@ static size_t whole_batches(const struct sliding *s)
     return (size_t)((s->n_whole + s->e->B - 1) / s->e->B);
 }
 
-/* Sum of losses and bytes of the windows [first, first + n) of `length`. */
+/* Sum of losses and bytes of windows [first, first + n), `length` tokens each. */
 static lks_status windows(struct sliding *s, uint64_t first, size_t n, size_t length,
                           double values[2])
 {
@@ -40,7 +39,8 @@ static lks_status windows(struct sliding *s, uint64_t first, size_t n, size_t le
     int32_t *tokens, *targets;
     LKS__TRY(lks__batch_next(&s->batch, &tokens, &targets));
     for (size_t w = 0; w < n; w++) {
-        int32_t *row = tokens + w * length; /* its last element is the next row's first */
+        int32_t *row = tokens + w * length; /* its last element is also the first of the next row,
+                                               which overwrites it */
         LKS__TRY(e->read(e->source, (first + w) * e->stride, length + 1, row));
         memcpy(targets + w * length, row + 1, length * sizeof *row);
     }
@@ -69,25 +69,6 @@ static lks_status batch(void *ctx, size_t batch, double *values)
     return windows(s, first, left < s->e->B ? (size_t)left : s->e->B, s->e->T, values);
 }
 
-static lks_status run(struct sliding *s, size_t n_batches, double *values,
-                      lks__split_result *result)
-{
-    const lks__split_eval *e = s->e;
-    const uint64_t targets = e->n_tokens - 1;
-    double loss = 0.0, bytes = 0.0;
-    const lks__eval_job job = {e->session, n_batches, 2, batch, s};
-    LKS__TRY(lks__eval_batches(&job, values));
-    for (size_t i = 0; i < n_batches; i++) {
-        loss += values[2 * i];
-        bytes += values[2 * i + 1];
-    }
-    *result = (lks__split_result){.n_windows = s->n_whole + (s->last > 0),
-                                  .loss = loss / (double)targets};
-    if (e->bytes != NULL)
-        result->bpb = lks__bpb(result->loss, targets, (uint64_t)bytes);
-    return LKS_OK;
-}
-
 lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result)
 {
     struct sliding s = {.e = e};
@@ -104,8 +85,10 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
     if (values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of windows", n_batches);
     st = lks__session_agree(e->session, st);
+    const lks__eval_job job = {e->session, n_batches, 2, batch, &s};
+    *result = (lks__split_result){.n_windows = s.n_whole + (s.last > 0)};
     if (st == LKS_OK)
-        st = run(&s, n_batches, values, result);
+        st = lks__eval_means(&job, e, e->n_tokens - 1, values, result);
     lks__batch_close(&s.batch);
     lks__mirror_close(&s.losses);
     free(values);

@@ -1,4 +1,3 @@
-/* train/evaluate/evalsplit.c - the mean loss over a whole split. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,8 @@ struct split {
     lks__mirror loss;
 };
 
-/* Sum of losses (the last batch may be smaller) and bytes of one batch's targets. Windows are
- * adjacent, so a batch is one span of tokens. */
+/* Sum of losses and bytes of one batch's targets. Windows are adjacent, so a batch is one span of
+ * tokens. */
 static lks_status split_batch(void *ctx, size_t batch, double *values)
 {
     struct split *s = ctx;
@@ -31,23 +30,6 @@ static lks_status split_batch(void *ctx, size_t batch, double *values)
     values[0] = (double)rows * loss;
     if (e->bytes != NULL)
         values[1] = (double)lks__byte_count(e->bytes, tokens, targets, rows);
-    return LKS_OK;
-}
-
-static lks_status run(struct split *s, size_t n_batches, double *values, lks__split_result *result)
-{
-    const lks__split_eval *e = s->e;
-    double loss = 0.0, bytes = 0.0;
-    lks__eval_job job = {e->session, n_batches, 2, split_batch, s};
-    LKS__TRY(lks__eval_batches(&job, values));
-    for (size_t i = 0; i < n_batches; i++) {
-        loss += values[2 * i];
-        bytes += values[2 * i + 1];
-    }
-    uint64_t tokens = s->n_windows * e->T;
-    *result = (lks__split_result){.n_windows = s->n_windows, .loss = loss / (double)tokens};
-    if (e->bytes != NULL)
-        result->bpb = lks__bpb(result->loss, tokens, (uint64_t)bytes);
     return LKS_OK;
 }
 
@@ -68,8 +50,10 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
     if (values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);
     st = lks__session_agree(e->session, st);
+    const lks__eval_job job = {e->session, n_batches, 2, split_batch, &s};
+    *result = (lks__split_result){.n_windows = s.n_windows};
     if (st == LKS_OK)
-        st = run(&s, n_batches, values, result);
+        st = lks__eval_means(&job, e, s.n_windows * e->T, values, result);
     lks__batch_close(&s.batch);
     lks__mirror_close(&s.loss);
     free(values);

@@ -1,8 +1,6 @@
-/* train/evaluate/evaluate.c - losses without gradients; ranks take whole batches. */
 #include "train/evaluate/evaluate.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/number/units.h"
 
@@ -40,5 +38,19 @@ lks_status lks__eval_loss(lks__model *model, const float *params, const lks__mic
     lks__mirror_to_host(slot, LKS__QUEUE_COMPUTE, 0, sizeof(float));
     LKS__TRY(lks__device_finish(slot->device, LKS__QUEUE_COMPUTE));
     *loss_p = (double)*(const float *)slot->host;
+    return LKS_OK;
+}
+
+lks_status lks__eval_means(const lks__eval_job *job, const lks__split_eval *e, uint64_t targets,
+                           double *values, lks__split_result *result)
+{
+    double loss = 0.0, bytes = 0.0;
+    LKS__TRY(lks__eval_batches(job, values));
+    for (size_t i = 0; i < job->n_batches; i++) {
+        loss += values[2 * i];
+        bytes += values[2 * i + 1];
+    }
+    result->loss = loss / (double)targets;
+    result->bpb = e->bytes == NULL ? 0.0 : lks__bpb(result->loss, targets, (uint64_t)bytes);
     return LKS_OK;
 }

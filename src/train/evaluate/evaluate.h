@@ -1,4 +1,5 @@
-/* train/evaluate/evaluate.h - evaluation over fixed batches, whatever the number of ranks. */
+/* train/evaluate/evaluate.h - evaluation over fixed batches, with the same result on any number of
+ * ranks. */
 #ifndef LKS_TRAIN_EVALUATE_EVALUATE_H
 #define LKS_TRAIN_EVALUATE_EVALUATE_H
 
@@ -10,45 +11,50 @@
 typedef struct lks__eval_job {
     lks__session *session;
     size_t n_batches, n_values;
-    /* Computes one batch on this rank. */
+    /* Compute n_values numbers of one batch on this rank. */
     lks_status (*run)(void *ctx, size_t batch, double *values);
     void *ctx;
 } lks__eval_job;
 
-/* Every rank takes whole batches; values[n_batches][n_values] out, the same on all ranks.
- * Collective. ERR_STOPPED, on all ranks, if one was asked to stop and has left out batches. */
+/* Divide the batches over ranks. All ranks get all values[n_batches][n_values]. Collective.
+ * ERR_STOPPED, on all ranks, if one was asked to stop and has left out batches. */
 lks_status lks__eval_batches(const lks__eval_job *job, double *values);
 
-/* The mean loss of one batch, brought to the host through `slot`, which holds a float. */
+/* The mean loss of one batch. `slot` holds one float. */
 lks_status lks__eval_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
                           const lks__mirror *slot, double *loss_p);
 
-/* The mean loss over a whole split, in batches of whole windows. */
+/* The mean loss over a split, in batches of windows. */
 typedef struct lks__split_eval {
     lks__session *session;
     lks__model *model;
     const float *params;
-    size_t B, T;   /* windows of a batch (the last may have fewer), tokens of a window */
-    size_t stride; /* lks__eval_sliding(): from one window to the next, 1 to T */
+    size_t B, T;   /* windows per batch (the last may have fewer), tokens per window */
+    size_t stride; /* lks__eval_sliding(): tokens between starts of windows, 1 to T */
 
-    const char *path; /* of the split, for messages */
+    const char *path; /* for messages */
     uint64_t n_tokens;
     lks_status (*read)(const void *source, uint64_t first, size_t n, int32_t *out);
     const void *source;
-    const lks__byte_table *bytes; /* for bits per byte; NULL: not needed */
+    const lks__byte_table *bytes; /* for bits per byte; NULL: leave them out */
 } lks__split_eval;
 
 typedef struct lks__split_result {
     uint64_t n_windows;
-    double loss, bpb; /* bpb: only with a byte table */
+    double loss, bpb; /* bpb: only with `bytes` */
 } lks__split_result;
 
-/* Evaluate all windows [iT, iT + T] of the split; tokens after the last whole window are left out.
- * The same result for any number of ranks. Collective; ERR_STOPPED as above. */
+/* Run `job`, whose two values per batch are a sum of losses and bytes, and set the means over all
+ * targets. `values` is scratch. */
+lks_status lks__eval_means(const lks__eval_job *job, const lks__split_eval *e, uint64_t targets,
+                           double *values, lks__split_result *result);
+
+/* Evaluate all windows [iT, iT + T] of the split, without the tokens after the last whole window.
+ * Collective; ERR_STOPPED as above. */
 lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);
 
-/* The same with windows that begin `stride` tokens after each other, so that they overlap; the last
- * may be shorter. Every token but the first counts once, in the first window that predicts it. */
+/* The same with overlapping windows, which begin every `stride` tokens. The last may be shorter.
+ * Every token but the first counts once, in the first window that predicts it. */
 lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result);
 
 #endif

@@ -16,7 +16,7 @@
 #include "base/system/sys.h"
 
 enum {
-    QUEUE = 32, /* events that wait */
+    QUEUE = 32, /* commands that can wait */
     MOST_COMMANDS = LKS__SETTING_STR / 2,
     N_FACTS = 8,
     FACT_BYTES = 4400,
@@ -28,32 +28,32 @@ enum {
 static const double GRACE_S = 2.0;
 
 struct waiting {
-    const char *command; /* in `text` */
+    const char *command; /* points into `text` */
     lks__command_event event;
     lks__command_facts facts;
 };
 
 struct lks__commands {
-    char text[LKS__SETTING_STR]; /* the setting; lines end in 0 bytes */
+    char text[LKS__SETTING_STR]; /* the setting, with a 0 byte after each line */
     struct {
         lks__command_event event;
         const char *command;
-    } given[MOST_COMMANDS];
-    int n_given;
+    } commands[MOST_COMMANDS];
+    int n_commands;
     char out_dir[4096], log[4200];
     double timeout_s;
     void (*say)(void *ctx, const char *text);
     void *ctx;
     struct waiting queue[QUEUE]; /* queue[0] runs, if pid > 0 */
     int n;
-    pid_t pid; /* leader of a session; 0: none runs */
-    double until;
-    bool asked; /* it got SIGTERM */
+    pid_t pid; /* leader of its session; 0: none runs */
+    double deadline;
+    bool sent_term; /* SIGTERM was sent */
 };
 
 /* --- the setting ------------------------------------------------------------------------------ */
 
-/* The word of an event, without its colon. */
+/* The event's word in the setting, without its colon. */
 static void event_word(lks__command_event event, char out[16])
 {
     const char *at = LKS__EVENT_CHOICES;
@@ -62,7 +62,7 @@ static void event_word(lks__command_event event, char out[16])
     snprintf(out, 16, "%.*s", (int)strcspn(at, ":"), at);
 }
 
-/* The command of one line, if it is for this event; else NULL. */
+/* The command of this line, if it is for this event; else NULL. */
 static const char *command_of(const char *line, lks__command_event event)
 {
     char word[16];
@@ -71,7 +71,7 @@ static const char *command_of(const char *line, lks__command_event event)
     return strncmp(line, word, n) == 0 && line[n] == ':' ? line + n + 1 : NULL;
 }
 
-bool lks__commands_given(const lks__settings *s, lks__command_event event)
+bool lks__commands_any(const lks__settings *s, lks__command_event event)
 {
     const char *line = s->exec_on;
     while (command_of(line, event) == NULL) {
@@ -101,12 +101,12 @@ lks_status lks__commands_open(const lks__settings *s, void (*say)(void *ctx, con
     c->timeout_s = s->exec_timeout;
     c->say = say;
     c->ctx = ctx;
-    for (char *line = strtok_r(c->text, "\n", &rest); line != NULL && c->n_given < MOST_COMMANDS;
+    for (char *line = strtok_r(c->text, "\n", &rest); line != NULL && c->n_commands < MOST_COMMANDS;
          line = strtok_r(NULL, "\n", &rest))
         for (int event = 0; event <= LKS__ON_FAILURE; event++)
             if (command_of(line, event) != NULL) {
-                c->given[c->n_given].event = event;
-                c->given[c->n_given++].command = command_of(line, event);
+                c->commands[c->n_commands].event = event;
+                c->commands[c->n_commands++].command = command_of(line, event);
             }
     free(absolute);
     *commands_p = c;
@@ -142,7 +142,8 @@ static const char *name_of(const struct waiting *w, char out[80])
 
 /* --- the environment -------------------------------------------------------------------------- */
 
-/* What makes a process a rank of this job, or a part of its service: a command is neither. */
+/* True for variables that make a process a rank of this job, or part of its service, which a
+ * command isn't, and for facts, perhaps of a run that started this one. */
 static bool dropped(const char *entry)
 {
     static const char *const names[] = {"RANK=",
@@ -171,7 +172,15 @@ static bool dropped(const char *entry)
                                         "LOCKSTEP_LOCAL_ADDR=",
                                         "LOCKSTEP_TRAIN=",
                                         "NOTIFY_SOCKET=",
-                                        "WATCHDOG_"};
+                                        "WATCHDOG_",
+                                        "LOCKSTEP_EVENT=",
+                                        "LOCKSTEP_OUT_DIR=",
+                                        "LOCKSTEP_ITER=",
+                                        "LOCKSTEP_CHECKPOINT=",
+                                        "LOCKSTEP_LOSS=",
+                                        "LOCKSTEP_VAL_LOSS=",
+                                        "LOCKSTEP_SIGNAL=",
+                                        "LOCKSTEP_EXIT_CODE="};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strncmp(entry, names[i], strlen(names[i])) == 0)
             return true;
@@ -194,39 +203,27 @@ static void add(struct facts *f, const char *fmt, ...)
 
 static void collect(const lks__commands *c, const struct waiting *w, struct facts *f)
 {
-    const lks__command_facts *is = &w->facts;
+    const lks__command_facts *facts = &w->facts;
     char word[16];
     event_word(w->event, word);
     f->n = 0;
     add(f, "LOCKSTEP_EVENT=%s", word);
     add(f, "LOCKSTEP_OUT_DIR=%s", c->out_dir);
-    if (is->iter >= 0) {
-        add(f, "LOCKSTEP_ITER=%" PRId64, is->iter);
-        add(f, "LOCKSTEP_CHECKPOINT=ckpt-%08" PRId64, is->iter);
+    if (facts->iter >= 0) {
+        add(f, "LOCKSTEP_ITER=%" PRId64, facts->iter);
+        add(f, "LOCKSTEP_CHECKPOINT=ckpt-%08" PRId64, facts->iter);
     }
-    if (isfinite(is->loss)) /* as in metrics.jsonl */
-        add(f, "LOCKSTEP_LOSS=%.9g", is->loss);
-    if (isfinite(is->val_loss))
-        add(f, "LOCKSTEP_VAL_LOSS=%.9g", is->val_loss);
-    if (is->signal > 0)
-        add(f, "LOCKSTEP_SIGNAL=%d", is->signal);
-    if (is->exit_code >= 0)
-        add(f, "LOCKSTEP_EXIT_CODE=%d", is->exit_code);
+    if (isfinite(facts->loss)) /* digits as in metrics.jsonl */
+        add(f, "LOCKSTEP_LOSS=%.9g", facts->loss);
+    if (isfinite(facts->val_loss))
+        add(f, "LOCKSTEP_VAL_LOSS=%.9g", facts->val_loss);
+    if (facts->signal > 0)
+        add(f, "LOCKSTEP_SIGNAL=%d", facts->signal);
+    if (facts->exit_code >= 0)
+        add(f, "LOCKSTEP_EXIT_CODE=%d", facts->exit_code);
 }
 
-/* Is it replaced by a fact, or left over from a run that started this one? */
-static bool is_fact(const char *entry)
-{
-    static const char *const names[N_FACTS] = {
-        "LOCKSTEP_EVENT=", "LOCKSTEP_OUT_DIR=",  "LOCKSTEP_ITER=",   "LOCKSTEP_CHECKPOINT=",
-        "LOCKSTEP_LOSS=",  "LOCKSTEP_VAL_LOSS=", "LOCKSTEP_SIGNAL=", "LOCKSTEP_EXIT_CODE="};
-    for (int i = 0; i < N_FACTS; i++)
-        if (strncmp(entry, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
-}
-
-/* Free the array; its strings are borrowed. NULL if out of memory. */
+/* Free only the array. NULL if out of memory. */
 static char **make_environment(struct facts *f)
 {
     size_t n = 0, kept = 0;
@@ -236,7 +233,7 @@ static char **make_environment(struct facts *f)
     if (env == NULL)
         return NULL;
     for (size_t i = 0; i < n; i++)
-        if (!dropped(environ[i]) && !is_fact(environ[i]))
+        if (!dropped(environ[i]))
             env[kept++] = environ[i];
     for (int i = 0; i < f->n; i++)
         env[kept++] = f->text[i];
@@ -246,7 +243,8 @@ static char **make_environment(struct facts *f)
 
 /* --- processes -------------------------------------------------------------------------------- */
 
-/* In a session of its own: it doesn't get the terminal's signals. Returns an errno. */
+/* Start the command in a new session, so that the terminal's signals don't reach it. Returns an
+ * errno. */
 static int spawn(const struct waiting *w, char **env, int null, int log, pid_t *pid_p)
 {
     char *const argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c",
@@ -267,7 +265,7 @@ static int spawn(const struct waiting *w, char **env, int null, int log, pid_t *
     const int streams[] = {null, log, log};
     for (int i = 0; i < 3 && err == 0; i++)
         err = posix_spawn_file_actions_adddup2(&files, streams[i], i);
-    /* Shared memory of the ranks is inherited; a command must not keep it. */
+    /* A command must not keep the ranks' shared memory, which is inherited. */
     if (err == 0)
         err = posix_spawn_file_actions_addclosefrom_np(&files, 3);
     if (err == 0)
@@ -294,7 +292,7 @@ static int start(lks__commands *c, const struct waiting *w)
     const int null = lks__sys_open("/dev/null", O_RDWR, 0);
     const int log = lks__sys_open(c->log, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0666);
     int err = env == NULL ? ENOMEM : null < 0 ? errno : 0;
-    if (err == 0) /* without a log it still runs: a run that fails may not have a folder */
+    if (err == 0) /* run it without a log, too: a failed run may not have a folder */
         err = spawn(w, env, null, log >= 0 ? log : null, &c->pid);
     if (log >= 0)
         lks__sys_close(log);
@@ -317,8 +315,8 @@ static void start_next(lks__commands *c)
     while (c->pid == 0 && c->n > 0) {
         const int err = start(c, &c->queue[0]);
         if (err == 0) {
-            c->until = lks__sys_now() + c->timeout_s;
-            c->asked = false;
+            c->deadline = lks__sys_now() + c->timeout_s;
+            c->sent_term = false;
             return;
         }
         say(c, "%s: the command can't be started: %s; the run continues",
@@ -327,7 +325,7 @@ static void start_next(lks__commands *c)
     }
 }
 
-/* Has the command ended? Then say how, unless it succeeded. */
+/* True if the command has ended. A failure is reported. */
 static bool ended(lks__commands *c)
 {
     char name[80];
@@ -336,7 +334,7 @@ static bool ended(lks__commands *c)
     if (got == 0 || (got < 0 && errno == EINTR))
         return false;
     name_of(&c->queue[0], name);
-    if (got > 0 && c->asked)
+    if (got > 0 && c->sent_term)
         say(c, "%s: the command ran longer than exec_timeout=%g s, and was ended", name,
             c->timeout_s);
     else if (got > 0 && WIFSIGNALED(status))
@@ -347,16 +345,16 @@ static bool ended(lks__commands *c)
     return true;
 }
 
-void lks__commands_look(lks__commands *c)
+void lks__commands_poll(lks__commands *c)
 {
     if (c == NULL || c->n == 0)
         return;
     if (c->pid > 0 && ended(c))
         drop_first(c);
-    else if (c->pid > 0 && lks__sys_now() > c->until) {
-        kill(-c->pid, c->asked ? SIGKILL : SIGTERM);
-        c->asked = true;
-        c->until = lks__sys_now() + GRACE_S;
+    else if (c->pid > 0 && lks__sys_now() > c->deadline) {
+        kill(-c->pid, c->sent_term ? SIGKILL : SIGTERM);
+        c->sent_term = true;
+        c->deadline = lks__sys_now() + GRACE_S;
     }
     start_next(c);
 }
@@ -364,9 +362,9 @@ void lks__commands_look(lks__commands *c)
 void lks__commands_on(lks__commands *c, lks__command_event event, const lks__command_facts *facts)
 {
     char name[80];
-    for (int i = 0; c != NULL && i < c->n_given; i++) {
-        const struct waiting w = {c->given[i].command, event, *facts};
-        if (c->given[i].event != event)
+    for (int i = 0; c != NULL && i < c->n_commands; i++) {
+        const struct waiting w = {c->commands[i].command, event, *facts};
+        if (c->commands[i].event != event)
             continue;
         if (c->n == QUEUE)
             say(c, "%s: %d commands are already waiting, so this one is skipped", name_of(&w, name),
@@ -374,13 +372,13 @@ void lks__commands_on(lks__commands *c, lks__command_event event, const lks__com
         else
             c->queue[c->n++] = w;
     }
-    lks__commands_look(c);
+    lks__commands_poll(c);
 }
 
 void lks__commands_wait(lks__commands *c, void (*alive)(void *ctx), void *ctx)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000L};
-    for (lks__commands_look(c); c != NULL && c->n > 0; lks__commands_look(c)) {
+    for (lks__commands_poll(c); c != NULL && c->n > 0; lks__commands_poll(c)) {
         if (alive != NULL)
             alive(ctx);
         nanosleep(&pause, NULL);
@@ -399,7 +397,7 @@ void lks__commands_failed(const lks__settings *s, const char *name, int exit_cod
     const lks__command_facts facts = {
         .iter = -1, .loss = NAN, .val_loss = NAN, .exit_code = exit_code};
     lks__commands *c;
-    if (!lks__commands_given(s, LKS__ON_FAILURE))
+    if (!lks__commands_any(s, LKS__ON_FAILURE))
         return;
     if (lks__commands_open(s, print, (void *)(uintptr_t)name, &c) != LKS_OK) {
         print((void *)(uintptr_t)name, lks_last_error());

@@ -7,10 +7,10 @@
 #include "weights/use/write.h"
 
 struct lks__samples {
-    lks__replica model; /* its tokenizer alone; the rest is the trainer's */
+    lks__replica model; /* only its tokenizer is used */
     lks__text text;
     lks__generator *generator;
-    bool *has; /* by id: the tokenizer has it */
+    bool *has; /* [vocab_size] the tokenizer has this id */
     int32_t *prompt;
     size_t n_prompt;
     lks_comm *comm;
@@ -18,7 +18,7 @@ struct lks__samples {
     size_t n;
 };
 
-/* The prompt of `lockstep sample`, a line feed; the first token if the tokenizer has none. */
+/* Encode the prompt of `lockstep sample`, a line feed. Use token 0 if the tokenizer has none. */
 static lks_status find_prompt(lks__samples *s, const char *start)
 {
     const lks_status st =
@@ -72,16 +72,16 @@ void lks__samples_close(lks__samples *s)
     free(s);
 }
 
-/* Whole characters. Other ranks wait meanwhile. */
+/* Append whole characters. Beat, because the other ranks wait. */
 static lks_status put(void *ctx, const char *text, size_t bytes)
 {
     lks__samples *s = ctx;
     lks_comm_beat(s->comm);
     if (s->n + bytes > LKS__SAMPLE_BYTES) {
-        s->n = LKS__SAMPLE_BYTES; /* full: nothing shorter may follow */
+        s->n = LKS__SAMPLE_BYTES; /* drop a shorter character that would still fit */
         return LKS_OK;
     }
-    for (size_t i = 0; i < bytes; i++) /* 0 would end the text */
+    for (size_t i = 0; i < bytes; i++)
         s->out[s->n++] = text[i] == '\0' ? ' ' : text[i];
     s->out[s->n] = '\0';
     return LKS_OK;

@@ -1,5 +1,5 @@
-/* train/loop/samples.h - a short text from a run's weights, so that people see what it has learnt.
- */
+/* train/loop/samples.h - a short text from a run's weights after each evaluation, to show its
+ * progress. */
 #ifndef LKS_TRAIN_LOOP_SAMPLES_H
 #define LKS_TRAIN_LOOP_SAMPLES_H
 
@@ -8,20 +8,20 @@
 #include "train/state.h"
 #include "train/work.h"
 
-typedef struct lks__samples lks__samples; /* opaque; close with lks__samples_close() */
+typedef struct lks__samples lks__samples; /* close with lks__samples_close() */
 
-/* Tokenizer, prompt and memory for texts of run->s.sample_tokens tokens. An error names that
+/* Open tokenizer, prompt and memory for texts of run->s.sample_tokens tokens. An error names that
  * setting. */
 lks_status lks__samples_open(const lks__run *run, const lks__session *ses, const lks__state *state,
                              lks__samples **samples_p);
-void lks__samples_close(lks__samples *s); /* NULL does nothing */
+void lks__samples_close(lks__samples *s);
 
 /* Draw the text that `lockstep sample --num_samples=1` writes from these weights with the run's
- * seed, without its prompt, a line feed. It is the same after each evaluation but for the weights,
- * and changes nothing of the run. At most LKS__SAMPLE_BYTES bytes of UTF-8; they stay until the
- * next call. ERR_STOPPED if the run is to stop, ERR_FORMAT if logits aren't finite numbers. */
+ * seed, without its prompt. The state of the run doesn't change. *text_p: at most LKS__SAMPLE_BYTES
+ * bytes of UTF-8, valid until the next call. ERR_STOPPED if the run is to stop, ERR_FORMAT if
+ * logits aren't finite numbers. */
 lks_status lks__samples_draw(lks__samples *s, const lks__run *run, const char **text_p);
 
-enum { LKS__SAMPLE_BYTES = 8000 }; /* a line of metrics.jsonl has room for them */
+enum { LKS__SAMPLE_BYTES = 8000 }; /* fits into a line of metrics.jsonl */
 
 #endif

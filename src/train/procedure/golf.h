@@ -1,5 +1,4 @@
-/* train/procedure/golf.h - a run of the golf family: shared by procedure_golf.c and golf_lines.c.
- */
+/* train/procedure/golf.h - data of a golf run, shared by procedure_golf.c and golf_lines.c. */
 #ifndef LKS_TRAIN_PROCEDURE_GOLF_H
 #define LKS_TRAIN_PROCEDURE_GOLF_H
 
@@ -11,21 +10,21 @@
 struct lks__golf_run {
     lks__shards *train, *val;
     lks__stream stream;
-    uint64_t val_tokens; /* whole sequences of the validation split, and one more token */
-    size_t eval_batch;   /* sequences of a batch: depends on settings only, not on W */
-    bool has_bpb;        /* a tokenizer is known */
+    uint64_t val_tokens; /* in whole sequences of the validation split, and one more */
+    size_t eval_batch;   /* sequences per batch: depends on settings only, not on W */
+    bool has_bpb;        /* the tokenizer is known, so losses can be given per byte */
     lks__byte_table bytes;
-    uint64_t code_bytes; /* of --code */
+    uint64_t code_bytes; /* size of the file of --code */
 };
 
-/* The lines of the script, in its words; train/procedure/procedure.h describes them. */
+/* See procedure.h. */
 lks_status lks__golf_log_path(const lks__run *run, char out[LKS__SETTING_STR + 16]);
 void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log *log);
-void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                           const lks__step_result *r, double mfu, char out[200]);
-void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                          const lks__eval_result *eval, char out[200]);
-void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__guard *guard,
+void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__checks *checks,
                             const lks__finish_result *r, lks__log *log);
 
 #endif

@@ -1,5 +1,5 @@
-/* train/procedure/golf_lines.c - prints the lines of parameter-golf's train_gpt.py, so that parsers
- * of its logs can read ours. */
+/* train/procedure/golf_lines.c - the log lines of parameter-golf's train_gpt.py, for programs that
+ * parse its logs. */
 #include <errno.h>
 #include <inttypes.h>
 #include <libgen.h>
@@ -12,7 +12,7 @@
 #include "model/table/parts.h"
 #include "train/procedure/golf.h"
 
-/* As Python's repr: the shortest digits that read back as `x`, with a point or an exponent. */
+/* Like Python's repr: the shortest digits that read back as `x`, with a point or an exponent. */
 static const char *python_float(double x, char out[40])
 {
     char digits[32];
@@ -28,7 +28,7 @@ static const char *python_float(double x, char out[40])
     return out;
 }
 
-/* The script prints the folder's own name, without following links. */
+/* The folder's real name, as in the script: links are followed. */
 static void dataset_line(const lks__run *run, lks__log *log)
 {
     char shown[512], *real = realpath(run->data_dir, NULL);
@@ -64,7 +64,6 @@ static void rates_line(const lks__settings *s, lks__log *log)
                   python_float(s->matrix_lr, matrix), python_float(s->scalar_lr, scalar));
 }
 
-/* logs/RUN_ID.txt. */
 lks_status lks__golf_log_path(const lks__run *run, char out[LKS__SETTING_STR + 16])
 {
     const char *id = run->s.run_id;
@@ -83,7 +82,7 @@ lks_status lks__golf_log_path(const lks__run *run, char out[LKS__SETTING_STR + 1
     return LKS_OK;
 }
 
-/* The script takes any list; a part that can't match is most likely a mistake. */
+/* The script accepts any list, but a part without a match is most likely a mistake. */
 static void parts_lines(const lks__run *run, const char *setting, const char *parts, lks__log *log)
 {
     const char *part;
@@ -110,7 +109,7 @@ void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log
                   run->golf->val_tokens - 1);
     lks__log_line(log, "model_params:%zu", run->table.n_params);
     lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, run->N / W);
-    /* Ours is a kernel of that kind: blocks of scores, never the whole matrix. */
+    /* our attention is of that kind: it computes scores in blocks */
     lks__log_line(log, "sdp_backends:cudnn=False flash=True mem_efficient=False math=False");
     lks__log_line(log, "attention_mode:gqa num_heads:%" PRId64 " num_kv_heads:%" PRId64, s->n_head,
                   s->num_kv_heads);
@@ -125,24 +124,24 @@ void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log
     if (strcmp(s->int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL) != 0)
         parts_lines(run, "int8_keep_float_fp32_name_patterns",
                     s->int8_keep_float_fp32_name_patterns, log);
-    if (s->warmup_steps > 0) /* there is no compiler to prime: none is made */
+    if (s->warmup_steps > 0) /* the script warms up its compiler; there is none here */
         lks__log_line(log, "warmup_step:0/%" PRId64, s->warmup_steps);
     if (s->max_wallclock_seconds > 0.0)
         lks__log_line(log, "the learning rates follow rank 0's clock, so a second run gives other "
                            "losses; MAX_WALLCLOCK_SECONDS=0 avoids it");
 }
 
-/* "train_time:…ms step_avg:…ms"; the average is over the steps in the measured time. */
-static const char *time_text(const lks__state *state, const lks__guard *guard, char out[80])
+/* "train_time:…ms step_avg:…ms"; the average covers the steps of the measured time. */
+static const char *time_text(const lks__state *state, const lks__checks *checks, char out[80])
 {
     const uint64_t made = state->iter + state->data_shift;
-    const uint64_t steps = made > guard->elapsed_from ? made - guard->elapsed_from : 1;
+    const uint64_t steps = made > checks->elapsed_from ? made - checks->elapsed_from : 1;
     snprintf(out, 80, "train_time:%.0fms step_avg:%.2fms", state->elapsed_s * 1e3,
              state->elapsed_s * 1e3 / (double)steps);
     return out;
 }
 
-void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+void lks__golf_train_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                           const lks__step_result *r, double mfu, char out[200])
 {
     int64_t every = run->s.log_interval;
@@ -150,21 +149,21 @@ void lks__golf_train_line(const lks__run *run, const lks__state *state, const lk
     out[0] = '\0';
     if (every > 0 && (state->iter <= 10 || state->iter % (uint64_t)every == 0))
         snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " train_loss:%.4f %s", state->iter,
-                 run->s.iterations, r->loss, time_text(state, guard, time));
+                 run->s.iterations, r->loss, time_text(state, checks, time));
 }
 
-void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+void lks__golf_eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                          const lks__eval_result *eval, char out[200])
 {
     char bpb[32] = "", time[80];
     if (eval->has_bpb)
         snprintf(bpb, sizeof bpb, " val_bpb:%.4f", eval->val_bpb);
     snprintf(out, 200, "step:%" PRIu64 "/%" PRId64 " val_loss:%.4f%s %s", state->iter,
-             run->s.iterations, eval->val_loss, bpb, time_text(state, guard, time));
+             run->s.iterations, eval->val_loss, bpb, time_text(state, checks, time));
 }
 
-/* The script gives figures of rank 0's device. On a CPU they are those of rank 0's process, which
- * includes the ranks' common memory: the most that was resident, and the most address space. */
+/* The script prints the memory of rank 0's device. Here it is the memory of rank 0's process, with
+ * the ranks' common part: peak resident size, and peak address space. */
 static void memory_line(lks__log *log)
 {
     static const char status[] = "/proc/self/status";
@@ -184,12 +183,12 @@ static void size_lines(const lks__run *run, const lks__finish_result *r, lks__lo
         lks__log_message(log, "%s", warning);
 }
 
-void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__guard *guard,
+void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__checks *checks,
                             const lks__finish_result *r, lks__log *log)
 {
     const lks__eval_result *e = &r->eval;
     char bpb[32] = "", exact[32] = "";
-    if (guard->out_of_time && state->iter < (uint64_t)run->s.iterations)
+    if (checks->out_of_time && state->iter < (uint64_t)run->s.iterations)
         lks__log_line(log,
                       "stopping_early: wallclock_cap train_time:%.0fms step:%" PRIu64 "/%" PRId64,
                       state->elapsed_s * 1e3, state->iter, run->s.iterations);

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "data/read/sampler.h"
@@ -15,28 +15,27 @@ const struct lks__procedure *lks__procedure_of(const lks__settings *s)
     return lks__family_of(s)->procedure;
 }
 
-/* The model's vocabulary is that of its data. A model that began with given weights has theirs, and
- * the data may need less of it. */
-static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool began,
+/* See lks__procedure_meta(). */
+static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool from_weights,
                                    const char *dir)
 {
     char shown[LKS__SETTING_STR];
     const int64_t model = s->vocab_size;
     lks__escape(shown, sizeof shown, dir, strlen(dir));
-    if (began && data > model)
+    if (from_weights && data > model)
         return lks__fail(LKS_ERR_CONFIG,
                          "the meta.json or meta.pkl in %s has vocab_size = %" PRId64
                          ", but the weights are for %" PRId64 " tokens: --vocab_size=%" PRId64
                          " adds rows that are drawn",
                          shown, data, model, data);
-    if (!began && model != 0 && model != data &&
+    if (!from_weights && model != 0 && model != data &&
         s->from[LKS__SETTING_vocab_size] == LKS__FROM_CHECKPOINT)
         return lks__fail(LKS_ERR_CONFIG,
                          "the data in %s is not the data that the run was trained on (vocab_size = "
                          "%" PRId64 ", not %" PRId64 "): give the same --dataset, or start a new "
                          "run",
                          shown, data, model);
-    if (!began && model != 0 && model != data)
+    if (!from_weights && model != 0 && model != data)
         return lks__fail(LKS_ERR_CONFIG,
                          "vocab_size = %" PRId64
                          ", but the meta.json or meta.pkl in %s has %" PRId64
@@ -45,13 +44,13 @@ static lks_status check_vocabulary(const lks__settings *s, int64_t data, bool be
     return LKS_OK;
 }
 
-lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool began, bool *found_p,
-                               lks__meta *meta)
+lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool from_weights,
+                               bool *found_p, lks__meta *meta)
 {
     LKS__TRY(lks__meta_load(dir, found_p, meta));
     lks_status st = LKS_OK;
     if (*found_p)
-        st = check_vocabulary(s, meta->vocab_size, began, dir);
+        st = check_vocabulary(s, meta->vocab_size, from_weights, dir);
     else
         meta->vocab_size =
             s->vocab_size != 0 ? (uint32_t)s->vocab_size : lks__procedure_of(s)->vocab_size;
@@ -86,8 +85,8 @@ lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
     return LKS_OK;
 }
 
-/* The weights have learned what their ids mean, so the data's must mean the same. */
-static lks_status check_meaning(const lks__run *run)
+/* Data and weights must use the same tokenizer. */
+static lks_status check_tokenizer(const lks__run *run)
 {
     lks__meta theirs;
     LKS__TRY(lks__weights_meta(run->weights, &theirs));
@@ -97,13 +96,11 @@ static lks_status check_meaning(const lks__run *run)
     return st;
 }
 
-/* Is there an earlier run in out_dir, which somebody who gives no data may have meant? */
-static bool has_run(const lks__settings *s)
+bool lks__procedure_has_run(const lks__settings *s)
 {
     char path[LKS__SETTING_STR + 16];
-    struct stat info;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->out_dir);
-    return stat(path, &info) == 0;
+    return access(path, F_OK) == 0;
 }
 
 lks_status lks__procedure_find_data(lks__run *run)
@@ -116,11 +113,11 @@ lks_status lks__procedure_find_data(lks__run *run)
     if (st == LKS_OK || s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT ||
         lks__settings_init(s) != LKS__INIT_SCRATCH)
         return st;
-    if (has_run(s))
+    if (lks__procedure_has_run(s)) /* a user who gives no data may want to continue it */
         return lks__fail(st, "%s. There is a run in %s: --init_from=resume continues it",
                          lks_last_error(),
                          lks__escape(shown, sizeof shown, s->out_dir, strlen(s->out_dir)));
-    if (s->family != 0) /* whose data can't be a text */
+    if (s->family != 0) /* golf's data can't be a text */
         return st;
     return lks__fail(st,
                      "no text was given: `lockstep train my.txt` prepares a text and trains on it. "
@@ -132,17 +129,17 @@ lks_status lks__procedure_find_data(lks__run *run)
 
 lks_status lks__procedure_open_meta(lks__run *run)
 {
-    const bool began = run->weights != NULL || run->init_hash[0] != '\0';
+    const bool from_weights = run->weights != NULL || run->init_hash[0] != '\0';
     bool found;
-    LKS__TRY(lks__procedure_meta(&run->s, run->data_dir, began, &found, &run->meta));
+    LKS__TRY(lks__procedure_meta(&run->s, run->data_dir, from_weights, &found, &run->meta));
     run->meta_file = found ? lks__meta_file(run->data_dir) : NULL;
     snprintf(run->vocabulary, sizeof run->vocabulary, "%s", run->data_dir);
-    if (!began)
+    if (!from_weights)
         run->s.vocab_size = run->meta.vocab_size;
     if (run->weights == NULL)
         return LKS_OK;
     if (found)
-        return check_meaning(run);
+        return check_tokenizer(run);
     lks__meta_free(&run->meta);
     snprintf(run->vocabulary, sizeof run->vocabulary, "%s", run->weights->vocabulary);
     return lks__weights_meta(run->weights, &run->meta);

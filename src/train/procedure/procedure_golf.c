@@ -1,4 +1,4 @@
-/* train/procedure/procedure_golf.c - runs like those of parameter-golf's train_gpt.py. */
+/* train/procedure/procedure_golf.c - training as in parameter-golf's train_gpt.py. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 /* --- data ------------------------------------------------------------------------------------- */
 
-/* Open the tokenizer, which counts bytes; a checkpoint records which model it was. */
+/* Open the tokenizer, which gives the bytes of each token. Checkpoints record it. */
 static lks_status open_tokenizer(lks__run *run)
 {
     struct lks__golf_run *g = run->golf;
@@ -30,7 +30,7 @@ static lks_status open_tokenizer(lks__run *run)
                                 "and TOKENIZER_PATH= leaves it out)");
     LKS__TRY(st);
     if (!g->has_bpb)
-        return LKS_OK; /* ids, or another tokenizer's */
+        return LKS_OK; /* plain ids, or a tokenizer of another kind */
     lks__meta_free(&run->meta);
     run->meta.vocab_size = (uint32_t)run->s.vocab_size;
     run->meta.is_bytes = g->bytes.is_bytes;
@@ -46,11 +46,11 @@ static lks_status open_data(lks__run *run)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
     LKS__TRY(lks__procedure_find_data(run));
     LKS__TRY(lks__procedure_open_meta(run));
-    if (run->meta.chars == NULL && !run->meta.is_bpe) { /* the tokenizer tells what the ids are */
+    if (run->meta.chars == NULL && !run->meta.is_bpe) { /* open_tokenizer() sets the rest */
         lks__meta_free(&run->meta);
         run->meta.vocab_size = (uint32_t)run->s.vocab_size;
     }
-    LKS__TRY(open_tokenizer(run)); /* first, as in the script: the user can mend this */
+    LKS__TRY(open_tokenizer(run)); /* first, as in the script: the user can fix this */
     const uint32_t vocab = (uint32_t)run->s.vocab_size;
     LKS__TRY(lks__procedure_open_split(&run->s, run->data_dir, LKS__SPLIT_TRAIN, vocab, &g->train));
     LKS__TRY(lks__procedure_open_split(&run->s, run->data_dir, LKS__SPLIT_VAL, vocab, &g->val));
@@ -65,7 +65,7 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
     size_t B = (size_t)run->s.batch_size, T = (size_t)run->s.block_size;
     size_t most = (size_t)(run->s.val_batch_size / run->V) / T;
     g->stream = (lks__stream){g->train, run->V, run->A, B * T};
-    g->eval_batch = most < B ? most : B; /* activations are allocated for B */
+    g->eval_batch = most < B ? most : B;
     return LKS_OK;
 }
 
@@ -82,14 +82,15 @@ static void close_all(const lks__run *run, const lks__state *state)
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-static lks_status begin_step(const lks__state *state, lks__work *work)
+static lks_status begin_step(const lks__state *state, lks__step_work *work)
 {
     return LKS_OK;
 }
 
-/* Sequences follow each other, so that a micro-batch is one span of tokens. */
-static lks_status read_batch(const lks__run *run, const lks__state *state, const lks__work *work,
-                             int v, int m, int32_t *tokens, int32_t *targets)
+/* Sequences are adjacent, so a micro-batch is one span of tokens. */
+static lks_status read_batch(const lks__run *run, const lks__state *state,
+                             const lks__step_work *work, int v, int m, int32_t *tokens,
+                             int32_t *targets)
 {
     const struct lks__golf_run *g = run->golf;
     LKS__TRY(lks__stream_read(&g->stream, state->iter + state->data_shift, v, m, tokens));
@@ -97,7 +98,8 @@ static lks_status read_batch(const lks__run *run, const lks__state *state, const
     return LKS_OK;
 }
 
-/* By iterations, or with a time limit by the clock: then two runs differ, and the log says so. */
+/* Decay by iterations, or with a time limit by the clock: then no two runs are equal, and the log
+ * says so. */
 static double lr_scale(const lks__run *run, const lks__state *state)
 {
     const lks__settings *s = &run->s;
@@ -120,16 +122,16 @@ static double rates(const lks__run *run, const lks__state *state, lks__rates *ra
     return matrix_lr;
 }
 
-/* Rank 0's clock decides; otherwise ranks would not agree on when to stop. */
+/* Rank 0's clock decides, so that all ranks stop at the same step. */
 static lks_status end_step(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__guard *guard, lks__step_result *r)
+                           lks__checks *checks, lks__step_result *r)
 {
     state->elapsed_s += r->seconds;
     if (run->s.max_wallclock_seconds <= 0.0)
         return LKS_OK;
     LKS__TRY(
         lks_comm_broadcast(ses->comm, &state->elapsed_s, sizeof state->elapsed_s, LKS_UINT8, 0));
-    guard->out_of_time = state->elapsed_s >= run->s.max_wallclock_seconds;
+    checks->out_of_time = state->elapsed_s >= run->s.max_wallclock_seconds;
     return LKS_OK;
 }
 
@@ -140,11 +142,11 @@ static uint64_t n_steps(const lks__settings *s)
     return (uint64_t)s->iterations;
 }
 
-static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__guard *guard)
+static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
     if (state->eval_done)
         return false;
-    if (state->iter >= n_steps(&run->s) || guard->out_of_time)
+    if (state->iter >= n_steps(&run->s) || checks->out_of_time)
         return true;
     return run->s.eval_interval > 0 && state->iter % (uint64_t)run->s.eval_interval == 0;
 }
@@ -155,7 +157,7 @@ static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *o
 }
 
 static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__work *work, lks__eval_result *result)
+                           lks__step_work *work, lks__eval_result *result)
 {
     const struct lks__golf_run *g = run->golf;
     lks__split_result split;
@@ -179,9 +181,9 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
 
 /* --- the artifact ----------------------------------------------------------------------------- */
 
-/* The compressed artifact needs the host's memory, as much as its own size; activations aren't
- * needed until the next pass. */
-static void make_room(const lks__session *ses, const lks__work *work)
+/* Compressing the artifact needs as much memory as the artifact itself. Activations aren't needed
+ * until the next pass, so discard them. */
+static void make_room(const lks__session *ses, const lks__step_work *work)
 {
     size_t bytes;
     void *scratch = lks__model_scratch(work->model, &bytes);
@@ -204,7 +206,7 @@ static lks_status write_artifact(const lks__run *run, const lks__state *state, c
     return st;
 }
 
-/* The parameters become those of the artifact. The state is then no longer that of a checkpoint. */
+/* Replace the parameters by the artifact's. The last checkpoint still holds the originals. */
 static lks_status replace_parameters(const lks__run *run, const lks__state *state, const char *path)
 {
     lks__artifact artifact;
@@ -216,10 +218,10 @@ static lks_status replace_parameters(const lks__run *run, const lks__state *stat
     return st;
 }
 
-/* The end of the script: write the int8 artifact, read it back in place of the parameters, which
- * the last checkpoint holds, and evaluate it. */
+/* As the script ends: write the int8 artifact, read it back into the parameters, and evaluate it.
+ */
 static lks_status finish(const lks__run *run, lks__session *ses, const lks__state *state,
-                         lks__work *work, lks__finish_result *r)
+                         lks__step_work *work, lks__finish_result *r)
 {
     char path[LKS__SETTING_STR + 64];
     size_t bytes = run->table.count * sizeof(float);
@@ -227,7 +229,7 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
     snprintf(path, sizeof path, "%s/%s", run->s.out_dir, LKS__ARTIFACT_FILE);
     lks_comm_note(ses->comm, state->iter, "artifact");
     make_room(ses, work);
-    /* All have read the parameters that are overwritten now. */
+    /* All ranks must have read the parameters before they change. */
     LKS__TRY(lks_comm_barrier(ses->comm));
     if (ses->world.rank == 0) {
         st = lks__session_check_stop(ses);
@@ -250,7 +252,6 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
     return ses->world.rank == 0 ? lks__artifact_file_bytes(path, &r->model_bytes) : LKS_OK;
 }
 
-/* By the clock; such a run isn't repeatable, as the script's isn't. */
 static double time_limit(const lks__settings *s)
 {
     return s->max_wallclock_seconds;
@@ -260,7 +261,6 @@ const struct lks__procedure lks__procedure_golf = {
     .data = &lks__source_shards,
     .vocab_size = 1024,
     .length = "iterations",
-    .optimizer = &lks__optimizer_muon,
     .time_limit = time_limit,
     .open_data = open_data,
     .open_rest = open_rest,

@@ -1,4 +1,4 @@
-/* train/procedure/procedure_nanogpt.c - runs like those of nanoGPT's train.py. */
+/* train/procedure/procedure_nanogpt.c - training as in nanoGPT's train.py. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ static lks_status open_data(lks__run *run)
     return lks__procedure_digest(run->data, &run->data_digest);
 }
 
-/* The draws of the script until its first batch: it makes a model with new weights first, of the
- * size that it has before it is cut, and then puts given ones into it. */
+/* Random numbers that the script draws before its first batch. It first makes a model with new
+ * weights, of the given weights' size before --block_size crops it, and then loads them. */
 static uint64_t init_draws(const lks__run *run)
 {
     if (run->weights == NULL)
@@ -40,14 +40,14 @@ static uint64_t init_draws(const lks__run *run)
 
 static lks_status open_rest(const lks__run *run, lks__state *state)
 {
-    static const lks__sampler_kind kinds[] = {[LKS__sampler_random] = LKS__SAMPLER_RANDOM,
-                                              [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
-                                              [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
+    static const lks__batch_sampler_kind kinds[] = {[LKS__sampler_random] = LKS__SAMPLER_RANDOM,
+                                                    [LKS__sampler_nanogpt] = LKS__SAMPLER_NANOGPT,
+                                                    [LKS__sampler_epoch] = LKS__SAMPLER_EPOCH};
     if (run->s.sampler == LKS__sampler_stream)
         return lks__fail(LKS_ERR_CONFIG, "sampler=stream is the golf family's; the gpt2 "
                                          "family has random, nanogpt and epoch");
     const lks__shards *val = run->data[LKS__SPLIT_VAL];
-    lks__sampler_config config = {
+    lks__batch_sampler_config config = {
         .kind = kinds[run->s.sampler],
         .seed = (uint64_t)run->s.seed,
         .V = run->V,
@@ -59,30 +59,31 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
         .drop_last = run->s.drop_last,
         .init_draws = init_draws(run),
     };
-    return lks__sampler_open(&config, &state->sampler);
+    return lks__batch_sampler_open(&config, &state->sampler);
 }
 
 static void close_all(const lks__run *run, const lks__state *state)
 {
-    lks__sampler_close(state->sampler);
+    lks__batch_sampler_close(state->sampler);
     lks__shards_close(run->data[LKS__SPLIT_TRAIN]);
     lks__shards_close(run->data[LKS__SPLIT_VAL]);
 }
 
 /* --- the step --------------------------------------------------------------------------------- */
 
-static lks_status begin_step(const lks__state *state, lks__work *work)
+static lks_status begin_step(const lks__state *state, lks__step_work *work)
 {
-    work->offsets = lks__sampler_step(state->sampler, state->iter + state->data_shift);
+    work->offsets = lks__batch_sampler_step(state->sampler, state->iter + state->data_shift);
     return LKS_OK;
 }
 
-static lks_status read_batch(const lks__run *run, const lks__state *state, const lks__work *work,
-                             int v, int m, int32_t *tokens, int32_t *targets)
+static lks_status read_batch(const lks__run *run, const lks__state *state,
+                             const lks__step_work *work, int v, int m, int32_t *tokens,
+                             int32_t *targets)
 {
     size_t B = (size_t)run->s.batch_size, index = (size_t)(v * run->A + m);
-    return lks__batch_read(run->data[LKS__SPLIT_TRAIN], work->offsets + index * B, B,
-                           (size_t)run->s.block_size, tokens, targets);
+    return lks__shards_samples(run->data[LKS__SPLIT_TRAIN], work->offsets + index * B, B,
+                               (size_t)run->s.block_size, tokens, targets);
 }
 
 static double learning_rate(const lks__run *run, const lks__state *state)
@@ -93,7 +94,7 @@ static double learning_rate(const lks__run *run, const lks__state *state)
     return s->decay_lr ? lks__cosine_lr(&cosine, state->iter) : s->learning_rate;
 }
 
-/* nanoGPT has one rate. The one of orthogonalized updates follows the same schedule. */
+/* nanoGPT has one rate. The rate of orthogonalized updates follows the same schedule. */
 static double rates(const lks__run *run, const lks__state *state, lks__rates *rates)
 {
     const double lr = learning_rate(run, state), full = run->s.learning_rate;
@@ -105,20 +106,20 @@ static double rates(const lks__run *run, const lks__state *state, lks__rates *ra
 }
 
 static lks_status end_step(const lks__run *run, const lks__session *ses, lks__state *state,
-                           lks__guard *guard, lks__step_result *r)
+                           lks__checks *checks, lks__step_result *r)
 {
     return LKS_OK;
 }
 
 /* --- evaluation ------------------------------------------------------------------------------- */
 
-/* max_iters=N means iterations 0..N, as in the script. */
+/* As in the script, max_iters=N means iterations 0 to N. */
 static uint64_t n_steps(const lks__settings *s)
 {
     return (uint64_t)s->max_iters + 1;
 }
 
-static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__guard *guard)
+static bool evaluation_due(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
     return !state->eval_done && state->iter < n_steps(&run->s) && run->s.eval_interval > 0 &&
            state->iter % (uint64_t)run->s.eval_interval == 0;
@@ -126,13 +127,13 @@ static bool evaluation_due(const lks__run *run, const lks__state *state, const l
 
 struct estimate {
     const lks__run *run;
-    lks__work *work;
+    lks__step_work *work;
     const float *params;
     const uint64_t *offsets; /* [2][eval_iters][B] */
     lks__mirror loss;
 };
 
-/* Compute batch i of the batches of both splits, train first. */
+/* Compute batch i of both splits' batches, train first. */
 static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
 {
     const struct estimate *e = ctx;
@@ -140,22 +141,22 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
     size_t B = (size_t)s->batch_size, T = (size_t)s->block_size;
     int32_t *tokens, *targets;
     LKS__TRY(lks__batch_next(&e->work->batch, &tokens, &targets));
-    LKS__TRY(lks__batch_read(e->run->data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
-                             tokens, targets));
+    LKS__TRY(lks__shards_samples(e->run->data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
+                                 tokens, targets));
     const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)B, (int)T);
     return lks__eval_loss(e->work->model, e->params, &mb, &e->loss, loss_p);
 }
 
 /* The script's estimate_loss: the mean over eval_iters batches of each split. */
 static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__work *work, lks__eval_result *result)
+                           lks__step_work *work, lks__eval_result *result)
 {
     size_t n = (size_t)run->s.eval_iters;
     double *losses = calloc(2 * n, sizeof *losses), mean[2] = {0.0, 0.0};
     struct estimate e = {.run = run,
                          .work = work,
                          .params = state->memory->params.dev,
-                         .offsets = lks__sampler_eval(state->sampler, state->iter, (int)n)};
+                         .offsets = lks__batch_sampler_eval(state->sampler, state->iter, (int)n)};
     lks_status st = lks__mirror_open(ses->device, sizeof(float), &e.loss);
     if (losses == NULL || e.offsets == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
@@ -183,7 +184,7 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
     if (run->meta_file != NULL)
         lks__log_line(log, "found vocab_size = %" PRIu32 " (inside %s/%s)", run->meta.vocab_size,
                       run->shown_data_dir, run->meta_file);
-    /* Without positions, as there. A small model's would be 0.00M. */
+    /* Without positions, as in the script, which would print 0.00M for a small model. */
     const double n = (double)run->table.n_params - (double)c->block_size * c->n_embd;
     if (n >= 1e4)
         lks__log_line(log, "number of parameters: %.2fM", n / 1e6);
@@ -191,8 +192,8 @@ static void head_lines(const lks__run *run, const lks__session *ses, lks__log *l
         lks__log_line(log, "number of parameters: %.0f", n);
 }
 
-/* The script's line, but without its "mfu -100.00%" while no mean is known. */
-static void train_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+/* As in the script, but without "mfu -100.00%" before the first measurement. */
+static void train_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                        const lks__step_result *r, double mfu, char out[200])
 {
     uint64_t iter = state->iter - 1;
@@ -205,7 +206,7 @@ static void train_line(const lks__run *run, const lks__state *state, const lks__
                  r->seconds * 1e3, share);
 }
 
-static void eval_line(const lks__run *run, const lks__state *state, const lks__guard *guard,
+static void eval_line(const lks__run *run, const lks__state *state, const lks__checks *checks,
                       const lks__eval_result *eval, char out[200])
 {
     snprintf(out, 200, "step %" PRIu64 ": train loss %.4f, val loss %.4f", state->iter,
@@ -213,7 +214,6 @@ static void eval_line(const lks__run *run, const lks__state *state, const lks__g
 }
 
 const struct lks__procedure lks__procedure_nanogpt = {
-    .optimizer = &lks__optimizer_adamw,
     .data = &lks__source_tokens,
     .vocab_size = 50304,
     .length = "max_iters",

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "files/checkpoint/folder.h"
+#include "settings/family.h"
 #include "train/checkpoint.h"
-#include "train/optimizer.h"
 #include "weights/forms/nanogpt.h"
 
 bool lks__continue_can(const char *out_dir)
@@ -19,8 +19,7 @@ bool lks__continue_can(const char *out_dir)
     return n == 0;
 }
 
-/* As on a resume, a value that was given stays. */
-static lks_status take(lks__run *run, int setting, const char *name, double value)
+static lks_status restore_setting(lks__run *run, int setting, const char *name, double value)
 {
     char text[40];
     if (run->s.from[setting] >= LKS__FROM_FILE)
@@ -38,21 +37,21 @@ lks_status lks__continue_open(lks__run *run)
     LKS__TRY(lks__weights_open(path, NULL, &run->weights));
     LKS__TRY(lks__nanogpt_run_of(run->weights, from));
     LKS__TRY(lks__settings_begin(&run->s, &run->weights->model, run->weights->shown));
-    LKS__TRY(take(run, LKS__SETTING_beta1, "beta1", from->beta1));
-    LKS__TRY(take(run, LKS__SETTING_beta2, "beta2", from->beta2));
-    LKS__TRY(take(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
-    lks__train_choose_optimizer(&run->s);
-    if (strcmp(lks__train_optimizer(&run->s)->name, "adamw") != 0)
+    LKS__TRY(restore_setting(run, LKS__SETTING_beta1, "beta1", from->beta1));
+    LKS__TRY(restore_setting(run, LKS__SETTING_beta2, "beta2", from->beta2));
+    LKS__TRY(restore_setting(run, LKS__SETTING_weight_decay, "weight_decay", from->weight_decay));
+    lks__choose_optimizer(&run->s);
+    if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s has the state of AdamW: a from with optimizer=%s can't continue it; "
                          "leave --optimizer out",
-                         run->weights->shown, lks__train_optimizer(&run->s)->name);
+                         run->weights->shown, lks__optimizer_of(&run->s)->name);
     run->continued = true;
     return LKS_OK;
 }
 
 lks_status lks__continue_load(lks__run *run, const lks__session *ses, lks__state *state,
-                              const lks__work *work)
+                              const lks__step_work *work)
 {
     const lks__nanogpt_run *from = &run->from_nanogpt;
     state->iter = from->iter;

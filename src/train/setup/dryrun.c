@@ -17,7 +17,6 @@
 #include "train/procedure/procedure.h"
 #include "train/setup/fit.h"
 
-/* Open both splits, as the run would. */
 static lks_status read_data(const lks__settings *s, const char *dir, uint32_t vocab,
                             uint64_t n_tokens[2])
 {
@@ -57,7 +56,7 @@ lks_status lks__plan_bytes(const lks__settings *s, int W, double *bytes_p)
     return LKS_OK;
 }
 
-/* The process is measured only if the rest leaves a doubt: it takes a moment. */
+/* Measuring the process takes a moment, so do it only in doubt. */
 static lks_status check_room(const lks__settings *s, uint32_t vocab, int W)
 {
     const lks__place here = {1, W};
@@ -65,7 +64,7 @@ static lks_status check_room(const lks__settings *s, uint32_t vocab, int W)
     lks__device device;
     lks__process process = {0};
     lks__needs needs;
-    LKS__TRY(lks__session_ask(s->device, &device));
+    LKS__TRY(lks__session_describe(s->device, &device));
     LKS__TRY(lks__needs_on(&device, s, vocab, &here, &process, &needs));
     if (needs.host_bytes < 0.5 * room)
         return LKS_OK;
@@ -109,7 +108,7 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     uint64_t limit = 0;
     int64_t batch;
     char room[LKS__UNITS_TEXT];
-    LKS__TRY(lks__session_ask(s->device, &device));
+    LKS__TRY(lks__session_describe(s->device, &device));
     LKS__TRY(lks__process_measure(s, &here, &process));
     LKS__TRY(lks__settings_memory(s, &limit));
     const bool own = !device.ops->host_memory;
@@ -129,7 +128,7 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     if (own)
         lks__fit_add_device(&fit, &device, (double)limit - (double)device.ops->open_bytes, 1);
     LKS__TRY(lks__fit_choose(s, &fit, &batch));
-    LKS__TRY(lks__fit_take(s, W, batch));
+    LKS__TRY(lks__fit_set_batch(s, W, batch));
     if (!s->json)
         printf("batch_size=auto:   %" PRId64 ", for at most %s%s\n", batch,
                lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes, room),
@@ -147,9 +146,9 @@ lks_status lks__plan_dry_run(const lks__settings *given, int W)
     bool found;
     lks__needs needs;
     LKS__TRY(lks__settings_data_dir(s, dir));
-    const bool began = lks__settings_init(s) == LKS__INIT_WEIGHTS;
-    LKS__TRY(lks__procedure_meta(s, dir, began, &found, &meta));
-    const uint32_t vocab = began ? (uint32_t)s->vocab_size : meta.vocab_size;
+    const bool from_weights = lks__settings_init(s) == LKS__INIT_WEIGHTS;
+    LKS__TRY(lks__procedure_meta(s, dir, from_weights, &found, &meta));
+    const uint32_t vocab = from_weights ? (uint32_t)s->vocab_size : meta.vocab_size;
     lks__meta_free(&meta);
     LKS__TRY(read_data(s, dir, vocab, n_tokens));
     if (s->auto_batch != 0)

@@ -11,15 +11,15 @@
 #include "plan/bytes/needs.h"
 #include "train/procedure/procedure.h"
 
-/* What a rank takes later, beside its arenas: the matrix library's code, threads' scratch, buffers
- * of files. Measured: 3 to 6 MB. */
-static const double LATER = 8e6;
+/* Bytes that a rank allocates later in addition to its arenas: the matrix library's code, threads'
+ * scratch, buffers of files. Measured: 3 to 6 MB. */
+static const double LATER_BYTES = 8e6;
 
 static lks_status needs_of(const lks__settings *s, const lks__fit *fit, lks__needs *needs)
 {
-    /* If hosts have different numbers of ranks: fewer hosts, as each then needs more. */
+    /* With different numbers of ranks per host, assume fewer hosts, as each then needs more. */
     const lks__place place = {fit->W / fit->local, fit->local};
-    const lks__process process = {.own = fit->process + LATER};
+    const lks__process process = {.own = fit->process + LATER_BYTES};
     return lks__needs_on(fit->rooms[0].device, s, fit->vocab_size, &place, &process, needs);
 }
 
@@ -29,7 +29,7 @@ void lks__fit_add_device(lks__fit *fit, const lks__device *device, double bytes,
     fit->n_rooms = 2;
 }
 
-/* The first room that they don't fit into; NULL: they fit. */
+/* The first room that is too small; NULL: none. */
 static const lks__room *find_lack(const lks__fit *fit, const lks__needs *needs)
 {
     for (int i = 0; i < fit->n_rooms; i++)
@@ -42,13 +42,13 @@ static const lks__room *find_lack(const lks__fit *fit, const lks__needs *needs)
 
 enum { MOST_BATCH = 65536, MOST_STEPS = 65535 };
 
-lks_status lks__fit_take(lks__settings *s, int W, int64_t batch)
+lks_status lks__fit_set_batch(lks__settings *s, int W, int64_t batch)
 {
     const int64_t samples = s->batch_size * s->gradient_accumulation_steps;
     s->batch_size = batch;
     s->gradient_accumulation_steps = samples / batch;
     s->auto_batch = 0;
-    LKS__TRY(lks__settings_check(s, W)); /* golf's batch follows from its tokens */
+    LKS__TRY(lks__settings_check(s, W)); /* for golf, train_batch_tokens sets batch_size */
     if (s->batch_size != batch)
         return lks__fail(LKS_ERR_CONFIG,
                          "train_batch_tokens=%" PRId64 " can't be divided into micro-batches of "
@@ -67,10 +67,10 @@ lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *
         lks__settings other = *s;
         lks__needs needs;
         if (samples % b != 0 || samples / b % s->virtual_ranks != 0 || samples / b > MOST_STEPS ||
-            lks__fit_take(&other, fit->W, b) != LKS_OK)
+            lks__fit_set_batch(&other, fit->W, b) != LKS_OK)
             continue;
         if (needs_of(&other, fit, &needs) != LKS_OK)
-            continue; /* more than memory can address; or an error that the run reports, too */
+            continue; /* more than memory can address, or an error that the run itself reports */
         *lacks_p = find_lack(fit, &needs);
         if (*lacks_p == NULL)
             *batch_p = b;
@@ -108,8 +108,8 @@ static int sharers(const lks__device *device)
     return device->unit != 0 ? device->ranks : 1;
 }
 
-/* Bytes for the arenas of this host's ranks and for what its processes take, and those of the
- * device. --memory is for the memory in which models compute. */
+/* Find the bytes of this host for its ranks' processes and arenas, and those of the device.
+ * --memory limits the memory in which models compute. */
 static lks_status find_rooms(const lks__run *run, const lks__session *ses, lks__fit *fit)
 {
     lks__device *device = ses->device;
@@ -117,7 +117,7 @@ static lks_status find_rooms(const lks__run *run, const lks__session *ses, lks__
     size_t left = 0, all;
     const bool own = device->ops->memory != NULL;
     LKS__TRY(lks__settings_memory(&run->s, &limit));
-    /* What the ranks take already isn't available any more. */
+    /* Memory that the ranks have taken already is no longer available: add it. */
     fit->rooms[0] =
         (lks__room){device, (double)lks__memory_available() + fit->process * fit->local, 0};
     fit->n_rooms = 1;
@@ -132,7 +132,7 @@ static lks_status find_rooms(const lks__run *run, const lks__session *ses, lks__
     return LKS_OK;
 }
 
-/* This rank's choice: *batch_p, 0 if none fits. */
+/* *batch_p: this rank's choice. */
 static lks_status choose(lks__run *run, const lks__session *ses, int64_t *batch_p)
 {
     char dir[LKS__SETTING_STR + 8];
@@ -155,7 +155,7 @@ static lks_status choose(lks__run *run, const lks__session *ses, int64_t *batch_
     return lks__fit_choose(&run->s, &fit, batch_p);
 }
 
-/* If hosts have different numbers of ranks: more hosts, as each then needs less. */
+/* With different numbers of ranks per host, assume more hosts, as each then needs less. */
 static lks__place place_of(const lks__run *run, const lks__session *ses)
 {
     const int W = ses->world.world_size, local = ses->world.local_world_size;
@@ -173,7 +173,7 @@ lks_status lks__train_check_fits(const lks__run *run, const lks__session *ses)
     const lks__place place = place_of(run, ses);
     if (run->s.skip_fit_check || w->local_rank != 0)
         return LKS_OK;
-    /* What the ranks take already isn't available any more. */
+    /* Memory that the ranks have taken already is no longer available: add it. */
     const lks__room room = {ses->device,
                             (double)lks__memory_available() + process.own * w->local_world_size, 0};
     return lks__advice_check(&room, &run->s, (uint32_t)run->s.vocab_size, &place, &process);
@@ -205,5 +205,5 @@ lks_status lks__train_fit(lks__run *run, lks__session *ses)
     for (int i = 0; i < W && st == LKS_OK; i++)
         least = i == 0 || all[i] < least ? all[i] : least;
     free(all);
-    return st == LKS_OK ? lks__fit_take(&run->s, W, least) : st;
+    return st == LKS_OK ? lks__fit_set_batch(&run->s, W, least) : st;
 }

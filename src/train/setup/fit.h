@@ -1,5 +1,5 @@
-/* train/setup/fit.h - batch_size=auto: the largest micro-batch that fits into memory, with the
- * samples of a step held. */
+/* train/setup/fit.h - batch_size=auto: the largest micro-batch that fits into memory, with the same
+ * number of samples per step. */
 #ifndef LKS_TRAIN_SETUP_FIT_H
 #define LKS_TRAIN_SETUP_FIT_H
 
@@ -7,41 +7,39 @@
 #include "session/session.h"
 #include "train/run.h"
 
-/* Where a run of checked settings runs: W ranks, `local` of them on this host. */
+/* A run of W ranks, `local` of them on this host. */
 typedef struct lks__fit {
     int W, local;
     uint32_t vocab_size;
-    double process;     /* Pss of each rank before it reserves arenas */
-    lks__room rooms[2]; /* of the host, and, if n_rooms is 2, of a device */
+    double process;     /* bytes (Pss) per rank before it reserves arenas */
+    lks__room rooms[2]; /* of the host, then of a device */
     int n_rooms;
 } lks__fit;
 
-/* Add the room of a device with its own memory, of which `bytes` are free, or may be taken. */
+/* Add the room of a device with its own memory, with `bytes` free, shared by `ranks`. */
 void lks__fit_add_device(lks__fit *fit, const lks__device *device, double bytes, int ranks);
 
-/* The largest batch_size whose bytes all rooms have, *batch_p; 0: none. Only sizes count that leave
- * a step its samples (gradient_accumulation_steps * batch_size) and virtual_ranks a divisor of the
- * micro-batches. *lacks_p: the room that the smallest of them doesn't fit into, and *least_p: what
- * it takes there. */
+/* *batch_p: the largest batch_size that fits into all rooms; 0: none. Only sizes count that leave a
+ * step its samples (gradient_accumulation_steps * batch_size) and virtual_ranks a divisor of the
+ * micro-batches. *lacks_p: the room that is too small for the smallest of them, and *least_p: the
+ * bytes it needs there. */
 lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *batch_p,
                           const lks__room **lacks_p, double *least_p);
-/* The same; ERR_NOMEM with the bytes needed, and what to change, if there is none. */
+/* The same, but ERR_NOMEM, with the bytes needed and advice, if none fits. */
 lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t *batch_p);
 
-/* Take that batch_size, and the gradient_accumulation_steps that go with it. */
-lks_status lks__fit_take(lks__settings *s, int W, int64_t batch);
+/* Set that batch_size, and gradient_accumulation_steps to match. */
+lks_status lks__fit_set_batch(lks__settings *s, int W, int64_t batch);
 
-/* For a trainer whose settings are known: choose the smallest of all ranks' sizes. Collective. */
+/* Set the smallest batch_size that any rank has chosen. Collective. */
 lks_status lks__train_fit(lks__run *run, lks__session *ses);
 
-/* For a device with its own memory, before anything is allocated there: ERR_NOMEM with advice if
- * the run doesn't fit into what is free. Each rank looks; no rank may allocate before all have
- * looked. */
+/* For a device with its own memory: ERR_NOMEM with advice if the run doesn't fit into the free
+ * part. Each rank checks before any rank allocates. */
 lks_status lks__train_check_device(const lks__run *run, const lks__session *ses);
 
-/* ERR_NOMEM with advice if the run surely doesn't fit into this host: with the settings that a
- * checkpoint or weights have given it, whoever started the ranks. The first rank of a host looks
- * before anything is reserved. */
+/* ERR_NOMEM with advice if the run surely doesn't fit into this host with its final settings. The
+ * first rank of a host checks before anything is reserved. */
 lks_status lks__train_check_fits(const lks__run *run, const lks__session *ses);
 
 #endif

@@ -1,7 +1,6 @@
 #include "train/setup/remember.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,8 +9,8 @@
 #include "report/record/files.h"
 #include "report/record/metrics/metrics.h"
 
-/* The path as it was used, if it leads to the same folder from here; else the absolute one. Without
- * either (the whole tree may have been moved) the path as it was used. */
+/* Choose the path as the run used it, if it leads to the same folder from here, else the absolute
+ * path. If neither exists (the whole tree may have moved), choose the path as used. */
 static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
 {
     char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH], shown[512], run[512];
@@ -37,7 +36,7 @@ static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
     return LKS_OK;
 }
 
-/* Give all ranks the path that rank 0 has chosen, as the run's setting; "": there is none. */
+/* Set the setting to rank 0's path on all ranks; "": leave it unchanged. */
 static lks_status share(lks__session *ses, lks__settings *s, int setting,
                         char path[LKS__SETTING_STR], char value[LKS__SETTING_STR])
 {
@@ -54,14 +53,14 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__setti
     char path[LKS__SETTING_STR] = "";
     lks_status st = LKS_OK;
     if (s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT)
-        return LKS_OK; /* on all ranks: they have the same arguments */
+        return LKS_OK;
     if (ses->world.rank == 0)
         st = choose(run_dir, path);
     LKS__TRY(lks__session_agree(ses, st));
     return share(ses, s, LKS__SETTING_dataset, path, s->dataset);
 }
 
-/* The tokenizer that the run was given, if it was given one and it is still there. */
+/* The tokenizer that the run was given, or "". */
 static lks_status choose_tokenizer(const char *run_dir, char path[LKS__SETTING_STR], bool *gone_p)
 {
     json_t *settings;
@@ -83,7 +82,7 @@ lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__
     lks_status st = LKS_OK;
     gone[0] = '\0';
     if (s->from[LKS__SETTING_tokenizer_path] != LKS__FROM_DEFAULT)
-        return LKS_OK; /* on all ranks: they have the same arguments */
+        return LKS_OK;
     if (ses->world.rank == 0)
         st = choose_tokenizer(run_dir, path, &is_gone);
     LKS__TRY(lks__session_agree(ses, st));
@@ -96,7 +95,7 @@ lks_status lks__remember_tokenizer(lks__session *ses, const char *run_dir, lks__
 
 enum { KEPT_BYTES = 8 * LKS__SETTING_STR };
 
-/* The values in rank 0's file, which other hosts may not have, as text: "" if there are none. */
+/* Rank 0's recorded values as JSON text, because other hosts may not have the file; "": none. */
 static lks_status read_settings(const char *run_dir, char text[KEPT_BYTES])
 {
     json_t *settings;

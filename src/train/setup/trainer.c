@@ -1,10 +1,8 @@
 #include "train/setup/trainer.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/number/units.h"
 #include "base/system/memory.h"
@@ -16,14 +14,14 @@
 #include "report/record/job.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
+#include "settings/family.h"
 #include "train/checkpoint.h"
-#include "train/guard/agree.h"
-#include "train/guard/votes.h"
-#include "train/optimizer.h"
+#include "train/checks/agree.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
 #include "train/setup/fit.h"
 #include "train/setup/remember.h"
+#include "weights/choice/same_checkpoint.h"
 
 /* --- on one rank ----------------------------------------------------------------------------- */
 
@@ -31,15 +29,14 @@ static lks_status open_buffers(lks__trainer *t)
 {
     int W = t->ses.world.world_size;
     size_t BT = (size_t)(t->run.s.batch_size * t->run.s.block_size);
-    t->work.exchange = calloc((size_t)W + 1, lks__votes_bytes(t->run.V, t->run.A, W));
+    t->work.exchange = calloc((size_t)W + 1, lks__step_message_bytes(t->run.V, t->run.A, W));
     if (t->work.exchange == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
     LKS__TRY(lks__batch_open(t->ses.device, BT, &t->work.batch));
     return lks__mirror_open(t->ses.device, (size_t)t->run.N * sizeof(float), &t->work.losses);
 }
 
-/* `--out_dir=RUN/ckpt-…` names the checkpoint to go on from, for example an earlier one if the
- * newest is damaged. The run is the folder that contains it. */
+/* `--out_dir=RUN/ckpt-…` names the checkpoint to continue from. The run is then RUN. */
 static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
 {
     size_t n = strlen(s->out_dir);
@@ -55,19 +52,17 @@ static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
         name[name == s->out_dir + 1 ? 0 : -1] = '\0';
 }
 
-/* zero=1 must divide all of the state, or it is an error: a run must not silently need more
- * memory. */
-static lks_status check_zero(const lks__trainer *t)
+/* zero=1 must divide all of the state: a run must not silently need more memory. */
+static lks_status check_zero(const lks__run *run, const lks_world *w)
 {
-    const lks_world *w = &t->ses.world;
-    if (t->run.s.zero == 0)
+    if (run->s.zero == 0)
         return LKS_OK;
-    if (!lks__optimizer_divides(lks__train_optimizer(&t->run.s)))
+    if (!lks__optimizer_divides(lks__optimizer_of(&run->s)))
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the optimizer's state block by block, but optimizer=%s "
                          "updates whole matrices: leave --zero out, or use another --optimizer",
-                         lks__train_optimizer(&t->run.s)->name);
-    if (!t->run.shared)
+                         lks__optimizer_of(&run->s)->name);
+    if (!run->shared)
         return lks__fail(LKS_ERR_CONFIG,
                          "zero=1 divides the state over hosts, which have one replica each: "
                          "it needs --replicas=shared");
@@ -82,112 +77,112 @@ static lks_status check_zero(const lks__trainer *t)
 static lks_status check_decay(const lks__settings *s)
 {
     if (s->from[LKS__SETTING_weight_decay] < LKS__FROM_FILE || s->weight_decay == 0.0 ||
-        lks__train_optimizer(s)->decays)
+        lks__optimizer_of(s)->decays)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "weight_decay=%g was given, but optimizer=%s applies no decay: leave it out, "
                      "give --weight_decay=0, or use another --optimizer",
-                     s->weight_decay, lks__train_optimizer(s)->name);
+                     s->weight_decay, lks__optimizer_of(s)->name);
 }
 
-/* A run that began with weights goes on with the tokenizer that it has recorded, if its data have
- * none. */
-static lks_status take_tokenizer(lks__trainer *t, const lks__ckpt *resume)
+/* A run that began with weights keeps its recorded tokenizer, if its data have none. */
+static lks_status restore_tokenizer(lks__run *run, const lks__ckpt *resume)
 {
     lks__meta kept;
-    if (t->run.init_hash[0] == '\0' || t->run.meta.chars != NULL || t->run.meta.is_bpe ||
-        t->run.meta.is_bytes)
+    if (run->init_hash[0] == '\0' || run->meta.chars != NULL || run->meta.is_bpe ||
+        run->meta.is_bytes)
         return LKS_OK;
     LKS__TRY(lks__state_meta(resume, &kept));
-    lks__meta_free(&t->run.meta);
-    t->run.meta = kept;
+    lks__meta_free(&run->meta);
+    run->meta = kept;
     return LKS_OK;
 }
 
-/* The weights that the run begins with: from here on the settings are those of its model. */
-static lks_status open_weights(lks__trainer *t)
+/* Open the weights of init_from. They set the model's settings. */
+static lks_status open_weights(lks__run *run)
 {
-    const bool given = t->run.s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
-    const lks__weights_want want = {.n_head = given ? t->run.s.n_head : 0};
-    LKS__TRY(lks__weights_open(t->run.s.init_from, &want, &t->run.weights));
-    const lks__weights *w = t->run.weights;
-    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, t->run.s.out_dir))
+    const bool given = run->s.from[LKS__SETTING_n_head] >= LKS__FROM_FILE;
+    const lks__weights_want want = {.n_head = given ? run->s.n_head : 0};
+    LKS__TRY(lks__weights_open(run->s.init_from, &want, &run->weights));
+    const lks__weights *w = run->weights;
+    if (lks__sys_same_folder(w->run_dir[0] != '\0' ? w->run_dir : w->path, run->s.out_dir))
         return lks__fail(
             LKS_ERR_CONFIG,
             "init_from and out_dir are the same folder, %s: a new run would move its "
             "files away. Give another --out_dir, or continue the run with --init_from=resume",
             w->shown);
-    return lks__settings_begin(&t->run.s, &t->run.weights->model, t->run.weights->shown);
+    return lks__settings_begin(&run->s, &run->weights->model, run->weights->shown);
 }
 
-/* The settings, as far as they need no other rank. `resume` is NULL for a run from scratch. */
-static lks_status open_settings(lks__trainer *t, const lks__ckpt *resume)
+static void copy_hash(const char *text, char out[17])
 {
-    if (t->run.s.memory[0] != '\0' && t->run.s.auto_batch == 0)
+    snprintf(out, 17, "%s", text == NULL ? "" : text);
+}
+
+/* Complete the settings without other ranks. `resume` is NULL for a run from scratch. */
+static lks_status open_settings(lks__run *run, const lks__session *ses, const lks__ckpt *resume)
+{
+    if (run->s.memory[0] != '\0' && run->s.auto_batch == 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "memory=%s is for batch_size=auto: give that, too, or leave --memory out",
-                         t->run.s.memory);
+                         run->s.memory);
     if (resume != NULL) {
-        const char *hash = json_string_value(json_object_get(resume->state, "params_hash"));
-        snprintf(t->run.resumed_hash, sizeof t->run.resumed_hash, "%s", hash == NULL ? "" : hash);
-        const char *print = lks__st_metadata(resume->model, "kernels");
-        snprintf(t->run.resumed_fingerprint, sizeof t->run.resumed_fingerprint, "%s",
-                 print == NULL ? "" : print);
-        t->run.resumed = true;
-        t->run.resumed_asked = lks__asked_of(resume->state);
-        const char *init = json_string_value(json_object_get(resume->state, "init_hash"));
-        snprintf(t->run.init_hash, sizeof t->run.init_hash, "%s", init == NULL ? "" : init);
-        lks__settings_defaults(&t->run.resumed_from);
-        LKS__TRY(lks__state_settings(resume, &t->run.resumed_from));
-        lks__train_choose_optimizer(&t->run.resumed_from);
-        LKS__TRY(lks__settings_resume(&t->run.s, &t->run.resumed_from, resume->path));
-    } else if (lks__settings_init(&t->run.s) == LKS__INIT_WEIGHTS) {
-        LKS__TRY(open_weights(t));
-    } else if (lks__settings_init(&t->run.s) == LKS__INIT_RESUME) {
-        LKS__TRY(lks__continue_open(&t->run));
+        copy_hash(json_string_value(json_object_get(resume->state, "params_hash")),
+                  run->resumed_hash);
+        copy_hash(json_string_value(json_object_get(resume->state, "init_hash")), run->init_hash);
+        copy_hash(lks__st_metadata(resume->model, "kernels"), run->resumed_fingerprint);
+        run->resumed = true;
+        run->resumed_asked = lks__asked_of(resume->state);
+        lks__settings_defaults(&run->resumed_from);
+        LKS__TRY(lks__state_settings(resume, &run->resumed_from));
+        lks__choose_optimizer(&run->resumed_from);
+        LKS__TRY(lks__settings_resume(&run->s, &run->resumed_from, resume->path));
+    } else if (lks__settings_init(&run->s) == LKS__INIT_WEIGHTS) {
+        LKS__TRY(open_weights(run));
+    } else if (lks__settings_init(&run->s) == LKS__INIT_RESUME) {
+        LKS__TRY(lks__continue_open(run));
     }
-    lks__state_choose_dtype(&t->run.s, t->ses.device);
+    lks__state_choose_dtype(&run->s, ses->device);
     return LKS_OK;
 }
 
-/* Data and table: all else that needs no other rank. */
-static lks_status open_alone(lks__trainer *t, const lks__ckpt *resume)
+/* Open data and table. */
+static lks_status open_data(lks__run *run, const lks__session *ses, const lks__ckpt *resume)
 {
-    int W = t->ses.world.world_size, rank = t->ses.world.rank;
-    LKS__TRY(lks__settings_check(&t->run.s, W));
-    t->run.shared = t->run.s.replicas == LKS__replicas_shared;
-    t->run.procedure = lks__procedure_of(&t->run.s);
-    lks__train_choose_optimizer(&t->run.s);
-    LKS__TRY(check_zero(t));
-    LKS__TRY(check_decay(&t->run.s));
-    t->run.V = (int)t->run.s.virtual_ranks;
-    t->run.N = (int)t->run.s.gradient_accumulation_steps;
-    t->run.A = t->run.N / t->run.V;
-    t->run.first_v = lks__ddp_first_leaf(t->run.V, W, rank);
-    t->run.end_v = lks__ddp_first_leaf(t->run.V, W, rank + 1);
-    t->state.best_val_loss = LKS__NO_VAL_LOSS;
-    LKS__TRY(t->run.procedure->open_data(&t->run));
+    const int W = ses->world.world_size, rank = ses->world.rank;
+    LKS__TRY(lks__settings_check(&run->s, W));
+    run->shared = run->s.replicas == LKS__replicas_shared;
+    run->procedure = lks__procedure_of(&run->s);
+    lks__choose_optimizer(&run->s);
+    LKS__TRY(check_zero(run, &ses->world));
+    LKS__TRY(check_decay(&run->s));
+    run->V = (int)run->s.virtual_ranks;
+    run->N = (int)run->s.gradient_accumulation_steps;
+    run->A = run->N / run->V;
+    run->first_v = lks__first_leaf(run->V, W, rank);
+    run->end_v = lks__first_leaf(run->V, W, rank + 1);
+    LKS__TRY(run->procedure->open_data(run));
     if (resume != NULL)
-        LKS__TRY(take_tokenizer(t, resume));
-    lks__escape(t->run.shown_out_dir, sizeof t->run.shown_out_dir, t->run.s.out_dir,
-                strlen(t->run.s.out_dir));
-    lks__escape(t->run.shown_data_dir, sizeof t->run.shown_data_dir, t->run.data_dir,
-                strlen(t->run.data_dir));
-    t->run.model_config = lks__state_model_config(&t->run.s, (uint32_t)t->run.s.vocab_size);
-    LKS__TRY(lks__model_table(&t->run.model_config, &t->run.table));
-    LKS__TRY(lks__table_freeze(&t->run.table, t->run.s.freeze));
+        LKS__TRY(restore_tokenizer(run, resume));
+    lks__escape(run->shown_out_dir, sizeof run->shown_out_dir, run->s.out_dir,
+                strlen(run->s.out_dir));
+    lks__escape(run->shown_data_dir, sizeof run->shown_data_dir, run->data_dir,
+                strlen(run->data_dir));
+    run->model_config = lks__state_model_config(&run->s, (uint32_t)run->s.vocab_size);
+    LKS__TRY(lks__model_table(&run->model_config, &run->table));
+    LKS__TRY(lks__table_freeze(&run->table, run->s.freeze));
     if (resume != NULL)
-        LKS__TRY(lks__state_check_params(resume->model, resume->path, &t->run.table));
+        LKS__TRY(lks__state_check_params(resume->model, resume->path, &run->table));
     return LKS_OK;
 }
 
-/* What needs memory of the device. */
+/* Open everything that allocates device memory. */
 static lks_status open_on_device(lks__trainer *t)
 {
     LKS__TRY(lks__model_open(&t->run.model_config, &t->run.table, (int)t->run.s.batch_size,
                              t->ses.device, &t->work.model));
     LKS__TRY(t->run.procedure->open_rest(&t->run, &t->state));
-    LKS__TRY(lks__divergence_open(&t->run, &t->guard));
+    LKS__TRY(lks__divergence_open(&t->run, &t->checks));
     return open_buffers(t);
 }
 
@@ -195,7 +190,7 @@ static lks_status open_on_device(lks__trainer *t)
 
 static lks_status open_arenas(lks__trainer *t)
 {
-    lks__ddp_config config = lks__chosen_ddp(&t->run.s);
+    lks__reducer_config config = lks__chosen_ddp(&t->run.s);
     if (lks__chosen_may_join(&t->run.s))
         LKS__TRY(lks__session_join(&t->ses, lks__chosen_must_join(&t->run.s)));
     int *owners = calloc(t->run.table.n_tensors, sizeof *owners);
@@ -203,31 +198,31 @@ static lks_status open_arenas(lks__trainer *t)
     if (owners == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", t->run.table.n_tensors);
     if (st == LKS_OK)
-        st = lks__optim_assign(lks__train_optimizer(&t->run.s), &t->run.table,
-                               t->ses.world.world_size, owners);
+        st = lks__optim_assign(lks__optimizer_of(&t->run.s), &t->run.table, t->ses.world.world_size,
+                               owners);
     config.owners = owners;
     st = lks__session_agree(&t->ses, st);
     if (st == LKS_OK)
-        st = lks__ddp_open(&config, t->ses.comm, &t->run.table, t->ses.device, &t->work.ddp);
+        st =
+            lks__reducer_open(&config, t->ses.comm, &t->run.table, t->ses.device, &t->work.reducer);
     free(owners);
     LKS__TRY(st);
-    t->state.memory = lks__ddp_memory(t->work.ddp);
-    return lks__memory_open_replica(t->state.memory, lks__train_optimizer(&t->run.s),
-                                    t->run.shared);
+    t->state.memory = lks__reducer_memory(t->work.reducer);
+    return lks__memory_open_replica(t->state.memory, lks__optimizer_of(&t->run.s), t->run.shared);
 }
 
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills
- * the process. So check them here, after all shared memory has been reserved, once for all ranks of
- * a host. */
-static lks_status check_activations(const lks__trainer *t)
+ * the process. So check them after all shared memory has been reserved, once for all ranks of a
+ * host. */
+static lks_status check_activations(const lks__run *run, const lks__session *ses)
 {
     size_t bytes;
-    if (t->ses.world.local_rank != 0 || !t->ses.device->ops->host_memory)
+    if (ses->world.local_rank != 0 || !ses->device->ops->host_memory)
         return LKS_OK;
-    LKS__TRY(lks__model_activation_bytes(&t->run.model_config, (int)t->run.s.batch_size,
-                                         t->ses.device->layers, &bytes));
+    LKS__TRY(lks__model_activation_bytes(&run->model_config, (int)run->s.batch_size,
+                                         ses->device->layers, &bytes));
     const uint64_t room = lks__memory_available();
-    const double need = (double)bytes * t->ses.world.local_world_size;
+    const double need = (double)bytes * ses->world.local_world_size;
     if (need <= (double)room)
         return LKS_OK;
     char needs[LKS__UNITS_TEXT], available[LKS__UNITS_TEXT];
@@ -236,7 +231,7 @@ static lks_status check_activations(const lks__trainer *t)
         "the activations of %d rank%s here take %s: only %s are available to "
         "this machine or container; use --recompute=block, a smaller model or batch, fewer ranks, "
         "or a higher memory limit",
-        t->ses.world.local_world_size, t->ses.world.local_world_size == 1 ? "" : "s",
+        ses->world.local_world_size, ses->world.local_world_size == 1 ? "" : "s",
         lks__units_memory(need, needs), lks__units_memory((double)room, available));
 }
 
@@ -244,14 +239,14 @@ static lks_status open_optimizer(lks__trainer *t)
 {
     size_t bytes;
     void *scratch = lks__model_scratch(t->work.model, &bytes);
-    return lks__memory_open_optimizer(t->state.memory, lks__train_optimizer(&t->run.s), scratch,
-                                      bytes, &t->work.optim);
+    return lks__memory_open_optimizer(t->state.memory, lks__optimizer_of(&t->run.s), scratch, bytes,
+                                      &t->work.optim);
 }
 
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
-        return lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->guard, resume);
+        return lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, resume);
     if (t->run.continued)
         return lks__continue_load(&t->run, &t->ses, &t->state, &t->work);
     if (t->run.shared && t->ses.world.local_rank != 0)
@@ -271,33 +266,33 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
  * moments; otherwise the moments are zeros that were never written. */
 static lks_status agree(lks__trainer *t, bool loaded)
 {
-    LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->guard, loaded));
+    LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->checks, loaded));
     if (loaded && (!t->run.shared || t->ses.world.local_rank == 0))
         lks__memory_fetched(t->state.memory);
-    if (t->run.shared) /* the first rank of each host has filled its replica */
+    if (t->run.shared)
         LKS__TRY(lks_comm_barrier(t->ses.comm));
     else
-        LKS__TRY(lks__ddp_verify(t->ses.comm, &t->run.table, t->state.memory->params.host));
+        LKS__TRY(lks__params_verify(t->ses.comm, &t->run.table, t->state.memory->params.host));
     return lks__memory_upload(t->state.memory, loaded);
 }
 
-/* With another exchange ranks wouldn't even start the same operations. */
-static lks_status agree_on_exchange(lks__trainer *t)
+/* With different exchanges ranks would start different operations. */
+static lks_status agree_on_exchange(const lks__run *run, lks__session *ses)
 {
-    if (t->ses.device->ops->exchange == NULL)
+    if (ses->device->ops->exchange == NULL)
         return LKS_OK;
-    return lks__session_same_word(&t->ses, "exchange",
-                                  lks__chosen_may_join(&t->run.s) ? "nccl" : "staged");
+    return lks__session_same_word(ses, "exchange",
+                                  lks__chosen_may_join(&run->s) ? "nccl" : "staged");
 }
 
-static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
+static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
 {
-    LKS__TRY(agree_on_exchange(t));
+    LKS__TRY(agree_on_exchange(&t->run, &t->ses));
     if (t->run.model_config.bf16)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
-    lks_status st = check_activations(t);
+    lks_status st = check_activations(&t->run, &t->ses);
     if (st == LKS_OK)
         st = open_optimizer(t);
     if (st == LKS_OK)
@@ -306,53 +301,43 @@ static lks_status open_together(lks__trainer *t, lks__ckpt *resume)
     return agree(t, resume != NULL || t->run.continued);
 }
 
-/* Compare the settings that decide which operations ranks start before all settings are compared.
- */
-static lks_status agree_on_start(lks__trainer *t)
-{
-    LKS__TRY(lks__agree_init(&t->ses, &t->run.s));
-    return lks__session_same_word(&t->ses, "batch_size",
-                                  t->run.s.auto_batch != 0 ? "auto" : "a number");
-}
-
-/* Open the run, and compare settings and data of all ranks before memory is taken. */
-static lks_status open_the_same(lks__trainer *t, const lks__ckpt *resume)
+/* Open the run, and compare settings and data of all ranks before memory is reserved. */
+static lks_status open_and_compare(lks__run *run, lks__session *ses, const lks__ckpt *resume)
 {
     lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
     lks_status st = LKS_OK;
     if (given == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings");
     else
-        st = lks__agree_lines(&t->run, false, given);
-    st = lks__session_agree(&t->ses, st);
+        st = lks__agree_lines(run, false, given);
+    st = lks__session_agree(ses, st);
     if (st == LKS_OK) {
-        st = open_alone(t, resume);
+        st = open_data(run, ses, resume);
         if (st == LKS_OK)
-            st = lks__agree_lines(&t->run, true, result);
-        st = lks__agree_run(&t->ses, st, given, result);
+            st = lks__agree_lines(run, true, result);
+        st = lks__agree_run(ses, st, given, result);
     }
     free(given);
     return st;
 }
 
-/* A run that is restarted after a failure goes on from its newest good checkpoint, whatever is left
- * of the others. If there is none yet, it begins again. In a folder without any, a resume continues
- * nanoGPT's run, if its ckpt.pt is there: *resume_p stays NULL. */
+/* A run that is restarted after a failure continues from its newest valid checkpoint, or begins
+ * again if it has none. A resume in a folder without checkpoints continues nanoGPT's run, if there
+ * is a ckpt.pt: then *resume_p stays NULL. */
 static lks_status open_checkpoint(const lks__settings *s, const char *run, int rank,
                                   lks__ckpt *ckpt, lks__ckpt **resume_p)
 {
-    bool again = lks__job_goes_on(run);
+    bool restarted = lks__job_restarted(run);
     bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
-    const char *from =
-        again ? run : s->out_dir; /* which may name a checkpoint for the first start */
+    const char *from = restarted ? run : s->out_dir; /* out_dir may name a checkpoint */
     if (rank == 0)
         LKS__TRY(lks__outdir_free(run, s->lock == LKS__lock_on));
     lks_status st = lks__ckpt_open(from, LKS__CKPT_ALL, ckpt);
-    if (again && st == LKS_ERR_FORMAT)
+    if (restarted && st == LKS_ERR_FORMAT)
         st = lks__ckpt_open_newest(from, LKS__CKPT_ALL, ckpt);
     if (st == LKS_OK)
         *resume_p = ckpt;
-    else if (again && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
+    else if (restarted && !resumes && (st == LKS_ERR_IO || st == LKS_ERR_FORMAT))
         st = LKS_OK;
     else if (resumes && st == LKS_ERR_IO && lks__continue_can(s->out_dir))
         st = LKS_OK;
@@ -360,56 +345,59 @@ static lks_status open_checkpoint(const lks__settings *s, const char *run, int r
 }
 
 /* Restore the dataset's path, and settings that checkpoints lack. */
-static lks_status recall(lks__trainer *t, const char *run, const lks__ckpt *resume)
+static lks_status restore_settings(lks__settings *s, lks__session *ses, const char *run,
+                                   const lks__ckpt *resume)
 {
     if (resume == NULL)
         return LKS_OK;
     if (resume->itself)
-        leave_checkpoint_folder(&t->run.s, resume);
+        leave_checkpoint_folder(s, resume);
     else
-        snprintf(t->run.s.out_dir, sizeof t->run.s.out_dir, "%s", run);
-    LKS__TRY(lks__remember_data(&t->ses, t->run.s.out_dir, &t->run.s));
-    return lks__remember_settings(&t->ses, t->run.s.out_dir, &t->run.s);
+        snprintf(s->out_dir, sizeof s->out_dir, "%s", run);
+    LKS__TRY(lks__remember_data(ses, s->out_dir, s));
+    return lks__remember_settings(ses, s->out_dir, s);
 }
 
-static lks_status open_session(const lks__settings *s, lks__trainer *t)
+static lks_status open_session(const lks__settings *s, lks__session *ses)
 {
-    LKS__TRY(lks__session_open(s->backend, s->timeout, (int)s->threads, (enum lks__bind)s->bind,
-                               &t->ses));
-    lks_status st = lks__session_device(&t->ses, s->device, s->share_gpu);
+    LKS__TRY(
+        lks__session_open(s->backend, s->timeout, (int)s->threads, (enum lks__bind)s->bind, ses));
+    lks_status st = lks__session_device(ses, s->device, s->share_gpu);
     if (st != LKS_OK)
-        lks__session_close(&t->ses);
+        lks__session_close(ses);
     return st;
 }
 
-/* Find the checkpoint that the run begins with, the same on all ranks; *resume_p stays NULL if
+/* Find the checkpoint that the run begins with, the same on all ranks. *resume_p stays NULL if
  * there is none. */
-static lks_status find_start(const lks__settings *s, lks__trainer *t, lks__ckpt *ckpt,
+static lks_status find_start(lks__settings *s, lks__session *ses, lks__ckpt *ckpt,
                              lks__ckpt **resume_p)
 {
     const bool resumes = lks__settings_init(s) == LKS__INIT_RESUME;
     lks_status st = LKS_OK;
     char run[LKS__SETTING_STR];
-    LKS__TRY(agree_on_start(t));
+    /* These settings decide which collective operations set-up starts. */
+    LKS__TRY(lks__agree_init(ses, s));
+    LKS__TRY(lks__session_same_word(ses, "batch_size", s->auto_batch != 0 ? "auto" : "a number"));
     snprintf(run, sizeof run, "%s", s->out_dir);
     if (resumes)
         lks__outdir_of(s->out_dir, run, sizeof run);
-    if (resumes || lks__job_goes_on(run))
-        st = open_checkpoint(s, run, t->ses.world.rank, ckpt, resume_p);
-    LKS__TRY(lks__agree_checkpoint(&t->ses, st, *resume_p, s->out_dir));
-    return recall(t, run, *resume_p);
+    if (resumes || lks__job_restarted(run))
+        st = open_checkpoint(s, run, ses->world.rank, ckpt, resume_p);
+    LKS__TRY(lks__same_checkpoint(ses, st, *resume_p, s->out_dir));
+    return restore_settings(s, ses, run, *resume_p);
 }
 
-/* All ranks make each of these steps, or none makes the next. */
+/* Each step succeeds on all ranks, or no rank begins the next one. */
 static lks_status open_run(lks__trainer *t, lks__ckpt *resume)
 {
-    LKS__TRY(lks__session_agree(&t->ses, open_settings(t, resume)));
+    LKS__TRY(lks__session_agree(&t->ses, open_settings(&t->run, &t->ses, resume)));
     if (t->run.s.auto_batch != 0)
         LKS__TRY(lks__train_fit(&t->run, &t->ses));
-    LKS__TRY(open_the_same(t, resume));
+    LKS__TRY(open_and_compare(&t->run, &t->ses, resume));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_device(&t->run, &t->ses)));
     LKS__TRY(lks__session_agree(&t->ses, open_on_device(t)));
-    return open_together(t, resume);
+    return open_state(t, resume);
 }
 
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p)
@@ -419,9 +407,10 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     memset(t, 0, sizeof *t);
     memset(&ckpt, 0, sizeof ckpt);
     t->run.s = *s;
+    t->state.best_val_loss = LKS__NO_VAL_LOSS;
     LKS__TRY(lks__trace_file_start(&t->trace, t->run.s.trace));
     lks__trace_begin(LKS__SPAN_SET_UP, -1);
-    lks_status st = open_session(s, t);
+    lks_status st = open_session(s, &t->ses);
     if (st != LKS_OK) {
         *stopped_p = lks__stop_requested;
         lks__trace_file_close(&t->trace);
@@ -429,13 +418,13 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     }
     lks_comm_note(t->ses.comm, 0, "set-up");
     lks__session_stoppable(&t->ses, true);
-    st = find_start(s, t, &ckpt, &resume);
+    st = find_start(&t->run.s, &t->ses, &ckpt, &resume);
     if (st == LKS_OK)
         st = open_run(t, resume);
     if (resume != NULL)
         lks__ckpt_close(&ckpt);
     lks__session_stoppable(&t->ses, false);
-    if (st == LKS_OK) /* from now on a stop leaves a checkpoint */
+    if (st == LKS_OK) /* later stops leave a checkpoint */
         st = lks__session_agree(&t->ses, lks__session_check_stop(&t->ses));
     if (st == LKS_OK)
         st = lks__trace_file_open(&t->trace, &t->ses);
@@ -445,47 +434,45 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
         lks__trainer_close(t);
         return st;
     }
-    t->guard.saved_at = lks__sys_now();
+    t->checks.saved_at = lks__sys_now();
     lks__trace_end();
     return LKS_OK;
 }
 
-/* Load the checkpoint that rank 0 goes back to, the same on every host, into the existing
- * arenas. */
+/* Load the checkpoint that rank 0 goes back to into the existing arenas. */
 static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
 {
     lks__ckpt ckpt;
     memset(&ckpt, 0, sizeof ckpt);
-    lks_status st = lks__agree_go_back(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
+    lks_status st = lks__same_target(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
     if (st == LKS_OK)
         st = lks__session_agree(
-            &t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->guard, &ckpt));
+            &t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, &ckpt));
     lks__ckpt_close(&ckpt);
     return st;
 }
 
 lks_status lks__trainer_go_back(lks__trainer *t)
 {
-    const uint64_t bad_iter = t->state.iter - 1, shift = t->state.data_shift,
-                   elapsed_from = t->guard.elapsed_from;
-    const int tries = t->state.nonfinite;
-    const double elapsed_s = t->state.elapsed_s;
-    const bool out_of_time = t->guard.out_of_time;
-    t->guard.divergence.sealed = false;
+    const lks__state before = t->state;
+    const lks__checks checks = t->checks;
+    const uint64_t bad_iter = before.iter - 1;
+    t->checks.divergence.recorded = false;
     lks_comm_note(t->ses.comm, bad_iter, "going back");
-    /* Only the model goes back. Data and time continue: the generators of the sampler have drawn
-     * the bad batch, and those of evaluations before it. */
-    lks__sampler_mark(t->state.sampler);
+    /* Only the model goes back; data and time continue. The sampler's generators have drawn the bad
+     * batch, and the batches of evaluations before it. */
+    lks__batch_sampler_mark(t->state.sampler);
     LKS__TRY(load_target(t, bad_iter));
-    lks__sampler_back(t->state.sampler);
-    LKS__TRY(lks__session_agree(&t->ses, t->ses.world.rank == 0
-                                             ? lks__ckpt_went_back(t->run.s.out_dir, t->state.iter)
-                                             : LKS_OK));
-    t->state.data_shift = shift + bad_iter + 1 - t->state.iter;
-    t->state.nonfinite = tries;
-    t->state.elapsed_s = elapsed_s;
-    t->guard.elapsed_from = elapsed_from;
-    t->guard.out_of_time = out_of_time;
+    lks__batch_sampler_back(t->state.sampler);
+    lks_status st = LKS_OK;
+    if (t->ses.world.rank == 0)
+        st = lks__ckpt_went_back(t->run.s.out_dir, t->state.iter);
+    LKS__TRY(lks__session_agree(&t->ses, st));
+    t->state.data_shift = before.data_shift + bad_iter + 1 - t->state.iter;
+    t->state.nonfinite = before.nonfinite;
+    t->state.elapsed_s = before.elapsed_s;
+    t->checks.elapsed_from = checks.elapsed_from;
+    t->checks.out_of_time = checks.out_of_time;
     return agree(t, true);
 }
 
@@ -493,7 +480,7 @@ void lks__trainer_close(lks__trainer *t)
 {
     lks__trace_file_close(&t->trace);
     lks__weights_close(t->run.weights);
-    lks__ddp_close(t->work.ddp);
+    lks__reducer_close(t->work.reducer);
     lks__model_close(t->work.model);
     if (t->run.procedure != NULL)
         t->run.procedure->close(&t->run, &t->state);
@@ -502,7 +489,7 @@ void lks__trainer_close(lks__trainer *t)
     lks__batch_close(&t->work.batch);
     lks__mirror_close(&t->work.losses);
     free(t->work.exchange);
-    lks__divergence_close(&t->guard);
+    lks__divergence_close(&t->checks);
     lks__optim_close(&t->work.optim);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);

@@ -4,33 +4,32 @@
 
 #include "session/session.h"
 #include "session/trace_file.h"
-#include "train/guard/divergence.h"
-#include "train/guard/guard.h"
+#include "train/checks/checks.h"
+#include "train/checks/divergence.h"
 #include "train/run.h"
 #include "train/state.h"
 #include "train/step.h"
 #include "train/work.h"
 
-/* What set-up opens, and everything else takes in parts. */
+/* Opened by set-up. Other functions get the parts that they need. */
 typedef struct lks__trainer {
     lks__run run;
     lks__session ses;
     lks__trace_file trace;
     lks__state state;
-    lks__work work;
-    lks__guard guard;
+    lks__step_work work;
+    lks__checks checks;
 } lks__trainer;
 
-/* Set up everything that a step needs, and start from the seed's initial weights or the newest
- * checkpoint (`--init_from`). `s` has been checked; on a resume SHAPE and RUN settings come from
- * the checkpoint. Collective. ERR_STOPPED, with the signal in *stopped_p, if one arrived before the
- * run began; then nothing was written. */
+/* Set up everything that a step needs, and start from new weights, given ones, or the newest
+ * checkpoint (`--init_from`). `s` has been checked. On a resume SHAPE and RUN settings come from
+ * the checkpoint. ERR_STOPPED, with the signal in *stopped_p, if one arrived before the run began;
+ * then nothing was written. Collective. */
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p);
 void lks__trainer_close(lks__trainer *t);
 
-/* Go back to the newest checkpoint of LKS__ASKED_NOT, and continue with the data after
- * iteration state->iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback).
- * Collective. */
+/* Go back to the newest checkpoint of LKS__ASKED_NOT, and continue with the data after iteration
+ * state->iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);
 
 #endif

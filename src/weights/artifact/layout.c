@@ -5,12 +5,12 @@
 
 #include "weights/artifact/artifact.h"
 
-void lks__part_of(const lks__tensor *t, lks__part *part)
+void lks__artifact_part_of(const lks__table_tensor *t, lks__artifact_part *part)
 {
-    lks__part_as(t, t->keep_float, part);
+    lks__artifact_part_as(t, t->keep_float, part);
 }
 
-void lks__part_as(const lks__tensor *t, bool keep_float, lks__part *part)
+void lks__artifact_part_as(const lks__table_tensor *t, bool keep_float, lks__artifact_part *part)
 {
     static const char *const dtypes[] = {[LKS__QUANT_FLOAT] = "F32",
                                          [LKS__QUANT_HALF] = "F16",
@@ -44,9 +44,9 @@ size_t lks__part_room(const lks__table *table)
 {
     size_t most = 1;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__part part;
-        lks__part_as(&table->tensors[i], true, &part);
-        size_t bytes = lks__part_scales_at(&part) + part.scales.bytes;
+        lks__artifact_part part;
+        lks__artifact_part_as(&table->tensors[i], true, &part);
+        size_t bytes = lks__artifact_part_scales_at(&part) + part.scales.bytes;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -57,8 +57,8 @@ void lks__artifact_count(const lks__table *table, lks__artifact_stats *stats)
     memset(stats, 0, sizeof *stats);
     stats->num_tensors = table->n_tensors;
     for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__part part;
-        lks__part_of(&table->tensors[i], &part);
+        lks__artifact_part part;
+        lks__artifact_part_of(&table->tensors[i], &part);
         stats->param_count += part.tensor->count;
         stats->num_float_tensors += part.has_scales;
         stats->baseline_tensor_bytes += part.tensor->count * sizeof(float);

@@ -174,11 +174,11 @@ lks_status lks__artifact_check(const lks__artifact *a, const lks__table *table)
     const stream *s = a->stream;
     uint64_t total = 0;
     size_t at = 0;
-    lks__part part;
+    lks__artifact_part part;
     if (s->saved)
         return lks__artifact_saved_check(s->saved, table);
     for (size_t i = 0; i < table->n_tensors; i++) {
-        lks__part_of(&table->tensors[i], &part);
+        lks__artifact_part_of(&table->tensors[i], &part);
         LKS__TRY(check_entry(s, &part.values, &at, &total));
         if (part.has_scales)
             LKS__TRY(check_entry(s, &part.scales, &at, &total));
@@ -190,9 +190,9 @@ lks_status lks__artifact_check(const lks__artifact *a, const lks__table *table)
     return LKS_OK;
 }
 
-static lks_status read_part(stream *s, const lks__part *part, char *buffer, float *params)
+static lks_status read_part(stream *s, const lks__artifact_part *part, char *buffer, float *params)
 {
-    char *scales = buffer + lks__part_scales_at(part);
+    char *scales = buffer + lks__artifact_part_scales_at(part);
     LKS__TRY(lks__unzip_exactly(&s->zip, buffer, part->values.bytes));
     if (part->has_scales)
         LKS__TRY(lks__unzip_exactly(&s->zip, scales, part->scales.bytes));
@@ -207,7 +207,7 @@ lks_status lks__artifact_read(lks__artifact *a, const lks__table *table, float *
 {
     stream *s = a->stream;
     lks_status st = LKS_OK;
-    lks__part part;
+    lks__artifact_part part;
     LKS__TRY(lks__artifact_check(a, table));
     if (s->saved)
         return lks__artifact_saved_read(s->saved, table, params);
@@ -215,7 +215,7 @@ lks_status lks__artifact_read(lks__artifact *a, const lks__table *table, float *
     if (!buffer)
         return lks__fail(LKS_ERR_NOMEM, "no memory to decompress %s", s->zip.shown);
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++) {
-        lks__part_of(&table->tensors[i], &part);
+        lks__artifact_part_of(&table->tensors[i], &part);
         st = read_part(s, &part, buffer, params);
     }
     free(buffer);

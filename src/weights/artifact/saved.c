@@ -176,11 +176,12 @@ static bool same(const lks__pickle_value *v, const lks__st_tensor *expected)
 
 /* A tensor's part as it is in the file: the writer chose which small tensors stayed fp32
  * (INT8_KEEP_FLOAT_FP32_NAME_PATTERNS). */
-static void part_of(const lks__artifact_saved *s, const lks__tensor *tensor, lks__part *part)
+static void part_of(const lks__artifact_saved *s, const lks__table_tensor *tensor,
+                    lks__artifact_part *part)
 {
     const lks__pickle_value *kept = lks__pickle_find(s->passed, tensor->name);
     const bool is_tensor = lks__pickle_kind_of(kept) == LKS__PICKLE_TENSOR;
-    lks__part_as(
+    lks__artifact_part_as(
         tensor, is_tensor && strcmp(lks__pickle_tensor_of(kept)->storage->dtype, "F32") == 0, part);
 }
 
@@ -190,7 +191,7 @@ static bool is_dtype(const lks__pickle_value *v)
     return lks__pickle_is(v, "float32") || lks__pickle_is(v, "bfloat16");
 }
 
-static lks_status check_part(const lks__artifact_saved *s, const lks__part *part)
+static lks_status check_part(const lks__artifact_saved *s, const lks__artifact_part *part)
 {
     const char *name = part->tensor->name;
     const lks__pickle_value *dict = part->has_scales ? s->quantized : s->passed;
@@ -211,7 +212,7 @@ static lks_status check_part(const lks__artifact_saved *s, const lks__part *part
 lks_status lks__artifact_saved_check(const lks__artifact_saved *s, const lks__table *table)
 {
     size_t n_quantized = 0;
-    lks__part part;
+    lks__artifact_part part;
     for (size_t i = 0; i < table->n_tensors; i++) {
         part_of(s, &table->tensors[i], &part);
         LKS__TRY(check_part(s, &part));
@@ -224,11 +225,11 @@ lks_status lks__artifact_saved_check(const lks__artifact_saved *s, const lks__ta
     return LKS_OK;
 }
 
-static lks_status read_part(lks__artifact_saved *s, const lks__part *part, char *buffer,
+static lks_status read_part(lks__artifact_saved *s, const lks__artifact_part *part, char *buffer,
                             float *params)
 {
     const char *name = part->tensor->name;
-    char *scales = buffer + lks__part_scales_at(part);
+    char *scales = buffer + lks__artifact_part_scales_at(part);
     float *out = params + part->tensor->offset;
     const lks__pickle_value *values =
         lks__pickle_find(part->has_scales ? s->quantized : s->passed, name);
@@ -249,7 +250,7 @@ static lks_status read_part(lks__artifact_saved *s, const lks__part *part, char 
 lks_status lks__artifact_saved_read(lks__artifact_saved *s, const lks__table *table, float *params)
 {
     lks_status st = LKS_OK;
-    lks__part part;
+    lks__artifact_part part;
     char *buffer = malloc(lks__part_room(table));
     if (!buffer)
         return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", s->shown);

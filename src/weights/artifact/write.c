@@ -5,7 +5,7 @@
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/pickle/torch/torchsave.h"
-#include "files/zip/zip.h"
+#include "files/zip/zip_load.h"
 #include "weights/artifact/artifact.h"
 #include "weights/artifact/layout.h"
 #include "weights/artifact/saved.h"
@@ -14,15 +14,15 @@
 typedef struct writer {
     const lks__table *table;
     const float *params;
-    lks__part *parts;
+    lks__artifact_part *parts;
     size_t n; /* storages */
     uint64_t *bytes;
     struct {
-        const lks__part *part;
+        const lks__artifact_part *part;
         bool is_scales;
     } * storages;
     char *buffer; /* contains the part that `now` is */
-    const lks__part *now;
+    const lks__artifact_part *now;
 } writer;
 
 static lks_status no_memory(void)
@@ -37,7 +37,7 @@ lks_status lks__artifact_available(void)
 
 /* ---- the tensors' elements --------------------------------------------------------------- */
 
-static void add_storage(writer *w, const lks__part *part, bool is_scales)
+static void add_storage(writer *w, const lks__artifact_part *part, bool is_scales)
 {
     w->bytes[w->n] = is_scales ? part->scales.bytes : part->values.bytes;
     w->storages[w->n].part = part;
@@ -48,8 +48,8 @@ static void add_storage(writer *w, const lks__part *part, bool is_scales)
 static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *out, size_t bytes)
 {
     writer *w = ctx;
-    const lks__part *part = w->storages[storage].part;
-    char *scales = w->buffer + lks__part_scales_at(part);
+    const lks__artifact_part *part = w->storages[storage].part;
+    char *scales = w->buffer + lks__artifact_part_scales_at(part);
     if (w->now != part) {
         lks_status st = lks__quantize(part->scheme, w->params + part->tensor->offset, part->rows,
                                       part->cols, w->buffer, scales);
@@ -65,7 +65,7 @@ static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *
 
 enum { QUANTIZED, SCALES, DTYPES, PASSED, QMETA, PASSED_DTYPES };
 
-static void emit_item(lks__emit *e, const lks__part *part, int what, unsigned storage)
+static void emit_item(lks__emit *e, const lks__artifact_part *part, int what, unsigned storage)
 {
     const lks__st_tensor *t = what == SCALES ? &part->scales : &part->values;
     lks__emit_text(e, part->tensor->name);
@@ -83,7 +83,7 @@ static void emit_item(lks__emit *e, const lks__part *part, int what, unsigned st
     }
 }
 
-static bool has_item(const lks__part *part, int what)
+static bool has_item(const lks__artifact_part *part, int what)
 {
     switch (what) {
     case QMETA:
@@ -178,7 +178,7 @@ static lks_status make(const char *path, writer *w, const lks__artifact_about *a
     unsigned char *data = NULL;
     size_t bytes = 0;
     for (size_t i = 0; i < w->table->n_tensors; i++) {
-        lks__part_of(&w->table->tensors[i], &w->parts[i]);
+        lks__artifact_part_of(&w->table->tensors[i], &w->parts[i]);
         add_storage(w, &w->parts[i], false);
         if (w->parts[i].has_scales)
             add_storage(w, &w->parts[i], true);

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/system/sys.h"
 #include "base/text/nearest.h"
 
 /* Radford et al. (2019), with nanoGPT's and Hugging Face's names. */
@@ -56,11 +56,10 @@ static lks_status find_home(char home[LKS__CKPT_PATH])
 lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
 {
     char home[LKS__CKPT_PATH], shown[512];
-    struct stat info;
     LKS__TRY(find_home(home));
     home[strlen(home) - 1] = '\0'; /* its slash */
     LKS__TRY(lks__ckpt_join(path, home, known->name));
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    if (lks__sys_is_folder(path))
         return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,

@@ -5,13 +5,12 @@
 #include "data/text/meta.h"
 #include "files/checkpoint/ckpt.h"
 #include "model/model.h"
-#include "weights/export/export.h"
 #include "weights/weights.h"
 
 typedef struct lks__export_model {
-    const lks__settings *s; /* the command's settings */
-    const lks__export_sink *sink;
-    lks__weights *w; /* the model's weights; their tensors have been checked */
+    const lks__settings *s;              /* the command's settings */
+    const struct lks__export_sink *sink; /* weights/export/export.h */
+    lks__weights *w;                     /* the model's weights; their tensors have been checked */
     const lks__ckpt
         *ckpt; /* lockstep's checkpoint with these weights, or NULL; its optimizer is not opened */
     lks__settings run;      /* the settings of its training, as far as they are known */

@@ -6,6 +6,7 @@
 
 #include "files/pickle/torch/torchsave.h"
 #include "weights/artifact/artifact.h"
+#include "weights/export/export.h"
 #include "weights/export/form.h"
 
 static void print_sizes(const lks__export_model *e, const lks__artifact_stats *stats,
@@ -97,7 +98,7 @@ static lks_status write_raw(const lks__export_model *e)
     lks__emit_start(&pickle);
     lks__emit_dict(&pickle);
     for (size_t i = 0; i < n; i++) {
-        const lks__tensor *t = &e->table.tensors[i];
+        const lks__table_tensor *t = &e->table.tensors[i];
         const uint64_t shape[2] = {t->shape[0], t->n_dims > 1 ? t->shape[1] : 0};
         bytes[i] = t->count * sizeof *params;
         lks__emit_text(&pickle, t->name);

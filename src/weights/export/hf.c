@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
@@ -80,7 +79,7 @@ static void list_tensors(const lks__export_model *e, float *params, const lks__t
                          const float *zeros, float *scratch, lks__st_tensor *list)
 {
     for (size_t i = 0; i < all->n_tensors; i++) {
-        const lks__tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
+        const lks__table_tensor *t = &all->tensors[i], *own = lks__table_find(&e->table, t->name);
         const bool turned = t->kind == LKS__PARAM_MATRIX;
         list[i] = (lks__st_tensor){.name = t->name,
                                    .dtype = "F32",
@@ -130,18 +129,14 @@ static lks_status write_weights(const lks__export_model *e)
  * it is read. */
 static bool is_source(const lks__export_model *e)
 {
-    struct stat out, in;
     char folder[LKS__CKPT_PATH];
-    if (stat(e->s->out, &out) != 0 || stat(e->w->path, &in) != 0)
-        return false;
-    if (!S_ISDIR(in.st_mode)) {
-        const char *slash = strrchr(e->w->path, '/');
-        const int n = slash == NULL ? 0 : (int)(slash - e->w->path);
-        snprintf(folder, sizeof folder, "%.*s/.", n, slash == NULL ? "" : e->w->path);
-        if (stat(slash == NULL ? "." : folder, &in) != 0)
-            return false;
-    }
-    return out.st_dev == in.st_dev && out.st_ino == in.st_ino;
+    const char *path = e->w->path, *slash = strrchr(path, '/');
+    if (lks__sys_is_folder(path))
+        return lks__sys_same_folder(e->s->out, path);
+    if (slash == NULL)
+        return lks__sys_same_folder(e->s->out, ".");
+    snprintf(folder, sizeof folder, "%.*s/.", (int)(slash - path), path);
+    return lks__sys_same_folder(e->s->out, folder);
 }
 
 /* Refuses a folder with other contents. */

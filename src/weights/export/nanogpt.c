@@ -60,7 +60,7 @@ static lks_status read_storage(void *ctx, size_t storage, uint64_t first, void *
 static const lks__st_tensor *moment_of(const struct writer *w, size_t i, const char *suffix)
 {
     char name[80];
-    const lks__tensor *t = &w->e->table.tensors[i];
+    const lks__table_tensor *t = &w->e->table.tensors[i];
     snprintf(name, sizeof name, "%s%s", t->name, suffix);
     const lks__st_tensor *found = lks__st_find(w->all.optimizer, name);
     return found && found->bytes == t->count * sizeof(float) ? found : NULL;
@@ -87,7 +87,7 @@ static lks_status find_tensors(struct writer *w)
     if (!w->tensors || !w->bytes)
         return lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
     for (size_t i = 0; i < n; i++) {
-        const lks__tensor *t = &w->e->table.tensors[i];
+        const lks__table_tensor *t = &w->e->table.tensors[i];
         for (int kind = 0; kind < N_KINDS; kind++)
             w->bytes[storage_of(w, kind, i)] = t->count * sizeof(float);
         w->bytes[count_of(w, i)] = sizeof w->updates;
@@ -104,7 +104,7 @@ static lks_status find_tensors(struct writer *w)
 
 static void emit_tensor(lks__emit *p, const struct writer *w, size_t i, size_t storage)
 {
-    const lks__tensor *t = &w->e->table.tensors[i];
+    const lks__table_tensor *t = &w->e->table.tensors[i];
     const uint64_t shape[2] = {t->shape[0], t->n_dims > 1 ? t->shape[1] : 0};
     lks__emit_tensor(p, "F32", t->n_dims, shape, (unsigned)storage);
 }

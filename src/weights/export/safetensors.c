@@ -34,7 +34,7 @@ lks_status lks__export_safetensors(const lks__export_model *e)
     if (list == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory to list %zu tensors", n);
     for (size_t i = 0; i < n && st == LKS_OK; i++) {
-        const lks__tensor *t = &e->table.tensors[i];
+        const lks__table_tensor *t = &e->table.tensors[i];
         list[i] = (lks__st_tensor){.name = t->name,
                                    .dtype = "F32",
                                    .n_dims = t->n_dims,

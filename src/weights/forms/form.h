@@ -1,5 +1,5 @@
 /* weights/forms/form.h - the interface of a form of weights: one struct, in a separate file, and a
- * row in weights.c. */
+ * row in weights/open.c. */
 #ifndef LKS_WEIGHTS_FORMS_FORM_H
 #define LKS_WEIGHTS_FORMS_FORM_H
 
@@ -35,6 +35,15 @@ lks_status lks__weights_set_int(lks__weights *w, const char *setting, uint64_t v
 /* Add a tensor, zeroed; NULL if there is no memory (the failure is recorded). */
 lks__weights_tensor *lks__weights_add(lks__weights *w);
 lks__weights_tensor *lks__weights_add_named(lks__weights *w, const char *prefix, const char *name);
+
+/* Find the tensor `name`; `*at_p` is the index of the last one found, and the search begins after
+ * it. */
+lks__weights_tensor *lks__weights_find(const lks__weights *w, const char *name, size_t *at_p);
+/* The tensor's name in the file, escaped. */
+const char *lks__weights_own_name(const lks__weights_tensor *t, char out[120]);
+/* Check that `have` has the shape of the table's tensor `t`, of the model `whose`. */
+lks_status lks__weights_check_shape(const lks__weights *w, const lks__weights_tensor *have,
+                                    const lks__table_tensor *t, const char *whose);
 
 /* True if the folder contains a file of this name. */
 bool lks__weights_has(const char *folder, const char *name);

@@ -339,7 +339,7 @@ struct arenas {
 };
 
 static lks_status read_moment(lks__weights *w, const char *name, const lks__pickle_value *v,
-                              const lks__tensor *t, float *out)
+                              const lks__table_tensor *t, float *out)
 {
     const struct nanogpt *n = w->source;
     LKS__TRY(lks__torchfile_read(n->file, lks__pickle_tensor_of(v), out));
@@ -354,7 +354,7 @@ static lks_status read_state(lks__weights *w, const char *name, const lks__pickl
                              void *ctx)
 {
     const struct arenas *a = ctx;
-    const lks__tensor *t = lks__table_find(a->table, name);
+    const lks__table_tensor *t = lks__table_find(a->table, name);
     const lks__weights_tensor *have = tensor_named(w, name);
     bool whole = t != NULL && have != NULL && t->shape[0] == have->shape[0] &&
                  (t->n_dims < 2 || t->shape[1] == have->shape[1]);

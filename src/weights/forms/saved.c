@@ -57,7 +57,7 @@ lks__model_config lks__state_model_config(const lks__settings *s, uint32_t vocab
 }
 
 /* The entry in `file` of a tensor of the table under that name. */
-lks_status lks__state_find(const lks__st_file *file, const char *path, const lks__tensor *t,
+lks_status lks__state_find(const lks__st_file *file, const char *path, const lks__table_tensor *t,
                            const char *suffix, const lks__st_tensor **found_p)
 {
     char name[64];

@@ -35,7 +35,7 @@ lks_status lks__state_check_params(const lks__st_file *file, const char *path,
 
 /* The entry in `file` of a tensor of the table, whose name there ends in `suffix`; errors as
  * above. */
-lks_status lks__state_find(const lks__st_file *file, const char *path, const lks__tensor *t,
+lks_status lks__state_find(const lks__st_file *file, const char *path, const lks__table_tensor *t,
                            const char *suffix, const lks__st_tensor **found_p);
 
 #endif

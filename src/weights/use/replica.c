@@ -6,9 +6,9 @@
 #include <xxhash.h>
 
 #include "lockstep/reduce.h"
-#include "train/guard/agree.h"
 #include "weights/artifact/artifact.h"
 #include "weights/choice/given.h"
+#include "weights/choice/same_checkpoint.h"
 #include "weights/forms/saved.h"
 
 /* Make table, model and the parameters' arena from r->run and r->meta, which contain `settings` and
@@ -129,8 +129,8 @@ static lks_status open_weights(const char *out_dir, const lks__settings *s, lks_
     lks_status st = lks__given_weights(out_dir, s, w_p);
     if (lks__settings_uses_weights(s))
         return lks__session_agree(session, st);
-    return lks__agree_checkpoint(session, st, st == LKS_OK ? lks__weights_checkpoint(*w_p) : NULL,
-                                 out_dir);
+    return lks__same_checkpoint(session, st, st == LKS_OK ? lks__weights_checkpoint(*w_p) : NULL,
+                                out_dir);
 }
 
 lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__session *session,

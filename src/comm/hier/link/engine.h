@@ -3,9 +3,9 @@
  * base/system/module.h.
  *
  * Each host is one member: its leader, the first of its ranks, calls the engine, from one thread.
- * All members start the same operations in the same order; a few may be in progress together. Notes
- * are small messages outside the operations, for heartbeats and failures. They arrive even if an
- * operation makes no progress. */
+ * All members start the same operations in the same order; a few may be in progress together.
+ * Messages are small messages outside the operations, for heartbeats and failures. They arrive even
+ * if an operation makes no progress. */
 #ifndef LKS_COMM_HIER_LINK_ENGINE_H
 #define LKS_COMM_HIER_LINK_ENGINE_H
 
@@ -20,7 +20,7 @@ extern "C" {
 
 enum {
     LKS__ENGINE_VERSION = 2,
-    LKS__ENGINE_NOTE = 1024,
+    LKS__ENGINE_MESSAGE = 1024,
     LKS__ENGINE_HELLO = 128,
     LKS__ENGINE_SLOTS = 8, /* operations that may be in progress together */
 };
@@ -86,11 +86,11 @@ typedef struct lks__engine {
     /* The engine's own sum of `count` floats over all members, in place and in the engine's order.
      * Blocks. `lockstep bench comm` compares reductions with it. 0, or -1. */
     int (*own_sum)(void *engine, float *buf, size_t count, char *why, size_t why_bytes);
-    /* Send a note of LKS__ENGINE_NOTE bytes to all other hosts; copied. 0 if the previous note is
-     * still being sent. */
-    int (*tell)(void *engine, const void *note);
-    /* The next note of `host`: 1 if one has arrived; 0 if not yet; -1 if no more will come. */
-    int (*hear)(void *engine, int host, void *note, char *why, size_t why_bytes);
+    /* Send a message of LKS__ENGINE_MESSAGE bytes to all other hosts; copied. 0 if the previous
+     * message is still being sent. */
+    int (*tell)(void *engine, const void *message);
+    /* The next message of `host`: 1 if one has arrived; 0 if not yet; -1 if no more will come. */
+    int (*hear)(void *engine, int host, void *message, char *why, size_t why_bytes);
 } lks__engine;
 
 #ifdef __cplusplus

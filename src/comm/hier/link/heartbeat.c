@@ -81,7 +81,7 @@ static void find_silent(const struct lks__hier *h, struct lks__hier_heartbeat *b
 
 static bool send_heartbeat(struct lks__hier *h, bool leaves)
 {
-    unsigned char bytes[LKS__ENGINE_NOTE] = {0};
+    unsigned char bytes[LKS__ENGINE_MESSAGE] = {0};
     lks__segment *segment = lks__shm_segment(h->local);
     struct lks__hier_heartbeat beat = {.magic = MAGIC,
                                        .left = leaves,
@@ -138,7 +138,7 @@ static lks_status take_heartbeat(struct lks__hier *h, int host, const unsigned c
 
 static lks_status receive_heartbeats(struct lks__hier *h, double now)
 {
-    unsigned char bytes[LKS__ENGINE_NOTE];
+    unsigned char bytes[LKS__ENGINE_MESSAGE];
     char why[256] = "";
     bool saving = false;
     for (int i = 0; i < h->n_hosts; i++) {
@@ -163,7 +163,6 @@ static lks_status receive_heartbeats(struct lks__hier *h, double now)
     return LKS_OK;
 }
 
-/* True if a rank of this host waits for other ranks' devices. */
 static bool waits_for_devices(const struct lks__hier *h)
 {
     lks__rank_status s = {.among_devices = false};
@@ -261,7 +260,7 @@ lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
  * orderly. */
 static bool all_have_left(struct lks__hier *h, bool *orderly_p)
 {
-    unsigned char bytes[LKS__ENGINE_NOTE];
+    unsigned char bytes[LKS__ENGINE_MESSAGE];
     char why[256];
     bool all = true;
     for (int i = 0; i < h->n_hosts; i++) {
@@ -278,9 +277,8 @@ static bool all_have_left(struct lks__hier *h, bool *orderly_p)
     return all;
 }
 
-/* Send the last heartbeat, with the failure, or to say that this host leaves in order. In an
- * orderly end each host closes only after all have received its data: closing a connection can lose
- * unread bytes. */
+/* In an orderly end each host closes only after all have received its data: closing a connection
+ * can lose unread bytes. */
 void lks__hier_end_engine(struct lks__hier *h, bool orderly)
 {
     double end = lks__sys_now() + LAST_SEND_S;

@@ -27,8 +27,6 @@ static const struct lks__engine_module modules[] = {
 #undef ROW
 };
 
-/* --- loading ------------------------------------------------------------------------------ */
-
 /* [0] `file`, [1] `other.file`; NULL: not loaded yet. Only one thread calls probes. */
 static const lks__engine *loaded[N_ENGINES][2];
 
@@ -57,8 +55,6 @@ static const lks__engine *find(const struct lks__engine_module *m, char *why, si
     return load(m->file, m->package, &engines[0], why, why_bytes) ? engines[0] : NULL;
 }
 
-/* --- backends ----------------------------------------------------------------------------- */
-
 static bool probe(const struct lks_comm_ops *ops, const lks_world *world, char *why,
                   size_t why_bytes)
 {
@@ -82,9 +78,9 @@ static bool loads(const struct lks_comm_ops *ops, char *why, size_t why_bytes)
 static lks_status open_engine(lks_comm *comm)
 {
     char why[512];
-    const lks__engine *engine = find(comm->ops.engine, why, sizeof why);
+    const lks__engine *engine = find(comm->ops->engine, why, sizeof why);
     if (engine == NULL)
-        return lks__fail(LKS_ERR_SUPPORT, "%s: %s", comm->ops.name, why);
+        return lks__fail(LKS_ERR_SUPPORT, "%s: %s", comm->ops->name, why);
     return lks__hier_open(comm, engine, NULL);
 }
 

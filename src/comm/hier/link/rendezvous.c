@@ -33,7 +33,7 @@ static int store_get(void *store, const char *key, double timeout_s, void **data
 
 /* Use GROUP_RANK and GROUP_WORLD_SIZE or, without them, assume hosts of equal size in the order of
  * ranks. */
-static lks_status find_place(lks__engine_join *j)
+static lks_status find_host(lks__engine_join *j)
 {
     bool even = j->world_size % j->local_world_size == 0;
     if (!lks__env_int("GROUP_RANK", LKS__HIER_MAX_HOSTS, &j->host) ||
@@ -48,8 +48,6 @@ static lks_status find_place(lks__engine_join *j)
                          j->host, j->n_hosts);
     return LKS_OK;
 }
-
-/* --- a store of rank 0's ------------------------------------------------------------------ */
 
 bool lks__hier_can_meet(void)
 {
@@ -95,13 +93,11 @@ static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
     return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
 }
 
-/* --- joining ------------------------------------------------------------------------------ */
-
 lks_status lks__hier_rendezvous_open(struct lks__hier *h)
 {
     lks__engine_join *j = &h->join;
     lks__store *store;
-    LKS__TRY(find_place(j));
+    LKS__TRY(find_host(j));
     if (lks__env_set(LKS__STORE_ENV))
         LKS__TRY(lks__store_open_env(h->comm->timeout_s, &store));
     else
@@ -115,16 +111,4 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h)
         return lks__store_local_address(store, j->address, sizeof j->address);
     snprintf(j->address, sizeof j->address, "%s", given);
     return LKS_OK;
-}
-
-void lks__hier_rendezvous_close(struct lks__hier *h)
-{
-    lks__store_close(h->join.store);
-    h->join.store = NULL;
-}
-
-void lks__hier_rendezvous_end(struct lks__hier *h)
-{
-    lks__store_stop(h->server);
-    h->server = NULL;
 }

@@ -1,9 +1,7 @@
-/* The leader's thread, which is the only one that calls the engine. Jobs arrive in the order in
+/* The leader's thread, which is the only one that calls the engine. Tasks arrive in the order in
  * which the ranks of the host start them, and run one after the other. */
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -12,7 +10,7 @@
 #include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
-/* --- one job ------------------------------------------------------------------------------ */
+/* --- one task ------------------------------------------------------------------------------ */
 
 /* Learn how many ranks each host has; larger numbers are cut to the world's size. */
 static void learn_ranks(struct lks__hier *h)
@@ -29,65 +27,65 @@ static lks_status own_sum(struct lks__hier *h, struct lks__hier_wait *w)
 {
     char why[256] = "";
     double started = lks__sys_now();
-    if (h->ops->own_sum(h->engine, w->buf, w->bytes[0] / sizeof(float), why, sizeof why) != 0)
+    if (h->ops->own_sum(h->engine, w->op.recv, w->op.recv_bytes[0] / sizeof(float), why,
+                        sizeof why) != 0)
         return lks__hier_engine_failed(h, why);
     w->seconds = lks__sys_now() - started;
     return LKS_OK;
 }
 
-static lks_status run(struct lks__hier *h, struct lks__hier_job *job)
+static lks_status run(struct lks__hier *h, struct lks__hier_task *task)
 {
-    struct lks__hier_wait *w = job->wait;
+    struct lks__hier_wait *w = task->wait;
     if (w == NULL)
-        return lks__hier_reduce(h, job);
-    LKS__TRY(lks__hier_meet(h, &job->desc));
-    if (job->desc.kind == LKS__OP_JOIN)
+        return lks__hier_reduce(h, task);
+    LKS__TRY(lks__hier_meet(h, &task->desc));
+    if (task->desc.kind == LKS__OP_JOIN)
         learn_ranks(h);
     if (w->descs != NULL)
         memcpy(w->descs, h->descs, (size_t)h->n_hosts * sizeof *h->descs);
-    if (w->move < 0)
+    if (w->op.kind < 0)
         return LKS_OK;
-    if (w->move == LKS__HIER_OWN_SUM)
+    if (w->op.kind == LKS__HIER_OWN_SUM)
         return own_sum(h, w);
-    lks__engine_op op = {.kind = w->move,
-                         .root = w->root,
-                         .send = w->send,
-                         .send_bytes = w->send_bytes,
-                         .recv = w->buf,
-                         .recv_bytes = w->bytes};
-    return lks__hier_move(h, &op);
+    return lks__hier_move(h, &w->op);
 }
 
 /* --- the queue ---------------------------------------------------------------------------- */
 
-/* The oldest job stays in the queue while it runs. */
-static struct lks__hier_job *next_job(struct lks__hier *h)
+/* Call it with the lock; waits less than a second. */
+static void wait_for_change(struct lks__hier *h, double seconds)
 {
-    pthread_mutex_lock(&h->lock);
-    if (h->n_jobs == 0 && !h->stop) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += 20 * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        pthread_cond_timedwait(&h->changed, &h->lock, &until);
-    }
-    struct lks__hier_job *job = h->n_jobs > 0 ? &h->jobs[h->first_job] : NULL;
-    pthread_mutex_unlock(&h->lock);
-    return job;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(seconds * 1e9);
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_cond_timedwait(&h->changed, &h->lock, &until);
 }
 
-static void finish_job(struct lks__hier *h, struct lks__hier_job *job, lks_status st)
+/* The oldest task stays in the queue while it runs. */
+static struct lks__hier_task *next_task(struct lks__hier *h)
 {
     pthread_mutex_lock(&h->lock);
-    if (job->wait != NULL) {
-        job->wait->st = st;
-        job->wait->done = true;
+    if (h->n_tasks == 0 && !h->stop)
+        wait_for_change(h, 0.02);
+    struct lks__hier_task *task = h->n_tasks > 0 ? &h->tasks[h->first_task] : NULL;
+    pthread_mutex_unlock(&h->lock);
+    return task;
+}
+
+static void finish_task(struct lks__hier *h, struct lks__hier_task *task, lks_status st)
+{
+    pthread_mutex_lock(&h->lock);
+    if (task->wait != NULL) {
+        task->wait->st = st;
+        task->wait->done = true;
     } else if (st == LKS_OK) {
-        lks__shm_between_done(h->local, job->between.seq);
+        lks__shm_between_done(h->local, task->between.seq);
     }
-    h->first_job = (h->first_job + 1) % LKS__HIER_JOBS;
-    h->n_jobs--;
+    h->first_task = (h->first_task + 1) % LKS__HIER_TASKS;
+    h->n_tasks--;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
 }
@@ -95,7 +93,7 @@ static void finish_job(struct lks__hier *h, struct lks__hier_job *job, lks_statu
 static bool stopping(struct lks__hier *h)
 {
     pthread_mutex_lock(&h->lock);
-    bool stop = h->stop && h->n_jobs == 0;
+    bool stop = h->stop && h->n_tasks == 0;
     pthread_mutex_unlock(&h->lock);
     return stop;
 }
@@ -104,19 +102,19 @@ static void serve(struct lks__hier *h)
 {
     lks_status st = LKS_OK;
     while (!stopping(h)) {
-        struct lks__hier_job *job = next_job(h);
+        struct lks__hier_task *task = next_task(h);
         if (st == LKS_OK)
             st = lks__hier_look(h, false);
-        if (job == NULL)
+        if (task == NULL)
             continue;
         if (st == LKS_OK) {
-            st = run(h, job);
+            st = run(h, task);
             h->number++;
         }
         /* After the first failure, the callers' memory is not touched. */
         if (st != LKS_OK && h->engine != NULL)
             lks__hier_end_engine(h, false);
-        finish_job(h, job, st);
+        finish_task(h, task, st);
     }
     if (h->engine != NULL)
         lks__hier_end_engine(h, st == LKS_OK && !lks__segment_aborted(lks__shm_segment(h->local)));
@@ -146,20 +144,6 @@ static void *thread_main(void *arg)
 
 /* --- in the rank's own thread ------------------------------------------------------------- */
 
-static bool wait_until(struct lks__hier *h, double end_s)
-{
-    double left = end_s - lks__sys_now();
-    struct timespec until;
-    if (left <= 0)
-        return false;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)((left < 0.05 ? left : 0.05) * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_cond_timedwait(&h->changed, &h->lock, &until);
-    return true;
-}
-
 lks_status lks__hier_thread_open(struct lks__hier *h)
 {
     pthread_condattr_t attr;
@@ -180,10 +164,11 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     pthread_mutex_lock(&h->lock);
     double end = lks__sys_now() + h->comm->timeout_s;
     lks_status st = LKS_OK;
-    while (h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK && wait_until(h, end))
-        if (h->local != NULL)
-            /* The host's other ranks wait for us; keep them from reporting us. */
-            lks_comm_beat(h->local);
+    for (double left; h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
+                      (left = end - lks__sys_now()) > 0;) {
+        wait_for_change(h, left < 0.05 ? left : 0.05);
+        lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
+    }
     int joined = h->joined;
     pthread_mutex_unlock(&h->lock);
     if (joined > 0)
@@ -215,7 +200,7 @@ bool lks__hier_is_busy(struct lks__hier *h)
     if (!h->has_thread)
         return false;
     pthread_mutex_lock(&h->lock);
-    bool busy = h->n_jobs > 0;
+    bool busy = h->n_tasks > 0;
     pthread_mutex_unlock(&h->lock);
     return busy;
 }
@@ -233,13 +218,13 @@ void lks__hier_thread_close(struct lks__hier *h)
     pthread_mutex_destroy(&h->lock);
 }
 
-lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job)
+lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_task *task)
 {
     pthread_mutex_lock(&h->lock);
-    bool room = h->n_jobs < LKS__HIER_JOBS;
+    bool room = h->n_tasks < LKS__HIER_TASKS;
     if (room) {
-        struct lks__hier_job *posted = &h->jobs[(h->first_job + h->n_jobs++) % LKS__HIER_JOBS];
-        *posted = *job;
+        struct lks__hier_task *posted = &h->tasks[(h->first_task + h->n_tasks++) % LKS__HIER_TASKS];
+        *posted = *task;
         posted->desc.has_step = h->comm->has_step;
         posted->desc.caller = (uint16_t)lks__comm_caller();
         posted->desc.step = h->comm->step;
@@ -252,9 +237,9 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_job *job)
 lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                           struct lks__hier_wait *wait)
 {
-    struct lks__hier_job job = {.desc = *desc, .wait = wait};
+    struct lks__hier_task task = {.desc = *desc, .wait = wait};
     wait->done = false;
-    LKS__TRY(lks__hier_post(h, &job));
+    LKS__TRY(lks__hier_post(h, &task));
     lks__shm_wait_for_hosts(h->local, true);
     pthread_mutex_lock(&h->lock);
     while (!wait->done)

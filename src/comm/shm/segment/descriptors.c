@@ -1,9 +1,9 @@
-/* Compares the descriptors that ranks publish about an operation, and describes them in words. */
+#include "comm/shm/segment/descriptors.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "comm/shm/shm.h"
+#include "comm/backend.h"
 #include "comm/tree/combine.h"
 
 static const char *const kind_names[LKS__OP_END] = {
@@ -58,7 +58,6 @@ static const char *unit_of(const struct lks__shm_descriptor *m)
     return "elements of no type";
 }
 
-/* The end of both texts below. */
 static void add_step(const struct lks__shm_descriptor *m, char *text, size_t bytes)
 {
     size_t used = strlen(text);
@@ -156,50 +155,4 @@ bool lks__shm_same_call(const struct lks__shm_descriptor *a, const struct lks__s
 {
     return a->seq == b->seq && a->kind == b->kind && a->size == b->size &&
            memcmp(a->args, b->args, sizeof a->args) == 0;
-}
-
-/* Ranks that join through different backends start different operations. */
-static void name_backends(const struct lks__shm_descriptor *a, int rank_a,
-                          const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
-{
-    char host[65] = "localhost", shown[4 * sizeof host];
-    gethostname(host, sizeof host - 1);
-    lks__escape(shown, sizeof shown, host, strlen(host));
-    snprintf(text, bytes,
-             "backend differs between ranks: rank %d (host %s) has %.*s, rank %d (host %s) has "
-             "%.*s: start all ranks with the same settings and data",
-             rank_a, shown, (int)sizeof a->args, (const char *)a->args, rank_b, shown,
-             (int)sizeof b->args, (const char *)b->args);
-}
-
-static void name_calls(const struct lks__shm_descriptor *a, int rank_a,
-                       const struct lks__shm_descriptor *b, int rank_b, char *text, size_t bytes)
-{
-    char call_a[256], call_b[256];
-    lks__shm_describe(a, b, call_a, sizeof call_a);
-    lks__shm_describe(b, a, call_b, sizeof call_b);
-    snprintf(text, bytes,
-             "ranks disagree on operation %llu: rank %d called %s, rank %d called %s; all ranks "
-             "must start the same operations with the same sizes in the same order",
-             (unsigned long long)a->seq, rank_a, call_a, rank_b, call_b);
-}
-
-lks_status lks__shm_check_descriptors(struct lks__shm *g, uint64_t seq)
-{
-    const int first = g->comm->first_rank;
-    const struct lks__shm_descriptor *mine =
-        lks__segment_descriptor(g->segment, g->rank, (uint32_t)seq);
-    for (int r = 0; r < g->world_size; r++) {
-        const struct lks__shm_descriptor *m = lks__segment_descriptor(g->segment, r, (uint32_t)seq);
-        if (lks__shm_same_call(m, mine))
-            continue;
-        char text[768];
-        const bool low = r < g->rank; /* so that all ranks give the same text */
-        const bool join = m->kind == LKS__OP_JOIN && mine->kind == LKS__OP_JOIN;
-        (join ? name_backends : name_calls)(low ? m : mine, first + (low ? r : g->rank),
-                                            low ? mine : m, first + (low ? g->rank : r), text,
-                                            sizeof text);
-        return lks__shm_abort(g, LKS_ERR_ARG, -1, text);
-    }
-    return LKS_OK;
 }

@@ -1,4 +1,4 @@
-#include "comm/shm/segment/segment_layout.h"
+#include "comm/shm/segment/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,9 +16,9 @@
 #include "base/number/checked.h"
 #include "base/system/memory.h"
 #include "base/system/sys.h"
-#include "base/text/utf8.h"
+#include "comm/shm/segment/segment_layout.h"
 
-enum { MAGIC = 0x6c6b7353, VERSION = 6, PAGE = 4096 };
+enum { MAGIC = 0x6c6b7353, VERSION = 6 };
 
 struct region {
     uint64_t offset, bytes;
@@ -44,11 +44,11 @@ static struct layout layout_for(int world_size)
 {
     size_t W = (size_t)world_size;
     struct layout l;
-    l.lines = lks__round_up(sizeof(struct lks__segment_header), PAGE);
-    l.slots = lks__round_up(l.lines + W * sizeof(struct lks__rank_line), PAGE);
-    l.descs = lks__round_up(l.slots + LKS__SHM_SLOTS * sizeof(struct lks__shm_slot), PAGE);
-    l.bounces =
-        lks__round_up(l.descs + W * LKS__SHM_SLOTS * sizeof(struct lks__shm_descriptor), PAGE);
+    l.lines = lks__round_up(sizeof(struct lks__segment_header), LKS__SHM_PAGE);
+    l.slots = lks__round_up(l.lines + W * sizeof(struct lks__rank_line), LKS__SHM_PAGE);
+    l.descs = lks__round_up(l.slots + LKS__SHM_SLOTS * sizeof(struct lks__shm_slot), LKS__SHM_PAGE);
+    l.bounces = lks__round_up(l.descs + W * LKS__SHM_SLOTS * sizeof(struct lks__shm_descriptor),
+                              LKS__SHM_PAGE);
     l.end = l.bounces + W * 2 * LKS__SHM_BOUNCE;
     return l;
 }
@@ -63,6 +63,11 @@ uint64_t lks__segment_base_bytes(int world_size)
 int lks__segment_fd(const lks__segment *s)
 {
     return s->fd;
+}
+
+int lks__segment_world_size(const lks__segment *s)
+{
+    return s->world_size;
 }
 
 struct lks__segment_header *lks__segment_header(const lks__segment *s)
@@ -198,8 +203,9 @@ out:
 /* --- create, inherit, close --------------------------------------------------------------- */
 
 /* Map the base of `fd`. Takes the descriptor over on success. */
-static lks_status adopt(int fd, int world_size, size_t base_bytes, lks__segment **segment_p)
+static lks_status adopt(int fd, int world_size, lks__segment **segment_p)
 {
+    const size_t base_bytes = layout_for(world_size).end;
     lks__segment *s = calloc(1, sizeof *s);
     if (s == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the shared segment's handle");
@@ -241,7 +247,7 @@ lks_status lks__segment_create(int world_size, lks__segment **segment_p)
         st = lks__fail(LKS_ERR_SUPPORT, "can't seal the shared segment against shrinking: %s",
                        strerror(errno));
     if (st == LKS_OK)
-        st = adopt(fd, world_size, base_bytes, segment_p);
+        st = adopt(fd, world_size, segment_p);
     if (st != LKS_OK) {
         lks__sys_close(fd);
         return st;
@@ -276,25 +282,13 @@ static bool parse_env(const char *text, int *fd_p, uint64_t *token_p)
     return true;
 }
 
-lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
+/* Check that `fd` is the segment that has this token and is made for `world_size` ranks. */
+static lks_status check_segment(int fd, uint64_t token, int world_size)
 {
-    const char *env = getenv(LKS__SEGMENT_ENV);
-    if (env == NULL || env[0] == '\0')
-        return lks__fail(LKS_ERR_SUPPORT,
-                         "the %d ranks have no shared memory (" LKS__SEGMENT_ENV
-                         " is not set, or was used already): start them with `lockstep train "
-                         "--nproc_per_node=%d` or "
-                         "`lockstep run --nproc-per-node=%d PROGRAM`",
-                         world_size, world_size, world_size);
-    int fd;
-    uint64_t token;
-    if (!parse_env(env, &fd, &token))
-        return lks__fail(LKS_ERR_FORMAT,
-                         LKS__SEGMENT_ENV " is not of the form FD:TOKEN; it is set by lockstep's "
-                                          "launcher and not to be set by hand");
     static const char lost[] =
         "; a program between the launcher and this one may have closed the descriptor: start "
         "the ranks directly with `lockstep train` or `lockstep run`";
+    const size_t base_bytes = layout_for(world_size).end;
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) != 0 ||
@@ -317,16 +311,35 @@ lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
         return lks__fail(LKS_ERR_CONFIG,
                          "WORLD_SIZE is %d, but the launcher made shared memory for %u ranks",
                          world_size, h.world_size);
-    size_t base_bytes = layout_for(world_size).end;
     if (h.base_bytes != base_bytes || (uint64_t)info.st_size < base_bytes)
         return lks__fail(LKS_ERR_FORMAT,
                          "the shared segment has a base of %llu bytes, %zu are expected: the "
                          "launcher and the program come from different builds of lockstep",
                          (unsigned long long)h.base_bytes, base_bytes);
+    return LKS_OK;
+}
+
+lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
+{
+    const char *env = getenv(LKS__SEGMENT_ENV);
+    int fd;
+    uint64_t token;
+    if (env == NULL || env[0] == '\0')
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the %d ranks have no shared memory (" LKS__SEGMENT_ENV
+                         " is not set, or was used already): start them with `lockstep train "
+                         "--nproc_per_node=%d` or "
+                         "`lockstep run --nproc-per-node=%d PROGRAM`",
+                         world_size, world_size, world_size);
+    if (!parse_env(env, &fd, &token))
+        return lks__fail(LKS_ERR_FORMAT,
+                         LKS__SEGMENT_ENV " is not of the form FD:TOKEN; it is set by lockstep's "
+                                          "launcher and not to be set by hand");
+    LKS__TRY(check_segment(fd, token, world_size));
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
         return lks__fail(LKS_ERR_IO, "can't mark descriptor %d close-on-exec: %s", fd,
                          strerror(errno));
-    LKS__TRY(adopt(fd, world_size, base_bytes, segment_p));
+    LKS__TRY(adopt(fd, world_size, segment_p));
     /* The descriptor is ours now: hide it from a second group and from our children. */
     unsetenv(LKS__SEGMENT_ENV);
     return LKS_OK;
@@ -349,162 +362,4 @@ void lks__segment_close(lks__segment *s)
     pthread_mutex_destroy(&s->lock);
     free(s->regions);
     free(s);
-}
-
-/* --- the group's failure ------------------------------------------------------------------ */
-
-/* Text from peers goes to terminals, often through several processes, so lks__escape() would escape
- * its own escapes. Replace dangerous bytes by question marks instead. */
-static void make_printable(char *text, bool lines)
-{
-    size_t n = strlen(text);
-    for (size_t i = 0; i < n;) {
-        uint32_t cp;
-        size_t len = lks__utf8_decode(text + i, n - i, &cp);
-        if (len == 0 || (cp < 0x20 && !(lines && cp == '\n')) || (cp >= 0x7f && cp < 0xa0)) {
-            len = len == 0 ? 1 : len;
-            memset(text + i, '?', len);
-        }
-        i += len;
-    }
-}
-
-enum { ABORT_NONE = 0, ABORT_WRITING = 1, ABORT_READY = 2 };
-
-bool lks__segment_abort(lks__segment *s, lks_status status, int rank, const char *text)
-{
-    return lks__segment_abort_report(s, status, rank, text, "");
-}
-
-bool lks__segment_abort_report(lks__segment *s, lks_status status, int rank, const char *text,
-                               const char *report)
-{
-    struct lks__segment_header *h = lks__segment_header(s);
-    unsigned expected = ABORT_NONE;
-    if (!atomic_compare_exchange_strong(&h->abort_state, &expected, ABORT_WRITING))
-        return false;
-    h->abort_rank = rank;
-    h->abort_status = status;
-    snprintf(h->abort_text, sizeof h->abort_text, "%s", text);
-    snprintf(h->abort_report, sizeof h->abort_report, "%s", report);
-    atomic_store(&h->abort_state, ABORT_READY);
-    return true;
-}
-
-void lks__segment_set_no_room(lks__segment *s)
-{
-    atomic_store(&lks__segment_header(s)->no_room, true);
-}
-
-bool lks__segment_no_room(const lks__segment *s)
-{
-    return atomic_load(&lks__segment_header(s)->no_room);
-}
-
-bool lks__segment_aborted(const lks__segment *s)
-{
-    return atomic_load_explicit(&lks__segment_header(s)->abort_state, memory_order_acquire) !=
-           ABORT_NONE;
-}
-
-void lks__segment_rank_ended(lks__segment *s, int rank, pid_t pid)
-{
-    struct lks__rank_line *line = lks__segment_line(s, rank);
-    unsigned absent = LKS__RANK_ABSENT;
-    if (atomic_compare_exchange_strong(&line->state, &absent, LKS__RANK_LEFT))
-        atomic_store(&line->pid, (int)pid);
-}
-
-void lks__segment_ask_stop(lks__segment *s, int signo)
-{
-    int none = 0;
-    atomic_compare_exchange_strong(&lks__segment_header(s)->stop_signal, &none, signo);
-}
-
-int lks__segment_asked_stop(const lks__segment *s)
-{
-    int signo = atomic_load_explicit(&lks__segment_header(s)->stop_signal, memory_order_relaxed);
-    return signo > 0 && signo < NSIG ? signo : 0;
-}
-
-double lks__segment_timeout_s(const lks__segment *s)
-{
-    return (double)atomic_load(&lks__segment_header(s)->timeout_us) * 1e-6;
-}
-
-void lks__segment_saves_elsewhere(lks__segment *s, bool saves)
-{
-    atomic_store(&lks__segment_header(s)->saving_elsewhere, saves);
-}
-
-bool lks__segment_saving(const lks__segment *s, bool elsewhere)
-{
-    for (int r = 0; r < s->world_size; r++)
-        if (atomic_load(&lks__segment_line(s, r)->saving) != 0)
-            return true;
-    return elsewhere && atomic_load(&lks__segment_header(s)->saving_elsewhere) != 0;
-}
-
-void lks__segment_failure(const lks__segment *s, lks_status *status_p, int *rank_p, char *text,
-                          size_t text_bytes)
-{
-    const struct lks__segment_header *h = lks__segment_header(s);
-    /* Writing takes microseconds. A writer that died while writing leaves no text. */
-    for (int i = 0; atomic_load(&h->abort_state) == ABORT_WRITING && i < 200; i++)
-        usleep(1000);
-    bool ready = atomic_load(&h->abort_state) == ABORT_READY;
-    int status = ready ? h->abort_status : LKS_ERR_PEER;
-    int rank = ready ? h->abort_rank : -1;
-    *status_p =
-        status == LKS_ERR_ARG || status == LKS_ERR_TIMEOUT ? (lks_status)status : LKS_ERR_PEER;
-    *rank_p = rank >= 0 && rank < s->world_size ? rank : -1;
-    if (text == NULL)
-        return;
-    char raw[sizeof h->abort_text] = "a rank failed before it could report a reason";
-    if (ready) {
-        memcpy(raw, h->abort_text, sizeof raw);
-        raw[sizeof raw - 1] = '\0';
-    }
-    make_printable(raw, false);
-    snprintf(text, text_bytes, "%s", raw);
-}
-
-void lks__segment_report(const lks__segment *s, char *text)
-{
-    const struct lks__segment_header *h = lks__segment_header(s);
-    text[0] = '\0';
-    if (atomic_load(&h->abort_state) != ABORT_READY)
-        return;
-    memcpy(text, h->abort_report, sizeof h->abort_report);
-    text[sizeof h->abort_report - 1] = '\0';
-    make_printable(text, true);
-}
-
-/* --- for messages ------------------------------------------------------------------------- */
-
-/* Read a text of `bytes` bytes, which another process may be writing. */
-static void read_text(atomic_ullong *words, size_t bytes, char *text)
-{
-    for (size_t i = 0; i < bytes / 8; i++) {
-        const unsigned long long word = atomic_load(&words[i]);
-        memcpy(text + i * 8, &word, 8);
-    }
-    text[bytes] = '\0';
-    make_printable(text, false);
-}
-
-void lks__segment_status(const lks__segment *s, int rank, lks__rank_status *status)
-{
-    struct lks__rank_line *line = lks__segment_line(s, rank);
-    status->state = (int)atomic_load(&line->state);
-    status->pid = (pid_t)atomic_load(&line->pid);
-    const unsigned waiting = atomic_load(&line->waiting); /* before the heartbeat */
-    status->waiting = waiting != LKS__WAIT_NONE;
-    status->among_devices = waiting == LKS__WAIT_DEVICES;
-    status->posted = atomic_load(&line->posted);
-    status->step = atomic_load(&line->step);
-    double age = lks__sys_now() - (double)atomic_load(&line->beat_us) * 1e-6;
-    status->beat_age_s = age > 0 ? age : 0;
-    read_text(line->phase, LKS__SHM_PHASE, status->phase);
-    read_text(line->device, LKS__SHM_DEVICE, status->device);
 }

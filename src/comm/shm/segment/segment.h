@@ -17,15 +17,7 @@
 
 #define LKS__SEGMENT_ENV "LOCKSTEP_SEGMENT"
 
-enum {
-    LKS__SEGMENT_MAX_RANKS = 1024,
-    LKS__SHM_PHASE = 32,        /* size of a phase's text */
-    LKS__SHM_DEVICE = 80,       /* size of a device's text */
-    LKS__SHM_REPORT = 16 << 10, /* size of the status table of all ranks */
-};
-
-/* State of a rank. */
-enum { LKS__RANK_ABSENT = 0, LKS__RANK_JOINED = 1, LKS__RANK_LEFT = 2 };
+enum { LKS__SEGMENT_MAX_RANKS = 1024 };
 
 /* This process's handle of the segment. Ranks that are threads of one process share it. */
 typedef struct lks__segment lks__segment;
@@ -54,65 +46,35 @@ lks__segment *lks__segment_ref(lks__segment *segment); /* returns `segment` with
 void lks__segment_close(lks__segment *segment);        /* NULL does nothing */
 
 int lks__segment_fd(const lks__segment *segment);
-/* --- the group's failure ---------------------------------------------------------------------- */
+int lks__segment_world_size(const lks__segment *segment); /* ranks of this host */
 
-/* Record a failure unless there is one already; true if this call was the first. It wakes no rank:
- * waits check for a failure several times a second. */
-bool lks__segment_abort(lks__segment *segment, lks_status status, int rank, const char *text);
-/* Like lks__segment_abort(), with more lines about the failure, at most LKS__SHM_REPORT bytes. */
-bool lks__segment_abort_report(lks__segment *segment, lks_status status, int rank, const char *text,
-                               const char *report);
+/* --- only for comm/shm: the contents (segment_layout.h) -----------------------------------------
+ */
 
-bool lks__segment_aborted(const lks__segment *segment);
+struct lks__segment_header;
+struct lks__rank_line;
+struct lks__shm_slot;
+struct lks__shm_descriptor;
 
-/* For the launcher: record that the cause of the group's failure is a full disk, so a restart would
- * fail, too. */
-void lks__segment_set_no_room(lks__segment *segment);
-bool lks__segment_no_room(const lks__segment *segment);
+struct lks__segment_header *lks__segment_header(const lks__segment *segment);
+struct lks__rank_line *lks__segment_line(const lks__segment *segment, int rank);
+struct lks__shm_slot *lks__segment_slot(const lks__segment *segment, uint32_t seq);
+struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *segment, int rank,
+                                                    uint32_t seq);
+void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
 
-/* For the launcher: the process of a rank has ended. A rank that hasn't joined counts as having
- * left, so that the others don't wait for it. */
-void lks__segment_rank_ended(lks__segment *segment, int rank, pid_t pid);
+/* ERR_NOMEM, with the available bytes, if `bytes` more don't fit into the limits of the machine and
+ * its control groups. A memfd takes pages until the kernel kills a process. */
+lks_status lks__segment_fits(uint64_t bytes);
 
-/* Request a stop. The first signal is kept. May be called in a signal handler. */
-void lks__segment_ask_stop(lks__segment *segment, int signo);
-int lks__segment_asked_stop(const lks__segment *segment); /* 0: none */
-
-/* The deadline of the ranks' waits in seconds; 0 if no rank has joined. */
-double lks__segment_timeout_s(const lks__segment *segment);
-
-/* Record whether a rank of another host writes a checkpoint. */
-void lks__segment_saves_elsewhere(lks__segment *segment, bool saves);
-/* True if a rank of this host, or with `elsewhere` of another host, writes a checkpoint. */
-bool lks__segment_saving(const lks__segment *segment, bool elsewhere);
-
-/* The failure's status, rank and text (safe on a terminal; may be NULL). Call it only if there is a
- * failure. */
-void lks__segment_failure(const lks__segment *segment, lks_status *status_p, int *rank_p,
-                          char *text, size_t text_bytes);
-
-/* The status table of all ranks as lines of text: each rank's state, and the ranks that it waits
- * for. `first_rank` is added to the numbers of ranks. */
-void lks__segment_table(const lks__segment *segment, int world_size, int first_rank, char *text,
-                        size_t bytes);
-
-/* The lines of a failure's report (safe on a terminal) in text[LKS__SHM_REPORT]; "" if there are
- * none. */
-void lks__segment_report(const lks__segment *segment, char *text);
-
-/* --- for messages ----------------------------------------------------------------------------- */
-
-typedef struct lks__rank_status {
-    int state; /* LKS__RANK_... */
-    pid_t pid;
-    bool waiting, among_devices; /* among_devices: it waits for other ranks' devices */
-    unsigned posted;             /* number of operations that it has arrived at */
-    uint64_t step;
-    double beat_age_s;
-    /* Safe on a terminal; "" if it has published none. */
-    char phase[LKS__SHM_PHASE + 1], device[LKS__SHM_DEVICE + 1];
-} lks__rank_status;
-
-void lks__segment_status(const lks__segment *segment, int rank, lks__rank_status *status);
+/* Regions are memory after the base, at offsets that all ranks compute alike. Reserve makes
+ * [offset, offset + bytes) usable permanently; map makes it visible in this process (ranks that are
+ * threads get one address). Both page-aligned. ERR_NOMEM with sizes and advice. */
+lks_status lks__segment_reserve(lks__segment *segment, uint64_t offset, uint64_t bytes);
+/* Extend the file to `end` without taking memory, for regions whose pages are allocated on first
+ * use. */
+lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
+void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
+lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);
 
 #endif

@@ -12,8 +12,8 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 
-#include "comm/shm/host.h"
-#include "comm/shm/segment/segment.h"
+#include "comm/liveness.h"
+#include "comm/shm/segment/descriptors.h"
 
 enum {
     /* Operations whose descriptors are kept; a power of two. Descriptor s may be overwritten for
@@ -83,27 +83,5 @@ struct lks__segment_header {
     char abort_text[1024];
     char abort_report[LKS__SHM_REPORT]; /* a line for each rank, or "" */
 };
-
-struct lks__segment_header *lks__segment_header(const lks__segment *segment);
-struct lks__rank_line *lks__segment_line(const lks__segment *segment, int rank);
-struct lks__shm_slot *lks__segment_slot(const lks__segment *segment, uint32_t seq);
-struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *segment, int rank,
-                                                    uint32_t seq);
-void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
-
-/* ERR_NOMEM, with the available bytes, if `bytes` more don't fit into the limits of the machine and
- * its control groups. A memfd takes pages until the kernel kills a process. */
-lks_status lks__segment_fits(uint64_t bytes);
-/* --- regions: memory after the base, at offsets that all ranks compute alike
- * ----------------------
- *
- * Reserve makes [offset, offset + bytes) usable permanently; map makes it visible in this process
- * (ranks that are threads get one address). Both page-aligned. ERR_NOMEM with sizes and advice. */
-lks_status lks__segment_reserve(lks__segment *segment, uint64_t offset, uint64_t bytes);
-/* Extend the file to `end` without taking memory, for regions whose pages are allocated on first
- * use. */
-lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
-void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
-lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);
 
 #endif

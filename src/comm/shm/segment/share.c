@@ -96,7 +96,6 @@ static socklen_t make_name(struct sockaddr_un *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* True if the process at the other end belongs to our user. */
 static bool is_ours(int fd)
 {
     struct ucred peer;
@@ -143,7 +142,7 @@ static void say_wait(double *say_at_p, const lks_world *w, int rank, double time
     *say_at_p = INFINITY;
 }
 
-/* Serve one connection. A connection from another job is closed without an answer. */
+/* A connection from another job is closed without an answer. */
 static void serve_one(int fd, const lks_world *w, const lks__segment *segment, bool *served,
                       int *n_served)
 {
@@ -161,7 +160,6 @@ static void serve_one(int fd, const lks_world *w, const lks__segment *segment, b
     ++*n_served;
 }
 
-/* The first local rank that hasn't attached. */
 static int first_missing(const lks_world *w, const bool *served)
 {
     int r = 1;

@@ -1,7 +1,6 @@
 /* The status table of all ranks, which is printed if a rank makes no progress. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "comm/shm/shm.h"

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/text/bpe/bpe.h"
 #include "data/text/bpe/bpe_table.h"
 
 static size_t length_of(const lks__bpe *bpe, uint32_t id)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text/utf8.h"
+#include "data/text/bpe/bpe.h"
 #include "data/text/bpe/bpe_table.h"
 
 /* The class of the character at text[i], and its length. A byte that isn't UTF-8 is a mark. */

@@ -1,9 +1,15 @@
-/* data/text/bpe/bpe_table.h - a vocabulary in memory: bpe_load.c fills it, and bpe.c encodes with
+/* data/text/bpe/bpe_table.h - a vocabulary in memory: bpe_build.c fills it, and bpe.c encodes with
  * it. */
 #ifndef LKS_DATA_TEXT_BPE_BPE_TABLE_H
 #define LKS_DATA_TEXT_BPE_BPE_TABLE_H
 
-#include "data/text/bpe/bpe.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct lks__bpe lks__bpe;
 
 enum {
     LKS__BPE_MAX_IDS = 1 << 20,

@@ -297,11 +297,6 @@ void lks__torchfile_close(lks__torchfile *f)
     free(f);
 }
 
-const char *lks__torchfile_name(const lks__torchfile *f)
-{
-    return lks__zip_name(f->zip);
-}
-
 const lks__pickle_value *lks__torchfile_root(const lks__torchfile *f)
 {
     return lks__pickle_root(f->pickle);

@@ -16,7 +16,6 @@ lks_status lks__torchfile_open_bytes(const char *name, const void *data, size_t 
                                      lks__torchfile **file_p);
 void lks__torchfile_close(lks__torchfile *file); /* NULL does nothing */
 
-const char *lks__torchfile_name(const lks__torchfile *file);              /* escaped */
 const lks__pickle_value *lks__torchfile_root(const lks__torchfile *file); /* the saved value */
 
 /* Read a tensor of this file, in C order, into out[count * item_bytes]. Checks the checksum of its

@@ -24,7 +24,7 @@ lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
     return &e->w;
 }
 
-/* Does the file end within a line, as a full disk leaves it? Then our line begins a new one. */
+/* True if the file ends within a line, as a full disk leaves it. */
 static bool ends_torn(int fd)
 {
     struct stat info;

@@ -17,8 +17,8 @@ typedef struct lks__evals {
 lks__jsonw *lks__evals_begin(lks__evals *e, const char *kind, uint64_t iter,
                              const char *params_hash);
 
-/* Append the whole line at once to the file in `out_dir`. If the folder is not writable, that is no
- * failure: why[200] gets the reason (otherwise it is empty), and the run goes on. */
+/* Append the line to the file in `out_dir` with one write. A folder that isn't writable is not an
+ * error: why[200] then contains the reason; otherwise it is empty. */
 lks_status lks__evals_append(lks__evals *e, const char *out_dir, char why[200]);
 
 #endif

@@ -24,7 +24,7 @@ struct lks__events {
     char path[4200];
     int fd;
     size_t n;             /* bytes of the record so far */
-    size_t opened[DEPTH]; /* where the lengths of open messages stand */
+    size_t opened[DEPTH]; /* offsets of the lengths of open messages */
     int depth;
     bool overflow;
     unsigned char record[RECORD_BYTES];
@@ -58,7 +58,7 @@ static void put_u32(unsigned char *at, uint32_t value)
         at[i] = (unsigned char)(value >> (8 * i));
 }
 
-/* TensorFlow stores a CRC in this form, since a CRC over data with CRCs in them is weak. */
+/* TensorFlow masks stored CRCs, because a CRC over data that contain CRCs is weak. */
 static void put_masked_crc(unsigned char *at, const void *data, size_t bytes)
 {
     uint32_t crc = lks__crc32c(data, bytes);
@@ -93,7 +93,7 @@ enum {
     DIM_SIZE = 1,
 };
 
-/* Four bytes are kept for the checksum behind the record. */
+/* Leave four bytes for the checksum after the record. */
 static void put(lks__events *e, const void *data, size_t bytes)
 {
     if (bytes > RECORD_BYTES - 4 - e->n) {
@@ -154,7 +154,7 @@ static void put_float(lks__events *e, unsigned field, float value)
     put(e, bytes, sizeof bytes);
 }
 
-/* A message within another one. Its length is filled in when it ends. */
+/* Begin a message within another one; close_message() fills in its length. */
 static void open_message(lks__events *e, unsigned field)
 {
     static const unsigned char length[LENGTH_BYTES];
@@ -249,7 +249,7 @@ lks_status lks__events_end(lks__events *e)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* Has a record a tag that begins with "final/"? */
+/* True if the record contains a tag that begins with "final/". */
 static bool is_final(const unsigned char *record, size_t bytes)
 {
     static const char group[] = "final/";
@@ -271,9 +271,9 @@ static uint64_t get_u64(const unsigned char *at)
     return value;
 }
 
-/* Cut a file before the evaluation of its run's final checkpoint: the run goes on, and will have
- * another one. TensorBoard's server doesn't drop the old one at the new file's start, since the tag
- * has no later value there. A file that isn't ours is left alone from where it makes no sense. */
+/* Cut a file before the evaluation of the final checkpoint: the run continues, and will write
+ * another one. TensorBoard's server would keep the old value, because the new file has no later
+ * value of that tag. Reading ends at the first record that isn't valid. */
 static lks_status cut_final(lks__events *e, const char *path)
 {
     unsigned char head[HEADER_BYTES];

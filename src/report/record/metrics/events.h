@@ -1,10 +1,10 @@
-/* report/record/metrics/events.h - OUT/events.out.tfevents.NNNNNN.lockstep: what TensorBoard shows
- * of a run.
+/* report/record/metrics/events.h - OUT/events.out.tfevents.NNNNNN.lockstep: a run's curves for
+ * TensorBoard.
  *
  * TensorBoard's format: records with masked CRC32C around protobuf messages (Event), of which few
  * fields are used. Every start of a run begins a file, whose name sorts after the earlier ones. Its
- * second record tells TensorBoard to drop what earlier files have from that step on: those steps
- * are made again. */
+ * second record tells TensorBoard to drop the values of earlier files from that step on, because
+ * the run repeats those steps. */
 #ifndef LKS_REPORT_RECORD_METRICS_EVENTS_H
 #define LKS_REPORT_RECORD_METRICS_EVENTS_H
 
@@ -16,15 +16,15 @@
 
 typedef struct lks__events lks__events; /* opaque; close with lks__events_close() */
 
-/* Begin the next file in `out_dir`, for a run that starts, or goes on, with iteration `step`. The
- * evaluation of an earlier end ("final/…") is cut off the file before. ERR_IO names the file. */
+/* Begin the next file in `out_dir`, for a run that starts or continues with iteration `step`. Cut
+ * the evaluation of an earlier end ("final/…") off the previous file. ERR_IO names the file. */
 lks_status lks__events_create(const char *out_dir, uint64_t step, lks__events **events_p);
 lks_status lks__events_close(lks__events *e); /* NULL does nothing */
 
-/* The run went back to `step` and makes the steps from there again. */
+/* Record that the run went back to `step` and repeats the steps from there. */
 lks_status lks__events_back(lks__events *e, uint64_t step);
 
-/* Write the values of one step: begin, add some, end. All are in one record, written at once. */
+/* Write the values of one step as one record: begin, add values, end. */
 void lks__events_begin(lks__events *e, uint64_t step);
 void lks__events_scalar(lks__events *e, const char *tag, double value); /* as float32 */
 void lks__events_text(lks__events *e, const char *tag, const char *markdown);

@@ -19,8 +19,7 @@ enum { STAYING = 2, STAYING_BYTES = 1024 };
 struct lks__metrics {
     char path[4200];
     int fd;
-    /* Lines of the run's end that a resume left after its checkpoint's own line, which aren't
-     * written a second time. */
+    /* Lines of the run's end that a resume left in the file, so they aren't written again. */
     char staying[STAYING][STAYING_BYTES];
     size_t n_staying;
     lks__jsonw w;
@@ -50,9 +49,9 @@ lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p)
 
 /* ---- where a resume cuts ------------------------------------------------------------------ */
 
-/* What a line is to checkpoint `iter`: part of its state, its own line, the evaluation of a run
- * that ended with it, later than it, or none of these, because it belongs to no iteration. */
-enum verdict { KEEP, OWN, END, LATER, NEITHER };
+/* A line's relation to checkpoint `iter`. KEEP: part of its state. OWN: its own line. END: written
+ * at the end of a run that ended with it. NEITHER: belongs to no iteration. */
+enum relation { KEEP, OWN, END, LATER, NEITHER };
 
 /* A piece of the file. The file is read from its end, because the place to cut is near it. */
 struct tail {
@@ -71,7 +70,7 @@ static lks_status bad_line(const struct tail *t, uint64_t end, const char *what)
                      lks__escape(shown, sizeof shown, t->m->path, strlen(t->m->path)), end, what);
 }
 
-/* Read what precedes `end`, as much as fits. */
+/* Read the bytes before `end`, as many as fit. */
 static lks_status read_before(struct tail *t, uint64_t end)
 {
     t->n = end < sizeof t->bytes ? (size_t)end : sizeof t->bytes;
@@ -81,7 +80,7 @@ static lks_status read_before(struct tail *t, uint64_t end)
     return LKS_OK;
 }
 
-/* The end of the last complete line; an incomplete one may follow. */
+/* *end_p: from the file's size to the end of the last complete line. */
 static lks_status last_end(struct tail *t, uint64_t *end_p)
 {
     const char *newline = NULL;
@@ -99,7 +98,7 @@ static lks_status last_end(struct tail *t, uint64_t *end_p)
 /* The line before `end`, including its line feed. */
 static lks_status line_before(struct tail *t, uint64_t end, const char **line_p, size_t *bytes_p)
 {
-    for (bool again = false;; again = true) {
+    for (bool refilled = false;; refilled = true) {
         size_t n = end > t->from && end <= t->from + t->n ? (size_t)(end - t->from) : 0;
         const char *newline = n > 0 ? memrchr(t->bytes, '\n', n - 1) : NULL;
         if (newline != NULL || (n > 0 && t->from == 0)) {
@@ -107,13 +106,13 @@ static lks_status line_before(struct tail *t, uint64_t end, const char **line_p,
             *bytes_p = n - (size_t)(*line_p - t->bytes);
             return *bytes_p <= LINE_BYTES ? LKS_OK : bad_line(t, end, "is too long");
         }
-        if (again) /* the buffer is full, and has no beginning of a line */
+        if (refilled) /* the buffer is full, and has no beginning of a line */
             return bad_line(t, end, "is too long");
         LKS__TRY(read_before(t, end));
     }
 }
 
-static enum verdict judge_object(const json_t *o, const lks__metrics_cut *cut)
+static enum relation classify_object(const json_t *o, const lks__metrics_cut *cut)
 {
     const char *kind = json_string_value(json_object_get(o, "kind"));
     const json_t *i = json_object_get(o, "iter");
@@ -134,11 +133,11 @@ static enum verdict judge_object(const json_t *o, const lks__metrics_cut *cut)
     return LATER; /* kinds that follow a checkpoint and don't belong to it */
 }
 
-static lks_status judge(const struct tail *t, uint64_t end, const char *line, size_t bytes,
-                        const lks__metrics_cut *cut, enum verdict *verdict_p)
+static lks_status classify(const struct tail *t, uint64_t end, const char *line, size_t bytes,
+                           const lks__metrics_cut *cut, enum relation *relation_p)
 {
     json_error_t error;
-    *verdict_p = LATER;
+    *relation_p = LATER;
     if (memchr(line, '\0', bytes) != NULL)
         return LKS_OK; /* zeros of the file system in place of data that a crash lost */
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
@@ -146,7 +145,7 @@ static lks_status judge(const struct tail *t, uint64_t end, const char *line, si
         return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
     lks_status st = LKS_OK;
     if (json_is_string(json_object_get(o, "kind")))
-        *verdict_p = judge_object(o, cut);
+        *relation_p = classify_object(o, cut);
     else
         st = bad_line(t, end, "is not a JSON object with a \"kind\"");
     json_decref(o);
@@ -165,14 +164,14 @@ static void remember(lks__metrics *m, const char *line, size_t bytes)
 static lks_status find_cut(lks__metrics *m, struct tail *t, const lks__metrics_cut *cut,
                            uint64_t *end_p, bool *has_line_p)
 {
-    enum verdict v = LATER;
+    enum relation v = LATER;
     const char *line = NULL;
     size_t bytes = 0;
     uint64_t stays_to = 0;
     LKS__TRY(last_end(t, end_p));
     for (uint64_t end = *end_p; end > 0 && v != OWN && v != KEEP; end -= bytes) {
         LKS__TRY(line_before(t, end, &line, &bytes));
-        LKS__TRY(judge(t, end, line, bytes, cut, &v));
+        LKS__TRY(classify(t, end, line, bytes, cut, &v));
         if (v == OWN) {
             *end_p = stays_to > 0 ? stays_to : end;
         } else if (v == END) {
@@ -228,7 +227,7 @@ lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut,
     return LKS_OK;
 }
 
-/* ---- what a run remembers ----------------------------------------------------------------- */
+/* ---- the last host line -------------------------------------------------------------------- */
 
 static void copy_path(const json_t *paths, const char *name, char out[LKS__METRICS_PATH])
 {
@@ -321,10 +320,10 @@ static lks_status find_eval(struct tail *t, uint64_t end, uint64_t iter, json_t 
     const lks__metrics_cut cut = {.iter = iter, .eval_done = true, .own_line = true};
     const char *line = NULL;
     size_t bytes = 0;
-    enum verdict v = LATER;
+    enum relation v = LATER;
     for (; end > 0 && v != KEEP; end -= bytes) {
         LKS__TRY(line_before(t, end, &line, &bytes));
-        LKS__TRY(judge(t, end, line, bytes, &cut, &v));
+        LKS__TRY(classify(t, end, line, bytes, &cut, &v));
     }
     json_error_t error;
     json_t *o = v == KEEP ? lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;

@@ -12,8 +12,8 @@
 
 #include "base/text/jsonw.h"
 
-/* Of metrics.jsonl's form, in host lines. Increase it if a reader of the old form would misread the
- * new one; more members and kinds don't count. */
+/* Version of metrics.jsonl's form, in host lines. Increase it if a reader of the old form would
+ * misread the new one; additional members and kinds don't count. */
 enum { LKS__METRICS_SCHEMA = 1 };
 
 typedef struct lks__metrics lks__metrics; /* opaque; close with lks__metrics_close() */
@@ -21,14 +21,14 @@ typedef struct lks__metrics lks__metrics; /* opaque; close with lks__metrics_clo
 /* Open an empty file in `out_dir`. ERR_IO names it. */
 lks_status lks__metrics_create(const char *out_dir, lks__metrics **metrics_p);
 
-/* Which lines of the file belong to the checkpoint from which a run goes on. */
+/* The checkpoint from which a run continues. */
 typedef struct lks__metrics_cut {
     uint64_t iter;
     bool eval_done; /* evaluation `iter` precedes the checkpoint */
     bool own_line;  /* false: cut its own line, too, because the run will write it again */
 } lks__metrics_cut;
 
-/* Open it to go on from a checkpoint. It is cut after that checkpoint's own line, or, if the run
+/* Open it to continue from a checkpoint. It is cut after that checkpoint's own line, or, if the run
  * died before it wrote that, after the last line of the checkpoint's state (*has_line_p = false).
  * If the run ended with this checkpoint, its `final` and `artifact` lines stay after the own line;
  * an equal line that is written again is left out.
@@ -37,9 +37,9 @@ typedef struct lks__metrics_cut {
  * that no run has written. */
 lks_status lks__metrics_resume(const char *out_dir, const lks__metrics_cut *cut, bool *empty_p,
                                bool *has_line_p, lks__metrics **metrics_p);
-/* Where the run's data was, as its last host line tells: the path as it was used, and the absolute
- * one ("" in lines of 0.1.0). *found_p = false: there is no such line, or no file. A line that no
- * run has written is ERR_FORMAT. */
+/* The dataset's path in the run's last host line: as it was used, and absolute ("" in lines of
+ * 0.1.0). *found_p is false if the line or the file is missing. A line that no run has written is
+ * ERR_FORMAT. */
 enum { LKS__METRICS_PATH = 4096 };
 lks_status lks__metrics_dataset(const char *out_dir, char used[LKS__METRICS_PATH],
                                 char absolute[LKS__METRICS_PATH], bool *found_p);

@@ -12,10 +12,10 @@
 
 enum { MESSAGE = 400 };
 
-static const double TEXT_S = 1.0; /* at most one STATUS in that time */
-static const double SHARE = 0.25; /* of the time after which systemd gives the run up */
+static const double TEXT_S = 1.0; /* least seconds between two STATUS lines */
+static const double SHARE = 0.25; /* of WATCHDOG_USEC, between signs of life */
 
-/* A path, or a name without one, for which systemd writes '@'. */
+/* Connect to a path, or to an abstract name, which systemd writes with '@'. */
 static int dial(const char *name)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -38,7 +38,7 @@ static int dial(const char *name)
     return -1;
 }
 
-/* A message that finds no room is lost; READY stands in every one. */
+/* A message may be lost if the socket is full, so each one repeats READY. */
 static void put(const lks__notify *n, const char *text)
 {
     lks__sys_send(n->fd, text, strlen(text));

@@ -5,15 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "report/record/job.h"
 #include "report/record/metrics/evals.h"
 #include "report/record/outdir.h"
 #include "session/signals.h"
-#include "settings/settings_table.h"
-#include "train/guard/nonfinite.h"
+#include "train/checkpoint.h"
+#include "train/checks/nonfinite.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
 
@@ -22,14 +21,12 @@ enum {
     ESTIMATE_AFTER = 3, /* iterations until the whole time is estimated */
 };
 
-/* Seconds. */
-static const double ESTIMATE_FROM_S = 180.0; /* shorter runs need no estimate */
+static const double ESTIMATE_FROM_S = 180.0; /* no estimate for shorter runs */
 static const double SLOW_BATCH_S = 3.0;
 static const double SLOW_RUN_S = 2.0 * 86400.0;
 
 /* --- progress -------------------------------------------------------------------------------- */
 
-/* Format a time for people. */
 static void say_time(char out[32], double s)
 {
     if (s < 9.95)
@@ -56,21 +53,21 @@ static void on_progress(void *ctx, size_t done, size_t n)
     lks__report_alive(r, line);
 }
 
-/* At least the seconds of so many tokens of the whole run: all ranks compute at their peak. */
+/* Least seconds for these tokens, with all ranks at their peak speed. */
 static double least_seconds(const lks__report *r, double tokens)
 {
     return r->peak.flops > 0.0 ? tokens * r->flops_a_token / r->peak.flops : 0.0;
 }
 
-/* Its progress can't be seen before the first batch is done: announce that, if it takes long. */
+/* Announce slow work, because progress is shown only after its first batch. */
 static void announce(lks__report *r, const lks__run *run, const lks__session *ses)
 {
     const bool step = strcmp(r->work, "iter") == 0;
     const double batch = (double)(run->s.batch_size * run->s.block_size) * ses->world.world_size;
-    const double least = least_seconds(r, step ? batch : batch / 3.0); /* without backward */
+    const double least = least_seconds(r, step ? batch : batch / 3.0);
     char line[160], text[32];
     if (strcmp(r->work, "evaluation") == 0 && strcmp(run->procedure->length, "max_iters") == 0) {
-        /* nanoGPT's: eval_iters batches of each split. Ranks share them. */
+        /* nanoGPT's evaluation: ranks share eval_iters batches of each split */
         const double n = 2.0 * (double)run->s.eval_iters;
         const double tokens = (double)(run->s.batch_size * run->s.block_size);
         const double whole = least_seconds(r, n * tokens / 3.0);
@@ -109,30 +106,27 @@ void lks__report_work(lks__report *r, const lks__run *run, lks__session *ses,
     ses->on_progress_ctx = r;
 }
 
-/* Evaluations between t->state.iter and the end. */
+/* Evaluations between state->iter and the end. */
 static double n_evaluations(const lks__run *run, const lks__state *state, uint64_t n_steps)
 {
     const uint64_t every = (uint64_t)run->s.eval_interval;
     return every == 0 ? 0.0 : (double)((n_steps - 1) / every - (state->iter - 1) / every) + 1.0;
 }
 
-/* Before the first step, if it can't be a matter of hours. */
 void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state *state)
 {
     const uint64_t n_steps = run->procedure->n_steps(&run->s);
     const double steps = n_steps > state->iter ? (double)(n_steps - state->iter) : 0.0;
     const double least = least_seconds(r, steps * r->tokens_a_step);
-    const bool limited =
-        run->procedure->time_limit != NULL && run->procedure->time_limit(&run->s) > 0.0;
     char text[32];
-    if (least < SLOW_RUN_S || limited || run->s.eval_only)
+    if (least < SLOW_RUN_S || lks__state_by_the_clock(run) || run->s.eval_only)
         return;
     say_time(text, least);
     lks__log_message(&r->log, "the run takes over %s, even at the peak speed of these ranks", text);
 }
 
-/* How long the whole run will take, once, if it is long. The first step is left out: memory is
- * touched there for the first time. */
+/* Print once how long the whole run will take, if it is long. The first step is left out, because
+ * it touches its memory for the first time. */
 static void estimate(lks__report *r, const lks__run *run, const lks__state *state, double step_s)
 {
     const uint64_t n_steps = run->procedure->n_steps(&run->s);
@@ -162,11 +156,10 @@ static void estimate(lks__report *r, const lks__run *run, const lks__state *stat
 
 /* --- lines ----------------------------------------------------------------------------------- */
 
-/* Report an iteration without an update: "skip", or "rollback" if the run went back from it. After
- * a skip the iteration is t->state.iter - 1; on the way back `t` has already loaded the checkpoint.
- */
+/* Report an iteration without an update: "skip", or "rollback" if the run went back after it;
+ * `state` is then already the checkpoint's. */
 static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lks__session *ses,
-                                   const lks__state *state, const lks__work *work,
+                                   const lks__state *state, const lks__step_work *work,
                                    const lks__step_result *step)
 {
     const lks__nonfinite *bad = &step->bad;
@@ -200,15 +193,15 @@ static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lk
 }
 
 lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work,
-                             const lks__guard *guard, const lks__step_result *step)
+                             const lks__state *state, const lks__step_work *work,
+                             const lks__checks *checks, const lks__step_result *step)
 {
     lks__report_ranks_add(r, step);
     if (!r->on)
         return LKS_OK;
     if (step->outcome != LKS__STEP_DONE)
         return report_nonfinite(r, run, ses, state, work, step);
-    /* The step has already been counted. */
+    /* state->iter already counts this step. */
     uint64_t iter = state->iter - 1, done = state->iter - r->first_iter;
     double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;
@@ -238,7 +231,7 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
     lks__report_prometheus(r, run, state, false);
 
     char line[200], live[240], left[32];
-    run->procedure->train_line(run, state, guard, step, r->mfu, line);
+    run->procedure->train_line(run, state, checks, step, r->mfu, line);
     uint64_t n_steps = run->procedure->n_steps(&run->s),
              to_go = n_steps > state->iter ? n_steps - state->iter : 0;
     say_time(left, (now - r->started) / (double)done * (double)to_go);
@@ -260,7 +253,7 @@ static void write_losses(lks__jsonw *w, const lks__eval_result *eval)
         lks__jsonw_float(w, "val_bpb", eval->val_bpb);
 }
 
-/* `text`: the sample that was drawn after it, or NULL. */
+/* `text`: the sample drawn after the evaluation, or NULL. */
 static lks_status evaluation_line(lks__report *r, const lks__state *state, const char *kind,
                                   const lks__eval_result *eval, const char *text)
 {
@@ -276,7 +269,7 @@ static lks_status evaluation_line(lks__report *r, const lks__state *state, const
     return text != NULL ? lks__report_events_sample(r, state, text) : LKS_OK;
 }
 
-/* NULL if there is none. The run doesn't depend on it. */
+/* NULL if there is none: a failure doesn't end the run. */
 static const char *draw_sample(lks__report *r, const lks__run *run, const lks__state *state)
 {
     const char *text;
@@ -292,7 +285,7 @@ static const char *draw_sample(lks__report *r, const lks__run *run, const lks__s
 }
 
 lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__state *state,
-                            const lks__guard *guard, const lks__eval_result *eval)
+                            const lks__checks *checks, const lks__eval_result *eval)
 {
     if (!r->on)
         return LKS_OK;
@@ -301,18 +294,18 @@ lks_status lks__report_eval(lks__report *r, const lks__run *run, const lks__stat
     r->newest.val_loss = eval->val_loss;
     lks__report_prometheus(r, run, state, true);
     char line[200];
-    run->procedure->eval_line(run, state, guard, eval, line);
+    run->procedure->eval_line(run, state, checks, eval, line);
     lks__log_line(&r->log, "%s", line);
     return LKS_OK;
 }
 
 lks_status lks__report_eval_only(lks__report *r, const lks__run *run, const lks__state *state,
-                                 const lks__guard *guard, const lks__eval_result *eval)
+                                 const lks__checks *checks, const lks__eval_result *eval)
 {
     lks__evals evals;
     char why[200];
-    LKS__TRY(lks__report_eval(r, run, state, guard, eval));
-    if (!r->on || !run->resumed) /* without a checkpoint there is nothing to record it for */
+    LKS__TRY(lks__report_eval(r, run, state, checks, eval));
+    if (!r->on || !run->resumed) /* evals.jsonl is about checkpoints */
         return LKS_OK;
     lks__jsonw *w = lks__evals_begin(&evals, "eval_only", state->iter, run->resumed_hash);
     lks__jsonw_str(w, "dataset", run->data_dir);
@@ -331,7 +324,7 @@ lks_status lks__report_final(lks__report *r, const lks__run *run, const lks__sta
     bool best;
     r->newest.val_loss = eval->val_loss;
     LKS__TRY(evaluation_line(r, state, "final", eval, NULL));
-    LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss `best` must have its line */
+    LKS__TRY(lks__metrics_sync(r->metrics)); /* after a power loss OUT/best must have its line */
     LKS__TRY(lks__best_final(run->s.out_dir, state->iter, eval->val_loss, &r->best, &best));
     lks__report_prometheus(r, run, state, true);
     if (best)
@@ -352,7 +345,7 @@ lks_status lks__report_checkpoint(lks__report *r, const lks__state *state, lks__
 }
 
 lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__state *state,
-                              const lks__guard *guard, const lks__finish_result *result)
+                              const lks__checks *checks, const lks__finish_result *result)
 {
     if (!r->on)
         return LKS_OK;
@@ -366,12 +359,12 @@ lks_status lks__report_finish(lks__report *r, const lks__run *run, const lks__st
     if (e->has_bpb)
         lks__jsonw_float(w, "val_bpb", e->val_bpb);
     LKS__TRY(lks__metrics_end(r->metrics));
-    run->procedure->finish_lines(run, state, guard, result, &r->log);
+    run->procedure->finish_lines(run, state, checks, result, &r->log);
     return LKS_OK;
 }
 
 lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work)
+                             const lks__state *state, const lks__step_work *work)
 {
     const size_t W = (size_t)ses->world.world_size;
     lks__rank_tally *all = NULL;
@@ -394,7 +387,7 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__ses
         r->metrics = NULL;
         lks_status events = lks__events_close(r->events);
         r->events = NULL;
-        lks__report_others_close(r, ses, state);
+        lks__report_hooks_close(r, ses, state);
         closed = closed == LKS_OK ? events : closed;
         st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
     }

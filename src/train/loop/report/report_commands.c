@@ -1,8 +1,7 @@
-/* train/loop/report/report_commands.c - a run's events for others than its reader: the commands of
- * exec_on, and systemd. */
+/* train/loop/report/report_commands.c - tells the commands of exec_on and systemd about a run's
+ * events. */
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/system/sys.h"
 #include "train/loop/report/report.h"
@@ -13,7 +12,7 @@ static void say(void *ctx, const char *text)
     lks__log_message(&r->log, "%s", text);
 }
 
-lks_status lks__report_others_open(lks__report *r, const lks__run *run)
+lks_status lks__report_hooks_open(lks__report *r, const lks__run *run)
 {
     if (!lks__notify_open(&r->notify))
         lks__log_message(
@@ -28,7 +27,7 @@ void lks__report_alive(lks__report *r, const char *text)
     if (!r->on)
         return;
     lks__notify_alive(&r->notify, text);
-    lks__commands_look(r->commands);
+    lks__commands_poll(r->commands);
 }
 
 static lks__command_facts facts_of(const lks__report *r, const lks__state *state)
@@ -66,7 +65,7 @@ struct waiting {
     lks_comm *comm;
 };
 
-/* The other ranks wait for this one, and don't give it up for that. */
+/* Beat, so that the waiting ranks don't give this one up. */
 static void alive(void *ctx)
 {
     const struct waiting *w = ctx;
@@ -74,7 +73,7 @@ static void alive(void *ctx)
     lks__notify_alive(&w->r->notify, NULL);
 }
 
-void lks__report_others_close(lks__report *r, const lks__session *ses, const lks__state *state)
+void lks__report_hooks_close(lks__report *r, const lks__session *ses, const lks__state *state)
 {
     const lks__command_facts facts = facts_of(r, state);
     struct waiting waiting = {r, ses->comm};

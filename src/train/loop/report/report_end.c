@@ -1,8 +1,6 @@
-/* train/loop/report/report_end.c - the last lines of a run, for people: results, and what to do
- * next. */
+/* train/loop/report/report_end.c - the last lines of a run, for people. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/system/sys.h"
 #include "base/text/shell.h"
@@ -43,8 +41,8 @@ void lks__report_above(lks__report *r, uint64_t iter, double val_loss)
     r->above_iter = iter;
 }
 
-/* Evaluations draw other batches, so the lowest loss may be low by chance: the lines name the
- * losses and how to measure, and leave the judgement to the reader. */
+/* Each evaluation draws new batches, so the lowest loss may be low by chance. So the lines name the
+ * losses and how to compare them, without a judgement. */
 static void say_above(lks__report *r, const lks__run *run, const lks__state *state,
                       const lks__eval_result *final)
 {
@@ -70,10 +68,10 @@ static void say_above(lks__report *r, const lks__run *run, const lks__state *sta
 
 static void say_next(lks__report *r, const lks__run *run, const lks__session *ses, int stop_signal)
 {
-    char out[600], tool[600]; /* the run knows its data */
+    char out[600], tool[600];
     lks__shell_program(tool, sizeof tool);
     lks__shell_word(out, sizeof out, run->s.out_dir);
-    /* `resume` starts ranks on this host only. */
+    /* `resume` starts ranks only on this host. */
     const bool several = ses->world.local_world_size < ses->world.world_size;
     if (stop_signal != 0 && several)
         lks__log_line(&r->log,

@@ -1,4 +1,4 @@
-/* train/loop/report/report_events.c - the numbers of metrics.jsonl as events for TensorBoard. */
+/* train/loop/report/report_events.c - events for TensorBoard, with the numbers of metrics.jsonl. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 
 enum { TEXT_BYTES = 96 << 10 };
 
-/* The settings that define the run, as lines of a config file. Four spaces make them Markdown's
- * text that is shown as it is. */
+/* Write the settings that define the run, as lines of a config file. Four spaces before a line keep
+ * it unchanged in Markdown. */
 static lks_status write_settings(lks__report *r, const lks__run *run, const lks__state *state)
 {
     char value[LKS__SETTING_STR], shown[4 * LKS__SETTING_STR];
-    static char text[TEXT_BYTES]; /* once in a process, and too large for a stack */
+    static char text[TEXT_BYTES]; /* too large for the stack */
     size_t n = 0;
     const char *key;
     json_t *of_key, *o = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
@@ -32,10 +32,10 @@ static lks_status write_settings(lks__report *r, const lks__run *run, const lks_
     return lks__events_end(r->events);
 }
 
-/* Four spaces before each line make it Markdown's text that is shown as it is. */
+/* Put four spaces before each line, so that Markdown keeps it unchanged. */
 static const char *indented(const char *text)
 {
-    static char out[TEXT_BYTES]; /* once in a process, and too large for a stack */
+    static char out[TEXT_BYTES]; /* too large for the stack */
     size_t n = 0;
     for (bool begin = true; *text != '\0' && n + 6 < sizeof out; text++) {
         if (begin)
@@ -56,8 +56,8 @@ lks_status lks__report_events_sample(lks__report *r, const lks__state *state, co
     return lks__events_end(r->events);
 }
 
-/* TensorBoard has dropped all numbers from state->iter on, but that evaluation is not made again.
- * It drops no texts. */
+/* TensorBoard has dropped all numbers from state->iter on, so repeat those of an evaluation that
+ * isn't computed again. TensorBoard keeps texts. */
 static lks_status repeat_eval(lks__report *r, const lks__state *state)
 {
     static const char *const names[] = {"train_loss", "val_loss", "val_bpb"};
@@ -111,7 +111,7 @@ lks_status lks__report_events_back(lks__report *r, const lks__state *state)
     return repeat_eval(r, state);
 }
 
-/* `kind` is that of the line in metrics.jsonl: "eval" or "final". */
+/* `kind`: as in metrics.jsonl, "eval" or "final". */
 lks_status lks__report_events_eval(lks__report *r, const lks__state *state, const char *kind,
                                    const lks__eval_result *eval)
 {

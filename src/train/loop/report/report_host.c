@@ -1,4 +1,4 @@
-/* train/loop/report/report_host.c - who made a run, when and with what: members of host lines. */
+/* train/loop/report/report_host.c - members of host lines: machine, versions, time. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { COMMAND_BYTES = 8 << 10 };
 
-/* The arguments of this process; left out if they are too long for a line. */
+/* Write the arguments of this process, unless they are too long for a line. */
 static void write_command(lks__jsonw *w)
 {
     char text[COMMAND_BYTES];
@@ -46,7 +46,7 @@ void lks__report_host(lks__jsonw *w)
         lks__jsonw_str(w, "commit", LKS_COMMIT);
 }
 
-/* The parts of the fingerprint: if two runs' fingerprints differ, they show the reason. */
+/* Write the parts of the fingerprint. They show why two runs' fingerprints differ. */
 static void write_parts(lks__jsonw *w, const lks__session *s)
 {
     const lks__device_part *parts = s->device->parts;

@@ -1,4 +1,4 @@
-/* train/loop/report/report_open.c - what a run prints and writes before its first step. */
+/* train/loop/report/report_open.c - output of a run before its first step. */
 #include "train/loop/report/report.h"
 
 #include <inttypes.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "comm/world.h"
 #include "compute/peak/peak_device.h"
 #include "data/text/bpe/bpe.h"
 #include "files/checkpoint/name.h"
@@ -17,7 +18,7 @@
 #include "report/record/outdir.h"
 #include "session/signals.h"
 #include "settings/settings_table.h"
-#include "train/loop/run.h"
+#include "train/loop/loop.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
 
@@ -34,7 +35,7 @@ static lks_status measure_own(void *ctx, double *own_p)
     return lks__peak_of_device(ses->device, ses->ex.bf16, scratch, bytes, own_p);
 }
 
-/* FLOP/s of all ranks, measured at the same time. */
+/* Measure the FLOP/s of all ranks at the same time. */
 static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
 {
     int W = t->ses.world.world_size;
@@ -93,7 +94,7 @@ static void describe_frozen(lks__log *log, const lks__table *table)
                       table->n_params);
 }
 
-/* Describe how the run is divided over ranks; the first lines are those of nanoGPT's script. */
+/* Describe the run's origin, and how it is divided over ranks. */
 static void describe(lks__report *r, const lks__run *run, const lks__session *ses,
                      const lks__state *state)
 {
@@ -137,14 +138,15 @@ static void describe(lks__report *r, const lks__run *run, const lks__session *se
                   run->N == 1 ? "" : "es", how, r->peak.flops * 1e-9);
 }
 
-/* The setting that ends the run where it is. */
-static const char *ended_by(const lks__run *run, const lks__guard *guard)
+/* The setting that ends the run. */
+static const char *ended_by(const lks__run *run, const lks__checks *checks)
 {
-    return guard->out_of_time ? "max_wallclock_seconds" : run->procedure->length;
+    return checks->out_of_time ? "max_wallclock_seconds" : run->procedure->length;
 }
 
-/* A learning rate that was given for a run without further steps would be ignored in silence. */
-static void say_unused(lks__log *log, const lks__run *run, const lks__guard *guard)
+/* Name changed settings that have no effect, such as a new learning rate, because the run has no
+ * further step. */
+static void say_unused(lks__log *log, const lks__run *run, const lks__checks *checks)
 {
     const char *names[LKS__N_SETTINGS];
     char text[400] = "";
@@ -153,7 +155,7 @@ static void say_unused(lks__log *log, const lks__run *run, const lks__guard *gua
         lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, names);
     for (int i = 0; i < n && at < sizeof text; i++)
         if (strcmp(names[i], run->procedure->length) != 0 &&
-            strcmp(names[i], ended_by(run, guard)) != 0)
+            strcmp(names[i], ended_by(run, checks)) != 0)
             at +=
                 (size_t)snprintf(text + at, sizeof text - at, "%s%s", at > 0 ? ", " : "", names[i]);
     if (at > 0)
@@ -161,35 +163,35 @@ static void say_unused(lks__log *log, const lks__run *run, const lks__guard *gua
                          text);
 }
 
-/* Say that nothing is left to do, because a silent end would look like a failed resume. */
+/* Say that no step is left, because a silent end would look like a failed resume. */
 static void say_complete(lks__report *r, const lks__run *run, const lks__state *state,
-                         const lks__guard *guard)
+                         const lks__checks *checks)
 {
     if (!run->resumed || run->s.eval_only ||
-        (state->iter < run->procedure->n_steps(&run->s) && !guard->out_of_time))
+        (state->iter < run->procedure->n_steps(&run->s) && !checks->out_of_time))
         return;
     lks__log_message(&r->log, "the run is complete; with a larger %s it continues from here",
-                     ended_by(run, guard));
-    say_unused(&r->log, run, guard);
+                     ended_by(run, checks));
+    say_unused(&r->log, run, checks);
 }
 
-void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__guard *guard)
+void lks__report_nothing(const lks__run *run, const lks__state *state, const lks__checks *checks)
 {
     lks__log log;
     char value[LKS__SETTING_STR];
-    lks__settings_text(&run->s, lks__setting_find(ended_by(run, guard)), value);
+    lks__settings_text(&run->s, lks__setting_find(ended_by(run, checks)), value);
     lks__log_open(&log, "lockstep train", stdout, stderr);
     lks__log_message(&log,
                      "with %s=%s there is no step to train after checkpoint %" PRIu64
                      ", so %s stays unchanged; a larger %s continues from that checkpoint",
-                     ended_by(run, guard), value, state->iter, run->shown_out_dir,
-                     ended_by(run, guard));
-    say_unused(&log, run, guard);
+                     ended_by(run, checks), value, state->iter, run->shown_out_dir,
+                     ended_by(run, checks));
+    say_unused(&log, run, checks);
     lks__log_close(&log);
 }
 
-/* A run that is longer than the schedule of its recipe, or of the run that it continues, ends with
- * many steps at the lowest rate. Values that were given together are a choice. */
+/* Warn of a run that is longer than the decay of its learning rate: many steps then use the lowest
+ * rate. Values of the same origin were chosen together. */
 static void note_short_decay(lks__report *r, const lks__run *run, const lks__state *state)
 {
     const lks__settings *s = &run->s;
@@ -213,7 +215,7 @@ static void note_device(lks__report *r, const lks__session *ses)
         lks__log_message(&r->log, "%s", note);
 }
 
-/* If other kernels made the checkpoint, the run goes on with other bits. */
+/* Other kernels than the checkpoint's produce other bits. */
 static void warn_of_other_kernels(lks__report *r, const lks__run *run, const lks__session *ses)
 {
     if (run->resumed_fingerprint[0] != '\0' && run->resumed_from.dtype == run->s.dtype &&
@@ -225,7 +227,7 @@ static void warn_of_other_kernels(lks__report *r, const lks__run *run, const lks
             run->resumed_fingerprint, ses->fingerprint);
 }
 
-/* Check now what a save needs, and not at the first save, which may be hours away. */
+/* Check for symbolic links now, because the first save may be hours away. */
 static lks_status probe_names(lks__report *r, const lks__run *run)
 {
     bool links;
@@ -240,7 +242,7 @@ static lks_status probe_names(lks__report *r, const lks__run *run)
     return LKS_OK;
 }
 
-/* The run keeps the vocabulary of its tokens: its data may be gone when somebody samples. */
+/* Copy the vocabulary into the run's folder, because the data may be gone at sampling. */
 static lks_status keep_vocabulary(const lks__run *run)
 {
     char to[LKS__SETTING_STR + 32], from[LKS__CKPT_PATH + 32], *text = NULL;
@@ -252,7 +254,7 @@ static lks_status keep_vocabulary(const lks__run *run)
         return LKS_OK;
     snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, run->s.out_dir);
     snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, run->vocabulary);
-    if (access(from, F_OK) == 0) { /* whole: without the memory that its tokens would take */
+    if (access(from, F_OK) == 0) { /* copied without the memory that its tokens would take */
         st = lks__sys_read_file(from, LKS__BPE_MAX_FILE, &text, &bytes);
     } else {
         LKS__TRY(lks__bpe_open(run->vocabulary, &bpe));
@@ -270,14 +272,14 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     char log_path[LKS__SETTING_STR + 16], moved[4200] = "", shown[4200];
     bool empty = true, has_line = false;
     const lks__metrics_cut cut = {t->state.iter, t->state.eval_done,
-                                  !lks__train_saves_again(&t->run, &t->state, &t->guard)};
-    bool goes_on = lks__job_goes_on(t->run.s.out_dir); /* must be read before we take the lock */
+                                  !lks__train_saves_again(&t->run, &t->state, &t->checks)};
+    bool goes_on = lks__job_restarted(t->run.s.out_dir); /* read it before locking */
     LKS__TRY(lks__outdir_lock(t->run.s.out_dir, t->run.s.lock == LKS__lock_on, &r->out_lock));
     if (t->run.resumed) {
         LKS__TRY(lks__outdir_back(t->run.s.out_dir, t->state.iter, moved));
         LKS__TRY(lks__metrics_resume(t->run.s.out_dir, &cut, &empty, &has_line, &r->metrics));
     } else {
-        if (!goes_on) /* or these are files of this very run, which has no checkpoint yet */
+        if (!goes_on) /* otherwise these are files of this run, which has no checkpoint yet */
             LKS__TRY(lks__outdir_start(t->run.s.out_dir, t->run.data_dir, moved));
         LKS__TRY(lks__metrics_create(t->run.s.out_dir, &r->metrics));
         LKS__TRY(keep_vocabulary(&t->run));
@@ -301,7 +303,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     if (empty)
         LKS__TRY(config_line(r, &t->run));
     if (t->run.resumed && cut.own_line &&
-        !has_line) { /* the checkpoint was saved, but the run died before it wrote this line */
+        !has_line) { /* the run died after saving the checkpoint and before writing its line */
         char name[32];
         snprintf(name, sizeof name, "ckpt-%08" PRIu64, t->state.iter);
         LKS__TRY(
@@ -316,16 +318,16 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     return host_line(r, &t->run, &t->ses, &t->state);
 }
 
-/* The terminal or pipe isn't read. Other ranks must not give this one up for that, and once all are
- * to stop, the trained state must not be lost. */
+/* The terminal or pipe isn't read. Beat, so that other ranks don't give this one up. False after a
+ * stop, so that the state can be saved. */
 static bool on_wait(void *comm)
 {
     lks_comm_beat(comm);
     return lks__stop_requested == 0;
 }
 
-/* A launcher's ranks are several processes, and the first that gets the signal need not be this
- * one; the launcher's own messages follow. A live line is cleared first. */
+/* Answer a first signal at once. With several ranks the launcher does so. A live line is cleared
+ * first. */
 static void answer_signals(const lks__report *r, const lks__session *ses)
 {
 #define ANSWER                                                                                     \
@@ -333,13 +335,6 @@ static void answer_signals(const lks__report *r, const lks__session *ses)
     "once, and a third while it saves\n"
     if (ses->world.world_size == 1)
         lks__signals_answer(r->log.err_moves ? LKS__CLEAR_LINE ANSWER : ANSWER);
-}
-
-static bool has_run(const lks__run *run)
-{
-    char path[LKS__SETTING_STR + 16];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run->s.out_dir);
-    return access(path, F_OK) == 0;
 }
 
 lks_status lks__report_open(lks__report *r, lks__trainer *t)
@@ -358,10 +353,10 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     if (!r->on)
         return LKS_OK;
     lks__log_open(&r->log, "lockstep train", stdout, stderr);
-    lks__log_live(&r->log,
-                  !lks__session_foreign()); /* mpirun gives a rank a terminal, and logs it */
+    lks__log_live(&r->log, !lks__world_foreign()); /* mpirun gives a rank a terminal, but logs it */
     lks__log_on_wait(&r->log, on_wait, t->ses.comm);
-    const bool reads_only = t->run.s.eval_only && (t->run.resumed || has_run(&t->run));
+    const bool reads_only =
+        t->run.s.eval_only && (t->run.resumed || lks__procedure_has_run(&t->run.s));
     lks_status st = LKS_OK;
     if (!reads_only && t->run.s.sample_tokens > 0)
         st = lks__samples_open(&t->run, &t->ses, &t->state, &r->samples);
@@ -378,8 +373,8 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         warn_of_other_kernels(r, &t->run, &t->ses);
         lks__report_slow_run(r, &t->run, &t->state);
         note_short_decay(r, &t->run, &t->state);
-        say_complete(r, &t->run, &t->state, &t->guard);
-        st = lks__report_others_open(r, &t->run);
+        say_complete(r, &t->run, &t->state, &t->checks);
+        st = lks__report_hooks_open(r, &t->run);
         answer_signals(r, &t->ses);
     }
     return st;

@@ -1,6 +1,5 @@
-/* train/loop/report/report_prometheus.c - the newest numbers as a text file for Prometheus
- * (node_exporter's textfile collector reads it). */
-#include <inttypes.h>
+/* train/loop/report/report_prometheus.c - a text file for Prometheus with the newest numbers, which
+ * node_exporter's textfile collector reads. */
 #include <math.h>
 #include <stdio.h>
 
@@ -11,7 +10,7 @@ enum { TEXT_BYTES = 8 << 10 };
 
 static const double EVERY_S = 5.0;
 
-/* In a label's value. */
+/* Escape a label's value. */
 static void escape(const char *text, char *out, size_t bytes)
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
-/* train/loop/report/report_ranks.c - OUT/ranks.jsonl: what each rank has computed, waited and in
- * memory. It isn't in metrics.jsonl, whose lines are the same on any number of ranks. */
+/* train/loop/report/report_ranks.c - OUT/ranks.jsonl: each rank's compute time, waiting time and
+ * memory. They aren't in metrics.jsonl, whose lines are the same on any number of ranks. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/system/sys.h"
 #include "train/loop/report/report.h"
 
-enum { LINE_BYTES = 96 << 10 }; /* of 1,024 ranks, too */
+enum { LINE_BYTES = 96 << 10 }; /* enough for 1,024 ranks */
 
 void lks__report_ranks_add(lks__report *r, const lks__step_result *step)
 {
@@ -18,7 +18,7 @@ void lks__report_ranks_add(lks__report *r, const lks__step_result *step)
     r->steps++;
 }
 
-/* Per step, in milliseconds. */
+/* Write milliseconds per step. */
 static void write_times(lks__jsonw *w, const char *name, const lks__rank_tally *all, int W,
                         bool waits)
 {
@@ -75,7 +75,7 @@ static lks_status write_ranks(lks__report *r, const lks__run *run, const lks__se
 }
 
 lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__session *ses,
-                             const lks__state *state, const lks__work *work,
+                             const lks__state *state, const lks__step_work *work,
                              lks__rank_tally **all_p)
 {
     const size_t W = (size_t)ses->world.world_size;

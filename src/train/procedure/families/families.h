@@ -1,6 +1,5 @@
-/* train/procedure/families/families.h - the families of models; what each of them is stands in
- * settings/family.h.
- */
+/* train/procedure/families/families.h - the families of models; settings/family.h describes a
+ * family. */
 #ifndef LKS_TRAIN_PROCEDURE_FAMILIES_FAMILIES_H
 #define LKS_TRAIN_PROCEDURE_FAMILIES_FAMILIES_H
 

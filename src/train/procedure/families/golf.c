@@ -6,8 +6,8 @@
 #include "train/procedure/families/families.h"
 #include "train/procedure/procedure.h"
 
-/* Names of the script that differ here, and names of settings that every family has. All other golf
- * settings have the script's names in the settings table. */
+/* Names of the script that differ here, and names of common settings. All other golf settings have
+ * the script's names. */
 static const lks__setting_alias names[] = {
     {"data_path", "dataset"},
     {"num_layers", "n_layer"},
@@ -40,7 +40,7 @@ static const lks__setting_alias unused[] = {
 
 static const char *const files[] = {"data_path", "tokenizer_path", NULL};
 
-/* The script's, of settings that have another default in the table. */
+/* The script's defaults where the table has other ones. */
 static const lks__setting_preset presets[] = {
     {"dataset", "./data/datasets/fineweb10B_sp1024"},
     {"sampler", "stream"},
@@ -70,11 +70,11 @@ static void config(const lks__settings *s, lks__model_config *c)
                          : s->int8_keep_float_fp32_name_patterns;
 }
 
-/* The batch follows from train_batch_tokens. */
+/* batch_size follows from train_batch_tokens. */
 static lks_status check(lks__settings *s)
 {
     int64_t N = s->gradient_accumulation_steps, T = s->block_size;
-    int64_t local = s->train_batch_tokens / N; /* rounded down, as in the script */
+    int64_t local = s->train_batch_tokens / N; /* truncated, as in the script */
     if (local < T || local % T != 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "train_batch_tokens=%" PRId64 " over %" PRId64 " micro-batches is %" PRId64
@@ -104,8 +104,8 @@ static void prepare_bench(lks__settings *s)
 {
     s->sampler = LKS__sampler_stream;
     s->train_batch_tokens = s->gradient_accumulation_steps * s->batch_size * s->block_size;
-    s->from[LKS__SETTING_batch_size] = LKS__FROM_DEFAULT; /* train_batch_tokens stands for it */
-    s->max_wallclock_seconds = 0.0;                       /* no clock in the schedule */
+    s->from[LKS__SETTING_batch_size] = LKS__FROM_DEFAULT; /* it follows from train_batch_tokens */
+    s->max_wallclock_seconds = 0.0;
 }
 
 const lks__family lks__family_golf = {
@@ -113,6 +113,7 @@ const lks__family lks__family_golf = {
     .about = "parameter-golf's model",
     .model = &lks__model_golf,
     .procedure = &lks__procedure_golf,
+    .optimizer = &lks__optimizer_muon,
     .config = config,
     .settings = LKS__SETTING_GOLF,
     .names = names,

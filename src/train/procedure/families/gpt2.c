@@ -12,7 +12,7 @@ static void config(const lks__settings *s, lks__model_config *c)
 
 static lks_status check(lks__settings *s)
 {
-    if (s->gelu == LKS__gelu_auto) /* weights that have the tanh form have said so by now */
+    if (s->gelu == LKS__gelu_auto) /* weights with the tanh form have set it by now */
         s->gelu = LKS__gelu_exact;
     return lks__family_check_heads(s);
 }
@@ -22,6 +22,7 @@ const lks__family lks__family_gpt2 = {
     .about = "nanoGPT's model",
     .model = &lks__model_gpt2,
     .procedure = &lks__procedure_nanogpt,
+    .optimizer = &lks__optimizer_adamw,
     .config = config,
     .check = check,
     .prep = "char",

@@ -1,0 +1,285 @@
+/* The calls on an open group: checks their arguments once and passes them to the backend. */
+#include "lockstep/reduce.h"
+
+#include "base/number/cpu.h"
+#include "comm/backend.h"
+#include "comm/tree/combine.h"
+#include "comm/tree/tree.h"
+
+static _Thread_local enum lks__caller current_caller;
+
+enum lks__caller lks__comm_caller(void)
+{
+    return current_caller;
+}
+
+enum lks__caller lks__comm_call_begins(enum lks__caller caller)
+{
+    const enum lks__caller before = current_caller;
+    current_caller = caller;
+    return before;
+}
+
+void lks__comm_call_ends(const enum lks__caller *before)
+{
+    current_caller = *before;
+}
+
+static lks_status check_open(const lks_comm *comm, const char *what)
+{
+    if (comm->closed)
+        return lks__fail(LKS_ERR_ARG, "%s: this group was closed before by lks_comm_close()", what);
+    return LKS_OK;
+}
+
+int lks_comm_rank(const lks_comm *comm)
+{
+    return comm != NULL ? comm->world.rank : -1;
+}
+
+int lks_comm_world_size(const lks_comm *comm)
+{
+    return comm != NULL ? comm->world.world_size : 0;
+}
+
+const lks_world *lks_comm_world(const lks_comm *comm)
+{
+    return comm != NULL ? &comm->world : NULL;
+}
+
+int lks_comm_leader(const lks_comm *comm)
+{
+    return comm != NULL ? comm->world.rank - comm->world.local_rank : -1;
+}
+
+const char *lks_comm_backend(const lks_comm *comm)
+{
+    return comm != NULL ? comm->ops->name : "none";
+}
+
+void lks__comm_use(lks_comm *comm, const lks__exec *exec)
+{
+    comm->exec = *exec;
+}
+
+double lks_comm_take_wait_s(lks_comm *comm)
+{
+    if (comm == NULL)
+        return 0;
+    double s = comm->wait_s;
+    comm->wait_s = 0;
+    return s;
+}
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL || mem_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: an argument is NULL");
+    if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON && kind != LKS_MEM_LAZY)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", kind);
+    /* Far above any machine, and far below sizes at which offsets of all ranks could wrap. */
+    if (bytes > (size_t)1 << 46)
+        return lks__fail(LKS_ERR_NOMEM, "can't reserve %zu bytes of shared memory: no machine can",
+                         bytes);
+    LKS__TRY(check_open(comm, "its own memory"));
+    return comm->ops->alloc(comm, kind, bytes, mem_p);
+}
+
+void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer)
+{
+    if (comm == NULL || comm->closed || mem == NULL || peer < 0 || peer >= comm->world.world_size)
+        return NULL;
+    return comm->ops->peer(comm, mem, peer);
+}
+
+/* --- collectives -------------------------------------------------------------------------- */
+
+lks_status lks_comm_barrier(lks_comm *comm)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_barrier: comm is NULL");
+    LKS__TRY(check_open(comm, "barrier"));
+    return comm->ops->barrier(comm);
+}
+
+/* Check the type, and that `count` elements of `ranks` ranks fit into memory. */
+static lks_status check_elements(const char *call, size_t count, lks_dtype dtype, int ranks)
+{
+    const size_t size = lks_dtype_bytes(dtype);
+    if (size == 0)
+        return lks__fail(LKS_ERR_ARG, "%s: there is no data type %d: use LKS_FLOAT32, ...", call,
+                         (int)dtype);
+    if (count > SIZE_MAX / size / (size_t)ranks)
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: %zu %s elements of %d ranks are more than memory can address", call,
+                         count, lks_dtype_name(dtype), ranks);
+    return LKS_OK;
+}
+
+lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL || (buf == NULL && count > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: an argument is NULL");
+    LKS__TRY(check_elements("lks_comm_broadcast", count, dtype, 1));
+    if (root < 0 || root >= comm->world.world_size)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: root is %d in a world of %d", root,
+                         comm->world.world_size);
+    LKS__TRY(check_open(comm, "broadcast"));
+    return comm->ops->broadcast(comm, buf, count, dtype, root);
+}
+
+lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
+                               lks_dtype dtype)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
+    LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
+    LKS__TRY(check_open(comm, "all_gather"));
+    return comm->ops->all_gather(comm, mine, all, count, dtype);
+}
+
+lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
+{
+    LKS__FLOAT_MODE();
+    static const char call[] = "lks_comm_all_reduce";
+    if (comm == NULL || (buf == NULL && count > 0))
+        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__TRY(check_elements(call, count, dtype, 1));
+    if (op != LKS_SUM && op != LKS_MIN && op != LKS_MAX)
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: there is no operation %d: use LKS_SUM, LKS_MIN or LKS_MAX", call,
+                         (int)op);
+    if (!lks__can_combine(dtype, op))
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: %s elements can't be reduced: use float32, float64, int32 or int64",
+                         call, lks_dtype_name(dtype));
+    if ((uintptr_t)buf % lks_dtype_bytes(dtype) != 0)
+        return lks__fail(LKS_ERR_ARG, "%s: buf is not aligned as %s elements are", call,
+                         lks_dtype_name(dtype));
+    LKS__TRY(check_open(comm, "all_reduce"));
+    return comm->ops->all_reduce(comm, buf, count, dtype, op);
+}
+
+lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL || (mem == NULL && bytes > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_replicate: an argument is NULL");
+    LKS__TRY(check_open(comm, "replicate"));
+    return comm->ops->replicate(comm, mem, bytes);
+}
+
+void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
+{
+    if (comm != NULL && !comm->closed && mem != NULL && from < end)
+        comm->host->ops->drop(comm->host, mem, from, end);
+}
+
+void lks_comm_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end)
+{
+    if (first == NULL || end == NULL)
+        return;
+    *first = 0;
+    *end = comm != NULL ? n_blocks : 0;
+    if (comm != NULL && comm->ops->host_share != NULL)
+        comm->ops->host_share(comm, n_blocks, first, end);
+}
+
+static lks_status check_order(const char *call, const size_t *start, size_t n_blocks)
+{
+    for (size_t b = 0; b < n_blocks; b++)
+        if (start[b] > start[b + 1])
+            return lks__fail(LKS_ERR_ARG, "%s: block %zu starts at %zu and ends at %zu", call, b,
+                             start[b], start[b + 1]);
+    return LKS_OK;
+}
+
+lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
+                                  size_t n_blocks, int to_first)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL || block_start == NULL || (mem == NULL && n_blocks > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_gather_shares: an argument is NULL");
+    LKS__TRY(check_order("lks_comm_gather_shares", block_start, n_blocks));
+    LKS__TRY(check_open(comm, "barrier"));
+    return comm->ops->gather_shares(comm, mem, block_start, n_blocks, to_first);
+}
+
+static lks_status check_blocks(const lks_reduction *r)
+{
+    const size_t *start = r->block_start;
+    size_t first = r->n_blocks > 0 ? start[0] : 0, end = r->n_blocks > 0 ? start[r->n_blocks] : 0;
+    if (first != 0 || end != r->count)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: %zu blocks cover [%zu, %zu) of %zu elements",
+                         r->n_blocks, first, end, r->count);
+    return check_order("lks_comm_reduce_start", start, r->n_blocks);
+}
+
+lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL || r == NULL || work_p == NULL || (r->parts == NULL && r->n_parts > 0) ||
+        (r->n_blocks > 0 && (r->block_start == NULL || r->block_sumsq == NULL)) ||
+        (r->dst == NULL && r->count > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: an argument is NULL");
+    if (r->n_leaves < 1 || r->n_leaves > LKS__TREE_MAX_LEAVES)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: %d leaves: 1 to %d are possible",
+                         r->n_leaves, LKS__TREE_MAX_LEAVES);
+    if (r->n_parts < 0 || r->n_parts > LKS__TREE_MAX_COVER)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: %d parts: a rank has at most %d maximal nodes",
+                         r->n_parts, LKS__TREE_MAX_COVER);
+    if (r->count > SIZE_MAX / sizeof(float))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_reduce_start: %zu elements are more than memory can address",
+                         r->count);
+    for (int i = 0; i < r->n_parts; i++)
+        if (!lks__tree_valid(r->n_leaves, r->parts[i].node) ||
+            (r->parts[i].buf == NULL && r->count > 0))
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_comm_reduce_start: part %d is no node of the tree over %d "
+                             "leaves, or has no buffer",
+                             i, r->n_leaves);
+    if (r->wire != LKS_WIRE_FLOAT32 && r->wire != LKS_WIRE_BFLOAT16)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: there is no wire format %d", r->wire);
+    LKS__TRY(check_blocks(r));
+    LKS__TRY(check_open(comm, "reductions in flight"));
+    return comm->ops->reduce_start(comm, r, work_p);
+}
+
+lks_status lks_comm_progress(lks_comm *comm)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_progress: comm is NULL");
+    return comm->closed ? LKS_OK : comm->host->ops->progress(comm->host);
+}
+
+lks_status lks_work_wait(lks_work *work)
+{
+    LKS__FLOAT_MODE();
+    if (work == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_work_wait: work is NULL");
+    if (!work->live)
+        return lks__fail(LKS_ERR_ARG, "lks_work_wait: this work was waited for already: once "
+                                      "releases it");
+    work->live = false;
+    LKS__TRY(check_open(work->comm, "operations in flight"));
+    return work->comm->ops->wait(work->comm, work);
+}
+
+void lks__work_forget(lks_work *work)
+{
+    if (work == NULL || !work->live)
+        return;
+    work->live = false;
+    if (!work->comm->closed)
+        work->comm->host->ops->forget(work->comm->host, work);
+}

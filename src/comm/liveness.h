@@ -1,0 +1,57 @@
+/* comm/liveness.h - facts about ranks outside collectives: heartbeats, failures, requests to stop.
+ * The shared memory of each host holds them, for the host's ranks and its launcher. Leaders pass
+ * failures and requests on to other hosts with their heartbeats. See also lks_comm_abort(),
+ * lks_comm_note() and lks_comm_beat(). */
+#ifndef LKS_COMM_LIVENESS_H
+#define LKS_COMM_LIVENESS_H
+
+#include <stdbool.h>
+
+#include "lockstep/comm.h"
+
+enum {
+    LKS__SHM_PHASE = 32,        /* size of a phase's text */
+    LKS__SHM_DEVICE = 80,       /* size of a device's text */
+    LKS__SHM_REPORT = 16 << 10, /* size of the status table of all ranks */
+};
+
+/* Called with the group of this host's ranks. */
+struct lks__liveness_ops {
+    void (*abort)(lks_comm *comm, const char *why); /* from any thread; makes waiters return */
+    void (*note)(lks_comm *comm, uint64_t step, const char *phase);
+    void (*beat)(lks_comm *comm);
+    void (*ask_stop)(lks_comm *comm, int signo); /* may be called in a signal handler */
+    int (*asked_stop)(const lks_comm *comm);
+    void (*saving)(lks_comm *comm, bool saving);
+    void (*uses)(lks_comm *comm, const char *device);
+    lks_status (*among_devices)(lks_comm *comm, bool waits);
+};
+
+/* lks_comm_note(), called by the library for a program that never calls it. */
+void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
+
+/* A request to stop, outside collectives. All ranks of the host see it at once, ranks of other
+ * hosts with their next heartbeat. The first signal is kept; 0: no request. lks__comm_ask_stop()
+ * may be called in a signal handler. Ranks must agree before they act on the request. */
+void lks__comm_ask_stop(lks_comm *comm, int signo);
+int lks__comm_asked_stop(const lks_comm *comm);
+
+/* This rank writes a checkpoint, or waits for the run's last one. The launcher doesn't let a second
+ * signal interrupt that. */
+void lks__comm_saving(lks_comm *comm, bool saving);
+
+/* The device that this rank computes on, for messages; "": the CPU. */
+void lks__comm_uses(lks_comm *comm, const char *device);
+
+/* Seconds beyond the deadline before a rank that isn't inside such a transfer is named. A rank
+ * detects a hanging device itself, and then it can report more about it. */
+static const double LKS__OWN_WORD_S = 1.0;
+
+/* Watch a transfer between devices, which bypasses the group. `waits`: this rank's device is inside
+ * such a transfer, and this rank waits for it. Call it repeatedly while waiting, and once with
+ * false at the end; each change counts as a heartbeat. ERR_TIMEOUT names a rank that isn't inside a
+ * transfer and has had no heartbeat for the deadline and LKS__OWN_WORD_S: a rank whose own device
+ * hangs can report that first. ERR_PEER names a rank whose process has ended. */
+lks_status lks__comm_among_devices(lks_comm *comm, bool waits);
+
+#endif

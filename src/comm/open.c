@@ -1,0 +1,142 @@
+/* Chooses a backend, opens the group and closes it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number/cpu.h"
+#include "comm/backend.h"
+#include "comm/hier/hier.h"
+#include "comm/world.h"
+
+/* Far longer than any job, and far below the limit of times in microseconds. */
+static const double MOST_TIMEOUT_S = 1e6;
+
+const struct lks_comm_ops *lks__backend_at(int index)
+{
+    return index == 0 ? &lks__comm_shm : lks__hier_backend(index - 1);
+}
+
+bool lks__comm_describe(const struct lks_comm_ops *ops, char text[LKS__BACKEND_TEXT])
+{
+    const char *launcher = ops->engine != NULL ? ops->engine->launcher : NULL;
+    if (ops->loads == NULL)
+        snprintf(text, LKS__BACKEND_TEXT, "ready");
+    else if (!ops->loads(ops, text, LKS__BACKEND_TEXT))
+        return false;
+    else if (launcher != NULL)
+        snprintf(text, LKS__BACKEND_TEXT, "ready, in ranks that %s starts", launcher);
+    else
+        snprintf(text, LKS__BACKEND_TEXT, "ready, in ranks that lockstep run or torchrun starts");
+    return true;
+}
+
+/* "auto, shm, mpi or gloo" */
+static void list_names(char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "auto");
+    for (int i = 0; lks__backend_at(i) != NULL && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 lks__backend_at(i + 1) != NULL ? ", " : " or ",
+                                 lks__backend_at(i)->name);
+}
+
+/* "auto" chooses the first backend whose probe succeeds. */
+static lks_status choose(const char *name, const lks_world *world,
+                         const struct lks_comm_ops **ops_p)
+{
+    bool any = strcmp(name, "auto") == 0;
+    char why[512], reasons[1024] = "";
+    for (int i = 0; lks__backend_at(i) != NULL; i++) {
+        const struct lks_comm_ops *ops = lks__backend_at(i);
+        if (!any && strcmp(name, ops->name) != 0)
+            continue;
+        if (ops->probe(ops, world, why, sizeof why)) {
+            *ops_p = ops;
+            return LKS_OK;
+        }
+        size_t used = strlen(reasons);
+        snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? "; " : "", ops->name,
+                 why);
+    }
+    if (reasons[0] != '\0')
+        return lks__fail(LKS_ERR_SUPPORT, "no way to reach the other ranks: %s", reasons);
+    char shown[64], names[256];
+    list_names(names, sizeof names);
+    return lks__fail(LKS_ERR_SUPPORT, "there is no backend \"%s\": use %s",
+                     lks__escape(shown, sizeof shown, name, strlen(name)), names);
+}
+
+lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
+                         lks_comm **comm_p)
+{
+    lks_comm *comm = calloc(1, sizeof *comm);
+    if (comm == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the group's handle");
+    comm->ops = ops;
+    comm->liveness = ops->liveness;
+    comm->backend = ops->name;
+    comm->world = *world;
+    comm->timeout_s = timeout_s;
+    *comm_p = comm;
+    return LKS_OK;
+}
+
+lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options, lks_comm **comm_p)
+{
+    LKS__FLOAT_MODE();
+    if (world == NULL || options == NULL || comm_p == NULL || options->backend == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_open: an argument is NULL");
+    if (!(options->timeout_s > 0))
+        return lks__fail(LKS_ERR_ARG, "the deadline of waits is %g s: it must be more than 0",
+                         options->timeout_s);
+    LKS__TRY(lks__world_check(LKS_ERR_ARG, world));
+    const struct lks_comm_ops *ops;
+    LKS__TRY(choose(options->backend, world, &ops));
+    lks_comm *comm = NULL;
+    LKS__TRY(lks__comm_new(ops, world, fmin(options->timeout_s, MOST_TIMEOUT_S), &comm));
+    lks_status st = comm->ops->open(comm);
+    if (st != LKS_OK) {
+        lks_comm_close(comm);
+        return st;
+    }
+    *comm_p = comm;
+    return LKS_OK;
+}
+
+lks_status lks_comm_init(lks_comm **comm_p)
+{
+    lks_world world;
+    LKS__TRY(lks_world_from_env(&world));
+    return lks_comm_open(&world, &(lks_comm_options){"auto", 60}, comm_p);
+}
+
+void lks_comm_close(lks_comm *comm)
+{
+    LKS__FLOAT_MODE();
+    static const struct lks_comm_ops nothing = {.name = "closed"};
+    if (comm == NULL || comm->closed)
+        return;
+    comm->host = NULL;
+    comm->ops->close(comm);
+    comm->ops = &nothing;
+    comm->closed = true;
+    if (comm->n_holders == 0)
+        free(comm);
+}
+
+void lks__comm_hold(lks_comm *comm)
+{
+    comm->n_holders++;
+}
+
+void lks__comm_release(lks_comm *comm)
+{
+    if (--comm->n_holders == 0 && comm->closed)
+        free(comm);
+}
+
+bool lks__comm_is_closed(const lks_comm *comm)
+{
+    return comm->closed;
+}

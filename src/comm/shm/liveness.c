@@ -1,0 +1,89 @@
+/* A rank's facts in the shared memory of its host. */
+#include "comm/liveness.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "comm/shm/shm.h"
+
+void lks__shm_beat(struct lks__shm *g)
+{
+    atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
+                          memory_order_relaxed);
+}
+
+static void beat(lks_comm *comm)
+{
+    lks__shm_beat(comm->state);
+}
+
+/* Write at most `bytes` - 1 bytes of the text, followed by 0 bytes. */
+static void write_text(atomic_ullong *words, size_t bytes, const char *text)
+{
+    const size_t n = strnlen(text, bytes - 1);
+    for (size_t i = 0; i < bytes / 8; i++) {
+        unsigned long long word = 0;
+        if (i * 8 < n)
+            memcpy(&word, text + i * 8, n - i * 8 < 8 ? n - i * 8 : 8);
+        atomic_store_explicit(&words[i], word, memory_order_relaxed);
+    }
+}
+
+static void note(lks_comm *comm, uint64_t step, const char *phase)
+{
+    struct lks__shm *g = comm->state;
+    atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
+    write_text(g->line->phase, LKS__SHM_PHASE, phase);
+    lks__shm_beat(g);
+}
+
+static void uses(lks_comm *comm, const char *device)
+{
+    struct lks__shm *g = comm->state;
+    write_text(g->line->device, LKS__SHM_DEVICE, device);
+}
+
+static void ask_stop(lks_comm *comm, int signo)
+{
+    struct lks__shm *g = comm->state;
+    lks__segment_ask_stop(g->segment, signo);
+}
+
+static int asked_stop(const lks_comm *comm)
+{
+    const struct lks__shm *g = comm->state;
+    return lks__segment_asked_stop(g->segment);
+}
+
+static void saving(lks_comm *comm, bool saves)
+{
+    struct lks__shm *g = comm->state;
+    atomic_store(&g->line->saving, saves);
+}
+
+static void abort_group(lks_comm *comm, const char *why)
+{
+    struct lks__shm *g = comm->state;
+    lks__rank_status s;
+    char where[96] = "", text[1024];
+    lks__segment_status(g->segment, g->rank, &s);
+    if (s.phase[0] != '\0' || s.step > 0)
+        snprintf(where, sizeof where, " at step %llu%s%s", (unsigned long long)s.step,
+                 s.phase[0] != '\0' ? ", phase " : "", s.phase);
+    snprintf(text, sizeof text, "rank %d failed%s: %s", comm->first_rank + g->rank, where, why);
+    const bool no_room = lks__sys_is_no_room(why);
+    if (lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text) && no_room)
+        lks__segment_set_no_room(g->segment);
+}
+
+const struct lks__liveness_ops lks__shm_liveness = {
+    .abort = abort_group,
+    .note = note,
+    .beat = beat,
+    .ask_stop = ask_stop,
+    .asked_stop = asked_stop,
+    .saving = saving,
+    .uses = uses,
+    .among_devices = lks__shm_among_devices,
+};

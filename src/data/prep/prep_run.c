@@ -1,0 +1,279 @@
+/* data/prep/prep_run.c - the kinds of tokens, and a preparation from its options to its files. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+#include "data/prep/prep_bpe.h"
+#include "data/prep/prep_job.h"
+#include "data/read/sampler.h"
+#include "data/text/encoding.h"
+
+#define TINYSHAKESPEARE                                                                            \
+    "`curl -o input.txt https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"          \
+    "tinyshakespeare/input.txt`, then --input=input.txt"
+
+enum { HEAD_BYTES = 1 << 16, MAX_REMARKS = 3 };
+
+static const struct lks__prep_kind kinds[] = {
+    {.name = "char",
+     .val_fraction = 0.1,
+     .keeps = LKS__KEEPS_MARK,
+     .get = "give your own text, or get nanoGPT's with " TINYSHAKESPEARE,
+     .run = lks__prep_char},
+    {.name = "gpt2",
+     .val_fraction = 0.0005,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
+     .keeps = LKS__KEEPS_ALL,
+     .needs_tokenizer = true,
+     .run = lks__prep_bpe},
+    {.name = "openwebtext",
+     .val_fraction = 0.0005,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
+     .keeps = LKS__KEEPS_ALL,
+     .needs_tokenizer = true,
+     .get = "JSON lines with a \"text\" each, for example made with `python3 -c \"from datasets "
+            "import load_dataset as l; l('openwebtext', "
+            "split='train').to_json('openwebtext.jsonl')\"`, then --input=openwebtext.jsonl",
+     .run = lks__prep_shuffled},
+    {.name = "shakespeare",
+     .val_fraction = 0.1,
+     .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
+     .keeps = LKS__KEEPS_ALL,
+     .needs_tokenizer = true,
+     .get = TINYSHAKESPEARE,
+     .run = lks__prep_bpe},
+    {.name = "sentencepiece",
+     .val_fraction = 0.1,
+     .shard_tokens = LKS__PREP_SHARD_TOKENS,
+     .takes =
+         LKS__PREP_TOKENIZER | LKS__PREP_VOCAB_SIZE | LKS__PREP_VAL_DOCS | LKS__PREP_TRAIN_DOCS,
+     .run = lks__prep_sentencepiece},
+    {.name = "bytes",
+     .val_fraction = 0.1,
+     .shard_tokens = LKS__PREP_SHARD_TOKENS,
+     .takes = LKS__PREP_VAL_DOCS,
+     .keeps = LKS__KEEPS_ALL,
+     .run = lks__prep_bytes},
+    {.name = "raw", .val_fraction = 0.1, .keeps = LKS__KEEPS_ALL, .run = lks__prep_raw},
+};
+
+const char *lks__prep_kind_name(int i)
+{
+    return i < (int)(sizeof kinds / sizeof kinds[0]) ? kinds[i].name : NULL;
+}
+
+const lks__prep_kind *lks__prep_kind_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(kinds[i].name, name) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+bool lks__prep_takes(const lks__prep_kind *kind, int what)
+{
+    return (kind->takes & what) != 0;
+}
+
+/* --- functions for the kinds ----------------------------------------------------------------- */
+
+lks_status lks__prep_begin(lks__prep_job *job, uint32_t vocab_size)
+{
+    job->result.vocab_size = vocab_size;
+    LKS__TRY(lks__split_writer_open(&job->staged, job->o.shard_tokens, vocab_size, &job->writer));
+    return lks__sys_make_dirs(job->o.out_dir);
+}
+
+lks_status lks__prep_end_split(lks__prep_job *job)
+{
+    const bool val = job->writer.split == LKS__SPLIT_VAL;
+    return lks__split_end(&job->writer, val ? &job->result.n_val : &job->result.n_train);
+}
+
+lks_status lks__prep_describe(lks__prep_job *job, const lks__meta *meta)
+{
+    json_t *json = lks__meta_to_json(meta);
+    char *text = json != NULL ? lks__json_dump(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    if (text == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for meta.json");
+    lks_status st = lks__staged_add(&job->staged, "meta.json", text, strlen(text));
+    free(text);
+    return st;
+}
+
+void lks__prep_progress(const lks__prep_job *job, uint64_t done, uint64_t all)
+{
+    if (job->o.progress != NULL)
+        job->o.progress(done, all);
+}
+
+const char *lks__prep_input(const lks__prep_job *job, char out[256])
+{
+    const char *name = job->texts.n == 1 ? job->texts.files[0].path : job->o.input;
+    return lks__escape(out, 256, name, strlen(name));
+}
+
+lks_status lks__prep_val_documents(const lks__prep_job *job, uint64_t n, const char *hint,
+                                   uint64_t *n_val_p)
+{
+    char name[256];
+    *n_val_p = job->o.val_docs;
+    if (job->o.val_docs > 0 && job->o.val_docs < n)
+        return LKS_OK;
+    if (job->o.val_docs > 0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "num_val_docs is %llu, but %s has %llu document%s, and at least one is "
+                         "needed for training",
+                         (unsigned long long)job->o.val_docs, lks__prep_input(job, name),
+                         (unsigned long long)n, n == 1 ? "" : "s");
+    if (job->o.val_fraction == 0.0 || n == 0)
+        return LKS_OK;
+    if (n == 1)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is one document, but training and validation need at least one each: "
+                         "%s",
+                         lks__prep_input(job, name), hint);
+    *n_val_p = (uint64_t)((double)n * job->o.val_fraction);
+    if (*n_val_p == 0)
+        *n_val_p = 1;
+    if (*n_val_p >= n)
+        *n_val_p = n - 1;
+    return LKS_OK;
+}
+
+/* --- the inputs ------------------------------------------------------------------------------ */
+
+/* Check the beginning of a file; `*n_remarks` counts the remarks so far. */
+static lks_status look_at(const lks__prep_job *job, int keeps, size_t i, char *head, int *n_remarks)
+{
+    int fd;
+    char remark[LKS__REMARK] = "";
+    const lks__text_file *file = &job->texts.files[i];
+    const size_t n = file->bytes < HEAD_BYTES ? (size_t)file->bytes : HEAD_BYTES;
+    LKS__TRY(lks__texts_file(&job->texts, i, &fd));
+    lks_status st = lks__texts_read(&job->texts, i, fd, 0, n, head);
+    lks__sys_close(fd);
+    LKS__TRY(st);
+    LKS__TRY(lks__check_container(file->path, head, n));
+    if (file->is_jsonl || job->o.note == NULL || *n_remarks == MAX_REMARKS)
+        return LKS_OK;
+    lks__text_remark(file->path, head, n, keeps, remark);
+    if (remark[0] != '\0') {
+        job->o.note(remark);
+        ++*n_remarks;
+    }
+    return LKS_OK;
+}
+
+static lks_status look_at_all(const lks__prep_job *job, int keeps)
+{
+    int n_remarks = 0;
+    lks_status st = LKS_OK;
+    char *head = malloc(HEAD_BYTES);
+    if (head == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read a text");
+    for (size_t i = 0; i < job->texts.n && st == LKS_OK; i++)
+        st = look_at(job, keeps, i, head, &n_remarks);
+    free(head);
+    return st;
+}
+
+/* Report the first skipped entries of folders. */
+static void note_left(const lks__prep_job *job)
+{
+    enum { SHOWN = 5 };
+    char text[SHOWN * 200 + 100], name[160];
+    const lks__texts *t = &job->texts;
+    size_t at = (size_t)snprintf(text, sizeof text, "left out %zu entr%s of folders: ", t->n_left,
+                                 t->n_left == 1 ? "y" : "ies");
+    if (t->n_left == 0 || job->o.note == NULL)
+        return;
+    for (size_t i = 0; i < t->n_left && i < SHOWN; i++)
+        at += (size_t)snprintf(
+            text + at, sizeof text - at, "%s%s (%s)", i == 0 ? "" : ", ",
+            lks__escape(name, sizeof name, t->left[i].path, strlen(t->left[i].path)),
+            t->left[i].why);
+    if (t->n_left > SHOWN)
+        snprintf(text + at, sizeof text - at, " and %zu more", t->n_left - SHOWN);
+    job->o.note(text);
+}
+
+/* --- the preparation ------------------------------------------------------------------------- */
+
+static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
+{
+    if (o->input[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG, "--input=TEXT is missing%s%s",
+                         kind->get == NULL ? "" : "; lockstep downloads nothing: ",
+                         kind->get == NULL ? "" : kind->get);
+    if (o->out_dir[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG, "--out=DIR is missing");
+    if (kind->needs_tokenizer && o->tokenizer[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG,
+                         "--tokenizer=DIR is missing: a folder with GPT-2's vocab.bpe and "
+                         "encoder.json (`curl --create-dirs --output-dir gpt2 --remote-name-all "
+                         "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{vocab."
+                         "bpe,encoder.json}`, then --tokenizer=gpt2), or a tokenizer.json");
+    if (!(o->val_fraction >= 0.0 && o->val_fraction < 1.0))
+        return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must be 0 or between 0 and 1",
+                         o->val_fraction);
+    return LKS_OK;
+}
+
+/* A folder of texts can't be the output folder: the next preparation would read the tokens as
+ * text. */
+static lks_status check_folders(const lks__prep_options *o)
+{
+    char shown[256];
+    lks_status st = LKS_OK;
+    char *lines = strdup(o->input), *rest = lines;
+    if (lines == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to list the input's files");
+    for (char *line; st == LKS_OK && (line = strsep(&rest, "\n")) != NULL;)
+        if (lks__sys_is_folder(line) && lks__sys_same_folder(line, o->out_dir))
+            st = lks__fail(LKS_ERR_CONFIG,
+                           "--out is the input folder, %s: the next `lockstep prep` would read "
+                           "token files as text; give another --out",
+                           lks__escape(shown, sizeof shown, line, strlen(line)));
+    free(lines);
+    return st;
+}
+
+static lks_status run(const lks__prep_kind *kind, lks__prep_job *job)
+{
+    LKS__TRY(check_folders(&job->o));
+    LKS__TRY(lks__texts_open(job->o.input, job->o.stdin_lines, &job->texts));
+    note_left(job);
+    LKS__TRY(look_at_all(job, kind->keeps));
+    LKS__TRY(kind->run(job));
+    LKS__TRY(lks__staged_commit(&job->staged));
+    return lks__split_remove_others(&job->staged);
+}
+
+lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *options,
+                     lks__prep_result *result)
+{
+    lks__prep_job job = {.o = *options,
+                         .texts = {.spool = -1},
+                         .staged = {.dir = options->out_dir},
+                         .writer = {.fd = -1}};
+    lks__prep_options *o = &job.o;
+    if (o->val_fraction < 0.0)
+        o->val_fraction = kind->val_fraction;
+    o->field = o->field == NULL ? "text" : o->field;
+    o->tokenizer = o->tokenizer == NULL ? "" : o->tokenizer;
+    o->n_threads = o->n_threads < 1 ? 1 : o->n_threads;
+    if (o->shard_tokens == 0)
+        o->shard_tokens = kind->shard_tokens;
+    LKS__TRY(check(kind, o));
+    lks_status st = run(kind, &job);
+    lks__prep_progress(&job, 1, 1);
+    if (st == LKS_OK)
+        *result = job.result;
+    lks__split_writer_close(&job.writer);
+    lks__staged_close(&job.staged);
+    lks__texts_close(&job.texts);
+    return st;
+}

@@ -1,0 +1,118 @@
+#include "ddp/library/params_check.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/status.h"
+
+enum { MAX_VIRTUAL_RANKS = 1024, MAX_MICRO_STEPS = 1 << 20 };
+
+/* More gradients than fit into this machine's memory must be a mistake. */
+static size_t most_floats(void)
+{
+    return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
+}
+
+static lks_status check_params(const lks_param *params, size_t n)
+{
+    size_t total = 0, trained = 0, most = most_floats();
+    for (size_t i = 0; i < n; i++) {
+        const lks_param *p = &params[i];
+        if (p->name == NULL || p->value == NULL || p->count == 0)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_open: parameter %zu has no name, no values or no elements",
+                             i);
+        if (((uintptr_t)p->value | (uintptr_t)p->grad) % sizeof(float) != 0)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_open: values or gradient of parameter %zu are not aligned as "
+                             "floats are",
+                             i);
+        if (__builtin_add_overflow(total, p->count, &total) || total > most)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_open: the parameters up to number %zu, with %zu elements, "
+                             "are more than the %zu floats that fit into this machine's memory: "
+                             "are the counts right?",
+                             i, p->count, most);
+        trained += p->grad != NULL;
+    }
+    if (trained == 0)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: no parameter has a gradient");
+    return LKS_OK;
+}
+
+/* Values or a gradient of one parameter. */
+struct range {
+    const float *from, *end;
+    size_t param;
+};
+
+static int by_address(const void *a, const void *b)
+{
+    uintptr_t x = (uintptr_t)((const struct range *)a)->from;
+    uintptr_t y = (uintptr_t)((const struct range *)b)->from;
+    return (x > y) - (x < y);
+}
+
+/* A tied parameter that is listed twice would be summed and updated twice. */
+static lks_status check_apart(const lks_param *params, size_t n)
+{
+    struct range *ranges = calloc(2 * n, sizeof *ranges);
+    size_t n_ranges = 0;
+    lks_status st = LKS_OK;
+    if (ranges == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare %zu parameters", n);
+    for (size_t i = 0; i < n; i++) {
+        const lks_param *p = &params[i];
+        ranges[n_ranges++] = (struct range){p->value, p->value + p->count, i};
+        if (p->grad != NULL)
+            ranges[n_ranges++] = (struct range){p->grad, p->grad + p->count, i};
+    }
+    qsort(ranges, n_ranges, sizeof *ranges, by_address);
+    for (size_t i = 1; i < n_ranges && st == LKS_OK; i++)
+        if ((uintptr_t)ranges[i].from < (uintptr_t)ranges[i - 1].end)
+            st = lks__fail(LKS_ERR_ARG,
+                           "lks_ddp_open: memory of parameter %zu overlaps memory of parameter "
+                           "%zu: give a tied parameter once, and apart from its gradient",
+                           ranges[i].param, ranges[i - 1].param);
+    free(ranges);
+    return st;
+}
+
+lks_status lks__params_check_list(const lks_param *params, size_t n)
+{
+    LKS__TRY(check_params(params, n));
+    return check_apart(params, n);
+}
+
+lks_status lks__params_check_numbers(int V, int W, int A, double mb)
+{
+    if (V < 1 || V > MAX_VIRTUAL_RANKS)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %d virtual ranks: 1 to %d are possible", V,
+                         MAX_VIRTUAL_RANKS);
+    if (V < W)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_open: %d virtual rank%s for %d ranks: start at most %d rank%s", V,
+                         V == 1 ? "" : "s", W, V, V == 1 ? "" : "s");
+    if (A < 1 || A > MAX_MICRO_STEPS)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %d micro-steps: 1 to %d are possible", A,
+                         MAX_MICRO_STEPS);
+    if (!(mb > 0 && mb <= 1e6))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_open: buckets of %g MB: more than 0 and at most 1e6 MB are "
+                         "possible",
+                         mb);
+    return LKS_OK;
+}
+
+lks_status lks__params_check_weight(double weight)
+{
+    float scale = (float)(1.0 / weight);
+    if (weight == 0 || (scale > 0 && isfinite(scale)))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG,
+                     "lks_ddp_step: the weights given to lks_ddp_accumulate() add up to %g, by "
+                     "which no float can be divided: they are numbers of samples",
+                     weight);
+}

@@ -1,0 +1,23 @@
+/* launch/nodes/round.h - one round of a job on several nodes: its attempt as one node sees it. */
+#ifndef LKS_LAUNCH_NODES_ROUND_H
+#define LKS_LAUNCH_NODES_ROUND_H
+
+#include <stdbool.h>
+
+#include "comm/store/store.h"
+
+/* This node's part in an attempt. */
+struct lks__nodes_part {
+    int attempt; /* the attempt's number */
+    int nproc, first_global, world_size, group_rank, n_groups, master_port;
+    char job_id[LKS__TOKEN_BYTES];
+};
+
+/* Actions that this node's ranks need because of other nodes. */
+struct lks__nodes_event {
+    int signal;    /* 0, or the user's signal on another node: pass it on to our ranks */
+    bool end_ours; /* another node's ranks have failed, or the job is lost: end ours */
+    bool orderly;  /* ... because they have stopped on the user's signal, as ours do */
+};
+
+#endif

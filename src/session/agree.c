@@ -1,0 +1,108 @@
+/* session/agree.c - requests to stop and failures, on which the ranks agree. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/system/sys.h"
+#include "comm/liveness.h"
+#include "session/session.h"
+#include "session/signals.h"
+
+static bool on_record; /* static, because a process is one rank */
+
+static void put_on_record(lks__session *s, const char *why)
+{
+    lks_comm_abort(s->comm, why);
+    on_record = true;
+}
+
+static lks_status stopped(int signo)
+{
+    return lks__fail(LKS_ERR_STOPPED, "signal %d asked to stop", signo);
+}
+
+int lks__session_asked_stop(const lks__session *s)
+{
+    return lks__comm_asked_stop(s->comm);
+}
+
+lks_status lks__session_check_stop(const lks__session *s)
+{
+    int signo = lks__session_asked_stop(s);
+    return signo == 0 ? LKS_OK : stopped(signo);
+}
+
+static const lks__session *stoppable; /* static, because a process is one rank */
+
+static bool asked(void)
+{
+    return lks__session_asked_stop(stoppable) != 0;
+}
+
+void lks__session_stoppable(const lks__session *s, bool on)
+{
+    stoppable = s;
+    lks__sys_stop_when(on ? asked : NULL);
+}
+
+void lks__session_saving(lks__session *s, bool saving)
+{
+    lks__signals_hold(saving);
+    lks__comm_saving(s->comm, saving);
+}
+
+/* A rank's contribution to an agreement; a signal accompanies ERR_STOPPED. */
+struct verdict {
+    int32_t status, signo;
+};
+
+lks_status lks__session_agree(lks__session *s, lks_status st)
+{
+    int W = s->world.world_size;
+    if (W == 1)
+        return st;
+    char kept[1024]; /* the exchange below must not replace the recorded message */
+    snprintf(kept, sizeof kept, "%s", lks_last_error());
+    struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
+    struct verdict *all = calloc((size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
+    int first = 0, signo = 0;
+    for (int r = 0; r < W && signo == 0; r++)
+        signo = all[r].signo;
+    while (comm == LKS_OK && first < W &&
+           (all[first].status == LKS_OK || all[first].status == LKS_ERR_STOPPED))
+        first++;
+    free(all);
+    if (comm != LKS_OK)
+        return st != LKS_OK && st != LKS_ERR_STOPPED ? lks__fail(st, "%s", kept) : comm;
+    if (first == W && signo != 0) {
+        lks__comm_ask_stop(s->comm, signo);
+        return stopped(signo);
+    }
+    if (first == W)
+        return LKS_OK;
+    /* All ranks know the verdict after this. If the group ended earlier, a rank that is still in
+     * the exchange would report its own failure as the first. */
+    lks_comm_barrier(s->comm);
+    if (first == s->world.rank) {
+        put_on_record(s, kept);
+        return lks__fail(st, "%s", kept);
+    }
+    lks_comm_barrier(s->comm); /* until it has published: a rank that exits earlier would be taken
+                                  for the cause */
+    return lks__fail(LKS_ERR_PEER, "rank %d failed; its own message has the reason", first);
+}
+
+/* ERR_PEER isn't published: it could hide the rank that really failed. */
+lks_status lks__session_fail(lks__session *s, lks_status st)
+{
+    if (st != LKS_OK && st != LKS_ERR_PEER && st != LKS_ERR_STOPPED && s->comm != NULL)
+        put_on_record(s, lks_last_error());
+    return st;
+}
+
+bool lks__session_on_record(void)
+{
+    return on_record;
+}

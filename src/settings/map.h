@@ -1,0 +1,468 @@
+/* settings/map.h - every setting of every command, in one table.
+ *
+ * The table defines fields, parsing, defaults, ranges, help, the metrics' config line, checkpoints,
+ * and the settings that may change on a resume. Names and defaults are nanoGPT's if it has the
+ * setting. */
+#ifndef LKS_SETTINGS_MAP_H
+#define LKS_SETTINGS_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LKS__SETTING_STR = 1024, /* size of a string setting, with its 0 byte */
+    LKS__SETTING_KEY = 64,   /* size of a name, with its 0 byte */
+};
+
+/* Commands that have settings. */
+enum {
+    LKS__CMD_PREP = 1 << 0,
+    LKS__CMD_TRAIN = 1 << 1,
+    LKS__CMD_SAMPLE = 1 << 2,
+    LKS__CMD_EVAL = 1 << 3,
+    LKS__CMD_BENCH = 1 << 4,
+    LKS__CMD_INFO = 1 << 5,
+    LKS__CMD_EXPORT = 1 << 6,
+    LKS__CMD_DOCTOR = 1 << 7,
+    LKS__CMD_REPORT = 1 << 8,
+    LKS__CMD_PLOT = 1 << 9,
+    LKS__CMD_WATCH = 1 << 10,
+    LKS__CMD_PLAN = 1 << 11, /* also accepts the settings of train */
+};
+
+/* The role of a setting in a run; each has exactly one of these. */
+enum {
+    LKS__SETTING_SHAPE = 1 << 0, /* the model's shape: taken from the checkpoint */
+    LKS__SETTING_RUN = 1 << 1,   /* defines the run: taken from the checkpoint on a resume */
+    LKS__SETTING_FREE = 1 << 2,  /* in the config line, but may change on a resume */
+    LKS__SETTING_HOST = 1 << 3,  /* where and how it runs: never in the config line */
+    LKS__SETTING_CONFIG = LKS__SETTING_SHAPE | LKS__SETTING_RUN | LKS__SETTING_FREE,
+    /* In addition to one of those: 0 means "choose for me", so it matches every value. */
+    LKS__SETTING_AUTO = 1 << 4,
+    /* Used only by the golf family: omitted from other families' config lines and checkpoints. */
+    LKS__SETTING_GOLF = 1 << 5,
+    LKS__SETTING_OF_FAMILY = LKS__SETTING_GOLF, /* all flags of this kind */
+    /* STR: may be given several times; each value is a line of the string. */
+    LKS__SETTING_LIST = 1 << 6,
+    /* Also used by runs with optimizer=muon, for any family. */
+    LKS__SETTING_MUON = 1 << 7,
+    /* SHAPE or RUN: missing in checkpoints of 0.1.0. The default keeps that version's behaviour. */
+    LKS__SETTING_LATER = 1 << 8,
+    /* Accepted only on the command line: no file and no variable may start commands. */
+    LKS__SETTING_TYPED = 1 << 9,
+    /* HOST: must be equal on all ranks of a run, like SHAPE, RUN and FREE. */
+    LKS__SETTING_SAME = 1 << 10,
+    /* HOST: a resume keeps the run's value, which is in its host lines (train/setup/remember.h). */
+    LKS__SETTING_KEPT = 1 << 11,
+    /* FLOAT: "off" means 0. */
+    LKS__SETTING_OFF = 1 << 12,
+    /* FREE: only rank 0 uses the value, so other ranks may have another value. */
+    LKS__SETTING_FIRST = 1 << 13,
+    /* INT: "None", nanoGPT's word, means 0. */
+    LKS__SETTING_NONE = 1 << 14,
+};
+
+/* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
+ * LKS__on_nan_skip. */
+#define LKS__WORDS_format(X, of)      X(of, golf) X(of, nanogpt) X(of, hf) X(of, safetensors)
+#define LKS__WORDS_gelu(X, of)        X(of, auto) X(of, tanh) X(of, exact)
+#define LKS__WORDS_split(X, of)       X(of, train) X(of, val)
+#define LKS__WORDS_sampler(X, of)     X(of, random) X(of, nanogpt) X(of, epoch) X(of, stream)
+#define LKS__WORDS_on_nan(X, of)      X(of, stop) X(of, skip) X(of, rollback)
+#define LKS__WORDS_stop_signal(X, of) X(of, none) X(of, USR1) X(of, USR2)
+#define LKS__WORDS_lock(X, of)        X(of, on) X(of, off)
+#define LKS__WORDS_axis(X, of)        X(of, steps) X(of, tokens) X(of, time)
+#define LKS__WORDS_wire(X, of)        X(of, float32) X(of, bfloat16)
+#define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
+#define LKS__WORDS_recompute(X, of)   X(of, none) X(of, rows) X(of, block)
+#define LKS__WORDS_exchange(X, of)    X(of, auto) X(of, nccl) X(of, staged)
+#define LKS__WORDS_bind(X, of)        X(of, auto) X(of, cores) X(of, none)
+#define LKS__WORDS_dtype(X, of)       X(of, auto) X(of, float32) X(of, bfloat16)
+
+/* The script's parts of names of control tensors, and the word for "the same as
+ * control_tensor_name_patterns". */
+#define LKS__GOLF_CONTROL                                                                          \
+    "attn_scale,attn_scales,mlp_scale,mlp_scales,resid_mix,resid_mixes,q_gain,skip_weight,"        \
+    "skip_weights"
+#define LKS__GOLF_AS_CONTROL "control_tensor_name_patterns"
+
+/* The events of exec_on: the beginnings of its values. */
+#define LKS__EVENT_CHOICES "checkpoint:|best:|end:|failure:"
+
+/* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which converts the
+ * table to descriptors, defines the words of the last columns. TYPE: INT (int64_t), FLOAT (double),
+ * BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above), LISTED (int: the index of a
+ * word in another file's list, returned by lks__NAME_word()). Help and the config line follow this
+ * order; settings of a group must be adjacent. */
+#define LKS__SETTING_MAP(X)                                                                        \
+    X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
+      "text file (UTF-8), folder of text files, or - for standard input; may be given several "    \
+      "times")                                                                                     \
+    X(STR, out, "", A_PATH, PREP | EXPORT | PLOT | BENCH, HOST, FILES,                             \
+      "prep: folder for the token files; export: file or folder to write; plot: picture to "       \
+      "write, .svg or .png (empty: print as text); bench machine: file to write")                  \
+    X(STR, machine, "", A_PATH, PLAN, HOST, FILES,                                                 \
+      "machine file of `lockstep bench machine`; empty: predict only memory and communication")    \
+    X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
+      "golf: parameter-golf's artifact, int8 compressed by zlib, or its raw model if --out ends "  \
+      "in .pt; nanogpt: a ckpt.pt, with the optimizer; hf: a folder for Hugging Face's loaders; "  \
+      "safetensors: only the parameters")                                                          \
+    X(STR, code, "", A_PATH, TRAIN | EXPORT, HOST | LIST | GOLF | KEPT, FILES,                     \
+      "file whose size counts as code of the submission (golf); may be given several times")       \
+    X(FLOAT, val_fraction, 0.1, FROM_BELOW(0, 1), PREP, HOST, FILES,                               \
+      "share of the text that is kept for validation: the end of a single text, or the first of "  \
+      "several documents; default for gpt2 and openwebtext: 0.0005; 0: no validation tokens")      \
+    X(BOOL, special, false, ANY, PREP | SAMPLE, HOST | SAME, FILES,                                \
+      "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
+      "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
+    X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
+      "prep: write shards of this many tokens; 0: one train.bin and one val.bin, or with "         \
+      "sentencepiece and bytes shards of 100,000,000")                                             \
+    X(INT, num_val_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                                 \
+      "prep: number of documents, from the first on, to keep for validation; 0: use val_fraction") \
+    X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                         \
+      "sentencepiece: number of training documents to train the tokenizer on; 0: all, up to 256 "  \
+      "MiB")                                                                                       \
+    X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
+      "JSON lines: name of the member that contains the text")                                     \
+    X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
+      "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
+      "encoder.json, or tokenizer.json")                                                           \
+    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT, HOST, FILES,          \
+      "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
+      "data/NAME is tried. eval also accepts a file, or a pattern of shards")                      \
+    X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,            \
+      "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
+    X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,                    \
+      "checkpoint in out_dir to use: best, latest, or an iteration; empty: best if the run has "   \
+      "always_save_checkpoint=false, otherwise latest")                                            \
+    X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST, FILES,             \
+      "train: scratch: new weights; resume: continue from the newest checkpoint in out_dir; "      \
+      "PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: start with those weights "                  \
+      "(docs/weights.md). Other commands, only on the command line: use those weights instead of " \
+      "out_dir's")                                                                                 \
+    X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
+      "address of this host on which to wait for `lockstep doctor` of other hosts")                \
+    X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
+      "artifact to evaluate, instead of a checkpoint in out_dir")                                  \
+    X(CHOICE, split, val, WORDS, EVAL, HOST | SAME, FILES, "tokens to evaluate on")                \
+    X(INT, stride, 0, INTS(0, 1 << 20), EVAL, HOST | SAME, FILES,                                  \
+      "tokens from the start of one window to the start of the next; windows overlap, and each "   \
+      "token counts once; 0: windows don't overlap")                                               \
+                                                                                                   \
+    X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
+    X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                \
+      "number of transformer blocks")                                                              \
+    X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE, MODEL,        \
+      "attention heads per layer; must divide n_embd")                                             \
+    X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
+    X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE, MODEL,                 \
+      "context length in tokens; eval: the model's by default")                                    \
+    X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
+      "number of token ids; 0: from the data's meta.json, or 50304 without that file. prep "       \
+      "sentencepiece: number of ids to train; 0: 1024")                                            \
+    X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "use biases in Linear and LayerNorm")   \
+    X(CHOICE, gelu, auto, WORDS, TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE | AUTO | LATER,     \
+      MODEL,                                                                                       \
+      "form of GELU: tanh as in GPT-2, exact as in nanoGPT; auto: the initial weights' form, or "  \
+      "exact without initial weights")                                                             \
+    X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
+      "share of activations dropped in training")                                                  \
+                                                                                                   \
+    X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN, BATCH,                       \
+      "sequences per micro-batch; train: auto: as many as fit into memory, with the same number "  \
+      "of sequences per step as without auto")                                                     \
+    X(STR, memory, "", ANY, TRAIN, HOST, BATCH,                                                    \
+      "memory of each host, or with --device=cuda of each GPU, for batch_size=auto and for plan: " \
+      "bytes, or a number with K, M, G (powers of 1024) or KB, MB, GB (of 1000), for example "     \
+      "16G; empty: the free memory")                                                               \
+    X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN, BATCH,                     \
+      "micro-batches per step, over all ranks together")                                           \
+    X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
+      "parts into which each step is split; any number of ranks up to this gives the same bytes; " \
+      "0: the largest power of two up to 8 that divides gradient_accumulation_steps")              \
+    X(CHOICE, sampler, random, WORDS, TRAIN, RUN, BATCH,                                           \
+      "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; epoch: "  \
+      "whole passes in DistributedSampler's order; stream: all tokens in order (golf)")            \
+    X(BOOL, drop_last, false, ANY, TRAIN, RUN, BATCH,                                              \
+      "epoch sampler: leave out samples that don't divide by virtual_ranks; false: repeat some "   \
+      "samples")                                                                                   \
+    X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
+      "seed of all random numbers")                                                                \
+                                                                                                   \
+    X(LISTED, optimizer, 0, WORDS, TRAIN, RUN | AUTO | LATER, OPTIM, "optimizer")                  \
+    X(STR, freeze, "", ANY, TRAIN, RUN | LATER, OPTIM,                                             \
+      "regular expression (POSIX extended): tensors whose names contain a match are not trained; " \
+      "they have no gradient and no optimizer state")                                              \
+    X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
+    X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
+      "number of steps minus one, as in nanoGPT: N trains N + 1 steps")                            \
+    X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
+      "weight decay of adamw and sgd, only on matrices and embeddings; muon refuses it")           \
+    X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM,                                     \
+      "decay of AdamW's first moment; momentum of sgd")                                            \
+    X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "decay of AdamW's second moment")  \
+    X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30), TRAIN, FREE, OPTIM,                                 \
+      "largest norm of the whole gradient; 0: no clipping")                                        \
+    X(BOOL, decay_lr, true, ANY, TRAIN, FREE, OPTIM,                                               \
+      "true: warm-up and cosine decay; false: constant learning_rate")                             \
+    X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE, OPTIM, "iterations of warm-up")   \
+    X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                        \
+      "iteration at which the learning rate reaches min_lr")                                       \
+    X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
+                                                                                                   \
+    X(CHOICE, on_nan, stop, WORDS, TRAIN, FREE, OPTIM,                                             \
+      "if a loss or gradient is not finite: stop the run; skip the update; rollback: return to "   \
+      "the newest checkpoint that was on schedule or improved the validation loss, and leave out " \
+      "the data since then")                                                                       \
+    X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
+      "stop after this many skipped updates in a row, or rollbacks without a new checkpoint")      \
+                                                                                                   \
+    X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE, REPORT,                          \
+      "iterations between evaluations; 0: none")                                                   \
+    X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
+      "batches per split in an evaluation")                                                        \
+    X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE | FIRST, REPORT,                      \
+      "iterations between log lines; 0: none")                                                     \
+    X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
+      "true: write a checkpoint every checkpoint_interval, when the validation loss falls, and "   \
+      "at the end; false: only when it falls, and at the end")                                     \
+    X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
+      "iterations between checkpoints; 0: eval_interval")                                          \
+    X(FLOAT, checkpoint_minutes, 10, FROM_TO(0, 1e6), TRAIN, HOST | KEPT | OFF, REPORT,            \
+      "write a checkpoint after this many minutes without one; the next checkpoint replaces it; "  \
+      "off: none")                                                                                 \
+    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT, REPORT,                                  \
+      "number of newest checkpoints to keep, in addition to the best one; 0: all")                 \
+    X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
+      "on: lock out_dir, so that only one run at a time writes to it; off: no lock, for file "     \
+      "systems without locks")                                                                     \
+    X(CHOICE, stop_signal, none, WORDS, TRAIN, HOST, REPORT,                                       \
+      "signal that stops the run as SIGTERM does, for batch systems; by default SIGUSR1 and "      \
+      "SIGUSR2 write a checkpoint and the run continues")                                          \
+    X(BOOL, eval_only, false, ANY, TRAIN, HOST | SAME, REPORT,                                     \
+      "evaluate once, then stop; with init_from=resume: evaluate the newest checkpoint and write " \
+      "only evals.jsonl")                                                                          \
+    X(INT, iters, 10, INTS(1, 1000000), BENCH, HOST, REPORT,                                       \
+      "steps to time; comm: repetitions of the largest size")                                      \
+    X(STR, trace, "", PATH, TRAIN | BENCH, HOST | SAME, REPORT,                                    \
+      "file for a Chrome trace of all ranks; open it with chrome://tracing or Perfetto")           \
+    X(BOOL, tensorboard, true, ANY, TRAIN, HOST | KEPT, REPORT,                                    \
+      "write events for TensorBoard into out_dir")                                                 \
+    X(INT, sample_tokens, 0, INTS(0, 1000), TRAIN, HOST | KEPT, REPORT,                            \
+      "tokens of a sample to generate after each evaluation, for metrics.jsonl, TensorBoard and "  \
+      "`lockstep watch`; 0: none")                                                                 \
+    X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
+    X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
+    X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
+    X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "unit of the horizontal axis")               \
+    X(BOOL, log_scale, false, ANY, PLOT, HOST, REPORT, "draw the logarithm of the losses")         \
+    X(INT, port, 6007, INTS(0, 65535), WATCH, HOST, REPORT, "port of the page; 0: a free one")     \
+    X(STR, address, "127.0.0.1", TEXT, WATCH, HOST, REPORT,                                        \
+      "address of this host on which the page is served, in numbers; 0.0.0.0: all. Whoever can "   \
+      "connect to it can read the runs")                                                           \
+    X(BOOL, tty, false, ANY, WATCH, HOST, REPORT, "show the runs in the terminal")                 \
+    X(STR, prometheus, "", A_PATH, TRAIN, HOST, REPORT,                                            \
+      "file for the newest numbers, rewritten every 5 s, for Prometheus's node_exporter")          \
+    X(STR, exec_on, "", BEGINS(LKS__EVENT_CHOICES), TRAIN, HOST | LIST | TYPED, REPORT,            \
+      "EVENT:COMMAND: run COMMAND by /bin/sh when a checkpoint is written, when it is the best "   \
+      "so far, at the end, or if the run fails; may be given several times, only on the command "  \
+      "line (docs/watch.md)")                                                                      \
+    X(FLOAT, exec_timeout, 60, OVER_TO(0, 86400), TRAIN, HOST, REPORT,                             \
+      "seconds after which a command of exec_on is ended")                                         \
+    X(STR, html, "", A_PATH, WATCH, HOST, REPORT,                                                  \
+      "file for the page, with the current state of the runs; nothing is served")                  \
+    X(BOOL, dry_run, false, ANY, TRAIN, HOST | SAME, REPORT,                                       \
+      "print the memory that the run would need, and stop before the first step")                  \
+                                                                                                   \
+    X(BOOL, skip_fit_check, false, ANY, TRAIN, HOST, REPORT,                                       \
+      "start even if this host has too little memory for the run")                                 \
+    X(INT, num_kv_heads, 4, INTS(1, 1024), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                \
+      "key and value heads; must divide n_head")                                                   \
+    X(INT, mlp_mult, 2, INTS(1, 64), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                      \
+      "width of the MLP, as a multiple of n_embd")                                                 \
+    X(BOOL, tie_embeddings, true, ANY, TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                    \
+      "use one matrix for embedding and head")                                                     \
+    X(FLOAT, rope_base, 10000, OVER_TO(0, 1e12), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
+      "base of the rotary frequencies")                                                            \
+    X(FLOAT, logit_softcap, 30, OVER_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
+      "soft limit c of the logits: c tanh(x / c)")                                                 \
+    X(FLOAT, qk_gain_init, 1.5, FROM_TO(-1e6, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,       \
+      "initial query gain of every head")                                                          \
+    X(FLOAT, tied_embed_init_std, 0.005, FROM_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF, \
+      "standard deviation of the tied embedding's initial values")                                 \
+    X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
+      "tokens per step; sets batch_size")                                                          \
+    X(INT, iterations, 20000, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
+      "steps of the run (golf does not use max_iters)")                                            \
+    X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
+      "steps at the end over which the learning rates fall to 0; 0: none")                         \
+    X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
+      "no effect: the script primes its compiler with these steps and undoes them")                \
+    X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9), TRAIN, FREE | GOLF, MODEL_GOLF,          \
+      "training time after which the run stops; the learning rates fall by this time, too; 0: no " \
+      "limit")                                                                                     \
+    X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
+      "tokens that all virtual ranks together evaluate at once")                                   \
+    X(FLOAT, embed_lr, 0.6, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                       \
+      "learning rate of an embedding that is not tied")                                            \
+    X(FLOAT, head_lr, 0.008, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                      \
+      "learning rate of a head that is not tied")                                                  \
+    X(FLOAT, tied_embed_lr, 0.05, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
+      "learning rate of the tied embedding")                                                       \
+    X(FLOAT, matrix_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,              \
+      "learning rate of the layers' matrices; only for the golf family and optimizer=muon")        \
+    X(FLOAT, scalar_lr, 0.04, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                     \
+      "learning rate of vectors, gains and scales")                                                \
+    X(FLOAT, muon_momentum, 0.95, FROM_BELOW(0, 1), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,         \
+      "Muon's momentum after its warm-up")                                                         \
+    X(FLOAT, muon_momentum_warmup_start, 0.85, FROM_BELOW(0, 1), TRAIN, FREE | GOLF | MUON,        \
+      MODEL_GOLF, "Muon's momentum at the start")                                                  \
+    X(INT, muon_momentum_warmup_steps, 500, INTS(0, 4294967294), TRAIN, FREE | GOLF | MUON,        \
+      MODEL_GOLF, "steps of the momentum's warm-up")                                               \
+    X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,             \
+      "Newton-Schulz iterations")                                                                  \
+    X(FLOAT, adam_eps, 1e-8, OVER_TO(0, 1), TRAIN, FREE | GOLF, MODEL_GOLF, "Adam's epsilon")      \
+    X(STR, control_tensor_name_patterns, LKS__GOLF_CONTROL, ANY, TRAIN, RUN | GOLF | LATER,        \
+      MODEL_GOLF,                                                                                  \
+      "parts of names, separated by commas: Adam with scalar_lr updates the tensors of a layer "   \
+      "whose names contain one of them, and Muon every other matrix of a layer; Adam always "      \
+      "updates vectors")                                                                           \
+    X(STR, int8_keep_float_fp32_name_patterns, LKS__GOLF_AS_CONTROL, ANY, TRAIN, FREE | GOLF,      \
+      MODEL_GOLF,                                                                                  \
+      "parts of names, for artifacts: a tensor of at most 65,536 elements whose name contains "    \
+      "one of them stays float32, every other such tensor becomes float16; by default the parts "  \
+      "of control_tensor_name_patterns")                                                           \
+    X(STR, tokenizer_path, "", PATH, TRAIN | SAMPLE | EVAL, HOST | GOLF | KEPT, MODEL_GOLF,        \
+      "SentencePiece model, or the data script's description of single bytes, for val_bpb and "    \
+      "samples; empty: the tokenizer that the data folder's meta.json names (train, eval)")        \
+    X(STR, run_id, "", ANY, TRAIN, HOST | GOLF, MODEL_GOLF,                                        \
+      "also write the log to logs/RUN_ID.txt, as the script does; empty: only train.log")          \
+                                                                                                   \
+    X(STR, start, "\n", TEXT, SAMPLE, HOST | SAME, SAMPLING, "text to continue, or FILE:PATH")     \
+    X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST | SAME, SAMPLING, "number of samples")  \
+    X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST | SAME, SAMPLING,                \
+      "tokens per sample")                                                                         \
+    X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6), SAMPLE, HOST | SAME, SAMPLING,                     \
+      "below 1: likely tokens more often; above 1: unlikely tokens more often; 0: always the "     \
+      "most likely token")                                                                         \
+    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST | SAME | NONE, SAMPLING,                     \
+      "draw only from the k most likely tokens; 0 or None: from all")                              \
+    X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST | SAME, SAMPLING,                             \
+      "draw only from the most likely tokens whose probabilities add up to this; 1: from all")     \
+    X(STR, stop, "", TEXT, SAMPLE, HOST | SAME | LIST, SAMPLING,                                   \
+      "end a sample before this text; \\n is a line feed; may be given several times")             \
+    X(BOOL, interactive, false, ANY, SAMPLE, HOST | SAME, SAMPLING,                                \
+      "read lines from standard input and continue each, in one context")                          \
+                                                                                                   \
+    X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+      "ranks (processes) to start on this machine; --ranks=N is the same, on one host")            \
+    X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, RANKS, "number of hosts to plan for")             \
+    X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6), PLAN, HOST, RANKS,                                    \
+      "mean hours until a host fails, to find the checkpoint interval that loses least; 0: none")  \
+    X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
+      "number of times to restart all ranks from the newest checkpoint after a rank has failed")   \
+    X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, RANKS,             \
+      "seconds that ranks have to end after a signal to stop, counted from their last heartbeat")  \
+    X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
+      "threads per rank; 0: cores / ranks on this machine")                                        \
+    X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, RANKS,                                \
+      "bind each rank to its share of this machine's cores: auto: if it has several memory nodes " \
+      "and no launcher has bound the ranks; cores: always; none: never")                           \
+    X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
+      "allow ranks to have different numbers of virtual ranks")                                    \
+    X(STR, backend, "auto", BUILT(LKS__BACKEND_CHOICES), TRAIN | EVAL | BENCH, HOST, RANKS,        \
+      "method by which ranks exchange data; auto: the first that works")                           \
+    X(INT, zero, 0, INTS(0, 1), TRAIN, HOST | SAME, RANKS,                                         \
+      "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \
+    X(CHOICE, wire, float32, WORDS, TRAIN, FREE, RANKS,                                            \
+      "format of gradients between hosts; bfloat16: half the traffic, but the result depends on "  \
+      "which ranks share a host")                                                                  \
+    X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+      "end the run if a rank makes no progress for this many seconds")                             \
+    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST | SAME, RANKS,                    \
+      "iterations between checks that no parameter has changed by itself and that replicas are "   \
+      "equal; 0: none")                                                                            \
+    X(CHOICE, replicas, shared, WORDS, TRAIN, HOST | SAME, RANKS,                                  \
+      "shared: one copy of parameters and moments for all ranks of a host; private: one copy per " \
+      "rank")                                                                                      \
+    X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST | SAME, RANKS,                   \
+      "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
+    X(CHOICE, recompute, none, WORDS, TRAIN | BENCH, HOST, RANKS,                                  \
+      "values that backward computes again, to save memory: rows: norms and activation functions " \
+      "(gpt2; golf always does); block: everything in a block except its output; the same bytes")  \
+    X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS, \
+      "device to compute on; auto: the CPU (CUDA is experimental); cuda: each rank uses the GPU "  \
+      "of its number on this host; cuda:N: GPU N, counted from 0")                                 \
+    X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS,                     \
+      "allow several ranks of a host to compute on one GPU")                                       \
+    X(CHOICE, exchange, auto, WORDS, TRAIN, HOST, RANKS,                                           \
+      "how gradients and parameters travel between GPUs: nccl: by NCCL; staged: through host "     \
+      "memory; auto: nccl if it is available and ranks don't share GPUs; the same bytes")          \
+    X(CHOICE, dtype, auto, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE | AUTO, RANKS,         \
+      "precision to compute in; auto: the precision of the run or model; for a new one float32, "  \
+      "on a GPU bfloat16")
+
+enum {
+#define X(type, name, ...) LKS__SETTING_##name,
+    LKS__SETTING_MAP(X)
+#undef X
+        LKS__N_SETTINGS
+};
+
+/* typedef enum { LKS__on_nan_stop, … } lks__on_nan_choice; for each CHOICE. */
+#define LKS__WORD_ID(of, word) LKS__##of##_##word,
+#define LKS__CHOICES_INT(name)
+#define LKS__CHOICES_FLOAT(name)
+#define LKS__CHOICES_BOOL(name)
+#define LKS__CHOICES_STR(name)
+#define LKS__CHOICES_LISTED(name)
+#define LKS__CHOICES_CHOICE(name)                                                                  \
+    typedef enum { LKS__WORDS_##name(LKS__WORD_ID, name) } lks__##name##_choice;
+#define X(type, name, ...) LKS__CHOICES_##type(name)
+LKS__SETTING_MAP(X)
+#undef X
+
+/* Source of a value; a higher one wins. */
+typedef enum lks__setting_from {
+    LKS__FROM_DEFAULT = 0,
+    LKS__FROM_CHECKPOINT = 1,
+    LKS__FROM_FILE = 2,
+    LKS__FROM_ENV = 3, /* golf's environment variables */
+    LKS__FROM_ARG = 4,
+} lks__setting_from;
+
+#define LKS__FIELD_INT(name)    int64_t name;
+#define LKS__FIELD_FLOAT(name)  double name;
+#define LKS__FIELD_BOOL(name)   bool name;
+#define LKS__FIELD_STR(name)    char name[LKS__SETTING_STR];
+#define LKS__FIELD_CHOICE(name) lks__##name##_choice name;
+#define LKS__FIELD_LISTED(name) int name;
+
+typedef struct lks__settings {
+#define X(type, name, ...) LKS__FIELD_##type(name)
+    LKS__SETTING_MAP(X)
+#undef X
+    unsigned char from[LKS__N_SETTINGS]; /* lks__setting_from, by LKS__SETTING_<name> */
+    /* Source of batch_size=auto (lks__setting_from); 0: it wasn't given. batch_size is then the
+     * value without auto. */
+    unsigned char auto_batch;
+    bool as_ranks; /* nproc_per_node was given as ranks, its name on a single host */
+} lks__settings;
+
+void lks__settings_defaults(lks__settings *s);
+const char *lks__setting_name(int setting);
+/* The word of a CHOICE or LISTED setting in `s` (LKS__SETTING_on_nan: "stop"). */
+const char *lks__setting_word(const lks__settings *s, int setting);
+int lks__setting_find(const char *key); /* '-' equals '_'; -1 if unknown */
+bool lks__setting_is_text(int setting); /* STR, CHOICE, LISTED */
+bool lks__setting_is_bool(int setting);
+
+/* Parse numbers in settings: the whole text, no white space, no hexadecimal, finite. */
+bool lks__parse_int(const char *text, int64_t *i_p);
+bool lks__parse_float(const char *text, double *f_p);
+/* true, True, 1, false, False, 0 */
+bool lks__parse_bool(const char *text, bool *b_p);
+
+#endif

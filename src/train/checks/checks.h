@@ -1,0 +1,25 @@
+/* train/checks/checks.h - values that a rank keeps from step to step, but in no checkpoint. */
+#ifndef LKS_TRAIN_CHECKS_CHECKS_H
+#define LKS_TRAIN_CHECKS_CHECKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* See divergence.h. */
+typedef struct lks__divergence {
+    uint64_t *hashes; /* [n_tensors] of this rank's part of each tensor */
+    bool recorded;    /* taken after an update: compare them before the next */
+} lks__divergence;
+
+typedef struct lks__checks {
+    lks__divergence divergence;
+    double saved_at;       /* lks__sys_now() of the last save, or of the start */
+    bool asked;            /* this rank's signal was part of the last agreed save ... */
+    double agreed_at;      /* ... at this time; 0: never ... */
+    uint64_t agreed_iter;  /* ... and its iteration */
+    uint64_t elapsed_from; /* state->elapsed_s counts from this iteration on */
+    bool out_of_time;
+    double loaded_val_loss; /* of the newest loaded checkpoint; NAN: none */
+} lks__checks;
+
+#endif

@@ -1,0 +1,231 @@
+#include "train/checks/divergence.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "train/procedure/procedure.h"
+
+lks_status lks__divergence_open(const lks__run *run, lks__checks *checks)
+{
+    checks->divergence.hashes = calloc(run->table.n_tensors, sizeof *checks->divergence.hashes);
+    if (checks->divergence.hashes == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %zu tensors",
+                         run->table.n_tensors);
+    return LKS_OK;
+}
+
+void lks__divergence_close(const lks__checks *checks)
+{
+    free(checks->divergence.hashes);
+}
+
+static bool due(const lks__run *run, const lks__state *state)
+{
+    return run->s.check_interval > 0 && state->iter > 0 &&
+           state->iter % (uint64_t)run->s.check_interval == 0;
+}
+
+/* Hash the elements of tensor `i` that are in [start, end) of the arena; 0 if it has none there. */
+static lks_status hash_part(const lks__run *run, const lks__state *state, size_t i, size_t start,
+                            size_t end, uint64_t *hash_p)
+{
+    const lks__table_tensor *tensor = &run->table.tensors[i];
+    size_t from = tensor->offset > start ? tensor->offset : start;
+    size_t to = tensor->offset + tensor->count < end ? tensor->offset + tensor->count : end;
+    *hash_p = 0;
+    return to > from ? lks__memory_hash(state->memory, from, to - from, hash_p) : LKS_OK;
+}
+
+/* Hash the tensors in blocks [first, end). *changed_p: the first tensor whose hash has changed, or
+ * -1. */
+static lks_status hash_blocks(const lks__run *run, const lks__session *ses, const lks__state *state,
+                              lks__checks *checks, size_t first, size_t end, int32_t *changed_p)
+{
+    *changed_p = -1;
+    first = run->table.block_start[first];
+    end = run->table.block_start[end];
+    for (size_t i = 0; i < run->table.n_tensors; i++) {
+        uint64_t hash;
+        LKS__TRY(hash_part(run, state, i, first, end, &hash));
+        if (hash != checks->divergence.hashes[i] && *changed_p < 0)
+            *changed_p = (int32_t)i;
+        checks->divergence.hashes[i] = hash;
+        lks_comm_beat(ses->comm);
+    }
+    return LKS_OK;
+}
+
+static lks_status hash_share(const lks__run *run, const lks__session *ses, const lks__state *state,
+                             lks__checks *checks, int32_t *changed_p)
+{
+    size_t first, end;
+    lks__memory_part(state->memory, run->table.n_blocks, &first, &end);
+    return hash_blocks(run, ses, state, checks, first, end, changed_p);
+}
+
+lks_status lks__divergence_record(const lks__run *run, const lks__session *ses,
+                                  const lks__state *state, lks__checks *checks)
+{
+    int32_t changed;
+    checks->divergence.recorded = lks__memory_is_shared(state->memory) && due(run, state);
+    return checks->divergence.recorded ? hash_share(run, ses, state, checks, &changed) : LKS_OK;
+}
+
+lks_status lks__divergence_hash(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__checks *checks,
+                                lks__divergence_vote *mine)
+{
+    int32_t changed;
+    *mine = (lks__divergence_vote){.iter = state->iter, .changed = -1};
+    mine->compares = lks__memory_passes_have_copies(state->memory);
+    gethostname(mine->host, sizeof mine->host - 1);
+    if (checks->divergence.recorded)
+        LKS__TRY(hash_share(run, ses, state, checks, &mine->changed));
+    checks->divergence.recorded = false;
+    if (!mine->compares || !due(run, state))
+        return LKS_OK;
+    LKS__TRY(hash_blocks(run, ses, state, checks, 0, run->table.n_blocks, &changed));
+    mine->hash = 1 | XXH3_64bits(checks->divergence.hashes,
+                                 run->table.n_tensors * sizeof *checks->divergence.hashes);
+    return LKS_OK;
+}
+
+/* --- the verdict ----------------------------------------------------------------------------- */
+
+static lks__divergence_vote vote_of(const void *votes, size_t stride, int rank)
+{
+    lks__divergence_vote vote;
+    memcpy(&vote, (const char *)votes + (size_t)rank * stride, sizeof vote);
+    vote.host[sizeof vote.host - 1] = '\0';
+    return vote;
+}
+
+static const char *host_of(const lks__divergence_vote *vote, char shown[4 * LKS__HOST_NAME])
+{
+    return lks__escape(shown, 4 * LKS__HOST_NAME, vote->host, strlen(vote->host));
+}
+
+static lks_status fail_changed(const lks__run *run, const lks__state *state,
+                               const lks__divergence_vote *vote, int rank)
+{
+    char shown[4 * LKS__HOST_NAME];
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "the parameters have changed between update %" PRIu64 " and the next, first "
+                     "in tensor %s, on host %s (seen by rank %d): memory that loses bits, or a "
+                     "program error; test that host's memory, and resume from the last checkpoint "
+                     "with --init_from=resume",
+                     state->iter, run->table.tensors[vote->changed].name, host_of(vote, shown),
+                     rank);
+}
+
+/* Number of ranks whose replica equals that of `rank`; 0 if it has no hash. */
+static int supporters(const void *votes, size_t stride, int W, int rank)
+{
+    uint64_t hash = vote_of(votes, stride, rank).hash;
+    int n = 0;
+    for (int r = 0; r < W; r++)
+        n += vote_of(votes, stride, r).hash == hash;
+    return hash == 0 ? 0 : n;
+}
+
+/* Replicas differ: name the first tensor, and the rank that differs from most others. Of two ranks
+ * either may be wrong. */
+static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, const lks__checks *checks,
+                                const void *votes, size_t stride)
+{
+    int W = ses->world.world_size, good = 0, odd = 0;
+    const size_t n = run->table.n_tensors;
+    for (int r = 1; r < W; r++)
+        if (supporters(votes, stride, W, r) > supporters(votes, stride, W, good))
+            good = r;
+    const uint64_t right = vote_of(votes, stride, good).hash;
+    while (vote_of(votes, stride, odd).hash == right || vote_of(votes, stride, odd).hash == 0)
+        odd++;
+    uint64_t *all = calloc(n * (size_t)W, sizeof *all);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %d ranks", W);
+    lks_status st =
+        lks_comm_all_gather(ses->comm, checks->divergence.hashes, all, n * sizeof *all, LKS_UINT8);
+    size_t i = 0;
+    while (st == LKS_OK && i + 1 < n && all[(size_t)odd * n + i] == all[(size_t)good * n + i])
+        i++;
+    free(all);
+    if (st != LKS_OK)
+        return st;
+    lks__divergence_vote a = vote_of(votes, stride, odd), b = vote_of(votes, stride, good);
+    char shown_a[4 * LKS__HOST_NAME], shown_b[4 * LKS__HOST_NAME];
+    bool told = supporters(votes, stride, W, good) > supporters(votes, stride, W, odd);
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "after update %" PRIu64
+                     " the replicas have diverged, first in tensor %s: rank "
+                     "%d (host %s) has other values than rank %d (host %s)%s: memory that loses "
+                     "bits, or a program error; resume from the last checkpoint with "
+                     "--init_from=resume",
+                     state->iter, run->table.tensors[i].name, odd, host_of(&a, shown_a), good,
+                     host_of(&b, shown_b), told ? ", which agrees with most ranks" : "");
+}
+
+static lks_status fail_iterations(const lks__divergence_vote *vote, int rank,
+                                  const lks__divergence_vote *first)
+{
+    char shown[4 * LKS__HOST_NAME], shown_first[4 * LKS__HOST_NAME];
+    return lks__fail(
+        LKS_ERR_DIVERGED,
+        "rank %d (host %s) has made %" PRIu64 " iterations, but rank 0 (host %s) %" PRIu64
+        ": a program error; resume from the last checkpoint with --init_from=resume",
+        rank, host_of(vote, shown), vote->iter, host_of(first, shown_first), first->iter);
+}
+
+/* Rank `one` has hashed its replica and `other` has not. If they are the same rank, no other has.
+ */
+static lks_status fail_missing(const void *votes, size_t stride, int one, int other)
+{
+    lks__divergence_vote vote = vote_of(votes, stride, one),
+                         missing = vote_of(votes, stride, other);
+    char shown[4 * LKS__HOST_NAME], shown_missing[4 * LKS__HOST_NAME];
+    if (one == other)
+        return lks__fail(LKS_ERR_DIVERGED,
+                         "after update %" PRIu64
+                         " rank %d (host %s) has hashed its replica, and no other rank has: a "
+                         "program error; resume from the last checkpoint with --init_from=resume",
+                         vote.iter, one, host_of(&vote, shown));
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "after update %" PRIu64
+                     " rank %d (host %s) has hashed its replica, but rank %d (host %s) has not: "
+                     "give all ranks the same --check_interval",
+                     vote.iter, one, host_of(&vote, shown), other,
+                     host_of(&missing, shown_missing));
+}
+
+lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
+                                 const lks__state *state, const lks__checks *checks,
+                                 const void *votes, size_t stride)
+{
+    const int W = ses->world.world_size;
+    const lks__divergence_vote first = vote_of(votes, stride, 0);
+    int hashed = -1, missing = -1, n_hashed = 0;
+    bool same = true;
+    for (int r = 0; r < W; r++) {
+        lks__divergence_vote vote = vote_of(votes, stride, r);
+        if (vote.iter != first.iter)
+            return fail_iterations(&vote, r, &first);
+        if (vote.changed >= 0 && (size_t)vote.changed < run->table.n_tensors)
+            return fail_changed(run, state, &vote, r);
+        if (vote.hash == 0) {
+            missing = vote.compares && missing < 0 ? r : missing;
+            continue;
+        }
+        hashed = hashed < 0 ? r : hashed;
+        same = same && vote.hash == vote_of(votes, stride, hashed).hash;
+        n_hashed++;
+    }
+    if (n_hashed > 0 && missing >= 0)
+        return fail_missing(votes, stride, hashed, missing);
+    if (n_hashed == 1)
+        return fail_missing(votes, stride, hashed, hashed);
+    return same ? LKS_OK : fail_replicas(run, ses, state, checks, votes, stride);
+}

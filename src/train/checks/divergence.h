@@ -1,0 +1,47 @@
+/* train/checks/divergence.h - finds parameters that change outside an update, or replicas that
+ * differ: a flipped bit, a broken kernel.
+ *
+ * Ranks that share one replica each hash their part of it after an update, and again before the
+ * next. Separate replicas, of ranks or of hosts, are hashed before an update and compared. The
+ * hashes travel with the votes of each step (train/checks/votes.h), so they cost no extra exchange.
+ *
+ * The optimizer's moments aren't hashed: shared replicas have only one copy of each moment, and a
+ * flipped bit in it changes all replicas alike. */
+#ifndef LKS_TRAIN_CHECKS_DIVERGENCE_H
+#define LKS_TRAIN_CHECKS_DIVERGENCE_H
+
+#include "session/session.h"
+#include "train/checks/checks.h"
+#include "train/run.h"
+#include "train/state.h"
+
+/* One rank's part of the votes. */
+typedef struct lks__divergence_vote {
+    uint64_t iter;    /* iterations done */
+    uint64_t hash;    /* of its replica; 0: not compared, or no check is due */
+    int32_t changed;  /* first tensor of the shared replica that has changed; -1: none */
+    int32_t compares; /* other ranks have copies of its replica, so a due check needs its hash */
+    char host[LKS__HOST_NAME];
+} lks__divergence_vote;
+
+lks_status lks__divergence_open(const lks__run *run, lks__checks *checks);
+void lks__divergence_close(const lks__checks *checks);
+
+/* Hash this rank's part of a shared replica, if a check is due. Call it after update number
+ * state->iter, when all ranks have done it. ERR_DEVICE. */
+lks_status lks__divergence_record(const lks__run *run, const lks__session *ses,
+                                  const lks__state *state, lks__checks *checks);
+
+/* Hash again, and fill in this rank's vote. Call it before the next update. ERR_DEVICE. */
+lks_status lks__divergence_hash(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__checks *checks,
+                                lks__divergence_vote *mine);
+
+/* Compare all ranks' votes, which are `stride` bytes apart. ERR_DIVERGED names tensor, ranks and
+ * hosts. A rank at another iteration, or without the hash that is due, is an error, too. Collective
+ * if replicas differ. */
+lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
+                                 const lks__state *state, const lks__checks *checks,
+                                 const void *votes, size_t stride);
+
+#endif

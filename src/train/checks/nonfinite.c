@@ -1,0 +1,207 @@
+#include "train/checks/nonfinite.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/number/units.h"
+#include "train/micro.h"
+#include "train/procedure/procedure.h"
+
+/* --- searching ------------------------------------------------------------------------------- */
+
+static void ignore_group(void *ctx, int group)
+{
+}
+
+/* The pass of the step, but into `grads`, an arena of zeros. */
+static lks__backward pass_of(const lks__run *run, const lks__session *ses, const lks__state *state,
+                             int index, float *grads)
+{
+    lks__backward bw = lks__train_pass(run, ses, state, index / run->A, index % run->A, grads);
+    bw.done = ignore_group;
+    return bw;
+}
+
+/* Find the first tensor, in the order of backward (from the end of the table), whose gradient isn't
+ * finite; place "": none. `grads` is memory of the device. */
+static lks_status find_tensor(const lks__run *run, const lks__session *ses, const float *grads,
+                              char place[LKS__PLACE])
+{
+    lks__device *device = ses->device;
+    const lks__table_tensor *tensors = run->table.tensors;
+    size_t n = run->table.n_tensors;
+    lks__mirror slots;
+    place[0] = '\0';
+    LKS__TRY(lks__mirror_open(device, n * sizeof(uint64_t), &slots));
+    uint64_t *dev = slots.dev;
+    const uint64_t *host = slots.host;
+    for (size_t i = 0; i < n; i++)
+        if (!tensors[i].frozen)
+            device->layers->first_not_finite(device->ex, &dev[i], grads + tensors[i].offset,
+                                             tensors[i].count);
+    lks__mirror_to_host(&slots, LKS__QUEUE_COMPUTE, 0, slots.bytes);
+    lks_status st = lks__device_finish(device, LKS__QUEUE_COMPUTE);
+    while (st == LKS_OK && n > 0 && (tensors[n - 1].frozen || host[n - 1] == tensors[n - 1].count))
+        n--;
+    if (st == LKS_OK && n > 0)
+        snprintf(place, LKS__PLACE, "%s", tensors[n - 1].name);
+    lks__mirror_close(&slots);
+    return st;
+}
+
+/* Find the first module of micro-batch `index`, whose loss isn't finite, with such an output. */
+static lks_status find_activation(const lks__run *run, const lks__session *ses,
+                                  const lks__state *state, lks__step_work *work, int index,
+                                  lks__nonfinite *bad)
+{
+    lks__micro_batch mb;
+    LKS__TRY(lks__train_read(run, state, work, index / run->A, index % run->A, &mb));
+    lks__backward bw = pass_of(run, ses, state, index, NULL);
+    *bad = (lks__nonfinite){.index = index, .in_loss = true};
+    return lks__model_find_bad(work->model, state->memory->params.dev, &mb, &bw, bad->place);
+}
+
+/* Compute the gradient of micro-batch `index` into `grads`, and find its first tensor that isn't
+ * finite. */
+static lks_status check_gradient(const lks__run *run, const lks__session *ses,
+                                 const lks__state *state, lks__step_work *work, int index,
+                                 float *grads, lks__nonfinite *bad)
+{
+    lks__micro_batch mb;
+    LKS__TRY(lks__session_check_stop(ses));
+    LKS__TRY(lks__train_read(run, state, work, index / run->A, index % run->A, &mb));
+    const lks__backward bw = pass_of(run, ses, state, index, grads);
+    ses->device->layers->clear(ses->device->ex, grads, run->table.trained_count);
+    lks__model_train(work->model, state->memory->params.dev, &mb, &bw, NULL);
+    LKS__TRY(find_tensor(run, ses, grads, bad->place));
+    if (bad->place[0] != '\0')
+        bad->index = index;
+    return LKS_OK;
+}
+
+/* Find the first of this rank's micro-batches whose gradient isn't finite although its loss is. */
+static lks_status find_gradient(const lks__run *run, const lks__session *ses,
+                                const lks__state *state, lks__step_work *work, lks__nonfinite *bad)
+{
+    const size_t bytes = run->table.trained_count * sizeof(float);
+    lks__device *device = ses->device;
+    void *grads;
+    lks_status st = device->ops->alloc(device, bytes, &grads);
+    if (st != LKS_OK) /* without memory, search the sum of the step instead */
+        return st == LKS_ERR_NOMEM ? LKS_OK : st;
+    for (int i = run->first_v * run->A; i < run->end_v * run->A && st == LKS_OK; i++) {
+        st = check_gradient(run, ses, state, work, i, grads, bad);
+        if (bad->index == i)
+            break;
+    }
+    lks__device_drain(device);
+    device->ops->release(device, grads, bytes);
+    return st;
+}
+
+static int first_bad_loss(const lks__run *run, const lks__step_work *work)
+{
+    const float *losses = work->losses.host;
+    for (int i = 0; i < run->N; i++)
+        if (!isfinite(losses[i]))
+            return i;
+    return -1;
+}
+
+/* Search this rank's micro-batches; index INT_MAX if all are finite. */
+static lks_status search(const lks__run *run, const lks__session *ses, const lks__state *state,
+                         lks__step_work *work, lks__nonfinite *bad)
+{
+    int loss = first_bad_loss(run, work);
+    *bad = (lks__nonfinite){.index = INT_MAX};
+    if (loss < 0)
+        return find_gradient(run, ses, state, work, bad);
+    if (loss / run->A < run->first_v || loss / run->A >= run->end_v)
+        return LKS_OK;
+    return find_activation(run, ses, state, work, loss, bad);
+}
+
+/* Find the first place of all ranks. */
+static lks_status find_together(const lks__run *run, lks__session *ses, const lks__state *state,
+                                lks__step_work *work, const float *grads, lks__nonfinite *bad)
+{
+    int W = ses->world.world_size;
+    lks__nonfinite mine, *all = calloc((size_t)W, sizeof *all);
+    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
+    lks_comm_note(ses->comm, state->iter, "search for NaN");
+    if (st == LKS_OK)
+        st = search(run, ses, state, work, &mine);
+    st = lks__session_agree(ses, st);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    *bad = (lks__nonfinite){.index = INT_MAX};
+    for (int r = 0; r < W && st == LKS_OK; r++)
+        if (all[r].index < bad->index)
+            *bad = all[r];
+    free(all);
+    if (st == LKS_OK && bad->index == INT_MAX) {
+        bad->index = -1;
+        st = find_tensor(run, ses, lks__memory_whole(state->memory, grads), bad->place);
+    }
+    return st;
+}
+
+/* --- the answer ------------------------------------------------------------------------------ */
+
+void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks__step_work *work,
+                         const lks__step_result *r, char text[320])
+{
+    const lks__nonfinite *bad = &r->bad;
+    int W = ses->world.world_size, rank = 0, v = bad->index / run->A, m = bad->index % run->A;
+    if (bad->index < 0) {
+        snprintf(text, 320, "the sum of all gradients overflows, first in %s", bad->place);
+        return;
+    }
+    while (rank + 1 < W && lks__first_leaf(run->V, W, rank + 1) <= v)
+        rank++;
+    if (bad->in_loss)
+        snprintf(text, 320,
+                 "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "
+                 "isn't finite is the output of %s",
+                 m, v, rank,
+                 lks__units_plain((double)((const float *)work->losses.host)[bad->index]),
+                 bad->place);
+    else
+        snprintf(text, 320,
+                 "the gradient of micro-batch %d of virtual rank %d (rank %d) isn't finite, though "
+                 "its loss is; backward makes it first in %s",
+                 m, v, rank, bad->place);
+}
+
+static lks_status give_up(const lks__run *run, const lks__session *ses, const lks__state *state,
+                          const lks__step_work *work, const lks__step_result *r, const char *why)
+{
+    char text[320];
+    lks__nonfinite_text(run, ses, work, r, text);
+    return lks__fail(LKS_ERR_NAN,
+                     "iteration %" PRIu64 ": %s; %sthe last checkpoint is untouched; a smaller "
+                     "learning_rate or a longer warm-up may help",
+                     state->iter, text, why);
+}
+
+lks_status lks__nonfinite_check(const lks__run *run, lks__session *ses, lks__state *state,
+                                lks__step_work *work, const float *grads, lks__step_result *r)
+{
+    r->outcome = LKS__STEP_DONE;
+    if (isfinite(r->grad_norm) && first_bad_loss(run, work) < 0) {
+        if (run->s.on_nan == LKS__on_nan_skip)
+            state->nonfinite = 0;
+        return LKS_OK;
+    }
+    LKS__TRY(find_together(run, ses, state, work, grads, &r->bad));
+    if (run->s.on_nan == LKS__on_nan_stop)
+        return give_up(run, ses, state, work, r,
+                       "--on_nan=skip or rollback would have continued; ");
+    if (++state->nonfinite > run->s.on_nan_limit)
+        return give_up(run, ses, state, work, r, "that was once more than on_nan_limit allows; ");
+    r->outcome = run->s.on_nan == LKS__on_nan_skip ? LKS__STEP_SKIPPED : LKS__STEP_BACK;
+    return LKS_OK;
+}

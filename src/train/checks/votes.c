@@ -1,0 +1,108 @@
+#include "train/checks/votes.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/system/sys.h"
+#include "lockstep/reduce.h"
+#include "plan/gradients.h"
+#include "session/signals.h"
+#include "train/checks/divergence.h"
+
+/* Each rank's message; its losses follow. */
+typedef struct lks__vote {
+    lks__divergence_vote divergence;
+    int32_t stop_signal, save; /* save: lks__asked */
+    int32_t skipped;           /* it left out micro-batches, because it was asked to stop */
+} lks__vote;
+
+_Static_assert(sizeof(lks__vote) == LKS__VOTE_BYTES, "plan counts these bytes");
+
+void lks__votes_losses(const lks__run *run, size_t *first, size_t *n)
+{
+    *first = (size_t)(run->first_v * run->A) * sizeof(float);
+    *n = (size_t)((run->end_v - run->first_v) * run->A) * sizeof(float);
+}
+
+/* Ranks notice the same signal at different steps: if it arrives within 1 s or one step of an
+ * agreed save, it is the same request. */
+static const double SAME_REQUEST_S = 1.0;
+
+static bool asks_to_save(const lks__state *state, lks__checks *checks)
+{
+    bool asks = lks__save_requested != 0;
+    lks__save_requested = 0;
+    bool just_now = checks->agreed_at > 0 && (state->iter <= checks->agreed_iter + 1 ||
+                                              lks__sys_now() - checks->agreed_at < SAME_REQUEST_S);
+    if (!asks || checks->asked || !just_now)
+        return asks;
+    checks->asked = true; /* the next signal is a new request */
+    return false;
+}
+
+/* Only rank 0 reads its clock, so that all ranks save in the same step. */
+static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__checks *checks)
+{
+    const double minutes = run->s.checkpoint_minutes;
+    return ses->world.rank == 0 && minutes > 0.0 &&
+           lks__sys_now() - checks->saved_at >= 60.0 * minutes;
+}
+
+lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
+                               const lks__state *state, const lks__step_work *work,
+                               lks__checks *checks, lks__step_result *r)
+{
+    const int W = ses->world.world_size;
+    const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
+    char *mine = work->exchange, *all = work->exchange + bytes;
+    bool asks = asks_to_save(state, checks);
+    lks__vote vote = {.stop_signal = lks__session_asked_stop(ses),
+                      .save = asks                           ? LKS__ASKED_SIGNAL
+                              : clock_asks(run, ses, checks) ? LKS__ASKED_CLOCK
+                                                             : LKS__ASKED_NOT,
+                      .skipped = work->skipped};
+    bool skipped = false;
+    size_t first, n;
+    lks__votes_losses(run, &first, &n);
+    float *losses = work->losses.host;
+    LKS__TRY(lks__divergence_hash(run, ses, state, checks, &vote.divergence));
+    memset(mine, 0, bytes);
+    memcpy(mine, &vote, sizeof vote);
+    memcpy(mine + sizeof vote, (const char *)work->losses.host + first, n);
+    LKS__TRY(lks_comm_all_gather(ses->comm, mine, all, bytes, LKS_UINT8));
+    r->stop_signal = 0;
+    r->save = LKS__ASKED_NOT;
+    for (int rank = 0; rank < W; rank++) {
+        int v0 = lks__first_leaf(run->V, W, rank), v1 = lks__first_leaf(run->V, W, rank + 1);
+        const char *theirs = all + (size_t)rank * bytes;
+        memcpy(&vote, theirs, sizeof vote);
+        if (r->stop_signal == 0)
+            r->stop_signal = vote.stop_signal;
+        if (r->save != LKS__ASKED_SIGNAL && vote.save != LKS__ASKED_NOT)
+            r->save = (lks__asked)vote.save;
+        skipped |= vote.skipped != 0;
+        memcpy(losses + v0 * run->A, theirs + sizeof vote,
+               (size_t)((v1 - v0) * run->A) * sizeof(float));
+    }
+    if (r->save == LKS__ASKED_SIGNAL) {
+        checks->asked = asks;
+        checks->agreed_at = lks__sys_now();
+        checks->agreed_iter = state->iter;
+    }
+    double sum = 0.0;
+    for (int i = 0; i < run->N; i++)
+        sum += (double)losses[i];
+    r->loss = sum / run->N;
+    LKS__TRY(lks__divergence_check(run, ses, state, checks, all + offsetof(lks__vote, divergence),
+                                   bytes));
+    return skipped ? LKS_ERR_STOPPED : LKS_OK;
+}
+
+lks_status lks__votes_discard(const lks__session *ses, const lks__state *state, lks__step_result *r)
+{
+    if (r->stop_signal == 0) /* the signal came while searching for NaN */
+        r->stop_signal = lks__session_asked_stop(ses);
+    r->outcome = LKS__STEP_DISCARDED;
+    lks__batch_sampler_back(state->sampler);
+    return LKS_OK;
+}

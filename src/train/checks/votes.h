@@ -1,0 +1,26 @@
+/* train/checks/votes.h - ranks agree on a stop and a save and compare their replicas, in the
+ * exchange of the losses. So they act in the same step. */
+#ifndef LKS_TRAIN_CHECKS_VOTES_H
+#define LKS_TRAIN_CHECKS_VOTES_H
+
+#include "session/session.h"
+#include "train/checks/checks.h"
+#include "train/result.h"
+#include "train/run.h"
+#include "train/state.h"
+#include "train/work.h"
+
+/* The range of work->losses, in bytes, that this rank computes. */
+void lks__votes_losses(const lks__run *run, size_t *first, size_t *n);
+
+/* Exchange the N losses and the ranks' votes: sets r->loss, save and stop_signal. ERR_STOPPED if a
+ * rank has left out micro-batches, ERR_DIVERGED if replicas differ. Collective. */
+lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
+                               const lks__state *state, const lks__step_work *work,
+                               lks__checks *checks, lks__step_result *r);
+
+/* After ERR_STOPPED, on all ranks: set r->outcome and put the sampler back. */
+lks_status lks__votes_discard(const lks__session *ses, const lks__state *state,
+                              lks__step_result *r);
+
+#endif

@@ -1,0 +1,15 @@
+/* train/update.h - the update of the parameters. */
+#ifndef LKS_TRAIN_UPDATE_H
+#define LKS_TRAIN_UPDATE_H
+
+#include "train/result.h"
+#include "train/run.h"
+#include "train/state.h"
+#include "train/work.h"
+
+/* Clip the mean gradient `grads` and update this rank's share of the parameters with it. Fills in
+ * r->lr. */
+lks_status lks__train_update(const lks__run *run, const lks__state *state,
+                             const lks__step_work *work, const float *grads, lks__step_result *r);
+
+#endif
