@@ -108,10 +108,11 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
     return same_text(s, what, text, "");
 }
 
-/* The bits of a run depend on the CPU's kernels and, if the device has its own kernels, on
- * those. */
+/* The bits of a run depend on the CPU's kernels, in bfloat16 also on the kind of their products,
+ * and, if the device has its own kernels, on those. */
 static lks_status agree_on_fingerprint(lks__session *s)
 {
+    LKS__TRY(lks__session_agree(s, lks__kernels_verify(&s->kernels)));
     const uint64_t prints[] = {lks__kernels_fingerprint(&s->kernels, s->ex.bf16),
                                s->device->fingerprint};
     const uint64_t print = prints[1] == 0 ? prints[0] : XXH3_64bits(prints, sizeof prints);

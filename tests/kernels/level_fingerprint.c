@@ -20,8 +20,15 @@ void test_fingerprint(void **state)
     other = lvl;
     other.gemm = ref.gemm;
     assert_true(one == lks__kernels_fingerprint(&other, false));
+    /* all levels have the same, with and without oneDNN; else the wrong kernels are named */
+    assert_true(one == LKS__FINGERPRINT);
+    assert_ok(lks__kernels_verify(&lvl));
     assert_ok(lks__kernels_open_own(lvl.level, &other));
-    assert_true(one == lks__kernels_fingerprint(&other, false));
+    assert_ok(lks__kernels_verify(&other));
+    other.gelu_erf_fwd = lvl.gelu_tanh_fwd;
+    other.adamw = ref.adamw;
+    assert_int_equal(lks__kernels_verify(&other), LKS_ERR_SUPPORT);
+    assert_non_null(strstr(lks_last_error(), "defines: gelu_erf_fwd adamw ("));
     other = lvl;
     other.gemm_bf16 = ref.gemm_bf16;
     assert_true(one == lks__kernels_fingerprint(&other, false)); /* float32 doesn't use it */

@@ -96,13 +96,15 @@ static void release(lks__st_tensor *tensors, size_t n)
 
 /* Open the newest checkpoint, apply `change`, if any, and set best_val_loss; then write it again
  * with new hashes. */
-static void alter(const char *out, enum poison_part part, poison_change *change, bool value)
+static void alter(const char *out, enum poison_part part, poison_change *change, bool value,
+                  const char *fingerprint)
 {
     lks__ckpt ckpt;
     assert_ok(lks__ckpt_open(out, 1, &ckpt));
-    lks__ckpt_content content = {.iter = ckpt.iter,
-                                 .fingerprint = lks__st_metadata(ckpt.model, "kernels"),
-                                 .state = ckpt.state};
+    lks__ckpt_content content = {
+        .iter = ckpt.iter, .fingerprint = fingerprint, .state = ckpt.state};
+    if (fingerprint == NULL)
+        content.fingerprint = lks__st_metadata(ckpt.model, "kernels");
     lks__st_tensor *model = load(ckpt.model, &content.n_model);
     lks__st_tensor *optimizer = load(ckpt.optimizer, &content.n_optimizer);
     content.model = model;
@@ -123,7 +125,7 @@ static void alter(const char *out, enum poison_part part, poison_change *change,
 
 void poison_alter(const char *out, enum poison_part part, poison_change *change)
 {
-    alter(out, part, change, false);
+    alter(out, part, change, false, NULL);
 }
 
 static void spoil_embedding(const char *name, float *x, size_t n, size_t width)
@@ -155,5 +157,10 @@ void poison_moment(const char *out)
 
 void poison_value(const char *out)
 {
-    alter(out, POISON_MODEL, NULL, true);
+    alter(out, POISON_MODEL, NULL, true, NULL);
+}
+
+void poison_fingerprint(const char *out)
+{
+    alter(out, POISON_MODEL, NULL, false, "0123456789abcdef");
 }

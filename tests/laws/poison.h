@@ -29,7 +29,8 @@ void poison_alter(const char *out, enum poison_part part, poison_change *change)
 void poison_embedding(const char *out);
 void poison_weight(const char *out);
 void poison_moment(const char *out);
-/* Change only the best validation loss in state.json. */
+/* Change only the best validation loss in state.json; or the kernels' fingerprint. */
 void poison_value(const char *out);
+void poison_fingerprint(const char *out);
 
 #endif

@@ -1,16 +1,18 @@
 /* compute/cpu/fingerprint.c - one number for the bits that a kernel table computes.
  *
- * Fixed inputs go through every kernel, and the results' bytes through XXH3-64. The GEMM shapes are
- * those of the tiles that layers cut, in the three orders that training uses, and odd ones. */
+ * Fixed inputs go through every kernel, and the results' bytes through XXH3-64. The GEMM shapes
+ * have more than one block of terms, in the three orders that training uses, and odd sizes. */
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 #include <xxhash.h>
 
 #include "compute/cpu/kernels.h"
 
-enum { M = 128, N = 384, K = 128, ROWS = 3, COLS = 387 };
+enum { M = 128, N = 128, K = 384, ROWS = 3, COLS = 387 };
 
 typedef struct work {
-    float x[M * N], c[M * N]; /* x is used as both operands */
+    float x[M * K], c[M * N]; /* x is used as both operands */
     _Alignas(64) char gemm[LKS__GEMM_WORK_BYTES];
 } work;
 
@@ -31,7 +33,7 @@ static uint64_t hash_gemms(const lks__kernels *k, work *w, uint64_t h)
     h = XXH3_64bits_withSeed(w->c, sizeof w->c, h);
     k->gemm('T', 'N', M, N, K, 0.5f, w->x, M, w->x, N, 1, w->c, N);
     h = XXH3_64bits_withSeed(w->c, sizeof w->c, h);
-    k->gemm('N', 'T', 37, 65, 101, 1, w->x, 101, w->x, 101, 0, w->c, 65);
+    k->gemm('N', 'T', 37, 65, 301, 0.7f, w->x, 301, w->x, 301, 0.3f, w->c, 65);
     return XXH3_64bits_withSeed(w->c, 37 * 65 * sizeof(float), h);
 }
 
@@ -139,11 +141,39 @@ uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16)
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
     pthread_mutex_lock(&mutex);
-    fill(w.x, M * N, 1);
+    fill(w.x, M * K, 1);
     uint64_t h = bf16 ? hash_gemms_bf16(k, &w, 0) : hash_gemms(k, &w, 0);
     h = hash_rows(k, &w, h);
     h = hash_golf(k, &w, h);
     h = hash_elements(k, &w, h);
     pthread_mutex_unlock(&mutex);
     return h;
+}
+
+/* Each kernel is tried among those in C, whose results are right unless the compiler changes
+ * floating-point arithmetic. */
+lks_status lks__kernels_verify(const lks__kernels *k)
+{
+    if (lks__kernels_fingerprint(k, false) == LKS__FINGERPRINT)
+        return LKS_OK;
+    char names[512] = "";
+    lks__kernels plain, one;
+    LKS__TRY(lks__kernels_open_own(LKS__CPU_PLAIN, &plain));
+    if (lks__kernels_fingerprint(&plain, false) != LKS__FINGERPRINT)
+        return lks__fail(LKS_ERR_SUPPORT, "this build's kernels compute other bits than lockstep "
+                                          "defines, even in plain C: the compiler or its options "
+                                          "change floating-point arithmetic");
+#define X(name, type)                                                                              \
+    one = plain;                                                                                   \
+    one.name = k->name;                                                                            \
+    if (lks__kernels_fingerprint(&one, false) != LKS__FINGERPRINT)                                 \
+        snprintf(names + strlen(names), sizeof names - strlen(names), " " #name);
+    X(gemm, )
+    LKS__ROW_KERNEL_MAP(X)
+#undef X
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "kernels compute other bits here than lockstep defines:%s (level %s, products "
+                     "by %s, %s); LOCKSTEP_CPU=plain may work",
+                     names, lks__cpu_level_name(k->level), lks__kernels_gemm_library(k),
+                     lks__cpu_model());
 }

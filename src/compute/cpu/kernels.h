@@ -247,8 +247,12 @@ bool lks__kernels_have_library(void); /* true if it is installed */
 void lks__kernels_thread_init(void);
 
 /* XXH3-64 over fixed GEMM and row-kernel results, with the products of float32 or bfloat16: equal
- * on machines that compute equal bits. */
+ * on machines that compute equal bits. That of float32 is the same for all levels and machines. */
 uint64_t lks__kernels_fingerprint(const lks__kernels *k, bool bf16);
+#define LKS__FINGERPRINT UINT64_C(0x42fcbf5e10ad1fb4)
+
+/* ERR_SUPPORT, with the names of the kernels, if some compute other bits in float32. */
+lks_status lks__kernels_verify(const lks__kernels *k);
 
 /* Check the GEMM library. Kernels return no status: if the library runs out of memory, the output
  * becomes NaN, and from then on this function returns ERR_NOMEM or ERR_SUPPORT on every thread. */

@@ -90,6 +90,9 @@ static void look_at_kernels(lks__doctor *d)
     }
     d->has_kernels = true;
     lks__kernels_thread_init();
+    if (lks__kernels_verify(&d->kernels) != LKS_OK)
+        lks__doctor_say(d, LKS__PROBLEM, "kernels", "runs end at their start; report this machine",
+                        "%s", lks_last_error());
     bool forced = getenv("LOCKSTEP_CPU") != NULL;
     lks__doctor_say(d, d->level == LKS__CPU_PLAIN || forced ? LKS__NOTE : LKS__FINE, "processor",
                     forced ? "unset LOCKSTEP_CPU for the best level that the processor has"

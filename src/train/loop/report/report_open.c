@@ -223,7 +223,7 @@ static void warn_of_other_kernels(lks__report *r, const lks__run *run, const lks
         lks__log_message(
             &r->log,
             "warning: the checkpoint was made with kernels of fingerprint %s, here it is "
-            "%s: the run continues, but its bits will differ from a run on that machine",
+            "%s: the run continues, but from here on its bytes differ from a run with those",
             run->resumed_fingerprint, ses->fingerprint);
 }
 
