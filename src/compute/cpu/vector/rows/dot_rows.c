@@ -9,7 +9,7 @@
 
 enum {
     MOST_ROWS = VECTORS == 32 ? 4 : 2,
-    OUTS = VECTORS == 32 ? 6 : 2,       /* outputs of several rows */
+    OUTS = VECTORS == 32 ? 6 : 3,       /* outputs of several rows */
     OUTS_ALONE = VECTORS == 32 ? 8 : 4, /* of one row: enough to hide the latency of an addition */
 };
 
