@@ -25,11 +25,12 @@ typedef struct lks__log {
     } files[2];     /* the log file, and a second one */
     bool out_moves; /* out is a terminal that can rewrite a line */
     bool err_moves;
-    bool live;                   /* the cursor is at the beginning of a progress line */
-    double status_at;            /* when the next lks__log_status() is due */
-    int out_errno;               /* errno of the first failed write, or 0 */
-    int file_errno, file_failed; /* the same for files[file_failed] */
-    bool (*on_wait)(void *ctx);  /* see lks__log_on_wait() */
+    bool live;        /* the cursor is at the beginning of a progress line */
+    double status_at; /* when the next lks__log_status() is due */
+    int out_errno;    /* errno of the first failed write, or 0 */
+    /* errno of the first failed write to a file, or 0, and that file's index in files. */
+    int file_errno, file_failed;
+    bool (*on_wait)(void *ctx); /* see lks__log_on_wait() */
     void *on_wait_ctx;
     bool gave_up;     /* the wait for a slow reader has ended; later writes don't wait */
     uint64_t dropped; /* number of unread lines and messages that were dropped */
@@ -50,14 +51,14 @@ lks_status lks__log_to_file(lks__log *log, const char *path);
 /* Append to one more file. */
 lks_status lks__log_copy_to(lks__log *log, const char *path);
 
-/* Write "text\n" to stdout and the file. */
+/* Write "text\n" to stdout and the log files. */
 void lks__log_line(lks__log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Write "name: text\n" to stderr and the file. */
+/* Write "name: text\n" to stderr and the log files. */
 void lks__log_message(lks__log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Show one step's progress: `line` goes to the file. A terminal replaces its progress line by
- * `live`, cut to its width; any other stdout gets `line` as a line. Either may be NULL, which skips
- * that output. */
+/* Show one step's progress: write `line` to the log files. A terminal replaces its progress line by
+ * `live`, cut to its width; any other stdout prints `line` as a line. Either may be NULL, which
+ * skips that output. */
 void lks__log_progress(lks__log *log, const char *line, const char *live);
 
 /* Set whether lines may be rewritten in place. Initially true if stdout is a terminal. */

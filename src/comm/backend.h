@@ -25,11 +25,11 @@ struct lks__engine_module {
 struct lks_comm_ops {
     const char *name;                        /* as in --backend */
     const struct lks__engine_module *engine; /* NULL: it serves one host and needs no engine */
-    /* Whether its module can be loaded: then the backend is ready, though perhaps not in this
+    /* True if its module can be loaded: then the backend is ready, though perhaps not in this
      * process. NULL: it needs no module. */
     bool (*loads)(const struct lks_comm_ops *ops, char *why, size_t why_bytes);
 
-    /* Whether this backend could serve `world`. If not, `why` is half a sentence. `ops` is this
+    /* True if this backend could serve `world`. If not, `why` is half a sentence. `ops` is this
      * table. */
     bool (*probe)(const struct lks_comm_ops *ops, const lks_world *world, char *why,
                   size_t why_bytes);
@@ -64,7 +64,9 @@ struct lks_comm_ops {
 struct lks_comm {
     const struct lks_comm_ops *ops;
     const struct lks__liveness_ops *liveness;
-    lks_comm *host; /* the group of this host's ranks: on one host this group; NULL: not open */
+    /* The group of this host's ranks; this group itself if there is only one host. NULL: this group
+     * isn't open. */
+    lks_comm *host;
     lks_world world;
     const char *backend; /* the backend that the program sees; this group may be one host of it */
     int first_rank;      /* added to ranks in messages; a group may be one host of a world */

@@ -104,7 +104,7 @@ struct lks__device {
     const struct lks__device_ops *ops;
     const lks__layers *layers; /* fixed while the device is open, and so is ex */
     const lks__exec *ex;       /* passed to the layer operations */
-    uint64_t fingerprint;      /* of its bits; 0 if they are the bits of the CPU's kernels */
+    uint64_t fingerprint;      /* hash of all that its bits depend on; 0: only the CPU's kernels */
     lks__device_part parts[LKS__DEVICE_PARTS]; /* the fingerprint's parts, ended by a NULL name */
     bool bf16;                                 /* --dtype=auto is bfloat16 on it */
     bool hung;                                 /* given up: don't wait for queued work any more */

@@ -1,5 +1,5 @@
-/* compute/devices.h - the devices besides the CPU, one row each, best first. A program of the tests
- * has its own list. */
+/* compute/devices.h - the devices besides the CPU, one row each, best first. A test
+ * program replaces the list (tests/device/devices.h). */
 #ifndef LKS_COMPUTE_DEVICES_H
 #define LKS_COMPUTE_DEVICES_H
 
@@ -21,8 +21,8 @@ enum { LKS__DEVICE_TEXT = 700, LKS__DEVICE_LOOK = 4000 };
 typedef struct lks__device_place {
     const lks__exec *cpu; /* stays valid; computes everything that runs on the host */
     int local_rank;       /* rank within this host */
-    int number;           /* of the device, from 0 on; -1: any */
-    bool questions;       /* only the table's questions are used: needs no memory */
+    int number;           /* number of the device, from 0 on; -1: any */
+    bool questions;       /* the caller asks only questions (compute/layers.h): needs no memory */
     /* NULL: the device was asked for by name. Otherwise LKS__DEVICE_TEXT bytes, "" at first: a
      * remark for the user, if ERR_SUPPORT makes `auto` choose another device. */
     char *note;

@@ -1,4 +1,5 @@
-/* ddp/nodes.h - the nodes of the canonical tree that a rank holds while it processes its leaves. */
+/* ddp/nodes.h - the nodes of the canonical tree (comm/tree/tree.h) that a rank holds while it
+ * processes its leaves, the virtual ranks. The gradients of each node are in one arena. */
 #ifndef LKS_DDP_NODES_H
 #define LKS_DDP_NODES_H
 
@@ -32,9 +33,9 @@ typedef struct lks__tree_nodes {
  * Returns the number of additions: each adds arena[i + 1] to arena[i], highest i first. */
 int lks__tree_nodes_push(int V, int v, lks__tree_nodes *s);
 
-/* Simulate leaves [first, end) without their gradients. *s: the nodes that remain. Returns the
- * number of arenas that are needed at once. With `staging`, a leaf that is merged at once needs
- * none, and *merges_p becomes true if there is such a leaf. */
+/* Push leaves [first, end), but only count: no gradients are needed. *s: the nodes that remain.
+ * Returns the largest number of arenas in use at a time. With `staging`, a leaf that is merged as
+ * soon as it is complete needs no arena; *merges_p becomes true if there is such a leaf. */
 int lks__tree_nodes_rehearse(int V, int first, int end, bool staging, lks__tree_nodes *s,
                              bool *merges_p);
 

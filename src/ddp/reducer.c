@@ -80,7 +80,7 @@ static lks_status open_staging(lks__reducer *d)
     return LKS_OK;
 }
 
-/* `left`: the nodes after the last leaf has been merged. */
+/* `left`: the nodes that remain on this rank after its last leaf, for exchange with other ranks. */
 static lks_status open_memory(lks__reducer *d, const lks__tree_nodes *left, bool staging)
 {
     const lks__reducer_config *c = &d->config;

@@ -21,7 +21,7 @@ typedef struct lks__reducer_config {
     int V, A;            /* virtual ranks; micro-steps per virtual rank (N = V * A) */
     int wire;            /* LKS_WIRE_... */
     bool zero;           /* each host updates only its share of every bucket, as in ZeRO-1 */
-    size_t bucket_bytes; /* groups are joined until a bucket has this many bytes */
+    size_t bucket_bytes; /* a bucket gets groups of the table until it has this many bytes */
     bool sums;           /* keep the sum over micro-batches: no division by N */
     bool staging;        /* if A is 1, leaves that are merged at once use a staging buffer */
     /* [n_tensors] the rank that updates a tensor as a whole, -1 if ranks divide it by blocks; NULL:

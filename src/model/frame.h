@@ -21,7 +21,7 @@ struct lks__model {
     size_t max_rows, C, V;
     size_t act_bytes;         /* bytes per element of activations */
     bool forward_only;        /* the model has no backward pass */
-    lks__recompute recompute; /* the config's; BLOCK, the smallest, without backward */
+    lks__recompute recompute; /* the config's; BLOCK, which needs least memory, if forward_only */
     void *once;       /* offsets of the tensors outside the layers, inside the family's struct */
     void *lt, *la;    /* [n_layer] the family's structs of each layer's offsets and activations */
     lks__act *x0;     /* [rows, C]: input of the first layer */
@@ -124,7 +124,7 @@ enum { LKS__MOST_ACTIVATIONS = 16 };
 
 struct lks__model_ops {
     /* --- tensors and activations --- */
-    /* Opens the table and adds the tensors; lks__model_table() lays them out. */
+    /* Open the table and add the tensors; lks__model_table() lays them out. */
     lks_status (*table)(const lks__model_config *config, lks__table *table);
     uint64_t (*init)(const lks__model_config *config, const lks__table *table, lks__mt *g,
                      float *params);
@@ -132,7 +132,8 @@ struct lks__model_ops {
     /* For a tensor outside the layers: the lowest layer whose backward adds to its gradient (as
      * lks__model.lowest). NULL: -1 for all tensors outside group 0 of n_layer + 2. */
     int (*lowest)(const lks__model_config *config, const lks__table_tensor *t);
-    size_t bytes, once, layer_tensors, layer_activations; /* of its structs; once: offset in it */
+    /* Sizes of the family's structs; once: offset in its struct, see lks__model.once. */
+    size_t bytes, once, layer_tensors, layer_activations;
     size_t once_bytes;
     bool positions; /* positions are learned, so block_size is the longest context */
     const char *layer, *first, *last; /* module names: of the layers ("transformer.h", extended by
@@ -143,10 +144,10 @@ struct lks__model_ops {
                         int batch); /* checks beyond those of table() */
     void (*size)(void *m);          /* sets the family's sizes, head_w, head_group */
     int (*activations)(const void *m, lks__activation_row rows[LKS__MOST_ACTIVATIONS]);
-    /* Places x0, y, dy, work space, and the head's logits, which may share memory. frame.c carves
-     * the layers' activations. */
+    /* Carve memory for x0, y, dy, work space, and the head's logits, which may share memory.
+     * frame.c carves the layers' activations. */
     void (*carve)(void *m, lks__carver *v);
-    /* Opens everything outside the arena; or NULL. */
+    /* Open everything outside the arena; or NULL. */
     lks_status (*open)(void *m);
     void (*close)(void *m);
     size_t (*more_bytes)(const void *m);
@@ -157,9 +158,9 @@ struct lks__model_ops {
 
     /* --- the pass, in the order of the calls --- */
     void (*embed_forward)(const lks__pass *p); /* tokens to x0 */
-    void (*layer_forward)(const lks__pass *p,
-                          int layer);         /* to the next layer's input, unless `again` is set */
-    void (*last_forward)(const lks__pass *p); /* to y */
+    /* To the next layer's input; with p->again only the activations that backward needs. */
+    void (*layer_forward)(const lks__pass *p, int layer);
+    void (*last_forward)(const lks__pass *p);  /* to y */
     void (*last_backward)(const lks__pass *p); /* from dy */
     void (*layer_backward)(const lks__pass *p, int layer);
     void (*embed_backward)(const lks__pass *p);

@@ -18,7 +18,8 @@ static void mark_passed(void *comm)
     lks_comm_beat(comm);
 }
 
-/* lks_comm_progress() returns the group's failure, which no other call would report meanwhile. */
+/* The reason to stop a wait for the device. The waiting rank starts no collective, so it learns of
+ * the group's failure only from lks_comm_progress(). */
 static lks_status failure(void *comm, bool others)
 {
     LKS__TRY(lks__comm_among_devices(comm, others));
@@ -214,7 +215,8 @@ static lks_status find_lacking(lks__session *s, int *rank_p, char why[WHY_BYTES]
 
 extern char **environ;
 
-/* Include NCCL's environment variables, because NCCL uses them. */
+/* Write into device_note how GPUs exchange data, with the variables of the environment that
+ * configure NCCL. */
 static void note_join(lks__session *s)
 {
     char text[LKS__DEVICE_TEXT];

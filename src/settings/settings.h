@@ -62,7 +62,7 @@ void lks__setting_help(FILE *out, int setting);
 typedef enum lks__init_kind {
     LKS__INIT_SCRATCH,
     LKS__INIT_RESUME,
-    LKS__INIT_WEIGHTS, /* from a path, or a model that has a name */
+    LKS__INIT_WEIGHTS, /* from a path, or a name: weights/choice/known.h */
 } lks__init_kind;
 lks__init_kind lks__settings_init(const lks__settings *s);
 /* For a command that uses a model: true if the command line names weights. A recipe's init_from

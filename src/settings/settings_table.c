@@ -12,7 +12,7 @@
 #include "comm/engines.h"
 #include "compute/devices.h"
 
-/* --- the words of the settings table --------------------------------------------------------- */
+/* --- short names for the columns of LKS__SETTING_MAP (map.h) ---------------------------------- */
 
 enum {
     PREP = LKS__CMD_PREP,

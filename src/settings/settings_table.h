@@ -19,8 +19,8 @@ enum {
     LKS__NAMES_PATH,
     LKS__NAMES_DATASET,    /* a path, or NAME for data/NAME */
     LKS__NAMES_RUN,        /* a folder with metrics.jsonl */
-    LKS__NAMES_CHECKPOINT, /* of the run in out_dir: best, latest or an iteration */
-    LKS__NAMES_WEIGHTS,    /* scratch, resume, a path, or a model that has a name */
+    LKS__NAMES_CHECKPOINT, /* a checkpoint of out_dir: best, latest or an iteration */
+    LKS__NAMES_WEIGHTS,    /* scratch, resume, a path, or a name: weights/choice/known.h */
 };
 
 typedef union lks__setting_value {

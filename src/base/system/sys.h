@@ -29,12 +29,13 @@
     X(socket) X(bind) X(listen) X(accept) X(connect) X(send) X(recv)
 /* clang-format on */
 
-/* All return the system call's result: on failure -1 (or NULL for mmap), with errno set. */
+/* Unless a comment says otherwise, these return the system call's result: on failure -1 (or NULL
+ * for mmap), with errno set. */
 int lks__sys_open(const char *path, int flags, mode_t mode); /* always O_CLOEXEC */
 int lks__sys_close(int fd);
 /* 0 if all `bytes` were read at `offset`; -1 otherwise (errno 0: the file ended early). */
 int lks__sys_read_at(int fd, void *buf, size_t bytes, uint64_t offset);
-/* Up to `bytes`, as soon as any are available, for example from a pipe. 0: its end. */
+/* Read up to `bytes`, as soon as any are available, for example from a pipe. 0: its end. */
 ssize_t lks__sys_read_some(int fd, void *buf, size_t bytes);
 int lks__sys_write_all(int fd, const void *buf, size_t bytes); /* at the file's position */
 int lks__sys_fsync(int fd);

@@ -56,7 +56,7 @@ struct lks__hier_wait {
  * hosts run the same build. */
 struct lks__hier_heartbeat {
     uint32_t magic;
-    int32_t status; /* of the host's failure; LKS_OK: none */
+    int32_t status; /* status of the host's failure; LKS_OK: none */
     int32_t left;   /* the host has left the group in order */
     /* stop_signal asks all ranks to stop; saving: a rank of the host saves a checkpoint. */
     int32_t stop_signal, saving;
@@ -220,7 +220,7 @@ lks_status lks__hier_post(struct lks__hier *h, const struct lks__hier_task *task
 lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                           struct lks__hier_wait *wait);
 
-/* --- operations.c: in the leader's thread ------------------------------------------------- */
+/* --- operations.c: only the leader's thread calls these ------------------------------------ */
 
 /* Start one operation of the engine. If that fails, the group fails. Offsets and sizes are copied
  * (offsets NULL: consecutive pieces), memory is not. *ticket_p is its number. */
@@ -234,7 +234,7 @@ lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor 
  * has failed. */
 lks_status lks__hier_pause(struct lks__hier *h);
 
-/* --- heartbeat.c: in the leader's thread --------------------------------------------------- */
+/* --- heartbeat.c: only the leader's thread calls these ------------------------------------- */
 
 /* Send and receive heartbeats. A failure anywhere becomes this host's, and is returned. `waits`:
  * this host waits for other hosts, so a host that has made no progress for the deadline is a

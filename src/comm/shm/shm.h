@@ -57,7 +57,7 @@ struct lks__shm {
     uint64_t seq; /* number of the next operation */
     /* Number of operations in each slot that this rank has finished. */
     uint32_t finishes[LKS__SHM_SLOTS];
-    uint32_t betweens[LKS__SHM_SLOTS]; /* … that continue among hosts */
+    uint32_t betweens[LKS__SHM_SLOTS]; /* … and of those that continue among hosts */
     double spin_s;                     /* how long a wait polls before it sleeps */
     bool timing;                       /* inside lks_work_wait() */
     double among_s, looked_s; /* of lks__shm_among_devices(): time when the wait began (0: no wait);

@@ -13,8 +13,10 @@
 #include "comm/store/address.h"
 
 enum {
-    MAX_STRANGERS = 64, /* connections without a proof; a new one replaces the oldest */
-    MAX_MEMBERS = 4096, /* connections with a proof */
+    /* Connections before they prove that they know the token (handshake.h); a new one replaces the
+     * oldest. */
+    MAX_STRANGERS = 64,
+    MAX_MEMBERS = 4096, /* connections after their proof */
 };
 
 static const double PROOF_S = 5.0; /* time limit for a stranger's proof */

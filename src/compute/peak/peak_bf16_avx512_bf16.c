@@ -7,7 +7,7 @@ enum { CHAINS = 16, ROUNDS = 1 << 14 };
 
 double lks__peak_bf16_avx512_bf16(void)
 {
-    volatile int ones = 0x3f803f80; /* a pair of 1; the compiler must not know the value */
+    volatile int ones = 0x3f803f80; /* two bf16 ones; volatile hides the value from the compiler */
     const __m512bh a = (__m512bh)_mm512_set1_epi32(ones), b = (__m512bh)_mm512_set1_epi32(ones);
     __m512 x[CHAINS];
     for (int c = 0; c < CHAINS; c++)

@@ -1,5 +1,5 @@
-/* ddp/memory/mode.h - the modes as tables of functions, and the functions that two of them share.
- * Only this folder's files, and the sizes in plan/bytes, use it. */
+/* ddp/memory/mode.h - one table of functions per mode (host, staged, joined: memory.h), and the
+ * functions that two modes share. Only this folder's files, and the sizes in plan/bytes, use it. */
 #ifndef LKS_DDP_MEMORY_MODE_H
 #define LKS_DDP_MEMORY_MODE_H
 
@@ -21,7 +21,7 @@ typedef struct lks__memory_mode {
     lks_status (*open)(lks__memory *m); /* collective */
     /* Functions of memory.h with these names; NULL: nothing to do. */
     void (*ready)(lks__memory *m, int b);
-    lks_status (*start)(lks__memory *m, int b); /* start its reduction */
+    lks_status (*start)(lks__memory *m, int b); /* start bucket b's reduction */
     lks_status (*sum)(lks__memory *m, const float **grads_p);
     double (*squares)(const lks__memory *m, size_t block);
     lks_status (*release)(lks__memory *m);

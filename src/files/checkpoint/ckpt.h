@@ -85,9 +85,9 @@ enum { LKS__CKPT_ONLY_STATE = -1, LKS__CKPT_ONLY_MODEL = 0, LKS__CKPT_ALL = 1 };
 /* Open OUT/latest, or OUT if it is a checkpoint folder. Everything is verified: state.json's own
  * fields, both files' headers and the hash of every tensor (all bytes are read). A torn, truncated
  * or altered checkpoint is ERR_FORMAT. The message contains the file, the reason, and the newest
- * good checkpoint in OUT (`--out_dir=OUT/ckpt-…`), if any. If `latest` is missing or its folder is
- * gone, the newest good ckpt-* folder is opened. ERR_IO if OUT has no checkpoint. Reads only:
- * several processes may open it at once. */
+ * good checkpoint in OUT (`--out_dir=OUT/ckpt-…`), or says that OUT has none. If `latest` is
+ * missing or its folder is gone, the newest good ckpt-* folder is opened. ERR_IO if OUT has no
+ * checkpoint. Reads only: any number of processes may open it at once. */
 lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt);
 /* Open the newest good checkpoint in OUT and ignore `latest`. Errors as above. */
 lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt);

@@ -103,7 +103,7 @@ static inline const lks__act *lks__golf_input(const struct lks__golf *m, int l)
 void lks__golf_block_forward(const lks__pass *p, int layer);
 void lks__golf_block_backward(const lks__pass *p, int layer);
 
-/* Draws like train_gpt.py's GPT(...). */
+/* Use the same random numbers as train_gpt.py's GPT(...), in the same order. */
 uint64_t lks__init_golf(const lks__model_config *config, const lks__table *table, lks__mt *g,
                         float *params);
 

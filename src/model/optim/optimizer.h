@@ -51,8 +51,8 @@ typedef struct lks__optimizer {
      * kind. Each state has a separate arena. NULL: the arena contains nothing for it. */
     const char *state[LKS__N_PARAM_KINDS][LKS__OPTIM_STATES];
     bool decays; /* it applies weight_decay */
-    /* True if one rank updates a tensor of that kind as a whole; the others are divided by
-     * blocks. */
+    /* True if one rank updates a tensor of that kind as a whole. Tensors of other kinds are
+     * divided by blocks. */
     bool whole[LKS__N_PARAM_KINDS];
     double (*cost)(
         const lks__table_tensor *t); /* cost of an update, for an even division; NULL: the size */

@@ -35,8 +35,10 @@ typedef struct lks__model_config {
     int n_kv_head, mlp_mult;
     bool tie_embeddings;
     float tied_embed_init_std, logit_softcap, rope_base, qk_gain_init;
-    /* Parts of names (table/parts.h) that decide the tensors' kind and keep_float. NULL: the rows'
-     * kinds, and SCALAR tensors are kept. Read by lks__model_table() only. */
+    /* Parts of names (table/parts.h). A layer's matrix whose name contains one of scalar_parts is
+     * SCALAR, and keep_float is true for names that contain one of float_parts. NULL: tensors keep
+     * the kind of their row, and keep_float is true for SCALAR. Only lks__model_table() reads
+     * them. */
     const char *scalar_parts, *float_parts;
 } lks__model_config;
 

@@ -14,8 +14,9 @@ typedef struct lks__best {
     double loss; /* as written in metrics.jsonl */
 } lks__best;
 
-/* True if `val_loss`, as written in metrics.jsonl, is lower. For equal losses the earlier
- * checkpoint stays, so a resumed run chooses the same one as a run that never stopped. */
+/* True if `val_loss`, as written in metrics.jsonl, is lower than best->loss, or if there is no
+ * best checkpoint yet. For equal losses the earlier checkpoint stays, so a resumed run chooses the
+ * same one as a run that never stopped. */
 bool lks__best_beaten(const lks__best *best, double val_loss);
 void lks__best_set(lks__best *best, uint64_t iter, double val_loss);
 

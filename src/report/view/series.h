@@ -27,7 +27,7 @@ enum { LKS__MARK_TEXT = 128 };
 
 typedef struct lks__run_mark {
     uint64_t iter;
-    char kind[16];             /* of the line: start (host), checkpoint, skip, rollback, artifact */
+    char kind[16]; /* kind of line: start (host), checkpoint, skip, rollback, artifact */
     char text[LKS__MARK_TEXT]; /* any characters */
 } lks__run_mark;
 
@@ -46,13 +46,14 @@ typedef struct lks__series {
     /* From ranks.jsonl: rows [iter, tokens, seconds, compute_ms, wait_ms, memory_bytes]; the last
      * three are arrays by rank, or null. A new array replaces it when the file grows. */
     json_t *ranks;
-    uint64_t ranks_bytes; /* of the file, when it was read */
+    uint64_t ranks_bytes; /* size of the file when it was read */
     /* Texts of the newest evaluations: rows [iter, text]. NULL: none yet. */
     json_t *samples;
     unsigned samples_made; /* increases when they change */
     size_t bad;            /* lines that no run has written; they are left out */
     unsigned epoch;        /* increases when the numbers read before become invalid */
-    /* Offset up to which the file was read, and the bytes before it, to notice a cut. */
+    /* Offset up to which the file was read, and the bytes before it: if those change, the file was
+     * truncated or replaced. */
     uint64_t offset;
     char before[64];
     size_t n_before;

@@ -36,7 +36,8 @@ static lks_status open_buffers(lks__trainer *t)
     return lks__mirror_open(t->ses.device, (size_t)t->run.N * sizeof(float), &t->work.losses);
 }
 
-/* `--out_dir=RUN/ckpt-…` names the checkpoint to continue from. The run is then RUN. */
+/* `--out_dir=RUN/ckpt-…` names the checkpoint to continue from, for example an earlier one if the
+ * newest is damaged. The run is then RUN. */
 static void leave_checkpoint_folder(lks__settings *s, const lks__ckpt *resume)
 {
     size_t n = strlen(s->out_dir);

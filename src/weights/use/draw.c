@@ -87,8 +87,8 @@ static double sum_of(const double *share, size_t n)
     return sum;
 }
 
-/* The first of the largest logits; ERR_FORMAT if one is NaN, or the largest isn't finite. Excluded
- * tokens get -inf. */
+/* Set the logits of tokens outside o->has to -inf, then find the largest logit (the first of equal
+ * ones). ERR_FORMAT if a logit is NaN, or the largest isn't finite. */
 static lks_status likeliest(const lks__draw_options *o, float *logits, size_t n, size_t *first_p)
 {
     size_t first = 0;

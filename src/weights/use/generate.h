@@ -1,10 +1,10 @@
 /* weights/use/generate.h - text from a trained model (nanoGPT's GPT.generate): several samples of
  * one prompt at a time.
  *
- * Each sample has its own draws. Its text depends on model, prompt, seed and its number, but not on
- * the number of other samples, on threads, or on how the prompt is cut into passes. It is the same
- * on all machines of one kernel level. The context is the last block_size tokens; once it is full,
- * each token needs a pass over the whole window. */
+ * Each sample has its own random numbers. Its text depends on model, prompt, seed and its number,
+ * but not on the number of other samples, on threads, or on how the prompt is cut into passes. It
+ * is the same on all machines of one kernel level. The context is the last block_size tokens; once
+ * it is full, each token needs a pass over the whole window. */
 #ifndef LKS_WEIGHTS_USE_GENERATE_H
 #define LKS_WEIGHTS_USE_GENERATE_H
 

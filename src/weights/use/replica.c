@@ -71,7 +71,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__s
         LKS__TRY(lks__meta_from_json(a->tokenizer, r->path, &r->meta));
     r->iter = a->iter;
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
-    lks__table table; /* to check the file against before allocating memory for it */
+    lks__table table; /* check the file against it before allocating memory */
     LKS__TRY(lks__model_table(&r->config, &table));
     lks_status st = lks__artifact_check(a, &table);
     lks__table_free(&table);

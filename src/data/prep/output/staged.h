@@ -23,7 +23,7 @@ lks_status lks__staged_open(lks__staged *staged, const char *name, int *fd_p);
  * name has its old file again. */
 lks_status lks__staged_commit(lks__staged *staged);
 bool lks__staged_has(const lks__staged *staged, const char *name);
-/* Frees the set, and removes files that were not committed. */
+/* Free the set, and remove files that were not committed. */
 void lks__staged_close(lks__staged *staged);
 
 #endif

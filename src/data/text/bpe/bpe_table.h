@@ -39,7 +39,7 @@ struct lks__bpe {
     uint8_t *classes; /* [0x110000] by code point: LKS__CLASS_... */
 };
 
-/* A character's class for the splitter. */
+/* Classes by which the splitter (bpe_split.c) tells characters apart. */
 enum { LKS__CLASS_MARK, LKS__CLASS_LETTER, LKS__CLASS_NUMBER, LKS__CLASS_SPACE };
 
 /* The end of the piece that begins at text[i]. */
@@ -49,9 +49,9 @@ size_t lks__bpe_piece_end(const lks__bpe *bpe, const char *text, size_t i, size_
  * depending on the following text. */
 bool lks__bpe_in_special(const lks__bpe *bpe, const char *text, size_t bytes, size_t cut);
 
-/* Fills specials and the fields after them, for lks__bpe_index(). ERR_NOMEM. */
+/* Fill specials and the fields after them, for lks__bpe_index(). ERR_NOMEM. */
 lks_status lks__bpe_index_specials(lks__bpe *bpe);
-/* Fills slots and classes; call it last. ERR_NOMEM. */
+/* Fill slots and classes; call it last. ERR_NOMEM. */
 lks_status lks__bpe_index(lks__bpe *bpe);
 
 #endif

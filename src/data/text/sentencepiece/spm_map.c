@@ -32,7 +32,7 @@ struct trie {
     unsigned char *most; /* indexed by base: most rules on any path from there */
 };
 
-/* An error, and its unit. */
+/* An error in the trie: the index of the unit that causes it, and the message. */
 struct fault {
     uint32_t unit;
     const char *why;

@@ -25,16 +25,16 @@ typedef struct lks__report {
     lks__metrics *metrics; /* NULL: the run's files stay unchanged */
     lks__events *events;   /* NULL: --tensorboard=false */
     int out_lock;          /* lock of out_dir; -1: none */
-    lks__peak peak;        /* measured at the start */
+    lks__peak peak;        /* peak of all ranks together, measured at the start */
     double flops_a_token;
     double tokens_a_step;
-    double started; /* lks__sys_now() */
-    uint64_t first_iter;
-    double mfu; /* running mean, as in nanoGPT; < 0: none yet */
+    double started;      /* lks__sys_now() */
+    uint64_t first_iter; /* of this process */
+    double mfu;          /* running mean, as in nanoGPT; < 0: none yet */
     /* The current work, for lines about its progress. */
     const char *work; /* "evaluation", "iter" */
     uint64_t work_iter;
-    double work_began, eval_s; /* eval_s: of the last evaluation; 0: none yet */
+    double work_began, eval_s; /* eval_s: seconds of the last evaluation; 0: none yet */
     bool estimated;            /* estimate() is done */
     lks__best best;
     int n_above; /* evaluations in a row up to above_iter; see lks__report_above() */
@@ -45,7 +45,7 @@ typedef struct lks__report {
     uint64_t steps;
     double prometheus_at; /* lks__sys_now() of the next write */
     bool prometheus_failed;
-    lks__commands *commands; /* of exec_on; NULL: none */
+    lks__commands *commands; /* commands of exec_on; NULL: none */
     lks__samples *samples;   /* for sample_tokens; NULL: none */
     lks__notify notify;
     bool ended;      /* lks__report_end() was called */
@@ -95,7 +95,7 @@ lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lk
 /* Add members to a host line: schema, time, host, command, commit. */
 void lks__report_host(lks__jsonw *w);
 
-/* --- report_events.c: the same for TensorBoard; these do nothing if `events` is NULL --- */
+/* --- report_events.c: TensorBoard files; these calls do nothing if `events` is NULL --- */
 
 /* Begin a file, with the settings, for a run that starts at state->iter. Call it after
  * metrics.jsonl is open. */
@@ -134,8 +134,8 @@ lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__ses
 
 /* Open the commands and systemd's socket. */
 lks_status lks__report_hooks_open(lks__report *r, const lks__run *run);
-/* After progress: send a sign of life, and start or end commands. `text` describes the progress, or
- * NULL. */
+/* After progress: tell systemd's watchdog, and start or end commands. `text` describes the
+ * progress, or NULL. */
 void lks__report_alive(lks__report *r, const char *text);
 /* After a checkpoint was written, the best so far if `best`. */
 void lks__report_saved(lks__report *r, const lks__state *state, bool best);
