@@ -188,11 +188,11 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
         return LKS_OK;
     const lks__st_tensor *found = lks__st_find(c->optimizer, sampler_name);
     if (found == NULL || found->bytes != bytes)
-        return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's saved is missing or has another size",
+        return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's state is missing or has another size",
                          c->path);
     void *saved = malloc(bytes);
     if (saved == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's saved");
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
     lks_status st = lks__st_read(c->optimizer, found, saved);
     if (st == LKS_OK)
         st = lks__batch_sampler_state_load(state->sampler, saved, bytes);

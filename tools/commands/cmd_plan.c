@@ -47,9 +47,8 @@ struct plan {
     uint32_t vocab;
     bool has_machine;
     lks__machine machine;
-    bool device_memory;
-    double room;        /* bytes per host */
-    double device_room; /* bytes per device with its own memory; 0: not given */
+    lks__room rooms[2]; /* of a host, and of a device with its own memory */
+    int n_rooms;
     lks__process process[2];
     struct point points[MOST_POINTS];
     int n;
@@ -196,22 +195,16 @@ static void print_times(const struct plan *p, const char *title, bool weak)
 /* Find the memories (host, device) that are too small for a point. Returns how many. */
 static int find_lacks(const struct plan *p, const lks__needs *n, lks__room lacks[2])
 {
-    const lks__room rooms[] = {
-        {&p->device, p->room, 0},
-        {&p->device,
-         p->device_room - (double)p->device.ops->open_bytes - (double)p->device.ops->spare_bytes,
-         1},
-    };
     int n_lacks = 0;
-    for (int i = 0; i < (p->device_room > 0.0 ? 2 : 1); i++)
-        if (lks__room_needs(&rooms[i], n) > rooms[i].bytes)
-            lacks[n_lacks++] = rooms[i];
+    for (int i = 0; i < p->n_rooms; i++)
+        if (lks__room_needs(&p->rooms[i], n) > p->rooms[i].bytes)
+            lacks[n_lacks++] = p->rooms[i];
     return n_lacks;
 }
 
 static void print_points(const struct plan *p)
 {
-    const bool own = p->device_memory;
+    const bool own = p->n_rooms == 2;
     lks__room lacks[2];
     char text[4][LKS__UNITS_TEXT];
     printf("\nmemory of a rank and of a host; a step's bytes between hosts\n");
@@ -276,10 +269,10 @@ static void print_limits(const struct plan *p)
         printf("open files: the first rank of a host needs about %.0f, the limit is %.0f: raise "
                "`ulimit -n`\n",
                need, (double)files.rlim_cur);
-    if (p->device_memory && p->s.machine[0] != '\0')
+    if (p->n_rooms == 2 && p->s.machine[0] != '\0')
         printf("times aren't planned for --device=%s: a machine file only describes processors\n",
                p->s.device);
-    if (!p->device_memory && p->s.machine[0] == '\0')
+    if (p->n_rooms == 1 && p->s.machine[0] == '\0')
         puts(
             "times need --machine=FILE: `lockstep bench machine --out=FILE` measures this machine");
     if (p->has_machine && last->nodes > 1 && !p->machine.has_link)
@@ -430,7 +423,7 @@ static lks_status print_json(const struct plan *p)
  * host's memory doesn't count. */
 static lks_status choose_batch(struct plan *p)
 {
-    const double host_bytes = p->device_memory ? INFINITY : p->room;
+    const double host_bytes = p->n_rooms == 2 ? INFINITY : p->rooms[0].bytes;
     lks__settings s = p->s;
     LKS__TRY(lks__settings_check(&s, (int)s.nproc_per_node));
     LKS__TRY(lks__plan_choose_batch(&s, p->vocab, (int)s.nproc_per_node, host_bytes));
@@ -450,18 +443,14 @@ static lks_status plan(const lks__settings *s, struct plan *p)
                                          "number, or the size of the memory as --memory");
     LKS__TRY(lks__session_describe(s->device, &p->device));
     p->vocab = find_vocabulary(s);
-    p->room = (double)lks__memory_available();
+    double host_bytes = (double)lks__memory_available();
     if (p->has_machine) {
         LKS__TRY(lks__machine_read(s->machine, &p->machine));
-        p->room = p->machine.memory_bytes;
+        host_bytes = p->machine.memory_bytes;
     }
-    p->device_memory = !p->device.ops->host_memory;
-    if (p->device_memory) {
+    p->n_rooms = lks__rooms_find(&p->device, host_bytes, limit, p->rooms);
+    if (p->n_rooms == 2)
         p->has_machine = false; /* a machine file describes processors only */
-        p->device_room = (double)limit;
-    } else if (limit > 0) {
-        p->room = (double)limit;
-    }
     if (s->auto_batch != 0)
         LKS__TRY(choose_batch(p));
     progress_begin("lockstep plan", "computing");

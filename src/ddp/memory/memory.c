@@ -300,9 +300,14 @@ lks_status lks__memory_hash(lks__memory *m, size_t first, size_t count, uint64_t
     return m->mode->hash(m, first, count, hash_p);
 }
 
+bool lks__memory_on_host(const lks__memory *m)
+{
+    return !m->mode->own_memory;
+}
+
 bool lks__memory_is_shared(const lks__memory *m)
 {
-    return m->shared && !m->mode->own_memory;
+    return m->shared && lks__memory_on_host(m);
 }
 
 bool lks__memory_has_copies(const lks__memory *m)

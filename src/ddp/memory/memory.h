@@ -96,6 +96,8 @@ const float *lks__memory_whole(lks__memory *m, const float *grads);
  * memory is hashed in pieces of LKS__MEMORY_PIECE bytes, with a buffer that is allocated at the
  * first hash. */
 lks_status lks__memory_hash(lks__memory *m, size_t first, size_t count, uint64_t *hash_p);
+/* True if passes use the host's memory. */
+bool lks__memory_on_host(const lks__memory *m);
 /* True if passes of several ranks read the same replica. Then each rank hashes its part. */
 bool lks__memory_is_shared(const lks__memory *m);
 /* True if this rank holds a replica on the host of which others have copies: every rank with

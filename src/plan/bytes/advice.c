@@ -1,6 +1,7 @@
 #include "plan/bytes/advice.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,17 @@
 
 /* Error of the needs, as a part of the whole or per rank, whichever is more. */
 static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;
+
+int lks__rooms_find(const lks__device *device, double host_bytes, uint64_t limit,
+                    lks__room rooms[2])
+{
+    const struct lks__device_ops *ops = device->ops;
+    const bool own = !ops->host_memory;
+    const double given = limit > 0 ? (double)limit : INFINITY;
+    rooms[0] = (lks__room){device, limit > 0 && !own ? given : host_bytes, 0};
+    rooms[1] = (lks__room){device, given - (double)(ops->open_bytes + ops->spare_bytes), 1};
+    return own ? 2 : 1;
+}
 
 double lks__room_needs(const lks__room *room, const lks__needs *n)
 {

@@ -14,6 +14,12 @@ typedef struct lks__room {
     int ranks; /* the host's ranks on the device whose memory this is; 0: it is the host's memory */
 } lks__room;
 
+/* Find the rooms of a host of `host_bytes` and, if it has separate memory, of one such device.
+ * `limit` (--memory, 0: none) is the size of the memory in which models compute; INFINITY for a
+ * device without a limit. Returns their number. */
+int lks__rooms_find(const lks__device *device, double host_bytes, uint64_t limit,
+                    lks__room rooms[2]);
+
 /* Bytes of that memory that the run needs. */
 double lks__room_needs(const lks__room *room, const lks__needs *needs);
 

@@ -43,7 +43,7 @@ lks_status lks__continue_open(lks__run *run)
     lks__choose_optimizer(&run->s);
     if (strcmp(lks__optimizer_of(&run->s)->name, "adamw") != 0)
         return lks__fail(LKS_ERR_CONFIG,
-                         "%s has the state of AdamW: a from with optimizer=%s can't continue it; "
+                         "%s has the state of AdamW: a run with optimizer=%s can't continue it; "
                          "leave --optimizer out",
                          run->weights->shown, lks__optimizer_of(&run->s)->name);
     run->continued = true;

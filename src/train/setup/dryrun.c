@@ -111,28 +111,24 @@ lks_status lks__plan_choose_batch(lks__settings *s, uint32_t vocab, int W, doubl
     LKS__TRY(lks__session_describe(s->device, &device));
     LKS__TRY(lks__process_measure(s, &here, &process));
     LKS__TRY(lks__settings_memory(s, &limit));
-    const bool own = !device.ops->host_memory;
     lks__fit fit = {
         .W = W,
         .local = W,
         .vocab_size = vocab,
         .process = process.own + process.libraries / W,
-        .rooms = {{&device, limit > 0 && !own ? (double)limit : host_bytes, 0}},
-        .n_rooms = 1,
     };
-    if (own && limit == 0)
+    fit.n_rooms = lks__rooms_find(&device, host_bytes, limit, fit.rooms);
+    if (fit.n_rooms == 2 && limit == 0)
         return lks__fail(LKS_ERR_CONFIG,
                          "batch_size=auto: --device=%s isn't used for planning, so give the size "
                          "of its memory, for example --memory=16G",
                          s->device);
-    if (own)
-        lks__fit_add_device(&fit, &device, (double)limit - (double)device.ops->open_bytes, 1);
     LKS__TRY(lks__fit_choose(s, &fit, &batch));
     LKS__TRY(lks__fit_set_batch(s, W, batch));
     if (!s->json)
         printf("batch_size=auto:   %" PRId64 ", for at most %s%s\n", batch,
                lks__units_memory(fit.rooms[fit.n_rooms - 1].bytes, room),
-               own ? " of each device" : "");
+               fit.n_rooms == 2 ? " of each device" : "");
     return LKS_OK;
 }
 

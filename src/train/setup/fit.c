@@ -23,12 +23,6 @@ static lks_status needs_of(const lks__settings *s, const lks__fit *fit, lks__nee
     return lks__needs_on(fit->rooms[0].device, s, fit->vocab_size, &place, &process, needs);
 }
 
-void lks__fit_add_device(lks__fit *fit, const lks__device *device, double bytes, int ranks)
-{
-    fit->rooms[1] = (lks__room){device, bytes - (double)device->ops->spare_bytes, ranks};
-    fit->n_rooms = 2;
-}
-
 /* The first room that is too small; NULL: none. */
 static const lks__room *find_lack(const lks__fit *fit, const lks__needs *needs)
 {
@@ -126,9 +120,9 @@ static lks_status find_rooms(const lks__run *run, const lks__session *ses, lks__
     if (!own)
         return LKS_OK;
     LKS__TRY(device->ops->memory(device, &left, &all));
-    lks__fit_add_device(fit, device,
-                        limit > 0 ? (double)limit - (double)device->ops->open_bytes : (double)left,
-                        sharers(device));
+    const double bytes = limit > 0 ? (double)limit - (double)device->ops->open_bytes : (double)left;
+    fit->rooms[1] = (lks__room){device, bytes - (double)device->ops->spare_bytes, sharers(device)};
+    fit->n_rooms = 2;
     return LKS_OK;
 }
 

@@ -16,9 +16,6 @@ typedef struct lks__fit {
     int n_rooms;
 } lks__fit;
 
-/* Add the room of a device with its own memory, with `bytes` free, shared by `ranks`. */
-void lks__fit_add_device(lks__fit *fit, const lks__device *device, double bytes, int ranks);
-
 /* *batch_p: the largest batch_size that fits into all rooms; 0: none. Only sizes count that leave a
  * step its samples (gradient_accumulation_steps * batch_size) and virtual_ranks a divisor of the
  * micro-batches. *lacks_p: the room that is too small for the smallest of them, and *least_p: the

@@ -215,10 +215,11 @@ static lks_status open_arenas(lks__trainer *t)
 /* Activations get memory page by page during the first step; if none is left then, the kernel kills
  * the process. So check them after all shared memory has been reserved, once for all ranks of a
  * host. */
-static lks_status check_activations(const lks__run *run, const lks__session *ses)
+static lks_status check_activations(const lks__run *run, const lks__session *ses,
+                                    const lks__memory *memory)
 {
     size_t bytes;
-    if (ses->world.local_rank != 0 || !ses->device->ops->host_memory)
+    if (ses->world.local_rank != 0 || !lks__memory_on_host(memory))
         return LKS_OK;
     LKS__TRY(lks__model_activation_bytes(&run->model_config, (int)run->s.batch_size,
                                          ses->device->layers, &bytes));
@@ -293,7 +294,7 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
-    lks_status st = check_activations(&t->run, &t->ses);
+    lks_status st = check_activations(&t->run, &t->ses, t->state.memory);
     if (st == LKS_OK)
         st = open_optimizer(t);
     if (st == LKS_OK)

@@ -28,7 +28,7 @@ static lks_status measure_own(void *ctx, double *own_p)
 {
     const lks__trainer *t = ctx;
     const lks__session *ses = &t->ses;
-    if (ses->device->ops->host_memory)
+    if (lks__memory_on_host(t->state.memory))
         return lks__session_peak(ses, ses->threads, PEAK_BURSTS, own_p);
     size_t bytes;
     void *scratch = lks__model_scratch(t->work.model, &bytes);
