@@ -8,8 +8,9 @@ usage() {
     cat <<'END'
 Usage: scripts/prove.sh [--dataset=DIR] [--lockstep=build/tools/lockstep] [--out=out/prove]
 
-Shows that the number of ranks (processes) doesn't change a run. Trains a small GPT with dropout and
-8 virtual ranks (parts of each step) on 1, 2, 4 and 8 ranks. Trains it once more on 4 ranks, kills
+Shows that neither the number of ranks (processes) nor the processor changes a run. Trains a small
+GPT with dropout and 8 virtual ranks (parts of each step) on 1, 2, 4 and 8 ranks, then on 2 ranks
+with the instructions of lesser processors (AVX2; none at all). Trains it once more on 4 ranks, kills
 them halfway and resumes on 2. Then prints the first 12 digits of the SHA-256 of each run's
 checkpoints and metrics, without the fields about time and machine, and whether all are equal.
 
@@ -47,6 +48,10 @@ train() { # RUN RANKS [SETTING]
     "$lockstep" train --dataset="$dataset" --out_dir="$out/$1" --nproc_per_node="$2" $settings ${3-}
 }
 
+train_at_level() { # LEVEL
+    LOCKSTEP_CPU=$1 train "$1" 2
+}
+
 # SIGKILL for the launcher, which takes its ranks along, once the checkpoint of iteration 40 is there.
 train_killed() { # RUN RANKS
     # shellcheck disable=SC2086
@@ -57,11 +62,20 @@ train_killed() { # RUN RANKS
     [ "${killed-0}" -eq 137 ] && [ ! -e "$out/$1/ckpt-00000120" ]
 }
 
-# A step that the progress line calls "run 2 of 6, on 2 ranks".
+# Levels below this processor's best. All levels above avx512 compute as avx512 does in float32.
+levels=
+case $("$lockstep" info | sed -n 's/^kernels *\([a-z0-9_]*\).*/\1/p') in
+avx512* | amx) levels='avx2 plain' ;;
+plain) ;;
+*) levels=plain ;;
+esac
+runs=$((6 + $(echo "$levels" | wc -w)))
+
+# A step that the progress line calls "run 2 of 8, on 2 ranks".
 run_number=0
 train_step() { # RANKS STEP COMMAND...
     run_number=$((run_number + 1))
-    progress_label="run $run_number of 6, on $1 rank$([ "$1" -eq 1 ] || echo s)"
+    progress_label="run $run_number of $runs, on $1 rank$([ "$1" -eq 1 ] || echo s)"
     shift
     step "$@"
 }
@@ -76,17 +90,20 @@ hashes() { # RUN
     )
 }
 
-for run in 1 2 4 8 killed; do rm -rf "${out:?}/$run"; done
+for run in 1 2 4 8 $levels killed; do rm -rf "${out:?}/$run"; done
 for ranks in 1 2 4 8; do train_step "$ranks" "train-$ranks" train "$ranks" "$ranks"; done
+for level in $levels; do train_step 2 "train-$level" train_at_level "$level"; done
 train_step 4 train-killed train_killed killed 4
 train_step 2 resume train killed 2 --init_from=resume
 
 printf '%-34s  %-22s  %s\n' 'run' 'SHA-256 of checkpoints' 'of metrics'
 first=
 same=yes
-for run in 1 2 4 8 killed; do
+for run in 1 2 4 8 $levels killed; do
     case $run in
     1) name='1 rank' ;;
+    avx2) name='2 ranks, AVX2 only' ;;
+    plain) name='2 ranks, no vector instructions' ;;
     killed) name='4 ranks, killed, resumed on 2' ;;
     *) name="$run ranks" ;;
     esac
