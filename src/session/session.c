@@ -28,10 +28,8 @@ static lks_status agree_on_level(lks__session *s)
     lks__cpu_level mine;
     LKS__TRY(lks__session_agree(s, lks__cpu_level_get(&mine)));
     struct has has = {(int32_t)mine, mine > LKS__CPU_REF && lks__kernels_have_library()};
-    struct has *all = calloc((size_t)s->world.world_size, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);
-    lks_status st = lks_comm_all_gather(s->comm, &has, all, sizeof has, LKS_UINT8);
+    lks_status st = LKS_OK;
+    struct has *all = lks__session_gather(s, &has, sizeof has, &st);
     for (int r = 0; r < s->world.world_size && st == LKS_OK; r++) {
         has.level = all[r].level < has.level ? all[r].level : has.level;
         has.library = has.library && all[r].library;
@@ -67,13 +65,12 @@ static lks_status bind_rank(lks__session *s, enum lks__bind bind)
     s->cores = lks__cpu_count();
     if (W == 1)
         return LKS_OK;
-    cpu_set_t mine, host, *all = calloc((size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__session_agree(s, lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W));
+    cpu_set_t mine, host;
+    lks_status st = LKS_OK;
     CPU_ZERO(&mine);
     CPU_ZERO(&host);
     sched_getaffinity(0, sizeof mine, &mine);
-    lks_status st = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
+    cpu_set_t *all = lks__session_gather(s, &mine, sizeof mine, &st);
     bool same = st == LKS_OK;
     for (int r = first; r < first + local && same; r++)
         same = CPU_EQUAL(&all[r], &mine);
