@@ -1,7 +1,6 @@
 #include "progress.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 
 enum { TEXT = 120, LINE = 240, REDRAW_MS = 250 };
@@ -77,7 +77,6 @@ static void *redraw(void *arg)
 
 void progress_begin(const char *name, const char *text)
 {
-    sigset_t all, before;
     if (line.on || !has_reader())
         return;
     line.name = name;
@@ -85,11 +84,8 @@ void progress_begin(const char *name, const char *text)
     line.hidden = false;
     snprintf(line.text, sizeof line.text, "%s", text);
     line.on = true;
-    sigfillset(&all); /* signals are for the command's own thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&line.thread, NULL, redraw, NULL) != 0)
+    if (lks__thread_start(&line.thread, redraw, NULL) != 0)
         line.on = false;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void progress_text(const char *fmt, ...)

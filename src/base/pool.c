@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,6 +10,7 @@
 
 #include "base/number/checked.h"
 #include "base/number/cpu.h"
+#include "base/system/early.h"
 
 /* Tasks follow each other within microseconds, so a worker polls for work this many times before it
  * sleeps. If threads share a core, polling would keep another thread from its task, so no thread
@@ -165,19 +165,14 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
     lks__float_mode_set();
     if (thread_init != NULL)
         thread_init();
-    /* Only the main thread handles signals. */
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int err = 0;
     for (int i = 1; i < n_threads && err == 0; i++) {
         p->workers[i].pool = p;
         p->workers[i].index = i;
-        err = pthread_create(&p->workers[i].thread, NULL, worker_main, &p->workers[i]);
+        err = lks__thread_start(&p->workers[i].thread, worker_main, &p->workers[i]);
         if (err == 0)
             p->n_started = i;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err != 0) {
         lks__pool_close(p);
         return lks__fail(LKS_ERR_NOMEM, "can't start %d threads: %s", n_threads, strerror(err));

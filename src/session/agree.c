@@ -9,7 +9,7 @@
 
 static bool on_record; /* static, because a process is one rank */
 
-static void put_on_record(lks__session *s, const char *why)
+static void put_on_record(const lks__session *s, const char *why)
 {
     lks_comm_abort(s->comm, why);
     on_record = true;
@@ -95,11 +95,27 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
 }
 
 /* ERR_PEER isn't published: it could hide the rank that really failed. */
-lks_status lks__session_fail(lks__session *s, lks_status st)
+lks_status lks__session_fail(const lks__session *s, lks_status st)
 {
     if (st != LKS_OK && st != LKS_ERR_PEER && st != LKS_ERR_STOPPED && s->comm != NULL)
         put_on_record(s, lks_last_error());
     return st;
+}
+
+void *lks__session_gather(const lks__session *s, const void *mine, size_t bytes, lks_status *st_p)
+{
+    const int W = s->world.world_size;
+    if (*st_p != LKS_OK)
+        return NULL;
+    void *all = calloc((size_t)W, bytes);
+    if (all == NULL)
+        *st_p = lks__session_fail(s, lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W));
+    else
+        *st_p = lks_comm_all_gather(s->comm, mine, all, bytes, LKS_UINT8);
+    if (*st_p == LKS_OK)
+        return all;
+    free(all);
+    return NULL;
 }
 
 bool lks__session_on_record(void)

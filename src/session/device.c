@@ -76,13 +76,12 @@ struct same {
 static lks_status same_text(lks__session *s, const char *what, const char *text, const char *about)
 {
     const int W = s->world.world_size;
-    struct same mine = {0}, *all = calloc((size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    struct same mine = {0};
+    lks_status st = LKS_OK;
     snprintf(mine.text, sizeof mine.text, "%s", text);
     lks__escape(mine.about, sizeof mine.about, about, strlen(about));
     lks__session_host(mine.host);
-    lks_status st = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
+    struct same *all = lks__session_gather(s, &mine, sizeof mine, &st);
     int r = 0;
     while (st == LKS_OK && r < W && strncmp(all[r].text, all[0].text, SAME_TEXT) == 0)
         r++;
@@ -139,12 +138,7 @@ static lks_status agree_on_units(lks__session *s, bool share)
     int units = 0, other = -1;
     s->device->ranks = 0;
     lks_status st = LKS_OK;
-    uint64_t *all = calloc((size_t)w->world_size, sizeof *all);
-    if (all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", w->world_size);
-    st = lks__session_agree(s, st);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(s->comm, &s->device->unit, all, sizeof *all, LKS_UINT8);
+    uint64_t *all = lks__session_gather(s, &s->device->unit, sizeof *all, &st);
     for (int r = first; r < end && st == LKS_OK; r++) {
         bool is_new = true;
         for (int before = first; before < r; before++)
@@ -194,16 +188,15 @@ static lks_status find_lacking(lks__session *s, int *rank_p, char why[WHY_BYTES]
     };
     const struct lks__exchange_ops *ops = s->device->ops->exchange;
     const int W = s->world.world_size;
-    struct answer *all = calloc((size_t)W + 1, sizeof *all), *mine = &all[W];
+    struct answer mine = {0};
+    lks_status st = LKS_OK;
     *rank_p = -1;
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
     if (ops == NULL)
-        snprintf(mine->why, sizeof mine->why, "device=%s moves nothing between ranks",
+        snprintf(mine.why, sizeof mine.why, "device=%s moves nothing between ranks",
                  s->device->ops->name);
     else
-        mine->can = ops->can(s->device, mine->why, sizeof mine->why);
-    lks_status st = lks_comm_all_gather(s->comm, mine, all, sizeof *mine, LKS_UINT8);
+        mine.can = ops->can(s->device, mine.why, sizeof mine.why);
+    struct answer *all = lks__session_gather(s, &mine, sizeof mine, &st);
     for (int r = W - 1; r >= 0 && st == LKS_OK; r--)
         if (!all[r].can) {
             *rank_p = r;

@@ -23,10 +23,9 @@ static lks_status agree_on_level(lks__session *s)
 {
     lks__cpu_level mine;
     LKS__TRY(lks__session_agree(s, lks__cpu_level_get(&mine)));
-    int32_t lowest = (int32_t)mine, *all = calloc((size_t)s->world.world_size, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", s->world.world_size);
-    lks_status st = lks_comm_all_gather(s->comm, &lowest, all, sizeof lowest, LKS_UINT8);
+    int32_t lowest = (int32_t)mine;
+    lks_status st = LKS_OK;
+    int32_t *all = lks__session_gather(s, &lowest, sizeof lowest, &st);
     for (int r = 0; r < s->world.world_size && st == LKS_OK; r++)
         lowest = all[r] < lowest ? all[r] : lowest;
     free(all);
@@ -58,13 +57,12 @@ static lks_status bind_rank(lks__session *s, enum lks__bind bind)
     s->cores = lks__cpu_count();
     if (W == 1)
         return LKS_OK;
-    cpu_set_t mine, host, *all = calloc((size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__session_agree(s, lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W));
+    cpu_set_t mine, host;
+    lks_status st = LKS_OK;
     CPU_ZERO(&mine);
     CPU_ZERO(&host);
     sched_getaffinity(0, sizeof mine, &mine);
-    lks_status st = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
+    cpu_set_t *all = lks__session_gather(s, &mine, sizeof mine, &st);
     bool same = st == LKS_OK;
     for (int r = first; r < first + local && same; r++)
         same = CPU_EQUAL(&all[r], &mine);

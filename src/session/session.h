@@ -76,6 +76,10 @@ lks_status lks__session_peak(const lks__session *s, int threads, int bursts, dou
  * rank fails, all get it, and lks__session_asked_stop() is the signal on all. */
 lks_status lks__session_agree(lks__session *s, lks_status st);
 
+/* Collective: `mine` [bytes] of every rank, by rank, in memory that the caller frees. NULL if *st_p
+ * isn't LKS_OK, or if the call fails and sets it. */
+void *lks__session_gather(const lks__session *s, const void *mine, size_t bytes, lks_status *st_p);
+
 /* This host's name, as ranks send it to each other, and "rank 2 (host b)" for messages. */
 enum { LKS__HOST_NAME = 64 };
 typedef struct lks__place_text {
@@ -105,7 +109,7 @@ void lks__session_stoppable(const lks__session *s, bool stoppable);
 void lks__session_saving(lks__session *s, bool saving);
 
 /* Report this rank's first failure to all ranks (nothing for OK); returns `st`. */
-lks_status lks__session_fail(lks__session *s, lks_status st);
+lks_status lks__session_fail(const lks__session *s, lks_status st);
 
 /* True if this process has reported its failure to all ranks. Then lockstep's launcher prints it,
  * too. */

@@ -42,3 +42,13 @@ bool lks__signal_is_ignored(int sig)
     return sigaction(sig, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
            now.sa_handler == SIG_IGN;
 }
+
+int lks__thread_start(pthread_t *thread, void *(*run)(void *), void *ctx)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int err = pthread_create(thread, NULL, run, ctx);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return err;
+}

@@ -1,7 +1,9 @@
-/* base/system/early.h - holds signals that arrive before a program has installed its handlers. */
+/* base/system/early.h - signals that arrive before a program has installed its handlers, and
+ * threads that receive none. */
 #ifndef LKS_BASE_SYSTEM_EARLY_H
 #define LKS_BASE_SYSTEM_EARLY_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 
@@ -22,5 +24,9 @@ void lks__late_add(const sigset_t *blocked, sigset_t *mask);
 /* True if the signal is ignored now. A signal that was ignored when the program started (under
  * nohup, or as a background job of a shell without job control) has to stay ignored. */
 bool lks__signal_is_ignored(int sig);
+
+/* Start a thread with all signals blocked: only the program's own threads handle signals. Returns
+ * 0, or the error's number. */
+int lks__thread_start(pthread_t *thread, void *(*run)(void *), void *ctx);
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/place.h"
+#include "base/status.h"
 
 /* The beginnings of a message and of its advice, by which lks__module_is_missing() finds them. */
 #define MISSING "this build of lockstep has no module for it"
@@ -104,6 +105,21 @@ const char *lks__module_advice(const char *file, const char *package, char out[L
              INSTALL "Debian package %s, then configure and build lockstep again", package);
 #endif
     return out;
+}
+
+const void *lks__module_get(lks__module *m)
+{
+    char why[512], shown[400], advice[LKS__MODULE_ADVICE];
+    pthread_mutex_lock(&m->mutex);
+    if (m->table == NULL)
+        m->table = lks__module_load(m->file, m->version, why, sizeof why);
+    const void *table = m->table;
+    pthread_mutex_unlock(&m->mutex);
+    if (table == NULL)
+        lks__fail(LKS_ERR_SUPPORT, "%s: %s; %s", m->failure,
+                  lks__escape(shown, sizeof shown, why, strlen(why)),
+                  lks__module_advice(m->file, m->package, advice));
+    return table;
 }
 
 bool lks__module_is_missing(const char *sentence, const char **advice_p, char package[80])

@@ -4,6 +4,7 @@
 #ifndef LKS_BASE_SYSTEM_MODULE_H
 #define LKS_BASE_SYSTEM_MODULE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -26,6 +27,18 @@ const void *lks__module_load(const char *file, int version, char *why, size_t wh
  * that contains the module. Returns `out`. */
 enum { LKS__MODULE_ADVICE = 160 };
 const char *lks__module_advice(const char *file, const char *package, char out[LKS__MODULE_ADVICE]);
+
+/* A module that all threads share, and that is loaded once. `package` as above. `failure` begins
+ * the message without it, for example "cannot read zip files". */
+typedef struct lks__module {
+    const char *file, *package, *failure;
+    int version;
+    pthread_mutex_t mutex; /* guards loading; later only reads */
+    const void *table;
+} lks__module;
+
+/* The module's table; NULL, with ERR_SUPPORT's message recorded, if it can't be loaded. */
+const void *lks__module_get(lks__module *module);
 
 /* True if the message reports a module that this build lacks. Then *advice_p is the part of it with
  * the advice, or "", and `package` is the package to install, or "". For lists, which would

@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "comm/store/address.h"
 
@@ -207,11 +207,7 @@ static lks_status listen_on(lks__store_server *s, const char *host, int port)
 
 static lks_status start_thread(lks__store_server *s)
 {
-    sigset_t all, before;
-    sigfillset(&all); /* the program's other threads handle signals */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = pthread_create(&s->thread, NULL, run, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int err = lks__thread_start(&s->thread, run, s);
     return err == 0 ? LKS_OK
                     : lks__fail(LKS_ERR_NOMEM, "can't start the store's thread: %s", strerror(err));
 }

@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/system/early.h"
 #include "base/system/sys.h"
 
 struct record {
@@ -184,11 +184,7 @@ lks_status lks__writer_open(size_t capacity, size_t chunk, int event, lks__write
     w->capacity = capacity;
     w->chunk = chunk;
     w->event = event;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int err = pthread_create(&w->thread, NULL, writer_main, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int err = lks__thread_start(&w->thread, writer_main, w);
     if (err != 0) {
         release(w);
         return lks__fail(LKS_ERR_NOMEM, "can't start a thread for the ranks' output: %s",

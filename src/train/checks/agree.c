@@ -105,15 +105,14 @@ lks_status lks__agree_run(lks__session *ses, lks_status st, const lks__run_lines
     const int W = ses->world.world_size;
     char cause[1024]; /* the exchange below may overwrite it */
     snprintf(cause, sizeof cause, "%s", lks_last_error());
-    struct run_hashes mine, *all = calloc((size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    struct run_hashes mine;
+    lks_status comm = LKS_OK;
     memset(&mine, 0, sizeof mine);
     mine.hash[GIVEN] = XXH3_64bits(given->text, strlen(given->text));
     mine.hash[OPENED] = XXH3_64bits(opened->text, strlen(opened->text));
     mine.failed = st != LKS_OK;
     lks__session_host(mine.host);
-    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    struct run_hashes *all = lks__session_gather(ses, &mine, sizeof mine, &comm);
     int lines = OPENED, other = 1;
     for (int r = 0; r < W && comm == LKS_OK; r++)
         lines = all[r].failed ? GIVEN : lines;
@@ -244,20 +243,15 @@ lks_status lks__agree_state(const lks__run *run, lks__session *ses, const lks__s
     const int W = ses->world.world_size;
     if (W == 1)
         return LKS_OK;
-    struct state_hashes mine, *all = calloc((size_t)W, sizeof *all);
+    struct state_hashes mine;
     memset(&mine, 0, sizeof mine);
-    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W)
-                                : hash_values(run, state, checks, &mine.values);
-    st = lks__session_agree(ses, st);
-    if (st != LKS_OK) {
-        free(all);
-        return st;
-    }
+    lks_status st = lks__session_agree(ses, hash_values(run, state, checks, &mine.values));
+    LKS__TRY(st);
     mine.iter = state->iter;
     mine.compares = lks__memory_has_copies(state->memory);
     mine.arenas = mine.compares ? hash_replica(run, ses, state, work, moments) : 0;
     lks__session_host(mine.host);
-    st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    struct state_hashes *all = lks__session_gather(ses, &mine, sizeof mine, &st);
     if (st == LKS_OK)
         st = lks__session_agree(ses, check_states(run, all, W));
     free(all);

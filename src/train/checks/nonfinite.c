@@ -129,14 +129,10 @@ static lks_status find_together(const lks__run *run, lks__session *ses, const lk
                                 lks__step_work *work, const float *grads, lks__nonfinite *bad)
 {
     int W = ses->world.world_size;
-    lks__nonfinite mine, *all = calloc((size_t)W, sizeof *all);
-    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
+    lks__nonfinite mine;
     lks_comm_note(ses->comm, state->iter, "search for NaN");
-    if (st == LKS_OK)
-        st = search(run, ses, state, work, &mine);
-    st = lks__session_agree(ses, st);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    lks_status st = lks__session_agree(ses, search(run, ses, state, work, &mine));
+    lks__nonfinite *all = lks__session_gather(ses, &mine, sizeof mine, &st);
     *bad = (lks__nonfinite){.index = INT_MAX};
     for (int r = 0; r < W && st == LKS_OK; r++)
         if (all[r].index < bad->index)

@@ -189,13 +189,9 @@ lks_status lks__train_check_device(const lks__run *run, const lks__session *ses)
 lks_status lks__train_fit(lks__run *run, lks__session *ses)
 {
     const int W = ses->world.world_size;
-    int64_t mine = 0, least = 0, *all = calloc((size_t)W, sizeof *all);
-    lks_status st = all == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W) : LKS_OK;
-    if (st == LKS_OK)
-        st = choose(run, ses, &mine);
-    st = lks__session_agree(ses, st);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    int64_t mine = 0, least = 0;
+    lks_status st = lks__session_agree(ses, choose(run, ses, &mine));
+    int64_t *all = lks__session_gather(ses, &mine, sizeof mine, &st);
     for (int i = 0; i < W && st == LKS_OK; i++)
         least = i == 0 || all[i] < least ? all[i] : least;
     free(all);

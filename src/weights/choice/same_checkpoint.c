@@ -86,11 +86,10 @@ static lks_status compare_files(lks__session *ses, lks_status st, const lks__ckp
     const int W = ses->world.world_size;
     char cause[1024]; /* the exchange below may overwrite it */
     snprintf(cause, sizeof cause, "%s", lks_last_error());
-    struct file_note mine, *all = calloc((size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    struct file_note mine;
+    lks_status comm = LKS_OK;
     describe_file(st, ckpt, out_dir, &mine);
-    lks_status comm = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    struct file_note *all = lks__session_gather(ses, &mine, sizeof mine, &comm);
     if (st != LKS_OK) {
         lks__fail(st, "%s", cause);
         if (comm == LKS_OK)

@@ -91,13 +91,20 @@ static lks_status same_weights(lks__session *session, const lks__replica *r)
     return lks__session_same(session, what, XXH3_64bits(r->params.host, r->params.bytes));
 }
 
-/* Copy the weights, equal on all ranks, to the device, which computes in their dtype. */
-static lks_status make_ready(lks__session *session, const lks__replica *r)
+/* After loading (`st`): copy the weights to the device, which computes in their dtype. `compare`:
+ * first check that they are equal on all ranks. Closes the replica on failure. */
+static lks_status make_ready(lks__session *session, lks_status st, bool compare, lks__replica *r)
 {
-    lks__mirror_to_device(&r->params, LKS__QUEUE_COMPUTE, 0, r->params.bytes);
-    if (r->config.bf16 == session->ex.bf16)
-        return LKS_OK;
-    return lks__session_products(session, r->config.bf16);
+    if (st == LKS_OK && compare)
+        st = same_weights(session, r);
+    if (st == LKS_OK) {
+        lks__mirror_to_device(&r->params, LKS__QUEUE_COMPUTE, 0, r->params.bytes);
+        if (r->config.bf16 != session->ex.bf16)
+            st = lks__session_products(session, r->config.bf16);
+    }
+    if (st != LKS_OK)
+        lks__replica_close(r);
+    return st;
 }
 
 lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
@@ -111,14 +118,7 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
     LKS__TRY(lks__session_agree(session, lks__artifact_open(path, &artifact)));
     lks_status st = load_artifact(&artifact, s, session, r);
     lks__artifact_close(&artifact);
-    st = lks__session_agree(session, st);
-    if (st == LKS_OK)
-        st = same_weights(session, r);
-    if (st == LKS_OK)
-        st = make_ready(session, r);
-    if (st != LKS_OK)
-        lks__replica_close(r);
-    return st;
+    return make_ready(session, lks__session_agree(session, st), true, r);
 }
 
 /* Open the weights that `s` names, on this rank. If they are in out_dir's run, all ranks open one
@@ -142,13 +142,7 @@ lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__s
     if (st == LKS_OK)
         st = lks__session_agree(session, load(w, s, session, r));
     lks__weights_close(w);
-    if (st == LKS_OK && lks__settings_uses_weights(s))
-        st = same_weights(session, r);
-    if (st == LKS_OK)
-        st = make_ready(session, r);
-    if (st != LKS_OK)
-        lks__replica_close(r);
-    return st;
+    return make_ready(session, st, lks__settings_uses_weights(s), r);
 }
 
 void lks__replica_close(lks__replica *r)

@@ -1,12 +1,12 @@
 /* The leader's thread, which is the only one that calls the engine. Tasks arrive in the order in
  * which the ranks of the host start them, and run one after the other. */
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include "base/number/cpu.h"
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "comm/hier/hier.h"
 
@@ -147,16 +147,12 @@ static void *thread_main(void *arg)
 lks_status lks__hier_thread_open(struct lks__hier *h)
 {
     pthread_condattr_t attr;
-    sigset_t all, old;
     pthread_mutex_init(&h->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&h->changed, &attr);
     pthread_condattr_destroy(&attr);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* only the main thread handles signals */
-    int rc = pthread_create(&h->thread, NULL, thread_main, h);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = lks__thread_start(&h->thread, thread_main, h);
     if (rc != 0)
         return lks__fail(LKS_ERR_NOMEM, "can't start the thread for the other hosts: %s",
                          strerror(rc));

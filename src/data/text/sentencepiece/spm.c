@@ -1,7 +1,6 @@
 #include "data/text/sentencepiece/spm.h"
 
 #include <limits.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,35 +26,17 @@ struct lks__spm {
 
 /* ---- the module -------------------------------------------------------------------------- */
 
-static struct {
-    pthread_mutex_t mutex; /* guards loading; later only reads */
-    const lks__spm_module *module;
-} loaded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static lks_status missing(const char *why)
-{
-    char shown[400], advice[LKS__MODULE_ADVICE];
-    return lks__fail(LKS_ERR_SUPPORT, "cannot use SentencePiece: %s; %s",
-                     lks__escape(shown, sizeof shown, why, strlen(why)),
-                     lks__module_advice(LKS__SPM_MODULE_FILE, "libsentencepiece-dev", advice));
-}
-
-static lks_status load(void)
-{
-    char why[WHY_BYTES];
-    loaded.module =
-        lks__module_load(LKS__SPM_MODULE_FILE, LKS__SPM_MODULE_VERSION, why, sizeof why);
-    return loaded.module != NULL ? LKS_OK : missing(why);
-}
-
 static lks_status module_open(const lks__spm_module **module_p)
 {
-    pthread_mutex_lock(&loaded.mutex);
-    lks_status st = loaded.module ? LKS_OK : load();
-    pthread_mutex_unlock(&loaded.mutex);
-    if (st == LKS_OK)
-        *module_p = loaded.module;
-    return st;
+    static lks__module spm = {
+        .file = LKS__SPM_MODULE_FILE,
+        .version = LKS__SPM_MODULE_VERSION,
+        .package = "libsentencepiece-dev",
+        .failure = "cannot use SentencePiece",
+        .mutex = PTHREAD_MUTEX_INITIALIZER,
+    };
+    *module_p = lks__module_get(&spm);
+    return *module_p != NULL ? LKS_OK : LKS_ERR_SUPPORT;
 }
 
 lks_status lks__spm_available(void)

@@ -40,16 +40,10 @@ static lks_status measure_peak(lks__trainer *t, lks__peak *peak)
 {
     int W = t->ses.world.world_size;
     *peak = (lks__peak){.measure = measure_own, .ctx = t};
-    double *all = calloc((size_t)W, sizeof *all);
-    lks_status st = LKS_OK;
-    if (all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
-    if (st == LKS_OK)
-        st = lks_comm_barrier(t->ses.comm);
+    lks_status st = lks_comm_barrier(t->ses.comm);
     if (st == LKS_OK)
         st = measure_own(t, &peak->own);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(t->ses.comm, &peak->own, all, sizeof peak->own, LKS_UINT8);
+    double *all = lks__session_gather(&t->ses, &peak->own, sizeof peak->own, &st);
     for (int r = 0; r < W && st == LKS_OK; r++)
         peak->flops += all[r];
     free(all);

@@ -78,7 +78,6 @@ lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__ses
                              const lks__state *state, const lks__step_work *work,
                              lks__rank_tally **all_p)
 {
-    const size_t W = (size_t)ses->world.world_size;
     const lks__rank_tally mine = {
         .micro_batches = work->micro_batches,
         .pss = lks__sys_proc_bytes("/proc/self/smaps_rollup", "Pss"),
@@ -86,12 +85,8 @@ lks_status lks__report_ranks(lks__report *r, const lks__run *run, const lks__ses
         .wait_s = r->wait_s,
         .steps = r->steps,
     };
-    lks__rank_tally *all = calloc(W, sizeof *all);
     lks_status st = LKS_OK;
-    if (all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu ranks", W);
-    if (st == LKS_OK)
-        st = lks_comm_all_gather(ses->comm, &mine, all, sizeof mine, LKS_UINT8);
+    lks__rank_tally *all = lks__session_gather(ses, &mine, sizeof mine, &st);
     if (st == LKS_OK && r->metrics != NULL)
         st = write_ranks(r, run, ses, state, all);
     r->steps_s = r->wait_s = 0.0;
