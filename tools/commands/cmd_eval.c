@@ -276,8 +276,8 @@ static lks_status print_result(const struct evaluation *e, const lks__split_resu
     if (e->eval.stride > 0)
         snprintf(stride, sizeof stride, ", stride %zu", e->eval.stride);
     printf("%s loss %.9g over %" PRIu64 " windows of %zu tokens%s (perplexity %.4f%s), %s\n",
-           data_name(e, name), r->loss, r->n_windows, e->eval.T, stride, lks__math_exp(r->loss), bpb,
-           e->replica.took);
+           data_name(e, name), r->loss, r->n_windows, e->eval.T, stride, lks__math_exp(r->loss),
+           bpb, e->replica.took);
     return tool_flush();
 }
 
