@@ -117,11 +117,12 @@ static void check_evals(const char *name, const json_t *figure, const char *metr
     }
 }
 
-/* A key's bias shifts all scores of a row alike, which softmax cancels: its true gradient is zero,
- * so what Adam made of it is the rounding of either program. Ours tells how much that is; the scale
- * that makes so much of an error allowed, at 1e-4 of it; at most `most`, where a gradient would
- * move it by 0.01 and more. Of a run that began with other weights than zeros the noise is larger,
- * and so is what sums of it differ by. */
+/* The scale of which 1e-4 allows for the noise in keys' biases. A key's bias shifts all scores of a
+ * row alike, and softmax cancels that. So its exact gradient is zero, and Adam moves it by the
+ * rounding errors of each program. The length of our move is known, and the script's is alike.
+ * Sums of both over the keys differ by a random number whose deviation is sqrt(2) of that length;
+ * 6 lengths are more than four deviations. The length is at most `most`: a gradient would move the
+ * biases by 0.01 and more. */
 static double noise(const forge_model *m, double most, const char *name, const float *x, size_t n)
 {
     if (strstr(name, ".attn.c_attn.bias") == NULL)
@@ -134,7 +135,7 @@ static double noise(const forge_model *m, double most, const char *name, const f
     double length = sqrt(parity_sum(moved, n_keys).sumsq);
     free(moved);
     assert_true(length < most);
-    return (m != NULL ? 6.0 : 2.0) * length / 1e-4;
+    return 6.0 * length / 1e-4;
 }
 
 /* Weights after the last step (m: the run began with those of m), within 1e-4 of each tensor's
