@@ -18,7 +18,8 @@ static void ask_stop(void *comm, int signo)
     lks__comm_ask_stop(comm, signo);
 }
 
-/* On mixed machines all ranks use the lowest level of any rank. */
+/* In float32 all levels have the same bits, so each rank uses its own. Bfloat16's products have the
+ * same bits only if all ranks make them with the same instructions, or without any. */
 static lks_status agree_on_level(lks__session *s)
 {
     lks__cpu_level mine;
@@ -30,7 +31,9 @@ static lks_status agree_on_level(lks__session *s)
         lowest = all[r] < lowest ? all[r] : lowest;
     free(all);
     LKS__TRY(st);
-    return lks__session_agree(s, lks__kernels_open((lks__cpu_level)lowest, &s->kernels));
+    if (mine > LKS__CPU_AVX512)
+        mine = lowest > LKS__CPU_AVX512 ? (lks__cpu_level)lowest : LKS__CPU_AVX512;
+    return lks__session_agree(s, lks__kernels_open(mine, &s->kernels));
 }
 
 /* More threads than cores work, and tests need them, but thousands would only wait for one

@@ -14,11 +14,23 @@
 #endif
 
 static const char *const level_names[] = {
-    [LKS__CPU_PLAIN] = "plain",   [LKS__CPU_AVX2] = "avx2",
-    [LKS__CPU_AVX512] = "avx512", [LKS__CPU_AVX512_BF16] = "avx512_bf16",
-    [LKS__CPU_AMX] = "amx",
+    [LKS__CPU_PLAIN] = "plain",   [LKS__CPU_NEON] = "neon", [LKS__CPU_AVX2] = "avx2",
+    [LKS__CPU_AVX512] = "avx512", [LKS__CPU_AMX] = "amx",   [LKS__CPU_AVX512_BF16] = "avx512_bf16",
 };
-enum { N_LEVELS = sizeof level_names / sizeof level_names[0] };
+
+/* The levels of this architecture, lowest first. */
+#if defined(__x86_64__)
+#define LEVELS "x86-64 are plain, avx2, avx512, avx512_bf16 and amx"
+static const lks__cpu_level levels[] = {LKS__CPU_PLAIN, LKS__CPU_AVX2, LKS__CPU_AVX512,
+                                        LKS__CPU_AVX512_BF16, LKS__CPU_AMX};
+#elif defined(__aarch64__)
+#define LEVELS "ARM64 are plain and neon"
+static const lks__cpu_level levels[] = {LKS__CPU_PLAIN, LKS__CPU_NEON};
+#else
+#define LEVELS "this architecture are plain"
+static const lks__cpu_level levels[] = {LKS__CPU_PLAIN};
+#endif
+enum { N_LEVELS = sizeof levels / sizeof levels[0] };
 
 #if defined(__x86_64__)
 /* Tiles are 8 KB of state per thread, so a process must ask Linux before it uses them. Linux
@@ -44,14 +56,13 @@ static bool has_tiles(void)
 }
 #endif
 
-/* gcc's check includes whether the system saves the wide registers (XGETBV). */
+/* True if the processor has one of `levels`. gcc's check includes whether the system saves the wide
+ * registers (XGETBV). */
 static bool has(lks__cpu_level level)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     switch (level) {
-    case LKS__CPU_PLAIN:
-        return true;
     case LKS__CPU_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     case LKS__CPU_AVX512:
@@ -61,18 +72,20 @@ static bool has(lks__cpu_level level)
         return __builtin_cpu_supports("avx512bf16");
     case LKS__CPU_AMX:
         return has_tiles();
+    default:
+        break;
     }
 #endif
-    return level == LKS__CPU_PLAIN;
+    return true; /* C; and every ARM64 processor has NEON */
 }
 
-/* The highest level up to `most` that the processor supports, together with all lower levels. */
-static lks__cpu_level best_level(lks__cpu_level most)
+/* The highest of levels[0 .. most] that the processor supports, together with all lower levels. */
+static lks__cpu_level best_level(int most)
 {
-    lks__cpu_level best = LKS__CPU_PLAIN;
-    while (best < most && has(best + 1))
+    int best = 0;
+    while (best < most && has(levels[best + 1]))
         best++;
-    return best;
+    return levels[best];
 }
 
 const char *lks__cpu_level_name(lks__cpu_level level)
@@ -84,24 +97,23 @@ lks_status lks__cpu_level_get(lks__cpu_level *level_p)
 {
     const char *want = getenv("LOCKSTEP_CPU");
     if (want == NULL || want[0] == '\0') {
-        *level_p = best_level((lks__cpu_level)(N_LEVELS - 1));
+        *level_p = best_level(N_LEVELS - 1);
         return LKS_OK;
     }
     if (strcmp(want, "ref") == 0) /* the name until version 0.4 */
         want = level_names[LKS__CPU_PLAIN];
     for (int i = 0; i < N_LEVELS; i++) {
-        if (strcmp(want, level_names[i]) != 0)
+        if (strcmp(want, level_names[levels[i]]) != 0)
             continue;
-        lks__cpu_level level = (lks__cpu_level)i, best = best_level(level);
-        if (best < level)
+        const lks__cpu_level best = best_level(i);
+        if (best != levels[i])
             return lks__fail(LKS_ERR_SUPPORT, "LOCKSTEP_CPU=%s: this processor only has level %s",
                              want, level_names[best]);
-        *level_p = level;
+        *level_p = best;
         return LKS_OK;
     }
     char shown[64];
-    return lks__fail(LKS_ERR_CONFIG,
-                     "LOCKSTEP_CPU=%s: the levels are ref, avx2, avx512, avx512_bf16 and amx",
+    return lks__fail(LKS_ERR_CONFIG, "LOCKSTEP_CPU=%s: the levels on " LEVELS,
                      lks__escape(shown, sizeof shown, want, strlen(want)));
 }
 

@@ -7,13 +7,15 @@
 
 #include "base/status.h"
 
-/* Levels are ordered: ranks on mixed machines agree on the lowest. */
+/* A build has the levels of its architecture, in this order; each contains the ones before it. In
+ * float32 all have the same bits. */
 typedef enum lks__cpu_level {
     LKS__CPU_PLAIN = 0,       /* C, for any processor */
-    LKS__CPU_AVX2 = 1,        /* AVX2 + FMA */
-    LKS__CPU_AVX512 = 2,      /* AVX-512 F, BW, DQ, VL */
-    LKS__CPU_AVX512_BF16 = 3, /* plus its bfloat16 products; float32 as with AVX512 */
-    LKS__CPU_AMX = 4,         /* plus bfloat16 products by tiles; the rest as with AVX512_BF16 */
+    LKS__CPU_NEON = 1,        /* ARM64 */
+    LKS__CPU_AVX2 = 2,        /* x86-64: AVX2 + FMA */
+    LKS__CPU_AVX512 = 3,      /* AVX-512 F, BW, DQ, VL */
+    LKS__CPU_AVX512_BF16 = 4, /* plus its bfloat16 products; float32 as with AVX512 */
+    LKS__CPU_AMX = 5,         /* plus bfloat16 products by tiles; the rest as with AVX512_BF16 */
 } lks__cpu_level;
 
 /* The level to use: the processor's best, or the one in LOCKSTEP_CPU. ERR_CONFIG for an unknown

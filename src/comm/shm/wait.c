@@ -386,7 +386,7 @@ static lks_status wait_for(struct lks__shm *g, const struct wait *w)
     lks__trace_begin(LKS__SPAN_WAIT, -1);
     if (!spin(g, w)) {
         atomic_store_explicit(&g->line->wait_seq, (uint32_t)w->seq, memory_order_relaxed);
-        atomic_store_explicit(&g->line->waiting, w->what, memory_order_relaxed);
+        atomic_store_explicit(&g->line->waiting, w->what, memory_order_release);
         st = sleep_until(g, w, start);
         atomic_store_explicit(&g->line->waiting, LKS__WAIT_NONE, memory_order_relaxed);
     }
@@ -445,5 +445,5 @@ void lks__shm_wait_for_hosts(lks_comm *comm, bool waits)
         atomic_store_explicit(&g->line->wait_seq, atomic_load(&g->line->posted) - 1,
                               memory_order_relaxed);
     atomic_store_explicit(&g->line->waiting, waits ? LKS__WAIT_BETWEEN : LKS__WAIT_NONE,
-                          memory_order_relaxed);
+                          memory_order_release);
 }

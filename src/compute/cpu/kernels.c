@@ -3,9 +3,7 @@
 
 #include "compute/cpu/products/gemm_dnnl.h"
 #include "compute/cpu/products/kinds.h"
-#if defined(__x86_64__)
-#include "compute/cpu/vector/x86.h"
-#endif
+#include "compute/cpu/vector/levels.h"
 
 /* 128 rows keep oneDNN (2.6) at 95 % of a core's peak, and the operands of a tile in the
  * second-level cache. Blocks of 64 queries need fewer calls than smaller ones, and waste less on
@@ -40,12 +38,8 @@ static const lks__kernels table_plain = {
 lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k)
 {
     *k = table_plain; /* always complete; a level replaces some entries */
-    if (level > LKS__CPU_PLAIN) {
-#if defined(__x86_64__)
-        lks__kernels_x86(level, k);
-#endif
-        k->level = level;
-    }
+    lks__kernels_of_level(level, k);
+    k->level = level;
     return LKS_OK;
 }
 
@@ -53,7 +47,7 @@ lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
 {
     lks__kernels table;
     LKS__TRY(lks__kernels_open_own(level, &table));
-    if (level > LKS__CPU_PLAIN && lks__kernels_have_library()) {
+    if (level >= LKS__CPU_AVX2 && lks__kernels_have_library()) {
         LKS__TRY(lks__gemm_dnnl_open(level));
         lks__kinds_open(lks__gemm_dnnl, table.gemm);
         table.gemm = lks__kinds_gemm;

@@ -1,6 +1,6 @@
 /* compute/peak/peak_bf16_amx.c - multiply-adds of tiles of bfloat16 at the core's full speed. */
 #include "compute/cpu/products/tiles_amx.h"
-#include "compute/cpu/vector/x86.h"
+#include "compute/cpu/vector/levels.h"
 
 enum { SUMS = 4, ROUNDS = 1 << 12, ROWS = 16, ROW_BYTES = 64 };
 

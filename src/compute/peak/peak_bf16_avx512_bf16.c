@@ -1,7 +1,7 @@
 /* compute/peak/peak_bf16_avx512_bf16.c - multiply-adds of bfloat16 at the core's full speed. */
 #include <immintrin.h>
 
-#include "compute/cpu/vector/x86.h"
+#include "compute/cpu/vector/levels.h"
 
 enum { CHAINS = 16, ROUNDS = 1 << 14 };
 

@@ -100,7 +100,7 @@ static void look_at_kernels(lks__doctor *d)
                     "%s, level %s", lks__cpu_model(), lks__cpu_level_name(d->level));
     const char *gemm = lks__kernels_gemm_library(&d->kernels);
     bool own = strcmp(gemm, "own") == 0;
-    lks__doctor_say(d, own && d->level != LKS__CPU_PLAIN ? LKS__NOTE : LKS__FINE, "gemm",
+    lks__doctor_say(d, own && d->level >= LKS__CPU_AVX2 ? LKS__NOTE : LKS__FINE, "gemm",
                     "install oneDNN (" LKS__ONEDNN_PACKAGES
                     "): steps may be faster then, with the same bytes",
                     "matrix products by %s", own ? "lockstep's own code" : gemm);

@@ -171,7 +171,7 @@ static void compare_facts(lks__doctor *d, const json_t *mine, const json_t *thei
                  "install one version on all hosts: ranks of different versions don't run together",
                  where);
     compare_text(d, mine, theirs, "level", LKS__NOTE,
-                 "all ranks use the lower level, so the faster host computes more slowly", where);
+                 "bytes in float32 don't depend on it; each host computes at its own speed", where);
     compare_text(d, mine, theirs, "gemm", LKS__NOTE,
                  "bytes don't depend on it; the slower hosts need the library", where);
     compare_text(d, mine, theirs, "fingerprint", LKS__PROBLEM,

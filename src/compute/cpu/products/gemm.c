@@ -5,21 +5,33 @@
  * accumulator per block of DEPTH terms. Tiles only determine which elements share loads, so they
  * change no bit. ROWS * WIDTH accumulators, a row of the panel and one value of A fit in the
  * registers of the level. */
-#include <immintrin.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/version.h"
-#include "compute/cpu/vector/x86.h"
-
-#if defined(__AVX512F__)
-#define V(op) _mm512_##op
-typedef __m512 vf;
-enum { LANES = 16, WIDTH = 3, ROWS = 8 };
+#if defined(LKS__NEON) /* one register, not vec.h's four: gcc keeps arrays of those in memory */
+#include <arm_neon.h>
+typedef float32x4_t vf;
+enum { LANES = 4 };
+#define WIDTH          3
+#define ROWS           8
+#define v_load         vld1q_f32
+#define v_store        vst1q_f32
+#define v_set1         vdupq_n_f32
+#define v_zero()       vdupq_n_f32(0.0f)
+#define v_add          vaddq_f32
+#define v_mul          vmulq_f32
+#define v_fma(x, y, z) vfmaq_f32(z, x, y)
 #else
-#define V(op) _mm256_##op
-typedef __m256 vf;
-enum { LANES = 8, WIDTH = 2, ROWS = 6 };
+#include "compute/cpu/vector/vec_register.h"
+#if defined(__AVX512F__)
+#define WIDTH 3
+#define ROWS  8
+#else
+#define WIDTH 2
+#define ROWS  6
+#endif
 #endif
 enum { COLS = WIDTH * LANES, DEPTH = LKS__GEMM_DEPTH };
 
@@ -36,6 +48,15 @@ struct panel {
 /* Transpose four rows and columns. */
 INLINE void turn(float *to, size_t width, const float *from, size_t ld)
 {
+#if defined(LKS__NEON)
+    const float32x4x2_t ab = vtrnq_f32(vld1q_f32(from), vld1q_f32(from + ld));
+    const float32x4x2_t cd = vtrnq_f32(vld1q_f32(from + 2 * ld), vld1q_f32(from + 3 * ld));
+    for (int i = 0; i < 2; i++) {
+        const float32x2_t low = vget_low_f32(ab.val[i]), high = vget_high_f32(ab.val[i]);
+        vst1q_f32(to + i * width, vcombine_f32(low, vget_low_f32(cd.val[i])));
+        vst1q_f32(to + (i + 2) * width, vcombine_f32(high, vget_high_f32(cd.val[i])));
+    }
+#else
     __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + ld), c = _mm_loadu_ps(from + 2 * ld),
            d = _mm_loadu_ps(from + 3 * ld);
     _MM_TRANSPOSE4_PS(a, b, c, d);
@@ -43,6 +64,7 @@ INLINE void turn(float *to, size_t width, const float *from, size_t ld)
     _mm_storeu_ps(to + width, b);
     _mm_storeu_ps(to + 2 * width, c);
     _mm_storeu_ps(to + 3 * width, d);
+#endif
 }
 
 /* to[p][j] = op(x)[p][j] for j < cols, 0 for other j < width; called with a constant width. */
@@ -71,17 +93,17 @@ INLINE void copy(float *to, bool turned, const float *x, size_t ld, size_t depth
 INLINE void store(const struct panel *panel, vf sum[ROWS][WIDTH], float *c, size_t ldc,
                   const size_t rows, const size_t width)
 {
-    const vf alpha = V(set1_ps)(panel->alpha), beta = V(set1_ps)(panel->beta);
+    const vf alpha = v_set1(panel->alpha), beta = v_set1(panel->beta);
     if (panel->beta == 0.0f)
         for (size_t r = 0; r < rows; r++)
             for (size_t v = 0; v < width; v++)
-                V(storeu_ps)(c + r * ldc + v * LANES, V(mul_ps)(alpha, sum[r][v]));
+                v_store(c + r * ldc + v * LANES, v_mul(alpha, sum[r][v]));
     else
         for (size_t r = 0; r < rows; r++)
             for (size_t v = 0; v < width; v++) {
                 float *to = c + r * ldc + v * LANES;
-                const vf kept = V(mul_ps)(beta, V(loadu_ps)(to));
-                V(storeu_ps)(to, V(add_ps)(kept, V(mul_ps)(alpha, sum[r][v])));
+                const vf kept = v_mul(beta, v_load(to));
+                v_store(to, v_add(kept, v_mul(alpha, sum[r][v])));
             }
 }
 
@@ -92,7 +114,7 @@ INLINE void store_part(const struct panel *panel, vf sum[ROWS][WIDTH], float *c,
     float part[ROWS][COLS] = {0};
     for (size_t r = 0; r < rows; r++)
         for (size_t v = 0; v < width; v++)
-            V(storeu_ps)(part[r] + v * LANES, sum[r][v]);
+            v_store(part[r] + v * LANES, sum[r][v]);
     for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; j < panel->cols; j++) {
             const float kept = panel->beta == 0.0f ? 0.0f : panel->beta * c[r * ldc + j];
@@ -112,16 +134,16 @@ INLINE void tile(const struct panel *panel, const float *a, size_t row_step, siz
         __builtin_prefetch(c + r * ldc, 1);
         __builtin_prefetch(c + r * ldc + width * LANES - 1, 1);
         for (size_t v = 0; v < width; v++)
-            sum[r][v] = V(setzero_ps)();
+            sum[r][v] = v_zero();
     }
     for (size_t p = 0; p < panel->depth; p++, a += step, row += width * LANES) {
         vf b[WIDTH];
         for (size_t v = 0; v < width; v++)
-            b[v] = V(loadu_ps)(row + v * LANES);
+            b[v] = v_load(row + v * LANES);
         for (size_t r = 0; r < rows; r++) {
-            const vf x = V(set1_ps)(a[r * row_step]);
+            const vf x = v_set1(a[r * row_step]);
             for (size_t v = 0; v < width; v++)
-                sum[r][v] = V(fmadd_ps)(x, b[v], sum[r][v]);
+                sum[r][v] = v_fma(x, b[v], sum[r][v]);
         }
     }
     if (panel->cols == width * LANES)
@@ -164,7 +186,7 @@ typedef void copy_fn(float *to, bool turned, const float *x, size_t ld, size_t d
     }
 VERSION_OF(1)
 VERSION_OF(2)
-#if defined(__AVX512F__)
+#if WIDTH == 3
 VERSION_OF(3)
 static rows_fn *const rows_fns[] = {rows_1, rows_2, rows_3};
 static copy_fn *const copy_fns[] = {copy_1, copy_2, copy_3};

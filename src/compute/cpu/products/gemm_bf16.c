@@ -4,8 +4,8 @@
  * of two apart. */
 #include "compute/cpu/products/gemm_dnnl.h"
 #include "compute/cpu/products/kinds.h"
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/version.h"
-#include "compute/cpu/vector/x86.h"
 
 enum { MC = 128, NC = 256, KC = LKS__GEMM_DEPTH, GAP = 16 };
 

@@ -16,7 +16,7 @@
  * and releases them, so a thread's state stays small between calls. */
 #include "compute/cpu/products/pairs_bf16.h"
 #include "compute/cpu/products/tiles_amx.h"
-#include "compute/cpu/vector/x86.h"
+#include "compute/cpu/vector/levels.h"
 
 enum {
     SIDE = 2 * LANES,

@@ -9,7 +9,7 @@
  * 8 x 3 sums leave registers for three vectors of B, and need 11 loads for 24 products. A panel of
  * B (KC x 48) stays in the first-level cache, a block of A in the second. */
 #include "compute/cpu/products/pairs_bf16.h"
-#include "compute/cpu/vector/x86.h"
+#include "compute/cpu/vector/levels.h"
 
 enum {
     MR = 8,

@@ -1,7 +1,7 @@
 /* compute/cpu/vector/rows/adamw.c - one AdamW step; formulas in compute/cpu/reference/ref_adamw.c.
  */
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"
-#include "compute/cpu/vector/x86.h"
 
 typedef struct factors {
     vf decay, one_m_b1, b2, one_m_b2, step_size, inv_sqrt_bc2, eps, clip;

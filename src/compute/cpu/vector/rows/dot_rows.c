@@ -4,8 +4,8 @@
  * Each element has one accumulator, in which lane l adds the terms l, l + LANES, … in order. The
  * tiles only determine which elements share loads, so they change no bit. Their sizes fit in the
  * registers of the level. */
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"
-#include "compute/cpu/vector/x86.h"
 
 enum {
     MOST_ROWS = VECTORS == 32 ? 4 : 2,

@@ -3,8 +3,8 @@
  * Philox4x32-10 (Salmon et al. 2011) on as many blocks at once as there are 64-bit lanes. Each
  * state word is in the low half of a lane, as the 32 x 32 -> 64 bit multiplication needs it. High
  * halves are never cleared, because they aren't read. An element's mask doesn't depend on lanes. */
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec_register.h"
-#include "compute/cpu/vector/x86.h"
 
 enum { ROUNDS = 10 };
 

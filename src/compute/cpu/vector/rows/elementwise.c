@@ -2,8 +2,8 @@
  */
 #include <stdbool.h>
 
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"
-#include "compute/cpu/vector/x86.h"
 
 void VERSION(add)(float *y, const float *x, size_t n)
 {

@@ -2,8 +2,8 @@
  *
  * tanh form: s = (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), which keeps the accuracy of small values,
  * and (1 - tanh^2 u) / 2 = 2 s (1 - s). */
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec_math.h"
-#include "compute/cpu/vector/x86.h"
 
 static inline vf erf_fwd(vf x)
 {

@@ -4,8 +4,8 @@
  * A row fits in the first-level cache, so each row is read two or three times. */
 #include <math.h>
 
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"
-#include "compute/cpu/vector/x86.h"
 
 static const float eps = 1e-5f;
 

@@ -1,6 +1,6 @@
 /* compute/cpu/vector/rows/relu2.c - squared ReLU; formulas in compute/cpu/reference/ref_relu2.c. */
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"
-#include "compute/cpu/vector/x86.h"
 
 static inline vf relu(vf x)
 {

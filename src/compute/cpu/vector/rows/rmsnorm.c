@@ -5,8 +5,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"
-#include "compute/cpu/vector/x86.h"
 
 /* 1 / sqrt(mean of squares + eps) */
 static float rms_reciprocal(const float *x, size_t n)

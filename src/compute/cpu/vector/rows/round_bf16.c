@@ -1,6 +1,6 @@
 /* compute/cpu/vector/rows/round_bf16.c - the steps of ref_round_bf16.c. */
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec.h"
-#include "compute/cpu/vector/x86.h"
 
 void VERSION(round_bf16)(float *y, const float *x, size_t n)
 {

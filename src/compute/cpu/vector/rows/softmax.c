@@ -2,8 +2,8 @@
  * reference/ref_softmax.c. */
 #include <math.h>
 
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec_math.h"
-#include "compute/cpu/vector/x86.h"
 
 /* Number of columns, of `cols`, that row i sees. */
 static size_t seen(size_t i, size_t cols, ptrdiff_t diag)

@@ -9,8 +9,8 @@
 #include <math.h>
 
 #include "base/number/math.h"
+#include "compute/cpu/vector/levels.h"
 #include "compute/cpu/vector/vec_math.h"
-#include "compute/cpu/vector/x86.h"
 
 static float row_max(const float *x, size_t n)
 {

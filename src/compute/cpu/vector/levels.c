@@ -1,8 +1,19 @@
-/* compute/cpu/vector/x86.c - which x86 version of each kernel a level uses. */
-#include "compute/cpu/vector/x86.h"
+/* compute/cpu/vector/levels.c - which version of each kernel a level with vectors uses. */
+#include "compute/cpu/vector/levels.h"
 
-void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
+void lks__kernels_of_level(lks__cpu_level level, lks__kernels *k)
 {
+#if defined(__aarch64__)
+    if (level == LKS__CPU_NEON) {
+#define X(name, type) k->name = lks__##name##_neon;
+        LKS__ROW_KERNEL_MAP(X)
+#undef X
+        k->dropout = lks__dropout_plain;
+        k->gemm = lks__gemm_neon;
+        k->gemm_bf16 = lks__gemm_bf16_neon;
+        k->peak = k->peak_bf16 = lks__peak_neon;
+    }
+#elif defined(__x86_64__)
     if (level >= LKS__CPU_AVX2) {
 #define X(name, type) k->name = lks__##name##_avx2;
         LKS__ROW_KERNEL_MAP(X)
@@ -30,5 +41,6 @@ void lks__kernels_x86(lks__cpu_level level, lks__kernels *k)
         k->gemm_bf16_tiles = &lks__gemm_bf16_tiles_amx;
         k->peak_bf16 = lks__peak_bf16_amx;
     }
+#endif
 #endif
 }
