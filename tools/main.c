@@ -50,21 +50,22 @@ static void print_help(FILE *out)
           out);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s%s\n", commands[i].name, commands[i].help);
-    fputs(
-        "\n"
-        "Try it: train on a text, then let the model write.\n"
-        "\n"
-        "  lockstep train my.txt\n"
-        "  lockstep sample out/my\n"
-        "\n"
-        "`lockstep COMMAND --help` lists a command's arguments and settings, `lockstep help "
-        "SETTING`\n"
-        "explains a setting, and `lockstep --version` (-V) prints the version. Write settings as\n"
-        "--key=value or --key value, with - or _ in the key. --bias is short for --bias=true. The\n"
-        "command line wins over config files.\n"
-        "\n"
-        "Exit codes\n",
-        out);
+    fputs("\n"
+          "Try it: train on a text, then let the model write.\n"
+          "\n"
+          "  lockstep train my.txt\n"
+          "  lockstep sample out/my\n"
+          "\n"
+          "`lockstep COMMAND --help` lists a command's arguments and common settings, `lockstep "
+          "COMMAND\n"
+          "--help=all` all of them, and `lockstep help SETTING` explains a setting. `lockstep "
+          "--version`\n"
+          "(-V) prints the version. Write settings as --key=value or --key value, with - or _ in "
+          "the\n"
+          "key. --bias is short for --bias=true. The command line wins over config files.\n"
+          "\n"
+          "Exit codes\n",
+          out);
     for (int i = 0; i < N_EXITS; i++)
         fprintf(out, "  %-8s%s\n", exits[i].code, exits[i].meaning);
 }
@@ -132,7 +133,7 @@ static int help(const char *word)
     else
         fprintf(stderr,
                 "lockstep: \"%s\" is neither a command nor a setting; `lockstep --help` lists "
-                "commands, `lockstep COMMAND --help` lists settings\n",
+                "commands, `lockstep COMMAND --help=all` lists settings\n",
                 shown);
     return TOOL_USAGE;
 }

@@ -88,7 +88,7 @@ static void print_option(const char *command, const lks__setting *d, const lks__
     print_choices(d);
     const bool is_free = d->type == LKS__SETTING_IS_STR && d->choices == NULL;
     column(is_free || d->type == LKS__SETTING_IS_BOOL ? "" : lks__setting_describe(d, range));
-    column(d->group);
+    column(d->group->title);
     column(help);
     putchar('\n');
 }

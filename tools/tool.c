@@ -86,8 +86,9 @@ bool tool_settings(const char *name, unsigned command, const char *usage, int ar
             table_usage(name, usage);
             table_settings(name, command);
         } else {
-            fputs(usage, stdout);
-            lks__settings_help(stdout, command);
+            if (args->help_group == NULL || strcmp(args->help_group, "all") == 0)
+                fputs(usage, stdout);
+            lks__settings_help(stdout, command, args->help_group);
         }
         *exit_p = TOOL_OK;
         return false;

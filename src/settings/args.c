@@ -242,9 +242,11 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
 {
     memset(args, 0, sizeof *args);
     for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        if (lks__is_help(argv[i])) {
+            const char *equals = strchr(argv[i], '=');
             args->help = true;
-            return LKS_OK;
+            args->help_group = equals == NULL ? NULL : equals + 1;
+            return equals == NULL ? LKS_OK : lks__settings_check_group(command, equals + 1);
         }
     }
     for (struct words w = {argv, argc, 0}; w.at < argc; w.at++) {

@@ -61,6 +61,27 @@ enum {
     LKS__SETTING_FIRST = 1 << 13,
     /* INT: "None", nanoGPT's word, means 0. */
     LKS__SETTING_NONE = 1 << 14,
+    /* In the short help of a command that accepts train's settings. */
+    LKS__SETTING_SHORT = 1 << 15,
+};
+
+/* X(group, word of --help=WORD, title in the help). */
+#define LKS__SETTING_GROUPS(X)                                                                     \
+    X(FILES, "files", "Files")                                                                     \
+    X(MODEL, "model", "Model")                                                                     \
+    X(BATCH, "batches", "Batches and random numbers")                                              \
+    X(OPTIM, "optimizer", "Optimizer")                                                             \
+    X(REPORT, "logging", "Evaluation, logs, checkpoints")                                          \
+    X(MODEL_GOLF, "golf", "The golf family (names and defaults of parameter-golf's script)")       \
+    X(SAMPLING, "sampling", "Sampling")                                                            \
+    X(CLUSTER, "cluster", "Ranks and machine")                                                     \
+    X(GPU, "gpu", "Device and precision")
+
+enum {
+#define X(group, word, title) LKS__GROUP_##group,
+    LKS__SETTING_GROUPS(X)
+#undef X
+        LKS__N_GROUPS
 };
 
 /* The words of each CHOICE, in one place. The constant for the word `skip` of on_nan is
@@ -129,19 +150,19 @@ enum {
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
       "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
-    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT, HOST, FILES,          \
+    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT, HOST | SHORT, FILES,  \
       "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
       "data/NAME is tried. eval also accepts a file, or a pattern of shards")                      \
-    X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST, FILES,            \
+    X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST | SHORT, FILES,    \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,                    \
       "checkpoint in out_dir to use: best, latest, or an iteration; empty: best if the run has "   \
       "always_save_checkpoint=false, otherwise latest")                                            \
-    X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST, FILES,             \
-      "train: scratch: new weights; resume: continue from the newest checkpoint in out_dir; "      \
-      "PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: start with those weights "                  \
-      "(docs/weights.md). Other commands, only on the command line: use those weights instead of " \
-      "out_dir's")                                                                                 \
+    X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST | SHORT, FILES,     \
+      "initial weights: scratch, resume, a path, or gpt2; scratch: new weights; resume: continue " \
+      "from the newest checkpoint in out_dir; PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: "    \
+      "start with those weights (docs/weights.md). Other commands, only on the command line: use " \
+      "those weights instead of out_dir's")                                                        \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host on which to wait for `lockstep doctor` of other hosts")                \
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
@@ -152,12 +173,12 @@ enum {
       "token counts once; 0: windows don't overlap")                                               \
                                                                                                    \
     X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
-    X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE, MODEL,                                \
+    X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE | SHORT, MODEL,                        \
       "number of transformer blocks")                                                              \
-    X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE, MODEL,        \
-      "attention heads per layer; must divide n_embd")                                             \
-    X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE, MODEL, "width of the model")         \
-    X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE, MODEL,                 \
+    X(INT, n_head, 12, INTS(1, 1024), TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE | SHORT,       \
+      MODEL, "attention heads per layer; must divide n_embd")                                      \
+    X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE | SHORT, MODEL, "width of the model") \
+    X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE | SHORT, MODEL,         \
       "context length in tokens; eval: the model's by default")                                    \
     X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
       "number of token ids; 0: from the data's meta.json, or 50304 without that file. prep "       \
@@ -170,16 +191,16 @@ enum {
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
       "share of activations dropped in training")                                                  \
                                                                                                    \
-    X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN, BATCH,                       \
+    X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN | SHORT, BATCH,               \
       "sequences per micro-batch; train: auto: as many as fit into memory, with the same number "  \
       "of sequences per step as without auto")                                                     \
     X(STR, memory, "", ANY, TRAIN, HOST, BATCH,                                                    \
       "memory of each host, or with --device=cuda of each GPU, for batch_size=auto and for plan: " \
       "bytes, or a number with K, M, G (powers of 1024) or KB, MB, GB (of 1000), for example "     \
       "16G; empty: the free memory")                                                               \
-    X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN, BATCH,                     \
+    X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN | SHORT, BATCH,             \
       "micro-batches per step, over all ranks together")                                           \
-    X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO, BATCH,                              \
+    X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO | SHORT, BATCH,                      \
       "parts into which each step is split; any number of ranks up to this gives the same bytes; " \
       "0: the largest power of two up to 8 that divides gradient_accumulation_steps")              \
     X(CHOICE, sampler, random, WORDS, TRAIN, RUN, BATCH,                                           \
@@ -188,15 +209,16 @@ enum {
     X(BOOL, drop_last, false, ANY, TRAIN, RUN, BATCH,                                              \
       "epoch sampler: leave out samples that don't divide by virtual_ranks; false: repeat some "   \
       "samples")                                                                                   \
-    X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN, BATCH,                     \
+    X(INT, seed, 1337, INTS(0, INT64_MAX), TRAIN | SAMPLE | BENCH, RUN | SHORT, BATCH,             \
       "seed of all random numbers")                                                                \
                                                                                                    \
     X(LISTED, optimizer, 0, WORDS, TRAIN, RUN | AUTO | LATER, OPTIM, "optimizer")                  \
     X(STR, freeze, "", ANY, TRAIN, RUN | LATER, OPTIM,                                             \
       "regular expression (POSIX extended): tensors whose names contain a match are not trained; " \
       "they have no gradient and no optimizer state")                                              \
-    X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "highest learning rate")    \
-    X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                             \
+    X(FLOAT, learning_rate, 6e-4, FROM_TO(0, 1e6), TRAIN, FREE | SHORT, OPTIM,                     \
+      "highest learning rate")                                                                     \
+    X(INT, max_iters, 600000, INTS(0, 4294967294), TRAIN, FREE | SHORT, OPTIM,                     \
       "number of steps minus one, as in nanoGPT: N trains N + 1 steps")                            \
     X(FLOAT, weight_decay, 1e-1, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                              \
       "weight decay of adamw and sgd, only on matrices and embeddings; muon refuses it")           \
@@ -207,8 +229,9 @@ enum {
       "largest norm of the whole gradient; 0: no clipping")                                        \
     X(BOOL, decay_lr, true, ANY, TRAIN, FREE, OPTIM,                                               \
       "true: warm-up and cosine decay; false: constant learning_rate")                             \
-    X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE, OPTIM, "iterations of warm-up")   \
-    X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE, OPTIM,                        \
+    X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE | SHORT, OPTIM,                    \
+      "iterations of warm-up")                                                                     \
+    X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE | SHORT, OPTIM,                \
       "iteration at which the learning rate reaches min_lr")                                       \
     X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
                                                                                                    \
@@ -219,7 +242,7 @@ enum {
     X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
       "stop after this many skipped updates in a row, or rollbacks without a new checkpoint")      \
                                                                                                    \
-    X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE, REPORT,                          \
+    X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE | SHORT, REPORT,                  \
       "iterations between evaluations; 0: none")                                                   \
     X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
       "batches per split in an evaluation")                                                        \
@@ -233,7 +256,7 @@ enum {
     X(FLOAT, checkpoint_minutes, 10, FROM_TO(0, 1e6), TRAIN, HOST | KEPT | OFF, REPORT,            \
       "write a checkpoint after this many minutes without one; the next checkpoint replaces it; "  \
       "off: none")                                                                                 \
-    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT, REPORT,                                  \
+    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT | SHORT, REPORT,                          \
       "number of newest checkpoints to keep, in addition to the best one; 0: all")                 \
     X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
       "on: lock out_dir, so that only one run at a time writes to it; off: no lock, for file "     \
@@ -356,51 +379,52 @@ enum {
     X(BOOL, interactive, false, ANY, SAMPLE, HOST | SAME, SAMPLING,                                \
       "read lines from standard input and continue each, in one context")                          \
                                                                                                    \
-    X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+    X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST | SHORT, CLUSTER,          \
       "ranks (processes) to start on this machine; --ranks=N is the same, on one host")            \
-    X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, RANKS, "number of hosts to plan for")             \
-    X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6), PLAN, HOST, RANKS,                                    \
+    X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, CLUSTER, "number of hosts to plan for")           \
+    X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6), PLAN, HOST, CLUSTER,                                  \
       "mean hours until a host fails, to find the checkpoint interval that loses least; 0: none")  \
-    X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, RANKS,                                  \
+    X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, CLUSTER,                                \
       "number of times to restart all ranks from the newest checkpoint after a rank has failed")   \
-    X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, RANKS,             \
+    X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, CLUSTER,           \
       "seconds that ranks have to end after a signal to stop, counted from their last heartbeat")  \
-    X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, RANKS,           \
+    X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, CLUSTER,         \
       "threads per rank; 0: cores / ranks on this machine")                                        \
-    X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, RANKS,                                \
+    X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, CLUSTER,                              \
       "bind each rank to its share of this machine's cores: auto: if it has several memory nodes " \
       "and no launcher has bound the ranks; cores: always; none: never")                           \
-    X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, RANKS,                                          \
+    X(BOOL, allow_uneven, false, ANY, TRAIN, HOST, CLUSTER,                                        \
       "allow ranks to have different numbers of virtual ranks")                                    \
-    X(STR, backend, "auto", BUILT(LKS__BACKEND_CHOICES), TRAIN | EVAL | BENCH, HOST, RANKS,        \
+    X(STR, backend, "auto", BUILT(LKS__BACKEND_CHOICES), TRAIN | EVAL | BENCH, HOST, CLUSTER,      \
       "method by which ranks exchange data; auto: the first that works")                           \
-    X(INT, zero, 0, INTS(0, 1), TRAIN, HOST | SAME, RANKS,                                         \
+    X(INT, zero, 0, INTS(0, 1), TRAIN, HOST | SAME, CLUSTER,                                       \
       "1: divide the optimizer's state over hosts (ZeRO-1); the same bytes")                       \
-    X(CHOICE, wire, float32, WORDS, TRAIN, FREE, RANKS,                                            \
+    X(CHOICE, wire, float32, WORDS, TRAIN, FREE, CLUSTER,                                          \
       "format of gradients between hosts; bfloat16: half the traffic, but the result depends on "  \
       "which ranks share a host")                                                                  \
-    X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, RANKS,                    \
+    X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, CLUSTER,                  \
       "end the run if a rank makes no progress for this many seconds")                             \
-    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST | SAME, RANKS,                    \
+    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST | SAME, CLUSTER,                  \
       "iterations between checks that no parameter has changed by itself and that replicas are "   \
       "equal; 0: none")                                                                            \
-    X(CHOICE, replicas, shared, WORDS, TRAIN, HOST | SAME, RANKS,                                  \
+    X(CHOICE, replicas, shared, WORDS, TRAIN, HOST | SAME, CLUSTER,                                \
       "shared: one copy of parameters and moments for all ranks of a host; private: one copy per " \
       "rank")                                                                                      \
-    X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST | SAME, RANKS,                   \
+    X(FLOAT, bucket_mb, 4, FROM_TO(0, 65536), TRAIN | BENCH, HOST | SAME, CLUSTER,                 \
       "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
-    X(CHOICE, recompute, none, WORDS, TRAIN | BENCH, HOST, RANKS,                                  \
+    X(CHOICE, recompute, none, WORDS, TRAIN | BENCH, HOST, CLUSTER,                                \
       "values that backward computes again, to save memory: rows: norms and activation functions " \
       "(gpt2; golf always does); block: everything in a block except its output; the same bytes")  \
-    X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS, \
+    X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL | BENCH,              \
+      HOST | SHORT, GPU,                                                                           \
       "device to compute on; auto: the CPU (CUDA is experimental); cuda: each rank uses the GPU "  \
       "of its number on this host; cuda:N: GPU N, counted from 0")                                 \
-    X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL | BENCH, HOST, RANKS,                     \
+    X(BOOL, share_gpu, false, ANY, TRAIN | SAMPLE | EVAL | BENCH, HOST, GPU,                       \
       "allow several ranks of a host to compute on one GPU")                                       \
-    X(CHOICE, exchange, auto, WORDS, TRAIN, HOST, RANKS,                                           \
+    X(CHOICE, exchange, auto, WORDS, TRAIN, HOST, GPU,                                             \
       "how gradients and parameters travel between GPUs: nccl: by NCCL; staged: through host "     \
       "memory; auto: nccl if it is available and ranks don't share GPUs; the same bytes")          \
-    X(CHOICE, dtype, auto, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE | AUTO, RANKS,         \
+    X(CHOICE, dtype, auto, WORDS_BUILT, TRAIN | SAMPLE | EVAL | BENCH, FREE | AUTO | SHORT, GPU,   \
       "precision to compute in; auto: the precision of the run or model; for a new one float32, "  \
       "on a GPU bfloat16")
 

@@ -56,8 +56,8 @@ static lks_status fail_unknown(const char *key, unsigned command, const char *wh
         return lks__fail(LKS_ERR_CONFIG, "%s: there is no setting \"%s\"; did you mean %s?", where,
                          shown, near);
     return lks__fail(LKS_ERR_CONFIG,
-                     "%s: there is no setting \"%s\"; `lockstep %s --help` lists all", where, shown,
-                     lks__command_name(command));
+                     "%s: there is no setting \"%s\"; `lockstep %s --help=all` lists all", where,
+                     shown, lks__command_name(command));
 }
 
 /* Set nproc_per_node by one of its names. Two different values by both names in one source are an

@@ -15,7 +15,8 @@
 enum { LKS__ARGS_POSITIONAL = 64, LKS__ARGS_NOTES = 32, LKS__ARGS_NOTE = 200 };
 
 typedef struct lks__args {
-    bool help; /* --help or -h was given; the other arguments weren't read */
+    bool help;              /* --help or -h was given; the other arguments weren't read */
+    const char *help_group; /* GROUP of --help=GROUP; NULL without it */
     /* Arguments that are neither settings nor files. */
     const char *positional[LKS__ARGS_POSITIONAL];
     int n_positional;
@@ -53,9 +54,15 @@ void lks__args_note(lks__args *args, const char *where, const char *what);
 /* True for names in nanoGPT's scripts without a meaning here: wandb_*, compile. */
 bool lks__setting_is_foreign(const char *key);
 
-/* Print the settings of `command` by group, with defaults, ranges and meanings. */
-void lks__settings_help(FILE *out, unsigned command);
-/* Print one setting, with the commands that accept it. */
+/* True for -h, --help and --help=GROUP. */
+bool lks__is_help(const char *arg);
+/* ERR_CONFIG with a list of groups if `command` has no settings in the group, whose word may also
+ * be "all". */
+lks_status lks__settings_check_group(unsigned command, const char *group);
+/* Print the settings of `command` in the group, with defaults and meanings; NULL: those that people
+ * use most, and the names of the groups, if `command` accepts train's settings, otherwise all. */
+void lks__settings_help(FILE *out, unsigned command, const char *group);
+/* Print one setting, with its range and the commands that accept it. */
 void lks__setting_help(FILE *out, int setting);
 
 /* Kinds of --init_from. */

@@ -29,7 +29,14 @@ static void describe_words(const lks__setting *d, char *out, size_t bytes)
         o += (size_t)snprintf(out + o, bytes - o, "; %s: %s", d->word(i), d->about(i));
 }
 
-static void print_setting(FILE *out, const lks__setting *d)
+/* How much of a setting to print. */
+enum detail {
+    SUMMARY, /* its help up to the first semicolon */
+    MEANING, /* all of its help */
+    RANGE,   /* its range, too */
+};
+
+static void print_setting(FILE *out, const lks__setting *d, enum detail detail)
 {
     char left[80], text[600], help[400], range[LKS__SETTING_RANGE], shown[80];
     switch (d->type) {
@@ -57,9 +64,12 @@ static void print_setting(FILE *out, const lks__setting *d)
         break;
     }
     lks__setting_describe(d, range);
-    bool has_range = d->type == LKS__SETTING_IS_INT || d->type == LKS__SETTING_IS_FLOAT ||
-                     d->type == LKS__SETTING_IS_CHOICE || d->choices;
+    const bool is_number = d->type == LKS__SETTING_IS_INT || d->type == LKS__SETTING_IS_FLOAT;
+    const bool has_range =
+        d->type == LKS__SETTING_IS_CHOICE || d->choices || (is_number && detail == RANGE);
     describe_words(d, help, sizeof help);
+    if (detail == SUMMARY)
+        help[strcspn(help, ";")] = '\0';
     snprintf(text, sizeof text, has_range ? "%s (%s)" : "%s", help, range);
     if (strlen(left) + 3 < HELP_INDENT)
         fprintf(out, "  %-*s", HELP_INDENT - 2, left);
@@ -77,19 +87,75 @@ void lks__setting_help(FILE *out, int setting)
         if (d->commands & command)
             fprintf(out, "%s `lockstep %s`", n++ > 0 ? "," : "", lks__command_name(command));
     fprintf(out, "\n\n");
-    print_setting(out, d);
+    print_setting(out, d, RANGE);
 }
 
-void lks__settings_help(FILE *out, unsigned command)
+bool lks__is_help(const char *arg)
 {
-    const char *group = "";
+    return strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0 || strncmp(arg, "--help=", 7) == 0;
+}
+
+static bool has_group(unsigned command, const lks__setting_group *group)
+{
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        if (lks__setting_table[i].commands & command && lks__setting_table[i].group == group)
+            return true;
+    return false;
+}
+
+lks_status lks__settings_check_group(unsigned command, const char *group)
+{
+    char shown[80], list[160] = "all";
+    size_t n = strlen(list);
+    if (strcmp(group, "all") == 0)
+        return LKS_OK;
+    for (int i = 0; i < LKS__N_GROUPS; i++) {
+        const lks__setting_group *known = &lks__setting_groups[i];
+        if (!has_group(command, known))
+            continue;
+        if (strcmp(group, known->word) == 0)
+            return LKS_OK;
+        n += (size_t)snprintf(list + n, sizeof list - n, ", %s", known->word);
+    }
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--help=%s: there is no such group of settings; the groups are %s",
+                     lks__escape(shown, sizeof shown, group, strlen(group)), list);
+}
+
+/* The settings of train that people use most, all other settings of `command`, and the groups. */
+static void print_short(FILE *out, unsigned command)
+{
+    fputs("\nCommon settings\n", out);
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
+        if (d->commands & command &&
+            (d->flags & LKS__SETTING_SHORT || !(d->commands & LKS__CMD_TRAIN)))
+            print_setting(out, d, SUMMARY);
+    }
+    fputs("\nMore settings\n", out);
+    for (int i = 0; i < LKS__N_GROUPS; i++)
+        if (has_group(command, &lks__setting_groups[i]))
+            fprintf(out, "  --help=%-*s%s\n", HELP_INDENT - 9, lks__setting_groups[i].word,
+                    lks__setting_groups[i].title);
+    fprintf(out, "  --help=%-*severy setting\n", HELP_INDENT - 9, "all");
+    fputs("`lockstep help SETTING` explains a setting and prints its range.\n", out);
+}
+
+void lks__settings_help(FILE *out, unsigned command, const char *group)
+{
+    const lks__setting_group *title = NULL;
+    if (group == NULL && command & LKS__CMD_TRAIN) {
+        print_short(out, command);
+        return;
+    }
+    const bool all = group == NULL || strcmp(group, "all") == 0;
     for (const lks__setting *d = lks__setting_table; d < lks__setting_table + LKS__N_SETTINGS;
          d++) {
-        if (!(d->commands & command))
+        if (!(d->commands & command) || (!all && strcmp(d->group->word, group) != 0))
             continue;
-        if (strcmp(group, d->group) != 0)
-            fprintf(out, "\n%s\n", d->group);
-        group = d->group;
-        print_setting(out, d);
+        if (title != d->group)
+            fprintf(out, "\n%s\n", d->group->title);
+        title = d->group;
+        print_setting(out, d, MEANING);
     }
 }

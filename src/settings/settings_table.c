@@ -42,18 +42,16 @@ enum {
     OFF = LKS__SETTING_OFF,
     FIRST = LKS__SETTING_FIRST,
     NONE = LKS__SETTING_NONE,
+    SHORT = LKS__SETTING_SHORT,
+};
+
+const lks__setting_group lks__setting_groups[LKS__N_GROUPS] = {
+#define X(group, word, title) {word, title},
+    LKS__SETTING_GROUPS(X)
+#undef X
 };
 
 /* clang-format off */
-#define FILES                 "Files"
-#define MODEL                 "Model"
-#define BATCH                 "Batches and random numbers"
-#define OPTIM                 "Optimizer"
-#define REPORT                "Evaluation, logs, checkpoints"
-#define MODEL_GOLF            "The golf family (names and defaults of parameter-golf's script)"
-#define SAMPLING              "Sampling"
-#define RANKS                 "Ranks and machine"
-
 #define ANY                   .choices = NULL
 #define TEXT                  .text = true
 #define PATH                  .names = LKS__NAMES_PATH
@@ -101,7 +99,7 @@ const lks__setting lks__setting_table[LKS__N_SETTINGS] = {
 #define X(type_, name_, preset_, range_, commands_, flags_, group_, help_)                         \
     {.name = #name_, .type = LKS__SETTING_IS_##type_, .offset = offsetof(lks__settings, name_),    \
      PRESET_##type_(name_, preset_), range_, .commands = (commands_), .flags = (flags_),                  \
-     .group = group_, .help = help_},
+     .group = &lks__setting_groups[LKS__GROUP_##group_], .help = help_},
     LKS__SETTING_MAP(X)
 #undef X
 };

@@ -30,13 +30,17 @@ typedef union lks__setting_value {
     const char *s; /* points into a preset, a struct lks__settings, or the parsed text */
 } lks__setting_value;
 
+typedef struct lks__setting_group {
+    const char *word, *title; /* of --help=WORD, and in the help */
+} lks__setting_group;
+
 typedef struct lks__setting {
     const char *name;
     const char *help;
-    const char *group;           /* title in the help; settings of one group are adjacent */
-    const char *choices;         /* STR: "a|b", or NULL; "a:N": a, a colon and a number */
-    const char *(*word)(int i);  /* CHOICE: its words; NULL after the last */
-    const char *(*about)(int i); /* the meaning of each word, or NULL */
+    const lks__setting_group *group; /* settings of one group are adjacent */
+    const char *choices;             /* STR: "a|b", or NULL; "a:N": a, a colon and a number */
+    const char *(*word)(int i);      /* CHOICE: its words; NULL after the last */
+    const char *(*about)(int i);     /* the meaning of each word, or NULL */
     lks__setting_value preset;
     int64_t low_i, high_i; /* INT: inclusive */
     double low, high;      /* FLOAT */
@@ -53,6 +57,7 @@ typedef struct lks__setting {
 /* Another name of nproc_per_node. */
 #define LKS__RANKS "ranks"
 
+extern const lks__setting_group lks__setting_groups[LKS__N_GROUPS];
 extern const lks__setting lks__setting_table[LKS__N_SETTINGS];
 
 /* Name of the first command in `commands`; "" if none. */

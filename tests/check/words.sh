@@ -93,5 +93,6 @@ cut -d ' ' -f 1 rules | diff - found || fail 'words.py finds other rules than th
 for command in '' $("$lockstep" help --table | sed -n 's/^command\t\([a-z]*\)\t.*/\1/p'); do
     # shellcheck disable=SC2086 # none or one word
     "$lockstep" $command --help
+    case $command in '' | run) ;; *) "$lockstep" $command --help=all ;; esac
 done | expect '' help.txt
 awk 'length > 100 { print; wide = 1 } END { exit wide }' help.txt >wide || fail "lines of help over 100 columns: $(cat wide)"

@@ -65,7 +65,7 @@ static void test_commands(void **state)
     r = lks_test_tool("bench", "step", "--family=mlp", "--n_layer=1", "--n_embd=16",
                       "--vocab_size=64", "--block_size=8", "--iters=1");
     assert_int_equal(r.exit_code, 0);
-    r = lks_test_tool("train", "--help");
+    r = lks_test_tool("train", "--help=model");
     assert_non_null(strstr(r.out, "mlp: layers"));
 }
 

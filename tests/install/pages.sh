@@ -38,7 +38,8 @@ text_of() {
     man -l "$pages/man/man$2/$1.$2.gz" | tr -s ' \n' ' ' | sed 's/‐ //g'
 }
 text_of lockstep-train 1 >"$work/text"
-"$lockstep" train --help | sed -n 's/^  \(--[a-z0-9_]*\)=.*/\1/p' >"$work/settings"
+[ "$("$lockstep" train --help | wc -l)" -le 60 ] || fail 'the short help of train has over 60 lines'
+"$lockstep" train --help=all | sed -n 's/^  \(--[a-z0-9_]*\)=.*/\1/p' >"$work/settings"
 [ "$(wc -l <"$work/settings")" -gt 50 ] || fail 'settings of train'
 while read -r setting; do
     grep -qE -- " $setting(\[|=)" "$work/text" || fail "lockstep-train(1) lacks $setting"

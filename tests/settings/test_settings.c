@@ -426,6 +426,14 @@ static void test_words_notes_help(void **state)
     char *const help[] = {"--nonsense", "-h"};
     assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 2, help, 0, &args));
     assert_true(args.help);
+    assert_null(args.help_group);
+    char *const golf[] = {"--help=golf"}, *const other[] = {"--help=quux"};
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 1, golf, 0, &args));
+    assert_string_equal(args.help_group, "golf");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_TRAIN, 1, other, 0, &args),
+                 "--help=quux", "groups are all, files, model,");
+    assert_fails(LKS_ERR_CONFIG, lks__settings_parse(&s, LKS__CMD_PLOT, 1, golf, 0, &args),
+                 "--help=golf", "groups are all, files, logging");
 
     /* More notes than there is room for are counted. */
     char *many[LKS__ARGS_NOTES + 5];
@@ -441,7 +449,7 @@ static void test_help_lists_every_setting(void **state)
     char *text;
     size_t bytes;
     FILE *f = open_memstream(&text, &bytes);
-    lks__settings_help(f, LKS__CMD_TRAIN);
+    lks__settings_help(f, LKS__CMD_TRAIN, "all");
     fclose(f);
     assert_contains(text, "--n_layer=12 ");
     assert_contains(text, "--learning_rate=0.0006");
@@ -459,7 +467,7 @@ static void test_help_lists_every_setting(void **state)
     free(text);
 
     f = open_memstream(&text, &bytes);
-    lks__settings_help(f, ~0u);
+    lks__settings_help(f, ~0u, "all");
     fclose(f);
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         assert_contains(text, lks_test_text("  --%s=", lks__setting_name(i)));
@@ -473,6 +481,40 @@ static void test_help_lists_every_setting(void **state)
     assert_contains(text, "`, `lockstep ");
     assert_null(strstr(text, "` `"));
     assert_contains(text, "\n\n  --dataset=openwebtext ");
+    free(text);
+}
+
+static char *help_of(unsigned command, const char *group)
+{
+    char *text;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    lks__settings_help(f, command, group);
+    fclose(f);
+    return text;
+}
+
+static void test_help_levels(void **state)
+{
+    char *text = help_of(LKS__CMD_TRAIN, NULL);
+    assert_contains(text, "  --n_head=12                     attention heads per layer\n");
+    assert_contains(text, "  --help=golf ");
+    assert_null(strstr(text, "--help=sampling"));
+    assert_null(strstr(text, "--max_restarts"));
+    free(text);
+    text = help_of(LKS__CMD_TRAIN | LKS__CMD_PLAN, NULL);
+    assert_contains(text, "  --nnodes=1 ");
+    free(text);
+    text = help_of(LKS__CMD_SAMPLE, NULL);
+    assert_contains(text, "  --top_k=200 ");
+    free(text);
+    text = help_of(LKS__CMD_TRAIN, "cluster");
+    assert_memory_equal(text, "\nRanks and machine\n  --nproc_per_node=1 ", 40);
+    assert_null(strstr(text, "whole number"));
+    assert_null(strstr(text, "--device"));
+    free(text);
+    text = help_of(LKS__CMD_TRAIN, "gpu");
+    assert_memory_equal(text, "\nDevice and precision\n  --device=auto ", 38);
     free(text);
 }
 
@@ -636,6 +678,7 @@ int main(void)
         cmocka_unit_test(test_nothing_is_half_set),
         cmocka_unit_test(test_words_notes_help),
         cmocka_unit_test(test_help_lists_every_setting),
+        cmocka_unit_test(test_help_levels),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_nearest),
     };

@@ -24,7 +24,7 @@ static const char usage[] =
 static bool asks_for_help(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+        if (lks__is_help(argv[i]))
             return true;
     return false;
 }

@@ -39,21 +39,12 @@ static const char usage[] =
     "\n"
     "--nproc_per_node=N starts N ranks (processes). Under `lockstep run` each process is one "
     "rank.\n"
-    "The result has the same bytes on any number of ranks and threads.\n"
+    "The result has the same bytes on any number of ranks and threads. Ctrl-C saves the run's\n"
+    "state and stops; `lockstep resume out/my` continues.\n"
     "\n"
     "  lockstep train my.txt\n"
-    "\n"
-    "  lockstep prep char --input=my.txt --out=data/my\n"
     "  lockstep train quickstart --dataset=data/my --out_dir=out/my --nproc_per_node=2\n"
-    "\n"
-    "To continue a run that was interrupted:\n"
-    "\n"
-    "  lockstep resume out/my\n"
-    "\n"
-    "SIGINT (Ctrl-C), SIGTERM and SIGHUP stop the run: it discards an unfinished step or\n"
-    "evaluation, saves the state before it, and exits with 128 + the signal's number. A second\n"
-    "signal ends the run at once. While it saves, that takes a third signal. SIGUSR1 and SIGUSR2\n"
-    "write a checkpoint, and the run continues.\n";
+    "  lockstep train --init_from=gpt2 --dataset=data/my --learning_rate=3e-5 --max_iters=200\n";
 
 static int stop_early(int signo)
 {
