@@ -78,7 +78,7 @@ static void test_golf(void **state)
     check_family(true);
 }
 
-/* In bfloat16 ranks use the lowest kind of products among them. */
+/* In bfloat16 ranks use one kind of products. */
 static void test_bf16(void **state)
 {
     static const char bf16[] = "--dtype=bfloat16";
