@@ -284,7 +284,7 @@ static void test_places(void **state)
 #ifdef TEST_EMULATED
 enum { THREADS = 2, REPEATS = N_TILES };
 #else
-enum { THREADS = 4, REPEATS = 25 };
+enum { THREADS = 4, REPEATS = TEST_LEVEL == LKS__CPU_PLAIN ? N_TILES / 2 : 25 };
 #endif
 static float expected[N_TILES][TILE_C];
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/cpu.h"
 #include "comm/hosts.h"
 
 static const char *engine; /* "mpi", "gloo" */
@@ -145,6 +146,35 @@ static void test_wire(void **state)
                         "bfloat16");
 }
 
+/* Hosts, and ranks of a host, with processors of different kernel levels: each uses its own. */
+static void test_levels(void **state)
+{
+    static const char *const wide[] = {"--n_layer=1",   "--n_head=6",     "--n_embd=384",
+                                       "--max_iters=0", "--batch_size=1", NULL};
+    lks__cpu_level best;
+    assert_ok(lks__cpu_level_get(&best));
+    const lks__cpu_level high = best < LKS__CPU_AVX512 ? best : LKS__CPU_AVX512;
+    const lks__cpu_level middle = best < LKS__CPU_AVX2 ? best : LKS__CPU_AVX2;
+    const char *out;
+    const law_args run = law_train("random", &out);
+    law_args args = {.n = 0};
+    law_add(&args, "sh");
+    law_add(&args, "-c");
+    law_add(
+        &args,
+        "case $RANK in 0) L=%s;; 1) L=plain;; *) L=%s;; esac; LOCKSTEP_CPU=$L exec \"$0\" \"$@\"",
+        lks__cpu_level_name(high), lks__cpu_level_name(middle));
+    law_add(&args, "%s", lks_test_program());
+    for (int i = 1; i < run.n; i++)
+        law_add(&args, "%s", run.argv[i]);
+    for (int i = 0; wide[i] != NULL; i++)
+        law_add(&args, "%s", wide[i]);
+    law_add(&args, "--allow_uneven");
+    law_add(&args, "--backend=%s", engine);
+    assert_int_equal(hosts_run(engine, "21", args.argv), 0);
+    law_assert_same(out, law_trained("random", wide));
+}
+
 /* A checkpoint of two hosts is resumed on one. */
 static void test_resume(void **state)
 {
@@ -168,6 +198,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_wire),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_levels),
     };
     /* What of a device reaches other hosts: sums, divided state, checkpoints. */
     const struct CMUnitTest of_device[] = {tests[0], tests[1], tests[3], tests[8]};

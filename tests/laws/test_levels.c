@@ -1,6 +1,7 @@
-/* Whole runs in float32 have the same bytes at every kernel level, with oneDNN and without it. The
- * models are small, but as wide as those of users: differences between orders of sums show only
- * where an inner dimension is longer than a block (LKS__GEMM_DEPTH). */
+/* Whole runs in float32 have the same bytes at every kernel level, with oneDNN and without it, and
+ * if ranks have different levels. The models are small, but as wide as those of users: differences
+ * between orders of sums show only where an inner dimension is longer than a block
+ * (LKS__GEMM_DEPTH). */
 #include "laws.h"
 
 #include <stdlib.h>
@@ -16,39 +17,55 @@
         "--train_batch_tokens=512", "--gradient_accumulation_steps=2", "--virtual_ranks=2",        \
         "--iterations=1", "--eval_interval=0", "--bucket_mb=1"
 
-static const char *trained(bool golf, const char *level, bool library, int ranks)
+/* A run of one rank per level. `dtype`: one more setting. */
+static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, bool library,
+                           const char *dtype)
 {
     static const char *const more[2][12] = {{GPT2, NULL}, {GOLF, NULL}};
+    static const char at_level[] = "eval export LOCKSTEP_CPU=\\$LEVEL_$RANK; exec \"$0\" \"$@\"";
     const char *out = lks_test_folder();
-    law_args args = law_family(golf, out);
+    const law_args run = law_family(golf, out);
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "run");
+    law_add(&args, "--nproc-per-node=%d", ranks);
+    law_add(&args, "sh");
+    law_add(&args, "-c");
+    law_add(&args, "%s", at_level);
+    law_add(&args, "%s", lks_test_program());
+    for (int i = 1; i < run.n; i++)
+        law_add(&args, "%s", run.argv[i]);
     for (int i = 0; more[golf][i] != NULL; i++)
         law_add(&args, "%s", more[golf][i]);
-    law_add(&args, "--nproc_per_node=%d", ranks);
-    const char *const env[] = {lks_test_text("LOCKSTEP_CPU=%s", level),
+    law_add(&args, "%s", dtype);
+    const char *const env[] = {lks_test_text("LEVEL_0=%s", lks__cpu_level_name(levels[0])),
+                               lks_test_text("LEVEL_1=%s", lks__cpu_level_name(levels[ranks - 1])),
                                library ? NULL : "LD_LIBRARY_PATH=" LKS_TEST_NO_DNNL, NULL};
     const lks_test_result r = lks_test_run(args.argv, env, 300);
     if (r.exit_code != 0)
-        fail_msg("%s: exit code %d: %s", level, r.exit_code, r.err);
+        fail_msg("%s, %s: exit code %d: %s", env[0], env[1], r.exit_code, r.err);
     return out;
 }
 
 static void check_family(bool golf)
 {
     static const struct run {
-        lks__cpu_level level;
-        bool library;
+        lks__cpu_level levels[2];
         int ranks;
-    } runs[] = {{LKS__CPU_AVX2, true, 1},
-                {LKS__CPU_AVX2, false, 2},
-                {LKS__CPU_AVX512, true, 2},
-                {LKS__CPU_AVX512, false, 1}};
-    const char *reference = trained(golf, "plain", false, 1);
+        bool library;
+    } runs[] = {{{LKS__CPU_AVX2}, 1, true},
+                {{LKS__CPU_PLAIN, LKS__CPU_AVX2}, 2, false},
+                {{LKS__CPU_AVX512, LKS__CPU_AVX2}, 2, true},
+                {{LKS__CPU_AVX512}, 1, false}};
+    static const char float32[] = "--dtype=float32";
+    const lks__cpu_level plain = LKS__CPU_PLAIN;
+    const char *reference = trained(golf, &plain, 1, false, float32);
     lks__cpu_level best;
     assert_ok(lks__cpu_level_get(&best));
-    for (size_t i = 0; i < sizeof runs / sizeof runs[0] && runs[i].level <= best; i++)
-        law_assert_same(
-            trained(golf, lks__cpu_level_name(runs[i].level), runs[i].library, runs[i].ranks),
-            reference);
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
+        if (runs[i].levels[0] <= best && runs[i].levels[1] <= best)
+            law_assert_same(trained(golf, runs[i].levels, runs[i].ranks, runs[i].library, float32),
+                            reference);
 }
 
 static void test_gpt2(void **state)
@@ -61,8 +78,19 @@ static void test_golf(void **state)
     check_family(true);
 }
 
+/* In bfloat16 ranks use one kind of products. */
+static void test_bf16(void **state)
+{
+    static const char bf16[] = "--dtype=bfloat16";
+    lks__cpu_level levels[] = {LKS__CPU_PLAIN, LKS__CPU_PLAIN};
+    assert_ok(lks__cpu_level_get(&levels[1]));
+    const char *reference = trained(false, levels, 1, false, bf16);
+    law_assert_same(trained(false, levels, 2, true, bf16), reference);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_golf)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2), cmocka_unit_test(test_golf),
+                                       cmocka_unit_test(test_bf16)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

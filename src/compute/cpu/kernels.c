@@ -8,8 +8,8 @@
 /* 128 rows keep oneDNN (2.6) at 95 % of a core's peak, and the operands of a tile in the
  * second-level cache. Blocks of 64 queries need fewer calls than smaller ones, and waste less on
  * masked scores than larger ones. */
-const lks__tiles lks__gemm_tiles = {.rows = 128,
-                                    .tall_rows = 128,
+const lks__tiles lks__gemm_tiles = {.rows = LKS__TILE_ROWS,
+                                    .tall_rows = LKS__TILE_ROWS,
                                     .cols = 512,
                                     .slow_columns = true,
                                     .panel = 64,

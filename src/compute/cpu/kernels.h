@@ -50,6 +50,7 @@ typedef struct lks__tiles {
                                     more than 256 tokens. At most LKS__MAX_QUERIES. */
 } lks__tiles;
 enum { LKS__MAX_QUERIES = 128 };
+enum { LKS__TILE_ROWS = 128 };           /* rows and tall_rows of lks__gemm_tiles */
 extern const lks__tiles lks__gemm_tiles; /* of float32's products */
 
 /* LayerNorm over rows of n: y = (x - mean) * rstd * gain + bias, variance biased, eps 1e-5 as in

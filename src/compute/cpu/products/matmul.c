@@ -10,13 +10,15 @@ enum { COLSUM_COLS = 64 };
 
 /* If an operand is read down its columns and its rows lie a multiple of 2 KB apart, they share few
  * sets of the cache, and oneDNN drops to half its speed (measured with 2.6.3). With such a GEMM
- * (slow_columns) a panel of it
- * is copied so that its rows lie PANEL_LD floats apart, for as much of the inner dimension as fits
- * into a thread's scratch. */
+ * (slow_columns) a panel of the operand is copied so that its rows lie PANEL_LD floats apart, for
+ * as much of the inner dimension as fits into a thread's scratch. */
 enum { PANEL_COLS = 128, PANEL_LD = PANEL_COLS + 16, PANEL_ROWS = 1792, PACKED_TILE_ROWS = 512 };
 
 _Static_assert(PANEL_LD *PANEL_ROWS * sizeof(float) <= LKS__LAYER_SCRATCH_BYTES,
                "a panel is the scratch of one thread");
+
+/* packed_tile() copies the rows of such a tile, which are columns of A. */
+_Static_assert((int)LKS__TILE_ROWS <= (int)PANEL_COLS, "a tile of A fits in a panel");
 
 static size_t min(size_t a, size_t b)
 {

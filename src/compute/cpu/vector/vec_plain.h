@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
+#include "compute/cpu/vector/fused.h"
 #include "compute/cpu/vector/version.h"
 
 /* VECTORS: how many the registers hold. */
@@ -26,7 +27,7 @@ typedef struct vmask {
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
-/* v_NAME(x, y, z) = value, by lanes; x, y and z are floats in `value`. */
+/* v_NAME(x, y) = value, by lanes; x and y are floats in `value`. */
 #define ONE_OPERAND(name, value)                                                                   \
     VEC_INLINE vf v_##name(vf vx)                                                                  \
     {                                                                                              \
@@ -41,15 +42,6 @@ typedef struct vmask {
     {                                                                                              \
         for (int i = 0; i < LANES; i++) {                                                          \
             const float x = vx.lane[i], y = vy.lane[i];                                            \
-            vx.lane[i] = value;                                                                    \
-        }                                                                                          \
-        return vx;                                                                                 \
-    }
-#define THREE_OPERANDS(name, value)                                                                \
-    VEC_INLINE vf v_##name(vf vx, vf vy, vf vz)                                                    \
-    {                                                                                              \
-        for (int i = 0; i < LANES; i++) {                                                          \
-            const float x = vx.lane[i], y = vy.lane[i], z = vz.lane[i];                            \
             vx.lane[i] = value;                                                                    \
         }                                                                                          \
         return vx;                                                                                 \
@@ -70,6 +62,7 @@ VEC_INLINE float of_bits(uint32_t bits)
 }
 
 ONE_OPERAND(sqrt, sqrtf(x))
+ONE_OPERAND(negative, -x)
 TWO_OPERANDS(add, x + y)
 TWO_OPERANDS(sub, x - y)
 TWO_OPERANDS(mul, (x * y))
@@ -79,9 +72,6 @@ TWO_OPERANDS(max, x > y ? x : y)
 TWO_OPERANDS(and, of_bits(bits_of(x) & bits_of(y)))
 TWO_OPERANDS(andnot, of_bits(~bits_of(x) & bits_of(y))) /* y without the bits of x */
 TWO_OPERANDS(or, of_bits(bits_of(x) | bits_of(y)))
-THREE_OPERANDS(fma, fmaf(x, y, z))
-THREE_OPERANDS(fms, fmaf(x, y, -z))
-THREE_OPERANDS(fnma, fmaf(-x, y, z))
 
 /* 0 in place of subnormal lanes; NaN stays. */
 ONE_OPERAND(flush, fabsf(x) < FLT_MIN ? 0.0f : x)
@@ -92,7 +82,34 @@ ONE_OPERAND(round_bf16, lks__bf16_to_float(lks__bf16_from_float(x)))
 
 #undef ONE_OPERAND
 #undef TWO_OPERANDS
-#undef THREE_OPERANDS
+
+VEC_INLINE lks__wides widened(const float *p)
+{
+    lks__narrows x;
+    memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, lks__wides);
+}
+
+VEC_INLINE vf v_fma(vf x, vf y, vf z)
+{
+    for (int i = 0; i < LANES; i += LKS__WIDE_LANES) {
+        const lks__wides sum =
+            lks__fused(widened(x.lane + i), widened(y.lane + i), widened(z.lane + i));
+        const lks__narrows rounded = __builtin_convertvector(sum, lks__narrows);
+        memcpy(z.lane + i, &rounded, sizeof rounded);
+    }
+    return z;
+}
+
+VEC_INLINE vf v_fms(vf x, vf y, vf z)
+{
+    return v_fma(x, y, v_negative(z));
+}
+
+VEC_INLINE vf v_fnma(vf x, vf y, vf z)
+{
+    return v_fma(v_negative(x), y, z);
+}
 
 VEC_INLINE vf v_load(const float *p)
 {
