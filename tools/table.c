@@ -51,7 +51,7 @@ static const char *kind_of(const lks__setting *d)
     };
     if (d->type == LKS__SETTING_IS_BOOL)
         return "truth";
-    if (d->type == LKS__SETTING_IS_CHOICE || d->choices != NULL)
+    if (d->type == LKS__SETTING_IS_CHOICE || d->choices != NULL || d->zero != NULL)
         return "words";
     return names[d->names];
 }
@@ -68,6 +68,8 @@ static void print_choices(const lks__setting *d)
             printf("%s%.*s", c > d->choices ? " " : "", (int)n, c);
         c += n + (c[n] == '|');
     }
+    if (d->zero != NULL)
+        fputs(d->zero, stdout);
     if (d->type == LKS__SETTING_IS_BOOL)
         fputs("true false", stdout);
     if (d->names == LKS__NAMES_WEIGHTS)
@@ -80,8 +82,8 @@ static void print_option(const char *command, const lks__setting *d, const lks__
                          const char *name, const char *help)
 {
     char value[LKS__SETTING_STR], range[LKS__SETTING_RANGE], number[LKS__NUMBER_TEXT];
-    const char *preset = d->type == LKS__SETTING_IS_FLOAT
-                             ? lks__number_text(d->preset.f, false, number)
+    const char *preset = d->type == LKS__SETTING_IS_INT || d->type == LKS__SETTING_IS_FLOAT
+                             ? lks__setting_preset_text(d, number)
                              : lks__settings_text(s, (int)(d - lks__setting_table), value);
     printf("option\t%s\t--%s\t%s", command, name, kind_of(d));
     column(strcmp(preset, "\n") == 0 ? "(line feed)" : preset);
@@ -102,8 +104,10 @@ void table_settings(const char *command, unsigned bit)
         if (!(d->commands & bit))
             continue;
         print_option(command, d, &s, d->name, d->help);
-        if (i == LKS__SETTING_nproc_per_node)
-            print_option(command, d, &s, LKS__RANKS, "the same as --nproc_per_node, on one host");
+        char help[80];
+        snprintf(help, sizeof help, "another name of --%s", d->name);
+        if (d->alias != NULL)
+            print_option(command, d, &s, d->alias, help);
     }
 }
 

@@ -55,14 +55,12 @@ enum {
     LKS__SETTING_SAME = 1 << 10,
     /* HOST: a resume keeps the run's value, which is in its host lines (train/setup/remember.h). */
     LKS__SETTING_KEPT = 1 << 11,
-    /* FLOAT: "off" means 0. */
-    LKS__SETTING_OFF = 1 << 12,
     /* FREE: only rank 0 uses the value, so other ranks may have another value. */
-    LKS__SETTING_FIRST = 1 << 13,
+    LKS__SETTING_FIRST = 1 << 12,
     /* INT: "None", nanoGPT's word, means 0. */
-    LKS__SETTING_NONE = 1 << 14,
+    LKS__SETTING_NONE = 1 << 13,
     /* In the short help of a command that accepts train's settings. */
-    LKS__SETTING_SHORT = 1 << 15,
+    LKS__SETTING_SHORT = 1 << 14,
 };
 
 /* X(group, word of --help=WORD, title in the help). */
@@ -137,13 +135,14 @@ enum {
     X(BOOL, special, false, ANY, PREP | SAMPLE, HOST | SAME, FILES,                                \
       "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
       "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
-    X(INT, shards, 0, INTS(0, 2147483647), PREP, HOST, FILES,                                      \
-      "prep: write shards of this many tokens; 0: one train.bin and one val.bin, or with "         \
+    X(INT, shards, 0, INTS(0, 2147483647) OR(auto), PREP, HOST, FILES,                             \
+      "prep: write shards of this many tokens; auto: one train.bin and one val.bin, or with "      \
       "sentencepiece and bytes shards of 100,000,000")                                             \
-    X(INT, num_val_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                                 \
-      "prep: number of documents, from the first on, to keep for validation; 0: use val_fraction") \
-    X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX), PREP, HOST, FILES,                         \
-      "sentencepiece: number of training documents to train the tokenizer on; 0: all, up to 256 "  \
+    X(INT, num_val_docs, 0, INTS(0, INT64_MAX) OR(auto), PREP, HOST, FILES,                        \
+      "prep: number of documents, from the first on, to keep for validation; auto: use "           \
+      "val_fraction")                                                                              \
+    X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX) OR(all), PREP, HOST, FILES,                 \
+      "sentencepiece: number of training documents to train the tokenizer on; all: up to 256 "     \
       "MiB")                                                                                       \
     X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
       "JSON lines: name of the member that contains the text")                                     \
@@ -155,7 +154,7 @@ enum {
       "data/NAME is tried. eval also accepts a file, or a pattern of shards")                      \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST | SHORT, FILES,    \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
-    X(STR, which, "", A_CHECKPOINT, SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,                    \
+    X(STR, checkpoint, "", A_CHECKPOINT ALSO(which), SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,   \
       "checkpoint in out_dir to use: best, latest, or an iteration; empty: best if the run has "   \
       "always_save_checkpoint=false, otherwise latest")                                            \
     X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST | SHORT, FILES,     \
@@ -168,9 +167,9 @@ enum {
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
       "artifact to evaluate, instead of a checkpoint in out_dir")                                  \
     X(CHOICE, split, val, WORDS, EVAL, HOST | SAME, FILES, "tokens to evaluate on")                \
-    X(INT, stride, 0, INTS(0, 1 << 20), EVAL, HOST | SAME, FILES,                                  \
+    X(INT, stride, 0, INTS(0, 1 << 20) OR(none), EVAL, HOST | SAME, FILES,                         \
       "tokens from the start of one window to the start of the next; windows overlap, and each "   \
-      "token counts once; 0: windows don't overlap")                                               \
+      "token counts once; none: windows don't overlap")                                            \
                                                                                                    \
     X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
     X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE | SHORT, MODEL,                        \
@@ -180,9 +179,9 @@ enum {
     X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE | SHORT, MODEL, "width of the model") \
     X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE | SHORT, MODEL,         \
       "context length in tokens; eval: the model's by default")                                    \
-    X(INT, vocab_size, 0, INTS(0, 1 << 24), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,             \
-      "number of token ids; 0: from the data's meta.json, or 50304 without that file. prep "       \
-      "sentencepiece: number of ids to train; 0: 1024")                                            \
+    X(INT, vocab_size, 0, INTS(0, 1 << 24) OR(auto), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,    \
+      "number of token ids; auto: from the data's meta.json, or 50304 without that file. prep "    \
+      "sentencepiece: number of ids to train; auto: 1024")                                         \
     X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "use biases in Linear and LayerNorm")   \
     X(CHOICE, gelu, auto, WORDS, TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE | AUTO | LATER,     \
       MODEL,                                                                                       \
@@ -200,9 +199,9 @@ enum {
       "16G; empty: the free memory")                                                               \
     X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN | SHORT, BATCH,             \
       "micro-batches per step, over all ranks together")                                           \
-    X(INT, virtual_ranks, 0, INTS(0, 1024), TRAIN, RUN | AUTO | SHORT, BATCH,                      \
+    X(INT, virtual_ranks, 0, INTS(0, 1024) OR(auto), TRAIN, RUN | AUTO | SHORT, BATCH,             \
       "parts into which each step is split; any number of ranks up to this gives the same bytes; " \
-      "0: the largest power of two up to 8 that divides gradient_accumulation_steps")              \
+      "auto: the largest power of two up to 8 that divides gradient_accumulation_steps")           \
     X(CHOICE, sampler, random, WORDS, TRAIN, RUN, BATCH,                                           \
       "random: uniform offsets by seed and step; nanogpt: the draws of nanoGPT's script; epoch: "  \
       "whole passes in DistributedSampler's order; stream: all tokens in order (golf)")            \
@@ -225,8 +224,8 @@ enum {
     X(FLOAT, beta1, 0.9, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM,                                     \
       "decay of AdamW's first moment; momentum of sgd")                                            \
     X(FLOAT, beta2, 0.95, FROM_BELOW(0, 1), TRAIN, FREE, OPTIM, "decay of AdamW's second moment")  \
-    X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30), TRAIN, FREE, OPTIM,                                 \
-      "largest norm of the whole gradient; 0: no clipping")                                        \
+    X(FLOAT, grad_clip, 1.0, FROM_TO(0, 1e30) OR(off), TRAIN, FREE, OPTIM,                         \
+      "largest norm of the whole gradient; off: no clipping")                                      \
     X(BOOL, decay_lr, true, ANY, TRAIN, FREE, OPTIM,                                               \
       "true: warm-up and cosine decay; false: constant learning_rate")                             \
     X(INT, warmup_iters, 2000, INTS(0, 4294967294), TRAIN, FREE | SHORT, OPTIM,                    \
@@ -242,22 +241,22 @@ enum {
     X(INT, on_nan_limit, 10, INTS(1, 1000000), TRAIN, FREE, OPTIM,                                 \
       "stop after this many skipped updates in a row, or rollbacks without a new checkpoint")      \
                                                                                                    \
-    X(INT, eval_interval, 2000, INTS(0, 4294967294), TRAIN, FREE | SHORT, REPORT,                  \
-      "iterations between evaluations; 0: none")                                                   \
+    X(INT, eval_interval, 2000, INTS(0, 4294967294) OR(off), TRAIN, FREE | SHORT, REPORT,          \
+      "iterations between evaluations; off: never")                                                \
     X(INT, eval_iters, 200, INTS(1, 1000000), TRAIN, FREE, REPORT,                                 \
       "batches per split in an evaluation")                                                        \
-    X(INT, log_interval, 1, INTS(0, 4294967294), TRAIN, FREE | FIRST, REPORT,                      \
-      "iterations between log lines; 0: none")                                                     \
+    X(INT, log_interval, 1, INTS(0, 4294967294) OR(off), TRAIN, FREE | FIRST, REPORT,              \
+      "iterations between log lines; off: never")                                                  \
     X(BOOL, always_save_checkpoint, true, ANY, TRAIN, FREE, REPORT,                                \
       "true: write a checkpoint every checkpoint_interval, when the validation loss falls, and "   \
       "at the end; false: only when it falls, and at the end")                                     \
-    X(INT, checkpoint_interval, 0, INTS(0, 4294967294), TRAIN, FREE, REPORT,                       \
-      "iterations between checkpoints; 0: eval_interval")                                          \
-    X(FLOAT, checkpoint_minutes, 10, FROM_TO(0, 1e6), TRAIN, HOST | KEPT | OFF, REPORT,            \
+    X(INT, checkpoint_interval, 0, INTS(0, 4294967294) OR(auto), TRAIN, FREE, REPORT,              \
+      "iterations between checkpoints; auto: eval_interval")                                       \
+    X(FLOAT, checkpoint_minutes, 10, FROM_TO(0, 1e6) OR(off), TRAIN, HOST | KEPT, REPORT,          \
       "write a checkpoint after this many minutes without one; the next checkpoint replaces it; "  \
       "off: none")                                                                                 \
-    X(INT, keep, 3, INTS(0, 1000000), TRAIN, HOST | KEPT | SHORT, REPORT,                          \
-      "number of newest checkpoints to keep, in addition to the best one; 0: all")                 \
+    X(INT, keep, 3, INTS(0, 1000000) OR(all), TRAIN, HOST | KEPT | SHORT, REPORT,                  \
+      "number of newest checkpoints to keep, in addition to the best one; all: keep every one")    \
     X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
       "on: lock out_dir, so that only one run at a time writes to it; off: no lock, for file "     \
       "systems without locks")                                                                     \
@@ -273,15 +272,16 @@ enum {
       "file for a Chrome trace of all ranks; open it with chrome://tracing or Perfetto")           \
     X(BOOL, tensorboard, true, ANY, TRAIN, HOST | KEPT, REPORT,                                    \
       "write events for TensorBoard into out_dir")                                                 \
-    X(INT, sample_tokens, 0, INTS(0, 1000), TRAIN, HOST | KEPT, REPORT,                            \
+    X(INT, sample_tokens, 0, INTS(0, 1000) OR(off), TRAIN, HOST | KEPT, REPORT,                    \
       "tokens of a sample to generate after each evaluation, for metrics.jsonl, TensorBoard and "  \
-      "`lockstep watch`; 0: none")                                                                 \
+      "`lockstep watch`; off: none")                                                               \
     X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
     X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
     X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
     X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "unit of the horizontal axis")               \
     X(BOOL, log_scale, false, ANY, PLOT, HOST, REPORT, "draw the logarithm of the losses")         \
-    X(INT, port, 6007, INTS(0, 65535), WATCH, HOST, REPORT, "port of the page; 0: a free one")     \
+    X(INT, port, 6007, INTS(0, 65535) OR(auto), WATCH, HOST, REPORT,                               \
+      "port of the page; auto: a free one")                                                        \
     X(STR, address, "127.0.0.1", TEXT, WATCH, HOST, REPORT,                                        \
       "address of this host on which the page is served, in numbers; 0.0.0.0: all. Whoever can "   \
       "connect to it can read the runs")                                                           \
@@ -319,13 +319,13 @@ enum {
       "tokens per step; sets batch_size")                                                          \
     X(INT, iterations, 20000, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
       "steps of the run (golf does not use max_iters)")                                            \
-    X(INT, warmdown_iters, 1200, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,              \
-      "steps at the end over which the learning rates fall to 0; 0: none")                         \
+    X(INT, warmdown_iters, 1200, INTS(0, 4294967294) OR(off), TRAIN, FREE | GOLF, MODEL_GOLF,      \
+      "steps at the end over which the learning rates fall to 0; off: none")                       \
     X(INT, warmup_steps, 20, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                  \
       "no effect: the script primes its compiler with these steps and undoes them")                \
-    X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9), TRAIN, FREE | GOLF, MODEL_GOLF,          \
-      "training time after which the run stops; the learning rates fall by this time, too; 0: no " \
-      "limit")                                                                                     \
+    X(FLOAT, max_wallclock_seconds, 600, FROM_TO(0, 1e9) OR(off), TRAIN, FREE | GOLF, MODEL_GOLF,  \
+      "training time after which the run stops; the learning rates fall by this time, too; off: "  \
+      "no limit")                                                                                  \
     X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
       "tokens that all virtual ranks together evaluate at once")                                   \
     X(FLOAT, embed_lr, 0.6, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                       \
@@ -367,11 +367,11 @@ enum {
     X(INT, num_samples, 10, INTS(1, 1000000), SAMPLE, HOST | SAME, SAMPLING, "number of samples")  \
     X(INT, max_new_tokens, 500, INTS(1, 1000000000), SAMPLE, HOST | SAME, SAMPLING,                \
       "tokens per sample")                                                                         \
-    X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6), SAMPLE, HOST | SAME, SAMPLING,                     \
-      "below 1: likely tokens more often; above 1: unlikely tokens more often; 0: always the "     \
-      "most likely token")                                                                         \
-    X(INT, top_k, 200, INTS(0, 1 << 24), SAMPLE, HOST | SAME | NONE, SAMPLING,                     \
-      "draw only from the k most likely tokens; 0 or None: from all")                              \
+    X(FLOAT, temperature, 0.8, FROM_TO(0, 1e6) OR(greedy), SAMPLE, HOST | SAME, SAMPLING,          \
+      "below 1: likely tokens more often; above 1: unlikely tokens more often; greedy: always "    \
+      "the most likely token")                                                                     \
+    X(INT, top_k, 200, INTS(0, 1 << 24) OR(all), SAMPLE, HOST | SAME | NONE, SAMPLING,             \
+      "draw only from the k most likely tokens; all or None: from all")                            \
     X(FLOAT, top_p, 1.0, OVER_TO(0, 1), SAMPLE, HOST | SAME, SAMPLING,                             \
       "draw only from the most likely tokens whose probabilities add up to this; 1: from all")     \
     X(STR, stop, "", TEXT, SAMPLE, HOST | SAME | LIST, SAMPLING,                                   \
@@ -379,17 +379,18 @@ enum {
     X(BOOL, interactive, false, ANY, SAMPLE, HOST | SAME, SAMPLING,                                \
       "read lines from standard input and continue each, in one context")                          \
                                                                                                    \
-    X(INT, nproc_per_node, 1, INTS(1, 1024), TRAIN | EVAL | BENCH, HOST | SHORT, CLUSTER,          \
-      "ranks (processes) to start on this machine; --ranks=N is the same, on one host")            \
+    X(INT, nproc_per_node, 1, INTS(1, 1024) ALSO(ranks), TRAIN | EVAL | BENCH, HOST | SHORT,       \
+      CLUSTER, "ranks (processes) to start on this machine")                                       \
     X(INT, nnodes, 1, INTS(1, 1024), PLAN, HOST, CLUSTER, "number of hosts to plan for")           \
-    X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6), PLAN, HOST, CLUSTER,                                  \
-      "mean hours until a host fails, to find the checkpoint interval that loses least; 0: none")  \
+    X(FLOAT, mtbf_hours, 0, FROM_TO(0, 1e6) OR(off), PLAN, HOST, CLUSTER,                          \
+      "mean hours until a host fails, to find the checkpoint interval that loses least; off: "     \
+      "none")                                                                                      \
     X(INT, max_restarts, 0, INTS(0, 1000000), TRAIN, HOST, CLUSTER,                                \
       "number of times to restart all ranks from the newest checkpoint after a rank has failed")   \
     X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, CLUSTER,           \
       "seconds that ranks have to end after a signal to stop, counted from their last heartbeat")  \
-    X(INT, threads, 0, INTS(0, 1024), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO, CLUSTER,         \
-      "threads per rank; 0: cores / ranks on this machine")                                        \
+    X(INT, threads, 0, INTS(0, 1024) OR(auto), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO,         \
+      CLUSTER, "threads per rank; auto: cores / ranks on this machine")                            \
     X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, CLUSTER,                              \
       "bind each rank to its share of this machine's cores: auto: if it has several memory nodes " \
       "and no launcher has bound the ranks; cores: always; none: never")                           \
@@ -404,9 +405,9 @@ enum {
       "which ranks share a host")                                                                  \
     X(FLOAT, timeout, 60, OVER_TO(0, 86400), TRAIN | EVAL | BENCH, HOST, CLUSTER,                  \
       "end the run if a rank makes no progress for this many seconds")                             \
-    X(INT, check_interval, 100, INTS(0, 4294967294), TRAIN, HOST | SAME, CLUSTER,                  \
+    X(INT, check_interval, 100, INTS(0, 4294967294) OR(off), TRAIN, HOST | SAME, CLUSTER,          \
       "iterations between checks that no parameter has changed by itself and that replicas are "   \
-      "equal; 0: none")                                                                            \
+      "equal; off: never")                                                                         \
     X(CHOICE, replicas, shared, WORDS, TRAIN, HOST | SAME, CLUSTER,                                \
       "shared: one copy of parameters and moments for all ranks of a host; private: one copy per " \
       "rank")                                                                                      \

@@ -66,13 +66,14 @@ static lks_status take_ranks(lks__settings *s, const char *key, lks__setting_val
                              lks__setting_from from, const char *where)
 {
     const int i = LKS__SETTING_nproc_per_node;
-    const bool as_ranks = strcmp(key, LKS__RANKS) == 0;
+    const char *ranks = lks__setting_table[i].alias;
+    const bool as_ranks = strcmp(key, ranks) == 0;
     if (s->from[i] == (unsigned char)from && s->as_ranks != as_ranks && s->nproc_per_node != v.i)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s: %s is another name of %s, and has the value %" PRId64
                          ": give one of them",
-                         where, s->as_ranks ? LKS__RANKS : lks__setting_name(i),
-                         as_ranks ? LKS__RANKS : lks__setting_name(i), s->nproc_per_node);
+                         where, s->as_ranks ? ranks : lks__setting_name(i),
+                         as_ranks ? ranks : lks__setting_name(i), s->nproc_per_node);
     s->as_ranks = as_ranks;
     return LKS_OK;
 }
@@ -100,9 +101,7 @@ lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key
             s->auto_batch = (unsigned char)from;
         return LKS_OK;
     }
-    const bool off = (d->flags & LKS__SETTING_OFF && strcmp(text, "off") == 0) ||
-                     (d->flags & LKS__SETTING_NONE && strcmp(text, "None") == 0);
-    if (!parse_value(d, off ? "0" : text, &v))
+    if (!parse_value(d, lks__setting_means_zero(d, text) ? "0" : text, &v))
         return fail_value(d, text, where, from);
     if (!taken || s->from[i] > (unsigned char)from)
         return LKS_OK;

@@ -1,5 +1,4 @@
 /* settings/settings_help.c - `--help`, generated from the settings table. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "settings/settings.h"
@@ -41,11 +40,8 @@ static void print_setting(FILE *out, const lks__setting *d, enum detail detail)
     char left[80], text[600], help[400], range[LKS__SETTING_RANGE], shown[80];
     switch (d->type) {
     case LKS__SETTING_IS_INT:
-        snprintf(left, sizeof left, "--%s=%" PRId64, d->name, d->preset.i);
-        break;
     case LKS__SETTING_IS_FLOAT:
-        snprintf(left, sizeof left, "--%s=%s", d->name,
-                 lks__number_text(d->preset.f, false, shown));
+        snprintf(left, sizeof left, "--%s=%s", d->name, lks__setting_preset_text(d, shown));
         break;
     case LKS__SETTING_IS_BOOL:
         snprintf(left, sizeof left, "--%s=%s", d->name, d->preset.b ? "true" : "false");
@@ -70,6 +66,8 @@ static void print_setting(FILE *out, const lks__setting *d, enum detail detail)
     describe_words(d, help, sizeof help);
     if (detail == SUMMARY)
         help[strcspn(help, ";")] = '\0';
+    if (d->alias != NULL)
+        snprintf(help + strlen(help), sizeof help - strlen(help), "; also --%s", d->alias);
     snprintf(text, sizeof text, has_range ? "%s (%s)" : "%s", help, range);
     if (strlen(left) + 3 < HELP_INDENT)
         fprintf(out, "  %-*s", HELP_INDENT - 2, left);

@@ -39,7 +39,6 @@ enum {
     TYPED = LKS__SETTING_TYPED,
     SAME = LKS__SETTING_SAME,
     KEPT = LKS__SETTING_KEPT,
-    OFF = LKS__SETTING_OFF,
     FIRST = LKS__SETTING_FIRST,
     NONE = LKS__SETTING_NONE,
     SHORT = LKS__SETTING_SHORT,
@@ -70,6 +69,8 @@ const lks__setting_group lks__setting_groups[LKS__N_GROUPS] = {
 #define FROM_BELOW(lo, hi)    .low = (lo), .high = (hi), .below_high = true
 #define OVER_TO(lo, hi)       .low = (lo), .high = (hi), .over_low = true
 #define BETWEEN(lo, hi)       .low = (lo), .high = (hi), .over_low = true, .below_high = true
+#define OR(word)              , .zero = #word
+#define ALSO(name)            , .alias = #name
 #define PRESET_INT(name, x)   .preset.i = (x)
 #define PRESET_FLOAT(name, x) .preset.f = (x)
 #define PRESET_BOOL(name, x)  .preset.b = (x)
@@ -233,10 +234,13 @@ int lks__setting_find(const char *key)
     char name[LKS__SETTING_KEY];
     if (!fold_key(key, name))
         return -1;
-    const char *ours = strcmp(name, LKS__RANKS) == 0 ? "nproc_per_node" : lks__family_setting(name);
-    for (int i = 0; i < LKS__N_SETTINGS; i++)
-        if (strcmp(lks__setting_table[i].name, ours != NULL ? ours : name) == 0)
+    const char *ours = lks__family_setting(name);
+    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+        const lks__setting *d = &lks__setting_table[i];
+        if (strcmp(d->name, ours != NULL ? ours : name) == 0 ||
+            (d->alias != NULL && strcmp(d->alias, name) == 0))
             return i;
+    }
     return -1;
 }
 
@@ -313,6 +317,26 @@ const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT])
     return out;
 }
 
+bool lks__setting_means_zero(const lks__setting *d, const char *text)
+{
+    return (d->zero != NULL && strcmp(text, d->zero) == 0) ||
+           (d->flags & LKS__SETTING_NONE && strcmp(text, "None") == 0);
+}
+
+const char *lks__setting_preset_text(const lks__setting *d, char out[LKS__NUMBER_TEXT])
+{
+    const double preset = d->type == LKS__SETTING_IS_INT ? (double)d->preset.i : d->preset.f;
+    return d->zero != NULL && preset == 0 ? d->zero : lks__number_text(preset, false, out);
+}
+
+/* Append the word for 0. */
+static void add_zero(const lks__setting *d, char out[LKS__SETTING_RANGE])
+{
+    const size_t n = strlen(out);
+    if (d->zero != NULL)
+        snprintf(out + n, LKS__SETTING_RANGE - n, ", or %s", d->zero);
+}
+
 const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_RANGE])
 {
     char choices[120], low[LKS__NUMBER_TEXT], high[LKS__NUMBER_TEXT];
@@ -324,12 +348,13 @@ const char *lks__setting_describe(const lks__setting *d, char out[LKS__SETTING_R
         else
             snprintf(out, LKS__SETTING_RANGE, "a whole number from %s to %s", low,
                      lks__number_text((double)d->high_i, true, high));
+        add_zero(d, out);
         break;
     case LKS__SETTING_IS_FLOAT:
-        snprintf(out, LKS__SETTING_RANGE, "a number %s %s and %s %s%s",
+        snprintf(out, LKS__SETTING_RANGE, "a number %s %s and %s %s",
                  d->over_low ? "over" : "of at least", lks__number_text(d->low, true, low),
-                 d->below_high ? "below" : "at most", lks__number_text(d->high, true, high),
-                 d->flags & LKS__SETTING_OFF ? ", or off" : "");
+                 d->below_high ? "below" : "at most", lks__number_text(d->high, true, high));
+        add_zero(d, out);
         break;
     case LKS__SETTING_IS_BOOL:
         snprintf(out, LKS__SETTING_RANGE, "true or false");

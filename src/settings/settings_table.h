@@ -36,12 +36,14 @@ typedef struct lks__setting_group {
 
 typedef struct lks__setting {
     const char *name;
+    const char *alias; /* another name, or NULL */
     const char *help;
     const lks__setting_group *group; /* settings of one group are adjacent */
     const char *choices;             /* STR: "a|b", or NULL; "a:N": a, a colon and a number */
     const char *(*word)(int i);      /* CHOICE: its words; NULL after the last */
     const char *(*about)(int i);     /* the meaning of each word, or NULL */
     lks__setting_value preset;
+    const char *zero;      /* INT, FLOAT: the word for 0, or NULL */
     int64_t low_i, high_i; /* INT: inclusive */
     double low, high;      /* FLOAT */
     size_t offset;         /* in lks__settings */
@@ -53,9 +55,6 @@ typedef struct lks__setting {
     bool begins;               /* STR: one line that begins with one of the choices */
     int names;                 /* STR: LKS__NAMES_* */
 } lks__setting;
-
-/* Another name of nproc_per_node. */
-#define LKS__RANKS "ranks"
 
 extern const lks__setting_group lks__setting_groups[LKS__N_GROUPS];
 extern const lks__setting lks__setting_table[LKS__N_SETTINGS];
@@ -77,6 +76,11 @@ enum { LKS__SETTING_RANGE = 160, LKS__NUMBER_TEXT = 32 };
 
 /* A number in readable form: 0.1, 6e-5, and with `commas` 1,000,000; returns `out`. */
 const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT]);
+
+/* True if `text` is a word for 0. */
+bool lks__setting_means_zero(const lks__setting *d, const char *text);
+/* The default of an INT or FLOAT, as a number or as the word for 0. */
+const char *lks__setting_preset_text(const lks__setting *d, char out[LKS__NUMBER_TEXT]);
 
 /* The index of `text` among the words of a CHOICE, or -1. */
 int64_t lks__setting_choice(const lks__setting *d, const char *text);

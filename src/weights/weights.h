@@ -52,7 +52,7 @@ typedef struct lks__weights {
 
 /* The caller's knowledge in addition to the path. */
 typedef struct lks__weights_want {
-    const char *which; /* of a run: as --which; NULL as "" */
+    const char *which; /* of a run: as --checkpoint; NULL as "" */
     int64_t n_head;    /* for a file that doesn't contain it; 0: not known */
 } lks__weights_want;
 

@@ -80,7 +80,7 @@ lockstep train ow = own ! quickstart
 lockstep sample --out_dir=runs/ = runs/small ! runs/other
 lockstep sample runs/ = runs/small ! runs/other quickstart
 lockstep resume ru = runs/small ! runs/other own
-lockstep eval runs/small --which= = best latest 10 300 !
+lockstep eval runs/small --checkpoint= = best latest 10 300 !
 lockstep watch runs/ = runs/small ! runs/other quickstart
 lockstep report runs/small runs/sm = runs/small ! runs/other
 lockstep plot --axis=time ru = runs/small ! runs/other own
@@ -92,6 +92,7 @@ lockstep bench pe = peak ! step
 lockstep prep ch = char ! gpt2
 lockstep help on_na = on_nan ! n_layer
 lockstep run --nproc-per-node=2 lockstep train --on_nan=r = rollback !
+lockstep train --keep= = all !
 lockstep train --quux= = ! stop
 END
 sed 's/ = .*//' "$work/asked" >"$work/lines"

@@ -170,6 +170,9 @@ static void test_arithmetic(void **state)
     assert_int_equal(s.batch_size, 12);
     assert_true(s.min_lr == 6e-4 / 10);
     assert_int_equal(args.n_notes, 2);
+    assert_ok(read_as("a.conf", "keep = all\ngrad_clip = off # x\n"));
+    assert_int_equal(s.keep, 0);
+    assert_true(s.grad_clip == 0.0);
 }
 
 /* What has no meaning here is listed once; its value may still be used. */
@@ -252,6 +255,7 @@ static void test_mistakes(void **state)
     } bad[] = {
         {"a.conf", "\n\nn_layr = 3\n", "a.conf:3: there is no setting \"n_layr\"; did you mean"},
         {"a.py", "n_layr = 3\n", "a.py:1: there is no setting"},
+        {"a.conf", "keep = off\n", "a.conf:1:8: off has no value"},
         {"a.conf", "top_k = 3\n", "a.conf:1: top_k is a setting of `lockstep sample`"},
         {"a.conf", "n_layer = 0\n", "a.conf:1: n_layer must be a whole number from 1 to 1024"},
         {"a.conf", "n_layer = 5 * 0\n", "not \"0\""},

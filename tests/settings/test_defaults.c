@@ -95,7 +95,7 @@ static const struct figure golf[] = {
 static const struct figure ours[] = {
     {"input", ""},
     {"out", ""},
-    {"which", ""},
+    {"checkpoint", ""},
     {"format", "golf"},
     {"code", ""},
     {"run_id", ""},

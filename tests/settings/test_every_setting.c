@@ -712,7 +712,7 @@ static const struct row golf_rows[] = {
 
 static const struct row other_rows[] = {
     ROW(SAMPLE, "out_dir", "@run2", TEXT),
-    ROW(SAMPLE, "which", "3", TEXT),
+    ROW(SAMPLE, "checkpoint", "3", TEXT),
     ROW(SAMPLE, "init_from", "@run2", REFUSED, .says = "leave one of them out"),
     ROW(SAMPLE, "n_head", "4", REFUSED, .says = "the model has n_head=2"),
     ROW(SAMPLE, "gelu", "tanh", 0,
@@ -733,7 +733,7 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "dtype", "bfloat16", TEXT),
     ROW(EVAL, "dataset", "@other", TEXT),
     ROW(EVAL, "out_dir", "@run2", TEXT),
-    ROW(EVAL, "which", "3", TEXT, .says = "ckpt-00000003"),
+    ROW(EVAL, "checkpoint", "3", TEXT, .says = "ckpt-00000003"),
     ROW(EVAL, "init_from", "@run2", REFUSED, .says = "leave one of them out"),
     ROW(EVAL, "n_head", "4", REFUSED, .says = "the model has n_head=2"),
     ROW(EVAL, "gelu", "tanh", 0, .may = TEXT),

@@ -361,8 +361,9 @@ static void test_end(void **state)
                 "the last two validation losses are over 5 %% above the lowest, 1.7500 at "
                 "iteration 40; sample and eval use the best checkpoint, as "
                 "always_save_checkpoint=false\n"
-                "to compare them over the whole validation text: lockstep eval %s --which=latest, "
-                "and --which=best\n"
+                "to compare them over the whole validation text: lockstep eval %s "
+                "--checkpoint=latest, "
+                "and --checkpoint=best\n"
                 "in here: metrics.jsonl, train.log; latest is ckpt-00000070, best is "
                 "ckpt-00000040\n"
                 "next: lockstep eval %s\n",

@@ -196,9 +196,9 @@ static void test_ranges(void **state)
         {"--learning_rate=1,5", "a number"},
         {"--beta2=1", "below 1"},
         {"--learning_rate=-1", "of at least 0 and at most 1,000,000, not"},
-        {"--grad_clip=-1", "at most 1e30, not"},
+        {"--grad_clip=-1", "at most 1e30, or off, not"},
         {"--max_iters=-1", "from 0 to 4,294,967,294, not"},
-        {"--keep=1000001", "from 0 to 1,000,000, not"},
+        {"--keep=1000001", "from 0 to 1,000,000, or all, not"},
         {"--timeout=0", "over 0"},
         {"--bias=yes", "true or false"},
         {"--bias=", "true or false"},
@@ -484,6 +484,21 @@ static void test_help_lists_every_setting(void **state)
     free(text);
 }
 
+static void test_words_for_zero(void **state)
+{
+    lks__settings s;
+    lks__settings_defaults(&s);
+    assert_ok(parse_one(LKS__CMD_TRAIN, "--keep=all", &s));
+    assert_int_equal(s.keep, 0);
+    assert_ok(parse_one(LKS__CMD_TRAIN, "--grad_clip=off", &s));
+    assert_true(s.grad_clip == 0.0);
+    assert_fails(LKS_ERR_CONFIG, parse_one(LKS__CMD_TRAIN, "--keep=off", &s), "keep", ", or all");
+    assert_ok(parse_one(LKS__CMD_SAMPLE, "--which=best", &s));
+    assert_string_equal(s.checkpoint, "best");
+    assert_ok(parse_one(LKS__CMD_SAMPLE, "--checkpoint=7", &s));
+    assert_string_equal(s.checkpoint, "7");
+}
+
 static char *help_of(unsigned command, const char *group)
 {
     char *text;
@@ -679,6 +694,7 @@ int main(void)
         cmocka_unit_test(test_words_notes_help),
         cmocka_unit_test(test_help_lists_every_setting),
         cmocka_unit_test(test_help_levels),
+        cmocka_unit_test(test_words_for_zero),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_nearest),
     };

@@ -23,7 +23,8 @@ static const char usage[] =
     "       lockstep eval --init_from=PATH|--artifact=FILE --dataset=DIR|FILE|PATTERN\n"
     "\n"
     "Computes the mean loss of a model over all windows of block_size tokens. The model is a\n"
-    "checkpoint (--which) of the run in the folder RUN, or given by --init_from or --artifact. "
+    "checkpoint (--checkpoint) of the run in the folder RUN, or given by --init_from or "
+    "--artifact. "
     "The\n"
     "tokens are a split of a data folder, a file of tokens, or all shards that match a pattern.\n"
     "Without --dataset they are the run's own data. Overlapping windows: --stride=N.\n"
@@ -33,7 +34,7 @@ static const char usage[] =
     "appended to evals.jsonl in RUN. --out_dir=RUN is the older form of RUN.\n"
     "\n"
     "  lockstep eval out/my\n"
-    "  lockstep eval out/my --split=train --which=latest\n";
+    "  lockstep eval out/my --split=train --checkpoint=latest\n";
 
 struct evaluation {
     lks__settings *s;

@@ -190,14 +190,16 @@ static lks_status read_number(reader *r, const char *key, const char *text, cons
     lks__config_value v = {.kind = LKS__CONFIG_FOREIGN, .text = ""};
     char out[40];
     double f;
-    const bool plain = *text == '\0' || lks__parse_float(text, &f);
-    if (*text != '\0')
+    const lks__setting *d = &lks__setting_table[lks__setting_find(key)];
+    const bool is_zero = d->zero != NULL && strcmp(text, d->zero) == 0;
+    const bool plain = *text == '\0' || lks__parse_float(text, &f) || is_zero;
+    if (*text != '\0' && !is_zero)
         LKS__TRY(evaluate(r, text, &v));
     LKS__TRY(remember(r, key, &v, true));
     if (plain)
         return lks__settings_set(r->s, r->command, key, text, LKS__FROM_FILE, r->where);
     if (v.kind == LKS__CONFIG_NONE)
-        return lks__setting_table[lks__setting_find(key)].flags & LKS__SETTING_NONE
+        return d->flags & LKS__SETTING_NONE
                    ? lks__settings_set(r->s, r->command, key, "None", LKS__FROM_FILE, r->where)
                    : note(r, line);
     if (v.kind == LKS__CONFIG_TEXT)

@@ -17,7 +17,7 @@ lks_status lks__given_alone(const lks__settings *s, const char *other, int setti
 lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p)
 {
     const bool given = s->from[LKS__SETTING_n_head] == LKS__FROM_ARG;
-    const lks__weights_want want = {.which = s->which, .n_head = given ? s->n_head : 0};
+    const lks__weights_want want = {.which = s->checkpoint, .n_head = given ? s->n_head : 0};
     lks__weights *w;
     if (!lks__settings_uses_weights(s))
         return lks__weights_open_run(out_dir, &want, w_p);
@@ -25,7 +25,7 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
     LKS__TRY(lks__weights_open(s->init_from, &want, &w));
     lks_status st = LKS_OK;
     if (lks__weights_checkpoint(w) == NULL)
-        st = lks__given_alone(s, "which", LKS__SETTING_which);
+        st = lks__given_alone(s, "checkpoint", LKS__SETTING_checkpoint);
     if (st == LKS_OK)
         *w_p = w;
     else

@@ -6,7 +6,7 @@
 #include "weights/weights.h"
 
 /* For commands that use a model: the weights of --init_from, if the command line has it, else those
- * of the checkpoint --which in out_dir. ERR_CONFIG if the command line names both. */
+ * of the checkpoint --checkpoint in out_dir. ERR_CONFIG if the command line names both. */
 lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p);
 
 /* ERR_CONFIG if the command line has both --init_from and the setting `other`, which chooses other

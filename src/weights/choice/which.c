@@ -49,7 +49,7 @@ lks_status lks__which_open(const char *out_dir, const char *which, lks__ckpt *ck
         how = "";
     } else {
         st = lks__fail(LKS_ERR_CONFIG,
-                       "--which must be best, latest or the iteration of a checkpoint");
+                       "--checkpoint must be best, latest or the iteration of a checkpoint");
     }
     LKS__TRY(st);
     snprintf(took, 64, how[0] != '\0' ? "%s (%s)" : "%s", ckpt->name, how);

@@ -1,4 +1,5 @@
-/* weights/choice/which.h - which checkpoint of a run `sample`, `eval` and `export` use (--which).
+/* weights/choice/which.h - which checkpoint of a run `sample`, `eval` and `export` use
+ * (--checkpoint).
  */
 #ifndef LKS_WEIGHTS_CHOICE_WHICH_H
 #define LKS_WEIGHTS_CHOICE_WHICH_H

@@ -24,9 +24,9 @@ typedef struct lks__replica {
     lks__mirror params; /* an arena; the host's side is the group's memory */
 } lks__replica;
 
-/* Verify and load the checkpoint `s->which` in `out_dir` or, if `s` names weights (--init_from on
- * the command line), those instead. The session then computes in the run's dtype, unless `s` sets
- * another one. Collective. */
+/* Verify and load the checkpoint `s->checkpoint` in `out_dir` or, if `s` names weights (--init_from
+ * on the command line), those instead. The session then computes in the run's dtype, unless `s`
+ * sets another one. Collective. */
 lks_status lks__replica_open(const char *out_dir, const lks__settings *s, lks__session *session,
                              lks__replica *r);
 /* The same from an artifact (weights/artifact/artifact.h), a file that needs no other files. */

@@ -58,12 +58,13 @@ static void say_above(lks__report *r, const lks__run *run, const lks__state *sta
         "the last two validation losses are over 5 %% above the lowest, %.4f at iteration "
         "%" PRIu64 "; sample and eval use %s",
         r->best.loss, r->best.iter,
-        run->s.always_save_checkpoint ? "the newest checkpoint: --which=best for the best one"
+        run->s.always_save_checkpoint ? "the newest checkpoint: --checkpoint=best for the best one"
                                       : "the best checkpoint, as always_save_checkpoint=false");
-    lks__log_line(&r->log,
-                  "to compare them over the whole validation text: %s eval %s --which=latest, and "
-                  "--which=best",
-                  tool, out);
+    lks__log_line(
+        &r->log,
+        "to compare them over the whole validation text: %s eval %s --checkpoint=latest, and "
+        "--checkpoint=best",
+        tool, out);
 }
 
 static void say_next(lks__report *r, const lks__run *run, const lks__session *ses, int stop_signal)
