@@ -50,6 +50,12 @@ makes_group() {
     return 1
 }
 
+arm64_lacks() {
+    for library in jansson libxxhash zlib libmd; do
+        [ -e "/usr/lib/aarch64-linux-gnu/pkgconfig/$library.pc" ] || echo "$library"
+    done
+}
+
 # Can a process write another one's memory? Not if ptrace is forbidden.
 writes_memory() {
     sleep 10 &
@@ -78,6 +84,12 @@ has() {
         avx512*) has_flags avx512_bf16 ;;
         *) false ;;
         esac ;;
+    qemu-aarch64) # an emulator of ARM64: qemu-user-static
+        command -v qemu-aarch64-static || command -v qemu-aarch64 ;;
+    aarch64-gcc) # a compiler for ARM64: gcc-aarch64-linux-gnu
+        command -v aarch64-linux-gnu-gcc ;;
+    arm64-libraries) # Debian's packages for arm64 (cmake/aarch64.cmake lists them): dpkg has to know that architecture
+        [ -z "$(arm64_lacks)" ] ;;
     pytorch) # with torchrun; downloads of gigabytes that tests do without
         python_has torch.distributed && command -v torchrun ;;
     chromium) # a browser, 300 MB: the page of lockstep watch in it

@@ -180,6 +180,24 @@ static void check_bits(const product *p)
     }
 }
 
+/* z + x y lies so near the middle between two floats that a sum in double would be that middle: a
+ * second rounding would go to the even float, which is the wrong one. */
+static void test_one_rounding(void **state)
+{
+    static const struct sum {
+        float z, x, y, want;
+    } sums[] = {{1, 0x1.001p-24f, 0x1.ffe002p-1f, 0x1.000002p0f},                 /* above it */
+                {0x1.000002p0f, 0x1.000002p-24f, 0x1.fffffcp-1f, 0x1.000002p0f}}; /* below it */
+    for (int i = 0; i < 4; i++) {
+        const struct sum *s = &sums[i / 2];
+        const float sign = i % 2 == 0 ? 1.0f : -1.0f, terms[] = {sign * s->z, sign * s->x};
+        const float factors[] = {1, s->y};
+        float got;
+        multiply(&(product){false, 'N', 'N', 1, 1, 2, 1, 0, 0}, terms, factors, &got);
+        assert_true(got == sign * s->want);
+    }
+}
+
 /* Sizes around the tiles and panels of every level, and inner dimensions around the blocks. */
 static void test_order(void **state)
 {
@@ -370,9 +388,10 @@ int main(void)
     fill_random(c, MAX, 1, 3);
 
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_empty),   cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_places), cmocka_unit_test(test_threads), cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_nan),     cmocka_unit_test(test_places),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_one_rounding),
 #ifdef TEST_TWIN
         cmocka_unit_test(test_twin),
 #endif
