@@ -80,6 +80,7 @@ static int print_table(void)
         printf("exit\t%s\t%s\n", exits[i].code, exits[i].meaning);
     for (int i = 0; i < N_COMMANDS; i++)
         commands[i].main(2, (char *[]){(char *)commands[i].name, "--help", NULL});
+    table_settings("settings", ~0u);
     return TOOL_OK;
 }
 

@@ -98,12 +98,13 @@ static void print_option(const char *command, const lks__setting *d, const lks__
 void table_settings(const char *command, unsigned bit)
 {
     lks__settings s;
+    char meaning[LKS__SETTING_HELP];
     lks__settings_defaults(&s);
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
         const lks__setting *d = &lks__setting_table[i];
         if (!(d->commands & bit))
             continue;
-        print_option(command, d, &s, d->name, d->help);
+        print_option(command, d, &s, d->name, lks__setting_meaning(d, bit, meaning));
         char help[80];
         snprintf(help, sizeof help, "another name of --%s", d->name);
         if (d->alias != NULL)

@@ -10,6 +10,8 @@
  *     option   COMMAND  NAME  KIND  DEFAULT  WORDS  RANGE  GROUP  HELP
  *     exit     CODE     MEANING
  *
+ * An option of the command "settings" is a setting, with its help for all commands.
+ *
  * NAME begins with dashes. KIND: flag (no value), truth (an optional value), value, words, path,
  * dataset, run, checkpoint, weights. WORDS, separated by blanks: all values of kind `words`, some
  * of weights. */

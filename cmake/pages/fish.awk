@@ -33,7 +33,7 @@ $1 == "command" {
 }
 $1 == "usage" && $3 ~ /lockstep [a-z]+ RUN| RUN[^A-Za-z ]+$/ { words_of[$2] = "(__lockstep_runs)" }
 $1 == "word" { print seen($2) " -a " $3 }
-$1 == "option" {
+$1 == "option" && $2 != "settings" {
     if ($3 == "--help") next
     rest = " -d " plain($9)
     if ($4 == "truth") rest = rest " -a 'true false'"

@@ -121,8 +121,7 @@ $1 == "usage" && $2 == command {
         line($3)
     }
 }
-$1 == "option" && ($2 == command || (command == "settings" && $2 != "run" && !($3 in printed))) {
-    printed[$3] = 1
+$1 == "option" && $2 == command {
     if ($8 != group) section($8)
     group = $8
     option()

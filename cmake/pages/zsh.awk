@@ -28,7 +28,7 @@ $1 == "command" {
 }
 $1 == "usage" && $3 ~ /lockstep [a-z]+ RUN| RUN[^A-Za-z ]+$/ { takes_runs[$2] = 1 }
 $1 == "word" { words[$2] = words[$2] " " $3 }
-$1 == "option" {
+$1 == "option" && $2 != "settings" {
     name = ($4 == "flag") ? "" : ($4 == "truth") ? "=-" : "="
     value = ($4 == "flag") ? "" : ($4 == "truth" ? "::" : ":") plain($7 == "" ? "value" : $7) ":" action()
     options[$2] = options[$2] " \\\n            '*" $3 name "[" plain($9) "]" value "'"

@@ -109,18 +109,20 @@ enum {
 /* The events of exec_on: the beginnings of its values. */
 #define LKS__EVENT_CHOICES "checkpoint:|best:|end:|failure:"
 
-/* X(TYPE, name, default, range, commands, flags, group, help). settings_table.c, which converts the
- * table to descriptors, defines the words of the last columns. TYPE: INT (int64_t), FLOAT (double),
- * BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above), LISTED (int: the index of a
- * word in another file's list, returned by lks__NAME_word()). Help and the config line follow this
- * order; settings of a group must be adjacent. */
+/* X(TYPE, name, default, range, commands, flags, group, help). In the help, a line "COMMAND: …" is
+ * the meaning for that command, and the first line for all others. settings_table.c, which converts
+ * the table to descriptors, defines the words of the last columns. TYPE: INT (int64_t), FLOAT
+ * (double), BOOL (bool), STR (char[]), CHOICE (an enum: one of the words above), LISTED (int: the
+ * index of a word in another file's list, returned by lks__NAME_word()). Help and the config line
+ * follow this order; settings of a group must be adjacent. */
 #define LKS__SETTING_MAP(X)                                                                        \
     X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
       "text file (UTF-8), folder of text files, or - for standard input; may be given several "    \
       "times")                                                                                     \
     X(STR, out, "", A_PATH, PREP | EXPORT | PLOT | BENCH, HOST, FILES,                             \
-      "prep: folder for the token files; export: file or folder to write; plot: picture to "       \
-      "write, .svg or .png (empty: print as text); bench machine: file to write")                  \
+      "\nprep: folder for the token files\nexport: file or folder to write\nplot: picture to "     \
+      "write, .svg or .png; empty: print as text\nbench: file that `lockstep bench machine` "      \
+      "writes")                                                                                    \
     X(STR, machine, "", A_PATH, PLAN, HOST, FILES,                                                 \
       "machine file of `lockstep bench machine`; empty: predict only memory and communication")    \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
@@ -136,10 +138,10 @@ enum {
       "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
       "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
     X(INT, shards, 0, INTS(0, 2147483647) OR(auto), PREP, HOST, FILES,                             \
-      "prep: write shards of this many tokens; auto: one train.bin and one val.bin, or with "      \
+      "write shards of this many tokens; auto: one train.bin and one val.bin, or with "            \
       "sentencepiece and bytes shards of 100,000,000")                                             \
     X(INT, num_val_docs, 0, INTS(0, INT64_MAX) OR(auto), PREP, HOST, FILES,                        \
-      "prep: number of documents, from the first on, to keep for validation; auto: use "           \
+      "number of documents, from the first on, to keep for validation; auto: use "                 \
       "val_fraction")                                                                              \
     X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX) OR(all), PREP, HOST, FILES,                 \
       "sentencepiece: number of training documents to train the tokenizer on; all: up to 256 "     \
@@ -151,17 +153,19 @@ enum {
       "encoder.json, or tokenizer.json")                                                           \
     X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT, HOST | SHORT, FILES,  \
       "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
-      "data/NAME is tried. eval also accepts a file, or a pattern of shards")                      \
+      "data/NAME is tried\neval: folder of tokens, file of tokens, or pattern of shards; if "      \
+      "NAME contains no tokens, data/NAME is tried")                                               \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST | SHORT, FILES,    \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, checkpoint, "", A_CHECKPOINT ALSO(which), SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,   \
       "checkpoint in out_dir to use: best, latest, or an iteration; empty: best if the run has "   \
       "always_save_checkpoint=false, otherwise latest")                                            \
     X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST | SHORT, FILES,     \
-      "initial weights: scratch, resume, a path, or gpt2; scratch: new weights; resume: continue " \
-      "from the newest checkpoint in out_dir; PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: "    \
-      "start with those weights (docs/weights.md). Other commands, only on the command line: use " \
-      "those weights instead of out_dir's")                                                        \
+      "weights to use instead of out_dir's, only on the command line: PATH, gpt2, gpt2-medium, "   \
+      "gpt2-large or gpt2-xl (docs/weights.md)\ntrain: initial weights: scratch, resume, a "       \
+      "path, or gpt2; scratch: new weights; resume: continue from the newest checkpoint in "       \
+      "out_dir; PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: start with those weights "         \
+      "(docs/weights.md)")                                                                         \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host on which to wait for `lockstep doctor` of other hosts")                \
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
@@ -178,9 +182,9 @@ enum {
       MODEL, "attention heads per layer; must divide n_embd")                                      \
     X(INT, n_embd, 768, INTS(1, 65536), TRAIN | BENCH, SHAPE | SHORT, MODEL, "width of the model") \
     X(INT, block_size, 1024, INTS(1, 1 << 20), TRAIN | EVAL | BENCH, SHAPE | SHORT, MODEL,         \
-      "context length in tokens; eval: the model's by default")                                    \
+      "context length in tokens\neval: context length in tokens; the model's by default")          \
     X(INT, vocab_size, 0, INTS(0, 1 << 24) OR(auto), PREP | TRAIN | BENCH, SHAPE | AUTO, MODEL,    \
-      "number of token ids; auto: from the data's meta.json, or 50304 without that file. prep "    \
+      "number of token ids; auto: from the data's meta.json, or 50304 without that file\nprep: "   \
       "sentencepiece: number of ids to train; auto: 1024")                                         \
     X(BOOL, bias, false, ANY, TRAIN | BENCH, SHAPE, MODEL, "use biases in Linear and LayerNorm")   \
     X(CHOICE, gelu, auto, WORDS, TRAIN | SAMPLE | EVAL | BENCH | EXPORT, SHAPE | AUTO | LATER,     \
@@ -191,8 +195,8 @@ enum {
       "share of activations dropped in training")                                                  \
                                                                                                    \
     X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN | SHORT, BATCH,               \
-      "sequences per micro-batch; train: auto: as many as fit into memory, with the same number "  \
-      "of sequences per step as without auto")                                                     \
+      "sequences per micro-batch\ntrain: sequences per micro-batch; auto: as many as fit into "    \
+      "memory, with the same number of sequences per step as without auto")                        \
     X(STR, memory, "", ANY, TRAIN, HOST, BATCH,                                                    \
       "memory of each host, or with --device=cuda of each GPU, for batch_size=auto and for plan: " \
       "bytes, or a number with K, M, G (powers of 1024) or KB, MB, GB (of 1000), for example "     \

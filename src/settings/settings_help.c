@@ -20,10 +20,43 @@ static void print_wrapped(FILE *out, const char *text)
     fprintf(out, "%s\n", text);
 }
 
-/* "HELP; word: its meaning; …". */
-static void describe_words(const lks__setting *d, char *out, size_t bytes)
+/* True if the line begins with the name of one of the commands and a colon. */
+static bool is_for(const char *line, unsigned commands)
 {
-    size_t o = (size_t)snprintf(out, bytes, "%s", d->help);
+    const size_t n = strcspn(line, ":\n");
+    for (unsigned bit = 1; bit <= LKS__CMD_PLAN; bit *= 2) {
+        const char *name = lks__command_name(bit);
+        if (bit & commands && strlen(name) == n && memcmp(name, line, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+const char *lks__setting_meaning(const lks__setting *d, unsigned command,
+                                 char out[LKS__SETTING_HELP])
+{
+    const char *line = d->help;
+    size_t n = 0;
+    for (const char *at = d->help; command != ~0u && (at = strchr(at, '\n')) != NULL;)
+        if (is_for(++at, command))
+            line = at + strcspn(at, ":") + 2;
+    if (command != ~0u) {
+        snprintf(out, LKS__SETTING_HELP, "%.*s", (int)strcspn(line, "\n"), line);
+        return out;
+    }
+    for (out[0] = '\0'; *line != '\0' && n < LKS__SETTING_HELP; line += strcspn(line, "\n")) {
+        line += *line == '\n';
+        n += (size_t)snprintf(out + n, LKS__SETTING_HELP - n, "%s%.*s", n > 0 ? "; " : "",
+                              (int)strcspn(line, "\n"), line);
+    }
+    return out;
+}
+
+/* "HELP; word: its meaning; …". */
+static void describe_words(const lks__setting *d, unsigned command, char *out, size_t bytes)
+{
+    char help[LKS__SETTING_HELP];
+    size_t o = (size_t)snprintf(out, bytes, "%s", lks__setting_meaning(d, command, help));
     for (int i = 0; d->about != NULL && d->about(i) != NULL && o < bytes; i++)
         o += (size_t)snprintf(out + o, bytes - o, "; %s: %s", d->word(i), d->about(i));
 }
@@ -35,9 +68,9 @@ enum detail {
     RANGE,   /* its range, too */
 };
 
-static void print_setting(FILE *out, const lks__setting *d, enum detail detail)
+static void print_setting(FILE *out, const lks__setting *d, unsigned command, enum detail detail)
 {
-    char left[80], text[600], help[400], range[LKS__SETTING_RANGE], shown[80];
+    char left[80], text[1100], help[900], range[LKS__SETTING_RANGE], shown[80];
     switch (d->type) {
     case LKS__SETTING_IS_INT:
     case LKS__SETTING_IS_FLOAT:
@@ -63,7 +96,7 @@ static void print_setting(FILE *out, const lks__setting *d, enum detail detail)
     const bool is_number = d->type == LKS__SETTING_IS_INT || d->type == LKS__SETTING_IS_FLOAT;
     const bool has_range =
         d->type == LKS__SETTING_IS_CHOICE || d->choices || (is_number && detail == RANGE);
-    describe_words(d, help, sizeof help);
+    describe_words(d, command, help, sizeof help);
     if (detail == SUMMARY)
         help[strcspn(help, ";")] = '\0';
     if (d->alias != NULL)
@@ -85,7 +118,7 @@ void lks__setting_help(FILE *out, int setting)
         if (d->commands & command)
             fprintf(out, "%s `lockstep %s`", n++ > 0 ? "," : "", lks__command_name(command));
     fprintf(out, "\n\n");
-    print_setting(out, d, RANGE);
+    print_setting(out, d, ~0u, RANGE);
 }
 
 bool lks__is_help(const char *arg)
@@ -128,7 +161,7 @@ static void print_short(FILE *out, unsigned command)
         const lks__setting *d = &lks__setting_table[i];
         if (d->commands & command &&
             (d->flags & LKS__SETTING_SHORT || !(d->commands & LKS__CMD_TRAIN)))
-            print_setting(out, d, SUMMARY);
+            print_setting(out, d, command, SUMMARY);
     }
     fputs("\nMore settings\n", out);
     for (int i = 0; i < LKS__N_GROUPS; i++)
@@ -154,6 +187,6 @@ void lks__settings_help(FILE *out, unsigned command, const char *group)
         if (title != d->group)
             fprintf(out, "\n%s\n", d->group->title);
         title = d->group;
-        print_setting(out, d, MEANING);
+        print_setting(out, d, command, MEANING);
     }
 }

@@ -72,7 +72,7 @@ bool lks__setting_same(const lks__setting *d, lks__setting_value a, lks__setting
 bool lks__setting_is_used(const lks__settings *s, const lks__setting *d);
 bool lks__setting_in_range(const lks__setting *d, lks__setting_value v);
 
-enum { LKS__SETTING_RANGE = 160, LKS__NUMBER_TEXT = 32 };
+enum { LKS__SETTING_RANGE = 160, LKS__SETTING_HELP = 700, LKS__NUMBER_TEXT = 32 };
 
 /* A number in readable form: 0.1, 6e-5, and with `commas` 1,000,000; returns `out`. */
 const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT]);
@@ -81,6 +81,10 @@ const char *lks__number_text(double x, bool commas, char out[LKS__NUMBER_TEXT]);
 bool lks__setting_means_zero(const lks__setting *d, const char *text);
 /* The default of an INT or FLOAT, as a number or as the word for 0. */
 const char *lks__setting_preset_text(const lks__setting *d, char out[LKS__NUMBER_TEXT]);
+
+/* Copy the meaning of `d` for `command`; ~0u: for all commands. Returns `out`. */
+const char *lks__setting_meaning(const lks__setting *d, unsigned command,
+                                 char out[LKS__SETTING_HELP]);
 
 /* The index of `text` among the words of a CHOICE, or -1. */
 int64_t lks__setting_choice(const lks__setting *d, const char *text);

@@ -523,6 +523,12 @@ static void test_help_levels(void **state)
     text = help_of(LKS__CMD_SAMPLE, NULL);
     assert_contains(text, "  --top_k=200 ");
     free(text);
+    text = help_of(LKS__CMD_PREP, NULL);
+    assert_contains(text, "  --out=...                       folder for the token files\n");
+    free(text);
+    text = help_of(LKS__CMD_BENCH, NULL);
+    assert_contains(text, "  --block_size=1024               context length in tokens\n");
+    free(text);
     text = help_of(LKS__CMD_TRAIN, "cluster");
     assert_memory_equal(text, "\nRanks and machine\n  --nproc_per_node=1 ", 40);
     assert_null(strstr(text, "whole number"));
