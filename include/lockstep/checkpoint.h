@@ -20,7 +20,9 @@
  * they don't, every rank gets ERR_DIVERGED with rank and tensor. Only rank 0 reads and writes
  * files, and only its `dir` counts; if it fails, every rank gets its status and its sentence, and
  * the group stays usable. A list or an argument that is wrong by itself is ERR_ARG on this rank
- * alone. One program at a time saves into a folder. */
+ * alone. One program at a time saves into a folder.
+ *
+ * The thread and fork rules of lockstep/comm.h apply: in a child of fork(), both return ERR_ARG. */
 #ifndef LOCKSTEP_CHECKPOINT_H
 #define LOCKSTEP_CHECKPOINT_H
 

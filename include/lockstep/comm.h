@@ -4,6 +4,10 @@
  * are the caller's, and a call no longer uses them after it returns. Reductions that run in
  * parallel with the caller's work are in lockstep/reduce.h.
  *
+ * A group belongs to the process that opened it. In a child of fork(), every call on it returns
+ * ERR_ARG, calls without a status do nothing, and lks_comm_close() only frees the child's memory.
+ * The child may exit or call exec(), and the parent continues as if it hadn't forked.
+ *
  * The library computes in one floating-point mode, whatever mode the caller's thread has: it rounds
  * to nearest, ignores exceptions, and keeps subnormal numbers. Each call sets this mode, and
  * restores the caller's mode and exception flags before it returns. */

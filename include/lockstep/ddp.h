@@ -34,7 +34,9 @@
  * same reason, and the only useful call is lks_ddp_close(). Use an lks_ddp from one thread at a
  * time.
  *
- * A group may have several lks_ddp. All ranks must call them in the same order, else ERR_ARG. */
+ * A group may have several lks_ddp. All ranks must call them in the same order, else ERR_ARG.
+ *
+ * In a child of fork(), calls return ERR_ARG, and lks_ddp_close() only frees the child's memory. */
 #ifndef LOCKSTEP_DDP_H
 #define LOCKSTEP_DDP_H
 

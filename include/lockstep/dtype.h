@@ -1,4 +1,5 @@
-/* lockstep/dtype.h - element types of collectives and of saved tensors. */
+/* lockstep/dtype.h - element types of collectives and of saved tensors. Any thread may call its
+ * functions, and so may a child of fork(). */
 #ifndef LOCKSTEP_DTYPE_H
 #define LOCKSTEP_DTYPE_H
 

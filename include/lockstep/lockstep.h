@@ -1,5 +1,5 @@
 /* lockstep/lockstep.h - includes all of liblockstep: groups of ranks, data-parallel gradients,
- * sampling, checkpoints. */
+ * sampling, checkpoints. Each header states its rules for threads and for children of fork(). */
 #ifndef LOCKSTEP_LOCKSTEP_H
 #define LOCKSTEP_LOCKSTEP_H
 

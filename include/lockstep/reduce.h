@@ -3,7 +3,7 @@
  * program that uses lks_ddp doesn't need it.
  *
  * The rules of lockstep/comm.h apply to threads, to arguments that are wrong by themselves or
- * differ between ranks, and to waits and failures. */
+ * differ between ranks, to waits and failures, and to children of fork(). */
 #ifndef LOCKSTEP_REDUCE_H
 #define LOCKSTEP_REDUCE_H
 

@@ -2,7 +2,10 @@
  *
  * Matches torch.utils.data.DistributedSampler index by index, its default generator included: an
  * epoch is a permutation of [0, n) drawn by seed + epoch (torch.randperm), padded from its own
- * front (or cut, drop_last) to a multiple of the replicas, and dealt one by one. */
+ * front (or cut, drop_last) to a multiple of the replicas, and dealt one by one.
+ *
+ * Use a sampler from one thread at a time. It belongs to no group, so a child of fork() may use its
+ * copy. */
 #ifndef LOCKSTEP_SAMPLER_H
 #define LOCKSTEP_SAMPLER_H
 

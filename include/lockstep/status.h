@@ -1,4 +1,5 @@
-/* lockstep/status.h - the status that every call of the library returns. */
+/* lockstep/status.h - the status that every call of the library returns. Any thread may call its
+ * functions, and so may a child of fork(). */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 

@@ -75,10 +75,11 @@ struct lks_comm {
     double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */
     uint64_t step;  /* of the last lks_comm_note(), if has_step */
     bool has_step;
-    bool noted;    /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
-    int n_holders; /* number of lks__comm_hold() calls */
-    bool closed;   /* only the handle is still valid */
-    void *state;   /* data of the backend */
+    bool noted;     /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
+    int n_holders;  /* number of lks__comm_hold() calls */
+    bool closed;    /* only the handle is still valid */
+    unsigned forks; /* lks__comm_forks() of the process that opened it */
+    void *state;    /* data of the backend */
 };
 
 /* The head of every backend's operation in flight. Backends keep the memory of works until the
@@ -126,7 +127,12 @@ void lks__comm_call_ends(const enum lks__caller *before);
  * can call lks__comm_is_closed() without reading freed memory. Each hold needs one release. */
 void lks__comm_hold(lks_comm *comm);
 void lks__comm_release(lks_comm *comm);
-bool lks__comm_is_closed(const lks_comm *comm);
+bool lks__comm_is_closed(const lks_comm *comm); /* or inherited by a fork() */
+/* A forked child inherits the handle, but not the rank: there every call fails, and
+ * lks_comm_close() frees the child's copies without telling the group. ERR_ARG if `comm` was
+ * inherited, else OK. */
+lks_status lks__comm_check_fork(const lks_comm *comm, const char *call);
+bool lks__comm_is_inherited(const lks_comm *comm);
 
 /* Give up a wait. Returns at once; the group completes the operation together with its next ones.
  * The memory that the operation reads stays valid: lks_comm_alloc() memory, and the backend's copy

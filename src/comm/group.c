@@ -27,6 +27,7 @@ void lks__comm_call_ends(const enum lks__caller *before)
 
 static lks_status check_open(const lks_comm *comm, const char *what)
 {
+    LKS__TRY(lks__comm_check_fork(comm, what));
     if (comm->closed)
         return lks__fail(LKS_ERR_ARG, "%s: this group was closed before by lks_comm_close()", what);
     return LKS_OK;
@@ -90,7 +91,8 @@ lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 
 void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer)
 {
-    if (comm == NULL || comm->closed || mem == NULL || peer < 0 || peer >= comm->world.world_size)
+    if (comm == NULL || lks__comm_is_closed(comm) || mem == NULL || peer < 0 ||
+        peer >= comm->world.world_size)
         return NULL;
     return comm->ops->peer(comm, mem, peer);
 }
@@ -177,7 +179,7 @@ lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
 
 void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
 {
-    if (comm != NULL && !comm->closed && mem != NULL && from < end)
+    if (comm != NULL && !lks__comm_is_closed(comm) && mem != NULL && from < end)
         comm->host->ops->drop(comm->host, mem, from, end);
 }
 
@@ -259,6 +261,7 @@ lks_status lks_comm_progress(lks_comm *comm)
     LKS__FLOAT_MODE();
     if (comm == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_progress: comm is NULL");
+    LKS__TRY(lks__comm_check_fork(comm, "lks_comm_progress"));
     return comm->closed ? LKS_OK : comm->host->ops->progress(comm->host);
 }
 
@@ -280,6 +283,6 @@ void lks__work_forget(lks_work *work)
     if (work == NULL || !work->live)
         return;
     work->live = false;
-    if (!work->comm->closed)
+    if (!lks__comm_is_closed(work->comm))
         work->comm->host->ops->forget(work->comm->host, work);
 }

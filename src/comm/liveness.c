@@ -3,10 +3,16 @@
 #include "base/number/cpu.h"
 #include "comm/backend.h"
 
+/* NULL if the group isn't open in this process. */
+static lks_comm *host_of(const lks_comm *comm)
+{
+    return comm != NULL && !lks__comm_is_inherited(comm) ? comm->host : NULL;
+}
+
 void lks_comm_abort(lks_comm *comm, const char *why)
 {
     LKS__FLOAT_MODE();
-    if (comm != NULL && comm->host != NULL)
+    if (host_of(comm) != NULL)
         comm->liveness->abort(comm->host, why != NULL ? why : "no reason was given");
 }
 
@@ -22,7 +28,7 @@ void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
 
 void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
 {
-    if (comm->noted || comm->host == NULL)
+    if (comm->noted || host_of(comm) == NULL)
         return;
     comm->step = comm->host->step = step;
     comm->has_step = comm->host->has_step = true;
@@ -32,34 +38,34 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
 void lks_comm_beat(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
-    if (comm != NULL && comm->host != NULL)
+    if (host_of(comm) != NULL)
         comm->liveness->beat(comm->host);
 }
 
 void lks__comm_ask_stop(lks_comm *comm, int signo)
 {
-    if (comm->host != NULL)
+    if (host_of(comm) != NULL)
         comm->liveness->ask_stop(comm->host, signo);
 }
 
 int lks__comm_asked_stop(const lks_comm *comm)
 {
-    return comm->host != NULL ? comm->liveness->asked_stop(comm->host) : 0;
+    return host_of(comm) != NULL ? comm->liveness->asked_stop(comm->host) : 0;
 }
 
 void lks__comm_saving(lks_comm *comm, bool saving)
 {
-    if (comm->host != NULL)
+    if (host_of(comm) != NULL)
         comm->liveness->saving(comm->host, saving);
 }
 
 void lks__comm_uses(lks_comm *comm, const char *device)
 {
-    if (comm->host != NULL)
+    if (host_of(comm) != NULL)
         comm->liveness->uses(comm->host, device);
 }
 
 lks_status lks__comm_among_devices(lks_comm *comm, bool waits)
 {
-    return comm->host != NULL ? comm->liveness->among_devices(comm->host, waits) : LKS_OK;
+    return host_of(comm) != NULL ? comm->liveness->among_devices(comm->host, waits) : LKS_OK;
 }

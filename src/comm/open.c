@@ -1,5 +1,7 @@
 /* Chooses a backend, opens the group and closes it. */
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,9 +69,24 @@ static lks_status choose(const char *name, const lks_world *world,
                      lks__escape(shown, sizeof shown, name, strlen(name)), names);
 }
 
+/* Number of times that this process was forked from another since the first group was made. */
+static atomic_uint n_forks;
+
+static void count_fork(void)
+{
+    atomic_fetch_add(&n_forks, 1);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
                          lks_comm **comm_p)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     lks_comm *comm = calloc(1, sizeof *comm);
     if (comm == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's handle");
@@ -78,6 +95,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     comm->backend = ops->name;
     comm->world = *world;
     comm->timeout_s = timeout_s;
+    comm->forks = atomic_load(&n_forks);
     *comm_p = comm;
     return LKS_OK;
 }
@@ -138,5 +156,20 @@ void lks__comm_release(lks_comm *comm)
 
 bool lks__comm_is_closed(const lks_comm *comm)
 {
-    return comm->closed;
+    return comm->closed || lks__comm_is_inherited(comm);
+}
+
+bool lks__comm_is_inherited(const lks_comm *comm)
+{
+    return comm->forks != atomic_load_explicit(&n_forks, memory_order_relaxed);
+}
+
+lks_status lks__comm_check_fork(const lks_comm *comm, const char *call)
+{
+    if (!lks__comm_is_inherited(comm))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG,
+                     "%s: the group belongs to the process that opened it, and this is a child of "
+                     "that process, made by fork(): only lks_comm_close() is possible here",
+                     call);
 }

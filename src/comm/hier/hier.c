@@ -206,13 +206,8 @@ static void give_up_works(struct lks__hier *h)
                        "with lks_work_wait() or lks_ddp_step() before lks_comm_close()");
 }
 
-void lks__hier_close(lks_comm *comm)
+static void leave(struct lks__hier *h)
 {
-    struct lks__hier *h = comm->state;
-    if (h == NULL)
-        return;
-    if (h->stuck) /* the thread uses all of it, and the process is about to end */
-        return;
     give_up_works(h);
     const lks__segment *segment = lks__shm_segment(h->local);
     bool failed = segment == NULL || lks__segment_aborted(segment);
@@ -220,6 +215,17 @@ void lks__hier_close(lks_comm *comm)
     lks__store_stop(h->server);
     if (!h->leads && h->engine != NULL)
         h->ops->leave(h->engine, !failed);
+}
+
+void lks__hier_close(lks_comm *comm)
+{
+    struct lks__hier *h = comm->state;
+    if (h == NULL)
+        return;
+    if (h->stuck) /* the thread uses all of it, and the process is about to end */
+        return;
+    if (!lks__comm_is_inherited(comm)) /* a child has neither the threads nor the connections */
+        leave(h);
     lks__plan_close(&h->plan);
     lks__shm_plan_free(h->shm_plan);
     lks_comm_close(h->local);

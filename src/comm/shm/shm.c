@@ -68,7 +68,7 @@ static void shm_close(lks_comm *comm)
     struct lks__shm *g = comm->state;
     if (g == NULL)
         return;
-    if (g->line != NULL)
+    if (g->line != NULL && !lks__comm_is_inherited(comm))
         atomic_store(&g->line->state, LKS__RANK_LEFT);
     lks__shm_reduce_close(g);
     for (int r = 0; g->pidfds != NULL && r < g->world_size; r++)

@@ -288,6 +288,7 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                          "%s: step %llu, keep %d: a step is below 2^63, and keep is at "
                          "least 0",
                          c.name, (unsigned long long)step, keep);
+    LKS__TRY(lks__comm_check_fork(comm, c.name));
     LKS__TRY(check_list(&c));
     LKS__TRY(compare(comm, &c));
     if (lks_comm_rank(comm) == 0) {
@@ -412,6 +413,7 @@ lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor
     lks_status st = LKS_OK;
     if (comm == NULL || dir == NULL || dir[0] == '\0')
         return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
+    LKS__TRY(lks__comm_check_fork(comm, c.name));
     LKS__TRY(check_list(&c));
     LKS__TRY(compare(comm, &c));
     if (lks_comm_rank(comm) == 0) {

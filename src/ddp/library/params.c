@@ -224,6 +224,7 @@ static lks_status check_open(const lks_ddp *d, const char *call)
 {
     if (d == NULL)
         return lks__fail(LKS_ERR_ARG, "%s: ddp is NULL: lks_ddp_open() gives one", call);
+    LKS__TRY(lks__comm_check_fork(d->comm, call));
     if (lks__comm_is_closed(d->comm))
         return lks__fail(LKS_ERR_ARG,
                          "%s: its group was closed already: call lks_ddp_close() first, and "

@@ -1,0 +1,177 @@
+/* Groups in the life of a process: one after the other, several at the same time, and in a forked
+ * child. Ranks are processes: of one host, or with the argument `gloo` or `mpi` of several. */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "comm/hosts.h"
+#include "lockstep/lockstep.h"
+
+enum { N = 1 << 20 };
+
+static const double TIMEOUT_S = 20;
+static const char *engine;
+static lks_world world;
+
+static lks_status open_group(lks_comm **comm_p)
+{
+    lks_comm_options o = {hosts_backend(engine), TIMEOUT_S * lks_test_patience()};
+    return lks_comm_open(&world, &o, comm_p);
+}
+
+static lks_status check_sum(lks_comm *comm)
+{
+    float x = 1;
+    LKS__TRY(lks_comm_all_reduce(comm, &x, 1, LKS_FLOAT32, LKS_SUM));
+    return x == (float)world.world_size ? LKS_OK : lks__fail(LKS_ERR_DIVERGED, "the sum is %g", x);
+}
+
+static lks_status step(lks_ddp *ddp)
+{
+    for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
+        LKS__TRY(lks_ddp_begin(ddp, v));
+        LKS__TRY(lks_ddp_accumulate(ddp, 1));
+    }
+    return lks_ddp_step(ddp, NULL);
+}
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+/* Each call in a child is refused; returns the number of calls that aren't. */
+static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *work)
+{
+    void *mem;
+    float all[64];
+    lks_ddp *other;
+    lks_param p = {"p", value, value + N, N};
+    lks_tensor t = {"t", LKS_FLOAT32, 0, {0}, value};
+    size_t start[2] = {0, 0};
+    lks_reduction r = {.n_leaves = 1, .block_start = start};
+    const lks_status calls[] = {
+        lks_comm_barrier(comm),
+        lks_comm_broadcast(comm, value, 1, LKS_FLOAT32, 0),
+        lks_comm_all_gather(comm, value, all, 1, LKS_FLOAT32),
+        lks_comm_all_reduce(comm, value, 1, LKS_FLOAT32, LKS_SUM),
+        lks_comm_alloc(comm, LKS_MEM_OWN, 100, &mem),
+        lks_comm_replicate(comm, value, 0),
+        lks_comm_gather_shares(comm, value, start, 0, 0),
+        lks_comm_reduce_start(comm, &r, &work),
+        lks_comm_progress(comm),
+        lks_ddp_open(comm, &p, 1, NULL, &other),
+        lks_ddp_begin(ddp, lks_ddp_first(ddp)),
+        lks_ddp_mark_ready(ddp, 0),
+        lks_ddp_add_loss(ddp, 1),
+        lks_ddp_accumulate(ddp, 1),
+        lks_ddp_step(ddp, NULL),
+        lks_ddp_broadcast(ddp),
+        lks_ddp_verify(ddp),
+        lks_checkpoint_save(comm, "none", 1, &t, 1, 0),
+        lks_checkpoint_load(comm, "none", &t, 1, NULL, NULL),
+    };
+    int n = 0;
+    lks_comm_abort(comm, "a child has no say");
+    lks_comm_note(comm, 999, "child");
+    lks_comm_beat(comm);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+        if (calls[i] != LKS_ERR_ARG && ++n)
+            fprintf(stderr, "call %zu in a child: status %d\n", i, calls[i]);
+    lks_comm_barrier(comm);
+    n += strstr(lks_last_error(), "fork()") == NULL;
+    return n;
+}
+
+/* `group_first`: the child closes the group before its lks_ddp. */
+static lks_status fork_child(lks_comm *comm, lks_ddp *ddp, float *value, bool group_first)
+{
+    int status;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const int n = use_in_child(comm, ddp, value, NULL);
+        if (!group_first)
+            lks_ddp_close(ddp);
+        lks_comm_close(comm);
+        if (group_first)
+            lks_ddp_close(ddp);
+        _exit(n);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+        return lks__fail(LKS_ERR_DIVERGED, "the child failed");
+    return LKS_OK;
+}
+
+static lks_status forked_child(void)
+{
+    lks_comm *comm;
+    lks_ddp *ddp;
+    float *value = calloc(2 * (size_t)N, sizeof *value);
+    lks_param p = {"p", value, value + N, N};
+    LKS__TRY(open_group(&comm));
+    LKS__TRY(lks_ddp_open(comm, &p, 1, NULL, &ddp));
+    LKS__TRY(fork_child(comm, ddp, value, world.rank % 2 == 0)); /* between steps */
+    LKS__TRY(step(ddp));
+    LKS__TRY(lks_ddp_begin(ddp, lks_ddp_first(ddp)));
+    LKS__TRY(lks_ddp_accumulate(ddp, 1));
+    LKS__TRY(fork_child(comm, ddp, value, world.rank % 2 != 0)); /* reductions are in flight */
+    LKS__TRY(lks_ddp_step(ddp, NULL));
+    LKS__TRY(check_sum(comm));
+    lks_ddp_close(ddp);
+    lks_comm_close(comm);
+    free(value);
+    return LKS_OK;
+}
+
+static const struct row {
+    const char *name;
+    lks_status (*run)(void);
+} rows[] = {
+    {"forked child", forked_child},
+};
+
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+/* `ENGINE --rank NAME` */
+static int be_rank(const char *name)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        if (strcmp(rows[i].name, name) != 0)
+            continue;
+        lks_status st = lks_world_from_env(&world);
+        if (st == LKS_OK)
+            st = rows[i].run();
+        if (st != LKS_OK)
+            fprintf(stderr, "%s, rank %d: %s\n", name, world.rank, lks_last_error());
+        return st != LKS_OK;
+    }
+    return 2;
+}
+
+static void test_rows(void **state)
+{
+    const char *hosts[] = {"2", "21", "12"};
+    const bool one_host = strcmp(engine, "shm") == 0;
+    for (int i = 0; i < N_ROWS; i++)
+        for (int h = one_host ? 0 : 1; h < (one_host ? 1 : 3); h++) {
+            const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
+            int code = hosts_run(engine, hosts[h], args);
+            if (code != 0)
+                fail_msg("%s over %s, hosts %s: exit code %d", rows[i].name, engine, hosts[h],
+                         code);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    hosts_main(argc, argv);
+    engine = argc > 1 ? argv[1] : "shm";
+    if (argc == 4 && strcmp(argv[2], "--rank") == 0)
+        return be_rank(argv[3]);
+    if (argc > 1)
+        hosts_need(engine);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
