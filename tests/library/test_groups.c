@@ -42,6 +42,37 @@ static lks_status step(lks_ddp *ddp)
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
+static lks_status one_after_another(void)
+{
+    for (int i = 0; i < 4; i++) {
+        lks_comm *comm;
+        LKS__TRY(open_group(&comm));
+        lks_status st = check_sum(comm);
+        lks_comm_close(comm);
+        LKS__TRY(st);
+    }
+    return LKS_OK;
+}
+
+static lks_status at_the_same_time(void)
+{
+    lks_comm *a, *b, *c;
+    LKS__TRY(open_group(&a));
+    LKS__TRY(open_group(&b));
+    for (int i = 0; i < 3; i++) {
+        LKS__TRY(check_sum(a));
+        LKS__TRY(check_sum(b));
+    }
+    lks_comm_close(a);
+    LKS__TRY(open_group(&c));
+    LKS__TRY(check_sum(b));
+    LKS__TRY(check_sum(c));
+    lks_comm_close(b);
+    LKS__TRY(check_sum(c));
+    lks_comm_close(c);
+    return LKS_OK;
+}
+
 /* Each call in a child is refused; returns the number of calls that aren't. */
 static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *work)
 {
@@ -129,6 +160,8 @@ static const struct row {
     const char *name;
     lks_status (*run)(void);
 } rows[] = {
+    {"one after another", one_after_another},
+    {"at the same time", at_the_same_time},
     {"forked child", forked_child},
 };
 
@@ -154,10 +187,13 @@ static void test_rows(void **state)
 {
     const char *hosts[] = {"2", "21", "12"};
     const bool one_host = strcmp(engine, "shm") == 0;
+    const bool gloo = strcmp(engine, "gloo") == 0;
     for (int i = 0; i < N_ROWS; i++)
         for (int h = one_host ? 0 : 1; h < (one_host ? 1 : 3); h++) {
             const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
             int code = hosts_run(engine, hosts[h], args);
+            if (code == 0 && gloo)
+                code = hosts_run_at_master(hosts[h], args);
             if (code != 0)
                 fail_msg("%s over %s, hosts %s: exit code %d", rows[i].name, engine, hosts[h],
                          code);

@@ -2,10 +2,12 @@
  * one MPI job; the leaders have one communicator for operations and one for messages. */
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/hier/link/engine.h"
 
@@ -25,7 +27,6 @@ struct messages {
 };
 
 struct member {
-    bool initialized; /* this module has initialized MPI, so it finalizes it */
     MPI_Comm leaders, for_messages;
     int host, n_hosts;
     MPI_Request ops[LKS__ENGINE_SLOTS];
@@ -33,6 +34,36 @@ struct member {
     struct messages *messages; /* [n_hosts] */
     char out[LKS__ENGINE_MESSAGE];
 };
+
+/* MPI can be initialized once per process, but a program may open several groups. So this module
+ * finalizes MPI, if it has initialized it, when the process ends, provided that all groups were
+ * left in order: otherwise the other processes may never come to finalize it. */
+static struct {
+    pthread_mutex_t lock; /* guards the other fields */
+    pid_t initialized_by; /* 0: MPI belongs to the program. Not a forked child */
+    int n_members;
+    bool torn; /* a group was left out of order */
+    bool serial;
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Held during each call if MPI allows only one thread at a time: each group has its own. */
+static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
+
+static bool begin_call(void)
+{
+    if (mpi.serial)
+        pthread_mutex_lock(&calls);
+    return mpi.serial;
+}
+
+static void end_call(const bool *serial)
+{
+    if (*serial)
+        pthread_mutex_unlock(&calls);
+}
+
+/* As the first line of a function that calls MPI. */
+#define MPI_CALL() __attribute__((cleanup(end_call), unused)) const bool serial_ = begin_call()
 
 static int mpi_probe(char *why, size_t why_bytes)
 {
@@ -137,9 +168,29 @@ static int meet_leaders(struct member *m, const lks__engine_join *join, char *wh
     return failed(rc, why, why_bytes) ? -1 : 0;
 }
 
+static void count_members(int change, bool torn)
+{
+    pthread_mutex_lock(&mpi.lock);
+    mpi.n_members += change;
+    mpi.torn |= torn;
+    pthread_mutex_unlock(&mpi.lock);
+}
+
+static void finalize(void)
+{
+    int done = 0;
+    if (mpi.initialized_by != getpid() || mpi.n_members > 0 || mpi.torn)
+        return;
+    MPI_Finalized(&done);
+    if (!done)
+        MPI_Finalize();
+}
+
 static void mpi_leave(void *engine, int orderly)
 {
+    MPI_CALL();
     struct member *m = engine;
+    count_members(m != NULL ? -1 : 0, !orderly);
     /* Not in order: leave MPI alone. Only our calls move data, and operations in flight still point
      * into `m`. The process is about to end. */
     if (m == NULL || !orderly)
@@ -155,39 +206,65 @@ static void mpi_leave(void *engine, int orderly)
         MPI_Comm_free(&m->for_messages);
     if (m->leaders != MPI_COMM_NULL)
         MPI_Comm_free(&m->leaders);
-    if (m->initialized)
-        MPI_Finalize();
     free(m->counts);
     free(m->messages);
     free(m);
+}
+
+/* Initialize MPI for several threads, unless it is already initialized. */
+static int need_mpi(char *why, size_t why_bytes)
+{
+    int there, level;
+    MPI_Initialized(&there);
+    if (there) {
+        MPI_Query_thread(&level);
+    } else {
+        if (failed(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level), why, why_bytes))
+            return -1;
+        mpi.initialized_by = getpid();
+        atexit(finalize);
+    }
+    mpi.serial = level < MPI_THREAD_MULTIPLE;
+    return 0;
+}
+
+static int meet(struct member *m, lks__engine_join *join, char *why, size_t why_bytes)
+{
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size != join->world_size) {
+        snprintf(why, why_bytes, "MPI has %d processes, WORLD_SIZE is %d: start all by one mpirun",
+                 size, join->world_size);
+        return -1;
+    }
+    return meet_host(join, why, why_bytes) != 0 ? -1 : meet_leaders(m, join, why, why_bytes);
 }
 
 static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why,
                       size_t why_bytes)
 {
     struct member *m = calloc(1, sizeof *m);
-    int there, size, level;
+    MPI_Errhandler programs;
     if (m == NULL) {
         snprintf(why, why_bytes, "no memory");
         return NULL;
     }
     m->leaders = m->for_messages = MPI_COMM_NULL;
-    MPI_Initialized(&there);
-    m->initialized = !there;
-    if (!there && failed(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), why, why_bytes))
+    pthread_mutex_lock(&mpi.lock);
+    int rc = need_mpi(why, why_bytes);
+    mpi.n_members++;
+    pthread_mutex_unlock(&mpi.lock);
+    if (rc != 0)
         return NULL;
+    MPI_CALL();
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &programs);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size != join->world_size) {
-        snprintf(why, why_bytes, "MPI has %d processes, WORLD_SIZE is %d: start all by one mpirun",
-                 size, join->world_size);
-        return NULL;
-    }
-    if (meet_host(join, why, why_bytes) != 0 || meet_leaders(m, join, why, why_bytes) != 0)
-        return NULL;
+    rc = meet(m, join, why, why_bytes);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, programs);
+    MPI_Errhandler_free(&programs);
     *host_p = m->host;
     *n_hosts_p = m->n_hosts;
-    return m;
+    return rc == 0 ? m : NULL;
 }
 
 /* --- operations --------------------------------------------------------------------------- */
@@ -220,6 +297,7 @@ static void count_in(const size_t *at, const size_t *bytes, int n, size_t unit, 
 
 static int mpi_start(void *engine, int slot, const lks__engine_op *op, char *why, size_t why_bytes)
 {
+    MPI_CALL();
     struct member *m = engine;
     MPI_Request *request = &m->ops[slot];
     int n = op->kind == LKS__ENGINE_BROADCAST ? 1 : m->n_hosts;
@@ -260,6 +338,7 @@ static int mpi_start(void *engine, int slot, const lks__engine_op *op, char *why
 
 static int mpi_test(void *engine, int slot, char *why, size_t why_bytes)
 {
+    MPI_CALL();
     struct member *m = engine;
     int done = 0;
     if (failed(MPI_Test(&m->ops[slot], &done, MPI_STATUS_IGNORE), why, why_bytes))
@@ -269,6 +348,7 @@ static int mpi_test(void *engine, int slot, char *why, size_t why_bytes)
 
 static int mpi_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
 {
+    MPI_CALL();
     struct member *m = engine;
     int rc = count > INT_MAX
                  ? MPI_ERR_COUNT
@@ -280,6 +360,7 @@ static int mpi_own_sum(void *engine, float *buf, size_t count, char *why, size_t
 
 static int mpi_tell(void *engine, const void *message)
 {
+    MPI_CALL();
     struct member *m = engine;
     for (int h = 0; h < m->n_hosts; h++) {
         int sent = 1;
@@ -297,6 +378,7 @@ static int mpi_tell(void *engine, const void *message)
 
 static int mpi_hear(void *engine, int host, void *message, char *why, size_t why_bytes)
 {
+    MPI_CALL();
     struct member *m = engine;
     struct messages *n = &m->messages[host];
     int heard = 0;

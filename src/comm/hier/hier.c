@@ -109,7 +109,7 @@ static lks_status open_between(struct lks__hier *h)
         if (st == LKS_OK)
             st = lks__hier_thread_open(h);
         if (!h->stuck)
-            lks__store_close(h->join.store);
+            lks__store_close(h->store);
         LKS__TRY(st);
     }
     if (h->n_hosts < 1 || h->n_hosts > LKS__HIER_MAX_HOSTS || h->host < 0 || h->host >= h->n_hosts)
@@ -121,8 +121,11 @@ static lks_status open_between(struct lks__hier *h)
     LKS__TRY(open_hosts(h));
     lks__hier_thread_ready(h);
     lks_status st = meet_hosts(h);
-    lks__store_stop(h->server); /* all hosts are connected */
-    h->server = NULL;
+    if (h->ops->needs_store && st == LKS_OK) {
+        lks__store_stop(h->server); /* all hosts are connected */
+        h->server = NULL;
+        st = meet_hosts(h); /* no host looks for the next group's store in this one's */
+    }
     return st;
 }
 

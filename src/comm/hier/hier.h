@@ -83,6 +83,8 @@ struct lks__hier {
     const lks__engine *ops;
     lks__engine_join join;
     lks__store_server *server; /* rank 0's store, if the launcher doesn't serve one */
+    lks__store *store;         /* the connection to the job's store while hosts meet */
+    unsigned group;            /* number of this group in the process, part of its keys */
     bool leads;
     int host, n_hosts;
     char name[64]; /* this host's name */

@@ -1,6 +1,7 @@
 /* Leaders find each other through the job's store if the engine doesn't have a launcher. `lockstep
  * run` serves a store. Under torchrun, and any launcher that sets rank 0's address (MASTER_ADDR,
  * MASTER_PORT), rank 0 serves one until all are connected. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,26 +10,29 @@
 #include "comm/store/store.h"
 #include "comm/world.h"
 
-/* Keys include the attempt, because a restarted job must not meet its predecessor. */
-static lks_status key_of(const char *key, char out[LKS__STORE_KEY_BYTES])
+/* Keys include the attempt, because a restarted job must not meet its predecessor, and the number
+ * of the group, because a program may open several. */
+static lks_status key_of(const struct lks__hier *h, const char *key, char out[LKS__STORE_KEY_BYTES])
 {
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
-    int n = snprintf(out, LKS__STORE_KEY_BYTES, "engine/%.16s/%s", attempt != NULL ? attempt : "0",
-                     key);
+    int n = snprintf(out, LKS__STORE_KEY_BYTES, "engine/%.16s/%u/%s",
+                     attempt != NULL ? attempt : "0", h->group, key);
     return n < LKS__STORE_KEY_BYTES ? LKS_OK : LKS_ERR_ARG;
 }
 
-static int store_set(void *store, const char *key, const void *data, size_t bytes)
+static int store_set(void *hier, const char *key, const void *data, size_t bytes)
 {
     char full[LKS__STORE_KEY_BYTES];
-    return key_of(key, full) != LKS_OK || lks__store_set(store, full, data, bytes) != LKS_OK;
+    struct lks__hier *h = hier;
+    return key_of(h, key, full) != LKS_OK || lks__store_set(h->store, full, data, bytes) != LKS_OK;
 }
 
-static int store_get(void *store, const char *key, double timeout_s, void **data_p, size_t *bytes_p)
+static int store_get(void *hier, const char *key, double timeout_s, void **data_p, size_t *bytes_p)
 {
     char full[LKS__STORE_KEY_BYTES];
-    return key_of(key, full) != LKS_OK ||
-           lks__store_get(store, full, timeout_s, data_p, bytes_p) != LKS_OK;
+    struct lks__hier *h = hier;
+    return key_of(h, key, full) != LKS_OK ||
+           lks__store_get(h->store, full, timeout_s, data_p, bytes_p) != LKS_OK;
 }
 
 /* Use GROUP_RANK and GROUP_WORLD_SIZE or, without them, assume hosts of equal size in the order of
@@ -95,20 +99,21 @@ static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
 
 lks_status lks__hier_rendezvous_open(struct lks__hier *h)
 {
+    static atomic_uint n_groups; /* all hosts open the same groups in the same order */
     lks__engine_join *j = &h->join;
-    lks__store *store;
+    h->group = atomic_fetch_add(&n_groups, 1);
     LKS__TRY(find_host(j));
     if (lks__env_set(LKS__STORE_ENV))
-        LKS__TRY(lks__store_open_env(h->comm->timeout_s, &store));
+        LKS__TRY(lks__store_open_env(h->comm->timeout_s, &h->store));
     else
-        LKS__TRY(meet_at_master(h, &store));
-    j->store = store;
+        LKS__TRY(meet_at_master(h, &h->store));
+    j->store = h;
     j->store_set = store_set;
     j->store_get = store_get;
     const char *given =
         getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
     if (given == NULL)
-        return lks__store_local_address(store, j->address, sizeof j->address);
+        return lks__store_local_address(h->store, j->address, sizeof j->address);
     snprintf(j->address, sizeof j->address, "%s", given);
     return LKS_OK;
 }
