@@ -33,10 +33,11 @@ struct hello {
     int32_t local_rank, local_world_size;
 };
 
-/* Variables that differ between jobs that run on this host at the same time. */
+/* Variables that differ between jobs that run on this machine at the same time, or between the
+ * hosts for which this machine acts. */
 static const char *const job_names[] = {
     "MASTER_ADDR",    "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"};
+    "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID",       "GROUP_RANK"};
 
 /* The name and the parent of a process; false if it has ended. */
 static bool process_of(int pid, char name[32], int *parent_p)
