@@ -97,7 +97,7 @@ lks_status lks_comm_barrier(lks_comm *comm);
 lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
 
 /* all[world_size * count] out: rank r's mine[count] at r * count. `mine` may be this rank's part of
- * `all`. */
+ * `all`; any other overlap is ERR_ARG. */
 lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                lks_dtype dtype);
 

@@ -135,6 +135,20 @@ lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
     return comm->ops->broadcast(comm, buf, count, dtype, root);
 }
 
+/* ERR_ARG if `mine` overlaps `all` in another place than this rank's part. */
+static lks_status check_gather(const lks_comm *comm, const char *mine, const char *all,
+                               size_t bytes)
+{
+    const uintptr_t from = (uintptr_t)mine, into = (uintptr_t)all;
+    const size_t total = bytes * (size_t)comm->world.world_size;
+    if (from >= into + total || into >= from + bytes ||
+        from == into + bytes * (size_t)comm->world.rank)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG,
+                     "lks_comm_all_gather: mine overlaps all: it may be this rank's part, or "
+                     "memory outside all");
+}
+
 lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                lks_dtype dtype)
 {
@@ -143,6 +157,7 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
     LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
     LKS__TRY(check_open(comm, "all_gather"));
+    LKS__TRY(check_gather(comm, mine, all, count * lks_dtype_bytes(dtype)));
     return comm->ops->all_gather(comm, mine, all, count, dtype);
 }
 
