@@ -14,6 +14,7 @@
 #define LKS_BASE_SYSTEM_SYS_H
 
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,6 +78,11 @@ char lks__sys_process_state(pid_t pid);
 /* After each piece, reads, writes and fsyncs of this thread call fn(ctx), so that other ranks see
  * progress during a long transfer. NULL: call nothing. */
 void lks__sys_on_progress(void (*fn)(void *ctx), void *ctx);
+
+/* Between these calls, growing a file beyond the limit on file sizes (ulimit -f) fails with EFBIG
+ * in this thread, and raises no SIGXFSZ. *before is for the second call. */
+void lks__sys_limit_begin(sigset_t *before);
+void lks__sys_limit_end(const sigset_t *before);
 
 /* Make this thread's long work stoppable. Once asked() is true, reads and writes fail with
  * ECANCELED between their pieces. Long work without reads and writes calls lks__sys_stop_check()

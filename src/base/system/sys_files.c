@@ -2,11 +2,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
@@ -197,4 +200,30 @@ lks_status lks__sys_sync_dir(const char *path)
         st = lks__sys_fail("cannot sync the folder", path);
     lks__sys_close(fd);
     return st;
+}
+
+/* --- the limit on file sizes --------------------------------------------------------------------
+ */
+
+static sigset_t limit_signal(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    return set;
+}
+
+void lks__sys_limit_begin(sigset_t *before)
+{
+    const sigset_t set = limit_signal();
+    pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
+void lks__sys_limit_end(const sigset_t *before)
+{
+    const sigset_t set = limit_signal();
+    const struct timespec now = {0, 0};
+    while (!sigismember(before, SIGXFSZ) && sigtimedwait(&set, NULL, &now) == SIGXFSZ)
+        ;
+    pthread_sigmask(SIG_SETMASK, before, NULL);
 }

@@ -208,16 +208,18 @@ static void beat(void *comm)
     lks_comm_beat(comm);
 }
 
-/* Before files are read or written: report progress to other ranks, and let the launcher wait for a
- * save. */
-static void begin_files(lks_comm *comm, bool save)
+/* Before files are read or written: get errors instead of signals, report progress to other ranks,
+ * and let the launcher wait for a save. */
+static void begin_files(lks_comm *comm, bool save, sigset_t *before)
 {
+    lks__sys_limit_begin(before);
     lks__sys_on_progress(beat, comm);
     lks__comm_saving(comm, save);
 }
 
-static void end_files(lks_comm *comm)
+static void end_files(lks_comm *comm, const sigset_t *before)
 {
+    lks__sys_limit_end(before);
     lks__comm_saving(comm, false);
     lks__sys_on_progress(NULL, NULL);
 }
@@ -292,11 +294,12 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
     LKS__TRY(check_list(&c));
     LKS__TRY(compare(comm, &c));
     if (lks_comm_rank(comm) == 0) {
-        begin_files(comm, true);
+        sigset_t before;
+        begin_files(comm, true, &before);
         st = check_folder(dir);
         if (st == LKS_OK)
             st = write_files(dir, &c);
-        end_files(comm);
+        end_files(comm, &before);
     }
     return share_outcome(comm, c.name, st, &o);
 }
@@ -411,15 +414,18 @@ lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor
     const struct call c = {load_call, 0, 0, tensors, n};
     struct outcome o = {0};
     lks_status st = LKS_OK;
+    int32_t needed = found_p == NULL;
     if (comm == NULL || dir == NULL || dir[0] == '\0')
         return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
     LKS__TRY(lks__comm_check_fork(comm, c.name));
     LKS__TRY(check_list(&c));
     LKS__TRY(compare(comm, &c));
+    LKS__TRY(lks_comm_all_reduce(comm, &needed, 1, LKS_INT32, LKS_MAX));
     if (lks_comm_rank(comm) == 0) {
-        begin_files(comm, false);
-        st = read_files(dir, &c, found_p == NULL, &o);
-        end_files(comm);
+        sigset_t before;
+        begin_files(comm, false, &before);
+        st = read_files(dir, &c, needed != 0, &o);
+        end_files(comm, &before);
     }
     LKS__TRY(share_outcome(comm, c.name, st, &o));
     for (size_t i = 0; i < n && o.found; i++)

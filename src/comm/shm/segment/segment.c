@@ -100,24 +100,6 @@ void *lks__segment_bounce(const lks__segment *s, int rank, int half)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-/* Beyond a limit on file sizes (ulimit -f), fallocate raises SIGXFSZ; we want its errno instead. */
-static int reserve_quietly(int fd, uint64_t offset, uint64_t bytes)
-{
-    sigset_t xfsz, old;
-    sigemptyset(&xfsz);
-    sigaddset(&xfsz, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &xfsz, &old);
-    int rc = lks__sys_fallocate(fd, offset, bytes);
-    int err = errno;
-    if (rc != 0 && err == EFBIG && !sigismember(&old, SIGXFSZ)) {
-        struct timespec now = {0, 0};
-        sigtimedwait(&xfsz, NULL, &now);
-    }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    errno = err;
-    return rc;
-}
-
 lks_status lks__segment_fits(uint64_t bytes)
 {
     uint64_t room = lks__memory_available();
@@ -135,9 +117,12 @@ lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes
     if (bytes == 0)
         return LKS_OK;
     LKS__TRY(lks__segment_fits(bytes));
-    if (reserve_quietly(s->fd, offset, bytes) == 0)
+    sigset_t before;
+    lks__sys_limit_begin(&before);
+    const int rc = lks__sys_fallocate(s->fd, offset, bytes), err = errno;
+    lks__sys_limit_end(&before);
+    if (rc == 0)
         return LKS_OK;
-    int err = errno;
     return lks__fail(LKS_ERR_NOMEM,
                      "can't reserve %.1f MB of shared memory (at %.1f MB of the job's segment): "
                      "%s; %s",
