@@ -57,6 +57,7 @@ struct lks_comm_ops {
 
     /* Called with the group of this host's ranks. */
     void (*drop)(lks_comm *comm, void *mem, size_t from, size_t end);
+    void (*free)(lks_comm *comm, void *mem); /* lks__comm_free() */
     lks_status (*progress)(lks_comm *comm);
     void (*forget)(lks_comm *comm, lks_work *work); /* no thread will wait for it */
 };
@@ -122,6 +123,11 @@ void lks__comm_call_ends(const enum lks__caller *before);
 #define LKS__CALLED_BY(name)                                                                       \
     __attribute__((cleanup(lks__comm_call_ends))) enum lks__caller caller_before_ =                \
         lks__comm_call_begins(LKS__CALLER_##name)
+
+/* Return lks_comm_alloc() memory: at once, or when no operation that may use it is in flight, but
+ * at the latest when the group is closed. All ranks call it, each when it no longer uses the memory
+ * itself. NULL, and memory of a closed group, are ignored. */
+void lks__comm_free(lks_comm *comm, void *mem);
 
 /* Keep the handle (not the group) beyond lks_comm_close(), so that an object that uses the group
  * can call lks__comm_is_closed() without reading freed memory. Each hold needs one release. */

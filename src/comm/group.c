@@ -89,6 +89,12 @@ lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     return comm->ops->alloc(comm, kind, bytes, mem_p);
 }
 
+void lks__comm_free(lks_comm *comm, void *mem)
+{
+    if (mem != NULL && !lks__comm_is_closed(comm))
+        comm->host->ops->free(comm->host, mem);
+}
+
 void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer)
 {
     if (comm == NULL || lks__comm_is_closed(comm) || mem == NULL || peer < 0 ||

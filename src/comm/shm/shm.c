@@ -185,6 +185,39 @@ static lks_status share_result(struct lks__shm *g, const struct lks__shm_descrip
     return LKS_OK;
 }
 
+/* Return this rank's slice of a region to the system, and the mapping. The region keeps its place
+ * in the list, because positions name regions. */
+static void give_back(struct lks__shm *g, struct lks__shm_region *r)
+{
+    const bool own = r->kind == LKS_MEM_OWN;
+    if (own || g->rank == 0)
+        lks__segment_release(g->segment, r->offset + (own ? r->stride * (uint64_t)g->rank : 0),
+                             r->stride);
+    lks__segment_unmap(g->segment, r->mem);
+    r->kind = LKS__SHM_FREED;
+    r->unused = false;
+}
+
+static void give_back_unused(struct lks__shm *g)
+{
+    for (size_t i = 0; i < g->n_regions; i++)
+        if (g->regions[i].unused)
+            give_back(g, &g->regions[i]);
+}
+
+/* Operations in flight, and those of a failed group, may still use the memory. */
+static void shm_free(lks_comm *comm, void *mem)
+{
+    struct lks__shm *g = comm->state;
+    for (size_t i = 0; i < g->n_regions; i++) {
+        struct lks__shm_region *r = &g->regions[i];
+        const uint64_t first = r->kind == LKS_MEM_OWN ? r->stride * (uint64_t)g->rank : 0;
+        r->unused |= r->kind != LKS__SHM_FREED && r->mem + first == (char *)mem;
+    }
+    if (g->n_pending == 0 && !lks__segment_aborted(g->segment))
+        give_back_unused(g);
+}
+
 static lks_status shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
 {
     struct lks__shm *g = comm->state;
@@ -202,6 +235,7 @@ static lks_status shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p
     uint64_t seq;
     LKS__TRY(lks__shm_arrive(g, &desc, NULL, 0, &seq));
     LKS__TRY(lks__shm_wait_arrived(g, seq));
+    give_back_unused(g); /* no rank has operations in flight */
 
     /* Each rank reserves its own slice, so that its pages are close to it; rank 0 reserves common
      * memory. */
@@ -243,6 +277,7 @@ void lks__shm_undo_alloc(lks_comm *comm)
     if (own || g->rank == 0)
         lks__segment_release(g->segment, r->offset + (own ? r->stride * (uint64_t)g->rank : 0),
                              r->stride);
+    lks__segment_unmap(g->segment, r->mem);
     g->end = r->offset;
 }
 
@@ -338,6 +373,7 @@ const struct lks_comm_ops lks__comm_shm = {
     .replicate = lks__shm_replicate,
     .gather_shares = lks__shm_gather_shares,
     .drop = shm_drop,
+    .free = shm_free,
     .reduce_start = lks__shm_reduce_start,
     .progress = lks__shm_progress,
     .wait = lks__shm_work_wait,

@@ -30,7 +30,10 @@ struct lks__shm_region {
     uint64_t stride; /* bytes of one rank's slice; of all for LKS_MEM_COMMON */
     uint64_t bytes;  /* of all slices */
     char *mem;
+    bool unused; /* lks__comm_free() was called */
 };
+
+enum { LKS__SHM_FREED = -1 }; /* kind of a region whose memory was returned */
 
 /* A reduction in flight. */
 struct lks__shm_work {

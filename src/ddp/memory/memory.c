@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "base/system/sys.h"
+#include "comm/backend.h"
 #include "comm/hier/pieces.h"
 #include "ddp/memory/exchange.h"
 #include "ddp/memory/mode.h"
@@ -166,6 +167,9 @@ void lks__memory_close(lks__memory *m)
             m->device->ops->release(m->device, m->moments[i].dev, m->moments[i].dev_bytes);
     lks__mirror_close(&m->params);
     lks__mirror_close(&m->piece);
+    for (int i = 0; i < LKS__MAX_ARENAS; i++)
+        lks__comm_free(m->comm, m->sent[i]);
+    lks__comm_free(m->comm, m->block_sumsq);
     free(m->under_way);
     *m = (lks__memory){0};
 }

@@ -23,6 +23,7 @@ enum { MAGIC = 0x6c6b7353, VERSION = 6 };
 struct region {
     uint64_t offset, bytes;
     void *mem;
+    int users;
 };
 
 struct lks__segment {
@@ -162,6 +163,7 @@ lks_status lks__segment_map(lks__segment *s, uint64_t offset, uint64_t bytes, vo
     for (size_t i = 0; i < s->n_regions; i++) {
         if (s->regions[i].offset != offset || s->regions[i].bytes != bytes)
             continue;
+        s->regions[i].users++;
         *mem_p = s->regions[i].mem;
         goto out;
     }
@@ -178,11 +180,25 @@ lks_status lks__segment_map(lks__segment *s, uint64_t offset, uint64_t bytes, vo
                        (double)bytes / 1e6, strerror(errno));
         goto out;
     }
-    regions[s->n_regions++] = (struct region){offset, bytes, mem};
+    regions[s->n_regions++] = (struct region){offset, bytes, mem, 1};
     *mem_p = mem;
 out:
     pthread_mutex_unlock(&s->lock);
     return st;
+}
+
+void lks__segment_unmap(lks__segment *s, void *mem)
+{
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->n_regions; i++) {
+        struct region *r = &s->regions[i];
+        if (r->mem != mem || --r->users > 0)
+            continue;
+        lks__sys_munmap(r->mem, r->bytes);
+        *r = s->regions[--s->n_regions];
+        break;
+    }
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* --- create, inherit, close --------------------------------------------------------------- */

@@ -76,5 +76,6 @@ lks_status lks__segment_reserve(lks__segment *segment, uint64_t offset, uint64_t
 lks_status lks__segment_extend(lks__segment *segment, uint64_t end);
 void lks__segment_release(lks__segment *segment, uint64_t offset, uint64_t bytes);
 lks_status lks__segment_map(lks__segment *segment, uint64_t offset, uint64_t bytes, void **mem_p);
+void lks__segment_unmap(lks__segment *segment, void *mem); /* once per map */
 
 #endif
