@@ -49,7 +49,7 @@ typedef struct lks_comm_options {
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options,
                          lks_comm **comm_p);
 /* lks_comm_open() with the usual options: the world of the environment, the first backend that
- * works, a timeout of 60 s. */
+ * works, and a timeout of 60 s, or of LOCKSTEP_TIMEOUT seconds if the environment has it. */
 lks_status lks_comm_init(lks_comm **comm_p);
 /* Leave the group. NULL does nothing; also allowed after an error. Other ranks that need this one
  * for an operation get ERR_PEER with its name. The group's memory and its operations in flight are

@@ -115,6 +115,7 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     LKS__TRY(lks__comm_new(ops, world, fmin(options->timeout_s, MOST_TIMEOUT_S), &comm));
     lks_status st = comm->ops->open(comm);
     if (st != LKS_OK) {
+        lks_comm_abort(comm, lks_last_error()); /* the others needn't wait for this rank */
         lks_comm_close(comm);
         return st;
     }
@@ -122,11 +123,29 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     return LKS_OK;
 }
 
+/* Seconds of LOCKSTEP_TIMEOUT. */
+static lks_status default_timeout(double *seconds_p)
+{
+    const char *text = getenv("LOCKSTEP_TIMEOUT");
+    char *end, shown[64];
+    *seconds_p = 60;
+    if (text == NULL || text[0] == '\0')
+        return LKS_OK;
+    *seconds_p = strtod(text, &end);
+    if (*end == '\0' && *seconds_p > 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "the environment has LOCKSTEP_TIMEOUT=%s: seconds are expected, more than 0",
+                     lks__escape(shown, sizeof shown, text, strlen(text)));
+}
+
 lks_status lks_comm_init(lks_comm **comm_p)
 {
     lks_world world;
+    double timeout_s;
     LKS__TRY(lks_world_from_env(&world));
-    return lks_comm_open(&world, &(lks_comm_options){"auto", 60}, comm_p);
+    LKS__TRY(default_timeout(&timeout_s));
+    return lks_comm_open(&world, &(lks_comm_options){"auto", timeout_s}, comm_p);
 }
 
 void lks_comm_close(lks_comm *comm)
