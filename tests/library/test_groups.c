@@ -1,15 +1,18 @@
-/* Groups in the life of a process: one after the other, several at the same time, and in a forked
- * child. Ranks are processes: of one host, or with the argument `gloo` or `mpi` of several. */
+/* Groups in the life of a process: one after the other, several at the same time, in a forked
+ * child, and under limits. Ranks are processes: of one host, or with the argument `gloo` or `mpi`
+ * of several. */
 #include "support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/status.h"
 #include "comm/hosts.h"
+#include "comm/shm/segment/segment.h"
 #include "lockstep/lockstep.h"
 
 enum { N = 1 << 20 };
@@ -156,13 +159,82 @@ static lks_status forked_child(void)
     return LKS_OK;
 }
 
+/* Without the launcher's segment, local rank 0 of each host makes one. */
+static lks_status without_launcher(void)
+{
+    unsetenv(LKS__SEGMENT_ENV);
+    return one_after_another();
+}
+
+/* Shared memory in use, in KB. */
+static long shared_kb(void)
+{
+    char line[256];
+    long kb = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        (void)sscanf(line, "RssShmem: %ld", &kb);
+    if (f != NULL)
+        fclose(f);
+    return kb;
+}
+
+static lks_status memory_returned(void)
+{
+    lks_comm *comm;
+    lks_ddp *ddp;
+    float *value = calloc(2 * (size_t)N, sizeof *value);
+    lks_param p = {"p", value, value + N, N};
+    LKS__TRY(open_group(&comm));
+    const long before = shared_kb();
+    for (int i = 0; i < 8; i++) {
+        LKS__TRY(lks_ddp_open(comm, &p, 1, NULL, &ddp));
+        LKS__TRY(step(ddp));
+        if (i % 4 == 1) { /* closed with reductions in flight */
+            LKS__TRY(lks_ddp_begin(ddp, lks_ddp_first(ddp)));
+            LKS__TRY(lks_ddp_accumulate(ddp, 1));
+        }
+        lks_ddp_close(ddp);
+    }
+    const long kept = shared_kb() - before;
+    LKS__TRY(check_sum(comm));
+    lks_comm_close(comm);
+    free(value);
+    return kept < N / 512 ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "%ld KB were kept", kept);
+}
+
+/* Each file may have 4 KB: memory and files are refused by an error, not by SIGXFSZ. */
+static lks_status limited_files(void)
+{
+    lks_comm *comm;
+    lks_ddp *ddp;
+    char dir[128];
+    float *value = calloc(2 * (size_t)N, sizeof *value);
+    lks_param p = {"p", value, value + N, N};
+    lks_tensor t = {"t", LKS_FLOAT32, 1, {N}, value};
+    LKS__TRY(open_group(&comm));
+    const struct rlimit limit = {4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    snprintf(dir, sizeof dir, "%s/lks-limited-%d", P_tmpdir, (int)getpid());
+    lks_status refused = lks_ddp_open(comm, &p, 1, NULL, &ddp);
+    lks_status unsaved = lks_checkpoint_save(comm, dir, 1, &t, 1, 0);
+    lks_status after = check_sum(comm);
+    rmdir(dir);
+    lks_comm_close(comm);
+    free(value);
+    LKS__TRY(after);
+    return refused == LKS_ERR_NOMEM && unsaved == LKS_ERR_IO
+               ? LKS_OK
+               : lks__fail(LKS_ERR_DIVERGED, "status %d and %d", refused, unsaved);
+}
+
 static const struct row {
     const char *name;
     lks_status (*run)(void);
 } rows[] = {
-    {"one after another", one_after_another},
-    {"at the same time", at_the_same_time},
-    {"forked child", forked_child},
+    {"one after another", one_after_another}, {"at the same time", at_the_same_time},
+    {"forked child", forked_child},           {"without a launcher", without_launcher},
+    {"memory returned", memory_returned},     {"limited files", limited_files},
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
@@ -185,7 +257,7 @@ static int be_rank(const char *name)
 
 static void test_rows(void **state)
 {
-    const char *hosts[] = {"2", "21", "12"};
+    const char *hosts[] = {"2", "21", "22"};
     const bool one_host = strcmp(engine, "shm") == 0;
     const bool gloo = strcmp(engine, "gloo") == 0;
     for (int i = 0; i < N_ROWS; i++)

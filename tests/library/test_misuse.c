@@ -58,6 +58,14 @@ static lks_status from_env(struct here *h, const char *name, const char *value)
     return st;
 }
 
+static lks_status init_with(struct here *h, const char *timeout)
+{
+    setenv("LOCKSTEP_TIMEOUT", timeout, 1);
+    lks_status st = lks_comm_init(&h->other);
+    unsetenv("LOCKSTEP_TIMEOUT");
+    return st;
+}
+
 static lks_status open_param(struct here *h, lks_param p)
 {
     lks_param both[2] = {h->params[0], p};
@@ -294,6 +302,9 @@ static lks_status no_status(struct here *h)
     X(open_null_world, lks_comm_open(NULL, &h->options, &h->other), ERR_ARG, "is NULL")            \
     X(open_null_options, lks_comm_open(&h->world, NULL, &h->other), ERR_ARG, "is NULL")            \
     X(open_null_out, lks_comm_open(&h->world, &h->options, NULL), ERR_ARG, "is NULL")              \
+    X(init_timeout, init_with(h, "ten"), ERR_CONFIG, "LOCKSTEP_TIMEOUT=ten: seconds")              \
+    X(init_no_time, init_with(h, "0"), ERR_CONFIG, "LOCKSTEP_TIMEOUT=0: seconds")                  \
+    X(init_time, init_with(h, "2.5"), OK, "")                                                      \
     X(init_null_out, lks_comm_init(NULL), ERR_ARG, "is NULL")                                      \
     X(open_no_backend, open_with(h, NULL, 60), ERR_ARG, "is NULL")                                 \
     X(open_odd_backend, open_with(h, "nc\033cl", 60), ERR_SUPPORT, "no backend \"nc\\x1bcl\"")     \
@@ -326,6 +337,8 @@ static lks_status no_status(struct here *h)
     X(all_gather_all, lks_comm_all_gather(h->comm, h->bytes, NULL, 1, LKS_UINT8), ERR_ARG,         \
       "is NULL")                                                                                   \
     X(all_gather_nothing, lks_comm_all_gather(h->comm, NULL, NULL, 0, LKS_UINT8), OK, "")          \
+    X(all_gather_overlap, lks_comm_all_gather(h->comm, h->bytes + 1, h->bytes, 9, LKS_UINT8),      \
+      ERR_ARG, "mine overlaps all")                                                                \
     X(all_gather_in_place, lks_comm_all_gather(h->comm, h->bytes, h->bytes, N, LKS_UINT8), OK, "") \
     X(broadcast_type, lks_comm_broadcast(h->comm, h->bytes, 1, (lks_dtype)0, 0), ERR_ARG,          \
       "no data type 0")                                                                            \

@@ -622,6 +622,15 @@ static lks_status disk_of_rank_0(struct rank *r, bool first)
     return lks_comm_barrier(r->comm) == LKS_OK ? st : LKS_ERR_DIVERGED;
 }
 
+/* Only rank 1 needs a checkpoint. */
+static lks_status found_by_one(struct rank *r, bool first)
+{
+    bool found;
+    const lks_tensor state = {"a", LKS_FLOAT32, 1, {N}, r->value[0]};
+    return lks_checkpoint_load(r->comm, "/nonexistent/lks", &state, 1, NULL,
+                               lks_comm_rank(r->comm) == 1 ? NULL : &found);
+}
+
 static lks_status other_tensor(struct rank *r, bool first)
 {
     const lks_tensor state = {"a", first ? LKS_FLOAT32 : LKS_INT32, 1, {N}, r->value[0]};
@@ -732,6 +741,8 @@ static const struct row rows[] = {
     {"disk of rank 0", disk_of_rank_0, LKS_ERR_IO, LKS_ERR_IO,
      "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved",
      "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved"},
+    {"found by one", found_by_one, LKS_ERR_IO, LKS_ERR_IO,
+     "lks_checkpoint_load: rank 0: ", "lks_checkpoint_load: rank 0: "},
     {"other tensor", other_tensor, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
      "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0",
      "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0"},
