@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/status.h"
+#include "comm/backend.h"
 #include "comm/hosts.h"
+#include "comm/shm/host.h"
 #include "comm/shm/segment/segment.h"
 #include "lockstep/lockstep.h"
 
@@ -213,6 +216,7 @@ static lks_status limited_files(void)
     lks_param p = {"p", value, value + N, N};
     lks_tensor t = {"t", LKS_FLOAT32, 1, {N}, value};
     LKS__TRY(open_group(&comm));
+    LKS__TRY(check_sum(comm)); /* with its memory for sums */
     const struct rlimit limit = {4096, 4096};
     setrlimit(RLIMIT_FSIZE, &limit);
     snprintf(dir, sizeof dir, "%s/lks-limited-%d", P_tmpdir, (int)getpid());
@@ -228,13 +232,43 @@ static lks_status limited_files(void)
                : lks__fail(LKS_ERR_DIVERGED, "status %d and %d", refused, unsaved);
 }
 
+/* The program closes descriptors that it doesn't know, and opens files of its own. */
+static lks_status closed_descriptors(void)
+{
+    lks_comm *comm;
+    lks_ddp *ddp;
+    struct stat info = {0};
+    float *value = calloc(2 * (size_t)N, sizeof *value);
+    lks_param p = {"p", value, value + N, N};
+    LKS__TRY(open_group(&comm));
+    const int fd = lks__segment_fd(lks__shm_segment(comm->host));
+    FILE *own = tmpfile();
+    if (own == NULL || dup2(fileno(own), fd) != fd)
+        return lks__fail(LKS_ERR_IO, "can't open a file");
+    lks_status st = lks_ddp_open(comm, &p, 1, NULL, &ddp);
+    char said[256];
+    snprintf(said, sizeof said, "%s", lks_last_error());
+    lks_comm_close(comm);
+    const bool whole = fstat(fd, &info) == 0 && info.st_size == 0;
+    fclose(own);
+    free(value);
+    return st != LKS_OK && whole && strstr(said, "closed its descriptor") != NULL
+               ? LKS_OK
+               : lks__fail(LKS_ERR_DIVERGED, "status %d (%s), %lld bytes", st, said,
+                           (long long)info.st_size);
+}
+
 static const struct row {
     const char *name;
     lks_status (*run)(void);
 } rows[] = {
-    {"one after another", one_after_another}, {"at the same time", at_the_same_time},
-    {"forked child", forked_child},           {"without a launcher", without_launcher},
-    {"memory returned", memory_returned},     {"limited files", limited_files},
+    {"one after another", one_after_another},
+    {"at the same time", at_the_same_time},
+    {"forked child", forked_child},
+    {"without a launcher", without_launcher},
+    {"memory returned", memory_returned},
+    {"limited files", limited_files},
+    {"closed descriptors", closed_descriptors},
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };

@@ -29,6 +29,7 @@ struct region {
 struct lks__segment {
     atomic_int refs;
     int fd;
+    struct stat file; /* of fd when it was opened */
     int world_size;
     char *base;
     pthread_mutex_t lock; /* guards the list of regions */
@@ -101,6 +102,24 @@ void *lks__segment_bounce(const lks__segment *s, int rank, int half)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
+static bool is_same_file(const lks__segment *s)
+{
+    struct stat info;
+    return fstat(s->fd, &info) == 0 && info.st_dev == s->file.st_dev &&
+           info.st_ino == s->file.st_ino;
+}
+
+/* A program may close descriptors that it doesn't know, and then open files of its own. */
+static lks_status check_file(const lks__segment *s)
+{
+    if (is_same_file(s))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_IO,
+                     "the ranks' shared memory can't grow: the program has closed its descriptor, "
+                     "%d, perhaps by closefrom() or close_range(): open the group after that",
+                     s->fd);
+}
+
 lks_status lks__segment_fits(uint64_t bytes)
 {
     uint64_t room = lks__memory_available();
@@ -117,6 +136,7 @@ lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes
 {
     if (bytes == 0)
         return LKS_OK;
+    LKS__TRY(check_file(s));
     LKS__TRY(lks__segment_fits(bytes));
     sigset_t before;
     lks__sys_limit_begin(&before);
@@ -136,6 +156,7 @@ lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes
 lks_status lks__segment_extend(lks__segment *s, uint64_t end)
 {
     struct stat info;
+    LKS__TRY(check_file(s));
     if (fstat(s->fd, &info) == 0 && (uint64_t)info.st_size >= end)
         return LKS_OK;
     if (lks__sys_truncate(s->fd, end) == 0)
@@ -146,7 +167,7 @@ lks_status lks__segment_extend(lks__segment *s, uint64_t end)
 
 void lks__segment_release(lks__segment *s, uint64_t offset, uint64_t bytes)
 {
-    if (bytes > 0)
+    if (bytes > 0 && is_same_file(s))
         (void)fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                         (off_t)bytes);
 }
@@ -158,7 +179,9 @@ static void *map_shared(lks__segment *s, uint64_t offset, uint64_t bytes)
 
 lks_status lks__segment_map(lks__segment *s, uint64_t offset, uint64_t bytes, void **mem_p)
 {
-    lks_status st = LKS_OK;
+    lks_status st = check_file(s);
+    if (st != LKS_OK)
+        return st;
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->n_regions; i++) {
         if (s->regions[i].offset != offset || s->regions[i].bytes != bytes)
@@ -211,6 +234,7 @@ static lks_status adopt(int fd, int world_size, lks__segment **segment_p)
     if (s == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the shared segment's handle");
     s->fd = fd;
+    (void)fstat(fd, &s->file);
     s->world_size = world_size;
     s->base = map_shared(s, 0, base_bytes);
     if (s->base == NULL) {
@@ -239,6 +263,7 @@ lks_status lks__segment_create(int world_size, lks__segment **segment_p)
                          "must allow memfds",
                          world_size, lks__sys_reason(errno));
     struct lks__segment probe = {.fd = fd};
+    (void)fstat(fd, &probe.file);
     size_t base_bytes = layout_for(world_size).end;
     lks_status st = lks__segment_reserve(&probe, 0, base_bytes);
     if (st == LKS_OK && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
@@ -359,7 +384,8 @@ void lks__segment_close(lks__segment *s)
     for (size_t i = 0; i < s->n_regions; i++)
         lks__sys_munmap(s->regions[i].mem, s->regions[i].bytes);
     lks__sys_munmap(s->base, layout_for(s->world_size).end);
-    lks__sys_close(s->fd);
+    if (is_same_file(s))
+        lks__sys_close(s->fd);
     pthread_mutex_destroy(&s->lock);
     free(s->regions);
     free(s);
