@@ -18,8 +18,8 @@
 
 static const char *engine; /* "mpi", "mpich", "gloo" */
 
-/* Descriptors that engines keep until the process ends. */
-enum { KEPT = 8 };
+/* Descriptors that engines keep until the process ends: MPI is finalized only then. */
+enum { KEPT = 64 };
 
 /* --- bodies ------------------------------------------------------------------------------- */
 
