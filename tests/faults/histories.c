@@ -252,6 +252,9 @@ static const char *new_reference(const run *r, int older, const char *rate)
     const char *cut = strstr(text, lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", older));
     assert_non_null(cut);
     cut = strchr(cut, '\n') + 1;
+    /* A run that ended at this checkpoint keeps its last evaluation when it is continued. */
+    if (strncmp(cut, "{\"kind\":\"final\"", strlen("{\"kind\":\"final\"")) == 0)
+        cut = strchr(cut, '\n') + 1;
     lks_test_write(lks_test_text("%s/metrics.jsonl", out), text, (size_t)(cut - text));
     const char *const links[] = {"latest", "best"};
     const int to[] = {older, best_of(text, cut)};

@@ -25,7 +25,7 @@ static void nap(void)
 #define TELL                                                                                       \
     "echo \"$LOCKSTEP_EVENT $LOCKSTEP_ITER $LOCKSTEP_CHECKPOINT $LOCKSTEP_LOSS "                   \
     "$LOCKSTEP_VAL_LOSS ${LOCKSTEP_SIGNAL-no} ${LOCKSTEP_EXIT_CODE-no} ${RANK-no} "                \
-    "${LOCKSTEP_SEGMENT-no} $(ls -d \"$LOCKSTEP_OUT_DIR\"/ckpt-* | wc -l)\""
+    "${LOCKSTEP_SEGMENT-no} $(ls -d \"$LOCKSTEP_OUT_DIR\"/ckpt-???????? | wc -l)\""
 
 /* The lines that a run's own record implies: one for each checkpoint, one more if it was the best
  * so far, one for the end. The number of checkpoints at that moment isn't known: %n. */
