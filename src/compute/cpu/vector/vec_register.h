@@ -1,6 +1,7 @@
 /* compute/cpu/vector/vec_register.h - one vector register of the level: 8 floats with AVX2, 16 with
- * AVX-512. The operations are those of vec.h, whose kernels have 16 lanes at every level. Kernels
- * whose results don't depend on the number of lanes may use this file instead. */
+ * AVX-512. With AVX-512 it has all operations of vec.h, whose kernels have 16 lanes at every level.
+ * With AVX2 it has those of kernels whose results don't depend on the number of lanes: products,
+ * dropout and peak. */
 #ifndef LKS_COMPUTE_CPU_VECTOR_VEC_REGISTER_H
 #define LKS_COMPUTE_CPU_VECTOR_VEC_REGISTER_H
 
@@ -181,10 +182,71 @@ static inline double vd_hsum(vd v)
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
+static inline vf v_sub(vf a, vf b)
+{
+    return V(sub_ps)(a, b);
+}
+
+static inline vf v_div(vf a, vf b)
+{
+    return V(div_ps)(a, b);
+}
+
+static inline vf v_sqrt(vf a)
+{
+    return V(sqrt_ps)(a);
+}
+
+static inline vf v_fms(vf a, vf b, vf c) /* a b - c */
+{
+    return V(fmsub_ps)(a, b, c);
+}
+
+static inline vf v_fnma(vf a, vf b, vf c) /* c - a b */
+{
+    return V(fnmadd_ps)(a, b, c);
+}
+
+static inline vf v_min(vf a, vf b)
+{
+    return V(min_ps)(a, b);
+}
+
+static inline vf v_max(vf a, vf b)
+{
+    return V(max_ps)(a, b);
+}
+
+static inline vf v_and(vf a, vf b)
+{
+    return V(and_ps)(a, b);
+}
+
+static inline vf v_andnot(vf a, vf b) /* b without the bits of a */
+{
+    return V(andnot_ps)(a, b);
+}
+
+static inline vf v_or(vf a, vf b)
+{
+    return V(or_ps)(a, b);
+}
+
+/* Round to the nearest bfloat16 value: the steps of compute/cpu/reference/ref_round_bf16.c. */
+static inline vf v_round_bf16(vf x)
+{
+    const vi bits = v_bits(x);
+    vi odd = vi_and(V(srli_epi32)(bits, 16), V(set1_epi32)(1));
+    vi up = V(add_epi32)(bits, V(add_epi32)(odd, V(set1_epi32)(0x7fff)));
+    vi quiet = vi_or(bits, V(set1_epi32)(0x00400000));
+    vf y = v_select(v_is_nan(x), v_of_bits(quiet), v_of_bits(up));
+    return v_of_bits(vi_and(v_bits(y), V(set1_epi32)(-0x10000)));
+}
+
 #else
 
 #define V(op) _mm256_##op
-enum { LANES = 8, VECTORS = 16 };
+enum { LANES = 8 };
 typedef __m256 vf;
 typedef __m256i vi; /* 8 x 32 or 4 x 64 bits */
 typedef __m256i vmask;
@@ -211,39 +273,14 @@ static inline vf v_select(vmask m, vf v, vf other)
     return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(m));
 }
 
-static inline vmask v_is_nan(vf v)
-{
-    return _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-}
-
 static inline vmask vi_at_least(vi a, vi b) /* 32 bits, unsigned */
 {
     return _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
 }
 
-static inline vi v_bits(vf v)
-{
-    return _mm256_castps_si256(v);
-}
-
-static inline vf v_of_bits(vi v)
-{
-    return _mm256_castsi256_ps(v);
-}
-
 static inline vi vi_set1_64(uint64_t x)
 {
     return _mm256_set1_epi64x((long long)x);
-}
-
-static inline vi vi_and(vi a, vi b)
-{
-    return _mm256_and_si256(a, b);
-}
-
-static inline vi vi_or(vi a, vi b)
-{
-    return _mm256_or_si256(a, b);
 }
 
 static inline vi vi_xor(vi a, vi b)
@@ -304,24 +341,9 @@ static inline vf v_add(vf a, vf b)
     return V(add_ps)(a, b);
 }
 
-static inline vf v_sub(vf a, vf b)
-{
-    return V(sub_ps)(a, b);
-}
-
 static inline vf v_mul(vf a, vf b)
 {
     return V(mul_ps)(a, b);
-}
-
-static inline vf v_div(vf a, vf b)
-{
-    return V(div_ps)(a, b);
-}
-
-static inline vf v_sqrt(vf a)
-{
-    return V(sqrt_ps)(a);
 }
 
 static inline vf v_fma(vf a, vf b, vf c) /* a b + c */
@@ -329,55 +351,9 @@ static inline vf v_fma(vf a, vf b, vf c) /* a b + c */
     return V(fmadd_ps)(a, b, c);
 }
 
-static inline vf v_fms(vf a, vf b, vf c) /* a b - c */
-{
-    return V(fmsub_ps)(a, b, c);
-}
-
-static inline vf v_fnma(vf a, vf b, vf c) /* c - a b */
-{
-    return V(fnmadd_ps)(a, b, c);
-}
-
-static inline vf v_min(vf a, vf b)
-{
-    return V(min_ps)(a, b);
-}
-
-static inline vf v_max(vf a, vf b)
-{
-    return V(max_ps)(a, b);
-}
-
-static inline vf v_and(vf a, vf b)
-{
-    return V(and_ps)(a, b);
-}
-
-static inline vf v_andnot(vf a, vf b) /* b without the bits of a */
-{
-    return V(andnot_ps)(a, b);
-}
-
-static inline vf v_or(vf a, vf b)
-{
-    return V(or_ps)(a, b);
-}
-
 static inline vf v_keep(vmask m, vf v) /* 0 outside the mask */
 {
     return v_select(m, v, v_zero());
-}
-
-/* Round to the nearest bfloat16 value: the steps of compute/cpu/reference/ref_round_bf16.c. */
-static inline vf v_round_bf16(vf x)
-{
-    const vi bits = v_bits(x);
-    vi odd = vi_and(V(srli_epi32)(bits, 16), V(set1_epi32)(1));
-    vi up = V(add_epi32)(bits, V(add_epi32)(odd, V(set1_epi32)(0x7fff)));
-    vi quiet = vi_or(bits, V(set1_epi32)(0x00400000));
-    vf y = v_select(v_is_nan(x), v_of_bits(quiet), v_of_bits(up));
-    return v_of_bits(vi_and(v_bits(y), V(set1_epi32)(-0x10000)));
 }
 
 static inline float v_hsum(vf v)
