@@ -114,6 +114,7 @@ static lks_status set_up(lks__session *s, int threads, enum lks__bind bind)
     s->device = &s->cpu;
     lks__session_watch(s);
     lks__comm_use(s->comm, &s->ex);
+    LKS__TRY(lks__session_agree(s, lks__kernels_verify(&s->kernels)));
     return lks__session_products(s, false);
 }
 
