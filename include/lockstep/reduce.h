@@ -33,7 +33,8 @@ enum {
 
 /* Collective: allocate zeroed, page-aligned memory that collectives can access in place. All ranks
  * request the same kinds and sizes in the same order. Valid until lks_comm_close(). ERR_NOMEM if it
- * can't be reserved; once it is reserved, later accesses can't fail. */
+ * can't be reserved; once it is reserved, later accesses can't fail. ERR_IO if the program has
+ * closed the library's descriptor. */
 lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
 
 /* The address at which this rank sees rank `peer`'s counterpart of `mem` (from an LKS_MEM_OWN

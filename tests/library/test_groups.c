@@ -252,7 +252,7 @@ static lks_status closed_descriptors(void)
     const bool whole = fstat(fd, &info) == 0 && info.st_size == 0;
     fclose(own);
     free(value);
-    return st != LKS_OK && whole && strstr(said, "closed its descriptor") != NULL
+    return st == LKS_ERR_IO && whole && strstr(said, "closed its descriptor") != NULL
                ? LKS_OK
                : lks__fail(LKS_ERR_DIVERGED, "status %d (%s), %lld bytes", st, said,
                            (long long)info.st_size);

@@ -18,7 +18,7 @@ static const size_t counts[N_PARAMS] = {7, 5000, 60, 4096, 1};
 static const char *const names[N_PARAMS] = {"in.bias", "in.weight", "scale", "out.weight", "out"};
 
 /* How backward marks its parameters. */
-enum marks { NONE, BACKWARDS, FORWARDS, HALF, N_MARKS };
+enum marks { NONE, BACKWARDS, FORWARDS, HALF, N_MARKS, EARLY };
 
 struct model {
     float value[N_PARAMS][5000], grad[N_PARAMS][5000];
@@ -133,9 +133,11 @@ static lks_status backward(struct rank *r, lks_ddp *ddp, int step, int v, int m)
 {
     for (int i = 0; i < N_PARAMS; i++) {
         int p = r->marks == FORWARDS ? i : N_PARAMS - 1 - i;
+        if (r->marks == EARLY && p == r->odd)
+            LKS__TRY(lks_ddp_mark_ready(ddp, (size_t)p));
         for (size_t k = 0; p != FROZEN && k < counts[p]; k++)
             r->model->grad[p][k] += made_up(step, v, m, p, k);
-        if (r->marks == NONE || (r->marks == HALF && p % 2 == 0) ||
+        if (r->marks == NONE || r->marks == EARLY || (r->marks == HALF && p % 2 == 0) ||
             (p == RARE && !has_rare(step, v)))
             continue;
         LKS__TRY(lks_ddp_mark_ready(ddp, (size_t)p));
@@ -327,6 +329,43 @@ static void test_other_params(void **state)
     }
 }
 
+/* With LOCKSTEP_CHECK=1, a mark before the gradient is complete is an error on every rank, and
+ * marks in time are none. */
+static void test_early_mark(void **state)
+{
+    struct expected *e = expect(4, 2);
+    setenv("LOCKSTEP_CHECK", "1", 1);
+    for (int W = 1; W <= 4; W++)
+        for (int marks = NONE; marks <= EARLY; marks++) {
+            struct rank ranks[MAX_RANKS];
+            if (marks == N_MARKS)
+                continue;
+            for (int i = 0; i < W; i++)
+                ranks[i] = (struct rank){.run = run_steps,
+                                         .options = {4, 2, marks == HALF ? 25 : 0.001},
+                                         .marks = (enum marks)marks,
+                                         .expected = e,
+                                         .odd = 3};
+            run_ranks(ranks, W);
+            for (int i = 0; i < W; i++) {
+                if (marks != EARLY) {
+                    assert_int_equal(ranks[i].status, LKS_OK);
+                    continue;
+                }
+                assert_true(ranks[i].status == LKS_ERR_ARG || ranks[i].status == LKS_ERR_PEER);
+                assert_contains(ranks[i].said, "the gradient of out.weight changed after "
+                                               "lks_ddp_mark_ready() in micro-step ");
+            }
+        }
+    setenv("LOCKSTEP_CHECK", "yes", 1);
+    struct rank one = {.run = run_steps, .options = {4, 2, 1}, .expected = e};
+    run_ranks(&one, 1);
+    assert_int_equal(one.status, LKS_ERR_CONFIG);
+    assert_contains(one.said, "LOCKSTEP_CHECK=yes: use 0 or 1");
+    unsetenv("LOCKSTEP_CHECK");
+    free(e);
+}
+
 /* One rank, V = 2, A = 2: each call when another is due. */
 static void test_out_of_turn(void **state)
 {
@@ -393,7 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mean),         cmocka_unit_test(test_values),
         cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
-        cmocka_unit_test(test_no_data),
+        cmocka_unit_test(test_no_data),      cmocka_unit_test(test_early_mark),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

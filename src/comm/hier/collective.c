@@ -124,8 +124,8 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     void *mem = NULL;
     desc.args[0] = (uint64_t)kind;
     result.status = lks_comm_alloc(h->local, kind, bytes, &mem);
-    if (result.status != LKS_OK && result.status != LKS_ERR_NOMEM)
-        return (lks_status)result.status; /* the group has failed */
+    if (result.status != LKS_OK && lks__segment_aborted(lks__shm_segment(h->local)))
+        return (lks_status)result.status;
     if (result.status != LKS_OK)
         snprintf(result.text, sizeof result.text, "%s", lks_last_error());
     if (h->leads)
@@ -136,7 +136,7 @@ lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
     if (result.status != LKS_OK && mem != NULL)
         lks__shm_undo_alloc(h->local);
     if (result.status != LKS_OK)
-        return lks__fail(LKS_ERR_NOMEM, "%s",
+        return lks__fail(result.status == LKS_ERR_IO ? LKS_ERR_IO : LKS_ERR_NOMEM, "%s",
                          lks__escape(text, sizeof text, result.text, strlen(result.text)));
     *mem_p = mem;
     return LKS_OK;

@@ -181,7 +181,8 @@ static lks_status share_result(struct lks__shm *g, const struct lks__shm_descrip
             continue;
         char text[sizeof result.text + 64];
         result.text[sizeof result.text - 1] = '\0';
-        return lks__fail(LKS_ERR_NOMEM, "rank %d: %s", g->comm->first_rank + r,
+        st = result.status == LKS_ERR_IO ? LKS_ERR_IO : LKS_ERR_NOMEM;
+        return lks__fail(st, "rank %d: %s", g->comm->first_rank + r,
                          lks__escape(text, sizeof text, result.text, strlen(result.text)));
     }
     return LKS_OK;

@@ -1,0 +1,63 @@
+#include "ddp/library/early_mark.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/status.h"
+
+struct lks__early_mark {
+    uint64_t *hashes; /* [n_params] */
+};
+
+lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p)
+{
+    const char *text = getenv("LOCKSTEP_CHECK");
+    char shown[64];
+    *check_p = NULL;
+    if (text == NULL || text[0] == '\0' || strcmp(text, "0") == 0)
+        return LKS_OK;
+    if (strcmp(text, "1") != 0)
+        return lks__fail(LKS_ERR_CONFIG, "the environment has LOCKSTEP_CHECK=%s: use 0 or 1",
+                         lks__escape(shown, sizeof shown, text, strlen(text)));
+    uint64_t *hashes = calloc(n_params, sizeof *hashes);
+    *check_p = calloc(1, sizeof **check_p);
+    if (hashes == NULL || *check_p == NULL) {
+        free(hashes);
+        return lks__fail(LKS_ERR_NOMEM, "no memory to check the marks of %zu parameters", n_params);
+    }
+    (*check_p)->hashes = hashes;
+    return LKS_OK;
+}
+
+void lks__early_mark_close(lks__early_mark *check)
+{
+    if (check != NULL)
+        free(check->hashes);
+    free(check);
+}
+
+static uint64_t hash_of(const lks_param *p)
+{
+    return p->grad != NULL ? XXH3_64bits(p->grad, p->count * sizeof *p->grad) : 0;
+}
+
+void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p)
+{
+    if (check != NULL)
+        check->hashes[i] = hash_of(p);
+}
+
+lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
+                                   int v, int m)
+{
+    char name[128];
+    if (check == NULL || check->hashes[i] == hash_of(p))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG,
+                     "lks_ddp_accumulate: the gradient of %s changed after lks_ddp_mark_ready() in "
+                     "micro-step %d of virtual rank %d: mark a parameter when its gradient is "
+                     "complete",
+                     lks__escape(name, sizeof name, p->name, strlen(p->name)), m, v);
+}

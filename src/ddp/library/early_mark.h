@@ -1,0 +1,25 @@
+/* ddp/library/early_mark.h - finds gradients that a program marks ready before they are complete:
+ * they are sent while backward still changes them, so the result depends on the number of ranks.
+ * Active only if the environment has LOCKSTEP_CHECK=1, since it reads each gradient twice more. */
+#ifndef LKS_DDP_LIBRARY_EARLY_MARK_H
+#define LKS_DDP_LIBRARY_EARLY_MARK_H
+
+#include <stddef.h>
+
+#include "lockstep/ddp.h"
+
+typedef struct lks__early_mark lks__early_mark;
+
+/* *check_p is NULL if the check is off; the functions below then do nothing. ERR_CONFIG if the
+ * variable is neither 0 nor 1; ERR_NOMEM. */
+lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p);
+void lks__early_mark_close(lks__early_mark *check);
+
+/* Record the gradient of `p`, parameter number `i`, when it is marked. */
+void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p);
+/* Compare the gradient with the recorded one at the end of micro-step `m` (from 1) of virtual rank
+ * `v`. ERR_ARG names the parameter. */
+lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
+                                   int v, int m);
+
+#endif

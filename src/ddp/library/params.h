@@ -1,0 +1,53 @@
+/* ddp/library/params.h - the state of an lks_ddp: params_open.c makes it, params.c runs its steps.
+ */
+#ifndef LKS_DDP_LIBRARY_PARAMS_H
+#define LKS_DDP_LIBRARY_PARAMS_H
+
+#include <stdbool.h>
+
+#include "compute/cpu/device.h"
+#include "ddp/library/early_mark.h"
+#include "ddp/reducer.h"
+#include "lockstep/ddp.h"
+
+struct lks__ddp_param {
+    lks_param p; /* with our copy of its name */
+    int tensor;  /* index in the table of trained parameters; -1: frozen */
+    bool ready;  /* marked in this micro-step */
+};
+
+/* Sums over the micro-batches of one virtual rank. */
+struct lks__ddp_tally {
+    double weight, loss;
+};
+
+struct lks_ddp {
+    lks_comm *comm;
+    /* All virtual ranks, and micro-steps of each; this rank's virtual ranks are [first, end). */
+    int V, A, first, end;
+    struct lks__ddp_param *params;
+    size_t n_params;
+    int *param_of; /* [n_tensors] */
+    lks__table table;
+    lks__kernels kernels;
+    lks__exec ex;
+    lks__device device;
+    lks__reducer *inner;
+    lks__early_mark *early; /* NULL: not checked */
+
+    uint64_t steps;    /* completed, for messages */
+    int v, m;          /* next in turn: micro-step m of virtual rank v */
+    bool begun;        /* v has begun */
+    lks_status failed; /* a step failed for the reason in why[] */
+    char why[512];
+    float *leaf;                   /* sum of v's gradients */
+    int next_group;                /* next to announce in the last micro-step */
+    unsigned char *exchange, *all; /* buffers of gather() */
+    unsigned char *used;     /* [n_params] in the current step; used[n_params]: any was marked */
+    unsigned char *was_used; /* `used` of the last step, over all ranks */
+};
+
+/* Bytes that a rank contributes to the gathering of weights, losses and marks. */
+size_t lks__ddp_tally_bytes(const lks_ddp *d);
+
+#endif

@@ -1,0 +1,171 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/number/cpu.h"
+#include "comm/backend.h"
+#include "comm/samelist.h"
+#include "ddp/library/params.h"
+#include "ddp/library/params_check.h"
+
+/* --- the same parameters everywhere ----------------------------------------------------------- */
+
+static uint64_t hash_param(const void *ctx, uint64_t i)
+{
+    const lks_param *p = &((const lks_ddp *)ctx)->params[i].p;
+    uint64_t parts[3] = {XXH3_64bits(p->name, strlen(p->name)), p->count, p->grad == NULL};
+    return XXH3_64bits(parts, sizeof parts);
+}
+
+static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
+{
+    const lks_param *p = &((const lks_ddp *)ctx)->params[i].p;
+    char name[64];
+    snprintf(out, LKS__LIST_TEXT, "%s with %zu elements%s",
+             lks__escape(name, sizeof name, p->name, strlen(p->name)), p->count,
+             p->grad == NULL ? ", frozen" : "");
+}
+
+static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
+{
+    int W = lks_comm_world_size(d->comm);
+    uint64_t mine[3] = {(uint64_t)d->V, (uint64_t)d->A, bucket_bytes};
+    static const char *const names[3] = {"virtual_ranks", "micro_steps", "bytes of a bucket"};
+    uint64_t *all = calloc((size_t)W, sizeof mine);
+    if (all == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
+    lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine, LKS_UINT8);
+    for (int i = 0; i < 3 * W && st == LKS_OK; i++)
+        if (all[i] != all[i % 3])
+            st =
+                lks__fail(LKS_ERR_DIVERGED, "%s: %llu on rank %d, and %llu on rank 0", names[i % 3],
+                          (unsigned long long)all[i], i / 3, (unsigned long long)all[i % 3]);
+    free(all);
+    return st;
+}
+
+/* --- opening and closing ---------------------------------------------------------------------- */
+
+static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
+{
+    d->params = calloc(n, sizeof *d->params);
+    d->param_of = calloc(n, sizeof *d->param_of);
+    d->used = calloc(2 * (n + 1), 1);
+    d->table.tensors = calloc(n, sizeof *d->table.tensors);
+    if (d->params == NULL || d->param_of == NULL || d->used == NULL || d->table.tensors == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu parameters", n);
+    d->was_used = d->used + n + 1;
+    d->n_params = n;
+    for (size_t i = 0; i < n; i++) {
+        d->params[i].p = params[i];
+        d->params[i].p.name = strdup(params[i].name);
+        if (d->params[i].p.name == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for the name of parameter %zu", i);
+    }
+    return LKS_OK;
+}
+
+/* Make a group of each trained parameter. The last parameter is group 0: backward finishes it
+ * first. */
+static lks_status lay_out(lks_ddp *d)
+{
+    lks__table *t = &d->table;
+    for (size_t i = 0; i < d->n_params; i++) {
+        struct lks__ddp_param *p = &d->params[i];
+        p->tensor = p->p.grad == NULL ? -1 : (int)t->n_tensors;
+        if (p->tensor < 0)
+            continue;
+        lks__table_tensor *tensor = &t->tensors[p->tensor];
+        snprintf(tensor->name, sizeof tensor->name, "%s", p->p.name);
+        tensor->n_dims = 1;
+        tensor->shape[0] = tensor->count = p->p.count;
+        d->param_of[t->n_tensors++] = (int)i;
+    }
+    t->n_groups = (int)t->n_tensors;
+    for (int i = 0; i < t->n_groups; i++)
+        t->tensors[i].group = t->n_groups - 1 - i;
+    return lks__table_lay_out(t);
+}
+
+size_t lks__ddp_tally_bytes(const lks_ddp *d)
+{
+    int W = lks_comm_world_size(d->comm);
+    size_t most = (size_t)((d->V + W - 1) / W);
+    return most * sizeof(struct lks__ddp_tally) + d->n_params + 1;
+}
+
+static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
+{
+    LKS__CALLED_BY(DDP_OPEN);
+    int W = lks_comm_world_size(d->comm);
+    d->exchange = calloc((size_t)W + 1, lks__ddp_tally_bytes(d));
+    if (d->exchange == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare the parameters of %d ranks", W);
+    d->all = d->exchange + lks__ddp_tally_bytes(d);
+    const lks__list list = {d, d->n_params, hash_param, show_param};
+    LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
+    LKS__TRY(same_options(d, bucket_bytes));
+    LKS__TRY(lks__kernels_open(LKS__CPU_PLAIN, &d->kernels));
+    LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
+    d->ex.k = &d->kernels;
+    lks__reducer_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
+    d->device = lks__device_cpu(&d->ex);
+    return lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner);
+}
+
+lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
+                        const lks_ddp_options *options, lks_ddp **ddp_p)
+{
+    LKS__FLOAT_MODE();
+    static const lks_ddp_options defaults;
+    if (comm == NULL || params == NULL || ddp_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: an argument is NULL");
+    if (n_params == 0 || n_params > INT32_MAX)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %zu parameters: 1 to %d are possible",
+                         n_params, INT32_MAX);
+    if (options == NULL)
+        options = &defaults;
+    int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
+    int V = options->virtual_ranks == 0 ? W : options->virtual_ranks;
+    int A = options->micro_steps == 0 ? 1 : options->micro_steps;
+    double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
+    LKS__TRY(lks__params_check_numbers(V, W, A, mb));
+    LKS__TRY(lks__params_check_list(params, n_params));
+    lks_ddp *d = calloc(1, sizeof *d);
+    if (d == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
+    d->comm = comm;
+    d->V = V;
+    d->A = A;
+    d->first = d->v = lks__first_leaf(V, W, rank);
+    d->end = lks__first_leaf(V, W, rank + 1);
+    lks_status st = copy_params(d, params, n_params);
+    if (st == LKS_OK)
+        st = lay_out(d);
+    if (st == LKS_OK)
+        st = open_inner(d, (size_t)(mb * 1048576.0));
+    if (st != LKS_OK) {
+        lks_ddp_close(d);
+        return st;
+    }
+    *ddp_p = d;
+    return LKS_OK;
+}
+
+void lks_ddp_close(lks_ddp *d)
+{
+    LKS__FLOAT_MODE();
+    if (d == NULL)
+        return;
+    lks__reducer_close(d->inner);
+    lks__early_mark_close(d->early);
+    for (size_t i = 0; i < d->n_params; i++)
+        free((char *)d->params[i].p.name);
+    lks__table_free(&d->table);
+    free(d->params);
+    free(d->param_of);
+    free(d->used);
+    free(d->exchange);
+    free(d);
+}
