@@ -16,7 +16,7 @@ compilation included.
 
 PyTorch is that of the Python which runs this file. What can't run is left out and named. Other
 programs on the machine spoil the figures, PyTorch's most of all: they are noticed and named. --write
-replaces the measured part of docs/performance.md; what stands there below its last heading
+replaces the measured part of docs/reference/performance.md; what stands there below its last heading
 ("## Tried and left out") is kept.
 """
 import argparse
@@ -36,7 +36,7 @@ sys.dont_write_bytecode = True
 import sides  # noqa: E402
 from sides import Skipped  # noqa: E402
 
-PAGE = os.path.join(HERE, "..", "docs", "performance.md")
+PAGE = os.path.join(HERE, "..", "docs", "reference", "performance.md")
 KEPT = "## Tried and left out"
 
 
@@ -88,7 +88,7 @@ def read_arguments():
     p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py")
     p.add_argument("--parameter_golf", help="checkout of parameter-golf: its model and optimizer")
     p.add_argument("--llmc", help="checkout of llm.c: its train_gpt2, built by its Makefile")
-    p.add_argument("--write", action="store_true", help="write docs/performance.md")
+    p.add_argument("--write", action="store_true", help="write docs/reference/performance.md")
     p.add_argument("--lockstep", default=os.path.join(HERE, "..", "build", "tools", "lockstep"),
                    help="the program (build/tools/lockstep)")
     a = p.parse_args()

@@ -95,7 +95,7 @@ def main():
         with open(f"{work}/text", "w", encoding="ascii") as f:
             f.write("\n".join(map(str, range(40000))))
         with open(f"{work}/pages", "wb") as f:
-            for page in glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "*.md")):
+            for page in glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "*", "*.md")):
                 with open(page, "rb") as g:
                     f.write(g.read())
         for kind, more in (("char", [f"--input={work}/text"]), ("sentencepiece", [f"--input={work}/pages", "--vocab_size=512"])):

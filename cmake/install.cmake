@@ -18,8 +18,8 @@ if(NOT LKS_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULAT
   add_custom_command(OUTPUT ${pages}/table
     COMMAND ${CMAKE_COMMAND} -E make_directory ${pages}
     COMMAND lockstep help --table > ${pages}/table
-    COMMAND ${CMAKE_SOURCE_DIR}/cmake/pages/make.sh ${CMAKE_SOURCE_DIR}/docs/formats.md "${LKS_DATE}" ${pages}
-    DEPENDS lockstep ${makers} docs/formats.md VERBATIM)
+    COMMAND ${CMAKE_SOURCE_DIR}/cmake/pages/make.sh ${CMAKE_SOURCE_DIR}/docs/reference/formats.md "${LKS_DATE}" ${pages}
+    DEPENDS lockstep ${makers} docs/reference/formats.md VERBATIM)
   add_custom_target(pages ALL DEPENDS ${pages}/table)
   install(DIRECTORY ${pages}/man DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT lockstep)
   install(FILES ${pages}/bash/lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions

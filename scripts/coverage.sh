@@ -9,7 +9,7 @@ usage() {
 Usage: scripts/coverage.sh BUILD | --left-out
 
 Prints a table of the lines and branches that tests reached, by file of src/. BUILD was made by
-./check --coverage. Files under 80 % of either are listed at the end; docs/robustness.md has the reasons.
+./check --coverage. Files under 80 % of either are listed at the end; docs/inside/tests.md has the reasons.
 Ranks that are killed by SIGKILL leave no counts, so lines that only they reached are missing.
 
 --left-out prints a regular expression: tests that ./check --coverage leaves out, because counting

@@ -23,7 +23,7 @@ search() {
 
 : >"$work/report"
 search 'left open' '\b(TODO|FIXME|XXX|HACK)\b'
-# Other bits on another machine, or from another compiler: docs/numerics.md.
+# Other bits on another machine, or from another compiler: docs/reference/numerics.md.
 search 'flags that make bits depend on the machine' '-m(arch|tune)=native|-ffast-math|-Ofast'
 search 'white space at the end of a line' '[[:space:]]+$'
 
@@ -37,7 +37,7 @@ search_in '^tests/.*\.[ch]$' "a skip that counts as passed; lks_test_lacks() doe
 search_in '^tests/.*\.(c|h|sh)$' 'a skip without its reason: lks_test_lacks(), or lacks of tests/support.sh' \
     'return 77;|exit\(77\)|^[^#]*exit 77$'
 
-# What a room may use: the table of docs/architecture.md, compared with #include lines, and with symbols, since a
+# What a room may use: the table of docs/inside/architecture.md, compared with #include lines, and with symbols, since a
 # header or a transitive #include can hide what a room uses. Its order allows no circle.
 python3 -B scripts/rooms.py "$build" >>"$work/report" 2>&1 || true
 

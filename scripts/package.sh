@@ -141,7 +141,7 @@ cd /tmp
 lockstep info
 lockstep info | grep -q 'gloo: ready'
 zcat /usr/share/man/man1/lockstep-train.1.gz >/dev/null
-cat /usr/share/doc/lockstep/docs/*.md >my.txt
+cat /usr/share/doc/lockstep/docs/*/*.md >my.txt
 lockstep prep char --input=my.txt --out=my
 lockstep train quickstart --dataset=my --out_dir=one --nproc_per_node=1 --max_iters=4 --eval_iters=2
 lockstep train quickstart --dataset=my --out_dir=two --nproc_per_node=2 --max_iters=4 --eval_iters=2

@@ -13,7 +13,7 @@ faster the picture is. A renderer without animation shows the last screen.
   --shown=TEXT            the command line to show, if it differs from the command
   --title=TEXT            text of the title bar, for example the machine's name
 
-docs/quickstart.svg is made with the command in CONTRIBUTING.md.
+docs/pictures/quickstart.svg is made with the command in CONTRIBUTING.md.
 """
 import argparse
 import codecs

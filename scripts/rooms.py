@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rooms: folders of src, and tools, in the order of the table in docs/architecture.md.
+"""The rooms: folders of src, and tools, in the order of the table in docs/inside/architecture.md.
 
     rooms.py BUILD [ROOT [EXCEPTION...]]   compare includes and the symbols of BUILD's objects with that table
 
@@ -26,13 +26,13 @@ EXCEPTIONS = {
 
 def order(root=HERE):
     """Names of the rooms; each may use those before it."""
-    with open(os.path.join(root, "docs", "architecture.md"), encoding="utf-8") as f:
+    with open(os.path.join(root, "docs", "inside", "architecture.md"), encoding="utf-8") as f:
         return re.findall(r"^\| `(?:src/)?([a-z_]+)` \|", f.read(), re.M)
 
 
 def allowed(root=HERE):
     """{room: rooms whose headers it may include}: the last column of the table, which may be empty, "all above", or "all above but …"."""
-    with open(os.path.join(root, "docs", "architecture.md"), encoding="utf-8") as f:
+    with open(os.path.join(root, "docs", "inside", "architecture.md"), encoding="utf-8") as f:
         rows = re.findall(r"^\| `(?:src/)?([a-z_]+)` \|.*\|([^|\n]*)\|$", f.read(), re.M)
     above, may = set(), {}
     for room, cell in rows:
@@ -115,7 +115,7 @@ def breaks(build, root=HERE):
     def look(path, word, symbol):
         room, there = room_of(path), places.get(symbol)
         if there and room in rank and all(rank.get(r, -1) > rank[room] for r in there):
-            found[f"{room} {word} {symbol}"] = f"{path} {word} {symbol} of {' and '.join(sorted(there))}, a room below {room} in docs/architecture.md"
+            found[f"{room} {word} {symbol}"] = f"{path} {word} {symbol} of {' and '.join(sorted(there))}, a room below {room} in docs/inside/architecture.md"
 
     for path, used in sorted(symbols.used.items()):
         for symbol in sorted(used):
@@ -128,13 +128,13 @@ def breaks(build, root=HERE):
     for path in files(root, ("c", "h", "cc", "cu", "cuh")):
         room = room_of(path)
         if room not in rank:
-            found[f"no row for {room}"] = f"docs/architecture.md has no row for {room}: {path}"
+            found[f"no row for {room}"] = f"docs/inside/architecture.md has no row for {room}: {path}"
             continue
         with open(os.path.join(root, path), encoding="utf-8") as f:
             for header in included(f.read()):
                 there = room_of("src/" + header)
                 if there in rank and there != room and there not in may[room] and os.path.exists(os.path.join(root, "src", header)):
-                    found[f"{path} includes {header}"] = f"{path} includes {header} of {there}, which docs/architecture.md doesn't allow {room}"
+                    found[f"{path} includes {header}"] = f"{path} includes {header} of {there}, which docs/inside/architecture.md doesn't allow {room}"
     return found
 
 

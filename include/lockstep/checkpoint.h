@@ -1,8 +1,9 @@
 /* lockstep/checkpoint.h - save a program's tensors, and load them on any number of ranks.
  *
  * A checkpoint is a folder DIR/ckpt-00000012 of the form that `lockstep train` writes
- * (docs/formats.md): a safetensors file, which other programs can read, and a hash over every byte.
- * It is either complete or absent, even if the program dies. DIR/latest names the newest one.
+ * (docs/reference/formats.md): a safetensors file, which other programs can read, and a hash over
+ * every byte. It is either complete or absent, even if the program dies. DIR/latest names the
+ * newest one.
  *
  *     int64_t epoch = 0;
  *     uint64_t step = 0;

@@ -1,10 +1,10 @@
 /* lockstep/ddp.h - data-parallel training for any program's parameters.
  *
- * Terms (docs/glossary.md has all of them). A step's batch is divided into V * A micro-batches: V
- * virtual ranks of A micro-steps each. The ranks of the group carry out the virtual ranks, a
- * contiguous range each. Every sum runs in an order that depends on V alone, so any number of ranks
- * gives the same bits. With virtual_ranks = 0 there is one per rank, as in PyTorch's
- * DistributedDataParallel.
+ * Terms (docs/reference/glossary.md has all of them). A step's batch is divided into V * A
+ * micro-batches: V virtual ranks of A micro-steps each. The ranks of the group carry out the
+ * virtual ranks, a contiguous range each. Every sum runs in an order that depends on V alone, so
+ * any number of ranks gives the same bits. With virtual_ranks = 0 there is one per rank, as in
+ * PyTorch's DistributedDataParallel.
  *
  *     lks_ddp_open(comm, params, n, NULL, &ddp);
  *     lks_ddp_broadcast(ddp);                    rank 0's initial values, on all ranks

@@ -28,7 +28,7 @@ static const char *why_not(const lks__cuda_module **module_p, int *n_p, char tex
     if (*module_p == NULL) {
         snprintf(text, LKS__DEVICE_TEXT,
                  "%s: build lockstep with CUDA's toolkit (-DLKS_CUDA=FOLDER), and let the loader "
-                 "find CUDA's libraries: docs/cuda.md",
+                 "find CUDA's libraries: docs/guides/cuda.md",
                  lks__escape(shown, sizeof shown, why, strlen(why)));
         return text;
     }
@@ -172,9 +172,10 @@ bool lks__device_look_cuda(char text[LKS__DEVICE_LOOK])
                  versions);
         return false;
     }
-    size_t at = (size_t)snprintf(text, LKS__DEVICE_LOOK,
-                                 "%d GPU%s%s; %s; experimental: docs/cuda.md has results from GPUs",
-                                 n, n == 1 ? "" : "s", visible(hidden), versions);
+    size_t at =
+        (size_t)snprintf(text, LKS__DEVICE_LOOK,
+                         "%d GPU%s%s; %s; experimental: docs/guides/cuda.md has results from GPUs",
+                         n, n == 1 ? "" : "s", visible(hidden), versions);
     for (int i = 0; i < n; i++)
         at = look_at(module, i, text, at);
     look_at_nccl(nccl, sizeof nccl);

@@ -6,8 +6,8 @@
 #include "base/number/cpu.h"
 #include "base/system/cgroup.h"
 
-/* The rules (docs/runs.md has the same): the first row that fits the machine and the text applies.
- * The last row uses the recipe's model. */
+/* The rules (docs/guides/runs.md has the same): the first row that fits the machine and the text
+ * applies. The last row uses the recipe's model. */
 static const struct rule {
     int cores;                                   /* minimum for the machine */
     uint64_t tokens;                             /* minimum for the text */

@@ -240,10 +240,10 @@ lks_status lks__session_join(lks__session *s, bool must)
     }
     LKS__TRY(find_lacking(s, &rank, why));
     if (rank >= 0 && must)
-        st = lks__fail(
-            LKS_ERR_SUPPORT,
-            "--exchange=nccl: rank %d: %s; --exchange=staged doesn't need NCCL: docs/cuda.md", rank,
-            why);
+        st = lks__fail(LKS_ERR_SUPPORT,
+                       "--exchange=nccl: rank %d: %s; --exchange=staged doesn't need NCCL: "
+                       "docs/guides/cuda.md",
+                       rank, why);
     LKS__TRY(lks__session_agree(s, st));
     if (rank >= 0) {
         if (ops != NULL)

@@ -162,10 +162,10 @@ enum {
       "always_save_checkpoint=false, otherwise latest")                                            \
     X(STR, init_from, "scratch", WEIGHTS, TRAIN | SAMPLE | EVAL | EXPORT, HOST | SHORT, FILES,     \
       "weights to use instead of out_dir's, only on the command line: PATH, gpt2, gpt2-medium, "   \
-      "gpt2-large or gpt2-xl (docs/weights.md)\ntrain: initial weights: scratch, resume, a "       \
-      "path, or gpt2; scratch: new weights; resume: continue from the newest checkpoint in "       \
+      "gpt2-large or gpt2-xl (docs/guides/weights.md)\ntrain: initial weights: scratch, resume, "  \
+      "a path, or gpt2; scratch: new weights; resume: continue from the newest checkpoint in "     \
       "out_dir; PATH, gpt2, gpt2-medium, gpt2-large or gpt2-xl: start with those weights "         \
-      "(docs/weights.md)")                                                                         \
+      "(docs/guides/weights.md)")                                                                  \
     X(STR, serve, "", ANY, DOCTOR, HOST, FILES,                                                    \
       "address of this host on which to wait for `lockstep doctor` of other hosts")                \
     X(STR, artifact, "", PATH, EVAL, HOST, FILES,                                                  \
@@ -295,7 +295,7 @@ enum {
     X(STR, exec_on, "", BEGINS(LKS__EVENT_CHOICES), TRAIN, HOST | LIST | TYPED, REPORT,            \
       "EVENT:COMMAND: run COMMAND by /bin/sh when a checkpoint is written, when it is the best "   \
       "so far, at the end, or if the run fails; may be given several times, only on the command "  \
-      "line (docs/watch.md)")                                                                      \
+      "line (docs/guides/watch.md)")                                                               \
     X(FLOAT, exec_timeout, 60, OVER_TO(0, 86400), TRAIN, HOST, REPORT,                             \
       "seconds after which a command of exec_on is ended")                                         \
     X(STR, html, "", A_PATH, WATCH, HOST, REPORT,                                                  \

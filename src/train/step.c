@@ -1,4 +1,4 @@
-/* train/step.c - the training step. docs/step.md walks through it. */
+/* train/step.c - the training step. docs/inside/step.md walks through it. */
 #include "train/step.h"
 
 #include "base/system/sys.h"

@@ -8,8 +8,8 @@ source=$1 build=$2
 work_folder
 cd "$work"
 
-mkdir -p docs src/low src/high src/ddp tools include/lockstep tests/figures tests/mutants build
-cat >docs/architecture.md <<'X'
+mkdir -p docs/inside src/low src/high src/ddp tools include/lockstep tests/figures tests/mutants build
+cat >docs/inside/architecture.md <<'X'
 | folder | what | may use |
 | `src/low` | | |
 | `src/high` | | |
@@ -93,9 +93,9 @@ rooms 1 1
 grep -q 'compile_commands' out || fail "rooms.py doesn't say what it lacks: $(cat out)"
 compile
 rooms 1 3
-grep -qx 'src/low/low.c uses lks_high of high, a room below low in docs/architecture.md' out || fail 'a use'
-grep -qx 'src/low/low.h declares lks_high of high, a room below low in docs/architecture.md' out || fail 'a declaration'
-grep -qx "src/low/low.c includes high/high.h of high, which docs/architecture.md doesn't allow low" out || fail 'an include'
+grep -qx 'src/low/low.c uses lks_high of high, a room below low in docs/inside/architecture.md' out || fail 'a use'
+grep -qx 'src/low/low.h declares lks_high of high, a room below low in docs/inside/architecture.md' out || fail 'a declaration'
+grep -qx "src/low/low.c includes high/high.h of high, which docs/inside/architecture.md doesn't allow low" out || fail 'an include'
 include='src/low/low.c includes high/high.h'
 rooms 1 1 "$include" 'low uses lks_high'
 rooms 0 0 "$include" 'low uses lks_high' 'low declares lks_high'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # nanoGPT's README with our commands, from end to end and without a network: the lines of "Its README,
-# command by command" in docs/nanogpt.md, with small shapes, few steps, a generated model and vocabulary,
+# command by command" in docs/start/nanogpt.md, with small shapes, few steps, a generated model and vocabulary,
 # and paths in the place of names. A line that isn't in the table of run_line() is a failure.
 #
 #     nanogpt.sh SOURCE TOOL GENERATE_GPT2
@@ -28,7 +28,7 @@ run() {
 
 # What the reader has: texts, the recipes, and a GPT-2 with its vocabulary.
 ln -s "$source/config" config
-cat "$source"/docs/*.md >input.txt
+cat "$source"/docs/*/*.md >input.txt
 awk '{ gsub(/[\\"\t]/, " "); printf "{\"text\": \"%s\"}\n", $0 }' input.txt >openwebtext.jsonl
 printf 'A run is the same on any number of ranks' >prompt.txt
 mkdir models
@@ -96,10 +96,10 @@ check_line() {
 
 awk '/^## / { on = $0 == "## Its README, command by command" } /^```/ { block = $0 == "```sh"; next }
     on && block && sub(/\\$/, "") { sub(/^ +/, ""); line = line $0; next }
-    on && block && !/^ *#/ { sub(/^ +/, ""); print line $0; line = "" }' "$source/docs/nanogpt.md" >"$work/lines"
-[ "$(wc -l <"$work/lines")" -ge 15 ] || fail 'docs/nanogpt.md has no such section'
+    on && block && !/^ *#/ { sub(/^ +/, ""); print line $0; line = "" }' "$source/docs/start/nanogpt.md" >"$work/lines"
+[ "$(wc -l <"$work/lines")" -ge 15 ] || fail 'docs/start/nanogpt.md has no such section'
 while read -r line <&3; do
-    now=$(run_line "$line") || fail "docs/nanogpt.md has a line that this test doesn't know: $line"
+    now=$(run_line "$line") || fail "docs/start/nanogpt.md has a line that this test doesn't know: $line"
     echo "$now"
     run "$now"
     check_line "$now"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The commands of README.md and of docs/*.md, block by block, in a copy of the repository as ./quickstart
+# The commands of README.md and of docs/*/*.md, block by block, in a copy of the repository as ./quickstart
 # leaves it. README comes first, then the pages in the order of docs/README.md, because later commands
 # use what earlier ones made. A line runs shortened if it takes long, and not at all if this test is
 # part of it or if it needs other hosts: the table in run_line() names each with its reason. A line
@@ -35,7 +35,7 @@ export CI=true PATH="$work/bin:$PATH"
 # Open MPI's mpirun, which `bench comm` calls, refuses root otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # The reader's own texts.
-cat README.md docs/*.md >my.txt
+cat README.md docs/*/*.md >my.txt
 cp my.txt input.txt
 
 # set_option LINE NAME VALUE: with --NAME=VALUE, in place of its own or at the end.
@@ -107,8 +107,8 @@ run_line() {
 # The pages: README, the index's order, then any page that the index lacks.
 {
     echo README.md
-    grep -oE '\]\([a-z_]+\.md\)' docs/README.md | sed 's,.*(,docs/,; s,)$,,'
-    ls docs/*.md
+    grep -oE '\]\([a-z]+/[a-z_]+\.md\)' docs/README.md | sed 's,.*(,docs/,; s,)$,,'
+    ls docs/*/*.md
 } | awk '!seen[$0]++' >"$work/pages"
 
 # Page, number of its block, and the line; continued lines are joined.
@@ -123,7 +123,7 @@ while read -r page <&3; do
     other=$(grep -E '^ *(```|~~~)(bash|shell|console|text)|^ +```sh' "$page" || true)
     [ -z "$other" ] || fail "commands stand in blocks that begin with \`\`\`sh, not $other ($page)"
 done 3<"$work/pages"
-for page in README.md docs/nanogpt.md docs/golf.md docs/library.md docs/runs.md docs/bench.md; do
+for page in README.md docs/start/nanogpt.md docs/guides/golf.md docs/guides/library.md docs/guides/runs.md docs/guides/speed.md; do
     grep -q "^$page " "$work/lines" || fail "$page has no commands"
 done
 

@@ -1,5 +1,5 @@
 /* mlp.c - a third family, in one file: layers of LayerNorm and MLP without attention, trained as
- * nanoGPT trains. docs/extending.md explains it.
+ * nanoGPT trains. docs/inside/extending.md explains it.
  *
  * A program with this family links this file, whose list takes the place of
  * train/procedure/families/list.c. */

@@ -16,7 +16,7 @@ date=$(gzip -dc "$pages/man/man1/lockstep.1.gz" | sed -n 's/^\.TH "*[^ "]*"* 1 "
 [ -n "$date" ] || fail 'lockstep(1) has no date'
 mkdir -p "$work/pages"
 "$lockstep" help --table >"$work/pages/table"
-"$source/cmake/pages/make.sh" "$source/docs/formats.md" "$date" "$work/pages"
+"$source/cmake/pages/make.sh" "$source/docs/reference/formats.md" "$date" "$work/pages"
 diff -r "$pages" "$work/pages" || fail 'the program has other pages than the build made of it'
 
 echo '== each command has a page, each setting a place in it'

@@ -8,7 +8,7 @@ CHECKOUT is a folder with nanoGPT's train.py, model.py and configurator.py; SETT
 REGEX is searched for in the parameters' names: those get requires_grad=False.
 --weights begins with given weights, as init_from='gpt2' does: those of Hugging Face's model.safetensors and config.json in FOLDER, or
 made ones, of the settings' shape and N positions, which tests/weights/forge.c makes, too. --data reads train.bin and val.bin there. FOLDER: an absolute path.
-With dropout the masks are not PyTorch's but those that docs/numerics.md defines, made here by a Philox of its own.
+With dropout the masks are not PyTorch's but those that docs/reference/numerics.md defines, made here by a Philox of its own.
 """
 import contextlib, io, json, os, pickle, re, socket, subprocess, sys, tempfile, types
 
@@ -18,7 +18,7 @@ import torch
 HOW = """nanoGPT's train.py and model.py run on the CPU in fp32 by tests/parity/nanogpt_figure.py; changed: device, seed, Gloo between
 processes, no compilation; recording added. Data: the generated tokens of README.md for vocab_size, the first of `tokens` for training,
 the next for validation. With dropout > 0 attention is model.py's explicit form, and each nn.Dropout multiplies by the mask of
-docs/numerics.md (NumPy). With `freeze` the parameters whose names contain a match have requires_grad=False
+docs/reference/numerics.md (NumPy). With `freeze` the parameters whose names contain a match have requires_grad=False
 and no gradient. micro_losses[v][i][m]: of process v (if there are several), iteration i, micro-step m; loss_mean[i]: their mean in double.
 lr[i]; grad_norm[i]: before clipping, in double. evals: estimate_loss. gradI: gradients of iteration I before clipping, the mean over
 processes: shape, sums in float64, dots as in the other figures, the first 8 values. final: weights after the last iteration. spread:

@@ -15,10 +15,10 @@
 #include "report/record/files.h"
 #include "report/record/outdir.h"
 
-/* docs/formats.md lists the files of report/record/files.h, and no others. */
+/* docs/reference/formats.md lists the files of report/record/files.h, and no others. */
 static void test_documented(void **state)
 {
-    const char *page = lks_test_read(LKS_TEST_SOURCE_DIR "/docs/formats.md", NULL);
+    const char *page = lks_test_read(LKS_TEST_SOURCE_DIR "/docs/reference/formats.md", NULL);
     const char *list = strstr(page, "\n## Files of a run\n");
     assert_non_null(list);
     size_t rows = 0;

@@ -14,7 +14,7 @@ static const char usage[] =
     "Writes a model in a format that other programs read. The model is a checkpoint (--checkpoint) "
     "of\n"
     "the run in the folder RUN, or the weights at --init_from, in any form that train accepts\n"
-    "(docs/weights.md). --out_dir=RUN is the older form of RUN.\n"
+    "(docs/guides/weights.md). --out_dir=RUN is the older form of RUN.\n"
     "\n"
     "golf: as parameter-golf's train_gpt.py saves it. If the name ends in .pt, the file contains\n"
     "the raw model, otherwise the artifact: int8 with a scale per row, compressed by zlib. The\n"

@@ -22,7 +22,7 @@ static const struct {
 #undef X
 };
 
-/* Options of torchrun that have no effect here; docs/launch.md gives the reasons. */
+/* Options of torchrun that have no effect here; docs/reference/launch.md gives the reasons. */
 static const struct {
     const char *name;
     bool bare;

@@ -44,7 +44,7 @@ static inline void lks__cpu_relax(void)
  *
  * All arithmetic of the library runs in one mode: round to nearest, no traps, subnormals are kept.
  * Flushing them to zero isn't portable: x86 decides after rounding, ARM before. Part of the
- * numerics: docs/numerics.md. */
+ * numerics: docs/reference/numerics.md. */
 
 /* A thread's mode and its exception flags. */
 typedef struct lks__float_mode {

@@ -1,6 +1,6 @@
 /* files/checkpoint/ckpt.h - checkpoints: OUT/ckpt-%08d/ with model.safetensors,
  * optimizer.safetensors and state.json. OUT/latest names the newest good one, OUT/best the one with
- * the lowest validation loss (docs/formats.md).
+ * the lowest validation loss (docs/reference/formats.md).
  *
  * A checkpoint exists completely or not at all: it is written into a temporary folder of OUT, every
  * file and the folder are synced, the folder is renamed, and OUT is synced. Then `latest` moves,

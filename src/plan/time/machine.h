@@ -1,5 +1,5 @@
 /* plan/time/machine.h - a machine file, measured by `lockstep bench machine` or written by hand
- * (docs/formats.md). */
+ * (docs/reference/formats.md). */
 #ifndef LKS_PLAN_TIME_MACHINE_H
 #define LKS_PLAN_TIME_MACHINE_H
 

@@ -1,5 +1,5 @@
 /* report/record/files.h - every file that a run writes into its folder, in one list
- * (docs/formats.md has the same, and a test compares them). */
+ * (docs/reference/formats.md has the same, and a test compares them). */
 #ifndef LKS_REPORT_RECORD_FILES_H
 #define LKS_REPORT_RECORD_FILES_H
 

@@ -8,7 +8,7 @@
 
 #include "report/view/series.h"
 
-/* Compare runs: one object (docs/watch.md), which the caller frees. ERR_NOMEM. */
+/* Compare runs: one object (docs/guides/watch.md), which the caller frees. ERR_NOMEM. */
 lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p);
 
 typedef enum lks__compare_form {

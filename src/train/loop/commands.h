@@ -2,8 +2,8 @@
  *
  * They run one at a time, in the order of the events, while the run continues. The run waits for
  * them only at its end. A command gets the facts of its event as environment variables
- * (docs/watch.md), an empty stdin, OUT/commands.log for its output, and no other open file of ours.
- * A command that runs longer than exec_timeout is ended. */
+ * (docs/guides/watch.md), an empty stdin, OUT/commands.log for its output, and no other open file
+ * of ours. A command that runs longer than exec_timeout is ended. */
 #ifndef LKS_TRAIN_LOOP_COMMANDS_H
 #define LKS_TRAIN_LOOP_COMMANDS_H
 

@@ -7,7 +7,8 @@
 
 void calls_assert_listed(const char *path, int least)
 {
-    const char *page = lks_test_read(lks_test_text("%s/docs/cuda.md", LKS_TEST_SOURCE_DIR), NULL);
+    const char *page =
+        lks_test_read(lks_test_text("%s/docs/inside/cuda.md", LKS_TEST_SOURCE_DIR), NULL);
     const char *begin = strstr(page, "\n```calls\n");
     assert_non_null(begin);
     char *used = strdup(lks_test_read(path, NULL)), *rest;
@@ -17,7 +18,7 @@ void calls_assert_listed(const char *path, int least)
          line = strtok_r(NULL, "\n", &rest)) {
         n++;
         if (strstr(begin, lks_test_text("\n%s\n", line)) == NULL) {
-            print_error("docs/cuda.md lacks: %s\n", line);
+            print_error("docs/inside/cuda.md lacks: %s\n", line);
             all = false;
         }
     }

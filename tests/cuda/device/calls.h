@@ -2,8 +2,8 @@
 #ifndef LKS_TESTS_CUDA_CALLS_H
 #define LKS_TESTS_CUDA_CALLS_H
 
-/* docs/cuda.md lists all calls and kernels of the runs so far as never seen on a GPU. There are at
- * least `n` of them. `path`: the file that the stand-ins wrote (CUDA_STANDIN_CALLS). */
+/* docs/inside/cuda.md lists all calls and kernels of the runs so far as never seen on a GPU. There
+ * are at least `n` of them. `path`: the file that the stand-ins wrote (CUDA_STANDIN_CALLS). */
 void calls_assert_listed(const char *path, int n);
 
 #endif

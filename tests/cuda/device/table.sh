@@ -1,5 +1,5 @@
 #!/bin/sh
-# The table of docs/cuda.md is what `lockstep plan --device=cuda` says. table.sh TOOL PAGE
+# The table of docs/guides/cuda.md is what `lockstep plan --device=cuda` says. table.sh TOOL PAGE
 set -eu
 . "$(dirname "$0")/../../support.sh"
 work_folder
@@ -23,7 +23,7 @@ row() { # MODEL CONFIG SETTINGS...
         for memory in 16G 24G 80G; do
             row="$row $(plan $memory "$@" --recompute=$recompute) |"
         done
-        grep -qxF "$row" "$page" || fail "docs/cuda.md lacks: $row"
+        grep -qxF "$row" "$page" || fail "docs/guides/cuda.md lacks: $row"
     done
 }
 row 'golf 17M' golf_baseline

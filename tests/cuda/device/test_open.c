@@ -67,7 +67,7 @@ static void test_no_module(void **state)
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "--device=cuda: ");
     assert_contains(r.err, "lockstep_cuda.so");
-    assert_contains(r.err, "docs/cuda.md");
+    assert_contains(r.err, "docs/guides/cuda.md");
     r = train(env, "auto", NULL, "1");
     assert_int_equal(r.exit_code, 0);
     assert_null(strstr(r.err, "NVIDIA"));
@@ -212,7 +212,7 @@ static void test_info(void **state)
     lks_test_result r = lks_test_run((const char *const[]){"lockstep", "info", NULL}, env, 60);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.out,
-                    "device       cuda: 2 GPUs; CUDA 0.0; experimental: docs/cuda.md has "
+                    "device       cuda: 2 GPUs; CUDA 0.0; experimental: docs/guides/cuda.md has "
                     "results from GPUs\n"
                     "device       cuda:0: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n"
                     "device       cuda:1: Fake, 80.0 GB, capability 9.0, PCI 0000:19:00.0\n");

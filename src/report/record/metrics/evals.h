@@ -1,5 +1,5 @@
 /* report/record/metrics/evals.h - OUT/evals.jsonl: results of `eval` and `--eval_only`
- * (docs/formats.md). */
+ * (docs/reference/formats.md). */
 #ifndef LKS_REPORT_RECORD_METRICS_EVALS_H
 #define LKS_REPORT_RECORD_METRICS_EVALS_H
 

@@ -1,5 +1,5 @@
 /* report/record/metrics/metrics.h - OUT/metrics.jsonl: the record of a run for programs;
- * docs/formats.md describes its fields.
+ * docs/reference/formats.md describes its fields.
  *
  * Two equal runs give equal lines, except `host` lines and the fields ms, tok_per_s, mfu and
  * comm_exposed_ms. Rank 0 writes it. */
