@@ -89,11 +89,38 @@ static void test_tiles_refused(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* x86's file has a name, ARM64's has numbers. */
+static void test_model(void **state)
+{
+    static const char *const files[][2] = {
+        {"processor\t: 0\nvendor_id\t: X\nmodel name\t: A \033 B\nmodel name\t: C\n", "A \\x1b B"},
+        {"processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\n"
+         "CPU variant\t: 0x3\nCPU part\t: 0xd0c\nCPU revision\t: 1\n",
+         "ARM Neoverse-N1"},
+        {"CPU implementer\t: 0x41\nCPU part\t: 0xd03\n\nCPU implementer\t: 0x41\nCPU part\t: "
+         "0xd08\n",
+         "ARM Cortex-A72"},
+        {"CPU implementer\t: 0x48\nCPU part\t: 0xd01\n", "ARM64, implementer 0x48, part 0xd01"},
+        {"CPU part\t: none\nmodel name\n", "unknown"},
+        {"", "unknown"},
+    };
+    const char *path = lks_test_text("%s/cpuinfo", lks_test_folder());
+    char model[LKS__CPU_MODEL];
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        lks_test_write(path, files[i][0], strlen(files[i][0]));
+        lks__cpu_read_model(path, model);
+        assert_string_equal(model, files[i][1]);
+    }
+    lks__cpu_read_model("/nowhere", model);
+    assert_string_equal(model, "unknown");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_tiles_refused, ask_first),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_model),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

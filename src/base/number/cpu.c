@@ -117,25 +117,56 @@ lks_status lks__cpu_level_get(lks__cpu_level *level_p)
                      lks__escape(shown, sizeof shown, want, strlen(want)));
 }
 
-const char *lks__cpu_model(void)
+/* ARM64 processors have numbers in place of a name: a company, and its number for the part. */
+static const struct arm_part {
+    unsigned implementer, part;
+    const char *name;
+} arm_parts[] = {
+    {0x41, 0xd03, "ARM Cortex-A53"},  {0x41, 0xd05, "ARM Cortex-A55"},
+    {0x41, 0xd08, "ARM Cortex-A72"},  {0x41, 0xd0b, "ARM Cortex-A76"},
+    {0x41, 0xd0c, "ARM Neoverse-N1"}, {0x41, 0xd40, "ARM Neoverse-V1"},
+    {0x41, 0xd49, "ARM Neoverse-N2"}, {0x41, 0xd4f, "ARM Neoverse-V2"},
+    {0x46, 0x001, "Fujitsu A64FX"},   {0x61, 0x022, "Apple M1 (efficiency cores)"},
+    {0x61, 0x023, "Apple M1"},        {0xc0, 0xac3, "Ampere-1"},
+};
+
+static void name_arm(unsigned implementer, unsigned part, char model[LKS__CPU_MODEL])
 {
-    static char model[128];
-    if (model[0] != '\0')
-        return model;
-    snprintf(model, sizeof model, "unknown");
-    FILE *f = fopen("/proc/cpuinfo", "re");
+    for (size_t i = 0; i < sizeof arm_parts / sizeof arm_parts[0]; i++)
+        if (arm_parts[i].implementer == implementer && arm_parts[i].part == part) {
+            snprintf(model, LKS__CPU_MODEL, "%s", arm_parts[i].name);
+            return;
+        }
+    snprintf(model, LKS__CPU_MODEL, "ARM64, implementer 0x%02x, part 0x%03x", implementer, part);
+}
+
+void lks__cpu_read_model(const char *path, char model[LKS__CPU_MODEL])
+{
+    snprintf(model, LKS__CPU_MODEL, "unknown");
+    FILE *f = fopen(path, "re");
     if (f == NULL)
-        return model;
+        return;
     char line[256];
+    unsigned implementer = 0, part;
     while (fgets(line, sizeof line, f) != NULL) {
         const char *colon = strchr(line, ':');
         if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
             colon += strspn(colon, ": \t");
-            lks__escape(model, sizeof model, colon, strcspn(colon, "\n"));
+            lks__escape(model, LKS__CPU_MODEL, colon, strcspn(colon, "\n"));
             break;
         }
+        (void)sscanf(line, "CPU implementer : %x", &implementer);
+        if (sscanf(line, "CPU part : %x", &part) == 1) /* fast cores come last */
+            name_arm(implementer, part, model);
     }
     fclose(f);
+}
+
+const char *lks__cpu_model(void)
+{
+    static char model[LKS__CPU_MODEL];
+    if (model[0] == '\0')
+        lks__cpu_read_model("/proc/cpuinfo", model);
     return model;
 }
 

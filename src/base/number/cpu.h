@@ -24,7 +24,12 @@ typedef enum lks__cpu_level {
 lks_status lks__cpu_level_get(lks__cpu_level *level_p);
 
 const char *lks__cpu_level_name(lks__cpu_level level);
-const char *lks__cpu_model(void); /* the processor's own name, for logs */
+
+/* The processor's name, for logs; "unknown" if the system doesn't tell it. */
+const char *lks__cpu_model(void);
+enum { LKS__CPU_MODEL = 128 };
+/* The same from a file in the form of /proc/cpuinfo. */
+void lks__cpu_read_model(const char *path, char model[LKS__CPU_MODEL]);
 
 /* Processors that this process may run on (its affinity mask). */
 int lks__cpu_count(void);
