@@ -94,10 +94,13 @@ def run(name, steps, rate, ended):
     folder = f"{work}/{name}"
     os.mkdir(folder)
     append(folder, {"kind": "config", "version": "0.1.0", "n_layer": 2, "learning_rate": rate, "note": "<img src=x onerror=alert(1)>"})
-    append(folder, {"kind": "host", "schema": 1, "time": "2026-11-22T12:00:00Z", "host": "somewhere", "world_size": 2, "threads": 1, "cpu": "a processor"})
+    start = {"kind": "host", "schema": 1, "time": "2026-11-22T12:00:00Z", "host": "somewhere", "world_size": 2, "threads": 1, "cpu": "a processor"}
+    append(folder, start)
     for i in range(steps):
+        if not ended and i == 150:
+            append(folder, start | {"resumed_iter": 150})
         if i % 50 == 0:
-            append(folder, {"kind": "eval", "iter": i, "train_loss": 4 * 0.99 ** i + 1, "val_loss": 4 * 0.99 ** i + 1.1,
+            append(folder, {"kind": "eval", "iter": i, "train_loss": 4 * 0.99 ** i + 1, "val_loss": 4 * 0.99 ** i + 1.1 + rate,
                             "sample": f"<script>alert({i})</script>\n    a line of {name}, far in"})
             append(folder, {"kind": "checkpoint", "iter": i, "path": f"ckpt-{i:08d}", "params_hash": "0" * 16})
         train(folder, i, 4 * 0.99 ** i + 1 + rate * (i * 7919 % 13 - 6))
@@ -105,9 +108,21 @@ def run(name, steps, rate, ended):
         for i in range(0, steps, 50):
             out.write(json.dumps({"iter": i, "steps": 50, "compute_ms": [90, 75], "wait_ms": [10, 25], "memory_bytes": [50000000 + i * 1000, 70000000]}) + "\n")
     if ended:
+        append(folder, {"kind": "final", "iter": steps, "train_loss": 1.5, "val_loss": 1.61234567})
         append(folder, {"kind": "host", "micro_batches": [4, 4], "memory_bytes": 123456})
     return folder
 
+
+# Records how a chart is drawn: lines as [colour, width, opacity, dashes], dots as [x, radius].
+RECORD = """(chart => {
+  const p = CanvasRenderingContext2D.prototype, kept = [p.stroke, p.arc, p.fillText], out = { lines: [], dots: [], texts: [] };
+  p.stroke = function () { out.lines.push([this.strokeStyle, Math.round(100 * this.lineWidth) / 100, this.globalAlpha, this.getLineDash()]); kept[0].call(this); };
+  p.arc = function (x, y, r, ...more) { out.dots.push([x, r]); kept[1].call(this, x, y, r, ...more); };
+  p.fillText = function (text, ...more) { out.texts.push(text); kept[2].call(this, text, ...more); };
+  paint(chart);
+  [p.stroke, p.arc, p.fillText] = kept;
+  return out;
+})(CHARTS[%d])"""
 
 one, two = run("<b>one", 300, 0.01, False), run("two", 200, 0.02, True)
 browser = Browser()
@@ -134,14 +149,31 @@ try:
     drawn = "(() => { const d = document.getElementById('%s'); return d.getContext('2d').getImageData(0, 0, d.width, d.height).data.some(v => v > 0); })()"
     for chart in ("loss", "speed", "mfu", "norm", "lr", "ms", "wait", "ranks", "memory"):
         assert browser.ask(drawn % chart), chart
-    read = "document.getElementById('%s').parentNode.querySelector('.read').textContent"
-    assert browser.ask(read % "ranks") == ("<b>one rank 0: 10 at iteration 250; <b>one rank 1: 25 at iteration 250; "
-                                           "two rank 0: 10 at iteration 150; two rank 1: 25 at iteration 150"), browser.ask(read % "ranks")
-    assert "<b>one rank 0: 50.25 at iteration 250; <b>one rank 1: 70 at" in browser.ask(read % "memory"), browser.ask(read % "memory")
+    read = "[...document.getElementById('%s').parentNode.querySelectorAll('.read span')].map(e => e.textContent).join('; ')"
+    assert browser.ask(read % "ranks") == ("<b>one rank 0: 10% at iteration 250; <b>one rank 1: 25% at iteration 250; "
+                                           "two rank 0: 10% at iteration 150; two rank 1: 25% at iteration 150"), browser.ask(read % "ranks")
+    assert "<b>one rank 0: 50.3 MB at iteration 250; <b>one rank 1: 70.0 MB at" in browser.ask(read % "memory"), browser.ask(read % "memory")
     # Both losses name their own iteration.
     said = browser.ask(read % "loss")
-    assert re.search(r"^<b>one: [\d.]+ at iteration 299, validation [\d.]+ at iteration 250; two: ", said), said
-    assert browser.ask("short(12345678)") == "12345678"
+    assert re.search(r"^<b>one: [\d.]+ at iteration 299, validation [\d.]+ at iteration 250; two: [\d.]+ at iteration 199, final validation 1.612 at iteration 200$", said), said
+    # Short numbers with units.
+    for expression, want in (("count(12345678)", "12.35M"), ("count(9999)", "9999"), ("duration(30.1)", "30.1 s"), ("duration(8000)", "2.22 h"), ("milliseconds(1234)", "1.23 s"),
+                             ("small(0.0006)", "6.0e-4"), ("small(0.003)", "0.003"), ("percent(51.239)", "51.2%"), ("size(1234567)", "1.2 MB")):
+        assert browser.ask(expression) == want, (expression, browser.ask(expression))
+    about = "[...document.querySelectorAll('#runs label')].map(e => e.innerText.replace(/\\n/g, ' | ')).join(' || ')"
+    said = browser.ask(about)
+    assert re.search(r"^<b>one \| learning_rate 0.01 \| iteration 299 · loss [\d.]+ · best validation [\d.]+ · 10k tokens/s \|\| "
+                     r"two \| learning_rate 0.02 \| iteration 199 · loss [\d.]+ · final validation 1.612 · 10k tokens/s$", said), said
+    # A smoothed line over a faint raw one, for each run; evaluations as dots on a line, the final one as a ring; the resume is marked.
+    drawing = browser.ask(RECORD % 0)
+    for colour in ("#2f7fd6", "#e8873a"):
+        lines = [line[1:] for line in drawing["lines"] if line[0] == colour]
+        assert [1, 0.35, []] in lines and [1.8, 1, []] in lines and [1, 1, []] in lines, lines
+    assert sorted({radius for _, radius in drawing["dots"]}) == [3.5, 4.5] and len(drawing["dots"]) == 6 + 4 + 1, drawing["dots"]
+    assert ["#2f7fd6", 1.2, 1, [2, 3]] in drawing["lines"] and drawing["texts"].count("resume") == 1, drawing
+    assert browser.ask("document.querySelector('.legend').textContent") == "line: training · dots: validation · ring: final checkpoint"
+    assert "10k" in browser.ask(RECORD % 1)["texts"], browser.ask(RECORD % 1)["texts"]
+    assert all(text.endswith("%") for text in browser.ask(RECORD % 2)["texts"] if "." in text), browser.ask(RECORD % 2)["texts"]
     browser.picture("two-runs")
     # Live: within 2 seconds.
     train(one, 300, 1.5)
@@ -158,15 +190,17 @@ try:
     browser.key("x")
     browser.key("x")
     assert browser.ask("axis()") == 5
-    assert "seconds of training 30.1" in browser.ask("document.getElementById('loss').parentNode.querySelector('.read').textContent")
+    assert "30.1 s of training" in browser.ask("document.getElementById('loss').parentNode.querySelector('.read').textContent")
     browser.key("x")
     browser.key("s")
-    assert browser.ask("document.getElementById('smooth').value") == "0.5"
+    assert browser.ask("document.getElementById('smooth').value") == "0.8"
     browser.key("a")
-    assert browser.ask("document.getElementById('smooth').value") == "0"
+    assert browser.ask("document.getElementById('smooth').value") == "0.6"
     # The mean of a run that is smoothed, by its definition.
-    assert abs(browser.ask("document.getElementById('smooth').value = 0.5, smooth([[0, 1], [1, 3]].map(r => [...r, 0, 0, 0, 0]), 1)[1][1]") - (0.5 * 0.5 + 0.5 * 3) / 0.75) < 1e-12
-    browser.ask("document.getElementById('smooth').value = 0")
+    assert abs(browser.ask("document.getElementById('smooth').value = 0.5, smooth([[0, 1, 0], [1, 3, 0]])[1][1]") - (0.5 * 0.5 + 0.5 * 3) / 0.75) < 1e-12
+    browser.ask("document.getElementById('smooth').value = 0, show()")
+    assert not any(opacity < 1 for _, _, opacity, _ in browser.ask(RECORD % 0)["lines"])
+    browser.ask("document.getElementById('smooth').value = 0.6, show()")
     # Drag over a part of a picture; a key shows all again.
     box = browser.ask("(() => { const r = document.getElementById('loss').getBoundingClientRect(); return [r.left, r.top, r.width, r.height]; })()")
     y = box[1] + box[3] / 2
@@ -193,6 +227,11 @@ try:
     browser.open(url)
     browser.wait("runs.length === 2 && runs[1].points.length === 200", "all points")
     assert browser.ask("document.documentElement.scrollWidth") <= 390
+    browser.wait("!due", "the drawing")
+    dots = browser.ask("runs[1].shown = false, runs[0].evals = runs[0].points.map(p => [p[0], null, p[1]]), show(), " + RECORD % 0)["dots"]
+    assert len(dots) > 10 and all(radius < 2.5 for _, radius in dots), dots
+    assert all(right[0] - left[0] >= 16 for left, right in zip(dots, dots[1:])), dots
+    browser.open(url)
     time.sleep(0.3)
     browser.picture("phone")
     assert not browser.complaints(), browser.complaints()
@@ -210,6 +249,16 @@ try:
     time.sleep(0.3)
     browser.picture("file")
     assert not browser.complaints(), browser.complaints()
+    # Equal runs: the second is dashed over the first, and their dots take turns.
+    shutil.copytree(two, f"{work}/three")
+    subprocess.run([tool, "watch", f"--html={work}/equal.html", two, f"{work}/three"], check=True)
+    browser.open(f"file://{work}/equal.html")
+    browser.wait("!due && runs.length === 2", "the file")
+    lines = browser.ask(RECORD % 0)["lines"]
+    assert ["#2f7fd6", 1.8, 1, []] in lines and ["#e8873a", 1.8, 1, [9, 9]] in lines and ["#e8873a", 1, 1, [9, 9]] in lines, lines
+    assert browser.ask("CHARTS[0].curves[1].line.every(p => p[2] === 1)") and browser.ask("CHARTS[0].period") == 2
+    assert len(browser.ask(RECORD % 0)["dots"]) == 5 + 2
+    browser.picture("equal")
     print("the page: values, live steps, keys, a part, dark, a phone's width, one file; no complaint")
 finally:
     server.kill()

@@ -1,4 +1,4 @@
-/* `lockstep report` and `lockstep plot`: what they read, what they compute, what they refuse. */
+/* `lockstep report`: runs that it reads, values that it computes, arguments that it refuses. */
 #include "fake.h"
 
 #include <math.h>
@@ -7,10 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "report/view/compare.h"
-#include "report/view/plot.h"
 #include "report/view/series.h"
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -397,17 +395,6 @@ static void test_odd_run(void **state)
     }
 }
 
-/* The SVG that `lockstep plot` draws of these runs (NULL behind the last), with their options. */
-static const char *drawn(const char *const runs[])
-{
-    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
-    lks_test_result r = tool("plot", lks_test_text("--out=%s", file), runs);
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    assert_contains(r.err, lks_test_text("lockstep plot: wrote %s (", file));
-    return lks_test_read(file, NULL);
-}
-
 /* Names that aren't UTF-8, or are longer than a picture has room for. */
 static void test_names(void **state)
 {
@@ -435,19 +422,6 @@ static void test_names(void **state)
     }
     assert_int_equal(i, 3); /* seed, n_layer and the long one */
     json_decref(o);
-    /* a picture has 40 characters of a name */
-    const char *svg = drawn(runs);
-    assert_contains(svg, ">caf?: training, validation</text>");
-    assert_contains(svg,
-                    lks_test_text(">%s%s%s%s: training, validation</text>", ten, ten, ten, ten));
-    /* whose line still ends within the picture, of 760 points */
-    const char *line = strstr(svg, lks_test_text("start\">%s", ten));
-    assert_non_null(line);
-    while (strncmp(line, "<text x=\"", 9) != 0)
-        line--;
-    assert_true(strtod(line + 9, NULL) + 62 * 6.7 < 760);
-    lks_test_result r = tool("plot", lks_test_text("--out=%s/loss.png", folder), runs);
-    assert_true(r.exit_code == 0 || strstr(r.err, "can't write PNG") != NULL);
     const char *page = lks_test_text("%s/page.html", folder);
     assert_int_equal(tool("watch", lks_test_text("--html=%s", page), runs).exit_code, 0);
     assert_contains(lks_test_read(page, NULL), lks_test_text("[\"caf?\",\"%s\"]", wide));
@@ -528,198 +502,6 @@ static void test_refused(void **state)
     assert_contains(r.err, "there is nothing to draw yet");
 }
 
-/* --- drawing ---------------------------------------------------------------------------------- */
-
-static void test_svg(void **state)
-{
-    const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
-    const char *svg = drawn((const char *const[]){lks_test_text("<&>=%s", dir), dir, NULL});
-    assert_contains(svg, "<svg xmlns=");
-    assert_contains(svg, "&#60;&#38;&#62;: training, validation</text>");
-    /* The marks are 1, 1.2, … 2.2: the curve, which ends at 1, ends at the bottom on the right. */
-    assert_contains(svg, " 736.0,276.0\"/>");
-    const char *last = strstr(svg, "</svg>");
-    assert_non_null(last);
-    int circles = 0;
-    for (const char *at = svg; (at = strstr(at, "<circle")) != NULL; at++)
-        circles++;
-    assert_int_equal(circles, 2 * (3 + 1)); /* evaluations 0, 10 and 20, and one in the legend */
-}
-
-/* The marks of a logarithm are losses; those of 0 to 30 are 5 apart. */
-static void test_svg_marks(void **state)
-{
-    const char *dir = fake_run("run", 1, 31, 1.0, "\"n_layer\":2");
-    const char *svg = drawn((const char *const[]){"--log_scale", dir, NULL});
-    assert_contains(svg, "text-anchor=\"end\">1.26</text>");
-    assert_contains(svg, "text-anchor=\"end\">1.58</text>");
-    assert_contains(svg, "text-anchor=\"middle\">5</text>");
-    assert_contains(svg, "text-anchor=\"middle\">30</text>");
-}
-
-/* Of a curve with more points than columns the highest and the lowest are drawn. */
-static void test_long_curve(void **state)
-{
-    enum { POINTS = 4000 };
-    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
-    lks__series s = {.n_points = POINTS, .points = calloc(POINTS, sizeof(lks__point))};
-    for (size_t i = 0; i < POINTS; i++)
-        s.points[i] = (lks__point){.iter = i, .loss = 4.0 + (double)(i % 7) / 7};
-    s.points[2001].loss = 9.0;
-    s.points[3002].loss = 1.0;
-    s.points[3999].loss = 0.0; /* so that marks are those from 0 to 10 */
-    const lks__plot plot = {.runs = &s, .n = 1};
-    assert_ok(lks__plot_file(&plot, file));
-    const char *svg = lks_test_read(file, NULL);
-    /* 680 points wide from 56 on, 260 high from 16 on */
-    assert_contains(svg, lks_test_text(" %.1f,%.1f ", 56 + 680 * 2001 / 3999.0, 16 + 26.0));
-    assert_contains(svg, lks_test_text(" %.1f,%.1f ", 56 + 680 * 3002 / 3999.0, 276 - 26.0));
-    free(s.points);
-}
-
-/* The pixels of a PNG with three bytes each, as cairo writes it. */
-static unsigned char *pixels_of(const unsigned char *png, size_t bytes, size_t width, size_t height)
-{
-    const size_t row = 3 * width;
-    unsigned char *packed = malloc(bytes), *all = malloc(height * (row + 1));
-    size_t n = 0;
-    for (size_t at = 8, length; at + 12 <= bytes; at += length + 12) {
-        length = (size_t)png[at] << 24 | png[at + 1] << 16 | png[at + 2] << 8 | png[at + 3];
-        assert_true(length <= bytes - at - 12);
-        if (memcmp(png + at + 4, "IDAT", 4) == 0) {
-            memcpy(packed + n, png + at + 8, length);
-            n += length;
-        }
-    }
-    uLongf size = height * (row + 1);
-    assert_int_equal(uncompress(all, &size, packed, n), Z_OK);
-    assert_int_equal(size, height * (row + 1));
-    free(packed);
-    for (size_t y = 0; y < height; y++) { /* each row's filter is its first byte */
-        unsigned char *to = all + y * row, *from = all + y * (row + 1);
-        const unsigned char filter = *from;
-        memmove(to, from + 1, row);
-        for (size_t i = 0; i < row; i++) {
-            const int left = i < 3 ? 0 : to[i - 3], up = y == 0 ? 0 : *(to + i - row);
-            const int corner = i < 3 || y == 0 ? 0 : *(to + i - row - 3), p = left + up - corner;
-            const int paeth = abs(p - left) <= abs(p - up) && abs(p - left) <= abs(p - corner)
-                                  ? left
-                              : abs(p - up) <= abs(p - corner) ? up
-                                                               : corner;
-            const int add[] = {0, left, up, (left + up) / 2, paeth};
-            assert_true(filter < 5);
-            to[i] = (unsigned char)(to[i] + add[filter]);
-        }
-    }
-    return all;
-}
-
-static void test_png(void **state)
-{
-    const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
-    const char *file = lks_test_text("%s/loss.png", lks_test_folder());
-    lks_test_result r =
-        tool("plot", lks_test_text("--out=%s", file), (const char *const[]){dir, NULL});
-    if (strstr(r.err, "can't write PNG") != NULL)
-        lks_test_lacks("cairo", "libcairo2-dev");
-    if (r.exit_code != 0)
-        fail_msg("%s", r.err);
-    size_t bytes;
-    const unsigned char *png = (const unsigned char *)lks_test_read(file, &bytes);
-    assert_true(bytes > 1000);
-    assert_memory_equal(png, "\x89PNG\r\n\x1a\n", 8);
-    assert_int_equal(png[18] << 8 | png[19], 1520); /* its width */
-    assert_int_equal(png[22] << 8 | png[23], 640);
-    assert_int_equal(png[24] << 8 | png[25], 8 << 8 | 2); /* bytes of red, green and blue */
-    unsigned char *pixels = pixels_of(png, bytes, 1520, 640);
-    int curve = 0, words = 0;
-    for (size_t i = 0; i < 1520 * 640; i++) {
-        const unsigned char *c = pixels + 3 * i;
-        curve += i % 1520 > 760 && memcmp(c, "\xe8\x97\x3a", 3) == 0; /* in the right half */
-        words += i / 1520 > 610 && c[0] < 0xc0;                       /* the axis's name */
-    }
-    assert_true(curve > 500);
-    assert_true(words > 50);
-    assert_memory_equal(pixels, "\xff\xff\xff", 3);
-    free(pixels);
-}
-
-static int widest(const char *text)
-{
-    int most = 0, n = 0;
-    for (; *text != '\0'; text++) {
-        n = *text == '\n' ? 0 : n + (((unsigned char)*text & 0xc0) != 0x80);
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-static void test_text(void **state)
-{
-    const char *dir = fake_run("run", 1, 30, 1.0, "\"n_layer\":2");
-    const char *const one[] = {dir, NULL}, *const two[] = {dir, dir, NULL};
-    lks_test_result r = tool("plot", NULL, one);
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(r.out, "run: loss 1.0000, best validation loss 1.0000");
-    assert_true(strstr(r.out, "\xe2\xa0") != NULL || strstr(r.out, "\xe2\xa1") != NULL);
-    assert_true(widest(r.out) <= 60);
-    r = tool("plot", "--axis=time", two);
-    assert_contains(r.out, " 3\n        seconds of training\n"); /* 30 steps of 100 ms */
-    /* the curve falls from the first evaluation, the highest point, to a loss of 1 on the right */
-    assert_contains(lks_test_text("%.*s", (int)strcspn(r.out, "\n"), r.out), " |o");
-    const char *bottom = strstr(r.out, "\n     1 |");
-    assert_non_null(bottom);
-    assert_int_equal(bottom[strcspn(bottom + 1, "\n")], 'b');
-    assert_contains(r.out, "b run");
-    assert_null(strstr(r.out, "\xe2"));
-    r = tool("plot", "--axis=tokens", one);
-    assert_contains(r.out, " 30000\n        tokens\n");
-    const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
-    for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
-        r = lks_test_run(
-            argv, (const char *const[]){lks_test_text("COLUMNS=%d", columns), "LC_ALL=C", NULL},
-            60);
-        assert_int_equal(r.exit_code, 0);
-        assert_true(columns < 30 || widest(r.out) <= columns);
-        for (const char *c = r.out; *c != '\0'; c++)
-            assert_true((unsigned char)*c < 0x80);
-    }
-}
-
-/* Whole numbers stay whole, however many tokens; a label has room, however high the loss. */
-static void test_large_numbers(void **state)
-{
-    const char *dir = lks_test_folder();
-    for (int i = 0; i < 9; i++)
-        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s,'ms':9,'tokens':%d}\n",
-                                       i, i == 1 ? "65979962368" : "1.5", 12345678 * (i + 1)));
-    const char *const runs[] = {dir, NULL};
-    const char *svg = lks_test_text("%s/x.svg", dir);
-    lks_test_result r = tool("plot", "--axis=tokens", runs);
-    assert_contains(r.out, " 111111102\n           tokens\n");
-    assert_memory_equal(r.out, "6.598e+10 |", 11);
-    assert_contains(r.out, "\n          |");
-    assert_contains(tool("report", NULL, runs).out, "  65979962368\n");
-    r = tool("plot", lks_test_text("--out=%s", svg),
-             (const char *const[]){"--axis=tokens", dir, NULL});
-    assert_int_equal(r.exit_code, 0);
-    assert_contains(lks_test_read(svg, NULL), "text-anchor=\"middle\">20000000</text>");
-}
-
-/* A flat line has room above and below; a loss that is no number is left out. */
-static void test_flat(void **state)
-{
-    const char *dir = lks_test_folder();
-    for (int i = 0; i < 9; i++)
-        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s}\n", i,
-                                       i == 4 ? "null" : "1.5"));
-    lks_test_result r = tool("plot", "--log_scale=false", (const char *const[]){dir, NULL});
-    assert_int_equal(r.exit_code, 0);
-    assert_memory_equal(r.out, "     2 |\n", 9);
-    assert_contains(r.out, "\n     1 |\n");
-    assert_contains(r.out, "\xe2");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -729,12 +511,8 @@ int main(void)
         cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
         cmocka_unit_test(test_rows_of_steps), cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_svg),
-        cmocka_unit_test(test_png),           cmocka_unit_test(test_text),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_no_spread),
-        cmocka_unit_test(test_odd_run),       cmocka_unit_test(test_svg_marks),
-        cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_flat),
-        cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_odd_run),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

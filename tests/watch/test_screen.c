@@ -34,9 +34,17 @@ static void test_facts(void **state)
                     "one  ended  iter 63  loss 1.5000  val 1.5000  best 1.5000 at iteration 64  "
                     "10000 tok/s  mfu 50.0%  wait 2.0%  2 ranks  123.5 kB");
     assert_contains(wide, "\nrank 0: wait 10.0% 5.0 MB  rank 1: wait 25.0% 7.0 MB\n");
-    /* The loss falls in a line: as many steps as characters, from the highest to the lowest. */
-    assert_contains(wide, "\n#####****");
-    assert_contains(wide, "..._____\n");
+    /* The loss falls in a line, by an eighth of a character at each of 64 steps. The scale has the
+     * highest and the lowest loss, and the first and the last iteration. */
+    assert_contains(wide, "\n    2.484 |#*+=-,._ ");
+    assert_contains(wide, lks_test_text("\n      1.5 |%s*+=-,._\n           0%63s\n",
+                                        "#########################################################",
+                                        "63"));
+    /* with little room: one line without a scale */
+    assert_contains(screen_of(s, 1, 5, 200, false), "\n#####****");
+    assert_contains(screen_of(s, 1, 5, 200, false), "..._____\n");
+    assert_null(strstr(screen_of(s, 1, 5, 200, false), "2.484 |"));
+    assert_null(strstr(screen_of(s, 1, 24, 30, false), "2.484 |"));
     assert_null(strchr(wide, '\033'));
     assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x88");
     assert_contains(screen_of(s, 1, 24, 80, true), "\xe2\x96\x81\n");
@@ -49,7 +57,7 @@ static void test_facts(void **state)
     assert_ok(lks__series_open(again, &s[0]));
     wide = screen_of(s, 1, 24, 200, true);
     assert_memory_equal(wide, "caf??  running  iter 31  ", 25);
-    assert_contains(wide, "  1 resume  1 not finite\n\xe2");
+    assert_contains(wide, "  1 resume  1 not finite\n    1.969 |\xe2");
     lks__series_close(&s[0]);
 }
 

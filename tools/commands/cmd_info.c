@@ -11,7 +11,7 @@
 #include "files/zip/zip_load.h"
 #include "info_run.h"
 #include "report/live/serve.h"
-#include "report/view/plot.h"
+#include "report/plot/plot.h"
 #include "session/session.h"
 
 static const char usage[] =

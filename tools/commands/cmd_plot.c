@@ -6,7 +6,7 @@
 
 #include "../runs.h"
 #include "../tool.h"
-#include "report/view/plot.h"
+#include "report/plot/plot.h"
 
 static const char usage[] =
     "Usage: lockstep plot [--out=FILE.svg|FILE.png] [--axis=steps|tokens|time] [--log_scale] RUN…\n"

@@ -30,7 +30,7 @@ void lks__feed_close(lks__feed *feed);
 /* The page with all messages, which free() frees; NULL if out of memory. */
 char *lks__feed_page(const lks__series *runs, size_t n, size_t *bytes_p);
 
-/* page.html, without messages. */
+/* The page of live/page, without messages. */
 extern const char lks__page[];
 extern const size_t lks__page_bytes;
 

@@ -11,7 +11,7 @@
 #include "base/system/sys.h"
 #include "report/live/tty_module.h"
 
-enum { PAUSE_MS = 500, MOST_COLUMNS = 1000, FACT = 160 };
+enum { PAUSE_MS = 500, MOST_COLUMNS = 1000, FACT = 160, LABEL = 9, MOST_BARS = 8 };
 
 /* --- text ------------------------------------------------------------------------------------- */
 
@@ -48,17 +48,22 @@ static void put(struct page *p, const char *fmt, ...)
     p->at += gap + n;
 }
 
-/* Print the loss of all steps; each character is the mean of a part of them. */
-static void put_bars(struct page *p, const lks__series *s, bool utf8)
+/* The losses of all steps in a few columns, each the mean of a part of them. */
+struct bars {
+    double means[MOST_COLUMNS]; /* NAN: no loss in this part */
+    double low, high;
+    int n;
+};
+
+static void find_bars(const lks__series *s, int columns, struct bars *b)
 {
-    static const char plain[] = "_.,-=+*#";
-    double means[MOST_COLUMNS], low = INFINITY, high = -INFINITY;
-    int n = p->columns < MOST_COLUMNS ? p->columns : MOST_COLUMNS;
-    if ((size_t)n > s->n_points)
-        n = (int)s->n_points;
-    for (int i = 0; i < n; i++) {
-        size_t from = s->n_points * (size_t)i / (size_t)n,
-               to = s->n_points * (size_t)(i + 1) / (size_t)n;
+    b->n = columns < MOST_COLUMNS ? columns : MOST_COLUMNS;
+    b->n = (size_t)b->n > s->n_points ? (int)s->n_points : b->n;
+    b->low = INFINITY;
+    b->high = -INFINITY;
+    for (int i = 0; i < b->n; i++) {
+        size_t from = s->n_points * (size_t)i / (size_t)b->n,
+               to = s->n_points * (size_t)(i + 1) / (size_t)b->n;
         double sum = 0.0;
         size_t count = 0;
         for (size_t k = from; k < to; k++)
@@ -66,20 +71,57 @@ static void put_bars(struct page *p, const lks__series *s, bool utf8)
                 sum += s->points[k].loss;
                 count++;
             }
-        means[i] = count > 0 ? sum / (double)count : (double)NAN;
-        low = fmin(low, means[i]);
-        high = fmax(high, means[i]);
+        b->means[i] = count > 0 ? sum / (double)count : (double)NAN;
+        b->low = fmin(b->low, b->means[i]);
+        b->high = fmax(b->high, b->means[i]);
     }
-    for (int i = 0; i < n && p->rows > 0; i++) {
-        int level = high > low ? (int)lrint(7.0 * (means[i] - low) / (high - low)) : 0;
-        if (!isfinite(means[i]))
+}
+
+/* Print line `line` (0 is the lowest) of bars that are `height` lines high. */
+static void put_bar_line(struct page *p, const struct bars *b, int line, int height, bool utf8)
+{
+    static const char plain[] = "_.,-=+*#";
+    for (int i = 0; i < b->n && p->rows > 0; i++) {
+        const double share = b->high > b->low ? (b->means[i] - b->low) / (b->high - b->low) : 0.0;
+        const int eighths =
+            isfinite(b->means[i]) ? 1 + (int)lrint((8 * height - 1) * share) - 8 * line : 0;
+        if (eighths <= 0)
             fputc(' ', p->out);
         else if (utf8)
-            fprintf(p->out, "\xe2\x96%c", 0x81 + level);
+            fprintf(p->out, "\xe2\x96%c", 0x80 + (eighths < 8 ? eighths : 8));
         else
-            fputc(plain[level], p->out);
+            fputc(plain[(eighths < 8 ? eighths : 8) - 1], p->out);
     }
-    p->at = n;
+    p->at += b->n;
+}
+
+/* Print the losses as bars, with the highest and the lowest loss at their side, and the first and
+ * the last iteration below. Bars of one line have no room for a scale. */
+static void put_bars(struct page *p, const lks__series *s, int height, bool utf8)
+{
+    struct bars b;
+    char high[32], low[32], first[32], last[32];
+    const bool scale = height > 1 && p->columns >= LABEL + 22 && s->n_points > 0;
+    find_bars(s, scale ? p->columns - LABEL - 2 : p->columns, &b);
+    snprintf(high, sizeof high, "%.4g", b.high);
+    snprintf(low, sizeof low, "%.4g", b.low);
+    for (int line = (scale ? height : 1) - 1; line >= 0 && p->rows > 0; line--) {
+        if (scale)
+            p->at = fprintf(p->out, "%*.*s |", LABEL, LABEL,
+                            !isfinite(b.high)    ? ""
+                            : line == height - 1 ? high
+                            : line == 0          ? low
+                                                 : "");
+        put_bar_line(p, &b, line, scale ? height : 1, utf8);
+        end_line(p);
+    }
+    if (!scale || p->rows <= 0)
+        return;
+    snprintf(first, sizeof first, "%llu", (unsigned long long)s->points[0].iter);
+    snprintf(last, sizeof last, "%llu", (unsigned long long)s->points[s->n_points - 1].iter);
+    const int gap = b.n - (int)strlen(first);
+    p->at = fprintf(p->out, "%*s%s%*s", LABEL + 2, "", first, gap > (int)strlen(last) ? gap : 0,
+                    gap > (int)strlen(last) ? last : "");
     end_line(p);
 }
 
@@ -104,13 +146,15 @@ static void put_ranks(struct page *p, const lks__series *s)
     end_line(p);
 }
 
-static void put_run(struct page *p, const lks__series *s, bool utf8)
+/* Print a run in at most `rows` lines, or in a few more if they are too few for bars. */
+static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
 {
     char name[80], bytes[LKS__UNITS_TEXT];
     const lks__point *last = s->n_points > 0 ? &s->points[s->n_points - 1] : NULL;
     const lks__eval_point *eval = lks__series_last_eval(s), *best = lks__series_best(s);
     const json_t *ranks = json_object_get(s->host, "world_size");
     const json_t *memory = json_object_get(s->end, "memory_bytes");
+    const int before = p->rows;
     lks__escape(name, sizeof name, s->name, strlen(s->name));
     for (char *c = name; *c != '\0'; c++)
         *c = (unsigned char)*c < 0x80 ? *c : '?'; /* one byte, one column */
@@ -143,7 +187,8 @@ static void put_run(struct page *p, const lks__series *s, bool utf8)
         put(p, "%u not finite", s->skips + s->rollbacks);
     end_line(p);
     put_ranks(p, s);
-    put_bars(p, s, utf8);
+    const int left = rows - (before - p->rows) - 2; /* without the iterations and an empty line */
+    put_bars(p, s, left < MOST_BARS ? left : MOST_BARS, utf8);
 }
 
 void lks__screen(FILE *out, const lks__series *runs, size_t n, int rows, int columns, bool utf8)
@@ -152,7 +197,7 @@ void lks__screen(FILE *out, const lks__series *runs, size_t n, int rows, int col
     for (size_t i = 0; i < n && p.rows > 0; i++) {
         if (i > 0)
             end_line(&p);
-        put_run(&p, &runs[i], utf8);
+        put_run(&p, &runs[i], rows / (int)n, utf8);
     }
 }
 

@@ -102,7 +102,7 @@ static bool listed(const json_t *rows, const char *key)
     return false;
 }
 
-static json_t *settings(const lks__series *runs, size_t n)
+json_t *lks__compare_settings(const lks__series *runs, size_t n)
 {
     json_t *rows = json_array(), *value;
     const char *key;
@@ -266,7 +266,7 @@ struct group {
 static bool same_but_seed(const lks__series *a, const lks__series *b)
 {
     const lks__series both[2] = {*a, *b};
-    json_t *rows = settings(both, 2);
+    json_t *rows = lks__compare_settings(both, 2);
     size_t i, others = 0;
     const json_t *row;
     json_array_foreach(rows, i, row)
@@ -377,7 +377,7 @@ lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p)
     }
     json_object_set_new(report, "compared", json_string(evals ? "val_loss" : "loss"));
     json_object_set_new(report, "runs", all);
-    json_object_set_new(report, "settings", settings(runs, n));
+    json_object_set_new(report, "settings", lks__compare_settings(runs, n));
     lks_status st = add_curves(report, runs, n, evals);
     if (st == LKS_OK)
         st = add_seeds(report, runs, n);

@@ -11,6 +11,10 @@
 /* Compare runs: one object (docs/guides/watch.md), which the caller frees. ERR_NOMEM. */
 lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p);
 
+/* The settings that differ: an array of {"setting": name, "values": [one text per run]}, which the
+ * caller frees. NULL if out of memory. */
+json_t *lks__compare_settings(const lks__series *runs, size_t n);
+
 typedef enum lks__compare_form {
     LKS__COMPARE_TEXT,
     LKS__COMPARE_MARKDOWN,

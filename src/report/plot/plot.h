@@ -1,6 +1,6 @@
-/* report/view/plot.h - the losses of runs as a picture: SVG, PNG, or characters. */
-#ifndef LKS_REPORT_VIEW_PLOT_H
-#define LKS_REPORT_VIEW_PLOT_H
+/* report/plot/plot.h - the losses of runs as a picture: SVG, PNG, or characters. */
+#ifndef LKS_REPORT_PLOT_PLOT_H
+#define LKS_REPORT_PLOT_PLOT_H
 
 #include <stdio.h>
 
@@ -16,8 +16,9 @@ typedef struct lks__plot {
 } lks__plot;
 
 /* Write a picture to the file `path`, whose name ends in .svg or .png, whole or not at all. Each
- * run has a line for its training loss and dots for its validation loss. Earlier runs have wider
- * lines, so that equal runs remain visible. ERR_SUPPORT if PNG isn't built in. */
+ * run has a faint line for its training loss, and a line with dots for its validation loss. Where a
+ * run has the same losses as an earlier one, its line is dashed, so that both colours are visible.
+ * The legend lists the settings that differ. ERR_SUPPORT if PNG isn't built in. */
 lks_status lks__plot_file(const lks__plot *plot, const char *path);
 
 /* ERR_SUPPORT, with the reason, if PNG can't be written. */

@@ -1,0 +1,467 @@
+/* `lockstep plot`: the structure of its pictures, and of those in characters. */
+#include "fake.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "report/plot/plot.h"
+#include "report/view/series.h"
+
+enum { WIDTH = 760, LEFT = 56, RIGHT = 740, GRAPH = 300 };
+
+static const char blue[] = "#2f7fd6", orange[] = "#e8873a";
+
+/* Run `lockstep COMMAND OPTION RUNS…`. */
+static lks_test_result plot(const char *option, const char *const runs[])
+{
+    const char *argv[16] = {"lockstep", "plot"};
+    size_t n = 2;
+    if (option != NULL)
+        argv[n++] = option;
+    for (size_t i = 0; runs[i] != NULL; i++)
+        argv[n++] = runs[i];
+    return lks_test_run(argv, (const char *const[]){"COLUMNS=60", "LC_ALL=C.UTF-8", NULL}, 60);
+}
+
+/* The SVG of these runs; the list ends with NULL and may contain options. */
+static const char *drawn(const char *const runs[])
+{
+    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
+    lks_test_result r = plot(lks_test_text("--out=%s", file), runs);
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    assert_contains(r.err, lks_test_text("lockstep plot: wrote %s (", file));
+    return lks_test_read(file, NULL);
+}
+
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)) != NULL; text++)
+        n++;
+    return n;
+}
+
+/* Find the `index`th line of a colour. Writes its start tag and its points, to 16384 positions. */
+struct line {
+    char tag[256];
+    double xy[2 * 16384];
+    size_t n;
+};
+
+static bool find_line(const char *svg, const char *colour, int index, struct line *line)
+{
+    const char *tag = lks_test_text("<polyline fill=\"none\" stroke=\"%s\"", colour);
+    for (; (svg = strstr(svg, tag)) != NULL; svg++) {
+        if (index-- > 0)
+            continue;
+        const char *at = strstr(svg, "points=\"") + 8;
+        snprintf(line->tag, sizeof line->tag, "%.*s", (int)(at - svg), svg);
+        line->n = 0;
+        for (char *end; *at != '"'; at = *end == ' ' ? end + 1 : end) {
+            line->xy[2 * line->n] = strtod(at, &end);
+            line->xy[2 * line->n + 1] = strtod(end + 1, &end);
+            line->n++;
+        }
+        return true;
+    }
+    return false;
+}
+
+static bool has_dot(const char *svg, double x, double y, const char *fill)
+{
+    return strstr(svg, lks_test_text("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"%s\"", x, y,
+                                     fill)) != NULL;
+}
+
+/* --- SVG -------------------------------------------------------------------------------------- */
+
+static void test_one(void **state)
+{
+    static struct line train, val;
+    const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
+    const char *svg = drawn((const char *const[]){lks_test_text("<&>=%s", dir), NULL});
+    assert_memory_equal(svg, "<svg xmlns=", 11);
+    assert_contains(svg, "<title>Training and validation loss of &#60;&#38;&#62;</title>");
+    assert_contains(svg,
+                    "font-weight=\"bold\">Training and validation loss of &#60;&#38;&#62;</text>");
+    assert_non_null(strstr(svg, "</svg>"));
+    assert_contains(svg, "height=\"414\""); /* title, key, graph, axis */
+    /* one line for training, within a faint layer, and one for validation, through its dots */
+    assert_true(find_line(svg, blue, 0, &train)); /* the key's sample comes later */
+    assert_true(find_line(svg, blue, 1, &val));
+    assert_int_equal(train.n, 21);
+    assert_int_equal(val.n, 4);
+    assert_contains(svg, "<g opacity=\"0.4\">\n<polyline fill=\"none\" stroke=\"#2f7fd6\"");
+    for (size_t i = 0; i < val.n; i++) /* the last one is the final checkpoint's: a ring */
+        assert_true(has_dot(svg, val.xy[2 * i], val.xy[2 * i + 1], i < 3 ? blue : "#ffffff"));
+    assert_contains(svg, "stroke=\"#2f7fd6\" stroke-width=\"1.5\"/>");
+    assert_contains(svg, ">validation of the final checkpoint</text>");
+    /* The axis ends with iteration 21 and begins with 0. */
+    assert_near(train.xy[0], LEFT, 0.06);
+    assert_near(train.xy[40], LEFT + (RIGHT - LEFT) * 20 / 21.0, 0.06);
+    assert_near(val.xy[6], RIGHT, 0.06);
+}
+
+/* A run without evaluations has one line, not faint, and no key. */
+static void test_training_only(void **state)
+{
+    static struct line train;
+    const char *dir = lks_test_folder();
+    for (int i = 0; i < 9; i++)
+        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%d}\n", i, 9 - i));
+    const char *svg = drawn((const char *const[]){lks_test_text("run=%s", dir), NULL});
+    assert_contains(svg, ">Training loss of run</text>");
+    assert_null(strstr(svg, "opacity"));
+    assert_null(strstr(svg, ">validation<"));
+    assert_int_equal(count(svg, "<circle"), 0);
+    assert_true(find_line(svg, blue, 0, &train));
+    assert_false(find_line(svg, blue, 1, &train));
+    assert_contains(svg, "height=\"394\"");
+}
+
+/* A run whose losses fall from 8 to 1.7. */
+static const char *falling_run(void)
+{
+    const char *dir = lks_test_folder();
+    for (int i = 0; i <= 100; i++)
+        fake_append(dir,
+                    lks_test_text("{'kind':'train','iter':%d,'loss':%.3f}\n", i, 8.0 - 0.063 * i));
+    return dir;
+}
+
+/* The axis has the range of the losses, not that of round numbers around it. */
+static void test_range(void **state)
+{
+    static struct line train;
+    const char *svg = drawn((const char *const[]){lks_test_text("run=%s", falling_run()), NULL});
+    const double top = 48, room = GRAPH * 0.03 / 1.06;
+    assert_true(find_line(svg, blue, 0, &train));
+    assert_near(train.xy[1], top + room, 0.06);
+    assert_near(train.xy[201], top + GRAPH - room, 0.06);
+    for (int mark = 0; mark <= 10; mark++)
+        assert_true(
+            (strstr(svg, lks_test_text("text-anchor=\"end\" fill=\"#59636e\">%d</text>", mark)) !=
+             NULL) == (mark == 2 || mark == 4 || mark == 6 || mark == 8));
+    assert_contains(svg, ">iteration</text>");
+    /* a run that begins at iteration 900, as after a copy: so does its axis */
+    const char *late = lks_test_folder();
+    for (int i = 900; i <= 1000; i++)
+        fake_append(late, lks_test_text("{'kind':'train','iter':%d,'loss':%d}\n", i, 1000 - i));
+    svg = drawn((const char *const[]){late, NULL});
+    assert_true(find_line(svg, blue, 0, &train));
+    assert_near(train.xy[0], LEFT, 0.06);
+    assert_contains(svg, "text-anchor=\"middle\" fill=\"#59636e\">900</text>");
+    assert_null(strstr(svg, "text-anchor=\"middle\" fill=\"#59636e\">0</text>"));
+}
+
+/* All curves are equally wide. Those that coincide are dashed over solid, and their dots take
+ * turns. */
+static void test_equal_runs(void **state)
+{
+    static struct line line;
+    const char *one = fake_run("one", 1, 21, 1.0, "\"n_layer\":2");
+    const char *two = fake_run("two", 1, 21, 1.0, "\"n_layer\":2");
+    const char *svg = drawn((const char *const[]){one, two, NULL});
+    assert_contains(svg, ">Training and validation loss of 2 runs</text>");
+    for (int i = 0; find_line(svg, blue, i, &line); i++) {
+        assert_contains(line.tag, "stroke-width=\"1.6\"");
+        assert_null(strstr(line.tag, "dash"));
+    }
+    assert_true(find_line(svg, orange, 0, &line)); /* training */
+    assert_contains(line.tag, "stroke-width=\"1.6\" stroke-dasharray=\"12 12\" "
+                              "stroke-dashoffset=\"-12\"");
+    assert_int_equal(line.n, 21);
+    assert_true(find_line(svg, orange, 1, &line)); /* validation */
+    assert_contains(line.tag, "stroke-width=\"1.6\" stroke-dasharray=\"12 12\"");
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(has_dot(svg, line.xy[2 * i], line.xy[2 * i + 1], blue));
+        assert_true(has_dot(svg, line.xy[2 * i], line.xy[2 * i + 1], orange) == (i % 2 == 1));
+    }
+    assert_contains(svg, ">same losses as one</text>");
+    /* a third one: each has a third of the line */
+    svg = drawn((const char *const[]){one, two, two, NULL});
+    assert_true(find_line(svg, "#2f9e5b", 0, &line));
+    assert_contains(line.tag, "stroke-dasharray=\"12 24\" stroke-dashoffset=\"-24\"");
+    /* only as far as they are equal */
+    const char *fork = lks_test_folder();
+    const char *text = lks_test_read(lks_test_text("%s/metrics.jsonl", one), NULL);
+    const size_t bytes = (size_t)(strstr(text, "{\"kind\":\"train\",\"iter\":12") - text);
+    lks_test_write(lks_test_text("%s/metrics.jsonl", fork), text, bytes);
+    for (int i = 12; i < 21; i++)
+        fake_append(fork, lks_test_text("{'kind':'train','iter':%d,'loss':1.5}\n", i));
+    svg = drawn((const char *const[]){one, fork, NULL});
+    assert_true(find_line(svg, orange, 0, &line));
+    assert_int_equal(line.n, 12);
+    assert_contains(line.tag, "stroke-dasharray");
+    assert_true(find_line(svg, orange, 1, &line));
+    assert_int_equal(line.n, 10); /* from iteration 11 on */
+    assert_null(strstr(line.tag, "dash"));
+    assert_null(strstr(svg, "same losses"));
+}
+
+/* The legend has the settings that differ, and the ranks if they do. */
+static void test_legend(void **state)
+{
+    const char *one = fake_run("one", 1, 21, 1.0, "\"n_layer\":2,\"learning_rate\":0.001");
+    const char *two = fake_run("two", 7, 21, 1.1, "\"n_layer\":2,\"learning_rate\":0.003");
+    const char *svg = drawn((const char *const[]){one, two, NULL});
+    assert_contains(svg, ">one</text>");
+    assert_contains(svg, ">seed 1, learning_rate 0.001</text>");
+    assert_contains(svg, ">seed 7, learning_rate 0.003</text>");
+    assert_null(strstr(svg, "n_layer"));
+    assert_null(strstr(svg, "dash"));
+    assert_null(strstr(svg, "ranks"));
+    fake_append(two, "{'kind':'host','world_size':4}\n");
+    svg = drawn((const char *const[]){one, two, NULL});
+    assert_contains(svg, ">seed 7, learning_rate 0.003, ranks 4</text>");
+    /* each run has a line of 20 points above the graph */
+    assert_contains(svg, "height=\"454\"");
+}
+
+/* Names that aren't UTF-8, or are longer than a picture has room for. */
+static void test_names(void **state)
+{
+    const char *e = "\xc3\xa9",
+               *ten = lks_test_text("%s%s%s%s%s%s%s%s%s%s", e, e, e, e, e, e, e, e, e, e);
+    const char *latin = fake_run("caf\xe9", 1, 20, 1.5, "\"n_layer\":2");
+    const char *wide = lks_test_text("%s%s%s%sx%s", ten, ten, ten, ten, e);
+    const char *text =
+        lks_test_text("\"n_layer\":3,\"a\":\"%s%s%s\",\"b\":\"%s%s\"", ten, ten, ten, ten, ten);
+    const char *runs[] = {latin, fake_run(wide, 2, 20, 1.0, text), NULL};
+    const char *svg = drawn(runs);
+    assert_contains(svg, ">caf?</text>");
+    /* 40 characters of a name; the rest of the line ends within the picture */
+    const char *cut = lks_test_text(">%s%s%s%.18s\xe2\x80\xa6</text>", ten, ten, ten, ten);
+    assert_contains(svg, cut);
+    const char *line = strstr(svg, ">seed 2, n_layer 3, a ");
+    assert_non_null(line);
+    const char *end = strchr(line, '<');
+    assert_memory_equal(end - 3, "\xe2\x80\xa6", 3);
+    int characters = 0;
+    for (const char *c = line + 1; c < end; c++)
+        characters += ((unsigned char)*c & 0xc0) != 0x80;
+    while (strncmp(line, "<text x=\"", 9) != 0)
+        line--;
+    assert_true(characters > 30 && strtod(line + 9, NULL) + characters * 7.3 <= RIGHT);
+    lks_test_result r = plot(lks_test_text("--out=%s/loss.png", lks_test_folder()), runs);
+    assert_true(r.exit_code == 0 || strstr(r.err, "can't write PNG") != NULL);
+}
+
+static bool has_mark(const char *svg, const char *anchor, const char *text)
+{
+    return strstr(svg, lks_test_text("text-anchor=\"%s\" fill=\"#59636e\">%s</text>", anchor,
+                                     text)) != NULL;
+}
+
+/* Marks are round numbers, also on a logarithmic axis, and short. */
+static void test_marks(void **state)
+{
+    const char *dir = fake_run("run", 1, 31, 1.0, "\"n_layer\":2");
+    const char *svg = drawn((const char *const[]){"--log_scale", dir, NULL});
+    assert_contains(svg, "loss of run (log scale)</text>");
+    assert_true(has_mark(svg, "end", "1.0") && has_mark(svg, "end", "1.2"));
+    assert_true(has_mark(svg, "end", "1.8") && !has_mark(svg, "end", "2.2"));
+    assert_true(has_mark(svg, "middle", "10") && has_mark(svg, "middle", "30"));
+    const char *wide = lks_test_folder();
+    for (int i = 0; i < 9; i++)
+        fake_append(wide, lks_test_text("{'kind':'train','iter':%d,'loss':%g,'ms':1800000,"
+                                        "'tokens':%d}\n",
+                                        i, pow(10.0, 1.2 - 0.2 * i), 12345678 * (i + 1)));
+    svg = drawn((const char *const[]){"--log_scale", "--axis=tokens", wide, NULL});
+    assert_true(has_mark(svg, "end", "10") && has_mark(svg, "end", "5") &&
+                has_mark(svg, "end", "0.5") && !has_mark(svg, "end", "20"));
+    assert_true(has_mark(svg, "middle", "20M") && has_mark(svg, "middle", "100M"));
+    assert_contains(svg, ">tokens</text>");
+    svg = drawn((const char *const[]){"--axis=time", wide, NULL});
+    assert_true(has_mark(svg, "middle", "1") && has_mark(svg, "middle", "4"));
+    assert_contains(svg, ">hours of training</text>");
+}
+
+/* Of a curve with more points than columns the highest and the lowest are drawn. */
+static void test_long_curve(void **state)
+{
+    enum { POINTS = 4000 };
+    const char *file = lks_test_text("%s/loss.svg", lks_test_folder());
+    lks__series s = {.n_points = POINTS, .points = calloc(POINTS, sizeof(lks__point))};
+    for (size_t i = 0; i < POINTS; i++)
+        s.points[i] = (lks__point){.iter = i, .loss = 4.0 + (double)(i % 7) / 7};
+    s.points[2001].loss = 9.0;
+    s.points[3002].loss = 1.0;
+    const lks__plot p = {.runs = &s, .n = 1};
+    assert_ok(lks__plot_file(&p, file));
+    const char *svg = lks_test_read(file, NULL);
+    const double room = GRAPH * 0.03 / 1.06, top = 48;
+    assert_contains(
+        svg, lks_test_text(" %.1f,%.1f ", LEFT + (RIGHT - LEFT) * 2001 / 3999.0, top + room));
+    assert_contains(svg, lks_test_text(" %.1f,%.1f ", LEFT + (RIGHT - LEFT) * 3002 / 3999.0,
+                                       top + GRAPH - room));
+    static struct line line;
+    assert_true(find_line(svg, blue, 0, &line));
+    assert_true(line.n > 2000 && line.n < 3000);
+    free(s.points);
+}
+
+/* --- PNG -------------------------------------------------------------------------------------- */
+
+/* The pixels of a PNG with three bytes each, as cairo writes it. */
+static unsigned char *pixels_of(const unsigned char *png, size_t bytes, size_t width, size_t height)
+{
+    const size_t row = 3 * width;
+    unsigned char *packed = malloc(bytes), *all = malloc(height * (row + 1));
+    size_t n = 0;
+    for (size_t at = 8, length; at + 12 <= bytes; at += length + 12) {
+        length = (size_t)png[at] << 24 | png[at + 1] << 16 | png[at + 2] << 8 | png[at + 3];
+        assert_true(length <= bytes - at - 12);
+        if (memcmp(png + at + 4, "IDAT", 4) == 0) {
+            memcpy(packed + n, png + at + 8, length);
+            n += length;
+        }
+    }
+    uLongf size = height * (row + 1);
+    assert_int_equal(uncompress(all, &size, packed, n), Z_OK);
+    assert_int_equal(size, height * (row + 1));
+    free(packed);
+    for (size_t y = 0; y < height; y++) { /* each row's filter is its first byte */
+        unsigned char *to = all + y * row, *from = all + y * (row + 1);
+        const unsigned char filter = *from;
+        memmove(to, from + 1, row);
+        for (size_t i = 0; i < row; i++) {
+            const int left = i < 3 ? 0 : to[i - 3], up = y == 0 ? 0 : *(to + i - row);
+            const int corner = i < 3 || y == 0 ? 0 : *(to + i - row - 3), p = left + up - corner;
+            const int paeth = abs(p - left) <= abs(p - up) && abs(p - left) <= abs(p - corner)
+                                  ? left
+                              : abs(p - up) <= abs(p - corner) ? up
+                                                               : corner;
+            const int add[] = {0, left, up, (left + up) / 2, paeth};
+            assert_true(filter < 5);
+            to[i] = (unsigned char)(to[i] + add[filter]);
+        }
+    }
+    return all;
+}
+
+static void test_png(void **state)
+{
+    enum { PIXELS = 2 * WIDTH, HIGH = 2 * 414 };
+    const char *dir = fake_run("run", 1, 21, 1.0, "\"n_layer\":2");
+    const char *file = lks_test_text("%s/loss.png", lks_test_folder());
+    lks_test_result r = plot(lks_test_text("--out=%s", file), (const char *const[]){dir, NULL});
+    if (strstr(r.err, "can't write PNG") != NULL)
+        lks_test_lacks("cairo", "libcairo2-dev");
+    if (r.exit_code != 0)
+        fail_msg("%s", r.err);
+    size_t bytes;
+    const unsigned char *png = (const unsigned char *)lks_test_read(file, &bytes);
+    assert_true(bytes > 1000);
+    assert_memory_equal(png, "\x89PNG\r\n\x1a\n", 8);
+    assert_int_equal(png[18] << 8 | png[19], PIXELS);
+    assert_int_equal(png[22] << 8 | png[23], HIGH);
+    assert_int_equal(png[24] << 8 | png[25], 8 << 8 | 2); /* bytes of red, green and blue */
+    unsigned char *pixels = pixels_of(png, bytes, PIXELS, HIGH);
+    int strong = 0, faint = 0, words = 0;
+    for (size_t i = 0; i < PIXELS * HIGH; i++) {
+        const unsigned char *c = pixels + 3 * i;
+        const bool graph = i % PIXELS > WIDTH && i / PIXELS > 140; /* its right half */
+        strong += graph && memcmp(c, "\x2f\x7f\xd6", 3) == 0;
+        faint += graph && abs(c[0] - 172) < 4 && abs(c[1] - 204) < 4 && abs(c[2] - 239) < 4;
+        words += i / PIXELS > HIGH - 40 && c[0] < 0xc0; /* the axis's name */
+    }
+    assert_true(strong > 500);
+    assert_true(faint > 500);
+    assert_true(words > 50);
+    assert_memory_equal(pixels, "\xff\xff\xff", 3);
+    free(pixels);
+}
+
+/* --- characters ------------------------------------------------------------------------------- */
+
+static int widest(const char *text)
+{
+    int most = 0, n = 0;
+    for (; *text != '\0'; text++) {
+        n = *text == '\n' ? 0 : n + (((unsigned char)*text & 0xc0) != 0x80);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static void test_text(void **state)
+{
+    const char *dir = fake_run("run", 1, 30, 1.0, "\"n_layer\":2");
+    const char *const one[] = {dir, NULL}, *const two[] = {dir, dir, NULL};
+    lks_test_result r = plot(NULL, one);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "run: loss 1.0000, best validation loss 1.0000");
+    assert_true(strstr(r.out, "\xe2\xa0") != NULL || strstr(r.out, "\xe2\xa1") != NULL);
+    assert_true(widest(r.out) <= 60);
+    r = plot("--axis=time", two);
+    assert_contains(r.out, " 3\n        seconds of training\n"); /* 30 steps of 100 ms */
+    /* the curve falls from the first evaluation, the highest point, to a loss of 1 on the right */
+    assert_contains(lks_test_text("%.*s", (int)strcspn(r.out, "\n"), r.out), " |o");
+    const char *bottom = strstr(r.out, "\n     1 |");
+    assert_non_null(bottom);
+    assert_int_equal(bottom[strcspn(bottom + 1, "\n")], 'o'); /* the final evaluation */
+    assert_int_equal(bottom[strcspn(bottom + 1, "\n") - 1], 'b');
+    assert_contains(r.out, "b run");
+    assert_null(strstr(r.out, "\xe2"));
+    r = plot("--axis=tokens", one);
+    assert_contains(r.out, " 30000\n        tokens\n");
+    const char *argv[] = {"lockstep", "plot", "--log_scale", "--axis=tokens", dir, NULL};
+    for (int columns = 1; columns <= 1000; columns += columns < 40 ? 1 : 160) {
+        r = lks_test_run(
+            argv, (const char *const[]){lks_test_text("COLUMNS=%d", columns), "LC_ALL=C", NULL},
+            60);
+        assert_int_equal(r.exit_code, 0);
+        assert_true(columns < 30 || widest(r.out) <= columns);
+        for (const char *c = r.out; *c != '\0'; c++)
+            assert_true((unsigned char)*c < 0x80);
+    }
+}
+
+/* Whole numbers stay whole, however many tokens; a label has room, however high the loss. */
+static void test_large_numbers(void **state)
+{
+    const char *dir = lks_test_folder();
+    for (int i = 0; i < 9; i++)
+        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s,'ms':9,'tokens':%d}\n",
+                                       i, i == 1 ? "65979962368" : "1.5", 12345678 * (i + 1)));
+    const char *const runs[] = {dir, NULL};
+    lks_test_result r = plot("--axis=tokens", runs);
+    assert_contains(r.out, " 111111102\n           tokens\n");
+    assert_memory_equal(r.out, "6.598e+10 |", 11);
+    assert_contains(r.out, "\n          |");
+    assert_true(has_mark(drawn(runs), "end", "2e+10"));
+}
+
+/* A flat line has room above and below; a loss that is no number is left out. */
+static void test_flat(void **state)
+{
+    const char *dir = lks_test_folder();
+    for (int i = 0; i < 9; i++)
+        fake_append(dir, lks_test_text("{'kind':'train','iter':%d,'loss':%s}\n", i,
+                                       i == 4 ? "null" : "1.5"));
+    lks_test_result r = plot("--log_scale=false", (const char *const[]){dir, NULL});
+    assert_int_equal(r.exit_code, 0);
+    assert_memory_equal(r.out, "     2 |\n", 9);
+    assert_contains(r.out, "\n     1 |\n");
+    assert_contains(r.out, "\xe2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one),    cmocka_unit_test(test_training_only),
+        cmocka_unit_test(test_range),  cmocka_unit_test(test_equal_runs),
+        cmocka_unit_test(test_legend), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_marks),  cmocka_unit_test(test_long_curve),
+        cmocka_unit_test(test_png),    cmocka_unit_test(test_text),
+        cmocka_unit_test(test_flat),   cmocka_unit_test(test_large_numbers),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
