@@ -95,10 +95,22 @@ static void print_option(const char *command, const lks__setting *d, const lks__
     putchar('\n');
 }
 
+/* --help, and the groups of --help=GROUP. */
+static void print_help(const char *command, unsigned bit)
+{
+    printf("option\t%s\t--help\thelp\t\tall", command);
+    for (int i = 0; i < LKS__N_GROUPS; i++)
+        if (lks__settings_has_group(bit, &lks__setting_groups[i]))
+            printf(" %s", lks__setting_groups[i].word);
+    puts("\t\tHelp\texplain the command, and a group of its settings or all of them");
+}
+
 void table_settings(const char *command, unsigned bit)
 {
     lks__settings s;
     char meaning[LKS__SETTING_HELP];
+    if (strcmp(command, "settings") != 0)
+        print_help(command, bit);
     lks__settings_defaults(&s);
     for (int i = 0; i < LKS__N_SETTINGS; i++) {
         const lks__setting *d = &lks__setting_table[i];

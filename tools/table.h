@@ -12,9 +12,9 @@
  *
  * An option of the command "settings" is a setting, with its help for all commands.
  *
- * NAME begins with dashes. KIND: flag (no value), truth (an optional value), value, words, path,
- * dataset, run, checkpoint, weights. WORDS, separated by blanks: all values of kind `words`, some
- * of weights. */
+ * NAME begins with dashes. KIND: flag (no value), truth and help (an optional value), value, words,
+ * path, dataset, run, checkpoint, weights. WORDS, separated by blanks: all values of the kinds
+ * `words` and `help`, some of weights. */
 #ifndef LKS_TOOLS_TABLE_H
 #define LKS_TOOLS_TABLE_H
 

@@ -18,7 +18,7 @@ _lockstep_options() {
     while IFS='|' read -r command option kind words; do
         [[ $command == "$1" && -n $option ]] || continue
         case $kind in
-        flag | truth) printf '%s\n' "$option" ;;
+        flag | truth | help) printf '%s\n' "$option" ;;
         *) printf '%s=\n' "$option" ;;
         esac
     done < <(_lockstep_table)
@@ -81,7 +81,7 @@ _lockstep_values() {
     shift 3
     read -r kind words < <(_lockstep_kind "$command" "$option")
     case $kind in
-    truth | words) compgen -W "$words" -- "$begin" ;;
+    truth | words | help) compgen -W "$words" -- "$begin" ;;
     path) compgen -f -- "$begin" ;;
     weights) compgen -W "$words" -- "$begin"; compgen -f -- "$begin" ;;
     dataset) compgen -d -- "$begin"; (cd data 2>/dev/null && compgen -d -- "$begin") ;;
@@ -118,7 +118,7 @@ _lockstep() {
     elif [[ $cur == -* ]]; then
         mapfile -t replies < <(compgen -W "$(_lockstep_options "$command") --help" -- "$cur")
         [[ ${#replies[@]} -ne 1 || ${replies[0]} != *= ]] || compopt -o nospace 2>/dev/null
-    elif [[ $last == --* && $last != *=* && $(_lockstep_kind "$command" "$last") != @(|flag|truth)\ * ]]; then
+    elif [[ $last == --* && $last != *=* && $(_lockstep_kind "$command" "$last") != @(|flag|truth|help)\ * ]]; then
         mapfile -t replies < <(_lockstep_values "$command" "$last" "$cur" "${words[@]}")
         compopt -o filenames 2>/dev/null
     elif _lockstep_takes_runs "$command"; then

@@ -26,7 +26,6 @@ function seen(command) { return "complete -c lockstep -n '__fish_seen_subcommand
 $1 == "command" {
     print "complete -c lockstep -n __fish_use_subcommand -a " $2 " -d " plain($3)
     print seen("help") " -a " $2
-    print seen($2) " -l help -d 'all settings'"
     if ($2 == "run") print seen($2) " -F -a '(__fish_complete_command)'"
     else words_of[$2] = "(__lockstep_recipes)"
     if ($2 == "train") print seen($2) " -F"
@@ -34,8 +33,8 @@ $1 == "command" {
 $1 == "usage" && $3 ~ /lockstep [a-z]+ RUN| RUN[^A-Za-z ]+$/ { words_of[$2] = "(__lockstep_runs)" }
 $1 == "word" { print seen($2) " -a " $3 }
 $1 == "option" && $2 != "settings" {
-    if ($3 == "--help") next
     rest = " -d " plain($9)
+    if ($4 == "help") rest = rest " -fa " plain($6)
     if ($4 == "truth") rest = rest " -a 'true false'"
     if ($4 == "value") rest = rest " -x"
     if ($4 == "words") rest = rest " -xa " plain($6)
@@ -45,7 +44,7 @@ $1 == "option" && $2 != "settings" {
     if ($4 == "run") rest = rest " -rF -a '(__lockstep_runs)'"
     if ($4 == "checkpoint") rest = rest " -xa '(__lockstep_checkpoints)'"
     print seen($2) " -l " substr($3, 3) rest
-    if (!(substr($3, 3) in told)) print seen("help") " -a " substr($3, 3) " -d " plain($9)
+    if ($3 != "--help" && !(substr($3, 3) in told)) print seen("help") " -a " substr($3, 3) " -d " plain($9)
     told[substr($3, 3)] = 1
 }
 END { for (command in words_of) print seen(command) " -a '" words_of[command] "'" }

@@ -50,7 +50,8 @@ function option(    shown, preset)
 {
     preset = $5
     shown = "\\fB" plain($3) "\\fR"
-    if ($4 == "truth") shown = shown "[=\\fItrue\\fR|\\fIfalse\\fR]"
+    if ($4 == "help") shown = shown "[=\\fIGROUP\\fR]"
+    else if ($4 == "truth") shown = shown "[=\\fItrue\\fR|\\fIfalse\\fR]"
     else if ($4 == "value" && preset == "") shown = shown "=\\fITEXT\\fR"
     else if ($4 == "path" && preset == "") shown = shown "=\\fIPATH\\fR"
     else if ($4 == "checkpoint") shown = shown "=\\fICHECKPOINT\\fR"
@@ -59,6 +60,10 @@ function option(    shown, preset)
     print ".TP\n" shown
     print plain($9) ($7 != "" ? " (" plain($7) ")" : "") "."
     if ($4 == "truth") print "Default: " preset "."
+    if ($4 == "help") {
+        gsub(/ /, ", ", $6)
+        print "Groups: " plain($6) "."
+    }
     if (length(preset) > 40) {
         preset = plain(preset)
         gsub(/,/, ",\\:", preset) # it may be broken there
@@ -127,6 +132,13 @@ $1 == "option" && $2 == command {
     option()
 }
 END {
+    if (command == "train" || command == "resume") {
+        section("Signals")
+        print "SIGINT (Ctrl\\-C), SIGTERM and SIGHUP stop the run: it discards an unfinished step or evaluation,"
+        print "saves the state before it, and exits with 128 + the signal\\(aqs number."
+        print "A second signal ends the run at once. While it saves, that takes a third signal."
+        print "SIGUSR1 and SIGUSR2 write a checkpoint, and the run continues."
+    }
     if (command != "settings") {
         section("Exit status")
         for (i = 1; i <= n_codes; i++)

@@ -14,7 +14,7 @@ function plain(text)
 }
 function action()
 {
-    if ($4 == "truth" || $4 == "words") return "(" plain($6) ")"
+    if ($4 == "truth" || $4 == "words" || $4 == "help") return "(" plain($6) ")"
     if ($4 == "path") return "_files"
     if ($4 == "weights") return "_lockstep_weights"
     if ($4 == "dataset") return "_lockstep_datasets"
@@ -29,11 +29,13 @@ $1 == "command" {
 $1 == "usage" && $3 ~ /lockstep [a-z]+ RUN| RUN[^A-Za-z ]+$/ { takes_runs[$2] = 1 }
 $1 == "word" { words[$2] = words[$2] " " $3 }
 $1 == "option" && $2 != "settings" {
-    name = ($4 == "flag") ? "" : ($4 == "truth") ? "=-" : "="
-    value = ($4 == "flag") ? "" : ($4 == "truth" ? "::" : ":") plain($7 == "" ? "value" : $7) ":" action()
-    options[$2] = options[$2] " \\\n            '*" $3 name "[" plain($9) "]" value "'"
+    optional = ($4 == "truth" || $4 == "help")
+    name = ($4 == "flag") ? "" : optional ? "=-" : "="
+    value = ($4 == "flag") ? "" : (optional ? "::" : ":") plain($7 == "" ? "value" : $7) ":" action()
+    options[$2] = options[$2] " \\\n            '" ($4 == "help" ? "(- *)" : "*") $3 name "[" plain($9) "]" value "'"
     if ($4 == "weights") known = $6
-    settings[substr($3, 3)] = 1
+    if ($4 != "help") settings[substr($3, 3)] = 1
+    else groups[$2] = 1
 }
 END {
     print "_lockstep_recipes() {\n    local -a names\n    local program=${${commands[lockstep]:-lockstep}:A}"
@@ -56,7 +58,7 @@ END {
     print "            'help:explain a command or a setting')\n        _describe -t commands command words_of\n        ;;\n    argument)\n        case $words[1] in"
     for (i = 1; i <= n; i++) {
         c = commands[i]
-        print "        " c ")\n            _arguments '(- *)--help[all settings]'" options[c] " \\"
+        print "        " c ")\n            _arguments" (c in groups ? "" : " '(- *)--help[all settings]'") options[c] " \\"
         if (c == "run") print "            '1:program:_command_names -e' '*::argument:_normal'"
         else if (words[c] != "") print "            '1:what:(" words[c] ")' '*:recipe:_lockstep_recipes'"
         else if (c in takes_runs) print "            '*:run:_lockstep_runs'"

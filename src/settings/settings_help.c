@@ -126,7 +126,7 @@ bool lks__is_help(const char *arg)
     return strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0 || strncmp(arg, "--help=", 7) == 0;
 }
 
-static bool has_group(unsigned command, const lks__setting_group *group)
+bool lks__settings_has_group(unsigned command, const lks__setting_group *group)
 {
     for (int i = 0; i < LKS__N_SETTINGS; i++)
         if (lks__setting_table[i].commands & command && lks__setting_table[i].group == group)
@@ -142,7 +142,7 @@ lks_status lks__settings_check_group(unsigned command, const char *group)
         return LKS_OK;
     for (int i = 0; i < LKS__N_GROUPS; i++) {
         const lks__setting_group *known = &lks__setting_groups[i];
-        if (!has_group(command, known))
+        if (!lks__settings_has_group(command, known))
             continue;
         if (strcmp(group, known->word) == 0)
             return LKS_OK;
@@ -165,7 +165,7 @@ static void print_short(FILE *out, unsigned command)
     }
     fputs("\nMore settings\n", out);
     for (int i = 0; i < LKS__N_GROUPS; i++)
-        if (has_group(command, &lks__setting_groups[i]))
+        if (lks__settings_has_group(command, &lks__setting_groups[i]))
             fprintf(out, "  --help=%-*s%s\n", HELP_INDENT - 9, lks__setting_groups[i].word,
                     lks__setting_groups[i].title);
     fprintf(out, "  --help=%-*severy setting\n", HELP_INDENT - 9, "all");

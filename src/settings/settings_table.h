@@ -59,6 +59,9 @@ typedef struct lks__setting {
 extern const lks__setting_group lks__setting_groups[LKS__N_GROUPS];
 extern const lks__setting lks__setting_table[LKS__N_SETTINGS];
 
+/* True if one of the commands in `commands` has settings of the group. */
+bool lks__settings_has_group(unsigned commands, const lks__setting_group *group);
+
 /* Name of the first command in `commands`; "" if none. */
 const char *lks__command_name(unsigned commands);
 

@@ -45,8 +45,9 @@ while read -r setting; do
     grep -qE -- " $setting(\[|=)" "$work/text" || fail "lockstep-train(1) lacks $setting"
 done <"$work/settings"
 for part in 'train a GPT on one or more ranks' 'lockstep train \[config/NAME.conf\]' 'SYNOPSIS lockstep train TEXT' \
-    'highest learning rate (a number of at least 0 and at most 1,000,000)' '128+n ended by signal n' 'lockstep-settings(5)'; do
-    grep -q "$part" "$work/text" || fail "lockstep-train(1) lacks: $part"
+    'highest learning rate (a number of at least 0 and at most 1,000,000)' '128+n ended by signal n' 'lockstep-settings(5)' \
+    'SIGHUP stop the run: it discards an unfinished step' '--help\[=GROUP\] explain' 'Groups: all, [a-z, ]*golf'; do
+    grep -q -- "$part" "$work/text" || fail "lockstep-train(1) lacks: $part"
 done
 text_of lockstep-run 1 | grep -q -- '--nproc-per-node=1 number of ranks to start' || fail 'lockstep-run(1)'
 text_of lockstep-formats 5 | grep -q 'CHECKPOINTS: OUT/CKPT-%08D.*"kind":"train"' || text_of lockstep-formats 5 | grep -q '20240520 1; uint16' || fail 'lockstep-formats(5)'
@@ -93,6 +94,9 @@ lockstep prep ch = char ! gpt2
 lockstep help on_na = on_nan ! n_layer
 lockstep run --nproc-per-node=2 lockstep train --on_nan=r = rollback !
 lockstep train --keep= = all !
+lockstep train --help= = all golf cluster gpu logging !
+lockstep train --help=go = golf ! gpu all
+lockstep plan --hel = --help !
 lockstep train --quux= = ! stop
 END
 sed 's/ = .*//' "$work/asked" >"$work/lines"

@@ -172,6 +172,8 @@ static void test_arithmetic(void **state)
     assert_int_equal(args.n_notes, 2);
     assert_ok(read_as("a.conf", "keep = all\ngrad_clip = off # x\n"));
     assert_int_equal(s.keep, 0);
+    assert_ok(read_as("a.conf", "keep = 'all'\ngrad_clip = \"off\" # x\n"));
+    assert_int_equal(s.keep, 0);
     assert_true(s.grad_clip == 0.0);
 }
 
