@@ -78,6 +78,7 @@ have() {
     doxygen) command -v doxygen ;;
     libsentencepiece-dev) echo '#include <sentencepiece_trainer.h>' | c++ -x c++ -E - ;;
     libzip-dev) pkg-config --exists libzip ;;
+    libcurl4-openssl-dev) pkg-config --exists libcurl ;;
     libopenmpi-dev) command -v mpicc ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
     openmpi-bin) command -v mpirun ;;

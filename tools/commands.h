@@ -11,6 +11,7 @@ enum {
 
 /* X(name, flags, text for --help); tool_NAME() is the main function. */
 #define TOOL_COMMANDS(X)                                                                           \
+    X(fetch, 0, "download data and weights that people know")                                      \
     X(prep, 0, "turn text into token files")                                                       \
     X(train, TOOL_HANDLES, "train a GPT on one or more ranks (processes)")                         \
     X(resume, TOOL_HANDLES, "continue a run on the cores of this machine")                         \

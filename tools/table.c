@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "data/fetch/sets.h"
 #include "data/prep/prep.h"
 #include "settings/settings_table.h"
 #include "weights/choice/known.h"
@@ -36,6 +37,8 @@ void table_usage(const char *command, const char *usage)
         printf("usage\t%s\t%.*s\n", command, (int)n, usage);
         usage += n + (usage[n] != '\0');
     }
+    if (strcmp(command, "fetch") == 0)
+        print_words(command, lks__fetch_set_name);
     if (strcmp(command, "prep") == 0)
         print_words(command, lks__prep_kind_name);
     if (strcmp(command, "bench") == 0)

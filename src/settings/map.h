@@ -29,6 +29,7 @@ enum {
     LKS__CMD_PLOT = 1 << 9,
     LKS__CMD_WATCH = 1 << 10,
     LKS__CMD_PLAN = 1 << 11, /* also accepts the settings of train */
+    LKS__CMD_FETCH = 1 << 12,
 };
 
 /* The role of a setting in a run; each has exactly one of these. */
@@ -119,10 +120,10 @@ enum {
     X(STR, input, "", A_PATH, PREP, HOST | LIST, FILES,                                            \
       "text file (UTF-8), folder of text files, or - for standard input; may be given several "    \
       "times")                                                                                     \
-    X(STR, out, "", A_PATH, PREP | EXPORT | PLOT | BENCH, HOST, FILES,                             \
-      "\nprep: folder for the token files\nexport: file or folder to write\nplot: picture to "     \
-      "write, .svg or .png; empty: print as text\nbench: file that `lockstep bench machine` "      \
-      "writes")                                                                                    \
+    X(STR, out, "", A_PATH, PREP | EXPORT | PLOT | BENCH | FETCH, HOST, FILES,                     \
+      "\nprep: folder for the token files\nfetch: folder for the files; empty: see NAME\n"         \
+      "export: file or folder to write\nplot: picture to write, .svg or .png; empty: print as "    \
+      "text\nbench: file that `lockstep bench machine` writes")                                    \
     X(STR, machine, "", A_PATH, PLAN, HOST, FILES,                                                 \
       "machine file of `lockstep bench machine`; empty: predict only memory and communication")    \
     X(CHOICE, format, golf, WORDS, EXPORT, HOST, FILES,                                            \
@@ -137,15 +138,17 @@ enum {
     X(BOOL, special, false, ANY, PREP | SAMPLE, HOST | SAME, FILES,                                \
       "true: <|endoftext|> and other special tokens' spellings in the text, or in a prompt of "    \
       "sample, become these tokens; false: they are ordinary text (gpt2)")                         \
-    X(INT, shards, 0, INTS(0, 2147483647) OR(auto), PREP, HOST, FILES,                             \
+    X(INT, shards, 0, INTS(0, 2147483647) OR(auto), PREP | FETCH, HOST, FILES,                     \
       "write shards of this many tokens; auto: one train.bin and one val.bin, or with "            \
-      "sentencepiece and bytes shards of 100,000,000")                                             \
+      "sentencepiece and bytes shards of 100,000,000\nfetch: number of training shards of "        \
+      "fineweb-sp1024; auto: 1 (parameter-golf's script downloads 80)")                            \
+    X(STR, mirror, "", A_PATH ALSO(from), FETCH, HOST, FILES,                                      \
+      "address (http, https) or folder that contains the files; empty: the public address")        \
     X(INT, num_val_docs, 0, INTS(0, INT64_MAX) OR(auto), PREP, HOST, FILES,                        \
       "number of documents, from the first on, to keep for validation; auto: use "                 \
       "val_fraction")                                                                              \
     X(INT, tokenizer_train_docs, 0, INTS(0, INT64_MAX) OR(all), PREP, HOST, FILES,                 \
-      "sentencepiece: number of training documents to train the tokenizer on; all: up to 256 "     \
-      "MiB")                                                                                       \
+      "sentencepiece: documents to train the tokenizer on; all: up to 256 MiB of them")            \
     X(STR, field, "text", TEXT, PREP, HOST, FILES,                                                 \
       "JSON lines: name of the member that contains the text")                                     \
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \

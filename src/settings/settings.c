@@ -360,6 +360,20 @@ static const char *prep_of(const lks__settings *s)
                                                    : prep;
 }
 
+/* The command that downloads a known dataset, or its text; "" for others. */
+static const char *fetch_of(const lks__settings *s)
+{
+    const char *name = strrchr(s->dataset, '/');
+    name = name == NULL ? s->dataset : name + 1;
+    return strcmp(name, "fineweb10B_sp1024") == 0
+               ? "; `lockstep fetch fineweb-sp1024` downloads parameter-golf's"
+           : strncmp(name, "shakespeare", 11) == 0
+               ? "; `lockstep fetch shakespeare` downloads the text"
+           : strcmp(name, "openwebtext") == 0
+               ? "; `lockstep fetch openwebtext` says how to get the text"
+               : "";
+}
+
 lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_STR + 8])
 {
     char in_data[LKS__SETTING_STR + 8];
@@ -385,10 +399,10 @@ lks_status lks__settings_data_dir(const lks__settings *s, char out[LKS__SETTING_
                          name, shown, prep_of(s));
     return lks__fail(LKS_ERR_CONFIG,
                      "%s \"%s\"%s: there is no such folder, nor data/ with that name in it; "
-                     "`lockstep prep %s --input=TEXT --out=%s%s` makes one",
+                     "`lockstep prep %s --input=TEXT --out=%s%s` makes one%s",
                      name, shown,
                      s->from[LKS__SETTING_dataset] == LKS__FROM_DEFAULT
                          ? " (as no --dataset=DIR was given)"
                          : "",
-                     prep_of(s), strchr(shown, '/') == NULL ? "data/" : "", shown);
+                     prep_of(s), strchr(shown, '/') == NULL ? "data/" : "", shown, fetch_of(s));
 }

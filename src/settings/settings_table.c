@@ -26,6 +26,7 @@ enum {
     PLOT = LKS__CMD_PLOT,
     WATCH = LKS__CMD_WATCH,
     PLAN = LKS__CMD_PLAN,
+    FETCH = LKS__CMD_FETCH,
 
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
@@ -114,7 +115,7 @@ static const struct {
     {LKS__CMD_PREP, "prep"},     {LKS__CMD_TRAIN, "train"},   {LKS__CMD_SAMPLE, "sample"},
     {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
     {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"}, {LKS__CMD_REPORT, "report"},
-    {LKS__CMD_PLOT, "plot"},     {LKS__CMD_WATCH, "watch"},
+    {LKS__CMD_PLOT, "plot"},     {LKS__CMD_WATCH, "watch"},   {LKS__CMD_FETCH, "fetch"},
 };
 
 const char *lks__command_name(unsigned commands)

@@ -7,6 +7,7 @@
 #include "../tool.h"
 #include "base/system/module.h"
 #include "comm/backend.h"
+#include "data/fetch/download.h"
 #include "data/text/sentencepiece/spm.h"
 #include "files/zip/zip_load.h"
 #include "info_run.h"
@@ -105,6 +106,7 @@ int tool_info(int argc, char **argv)
            (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 1e9);
     print_status("tokenizer", "sentencepiece", lks__spm_available());
     print_status("zip", "libzip", lks__zip_available());
+    print_status("fetch", "libcurl", lks__download_available());
     print_status("page", "libmicrohttpd", lks__serve_available());
     print_status("png", "cairo", lks__plot_png_available());
     const lks_status st = print_kernels();

@@ -9,9 +9,7 @@
 #include "data/read/sampler.h"
 #include "data/text/encoding.h"
 
-#define TINYSHAKESPEARE                                                                            \
-    "`curl -o input.txt https://raw.githubusercontent.com/karpathy/char-rnn/master/data/"          \
-    "tinyshakespeare/input.txt`, then --input=input.txt"
+#define TINYSHAKESPEARE "`lockstep fetch shakespeare`, then --input=data/shakespeare/input.txt"
 
 enum { HEAD_BYTES = 1 << 16, MAX_REMARKS = 3 };
 
@@ -32,9 +30,11 @@ static const struct lks__prep_kind kinds[] = {
      .takes = LKS__PREP_TOKENIZER | LKS__PREP_SPECIAL | LKS__PREP_VAL_DOCS,
      .keeps = LKS__KEEPS_ALL,
      .needs_tokenizer = true,
-     .get = "JSON lines with a \"text\" each, for example made with `python3 -c \"from datasets "
-            "import load_dataset as l; l('openwebtext', "
-            "split='train').to_json('openwebtext.jsonl')\"`, then --input=openwebtext.jsonl",
+     .get =
+         "JSON lines with a \"text\" each, for example made with `python3 -c \"from datasets "
+         "import load_dataset as l; l('openwebtext', "
+         "split='train').to_json('openwebtext.jsonl')\"` (`lockstep fetch openwebtext` says more), "
+         "then --input=openwebtext.jsonl",
      .run = lks__prep_shuffled},
     {.name = "shakespeare",
      .val_fraction = 0.1,
@@ -206,16 +206,14 @@ static lks_status check(const lks__prep_kind *kind, const lks__prep_options *o)
 {
     if (o->input[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "--input=TEXT is missing%s%s",
-                         kind->get == NULL ? "" : "; lockstep downloads nothing: ",
-                         kind->get == NULL ? "" : kind->get);
+                         kind->get == NULL ? "" : ": ", kind->get == NULL ? "" : kind->get);
     if (o->out_dir[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG, "--out=DIR is missing");
     if (kind->needs_tokenizer && o->tokenizer[0] == '\0')
         return lks__fail(LKS_ERR_CONFIG,
                          "--tokenizer=DIR is missing: a folder with GPT-2's vocab.bpe and "
-                         "encoder.json (`curl --create-dirs --output-dir gpt2 --remote-name-all "
-                         "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/{vocab."
-                         "bpe,encoder.json}`, then --tokenizer=gpt2), or a tokenizer.json");
+                         "encoder.json (`lockstep fetch gpt2-vocab`, then "
+                         "--tokenizer=data/gpt2-vocab), or a tokenizer.json");
     if (!(o->val_fraction >= 0.0 && o->val_fraction < 1.0))
         return lks__fail(LKS_ERR_CONFIG, "val_fraction is %g; it must be 0 or between 0 and 1",
                          o->val_fraction);

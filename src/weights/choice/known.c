@@ -53,23 +53,27 @@ static lks_status find_home(char home[LKS__CKPT_PATH])
     return lks__ckpt_join(home, user, ".cache/lockstep/");
 }
 
-lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
+lks_status lks__known_folder(const lks__known *known, char path[LKS__CKPT_PATH])
 {
-    char home[LKS__CKPT_PATH], shown[512];
+    char home[LKS__CKPT_PATH];
     LKS__TRY(find_home(home));
     home[strlen(home) - 1] = '\0'; /* its slash */
-    LKS__TRY(lks__ckpt_join(path, home, known->name));
+    return lks__ckpt_join(path, home, known->name);
+}
+
+lks_status lks__known_path(const lks__known *known, char path[LKS__CKPT_PATH])
+{
+    char shown[512];
+    LKS__TRY(lks__known_folder(known, path));
     if (lks__sys_is_folder(path))
         return LKS_OK;
     return lks__fail(
         LKS_ERR_CONFIG,
-        "%s is not on this machine, and lockstep downloads nothing. Put its config.json, "
-        "model.safetensors and tokenizer.json into %s, for example with `curl -L --create-dirs "
-        "--output-dir DIR -O "
-        "https://huggingface.co/openai-community/%s/resolve/main/config.json` and the same for "
-        "model.safetensors and tokenizer.json; or set LOCKSTEP_HOME to the folder that contains a "
-        "folder %s",
-        known->name, lks__escape(shown, sizeof shown, path, strlen(path)), known->name,
+        "%s is not on this machine: `lockstep fetch %s` downloads it to %s. Or put its "
+        "config.json, "
+        "model.safetensors and tokenizer.json there, or set LOCKSTEP_HOME to the folder that "
+        "contains a folder %s",
+        known->name, known->name, lks__escape(shown, sizeof shown, path, strlen(path)),
         known->name);
 }
 
@@ -84,10 +88,7 @@ lks_status lks__known_empty(const lks__known *known, const char *path)
     }
     return lks__fail(
         LKS_ERR_FORMAT,
-        "%s has %sno config.json and model.safetensors. Put them there, for example with `curl "
-        "-L --create-dirs --output-dir DIR -O "
-        "https://huggingface.co/openai-community/%s/resolve/main/config.json` and the same for "
-        "model.safetensors",
+        "%s has %sno config.json and model.safetensors: `lockstep fetch %s` downloads them",
         lks__escape(shown, sizeof shown, path, strlen(path)),
         vocabulary ? "the vocabulary, but " : "", known->name);
 }

@@ -14,6 +14,8 @@ typedef struct lks__known {
 const lks__known *lks__known_find(const char *name); /* or NULL */
 const char *lks__known_name(int i);                  /* the i-th one's name; NULL after the last */
 
+/* The model's folder, which may not exist. ERR_CONFIG if no variable names the user's folder. */
+lks_status lks__known_folder(const lks__known *known, char path[LKS__CKPT_PATH]);
 /* The model's folder: NAME in LOCKSTEP_HOME or, if that is unset, in the folder lockstep of the
  * user's cache. ERR_CONFIG if there is no such folder; the message says which files to put
  * where. */

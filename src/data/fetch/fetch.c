@@ -1,0 +1,242 @@
+#include "data/fetch/fetch.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/system/sys.h"
+#include "data/fetch/download.h"
+#include "data/fetch/sums.h"
+
+enum { ADDRESS = 2048, SHARD_MAGIC = 20240520, SHARD_HEADER = 1024, HEAD = 4096 };
+
+/* The file that is being fetched, for the progress callbacks, which have no context. */
+static const lks__fetch *now;
+static const char *now_name;
+
+static void reading(uint64_t done, uint64_t all)
+{
+    now->progress(now_name, "reading", done, all);
+}
+
+static void hashing(uint64_t done, uint64_t all)
+{
+    now->progress(now_name, "hashing", done, all);
+}
+
+/* --- the form --------------------------------------------------------------------------------- */
+
+static uint64_t little(const unsigned char *bytes, int n)
+{
+    uint64_t value = 0;
+    for (int i = n - 1; i >= 0; i--)
+        value = value << 8 | bytes[i];
+    return value;
+}
+
+static bool has_form(lks__fetch_form form, const unsigned char *head, size_t n, uint64_t bytes)
+{
+    switch (form) {
+    case LKS__FETCH_TEXT:
+        return head[0] != '<' && memchr(head, '\0', n) == NULL;
+    case LKS__FETCH_JSON:
+        return head[strspn((const char *)head, " \t\r\n")] == '{';
+    case LKS__FETCH_SHARD:
+        return n > SHARD_HEADER && little(head, 4) == SHARD_MAGIC && little(head + 4, 4) == 1 &&
+               SHARD_HEADER + 2 * little(head + 8, 4) == bytes;
+    case LKS__FETCH_SAFETENSORS:
+        return n > 8 && little(head, 8) <= bytes - 8 && head[8] == '{';
+    case LKS__FETCH_SENTENCEPIECE: /* a list of pieces, the first field of the message */
+        return head[0] == 0x0a;
+    }
+    return false;
+}
+
+/* Refuse a server's error page or another file, which would otherwise count as the data. */
+static lks_status check_form(const lks__fetch_file *file, const char *path)
+{
+    static const char *const names[] = {
+        [LKS__FETCH_TEXT] = "a text",
+        [LKS__FETCH_JSON] = "JSON",
+        [LKS__FETCH_SHARD] = "a complete shard of tokens",
+        [LKS__FETCH_SAFETENSORS] = "a safetensors file",
+        [LKS__FETCH_SENTENCEPIECE] = "a SentencePiece model",
+    };
+    unsigned char head[HEAD + 1] = {0};
+    struct stat info;
+    const int fd = lks__sys_open(path, O_RDONLY, 0);
+    lks_status st = LKS_OK;
+    if (fd < 0 || fstat(fd, &info) < 0)
+        st = lks__sys_fail("cannot read", path);
+    const size_t n = st != LKS_OK ? 0 : info.st_size < HEAD ? (size_t)info.st_size : HEAD;
+    if (st == LKS_OK && lks__sys_read_at(fd, head, n, 0) < 0)
+        st = lks__sys_fail("cannot read", path);
+    if (st == LKS_OK && !has_form(file->form, head, n, (uint64_t)info.st_size))
+        st = lks__fail(LKS_ERR_FORMAT, "it is not %s", names[file->form]);
+    if (fd >= 0)
+        lks__sys_close(fd);
+    return st;
+}
+
+/* --- one file --------------------------------------------------------------------------------- */
+
+typedef struct target {
+    const lks__fetch_file *file;
+    char name[LKS__FETCH_NAME];
+    char path[PATH_MAX], part[PATH_MAX]; /* the file, and its partial form */
+    char from[ADDRESS];
+    char recorded[LKS__SUM], sum[LKS__SUM];
+} target;
+
+static lks_status check_sum(const target *t)
+{
+    if (t->recorded[0] == '\0' || strcmp(t->recorded, t->sum) == 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_FORMAT,
+                     "its SHA-256 is %s, but the first download's was %s (recorded in "
+                     "OUT/" LKS__SUMS_FILE "; remove its line there to accept another file)",
+                     t->sum, t->recorded);
+}
+
+static lks_status bring(const lks__fetch *f, target *t)
+{
+    char tag[PATH_MAX + 8];
+    const lks__download d = {.from = t->from,
+                             .part = t->part,
+                             .bytes = t->file->bytes,
+                             .most = t->file->most,
+                             .progress = reading};
+    LKS__TRY(lks__download_get(&d));
+    lks_status st = check_form(t->file, t->part);
+    if (st == LKS_OK)
+        st = lks__sums_of(t->part, hashing, t->sum);
+    if (st == LKS_OK)
+        st = check_sum(t);
+    if (st != LKS_OK) {
+        if (st != LKS_ERR_STOPPED)
+            lks__download_drop(t->part);
+        return st;
+    }
+    if (lks__sys_rename(t->part, t->path) < 0)
+        return lks__sys_fail("cannot write", t->path);
+    snprintf(tag, sizeof tag, "%s.tag", t->part);
+    unlink(tag);
+    return LKS_OK;
+}
+
+/* Make the folder of a file. */
+static lks_status make_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    return lks__sys_make_dirs(folder);
+}
+
+static lks_status record(const lks__fetch *f, const target *t, bool existed)
+{
+    char text[LKS__FETCH_NAME + LKS__SUM + 160];
+    if (t->recorded[0] == '\0')
+        LKS__TRY(lks__sums_add(f->out, t->name, t->sum));
+    snprintf(text, sizeof text, "%s: %s, SHA-256 %s (%s)", t->name,
+             existed ? "exists already" : "complete", t->sum,
+             t->recorded[0] != '\0' ? "as recorded" : "unverified; recorded for the next time");
+    f->done(text);
+    return LKS_OK;
+}
+
+/* Add to a failure how to get the file without this command. */
+static lks_status by_hand(lks_status st, const lks__fetch *f, const target *t, bool existed)
+{
+    char why[1200], from[ADDRESS + 100], to[600];
+    struct stat part;
+    if (st == LKS_ERR_STOPPED || st == LKS_ERR_SUPPORT || st == LKS_ERR_NOMEM)
+        return st;
+    snprintf(why, sizeof why, "%s", lks_last_error());
+    lks__escape(from, sizeof from, t->from, strlen(t->from));
+    lks__escape(to, sizeof to, t->path, strlen(t->path));
+    if (existed)
+        return lks__fail(st, "%s: %s; remove or rename the file to fetch it again", to, why);
+    if (stat(t->part, &part) == 0)
+        return lks__fail(st,
+                         "cannot fetch %s: %s. The same command continues after the %lld bytes "
+                         "that are in %s.part; or download the file by hand and save it as %s",
+                         from, why, (long long)part.st_size, to, to);
+    return lks__fail(st, "cannot fetch %s: %s. Or download the file by hand and save it as %s",
+                     from, why, to);
+}
+
+static lks_status fetch_file(const lks__fetch *f, target *t)
+{
+    const char *base = f->from[0] != '\0' ? f->from : f->set->address;
+    const size_t n_base = strlen(base) - (base[strlen(base) - 1] == '/');
+    struct stat info;
+    now = f;
+    now_name = t->name;
+    if (snprintf(t->path, sizeof t->path, "%s/%s", f->out, t->name) > PATH_MAX - 16 ||
+        snprintf(t->from, sizeof t->from, "%.*s/%s", (int)n_base, base, t->name) >= ADDRESS)
+        return lks__fail(LKS_ERR_CONFIG, "--out or --from is too long");
+    snprintf(t->part, sizeof t->part, "%.*s.part", PATH_MAX - 8, t->path);
+    LKS__TRY(lks__sums_find(f->out, t->name, t->recorded));
+    const bool existed = stat(t->path, &info) == 0;
+    lks_status st = LKS_OK;
+    if (existed) {
+        st = check_form(t->file, t->path);
+        if (st == LKS_OK)
+            st = lks__sums_of(t->path, hashing, t->sum);
+        if (st == LKS_OK)
+            st = check_sum(t);
+    } else {
+        LKS__TRY(make_folder(t->path));
+        st = bring(f, t);
+    }
+    return st == LKS_OK ? record(f, t, existed) : by_hand(st, f, t, existed);
+}
+
+/* Remove folders that this call made, if a failure left them empty. */
+static void tidy(const lks__fetch *f, const target *t, bool was_there)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", t->path);
+    for (char *slash; (slash = strrchr(folder, '/')) != NULL && strlen(folder) > strlen(f->out);) {
+        *slash = '\0';
+        if (strlen(folder) == strlen(f->out) && was_there)
+            return;
+        rmdir(folder);
+    }
+}
+
+static lks_status check_source(const lks__fetch *f)
+{
+    char shown[300];
+    if (f->from[0] == '\0' && f->set->address == NULL)
+        return lks__fail(LKS_ERR_CONFIG, "%s", f->set->instead);
+    if (f->from[0] == '\0' || lks__download_is_web(f->from))
+        return lks__download_available();
+    if (lks__sys_is_folder(f->from))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "--from=%s is neither a folder nor an http:// or https:// "
+                     "address",
+                     lks__escape(shown, sizeof shown, f->from, strlen(f->from)));
+}
+
+lks_status lks__fetch_all(const lks__fetch *f)
+{
+    LKS__TRY(check_source(f));
+    const bool was_there = lks__sys_is_folder(f->out);
+    for (int i = 0;; i++) {
+        target t = {.file = NULL};
+        t.file = lks__fetch_file_at(f->set, f->shards, i, t.name);
+        if (t.file == NULL)
+            return LKS_OK;
+        const lks_status st = fetch_file(f, &t);
+        if (st != LKS_OK) {
+            tidy(f, &t, was_there);
+            return st;
+        }
+    }
+}
