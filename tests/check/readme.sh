@@ -68,7 +68,7 @@ run_line() {
         echo - ;;
     'export LOCKSTEP_TOKEN='* | 'lockstep run --nnodes='* | 'lockstep run --hosts='*) # other hosts
         echo - ;;
-    'dir='*' from=https:'* | 'for file in '*'curl '*) # a download
+    'lockstep fetch '*) # a download
         echo - ;;
     # Weights that aren't here; weights_use, weights_runs and weights_nanogpt do the same with small ones.
     'lockstep train '*--init_from=models/gpt2* | 'lockstep sample --init_from=gpt2 '* | \

@@ -391,11 +391,11 @@ static void test_missing(void **state)
     lks_test_result r = lks_test_tool("prep", "shakespeare", out);
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "--input=TEXT is missing");
-    assert_contains(r.err, "curl -o input.txt https://");
+    assert_contains(r.err, "`lockstep fetch shakespeare`");
     r = lks_test_tool("prep", "openwebtext", out, "--input=x");
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "--tokenizer=DIR is missing");
-    assert_contains(r.err, "curl --create-dirs");
+    assert_contains(r.err, "`lockstep fetch gpt2-vocab`");
     r = lks_test_tool("prep", "char", out, "--input=x", "--special");
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "--special doesn't apply to char tokens");

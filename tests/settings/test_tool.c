@@ -69,8 +69,8 @@ static void test_prep(void **state)
     expect(lks_test_tool("prep", "words", input, out), 2, "", "\"words\"");
     expect(lks_test_tool("prep", "char", input), 2, "", "--out=DIR is missing");
     expect(lks_test_tool("prep", "char", out), 2, "",
-           "--input=TEXT is missing; lockstep downloads nothing: give your own text, or get "
-           "nanoGPT's with `curl -o input.txt https://");
+           "--input=TEXT is missing: give your own text, or get nanoGPT's with `lockstep fetch "
+           "shakespeare`, then --input=data/shakespeare/input.txt");
     expect(lks_test_tool("prep", "shakespeare_char", input, out), 2, "", "did you mean char?");
     expect(lks_test_tool("prep", "char", "more", input, out), 2, "", "\"more\" is neither");
     expect(lks_test_tool("prep", "char", "--inptu=x", out), 2, "", "did you mean input?");

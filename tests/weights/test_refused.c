@@ -244,7 +244,7 @@ static void test_sources(void **state)
     char *named = strdup(lks_test_text("%s/gpt2", models));
     assert_ok(lks__sys_make_dirs(named));
     assert_fails(LKS_ERR_FORMAT, try("gpt2"), "gpt2 has no config.json and model.safetensors",
-                 "openai-community/gpt2/resolve/main/config.json`");
+                 "`lockstep fetch gpt2` downloads them");
     lks_test_write(lks_test_text("%s/encoder.json", named), "{}", 2);
     assert_fails(LKS_ERR_FORMAT, try("gpt2"),
                  "gpt2 has the vocabulary, but no config.json and model.safetensors");
