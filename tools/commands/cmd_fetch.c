@@ -29,8 +29,9 @@ static const char usage[] =
     "\n"
     "With --from, the files come from another server or a folder, which has the same names below "
     "it.\n"
-    "The SHA-256 of each file is recorded in DIR/.sha256sums at the first download, which nobody\n"
-    "verifies, and checked from then on.\n"
+    "The SHA-256 of each file is recorded in DIR/.sha256sums at the first download (unverified), "
+    "and\n"
+    "checked from then on.\n"
     "\n"
     "  lockstep fetch shakespeare && lockstep train data/shakespeare/input.txt\n";
 

@@ -178,7 +178,7 @@ static lks_status begin(job *j, const lks__curl_head *head)
 {
     const bool rest = head->code == 206 && j->have > 0;
     if ((head->code == 416 || head->code == 206) && !rest && j->have == 0)
-        return lks__fail(LKS_ERR_FORMAT, "the server sends a part that nobody asked for");
+        return lks__fail(LKS_ERR_FORMAT, "the server sends an unrequested part");
     if (head->code == 416 || (rest && !read_range(head->range, j->have, &j->all))) {
         j->again = true;
         return LKS_ERR_FORMAT;
