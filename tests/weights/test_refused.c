@@ -226,8 +226,8 @@ static void test_sources(void **state)
 
     /* a name is looked for in LOCKSTEP_HOME, then in the cache */
     setenv("LOCKSTEP_HOME", folder, 1);
-    assert_fails(LKS_ERR_CONFIG, try("gpt2"), lks_test_text("to %s/gpt2.", folder), "curl",
-                 "model.safetensors");
+    assert_fails(LKS_ERR_CONFIG, try("gpt2"), lks_test_text("to %s/gpt2.", folder),
+                 "`lockstep fetch gpt2`", "model.safetensors");
     unsetenv("LOCKSTEP_HOME");
     setenv("XDG_CACHE_HOME", folder, 1);
     setenv("LOCKSTEP_HOME", "", 1); /* as if it weren't set */
