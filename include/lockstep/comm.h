@@ -102,20 +102,43 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
                                lks_dtype dtype);
 
 /* No operation has the value of a data type, so swapped arguments are noticed. */
-typedef enum lks_op { LKS_SUM = 101, LKS_MIN = 102, LKS_MAX = 103 } lks_op;
+typedef enum lks_op {
+    LKS_SUM = 101,
+    LKS_MIN = 102,
+    LKS_MAX = 103,
+    LKS_PROD = 104,
+    LKS_MEAN = 105, /* the sum, divided by the number of ranks; only of floats */
+} lks_op;
 
 /* Combine the ranks' buf[count] element by element, in place, in any memory that is aligned as the
- * type. `dtype` is float32, float64, int32 or int64. All ranks get the same bits:
- * - Sums of floats are added in the order of the canonical tree with one leaf per rank (level by
- *   level, neighbours; a last one without neighbour moves up), in the type's own precision. So if
- *   each of W ranks gives the tree's sum of its V / W leaves, V and W powers of two, the result has
- *   the same bits for any W.
- * - Sums of integers wrap around, as two's complement does (INT32_MAX + 1 is INT32_MIN).
+ * type. `dtype` is float32, float64, int32, int64, float16 or bfloat16. All ranks get the same
+ * bits:
+ * - Sums and products of floats are computed in the order of the canonical tree with one leaf per
+ *   rank (level by level, neighbours; a last one without neighbour moves up), in the type's own
+ *   precision. So if each of W ranks gives the tree's sum of its V / W leaves, V and W powers of
+ *   two, the result has the same bits for any W.
+ * - float16 and bfloat16 are computed as float32. Only the result is rounded, once.
+ * - Sums and products of integers wrap around, as two's complement does (INT32_MAX + 1 is
+ *   INT32_MIN).
+ * - The mean is the sum divided by the number of ranks.
  * - Minimum and maximum are a quiet NaN (sign 0, payload 0) if any rank's
  *   element is a NaN, as in torch.amin() and amax(). -0 is less than +0.
  *
  * Integers, minimum and maximum depend neither on the order nor on the number of ranks. */
 lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
+
+/* Combine the ranks' all[world_size * count] like lks_comm_all_reduce(), with the same bits, but
+ * give each rank only its part: mine[count] out is the result at rank * count. `all` isn't changed,
+ * unless `mine` is this rank's part of it; any other overlap is ERR_ARG. Hosts exchange only the
+ * parts of the other hosts' ranks. */
+lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, size_t count,
+                                   lks_dtype dtype, lks_op op);
+
+/* lks_comm_all_gather() of parts with different sizes: rank r gives mine[counts[r]], and `all` out
+ * has the parts in the order of ranks, without gaps. counts[world_size] is equal on all ranks.
+ * `mine` may be this rank's part of `all`; any other overlap is ERR_ARG. */
+lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                                 lks_dtype dtype);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

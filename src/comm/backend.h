@@ -46,6 +46,10 @@ struct lks_comm_ops {
                              lks_dtype dtype);
     /* Only types and operations that lks__can_combine() allows. */
     lks_status (*all_reduce)(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op);
+    lks_status (*reduce_scatter)(lks_comm *comm, const void *all, void *mine, size_t count,
+                                 lks_dtype dtype, lks_op op);
+    lks_status (*all_gather_v)(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                               lks_dtype dtype);
     lks_status (*replicate)(lks_comm *comm, void *mem, size_t bytes);
     /* NULL: there is one host, whose share is everything. */
     void (*host_share)(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);

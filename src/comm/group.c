@@ -141,18 +141,17 @@ lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
     return comm->ops->broadcast(comm, buf, count, dtype, root);
 }
 
-/* ERR_ARG if `mine` overlaps `all` in another place than this rank's part. */
-static lks_status check_gather(const lks_comm *comm, const char *mine, const char *all,
-                               size_t bytes)
+/* ERR_ARG if the `bytes` of `mine` overlap the `total` bytes of `all` in another place than this
+ * rank's part, `at` bytes from the start. */
+static lks_status check_apart(const char *call, const void *mine, size_t bytes, const void *all,
+                              size_t total, size_t at)
 {
     const uintptr_t from = (uintptr_t)mine, into = (uintptr_t)all;
-    const size_t total = bytes * (size_t)comm->world.world_size;
-    if (from >= into + total || into >= from + bytes ||
-        from == into + bytes * (size_t)comm->world.rank)
+    if (bytes == 0 || from >= into + total || into >= from + bytes || from == into + at)
         return LKS_OK;
     return lks__fail(LKS_ERR_ARG,
-                     "lks_comm_all_gather: mine overlaps all: it may be this rank's part, or "
-                     "memory outside all");
+                     "%s: mine overlaps all: it may be this rank's part, or memory outside all",
+                     call);
 }
 
 lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
@@ -163,8 +162,73 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
     LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
     LKS__TRY(check_open(comm, "all_gather"));
-    LKS__TRY(check_gather(comm, mine, all, count * lks_dtype_bytes(dtype)));
+    const size_t bytes = count * lks_dtype_bytes(dtype);
+    LKS__TRY(check_apart("lks_comm_all_gather", mine, bytes, all,
+                         bytes * (size_t)comm->world.world_size, bytes * (size_t)comm->world.rank));
     return comm->ops->all_gather(comm, mine, all, count, dtype);
+}
+
+lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                                 lks_dtype dtype)
+{
+    LKS__FLOAT_MODE();
+    static const char call[] = "lks_comm_all_gather_v";
+    size_t total = 0, before = 0;
+    if (comm == NULL || counts == NULL)
+        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    for (int r = 0; r < comm->world.world_size; r++) {
+        before = r == comm->world.rank ? total : before;
+        if (__builtin_add_overflow(total, counts[r], &total))
+            return lks__fail(LKS_ERR_ARG, "%s: the counts are more than memory can address", call);
+    }
+    const size_t count = counts[comm->world.rank], size = lks_dtype_bytes(dtype);
+    if ((mine == NULL && count > 0) || (all == NULL && total > 0))
+        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__TRY(check_elements(call, total, dtype, 1));
+    LKS__TRY(check_open(comm, "all_gather_v"));
+    LKS__TRY(check_apart(call, mine, count * size, all, total * size, before * size));
+    return comm->ops->all_gather_v(comm, mine, all, counts, dtype);
+}
+
+/* Check the operation, and that `buf` has the alignment of its type. */
+static lks_status check_combine(const char *call, const char *name, const void *buf,
+                                lks_dtype dtype, lks_op op)
+{
+    if (!lks__can_combine(LKS_FLOAT32, op))
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: there is no operation %d: use LKS_SUM, LKS_MEAN, LKS_PROD, LKS_MIN "
+                         "or LKS_MAX",
+                         call, (int)op);
+    if (!lks__can_combine(dtype, LKS_SUM))
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: %s elements can't be reduced: use float32, float64, int32, int64, "
+                         "float16 or bfloat16",
+                         call, lks_dtype_name(dtype));
+    if (!lks__can_combine(dtype, op))
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: a mean of %s elements would be cut: use LKS_SUM and divide", call,
+                         lks_dtype_name(dtype));
+    if ((uintptr_t)buf % lks_dtype_bytes(dtype) != 0)
+        return lks__fail(LKS_ERR_ARG, "%s: %s is not aligned as %s elements are", call, name,
+                         lks_dtype_name(dtype));
+    return LKS_OK;
+}
+
+lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, size_t count,
+                                   lks_dtype dtype, lks_op op)
+{
+    LKS__FLOAT_MODE();
+    static const char call[] = "lks_comm_reduce_scatter";
+    if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
+        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__TRY(check_elements(call, count, dtype, comm->world.world_size));
+    LKS__TRY(check_combine(call, "all", all, dtype, op));
+    LKS__TRY(check_combine(call, "mine", mine, dtype, op));
+    LKS__TRY(check_open(comm, "reduce_scatter"));
+    const size_t bytes = count * lks_dtype_bytes(dtype);
+    LKS__TRY(check_apart(call, mine, bytes, all, bytes * (size_t)comm->world.world_size,
+                         bytes * (size_t)comm->world.rank));
+    return comm->ops->reduce_scatter(comm, all, mine, count, dtype, op);
 }
 
 lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
@@ -174,17 +238,7 @@ lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtyp
     if (comm == NULL || (buf == NULL && count > 0))
         return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
     LKS__TRY(check_elements(call, count, dtype, 1));
-    if (op != LKS_SUM && op != LKS_MIN && op != LKS_MAX)
-        return lks__fail(LKS_ERR_ARG,
-                         "%s: there is no operation %d: use LKS_SUM, LKS_MIN or LKS_MAX", call,
-                         (int)op);
-    if (!lks__can_combine(dtype, op))
-        return lks__fail(LKS_ERR_ARG,
-                         "%s: %s elements can't be reduced: use float32, float64, int32 or int64",
-                         call, lks_dtype_name(dtype));
-    if ((uintptr_t)buf % lks_dtype_bytes(dtype) != 0)
-        return lks__fail(LKS_ERR_ARG, "%s: buf is not aligned as %s elements are", call,
-                         lks_dtype_name(dtype));
+    LKS__TRY(check_combine(call, "buf", buf, dtype, op));
     LKS__TRY(check_open(comm, "all_reduce"));
     return comm->ops->all_reduce(comm, buf, count, dtype, op);
 }

@@ -124,6 +124,7 @@ void fake_engine_deeds(int host, struct fake_deeds *deeds)
     pthread_mutex_lock(&bus.lock);
     *deeds = bus.deeds[host];
     bus.deeds[host].gap_s = INFINITY;
+    bus.deeds[host].got = 0;
     pthread_mutex_unlock(&bus.lock);
 }
 
@@ -198,6 +199,8 @@ static void copy_from(int i, int me, int slot)
     const size_t *bytes = all_to_all ? theirs->send_bytes : theirs->recv_bytes;
     if (mine->kind != theirs->kind || bytes[there] != mine->recv_bytes[piece])
         abort();
+    if (bytes[there] != sizeof(struct lks__shm_descriptor))
+        bus.deeds[me].got += bytes[there];
     if (bytes[there] > 0)
         memcpy((char *)mine->recv + mine->recv_at[piece], from + at[there], bytes[there]);
 }

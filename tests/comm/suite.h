@@ -15,6 +15,9 @@ bool suite_collectives(lks_comm *comm, bool thorough);
 /* Collectives of every type; sums, minima and maxima of those that can be reduced (types.c). */
 bool suite_types(lks_comm *comm);
 
+/* Reduce-scatter, all-gather of different sizes, and every type and operation (scatter.c). */
+bool suite_scatter(lks_comm *comm);
+
 /* Reductions in flight over 1 to 16 leaves, divided evenly and unevenly, against a plain sum. */
 bool suite_reductions(lks_comm *comm);
 

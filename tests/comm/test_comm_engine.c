@@ -65,7 +65,7 @@ static int body_suite(void)
     EXPECT(comm != NULL);
     EXPECT(strcmp(lks_comm_backend(comm), getenv("ENGINE")) == 0);
     EXPECT(suite_collectives(comm, lks_comm_world_size(comm) <= 3) && suite_types(comm) &&
-           suite_reductions(comm));
+           suite_scatter(comm) && suite_reductions(comm));
     int code = seen_by_all(comm);
     lks_comm_close(comm);
     EXPECT(ranks_count_fds() <= fds + KEPT);

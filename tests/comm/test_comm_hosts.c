@@ -77,6 +77,54 @@ static void test_types(void **state)
     static const char *const few[] = {"1", "2", "11", "26", "122", "2222"};
     for (size_t i = 0; i < sizeof few / sizeof few[0]; i++)
         run_hosts(few[i], 60, suite_types);
+    static const char *const scattered[] = {"2", "21", "111", "22", "3212"};
+    for (size_t i = 0; i < sizeof scattered / sizeof scattered[0]; i++)
+        run_hosts(scattered[i], 60, suite_scatter);
+}
+
+/* A host receives the parts of its own ranks from each node of the other hosts, or the other hosts'
+ * parts, and nothing else. An all-reduce by all-gather would receive W times as much. */
+static bool few_bytes(lks_comm *comm)
+{
+    enum { N = 1001 };
+    const int W = lks_comm_world_size(comm);
+    const struct lks__hier *h = comm->state;
+    const size_t ranks = (size_t)(h->first[h->host + 1] - h->first[h->host]);
+    float *all = calloc((size_t)W * N, sizeof *all), mine[N] = {0};
+    size_t counts[FAKE_MAX_RANKS], others = 0;
+    struct fake_deeds deeds;
+    lks_node nodes[LKS__TREE_MAX_COVER];
+    int n_nodes = 0;
+    CHECK(all != NULL);
+    for (int i = 0; i < h->n_hosts; i++)
+        if (i != h->host)
+            n_nodes += lks__tree_cover(W, h->first[i], h->first[i + 1], nodes, LKS__TREE_MAX_COVER);
+    for (int r = 0; r < W; r++) {
+        counts[r] = (size_t)(N - r);
+        others += r < h->first[h->host] || r >= h->first[h->host + 1] ? counts[r] : 0;
+    }
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    if (h->leads)
+        fake_engine_deeds(h->host, &deeds);
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    CHECK(lks_comm_reduce_scatter(comm, all, mine, N, LKS_FLOAT32, LKS_SUM) == LKS_OK);
+    if (h->leads)
+        fake_engine_deeds(h->host, &deeds);
+    CHECK(!h->leads || deeds.got == (size_t)n_nodes * ranks * N * sizeof(float));
+    CHECK(lks_comm_barrier(comm) == LKS_OK);
+    CHECK(lks_comm_all_gather_v(comm, mine, all, counts, LKS_FLOAT32) == LKS_OK);
+    if (h->leads)
+        fake_engine_deeds(h->host, &deeds);
+    CHECK(!h->leads || deeds.got == others * sizeof(float));
+    free(all);
+    return true;
+}
+
+static void test_few_bytes(void **state)
+{
+    static const char *const some[] = {"11", "22", "212", "1111"};
+    for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
+        run_hosts(some[i], 60, few_bytes);
 }
 
 static void test_reductions(void **state)
@@ -845,14 +893,14 @@ static void test_two_thousand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),   cmocka_unit_test(test_types),
-        cmocka_unit_test(test_reductions),    cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_waits_end),     cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_wire),
-        cmocka_unit_test(test_pieces),        cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_wrong_numbers), cmocka_unit_test(test_hanging_join),
-        cmocka_unit_test(test_urgent),        cmocka_unit_test(test_two_thousand),
-        cmocka_unit_test(test_saving),
+        cmocka_unit_test(test_collectives),  cmocka_unit_test(test_types),
+        cmocka_unit_test(test_few_bytes),    cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_mismatches),   cmocka_unit_test(test_waits_end),
+        cmocka_unit_test(test_devices),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_wire),         cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_leaving),      cmocka_unit_test(test_wrong_numbers),
+        cmocka_unit_test(test_hanging_join), cmocka_unit_test(test_urgent),
+        cmocka_unit_test(test_two_thousand), cmocka_unit_test(test_saving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,6 +290,8 @@ static lks_status no_status(struct here *h)
     return fine ? LKS_OK : LKS_ERR_DIVERGED;
 }
 
+static const size_t much = SIZE_MAX, two = 2;
+
 /* --- the table -------------------------------------------------------------------------------- */
 
 /* row, call, status, part of its sentence */
@@ -344,8 +346,8 @@ static lks_status no_status(struct here *h)
       "no data type 0")                                                                            \
     X(broadcast_much, lks_comm_broadcast(h->comm, h->bytes, SIZE_MAX / 4, LKS_INT64, 0), ERR_ARG,  \
       "are more than memory can address")                                                          \
-    X(broadcast_old, lks_comm_broadcast(h->comm, h->bytes, 0, (lks_dtype)8, 0), ERR_ARG,           \
-      "no data type 8")                                                                            \
+    X(broadcast_old, lks_comm_broadcast(h->comm, h->bytes, 0, (lks_dtype)11, 0), ERR_ARG,          \
+      "no data type 11")                                                                           \
     X(all_gather_type, lks_comm_all_gather(h->comm, h->bytes, h->bytes, 1, (lks_dtype)-1),         \
       ERR_ARG, "no data type -1")                                                                  \
     X(all_gather_more, lks_comm_all_gather(h->comm, h->bytes, h->bytes, SIZE_MAX, LKS_FLOAT16),    \
@@ -359,14 +361,32 @@ static lks_status no_status(struct here *h)
       "lks_comm_all_reduce: there is no data type 0")                                              \
     X(all_reduce_bytes, reduce_all(h->comm, h->common, 1, LKS_UINT8, LKS_SUM), ERR_ARG,            \
       "uint8 elements can't be reduced: use float32")                                              \
-    X(all_reduce_bfloat16, reduce_all(h->comm, h->common, 1, LKS_BFLOAT16, LKS_MAX), ERR_ARG,      \
-      "bfloat16 elements can't be reduced")                                                        \
-    X(all_reduce_half, reduce_all(h->comm, h->common, 0, LKS_FLOAT16, LKS_MAX), ERR_ARG,           \
-      "float16 elements can't be")                                                                 \
+    X(all_reduce_bool, reduce_all(h->comm, h->common, 1, LKS_BOOL, LKS_MAX), ERR_ARG,              \
+      "bool elements can't be reduced")                                                            \
+    X(all_reduce_mean, reduce_all(h->comm, h->common, 1, LKS_INT64, LKS_MEAN), ERR_ARG,            \
+      "a mean of int64 elements would be cut: use LKS_SUM")                                        \
+    X(scatter_null, lks_comm_reduce_scatter(NULL, h->common, h->common, 1, LKS_INT32, LKS_SUM),    \
+      ERR_ARG, "lks_comm_reduce_scatter: an argument is NULL")                                     \
+    X(scatter_null_mine, lks_comm_reduce_scatter(h->comm, h->common, NULL, 1, LKS_INT32, LKS_SUM), \
+      ERR_ARG, "lks_comm_reduce_scatter: an argument is NULL")                                     \
+    X(scatter_much,                                                                                \
+      lks_comm_reduce_scatter(h->comm, h->common, h->common, SIZE_MAX, LKS_INT32, LKS_SUM),        \
+      ERR_ARG, "more than memory can address")                                                     \
+    X(scatter_op, lks_comm_reduce_scatter(h->comm, h->common, h->common, 1, LKS_INT32, (lks_op)9), \
+      ERR_ARG, "lks_comm_reduce_scatter: there is no operation 9")                                 \
+    X(scatter_overlap,                                                                             \
+      lks_comm_reduce_scatter(h->comm, h->common, (char *)h->common + 4, 2, LKS_INT32, LKS_SUM),   \
+      ERR_ARG, "mine overlaps all")                                                                \
+    X(gather_v_null, lks_comm_all_gather_v(h->comm, h->bytes, h->bytes, NULL, LKS_UINT8), ERR_ARG, \
+      "lks_comm_all_gather_v: an argument is NULL")                                                \
+    X(gather_v_much, lks_comm_all_gather_v(h->comm, h->bytes, h->bytes, &much, LKS_FLOAT64),       \
+      ERR_ARG, "are more than memory can address")                                                 \
+    X(gather_v_overlap, lks_comm_all_gather_v(h->comm, h->bytes, h->bytes + 1, &two, LKS_UINT8),   \
+      ERR_ARG, "mine overlaps all")                                                                \
     X(all_reduce_op, reduce_all(h->comm, h->common, 1, LKS_INT32, (lks_op)0), ERR_ARG,             \
-      "no operation 0: use LKS_SUM, LKS_MIN or LKS_MAX")                                           \
-    X(all_reduce_op_high, reduce_all(h->comm, h->common, 1, LKS_INT32, (lks_op)104), ERR_ARG,      \
-      "no operation 104")                                                                          \
+      "no operation 0: use LKS_SUM, LKS_MEAN, LKS_PROD, LKS_MIN or LKS_MAX")                       \
+    X(all_reduce_op_high, reduce_all(h->comm, h->common, 1, LKS_INT32, (lks_op)106), ERR_ARG,      \
+      "no operation 106")                                                                          \
     X(all_reduce_exchanged,                                                                        \
       reduce_all(h->comm, h->common, 1, (lks_dtype)LKS_SUM, (lks_op)LKS_INT32), ERR_ARG,           \
       "no data type 101")                                                                          \

@@ -499,6 +499,45 @@ static lks_status other_type_gathered(struct rank *r, bool first)
     return lks_comm_all_gather(r->comm, r->value[1], r->value[0], 10, dtype);
 }
 
+static lks_status other_scatter(struct rank *r, bool first)
+{
+    return lks_comm_reduce_scatter(r->comm, r->value[0], r->value[1], first ? 3 : 4, LKS_INT32,
+                                   LKS_SUM);
+}
+
+static lks_status other_scatter_type(struct rank *r, bool first)
+{
+    return lks_comm_reduce_scatter(r->comm, r->value[0], r->value[1], 3,
+                                   first ? LKS_INT32 : LKS_FLOAT32, LKS_SUM);
+}
+
+static lks_status other_scatter_op(struct rank *r, bool first)
+{
+    return lks_comm_reduce_scatter(r->comm, r->value[0], r->value[1], 3, LKS_INT32,
+                                   first ? LKS_PROD : LKS_MIN);
+}
+
+static lks_status gather_v(struct rank *r, size_t one, size_t two, lks_dtype dtype)
+{
+    size_t counts[8] = {one, two};
+    return lks_comm_all_gather_v(r->comm, r->value[1], r->value[0], counts, dtype);
+}
+
+static lks_status other_counts(struct rank *r, bool first)
+{
+    return gather_v(r, first ? 1 : 2, first ? 2 : 1, LKS_FLOAT32);
+}
+
+static lks_status other_counts_type(struct rank *r, bool first)
+{
+    return gather_v(r, 1, 2, first ? LKS_FLOAT32 : LKS_UINT64);
+}
+
+static lks_status scatter_or_gather(struct rank *r, bool first)
+{
+    return first ? other_scatter(r, true) : gather_v(r, 1, 2, LKS_BOOL);
+}
+
 /* One rank's elements would fit into memory's addresses, and all ranks' don't. */
 static lks_status gathers_too_much(struct rank *r, bool first)
 {
@@ -718,6 +757,25 @@ static const struct row rows[] = {
     {"other type gathered", other_type_gathered, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 0 called lks_comm_all_gather of 10 bfloat16 elements, rank 1 called lks_comm_all_gather "
      "of 10 float16",
+     DISAGREE},
+    {"other scatter", other_scatter, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called "
+     "lks_comm_reduce_scatter of 4 int32 elements by sum",
+     DISAGREE},
+    {"other scattered type", other_scatter_type, LKS_ERR_ARG, LKS_ERR_ARG,
+     "lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called lks_comm_reduce_scatter of "
+     "3 float32",
+     DISAGREE},
+    {"other scattered operation", other_scatter_op, LKS_ERR_ARG, LKS_ERR_ARG,
+     "elements by product, rank 1 called lks_comm_reduce_scatter of 3 int32 elements by min",
+     DISAGREE},
+    {"other counts", other_counts, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_comm_all_gather_v of 3 float32 elements (counts ", DISAGREE},
+    {"other type of counts", other_counts_type, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 1 called lks_comm_all_gather_v of 3 uint64 elements (counts ", DISAGREE},
+    {"scatter or gather", scatter_or_gather, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called "
+     "lks_comm_all_gather_v of 3 bool elements",
      DISAGREE},
     {"gathers too much", gathers_too_much, LKS_ERR_ARG, LKS_ERR_ARG,
      "are more than memory can address", "are more than memory can address"},

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
@@ -57,6 +58,21 @@ lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtyp
     return host == h->host ? LKS_OK : lks_comm_broadcast(h->local, buf, count, dtype, 0);
 }
 
+/* On the leader: gather each host's piece in `all`; frees `pieces`, which may be NULL. */
+static lks_status gather_pieces(struct lks__hier *h, const struct lks__shm_descriptor *desc,
+                                void *all, size_t *pieces, size_t total)
+{
+    if (pieces == NULL) {
+        lks_comm_abort(h->comm, "no memory for a gathering");
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a gathering");
+    }
+    struct lks__hier_wait wait = {
+        .op = {total > 0 ? LKS__ENGINE_ALL_GATHER : -1, .recv = all, .recv_bytes = pieces}};
+    lks_status st = lks__hier_call(h, desc, &wait);
+    free(pieces);
+    return st;
+}
+
 lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                 lks_dtype dtype)
 {
@@ -70,20 +86,47 @@ lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, siz
     LKS__TRY(lks_comm_all_gather(h->local, mine, out + first, count, dtype));
     if (h->leads) {
         size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
-        if (pieces == NULL) {
-            lks_comm_abort(comm, "no memory for a gathering");
-            return lks__fail(LKS_ERR_NOMEM, "no memory for a gathering");
-        }
-        for (int i = 0; i < h->n_hosts; i++)
+        for (int i = 0; i < h->n_hosts && pieces != NULL; i++)
             pieces[i] = (size_t)ranks_of(h, i) * bytes;
-        struct lks__hier_wait wait = {
-            .op = {bytes > 0 ? LKS__ENGINE_ALL_GATHER : -1, .recv = all, .recv_bytes = pieces}};
-        lks_status st = lks__hier_call(h, &desc, &wait);
-        free(pieces);
-        LKS__TRY(st);
+        LKS__TRY(gather_pieces(h, &desc, all, pieces, total));
     }
     LKS__TRY(lks_comm_broadcast(h->local, out, first, LKS_UINT8, 0));
     return lks_comm_broadcast(h->local, out + end, total - end, LKS_UINT8, 0);
+}
+
+static size_t bytes_of_ranks(const size_t *counts, int first, int end, lks_dtype dtype)
+{
+    size_t count = 0;
+    for (int r = first; r < end; r++)
+        count += counts[r];
+    return count * lks_dtype_bytes(dtype);
+}
+
+lks_status lks__hier_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                                  lks_dtype dtype)
+{
+    struct lks__hier *h = comm->state;
+    char *out = all;
+    const int W = comm->world.world_size, first = h->first[h->host], end = h->first[h->host + 1];
+    const size_t before = bytes_of_ranks(counts, 0, first, dtype);
+    const size_t upto = bytes_of_ranks(counts, 0, end, dtype);
+    const size_t total = bytes_of_ranks(counts, 0, W, dtype);
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER_V};
+    struct lks__hier_wait wait = {.op.kind = -1};
+    desc.size = total / lks_dtype_bytes(dtype);
+    desc.args[2] = dtype;
+    desc.args[3] = XXH3_64bits(counts, (size_t)W * sizeof *counts);
+    LKS__TRY(
+        lks__hier_meet_all(h, &desc, &wait)); /* the ranks of a host may agree on other counts */
+    LKS__TRY(lks_comm_all_gather_v(h->local, mine, out + before, counts + first, dtype));
+    if (h->leads) {
+        size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
+        for (int i = 0; i < h->n_hosts && pieces != NULL; i++)
+            pieces[i] = bytes_of_ranks(counts, h->first[i], h->first[i + 1], dtype);
+        LKS__TRY(gather_pieces(h, &desc, all, pieces, total));
+    }
+    LKS__TRY(lks_comm_broadcast(h->local, out, before, LKS_UINT8, 0));
+    return lks_comm_broadcast(h->local, out + upto, total - upto, LKS_UINT8, 0);
 }
 
 /* --- memory ------------------------------------------------------------------------------- */
@@ -285,5 +328,16 @@ lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dty
     LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
     return dtype == LKS_FLOAT32 && op == LKS_SUM
                ? sum_floats(comm, buf, count)
-               : lks__hier_combine(comm, &desc, buf, count, dtype, op);
+               : lks__hier_combine(comm, &desc, buf, buf, count, dtype, op, false);
+}
+
+lks_status lks__hier_reduce_scatter(lks_comm *comm, const void *all, void *mine, size_t count,
+                                    lks_dtype dtype, lks_op op)
+{
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_REDUCE_SCATTER, .size = count};
+    struct lks__hier_wait wait = {.op.kind = -1};
+    desc.args[1] = op;
+    desc.args[2] = dtype;
+    LKS__TRY(lks__hier_meet_all(comm->state, &desc, &wait));
+    return lks__hier_combine(comm, &desc, all, mine, count, dtype, op, true);
 }

@@ -157,6 +157,7 @@ const char *lks__hier_engine_name(const lks_comm *comm);
     .close = lks__hier_close, .liveness = &lks__shm_liveness, .alloc = lks__hier_alloc,            \
     .peer = lks__hier_peer, .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,        \
     .all_gather = lks__hier_all_gather, .all_reduce = lks__hier_all_reduce,                        \
+    .reduce_scatter = lks__hier_reduce_scatter, .all_gather_v = lks__hier_all_gather_v,            \
     .replicate = lks__hier_replicate, .host_share = lks__hier_host_share,                          \
     .gather_shares = lks__hier_gather_shares, .reduce_start = lks__hier_reduce_start,              \
     .wait = lks__hier_work_wait
@@ -183,6 +184,10 @@ lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, siz
                                 lks_dtype dtype);
 lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype,
                                 lks_op op);
+lks_status lks__hier_reduce_scatter(lks_comm *comm, const void *all, void *mine, size_t count,
+                                    lks_dtype dtype, lks_op op);
+lks_status lks__hier_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                                  lks_dtype dtype);
 /* All ranks of the host arrive at this call, then the hosts do. Finds calls that don't match. */
 lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
                               struct lks__hier_wait *wait);
@@ -195,9 +200,11 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes);
 
 /* --- combine.c ---------------------------------------------------------------------------- */
 
-/* All-reduce of any type and operation; all ranks have arrived with descriptor `desc`. */
-lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, void *buf,
-                             size_t count, lks_dtype dtype, lks_op op);
+/* All-reduce of any type and operation; all ranks have arrived with descriptor `desc`. `from`
+ * [count] and `to` may be the same memory. With `scatter`, `from` has `count` elements for each
+ * rank, and `to` gets this rank's. */
+lks_status lks__hier_combine(lks_comm *comm, struct lks__shm_descriptor *desc, const void *from,
+                             void *to, size_t count, lks_dtype dtype, lks_op op, bool scatter);
 
 /* --- reduce.c ----------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  * that arrives at s has completed s - 1, so all ranks have arrived there and are done with s -
  * 2. */
 #include <string.h>
+#include <xxhash.h>
 
 #include "comm/shm/shm.h"
 #include "comm/tree/combine.h"
@@ -130,6 +131,42 @@ lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size
     return LKS_OK;
 }
 
+lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                                 lks_dtype dtype)
+{
+    struct lks__shm *g = comm->state;
+    const size_t W = (size_t)g->world_size, size = lks_dtype_bytes(dtype);
+    const size_t bytes = counts[g->rank] * size;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER_V};
+    size_t most = 0;
+    for (size_t r = 0; r < W; r++) {
+        desc.size += counts[r];
+        most = counts[r] * size > most ? counts[r] * size : most;
+    }
+    desc.args[2] = dtype;
+    desc.args[3] = XXH3_64bits(counts, W * sizeof *counts);
+    LKS__TRY(lks__shm_drain(g));
+    const bool small = most <= LKS__SHM_PAYLOAD;
+    for (size_t at = 0; at == 0 || at < most; at += LKS__SHM_BOUNCE) {
+        const int half = (int)(g->seq & 1);
+        size_t some = at < bytes ? smaller(bytes - at, LKS__SHM_BOUNCE) : 0;
+        uint64_t seq;
+        desc.args[1] = at;
+        if (!small && some > 0)
+            memcpy(lks__segment_bounce(g->segment, g->rank, half), (const char *)mine + at, some);
+        LKS__TRY(meet(g, &desc, mine, small ? bytes : 0, &seq));
+        char *to = all;
+        for (int r = 0; r < g->world_size; to += counts[r++] * size) {
+            some = at < counts[r] * size ? smaller(counts[r] * size - at, LKS__SHM_BOUNCE) : 0;
+            if (some > 0)
+                memcpy(to + at,
+                       small ? payload_of(g, r, seq) : lks__segment_bounce(g->segment, r, half),
+                       some);
+        }
+    }
+    return LKS_OK;
+}
+
 /* Rank r sums elements [first, end) of a piece of n: shares of whole cache lines. */
 static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *end)
 {
@@ -156,7 +193,8 @@ static lks_status reduce_piece(struct lks__shm *g, struct lks__shm_descriptor *d
                              .merges = g->merges,
                              .n_parts = g->world_size,
                              .dst = buf,
-                             .exec = &g->comm->exec};
+                             .exec = &g->comm->exec,
+                             .mean_of = g->world_size};
     uint64_t seq;
     if (bytes <= LKS__SHM_PAYLOAD) {
         LKS__TRY(meet(g, desc, buf, bytes, &seq));
@@ -200,6 +238,52 @@ lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtyp
         desc.args[0] = at;
         LKS__TRY(
             reduce_piece(g, &desc, (char *)buf + at * size, smaller(count - at, piece), dtype, op));
+    }
+    return LKS_OK;
+}
+
+/* Elements [at, at + n) of each rank's part, one part after the other. */
+static void copy_parts(char *to, const char *all, size_t W, size_t part, size_t at, size_t n)
+{
+    for (size_t r = 0; r < W && n > 0; r++)
+        memcpy(to + r * n, all + r * part + at, n);
+}
+
+/* Each rank writes a piece of all parts for the others to read, and combines only its own part. */
+lks_status lks__shm_reduce_scatter(lks_comm *comm, const void *all, void *mine, size_t count,
+                                   lks_dtype dtype, lks_op op)
+{
+    struct lks__shm *g = comm->state;
+    const size_t W = (size_t)g->world_size, size = lks_dtype_bytes(dtype);
+    const size_t piece = LKS__SHM_BOUNCE / size / W;
+    const bool small = W * count * size <= LKS__SHM_PAYLOAD;
+    struct lks__shm_descriptor desc = {.kind = LKS__OP_REDUCE_SCATTER, .size = count};
+    const void *parts[LKS__SEGMENT_MAX_RANKS];
+    struct lks__combine c = {.dtype = dtype,
+                             .op = op,
+                             .parts = parts,
+                             .merges = g->merges,
+                             .n_parts = g->world_size,
+                             .exec = &g->comm->exec,
+                             .mean_of = g->world_size};
+    desc.args[1] = op;
+    desc.args[2] = dtype;
+    LKS__TRY(lks__shm_drain(g));
+    for (size_t at = 0; at == 0 || at < count; at += piece) {
+        const size_t n = smaller(count - at, piece);
+        const int half = (int)(g->seq & 1);
+        uint64_t seq;
+        desc.args[0] = at;
+        if (!small)
+            copy_parts(lks__segment_bounce(g->segment, g->rank, half), all, W, count * size,
+                       at * size, n * size);
+        LKS__TRY(meet(g, &desc, all, small ? W * count * size : 0, &seq));
+        for (int r = 0; r < g->world_size; r++)
+            parts[r] = (const char *)(small ? payload_of(g, r, seq)
+                                            : lks__segment_bounce(g->segment, r, half)) +
+                       (size_t)g->rank * n * size;
+        c.dst = (char *)mine + at * size;
+        lks__combine_range(&c, 0, n);
     }
     return LKS_OK;
 }

@@ -138,6 +138,10 @@ lks_status lks__shm_barrier(lks_comm *comm);
 lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
 lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,
                                lks_dtype dtype);
+lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
+                                 lks_dtype dtype);
+lks_status lks__shm_reduce_scatter(lks_comm *comm, const void *all, void *mine, size_t count,
+                                   lks_dtype dtype, lks_op op);
 lks_status lks__shm_replicate(lks_comm *comm, void *mem, size_t bytes);
 lks_status lks__shm_gather_shares(lks_comm *comm, void *mem, const size_t *block_start,
                                   size_t n_blocks, int to_first);

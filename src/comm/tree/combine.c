@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/number/bf16.h"
+#include "base/number/f16.h"
 #include "comm/tree/sum.h"
 #include "comm/tree/tree.h"
 
@@ -41,30 +43,41 @@ typedef uint64_t __attribute__((may_alias)) bits64;
 COMBINE_FN(sum_float32, float, a + b)
 COMBINE_FN(min_float32, bits32, EXTREME32(a, <, b))
 COMBINE_FN(max_float32, bits32, EXTREME32(a, >, b))
+COMBINE_FN(prod_float32, float, a *b)
 COMBINE_FN(sum_float64, double, a + b)
 COMBINE_FN(min_float64, bits64, EXTREME64(a, <, b))
 COMBINE_FN(max_float64, bits64, EXTREME64(a, >, b))
-/* Unsigned additions wrap around, with the bits of two's complement. */
+COMBINE_FN(prod_float64, double, a *b)
+/* Unsigned operations wrap around, with the bits of two's complement. */
 COMBINE_FN(sum_int32, uint32_t, a + b)
+COMBINE_FN(prod_int32, uint32_t, a *b)
 COMBINE_FN(min_int32, int32_t, a < b ? a : b)
 COMBINE_FN(max_int32, int32_t, a > b ? a : b)
 COMBINE_FN(sum_int64, uint64_t, a + b)
+COMBINE_FN(prod_int64, uint64_t, a *b)
 COMBINE_FN(min_int64, int64_t, a < b ? a : b)
 COMBINE_FN(max_int64, int64_t, a > b ? a : b)
 
-enum { N_OPS = LKS_MAX - LKS_SUM + 1 };
+enum { N_OPS = LKS_MEAN - LKS_SUM + 1 };
 
+/* 16-bit floats are widened to floats first. */
 static combine_fn *const fns[][N_OPS] = {
-    [LKS_FLOAT32] = {sum_float32, min_float32, max_float32},
-    [LKS_FLOAT64] = {sum_float64, min_float64, max_float64},
-    [LKS_INT32] = {sum_int32, min_int32, max_int32},
-    [LKS_INT64] = {sum_int64, min_int64, max_int64},
+    [LKS_FLOAT32] = {sum_float32, min_float32, max_float32, prod_float32, sum_float32},
+    [LKS_FLOAT64] = {sum_float64, min_float64, max_float64, prod_float64, sum_float64},
+    [LKS_INT32] = {sum_int32, min_int32, max_int32, prod_int32, NULL},
+    [LKS_INT64] = {sum_int64, min_int64, max_int64, prod_int64, NULL},
 };
+
+lks_dtype lks__partial_type(lks_dtype dtype)
+{
+    return dtype == LKS_FLOAT16 || dtype == LKS_BFLOAT16 ? LKS_FLOAT32 : dtype;
+}
 
 static combine_fn *find(lks_dtype dtype, lks_op op)
 {
-    return dtype < sizeof fns / sizeof fns[0] && op >= LKS_SUM && op <= LKS_MAX
-               ? fns[dtype][op - LKS_SUM]
+    const lks_dtype type = lks__partial_type(dtype);
+    return type < sizeof fns / sizeof fns[0] && op >= LKS_SUM && op <= LKS_MEAN
+               ? fns[type][op - LKS_SUM]
                : NULL;
 }
 
@@ -82,13 +95,47 @@ const char *lks__op_name(lks_op op)
         return "min";
     case LKS_MAX:
         return "max";
+    case LKS_PROD:
+        return "product";
+    case LKS_MEAN:
+        return "mean";
     }
     return "no operation";
 }
 
-/* The sum of a single part is computed, too, so that a NaN becomes quiet. Compilers omit a
+static void widen(lks_dtype dtype, float *out, const uint16_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = dtype == LKS_FLOAT16 ? lks__f16_to_float(x[i]) : lks__bf16_to_float(x[i]);
+}
+
+static void narrow(lks_dtype dtype, uint16_t *out, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = dtype == LKS_FLOAT16 ? lks__f16_from_float(x[i]) : lks__bf16_from_float(x[i]);
+}
+
+static void divide(lks_dtype type, void *buf, size_t n, int by)
+{
+    float *floats = buf;
+    double *doubles = buf;
+    for (size_t i = 0; i < n && type == LKS_FLOAT32; i++)
+        floats[i] /= (float)by;
+    for (size_t i = 0; i < n && type == LKS_FLOAT64; i++)
+        doubles[i] /= by;
+}
+
+/* The result of a single part is computed, too, so that a NaN becomes quiet. Compilers omit a
  * multiplication by a constant 1. */
-static void sum_one_float64(double *out, const double *a, size_t n)
+static void quiet_float32(float *out, const float *a, size_t n)
+{
+    static const volatile float one = 1;
+    const float factor = one;
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] * factor;
+}
+
+static void quiet_float64(double *out, const double *a, size_t n)
 {
     static const volatile double one = 1;
     const double factor = one;
@@ -96,32 +143,52 @@ static void sum_one_float64(double *out, const double *a, size_t n)
         out[i] = a[i] * factor;
 }
 
-/* Uses a stack of partial results: a value is a part, read in place, or the buffer of its level. */
+static void copy_single(lks_dtype type, lks_op op, combine_fn *fn, void *out, const void *a,
+                        size_t n)
+{
+    if (op == LKS_MIN || op == LKS_MAX)
+        fn(out, a, a, n); /* gives NaNs the same form as on several ranks */
+    else if (type == LKS_FLOAT32)
+        quiet_float32(out, a, n);
+    else if (type == LKS_FLOAT64)
+        quiet_float64(out, a, n);
+    else
+        memmove(out, a, n * lks_dtype_bytes(type));
+}
+
+/* Uses a stack of partial results: a value is a part, read in place or widened into the buffer of
+ * its level, or a result in that buffer. */
 static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t at, size_t n)
 {
-    const size_t size = lks_dtype_bytes(c->dtype);
-    _Alignas(16) unsigned char temp[LKS__TREE_MAX_LEVELS][CHUNK];
+    const lks_dtype type = lks__partial_type(c->dtype);
+    const bool wide_in = c->parts_are_partial || type == c->dtype;
+    const bool wide_out = c->dst_is_partial || type == c->dtype;
+    const size_t in = lks_dtype_bytes(wide_in ? type : c->dtype);
+    _Alignas(16) unsigned char temp[LKS__TREE_MAX_LEVELS + 1][CHUNK], result[CHUNK];
     const void *stack[LKS__TREE_MAX_LEVELS + 1];
-    void *dst = (char *)c->dst + at * size;
+    void *dst = (char *)c->dst + at * lks_dtype_bytes(wide_out ? type : c->dtype);
+    void *whole = wide_out ? dst : (void *)result;
     int depth = 0;
     for (int i = 0; i < c->n_parts; i++) {
-        stack[depth++] = (const char *)c->parts[i] + at * size;
+        const void *part = (const char *)c->parts[i] + at * in;
+        if (!wide_in)
+            widen(c->dtype, (float *)(void *)temp[depth], part, n);
+        stack[depth] = wide_in ? part : temp[depth];
+        depth++;
         for (int m = 0; m < c->merges[i]; m++) {
             bool last = i == c->n_parts - 1 && m == c->merges[i] - 1;
-            void *out = last ? dst : temp[depth - 2];
+            void *out = last ? whole : temp[depth - 2];
             depth--;
             fn(out, stack[depth - 1], stack[depth], n);
             stack[depth - 1] = out;
         }
     }
-    if (c->n_parts > 1)
-        return;
-    if (c->op == LKS_SUM && c->dtype == LKS_FLOAT64)
-        sum_one_float64(dst, stack[0], n);
-    else if (c->op == LKS_SUM)
-        memmove(dst, stack[0], n * size);
-    else
-        fn(dst, stack[0], stack[0], n); /* gives NaNs the same form as on several ranks */
+    if (c->n_parts == 1)
+        copy_single(type, c->op, fn, whole, stack[0], n);
+    if (c->op == LKS_MEAN && !c->dst_is_partial)
+        divide(type, whole, n, c->mean_of);
+    if (!wide_out)
+        narrow(c->dtype, dst, (const float *)(void *)result, n);
 }
 
 static void sum_floats(const struct lks__combine *c, size_t first, size_t n)
@@ -136,16 +203,18 @@ static void sum_floats(const struct lks__combine *c, size_t first, size_t n)
                            .scale = 1,
                            .last = lks__sum_last(c->exec)};
     lks__sum_range(&sum, first, n, NULL);
+    if (c->op == LKS_MEAN && !c->dst_is_partial)
+        divide(LKS_FLOAT32, (float *)c->dst + first, n, c->mean_of);
 }
 
 void lks__combine_range(const struct lks__combine *c, size_t first, size_t n)
 {
-    if (c->dtype == LKS_FLOAT32 && c->op == LKS_SUM) {
+    if (c->dtype == LKS_FLOAT32 && (c->op == LKS_SUM || c->op == LKS_MEAN)) {
         sum_floats(c, first, n);
         return;
     }
     combine_fn *fn = find(c->dtype, c->op);
-    const size_t most = CHUNK / lks_dtype_bytes(c->dtype);
+    const size_t most = CHUNK / lks_dtype_bytes(lks__partial_type(c->dtype));
     while (n > 0) {
         size_t some = n < most ? n : most;
         combine_chunk(c, fn, first, some);

@@ -1,8 +1,9 @@
-/* comm/tree/combine.h - combines several arrays of one type element by element: sum, minimum or
- * maximum, in the order of a plan (tree.h). */
+/* comm/tree/combine.h - combines several arrays of one type element by element (sum, mean, product,
+ * minimum or maximum), in the order of a plan (tree.h). */
 #ifndef LKS_COMM_TREE_COMBINE_H
 #define LKS_COMM_TREE_COMBINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,10 +20,15 @@ struct lks__combine {
     int n_parts;              /* 1 to LKS__COMBINE_PARTS */
     void *dst;                /* out; may be parts[0] */
     const lks__exec *exec;    /* its kernel adds floats */
+    /* Partial results have the type lks__partial_type(), and means aren't divided yet. */
+    bool parts_are_partial, dst_is_partial;
+    int mean_of; /* number of ranks, for LKS_MEAN */
 };
 
 bool lks__can_combine(lks_dtype dtype, lks_op op);
-const char *lks__op_name(lks_op op); /* "sum", "min", "max"; "no operation" for others */
+const char *lks__op_name(lks_op op); /* "sum", "min" and so on; "no operation" for others */
+/* float32 for 16-bit floats, so that only the final result is rounded; else `dtype`. */
+lks_dtype lks__partial_type(lks_dtype dtype);
 
 /* Compute elements [first, first + n) of dst. The way a range is divided doesn't change an
  * element's bits. */

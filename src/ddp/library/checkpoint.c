@@ -25,7 +25,8 @@ static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkp
 
 static const char *const st_dtypes[] = {
     [LKS_FLOAT32] = "F32", [LKS_FLOAT64] = "F64", [LKS_INT32] = "I32",     [LKS_INT64] = "I64",
-    [LKS_UINT8] = "U8",    [LKS_FLOAT16] = "F16", [LKS_BFLOAT16] = "BF16",
+    [LKS_UINT8] = "U8",    [LKS_FLOAT16] = "F16", [LKS_BFLOAT16] = "BF16", [LKS_UINT64] = "U64",
+    [LKS_INT8] = "I8",     [LKS_BOOL] = "BOOL",
 };
 
 /* lockstep's name of a safetensors type, or that type's name if lockstep has none. */

@@ -16,6 +16,8 @@ static const char *const kind_names[LKS__OP_END] = {
     [LKS__OP_REDUCE] = "reduction",
     [LKS__OP_REPLICATE] = "replicate",
     [LKS__OP_GATHER_SHARES] = "gather_shares",
+    [LKS__OP_REDUCE_SCATTER] = "reduce_scatter",
+    [LKS__OP_ALL_GATHER_V] = "all_gather_v",
 };
 
 static const char *kind_name(uint32_t kind)
@@ -125,8 +127,13 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
         snprintf(text, bytes, "%s of %llu bytes", name, size);
         break;
     case LKS__OP_ALL_REDUCE:
-        snprintf(text, bytes, "lks_comm_all_reduce of %llu %s by %s", size, unit_of(m),
+    case LKS__OP_REDUCE_SCATTER:
+        snprintf(text, bytes, "lks_comm_%s of %llu %s by %s", name, size, unit_of(m),
                  lks__op_name((lks_op)m->args[1]));
+        break;
+    case LKS__OP_ALL_GATHER_V:
+        snprintf(text, bytes, "lks_comm_all_gather_v of %llu %s (counts %08x)", size, unit_of(m),
+                 (unsigned)m->args[3]);
         break;
     case LKS__OP_ALLOC:
         snprintf(text, bytes, "%s of %llu bytes of %s memory", name, size,

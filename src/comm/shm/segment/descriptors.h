@@ -23,6 +23,8 @@ enum lks__shm_kind {
     LKS__OP_REDUCE,
     LKS__OP_REPLICATE,
     LKS__OP_GATHER_SHARES,
+    LKS__OP_REDUCE_SCATTER,
+    LKS__OP_ALL_GATHER_V,
     LKS__OP_END
 };
 
