@@ -216,11 +216,14 @@ static void test_legend(void **state)
     assert_contains(svg, ">seed 7, learning_rate 0.003</text>");
     assert_null(strstr(svg, "n_layer"));
     assert_null(strstr(svg, "dash"));
-    assert_null(strstr(svg, "ranks"));
+    assert_null(strstr(svg, "2 ranks"));
     fake_append(two, "{'kind':'host','world_size':4}\n");
     svg = drawn((const char *const[]){one, two, NULL});
-    assert_contains(svg, ">seed 7, learning_rate 0.003, ranks 4</text>");
-    /* each run has a line of 20 points above the graph */
+    assert_contains(svg, ">seed 7, learning_rate 0.003, 4 ranks</text>");
+    /* The key and each run have a line of 20 points above the graph. */
+    assert_contains(svg, "y=\"50.5\" text-anchor=\"start\" fill=\"#59636e\">training</text>");
+    assert_contains(svg, "y=\"70.5\" text-anchor=\"start\" fill=\"#1f2328\">one</text>");
+    assert_contains(svg, "y=\"90.5\" text-anchor=\"start\" fill=\"#1f2328\">two</text>");
     assert_contains(svg, "height=\"454\"");
 }
 

@@ -199,7 +199,7 @@ static void details_of(const struct drawing *d, const json_t *settings, size_t i
     }
     snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(ranks));
     if (json_is_integer(ranks) && ranks_differ(d->plot))
-        append(out, "ranks", number);
+        append(out, number, json_integer_value(ranks) == 1 ? "rank" : "ranks");
     if (d->curves[i].same != NULL)
         append(out, "same losses as", d->curves[i].same->name);
     lks__utf8_make(out);
@@ -334,7 +334,7 @@ lks_status lks__picture_draw(const lks__plot *p, lks__canvas *to)
     draw_axes(&d);
     draw_curves(&d);
     if (p->n > 1)
-        draw_runs(&d, legend - 12 - LINE * (double)p->n);
+        draw_runs(&d, legend - 2 - LINE * (double)p->n);
     if (legend > 48 + LINE * (p->n > 1 ? (double)p->n : 0.0))
         draw_key(&d, 46);
     free(d.xy);

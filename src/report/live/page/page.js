@@ -265,13 +265,13 @@ function paint(chart) {
   chart.ticks = chart.isLog ? ticksLog(y0, y1, n) : ticks(y0, y1, n);
   const most = Math.max(...chart.ticks.map(Math.abs)), needed = 1 + Math.ceil(Math.log10(most / (chart.ticks[1] - chart.ticks[0])) - 1e-9); // digits
   chart.tick = t => chart.isLog ? chart.text(10 ** t) : chart.text(t, needed > 0 ? needed : 1);
-  const left = 12 + Math.max(...chart.ticks.map(t => c.measureText(chart.tick(t)).width), 24), right = width - 8, top = 6, bottom = height - 22;
+  const left = 12 + Math.max(...chart.ticks.map(t => c.measureText(chart.tick(t)).width), 24), right = width - 10, top = 6, bottom = height - 22;
   const box = { left, right, top, bottom, x: x => left + (right - left) * (x - x0) / (x1 - x0), y: y => bottom - (bottom - top) * (y - y0) / (y1 - y0) };
   const place = p => [box.x(p[0]), box.y(chart.isLog ? Math.log10(p[1]) : p[1])];
   chart.view = { left, right, x0, x1 };
   drawAxes(c, chart, box, width, height);
   c.save();
-  c.beginPath(); c.rect(left - 5, top - 5, right - left + 10, bottom - top + 10); c.clip();
+  c.beginPath(); c.rect(left - 6, top - 6, right - left + 12, bottom - top + 12); c.clip();
   for (const curve of chart.curves) drawResumes(c, chart, curve, box);
   c.globalAlpha = 0.35;
   c.lineWidth = 1;
