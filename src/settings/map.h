@@ -177,7 +177,6 @@ enum {
     X(INT, stride, 0, INTS(0, 1 << 20) OR(none), EVAL, HOST | SAME, FILES,                         \
       "tokens from the start of one window to the start of the next; windows overlap, and each "   \
       "token counts once; none: windows don't overlap")                                            \
-                                                                                                   \
     X(LISTED, family, 0, WORDS, TRAIN | BENCH, SHAPE, MODEL, "family of models")                   \
     X(INT, n_layer, 12, INTS(1, 1024), TRAIN | BENCH, SHAPE | SHORT, MODEL,                        \
       "number of transformer blocks")                                                              \
@@ -196,7 +195,6 @@ enum {
       "exact without initial weights")                                                             \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
       "share of activations dropped in training")                                                  \
-                                                                                                   \
     X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN | SHORT, BATCH,               \
       "sequences per micro-batch\ntrain: sequences per micro-batch; auto: as many as fit into "    \
       "memory, with the same number of sequences per step as without auto")                        \
@@ -349,6 +347,8 @@ enum {
       "Muon's momentum after its warm-up")                                                         \
     X(FLOAT, muon_momentum_warmup_start, 0.85, FROM_BELOW(0, 1), TRAIN, FREE | GOLF | MUON,        \
       MODEL_GOLF, "Muon's momentum at the start")                                                  \
+    X(FLOAT, muon_weight_decay, 0, FROM_TO(0, 1e6), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,         \
+      "decay of the layers' matrices, multiplied by matrix_lr, before Muon's update")              \
     X(INT, muon_momentum_warmup_steps, 500, INTS(0, 4294967294), TRAIN, FREE | GOLF | MUON,        \
       MODEL_GOLF, "steps of the momentum's warm-up")                                               \
     X(INT, muon_backend_steps, 5, INTS(0, 100), TRAIN, FREE | GOLF | MUON, MODEL_GOLF,             \

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "data/text/meta.h"
 #include "files/safetensors/safetensors.h"
 #include "weights/forms/saved.h"
 #include "weights/weights.h"
@@ -449,6 +450,27 @@ static void test_frozen(void **state)
     check_values(run, pt);
 }
 
+/* nanoGPT's ckpt.pt gets the characters next to it, once. */
+static void test_characters(void **state)
+{
+    const char *folder = lks_test_folder(), *pt = lks_test_text("%s/ckpt.pt", folder);
+    const char *run = trained("--bias=true", "--gelu=exact");
+    lks__meta ours, theirs;
+    bool found = false;
+    assert_int_equal(export_as("nanogpt", run, pt).exit_code, 0);
+    assert_ok(lks__meta_load(folder, &found, &theirs));
+    assert_true(found);
+    assert_ok(lks__meta_load(data, &found, &ours));
+    assert_non_null(theirs.chars);
+    assert_int_equal(theirs.vocab_size, ours.vocab_size);
+    assert_memory_equal(theirs.chars, ours.chars, ours.vocab_size * sizeof *ours.chars);
+    lks__meta_free(&ours);
+    lks__meta_free(&theirs);
+    lks_test_write(lks_test_text("%s/meta.pkl", folder), "mine", 4);
+    assert_int_equal(export_as("nanogpt", run, pt).exit_code, 0);
+    assert_string_equal(lks_test_read(lks_test_text("%s/meta.pkl", folder), NULL), "mine");
+}
+
 static void test_any_refused(void **state)
 {
     const char *given = given_folder(), *run = trained("--bias=true", "--gelu=exact");
@@ -499,6 +521,7 @@ int main(void)
         cmocka_unit_test(test_any_form),
         cmocka_unit_test(test_own_run),
         cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_characters),
         cmocka_unit_test(test_targets),
         cmocka_unit_test(test_any_refused),
     };

@@ -328,6 +328,12 @@ static void test_environment(void **state)
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "not used here: --monitor_interval");
     assert_contains(r.err, "not used here: --no_python");
+    /* A Python module; its options follow it. */
+    const char *folder = lks_test_folder();
+    static const char module[] = "import os, sys\nprint(os.environ['RANK'], sys.argv[1:])\n";
+    lks_test_write(lks_test_text("%s/mine.py", folder), module, sizeof module - 1);
+    r = RUN_ENV(lks_test_text("PYTHONPATH=%s", folder), "--nproc-per-node=2", "-m", "mine", "-m");
+    assert_contains(r.out, prefixed(1, "1 ['-m']"));
     /* A secret must not be an argument, or in a log. */
     r = RUN(
         "--nproc-per-node=2", "sh", "-c",

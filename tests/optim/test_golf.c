@@ -256,6 +256,34 @@ static void test_pytorch_sgd(void **state)
     follow_all("sgd_optim.json", &lks__optimizer_sgd, sgd_rates);
 }
 
+/* Muon's matrices decay by 1 - lr * decay before the update, and nothing else decays. */
+static void test_muon_decay(void **state)
+{
+    lks__exec ex = level_exec(&kernels, 2);
+    lks__device device = lks__device_cpu(&ex);
+    lks__rates rates = some_rates;
+    struct run runs[2];
+    for (int i = 0; i < 2; i++) {
+        struct run *r = &runs[i];
+        table_layers(&r->table, 2, 40);
+        run_open(r);
+        level_fill(r->params, r->table.count, 1);
+        level_fill(r->grads, r->table.count, 2);
+        rates.orthogonal_decay = i == 0 ? 0.5 : 0.0;
+        for (size_t t = 0; t < r->table.n_tensors && i == 1; t++)
+            for (size_t e = 0; e < r->table.tensors[t].count; e++)
+                if (r->table.tensors[t].kind == LKS__PARAM_MATRIX)
+                    r->params[r->table.tensors[t].offset + e] *= (float)(1.0 - 0.02 * 0.5);
+        lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r->table, 1, 0, NULL, 0);
+        update_all(r, &optim, &rates);
+        lks__optim_close(&optim);
+    }
+    assert_memory_equal(runs[0].params, runs[1].params, runs[0].table.count * sizeof(float));
+    run_close(&runs[0]);
+    run_close(&runs[1]);
+    level_close(&ex);
+}
+
 /* --- Adam by kinds --------------------------------------------------------------------------- */
 
 static void test_adam(void **state)
@@ -498,15 +526,11 @@ int main(void)
 {
     lks_test_need_level(&kernels);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pytorch),
-        cmocka_unit_test(test_pytorch_sgd),
-        cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_assign),
-        cmocka_unit_test(test_ranks_and_threads),
-        cmocka_unit_test(test_zero_gradient),
-        cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_no_matrices),
-        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_pytorch),       cmocka_unit_test(test_pytorch_sgd),
+        cmocka_unit_test(test_muon_decay),    cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_assign),        cmocka_unit_test(test_ranks_and_threads),
+        cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_closed),
+        cmocka_unit_test(test_no_matrices),   cmocka_unit_test(test_many),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

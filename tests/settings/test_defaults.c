@@ -83,6 +83,7 @@ static const struct figure golf[] = {
     {"scalar_lr", "0.04"},
     {"muon_momentum", "0.95"},
     {"muon_backend_steps", "5"},
+    {"muon_weight_decay", "0"},
     {"muon_momentum_warmup_start", "0.85"},
     {"muon_momentum_warmup_steps", "500"},
     {"beta1", "0.9"},

@@ -684,6 +684,7 @@ static const struct row golf_rows[] = {
     ROW(TRAIN, "muon_momentum_warmup_start", "0.5", LATER),
     ROW(TRAIN, "muon_momentum_warmup_steps", "6", LATER),
     ROW(TRAIN, "muon_backend_steps", "3", LATER),
+    ROW(TRAIN, "muon_weight_decay", "0.1", LATER),
     ROW(TRAIN, "adam_eps", "1e-3", LATER),
     ROW(TRAIN, "control_tensor_name_patterns", "resid_mix,1.attn.c_k", LATER),
     ROW(TRAIN, "control_tensor_name_patterns", "resid_mix,atn", VALUES | LOG, /* the artifact's */

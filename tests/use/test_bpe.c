@@ -67,11 +67,12 @@ static void test_special(void **state)
     static const char spelling[] = "<|endoftext|>";
     forge_model m = model_of(IDS);
     const char *model = saved(&m);
-    const char *ordinary = written(model, spelling, NULL);
+    const char *ordinary = written(model, spelling, "--special=false");
     const char *special = written(model, spelling, "--special");
     assert_memory_equal(ordinary, spelling, sizeof spelling - 1);
     assert_memory_equal(special, spelling, sizeof spelling - 1);
     assert_string_not_equal(special, ordinary);
+    assert_string_equal(written(model, spelling, NULL), special); /* as in nanoGPT */
     assert_string_equal(written(model, "no other", "--special"), written(model, "no other", NULL));
     /* the lines of a conversation, too: the answers are other ones */
     const char *lines = lks_test_text("%s/lines", lks_test_folder());

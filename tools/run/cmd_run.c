@@ -108,28 +108,31 @@ static lks_status read_lifeline(struct run *r)
     return lks__lifeline_token(r->token, sizeof r->token);
 }
 
-/* torchrun accepts a Python script as PROGRAM. */
+/* torchrun accepts a Python script as PROGRAM, or with -m the name of a module. */
 static lks_status use_python(struct run *r)
 {
     char *const *given = r->launch.argv;
     const char *program = given[0], *dot = strrchr(program, '.');
+    const bool module = r->given[OPT_module] != NULL;
     int argc = 0;
     char shown[200];
-    if (dot == NULL || strcmp(dot, ".py") != 0 || access(program, F_OK) != 0 ||
-        (strchr(program, '/') != NULL && access(program, X_OK) == 0))
+    if (!module && (dot == NULL || strcmp(dot, ".py") != 0 || access(program, F_OK) != 0 ||
+                    (strchr(program, '/') != NULL && access(program, X_OK) == 0)))
         return LKS_OK;
     while (given[argc] != NULL)
         argc++;
-    char **words = calloc((size_t)argc + 3, sizeof *words); /* never freed */
+    char **words = calloc((size_t)argc + 4, sizeof *words); /* never freed */
     if (words == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc);
     words[0] = "python3";
     words[1] = "-u";
-    memcpy(words + 2, given, (size_t)argc * sizeof *words);
+    if (module)
+        words[2] = "-m";
+    memcpy(words + 2 + module, given, (size_t)argc * sizeof *words);
     r->launch.argv = words;
     if (!r->launch.quiet)
-        fprintf(stderr, "lockstep run: %s is run by python3 -u\n",
-                lks__escape(shown, sizeof shown, program, strlen(program)));
+        fprintf(stderr, "lockstep run: %s is run by python3 -u%s\n",
+                lks__escape(shown, sizeof shown, program, strlen(program)), module ? " -m" : "");
     return LKS_OK;
 }
 

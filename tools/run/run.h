@@ -29,6 +29,7 @@ enum { RUN_MAX_RANKS = 1024 };
     X(allow_uneven, "", "", "with --virtual-ranks: any number of ranks up to V")                   \
     X(max_restarts, "", "0", "times to restart all ranks after one has failed")                    \
     X(rdzv_id, "", "ID", "name of the job, TORCHELASTIC_RUN_ID of the ranks")                      \
+    X(module, "m", "", "PROGRAM is the name of a Python module: python3 -u -m PROGRAM")            \
     X(role, "", "default", "ROLE_NAME of the ranks")                                               \
     X(log_dir, "", "DIR", "write both streams of each rank to files in a new folder of DIR")       \
     X(redirects, "r", "WHICH",                                                                     \

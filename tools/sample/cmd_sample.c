@@ -78,6 +78,16 @@ static lks_status begin_with_known_character(struct generation *g)
     return LKS_OK;
 }
 
+/* True if the prompt's special tokens count. As in nanoGPT's sample.py, <|endoftext|> is one unless
+ * --special=false says otherwise. */
+static bool has_special(const struct generation *g, const char *start, size_t bytes)
+{
+    static const char end[] = "<|endoftext|>";
+    if (g->s->from[LKS__SETTING_special] != LKS__FROM_DEFAULT)
+        return g->s->special;
+    return g->text.bpe != NULL && memmem(start, bytes, end, sizeof end - 1) != NULL;
+}
+
 static lks_status read_prompt(struct generation *g)
 {
     char *text = NULL;
@@ -89,7 +99,9 @@ static lks_status read_prompt(struct generation *g)
     } else {
         bytes = strlen(start);
     }
+    g->text.special = has_special(g, start, bytes);
     lks_status st = lks__text_encode(&g->text, start, bytes, &g->prompt, &g->n_prompt);
+    g->text.special = g->s->special;
     free(text);
     if (st != LKS_OK && g->s->from[LKS__SETTING_start] == LKS__FROM_DEFAULT &&
         g->text.meta->chars != NULL)
@@ -173,7 +185,6 @@ static lks_status open_generation(struct generation *g)
     if (g->replica.run_dir[0] != '\0' && g->replica.meta.is_sentencepiece)
         LKS__TRY(lks__remember_tokenizer(&g->session, g->replica.run_dir, g->s, gone));
     LKS__TRY(lks__text_open(tokenizer_of(g), &g->replica, &g->text));
-    g->text.special = s->special;
     LKS__TRY(lks__text_ids(&g->text, (size_t)g->replica.config.vocab_size, &g->has));
     return read_prompt(g);
 }

@@ -1,5 +1,6 @@
 /* model/optim/muon.c - Muon (Jordan et al., 2024) for the layers' matrices, Adam without decay for
- * the rest, as parameter-golf's train_gpt.py groups them. A rank updates whole matrices. */
+ * the rest, as parameter-golf's train_gpt.py groups them. The matrices may decay before the update.
+ * A rank updates whole matrices. */
 #include "model/optim/optimizer.h"
 
 double lks__muon_flops(size_t rows, size_t cols, int steps)
@@ -51,6 +52,9 @@ static void update(const lks__optim *o, const lks__rates *r, const lks__optim_ar
     for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
         if (kind != LKS__PARAM_MATRIX)
             lks__adamw_update(o, r, a, (lks__param_kind)kind, 0.0);
+    if (r->orthogonal_decay != 0.0)
+        lks__optim_blend(o, a, LKS__PARAM_MATRIX, 1.0 - r->orthogonal_lr * r->orthogonal_decay,
+                         LKS__PARAMS, 0.0, LKS__MOMENTUM);
     update_matrices(o, r, a);
 }
 

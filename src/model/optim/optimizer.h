@@ -21,6 +21,7 @@ typedef struct lks__rates {
     double weight_decay;
     double beta1, beta2, eps; /* of Adam; beta1 is also SGD's momentum */
     double momentum;          /* of Muon */
+    double orthogonal_decay;  /* decoupled weight decay of Muon's matrices */
     int ns_steps;             /* Newton-Schulz iterations of Muon */
     uint64_t t;               /* number of this update: 1, 2, … */
     double clip;              /* factor that is first applied to all gradients */
@@ -126,6 +127,11 @@ double lks__clip_factor(double norm, double max);
 /* AdamW on the pieces of one kind, for optimizers that leave some kinds to Adam. */
 void lks__adamw_update(const lks__optim *o, const lks__rates *rates, const lks__optim_arenas *a,
                        lks__param_kind kind, double weight_decay);
+
+/* y = a y + b x on the pieces of one kind. y is LKS__PARAMS or LKS__MOMENTUM (state 0). */
+typedef enum lks__operand { LKS__PARAMS, LKS__GRADS, LKS__MOMENTUM } lks__operand;
+void lks__optim_blend(const lks__optim *o, const lks__optim_arenas *arenas, lks__param_kind kind,
+                      double a, lks__operand y, double b, lks__operand x);
 
 /* Floating-point operations of `steps` Newton-Schulz iterations. Gram matrix and polynomial are
  * symmetric, so only half of each is counted. */

@@ -5,18 +5,15 @@
  * Vectors, gains and scales don't decay. */
 #include "model/optim/optimizer.h"
 
-enum operand { PARAMS, GRADS, MOMENTUM };
-
-static const float *part(const lks__optim_arenas *arenas, enum operand which, const lks__piece *p)
+static const float *part(const lks__optim_arenas *arenas, lks__operand which, const lks__piece *p)
 {
-    return which == PARAMS  ? arenas->params + p->first
-           : which == GRADS ? arenas->grads + p->first
-                            : arenas->state[0] + p->state[0];
+    return which == LKS__PARAMS  ? arenas->params + p->first
+           : which == LKS__GRADS ? arenas->grads + p->first
+                                 : arenas->state[0] + p->state[0];
 }
 
-/* y = a y + b x on the pieces of one kind; y is PARAMS or MOMENTUM. */
-static void blend(const lks__optim *o, const lks__optim_arenas *arenas, lks__param_kind kind,
-                  double a, enum operand y, double b, enum operand x)
+void lks__optim_blend(const lks__optim *o, const lks__optim_arenas *arenas, lks__param_kind kind,
+                      double a, lks__operand y, double b, lks__operand x)
 {
     lks__blend list = {.a = (float)a, .b = (float)b};
     for (size_t i = 0; i < o->n_pieces; i++) {
@@ -29,7 +26,7 @@ static void blend(const lks__optim *o, const lks__optim_arenas *arenas, lks__par
         }
         size_t p = list.n_pieces++;
         list.piece[p].y =
-            y == PARAMS ? arenas->params + piece->first : arenas->state[0] + piece->state[0];
+            y == LKS__PARAMS ? arenas->params + piece->first : arenas->state[0] + piece->state[0];
         list.piece[p].x = part(arenas, x, piece);
         list.piece[p].n = piece->count;
     }
@@ -41,10 +38,10 @@ static void update(const lks__optim *o, const lks__rates *r, const lks__optim_ar
 {
     for (int k = 0; k < LKS__N_PARAM_KINDS; k++) {
         const lks__param_kind kind = (lks__param_kind)k;
-        blend(o, a, kind, r->beta1, MOMENTUM, r->clip, GRADS);
+        lks__optim_blend(o, a, kind, r->beta1, LKS__MOMENTUM, r->clip, LKS__GRADS);
         if (kind != LKS__PARAM_SCALAR && r->weight_decay != 0.0)
-            blend(o, a, kind, 1.0, MOMENTUM, r->weight_decay, PARAMS);
-        blend(o, a, kind, 1.0, PARAMS, -r->lr[kind], MOMENTUM);
+            lks__optim_blend(o, a, kind, 1.0, LKS__MOMENTUM, r->weight_decay, LKS__PARAMS);
+        lks__optim_blend(o, a, kind, 1.0, LKS__PARAMS, -r->lr[kind], LKS__MOMENTUM);
     }
 }
 

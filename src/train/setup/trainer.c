@@ -82,8 +82,11 @@ static lks_status check_decay(const lks__settings *s)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "weight_decay=%g was given, but optimizer=%s applies no decay: leave it out, "
-                     "give --weight_decay=0, or use another --optimizer",
-                     s->weight_decay, lks__optimizer_of(s)->name);
+                     "give --weight_decay=0, or use another --optimizer%s",
+                     s->weight_decay, lks__optimizer_of(s)->name,
+                     lks__optimizer_of(s) == &lks__optimizer_muon
+                         ? "; --muon_weight_decay is the decay of muon's matrices"
+                         : "");
 }
 
 /* A run that began with weights keeps its recorded tokenizer, if its data have none. */

@@ -2,7 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "files/pickle/torch/torchsave.h"
 #include "settings/family.h"
 #include "weights/export/form.h"
@@ -315,6 +318,46 @@ static void note_optimizer(const struct writer *w)
                          w->e->run.freeze[0] != '\0' ? " (some are frozen)" : "", loads);
 }
 
+/* nanoGPT's sample.py reads the characters of data/DATASET/meta.pkl. Write such a file next to
+ * `out`, unless one exists. */
+static lks_status write_characters(const lks__export_model *e)
+{
+    lks__emit p = {0};
+    char path[LKS__CKPT_PATH], shown[512], text[8];
+    const char *slash = strrchr(e->s->out, '/');
+    if (e->meta.chars == NULL || e->meta.chars[0] == 0) /* a text with U+0000 can't be emitted */
+        return LKS_OK;
+    snprintf(path, sizeof path, "%.*smeta.pkl", slash == NULL ? 0 : (int)(slash + 1 - e->s->out),
+             e->s->out);
+    if (access(path, F_OK) == 0)
+        return LKS_OK;
+    lks__emit_start(&p);
+    lks__emit_dict(&p);
+    emit_int(&p, "vocab_size", e->meta.vocab_size);
+    for (int stoi = 0; stoi < 2; stoi++) {
+        lks__emit_text(&p, stoi == 1 ? "stoi" : "itos");
+        lks__emit_dict(&p);
+        for (uint32_t id = 0; id < e->meta.vocab_size; id++) {
+            text[lks__utf8_encode(e->meta.chars[id], text)] = '\0';
+            if (stoi == 1)
+                lks__emit_text(&p, text);
+            lks__emit_int(&p, id);
+            if (stoi == 0)
+                lks__emit_text(&p, text);
+        }
+        lks__emit_dict_end(&p);
+    }
+    lks__emit_dict_end(&p);
+    lks__emit_stop(&p);
+    const lks_status st = p.failed ? lks__fail(LKS_ERR_NOMEM, "no memory for the characters")
+                                   : lks__sys_write_file(path, p.at, p.n);
+    free(p.at);
+    if (st == LKS_OK)
+        lks__export_note(e, "the characters are in %s; nanoGPT's sample.py reads them from data/%s",
+                         lks__escape(shown, sizeof shown, path, strlen(path)), "DATASET/meta.pkl");
+    return st;
+}
+
 static lks_status write_file(struct writer *w)
 {
     lks__emit pickle = {0};
@@ -325,7 +368,7 @@ static lks_status write_file(struct writer *w)
     const lks__torchsave_what what = {&pickle, w->bytes, w->n, read_storage, w};
     lks_status st = lks__torchsave_file(w->e->s->out, &what);
     free(pickle.at);
-    return st;
+    return st == LKS_OK ? write_characters(w->e) : st;
 }
 
 lks_status lks__export_nanogpt(const lks__export_model *e)
