@@ -83,7 +83,6 @@ static const struct figure golf[] = {
     {"scalar_lr", "0.04"},
     {"muon_momentum", "0.95"},
     {"muon_backend_steps", "5"},
-    {"muon_weight_decay", "0"},
     {"muon_momentum_warmup_start", "0.85"},
     {"muon_momentum_warmup_steps", "500"},
     {"beta1", "0.9"},
@@ -107,7 +106,9 @@ static const struct figure ours[] = {
     {"int8_keep_float_fp32_name_patterns", "control_tensor_name_patterns"}, /* those of it */
     {"val_fraction", "0.1"},
     {"special", "false"},
+    {"muon_weight_decay", "0"},
     {"shards", "0"},
+    {"mirror", ""},
     {"num_val_docs", "0"},
     {"tokenizer_train_docs", "0"},
     {"field", "text"},

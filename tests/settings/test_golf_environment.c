@@ -70,6 +70,12 @@ static void test_run(void **state)
     const char *dir = new_folder();
     expect(in(dir, "DATA_PATH=data", "train --family=golf --dry_run"), 0,
            "8 micro-batches of 64 x 1024 tokens on 8 virtual ranks", "");
+    expect(in(dir, "DATA_PATH=data GRAD_ACCUM_STEPS=4 TRAIN_MAX_SEQ_LEN=512",
+              "train --family=golf --dry_run"),
+           0, "4 micro-batches of 256 x 512 tokens on 4 virtual ranks", "");
+    expect(in(dir, "DATA_PATH=data TRAIN_SEQ_LEN=256 TRAIN_MAX_SEQ_LEN=512",
+              "train --family=golf --dry_run"),
+           0, "8 micro-batches of 256 x 256 tokens", "");
     expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
     const char *log = lks_test_read(lks_test_text("%s/logs/mine.txt", dir), NULL);
     assert_string_equal(log, lks_test_read(lks_test_text("%s/out/train.log", dir), NULL));

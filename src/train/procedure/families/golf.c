@@ -13,7 +13,9 @@ static const lks__setting_alias names[] = {
     {"num_layers", "n_layer"},
     {"num_heads", "n_head"},
     {"model_dim", "n_embd"},
+    {"train_max_seq_len", "block_size"}, /* the MLX script's; train_seq_len wins */
     {"train_seq_len", "block_size"},
+    {"grad_accum_steps", "gradient_accumulation_steps"}, /* the MLX script's */
     {"val_loss_every", "eval_interval"},
     {"train_log_every", "log_interval"},
     {"grad_clip_norm", "grad_clip"},
