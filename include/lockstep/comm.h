@@ -1,8 +1,8 @@
 /* lockstep/comm.h - groups of ranks and their collectives.
  *
  * Use a group from one thread at a time; only lks_comm_abort() may be called from another. Buffers
- * are the caller's, and a call no longer uses them after it returns. Reductions that run in
- * parallel with the caller's work are in lockstep/reduce.h.
+ * are the caller's, and a call no longer uses them after it returns, except those of
+ * lks_comm_all_reduce_start(). Reductions of shared memory are in lockstep/reduce.h.
  *
  * A group belongs to the process that opened it. In a child of fork(), every call on it returns
  * ERR_ARG, calls without a status do nothing, and lks_comm_close() only frees the child's memory.
@@ -14,6 +14,7 @@
 #ifndef LOCKSTEP_COMM_H
 #define LOCKSTEP_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,7 @@ extern "C" {
 #pragma GCC visibility push(default) /* all else in a shared liblockstep is hidden */
 
 typedef struct lks_comm lks_comm; /* opaque; close with lks_comm_close() */
+typedef struct lks_work lks_work; /* an operation in flight; lks_work_wait() releases it */
 
 /* This process's number among all ranks. Rank, local rank and world size have torchrun's
  * meaning. */
@@ -139,6 +141,22 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
  * `mine` may be this rank's part of `all`; any other overlap is ERR_ARG. */
 lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
                                  lks_dtype dtype);
+
+/* Start lks_comm_all_reduce(), with the same bits, and return at once. A thread of the group
+ * carries it out while the caller computes. Until lks_work_wait() returns, `buf` belongs to the
+ * operation. Several may be in flight; they run in the order of their start. Every other collective
+ * of the group first waits for all of them. work_p is set only on success. An error of the
+ * operation is returned by lks_work_test() and lks_work_wait(). */
+lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lks_dtype dtype,
+                                     lks_op op, lks_work **work_p);
+
+/* *done_p is true if the operation is complete or has failed; the status is then the operation's.
+ * Doesn't wait, and doesn't release `work`. ERR_ARG after lks_work_wait(). */
+lks_status lks_work_test(lks_work *work, bool *done_p);
+
+/* Wait for an operation, at most until the group's deadline. Always releases `work`. A second wait
+ * returns ERR_ARG, unless a later operation has the same handle. */
+lks_status lks_work_wait(lks_work *work);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

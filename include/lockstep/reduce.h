@@ -17,8 +17,6 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-typedef struct lks_work lks_work; /* one operation in flight */
-
 /* --- memory ---------------------------------------------------------------------------------- */
 
 /* The first rank of this rank's host; -1 for a NULL group. */
@@ -114,10 +112,6 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
  * progress thread needs this call between layers. It computes on the caller's thread, and on the
  * group's thread pool if the group has one. */
 lks_status lks_comm_progress(lks_comm *comm);
-
-/* Wait for an operation, at most until the group's deadline. Always releases `work`. A second wait
- * returns ERR_ARG, unless a later operation has the same handle. */
-lks_status lks_work_wait(lks_work *work);
 
 /* Seconds this rank has spent waiting inside lks_work_wait() since the last call. */
 double lks_comm_take_wait_s(lks_comm *comm);

@@ -2,6 +2,7 @@
 #ifndef LKS_COMM_BACKEND_H
 #define LKS_COMM_BACKEND_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/status.h"
@@ -64,6 +65,7 @@ struct lks_comm_ops {
     void (*free)(lks_comm *comm, void *mem); /* lks__comm_free() */
     lks_status (*progress)(lks_comm *comm);
     void (*forget)(lks_comm *comm, lks_work *work); /* no thread will wait for it */
+    lks_status (*test)(lks_comm *comm, lks_work *work, bool *done_p);
 };
 
 struct lks_comm {
@@ -78,20 +80,23 @@ struct lks_comm {
     double timeout_s;
     lks__exec exec; /* k NULL: the reference kernels; pool NULL: only the caller's thread */
     double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */
-    uint64_t step;  /* of the last lks_comm_note(), if has_step */
-    bool has_step;
-    bool noted;     /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
-    int n_holders;  /* number of lks__comm_hold() calls */
-    bool closed;    /* only the handle is still valid */
-    unsigned forks; /* lks__comm_forks() of the process that opened it */
-    void *state;    /* data of the backend */
+    /* Of the last lks_comm_note(), if has_step; the thread of works.c reads both. */
+    _Atomic uint64_t step;
+    atomic_bool has_step;
+    struct lks__works *works; /* NULL: no operation was started */
+    bool noted;               /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
+    int n_holders;            /* number of lks__comm_hold() calls */
+    bool closed;              /* only the handle is still valid */
+    unsigned forks;           /* lks__comm_forks() of the process that opened it */
+    void *state;              /* data of the backend */
 };
 
 /* The head of every backend's operation in flight. Backends keep the memory of works until the
  * group is closed, so that a second wait can be refused. */
 struct lks_work {
     lks_comm *comm;
-    bool live; /* set by the backend at the start; cleared by a wait or lks__work_forget() */
+    bool queued; /* of works.c */
+    bool live;   /* set by the backend at the start; cleared by a wait or lks__work_forget() */
 };
 
 extern const struct lks_comm_ops lks__comm_shm;
@@ -117,6 +122,7 @@ enum lks__caller {
     LKS__CALLER_DDP_VERIFY,
     LKS__CALLER_CHECKPOINT_SAVE,
     LKS__CALLER_CHECKPOINT_LOAD,
+    LKS__CALLER_ALL_REDUCE_START,
     LKS__CALLERS
 };
 enum lks__caller lks__comm_caller(void); /* the caller of this thread's operations */
@@ -148,6 +154,15 @@ bool lks__comm_is_inherited(const lks_comm *comm);
  * The memory that the operation reads stays valid: lks_comm_alloc() memory, and the backend's copy
  * of the borders. NULL does nothing. */
 void lks__work_forget(lks_work *work);
+
+/* Operations that a thread of the group carries out (works.c). Arguments were checked. */
+lks_status lks__works_start(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op,
+                            lks_work **work_p);
+lks_status lks__works_test(lks_work *work, bool *done_p);
+lks_status lks__works_wait(lks_work *work);
+/* True if no operation is in flight; `wait`: wait until then. */
+bool lks__works_idle(const lks_comm *comm, bool wait);
+void lks__works_close(lks_comm *comm);
 
 /* Open `n` ranks in this process, on shm, one thread per rank: comms[r] is rank r. Close each with
  * lks_comm_close(). For tests. */

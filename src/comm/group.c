@@ -25,11 +25,19 @@ void lks__comm_call_ends(const enum lks__caller *before)
     current_caller = *before;
 }
 
-static lks_status check_open(const lks_comm *comm, const char *what)
+static lks_status check_there(const lks_comm *comm, const char *what)
 {
     LKS__TRY(lks__comm_check_fork(comm, what));
     if (comm->closed)
         return lks__fail(LKS_ERR_ARG, "%s: this group was closed before by lks_comm_close()", what);
+    return LKS_OK;
+}
+
+/* check_there(), and operations in flight come first. */
+static lks_status check_open(const lks_comm *comm, const char *what)
+{
+    LKS__TRY(check_there(comm, what));
+    lks__works_idle(comm, true);
     return LKS_OK;
 }
 
@@ -231,16 +239,33 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
     return comm->ops->reduce_scatter(comm, all, mine, count, dtype, op);
 }
 
-lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
+static lks_status check_all_reduce(const char *call, const lks_comm *comm, const void *buf,
+                                   size_t count, lks_dtype dtype, lks_op op)
 {
-    LKS__FLOAT_MODE();
-    static const char call[] = "lks_comm_all_reduce";
     if (comm == NULL || (buf == NULL && count > 0))
         return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
     LKS__TRY(check_elements(call, count, dtype, 1));
     LKS__TRY(check_combine(call, "buf", buf, dtype, op));
-    LKS__TRY(check_open(comm, "all_reduce"));
+    return check_there(comm, call);
+}
+
+lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
+{
+    LKS__FLOAT_MODE();
+    LKS__TRY(check_all_reduce("lks_comm_all_reduce", comm, buf, count, dtype, op));
+    lks__works_idle(comm, true);
     return comm->ops->all_reduce(comm, buf, count, dtype, op);
+}
+
+lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lks_dtype dtype,
+                                     lks_op op, lks_work **work_p)
+{
+    LKS__FLOAT_MODE();
+    static const char call[] = "lks_comm_all_reduce_start";
+    if (work_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__TRY(check_all_reduce(call, comm, buf, count, dtype, op));
+    return lks__works_start(comm, buf, count, dtype, op, work_p);
 }
 
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
@@ -337,7 +362,24 @@ lks_status lks_comm_progress(lks_comm *comm)
     if (comm == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_progress: comm is NULL");
     LKS__TRY(lks__comm_check_fork(comm, "lks_comm_progress"));
-    return comm->closed ? LKS_OK : comm->host->ops->progress(comm->host);
+    return comm->closed || !lks__works_idle(comm, false) ? LKS_OK
+                                                         : comm->host->ops->progress(comm->host);
+}
+
+lks_status lks_work_test(lks_work *work, bool *done_p)
+{
+    LKS__FLOAT_MODE();
+    if (work == NULL || done_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_work_test: an argument is NULL");
+    if (!work->live)
+        return lks__fail(LKS_ERR_ARG, "lks_work_test: lks_work_wait() has released this work");
+    *done_p = false;
+    LKS__TRY(check_there(work->comm, "operations in flight"));
+    if (work->queued)
+        return lks__works_test(work, done_p);
+    if (!lks__works_idle(work->comm, false))
+        return LKS_OK;
+    return work->comm->host->ops->test(work->comm->host, work, done_p);
 }
 
 lks_status lks_work_wait(lks_work *work)
@@ -349,7 +391,10 @@ lks_status lks_work_wait(lks_work *work)
         return lks__fail(LKS_ERR_ARG, "lks_work_wait: this work was waited for already: once "
                                       "releases it");
     work->live = false;
-    LKS__TRY(check_open(work->comm, "operations in flight"));
+    LKS__TRY(check_there(work->comm, "operations in flight"));
+    if (work->queued)
+        return lks__works_wait(work);
+    lks__works_idle(work->comm, true);
     return work->comm->ops->wait(work->comm, work);
 }
 

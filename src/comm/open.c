@@ -154,6 +154,7 @@ void lks_comm_close(lks_comm *comm)
     static const struct lks_comm_ops nothing = {.name = "closed"};
     if (comm == NULL || comm->closed)
         return;
+    lks__works_close(comm);
     comm->host = NULL;
     comm->ops->close(comm);
     comm->ops = &nothing;

@@ -188,7 +188,50 @@ static bool gathers(lks_comm *comm)
     return one_gather(comm, LKS_UINT64, 50001, false);
 }
 
+/* Several in flight, of different types, with a blocking call between them. */
+static bool started(lks_comm *comm)
+{
+    enum { N = 20011, WORKS = 3 };
+    static const struct {
+        lks_dtype dtype;
+        lks_op op;
+    } rows[WORKS] = {{LKS_FLOAT32, LKS_SUM}, {LKS_BFLOAT16, LKS_MEAN}, {LKS_INT64, LKS_MIN}};
+    const int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
+    char *bufs = malloc((size_t)WORKS * 2 * N * 8);
+    CHECK(bufs != NULL);
+    for (int turn = 0; turn < 3; turn++) {
+        lks_work *works[WORKS];
+        float one = 1;
+        bool done = false;
+        for (int k = 0; k < WORKS; k++) {
+            char *buf = bufs + (size_t)k * 2 * N * 8, *want = buf + (size_t)N * 8;
+            for (size_t i = 0; i < N; i++) {
+                store(rows[k].dtype, buf, i, term(rows[k].op, W, rank, i));
+                store(rows[k].dtype, want, i, result(rows[k].op, rows[k].dtype, W, i));
+            }
+            CHECK(lks_comm_all_reduce_start(comm, buf, N, rows[k].dtype, rows[k].op, &works[k]) ==
+                  LKS_OK);
+            lks_comm_note(comm, (uint64_t)turn, "started");
+        }
+        if (turn == 0)
+            CHECK(lks_comm_all_reduce(comm, &one, 1, LKS_FLOAT32, LKS_SUM) == LKS_OK &&
+                  one == (float)W);
+        while (turn == 1 && !done)
+            CHECK(lks_work_test(works[1], &done) == LKS_OK);
+        for (int k = WORKS; k-- > 0;) {
+            const char *buf = bufs + (size_t)k * 2 * N * 8, *want = buf + (size_t)N * 8;
+            CHECK(lks_work_wait(works[k]) == LKS_OK);
+            CHECK(memcmp(buf, want, N * lks_dtype_bytes(rows[k].dtype)) == 0);
+            CHECK(lks_work_wait(works[k]) == LKS_ERR_ARG &&
+                  lks_work_test(works[k], &done) == LKS_ERR_ARG);
+        }
+    }
+    free(bufs);
+    return true;
+}
+
 bool suite_scatter(lks_comm *comm)
 {
-    return reductions(comm) && rounded_once(comm) && tree_order(comm) && gathers(comm);
+    return started(comm) && reductions(comm) && rounded_once(comm) && tree_order(comm) &&
+           gathers(comm);
 }

@@ -533,6 +533,15 @@ static lks_status other_counts_type(struct rank *r, bool first)
     return gather_v(r, 1, 2, first ? LKS_FLOAT32 : LKS_UINT64);
 }
 
+static lks_status started_or_barrier(struct rank *r, bool first)
+{
+    lks_work *work;
+    if (!first)
+        return lks_comm_barrier(r->comm);
+    LKS__TRY(lks_comm_all_reduce_start(r->comm, r->value[0], 2, LKS_INT64, LKS_SUM, &work));
+    return lks_work_wait(work);
+}
+
 static lks_status scatter_or_gather(struct rank *r, bool first)
 {
     return first ? other_scatter(r, true) : gather_v(r, 1, 2, LKS_BOOL);
@@ -773,6 +782,10 @@ static const struct row rows[] = {
      "rank 0 called lks_comm_all_gather_v of 3 float32 elements (counts ", DISAGREE},
     {"other type of counts", other_counts_type, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 1 called lks_comm_all_gather_v of 3 uint64 elements (counts ", DISAGREE},
+    {"started or barrier", started_or_barrier, LKS_ERR_ARG, LKS_ERR_ARG,
+     "rank 0 called lks_comm_all_reduce_start of 2 int64 elements by sum, rank 1 called "
+     "lks_comm_barrier",
+     DISAGREE},
     {"scatter or gather", scatter_or_gather, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 0 called lks_comm_reduce_scatter of 3 int32 elements by sum, rank 1 called "
      "lks_comm_all_gather_v of 3 bool elements",

@@ -449,6 +449,14 @@ lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work)
     return st;
 }
 
+lks_status lks__shm_work_test(lks_comm *comm, lks_work *work, bool *done_p)
+{
+    const struct lks__shm_work *k = (const struct lks__shm_work *)work;
+    const lks_status st = k->complete ? LKS_OK : lks__shm_progress(comm);
+    *done_p = k->complete || st != LKS_OK;
+    return st;
+}
+
 void lks__shm_work_forget(lks_comm *comm, lks_work *work)
 {
     struct lks__shm_work *k = (struct lks__shm_work *)work;

@@ -383,4 +383,5 @@ const struct lks_comm_ops lks__comm_shm = {
     .progress = lks__shm_progress,
     .wait = lks__shm_work_wait,
     .forget = lks__shm_work_forget,
+    .test = lks__shm_work_test,
 };

@@ -157,6 +157,7 @@ void lks__shm_reduce_close(struct lks__shm *g);
 lks_status lks__shm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p);
 lks_status lks__shm_progress(lks_comm *comm);
 lks_status lks__shm_work_wait(lks_comm *comm, lks_work *work);
+lks_status lks__shm_work_test(lks_comm *comm, lks_work *work, bool *done_p);
 void lks__shm_work_forget(lks_comm *comm, lks_work *work);
 
 /* Complete the reductions in flight. Every blocking collective calls it first, so that operations

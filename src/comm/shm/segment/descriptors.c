@@ -128,7 +128,8 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
         break;
     case LKS__OP_ALL_REDUCE:
     case LKS__OP_REDUCE_SCATTER:
-        snprintf(text, bytes, "lks_comm_%s of %llu %s by %s", name, size, unit_of(m),
+        snprintf(text, bytes, "lks_comm_%s%s of %llu %s by %s", name,
+                 m->caller == LKS__CALLER_ALL_REDUCE_START ? "_start" : "", size, unit_of(m),
                  lks__op_name((lks_op)m->args[1]));
         break;
     case LKS__OP_ALL_GATHER_V:
