@@ -76,6 +76,14 @@ fi
 run 2 "$work/examples/from_scratch" >"$work/n" || fail "from_scratch: exit code $?"
 grep -q '^step 100: loss 0\.0001' "$work/n" || fail "from_scratch hasn't learned: $(cat "$work/n")"
 
+# ZeRO-1 by hand prints the same, too.
+"$work/examples/zero1" >"$work/1" || fail "zero1 alone: exit code $?"
+[ "$(wc -l <"$work/1")" = 5 ] || fail "zero1: $(cat "$work/1")"
+for ranks in 2 4 8; do
+    run $ranks "$work/examples/zero1" >"$work/n" || fail "zero1 on $ranks ranks: exit code $?"
+    cmp "$work/1" "$work/n" || fail "zero1 on $ranks ranks prints something else"
+done
+
 # On one rank; and stopped on two ranks, resumed on four, resumed on one: the same lines and bytes.
 "$work/examples/multinode" "$work/a" >"$work/1" 2>"$work/log" || fail "$(cat "$work/log")"
 [ "$(wc -l <"$work/1")" = 10 ] || fail "multinode: $(cat "$work/1")"
