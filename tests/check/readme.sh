@@ -97,7 +97,7 @@ run_line() {
     # --- as written ---------------------------------------------------------------------------
     'export PATH='* | 'lockstep prep '* | 'lockstep eval '* | \
         'lockstep export '* | 'lockstep run '* | 'out/prefix/bin/lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
-        'lockstep bench peak'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
+        'lockstep bench peak'* | 'cmp out/'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
         'cmake -S examples '*)
         printf '%s\n' "$1" ;;
     *) return 1 ;;
