@@ -20,6 +20,7 @@ enum {
     X(eval, 0, "compute the loss of a model over a whole split")                                   \
     X(export, 0, "write a trained model for other programs")                                       \
     X(report, 0, "compare runs")                                                                   \
+    X(diff, 0, "find the first difference between two runs")                                       \
     X(plot, 0, "draw the losses of runs")                                                          \
     X(watch, 0, "show runs in a browser or a terminal")                                            \
     X(run, TOOL_LAUNCHES | TOOL_HANDLES, "start the ranks of any program, as torchrun does")       \

@@ -33,6 +33,7 @@ static const struct {
     {"0", "success"},
     {"1", "failure; a message on stderr gives the reason and a remedy"},
     {"2", "a command or setting is unknown, mistyped or out of range; nothing was done"},
+    {"3", "`lockstep diff` found a difference"},
     {"128+n", "ended by signal n"},
 };
 

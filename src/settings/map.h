@@ -30,9 +30,9 @@ enum {
     LKS__CMD_WATCH = 1 << 10,
     LKS__CMD_PLAN = 1 << 11, /* also accepts the settings of train */
     LKS__CMD_FETCH = 1 << 12,
+    LKS__CMD_DIFF = 1 << 13,
 };
-
-/* The role of a setting in a run; each has exactly one of these. */
+/* A setting's role in a run: exactly one of these. */
 enum {
     LKS__SETTING_SHAPE = 1 << 0, /* the model's shape: taken from the checkpoint */
     LKS__SETTING_RUN = 1 << 1,   /* defines the run: taken from the checkpoint on a resume */
@@ -280,7 +280,7 @@ enum {
     X(INT, sample_tokens, 0, INTS(0, 1000) OR(off), TRAIN, HOST | KEPT, REPORT,                    \
       "tokens of a sample to generate after each evaluation, for metrics.jsonl, TensorBoard and "  \
       "`lockstep watch`; off: none")                                                               \
-    X(BOOL, json, false, ANY, REPORTS | PLAN, HOST, REPORT, "print JSON, for programs")            \
+    X(BOOL, json, false, ANY, REPORTS | PLAN | DIFF, HOST, REPORT, "print JSON, for programs")     \
     X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
     X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
     X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "unit of the horizontal axis")               \

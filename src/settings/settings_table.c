@@ -27,6 +27,7 @@ enum {
     WATCH = LKS__CMD_WATCH,
     PLAN = LKS__CMD_PLAN,
     FETCH = LKS__CMD_FETCH,
+    DIFF = LKS__CMD_DIFF,
 
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
@@ -116,6 +117,7 @@ static const struct {
     {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
     {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"}, {LKS__CMD_REPORT, "report"},
     {LKS__CMD_PLOT, "plot"},     {LKS__CMD_WATCH, "watch"},   {LKS__CMD_FETCH, "fetch"},
+    {LKS__CMD_DIFF, "diff"},
 };
 
 const char *lks__command_name(unsigned commands)

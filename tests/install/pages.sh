@@ -84,6 +84,7 @@ lockstep resume ru = runs/small ! runs/other own
 lockstep eval runs/small --checkpoint= = best latest 10 300 !
 lockstep watch runs/ = runs/small ! runs/other quickstart
 lockstep report runs/small runs/sm = runs/small ! runs/other
+lockstep diff runs/small runs/sm = runs/small ! runs/other
 lockstep plot --axis=time ru = runs/small ! runs/other own
 lockstep train --exec_on=be = best: ! end:
 lockstep sample --out_dir=runs/small --which= = best latest 10 300 !

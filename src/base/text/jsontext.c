@@ -3,7 +3,11 @@
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/text/utf8.h"
 
 static json_malloc_t allocate; /* jansson's allocator before ours was installed */
 /* Target of the jump if an allocation fails; NULL outside calls of jansson. */
@@ -96,6 +100,32 @@ static void dump(void *arg)
 json_t *lks__json_real(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
+}
+
+static void real_text(double x, char out[256])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, 256, "%.*g", digits, x);
+        if (strtod(out, NULL) == x)
+            return;
+    }
+}
+
+const char *lks__json_text(const json_t *value, char out[256])
+{
+    char *text = NULL;
+    if (json_is_string(value))
+        snprintf(out, 256, "%s", json_string_value(value));
+    else if (json_is_real(value))
+        real_text(json_real_value(value), out);
+    else if (value != NULL && !json_is_null(value) &&
+             (text = lks__json_dump(value, JSON_ENCODE_ANY | JSON_COMPACT)) != NULL)
+        snprintf(out, 256, "%s", text);
+    else
+        snprintf(out, 256, "-");
+    free(text);
+    lks__utf8_make(out);
+    return out;
 }
 
 char *lks__json_dump(const json_t *json, size_t flags)

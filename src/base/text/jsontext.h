@@ -22,6 +22,10 @@ bool lks__json_no_memory(const json_error_t *error);
 /* The number; null if it isn't finite, which JSON can't express. */
 json_t *lks__json_real(double x);
 
+/* The value as text: strings unchanged, reals with the fewest digits that strtod() reads as the
+ * same number, others as JSON; "-" if `value` is NULL or null. Valid UTF-8. Returns `out`. */
+const char *lks__json_text(const json_t *value, char out[256]);
+
 /* json_dumps(): the caller frees the text; NULL if out of memory. */
 char *lks__json_dump(const json_t *json, size_t flags);
 

@@ -437,29 +437,7 @@ const lks__eval_point *lks__series_last_eval(const lks__series *s)
     return s->n_evals > 0 ? &s->evals[s->n_evals - 1] : NULL;
 }
 
-/* Print the fewest digits that strtod() reads as the same number. */
-static void real_text(double x, char out[256])
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, 256, "%.*g", digits, x);
-        if (strtod(out, NULL) == x)
-            return;
-    }
-}
-
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256])
 {
-    const json_t *value = json_object_get(s->config, key);
-    char *text = NULL;
-    if (json_is_string(value))
-        snprintf(out, 256, "%s", json_string_value(value));
-    else if (json_is_real(value))
-        real_text(json_real_value(value), out);
-    else if (value != NULL && (text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT)) != NULL)
-        snprintf(out, 256, "%s", text);
-    else
-        snprintf(out, 256, "-");
-    free(text);
-    lks__utf8_make(out);
-    return out;
+    return lks__json_text(json_object_get(s->config, key), out);
 }

@@ -1,0 +1,251 @@
+#include "report/diff/diff.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/system/sys.h"
+#include "base/text/utf8.h"
+#include "files/checkpoint/folder.h"
+#include "report/diff/facts.h"
+#include "report/diff/history.h"
+#include "report/diff/records.h"
+#include "report/diff/tensors.h"
+
+static lks_status out_of_memory(void)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+}
+
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+static lks_status add_tensors(json_t *weights, const char *part, lks__st_file *a, lks__st_file *b)
+{
+    json_t *diff;
+    LKS__TRY(lks__tensors_diff(part, a, b, &diff));
+    return diff == NULL || json_array_append_new(weights, diff) == 0 ? LKS_OK : out_of_memory();
+}
+
+static lks_status compare_open(const lks__ckpt *a, const lks__ckpt *b, json_t *weights)
+{
+    LKS__TRY(add_tensors(weights, "weights", a->model, b->model));
+    return add_tensors(weights, "moments", a->optimizer, b->optimizer);
+}
+
+/* Open both checkpoints, whose bytes are verified, and compare them. */
+static lks_status open_both(const char *a, const char *b, lks__ckpt both[2])
+{
+    LKS__TRY(lks__ckpt_open(a, LKS__CKPT_ALL, &both[0]));
+    return lks__ckpt_open(b, LKS__CKPT_ALL, &both[1]);
+}
+
+static void add_member(json_t *rows, const char *name, const json_t *a, const json_t *b)
+{
+    json_t *x = json_pack("{s:O*}", name, a), *y = json_pack("{s:O*}", name, b);
+    lks__facts_members(rows, x, y);
+    json_decref(x);
+    json_decref(y);
+}
+
+static lks_status compare_checkpoints(const char *a, const char *b, json_t *report)
+{
+    static const char *const members[] = {"iter", "data_digest", "data_shift", "init_hash"};
+    lks__ckpt both[2] = {{.iter = 0}, {.iter = 0}};
+    json_t *weights = json_object_get(report, "weights"),
+           *rows = json_object_get(report, "can_change_bits");
+    lks_status st = open_both(a, b, both);
+    if (st == LKS_OK) {
+        const json_t *x = both[0].state, *y = both[1].state;
+        lks__facts_members(rows, json_object_get(x, "settings"), json_object_get(y, "settings"));
+        for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
+            add_member(rows, members[i], json_object_get(x, members[i]),
+                       json_object_get(y, members[i]));
+        st = compare_open(&both[0], &both[1], weights);
+    }
+    lks__ckpt_close(&both[0]);
+    lks__ckpt_close(&both[1]);
+    return st;
+}
+
+static lks_status compare_files(const char *a, const char *b, json_t *report)
+{
+    lks__st_file *x = NULL, *y = NULL;
+    lks_status st = lks__st_open(a, &x);
+    if (st == LKS_OK)
+        st = lks__st_open(b, &y);
+    if (st == LKS_OK)
+        st = add_tensors(json_object_get(report, "weights"), "weights", x, y);
+    lks__st_close(x);
+    lks__st_close(y);
+    return st;
+}
+
+/* --- runs ------------------------------------------------------------------------------------- */
+
+static bool path_of(char out[LKS__CKPT_PATH], const char *run, const lks__entry *e,
+                    const char *file)
+{
+    char folder[LKS__CKPT_PATH];
+    struct stat info;
+    return lks__ckpt_join(folder, run, e->name) == LKS_OK &&
+           lks__ckpt_join(out, folder, file) == LKS_OK && lstat(out, &info) == 0;
+}
+
+/* Compare the hashes in the headers of one file of two checkpoints. *same_p is true, too, if one of
+ * the files is gone, for example because the run has deleted an old checkpoint. */
+static lks_status same_hashes(const char *a, const char *b, const lks__entry *e, const char *file,
+                              bool *same_p)
+{
+    char path[2][LKS__CKPT_PATH];
+    lks__st_file *x = NULL, *y = NULL;
+    *same_p = true;
+    if (!path_of(path[0], a, e, file) || !path_of(path[1], b, e, file))
+        return LKS_OK;
+    lks_status st = lks__st_open(path[0], &x);
+    if (st == LKS_OK)
+        st = lks__st_open(path[1], &y);
+    if (st == LKS_OK)
+        *same_p = lks__tensors_same_hashes(x, y);
+    lks__st_close(x);
+    lks__st_close(y);
+    return st;
+}
+
+/* Find the first checkpoint that both runs have, with different tensors, at an iteration up to
+ * `end`. `found` has no name if there is none. */
+static lks_status find_checkpoint(const char *a, const char *b, uint64_t end, lks__entry *found)
+{
+    lks__entry *entries;
+    size_t n;
+    bool same = true;
+    *found = (lks__entry){.name = ""};
+    LKS__TRY(lks__ckpt_scan(a, &entries, &n));
+    lks_status st = LKS_OK;
+    for (size_t i = n; i-- > 0 && st == LKS_OK && same;) { /* the newest is the first */
+        if (entries[i].kind != LKS__ENTRY_CKPT || entries[i].iter > end)
+            continue;
+        st = same_hashes(a, b, &entries[i], LKS__CKPT_MODEL, &same);
+        if (st == LKS_OK && same)
+            st = same_hashes(a, b, &entries[i], LKS__CKPT_OPTIMIZER, &same);
+        if (!same)
+            *found = entries[i];
+    }
+    free(entries);
+    return st;
+}
+
+/* Name the tensor and element of the first checkpoint whose files differ although all steps before
+ * it are equal. */
+static lks_status compare_saved(const char *a, const char *b, json_t *report)
+{
+    const json_t *first = json_object_get(report, "first"), *iter = json_object_get(first, "iter");
+    char paths[2][LKS__CKPT_PATH];
+    lks__ckpt both[2] = {{.iter = 0}, {.iter = 0}};
+    lks__entry e;
+    const uint64_t end = iter != NULL ? (uint64_t)json_integer_value(iter) : UINT64_MAX;
+    LKS__TRY(find_checkpoint(a, b, end, &e));
+    if (e.name[0] == '\0')
+        return LKS_OK;
+    LKS__TRY(lks__ckpt_join(paths[0], a, e.name));
+    LKS__TRY(lks__ckpt_join(paths[1], b, e.name));
+    lks_status st = open_both(paths[0], paths[1], both);
+    if (st == LKS_OK)
+        st = compare_open(&both[0], &both[1], json_object_get(report, "weights"));
+    if (st == LKS_OK && json_object_set_new(report, "checkpoint", json_string(e.name)) != 0)
+        st = out_of_memory();
+    lks__ckpt_close(&both[0]);
+    lks__ckpt_close(&both[1]);
+    return st;
+}
+
+static lks_status compare_runs(const char *a, const char *b, json_t *report)
+{
+    lks__history both[2] = {{.fd = -1}, {.fd = -1}};
+    lks_status st = lks__history_open(a, &both[0]);
+    if (st == LKS_OK)
+        st = lks__history_open(b, &both[1]);
+    if (st == LKS_OK)
+        st = lks__records_diff(&both[0], &both[1], report);
+    if (st == LKS_OK)
+        st = lks__facts_add(report, &both[0], &both[1]);
+    lks__history_close(&both[0]);
+    lks__history_close(&both[1]);
+    return st == LKS_OK ? compare_saved(a, b, report) : st;
+}
+
+/* --- two things ------------------------------------------------------------------------------- */
+
+enum kind { RUN, CHECKPOINT, WEIGHTS };
+
+static const char *const kind_names[] = {"run", "checkpoint", "weights"};
+
+static bool has(const char *folder, const char *name)
+{
+    char path[LKS__CKPT_PATH];
+    struct stat info;
+    return lks__ckpt_join(path, folder, name) == LKS_OK && lstat(path, &info) == 0;
+}
+
+static lks_status kind_of(const char *path, enum kind *kind_p)
+{
+    struct stat info;
+    char shown[512];
+    if (stat(path, &info) != 0)
+        return lks__sys_fail("can't read", path);
+    *kind_p = !S_ISDIR(info.st_mode)       ? WEIGHTS
+              : has(path, "metrics.jsonl") ? RUN
+              : has(path, LKS__CKPT_STATE) ? CHECKPOINT
+                                           : RUN;
+    if (*kind_p != RUN || has(path, "metrics.jsonl"))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s is neither a run's folder nor a checkpoint: it contains no metrics.jsonl "
+                     "and no state.json",
+                     lks__escape(shown, sizeof shown, path, strlen(path)));
+}
+
+bool lks__diff_same(const json_t *report)
+{
+    return json_is_true(json_object_get(report, "same"));
+}
+
+static lks_status compare(const char *a, const char *b, json_t *report)
+{
+    static lks_status (*const by_kind[])(const char *, const char *, json_t *) = {
+        compare_runs, compare_checkpoints, compare_files};
+    enum kind kinds[2];
+    LKS__TRY(kind_of(a, &kinds[0]));
+    LKS__TRY(kind_of(b, &kinds[1]));
+    if (kinds[0] != kinds[1])
+        return lks__fail(LKS_ERR_CONFIG,
+                         "a %s can't be compared with a %s: give two runs, two checkpoints or two "
+                         "files of weights",
+                         kind_names[kinds[0]], kind_names[kinds[1]]);
+    json_object_set_new(report, "kind", json_string(kind_names[kinds[0]]));
+    LKS__TRY(by_kind[kinds[0]](a, b, report));
+    const bool same = json_array_size(json_object_get(report, "weights")) == 0 &&
+                      !json_is_object(json_object_get(report, "first")) &&
+                      !json_is_object(json_object_get(report, "evaluation"));
+    return json_object_set_new(report, "same", json_boolean(same)) == 0 ? LKS_OK : out_of_memory();
+}
+
+static json_t *utf8_string(const char *path)
+{
+    char text[LKS__CKPT_PATH];
+    snprintf(text, sizeof text, "%s", path);
+    lks__utf8_make(text);
+    return json_string(text);
+}
+
+lks_status lks__diff(const char *a, const char *b, json_t **report_p)
+{
+    json_t *report = json_pack("{s:o, s:o, s:[], s:[], s:[]}", "a", utf8_string(a), "b",
+                               utf8_string(b), "changes_no_bit", "can_change_bits", "weights");
+    const lks_status st = report != NULL ? compare(a, b, report) : out_of_memory();
+    if (st == LKS_OK)
+        *report_p = report;
+    else
+        json_decref(report);
+    return st;
+}

@@ -1,0 +1,19 @@
+/* report/diff/diff.h - the first difference between two runs, or between two checkpoints. */
+#ifndef LKS_REPORT_DIFF_DIFF_H
+#define LKS_REPORT_DIFF_DIFF_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+/* Compare two runs' folders, two checkpoints, or two files of weights (.safetensors). Nothing is
+ * executed, and nothing is written. *report_p is one object (docs/diff.md), which the caller frees.
+ * ERR_CONFIG if the two can't be compared; other errors name a file that can't be read. */
+lks_status lks__diff(const char *a, const char *b, json_t **report_p);
+
+bool lks__diff_same(const json_t *report);
+void lks__diff_print(FILE *out, const json_t *report);
+
+#endif

@@ -1,0 +1,193 @@
+/* report/diff/diff_print.c - prints the first difference for people. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/text/jsontext.h"
+#include "report/diff/diff.h"
+
+enum { SHOWN = 4 * 256, LABEL = 18 };
+
+/* A value from a file, safe on a terminal. */
+static const char *show(const json_t *value, char out[SHOWN])
+{
+    char text[256];
+    lks__json_text(value, text);
+    return lks__escape(out, SHOWN, text, strlen(text));
+}
+
+static const char *show_member(const json_t *o, const char *key, char out[SHOWN])
+{
+    return show(json_object_get(o, key), out);
+}
+
+static json_int_t count(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+static void print_pair(FILE *out, const json_t *row)
+{
+    char name[SHOWN], a[SHOWN], b[SHOWN];
+    fprintf(out, "%s %s | %s", show_member(row, "name", name), show_member(row, "a", a),
+            show_member(row, "b", b));
+}
+
+/* Print in which run, and where, a resume changed a setting. */
+static void print_since(FILE *out, const json_t *row)
+{
+    static const char *const keys[] = {"since_a", "since_b"};
+    for (int i = 0; i < 2; i++)
+        if (json_object_get(row, keys[i]) != NULL)
+            fprintf(out, ", changed where %c was resumed (iteration %" JSON_INTEGER_FORMAT ")",
+                    "AB"[i], count(row, keys[i]));
+}
+
+static void print_rows(FILE *out, const char *label, const json_t *rows)
+{
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        fprintf(out, "%-*s", LABEL, i == 0 ? label : "");
+        print_pair(out, row);
+        print_since(out, row);
+        fputc('\n', out);
+    }
+}
+
+/* --- the first difference --------------------------------------------------------------------- */
+
+static void print_figures(FILE *out, const json_t *line)
+{
+    char name[SHOWN], a[SHOWN], b[SHOWN];
+    const json_t *figures = json_object_get(line, "figures"), *figure;
+    size_t i;
+    for (int same = 0; same < 2; same++)
+        json_array_foreach(figures, i, figure)
+        {
+            if (json_is_true(json_object_get(figure, "same")) != (same == 1))
+                continue;
+            show_member(figure, "name", name);
+            show_member(figure, "a", a);
+            fprintf(out, "  %-14s%s%s%s\n", name, a, same ? "" : " | ",
+                    same ? "  equal in all digits" : show_member(figure, "b", b));
+        }
+}
+
+static void print_element(FILE *out, const json_t *diff)
+{
+    char a[SHOWN], b[SHOWN], index[SHOWN];
+    const json_t *values = json_object_get(diff, "values"), *bits = json_object_get(diff, "bits");
+    for (int i = 0; i < 2; i++) {
+        const bool finite = !json_is_null(json_array_get(values, (size_t)i));
+        show(json_array_get(finite ? values : bits, (size_t)i), i == 0 ? a : b);
+    }
+    fprintf(out, "element %" JSON_INTEGER_FORMAT " (index %s): %s | %s\n", count(diff, "element"),
+            show_member(diff, "index", index), a, b);
+    fprintf(out,
+            "%-*s%" JSON_INTEGER_FORMAT " of its %" JSON_INTEGER_FORMAT
+            " elements differ; %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+            " tensors differ\n",
+            LABEL, "", count(diff, "different_elements"), count(diff, "elements"),
+            count(diff, "different"), count(diff, "tensors"));
+}
+
+static void print_weights(FILE *out, const json_t *weights)
+{
+    char part[SHOWN], tensor[SHOWN], form[2][SHOWN];
+    size_t i;
+    const json_t *diff;
+    json_array_foreach(weights, i, diff)
+    {
+        const json_t *forms = json_object_get(diff, "forms");
+        const char *only = json_string_value(json_object_get(diff, "only_in"));
+        fprintf(out, "%-*sfirst %s, ", LABEL, show_member(diff, "part", part),
+                show_member(diff, "tensor", tensor));
+        if (only != NULL)
+            fprintf(out, "which only %c has\n", only[0] == 'a' ? 'A' : 'B');
+        else if (forms != NULL)
+            fprintf(out, "which is %s | %s\n", show(json_array_get(forms, 0), form[0]),
+                    show(json_array_get(forms, 1), form[1]));
+        else
+            print_element(out, diff);
+    }
+}
+
+static void print_first(FILE *out, const json_t *report)
+{
+    char name[SHOWN];
+    const json_t *first = json_object_get(report, "first");
+    const json_t *evaluation = json_object_get(report, "evaluation");
+    const char *kind = json_string_value(json_object_get(first, "kind"));
+    if (kind != NULL && strcmp(kind, "checkpoint") == 0)
+        fprintf(out,
+                "The steps before checkpoint %" JSON_INTEGER_FORMAT
+                " are equal; its weights aren't:\n",
+                count(first, "iter"));
+    else if (kind != NULL)
+        fprintf(out, "The records differ first at step %" JSON_INTEGER_FORMAT ":\n",
+                count(first, "iter"));
+    print_figures(out, first);
+    if (json_object_get(report, "checkpoint") != NULL)
+        fprintf(out, "The files of %s differ:\n", show_member(report, "checkpoint", name));
+    print_weights(out, json_object_get(report, "weights"));
+    if (!json_is_object(evaluation))
+        return;
+    fprintf(out, "Evaluations differ first at iteration %" JSON_INTEGER_FORMAT ":\n",
+            count(evaluation, "iter"));
+    print_figures(out, evaluation);
+}
+
+/* --- the cause -------------------------------------------------------------------------------- */
+
+static void print_cause(FILE *out, const json_t *rows)
+{
+    const size_t n = json_array_size(rows);
+    if (n == 0) {
+        fprintf(out, "%-*sno setting, data, commit or device in the records differs\n", LABEL,
+                "cause");
+    } else if (n == 1) {
+        print_rows(out, "cause", rows);
+    } else {
+        fprintf(out, "%-*sone or more of the %zu that can change bits\n", LABEL, "cause", n);
+    }
+}
+
+static void print_same(FILE *out, const json_t *report)
+{
+    char hash[SHOWN];
+    const json_int_t steps = count(report, "steps"), checkpoints = count(report, "checkpoints");
+    const json_int_t extra[2] = {count(report, "steps_a") - steps,
+                                 count(report, "steps_b") - steps};
+    if (json_object_get(report, "steps") == NULL) {
+        fputs("The same tensors.\n", out);
+        return;
+    }
+    const bool whole = extra[0] == 0 && extra[1] == 0;
+    fprintf(out, "The same run%s: %" JSON_INTEGER_FORMAT " step%s", whole ? "" : " so far", steps,
+            steps == 1 ? "" : "s");
+    if (checkpoints > 0)
+        fprintf(out, ", %" JSON_INTEGER_FORMAT " checkpoint%s, weights %s", checkpoints,
+                checkpoints == 1 ? "" : "s", show_member(report, "params_hash", hash));
+    fputs(".\n", out);
+    for (int i = 0; i < 2; i++)
+        if (extra[i] > 0)
+            fprintf(out, "%c has %" JSON_INTEGER_FORMAT " more step%s.\n", "AB"[i], extra[i],
+                    extra[i] == 1 ? "" : "s");
+}
+
+void lks__diff_print(FILE *out, const json_t *report)
+{
+    char a[SHOWN], b[SHOWN];
+    const json_t *can_change = json_object_get(report, "can_change_bits");
+    fprintf(out, "%-*s%s | %s\n", LABEL, "A | B", show_member(report, "a", a),
+            show_member(report, "b", b));
+    print_rows(out, "changes no bit", json_object_get(report, "changes_no_bit"));
+    print_rows(out, "can change bits", can_change);
+    if (lks__diff_same(report)) {
+        print_same(out, report);
+        return;
+    }
+    print_first(out, report);
+    print_cause(out, can_change);
+}

@@ -1,0 +1,37 @@
+/* report/diff/history.h - the lines of a run's metrics.jsonl one by one, in the order in which the
+ * run wrote them, with the settings that held at each. Memory doesn't grow with the run. */
+#ifndef LKS_REPORT_DIFF_HISTORY_H
+#define LKS_REPORT_DIFF_HISTORY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct lks__history {
+    char path[4200]; /* of metrics.jsonl */
+    int fd;
+    char *chunk;
+    size_t have, at; /* bytes in `chunk`, and of these the ones that were read */
+    uint64_t offset; /* of chunk[0] in the file */
+    uint64_t bytes;  /* size of the file when it was opened */
+    /* Up to the current line: the config line, with the changes of resumes; the host line of the
+     * newest start; and for each setting that a resume changed, the iteration. NULL before the
+     * first such line. */
+    json_t *settings, *host, *changed;
+    json_t *line;
+} lks__history;
+
+/* Open RUN/metrics.jsonl. ERR_CONFIG if it is missing. A link isn't followed. */
+lks_status lks__history_open(const char *run, lks__history *h);
+
+/* Read the next line that has an iteration. *line_p is borrowed until the next call; NULL: none is
+ * left. An incomplete last line, which the run is writing, isn't read. ERR_FORMAT names the offset
+ * of a line that no run has written. */
+lks_status lks__history_next(lks__history *h, const json_t **line_p);
+
+void lks__history_close(lks__history *h); /* a zeroed one does nothing */
+
+#endif

@@ -1,0 +1,231 @@
+#include "report/diff/records.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Lines between two steps. */
+enum between { EVAL, FINAL, CHECKPOINT, N_BETWEEN };
+
+static const char *const between_kinds[N_BETWEEN] = {"eval", "final", "checkpoint"};
+
+struct side {
+    lks__history *history;
+    json_t *between[N_BETWEEN]; /* since the step before; NULL: no such line */
+    json_t *step;               /* NULL: the record ends */
+    uint64_t steps;
+};
+
+static const char *kind_of(const json_t *line)
+{
+    return json_string_value(json_object_get(line, "kind"));
+}
+
+static json_int_t iter_of(const json_t *line)
+{
+    return json_integer_value(json_object_get(line, "iter"));
+}
+
+static void forget(struct side *s)
+{
+    for (int i = 0; i < N_BETWEEN; i++) {
+        json_decref(s->between[i]);
+        s->between[i] = NULL;
+    }
+    json_decref(s->step);
+    s->step = NULL;
+}
+
+static bool is_step(const char *kind)
+{
+    return strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0;
+}
+
+/* Read up to the next step. */
+static lks_status advance(struct side *s)
+{
+    const json_t *line;
+    forget(s);
+    while (s->step == NULL) {
+        LKS__TRY(lks__history_next(s->history, &line));
+        if (line == NULL)
+            return LKS_OK;
+        if (is_step(kind_of(line)))
+            s->step = json_incref((json_t *)line);
+        for (int i = 0; i < N_BETWEEN; i++) {
+            if (strcmp(kind_of(line), between_kinds[i]) != 0)
+                continue;
+            json_decref(s->between[i]);
+            s->between[i] = json_incref((json_t *)line);
+        }
+    }
+    s->steps++;
+    return LKS_OK;
+}
+
+/* --- two lines -------------------------------------------------------------------------------- */
+
+/* True for members that tell time and place, or the line itself. */
+static bool is_ignored(const char *key)
+{
+    static const char *const ignored[] = {
+        "kind", "iter", "ms", "tok_per_s", "mfu", "comm_exposed_ms", "sample", "asked", "path"};
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
+        if (strcmp(key, ignored[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool same_member(const json_t *x, const json_t *y)
+{
+    return x != NULL && y != NULL && json_equal(x, y);
+}
+
+/* Append a member of both lines; false if it differs. */
+static bool add_figure(json_t *figures, const char *key, json_t *x, json_t *y)
+{
+    const bool same = same_member(x, y);
+    json_array_append_new(figures,
+                          json_pack("{s:s, s:o, s:o, s:b}", "name", key, "a",
+                                    x != NULL ? json_incref(x) : json_null(), "b",
+                                    y != NULL ? json_incref(y) : json_null(), "same", same));
+    return same;
+}
+
+/* NULL if both lines are equal. `common`: only members that both lines have count. */
+static json_t *compare_lines(json_t *a, json_t *b, bool common)
+{
+    json_t *figures = json_array(), *value;
+    const char *key;
+    bool same = true;
+    if (strcmp(kind_of(a), kind_of(b)) != 0)
+        same &= add_figure(figures, "kind", json_object_get(a, "kind"), json_object_get(b, "kind"));
+    if (iter_of(a) != iter_of(b))
+        same &= add_figure(figures, "iter", json_object_get(a, "iter"), json_object_get(b, "iter"));
+    json_object_foreach(a, key, value)
+    {
+        json_t *other = json_object_get(b, key);
+        if (!is_ignored(key) && (!common || other != NULL))
+            same &= add_figure(figures, key, value, other);
+    }
+    json_object_foreach(b, key, value)
+    {
+        if (!common && !is_ignored(key) && json_object_get(a, key) == NULL)
+            same &= add_figure(figures, key, NULL, value);
+    }
+    if (!same)
+        return json_pack("{s:I, s:s, s:o}", "iter", iter_of(a), "kind", kind_of(a), "figures",
+                         figures);
+    json_decref(figures);
+    return NULL;
+}
+
+/* As compare_lines() == NULL, without memory: nearly all lines of two runs are equal. */
+static bool same_step(json_t *a, json_t *b)
+{
+    const char *key;
+    json_t *value;
+    bool same = iter_of(a) == iter_of(b) && strcmp(kind_of(a), kind_of(b)) == 0;
+    json_object_foreach(a, key, value)
+    {
+        same = same && (is_ignored(key) || same_member(value, json_object_get(b, key)));
+    }
+    json_object_foreach(b, key, value)
+    {
+        same = same && (is_ignored(key) || json_object_get(a, key) != NULL);
+    }
+    return same;
+}
+
+/* --- two records ------------------------------------------------------------------------------ */
+
+struct walk {
+    struct side a, b;
+    json_t *first, *evaluation;
+    json_t *params_hash; /* borrowed from the line of a checkpoint */
+    uint64_t steps, from, checkpoints;
+};
+
+/* A run that continued elsewhere begins at a later iteration: skip the other's earlier steps. */
+static lks_status align(struct walk *w)
+{
+    LKS__TRY(advance(&w->a));
+    LKS__TRY(advance(&w->b));
+    while (w->a.step != NULL && w->b.step != NULL && iter_of(w->a.step) != iter_of(w->b.step))
+        LKS__TRY(advance(iter_of(w->a.step) < iter_of(w->b.step) ? &w->a : &w->b));
+    if (w->a.step == NULL || w->b.step == NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the runs can't be compared: their records have no step in common");
+    w->from = (uint64_t)iter_of(w->a.step);
+    return LKS_OK;
+}
+
+/* Both lines of a kind, if they are about the same iteration. */
+static bool both(const struct walk *w, enum between kind)
+{
+    const json_t *x = w->a.between[kind], *y = w->b.between[kind];
+    return x != NULL && y != NULL && iter_of(x) == iter_of(y);
+}
+
+static void compare_between(struct walk *w)
+{
+    for (int kind = EVAL; kind <= FINAL; kind++)
+        if (w->evaluation == NULL && both(w, kind))
+            w->evaluation = compare_lines(w->a.between[kind], w->b.between[kind], true);
+    if (!both(w, CHECKPOINT))
+        return;
+    w->first = compare_lines(w->a.between[CHECKPOINT], w->b.between[CHECKPOINT], false);
+    if (w->first != NULL)
+        return;
+    w->checkpoints++;
+    json_decref(w->params_hash);
+    w->params_hash = json_incref(json_object_get(w->a.between[CHECKPOINT], "params_hash"));
+}
+
+static lks_status compare(struct walk *w)
+{
+    LKS__TRY(align(w));
+    for (;;) {
+        compare_between(w);
+        if (w->first != NULL || w->a.step == NULL || w->b.step == NULL)
+            return LKS_OK;
+        if (!same_step(w->a.step, w->b.step)) {
+            w->first = compare_lines(w->a.step, w->b.step, false);
+            return LKS_OK;
+        }
+        w->steps++;
+        LKS__TRY(advance(&w->a));
+        LKS__TRY(advance(&w->b));
+    }
+}
+
+/* Count the steps that only the longer run has. */
+static lks_status read_rest(struct walk *w)
+{
+    while (w->first == NULL && w->a.step != NULL)
+        LKS__TRY(advance(&w->a));
+    while (w->first == NULL && w->b.step != NULL)
+        LKS__TRY(advance(&w->b));
+    return LKS_OK;
+}
+
+lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report)
+{
+    struct walk w = {.a.history = a, .b.history = b};
+    lks_status st = compare(&w);
+    if (st == LKS_OK)
+        st = read_rest(&w);
+    json_t *found =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "steps", (json_int_t)w.steps, "from",
+                  (json_int_t)w.from, "steps_a", (json_int_t)w.a.steps, "steps_b",
+                  (json_int_t)w.b.steps, "checkpoints", (json_int_t)w.checkpoints, "params_hash",
+                  w.params_hash != NULL ? w.params_hash : json_null(), "first",
+                  w.first != NULL ? w.first : json_null(), "evaluation",
+                  w.evaluation != NULL ? w.evaluation : json_null());
+    forget(&w.a);
+    forget(&w.b);
+    if (st == LKS_OK && (found == NULL || json_object_update(report, found) != 0))
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+    json_decref(found);
+    return st;
+}

@@ -1,0 +1,25 @@
+/* report/diff/tensors.h - the first element in which two files of tensors differ. */
+#ifndef LKS_REPORT_DIFF_TENSORS_H
+#define LKS_REPORT_DIFF_TENSORS_H
+
+#include <jansson.h>
+
+#include "files/safetensors/safetensors.h"
+
+/* Compare all tensors of two open files, in a's order. *diff_p is NULL if they are equal. Otherwise
+ * it is an object that the caller frees:
+ *
+ *     {"part": part, "tensors": tensors of a, "different": tensors that differ, "tensor": the first
+ *      of these, and one of
+ *      "only_in": "a" or "b",
+ *      "forms": ["F32 [4, 8]", "F32 [8, 4]"],
+ *      "element": the first that differs, "index": the same by dimensions, "values": [x, y],
+ *      "bits": ["3f800000", "3f800001"], "different_elements": n, "elements": n}
+ *
+ * A value is null if it isn't finite. Tensors with equal hashes in both files aren't read. */
+lks_status lks__tensors_diff(const char *part, lks__st_file *a, lks__st_file *b, json_t **diff_p);
+
+/* True if both files have the same tensors with the same hashes. Reads only the headers. */
+bool lks__tensors_same_hashes(const lks__st_file *a, const lks__st_file *b);
+
+#endif

@@ -1,0 +1,287 @@
+/* `lockstep diff`: runs made here, and records and checkpoints with planted differences. */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/folder.h"
+#include "laws.h"
+#include "report/diff/diff.h"
+#include "scratch.h"
+
+static lks_test_result diff(const char *a, const char *b)
+{
+    return lks_test_tool("diff", a, b);
+}
+
+/* Compare, expecting an exit code and text. */
+static void expect(const char *a, const char *b, int code, const char *const texts[])
+{
+    const lks_test_result r = diff(a, b);
+    if (r.exit_code != code)
+        fail_msg("exit code %d instead of %d: %s%s", r.exit_code, code, r.out, r.err);
+    for (int i = 0; texts[i] != NULL; i++)
+        assert_contains(code == 0 || code == 3 ? r.out : r.err, texts[i]);
+}
+#define EXPECT(a, b, code, ...) expect((a), (b), (code), (const char *const[]){__VA_ARGS__, NULL})
+
+static const json_t *report(const char *a, const char *b)
+{
+    json_t *r;
+    assert_ok(lks__diff(a, b, &r));
+    return r;
+}
+
+/* --- runs ------------------------------------------------------------------------------------- */
+
+static const char *reference(void)
+{
+    static const char *out;
+    if (out == NULL)
+        out = law_output("random", LAW_REFERENCE);
+    return out;
+}
+
+/* Other ranks and threads are named, and change nothing. */
+static void test_same_run(void **state)
+{
+    const char *other = law_output("random", "--nproc_per_node=4", "--threads=2", "--device=cpu");
+    EXPECT(reference(), other, 0, "changes no bit    ranks 1 | 4\n", "threads 1 | 2\n",
+           lks_test_text("The same run: %d steps, 7 checkpoints, weights ", LAW_STEPS));
+    EXPECT(reference(), reference(), 0, "The same run: ");
+}
+
+static void test_seed(void **state)
+{
+    const char *other = law_output("random", LAW_REFERENCE, "--seed=7");
+    EXPECT(reference(), other, 3, "can change bits   seed 1337 | 7\n",
+           "The records differ first at step 0:\n", "  loss  ",
+           "cause             seed 1337 | 7\n");
+    const json_t *r = report(reference(), other);
+    assert_int_equal(lks_test_number(r, "first.iter"), 0);
+    assert_int_equal(lks_test_number(r, "steps"), 0);
+    assert_false(lks__diff_same(r));
+}
+
+/* A rate that changes at a resume changes that step's update, and its line in the record. */
+static void test_changed_at_resume(void **state)
+{
+    const char *other = law_output("random", LAW_REFERENCE, "--max_iters=6");
+    law_resume("random", other, LAW_REFERENCE, "--learning_rate=5e-4");
+    EXPECT(reference(), other, 3, "The records differ first at step 7:\n", "  lr            0.00",
+           "  loss          4.", "  equal in all digits\n",
+           "learning_rate 0.001 | 0.0005, changed where B was resumed (iteration 7)\n");
+    const json_t *r = report(other, reference());
+    assert_int_equal(lks_test_number(r, "steps"), 7);
+    assert_int_equal(lks_test_number(r, "can_change_bits.0.since_a"), 7);
+}
+
+/* --- records ---------------------------------------------------------------------------------- */
+
+static const char *fake(int steps, double last)
+{
+    return fake_run(lks_test_text("run-%d-%g", steps, last), 1, steps, last, "\"n_layer\":2");
+}
+
+static void test_lengths(void **state)
+{
+    const char *a = fake(20, 1.5), *b = fake(20, 1.5);
+    fake_append(b, "{'kind':'host','world_size':3,'changed':{},'resumed_iter':20}\n"
+                   "{'kind':'train','iter':20,'loss':1}\n{'kind':'train','iter':2");
+    EXPECT(a, b, 0, "The same run so far: 20 steps, 1 checkpoint, weights 0011223344556601.\n",
+           "B has 1 more step.\n", "ranks 2 | 3\n");
+    EXPECT(b, a, 0, "A has 1 more step.\n");
+    fake_append(a, "{'kind':'train','iter':20,'loss':2}\n");
+    EXPECT(a, b, 3, "The records differ first at step 20:\n  loss          2 | 1\n",
+           "cause             no setting");
+}
+
+/* One record begins later, because the run was continued in another folder. */
+static void test_later_start(void **state)
+{
+    const char *a = fake(20, 1.5), *b = lks_test_folder(), *none = lks_test_folder();
+    fake_append(b, "{'kind':'config','seed':1}\n{'kind':'train','iter':19,'loss':1.5,'lr':0.001,"
+                   "'grad_norm':1,'tokens':20000,'ms':5}\n");
+    fake_append(none, "{'kind':'config','seed':1}\n{'kind':'train','iter':20,'loss':1.5}\n");
+    EXPECT(a, b, 0, "The same run so far: 1 step.\n", "A has 19 more steps.\n");
+    EXPECT(none, a, 2, "their records have no step in common");
+}
+
+/* A skipped step and a rollback are steps of a run; numbers that aren't finite are null. */
+static void test_not_finite(void **state)
+{
+    static const char *const lines[] = {
+        "{'kind':'train','iter':20,'loss':null}\n",
+        "{'kind':'skip','iter':20,'virtual_rank':3,'micro_batch':0,'what':'loss','place':'h.0'}\n",
+        "{'kind':'rollback','iter':20,'to':10,'data_shift':11}\n",
+    };
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++) {
+            const char *a = fake(20, 1.5), *b = fake(20, 1.5);
+            fake_append(a, lines[i]);
+            fake_append(b, lines[k]);
+            expect(a, b, i == k ? 0 : 3,
+                   (const char *const[]){i == k ? "The same run: 21 steps" : "  kind  ", NULL});
+        }
+}
+
+/* Evaluations that differ don't hide that the steps are equal, or where they differ. */
+static void test_evaluations(void **state)
+{
+    const char *a = fake(20, 1.5), *b = fake(20, 1.5), *c = fake(20, 1.5);
+    fake_append(a, "{'kind':'eval','iter':20,'val_loss':3,'sample':'x'}\n");
+    fake_append(b, "{'kind':'eval','iter':20,'val_loss':4,'train_loss':1}\n"
+                   "{'kind':'train','iter':20,'loss':1}\n");
+    fake_append(c, "{'kind':'eval','iter':20,'val_loss':3,'sample':'y'}\n");
+    EXPECT(a, b, 3, "Evaluations differ first at iteration 20:\n  val_loss      3 | 4\n");
+    EXPECT(a, c, 0, "The same run: 20 steps");
+    assert_int_equal(lks_test_number(report(a, b), "steps"), 20);
+}
+
+/* The weights of a checkpoint differ although every figure before it is equal. */
+static void test_checkpoint_line(void **state)
+{
+    const char *a = fake(20, 1.5), *b = fake_run("other", 2, 20, 1.5, "\"n_layer\":2");
+    EXPECT(a, b, 3, "The steps before checkpoint 20 are equal; its weights aren't:\n",
+           "  params_hash   0011223344556601 | 0011223344556602\n");
+}
+
+/* The level is among the facts that change no bit while the fingerprints are equal. */
+static void test_fingerprint(void **state)
+{
+    const char *a = fake(2, 1.5), *b = fake(2, 1.5), *c = fake(2, 1.5);
+    fake_append(a, "{'kind':'host','fingerprint':'11','kernels':'avx2'}\n");
+    fake_append(b, "{'kind':'host','fingerprint':'11','kernels':'avx512'}\n");
+    fake_append(c, "{'kind':'host','fingerprint':'22','kernels':'amx','commit':'abc'}\n");
+    EXPECT(a, b, 0, "changes no bit    kernels avx2 | avx512\n");
+    EXPECT(a, c, 0, "can change bits   commit - | abc\n", "fingerprint 11 | 22\n",
+           "kernels avx2 | amx\n");
+}
+
+static void test_refused(void **state)
+{
+    const char *a = fake(2, 1.5), *empty = lks_test_folder(), *bad;
+    static const char *const lines[] = {"[1]\n",        "{'kind':'train'}\n",
+                                        "{'iter':3}\n", "{'kind':'eval','iter':-1}\n",
+                                        "nonsense\n",   "{'kind':1}\n"};
+    EXPECT(a, empty, 2, "it contains no metrics.jsonl and no state.json");
+    EXPECT("missing", a, 1, "can't read missing");
+    EXPECT(a, lks_test_text("%s/metrics.jsonl", a), 2, "a run can't be compared with a weights");
+    assert_int_equal(lks_test_tool("diff", a).exit_code, 2);
+    assert_int_equal(lks_test_tool("diff", a, a, a).exit_code, 2);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        bad = fake(2, 1.5);
+        fake_append(bad, lines[i]);
+        EXPECT(a, bad, 1, "metrics.jsonl: the line at offset ", "so no run has written it");
+    }
+    bad = fake(2, 1.5);
+    FILE *f = fopen(lks_test_text("%s/metrics.jsonl", bad), "a");
+    assert_int_equal(ftruncate(fileno(f), 3 << 20), 0); /* zeros without a line feed */
+    assert_int_equal(fclose(f), 0);
+    EXPECT(a, bad, 1, "is too long");
+    bad = lks_test_folder(); /* a link isn't followed */
+    assert_int_equal(
+        symlink(lks_test_text("%s/metrics.jsonl", a), lks_test_text("%s/metrics.jsonl", bad)), 0);
+    EXPECT(a, bad, 1, "can't read");
+}
+
+static void test_escaped(void **state)
+{
+    const char *a = fake_run("a", 1, 2, 1.5, "\"freeze\":\"\\u001b[2J\"");
+    const char *b = fake_run("b", 1, 2, 1.5, "\"freeze\":\"\"");
+    EXPECT(a, b, 0, "freeze \\x1b[2J | \n");
+}
+
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+/* Copy the reference, and change one bit of an element of one of its checkpoints, with all hashes
+ * computed again. */
+static const char *forged(uint64_t iter, bool moments, const char *tensor, uint64_t element)
+{
+    const char *out = lks_test_text("%s/run", lks_test_folder());
+    lks__ckpt c = {.iter = 0};
+    lks__st_tensor tensors[2][256];
+    char name[32], hash[17];
+    copy_tree(reference(), out);
+    assert_ok(lks__ckpt_open_iter(out, iter, LKS__CKPT_ALL, &c));
+    for (int part = 0; part < 2; part++) {
+        lks__st_file *file = part == 0 ? c.model : c.optimizer;
+        assert_true(lks__st_count(file) <= 256);
+        for (size_t i = 0; i < lks__st_count(file); i++) {
+            tensors[part][i] = *lks__st_get(file, i);
+            unsigned char *data = malloc(tensors[part][i].bytes);
+            assert_ok(lks__st_read(file, lks__st_get(file, i), data));
+            if (part == (moments ? 1 : 0) && strcmp(tensors[part][i].name, tensor) == 0)
+                data[4 * element] ^= 1;
+            tensors[part][i].data = data;
+        }
+    }
+    const lks__ckpt_content content = {.iter = iter,
+                                       .model = tensors[0],
+                                       .n_model = lks__st_count(c.model),
+                                       .optimizer = tensors[1],
+                                       .n_optimizer = lks__st_count(c.optimizer),
+                                       .state = c.state};
+    assert_ok(lks__ckpt_save(out, &content, 0, name, hash));
+    for (int part = 0; part < 2; part++)
+        for (size_t i = 0; i < lks__st_count(part == 0 ? c.model : c.optimizer); i++)
+            free((void *)tensors[part][i].data);
+    lks__ckpt_close(&c);
+    return out;
+}
+
+static void test_checkpoints(void **state)
+{
+    const char *weight = "transformer.h.1.mlp.c_proj.weight";
+    const char *moment = "transformer.h.2.attn.c_attn.weight.exp_avg";
+    const char *a = forged(6, false, weight, 777), *b = forged(9, true, moment, 30);
+    EXPECT(reference(), a, 3, "The files of ckpt-00000006 differ:\n",
+           lks_test_text("weights           first %s, element 777 (index [8,9]): ", weight),
+           "1 of its 2304 elements differ; 1 of ", "cause             no setting");
+    EXPECT(reference(), b, 3, "The files of ckpt-00000009 differ:\n",
+           lks_test_text("moments           first %s, element 30 (index [1,6]): ", moment));
+    EXPECT(a, b, 3, "The files of ckpt-00000006 differ:\n"); /* the first of both */
+    EXPECT(lks_test_text("%s/ckpt-00000006", reference()), lks_test_text("%s/ckpt-00000006", b), 0,
+           "The same tensors.\n");
+    EXPECT(lks_test_text("%s/ckpt-00000006", reference()), lks_test_text("%s/ckpt-00000009", b), 3,
+           "can change bits   iter 6 | 9\n", "first transformer.wte.weight, element ");
+    EXPECT(lks_test_text("%s/ckpt-00000006/model.safetensors", reference()),
+           lks_test_text("%s/ckpt-00000006/model.safetensors", a), 3, "element 777");
+    EXPECT(lks_test_text("%s/ckpt-00000006/model.safetensors", reference()),
+           lks_test_text("%s/ckpt-00000006/optimizer.safetensors", a), 3, "which only A has\n");
+    const json_t *r = report(reference(), a);
+    const char *bits[2];
+    for (int i = 0; i < 2; i++)
+        bits[i] =
+            json_string_value(lks_test_member(r, i == 0 ? "weights.0.bits.0" : "weights.0.bits.1"));
+    assert_int_equal(strtoul(bits[0], NULL, 16) ^ strtoul(bits[1], NULL, 16), 1);
+}
+
+/* A damaged checkpoint is no difference: the comparison fails. */
+static void test_damaged(void **state)
+{
+    const char *a = forged(6, false, "transformer.wte.weight", 0);
+    const char *file = lks_test_text("%s/ckpt-00000006/model.safetensors", a);
+    size_t bytes;
+    char *text = (char *)lks_test_read(file, &bytes);
+    text[bytes - 1] ^= 1;
+    lks_test_write(file, text, bytes);
+    EXPECT(reference(), a, 1, "is altered or damaged");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_run),          cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_changed_at_resume), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_later_start),       cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_evaluations),       cmocka_unit_test(test_checkpoint_line),
+        cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_escaped),           cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_damaged),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
