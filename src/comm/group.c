@@ -198,9 +198,16 @@ lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
     return comm->ops->all_gather_v(comm, mine, all, counts, dtype);
 }
 
-/* Check the operation, and that `buf` has the alignment of its type. */
-static lks_status check_combine(const char *call, const char *name, const void *buf,
-                                lks_dtype dtype, lks_op op)
+static lks_status check_aligned(const char *call, const char *name, const void *buf,
+                                lks_dtype dtype)
+{
+    if ((uintptr_t)buf % lks_dtype_bytes(dtype) == 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG, "%s: %s is not aligned as %s elements are", call, name,
+                     lks_dtype_name(dtype));
+}
+
+static lks_status check_combine(const char *call, lks_dtype dtype, lks_op op)
 {
     if (!lks__can_combine(LKS_FLOAT32, op))
         return lks__fail(LKS_ERR_ARG,
@@ -216,9 +223,6 @@ static lks_status check_combine(const char *call, const char *name, const void *
         return lks__fail(LKS_ERR_ARG,
                          "%s: a mean of %s elements would be cut: use LKS_SUM and divide", call,
                          lks_dtype_name(dtype));
-    if ((uintptr_t)buf % lks_dtype_bytes(dtype) != 0)
-        return lks__fail(LKS_ERR_ARG, "%s: %s is not aligned as %s elements are", call, name,
-                         lks_dtype_name(dtype));
     return LKS_OK;
 }
 
@@ -230,8 +234,9 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
     if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
         return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
     LKS__TRY(check_elements(call, count, dtype, comm->world.world_size));
-    LKS__TRY(check_combine(call, "all", all, dtype, op));
-    LKS__TRY(check_combine(call, "mine", mine, dtype, op));
+    LKS__TRY(check_combine(call, dtype, op));
+    LKS__TRY(check_aligned(call, "all", all, dtype));
+    LKS__TRY(check_aligned(call, "mine", mine, dtype));
     LKS__TRY(check_open(comm, "reduce_scatter"));
     const size_t bytes = count * lks_dtype_bytes(dtype);
     LKS__TRY(check_apart(call, mine, bytes, all, bytes * (size_t)comm->world.world_size,
@@ -245,7 +250,8 @@ static lks_status check_all_reduce(const char *call, const lks_comm *comm, const
     if (comm == NULL || (buf == NULL && count > 0))
         return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
     LKS__TRY(check_elements(call, count, dtype, 1));
-    LKS__TRY(check_combine(call, "buf", buf, dtype, op));
+    LKS__TRY(check_combine(call, dtype, op));
+    LKS__TRY(check_aligned(call, "buf", buf, dtype));
     return check_there(comm, call);
 }
 

@@ -68,8 +68,7 @@ static lks_status fetch(const lks__settings *s, const lks__args *args, const lks
 {
     LKS__TRY(find_set(args, set_p));
     const lks__fetch_set *set = *set_p;
-    const bool has_shards = strcmp(set->name, "fineweb-sp1024") == 0;
-    if (s->shards != 0 && !has_shards)
+    if (s->shards != 0 && !lks__fetch_has_shards(set))
         return lks__fail(LKS_ERR_CONFIG, "--shards doesn't apply to %s", set->name);
     if (s->shards > LKS__FETCH_SHARDS)
         return lks__fail(LKS_ERR_CONFIG, "--shards=%" PRId64 ": at most %d", s->shards,

@@ -57,6 +57,16 @@ static void tag_path(const char *part, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%s.tag", part);
 }
 
+lks_status lks__download_finish(const char *part, const char *path)
+{
+    char tag[PATH_MAX];
+    tag_path(part, tag);
+    if (lks__sys_rename(part, path) < 0)
+        return lks__sys_fail("cannot write", path);
+    unlink(tag);
+    return LKS_OK;
+}
+
 void lks__download_drop(const char *part)
 {
     char path[PATH_MAX];

@@ -27,6 +27,9 @@ lks_status lks__download_available(void);
  * continues it, if the server's file is still the same. */
 lks_status lks__download_get(const lks__download *d);
 
+/* Give the complete partial file its name, and remove its description. */
+lks_status lks__download_finish(const char *part, const char *path);
+
 /* Remove the partial file and its description. */
 void lks__download_drop(const char *part);
 

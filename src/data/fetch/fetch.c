@@ -102,30 +102,28 @@ static lks_status check_sum(const target *t)
                      t->sum, t->recorded);
 }
 
-static lks_status bring(const lks__fetch *f, target *t)
+/* Check the form and the sum of `path`, the file or its partial form. */
+static lks_status verify(target *t, const char *path)
 {
-    char tag[PATH_MAX + 8];
+    LKS__TRY(check_form(t->file, path));
+    LKS__TRY(lks__sums_of(path, hashing, t->sum));
+    return check_sum(t);
+}
+
+static lks_status bring(target *t)
+{
     const lks__download d = {.from = t->from,
                              .part = t->part,
                              .bytes = t->file->bytes,
                              .most = t->file->most,
                              .progress = reading};
     LKS__TRY(lks__download_get(&d));
-    lks_status st = check_form(t->file, t->part);
+    const lks_status st = verify(t, t->part);
     if (st == LKS_OK)
-        st = lks__sums_of(t->part, hashing, t->sum);
-    if (st == LKS_OK)
-        st = check_sum(t);
-    if (st != LKS_OK) {
-        if (st != LKS_ERR_STOPPED)
-            lks__download_drop(t->part);
-        return st;
-    }
-    if (lks__sys_rename(t->part, t->path) < 0)
-        return lks__sys_fail("cannot write", t->path);
-    snprintf(tag, sizeof tag, "%s.tag", t->part);
-    unlink(tag);
-    return LKS_OK;
+        return lks__download_finish(t->part, t->path);
+    if (st != LKS_ERR_STOPPED)
+        lks__download_drop(t->part);
+    return st;
 }
 
 /* Make the folder of a file. */
@@ -184,14 +182,10 @@ static lks_status fetch_file(const lks__fetch *f, target *t)
     const bool existed = stat(t->path, &info) == 0;
     lks_status st = LKS_OK;
     if (existed) {
-        st = check_form(t->file, t->path);
-        if (st == LKS_OK)
-            st = lks__sums_of(t->path, hashing, t->sum);
-        if (st == LKS_OK)
-            st = check_sum(t);
+        st = verify(t, t->path);
     } else {
         LKS__TRY(make_folder(t->path));
-        st = bring(f, t);
+        st = bring(t);
     }
     return st == LKS_OK ? record(f, t, existed) : by_hand(st, f, t, existed);
 }

@@ -80,6 +80,14 @@ const lks__fetch_set *lks__fetch_set_of(const char *name)
     return NULL;
 }
 
+bool lks__fetch_has_shards(const lks__fetch_set *set)
+{
+    bool shards = false;
+    for (int i = 0; i < LKS__FETCH_FILES; i++)
+        shards |= set->files[i].shards;
+    return shards;
+}
+
 const lks__fetch_file *lks__fetch_file_at(const lks__fetch_set *set, int shards, int i,
                                           char name[LKS__FETCH_NAME])
 {

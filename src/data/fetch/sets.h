@@ -36,6 +36,7 @@ typedef struct lks__fetch_set {
 
 const lks__fetch_set *lks__fetch_set_of(const char *name); /* or NULL */
 const char *lks__fetch_set_name(int i);                    /* NULL after the last */
+bool lks__fetch_has_shards(const lks__fetch_set *set);     /* the caller chooses their number */
 
 /* The i-th file of the set with `shards` shards: its path below the folder. Returns NULL after the
  * last. */

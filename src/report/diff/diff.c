@@ -193,16 +193,18 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
     char shown[512];
     if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
-    *kind_p = !S_ISDIR(info.st_mode)       ? WEIGHTS
-              : has(path, "metrics.jsonl") ? RUN
-              : has(path, LKS__CKPT_STATE) ? CHECKPOINT
-                                           : RUN;
-    if (*kind_p != RUN || has(path, "metrics.jsonl"))
-        return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "%s is neither a run's folder nor a checkpoint: it contains no metrics.jsonl "
-                     "and no state.json",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
+    if (!S_ISDIR(info.st_mode))
+        *kind_p = WEIGHTS;
+    else if (has(path, "metrics.jsonl"))
+        *kind_p = RUN;
+    else if (has(path, LKS__CKPT_STATE))
+        *kind_p = CHECKPOINT;
+    else
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is neither a run's folder nor a checkpoint: it contains no "
+                         "metrics.jsonl and no state.json",
+                         lks__escape(shown, sizeof shown, path, strlen(path)));
+    return LKS_OK;
 }
 
 bool lks__diff_same(const json_t *report)

@@ -9,8 +9,8 @@
 #include "base/status.h"
 
 /* Compare two runs' folders, two checkpoints, or two files of weights (.safetensors). Nothing is
- * executed, and nothing is written. *report_p is one object (docs/diff.md), which the caller frees.
- * ERR_CONFIG if the two can't be compared; other errors name a file that can't be read. */
+ * executed, and nothing is written. *report_p is one object (docs/guides/diff.md), which the caller
+ * frees. ERR_CONFIG if the two can't be compared; other errors name a file that can't be read. */
 lks_status lks__diff(const char *a, const char *b, json_t **report_p);
 
 bool lks__diff_same(const json_t *report);

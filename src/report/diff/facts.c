@@ -2,12 +2,6 @@
 
 #include <string.h>
 
-static json_t *value_or_null(const json_t *o, const char *key)
-{
-    json_t *value = json_object_get(o, key);
-    return value != NULL ? json_incref(value) : json_null();
-}
-
 /* Append a row if both objects differ in `key`. Returns the row, or NULL. */
 static json_t *add_row(json_t *rows, const char *name, const char *key, const json_t *a,
                        const json_t *b)
@@ -15,8 +9,7 @@ static json_t *add_row(json_t *rows, const char *name, const char *key, const js
     const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
     if (x == y || (x != NULL && y != NULL && json_equal(x, y)))
         return NULL;
-    json_t *row = json_pack("{s:s, s:o, s:o}", "name", name, "a", value_or_null(a, key), "b",
-                            value_or_null(b, key));
+    json_t *row = json_pack("{s:s, s:O?, s:O?}", "name", name, "a", x, "b", y);
     json_array_append_new(rows, row);
     return row;
 }

@@ -76,27 +76,22 @@ static bool is_ignored(const char *key)
     return false;
 }
 
-static bool same_member(const json_t *x, const json_t *y)
-{
-    return x != NULL && y != NULL && json_equal(x, y);
-}
-
-/* Append a member of both lines; false if it differs. */
+/* Append a member of both lines, unless `figures` is NULL; false if it differs. */
 static bool add_figure(json_t *figures, const char *key, json_t *x, json_t *y)
 {
-    const bool same = same_member(x, y);
-    json_array_append_new(figures,
-                          json_pack("{s:s, s:o, s:o, s:b}", "name", key, "a",
-                                    x != NULL ? json_incref(x) : json_null(), "b",
-                                    y != NULL ? json_incref(y) : json_null(), "same", same));
+    const bool same = x != NULL && y != NULL && json_equal(x, y);
+    if (figures != NULL)
+        json_array_append_new(figures, json_pack("{s:s, s:O?, s:O?, s:b}", "name", key, "a", x, "b",
+                                                 y, "same", same));
     return same;
 }
 
-/* NULL if both lines are equal. `common`: only members that both lines have count. */
-static json_t *compare_lines(json_t *a, json_t *b, bool common)
+/* True if both lines are equal. `common`: only members that both lines have count. `figures`: NULL,
+ * or an array that gets the members. */
+static bool compare_members(json_t *a, json_t *b, bool common, json_t *figures)
 {
-    json_t *figures = json_array(), *value;
     const char *key;
+    json_t *value;
     bool same = true;
     if (strcmp(kind_of(a), kind_of(b)) != 0)
         same &= add_figure(figures, "kind", json_object_get(a, "kind"), json_object_get(b, "kind"));
@@ -113,28 +108,17 @@ static json_t *compare_lines(json_t *a, json_t *b, bool common)
         if (!common && !is_ignored(key) && json_object_get(a, key) == NULL)
             same &= add_figure(figures, key, NULL, value);
     }
-    if (!same)
-        return json_pack("{s:I, s:s, s:o}", "iter", iter_of(a), "kind", kind_of(a), "figures",
-                         figures);
-    json_decref(figures);
-    return NULL;
+    return same;
 }
 
-/* As compare_lines() == NULL, without memory: nearly all lines of two runs are equal. */
-static bool same_step(json_t *a, json_t *b)
+/* NULL if both lines are equal, as nearly all lines of two runs are: only others need memory. */
+static json_t *compare_lines(json_t *a, json_t *b, bool common)
 {
-    const char *key;
-    json_t *value;
-    bool same = iter_of(a) == iter_of(b) && strcmp(kind_of(a), kind_of(b)) == 0;
-    json_object_foreach(a, key, value)
-    {
-        same = same && (is_ignored(key) || same_member(value, json_object_get(b, key)));
-    }
-    json_object_foreach(b, key, value)
-    {
-        same = same && (is_ignored(key) || json_object_get(a, key) != NULL);
-    }
-    return same;
+    if (compare_members(a, b, common, NULL))
+        return NULL;
+    json_t *figures = json_array();
+    compare_members(a, b, common, figures);
+    return json_pack("{s:I, s:s, s:o}", "iter", iter_of(a), "kind", kind_of(a), "figures", figures);
 }
 
 /* --- two records ------------------------------------------------------------------------------ */
@@ -142,7 +126,7 @@ static bool same_step(json_t *a, json_t *b)
 struct walk {
     struct side a, b;
     json_t *first, *evaluation;
-    json_t *params_hash; /* borrowed from the line of a checkpoint */
+    json_t *params_hash; /* of the last equal checkpoint */
     uint64_t steps, from, checkpoints;
 };
 
@@ -189,10 +173,9 @@ static lks_status compare(struct walk *w)
         compare_between(w);
         if (w->first != NULL || w->a.step == NULL || w->b.step == NULL)
             return LKS_OK;
-        if (!same_step(w->a.step, w->b.step)) {
-            w->first = compare_lines(w->a.step, w->b.step, false);
+        w->first = compare_lines(w->a.step, w->b.step, false);
+        if (w->first != NULL)
             return LKS_OK;
-        }
         w->steps++;
         LKS__TRY(advance(&w->a));
         LKS__TRY(advance(&w->b));
@@ -216,12 +199,10 @@ lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report)
     if (st == LKS_OK)
         st = read_rest(&w);
     json_t *found =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "steps", (json_int_t)w.steps, "from",
-                  (json_int_t)w.from, "steps_a", (json_int_t)w.a.steps, "steps_b",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:o?, s:o?, s:o?}", "steps", (json_int_t)w.steps,
+                  "from", (json_int_t)w.from, "steps_a", (json_int_t)w.a.steps, "steps_b",
                   (json_int_t)w.b.steps, "checkpoints", (json_int_t)w.checkpoints, "params_hash",
-                  w.params_hash != NULL ? w.params_hash : json_null(), "first",
-                  w.first != NULL ? w.first : json_null(), "evaluation",
-                  w.evaluation != NULL ? w.evaluation : json_null());
+                  w.params_hash, "first", w.first, "evaluation", w.evaluation);
     forget(&w.a);
     forget(&w.b);
     if (st == LKS_OK && (found == NULL || json_object_update(report, found) != 0))

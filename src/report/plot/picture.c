@@ -264,18 +264,24 @@ static void draw_runs(struct drawing *d, double y)
 
 /* --- the whole -------------------------------------------------------------------------------- */
 
-const char *lks__picture_title(const lks__plot *p, char out[LKS__PICTURE_TITLE])
+/* True if a run has a validation loss; the legend then has a key. */
+static bool is_evaluated(const lks__plot *p)
 {
-    char name[256];
     bool evaluated = false;
     for (size_t i = 0; i < p->n; i++)
         evaluated |= p->runs[i].n_evals > 0;
+    return evaluated;
+}
+
+const char *lks__picture_title(const lks__plot *p, char out[LKS__PICTURE_TITLE])
+{
+    char name[256];
     snprintf(name, sizeof name, "%s", p->runs[0].name);
     cut(name, NAME);
     if (p->n > 1)
         snprintf(name, sizeof name, "%zu runs", p->n);
     snprintf(out, LKS__PICTURE_TITLE, "%s of %.*s%s",
-             evaluated ? "Training and validation loss" : "Training loss", 80, name,
+             is_evaluated(p) ? "Training and validation loss" : "Training loss", 80, name,
              p->log_scale ? " (log scale)" : "");
     lks__utf8_make(out);
     return out;
@@ -284,10 +290,7 @@ const char *lks__picture_title(const lks__plot *p, char out[LKS__PICTURE_TITLE])
 /* Height above the graph: the title, the key and the runs. */
 static int height_of_legend(const lks__plot *p)
 {
-    bool evaluated = false;
-    for (size_t i = 0; i < p->n; i++)
-        evaluated |= p->runs[i].n_evals > 0;
-    return 48 + LINE * ((evaluated ? 1 : 0) + (p->n > 1 ? (int)p->n : 0));
+    return 48 + LINE * ((is_evaluated(p) ? 1 : 0) + (p->n > 1 ? (int)p->n : 0));
 }
 
 int lks__picture_height(const lks__plot *p)
@@ -335,7 +338,7 @@ lks_status lks__picture_draw(const lks__plot *p, lks__canvas *to)
     draw_curves(&d);
     if (p->n > 1)
         draw_runs(&d, legend - 2 - LINE * (double)p->n);
-    if (legend > 48 + LINE * (p->n > 1 ? (double)p->n : 0.0))
+    if (is_evaluated(p))
         draw_key(&d, 46);
     free(d.xy);
     lks__curves_free(curves, p->n);
