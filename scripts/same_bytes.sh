@@ -149,7 +149,7 @@ for build; do
     # shellcheck disable=SC2086
     step "$label-prep" $program prep char --input="$out/text.txt" --out="$data/char"
     cp "$data/char/train.bin" "$data/char/val.bin" "$data/wide"
-    for level in plain avx2 avx512 neon; do
+    for level in plain avx2 avx512 avx512_bf16 amx neon; do
         LOCKSTEP_CPU=$level $program info >"$logs/info.log" 2>&1 || continue
         best=$level
         row "$level" "$no_dnnl" 1
