@@ -129,7 +129,7 @@ row() { # LEVEL LIBRARY_PATH RANKS
         [ "$hash" = "$(cat "$out/$model.first")" ] || mark=' differs' differs=1
     done
     unset LOCKSTEP_CPU LD_LIBRARY_PATH
-    printf '%-8s%-8s%-14s%5s %s%s\n' "$label" "$1" "$products" "$3" "$hashes" "$mark"
+    printf '%-8s%-13s%-14s%5s %s%s\n' "$label" "$1" "$products" "$3" "$hashes" "$mark"
 }
 
 # The compiler's own note in the program. Parts of the C library may name gcc, too.
@@ -142,7 +142,7 @@ compiler_of() { # PROGRAM
 echo "processor: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 for build; do echo "${build%%=*}: ${build#*=}, $(compiler_of "${build##*[= ]}")"; done
 # shellcheck disable=SC2046,SC2086
-printf '%-8s%-8s%-14s%5s %s\n' build level products ranks "$(printf ' %-12s' $models)"
+printf '%-8s%-13s%-14s%5s %s\n' build level products ranks "$(printf ' %-12s' $models)"
 for build; do
     label=${build%%=*} program=${build#*=} emulated=false best=''
     case $program in *\ *) emulated=true ;; esac
