@@ -49,6 +49,12 @@ static void check(const char *hosts, const char *const more[])
     const json_t *line = json_array_get(lines, 0);
     assert_string_equal(json_string_value(lks_test_member(line, "backend")), engine);
     assert_int_equal(lks_test_number(line, "world_size"), hosts_world(hosts));
+    /* One machine plays all hosts, so they have one name. */
+    const json_t *names = lks_test_member(line, "hosts"), *row = json_array_get(names, 0);
+    assert_int_equal(json_array_size(names), 1);
+    assert_string_equal(json_string_value(lks_test_member(row, "host")),
+                        json_string_value(lks_test_member(line, "host")));
+    assert_int_equal(lks_test_number(row, "ranks"), hosts_world(hosts));
 }
 #define check_hosts(hosts, ...) check((hosts), (const char *const[]){__VA_ARGS__, NULL})
 

@@ -397,6 +397,8 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__ses
 
 void lks__report_abandon(lks__report *r)
 {
+    free(r->hosts);
+    r->hosts = NULL;
     if (!r->on)
         return;
     lks__signals_answer(NULL);

@@ -26,6 +26,7 @@ typedef struct lks__report {
     lks__events *events;   /* NULL: --tensorboard=false */
     int out_lock;          /* lock of out_dir; -1: none */
     lks__peak peak;        /* peak of all ranks together, measured at the start */
+    char *hosts;           /* host of each rank, [W][LKS__HOST_NAME] */
     double flops_a_token;
     double tokens_a_step;
     double started;      /* lks__sys_now() */

@@ -65,10 +65,40 @@ static lks_status config_line(lks__report *r, const lks__run *run)
     return lks__metrics_end(r->metrics);
 }
 
+/* Learn the host of each rank, [W][LKS__HOST_NAME]. Collective. */
+static lks_status gather_hosts(const lks__session *ses, char **hosts_p)
+{
+    char mine[LKS__HOST_NAME];
+    lks_status st = LKS_OK;
+    lks__session_host(mine);
+    *hosts_p = lks__session_gather(ses, mine, sizeof mine, &st);
+    return st;
+}
+
+/* Write hosts in the order of their ranks, with the number of ranks that follow each other there.
+ * The limit keeps a line within its buffer. */
+static void write_hosts(lks__jsonw *w, const char *hosts, size_t W)
+{
+    enum { MOST = 256 };
+    lks__jsonw_array(w, "hosts");
+    for (size_t r = 0, next, n = 0; r < W && n < MOST; r = next, n++) {
+        const char *host = hosts + r * LKS__HOST_NAME;
+        for (next = r + 1; next < W; next++)
+            if (memcmp(hosts + next * LKS__HOST_NAME, host, LKS__HOST_NAME) != 0)
+                break;
+        lks__jsonw_object(w, NULL);
+        lks__jsonw_str(w, "host", host);
+        lks__jsonw_u64(w, "ranks", next - r);
+        lks__jsonw_end(w);
+    }
+    lks__jsonw_end(w);
+}
+
 static lks_status host_line(lks__report *r, const lks__run *run, const lks__session *ses,
                             const lks__state *state)
 {
     lks__jsonw *w = lks__report_begin_host(r, run, ses, state);
+    write_hosts(w, r->hosts, (size_t)ses->world.world_size);
     if (run->resumed) {
         lks__jsonw_u64(w, "resumed_iter", state->iter);
         lks__jsonw_object(w, "changed");
@@ -337,6 +367,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     r->out_lock = -1;
     r->notify.fd = -1;
     LKS__TRY(measure_peak(t, &r->peak));
+    LKS__TRY(gather_hosts(&t->ses, &r->hosts));
     r->on = t->ses.world.rank == 0;
     r->started = lks__sys_now();
     r->first_iter = t->state.iter;
