@@ -64,6 +64,8 @@ enum {
     LKS__SETTING_NONE = 1 << 13,
     /* In the short help of a command that accepts train's settings. */
     LKS__SETTING_SHORT = 1 << 14,
+    /* RUN: the command line of a resume may change it, and a new segment of the run begins. */
+    LKS__SETTING_SEGMENT = 1 << 15,
 };
 
 /* X(group, word of --help=WORD, title in the help). */
@@ -99,8 +101,10 @@ enum {
 #define LKS__WORDS_replicas(X, of)    X(of, shared) X(of, private)
 #define LKS__WORDS_recompute(X, of)   X(of, none) X(of, rows) X(of, block)
 #define LKS__WORDS_exchange(X, of)    X(of, auto) X(of, nccl) X(of, staged)
-#define LKS__WORDS_bind(X, of)        X(of, auto) X(of, cores) X(of, none)
-#define LKS__WORDS_dtype(X, of)       X(of, auto) X(of, float32) X(of, bfloat16)
+#define LKS__WORDS_metric(X, of)                                                                   \
+    X(of, val_loss) X(of, val_bpb) X(of, artifact_loss) X(of, artifact_bpb)
+#define LKS__WORDS_bind(X, of)  X(of, auto) X(of, cores) X(of, none)
+#define LKS__WORDS_dtype(X, of) X(of, auto) X(of, float32) X(of, bfloat16)
 
 /* The events of exec_on: the beginnings of its values. */
 #define LKS__EVENT_CHOICES "checkpoint:|best:|end:|failure:"
@@ -190,16 +194,16 @@ enum {
       "exact without initial weights")                                                             \
     X(FLOAT, dropout, 0.0, FROM_BELOW(0, 1), TRAIN | BENCH, FREE, MODEL,                           \
       "share of activations dropped in training")                                                  \
-    X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN | SHORT, BATCH,               \
+    X(INT, batch_size, 12, INTS(1, 65536), TRAIN | EVAL | BENCH, RUN | SEGMENT | SHORT, BATCH,     \
       "sequences per micro-batch\ntrain: sequences per micro-batch; auto: as many as fit into "    \
       "memory, with the same number of sequences per step as without auto")                        \
     X(STR, memory, "", ANY, TRAIN, HOST, BATCH,                                                    \
       "memory of each host, or with --device=cuda of each GPU, for batch_size=auto and for plan: " \
       "bytes, or a number with K, M, G (powers of 1024) or KB, MB, GB (of 1000), for example "     \
       "16G; empty: the free memory")                                                               \
-    X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN | SHORT, BATCH,             \
+    X(INT, gradient_accumulation_steps, 40, INTS(1, 65535), TRAIN, RUN | SEGMENT | SHORT, BATCH,   \
       "micro-batches per step, over all ranks together")                                           \
-    X(INT, virtual_ranks, 0, INTS(0, 1024) OR(auto), TRAIN, RUN | AUTO | SHORT, BATCH,             \
+    X(INT, virtual_ranks, 0, INTS(0, 1024) OR(auto), TRAIN, RUN | SEGMENT | AUTO | SHORT, BATCH,   \
       "parts into which each step is split; any number of ranks up to this gives the same bytes; " \
       "auto: the largest power of two up to 8 that divides gradient_accumulation_steps")           \
     X(CHOICE, sampler, random, WORDS, TRAIN, RUN, BATCH,                                           \
@@ -232,7 +236,9 @@ enum {
       "iterations of warm-up")                                                                     \
     X(INT, lr_decay_iters, 600000, INTS(0, 4294967294), TRAIN, FREE | SHORT, OPTIM,                \
       "iteration at which the learning rate reaches min_lr")                                       \
-    X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM, "learning rate after the decay")   \
+    X(FLOAT, min_lr, 6e-5, FROM_TO(0, 1e6), TRAIN, FREE, OPTIM,                                    \
+      "learning rate after the decay; golf: the least share of each rate in the warmdown, 0 by "   \
+      "default")                                                                                   \
                                                                                                    \
     X(CHOICE, on_nan, stop, WORDS, TRAIN, FREE, OPTIM,                                             \
       "if a loss or gradient is not finite: stop the run; skip the update; rollback: return to "   \
@@ -276,6 +282,14 @@ enum {
       "tokens of a sample to generate after each evaluation, for metrics.jsonl, TensorBoard and "  \
       "`lockstep watch`; off: none")                                                               \
     X(BOOL, json, false, ANY, REPORTS | PLAN | DIFF, HOST, REPORT, "print JSON, for programs")     \
+    X(CHOICE, metric, val_loss, WORDS, REPORTS, HOST, REPORT,                                      \
+      "value to compare over seeds: the last validation loss, the last bits per byte, or those "   \
+      "of "                                                                                        \
+      "golf's artifact")                                                                           \
+    X(FLOAT, margin, 0, FROM_TO(0, 1e6), REPORTS, HOST, REPORT,                                    \
+      "test one-sided: is a group's mean lower than an earlier group's by more than this?")        \
+    X(FLOAT, alpha, 0.05, BETWEEN(0, 1), REPORTS, HOST, REPORT,                                    \
+      "a difference with a smaller p counts as more than chance")                                  \
     X(BOOL, markdown, false, ANY, REPORTS, HOST, REPORT, "print Markdown")                         \
     X(BOOL, csv, false, ANY, REPORTS, HOST, REPORT, "print CSV: table, row, run, value")           \
     X(CHOICE, axis, steps, WORDS, PLOT, HOST, REPORT, "unit of the horizontal axis")               \

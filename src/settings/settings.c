@@ -249,9 +249,7 @@ static lks_status fail_ranks(const lks__settings *s, int64_t W)
                  "; or --allow_uneven (the same run: some ranks do the work of %" PRId64
                  " virtual ranks, some of %" PRId64 ")",
                  (V + W - 1) / W, V / W);
-    if (s->from[LKS__SETTING_virtual_ranks] == LKS__FROM_CHECKPOINT)
-        snprintf(other, sizeof other, "; a run keeps its virtual ranks");
-    else if (N % W == 0)
+    if (N % W == 0)
         snprintf(other, sizeof other,
                  "; or --virtual_ranks=%" PRId64 " (a different run, split into %" PRId64
                  " virtual ranks: each does %" PRId64 " of the %" PRId64
@@ -300,7 +298,8 @@ lks_status lks__settings_check(lks__settings *s, int world_size)
                          "virtual_ranks=%" PRId64
                          " does not divide gradient_accumulation_steps=%" PRId64
                          ": every virtual rank does an equal share; make "
-                         "gradient_accumulation_steps a multiple of virtual_ranks",
+                         "gradient_accumulation_steps a multiple of virtual_ranks, or give another "
+                         "--virtual_ranks",
                          V, N);
     if (W > V || (V % W && !s->allow_uneven))
         return fail_ranks(s, W);

@@ -113,8 +113,12 @@ lks_status lks__settings_from_json(const json_t *json, unsigned command, unsigne
                                    const char *where, lks__settings *s_p);
 
 /* Continue `run` (read from a checkpoint at `where`). SHAPE and RUN are copied from it, and an
- * explicit different value is ERR_CONFIG. FREE is copied if no value was given. */
+ * explicit different value is ERR_CONFIG, except for SEGMENT on the command line. FREE is copied if
+ * no value was given. */
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where);
+
+/* True if both have the same batch: no SEGMENT differs. */
+bool lks__settings_same_batch(const lks__settings *a, const lks__settings *b);
 
 /* Copy the settings of role LKS__SETTING_KEPT that were not given from `kept`, as
  * lks__settings_write() wrote them. NULL and missing members change nothing. ERR_FORMAT, with

@@ -206,11 +206,19 @@ static const char *given_in(const lks__settings *s, const lks__setting *d)
 /* A remedy: files and variables may contain other settings, too, and the command line overrides
  * them. */
 static const char *instead(const lks__settings *s, const lks__setting *d, const char *value,
-                           char out[LKS__SETTING_STR + 120])
+                           char out[LKS__SETTING_STR + 200])
 {
-    snprintf(out, LKS__SETTING_STR + 120, "leave the setting out");
-    if (s->from[d - lks__setting_table] != LKS__FROM_ARG)
-        snprintf(out, LKS__SETTING_STR + 120, "give --%s=%s on the command line, which wins",
+    char mine[LKS__SETTING_STR];
+    const int at = (int)(d - lks__setting_table);
+    if (s->from[at] == LKS__FROM_ARG)
+        snprintf(out, LKS__SETTING_STR + 200, "leave the setting out");
+    else if (d->flags & LKS__SETTING_SEGMENT)
+        snprintf(out, LKS__SETTING_STR + 200,
+                 "give --%s=%s on the command line, which wins, or --%s=%s there to continue with "
+                 "another batch",
+                 d->name, value, d->name, lks__settings_text(s, at, mine));
+    else
+        snprintf(out, LKS__SETTING_STR + 200, "give --%s=%s on the command line, which wins",
                  d->name, value);
     return out;
 }
@@ -233,10 +241,11 @@ lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, cons
             given = false;
         if (d->flags & LKS__SETTING_AUTO && mine.i == 0)
             given = false;
-        if (given && d->flags & LKS__SETTING_FREE)
+        if (given && (d->flags & LKS__SETTING_FREE ||
+                      (d->flags & LKS__SETTING_SEGMENT && merged.from[at] == LKS__FROM_ARG)))
             continue;
         if (given && !lks__setting_same(d, mine, theirs)) {
-            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 120];
+            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 200];
             char name[LKS__SETTING_KEY];
             lks__settings_text(run, at, b);
             lks__family_name_of(&merged, at, name);
@@ -281,7 +290,7 @@ lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, co
             continue;
         if (given && !lks__setting_same(d, mine, theirs) &&
             !(d->flags & LKS__SETTING_AUTO && mine.i == 0)) {
-            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 120];
+            char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 200];
             char name[LKS__SETTING_KEY];
             lks__settings_text(source, i, b);
             lks__family_name_of(s, i, name);
@@ -296,6 +305,11 @@ lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, co
     }
     *s = merged;
     return LKS_OK;
+}
+
+bool lks__settings_same_batch(const lks__settings *a, const lks__settings *b)
+{
+    return lks__settings_diff(a, b, LKS__CMD_TRAIN, LKS__SETTING_SEGMENT, NULL) == 0;
 }
 
 int lks__settings_diff(const lks__settings *a, const lks__settings *b, unsigned command,

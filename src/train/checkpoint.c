@@ -60,6 +60,32 @@ bool lks__state_by_the_clock(const lks__run *run)
     return run->procedure->time_limit != NULL && run->procedure->time_limit(&run->s) > 0.0;
 }
 
+/* The members of "segment" in state.json, which runs of one segment lack. */
+static uint64_t *segment_member(lks__segment *s, int i, const char **name_p)
+{
+    static const char *const names[] = {"iter", "tokens", "step", "epoch", "position", NULL};
+    *name_p = names[i];
+    uint64_t *const members[] = {&s->iter,       &s->tokens,        &s->data.step,
+                                 &s->data.epoch, &s->data.position, NULL};
+    return members[i];
+}
+
+static bool add_segment(json_t *json, lks__segment segment)
+{
+    json_t *all = json_object();
+    const char *name;
+    bool later = false, good = true;
+    for (int i = 0; segment_member(&segment, i, &name) != NULL; i++) {
+        const uint64_t value = *segment_member(&segment, i, &name);
+        later |= value > 0;
+        good &= json_object_set_new(all, name, json_integer((json_int_t)value)) == 0;
+    }
+    if (later)
+        good &= json_object_set(json, "segment", all) == 0;
+    json_decref(all);
+    return good;
+}
+
 static json_t *state_json(const lks__run *run, const lks__state *state,
                           const lks__save_about *about)
 {
@@ -76,6 +102,7 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
     if ((run->init_hash[0] != '\0' &&
          json_object_set_new(json, "init_hash", json_string(run->init_hash)) < 0) ||
         (word != NULL && json_object_set_new(json, "asked", json_string(word)) < 0) ||
+        !add_segment(json, state->segment) ||
         (isfinite(about->val_loss) &&
          json_object_set_new(json, "val_loss", json_real(about->val_loss)) < 0)) {
         json_decref(json);
@@ -200,6 +227,66 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
     return st;
 }
 
+/* --- segments -------------------------------------------------------------------------------- */
+
+static uint64_t step_tokens(const lks__settings *s)
+{
+    return (uint64_t)(s->gradient_accumulation_steps * s->batch_size * s->block_size);
+}
+
+static uint64_t tokens_at(const lks__segment *s, const lks__settings *settings, uint64_t iter)
+{
+    return s->tokens + (iter - s->iter) * step_tokens(settings);
+}
+
+uint64_t lks__state_tokens(const lks__run *run, const lks__state *state)
+{
+    return tokens_at(&state->segment, &run->s, state->iter);
+}
+
+static lks_status read_segment(const lks__ckpt *c, uint64_t shift, lks__segment *s)
+{
+    const json_t *all = json_object_get(c->state, "segment");
+    const char *name;
+    bool good = all == NULL || json_is_object(all);
+    *s = (lks__segment){.iter = 0};
+    for (int i = 0; all != NULL && segment_member(s, i, &name) != NULL; i++) {
+        const json_t *value = json_object_get(all, name);
+        good &= json_is_integer(value) && json_integer_value(value) >= 0;
+        *segment_member(s, i, &name) = (uint64_t)json_integer_value(value);
+    }
+    if (!good || s->iter > c->iter || s->data.step > c->iter + shift)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s/state.json: \"segment\" is no part of a run up to "
+                         "iteration %" PRIu64,
+                         c->path, c->iter);
+    return LKS_OK;
+}
+
+/* Continue the checkpoint's segment, or begin the next one there. nanoGPT's sampler then begins as
+ * in a new run, as in the script's resume. */
+static lks_status load_segment(const lks__run *run, lks__state *state, lks__ckpt *c)
+{
+    lks__settings old;
+    lks__segment s;
+    LKS__TRY(read_segment(c, state->data_shift, &s));
+    lks__settings_defaults(&old);
+    LKS__TRY(lks__state_settings(c, &old));
+    LKS__TRY(lks__settings_check(&old, 1)); /* V divides N */
+    if (lks__settings_same_batch(&run->s, &old)) {
+        state->segment = s;
+        LKS__TRY(load_sampler(state, c));
+    } else {
+        state->segment = (lks__segment){
+            .iter = c->iter,
+            .tokens = tokens_at(&s, &old, c->iter),
+            .data = run->procedure->data_at(run, state, &old, &s.data, c->iter + state->data_shift),
+        };
+    }
+    run->procedure->start_data(run, state);
+    return LKS_OK;
+}
+
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
                            const lks__step_work *work, lks__checks *checks, lks__ckpt *c)
 {
@@ -225,9 +312,9 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
                          c->path);
     if (!run->shared || ses->world.local_rank == 0)
         LKS__TRY(load_arenas(run, state, work, c));
-    LKS__TRY(load_sampler(state, c));
     state->iter = c->iter;
     state->data_shift = (uint64_t)shift;
+    LKS__TRY(load_segment(run, state, c));
     state->nonfinite = (int)nonfinite;
     state->eval_done = json_is_true(eval_done);
     state->best_val_loss = json_number_value(best);

@@ -31,9 +31,13 @@ size_t lks__state_sampler_bytes(const lks__state *state);
 /* True if training time ends the run, so that checkpoints contain it. */
 bool lks__state_by_the_clock(const lks__run *run);
 
+/* Tokens of all steps before state->iter. */
+uint64_t lks__state_tokens(const lks__run *run, const lks__state *state);
+
 /* Complete a resume: read parameters and moments into the arenas (if shared, on the first rank of
- * each host), iteration and sampler. `run->s` already has the checkpoint's settings. With zero=1
- * each host then holds all moments, until lks__memory_fetched(). */
+ * each host), iteration and sampler. `run->s` already has the checkpoint's settings, except perhaps
+ * for the batch: then a new segment begins at its iteration. With zero=1 each host then holds all
+ * moments, until lks__memory_fetched(). */
 lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__state *state,
                            const lks__step_work *work, lks__checks *checks, lks__ckpt *ckpt);
 

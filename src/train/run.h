@@ -39,6 +39,7 @@ typedef struct lks__run {
     bool continued;        /* continues a run of nanoGPT, whose ckpt.pt is `weights` */
     lks__nanogpt_run from_nanogpt;
     bool resumed;
+    bool begins_segment;          /* with another batch than the checkpoint's */
     lks__settings resumed_from;   /* the checkpoint's settings, */
     char resumed_hash[17];        /* its params_hash, */
     char resumed_fingerprint[17]; /* the fingerprint of the kernels that made it, */

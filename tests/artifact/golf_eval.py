@@ -3,10 +3,11 @@
     NUM_LAYERS=… MODEL_DIM=… … python3 tests/artifact/golf_eval.py SCRIPT TOKENIZER DATA_FOLDER FILE [ARTIFACT]
 
 Settings come from the environment, as the script takes them. FILE ends in .pt (the raw model) or is the artifact. It prints
-`val_loss:… val_bpb:…`. With ARTIFACT it writes that file from a raw model, as the script does at its end. Needs PyTorch and the sentencepiece package.
+`val_loss:… val_bpb:…`. GOLF_EVAL_STRIDE=64: by the script's eval_val_sliding(), which records have. With ARTIFACT it writes that file from a raw model, as the script does at its end. Needs PyTorch and the sentencepiece package.
 """
 import importlib.util
 import io
+import os
 import sys
 import warnings
 import zlib
@@ -45,5 +46,8 @@ model.load_state_dict(state, strict=True)
 sp = sentencepiece.SentencePieceProcessor(model_file=tokenizer)
 luts = golf.build_sentencepiece_luts(sp, args.vocab_size, torch.device("cpu"))
 tokens = golf.load_validation_tokens(f"{data}/fineweb_val_*.bin", args.train_seq_len)
-loss, bpb = golf.eval_val(args, model, 0, 1, torch.device("cpu"), 8, tokens, *luts)
+if "GOLF_EVAL_STRIDE" in os.environ:
+    loss, bpb = golf.eval_val_sliding(args, model, 0, 1, torch.device("cpu"), tokens, *luts, stride=int(os.environ["GOLF_EVAL_STRIDE"]))
+else:
+    loss, bpb = golf.eval_val(args, model, 0, 1, torch.device("cpu"), 8, tokens, *luts)
 print(f"val_loss:{loss:.8f} val_bpb:{bpb:.8f}")

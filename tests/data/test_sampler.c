@@ -412,10 +412,50 @@ static void test_epoch(void **state)
                  "11 samples of block_size + 1 = 11 tokens", "4 for each of 3 virtual ranks");
 }
 
+/* A segment with another batch reads on: no sample of the epoch comes twice, though the samples,
+ * micro-steps and virtual ranks per step change. Then whole epochs follow. */
+static void test_epoch_segments(void **state)
+{
+    enum { N = 400, STEPS = 9 };
+    const int shapes[][3] = {{3, 2, 4}, {4, 1, 5}, {8, 3, 1}, {1, 4, 2}, {3, 2, 4}}; /* V, A, B */
+    lks__data_start from = {.step = 0};
+    int seen[N + 8] = {0};
+    uint64_t epoch = 0, dealt = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const int V = shapes[i][0], A = shapes[i][1], B = shapes[i][2];
+        const lks__batch_sampler_config config = {.kind = LKS__SAMPLER_EPOCH,
+                                                  .seed = 7,
+                                                  .V = V,
+                                                  .A = A,
+                                                  .B = B,
+                                                  .T = 10,
+                                                  .n_tokens = {10 * N + 1, 100},
+                                                  .drop_last = true};
+        lks__batch_sampler *s = open_sampler(&config);
+        lks__batch_sampler_start(s, &from);
+        const uint64_t end = from.step + STEPS;
+        for (uint64_t step = from.step; step < end; step++) {
+            const lks__data_start at = lks__batch_sampler_at(s, V, A, B, &from, step);
+            const uint64_t *got = lks__batch_sampler_step(s, step);
+            if (at.epoch != epoch)
+                memset(seen, 0, sizeof seen);
+            epoch = at.epoch;
+            for (int k = 0; k < V * A * B && at.position + (uint64_t)(V * A * B) <= N; k++)
+                assert_int_equal(seen[got[k] / 10]++, 0);
+            dealt += (uint64_t)(V * A * B);
+        }
+        from = lks__batch_sampler_at(s, V, A, B, &from, end);
+        assert_int_equal(from.step, end);
+        lks__batch_sampler_close(s);
+    }
+    assert_true(dealt > 2 * N && epoch == (dealt - 1) / N); /* each passes few at its epoch's end */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epoch),
+        cmocka_unit_test(test_epoch_segments),
         cmocka_unit_test(test_nanogpt),
         cmocka_unit_test(test_nanogpt_ddp),
         cmocka_unit_test(test_back),

@@ -296,7 +296,7 @@ static void check_stream(const lks__shards *shards, const size_t *counts, int n_
                          size_t local)
 {
     enum { STEPS = 23 };
-    lks__stream stream = {shards, V, A, local};
+    lks__stream stream = {.shards = shards, .V = V, .A = A, .local_tokens = local};
     struct retold r = {counts, n_files, 0, 0};
     int32_t *chunk = malloc((size_t)V * (local + 1) * sizeof *chunk);
     int32_t *got = malloc((local + 1) * sizeof *got);
@@ -344,20 +344,26 @@ static void test_stream_worlds(void **state)
     const char *folder = lks_test_folder();
     write_counting(lks_test_text("%s/0.bin", folder), 0, 499);
     lks__shards *s = open_shards(lks_test_text("%s/*.bin", folder));
-    lks__stream eight = {s, 8, 1, 16};
+    lks__stream eight = {.shards = s, .V = 8, .A = 1, .local_tokens = 16};
     for (int W = 1; W <= 8; W *= 2) {
-        lks__stream other = {s, W, 8 / W, 16};
+        lks__stream other = {.shards = s, .V = W, .A = 8 / W, .local_tokens = 16};
         for (uint64_t step = 0; step < 50; step++)
             for (int k = 0; k < 8; k++)
                 assert_int_equal(lks__stream_start(&other, step, k % W, k / W),
                                  lks__stream_start(&eight, step, k, 0));
     }
     /* Positions beyond 2^64: 2^32 steps of 65,535 spans of 2^30 + 1, reduced modulo 499 by hand. */
-    lks__stream large = {s, 65535, 1, (size_t)1 << 30};
+    lks__stream large = {.shards = s, .V = 65535, .A = 1, .local_tokens = (size_t)1 << 30};
     const uint64_t step = UINT64_C(4294967295);
     uint64_t span = (step % 499 * (65535 % 499) + 65534 % 499) % 499;
     uint64_t length = ((UINT64_C(1) << 30) + 1) % 499;
     assert_int_equal(lks__stream_start(&large, step, 65534, 0), span * length % 499);
+    /* A segment with another batch reads on where the one before it ended. */
+    lks__stream next = {.shards = s, .V = 2, .A = 3, .local_tokens = 5};
+    next.from = (lks__data_start){.step = 20, .position = lks__stream_start(&eight, 20, 0, 0)};
+    assert_int_equal(next.from.position, 20 * 8 * 17 % 499);
+    assert_int_equal(lks__stream_start(&next, 20, 0, 0), next.from.position);
+    assert_int_equal(lks__stream_start(&next, 21, 1, 2), (20 * 8 * 17 + 11 * 6) % 499);
     lks__shards_close(s);
 }
 

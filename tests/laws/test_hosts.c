@@ -189,6 +189,17 @@ static void test_resume(void **state)
     law_assert_same_checkpoint(out, alone, "ckpt-00000014");
 }
 
+/* Continued on two hosts with another batch: the same segment as on one. */
+static void test_segment(void **state)
+{
+    const char *const batch[] = {"--batch_size=3", "--gradient_accumulation_steps=24", NULL};
+    const char *one = law_output("random", LAW_REFERENCE, "--max_iters=6");
+    const char *two = trained("22", (const char *const[]){"--max_iters=6", NULL});
+    law_resume("random", one, "--threads=1", batch[0], batch[1]);
+    trained_in(two, "22", "--init_from=resume", batch);
+    law_assert_same(two, one);
+}
+
 int main(int argc, char **argv)
 {
     hosts_main(argc, argv);
@@ -204,6 +215,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_wire),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_segment),
         cmocka_unit_test(test_levels),
     };
     /* What of a device reaches other hosts: sums, divided state, checkpoints. */

@@ -222,6 +222,43 @@ static void test_rollback(void **state)
     assert_contains(r.err, "on_nan_limit");
 }
 
+static void resume_with_two_virtual_ranks(const char *out, int W)
+{
+    law_args again = poison_train(out, W);
+    law_add(&again, "--init_from=resume");
+    law_add(&again, "--virtual_ranks=2");
+    law_add(&again, "--on_nan=rollback");
+    law_add(&again, "--iterations=%d", STEPS);
+    lks_test_result r = lks_test_run(again.argv, NULL, 60);
+    assert_ran_to_end(&r);
+    assert_int_equal(count(out, "rollback"), 2);
+    check_ways_back(out);
+}
+
+/* A run that has just changed its virtual ranks goes back to a checkpoint of the segment before:
+ * its batch and its place in the data stay. It is killed later, and goes on from checkpoint 6. */
+static void test_rollback_segment(void **state)
+{
+    const char *outs[2];
+    for (int i = 0; i < 2; i++) {
+        lks_test_result r = GO_ON(2, &outs[i], "--iterations=4");
+        assert_ran_to_end(&r);
+        resume_with_two_virtual_ranks(outs[i], i + 1);
+    }
+    law_assert_same(outs[1], outs[0]);
+    const char *const cut[] = {"sh", "-c",
+                               "cd \"$0\" && rm -r ckpt-00000008 ckpt-00000010 latest && ln -s "
+                               "ckpt-00000006 latest",
+                               outs[1], NULL};
+    assert_int_equal(lks_test_run(cut, NULL, 10).exit_code, 0);
+    resume_with_two_virtual_ranks(outs[1], 1);
+    law_assert_same(outs[1], outs[0]);
+    const json_t *saved = lks_test_figure(lks_test_text("%s/latest/state.json", outs[0]));
+    assert_int_equal(lks_test_number(saved, "segment.iter"), 4);
+    assert_int_equal(lks_test_number(saved, "segment.tokens"), 4 * POISON_V * POISON_A * POISON_T);
+    assert_int_equal(lks_test_number(saved, "segment.step"), 4);
+}
+
 /* Resume a copy of the begun run on 2 ranks; rank 0 sends itself the signal at its n-th read. */
 static lks_test_result signalled(int n, const char *signal, const char **out_p)
 {
@@ -593,6 +630,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_skip_over_a_restart),
         cmocka_unit_test(test_skip_not_in_a_row),
         cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_rollback_segment),
         cmocka_unit_test(test_rollback_disturbed),
         cmocka_unit_test(test_rollback_other_history),
         cmocka_unit_test(test_rollback_with_clock),

@@ -3,11 +3,13 @@
 
     nanogpt_figure.py CHECKOUT OUT.json [--vocab=65] [--tokens=200000,20000] [--seed=1337] [--processes=1] [--freeze=REGEX]
         [--SETTING=VALUE ...] [--weights=made|FOLDER] [--source_block=N] [--data=FOLDER] [--gelu=exact|tanh]
+        [--change=ITERATION:SETTING=VALUE,...]
 
 CHECKOUT is a folder with nanoGPT's train.py, model.py and configurator.py; SETTING any setting of train.py. Needs PyTorch and NumPy.
 REGEX is searched for in the parameters' names: those get requires_grad=False.
 --weights begins with given weights, as init_from='gpt2' does: those of Hugging Face's model.safetensors and config.json in FOLDER, or
 made ones, of the settings' shape and N positions, which tests/weights/forge.c makes, too. --data reads train.bin and val.bin there. FOLDER: an absolute path.
+--change stops after the checkpoint of that iteration, a multiple of eval_interval, and goes on with train.py's --init_from=resume and other settings.
 With dropout the masks are not PyTorch's but those that docs/reference/numerics.md defines, made here by a Philox of its own.
 """
 import contextlib, io, json, os, pickle, re, socket, subprocess, sys, tempfile, types
@@ -23,7 +25,8 @@ and no gradient. micro_losses[v][i][m]: of process v (if there are several), ite
 lr[i]; grad_norm[i]: before clipping, in double. evals: estimate_loss. gradI: gradients of iteration I before clipping, the mean over
 processes: shape, sums in float64, dots as in the other figures, the first 8 values. final: weights after the last iteration. spread:
 largest difference from the same run in float64 (weights drawn in fp32): of losses, of norms relative to the norm, of each section's
-tensors relative to the tensor's norm, keys' biases left out: their gradient is zero but for rounding."""
+tensors relative to the tensor's norm, keys' biases left out: their gradient is zero but for rounding. With `change` iterations from
+`change.at` on are those of a second start of train.py, --init_from=resume with the settings of `change.then`."""
 
 SECTIONS = (0, 3)  # iterations of which gradients are kept
 
@@ -235,6 +238,12 @@ class Record:
         if self.step in SECTIONS:
             self.keep(f"grad{self.step}", named)
 
+    def resume(self, at):
+        """The script repeats iteration `at` from its checkpoint."""
+        for rows in (self.figure["loss_mean"], self.figure["lr"], self.figure["grad_norm"], *self.figure["micro_losses"]):
+            del rows[at:]
+        self.figure["evals"] = [e for e in self.figure["evals"] if e["iter"] < at]
+
     def evaluated(self, step, losses):
         self.figure["evals"].append({"iter": step} | {k: v.item() for k, v in losses.items()})
 
@@ -259,8 +268,7 @@ def patched(source, seed):
     return source
 
 
-def run_script(checkout, settings, ours, real):
-    record = Record(ours["seed"], real, ours["freeze"])
+def run_script(checkout, settings, ours, real, record):
 
     def read(name):
         with open(f"{checkout}/{name}", encoding="utf-8") as f:
@@ -284,13 +292,16 @@ def run_script(checkout, settings, ours, real):
     sys.argv = ["train.py"] + [f"--{k}={v}" for k, v in settings.items()]
     space = {"__name__": "__main__", "record": record}
     exec(compile(patched(read("train.py"), ours["seed"]), "train.py", "exec"), space)
-    record.ended(space["raw_model"])
-    return record, space
+    return space
+
+
+def flat(rows):
+    return np.concatenate([flat(r) for r in rows]) if isinstance(rows, list) else np.array([rows])
 
 
 def spread(figure, tensors, exact, exact_tensors):
     far = {"grad_norm": 0.0}
-    far["loss"] = float(np.abs(np.array(figure["micro_losses"]) - np.array(exact["micro_losses"])).max())
+    far["loss"] = float(np.abs(flat(figure["micro_losses"]) - flat(exact["micro_losses"])).max())
     for a, b in zip(figure["grad_norm"], exact["grad_norm"]):
         far["grad_norm"] = max(far["grad_norm"], abs(a - b) / b)
     for name, t in exact_tensors.items():
@@ -302,7 +313,7 @@ def spread(figure, tensors, exact, exact_tensors):
 
 def options(arguments):
     ours = {"vocab": 65, "tokens": "200000,20000", "seed": 1337, "processes": 1, "freeze": "", "weights": "", "source_block": 0,
-            "data": "", "gelu": "exact"}
+            "data": "", "gelu": "exact", "change": ""}
     settings = {"device": "cpu", "dtype": "float32", "compile": False, "backend": "gloo", "dataset": "generated", "out_dir": "out"}
     for argument in arguments:
         key, value = argument.removeprefix("--").split("=", 1)
@@ -327,10 +338,22 @@ def prepare(ours):
         pickle.dump({"vocab_size": ours["vocab"]}, f)
 
 
+def change_of(ours):
+    at, then = ours["change"].split(":")
+    return int(at), dict(s.split("=") for s in then.split(","))
+
+
 def child(checkout, ours, settings, real, out):
     """One process of a run; the first writes what it recorded."""
+    record = Record(ours["seed"], real, ours["freeze"])
     with contextlib.redirect_stdout(io.StringIO()):
-        record, space = run_script(checkout, settings, ours, real)
+        if ours["change"]:
+            at, then = change_of(ours)
+            run_script(checkout, settings | {"max_iters": at}, ours, real, record)
+            record.resume(at)
+            settings = settings | then | {"init_from": "resume"}
+        space = run_script(checkout, settings, ours, real, record)
+        record.ended(space["raw_model"])
     if record.rank == 0:
         config = {k: v for k, v in space["config"].items() if not isinstance(v, str) and not k.startswith("wandb")}
         with open(out, "wb") as f:
@@ -372,6 +395,9 @@ def main():
     far = spread(figure, tensors, exact, exact_tensors)
     config |= {"vocab_size": ours["vocab"], "tokens": [int(x) for x in ours["tokens"].split(",")], "seed": ours["seed"],
                "torch": torch.__version__, "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+    if ours["change"]:
+        at, then = change_of(ours)
+        config |= {"change": {"at": at, "then": {k: int(v) for k, v in then.items()}}} | {k: int(settings[k]) for k in then}
     if ours["freeze"]:
         config["freeze"] = ours["freeze"]
     if ours["weights"]:

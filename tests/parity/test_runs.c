@@ -277,6 +277,36 @@ static void test_dropout(void **state)
     check_run("generated/nanogpt_dropout.json", dir, 2);
 }
 
+/* The script's own resume with another batch: the run has the first settings up to the checkpoint,
+ * and goes on with the second ones. */
+static void test_change(void **state)
+{
+    const char *name = "generated/nanogpt_change.json", *data = generated_tokens(), *key;
+    const json_t *figure = lks_test_figure(name);
+    const json_t *then = lks_test_member(figure, "config.change.then"), *value;
+    const int at = (int)lks_test_number(figure, "config.change.at");
+    const char *const first[] = {lks_test_text("--max_iters=%d", at), NULL};
+    const char *out = train(figure, data, 1, first), *argv[MAX_ARGS];
+    int n = 0;
+    argv[n++] = "lockstep";
+    argv[n++] = "train";
+    argv[n++] = "--init_from=resume";
+    argv[n++] = lks_test_text("--out_dir=%s/ckpt-%08d", out, at);
+    argv[n++] = argument(lks_test_member(figure, "config"), "max_iters");
+    json_object_foreach((json_t *)then, key, value)
+    {
+        argv[n++] = argument(then, key);
+    }
+    argv[n] = NULL;
+    lks_test_result r = lks_test_run(argv, NULL, 240);
+    if (r.exit_code != 0)
+        fail_msg("lockstep train: exit code %d: %s", r.exit_code, r.err);
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    check_steps(name, figure, metrics, steps_of(figure));
+    check_evals(name, figure, metrics, steps_of(figure));
+    check_final(name, figure, out, NULL);
+}
+
 /* Half of the tensors have requires_grad=False; 20 steps. */
 static void test_frozen(void **state)
 {
@@ -384,7 +414,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_mean_of_losses),  cmocka_unit_test(test_shakespeare),
         cmocka_unit_test(test_tuning),          cmocka_unit_test(test_tuning_tanh),
         cmocka_unit_test(test_shakespeare_ddp), cmocka_unit_test(test_tuning_frozen),
-        cmocka_unit_test(test_given),
+        cmocka_unit_test(test_change),          cmocka_unit_test(test_given),
     };
     if (getenv("LKS_TEST_NANOGPT_FIGURES") == NULL)
         tests[sizeof tests / sizeof tests[0] - 1] = (struct CMUnitTest){0};

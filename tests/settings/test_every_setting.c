@@ -667,6 +667,10 @@ static const struct row golf_rows[] = {
         .is = "0 1 2 3 4 5"),
     ROW(TRAIN, "max_iters", "3", REFUSED, .says = "use --iterations"),
     ROW(TRAIN, "warmdown_iters", "2", RATES | LATER),
+    ROW(TRAIN, "min_lr", "0.5", RATES | LATER),
+    ROW(TRAIN, "min_lr", "1.5", REFUSED, .says = "it is a share of the rates, at most 1"),
+    ROW(TRAIN, "eval_stride", "3", VALUES, .where = A_EVALS, .is = "0 3 6 8 final artifact"),
+    ROW(TRAIN, "eval_stride", "1000", REFUSED, .says = "more than a window of train_seq_len"),
     ROW(TRAIN, "warmup_steps", "3", 0, .says = "warmup_steps:3"), /* by definition nothing else */
     ROW(TRAIN, "max_wallclock_seconds", "1000", RATES | LATER | LOG),
     ROW(TRAIN, "val_batch_size", "31", REFUSED, .says = "val_batch_size=31"),

@@ -76,6 +76,12 @@ static void test_run(void **state)
     expect(in(dir, "DATA_PATH=data TRAIN_SEQ_LEN=256 TRAIN_MAX_SEQ_LEN=512",
               "train --family=golf --dry_run"),
            0, "8 micro-batches of 256 x 256 tokens", "");
+    expect(in(dir, SMALL "OUT_DIR=mlx MIN_LR=0.25 EVAL_STRIDE=4", "train --family=golf"), 0,
+           "mlx/train.log\n", "");
+    const json_t *mlx = lks_test_member(
+        lks_test_metrics(lks_test_text("%s/mlx/metrics.jsonl", dir), "config"), "0");
+    assert_near(lks_test_number(mlx, "min_lr"), 0.25, 0);
+    assert_int_equal(lks_test_number(mlx, "eval_stride"), 4);
     expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
     const char *log = lks_test_read(lks_test_text("%s/logs/mine.txt", dir), NULL);
     assert_string_equal(log, lks_test_read(lks_test_text("%s/out/train.log", dir), NULL));

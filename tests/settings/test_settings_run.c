@@ -58,13 +58,6 @@ static void test_virtual_ranks(void **state)
     assert_null(strstr(lks_last_error(), "allow_uneven"));
     checked(1, 0, 2, false, &st);
     assert_fails(LKS_ERR_CONFIG, st, "2 ranks can't share the run's 1 virtual rank (a rank has");
-    lks__settings kept;
-    lks__settings_defaults(&kept);
-    kept.virtual_ranks = 8;
-    kept.from[LKS__SETTING_virtual_ranks] = LKS__FROM_CHECKPOINT;
-    assert_fails(LKS_ERR_CONFIG, lks__settings_check(&kept, 5), "a run keeps its virtual ranks",
-                 "--allow_uneven");
-    assert_null(strstr(lks_last_error(), "--virtual_ranks"));
     checked(8, 3, 1, false, &st);
     assert_fails(LKS_ERR_CONFIG, st, "virtual_ranks=3", "gradient_accumulation_steps=8");
     lks__settings s;

@@ -307,6 +307,56 @@ static void test_seeds(void **state)
     assert_contains(r.out, "more than chance (p < 0.05)");
 }
 
+/* One-sided, as parameter-golf's contest asks: is the second group's artifact better by more than a
+ * margin? The first may be a single number. The p values are integrals of the density by Simpson's
+ * rule. */
+static void test_margin(void **state)
+{
+    static const double a[] = {1.2244, 1.2250, 1.2239}, b[] = {1.2180, 1.2186, 1.2177};
+    const char *runs[8] = {NULL};
+    for (int i = 0; i < 6; i++) {
+        runs[i] = fake_run(lks_test_text("%c%d", "ab"[i / 3], i % 3), i % 3, 20, 1.5,
+                           lks_test_text("\"n_layer\":%d", i / 3));
+        fake_append(runs[i], lks_test_text("{'kind':'artifact','iter':20,'path':'x','val_loss':2,"
+                                           "'val_bpb':%.9g}\n",
+                                           (i < 3 ? a : b)[i % 3]));
+    }
+    const char *const both[] = {"--metric=artifact_bpb",
+                                "--margin=0.005",
+                                "--alpha=0.01",
+                                runs[0],
+                                runs[1],
+                                runs[2],
+                                runs[3],
+                                runs[4],
+                                runs[5],
+                                NULL};
+    json_t *o = report(both);
+    assert_near(lks_test_number(o, "tests.0.difference"), -0.0063333333333333, 1e-9);
+    assert_near(lks_test_number(o, "tests.0.t"), -3.223291856101405, 1e-6);
+    assert_near(lks_test_number(o, "tests.0.df"), 3.872, 1e-6);
+    assert_near(lks_test_number(o, "tests.0.p"), 0.01685734244389, 1e-8);
+    assert_false(json_is_true(lks_test_member(o, "tests.0.more_than_chance")));
+    json_decref(o);
+    lks_test_result r = tool("report", NULL, both);
+    assert_contains(r.out, "- b0 against a0: difference -0.0063, Welch's t test, one-sided, lower "
+                           "by more than 0.005, p = 0.0169: chance can explain it (p >= 0.01)\n");
+    const char *const one[] = {both[0], both[1], runs[0], runs[3], runs[4], runs[5], NULL};
+    o = report(one);
+    assert_near(lks_test_number(o, "tests.0.p"), 0.0195061738795244, 1e-8);
+    assert_near(lks_test_number(o, "tests.0.df"), 2.0, 1e-9);
+    assert_true(json_is_true(lks_test_member(o, "tests.0.more_than_chance"))); /* p < 0.05 */
+    json_decref(o);
+    const char *const worse[] = {both[0], both[1], runs[3], runs[0], runs[1], runs[2], NULL};
+    o = report(worse);
+    assert_true(lks_test_number(o, "tests.0.p") > 0.99);
+    json_decref(o);
+    const char *const none[] = {"--metric=val_bpb", runs[0], NULL};
+    r = tool("report", NULL, none);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "no run has bits per byte");
+}
+
 /* Seeds of equal settings, though versions differ; one run diverged, and nothing else spreads. */
 static void test_no_spread(void **state)
 {
@@ -512,7 +562,8 @@ int main(void)
         cmocka_unit_test(test_rows_of_steps), cmocka_unit_test(test_seeds),
         cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_odd_run),
+        cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
+        cmocka_unit_test(test_odd_run),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

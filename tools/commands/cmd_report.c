@@ -16,8 +16,10 @@ static const char usage[] =
     "\n"
     "Runs that differ only in the seed form a group. The report shows a group's mean and spread,\n"
     "and whether its difference to another group is more than chance (Welch's t test).\n"
+    "With --margin the test is one-sided: is the later group lower by more than the margin?\n"
     "\n"
-    "  lockstep report out/small out/large\n";
+    "  lockstep report out/small out/large\n"
+    "  lockstep report --metric=artifact_bpb --margin=0.005 --alpha=0.01 out/record out/mine-*\n";
 
 static lks_status report(const lks__settings *s, const tool_runs *runs)
 {
@@ -25,7 +27,13 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
     char *text = NULL;
     if (s->json + s->markdown + s->csv > 1)
         return lks__fail(LKS_ERR_CONFIG, "give only one of --json, --markdown and --csv");
-    LKS__TRY(lks__compare(runs->all, runs->n, &report));
+    const lks__compare_how how = {
+        .metric = (lks__compare_metric)s->metric,
+        .one_sided = s->from[LKS__SETTING_margin] >= LKS__FROM_FILE,
+        .margin = s->margin,
+        .alpha = s->alpha,
+    };
+    LKS__TRY(lks__compare(runs->all, runs->n, &how, &report));
     if (!s->json)
         lks__compare_print(stdout, report,
                            s->markdown ? LKS__COMPARE_MARKDOWN

@@ -29,13 +29,16 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
-/* The run's virtual ranks; 1 if its checkpoint can't be read, which `train` reports. */
-static int64_t virtual_ranks(const char *out_dir)
+/* The virtual ranks that were given, or else the run's; 1 if its checkpoint can't be read, which
+ * `train` reports. */
+static int64_t virtual_ranks(const lks__settings *given)
 {
     lks__ckpt ckpt;
     lks__settings run;
     lks__settings_defaults(&run);
-    if (lks__ckpt_open(out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
+    if (given->virtual_ranks != 0)
+        return given->virtual_ranks;
+    if (lks__ckpt_open(given->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return 1;
     const bool known =
         lks__state_settings(&ckpt, &run) == LKS_OK && lks__settings_check(&run, 1) == LKS_OK;
@@ -82,7 +85,7 @@ int tool_resume(int argc, char **argv)
     if (st != LKS_OK)
         return tool_fail("resume", st);
     if (!tool_is_rank()) {
-        longer_add_ranks(&l, &s, virtual_ranks(s.out_dir));
+        longer_add_ranks(&l, &s, virtual_ranks(&s));
         fputs("lockstep resume: the same as ", stderr);
         longer_print(stderr, &l);
     }

@@ -17,8 +17,9 @@ struct lks__batch_sampler {
     uint64_t *drawn;            /* nanogpt: [V][B], the next batch, already drawn */
     lks__mt *marked_generators; /* copies of both by lks__batch_sampler_mark() */
     uint64_t *marked_drawn;
-    lks_sampler *dealer;       /* epoch: deals the samples of epoch `dealt` */
-    uint64_t dealt, per_epoch; /* per_epoch: batches of a virtual rank per epoch */
+    lks_sampler *dealer; /* epoch: deals the samples of epoch `dealt` */
+    uint64_t dealt;
+    lks__data_start from;
 };
 
 enum { STATE_WORDS = 625 };
@@ -40,10 +41,15 @@ static lks_status check(const lks__batch_sampler_config *c)
     return LKS_OK;
 }
 
+static uint64_t samples_of(const lks__batch_sampler_config *c)
+{
+    return (c->n_tokens[0] - 1) / (uint64_t)c->T;
+}
+
 static lks_status open_dealer(lks__batch_sampler *s)
 {
     const lks__batch_sampler_config *c = &s->config;
-    uint64_t samples = (c->n_tokens[0] - 1) / (uint64_t)c->T;
+    uint64_t samples = samples_of(c);
     const lks_sampler_options o = {
         .dataset_size = samples, .replicas = c->V, .drop_last = c->drop_last, .seed = c->seed};
     if (samples < (uint64_t)c->V * (uint64_t)c->B)
@@ -53,23 +59,61 @@ static lks_status open_dealer(lks__batch_sampler *s)
             "a batch of %d for each of %d virtual ranks: use a longer text or a "
             "smaller --batch_size, or --sampler=random",
             (unsigned long long)samples, c->T + 1, c->B, c->V);
-    LKS__TRY(lks_sampler_open(&o, &s->dealer));
-    s->per_epoch = lks_sampler_count(s->dealer) / (uint64_t)c->B;
-    return LKS_OK;
+    return lks_sampler_open(&o, &s->dealer);
 }
 
-/* Deal the j-th batch of each virtual rank, counted from the start of the run. */
+/* Epoch and position of the j-th batch of each virtual rank in a segment that began at `from`. The
+ * dealer gives the samples of an epoch to the virtual ranks in turn, so one position in that order
+ * describes all virtual ranks, also if a segment has another number of them. */
+static lks__data_start find_batch(const lks__batch_sampler_config *c, const lks__data_start *from,
+                                  uint64_t j)
+{
+    const uint64_t V = (uint64_t)c->V, n = samples_of(c), batch = V * (uint64_t)c->B;
+    const uint64_t whole = (c->drop_last ? n / V : (n + V - 1) / V) * V;
+    const uint64_t left = from->position < whole ? whole - from->position : 0;
+    const uint64_t first = left / batch, per_epoch = whole / batch;
+    if (j < first)
+        return (lks__data_start){.epoch = from->epoch, .position = from->position + j * batch};
+    if (per_epoch == 0) /* open_dealer() excludes it for a run's own batch */
+        return (lks__data_start){.epoch = from->epoch + 1};
+    j -= first;
+    return (lks__data_start){.epoch = from->epoch + 1 + j / per_epoch,
+                             .position = j % per_epoch * batch};
+}
+
+/* Deal the j-th batch of each virtual rank, counted from the start of the segment. */
 static void deal(lks__batch_sampler *s, uint64_t j, int a)
 {
     const lks__batch_sampler_config *c = &s->config;
-    const uint64_t epoch = j / s->per_epoch, at = j % s->per_epoch * (uint64_t)c->B;
-    if (epoch != s->dealt)
-        lks_sampler_set_epoch(s->dealer, epoch);
-    s->dealt = epoch;
-    for (int v = 0; v < c->V; v++)
-        for (int b = 0; b < c->B; b++)
-            s->offsets[((size_t)v * (size_t)c->A + (size_t)a) * (size_t)c->B + (size_t)b] =
-                lks_sampler_index(s->dealer, v, at + (uint64_t)b) * (uint64_t)c->T;
+    const lks__data_start at = find_batch(c, &s->from, j);
+    const uint64_t V = (uint64_t)c->V;
+    if (at.epoch != s->dealt)
+        lks_sampler_set_epoch(s->dealer, at.epoch);
+    s->dealt = at.epoch;
+    for (uint64_t v = 0; v < V; v++)
+        for (uint64_t b = 0; b < (uint64_t)c->B; b++) {
+            const uint64_t k = at.position + b * V + v;
+            s->offsets[(v * (size_t)c->A + (size_t)a) * (size_t)c->B + b] =
+                lks_sampler_index(s->dealer, (int)(k % V), k / V) * (uint64_t)c->T;
+        }
+}
+
+void lks__batch_sampler_start(lks__batch_sampler *s, const lks__data_start *from)
+{
+    s->from = *from;
+}
+
+lks__data_start lks__batch_sampler_at(const lks__batch_sampler *s, int V, int A, int B,
+                                      const lks__data_start *from, uint64_t step)
+{
+    lks__batch_sampler_config c = s->config;
+    lks__data_start at = {.step = step};
+    c.V = V;
+    c.B = B;
+    if (c.kind == LKS__SAMPLER_EPOCH)
+        at = find_batch(&c, from, (step - from->step) * (uint64_t)A);
+    at.step = step;
+    return at;
 }
 
 static void draw_nanogpt(lks__mt *g, uint64_t range, int B, uint64_t *out)
@@ -168,7 +212,7 @@ const uint64_t *lks__batch_sampler_step(lks__batch_sampler *s, uint64_t step)
     const lks__philox_key key = lks__philox_key_of(c->seed);
     uint64_t *out = s->offsets;
     for (int a = 0; c->kind == LKS__SAMPLER_EPOCH && a < c->A; a++)
-        deal(s, step * (uint64_t)c->A + (uint64_t)a, a);
+        deal(s, (step - s->from.step) * (uint64_t)c->A + (uint64_t)a, a);
     for (int v = 0; c->kind != LKS__SAMPLER_EPOCH && v < c->V; v++)
         for (int a = 0; a < c->A; a++, out += B) {
             if (c->kind == LKS__SAMPLER_RANDOM) {

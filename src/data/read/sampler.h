@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/read/start.h"
 
 typedef enum lks__batch_sampler_kind {
     /* Uniform with replacement, keyed by (seed, step, v, micro-step). Element b is the high word of
@@ -57,6 +58,15 @@ const uint64_t *lks__batch_sampler_step(lks__batch_sampler *sampler, uint64_t st
  * step, split, batch), no state. nanogpt: drawn from virtual rank 0's generator, which advances, as
  * in the script. */
 const uint64_t *lks__batch_sampler_eval(lks__batch_sampler *sampler, uint64_t step, int n_batches);
+
+/* Read on from `from`, in a segment that isn't the first. Only epoch needs it: random and nanogpt
+ * don't count samples. */
+void lks__batch_sampler_start(lks__batch_sampler *sampler, const lks__data_start *from);
+
+/* The start of a segment that begins at `step`, after one that has read since `from` in batches of
+ * B for each micro-step of V virtual ranks with A micro-steps. */
+lks__data_start lks__batch_sampler_at(const lks__batch_sampler *sampler, int V, int A, int B,
+                                      const lks__data_start *from, uint64_t step);
 
 /* Save the state, and restore the last saved state to discard steps and evaluations. NULL does
  * nothing. */

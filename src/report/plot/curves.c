@@ -12,6 +12,15 @@ static double x_of(const lks__plot *p, uint64_t iter, double tokens, double seco
                                          : seconds;
 }
 
+double lks__curves_x(const lks__plot *p, const lks__series *s, uint64_t iter)
+{
+    const lks__point *before = NULL;
+    for (size_t i = 0; i < s->n_points && s->points[i].iter < iter; i++)
+        before = &s->points[i];
+    return x_of(p, iter, before != NULL ? before->tokens : 0.0,
+                before != NULL ? before->seconds : 0.0);
+}
+
 static void add(const lks__plot *p, lks__plot_point *all, size_t *n, lks__plot_point point)
 {
     point.y = p->log_scale ? log10(point.y) : point.y;

@@ -26,6 +26,9 @@ typedef struct lks__bounds {
 lks_status lks__curves_read(const lks__plot *plot, lks__curve **curves_p, lks__bounds *bounds);
 void lks__curves_free(lks__curve *curves, size_t n);
 
+/* The place of iteration `iter` of a run on the horizontal axis. */
+double lks__curves_x(const lks__plot *plot, const lks__series *run, uint64_t iter);
+
 enum { LKS__PLOT_MARKS = 24, LKS__PLOT_MARK = 24 };
 
 typedef struct lks__marks {

@@ -137,6 +137,24 @@ static void draw_dots(struct drawing *d, const lks__curve *c, unsigned colour)
     }
 }
 
+/* Draw a line at the iterations from which runs continued with another batch. */
+static void draw_segments(struct drawing *d)
+{
+    for (size_t i = 0; i < d->plot->n; i++)
+        for (const lks__run_mark *m = NULL;
+             (m = lks__series_segment(&d->plot->runs[i], m)) != NULL;) {
+            const double at = lks__curves_x(d->plot, &d->plot->runs[i], m->iter);
+            const double x = at_x(d, at), ends[] = {x, d->top, x, d->top + GRAPH};
+            const lks__pen pen = {.colour = colour_of(i), .width = 1.0, .dash = 3.0, .gap = 3.0};
+            if (at < d->b.x_low || at > d->b.x_high)
+                continue;
+            d->to->line(d->to->ctx, ends, 2, &pen);
+            if (d->plot->n == 1)
+                d->to->text(d->to->ctx, x + 6, d->top + 14, -1, LKS__INK_TEXT, LKS__SIZE_TEXT,
+                            m->text);
+        }
+}
+
 static void draw_curves(struct drawing *d)
 {
     if (d->evaluated)
@@ -335,6 +353,7 @@ lks_status lks__picture_draw(const lks__plot *p, lks__canvas *to)
     }
     to->text(to->ctx, LEFT, 26, -1, LKS__INK_TITLE, LKS__SIZE_TITLE, lks__picture_title(p, title));
     draw_axes(&d);
+    draw_segments(&d);
     draw_curves(&d);
     if (p->n > 1)
         draw_runs(&d, legend - 2 - LINE * (double)p->n);

@@ -1,4 +1,5 @@
 /* report/plot/text.c - the losses of runs, drawn with characters. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -106,6 +107,8 @@ static void print_legend(const lks__plot *p, const lks__curve *curves, const cha
             fprintf(out, "%s%s", n + 2 <= columns ? ", " : "\n  ", low);
         }
         fputc('\n', out);
+        for (const lks__run_mark *m = NULL; (m = lks__series_segment(s, m)) != NULL;)
+            fprintf(out, "  from iteration %" PRIu64 ": %s\n", m->iter, m->text);
     }
     if (!braille && curves[0].n_val > 0)
         fputs("o validation loss\n", out);

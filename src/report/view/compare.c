@@ -51,6 +51,19 @@ static json_t *eval_batches(const lks__series *s)
     return all || s->config == NULL ? json_null() : copied(s->config, "eval_iters");
 }
 
+/* Where resumes have changed the batch: null if none has. */
+static json_t *segments(const lks__series *s)
+{
+    json_t *all = json_array();
+    for (const lks__run_mark *m = NULL; (m = lks__series_segment(s, m)) != NULL;)
+        json_array_append_new(
+            all, json_pack("{s:I, s:s}", "iter", (json_int_t)m->iter, "changed", m->text));
+    if (json_array_size(all) > 0)
+        return all;
+    json_decref(all);
+    return json_null();
+}
+
 static json_t *describe(const lks__series *s)
 {
     const lks__eval_point *best = lks__series_best(s), *last = lks__series_last_eval(s);
@@ -60,7 +73,7 @@ static json_t *describe(const lks__series *s)
     lks__utf8_make(folder);
     return json_pack(
         "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-        "s:o, s:o, s:i, s:i, s:i, s:i, s:s, s:b}",
+        "s:o, s:o, s:i, s:o, s:i, s:i, s:i, s:s, s:b}",
         "run", s->name, "folder", folder, "steps", (json_int_t)(end != NULL ? end->iter + 1 : 0),
         "tokens", lks__json_real(end != NULL ? end->tokens : 0.0), "seconds",
         lks__json_real(s->elapsed), "last_loss", lks__json_real(lks__series_last_loss(s)),
@@ -73,9 +86,9 @@ static json_t *describe(const lks__series *s)
         copied(s->end, "memory_bytes"), "world_size", copied(s->host, "world_size"), "threads",
         copied(s->host, "threads"), "cpu", copied(s->host, "cpu"), "commit",
         copied(s->host, "commit"), "eval_iters", eval_batches(s), "resumes",
-        s->starts > 0 ? (int)s->starts - 1 : 0, "skips", (int)s->skips, "rollbacks",
-        (int)s->rollbacks, "checkpoints", (int)s->checkpoints, "params_hash", s->params_hash,
-        "ended", s->end != NULL);
+        s->starts > 0 ? (int)s->starts - 1 : 0, "segments", segments(s), "skips", (int)s->skips,
+        "rollbacks", (int)s->rollbacks, "checkpoints", (int)s->checkpoints, "params_hash",
+        s->params_hash, "ended", s->end != NULL);
 }
 
 /* --- settings that differ --------------------------------------------------------------------- */
@@ -290,9 +303,19 @@ static bool repeated(const lks__series *runs, size_t i)
     return false;
 }
 
-static double result_of(const lks__series *s)
+static double result_of(const lks__series *s, lks__compare_metric metric)
 {
     const lks__eval_point *last = lks__series_last_eval(s);
+    switch (metric) {
+    case LKS__COMPARE_VAL_BPB:
+        return last != NULL ? last->val_bpb : (double)NAN;
+    case LKS__COMPARE_ARTIFACT_LOSS:
+        return s->artifact_loss;
+    case LKS__COMPARE_ARTIFACT_BPB:
+        return s->artifact_bpb;
+    case LKS__COMPARE_VAL_LOSS:
+        break;
+    }
     return last != NULL ? last->val_loss : lks__series_last_loss(s);
 }
 
@@ -307,49 +330,78 @@ static void finish_group(struct group *g)
     g->spread = g->n > 1 ? sqrt(squares / (double)(g->n - 1)) : (double)NAN;
 }
 
-static size_t make_groups(const lks__series *runs, size_t n, struct group *groups)
+static size_t make_groups(const lks__series *runs, size_t n, lks__compare_metric metric,
+                          struct group *groups)
 {
     size_t n_groups = 0;
     for (size_t i = 0; i < n; i++) {
         size_t g = 0;
-        if (!isfinite(result_of(&runs[i])) || repeated(runs, i))
+        if (!isfinite(result_of(&runs[i], metric)) || repeated(runs, i))
             continue;
         while (g < n_groups && !same_but_seed(groups[g].first, &runs[i]))
             g++;
         if (g == n_groups)
             groups[n_groups++] = (struct group){.first = &runs[i]};
         if (groups[g].n < sizeof groups[g].values / sizeof groups[g].values[0])
-            groups[g].values[groups[g].n++] = result_of(&runs[i]);
+            groups[g].values[groups[g].n++] = result_of(&runs[i], metric);
     }
     for (size_t g = 0; g < n_groups; g++)
         finish_group(&groups[g]);
     return n_groups;
 }
 
-/* Welch's t test: the groups' variances need not be equal. */
-static json_t *test_of(const struct group *a, const struct group *b)
+/* The square of a mean's standard error. A single run has no spread, and counts as a fixed number:
+ * the test is then Student's, with one sample. */
+static double error_of(const struct group *g)
 {
-    double va = a->spread * a->spread / (double)a->n, vb = b->spread * b->spread / (double)b->n;
-    double difference = b->mean - a->mean, t, df, p;
+    return g->n > 1 ? g->spread * g->spread / (double)g->n : 0.0;
+}
+
+static double degrees_of(const struct group *g, double error)
+{
+    return g->n > 1 ? error * error / (double)(g->n - 1) : 0.0;
+}
+
+/* The chance of such a t, or one further away, if the means are equal; one-sided, of such a t or a
+ * lower one. */
+static double chance_of(const lks__compare_how *how, double t, double df)
+{
+    const double both = lks__t_test_p(t, df);
+    return !how->one_sided ? both : t < 0.0 ? both / 2.0 : 1.0 - both / 2.0;
+}
+
+/* Welch's t test: the groups' variances need not be equal. */
+static json_t *test_of(const struct group *a, const struct group *b, const lks__compare_how *how)
+{
+    const double va = error_of(a), vb = error_of(b), difference = b->mean - a->mean;
+    const double over = how->one_sided ? difference + how->margin : difference;
+    double t, df, p;
     if (va + vb > 0.0) {
-        t = difference / sqrt(va + vb);
-        df = (va + vb) * (va + vb) / (va * va / (double)(a->n - 1) + vb * vb / (double)(b->n - 1));
-        p = lks__t_test_p(t, df);
+        t = over / sqrt(va + vb);
+        df = (va + vb) * (va + vb) / (degrees_of(a, va) + degrees_of(b, vb));
+        p = chance_of(how, t, df);
     } else {
         t = (double)NAN;
         df = (double)(a->n + b->n - 2);
-        p = difference == 0.0 ? 1.0 : 0.0;
+        p = over < 0.0 || (over > 0.0 && !how->one_sided) ? 0.0 : 1.0;
     }
     return json_pack("{s:s, s:s, s:f, s:o, s:f, s:f, s:b}", "a", a->first->name, "b",
                      b->first->name, "difference", difference, "t", lks__json_real(t), "df", df,
-                     "p", p, "more_than_chance", p < 0.05);
+                     "p", p, "more_than_chance", p < how->alpha);
 }
 
-static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n)
+/* One-sided, a single run can be the earlier group: a record, of which one number is known. */
+static bool testable(const struct group *a, const struct group *b, const lks__compare_how *how)
+{
+    return b->n > 1 && (a->n > 1 || how->one_sided);
+}
+
+static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n,
+                            const lks__compare_how *how)
 {
     json_t *rows = json_array(), *tests = json_array();
     struct group *groups = calloc(n, sizeof *groups);
-    size_t n_groups = groups != NULL ? make_groups(runs, n, groups) : 0;
+    size_t n_groups = groups != NULL ? make_groups(runs, n, how->metric, groups) : 0;
     for (size_t g = 0; g < n_groups; g++)
         if (groups[g].n > 1)
             json_array_append_new(rows,
@@ -358,17 +410,36 @@ static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n)
                                             "spread", groups[g].spread));
     for (size_t g = 0; g < n_groups; g++)
         for (size_t k = g + 1; k < n_groups; k++)
-            if (groups[g].n > 1 && groups[k].n > 1)
-                json_array_append_new(tests, test_of(&groups[g], &groups[k]));
+            if (testable(&groups[g], &groups[k], how))
+                json_array_append_new(tests, test_of(&groups[g], &groups[k], how));
     const bool made = groups != NULL;
     free(groups);
     json_object_set_new(report, "seeds", rows);
     json_object_set_new(report, "tests", tests);
+    if (how->one_sided)
+        json_object_set_new(report, "margin", json_real(how->margin));
+    json_object_set_new(report, "alpha", json_real(how->alpha));
     return made ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
 }
 
-lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p)
+/* Fail if no run has the chosen metric, because it was probably misspelt or the runs aren't done.
+ */
+static lks_status check_metric(const lks__series *runs, size_t n, lks__compare_metric metric)
 {
+    for (size_t i = 0; i < n; i++)
+        if (metric == LKS__COMPARE_VAL_LOSS || isfinite(result_of(&runs[i], metric)))
+            return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     metric == LKS__COMPARE_VAL_BPB
+                         ? "--metric=val_bpb: no run has bits per byte, which need a tokenizer"
+                         : "--metric: no run has an artifact of golf, which a golf run writes at "
+                           "its end");
+}
+
+lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_how *how,
+                        json_t **report_p)
+{
+    LKS__TRY(check_metric(runs, n, how->metric));
     json_t *report = json_object(), *all = json_array();
     bool evals = true;
     for (size_t i = 0; i < n; i++) {
@@ -380,8 +451,8 @@ lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p)
     json_object_set_new(report, "settings", lks__compare_settings(runs, n));
     lks_status st = add_curves(report, runs, n, evals);
     if (st == LKS_OK)
-        st = add_seeds(report, runs, n);
-    if (st == LKS_OK && json_object_size(report) != 7)
+        st = add_seeds(report, runs, n, how);
+    if (st == LKS_OK && json_object_size(report) != (how->one_sided ? 9 : 8))
         st = lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
     if (st == LKS_OK)
         *report_p = report;

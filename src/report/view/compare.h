@@ -8,8 +8,26 @@
 
 #include "report/view/series.h"
 
-/* Compare runs: one object (docs/guides/watch.md), which the caller frees. ERR_NOMEM. */
-lks_status lks__compare(const lks__series *runs, size_t n, json_t **report_p);
+/* The value that is compared over seeds. */
+typedef enum lks__compare_metric {
+    LKS__COMPARE_VAL_LOSS, /* the last one, or the last training loss of a run without evaluations
+                            */
+    LKS__COMPARE_VAL_BPB,
+    LKS__COMPARE_ARTIFACT_LOSS, /* of golf's artifact at the end */
+    LKS__COMPARE_ARTIFACT_BPB,
+} lks__compare_metric;
+
+typedef struct lks__compare_how {
+    lks__compare_metric metric;
+    bool one_sided; /* test if the later group's mean is lower by more than `margin` */
+    double margin;
+    double alpha; /* a smaller p is more than chance */
+} lks__compare_how;
+
+/* Compare runs: one object (docs/guides/watch.md), which the caller frees. ERR_NOMEM; ERR_CONFIG if
+ * no run has the metric. */
+lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_how *how,
+                        json_t **report_p);
 
 /* The settings that differ: an array of {"setting": name, "values": [one text per run]}, which the
  * caller frees. NULL if out of memory. */

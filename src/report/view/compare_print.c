@@ -205,6 +205,25 @@ static void print_runs(struct printer *p)
     }
 }
 
+/* Name the iterations from which runs continued with another batch. */
+static void print_segments(struct printer *p)
+{
+    size_t i, k;
+    const json_t *run, *segment;
+    char name[CELL], text[CELL];
+    bool any = false;
+    json_array_foreach(p->runs, i, run)
+        json_array_foreach(json_object_get(run, "segments"), k, segment)
+    {
+        fprintf(p->out, "%s%s%s from iteration %" JSON_INTEGER_FORMAT ": %s\n", any ? "" : "\n",
+                p->form == LKS__COMPARE_MARKDOWN ? "- " : "",
+                cell(json_object_get(run, "run"), name),
+                json_integer_value(json_object_get(segment, "iter")),
+                cell(json_object_get(segment, "changed"), text));
+        any = true;
+    }
+}
+
 /* Print a table: each row has "values", one per run, and its name under `key`. */
 static void print_values(struct printer *p, const json_t *rows, const char *table, const char *text,
                          const char *key)
@@ -250,8 +269,11 @@ static void print_chance(struct printer *p)
 static void print_seeds(struct printer *p, const json_t *report)
 {
     size_t i;
-    const json_t *r;
-    char a[CELL], b[CELL];
+    const json_t *r, *margin = json_object_get(report, "margin");
+    char a[CELL], b[CELL], side[64] = "";
+    if (margin != NULL)
+        snprintf(side, sizeof side, ", one-sided, lower by more than %g,",
+                 json_number_value(margin));
     if (p->form == LKS__COMPARE_CSV || json_array_size(json_object_get(report, "seeds")) == 0)
         return;
     title(p, "seeds", "Over seeds");
@@ -267,13 +289,14 @@ static void print_seeds(struct printer *p, const json_t *report)
     }
     json_array_foreach(json_object_get(report, "tests"), i, r)
     {
-        fprintf(p->out, "- %s against %s: difference %+.4f, Welch's t test p = %.3g: %s\n",
+        const bool more = json_is_true(json_object_get(r, "more_than_chance"));
+        fprintf(p->out,
+                "- %s against %s: difference %+.4f, Welch's t test%s p = %.3g: %s (p %s %g)\n",
                 cell(json_object_get(r, "b"), b), cell(json_object_get(r, "a"), a),
-                json_number_value(json_object_get(r, "difference")),
+                json_number_value(json_object_get(r, "difference")), side,
                 json_number_value(json_object_get(r, "p")),
-                json_is_true(json_object_get(r, "more_than_chance"))
-                    ? "more than chance (p < 0.05)"
-                    : "chance can explain it (p >= 0.05)");
+                more ? "more than chance" : "chance can explain it",
+                more ? "<" : ">=", json_number_value(json_object_get(report, "alpha")));
     }
 }
 
@@ -286,6 +309,8 @@ void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
     if (form == LKS__COMPARE_CSV)
         fputs("table,row,run,value\n", out);
     print_runs(&p);
+    if (form != LKS__COMPARE_CSV)
+        print_segments(&p);
     if (p.n > 1)
         print_values(&p, json_object_get(report, "settings"), "settings", "Settings that differ",
                      "setting");

@@ -127,6 +127,22 @@ static lks_status go_back(lks__series *s, uint64_t to)
     return s->samples != NULL ? add_sample(s, to + 1, NULL) : LKS_OK;
 }
 
+/* Add a mark if a resume has changed the batch: its text is the new batch. */
+static lks_status add_segment(lks__series *s, const json_t *changed, uint64_t iter)
+{
+    static const char *const batch[] = {"batch_size", "gradient_accumulation_steps",
+                                        "virtual_ranks", "train_batch_tokens"};
+    char text[LKS__MARK_TEXT] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof batch / sizeof batch[0]; i++) {
+        const json_t *value = json_object_get(changed, batch[i]);
+        if (json_is_integer(value) && at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %" JSON_INTEGER_FORMAT,
+                                   at > 0 ? ", " : "", batch[i], json_integer_value(value));
+    }
+    return at > 0 ? add_mark(s, "segment", iter, text) : LKS_OK;
+}
+
 static lks_status read_host(lks__series *s, json_t *o)
 {
     uint64_t iter = s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
@@ -141,7 +157,8 @@ static lks_status read_host(lks__series *s, json_t *o)
     s->end = NULL;
     if (s->config != NULL && json_is_object(json_object_get(o, "changed")))
         json_object_update(s->config, json_object_get(o, "changed"));
-    return add_mark(s, s->starts++ == 0 ? "start" : "resume", iter, "");
+    LKS__TRY(add_mark(s, s->starts++ == 0 ? "start" : "resume", iter, ""));
+    return add_segment(s, json_object_get(o, "changed"), iter);
 }
 
 static lks_status read_object(lks__series *s, json_t *o)
@@ -171,6 +188,9 @@ static lks_status read_object(lks__series *s, json_t *o)
         s->checkpoints++;
         snprintf(s->params_hash, sizeof s->params_hash, "%s", hash != NULL ? hash : "");
         lks__utf8_make(s->params_hash);
+    } else if (strcmp(kind, "artifact") == 0) {
+        s->artifact_loss = number(o, "val_loss");
+        s->artifact_bpb = number(o, "val_bpb");
     } else if (strcmp(kind, "skip") == 0) {
         s->skips++;
     } else if (strcmp(kind, "rollback") == 0) {
@@ -290,6 +310,7 @@ static void forget(lks__series *s)
     s->n_points = s->n_evals = s->n_marks = s->n_before = s->bad = 0;
     s->starts = s->skips = s->rollbacks = s->checkpoints = 0;
     s->params_hash[0] = '\0';
+    s->artifact_loss = s->artifact_bpb = (double)NAN;
     s->offset = 0;
     s->elapsed = 0.0;
     s->epoch++;
@@ -374,7 +395,7 @@ lks_status lks__series_open(const char *arg, lks__series *s)
     struct stat info;
     char shown[600];
     bool changed;
-    *s = (lks__series){.offset = 0};
+    *s = (lks__series){.artifact_loss = (double)NAN, .artifact_bpb = (double)NAN};
     const char *dir = lks__series_dir(arg);
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     for (size_t n = strlen(s->dir); n > 1 && s->dir[n - 1] == '/'; n--)
@@ -435,6 +456,14 @@ const lks__eval_point *lks__series_best(const lks__series *s)
 const lks__eval_point *lks__series_last_eval(const lks__series *s)
 {
     return s->n_evals > 0 ? &s->evals[s->n_evals - 1] : NULL;
+}
+
+const lks__run_mark *lks__series_segment(const lks__series *s, const lks__run_mark *after)
+{
+    for (size_t i = after != NULL ? (size_t)(after - s->marks) + 1 : 0; i < s->n_marks; i++)
+        if (strcmp(s->marks[i].kind, "segment") == 0)
+            return &s->marks[i];
+    return NULL;
 }
 
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256])

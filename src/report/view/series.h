@@ -27,7 +27,7 @@ enum { LKS__MARK_TEXT = 128 };
 
 typedef struct lks__run_mark {
     uint64_t iter;
-    char kind[16]; /* kind of line: start (host), checkpoint, skip, rollback, artifact */
+    char kind[16]; /* start, resume and segment (host lines); checkpoint, skip, rollback, … */
     char text[LKS__MARK_TEXT]; /* any characters */
 } lks__run_mark;
 
@@ -42,7 +42,8 @@ typedef struct lks__series {
     lks__run_mark *marks;
     size_t n_marks, marks_room;
     unsigned starts, skips, rollbacks, checkpoints;
-    char params_hash[32]; /* of the newest checkpoint */
+    char params_hash[32];               /* of the newest checkpoint */
+    double artifact_loss, artifact_bpb; /* of golf's artifact; NAN: none yet */
     /* From ranks.jsonl: rows [iter, tokens, seconds, compute_ms, wait_ms, memory_bytes]; the last
      * three are arrays by rank, or null. A new array replaces it when the file grows. */
     json_t *ranks;
@@ -76,6 +77,10 @@ const lks__eval_point *lks__series_best(const lks__series *s);
 const lks__eval_point *lks__series_last_eval(const lks__series *s);
 /* True if the run has ended, its final checkpoint was evaluated, and no step follows. */
 bool lks__series_complete(const lks__series *s);
+
+/* The mark of the next segment, which a resume with another batch has begun; `after` is NULL for
+ * the first one. NULL: none is left. */
+const lks__run_mark *lks__series_segment(const lks__series *s, const lks__run_mark *after);
 
 /* A setting as text: strings unchanged, others as JSON; "-" if the run lacks it. */
 const char *lks__series_setting(const lks__series *s, const char *key, char out[256]);

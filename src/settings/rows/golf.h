@@ -24,8 +24,8 @@
       "initial query gain of every head")                                                          \
     X(FLOAT, tied_embed_init_std, 0.005, FROM_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF, \
       "standard deviation of the tied embedding's initial values")                                 \
-    X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | GOLF, MODEL_GOLF,          \
-      "tokens per step; sets batch_size")                                                          \
+    X(INT, train_batch_tokens, 524288, INTS(1, 1LL << 40), TRAIN, RUN | SEGMENT | GOLF,            \
+      MODEL_GOLF, "tokens per step; sets batch_size")                                              \
     X(INT, iterations, 20000, INTS(0, 4294967294), TRAIN, FREE | GOLF, MODEL_GOLF,                 \
       "steps of the run (golf does not use max_iters)")                                            \
     X(INT, warmdown_iters, 1200, INTS(0, 4294967294) OR(off), TRAIN, FREE | GOLF, MODEL_GOLF,      \
@@ -37,6 +37,8 @@
       "no limit")                                                                                  \
     X(INT, val_batch_size, 524288, INTS(1, 1LL << 40), TRAIN, FREE | GOLF, MODEL_GOLF,             \
       "tokens that all virtual ranks together evaluate at once")                                   \
+    X(INT, eval_stride, 0, INTS(0, 1 << 20) OR(none), TRAIN, FREE | GOLF, MODEL_GOLF,              \
+      "--stride of `lockstep eval` for the artifact at the end of the run")                        \
     X(FLOAT, embed_lr, 0.6, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                       \
       "learning rate of an embedding that is not tied")                                            \
     X(FLOAT, head_lr, 0.008, FROM_TO(0, 1e6), TRAIN, FREE | GOLF, MODEL_GOLF,                      \

@@ -191,8 +191,16 @@ static lks_status hash_values(const lks__run *run, const lks__state *state,
                               const lks__checks *checks, uint64_t *hash_p)
 {
     const double clock = lks__state_by_the_clock(run) ? state->elapsed_s : 0.0;
-    const uint64_t counts[] = {state->iter, state->data_shift, (uint64_t)state->nonfinite,
-                               state->eval_done, checks->out_of_time};
+    const uint64_t counts[] = {state->iter,
+                               state->data_shift,
+                               (uint64_t)state->nonfinite,
+                               state->eval_done,
+                               checks->out_of_time,
+                               state->segment.iter,
+                               state->segment.tokens,
+                               state->segment.data.step,
+                               state->segment.data.epoch,
+                               state->segment.data.position};
     const double reals[] = {state->best_val_loss, clock};
     *hash_p = XXH3_64bits(counts, sizeof counts);
     *hash_p = XXH3_64bits_withSeed(reals, sizeof reals, *hash_p);

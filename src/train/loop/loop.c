@@ -18,6 +18,8 @@ struct run_loop {
     lks__trainer *t;
     lks__report report;
     uint64_t saved_iter; /* of the newest checkpoint; UINT64_MAX: none by this process */
+    uint64_t regular;    /* the loaded checkpoint, if it was asked for by nothing and a new segment
+                            writes it again; UINT64_MAX: none */
     uint64_t back_to;    /* rollback's target; UINT64_MAX: none since the last save */
     lks__asked wanted; /* reason of a checkpoint that isn't on the schedule; NOT: none is wanted */
     bool improved;     /* evaluation state->iter was the best so far */
@@ -59,7 +61,7 @@ static bool at_end(const lks__run *run, const lks__state *state, const lks__chec
 static lks__asked reason(const struct run_loop *r, lks__asked otherwise)
 {
     bool undisturbed = on_schedule(&r->t->run, &r->t->state) || (r->improved && evaluated(r));
-    if (undisturbed || r->t->state.iter == r->back_to)
+    if (undisturbed || r->t->state.iter == r->back_to || r->t->state.iter == r->regular)
         return LKS__ASKED_NOT;
     return at_end(&r->t->run, &r->t->state, &r->t->checks) ? LKS__ASKED_END : otherwise;
 }
@@ -403,6 +405,8 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
     struct run_loop r = {
         .t = t,
         .saved_iter = t->run.resumed && !saves_again ? t->state.iter : UINT64_MAX,
+        .regular = t->run.begins_segment && t->run.resumed_asked == LKS__ASKED_NOT ? t->state.iter
+                                                                                   : UINT64_MAX,
         .back_to = UINT64_MAX,
         .wanted = !saves_again                             ? LKS__ASKED_NOT
                   : t->run.resumed_asked != LKS__ASKED_NOT ? t->run.resumed_asked

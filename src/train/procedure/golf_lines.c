@@ -12,6 +12,8 @@
 #include "model/table/parts.h"
 #include "train/procedure/golf.h"
 
+enum { LIMIT_SECONDS = 600 }; /* of the contest, for training and for evaluation */
+
 /* Like Python's repr: the shortest digits that read back as `x`, with a point or an exponent. */
 static const char *python_float(double x, char out[40])
 {
@@ -183,6 +185,22 @@ static void size_lines(const lks__run *run, const lks__finish_result *r, lks__lo
         lks__log_message(log, "%s", warning);
 }
 
+/* Warn of times over the contest's. Training that the limit has ended counts as within it. */
+static void time_lines(const lks__run *run, const lks__state *state, const lks__finish_result *r,
+                       lks__log *log)
+{
+    const double limit = run->s.max_wallclock_seconds;
+    const bool ended = limit > 0.0 && limit <= LIMIT_SECONDS;
+    if (state->elapsed_s > LIMIT_SECONDS && !ended)
+        lks__log_message(log, "TOO SLOW: training took %.0f s, over the contest's limit of %d s",
+                         state->elapsed_s, LIMIT_SECONDS);
+    if (r->eval_seconds > LIMIT_SECONDS)
+        lks__log_message(log,
+                         "TOO SLOW: the evaluation of the artifact took %.0f s, over the contest's "
+                         "limit of %d s",
+                         r->eval_seconds, LIMIT_SECONDS);
+}
+
 void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const lks__checks *checks,
                             const lks__finish_result *r, lks__log *log)
 {
@@ -201,4 +219,5 @@ void lks__golf_finish_lines(const lks__run *run, const lks__state *state, const 
     lks__log_line(log, "final_int8_zlib_roundtrip val_loss:%.4f%s eval_time:%.0fms", e->val_loss,
                   bpb, r->eval_seconds * 1e3);
     lks__log_line(log, "final_int8_zlib_roundtrip_exact val_loss:%.8f%s", e->val_loss, exact);
+    time_lines(run, state, r, log);
 }

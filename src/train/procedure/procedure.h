@@ -38,6 +38,14 @@ struct lks__procedure {
     lks_status (*open_rest)(const lks__run *run, lks__state *state);
     void (*close)(const lks__run *run, const lks__state *state);
 
+    /* The start of the data of a segment that begins at `step`, after one with the batch of `old`
+     * that has read since `from`. */
+    lks__data_start (*data_at)(const lks__run *run, const lks__state *state,
+                               const lks__settings *old, const lks__data_start *from,
+                               uint64_t step);
+    /* Read on from state->segment.data. */
+    void (*start_data)(const lks__run *run, const lks__state *state);
+
     lks_status (*begin_step)(const lks__state *state,
                              lks__step_work *work); /* before iteration state->iter */
     /* Read micro-batch m of virtual rank v of this iteration. `tokens` has room for one more token.
@@ -54,6 +62,8 @@ struct lks__procedure {
     bool (*evaluation_due)(
         const lks__run *run, const lks__state *state,
         const lks__checks *checks); /* before iteration state->iter, or at the end */
+    bool
+        draws; /* evaluations draw batches of the run's size, so another batch gives another loss */
     /* Collective. ERR_STOPPED, on all ranks: discarded, because a rank was asked to stop. */
     lks_status (*evaluate)(const lks__run *run, lks__session *ses, const lks__state *state,
                            lks__step_work *work, lks__eval_result *result);

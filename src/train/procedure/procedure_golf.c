@@ -1,5 +1,6 @@
 /* train/procedure/procedure_golf.c - training as in parameter-golf's train_gpt.py. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,9 +65,26 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
     struct lks__golf_run *g = run->golf;
     size_t B = (size_t)run->s.batch_size, T = (size_t)run->s.block_size;
     size_t most = (size_t)(run->s.val_batch_size / run->V) / T;
-    g->stream = (lks__stream){g->train, run->V, run->A, B * T};
+    g->stream = (lks__stream){.shards = g->train, .V = run->V, .A = run->A, .local_tokens = B * T};
     g->eval_batch = most < B ? most : B;
     return LKS_OK;
+}
+
+static lks__data_start data_at(const lks__run *run, const lks__state *state,
+                               const lks__settings *old, const lks__data_start *from, uint64_t step)
+{
+    const int V = (int)old->virtual_ranks, N = (int)old->gradient_accumulation_steps;
+    const lks__stream stream = {.shards = run->golf->train,
+                                .V = V,
+                                .A = N / V,
+                                .local_tokens = (size_t)(old->batch_size * old->block_size),
+                                .from = *from};
+    return (lks__data_start){.step = step, .position = lks__stream_start(&stream, step, 0, 0)};
+}
+
+static void start_data(const lks__run *run, const lks__state *state)
+{
+    run->golf->stream.from = state->segment.data;
 }
 
 static void close_all(const lks__run *run, const lks__state *state)
@@ -100,7 +118,7 @@ static lks_status read_batch(const lks__run *run, const lks__state *state,
 
 /* Decay by iterations, or with a time limit by the clock: then no two runs are equal, and the log
  * says so. */
-static double lr_scale(const lks__run *run, const lks__state *state)
+static double decay(const lks__run *run, const lks__state *state)
 {
     const lks__settings *s = &run->s;
     if (s->max_wallclock_seconds > 0.0)
@@ -113,7 +131,7 @@ static double lr_scale(const lks__run *run, const lks__state *state)
 static double rates(const lks__run *run, const lks__state *state, lks__rates *rates)
 {
     const lks__settings *s = &run->s;
-    const double scale = lr_scale(run, state), matrix_lr = s->matrix_lr * scale;
+    const double scale = fmax(decay(run, state), s->min_lr), matrix_lr = s->matrix_lr * scale;
     rates->lr[LKS__PARAM_EMBED] = (s->tie_embeddings ? s->tied_embed_lr : s->embed_lr) * scale;
     rates->lr[LKS__PARAM_HEAD] = s->head_lr * scale;
     rates->lr[LKS__PARAM_SCALAR] = s->scalar_lr * scale;
@@ -156,8 +174,9 @@ static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *o
     return lks__shards_read(val, first, n, out);
 }
 
-static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
-                           lks__step_work *work, lks__eval_result *result)
+/* Evaluate the whole split. A stride makes windows overlap, and every token counts then. */
+static lks_status evaluate_by(const lks__run *run, lks__session *ses, const lks__state *state,
+                              lks__step_work *work, size_t stride, lks__eval_result *result)
 {
     const struct lks__golf_run *g = run->golf;
     lks__split_result split;
@@ -167,16 +186,23 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
         .params = state->memory->params.dev,
         .B = g->eval_batch,
         .T = (size_t)run->s.block_size,
+        .stride = stride,
         .path = lks__shards_path(g->val, 0),
-        .n_tokens = g->val_tokens,
+        .n_tokens = stride > 0 ? lks__shards_count(g->val) : g->val_tokens,
         .read = read_val,
         .source = g->val,
         .bytes = g->has_bpb ? &g->bytes : NULL,
     };
-    LKS__TRY(lks__eval_split(&e, &split));
+    LKS__TRY(stride > 0 ? lks__eval_sliding(&e, &split) : lks__eval_split(&e, &split));
     *result =
         (lks__eval_result){.has_bpb = g->has_bpb, .val_loss = split.loss, .val_bpb = split.bpb};
     return LKS_OK;
+}
+
+static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__state *state,
+                           lks__step_work *work, lks__eval_result *result)
+{
+    return evaluate_by(run, ses, state, work, 0, result);
 }
 
 /* --- the artifact ----------------------------------------------------------------------------- */
@@ -244,7 +270,7 @@ static lks_status finish(const lks__run *run, lks__session *ses, const lks__stat
                  : lks_comm_broadcast(ses->comm, state->memory->params.host, bytes, LKS_UINT8, 0));
     LKS__TRY(lks__memory_upload(state->memory, false));
     double started = lks__sys_now();
-    LKS__TRY(evaluate(run, ses, state, work, &r->eval));
+    LKS__TRY(evaluate_by(run, ses, state, work, (size_t)run->s.eval_stride, &r->eval));
     r->eval_seconds = lks__sys_now() - started;
     r->name = LKS__ARTIFACT_FILE;
     snprintf(path, sizeof path, "%s/ckpt-%08" PRIu64 "/model.safetensors", run->s.out_dir,
@@ -264,6 +290,8 @@ const struct lks__procedure lks__procedure_golf = {
     .time_limit = time_limit,
     .open_data = open_data,
     .open_rest = open_rest,
+    .data_at = data_at,
+    .start_data = start_data,
     .close = close_all,
     .begin_step = begin_step,
     .read = read_batch,

@@ -62,6 +62,18 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
     return lks__batch_sampler_open(&config, &state->sampler);
 }
 
+static lks__data_start data_at(const lks__run *run, const lks__state *state,
+                               const lks__settings *old, const lks__data_start *from, uint64_t step)
+{
+    const int V = (int)old->virtual_ranks, N = (int)old->gradient_accumulation_steps;
+    return lks__batch_sampler_at(state->sampler, V, N / V, (int)old->batch_size, from, step);
+}
+
+static void start_data(const lks__run *run, const lks__state *state)
+{
+    lks__batch_sampler_start(state->sampler, &state->segment.data);
+}
+
 static void close_all(const lks__run *run, const lks__state *state)
 {
     lks__batch_sampler_close(state->sampler);
@@ -219,6 +231,8 @@ const struct lks__procedure lks__procedure_nanogpt = {
     .length = "max_iters",
     .open_data = open_data,
     .open_rest = open_rest,
+    .data_at = data_at,
+    .start_data = start_data,
     .close = close_all,
     .begin_step = begin_step,
     .read = read_batch,
@@ -226,6 +240,7 @@ const struct lks__procedure lks__procedure_nanogpt = {
     .end_step = end_step,
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,
+    .draws = true,
     .evaluate = evaluate,
     .head_lines = head_lines,
     .train_line = train_line,

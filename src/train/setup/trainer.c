@@ -155,6 +155,7 @@ static lks_status open_data(lks__run *run, const lks__session *ses, const lks__c
 {
     const int W = ses->world.world_size, rank = ses->world.rank;
     LKS__TRY(lks__settings_check(&run->s, W));
+    run->begins_segment = run->resumed && !lks__settings_same_batch(&run->s, &run->resumed_from);
     run->shared = run->s.replicas == LKS__replicas_shared;
     run->procedure = lks__procedure_of(&run->s);
     lks__choose_optimizer(&run->s);
@@ -248,10 +249,23 @@ static lks_status open_optimizer(lks__trainer *t)
                                       &t->work.optim);
 }
 
+/* As in nanoGPT, an evaluation that is due is made again with the new batch, if it draws batches.
+ */
+static lks_status load_state(lks__trainer *t, lks__ckpt *resume)
+{
+    LKS__TRY(lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, resume));
+    const bool done = t->state.eval_done;
+    if (t->run.begins_segment && t->run.procedure->draws)
+        t->state.eval_done = false;
+    if (!t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks))
+        t->state.eval_done = done;
+    return LKS_OK;
+}
+
 static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
 {
     if (resume != NULL)
-        return lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, resume);
+        return load_state(t, resume);
     if (t->run.continued)
         return lks__continue_load(&t->run, &t->ses, &t->state, &t->work);
     if (t->run.shared && t->ses.world.local_rank != 0)
@@ -267,9 +281,7 @@ static lks_status start_state(lks__trainer *t, lks__ckpt *resume)
     return lks__state_params_hash(&t->run, &t->state, &t->work, t->run.init_hash);
 }
 
-/* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
- * moments; otherwise the moments are zeros that were never written. */
-static lks_status agree(lks__trainer *t, bool loaded)
+lks_status lks__trainer_agree(lks__trainer *t, bool loaded)
 {
     LKS__TRY(lks__agree_state(&t->run, &t->ses, &t->state, &t->work, &t->checks, loaded));
     if (loaded && (!t->run.shared || t->ses.world.local_rank == 0))
@@ -303,7 +315,7 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
     if (st == LKS_OK)
         st = start_state(t, resume);
     LKS__TRY(lks__session_agree(&t->ses, st));
-    return agree(t, resume != NULL || t->run.continued);
+    return lks__trainer_agree(t, resume != NULL || t->run.continued);
 }
 
 /* Open the run, and compare settings and data of all ranks before memory is reserved. */
@@ -442,43 +454,6 @@ lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopp
     t->checks.saved_at = lks__sys_now();
     lks__trace_end();
     return LKS_OK;
-}
-
-/* Load the checkpoint that rank 0 goes back to into the existing arenas. */
-static lks_status load_target(lks__trainer *t, uint64_t bad_iter)
-{
-    lks__ckpt ckpt;
-    memset(&ckpt, 0, sizeof ckpt);
-    lks_status st = lks__same_target(&t->ses, t->run.s.out_dir, bad_iter, &ckpt);
-    if (st == LKS_OK)
-        st = lks__session_agree(
-            &t->ses, lks__state_load(&t->run, &t->ses, &t->state, &t->work, &t->checks, &ckpt));
-    lks__ckpt_close(&ckpt);
-    return st;
-}
-
-lks_status lks__trainer_go_back(lks__trainer *t)
-{
-    const lks__state before = t->state;
-    const lks__checks checks = t->checks;
-    const uint64_t bad_iter = before.iter - 1;
-    t->checks.divergence.recorded = false;
-    lks_comm_note(t->ses.comm, bad_iter, "going back");
-    /* Only the model goes back; data and time continue. The sampler's generators have drawn the bad
-     * batch, and the batches of evaluations before it. */
-    lks__batch_sampler_mark(t->state.sampler);
-    LKS__TRY(load_target(t, bad_iter));
-    lks__batch_sampler_back(t->state.sampler);
-    lks_status st = LKS_OK;
-    if (t->ses.world.rank == 0)
-        st = lks__ckpt_went_back(t->run.s.out_dir, t->state.iter);
-    LKS__TRY(lks__session_agree(&t->ses, st));
-    t->state.data_shift = before.data_shift + bad_iter + 1 - t->state.iter;
-    t->state.nonfinite = before.nonfinite;
-    t->state.elapsed_s = before.elapsed_s;
-    t->checks.elapsed_from = checks.elapsed_from;
-    t->checks.out_of_time = checks.out_of_time;
-    return agree(t, true);
 }
 
 void lks__trainer_close(lks__trainer *t)

@@ -28,6 +28,10 @@ typedef struct lks__trainer {
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p);
 void lks__trainer_close(lks__trainer *t);
 
+/* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
+ * moments; otherwise the moments are zeros that were never written. */
+lks_status lks__trainer_agree(lks__trainer *t, bool loaded);
+
 /* Go back to the newest checkpoint of LKS__ASKED_NOT, and continue with the data after iteration
  * state->iter - 1, whose loss or gradient wasn't finite (--on_nan=rollback). Collective. */
 lks_status lks__trainer_go_back(lks__trainer *t);

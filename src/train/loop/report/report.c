@@ -214,7 +214,7 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
     lks__jsonw_float(w, "loss", step->loss);
     lks__jsonw_double(w, "lr", step->lr);
     lks__jsonw_double(w, "grad_norm", step->grad_norm);
-    lks__jsonw_u64(w, "tokens", (uint64_t)r->tokens_a_step * state->iter);
+    lks__jsonw_u64(w, "tokens", lks__state_tokens(run, state));
     lks__jsonw_float(w, "ms", dt * 1e3);
     lks__jsonw_float(w, "tok_per_s", rate);
     lks__jsonw_float(w, "mfu", mfu);

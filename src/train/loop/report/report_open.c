@@ -108,6 +108,24 @@ static lks_status host_line(lks__report *r, const lks__run *run, const lks__sess
     return lks__metrics_end(r->metrics);
 }
 
+/* Name the settings of the batch that the resume has changed, with both values. */
+static void describe_segment(lks__log *log, const lks__run *run)
+{
+    const char *names[LKS__N_SETTINGS];
+    char text[400] = "", was[LKS__SETTING_STR], is[LKS__SETTING_STR];
+    size_t at = 0;
+    const int n = lks__settings_diff(&run->s, &run->resumed_from, LKS__CMD_TRAIN,
+                                     LKS__SETTING_SEGMENT, names);
+    for (int i = 0; i < n && at < sizeof text; i++) {
+        const int setting = lks__setting_find(names[i]);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %s -> %s", i > 0 ? ", " : "",
+                               names[i], lks__settings_text(&run->resumed_from, setting, was),
+                               lks__settings_text(&run->s, setting, is));
+    }
+    if (n > 0)
+        lks__log_line(log, "A new segment of the run begins: %s", text);
+}
+
 static void describe_frozen(lks__log *log, const lks__table *table)
 {
     char text[LKS__FROZEN_TEXT];
@@ -135,10 +153,12 @@ static void describe(lks__report *r, const lks__run *run, const lks__session *se
     if (run->resumed && run->s.eval_only)
         lks__log_line(log, "Evaluating checkpoint %" PRIu64 " of %s", state->iter,
                       run->shown_out_dir);
-    else if (run->resumed)
+    else if (run->resumed) {
         lks__log_line(log, "Resuming training from %s at iteration %" PRIu64, run->shown_out_dir,
                       state->iter);
-    else if (run->continued)
+        if (state->iter < run->procedure->n_steps(&run->s))
+            describe_segment(log, run);
+    } else if (run->continued)
         lks__log_line(log, "Resuming training from %s of nanoGPT at iteration %" PRIu64,
                       run->weights->shown, state->iter);
     else if (run->weights != NULL)

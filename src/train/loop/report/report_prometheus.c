@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/system/sys.h"
+#include "train/checkpoint.h"
 #include "train/loop/report/report.h"
 
 enum { TEXT_BYTES = 8 << 10 };
@@ -42,7 +43,7 @@ static lks_status write_file(const lks__report *r, const lks__run *run, const lk
     gauge(out, "loss", "Training loss of the newest step.", name, n->loss);
     gauge(out, "learning_rate", "Learning rate of the newest step.", name, n->lr);
     gauge(out, "grad_norm", "Norm of the gradient before clipping.", name, n->grad_norm);
-    gauge(out, "tokens", "Tokens of all steps.", name, r->tokens_a_step * (double)state->iter);
+    gauge(out, "tokens", "Tokens of all steps.", name, (double)lks__state_tokens(run, state));
     gauge(out, "tokens_per_second", "Speed of the newest step.", name, n->tok_per_s);
     gauge(out, "mfu", "Share of the machine's measured peak.", name, n->mfu);
     gauge(out, "wait_seconds", "Time of the newest step that rank 0 waited for others.", name,

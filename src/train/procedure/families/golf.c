@@ -23,6 +23,8 @@ static const lks__setting_alias names[] = {
     {"seed", "seed"},
     {"beta1", "beta1"},
     {"beta2", "beta2"},
+    {"min_lr", "min_lr"},   /* of records */
+    {"out_dir", "out_dir"}, /* the MLX script's */
     {NULL, NULL},
 };
 
@@ -32,7 +34,6 @@ static const lks__setting_alias unused[] = {
     {"lr_decay_iters", "warmdown_iters"},
     {"batch_size", "train_batch_tokens"},
     {"warmup_iters", ""},
-    {"min_lr", ""},
     {"decay_lr", ""},
     {"eval_iters", ""},
     {"dropout", ""},
@@ -54,6 +55,7 @@ static const lks__setting_preset presets[] = {
     {"eval_interval", "1000"},
     {"log_interval", "200"},
     {"grad_clip", "0"},
+    {"min_lr", "0"},
     {NULL, NULL},
 };
 
@@ -94,6 +96,15 @@ static lks_status check(lks__settings *s)
                          "val_batch_size=%" PRId64 " over %" PRId64
                          " virtual ranks is less than one sequence of train_seq_len=%" PRId64,
                          s->val_batch_size, s->virtual_ranks, T);
+    if (s->min_lr > 1.0)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "min_lr=%g: in a golf run it is a share of the rates, at most 1",
+                         s->min_lr);
+    if (s->eval_stride > T)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "eval_stride=%" PRId64 " is more than a window of train_seq_len=%" PRId64
+                         " tokens: tokens between windows would not count",
+                         s->eval_stride, T);
     if (s->sampler != LKS__sampler_stream)
         return lks__fail(
             LKS_ERR_CONFIG,

@@ -1,0 +1,212 @@
+/* Resumes with another batch: each begins a segment, whose bytes don't depend on ranks, threads or
+ * interruptions either. */
+#include "laws.h"
+
+#include <signal.h>
+#include <string.h>
+
+static const char *const samplers[] = {"random", "nanogpt", "epoch"};
+enum { SAMPLERS = 3, CHANGE = 8 };
+
+/* The batch from iteration CHANGE on: fewer samples in more micro-batches, or also other virtual
+ * ranks. */
+static const char *const kept[] = {"--batch_size=3", "--gradient_accumulation_steps=24", NULL};
+static const char *const split[] = {"--batch_size=5", "--gradient_accumulation_steps=12",
+                                    "--virtual_ranks=4", NULL};
+
+/* Runs up to iteration CHANGE + 1, with checkpoint CHANGE. */
+static const char *begun[SAMPLERS];
+
+static int begin_all(void **state)
+{
+    for (int i = 0; i < SAMPLERS; i++)
+        begun[i] = law_output(samplers[i], LAW_REFERENCE, lks_test_text("--max_iters=%d", CHANGE));
+    return 0;
+}
+
+static const char *copy_of(const char *run)
+{
+    const char *out = lks_test_folder();
+    const char *const copy[] = {"cp", "-a", lks_test_text("%s/.", run), out, NULL};
+    assert_int_equal(lks_test_run(copy, NULL, 10).exit_code, 0);
+    return out;
+}
+
+/* Resume with the run's own settings and `more`. */
+static law_args resume_args(const char *from, const char *const batch[], int W)
+{
+    law_args args = {.n = 0};
+    law_add(&args, "lockstep");
+    law_add(&args, "train");
+    law_add(&args, "--dataset=%s", law_data());
+    law_add(&args, "--out_dir=%s", from);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--max_iters=%d", LAW_LAST_ITER);
+    law_add(&args, "--bucket_mb=0.02");
+    law_add(&args, "--timeout=20");
+    law_add(&args, "--nproc_per_node=%d", W);
+    law_add(&args, "--allow_uneven");
+    for (; batch != NULL && *batch != NULL; batch++)
+        law_add(&args, "%s", *batch);
+    return args;
+}
+
+/* The run with sampler i, continued from checkpoint CHANGE. */
+static const char *changed(int i, const char *const batch[], int W, const char *more)
+{
+    const char *out = copy_of(begun[i]);
+    law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, W);
+    if (more != NULL)
+        law_add(&args, "%s", more);
+    law_run(&args);
+    return out;
+}
+
+static const char *reference(int i, const char *const batch[])
+{
+    static const char *made[SAMPLERS][2];
+    const char **at = &made[i][batch == split];
+    if (*at == NULL)
+        *at = changed(i, batch, 1, "--threads=1");
+    return *at;
+}
+
+static void test_ranks(void **state)
+{
+    for (int i = 0; i < SAMPLERS; i++) {
+        for (int W = 1; W <= LAW_V; W++)
+            law_assert_same(changed(i, kept, W, W == 1 ? "--threads=3" : NULL), reference(i, kept));
+        for (int W = 2; W <= 4; W++)
+            law_assert_same(changed(i, split, W, W == 2 ? "--threads=2" : NULL),
+                            reference(i, split));
+    }
+}
+
+/* A rank dies at its N-th read, of which some 130 are the set-up's: before the segment's first
+ * checkpoint, so that the batch is given again, or after it, when the run knows its batch. */
+static void check_killed(int i, const char *const batch[], int reads, bool again)
+{
+    const char *out = copy_of(begun[i]);
+    law_args args = resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 2);
+    const char *const env[] = {lks_test_text("LOCKSTEP_FAULT=read:%d:die", reads),
+                               "LOCKSTEP_FAULT_RANK=1", NULL};
+    lks_test_result r = lks_test_run(args.argv, env, 60);
+    assert_int_equal(r.exit_code, 128 + SIGKILL);
+    assert_true(law_has_line(out, "checkpoint", 9) != again);
+    args = again ? resume_args(lks_test_text("%s/ckpt-%08d", out, CHANGE), batch, 4)
+                 : resume_args(out, NULL, 1);
+    law_run(&args);
+    law_assert_same(out, reference(i, batch));
+}
+
+static void test_killed(void **state)
+{
+    for (int i = 0; i < SAMPLERS; i++) {
+        check_killed(i, kept, 150, true);
+        check_killed(i, kept, 260, false);
+        check_killed(i, split, 260, false);
+    }
+}
+
+/* Tokens are counted with each segment's batch, and the evaluation at a change is made once. A
+ * second change begins a third segment. */
+static void test_record(void **state)
+{
+    const int T = law_model().block_size;
+    const char *out = copy_of(reference(1, kept));
+    law_args args = resume_args(lks_test_text("%s/ckpt-00000012", out), split, 2);
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "A new segment of the run begins: batch_size 3 -> 5, "
+                           "gradient_accumulation_steps 24 -> 12, virtual_ranks 8 -> 4\n");
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    const json_t *lines = lks_test_metrics(metrics, "train");
+    static const int ends[] = {CHANGE, 12, LAW_STEPS}, steps[] = {16 * 6, 24 * 3, 12 * 5};
+    uint64_t tokens = 0;
+    assert_int_equal(json_array_size(lines), LAW_STEPS);
+    for (int i = 0, k = 0; i < LAW_STEPS; i++) {
+        k += i == ends[k];
+        tokens += (uint64_t)(steps[k] * T);
+        assert_int_equal(lks_test_number(json_array_get(lines, (size_t)i), "tokens"), tokens);
+    }
+    const json_t *state_json = lks_test_figure(lks_test_text("%s/latest/state.json", out));
+    assert_int_equal(lks_test_number(state_json, "segment.iter"), 12);
+    int evals = 0;
+    size_t i;
+    const json_t *line;
+    json_array_foreach(lks_test_metrics(metrics, "eval"), i, line)
+    {
+        evals += lks_test_number(line, "iter") == CHANGE;
+    }
+    assert_int_equal(evals, 1); /* with the batch after the change */
+    r = lks_test_tool("report", out);
+    assert_contains(r.out, " from iteration 8: batch_size 3, gradient_accumulation_steps 24\n");
+    assert_contains(r.out, " from iteration 12: batch_size 5, gradient_accumulation_steps 12, "
+                           "virtual_ranks 4\n");
+    r = lks_test_tool("plot", out);
+    assert_contains(r.out, "  from iteration 12: batch_size 5, ");
+    const char *picture = lks_test_text("%s/a.svg", out);
+    r = lks_test_tool("plot", out, lks_test_text("--out=%s", picture));
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(lks_test_read(picture, NULL), ">batch_size 3, gradient_accumulation_steps 24<");
+    r = lks_test_tool("diff", out, reference(1, kept));
+    assert_contains(r.out, "changed where A was resumed (iteration 12)");
+}
+
+/* The same batch given again is no change; a config file changes nothing; a batch that doesn't fit
+ * the virtual ranks is refused before anything is written. */
+static void test_refused(void **state)
+{
+    static const char *const same[] = {"--batch_size=6", "--gradient_accumulation_steps=16", NULL};
+    static const char *const uneven[] = {"--gradient_accumulation_steps=12", NULL};
+    const char *out = changed(0, same, 2, NULL), *config = lks_test_text("%s/a.conf", out);
+    law_assert_same(out, changed(0, NULL, 1, "--threads=1"));
+    assert_null(strstr(lks_test_read(lks_test_text("%s/latest/state.json", out), NULL), "segment"));
+    const char *before = lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL);
+    law_args args = resume_args(out, uneven, 1);
+    lks_test_result r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "virtual_ranks=8 does not divide gradient_accumulation_steps=12");
+    assert_contains(r.err, "or give another --virtual_ranks");
+    lks_test_write(config, "batch_size = 3\n", 15);
+    args = resume_args(out, (const char *const[]){config, NULL}, 1);
+    r = lks_test_run(args.argv, NULL, 60);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "give --batch_size=6 on the command line, which wins, or "
+                           "--batch_size=3 there to continue with another batch");
+    assert_string_equal(lks_test_read(lks_test_text("%s/metrics.jsonl", out), NULL), before);
+}
+
+/* Golf's batch is train_batch_tokens. */
+static void test_golf(void **state)
+{
+    static const char *const batch[] = {"--train_batch_tokens=768", "--virtual_ranks=4", NULL};
+    const char *run = lks_test_folder(), *first = NULL;
+    law_args args = law_family(true, run);
+    law_run(&args);
+    for (int W = 1; W <= 4; W++) {
+        const char *out = copy_of(run);
+        args = law_family(true, lks_test_text("%s/ckpt-00000003", out));
+        law_add(&args, "--init_from=resume");
+        law_add(&args, "--nproc_per_node=%d", W);
+        law_add(&args, "--allow_uneven");
+        for (int i = 0; batch[i] != NULL; i++)
+            law_add(&args, "%s", batch[i]);
+        law_run(&args);
+        first = first == NULL ? out : first;
+        law_assert_same(out, first);
+    }
+    const json_t *saved = lks_test_figure(lks_test_text("%s/latest/state.json", first));
+    assert_int_equal(lks_test_number(saved, "segment.iter"), 3);
+    assert_int_equal(lks_test_number(saved, "segment.tokens"), 3 * 512);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_record), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_golf),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, begin_all, NULL));
+}
