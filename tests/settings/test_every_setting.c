@@ -667,7 +667,7 @@ static const struct row golf_rows[] = {
         .is = "0 1 2 3 4 5"),
     ROW(TRAIN, "max_iters", "3", REFUSED, .says = "use --iterations"),
     ROW(TRAIN, "warmdown_iters", "2", RATES | LATER),
-    ROW(TRAIN, "min_lr", "0.5", RATES | LATER),
+    ROW(TRAIN, "min_lr", "0.9", RATES | LATER),
     ROW(TRAIN, "min_lr", "1.5", REFUSED, .says = "it is a share of the rates, at most 1"),
     ROW(TRAIN, "eval_stride", "3", VALUES, .where = A_EVALS, .is = "0 3 6 8 final artifact"),
     ROW(TRAIN, "eval_stride", "1000", REFUSED, .says = "more than a window of train_seq_len"),

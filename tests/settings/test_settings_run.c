@@ -335,9 +335,21 @@ static void test_resume(void **state)
     assert_true(s.beta2 == 0.5 && s.learning_rate == 0.25);
     assert_int_equal(lks__settings_diff(&s, &run, TRAIN, CONFIG, NULL), 2);
 
-    static const char *const kept[][2] = {{"n_layer", "5"},     {"bias", "true"},
-                                          {"seed", "6"},        {"virtual_ranks", "4"},
-                                          {"batch_size", "13"}, {"sampler", "nanogpt"}};
+    /* The command line may change the batch, and a file may not. */
+    lks__settings_defaults(&s);
+    set(&s, "batch_size", "13");
+    set(&s, "virtual_ranks", "4");
+    assert_ok(lks__settings_resume(&s, &run, "OUT"));
+    assert_true(s.batch_size == 13 && s.virtual_ranks == 4);
+    assert_false(lks__settings_same_batch(&s, &run));
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_set(&s, TRAIN, "batch_size", "13", LKS__FROM_FILE, "x.conf:1"));
+    assert_fails(LKS_ERR_CONFIG, lks__settings_resume(&s, &run, "OUT"),
+                 "batch_size=13 was given in the config file",
+                 "--batch_size=13 there to continue with another batch");
+
+    static const char *const kept[][2] = {
+        {"n_layer", "5"}, {"bias", "true"}, {"seed", "6"}, {"sampler", "nanogpt"}};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         lks__settings_defaults(&s);
         set(&s, kept[i][0], kept[i][1]);

@@ -1,0 +1,28 @@
+#!/bin/sh
+# bench/results.py: a part is stopped, continues, and is found complete; the page is written from what it kept.
+# results.sh SOURCE_DIR LOCKSTEP
+set -eu
+. "${0%/*}/../support.sh"
+source=$1 tool=$2
+work_folder
+plain_build "${tool%/tools/lockstep}" 'the runs would take long with a sanitizer'
+seq 1 20000 >"$work/text"
+results() {
+    python3 -B "$source/bench/results.py" "$@" --lockstep="$tool" --text="$work/text" --out="$work/out" --kept="$work/kept" --docs="$work/docs" \
+        >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+}
+
+results ranks --steps=3 --minutes=0.00001
+grep -q '^stopped: before `lockstep prep char.*; the same command continues$' "$work/log" || fail "--minutes: $(cat "$work/log")"
+results ranks --steps=3
+[ "$(grep -c '^\$ lockstep train' "$work/log")" = 4 ] || fail "not one run for each number of ranks: $(cat "$work/log")"
+results ranks --steps=3
+! grep -q '^\$ lockstep train' "$work/log" || fail 'a complete run was made again'
+results ranks --steps=5
+grep -q -- '--init_from=resume' "$work/log" || fail 'a run that is to be longer began again'
+results page
+page=$work/docs/reference/results.md
+grep -q '^5 steps of .* All losses and weights are equal' "$page" || fail "the page: $(cat "$page")"
+[ "$(grep -c '^| [1248] | .* s | .* ms | ' "$page")" = 4 ] || fail "the table: $(cat "$page")"
+[ -s "$work/docs/pictures/results-ranks.svg" ] || fail 'no picture'
+grep -q '^shakespeare-cpu: not measured yet$' "$work/log" || fail 'what is missing is not named'
