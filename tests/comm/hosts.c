@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -195,14 +197,28 @@ static int run_with_store(const char *hosts, const char *const argv[])
     return code;
 }
 
+/* Bind a free port without listening. Until the descriptor is closed, the kernel gives the port to
+ * nobody else, also not to another test, but a rank's server, which reuses addresses, can listen on
+ * it. */
+static int hold_port(void)
+{
+    const int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    set_int("MASTER_PORT", ntohs(at.sin_port));
+    return fd;
+}
+
 int hosts_run_at_master(const char *hosts, const char *const argv[])
 {
-    lks__store_server *free_port;
-    assert_int_equal(lks__store_serve("127.0.0.1", 0, "none", &free_port), LKS_OK);
-    set_int("MASTER_PORT", lks__store_port(free_port));
+    const int held = hold_port();
     setenv("MASTER_ADDR", "127.0.0.1", 1);
-    lks__store_stop(free_port);
     int code = run_ranks(hosts, argv);
+    close(held);
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
     return code;
