@@ -1,7 +1,7 @@
 # The target `docs`: Doxygen's page of the public headers, with the examples that library_installed compiles.
 find_program(LKS_DOXYGEN doxygen)
 if(LKS_DOXYGEN)
-  file(GLOB examples RELATIVE ${CMAKE_SOURCE_DIR}/examples CONFIGURE_DEPENDS examples/*.c)
+  file(GLOB examples RELATIVE ${CMAKE_SOURCE_DIR}/examples CONFIGURE_DEPENDS examples/*.c examples/*.cc)
   set(page "liblockstep {#mainpage}\n===========\n\nData-parallel training in any C program. Start with ddp.h; comm.h has the groups of ranks.\n")
   foreach(example ${examples})
     string(APPEND page "\n${example}\n-----------\n\n\\include ${example}\n")

@@ -15,7 +15,7 @@ list(REMOVE_DUPLICATES public_functions)
 string(REPLACE ";" ";\n        " exported "${public_functions}")
 file(WRITE ${CMAKE_BINARY_DIR}/library.map
   "LOCKSTEP_${PROJECT_VERSION_MAJOR} {\n    global:\n        ${exported};\n    local:\n        *;\n};\n")
-list(TRANSFORM public_functions PREPEND "LINKER:--undefined=")
+list(TRANSFORM public_functions PREPEND "--undefined=")
 
 file(WRITE ${CMAKE_BINARY_DIR}/library.c "/* All of the library comes from its archive. */\n")
 add_library(liblockstep SHARED ${CMAKE_BINARY_DIR}/library.c)
@@ -24,7 +24,8 @@ set_target_properties(liblockstep PROPERTIES
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 target_include_directories(liblockstep INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_options(liblockstep PRIVATE ${public_functions} LINKER:--as-needed
+list(TRANSFORM public_functions PREPEND "LINKER:" OUTPUT_VARIABLE linker_functions)
+target_link_options(liblockstep PRIVATE ${linker_functions} LINKER:--as-needed
   LINKER:--version-script=${CMAKE_BINARY_DIR}/library.map)
 set_target_properties(liblockstep PROPERTIES LINK_DEPENDS ${CMAKE_BINARY_DIR}/library.map)
 if(NOT LKS_SANITIZE) # whose own functions come with the program
@@ -32,6 +33,19 @@ if(NOT LKS_SANITIZE) # whose own functions come with the program
 endif()
 target_link_libraries(liblockstep PRIVATE lockstep_core)
 add_library(lockstep::lockstep ALIAS liblockstep)
+
+# The same in a static library: one object, in which everything but these functions is local.
+set(static ${CMAKE_BINARY_DIR}/static)
+file(MAKE_DIRECTORY ${static})
+add_custom_command(OUTPUT ${static}/liblockstep.a
+  COMMAND ${CMAKE_LINKER} -r -o ${static}/lockstep.o ${public_functions} $<TARGET_FILE:lockstep_core>
+  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${static}/lockstep.o
+  COMMAND ${CMAKE_COMMAND} -E rm -f ${static}/liblockstep.a
+  COMMAND ${CMAKE_AR} qcs ${static}/liblockstep.a ${static}/lockstep.o
+  COMMAND ${CMAKE_COMMAND} -E rm ${static}/lockstep.o
+  DEPENDS lockstep_core VERBATIM)
+add_custom_target(liblockstep_static ALL DEPENDS ${static}/liblockstep.a)
+install(FILES ${static}/liblockstep.a DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 
 install(TARGETS liblockstep EXPORT lockstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   COMPONENT library NAMELINK_COMPONENT dev)

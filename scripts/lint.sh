@@ -42,10 +42,10 @@ search_in '^tests/.*\.(c|h|sh)$' 'a skip without its reason: lks_test_lacks(), o
 python3 -B scripts/rooms.py "$build" >>"$work/report" 2>&1 || true
 
 # The version stands in one place, and CHANGELOG.md begins with it.
-version=$(sed -n 's/^#define LKS_VERSION "\(.*\)"$/\1/p' include/lockstep/status.h)
+version=$(sed -n 's/^#define LKS_VERSION_[MPS][A-Z]* *"*\([^" ]*\)"*$/\1/p' include/lockstep/status.h | paste -sd. | sed 's/\.\(-\|$\)/\1/')
 heading=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1 | sed 's/, not released yet$/-dev/')
 [ "$version" = "$heading" ] ||
-    echo "LKS_VERSION is $version, but CHANGELOG.md begins with ${heading%-dev} ($heading)" >>"$work/report"
+    echo "LKS_VERSION_TEXT is $version, but CHANGELOG.md begins with ${heading%-dev} ($heading)" >>"$work/report"
 
 # Pages: short lines, a short README, and links that lead somewhere.
 source_files | grep '\.md$' >"$work/pages" || die "there are no pages to look at"

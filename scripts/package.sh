@@ -72,7 +72,7 @@ packages() {
         (cd "$1/build" && SOURCE_DATE_EPOCH=$epoch cpack -B "$2")
 }
 
-version=$(sed -n 's/^#define LKS_VERSION "\([^"]*\).*/\1/p' "${tree:-.}/include/lockstep/status.h")
+version=$(sed -n 's/^#define LKS_VERSION_[MPS][A-Z]* *"*\([^" ]*\)"*$/\1/p' "${tree:-.}/include/lockstep/status.h" | paste -sd. | sed 's/\.\(-\|$\)/\1/')
 if [ -n "$tree" ]; then
     epoch=$(git -C "$tree" log -1 --format=%ct 2>/dev/null || sed -n 3p "$tree/cmake/identity.txt")
     cp -a "$tree" "$work/tree"

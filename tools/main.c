@@ -74,7 +74,7 @@ static void print_help(FILE *out)
 static int print_table(void)
 {
     table_asked = true;
-    printf("version\t%s\n", LKS_VERSION);
+    printf("version\t%s\n", LKS_VERSION_TEXT);
     for (int i = 0; i < N_COMMANDS; i++)
         printf("command\t%s\t%s\n", commands[i].name, commands[i].help);
     for (int i = 0; i < N_EXITS; i++)
@@ -174,7 +174,7 @@ static int dispatch(int argc, char **argv)
         return TOOL_OK;
     }
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
-        printf("lockstep %s\n", LKS_VERSION);
+        printf("lockstep %s\n", LKS_VERSION_TEXT);
         return TOOL_OK;
     }
     for (int i = 0; i < N_COMMANDS; i++) {

@@ -9,7 +9,19 @@ extern "C" {
 #pragma GCC visibility push(default) /* all else in a shared liblockstep is hidden */
 
 /* The only definition of the version; "-dev": not released yet. */
-#define LKS_VERSION "0.2.0-dev"
+#define LKS_VERSION_MAJOR  0
+#define LKS_VERSION_MINOR  2
+#define LKS_VERSION_PATCH  0
+#define LKS_VERSION_SUFFIX "-dev"
+
+/* The version as a number that grows, for `#if LKS_VERSION >= 200` (0.2.0), and as a text:
+ * "0.2.0-dev". */
+#define LKS_VERSION (LKS_VERSION_MAJOR * 10000 + LKS_VERSION_MINOR * 100 + LKS_VERSION_PATCH)
+#define LKS_VERSION_TEXT                                                                           \
+    LKS_VERSION_JOIN(LKS_VERSION_MAJOR, LKS_VERSION_MINOR, LKS_VERSION_PATCH)                      \
+    LKS_VERSION_SUFFIX
+#define LKS_VERSION_JOIN(major, minor, patch)  LKS_VERSION_JOIN_(major, minor, patch)
+#define LKS_VERSION_JOIN_(major, minor, patch) #major "." #minor "." #patch
 
 /* Enum, names and texts come from this one list, so they can't differ. */
 #define LKS_STATUS_MAP(X)                                                                          \
@@ -35,6 +47,9 @@ typedef enum lks_status {
 } lks_status;
 
 const char *lks_status_text(lks_status st); /* static string, never NULL */
+
+/* LKS_VERSION of the library that the program runs with, which may be newer than its headers. */
+int lks_version(void);
 
 /* The full sentence about this thread's last failure: the error, its location, and advice. Never
  * NULL; valid until the thread's next failure. */

@@ -42,6 +42,11 @@ const char *lks_status_text(lks_status st)
     return "unknown status";
 }
 
+int lks_version(void)
+{
+    return LKS_VERSION;
+}
+
 const char *lks_last_error(void)
 {
     return last_error;

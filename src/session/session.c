@@ -103,7 +103,7 @@ static lks_status or_stopped(lks_status st)
 
 static lks_status set_up(lks__session *s, int threads, enum lks__bind bind)
 {
-    LKS__TRY(lks__session_same_word(s, "the version of lockstep", LKS_VERSION));
+    LKS__TRY(lks__session_same_word(s, "the version of lockstep", LKS_VERSION_TEXT));
     LKS__TRY(agree_on_level(s));
     LKS__TRY(lks__session_agree(s, choose_threads(s, threads)));
     LKS__TRY(bind_rank(s, bind));

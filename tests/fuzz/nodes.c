@@ -12,7 +12,8 @@
 #define HELLO(key, nproc) HELLO_AS(key, nproc, "-1")
 #define HELLO_AS(key, nproc, rank)                                                                 \
     "{\"is\":\"hello\",\"key\":\"" key "\",\"host\":\"here\",\"address\":\"127.0.0.1\","           \
-    "\"nproc\":" nproc ",\"rank\":" rank ",\"version\":\"" LKS_VERSION "\",\"nnodes\":\"2:4\","    \
+    "\"nproc\":" nproc ",\"rank\":" rank ",\"version\":\"" LKS_VERSION_TEXT                        \
+    "\",\"nnodes\":\"2:4\","                                                                       \
     "\"run_id\":\"none\",\"max_restarts\":\"2\"}\n"
 #define ROUND                                                                                      \
     "{\"is\":\"round\",\"round\":0,\"attempt\":0,\"world\":3,\"groups\":2,\"port\":29500,"         \

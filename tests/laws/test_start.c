@@ -109,14 +109,14 @@ static void test_version(void **state)
     const char *other = lks_test_text("%s/lockstep", lks_test_folder());
     const lks_test_result r =
         lks_test_run((const char *const[]){"sh", "-ec",
-                                           lks_test_text("LC_ALL=C sed 's/" LKS_VERSION "/" OTHER
-                                                         "/g' '%s' >'%s'; chmod +x '%s'",
+                                           lks_test_text("LC_ALL=C sed 's/" LKS_VERSION_TEXT
+                                                         "/" OTHER "/g' '%s' >'%s'; chmod +x '%s'",
                                                          lks_test_program(), other, other),
                                            NULL},
                      NULL, 60);
     assert_int_equal(r.exit_code, 0);
     expect_refused(lks_test_text("[ $RANK = 0 ] || exec '%s' \"$@\"", other), "",
-                   "the version of lockstep", LKS_VERSION ",", OTHER);
+                   "the version of lockstep", LKS_VERSION_TEXT ",", OTHER);
 }
 
 /* One token differs, in the middle of the training data or of the validation data. */

@@ -24,8 +24,8 @@ static void test_dispatch(void **state)
 {
     expect(lks_test_tool("--help"), 0, "Exit codes", "");
     expect(lks_test_tool("-h"), 0, "Commands", "");
-    expect(lks_test_tool("--version"), 0, "lockstep " LKS_VERSION "\n", "");
-    expect(lks_test_tool("-V"), 0, "lockstep " LKS_VERSION "\n", "");
+    expect(lks_test_tool("--version"), 0, "lockstep " LKS_VERSION_TEXT "\n", "");
+    expect(lks_test_tool("-V"), 0, "lockstep " LKS_VERSION_TEXT "\n", "");
     expect(lks_test_tool("help"), 0, "Exit codes", "");
     expect(lks_test_tool("help", "prep"), 0, "--val_fraction=0.1", "");
     expect(lks_test_tool("help", "run"), 0, "--nproc-per-node", "");

@@ -99,7 +99,7 @@ int tool_info(int argc, char **argv)
         return code;
     if (args.n_positional > 0)
         return info_run(args.positional[0]);
-    printf("lockstep     %s\n", LKS_VERSION);
+    printf("lockstep     %s\n", LKS_VERSION_TEXT);
     printf("cpu          %s, %d core%s\n", lks__cpu_model(), lks__cpu_count(),
            lks__cpu_count() == 1 ? "" : "s");
     printf("memory       %.1f GB\n",

@@ -432,7 +432,7 @@ static bool find_fingerprint(lks__cuda *c)
         return false;
     for (int i = 0; i < 3; i++)
         facts[3 + i] = (uint64_t)found[i];
-    uint64_t h = XXH3_64bits(LKS_VERSION, sizeof LKS_VERSION);
+    uint64_t h = XXH3_64bits(LKS_VERSION_TEXT, sizeof LKS_VERSION_TEXT);
     h = XXH3_64bits_withSeed(c->about.name, strlen(c->about.name), h);
     parts[0].name = "the GPU's kind, its driver or CUDA's libraries";
     parts[0].value = h = XXH3_64bits_withSeed(facts, sizeof facts, h);

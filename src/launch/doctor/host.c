@@ -220,7 +220,7 @@ static void look_at_system(lks__doctor *d)
     lks__doctor_say(d, fd >= 0 ? LKS__FINE : LKS__NOTE, "system",
                     "use Linux 5.3 or newer, or a container that allows pidfd_open: without it, a "
                     "rank's death is noticed only after --timeout",
-                    "lockstep %s on %s %s", LKS_VERSION, name.sysname, name.release);
+                    "lockstep %s on %s %s", LKS_VERSION_TEXT, name.sysname, name.release);
     if (fd >= 0)
         lks__sys_close(fd);
 }

@@ -46,10 +46,11 @@ static char *facts_of(const lks__doctor *d)
     if (d->has_kernels)
         snprintf(print, sizeof print, "%016" PRIx64, lks__kernels_fingerprint(&d->kernels, false));
     uint64_t room = lks__memory_available();
-    json_t *facts = json_pack(
-        "{s:s, s:s, s:s, s:s, s:f}", "version", LKS_VERSION, "level", lks__cpu_level_name(d->level),
-        "gemm", d->has_kernels ? lks__kernels_gemm_library(&d->kernels) : "", "fingerprint", print,
-        "memory", room == UINT64_MAX ? 0.0 : (double)room);
+    json_t *facts =
+        json_pack("{s:s, s:s, s:s, s:s, s:f}", "version", LKS_VERSION_TEXT, "level",
+                  lks__cpu_level_name(d->level), "gemm",
+                  d->has_kernels ? lks__kernels_gemm_library(&d->kernels) : "", "fingerprint",
+                  print, "memory", room == UINT64_MAX ? 0.0 : (double)room);
     char *text = facts != NULL ? lks__json_dump(facts, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     json_decref(facts);
     return text;

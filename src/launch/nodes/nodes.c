@@ -118,8 +118,8 @@ static lks_status connect_both(struct lks__nodes *n)
                                  "hello", "key", n->key, "host", n->job->host, "address",
                                  n->job->local_address, "nproc", n->job->options->nproc, "rank",
                                  n->coordinator ? 0 : n->job->options->node_rank, "version",
-                                 LKS_VERSION, "nnodes", range, "run_id", run_id, "max_restarts",
-                                 restarts));
+                                 LKS_VERSION_TEXT, "nnodes", range, "run_id", run_id,
+                                 "max_restarts", restarts));
     return lks__nodes_ask_next(n);
 }
 

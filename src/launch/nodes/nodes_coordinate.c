@@ -33,7 +33,7 @@ bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks_
     lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
     const struct {
         const char *key, *name, *value;
-    } settings[] = {{"version", "lockstep's version", LKS_VERSION},
+    } settings[] = {{"version", "lockstep's version", LKS_VERSION_TEXT},
                     {"run_id", "--rdzv-id", run_id},
                     {"nnodes", "--nnodes", range},
                     {"max_restarts", "--max-restarts", ours}};

@@ -55,7 +55,7 @@ static lks_status config_line(lks__report *r, const lks__run *run)
     char digest[17];
     snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "config");
-    lks__jsonw_str(w, "version", LKS_VERSION);
+    lks__jsonw_str(w, "version", LKS_VERSION_TEXT);
     lks__settings_write(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, NULL, w);
     lks__jsonw_u64(w, "parameters", run->table.n_params);
     lks__jsonw_u64(w, "trained_parameters", run->table.trained_params);
