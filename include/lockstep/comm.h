@@ -58,12 +58,27 @@ lks_status lks_comm_init(lks_comm **comm_p);
  * freed. Close each lks_ddp first: after this, its calls return ERR_ARG. */
 void lks_comm_close(lks_comm *comm);
 
+/* Divide a group into parts. Ranks that give the same `color`, a number from 0 up, form one part;
+ * with color -1 a rank joins none, and its *part_p is NULL. A part numbers its ranks in the order
+ * of `key`, and ranks with equal keys in the order of the group. Collective.
+ *
+ * A part is a group like any other. Use it at the same time as `comm` and as other parts, also from
+ * another thread; split it again; close it with lks_comm_close() before or after `comm`, but close
+ * `comm` only while no call of a part runs. Sums use the tree over the part's ranks, and messages
+ * the part's numbers of ranks. The operations of a part count as heartbeats in `comm`, too. Ranks
+ * of one host that follow each other in the part's order share memory; if other hosts' ranks are
+ * between them, they count as several hosts (lks_comm_world()).
+ *
+ * If a rank can't prepare its part, every rank of `comm` gets its status and its sentence, and
+ * `comm` stays usable. After any error *part_p is NULL. */
+lks_status lks_comm_split(lks_comm *comm, int color, int key, lks_comm **part_p);
+
 /* For a NULL group these four return -1, 0, "none" and NULL. */
 int lks_comm_rank(const lks_comm *comm);
 int lks_comm_world_size(const lks_comm *comm);
 const char *lks_comm_backend(const lks_comm *comm);
-/* The group numbers ranks in the order of (host, local rank), even if the launcher's numbers
- * differ. */
+/* A group that was opened numbers ranks in the order of (host, local rank), even if the launcher's
+ * numbers differ. */
 const lks_world *lks_comm_world(const lks_comm *comm);
 
 /* Report this rank's failure to the group: every wait on every rank returns ERR_PEER with this

@@ -22,18 +22,18 @@ extern "C" {
 /* The first rank of this rank's host; -1 for a NULL group. */
 int lks_comm_leader(const lks_comm *comm);
 
-enum {
+typedef enum lks_mem {
     LKS_MEM_OWN = 0,    /* one per rank */
     LKS_MEM_COMMON = 1, /* one per host: all its ranks see each other's writes */
     LKS_MEM_LAZY = 2,   /* like COMMON, for memory of which a host uses only a share: pages are
                            allocated on first use; lks_comm_drop() frees them */
-};
+} lks_mem;
 
 /* Collective: allocate zeroed, page-aligned memory that collectives can access in place. All ranks
  * request the same kinds and sizes in the same order. Valid until lks_comm_close(). ERR_NOMEM if it
  * can't be reserved; once it is reserved, later accesses can't fail. ERR_IO if the program has
  * closed the library's descriptor. */
-lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
+lks_status lks_comm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p);
 
 /* The address at which this rank sees rank `peer`'s counterpart of `mem` (from an LKS_MEM_OWN
  * allocation); NULL if it can't see it, for example on another host. */
@@ -75,11 +75,17 @@ typedef struct lks_part {
                    is undefined. Parts don't overlap */
 } lks_part;
 
-enum {
+typedef enum lks_wire {
     LKS_WIRE_FLOAT32 = 0,
     LKS_WIRE_BFLOAT16 = 1, /* half the inter-host bytes; sums then depend on which ranks share a
                               host. One host sends nothing, and results don't change */
-};
+} lks_wire;
+
+typedef enum lks_scatter {
+    LKS_SCATTER_NONE = 0,  /* every host gets all sums */
+    LKS_SCATTER_HOSTS = 1, /* each host gets only the sums of its lks_comm_host_share(); the rest of
+                              dst is undefined */
+} lks_scatter;
 
 typedef struct lks_reduction {
     int n_leaves;          /* V */
@@ -93,14 +99,13 @@ typedef struct lks_reduction {
     size_t n_blocks;
     double *block_sumsq; /* [n_blocks] in LKS_MEM_COMMON memory, out: sum of squares of the scaled
                           * sums (the kernel `sumsq`), for all blocks, on all ranks */
-    float *dst;  /* [count] in LKS_MEM_COMMON memory or parts[0].buf of lks_comm_leader(), as this
-                    rank sees it, out: the scaled sum, seen by all ranks of the host. Before a rank
-                    writes to it again, all must complete a collective. It may be one of the parts,
-                    but not overlap one partly */
-    int scatter; /* not 0: each host gets only the sums of its lks_comm_host_share(); the
-                  * rest of dst is undefined. Equal on all ranks */
-    int wire;    /* LKS_WIRE_...; equal on all ranks */
-    int label;   /* the caller's number for this reduction, for traces */
+    float *dst; /* [count] in LKS_MEM_COMMON memory or parts[0].buf of lks_comm_leader(), as this
+                   rank sees it, out: the scaled sum, seen by all ranks of the host. Before a rank
+                   writes to it again, all must complete a collective. It may be one of the parts,
+                   but not overlap one partly */
+    lks_scatter scatter; /* equal on all ranks */
+    lks_wire wire;       /* equal on all ranks */
+    int label;           /* the caller's number for this reduction, for traces */
 } lks_reduction;
 
 /* Start to reduce one bucket over all ranks in the order of the tree. Returns at once. The bits of

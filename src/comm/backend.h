@@ -38,7 +38,7 @@ struct lks_comm_ops {
     void (*close)(lks_comm *comm);
     const struct lks__liveness_ops *liveness;
 
-    lks_status (*alloc)(lks_comm *comm, int kind, size_t bytes, void **mem_p);
+    lks_status (*alloc)(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p);
     void *(*peer)(const lks_comm *comm, const void *mem, int peer);
 
     lks_status (*barrier)(lks_comm *comm);
@@ -74,6 +74,8 @@ struct lks_comm {
     /* The group of this host's ranks; this group itself if there is only one host. NULL: this group
      * isn't open. */
     lks_comm *host;
+    lks_comm *whole; /* the group that this one was split from; NULL: none */
+    int machine;     /* number of this rank's host in the job's first group */
     lks_world world;
     const char *backend; /* the backend that the program sees; this group may be one host of it */
     int first_rank;      /* added to ranks in messages; a group may be one host of a world */
@@ -107,6 +109,12 @@ const struct lks_comm_ops *lks__backend_at(int index);
 /* Make a handle that is not open yet. Open it with ops->open(), or the backend's own function. */
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
                          lks_comm **comm_p);
+/* Finish the opening of `comm`, which has returned `st`: set *comm_p, or tell the others of the
+ * failure and close it. Returns `st`. */
+lks_status lks__comm_opened(lks_comm *comm, lks_status st, lks_comm **comm_p);
+/* ERR_ARG if the group is closed, or was inherited; `call` is for the message. Otherwise wait for
+ * its operations in flight. */
+lks_status lks__comm_check_open(const lks_comm *comm, const char *call);
 
 /* Compute reductions with these kernels and threads. `exec` is copied; the objects that it points
  * to must live until the group is closed. Bits don't depend on it. */
@@ -122,7 +130,12 @@ enum lks__caller {
     LKS__CALLER_DDP_VERIFY,
     LKS__CALLER_CHECKPOINT_SAVE,
     LKS__CALLER_CHECKPOINT_LOAD,
+    LKS__CALLER_CHECKPOINT_LIST,
     LKS__CALLER_ALL_REDUCE_START,
+    LKS__CALLER_SPLIT,
+    LKS__CALLER_OPTIMIZER_OPEN,
+    LKS__CALLER_OPTIMIZER_STEP,
+    LKS__CALLER_OPTIMIZER_STATE,
     LKS__CALLERS
 };
 enum lks__caller lks__comm_caller(void); /* the caller of this thread's operations */
@@ -140,10 +153,16 @@ void lks__comm_call_ends(const enum lks__caller *before);
 void lks__comm_free(lks_comm *comm, void *mem);
 
 /* Keep the handle (not the group) beyond lks_comm_close(), so that an object that uses the group
- * can call lks__comm_is_closed() without reading freed memory. Each hold needs one release. */
+ * can call lks__comm_is_closed() without reading freed memory. Each hold needs one release. Any
+ * thread. */
 void lks__comm_hold(lks_comm *comm);
 void lks__comm_release(lks_comm *comm);
 bool lks__comm_is_closed(const lks_comm *comm); /* or inherited by a fork() */
+/* `part` was split from `whole`, or belongs to a group that was; NULL: neither. */
+void lks__comm_part_of(lks_comm *part, lks_comm *whole);
+/* Activity in a group is a heartbeat in those that it was split from: their ranks must not report
+ * one that works in a part. Any thread. */
+void lks__comm_beat_whole(const lks_comm *comm);
 /* A forked child inherits the handle, but not the rank: there every call fails, and
  * lks_comm_close() frees the child's copies without telling the group. ERR_ARG if `comm` was
  * inherited, else OK. */

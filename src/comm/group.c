@@ -33,8 +33,7 @@ static lks_status check_there(const lks_comm *comm, const char *what)
     return LKS_OK;
 }
 
-/* check_there(), and operations in flight come first. */
-static lks_status check_open(const lks_comm *comm, const char *what)
+lks_status lks__comm_check_open(const lks_comm *comm, const char *what)
 {
     LKS__TRY(check_there(comm, what));
     lks__works_idle(comm, true);
@@ -82,18 +81,18 @@ double lks_comm_take_wait_s(lks_comm *comm)
 
 /* --- memory ------------------------------------------------------------------------------- */
 
-lks_status lks_comm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+lks_status lks_comm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p)
 {
     LKS__FLOAT_MODE();
     if (comm == NULL || mem_p == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: an argument is NULL");
     if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON && kind != LKS_MEM_LAZY)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", kind);
+        return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", (int)kind);
     /* Far above any machine, and far below sizes at which offsets of all ranks could wrap. */
     if (bytes > (size_t)1 << 46)
         return lks__fail(LKS_ERR_NOMEM, "can't reserve %zu bytes of shared memory: no machine can",
                          bytes);
-    LKS__TRY(check_open(comm, "its own memory"));
+    LKS__TRY(lks__comm_check_open(comm, "its own memory"));
     return comm->ops->alloc(comm, kind, bytes, mem_p);
 }
 
@@ -118,7 +117,7 @@ lks_status lks_comm_barrier(lks_comm *comm)
     LKS__FLOAT_MODE();
     if (comm == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_barrier: comm is NULL");
-    LKS__TRY(check_open(comm, "barrier"));
+    LKS__TRY(lks__comm_check_open(comm, "barrier"));
     return comm->ops->barrier(comm);
 }
 
@@ -145,7 +144,7 @@ lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
     if (root < 0 || root >= comm->world.world_size)
         return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: root is %d in a world of %d", root,
                          comm->world.world_size);
-    LKS__TRY(check_open(comm, "broadcast"));
+    LKS__TRY(lks__comm_check_open(comm, "broadcast"));
     return comm->ops->broadcast(comm, buf, count, dtype, root);
 }
 
@@ -169,7 +168,7 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
     if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
     LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
-    LKS__TRY(check_open(comm, "all_gather"));
+    LKS__TRY(lks__comm_check_open(comm, "all_gather"));
     const size_t bytes = count * lks_dtype_bytes(dtype);
     LKS__TRY(check_apart("lks_comm_all_gather", mine, bytes, all,
                          bytes * (size_t)comm->world.world_size, bytes * (size_t)comm->world.rank));
@@ -193,7 +192,7 @@ lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
     if ((mine == NULL && count > 0) || (all == NULL && total > 0))
         return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
     LKS__TRY(check_elements(call, total, dtype, 1));
-    LKS__TRY(check_open(comm, "all_gather_v"));
+    LKS__TRY(lks__comm_check_open(comm, "all_gather_v"));
     LKS__TRY(check_apart(call, mine, count * size, all, total * size, before * size));
     return comm->ops->all_gather_v(comm, mine, all, counts, dtype);
 }
@@ -237,7 +236,7 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
     LKS__TRY(check_combine(call, dtype, op));
     LKS__TRY(check_aligned(call, "all", all, dtype));
     LKS__TRY(check_aligned(call, "mine", mine, dtype));
-    LKS__TRY(check_open(comm, "reduce_scatter"));
+    LKS__TRY(lks__comm_check_open(comm, "reduce_scatter"));
     const size_t bytes = count * lks_dtype_bytes(dtype);
     LKS__TRY(check_apart(call, mine, bytes, all, bytes * (size_t)comm->world.world_size,
                          bytes * (size_t)comm->world.rank));
@@ -279,7 +278,7 @@ lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
     LKS__FLOAT_MODE();
     if (comm == NULL || (mem == NULL && bytes > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_replicate: an argument is NULL");
-    LKS__TRY(check_open(comm, "replicate"));
+    LKS__TRY(lks__comm_check_open(comm, "replicate"));
     return comm->ops->replicate(comm, mem, bytes);
 }
 
@@ -315,7 +314,7 @@ lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block
     if (comm == NULL || block_start == NULL || (mem == NULL && n_blocks > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_gather_shares: an argument is NULL");
     LKS__TRY(check_order("lks_comm_gather_shares", block_start, n_blocks));
-    LKS__TRY(check_open(comm, "barrier"));
+    LKS__TRY(lks__comm_check_open(comm, "barrier"));
     return comm->ops->gather_shares(comm, mem, block_start, n_blocks, to_first);
 }
 
@@ -356,9 +355,13 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
                              "leaves, or has no buffer",
                              i, r->n_leaves);
     if (r->wire != LKS_WIRE_FLOAT32 && r->wire != LKS_WIRE_BFLOAT16)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: there is no wire format %d", r->wire);
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: there is no wire format %d",
+                         (int)r->wire);
+    if (r->scatter != LKS_SCATTER_NONE && r->scatter != LKS_SCATTER_HOSTS)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: there is no way to scatter %d",
+                         (int)r->scatter);
     LKS__TRY(check_blocks(r));
-    LKS__TRY(check_open(comm, "reductions in flight"));
+    LKS__TRY(lks__comm_check_open(comm, "reductions in flight"));
     return comm->ops->reduce_start(comm, r, work_p);
 }
 

@@ -38,8 +38,10 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
 void lks_comm_beat(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
-    if (host_of(comm) != NULL)
-        comm->liveness->beat(comm->host);
+    if (host_of(comm) == NULL)
+        return;
+    comm->liveness->beat(comm->host);
+    lks__comm_beat_whole(comm);
 }
 
 void lks__comm_ask_stop(lks_comm *comm, int signo)

@@ -72,14 +72,29 @@ static lks_status choose(const char *name, const lks_world *world,
 /* Number of times that this process was forked from another since the first group was made. */
 static atomic_uint n_forks;
 
-static void count_fork(void)
+/* Guards handles that several threads may use, because a group and its parts may belong to
+ * different threads: holders, and the state of a group that has parts. */
+static pthread_mutex_t handles = PTHREAD_MUTEX_INITIALIZER;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&handles);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&handles);
+}
+
+static void in_child(void)
 {
     atomic_fetch_add(&n_forks, 1);
+    pthread_mutex_unlock(&handles);
 }
 
 static void watch_forks(void)
 {
-    pthread_atfork(NULL, NULL, count_fork);
+    pthread_atfork(before_fork, after_fork, in_child);
 }
 
 lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world, double timeout_s,
@@ -113,14 +128,18 @@ lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options
     LKS__TRY(choose(options->backend, world, &ops));
     lks_comm *comm = NULL;
     LKS__TRY(lks__comm_new(ops, world, fmin(options->timeout_s, MOST_TIMEOUT_S), &comm));
-    lks_status st = comm->ops->open(comm);
-    if (st != LKS_OK) {
-        lks_comm_abort(comm, lks_last_error()); /* the others needn't wait for this rank */
-        lks_comm_close(comm);
-        return st;
+    return lks__comm_opened(comm, comm->ops->open(comm), comm_p);
+}
+
+lks_status lks__comm_opened(lks_comm *comm, lks_status st, lks_comm **comm_p)
+{
+    if (st == LKS_OK) {
+        *comm_p = comm;
+        return LKS_OK;
     }
-    *comm_p = comm;
-    return LKS_OK;
+    lks_comm_abort(comm, lks_last_error()); /* the others needn't wait for this rank */
+    lks_comm_close(comm);
+    return st;
 }
 
 /* Seconds of LOCKSTEP_TIMEOUT. */
@@ -148,6 +167,18 @@ lks_status lks_comm_init(lks_comm **comm_p)
     return lks_comm_open(&world, &(lks_comm_options){"auto", timeout_s}, comm_p);
 }
 
+/* Free a closed handle without holders, and then those that it has held. Call it with the lock. */
+static void free_unused(lks_comm *comm)
+{
+    while (comm != NULL && comm->closed && comm->n_holders == 0) {
+        lks_comm *whole = comm->whole;
+        free(comm);
+        if (whole != NULL)
+            whole->n_holders--;
+        comm = whole;
+    }
+}
+
 void lks_comm_close(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
@@ -155,23 +186,48 @@ void lks_comm_close(lks_comm *comm)
     if (comm == NULL || comm->closed)
         return;
     lks__works_close(comm);
+    pthread_mutex_lock(&handles);
     comm->host = NULL;
+    pthread_mutex_unlock(&handles);
     comm->ops->close(comm);
+    pthread_mutex_lock(&handles);
     comm->ops = &nothing;
     comm->closed = true;
-    if (comm->n_holders == 0)
-        free(comm);
+    free_unused(comm);
+    pthread_mutex_unlock(&handles);
 }
 
 void lks__comm_hold(lks_comm *comm)
 {
+    pthread_mutex_lock(&handles);
     comm->n_holders++;
+    pthread_mutex_unlock(&handles);
 }
 
 void lks__comm_release(lks_comm *comm)
 {
-    if (--comm->n_holders == 0 && comm->closed)
-        free(comm);
+    pthread_mutex_lock(&handles);
+    comm->n_holders--;
+    free_unused(comm);
+    pthread_mutex_unlock(&handles);
+}
+
+void lks__comm_part_of(lks_comm *part, lks_comm *whole)
+{
+    part->whole = whole;
+    if (whole != NULL)
+        lks__comm_hold(whole);
+}
+
+void lks__comm_beat_whole(const lks_comm *comm)
+{
+    if (comm->whole == NULL)
+        return;
+    pthread_mutex_lock(&handles);
+    for (lks_comm *c = comm->whole; c != NULL; c = c->whole)
+        if (c->host != NULL)
+            c->liveness->beat(c->host);
+    pthread_mutex_unlock(&handles);
 }
 
 bool lks__comm_is_closed(const lks_comm *comm)

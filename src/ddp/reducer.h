@@ -18,8 +18,8 @@
 typedef struct lks__reducer lks__reducer; /* opaque; close with lks__reducer_close() */
 
 typedef struct lks__reducer_config {
-    int V, A;            /* virtual ranks; micro-steps per virtual rank (N = V * A) */
-    int wire;            /* LKS_WIRE_... */
+    int V, A; /* virtual ranks; micro-steps per virtual rank (N = V * A) */
+    lks_wire wire;
     bool zero;           /* each host updates only its share of every bucket, as in ZeRO-1 */
     size_t bucket_bytes; /* a bucket gets groups of the table until it has this many bytes */
     bool sums;           /* keep the sum over micro-batches: no division by N */

@@ -314,7 +314,7 @@ lks_status fake_open(const struct fake_rank *rank, double timeout_s, lks_comm **
 {
     lks_comm *comm;
     LKS__TRY(lks__comm_new(&fake_ops, &rank->world, timeout_s, &comm));
-    lks_status st = lks__hier_open(comm, &fake_engine, rank->segment);
+    lks_status st = lks__hier_open(comm, &fake_engine, rank->segment, NULL);
     if (st != LKS_OK) {
         lks_comm_close(comm);
         return st;

@@ -84,6 +84,7 @@ static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *wo
 {
     void *mem;
     float all[64];
+    lks_comm *part;
     lks_ddp *other;
     lks_param p = {"p", value, value + N, N};
     lks_tensor t = {"t", LKS_FLOAT32, 0, {0}, value};
@@ -97,6 +98,7 @@ static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *wo
         lks_comm_reduce_scatter(comm, value, value, 0, LKS_FLOAT32, LKS_SUM),
         lks_comm_all_gather_v(comm, value, all, (const size_t[64]){0}, LKS_FLOAT32),
         lks_comm_all_reduce_start(comm, value, 1, LKS_FLOAT32, LKS_SUM, &work),
+        lks_comm_split(comm, 0, 0, &part),
         lks_comm_alloc(comm, LKS_MEM_OWN, 100, &mem),
         lks_comm_replicate(comm, value, 0),
         lks_comm_gather_shares(comm, value, start, 0, 0),
@@ -108,6 +110,7 @@ static int use_in_child(lks_comm *comm, lks_ddp *ddp, float *value, lks_work *wo
         lks_ddp_add_loss(ddp, 1),
         lks_ddp_accumulate(ddp, 1),
         lks_ddp_step(ddp, NULL),
+        lks_ddp_clip(ddp, 1, NULL),
         lks_ddp_broadcast(ddp),
         lks_ddp_verify(ddp),
         lks_checkpoint_save(comm, "none", 1, &t, 1, 0),

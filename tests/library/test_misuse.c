@@ -214,7 +214,7 @@ static lks_status close_in_step(struct here *h)
     memset(junk, 0x7f, 1 << 16);
     free(junk);
     LKS__TRY(lks_comm_barrier(h->comm)); /* completes them */
-    return lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 0}, &h->ddp);
+    return lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 0, 0}, &h->ddp);
 }
 
 /* The group is closed before its lks_ddp: later calls are refused. */
@@ -436,6 +436,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(reduce_count, REDUCE(h->r.count = SIZE_MAX), ERR_ARG,                                        \
       "elements are more than memory can address")                                                 \
     X(reduce_wire, REDUCE(h->r.wire = 2), ERR_ARG, "no wire format 2")                             \
+    X(reduce_scatter_way, REDUCE(h->r.scatter = 2), ERR_ARG, "no way to scatter 2")                \
     X(reduce_short, REDUCE(h->start[BLOCKS] = N - 1), ERR_ARG, "2 blocks cover [0, 99) of 100")    \
     X(reduce_late, REDUCE(h->start[0] = 1), ERR_ARG, "2 blocks cover [1, 100) of 100")             \
     X(reduce_none, REDUCE(h->r.n_blocks = 0), ERR_ARG, "0 blocks cover [0, 0) of 100")             \
@@ -485,13 +486,17 @@ static const size_t much = SIZE_MAX, two = 2;
     X(ddp_odd, open_param(h, (lks_param){"b", (float *)(h->bytes + 1), h->grad[1], 8}), ERR_ARG,   \
       "parameter 1 are not aligned")                                                               \
     X(ddp_frozen, no_gradient(h), ERR_ARG, "no parameter has a gradient")                          \
-    X(ddp_v_low, open_ddp(h, (lks_ddp_options){-1, 1, 1}), ERR_ARG, "-1 virtual ranks: 1 to 1024") \
-    X(ddp_v_high, open_ddp(h, (lks_ddp_options){1025, 1, 1}), ERR_ARG, "1025 virtual ranks")       \
-    X(ddp_a_low, open_ddp(h, (lks_ddp_options){1, -1, 1}), ERR_ARG, "-1 micro-steps")              \
-    X(ddp_a_high, open_ddp(h, (lks_ddp_options){1, INT_MAX, 1}), ERR_ARG, "2147483647 micro-st")   \
-    X(ddp_mb_low, open_ddp(h, (lks_ddp_options){1, 1, -1}), ERR_ARG, "buckets of -1 MB")           \
-    X(ddp_mb_nan, open_ddp(h, (lks_ddp_options){1, 1, NAN}), ERR_ARG, "MB: more than 0")           \
-    X(ddp_mb_high, open_ddp(h, (lks_ddp_options){1, 1, INFINITY}), ERR_ARG, "buckets of inf MB")
+    X(ddp_v_low, open_ddp(h, (lks_ddp_options){-1, 1, 1, 0}), ERR_ARG,                             \
+      "-1 virtual ranks: 1 to 1024")                                                               \
+    X(ddp_v_high, open_ddp(h, (lks_ddp_options){1025, 1, 1, 0}), ERR_ARG, "1025 virtual ranks")    \
+    X(ddp_a_low, open_ddp(h, (lks_ddp_options){1, -1, 1, 0}), ERR_ARG, "-1 micro-steps")           \
+    X(ddp_a_high, open_ddp(h, (lks_ddp_options){1, INT_MAX, 1, 0}), ERR_ARG,                       \
+      "2147483647 micro-st")                                                                       \
+    X(ddp_mb_low, open_ddp(h, (lks_ddp_options){1, 1, -1, 0}), ERR_ARG, "buckets of -1 MB")        \
+    X(ddp_mb_nan, open_ddp(h, (lks_ddp_options){1, 1, NAN, 0}), ERR_ARG, "MB: more than 0")        \
+    X(ddp_mb_high, open_ddp(h, (lks_ddp_options){1, 1, INFINITY, 0}), ERR_ARG,                     \
+      "buckets of inf MB")                                                                         \
+    X(ddp_wire, open_ddp(h, (lks_ddp_options){1, 1, 1, 2}), ERR_ARG, "no wire format 2")
 
 #define DDP_ROWS(X)                                                                                \
     X(ddp_broadcast_null, lks_ddp_broadcast(NULL), ERR_ARG, "lks_ddp_broadcast: ddp is NULL")      \
@@ -656,7 +661,7 @@ static void set_up(struct here *h)
                            .dst = h->common};
     h->params[0] = (lks_param){"a", h->value[0], h->grad[0], N};
     h->params[1] = (lks_param){"b", h->value[1], h->grad[1], N};
-    assert_ok(lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 1e-4}, &h->ddp));
+    assert_ok(lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 1e-4, 0}, &h->ddp));
     assert_ok(lks_sampler_open(&h->sampled, &h->sampler));
     h->dir = lks_test_folder();
     h->state[0] = (lks_tensor){"a", LKS_FLOAT32, 1, {N}, h->value[0]};

@@ -142,6 +142,31 @@ static lks_status other_options(struct rank *r, bool first)
     return open_ddp(r);
 }
 
+static lks_status other_wire(struct rank *r, bool first)
+{
+    r->options.wire = first ? LKS_WIRE_FLOAT32 : LKS_WIRE_BFLOAT16;
+    return open_ddp(r);
+}
+
+/* Hosts send 1 + 2^-10 as 1; one host sends nothing. */
+static lks_status narrow_wire(struct rank *r, bool first)
+{
+    const float one = 1 + 0x1p-10f;
+    r->options.wire = LKS_WIRE_BFLOAT16;
+    LKS__TRY(open_ddp(r));
+    LKS__TRY(lks_ddp_begin(r->ddp, lks_ddp_first(r->ddp)));
+    for (int p = 0; p < N_PARAMS; p++)
+        for (size_t i = 0; i < r->params[p].count; i++)
+            r->grad[p][i] = one;
+    LKS__TRY(lks_ddp_accumulate(r->ddp, 1));
+    LKS__TRY(lks_ddp_step(r->ddp, NULL));
+    const bool several = lks_comm_world(r->comm)->local_world_size < lks_comm_world_size(r->comm);
+    for (size_t i = 0; i < N; i++)
+        if ((r->grad[1][i] == one) == several || r->grad[1][i] < 1 || r->grad[1][i] > one)
+            return lks__fail(LKS_ERR_DIVERGED, "the mean is %.9g", (double)r->grad[1][i]);
+    return LKS_OK;
+}
+
 static lks_status other_buckets(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
@@ -707,6 +732,9 @@ static const struct row rows[] = {
     {"other options", other_options, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
      "virtual_ranks: 16 on rank 1, and 8 on rank 0",
      "virtual_ranks: 16 on rank 1, and 8 on rank 0"},
+    {"other wire", other_wire, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
+     "wire: 1 on rank 1, and 0 on rank 0", "wire: 1 on rank 1, and 0 on rank 0"},
+    {"narrow wire", narrow_wire, LKS_OK, LKS_OK, "", ""},
     {"other buckets", other_buckets, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED, "bytes of a bucket",
      "bytes of a bucket: 104 on rank 1, and 26214400 on rank 0"},
     {"opened by one", opened_by_one, LKS_ERR_ARG, LKS_ERR_ARG,

@@ -450,7 +450,6 @@ void gloo_leave(void *engine, int orderly)
 extern "C" LKS__MODULE_EXPORT const lks__engine lks__module_table;
 
 const lks__engine lks__module_table = {
-    LKS__ENGINE_VERSION, "Gloo",     0,          1,         gloo_probe,
-    gloo_join,           gloo_leave, gloo_start, gloo_test, gloo_rest,
-    gloo_own_sum,        gloo_tell,  gloo_hear,
+    LKS__ENGINE_VERSION, "Gloo",     0,         1,         gloo_probe,   nullptr,   gloo_join,
+    gloo_leave,          gloo_start, gloo_test, gloo_rest, gloo_own_sum, gloo_tell, gloo_hear,
 };

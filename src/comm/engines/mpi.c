@@ -93,12 +93,11 @@ static int failed(int code, char *why, size_t why_bytes)
 
 /* Make a communicator of our host's ranks, in rank order. If one machine acts as several hosts,
  * each of them begins at a local rank 0. */
-static int split_host(const lks__engine_join *join, MPI_Comm *host_p)
+static int split_host(const lks__engine_join *join, MPI_Comm world, MPI_Comm *host_p)
 {
     MPI_Comm machine;
     int n, me, color = -1;
-    int rc = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, join->rank, MPI_INFO_NULL,
-                                 &machine);
+    int rc = MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, join->rank, MPI_INFO_NULL, &machine);
     if (rc != MPI_SUCCESS)
         return rc;
     MPI_Comm_size(machine, &n);
@@ -117,11 +116,11 @@ static int split_host(const lks__engine_join *join, MPI_Comm *host_p)
     return rc;
 }
 
-static int meet_host(lks__engine_join *join, char *why, size_t why_bytes)
+static int meet_host(lks__engine_join *join, MPI_Comm world, char *why, size_t why_bytes)
 {
     MPI_Comm host;
     int n, me;
-    if (failed(split_host(join, &host), why, why_bytes))
+    if (failed(split_host(join, world, &host), why, why_bytes))
         return -1;
     MPI_Comm_size(host, &n);
     MPI_Comm_rank(host, &me);
@@ -138,10 +137,11 @@ static int meet_host(lks__engine_join *join, char *why, size_t why_bytes)
     return -1;
 }
 
-static int meet_leaders(struct member *m, const lks__engine_join *join, char *why, size_t why_bytes)
+static int meet_leaders(struct member *m, const lks__engine_join *join, MPI_Comm world, char *why,
+                        size_t why_bytes)
 {
     int leads = join->local_rank == 0;
-    int rc = MPI_Comm_split(MPI_COMM_WORLD, leads ? 0 : MPI_UNDEFINED, join->rank, &m->leaders);
+    int rc = MPI_Comm_split(world, leads ? 0 : MPI_UNDEFINED, join->rank, &m->leaders);
     if (rc == MPI_SUCCESS && leads)
         rc = MPI_Comm_dup(m->leaders, &m->for_messages);
     if (failed(rc, why, why_bytes))
@@ -228,16 +228,48 @@ static int need_mpi(char *why, size_t why_bytes)
     return 0;
 }
 
+/* A communicator of the group's ranks. Only they call this function, and it comes from the world's:
+ * communicators of other groups may have been freed. */
+static int make_world(const lks__engine_join *join, MPI_Comm *world_p)
+{
+    MPI_Group all, some;
+    *world_p = MPI_COMM_WORLD;
+    if (join->members == NULL)
+        return MPI_SUCCESS;
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    int rc = MPI_Group_incl(all, join->world_size, join->members, &some);
+    MPI_Group_free(&all);
+    if (rc != MPI_SUCCESS)
+        return rc;
+    rc = MPI_Comm_create_group(MPI_COMM_WORLD, some, 0, world_p);
+    MPI_Group_free(&some);
+    return rc;
+}
+
 static int meet(struct member *m, lks__engine_join *join, char *why, size_t why_bytes)
 {
     int size;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size != join->world_size) {
+    MPI_Comm world;
+    if (failed(make_world(join, &world), why, why_bytes))
+        return -1;
+    MPI_Comm_size(world, &size);
+    int rc = size == join->world_size ? meet_host(join, world, why, why_bytes) : -1;
+    if (size != join->world_size)
         snprintf(why, why_bytes, "MPI has %d processes, WORLD_SIZE is %d: start all by one mpirun",
                  size, join->world_size);
-        return -1;
-    }
-    return meet_host(join, why, why_bytes) != 0 ? -1 : meet_leaders(m, join, why, why_bytes);
+    if (rc == 0)
+        rc = meet_leaders(m, join, world, why, why_bytes);
+    if (world != MPI_COMM_WORLD)
+        MPI_Comm_free(&world);
+    return rc;
+}
+
+static int mpi_number(void)
+{
+    MPI_CALL();
+    int number;
+    MPI_Comm_rank(MPI_COMM_WORLD, &number);
+    return number;
 }
 
 static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why,
@@ -397,6 +429,7 @@ LKS__MODULE_EXPORT const lks__engine lks__module_table = {
     .name = FLAVOUR,
     .every_rank = 1,
     .probe = mpi_probe,
+    .number = mpi_number,
     .join = mpi_join,
     .leave = mpi_leave,
     .start = mpi_start,

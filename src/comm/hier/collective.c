@@ -159,7 +159,7 @@ static lks_status share_outcome(struct lks__hier *h, struct lks__shm_descriptor 
     return st;
 }
 
-lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+lks_status lks__hier_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p)
 {
     struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_ALLOC, .size = bytes};

@@ -10,36 +10,22 @@
 
 /* --- the host's own group ----------------------------------------------------------------- */
 
-/* If the launcher isn't lockstep's, the leader makes the segment, and the others open it through
- * /proc: "PID:FD:TOKEN" in the hello. Their processes belong to one user; the token is checked. */
+/* If the launcher isn't lockstep's, the leader makes the segment, and names it in the hello. */
 static lks_status offer_segment(struct lks__hier *h, lks__segment **made_p)
 {
-    char env[LKS__SEGMENT_ENV_BYTES];
-    *made_p = NULL;
-    if (getenv(LKS__SEGMENT_ENV) != NULL || h->join.local_world_size == 1)
+    if (*made_p != NULL || getenv(LKS__SEGMENT_ENV) != NULL || h->join.local_world_size == 1)
         return LKS_OK;
     LKS__TRY(lks__segment_create(h->join.local_world_size, made_p));
-    lks__segment_env(*made_p, env);
-    snprintf(h->join.hello, sizeof h->join.hello, "%d:%s", (int)getpid(), env);
+    lks__segment_offer(*made_p, h->join.hello);
     return LKS_OK;
 }
 
-static lks_status take_segment(struct lks__hier *h)
+static lks_status take_segment(struct lks__hier *h, lks__segment **segment_p)
 {
-    int pid, fd;
-    char token[20], path[64], env[LKS__SEGMENT_ENV_BYTES];
     h->join.hello[sizeof h->join.hello - 1] = '\0';
     if (h->join.hello[0] == '\0')
         return LKS_OK;
-    if (sscanf(h->join.hello, "%d:%d:%17s", &pid, &fd, token) != 3)
-        return lks__fail(LKS_ERR_FORMAT, "the first rank of this host sent no segment's name");
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-    int mine = lks__sys_open(path, O_RDWR, 0);
-    if (mine < 0)
-        return lks__sys_fail("can't open the shared memory of this host's first rank,", path);
-    snprintf(env, sizeof env, "%d:%s", mine, token);
-    setenv(LKS__SEGMENT_ENV, env, 1);
-    return LKS_OK;
+    return lks__segment_take(h->join.hello, h->join.local_world_size, segment_p);
 }
 
 static lks_status open_local(struct lks__hier *h, lks__segment *segment)
@@ -53,6 +39,7 @@ static lks_status open_local(struct lks__hier *h, lks__segment *segment)
     }
     h->local->first_rank = j->rank - j->local_rank;
     h->local->backend = h->comm->backend;
+    lks__comm_part_of(h->local, h->comm->whole);
     return segment != NULL ? lks__shm_open_on(h->local, segment) : h->local->ops->open(h->local);
 }
 
@@ -148,11 +135,13 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
                                 LKS_UINT8, 0));
     /* Ranks are in the order of (host, local rank), whatever the launcher's numbers are. */
     h->comm->world.rank = h->first[h->host] + h->join.local_rank;
+    if (h->part == NULL)
+        h->comm->machine = h->host;
     h->local->first_rank = h->first[h->host];
     return LKS_OK;
 }
 
-static lks_status join_engine(struct lks__hier *h)
+static lks_status join_engine(struct lks__hier *h, lks__segment **segment_p)
 {
     char why[256] = "";
     if (h->leads)
@@ -160,18 +149,20 @@ static lks_status join_engine(struct lks__hier *h)
     h->engine = h->ops->join(&h->join, &h->host, &h->n_hosts, why, sizeof why);
     if (h->engine == NULL)
         return lks__fail(LKS_ERR_PEER, "can't join the other ranks by %s: %s", h->ops->name, why);
-    return take_segment(h);
+    return take_segment(h, segment_p);
 }
 
-lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment)
+lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment,
+                          struct lks__hier_part *part)
 {
     struct lks__hier *h = aligned_alloc(_Alignof(struct lks__hier),
                                         sizeof *h); /* descriptors are aligned to cache lines */
     if (h == NULL) {
         lks__segment_close(segment);
+        lks__hier_part_free(part);
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
     }
-    *h = (struct lks__hier){.comm = comm};
+    *h = (struct lks__hier){.comm = comm, .part = part};
     comm->state = h;
     h->ops = engine;
     h->leads = comm->world.local_rank == 0;
@@ -183,11 +174,12 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
                                  .world_size = comm->world.world_size,
                                  .local_rank = comm->world.local_rank,
                                  .local_world_size = comm->world.local_world_size,
-                                 .timeout_s = comm->timeout_s};
+                                 .timeout_s = comm->timeout_s,
+                                 .members = part != NULL ? part->numbers : NULL};
     if (engine->every_rank) {
         lks_status st = h->leads ? offer_segment(h, &segment) : LKS_OK;
         if (st == LKS_OK)
-            st = join_engine(h);
+            st = join_engine(h, &segment);
         if (st != LKS_OK) {
             lks__segment_close(segment);
             return st;
@@ -232,6 +224,7 @@ void lks__hier_close(lks_comm *comm)
     lks__plan_close(&h->plan);
     lks__shm_plan_free(h->shm_plan);
     lks_comm_close(h->local);
+    lks__hier_part_free(h->part);
     free(h->hosts);
     free(h->descs);
     free(h->slots);
@@ -249,15 +242,26 @@ void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
     return peer < first || peer >= end ? NULL : lks_comm_peer(h->local, mem, peer - first);
 }
 
+static const struct lks__hier *state_of(const lks_comm *comm)
+{
+    return comm->ops->close == lks__hier_close ? comm->state : NULL;
+}
+
+const lks__engine *lks__hier_engine(const lks_comm *comm)
+{
+    const struct lks__hier *h = state_of(comm);
+    return h != NULL ? h->ops : NULL;
+}
+
 const char *lks__hier_engine_name(const lks_comm *comm)
 {
-    const struct lks__hier *h = comm->state;
-    return comm->ops->close == lks__hier_close ? h->ops->name : NULL;
+    const lks__engine *engine = lks__hier_engine(comm);
+    return engine != NULL ? engine->name : NULL;
 }
 
 lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p)
 {
-    if (comm->ops->close != lks__hier_close)
+    if (state_of(comm) == NULL)
         return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops->name);
     struct lks__hier *h = comm->state;
     size_t bytes = count * sizeof *buf;

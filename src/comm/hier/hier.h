@@ -77,9 +77,21 @@ struct lks__hier_host {
     bool gone;
 };
 
+/* A group that was split from another one: facts that the environment doesn't have. */
+struct lks__hier_part {
+    int host, n_hosts;
+    int *numbers; /* [world_size] of the ranks in the engine (engine.h) */
+    /* For an engine that needs a store: this host's address, the part's store, and rank 0's server
+     * of it. */
+    char address[64], store_address[64];
+    int store_port;
+    lks__store_server *server;
+};
+
 struct lks__hier {
-    lks_comm *comm;  /* the group of all ranks */
-    lks_comm *local; /* the group of this host, on shm */
+    struct lks__hier_part *part; /* NULL: the environment describes the group */
+    lks_comm *comm;              /* the group of all ranks */
+    lks_comm *local;             /* the group of this host, on shm */
     const lks__engine *ops;
     lks__engine_join join;
     lks__store_server *server; /* rank 0's store, if the launcher doesn't serve one */
@@ -142,14 +154,18 @@ struct lks__hier {
 struct lks__shm_descriptor *lks__hier_descriptors(int n);
 
 /* Open `comm` over `engine`. `segment`: this host's, taken over. NULL: the segment that the
- * environment names, or one that the ranks of the host agree on through the engine. */
-lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment);
+ * environment names, or one that the ranks of the host agree on through the engine. `part` is taken
+ * over, too; NULL: the environment describes the group. */
+lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment,
+                          struct lks__hier_part *part);
 void lks__hier_close(lks_comm *comm);
 
 /* The backends of the engines (modules.c), in the order of comm/engines.h; NULL after the last. */
 const struct lks_comm_ops *lks__hier_backend(int index);
 
-/* The engine that `comm` uses, as messages call it: "Open MPI". NULL if it uses none. */
+/* The engine that `comm` uses; NULL if it uses none. */
+const lks__engine *lks__hier_engine(const lks_comm *comm);
+/* Its name in messages: "Open MPI". */
 const char *lks__hier_engine_name(const lks_comm *comm);
 
 /* The slots of a backend with an engine; each sets name, probe and open itself. */
@@ -174,10 +190,15 @@ lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *s
 bool lks__hier_can_meet(void);
 /* Set the fields for an engine that finds its hosts through the job's store. */
 lks_status lks__hier_rendezvous_open(struct lks__hier *h);
+/* The address of this host in the job's network; every rank of the host calls it. */
+lks_status lks__hier_address(lks_comm *comm, char address[64]);
+/* On the first rank of a part: serve a store at part->address. */
+lks_status lks__hier_part_serve(struct lks__hier_part *part);
+void lks__hier_part_free(struct lks__hier_part *part); /* NULL does nothing */
 
 /* --- collective.c ------------------------------------------------------------------------- */
 
-lks_status lks__hier_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p);
+lks_status lks__hier_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p);
 lks_status lks__hier_barrier(lks_comm *comm);
 lks_status lks__hier_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root);
 lks_status lks__hier_all_gather(lks_comm *comm, const void *mine, void *all, size_t count,

@@ -33,7 +33,7 @@ lks_status lks__hier_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wo
         /* Compare the offsets, too: two reductions of the same shape, for example of two lks_ddp,
          * must not be confused. */
         uint64_t locations[2] = {task.desc.args[2], task.desc.args[3]};
-        task.desc.args[2] = (uint64_t)r->wire << 1 | (r->scatter != 0);
+        task.desc.args[2] = (uint64_t)r->wire << 1 | (r->scatter == LKS_SCATTER_HOSTS);
         task.desc.args[3] = XXH3_64bits(locations, sizeof locations);
         LKS__TRY(lks__hier_post(h, &task));
     }
@@ -265,14 +265,14 @@ static lks_status add_pieces(struct lks__hier *h, struct pieces *c)
     for (size_t p = 0; p < c->cut.n; p++) {
         LKS__TRY(lks__hier_finish(h, c->fetched[p % AHEAD]));
         LKS__TRY(sum_piece(h, c, p));
-        if (!c->r->scatter)
+        if (c->r->scatter == LKS_SCATTER_NONE)
             LKS__TRY(gather(h, c, p));
         if (p + AHEAD < c->cut.n)
             LKS__TRY(fetch(h, c, p + AHEAD));
     }
     LKS__TRY(gather_sumsqs(h, c));
     LKS__TRY(lks__hier_finish(h, c->last));
-    for (int i = 0; i < h->n_hosts && c->narrow && !c->r->scatter; i++) {
+    for (int i = 0; i < h->n_hosts && c->narrow && c->r->scatter == LKS_SCATTER_NONE; i++) {
         size_t start = lks__pieces_start(&c->cut, i, 0),
                end = lks__pieces_start(&c->cut, i, c->cut.n);
         if (i != h->host)
@@ -284,7 +284,7 @@ static lks_status add_pieces(struct lks__hier *h, struct pieces *c)
 lks_status lks__hier_reduce(struct lks__hier *h, struct lks__hier_task *task)
 {
     const lks_reduction *r = &task->between.r;
-    struct pieces c = {.r = r, .narrow = r->wire == LKS_WIRE_BFLOAT16};
+    struct pieces c = {.r = r, .narrow = r->wire == LKS_WIRE_BFLOAT16 && h->n_hosts > 1};
     lks_node nodes[LKS__TREE_MAX_COVER];
     for (h->idle = 0; !lks__shm_shares_done(h->local, &task->between);)
         LKS__TRY(lks__hier_pause(h));

@@ -7,15 +7,17 @@
 #include "base/system/sys.h"
 #include "comm/shm/shm.h"
 
-void lks__shm_beat(struct lks__shm *g)
+static void beat(lks_comm *comm)
 {
+    struct lks__shm *g = comm->state;
     atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
                           memory_order_relaxed);
 }
 
-static void beat(lks_comm *comm)
+void lks__shm_beat(struct lks__shm *g)
 {
-    lks__shm_beat(comm->state);
+    beat(g->comm);
+    lks__comm_beat_whole(g->comm);
 }
 
 /* Write at most `bytes` - 1 bytes of the text, followed by 0 bytes. */

@@ -221,11 +221,11 @@ static void shm_free(lks_comm *comm, void *mem)
         give_back_unused(g);
 }
 
-static lks_status shm_alloc(lks_comm *comm, int kind, size_t bytes, void **mem_p)
+static lks_status shm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p)
 {
     struct lks__shm *g = comm->state;
     LKS__TRY(lks__shm_drain(g));
-    struct lks__shm_region region = {.kind = kind, .offset = g->end};
+    struct lks__shm_region region = {.kind = (int)kind, .offset = g->end};
     region.stride = lks__round_up(bytes > 0 ? bytes : 1, LKS__SHM_UNIT);
     region.bytes = kind == LKS_MEM_OWN ? region.stride * (uint64_t)g->world_size : region.stride;
 

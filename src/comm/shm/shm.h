@@ -84,7 +84,7 @@ struct lks__shm {
 
 /* --- shm.c ------------------------------------------------------------------------------- */
 
-void lks__shm_beat(struct lks__shm *g); /* heartbeat */
+void lks__shm_beat(struct lks__shm *g); /* heartbeat, also of groups that this is a part of */
 
 /* The segment's offset of `count` floats at `p` (or doubles: `size` bytes in all), if they are in a
  * region of `kind`, for LKS_MEM_OWN in the slice of `rank`; otherwise false. */

@@ -368,6 +368,7 @@ static lks_status sleep_until(struct lks__shm *g, const struct wait *w, double s
         if (now - last > STOPPED_S)
             start += now - last;
         if (now - last >= 0.5e-3 * SLICE_MS) { /* arrivals of others can end a slice early */
+            lks__comm_beat_whole(g->comm);
             LKS__TRY(look_for_failures(g, w, start));
             if (w->seq == 0 && w->what == LKS__WAIT_ARRIVE) /* others don't depend on it yet */
                 LKS__TRY(lks__sys_give_up_check());

@@ -34,7 +34,7 @@ lks_status lks__group_start(lks__memory *m, int i)
         .n_parts = c->nodes.n,
         .scale = c->scale,
         .count = b->count,
-        .scatter = c->zero,
+        .scatter = c->zero ? LKS_SCATTER_HOSTS : LKS_SCATTER_NONE,
         .wire = c->wire,
         .block_start = b->block_start,
         .n_blocks = b->n_blocks,

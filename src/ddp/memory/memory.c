@@ -73,8 +73,8 @@ static void give_back_unused(const lks__memory *m, const lks__optimizer *optimiz
 
 lks_status lks__memory_open_replica(lks__memory *m, const lks__optimizer *optimizer, bool shared)
 {
-    const int kind = shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
-    const int moments = m->config.zero ? LKS_MEM_LAZY : kind;
+    const lks_mem kind = shared ? LKS_MEM_COMMON : LKS_MEM_OWN;
+    const lks_mem moments = m->config.zero ? LKS_MEM_LAZY : kind;
     const size_t bytes = m->table->count * sizeof(float);
     const size_t trained = m->table->trained_count * sizeof(float);
     void *params;

@@ -5,7 +5,7 @@
 #include "compute/mirror.h"
 #include "ddp/buckets.h"
 #include "ddp/nodes.h"
-#include "lockstep/comm.h"
+#include "lockstep/reduce.h"
 #include "model/optim/optimizer.h"
 
 struct lks__memory_mode;
@@ -13,9 +13,9 @@ struct lks__memory_mode;
 enum { LKS__MEMORY_PIECE = 1 << 20 };
 
 typedef struct lks__memory_config {
-    int V;             /* virtual ranks: the leaves of the sum */
-    float scale;       /* factor of the sum */
-    int wire;          /* LKS_WIRE_... */
+    int V;       /* virtual ranks: the leaves of the sum */
+    float scale; /* factor of the sum */
+    lks_wire wire;
     bool zero;         /* each host updates only its share of every bucket */
     const int *owners; /* as in lks__reducer_config; only read during open */
     const lks__buckets *buckets;

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-    LKS__ENGINE_VERSION = 2,
+    LKS__ENGINE_VERSION = 3,
     LKS__ENGINE_MESSAGE = 1024,
     LKS__ENGINE_HELLO = 128,
     LKS__ENGINE_SLOTS = 8, /* operations that may be in progress together */
@@ -30,6 +30,7 @@ enum {
 typedef struct lks__engine_join {
     int rank, world_size, local_rank, local_world_size;
     double timeout_s;
+    const int *members; /* [world_size] number() of each rank; NULL: all processes, in rank order */
     /* For engines that need a store: our host's number, our address as others see it, and the
      * store. Keys and values are copied; the caller frees the value that get returns. 0, or -1
      * after a deadline. */
@@ -69,6 +70,9 @@ typedef struct lks__engine {
 
     /* 1 if it could serve a process that was started like this one, else 0. */
     int (*probe)(char *why, size_t why_bytes);
+    /* This process's number among all that the engine's launcher has started; called after a join.
+     * NULL: the engine has no such numbers. */
+    int (*number)(void);
     /* NULL on failure. On a leader: also returns the host's number, and the number of hosts. */
     void *(*join)(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, size_t why_bytes);
     /* Leave, `orderly` together with all others, otherwise at once. In both cases the engine

@@ -81,7 +81,7 @@ static lks_status open_engine(lks_comm *comm)
     const lks__engine *engine = find(comm->ops->engine, why, sizeof why);
     if (engine == NULL)
         return lks__fail(LKS_ERR_SUPPORT, "%s: %s", comm->ops->name, why);
-    return lks__hier_open(comm, engine, NULL);
+    return lks__hier_open(comm, engine, NULL, NULL);
 }
 
 static const struct lks_comm_ops backends[] = {

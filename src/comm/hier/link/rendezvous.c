@@ -97,7 +97,7 @@ static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
     return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
 }
 
-lks_status lks__hier_rendezvous_open(struct lks__hier *h)
+static lks_status meet_world(struct lks__hier *h)
 {
     static atomic_uint n_groups; /* all hosts open the same groups in the same order */
     lks__engine_join *j = &h->join;
@@ -107,13 +107,60 @@ lks_status lks__hier_rendezvous_open(struct lks__hier *h)
         LKS__TRY(lks__store_open_env(h->comm->timeout_s, &h->store));
     else
         LKS__TRY(meet_at_master(h, &h->store));
-    j->store = h;
-    j->store_set = store_set;
-    j->store_get = store_get;
     const char *given =
         getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
     if (given == NULL)
         return lks__store_local_address(h->store, j->address, sizeof j->address);
     snprintf(j->address, sizeof j->address, "%s", given);
     return LKS_OK;
+}
+
+/* --- parts of a group ------------------------------------------------------------------------ */
+
+lks_status lks__hier_address(lks_comm *comm, char address[64])
+{
+    struct lks__hier *h = comm->state;
+    memcpy(address, h->join.address, sizeof h->join.address);
+    return lks_comm_broadcast(h->local, address, sizeof h->join.address, LKS_UINT8, 0);
+}
+
+lks_status lks__hier_part_serve(struct lks__hier_part *part)
+{
+    char token[512];
+    find_token(token, sizeof token);
+    memcpy(part->store_address, part->address, sizeof part->store_address);
+    LKS__TRY(lks__store_serve(part->address, 0, token, &part->server));
+    part->store_port = lks__store_port(part->server);
+    return LKS_OK;
+}
+
+void lks__hier_part_free(struct lks__hier_part *part)
+{
+    if (part == NULL)
+        return;
+    lks__store_stop(part->server);
+    free(part->numbers);
+    free(part);
+}
+
+static lks_status meet_part(struct lks__hier *h)
+{
+    struct lks__hier_part *part = h->part;
+    char token[512];
+    find_token(token, sizeof token);
+    h->server = part->server;
+    part->server = NULL;
+    h->join.host = part->host;
+    h->join.n_hosts = part->n_hosts;
+    memcpy(h->join.address, part->address, sizeof h->join.address);
+    return lks__store_open(part->store_address, part->store_port, token, h->comm->timeout_s,
+                           &h->store);
+}
+
+lks_status lks__hier_rendezvous_open(struct lks__hier *h)
+{
+    h->join.store = h;
+    h->join.store_set = store_set;
+    h->join.store_get = store_get;
+    return h->part != NULL ? meet_part(h) : meet_world(h);
 }

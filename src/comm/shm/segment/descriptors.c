@@ -32,6 +32,11 @@ static const char *const callers[LKS__CALLERS] = {
     [LKS__CALLER_DDP_VERIFY] = "lks_ddp_verify",
     [LKS__CALLER_CHECKPOINT_SAVE] = "lks_checkpoint_save",
     [LKS__CALLER_CHECKPOINT_LOAD] = "lks_checkpoint_load",
+    [LKS__CALLER_CHECKPOINT_LIST] = "lks_checkpoint_list",
+    [LKS__CALLER_SPLIT] = "lks_comm_split",
+    [LKS__CALLER_OPTIMIZER_OPEN] = "lks_optimizer_open",
+    [LKS__CALLER_OPTIMIZER_STEP] = "lks_optimizer_step",
+    [LKS__CALLER_OPTIMIZER_STATE] = "lks_optimizer_state",
 };
 
 /* The library call that the operation belongs to; NULL: the program started it. */

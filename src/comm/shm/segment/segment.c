@@ -345,19 +345,11 @@ static lks_status check_segment(int fd, uint64_t token, int world_size)
     return LKS_OK;
 }
 
-lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
+lks_status lks__segment_attach(const char *text, int world_size, lks__segment **segment_p)
 {
-    const char *env = getenv(LKS__SEGMENT_ENV);
     int fd;
     uint64_t token;
-    if (env == NULL || env[0] == '\0')
-        return lks__fail(LKS_ERR_SUPPORT,
-                         "the %d ranks have no shared memory (" LKS__SEGMENT_ENV
-                         " is not set, or was used already): start them with `lockstep train "
-                         "--nproc_per_node=%d` or "
-                         "`lockstep run --nproc-per-node=%d PROGRAM`",
-                         world_size, world_size, world_size);
-    if (!parse_env(env, &fd, &token))
+    if (!parse_env(text, &fd, &token))
         return lks__fail(LKS_ERR_FORMAT,
                          LKS__SEGMENT_ENV " is not of the form FD:TOKEN; it is set by lockstep's "
                                           "launcher and not to be set by hand");
@@ -365,10 +357,47 @@ lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
         return lks__fail(LKS_ERR_IO, "can't mark descriptor %d close-on-exec: %s", fd,
                          strerror(errno));
-    LKS__TRY(adopt(fd, world_size, segment_p));
+    return adopt(fd, world_size, segment_p);
+}
+
+lks_status lks__segment_inherit(int world_size, lks__segment **segment_p)
+{
+    const char *env = getenv(LKS__SEGMENT_ENV);
+    if (env == NULL || env[0] == '\0')
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the %d ranks have no shared memory (" LKS__SEGMENT_ENV
+                         " is not set, or was used already): start them with `lockstep train "
+                         "--nproc_per_node=%d` or "
+                         "`lockstep run --nproc-per-node=%d PROGRAM`",
+                         world_size, world_size, world_size);
+    LKS__TRY(lks__segment_attach(env, world_size, segment_p));
     /* The descriptor is ours now: hide it from a second group and from our children. */
     unsetenv(LKS__SEGMENT_ENV);
     return LKS_OK;
+}
+
+void lks__segment_offer(const lks__segment *s, char offer[LKS__SEGMENT_OFFER_BYTES])
+{
+    char env[LKS__SEGMENT_ENV_BYTES];
+    lks__segment_env(s, env);
+    snprintf(offer, LKS__SEGMENT_OFFER_BYTES, "%d:%s", (int)getpid(), env);
+}
+
+lks_status lks__segment_take(const char *offer, int world_size, lks__segment **segment_p)
+{
+    int pid, fd;
+    char token[20], path[64], env[LKS__SEGMENT_ENV_BYTES];
+    if (sscanf(offer, "%d:%d:%17s", &pid, &fd, token) != 3)
+        return lks__fail(LKS_ERR_FORMAT, "the first rank of this host sent no segment's name");
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    const int own = lks__sys_open(path, O_RDWR, 0);
+    if (own < 0)
+        return lks__sys_fail("can't open the shared memory of this host's first rank,", path);
+    snprintf(env, sizeof env, "%d:%s", own, token);
+    lks_status st = lks__segment_attach(env, world_size, segment_p);
+    if (st != LKS_OK)
+        lks__sys_close(own);
+    return st;
 }
 
 lks__segment *lks__segment_ref(lks__segment *s)

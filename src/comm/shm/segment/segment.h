@@ -37,6 +37,15 @@ void lks__segment_env(const lks__segment *segment, char *text);
  * for `world_size` ranks. It becomes close-on-exec and leaves the environment. ERR_SUPPORT if the
  * variable is not set, ERR_FORMAT if it names something else. */
 lks_status lks__segment_inherit(int world_size, lks__segment **segment_p);
+/* lks__segment_inherit() of "FD:TOKEN" instead of the environment. On failure the descriptor stays
+ * open. */
+lks_status lks__segment_attach(const char *text, int world_size, lks__segment **segment_p);
+
+/* A segment's name for other processes of this user: "PID:FD:TOKEN". They open it through /proc;
+ * the token is checked. ERR_FORMAT, or ERR_IO with the path. */
+enum { LKS__SEGMENT_OFFER_BYTES = 80 };
+void lks__segment_offer(const lks__segment *segment, char offer[LKS__SEGMENT_OFFER_BYTES]);
+lks_status lks__segment_take(const char *offer, int world_size, lks__segment **segment_p);
 
 /* The segment of this host's ranks if another program launched them (share.c). All ranks call it;
  * local rank 0 makes the segment. ERR_TIMEOUT names the missing rank. */

@@ -277,12 +277,9 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
     if (shared < 0)
         return false;
     snprintf(env, sizeof env, "%d:%s", shared, token);
-    setenv(LKS__SEGMENT_ENV, env, 1);
-    *st_p = lks__segment_inherit(w->local_world_size, segment_p);
-    if (*st_p != LKS_OK) {
-        unsetenv(LKS__SEGMENT_ENV);
+    *st_p = lks__segment_attach(env, w->local_world_size, segment_p);
+    if (*st_p != LKS_OK)
         lks__sys_close(shared);
-    }
     return true;
 }
 

@@ -1,0 +1,426 @@
+/* lks_comm_split(): groups of some of a group's ranks, which are processes: of one host, or with
+ * the argument `gloo` or `mpi` of several. */
+#include "support.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "base/system/sys.h"
+#include "comm/hosts.h"
+#include "lockstep/lockstep.h"
+
+enum { MOST = 8, COUNT = 70001 };
+
+static const double TIMEOUT_S = 20;
+static const char *engine;
+static lks_world world;
+static lks_comm *comm;
+
+#define EXPECT(condition)                                                                          \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return lks__fail(LKS_ERR_DIVERGED, "line %d: %s", __LINE__, #condition);               \
+    } while (0)
+
+/* Element i of rank r of `comm`: sums of these depend on their order. */
+static float value(int r, int i)
+{
+    return (float)(r * 7 + i % 13 + 1) * 0.1f;
+}
+
+/* The sum over ranks[0..n) in the order of the tree. */
+static float sum_of(const int *ranks, int n, int i)
+{
+    float level[MOST];
+    for (int r = 0; r < n; r++)
+        level[r] = value(ranks[r], i);
+    for (; n > 1; n = (n + 1) / 2)
+        for (int k = 0; k < (n + 1) / 2; k++)
+            level[k] = 2 * k + 1 < n ? level[2 * k] + level[2 * k + 1] : level[2 * k];
+    return level[0];
+}
+
+/* Each collective of `part`, whose ranks are ranks[0..n) of `comm`. */
+static lks_status check_part(lks_comm *part, const int *ranks, int n)
+{
+    static float x[COUNT], all[MOST];
+    const int me = lks_comm_rank(part);
+    int got[MOST];
+    size_t counts[MOST];
+    lks_work *work;
+    void *mem;
+    EXPECT(lks_comm_world_size(part) == n && me >= 0 && me < n && ranks[me] == world.rank);
+    LKS__TRY(lks_comm_barrier(part));
+    LKS__TRY(lks_comm_all_gather(part, &world.rank, got, 1, LKS_INT32));
+    EXPECT(memcmp(got, ranks, (size_t)n * sizeof *got) == 0);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = value(world.rank, i);
+    LKS__TRY(lks_comm_all_reduce(part, x, COUNT, LKS_FLOAT32, LKS_SUM));
+    for (int i = 0; i < COUNT; i += 997)
+        EXPECT(x[i] == sum_of(ranks, n, i));
+    for (int r = 0; r < n; r++) {
+        all[r] = value(world.rank, r);
+        counts[r] = (size_t)(r % 2);
+    }
+    LKS__TRY(lks_comm_reduce_scatter(part, all, x, 1, LKS_FLOAT32, LKS_SUM));
+    EXPECT(x[0] == sum_of(ranks, n, me));
+    LKS__TRY(lks_comm_all_gather_v(part, &world.rank, got, counts, LKS_INT32));
+    for (int r = 0; r < n / 2; r++)
+        EXPECT(got[r] == ranks[2 * r + 1]);
+    got[0] = world.rank;
+    LKS__TRY(lks_comm_broadcast(part, got, 1, LKS_INT32, n - 1));
+    EXPECT(got[0] == ranks[n - 1]);
+    x[0] = value(world.rank, 0);
+    LKS__TRY(lks_comm_all_reduce_start(part, x, 1, LKS_FLOAT32, LKS_SUM, &work));
+    LKS__TRY(lks_work_wait(work));
+    EXPECT(x[0] == sum_of(ranks, n, 0));
+    return lks_comm_alloc(part, LKS_MEM_COMMON, 100, &mem);
+}
+
+/* The ranks of `from`, n of them, that give `color` to a split by color_of and key_of; sorted. */
+typedef int chosen(int rank);
+
+static int collect(const int *from, int n, chosen *color_of, chosen *key_of, int color, int *to)
+{
+    int m = 0;
+    for (int i = 0; i < n; i++) {
+        if (color_of(from[i]) != color)
+            continue;
+        int at = m++;
+        for (; at > 0 && key_of(to[at - 1]) > key_of(from[i]); at--)
+            to[at] = to[at - 1];
+        to[at] = from[i];
+    }
+    return m;
+}
+
+static int zero(int rank)
+{
+    return 0;
+}
+
+static int parity(int rank)
+{
+    return rank % 2;
+}
+
+static int half(int rank)
+{
+    return rank < world.world_size / 2;
+}
+
+static int itself(int rank)
+{
+    return rank;
+}
+
+static int downward(int rank)
+{
+    return -rank;
+}
+
+static int mixed(int rank)
+{
+    return rank * 5 % 7 - 3;
+}
+
+static int all_but_first(int rank)
+{
+    return rank == 0 ? -1 : 1000000;
+}
+
+static chosen *const colors[] = {zero, parity, half, itself, all_but_first};
+static chosen *const keys[] = {zero, downward, mixed, parity};
+
+enum { N_COLORS = sizeof colors / sizeof colors[0], N_KEYS = sizeof keys / sizeof keys[0] };
+
+/* Split `whole`, whose ranks are from[0..n), and check the part. *n_p is 0 if there is none. */
+static lks_status split(lks_comm *whole, const int *from, int n, int c, int k, lks_comm **part_p,
+                        int *ranks, int *n_p)
+{
+    const int color = colors[c](world.rank);
+    LKS__TRY(lks_comm_split(whole, color, keys[k](world.rank), part_p));
+    *n_p = color >= 0 ? collect(from, n, colors[c], keys[k], color, ranks) : 0;
+    EXPECT((*part_p == NULL) == (color < 0));
+    return color >= 0 ? check_part(*part_p, ranks, *n_p) : LKS_OK;
+}
+
+/* --- rows ------------------------------------------------------------------------------------- */
+
+static const int everyone[MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+static lks_status each_split(void)
+{
+    for (int c = 0; c < N_COLORS; c++)
+        for (int k = 0; k < N_KEYS; k++) {
+            lks_comm *part;
+            int ranks[MOST], n;
+            LKS__TRY(split(comm, everyone, world.world_size, c, k, &part, ranks, &n));
+            lks_comm_close(part);
+        }
+    return check_part(comm, everyone, world.world_size);
+}
+
+/* A split of a split of a split; all are used together, and closed in an order that `seed`
+ * determines. */
+static lks_status nested(unsigned seed)
+{
+    lks_comm *parts[4] = {comm};
+    int ranks[4][MOST], n[4] = {world.world_size};
+    memcpy(ranks[0], everyone, sizeof everyone);
+    int depth = 0;
+    for (; depth < 3 && n[depth] > 0; depth++)
+        LKS__TRY(split(parts[depth], ranks[depth], n[depth], (int)(seed + (unsigned)depth) % 3,
+                       (int)seed % N_KEYS, &parts[depth + 1], ranks[depth + 1], &n[depth + 1]));
+    for (int left = depth + 1; left > 0; left--) {
+        for (int i = 0; i <= depth; i++)
+            if (parts[i] != NULL)
+                LKS__TRY(check_part(parts[i], ranks[i], n[i]));
+        const int i = (int)(seed * 3 + (unsigned)left * 5) % 4;
+        for (int k = 0; k < 4; k++)
+            if (parts[(i + k) % 4] != NULL) {
+                lks_comm_close(parts[(i + k) % 4]);
+                parts[(i + k) % 4] = NULL;
+                break;
+            }
+    }
+    comm = NULL;
+    return LKS_OK;
+}
+
+static lks_status nested_0(void)
+{
+    return nested(0);
+}
+
+static lks_status nested_1(void)
+{
+    return nested(1);
+}
+
+static lks_status nested_2(void)
+{
+    return nested(2);
+}
+
+/* Another thread uses the part while this one uses the group. */
+static void *use_part(void *part)
+{
+    float x = 1;
+    lks_status st = LKS_OK;
+    for (int i = 0; i < 200 && st == LKS_OK; i++)
+        st = lks_comm_all_reduce(part, &x, 1, LKS_FLOAT32, LKS_MIN);
+    return st == LKS_OK && x == 1 ? NULL : part;
+}
+
+static lks_status two_threads(void)
+{
+    lks_comm *part;
+    pthread_t thread;
+    void *failed;
+    float x = 1;
+    LKS__TRY(lks_comm_split(comm, world.rank % 2, 0, &part));
+    EXPECT(pthread_create(&thread, NULL, use_part, part) == 0);
+    lks_status st = LKS_OK;
+    for (int i = 0; i < 200 && st == LKS_OK; i++)
+        st = lks_comm_all_reduce(comm, &x, 1, LKS_FLOAT32, LKS_MIN);
+    pthread_join(thread, &failed);
+    lks_comm_close(part);
+    EXPECT(failed == NULL);
+    return st;
+}
+
+/* A part works for longer than the deadline while the others wait for it. */
+static lks_status patient(void)
+{
+    lks_comm *group, *part, *inner;
+    const double limit = 1.5 * lks_test_patience();
+    const lks_comm_options o = {hosts_backend(engine), limit};
+    LKS__TRY(lks_comm_open(&world, &o, &group));
+    LKS__TRY(lks_comm_split(group, world.rank == 0 ? -1 : 0, 0, &part));
+    if (part != NULL) {
+        LKS__TRY(lks_comm_split(part, 0, 0, &inner));
+        for (double end = lks__sys_now() + 2.5 * limit; lks__sys_now() < end;) {
+            usleep((useconds_t)(limit * 2e5) * (useconds_t)(lks_comm_rank(inner) % 3));
+            LKS__TRY(lks_comm_barrier(inner));
+            int over = lks__sys_now() >= end;
+            LKS__TRY(lks_comm_broadcast(inner, &over, 1, LKS_INT32, 0));
+            if (over)
+                break;
+        }
+        lks_comm_close(inner);
+    }
+    lks_status st = lks_comm_barrier(group);
+    lks_comm_close(part);
+    lks_comm_close(group);
+    return st;
+}
+
+static lks_status train_in_part(void)
+{
+    lks_comm *part;
+    lks_ddp *ddp;
+    float w[100] = {0}, g[100];
+    const lks_param p = {"w", w, g, 100};
+    LKS__TRY(lks_comm_split(comm, world.rank % 2, 0, &part));
+    LKS__TRY(lks_ddp_open(part, &p, 1, NULL, &ddp));
+    LKS__TRY(lks_ddp_begin(ddp, lks_ddp_first(ddp)));
+    for (int i = 0; i < 100; i++)
+        g[i] = (float)(world.rank % 2 + 1);
+    LKS__TRY(lks_ddp_accumulate(ddp, 1));
+    LKS__TRY(lks_ddp_step(ddp, NULL));
+    EXPECT(g[99] == (float)(world.rank % 2 + 1));
+    LKS__TRY(lks_ddp_verify(ddp));
+    lks_comm_close(part); /* before the lks_ddp, on purpose */
+    EXPECT(lks_ddp_step(ddp, NULL) == LKS_ERR_ARG);
+    lks_ddp_close(ddp);
+    return LKS_OK;
+}
+
+static lks_status wrong_arguments(void)
+{
+    lks_comm *part = comm;
+    EXPECT(lks_comm_split(NULL, 0, 0, &part) == LKS_ERR_ARG);
+    EXPECT(lks_comm_split(comm, 0, 0, NULL) == LKS_ERR_ARG);
+    EXPECT(lks_comm_split(comm, -2, 0, &part) == LKS_ERR_ARG && part == NULL);
+    EXPECT(strstr(lks_last_error(), "color is -2") != NULL);
+    return lks_comm_barrier(comm);
+}
+
+static lks_status another_call(void)
+{
+    lks_comm *part;
+    if (world.world_size == 1)
+        return LKS_OK;
+    lks_status st = world.rank == 0 ? lks_comm_barrier(comm) : lks_comm_split(comm, 0, 0, &part);
+    if (st == LKS_OK) /* hosts may notice it in the next call */
+        st = lks_comm_barrier(comm);
+    EXPECT(st == LKS_ERR_ARG);
+    EXPECT(strstr(lks_last_error(), "lks_comm_split") != NULL);
+    EXPECT(strstr(lks_last_error(), "lks_comm_barrier") != NULL);
+    return LKS_OK;
+}
+
+/* The last rank's memory for its part is refused: all get its status, and can go on. */
+static lks_status refused(void)
+{
+    lks_comm *part;
+    char who[32];
+    if (world.rank == world.world_size - 1)
+        setenv("LOCKSTEP_FAULT_RANK", getenv("RANK"), 1);
+    lks_status st = lks_comm_split(comm, world.rank, 0, &part);
+    setenv("LOCKSTEP_FAULT_RANK", "none", 1);
+    EXPECT(st == LKS_ERR_NOMEM && part == NULL);
+    snprintf(who, sizeof who, "rank %d: can't make", world.world_size - 1);
+    EXPECT(strstr(lks_last_error(), who) != NULL);
+    LKS__TRY(lks_comm_split(comm, 0, 0, &part));
+    LKS__TRY(lks_comm_barrier(part));
+    lks_comm_close(part);
+    return LKS_OK;
+}
+
+/* A rank of the part is killed: the others of the part learn it, and those of the whole group. */
+static lks_status killed(void)
+{
+    lks_comm *part;
+    char said[64];
+    const int last = world.world_size - 1;
+    if (world.world_size < 3)
+        return LKS_OK;
+    LKS__TRY(lks_comm_split(comm, world.rank == 0 ? -1 : 0, 0, &part));
+    if (world.rank == last)
+        kill(getpid(), SIGKILL);
+    if (part != NULL) {
+        EXPECT(lks_comm_barrier(part) == LKS_ERR_PEER);
+        snprintf(said, sizeof said, "rank %d", last - 1); /* its number in the part */
+        if (strstr(lks_last_error(), said) == NULL)
+            return lks__fail(LKS_ERR_DIVERGED, "the part said: %s", lks_last_error());
+    }
+    EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER);
+    snprintf(said, sizeof said, "rank %d", last);
+    if (strstr(lks_last_error(), said) == NULL)
+        return lks__fail(LKS_ERR_DIVERGED, "the group said: %s", lks_last_error());
+    lks_comm_close(part);
+    return LKS_OK;
+}
+
+static const struct row {
+    const char *name;
+    lks_status (*run)(void);
+    int code;   /* expected */
+    bool fails; /* the group fails, so mpirun ends all ranks */
+} rows[] = {
+    {"each split", each_split, 0, false},
+    {"nested 0", nested_0, 0, false},
+    {"nested 1", nested_1, 0, false},
+    {"nested 2", nested_2, 0, false},
+    {"two threads", two_threads, 0, false},
+    {"patient", patient, 0, false},
+    {"training in a part", train_in_part, 0, false},
+    {"wrong arguments", wrong_arguments, 0, false},
+    {"another call", another_call, 0, true},
+    {"refused", refused, 0, false},
+    {"killed", killed, 128 + SIGKILL, true},
+};
+
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+/* `ENGINE --rank NAME` */
+static int be_rank(const char *name)
+{
+    setenv("LOCKSTEP_FAULT", "memfd:*:EMFILE", 1);
+    setenv("LOCKSTEP_FAULT_RANK", "none", 1); /* until refused() */
+    for (int i = 0; i < N_ROWS; i++) {
+        if (strcmp(rows[i].name, name) != 0)
+            continue;
+        const lks_comm_options o = {hosts_backend(engine), TIMEOUT_S * lks_test_patience()};
+        lks_status st = lks_world_from_env(&world);
+        if (st == LKS_OK)
+            st = lks_comm_open(&world, &o, &comm);
+        if (st == LKS_OK)
+            st = rows[i].run();
+        if (st != LKS_OK)
+            fprintf(stderr, "%s, rank %d: %s\n", name, world.rank, lks_last_error());
+        lks_comm_close(comm);
+        return st != LKS_OK;
+    }
+    return 2;
+}
+
+static void run_rows(const char *hosts)
+{
+    for (int i = 0; i < N_ROWS; i++) {
+        if ((rows[i].code != 0 && hosts_world(hosts) < 3) ||
+            (rows[i].fails && strcmp(hosts_backend(engine), "mpi") == 0))
+            continue;
+        const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
+        const int code = hosts_run(engine, hosts, args);
+        if (code != rows[i].code)
+            fail_msg("%s over %s, hosts %s: exit code %d", rows[i].name, engine, hosts, code);
+    }
+}
+
+static void test_rows(void **state)
+{
+    static const char *const one_host[] = {"1", "2", "3", "4", "8", NULL};
+    static const char *const several[] = {"21", "212", "2222", NULL};
+    for (const char *const *h = strcmp(engine, "shm") == 0 ? one_host : several; *h != NULL; h++)
+        run_rows(*h);
+}
+
+int main(int argc, char **argv)
+{
+    hosts_main(argc, argv);
+    engine = argc > 1 ? argv[1] : "shm";
+    if (argc == 4 && strcmp(argv[2], "--rank") == 0)
+        return be_rank(argv[3]);
+    if (argc > 1)
+        hosts_need(engine);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
