@@ -17,13 +17,13 @@
  *             lks_checkpoint_save(comm, "out", step, state, 2, 3);
  *     }
  *
- * Both calls are collective. All ranks give the same names, types and shapes in the same order; if
+ * The calls are collective. All ranks give the same names, types and shapes in the same order; if
  * they don't, every rank gets ERR_DIVERGED with rank and tensor. Only rank 0 reads and writes
  * files, and only its `dir` counts; if it fails, every rank gets its status and its sentence, and
  * the group stays usable. A list or an argument that is wrong by itself is ERR_ARG on this rank
  * alone. One program at a time saves into a folder.
  *
- * The thread and fork rules of lockstep/comm.h apply: in a child of fork(), both return ERR_ARG. */
+ * The thread and fork rules of lockstep/comm.h apply: in a child of fork(), all return ERR_ARG. */
 #ifndef LOCKSTEP_CHECKPOINT_H
 #define LOCKSTEP_CHECKPOINT_H
 
@@ -71,6 +71,15 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
  * rank 0. */
 lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
                                uint64_t *step_p, bool *found_p);
+
+/* List the tensors of the newest checkpoint in `dir`, or of `dir` if that is a checkpoint's folder,
+ * on every rank, so that a program can allocate memory before it loads them. It verifies the
+ * checkpoint as a load does. *tensors_p [*n_p] are in the order in which they were saved, with
+ * `data` NULL; free() the list, and the names with it. A type that the library lacks has dtype 0,
+ * and can't be loaded. If there is no checkpoint, *tensors_p is NULL and *n_p is 0. *step_p (may be
+ * NULL) is the checkpoint's step. */
+lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **tensors_p, size_t *n_p,
+                               uint64_t *step_p);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -44,6 +44,7 @@
 #include <stddef.h>
 
 #include "lockstep/comm.h"
+#include "lockstep/reduce.h"
 #include "lockstep/status.h"
 
 #ifdef __cplusplus
@@ -65,6 +66,7 @@ typedef struct lks_ddp_options {
     int virtual_ranks; /* V, at least the number of ranks, at most 1024; 0: one per rank */
     int micro_steps;   /* A, per virtual rank in a step; 0: 1 */
     double bucket_mb;  /* gradients are sent in pieces of about this size; 0: 25, as in PyTorch */
+    lks_wire wire;     /* the form in which hosts send gradients to each other, reduce.h */
 } lks_ddp_options;
 
 /* Collective. All ranks give the same names, counts and frozen parameters in the same order. If
@@ -119,6 +121,14 @@ typedef struct lks_ddp_result {
 /* End the step: the caller's gradients become the mean over all samples of all ranks, with the
  * same bits on every rank. Collective. `result` may be NULL. ERR_PEER, ERR_TIMEOUT as in comm.h. */
 lks_status lks_ddp_step(lks_ddp *ddp, lks_ddp_result *result);
+
+/* Clip the mean gradient to a norm of `max_norm`, like torch.nn.utils.clip_grad_norm_(): multiply
+ * the caller's gradients by max_norm / (norm + 1e-6) if that is less than 1. Call it at most once
+ * after a lks_ddp_step(), before the next lks_ddp_begin(). The step has computed the norm, so no
+ * data are sent, and the factor has the same bits on every rank. *factor_p (may be NULL) is the
+ * factor, at most 1. If the norm isn't finite, ERR_NAN on every rank, and the gradients stay as
+ * they are. */
+lks_status lks_ddp_clip(lks_ddp *ddp, double max_norm, double *factor_p);
 
 /* True if any rank marked `param` ready in the step that has just ended, or marked no parameter at
  * all (then all count as used). A parameter that no rank used has a zero gradient. An optimizer

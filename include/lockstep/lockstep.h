@@ -7,8 +7,10 @@
 #include "lockstep/comm.h"
 #include "lockstep/ddp.h"
 #include "lockstep/dtype.h"
+#include "lockstep/optimizer.h"
 #include "lockstep/reduce.h"
 #include "lockstep/sampler.h"
+#include "lockstep/schedule.h"
 #include "lockstep/status.h"
 
 #endif

@@ -21,7 +21,8 @@ done
 for words in 'Copy rank 0.s parameters, frozen ones included' 'at least the number of ranks, at most 1024'; do
     grep -rq "$words" "$work/html" || fail "no description: $words"
 done
-for example in "$source"/examples/*.c; do
-    grep -q "${example##*/}" "$work/html/index.html" || fail "$example isn't shown"
-    grep -q "\"$(basename "$example" .c)\"\|[ ;]$(basename "$example" .c)" "$source/examples/CMakeLists.txt" || fail "$example isn't compiled"
+for example in "$source"/examples/*.c "$source"/examples/*.cc; do
+    name=${example##*/}
+    grep -q "$name" "$work/html/index.html" || fail "$example isn't shown"
+    grep -q "[ ;]${name%.*}" "$source/examples/CMakeLists.txt" || fail "$example isn't compiled"
 done

@@ -270,6 +270,46 @@ static void test_none(void **state)
     check_loaded(2, dir, 3);
 }
 
+static void run_list(struct rank *r)
+{
+    lks_tensor *list = NULL;
+    size_t n = 99;
+    r->step = 0;
+    r->status = lks_checkpoint_list(r->comm, r->r == 0 ? r->dir : "nowhere", &list, &n, &r->step);
+    if (r->status == LKS_OK && n == 0) {
+        r->found = false;
+        assert_null(list);
+        return;
+    }
+    r->found = r->status == LKS_OK && n == N_TENSORS;
+    for (size_t i = 0; i < n && r->found; i++) {
+        const lks_tensor *want = &shapes[i];
+        r->found =
+            strcmp(list[i].name, want->name) == 0 && list[i].dtype == want->dtype &&
+            list[i].n_dims == want->n_dims && list[i].data == NULL &&
+            memcmp(list[i].shape, want->shape, (size_t)want->n_dims * sizeof *want->shape) == 0;
+    }
+    free(list);
+}
+
+/* The tensors of a checkpoint, on every rank; then none, and a damaged one. */
+static void test_list(void **state)
+{
+    const char *dir = lks_test_folder();
+    assert_ok(on_ranks(2, dir, 0, run_list));
+    assert_true(!ranks[0].found && !ranks[1].found && ranks[1].step == 0);
+    save(2, dir, 3);
+    assert_ok(on_ranks(3, dir, 0, run_list));
+    for (int r = 0; r < 3; r++)
+        assert_true(ranks[r].found && ranks[r].step == 3);
+    size_t bytes;
+    const char *model = lks_test_text("%s/ckpt-00000003/model.safetensors", dir);
+    const char *was = lks_test_read(model, &bytes);
+    lks_test_write(model, was, bytes - 1);
+    assert_int_equal(on_ranks(2, dir, 0, run_list), LKS_ERR_FORMAT);
+    assert_contains(ranks[1].said, "lks_checkpoint_list: rank 0: ");
+}
+
 static void test_altered(void **state)
 {
     const char *dir = lks_test_folder();
@@ -485,12 +525,12 @@ static void test_no_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_ranks),    cmocka_unit_test(test_format),
-        cmocka_unit_test(test_keep),         cmocka_unit_test(test_none),
-        cmocka_unit_test(test_altered),      cmocka_unit_test(test_other_tensors),
-        cmocka_unit_test(test_ranks_differ), cmocka_unit_test(test_disk),
-        cmocka_unit_test(test_no_run),       cmocka_unit_test(test_while_saving),
-        cmocka_unit_test(test_into_itself),
+        cmocka_unit_test(test_any_ranks),     cmocka_unit_test(test_format),
+        cmocka_unit_test(test_keep),          cmocka_unit_test(test_none),
+        cmocka_unit_test(test_list),          cmocka_unit_test(test_altered),
+        cmocka_unit_test(test_other_tensors), cmocka_unit_test(test_ranks_differ),
+        cmocka_unit_test(test_disk),          cmocka_unit_test(test_no_run),
+        cmocka_unit_test(test_while_saving),  cmocka_unit_test(test_into_itself),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -27,7 +27,8 @@ diff "$work/declared" "$work/visible" || fail 'what the headers declare isn'"'"'
 
 {
     cmake -S "$source/examples" -B "$work/examples" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
-        -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror -O2" &&
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="-Wall -Wextra -Werror -O2" \
+        -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror -O2" &&
         cmake --build "$work/examples"
 } >"$work/log" 2>&1 || fail "$(cat "$work/log")"
 
@@ -84,6 +85,22 @@ for ranks in 2 4 8; do
     cmp "$work/1" "$work/n" || fail "zero1 on $ranks ranks prints something else"
 done
 
+# Two groups by split, overlap by mark_ready, and C++: the same on any number of ranks, and in library.md.
+same_on_all() { # EXAMPLE
+    "$work/examples/$1" >"$work/1" || fail "$1 alone: exit code $?"
+    python3 - "$source/docs/guides/library.md" "$work/1" <<'END' || fail "library.md doesn't have what $1 prints: $(cat "$work/1")"
+import sys
+sys.exit(open(sys.argv[2]).read() not in open(sys.argv[1]).read())
+END
+    for ranks in 2 3 4 8; do
+        LOCKSTEP_CHECK=1 run $ranks "$work/examples/$1" >"$work/n" || fail "$1 on $ranks ranks: exit code $?"
+        cmp "$work/1" "$work/n" || fail "$1 on $ranks ranks prints something else"
+    done
+}
+same_on_all two_groups
+same_on_all overlap
+[ -z "$cxx" ] || same_on_all regression
+
 # On one rank; and stopped on two ranks, resumed on four, resumed on one: the same lines and bytes.
 "$work/examples/multinode" "$work/a" >"$work/1" 2>"$work/log" || fail "$(cat "$work/log")"
 [ "$(wc -l <"$work/1")" = 10 ] || fail "multinode: $(cat "$work/1")"
@@ -108,12 +125,24 @@ eval "set -- $(pkg-config --cflags --libs lockstep)"
 "$cc" -o "$work/by_pkg" "$source/examples/from_scratch.c" "$@"
 LD_LIBRARY_PATH=$libdir "$work/by_pkg" >/dev/null ||
     fail "from_scratch, built by pkg-config's flags: exit code $?"
+
+# The static library: no other names are visible, and the program needs no liblockstep.so.
+nm -g --defined-only "$libdir/liblockstep.a" | awk 'NF == 3 { print $3 "@@LOCKSTEP_0" }' | LC_ALL=C sort >"$work/visible"
+diff "$work/declared" "$work/visible" || fail 'the static library has other names than the headers declare'
+eval "static=\$(pkg-config --cflags --static --libs lockstep | sed 's/-llockstep/-l:liblockstep.a/')"
+eval "\"\$cc\" -o \"\$work/by_static\" \"\$source/examples/two_groups.c\" $static"
+! readelf -d "$work/by_static" | grep -q 'liblockstep' || fail 'a program with the static library needs the other one'
+run 3 "$work/by_static" >"$work/n" || fail "two_groups, linked statically: exit code $?"
+"$work/examples/two_groups" | cmp - "$work/n" || fail 'two_groups, linked statically, prints something else'
 [ -n "$cxx" ] || lacks g++ 'no C++ compiler was found when this was built'
 cat >"$work/user.cc" <<'END'
 #include <lockstep/lockstep.h>
+static_assert(LKS_VERSION >= 200 && LKS_VERSION < 1000000, "a number");
 int main()
 {
     lks_comm *comm = nullptr;
+    if (lks_version() != LKS_VERSION)
+        return 2;
     if (lks_comm_init(&comm) != LKS_OK)
         return 1;
     lks_comm_close(comm);

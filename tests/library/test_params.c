@@ -373,7 +373,7 @@ static void test_out_of_turn(void **state)
     lks_ddp *d;
     struct model *m = new_model();
     assert_ok(lks_comm_init(&comm));
-    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS, &(lks_ddp_options){2, 2, 0}, &d));
+    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS, &(lks_ddp_options){2, 2, 0, 0}, &d));
     assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, 1), "lks_ddp_begin() of virtual rank 0 is due");
     assert_fails(LKS_ERR_ARG, lks_ddp_step(d, NULL), "lks_ddp_begin() of virtual rank 0 is due");
     assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, 0), "out of turn");
@@ -427,12 +427,51 @@ static void test_no_data(void **state)
     free(m);
 }
 
+static void clip_step(lks_ddp *d, struct model *m, float gradient)
+{
+    assert_ok(lks_ddp_begin(d, 0));
+    m->grad[0][0] = gradient; /* the others stay 0 */
+    assert_ok(lks_ddp_accumulate(d, 1));
+    assert_ok(lks_ddp_step(d, NULL));
+}
+
+/* Gradients 5 and 0: clipped to 2 as torch.nn.utils.clip_grad_norm_() does, not clipped to 10. */
+static void test_clip(void **state)
+{
+    lks_comm *comm;
+    lks_ddp *d;
+    double factor = -1;
+    struct model *m = new_model();
+    assert_ok(lks_comm_init(&comm));
+    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS, NULL, &d));
+    assert_fails(LKS_ERR_ARG, lks_ddp_clip(d, 1, &factor), "call it once after lks_ddp_step()");
+    clip_step(d, m, 5);
+    assert_fails(LKS_ERR_ARG, lks_ddp_clip(d, 0, &factor), "max_norm is 0");
+    assert_fails(LKS_ERR_ARG, lks_ddp_clip(d, NAN, &factor), "max_norm is");
+    assert_fails(LKS_ERR_ARG, lks_ddp_clip(NULL, 1, &factor), "ddp is NULL");
+    assert_ok(lks_ddp_clip(d, 2, &factor));
+    assert_true(factor == 2 / (5 + 1e-6) && m->grad[0][0] == 5 * (float)factor);
+    assert_fails(LKS_ERR_ARG, lks_ddp_clip(d, 2, &factor), "call it once after lks_ddp_step()");
+    clip_step(d, m, 5);
+    assert_ok(lks_ddp_clip(d, 10, NULL));
+    assert_true(m->grad[0][0] == 5);
+    clip_step(d, m, INFINITY);
+    assert_fails(LKS_ERR_NAN, lks_ddp_clip(d, 10, &factor), "the norm of the gradient is inf");
+    assert_true(m->grad[0][0] == INFINITY && m->grad[1][0] == 0);
+    assert_ok(lks_ddp_begin(d, 0));
+    assert_fails(LKS_ERR_ARG, lks_ddp_clip(d, 10, &factor), "call it once after lks_ddp_step()");
+    lks_ddp_close(d);
+    lks_comm_close(comm);
+    free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mean),         cmocka_unit_test(test_values),
         cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
         cmocka_unit_test(test_no_data),      cmocka_unit_test(test_early_mark),
+        cmocka_unit_test(test_clip),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

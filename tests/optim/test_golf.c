@@ -104,7 +104,8 @@ static lks__optim optim_open(const lks__optimizer *optimizer, lks__device *devic
 /* One update of all parameters by one rank. */
 static void update_all(const struct run *r, const lks__optim *optim, const lks__rates *rates)
 {
-    const lks__optim_arenas arenas = {r->params, {r->exp_avg, r->exp_avg_sq}, r->grads};
+    const lks__optim_arenas arenas = {
+        .params = r->params, .state = {r->exp_avg, r->exp_avg_sq}, .grads = r->grads};
     lks__optim_update(optim, rates, &arenas);
 }
 
@@ -309,7 +310,8 @@ static void test_adam(void **state)
     for (int k = 0; k < LKS__N_PARAM_KINDS; k++)
         rates.lr[k] = 0.01 * (k + 1);
     lks__optim optim = optim_open(&lks__optimizer_muon, &device, &r.table, 1, 0, NULL, 0);
-    const lks__optim_arenas arenas = {r.params, {r.exp_avg, r.exp_avg_sq}, r.grads};
+    const lks__optim_arenas arenas = {
+        .params = r.params, .state = {r.exp_avg, r.exp_avg_sq}, .grads = r.grads};
     for (int k = 0; k < LKS__N_PARAM_KINDS; k++)
         if (k != LKS__PARAM_MATRIX)
             lks__adamw_update(&optim, &rates, &arenas, (lks__param_kind)k, 0.0);

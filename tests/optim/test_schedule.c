@@ -1,6 +1,7 @@
 /* Rates and momentum against values computed with the text of parameter-golf's script. */
 #include "support.h"
 
+#include "lockstep/schedule.h"
 #include "model/optim/optimizer.h"
 #include "model/optim/schedule.h"
 
@@ -24,6 +25,9 @@ static void test_lr_scale(void **state)
                                   : lks__golf_lr_scale(iterations, warmdown, iter);
         if (got != want)
             fail_msg("row %zu: %.17g, should be %.17g", index, got, want);
+        if (max_ms <= 0.0 && iterations >= 0 && warmdown >= 0)
+            assert_true(lks_lr_warmdown((uint64_t)iterations, (uint64_t)warmdown, (uint64_t)iter) ==
+                        want);
         by_clock += max_ms > 0.0;
         below_one += want < 1.0;
     }
@@ -52,8 +56,11 @@ static void test_cosine(void **state)
         double lr;
     } rows[] = {{0, 0.2}, {1, 0.4}, {3, 0.8}, {4, 1.0}, {7, 0.55}, {10, 0.1}, {11, 0.1}};
     const lks__cosine cosine = {1.0, 0.1, 4, 10};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_near(lks__cosine_lr(&cosine, rows[i].iter), rows[i].lr, 1e-15);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const double lr = lks__cosine_lr(&cosine, rows[i].iter);
+        assert_near(lr, rows[i].lr, 1e-15);
+        assert_true(lks_lr_cosine(1.0, 0.1, 4, 10, rows[i].iter) == lr);
+    }
 }
 
 /* A step: two products of a matrix with n x n, one of them symmetric, and a symmetric one of n x n,

@@ -38,7 +38,8 @@ void parity_update(const lks__optimizer *optimizer, const lks__table *table,
 {
     const size_t range[1][2] = {{0, table->n_blocks}};
     const lks__optim_share share = {1, 0, 1, range};
-    const lks__optim_arenas arenas = {params, {moments, moments + table->count}, grads};
+    const lks__optim_arenas arenas = {
+        .params = params, .state = {moments, moments + table->count}, .grads = grads};
     lks__optim optim;
     assert_ok(lks__optim_open(optimizer, &parity_device, table, &share, NULL, 0, &optim));
     lks__optim_update(&optim, rates, &arenas);

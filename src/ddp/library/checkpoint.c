@@ -2,7 +2,6 @@
  * writes; it broadcasts what it reads, so hosts need no common file system. */
 #include "lockstep/checkpoint.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,32 +11,19 @@
 #include "base/number/checked.h"
 #include "base/number/cpu.h"
 #include "base/status.h"
-#include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "comm/backend.h"
-#include "comm/liveness.h"
 #include "comm/samelist.h"
-#include "files/checkpoint/ckpt.h"
-#include "files/checkpoint/folder.h"
+#include "ddp/library/checkpoint_files.h"
 #include "files/checkpoint/name.h"
 
 static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
 
-static const char *const st_dtypes[] = {
-    [LKS_FLOAT32] = "F32", [LKS_FLOAT64] = "F64", [LKS_INT32] = "I32",     [LKS_INT64] = "I64",
-    [LKS_UINT8] = "U8",    [LKS_FLOAT16] = "F16", [LKS_BFLOAT16] = "BF16", [LKS_UINT64] = "U64",
-    [LKS_INT8] = "I8",     [LKS_BOOL] = "BOOL",
-};
-
 /* lockstep's name of a safetensors type, or that type's name if lockstep has none. */
 static const char *name_of(const char *dtype)
 {
-#define X(name, value, bytes, text)                                                                \
-    if (strcmp(st_dtypes[LKS_##name], dtype) == 0)                                                 \
-        return text;
-    LKS_DTYPE_MAP(X)
-#undef X
-    return dtype;
+    const lks_dtype ours = lks__st_dtype_of(dtype);
+    return lks_dtype_bytes(ours) > 0 ? lks_dtype_name(ours) : dtype;
 }
 
 /* --- the list --------------------------------------------------------------------------------- */
@@ -180,51 +166,6 @@ static lks_status compare(lks_comm *comm, const struct call *c)
                              false);
 }
 
-/* --- the result on rank 0 --------------------------------------------------------------------- */
-
-struct outcome {
-    uint64_t step;
-    int32_t status, found;
-    char text[1024];
-};
-
-/* Broadcast rank 0's `st`, its recorded sentence and *o. */
-static lks_status share_outcome(lks_comm *comm, const char *call, lks_status st, struct outcome *o)
-{
-    o->status = st;
-    if (st != LKS_OK)
-        snprintf(o->text, sizeof o->text, "%s", lks_last_error());
-    LKS__TRY(lks_comm_broadcast(comm, o, sizeof *o, LKS_UINT8, 0));
-    o->text[sizeof o->text - 1] = '\0';
-    if (o->status == LKS_OK)
-        return LKS_OK;
-    for (char *c = o->text; *c != '\0'; c++) /* names in it were escaped by rank 0 */
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
-    return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);
-}
-
-static void beat(void *comm)
-{
-    lks_comm_beat(comm);
-}
-
-/* Before files are read or written: get errors instead of signals, report progress to other ranks,
- * and let the launcher wait for a save. */
-static void begin_files(lks_comm *comm, bool save, sigset_t *before)
-{
-    lks__sys_limit_begin(before);
-    lks__sys_on_progress(beat, comm);
-    lks__comm_saving(comm, save);
-}
-
-static void end_files(lks_comm *comm, const sigset_t *before)
-{
-    lks__sys_limit_end(before);
-    lks__comm_saving(comm, false);
-    lks__sys_on_progress(NULL, NULL);
-}
-
 /* --- saving ----------------------------------------------------------------------------------- */
 
 static lks_status write_files(const char *dir, const struct call *c)
@@ -236,7 +177,7 @@ static lks_status write_files(const char *dir, const struct call *c)
     for (size_t i = 0; i < c->n; i++) {
         const lks_tensor *t = &c->tensors[i];
         list[i] = (lks__st_tensor){.name = t->name,
-                                   .dtype = st_dtypes[t->dtype],
+                                   .dtype = lks__st_dtype_name(t->dtype),
                                    .n_dims = t->n_dims,
                                    .data = t->data,
                                    .bytes = elements(t) * lks_dtype_bytes(t->dtype)};
@@ -282,7 +223,7 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(CHECKPOINT_SAVE);
     const struct call c = {save_call, step, keep, tensors, n};
-    struct outcome o = {0};
+    struct lks__outcome o = {0};
     lks_status st = LKS_OK;
     if (comm == NULL || dir == NULL || dir[0] == '\0')
         return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
@@ -296,45 +237,16 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
     LKS__TRY(compare(comm, &c));
     if (lks_comm_rank(comm) == 0) {
         sigset_t before;
-        begin_files(comm, true, &before);
+        lks__begin_files(comm, true, &before);
         st = check_folder(dir);
         if (st == LKS_OK)
             st = write_files(dir, &c);
-        end_files(comm, &before);
+        lks__end_files(comm, &before);
     }
-    return share_outcome(comm, c.name, st, &o);
+    return lks__share_outcome(comm, c.name, st, &o);
 }
 
 /* --- loading ---------------------------------------------------------------------------------- */
-
-/* *any_p: `dir` contains anything that could be a checkpoint, even a broken one. */
-static lks_status find_any(const char *dir, bool *any_p)
-{
-    struct stat info;
-    char path[LKS__CKPT_PATH];
-    lks__entry *entries;
-    size_t n;
-    *any_p = true;
-    if (stat(dir, &info) < 0 && errno == ENOENT) {
-        *any_p = false;
-        return LKS_OK;
-    }
-    LKS__TRY(lks__ckpt_scan(dir, &entries, &n));
-    for (size_t i = 0; i < n; i++)
-        if (entries[i].kind != LKS__ENTRY_TMP) {
-            free(entries);
-            return LKS_OK;
-        }
-    free(entries);
-    const char *const signs[] = {LKS__NAME_LATEST, LKS__CKPT_STATE, LKS__CKPT_MODEL};
-    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
-        LKS__TRY(lks__ckpt_join(path, dir, signs[i]));
-        if (lstat(path, &info) == 0)
-            return LKS_OK;
-    }
-    *any_p = false;
-    return LKS_OK;
-}
 
 static const lks__st_tensor *find(const lks__ckpt *ckpt, const char *name, lks__st_file **file_p)
 {
@@ -347,7 +259,7 @@ static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
     char want[LKS__LIST_TEXT], has[LKS__LIST_TEXT], shown[512];
     lks__st_file *file;
     const lks__st_tensor *stored = find(ckpt, t->name, &file);
-    const char *dtype = st_dtypes[t->dtype];
+    const char *dtype = lks__st_dtype_name(t->dtype);
     show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, want, sizeof want);
     lks__escape(shown, sizeof shown, ckpt->path, strlen(ckpt->path));
     if (stored == NULL)
@@ -371,38 +283,14 @@ static lks_status read_tensors(lks__ckpt *ckpt, const struct call *c)
     return LKS_OK;
 }
 
-/* The recorded sentence advises to use --out_dir, an option of `lockstep`. Replace that by advice
- * about `dir`, which is a folder of checkpoints or one of them. */
-static lks_status advise(lks_status st, const char *dir)
-{
-    static const char option[] = ": use --out_dir=";
-    char text[1024], shown[512];
-    snprintf(text, sizeof text, "%s", lks_last_error());
-    char *good = strstr(text, option);
-    if (good == NULL)
-        return st;
-    *good = '\0';
-    good += sizeof option - 1;
-    const size_t n = strlen(lks__escape(shown, sizeof shown, dir, strlen(dir)));
-    if (strncmp(good, shown, n) != 0)
-        return lks__fail(st, "%s: pass dir = \"%s\" to load it", text, good);
-    return lks__fail(st, "%s: move the damaged one out of %s, and the next load takes %s", text,
-                     shown, strrchr(good, '/') + 1);
-}
-
-static lks_status read_files(const char *dir, const struct call *c, bool needed, struct outcome *o)
+static lks_status read_files(const char *dir, const struct call *c, bool needed,
+                             struct lks__outcome *o)
 {
     lks__ckpt ckpt = {0};
-    bool any;
-    LKS__TRY(find_any(dir, &any));
-    if (!any && !needed)
+    LKS__TRY(lks__find_checkpoint(dir, needed, &ckpt, o));
+    if (!o->found)
         return LKS_OK;
-    lks_status st = lks__ckpt_open(dir, LKS__CKPT_ALL, &ckpt);
-    if (st != LKS_OK)
-        return advise(st, dir);
-    st = read_tensors(&ckpt, c);
-    o->found = 1;
-    o->step = ckpt.iter;
+    lks_status st = read_tensors(&ckpt, c);
     lks__ckpt_close(&ckpt);
     return st;
 }
@@ -413,7 +301,7 @@ lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(CHECKPOINT_LOAD);
     const struct call c = {load_call, 0, 0, tensors, n};
-    struct outcome o = {0};
+    struct lks__outcome o = {0};
     lks_status st = LKS_OK;
     int32_t needed = found_p == NULL;
     if (comm == NULL || dir == NULL || dir[0] == '\0')
@@ -424,11 +312,11 @@ lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor
     LKS__TRY(lks_comm_all_reduce(comm, &needed, 1, LKS_INT32, LKS_MAX));
     if (lks_comm_rank(comm) == 0) {
         sigset_t before;
-        begin_files(comm, false, &before);
+        lks__begin_files(comm, false, &before);
         st = read_files(dir, &c, needed != 0, &o);
-        end_files(comm, &before);
+        lks__end_files(comm, &before);
     }
-    LKS__TRY(share_outcome(comm, c.name, st, &o));
+    LKS__TRY(lks__share_outcome(comm, c.name, st, &o));
     for (size_t i = 0; i < n && o.found; i++)
         LKS__TRY(
             lks_comm_broadcast(comm, tensors[i].data, elements(&tensors[i]), tensors[i].dtype, 0));

@@ -131,6 +131,7 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
     if (d->begun || v != d->v || v == d->end)
         return out_of_turn(d, "lks_ddp_begin");
     if (v == d->first) {
+        d->norm = -1;
         lks__comm_note_for(d->comm, d->steps, "gradients");
         lks__reducer_begin(d->inner);
         memset(d->used, 0, d->n_params + 1);
@@ -282,6 +283,12 @@ static void store_means(lks_ddp *d, const float *sums, double weight)
     }
 }
 
+static void scale_floats(float *x, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
 static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
 {
     const float *sums;
@@ -307,10 +314,33 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     d->v = d->first;
     lks__comm_note_for(d->comm, ++d->steps, "between steps");
     LKS__TRY(lks__params_check_weight(sum.weight)); /* the same sum on all ranks */
-    if (result != NULL) {
-        double scale = sum.weight > 0 ? 1.0 / sum.weight : 0.0;
-        *result = (lks_ddp_result){sum.weight, sum.loss * scale, norm * scale};
-    }
+    const double scale = sum.weight > 0 ? 1.0 / sum.weight : 0.0;
+    d->norm = norm * scale;
+    if (result != NULL)
+        *result = (lks_ddp_result){sum.weight, sum.loss * scale, d->norm};
+    return LKS_OK;
+}
+
+lks_status lks_ddp_clip(lks_ddp *d, double max_norm, double *factor_p)
+{
+    LKS__FLOAT_MODE();
+    LKS__TRY(check_whole(d, "lks_ddp_clip"));
+    if (!(max_norm > 0))
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_clip: max_norm is %g: it must be more than 0",
+                         max_norm);
+    if (d->norm == -1)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_clip: out of turn: call it once after lks_ddp_step(), "
+                         "before the next lks_ddp_begin()");
+    if (!isfinite(d->norm))
+        return lks__fail(LKS_ERR_NAN, "lks_ddp_clip: the norm of the gradient is %g", d->norm);
+    const double factor = lks__clip_factor(d->norm, max_norm);
+    for (size_t i = 0; i < d->n_params && factor < 1; i++)
+        if (d->params[i].tensor >= 0)
+            scale_floats(d->params[i].p.grad, d->params[i].p.count, (float)factor);
+    d->norm = -1;
+    if (factor_p != NULL)
+        *factor_p = factor;
     return LKS_OK;
 }
 

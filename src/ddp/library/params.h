@@ -35,9 +35,10 @@ struct lks_ddp {
     lks__reducer *inner;
     lks__early_mark *early; /* NULL: not checked */
 
-    uint64_t steps;    /* completed, for messages */
-    int v, m;          /* next in turn: micro-step m of virtual rank v */
-    bool begun;        /* v has begun */
+    double norm;    /* of the mean gradient, until it is clipped or the next step begins; else -1 */
+    uint64_t steps; /* completed, for messages */
+    int v, m;       /* next in turn: micro-step m of virtual rank v */
+    bool begun;     /* v has begun */
     lks_status failed; /* a step failed for the reason in why[] */
     char why[512];
     float *leaf;                   /* sum of v's gradients */

@@ -27,20 +27,23 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
              p->grad == NULL ? ", frozen" : "");
 }
 
-static lks_status same_options(const lks_ddp *d, size_t bucket_bytes)
+enum { OPTIONS = 4 };
+
+static lks_status same_options(const lks_ddp *d, const lks__reducer_config *config)
 {
     int W = lks_comm_world_size(d->comm);
-    uint64_t mine[3] = {(uint64_t)d->V, (uint64_t)d->A, bucket_bytes};
-    static const char *const names[3] = {"virtual_ranks", "micro_steps", "bytes of a bucket"};
+    uint64_t mine[OPTIONS] = {(uint64_t)d->V, (uint64_t)d->A, config->bucket_bytes, config->wire};
+    static const char *const names[OPTIONS] = {"virtual_ranks", "micro_steps", "bytes of a bucket",
+                                               "wire"};
     uint64_t *all = calloc((size_t)W, sizeof mine);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
     lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine, LKS_UINT8);
-    for (int i = 0; i < 3 * W && st == LKS_OK; i++)
-        if (all[i] != all[i % 3])
-            st =
-                lks__fail(LKS_ERR_DIVERGED, "%s: %llu on rank %d, and %llu on rank 0", names[i % 3],
-                          (unsigned long long)all[i], i / 3, (unsigned long long)all[i % 3]);
+    for (int i = 0; i < OPTIONS * W && st == LKS_OK; i++)
+        if (all[i] != all[i % OPTIONS])
+            st = lks__fail(LKS_ERR_DIVERGED, "%s: %llu on rank %d, and %llu on rank 0",
+                           names[i % OPTIONS], (unsigned long long)all[i], i / OPTIONS,
+                           (unsigned long long)all[i % OPTIONS]);
     free(all);
     return st;
 }
@@ -95,7 +98,7 @@ size_t lks__ddp_tally_bytes(const lks_ddp *d)
     return most * sizeof(struct lks__ddp_tally) + d->n_params + 1;
 }
 
-static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
+static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
 {
     LKS__CALLED_BY(DDP_OPEN);
     int W = lks_comm_world_size(d->comm);
@@ -105,11 +108,12 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes)
     d->all = d->exchange + lks__ddp_tally_bytes(d);
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
-    LKS__TRY(same_options(d, bucket_bytes));
+    const lks__reducer_config config = {
+        .V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true, .wire = wire};
+    LKS__TRY(same_options(d, &config));
     LKS__TRY(lks__kernels_open(LKS__CPU_PLAIN, &d->kernels));
     LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
     d->ex.k = &d->kernels;
-    lks__reducer_config config = {.V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true};
     d->device = lks__device_cpu(&d->ex);
     return lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner);
 }
@@ -132,10 +136,14 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
     LKS__TRY(lks__params_check_numbers(V, W, A, mb));
     LKS__TRY(lks__params_check_list(params, n_params));
+    if (options->wire != LKS_WIRE_FLOAT32 && options->wire != LKS_WIRE_BFLOAT16)
+        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: there is no wire format %d",
+                         (int)options->wire);
     lks_ddp *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
     d->comm = comm;
+    d->norm = -1;
     d->V = V;
     d->A = A;
     d->first = d->v = lks__first_leaf(V, W, rank);
@@ -144,7 +152,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     if (st == LKS_OK)
         st = lay_out(d);
     if (st == LKS_OK)
-        st = open_inner(d, (size_t)(mb * 1048576.0));
+        st = open_inner(d, (size_t)(mb * 1048576.0), options->wire);
     if (st != LKS_OK) {
         lks_ddp_close(d);
         return st;

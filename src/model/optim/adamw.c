@@ -21,10 +21,11 @@ void lks__adamw_update(const lks__optim *o, const lks__rates *r, const lks__opti
             list.n_pieces = 0;
         }
         size_t p = list.n_pieces++;
-        list.piece[p].params = a->params + piece->first;
+        const lks__optim_place at = lks__optim_place_of(o, a, i);
+        list.piece[p].params = at.params;
         list.piece[p].exp_avg = a->state[0] + piece->state[0];
         list.piece[p].exp_avg_sq = a->state[1] + piece->state[1];
-        list.piece[p].grads = a->grads + piece->first;
+        list.piece[p].grads = at.grads;
         list.piece[p].n = piece->count;
     }
     if (list.n_pieces > 0)

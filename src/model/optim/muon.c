@@ -39,9 +39,10 @@ static void update_matrices(const lks__optim *o, const lks__rates *r, const lks_
         size_t p = list.n_pieces++;
         list.piece[p].rows = t->shape[0];
         list.piece[p].cols = t->shape[1];
-        list.piece[p].params = a->params + piece->first;
+        const lks__optim_place at = lks__optim_place_of(o, a, i);
+        list.piece[p].params = at.params;
         list.piece[p].momentum = a->state[0] + piece->state[0];
-        list.piece[p].grads = a->grads + piece->first;
+        list.piece[p].grads = at.grads;
     }
     if (list.n_pieces > 0)
         o->device->layers->update_muon(o->device->ex, &list);

@@ -156,17 +156,34 @@ static void place_state(lks__optim *o, bool shared)
     }
 }
 
+lks_status lks__optim_list(const lks__optimizer *optimizer, const lks__table *table,
+                           const lks__optim_share *share, lks__optim *o)
+{
+    *o = (lks__optim){.optimizer = optimizer, .table = table};
+    lks_status st = list_pieces(o, share);
+    if (st != LKS_OK)
+        lks__optim_close(o);
+    return st;
+}
+
+lks__optim_place lks__optim_place_of(const lks__optim *o, const lks__optim_arenas *a, size_t piece)
+{
+    if (a->places != NULL)
+        return a->places[piece];
+    const size_t first = o->pieces[piece].first;
+    return (lks__optim_place){a->params + first, a->grads + first};
+}
+
 lks_status lks__optim_measure(const lks__optimizer *optimizer, const lks__device *device,
                               const lks__table *table, const lks__optim_share *share,
                               size_t floats[LKS__OPTIM_STATES])
 {
-    lks__optim o = {.optimizer = optimizer, .table = table};
-    lks_status st = list_pieces(&o, share);
-    if (st == LKS_OK)
-        place_state(&o, device->ops->host_memory);
+    lks__optim o;
+    LKS__TRY(lks__optim_list(optimizer, table, share, &o));
+    place_state(&o, device->ops->host_memory);
     memcpy(floats, o.state_floats, sizeof o.state_floats);
     lks__optim_close(&o);
-    return st;
+    return LKS_OK;
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -192,12 +209,10 @@ lks_status lks__optim_open(const lks__optimizer *optimizer, lks__device *device,
                            const lks__table *table, const lks__optim_share *share, void *lent,
                            size_t lent_bytes, lks__optim *o)
 {
-    *o = (lks__optim){.optimizer = optimizer, .device = device, .table = table};
-    lks_status st = list_pieces(o, share);
-    if (st == LKS_OK)
-        place_state(o, device->ops->host_memory);
-    if (st == LKS_OK)
-        st = open_work(o, lent, lent_bytes);
+    LKS__TRY(lks__optim_list(optimizer, table, share, o));
+    o->device = device;
+    place_state(o, device->ops->host_memory);
+    lks_status st = open_work(o, lent, lent_bytes);
     if (st != LKS_OK)
         lks__optim_close(o);
     return st;

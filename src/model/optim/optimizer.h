@@ -37,10 +37,18 @@ typedef struct lks__piece {
     size_t state[LKS__OPTIM_STATES];
 } lks__piece;
 
-/* Memory of the device. Parameters and gradients are arenas of the table. */
+/* Addresses of a piece. */
+typedef struct lks__optim_place {
+    float *params;
+    const float *grads;
+} lks__optim_place;
+
+/* Memory of the device. Parameters and gradients are arenas of the table, or `places` [n_pieces]
+ * has their addresses. */
 typedef struct lks__optim_arenas {
     float *params, *state[LKS__OPTIM_STATES];
     const float *grads;
+    const lks__optim_place *places;
 } lks__optim_arenas;
 
 typedef struct lks__optim lks__optim;
@@ -107,6 +115,10 @@ struct lks__optim {
 lks_status lks__optim_open(const lks__optimizer *optimizer, lks__device *device,
                            const lks__table *table, const lks__optim_share *share, void *lent,
                            size_t lent_bytes, lks__optim *o);
+/* List the pieces only. lks__optim_close() it. ERR_NOMEM. */
+lks_status lks__optim_list(const lks__optimizer *optimizer, const lks__table *table,
+                           const lks__optim_share *share, lks__optim *o);
+lks__optim_place lks__optim_place_of(const lks__optim *o, const lks__optim_arenas *a, size_t piece);
 /* Compute state_floats; the device need not be open. ERR_NOMEM. */
 lks_status lks__optim_measure(const lks__optimizer *optimizer, const lks__device *device,
                               const lks__table *table, const lks__optim_share *share,

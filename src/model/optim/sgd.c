@@ -5,11 +5,13 @@
  * Vectors, gains and scales don't decay. */
 #include "model/optim/optimizer.h"
 
-static const float *part(const lks__optim_arenas *arenas, lks__operand which, const lks__piece *p)
+static const float *part(const lks__optim *o, const lks__optim_arenas *arenas, lks__operand which,
+                         size_t piece)
 {
-    return which == LKS__PARAMS  ? arenas->params + p->first
-           : which == LKS__GRADS ? arenas->grads + p->first
-                                 : arenas->state[0] + p->state[0];
+    const lks__optim_place at = lks__optim_place_of(o, arenas, piece);
+    return which == LKS__PARAMS  ? at.params
+           : which == LKS__GRADS ? at.grads
+                                 : arenas->state[0] + o->pieces[piece].state[0];
 }
 
 void lks__optim_blend(const lks__optim *o, const lks__optim_arenas *arenas, lks__param_kind kind,
@@ -25,9 +27,9 @@ void lks__optim_blend(const lks__optim *o, const lks__optim_arenas *arenas, lks_
             list.n_pieces = 0;
         }
         size_t p = list.n_pieces++;
-        list.piece[p].y =
-            y == LKS__PARAMS ? arenas->params + piece->first : arenas->state[0] + piece->state[0];
-        list.piece[p].x = part(arenas, x, piece);
+        list.piece[p].y = y == LKS__PARAMS ? lks__optim_place_of(o, arenas, i).params
+                                           : arenas->state[0] + piece->state[0];
+        list.piece[p].x = part(o, arenas, x, i);
         list.piece[p].n = piece->count;
     }
     if (list.n_pieces > 0)

@@ -1,0 +1,138 @@
+#include "ddp/library/checkpoint_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/status.h"
+#include "base/system/sys.h"
+#include "comm/liveness.h"
+#include "files/checkpoint/folder.h"
+#include "files/checkpoint/name.h"
+
+/* --- types ------------------------------------------------------------------------------------ */
+
+static const char *const names[] = {
+    [LKS_FLOAT32] = "F32", [LKS_FLOAT64] = "F64", [LKS_INT32] = "I32",     [LKS_INT64] = "I64",
+    [LKS_UINT8] = "U8",    [LKS_FLOAT16] = "F16", [LKS_BFLOAT16] = "BF16", [LKS_UINT64] = "U64",
+    [LKS_INT8] = "I8",     [LKS_BOOL] = "BOOL",
+};
+
+const char *lks__st_dtype_name(lks_dtype dtype)
+{
+    return lks_dtype_bytes(dtype) > 0 ? names[dtype] : NULL;
+}
+
+lks_dtype lks__st_dtype_of(const char *name)
+{
+#define X(type, value, bytes, text)                                                                \
+    if (strcmp(names[LKS_##type], name) == 0)                                                      \
+        return LKS_##type;
+    LKS_DTYPE_MAP(X)
+#undef X
+    return (lks_dtype)0;
+}
+
+/* --- the result on rank 0 --------------------------------------------------------------------- */
+
+lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
+                              struct lks__outcome *o)
+{
+    o->status = st;
+    if (st != LKS_OK)
+        snprintf(o->text, sizeof o->text, "%s", lks_last_error());
+    LKS__TRY(lks_comm_broadcast(comm, o, sizeof *o, LKS_UINT8, 0));
+    o->text[sizeof o->text - 1] = '\0';
+    if (o->status == LKS_OK)
+        return LKS_OK;
+    for (char *c = o->text; *c != '\0'; c++) /* names in it were escaped by rank 0 */
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);
+}
+
+static void beat(void *comm)
+{
+    lks_comm_beat(comm);
+}
+
+void lks__begin_files(lks_comm *comm, bool save, sigset_t *before)
+{
+    lks__sys_limit_begin(before);
+    lks__sys_on_progress(beat, comm);
+    lks__comm_saving(comm, save);
+}
+
+void lks__end_files(lks_comm *comm, const sigset_t *before)
+{
+    lks__sys_limit_end(before);
+    lks__comm_saving(comm, false);
+    lks__sys_on_progress(NULL, NULL);
+}
+
+/* --- finding ---------------------------------------------------------------------------------- */
+
+/* *any_p: `dir` contains anything that could be a checkpoint, even a broken one. */
+static lks_status find_any(const char *dir, bool *any_p)
+{
+    struct stat info;
+    char path[LKS__CKPT_PATH];
+    lks__entry *entries;
+    size_t n;
+    *any_p = true;
+    if (stat(dir, &info) < 0 && errno == ENOENT) {
+        *any_p = false;
+        return LKS_OK;
+    }
+    LKS__TRY(lks__ckpt_scan(dir, &entries, &n));
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].kind != LKS__ENTRY_TMP) {
+            free(entries);
+            return LKS_OK;
+        }
+    free(entries);
+    const char *const signs[] = {LKS__NAME_LATEST, LKS__CKPT_STATE, LKS__CKPT_MODEL};
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
+        LKS__TRY(lks__ckpt_join(path, dir, signs[i]));
+        if (lstat(path, &info) == 0)
+            return LKS_OK;
+    }
+    *any_p = false;
+    return LKS_OK;
+}
+
+/* The recorded sentence advises to use --out_dir, an option of `lockstep`. Replace that by advice
+ * about `dir`, which is a folder of checkpoints or one of them. */
+static lks_status advise(lks_status st, const char *dir)
+{
+    static const char option[] = ": use --out_dir=";
+    char text[1024], shown[512];
+    snprintf(text, sizeof text, "%s", lks_last_error());
+    char *good = strstr(text, option);
+    if (good == NULL)
+        return st;
+    *good = '\0';
+    good += sizeof option - 1;
+    const size_t n = strlen(lks__escape(shown, sizeof shown, dir, strlen(dir)));
+    if (strncmp(good, shown, n) != 0)
+        return lks__fail(st, "%s: pass dir = \"%s\" to load it", text, good);
+    return lks__fail(st, "%s: move the damaged one out of %s, and the next load takes %s", text,
+                     shown, strrchr(good, '/') + 1);
+}
+
+lks_status lks__find_checkpoint(const char *dir, bool needed, lks__ckpt *ckpt,
+                                struct lks__outcome *o)
+{
+    bool any;
+    LKS__TRY(find_any(dir, &any));
+    if (!any && !needed)
+        return LKS_OK;
+    lks_status st = lks__ckpt_open(dir, LKS__CKPT_ALL, ckpt);
+    if (st != LKS_OK)
+        return advise(st, dir);
+    o->found = 1;
+    o->step = ckpt->iter;
+    return LKS_OK;
+}

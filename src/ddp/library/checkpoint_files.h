@@ -1,0 +1,37 @@
+/* ddp/library/checkpoint_files.h - rank 0's part of lockstep/checkpoint.h, and its result on all
+ * ranks. */
+#ifndef LKS_DDP_LIBRARY_CHECKPOINT_FILES_H
+#define LKS_DDP_LIBRARY_CHECKPOINT_FILES_H
+
+#include <signal.h>
+
+#include "files/checkpoint/ckpt.h"
+#include "lockstep/checkpoint.h"
+
+/* Rank 0's result. */
+struct lks__outcome {
+    uint64_t step, n, bytes; /* n, bytes: of a listing */
+    int32_t status, found;
+    char text[1024];
+};
+
+/* Broadcast rank 0's `st`, its recorded sentence and *o. */
+lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
+                              struct lks__outcome *o);
+
+/* Before files are read or written: get errors instead of signals, report progress to other ranks,
+ * and let the launcher wait for a save. */
+void lks__begin_files(lks_comm *comm, bool save, sigset_t *before);
+void lks__end_files(lks_comm *comm, const sigset_t *before);
+
+/* Open the newest checkpoint in `dir`, or `dir` if that is one, into *ckpt, and set o->found and
+ * o->step. If there is none, OK and not found; `needed`: ERR_IO. */
+lks_status lks__find_checkpoint(const char *dir, bool needed, lks__ckpt *ckpt,
+                                struct lks__outcome *o);
+
+/* A type's name in safetensors; NULL: there is no such type. And back: 0 if the library lacks it.
+ */
+const char *lks__st_dtype_name(lks_dtype dtype);
+lks_dtype lks__st_dtype_of(const char *name);
+
+#endif

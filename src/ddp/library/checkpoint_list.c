@@ -1,0 +1,116 @@
+/* lks_checkpoint_list(): rank 0 packs the list of tensors, and broadcasts it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number/cpu.h"
+#include "base/status.h"
+#include "comm/backend.h"
+#include "ddp/library/checkpoint_files.h"
+
+static const char call[] = "lks_checkpoint_list";
+
+/* A tensor in the list that is sent; all names follow the last one. */
+struct packed {
+    uint64_t shape[LKS_MAX_DIMS];
+    int32_t dtype, n_dims;
+};
+_Static_assert((int)LKS_MAX_DIMS == (int)LKS__ST_MAX_DIMS, "shapes of both have one size");
+
+static const lks__st_tensor *tensor_at(const lks__ckpt *ckpt, size_t i)
+{
+    const size_t n = lks__st_count(ckpt->model);
+    return i < n ? lks__st_get(ckpt->model, i) : lks__st_get(ckpt->optimizer, i - n);
+}
+
+static lks_status pack(const lks__ckpt *ckpt, char **list_p, struct lks__outcome *o)
+{
+    o->n = lks__st_count(ckpt->model) + lks__st_count(ckpt->optimizer);
+    o->bytes = o->n * sizeof(struct packed);
+    for (size_t i = 0; i < o->n; i++)
+        o->bytes += strlen(tensor_at(ckpt, i)->name) + 1;
+    struct packed *list = calloc(1, o->bytes + 1);
+    if (list == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu tensors", (size_t)o->n);
+    char *name = (char *)(list + o->n);
+    for (size_t i = 0; i < o->n; i++) {
+        const lks__st_tensor *t = tensor_at(ckpt, i);
+        memcpy(list[i].shape, t->shape, sizeof list[i].shape);
+        list[i].dtype = lks__st_dtype_of(t->dtype);
+        list[i].n_dims = t->n_dims;
+        name = stpcpy(name, t->name) + 1;
+    }
+    *list_p = (char *)list;
+    return LKS_OK;
+}
+
+static lks_status read_list(lks_comm *comm, const char *dir, char **list_p, struct lks__outcome *o)
+{
+    lks__ckpt ckpt = {0};
+    sigset_t before;
+    lks__begin_files(comm, false, &before);
+    lks_status st = lks__find_checkpoint(dir, false, &ckpt, o);
+    if (st == LKS_OK && o->found) {
+        st = pack(&ckpt, list_p, o);
+        lks__ckpt_close(&ckpt);
+    }
+    lks__end_files(comm, &before);
+    return st;
+}
+
+/* One block: the tensors, then their names. */
+static lks_tensor *unpack(const char *list, const struct lks__outcome *o)
+{
+    const struct packed *packed = (const struct packed *)(const void *)list;
+    const size_t names = o->bytes - o->n * sizeof *packed;
+    lks_tensor *tensors = malloc(o->n * sizeof *tensors + names);
+    if (tensors == NULL)
+        return NULL;
+    char *name = memcpy(tensors + o->n, packed + o->n, names);
+    for (size_t i = 0; i < o->n; i++, name += strlen(name) + 1) {
+        tensors[i] = (lks_tensor){
+            .name = name, .dtype = (lks_dtype)packed[i].dtype, .n_dims = packed[i].n_dims};
+        memcpy(tensors[i].shape, packed[i].shape, sizeof tensors[i].shape);
+    }
+    return tensors;
+}
+
+/* On every rank: *list_p is rank 0's already, elsewhere NULL. */
+static lks_status share_list(lks_comm *comm, char **list_p, const struct lks__outcome *o,
+                             lks_tensor **tensors_p)
+{
+    if (*list_p == NULL)
+        *list_p = malloc(o->bytes + 1);
+    if (*list_p != NULL)
+        LKS__TRY(lks_comm_broadcast(comm, *list_p, o->bytes, LKS_UINT8, 0));
+    *tensors_p = *list_p != NULL ? unpack(*list_p, o) : NULL;
+    if (*tensors_p != NULL)
+        return LKS_OK;
+    lks_comm_abort(comm, "no memory for a list of tensors");
+    return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a list of %zu tensors", call, (size_t)o->n);
+}
+
+lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **tensors_p, size_t *n_p,
+                               uint64_t *step_p)
+{
+    LKS__FLOAT_MODE();
+    LKS__CALLED_BY(CHECKPOINT_LIST);
+    struct lks__outcome o = {0};
+    lks_tensor *tensors = NULL;
+    char *list = NULL;
+    if (comm == NULL || dir == NULL || dir[0] == '\0' || tensors_p == NULL || n_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL, or dir is empty", call);
+    LKS__TRY(lks__comm_check_open(comm, call));
+    lks_status st = LKS_OK;
+    if (lks_comm_rank(comm) == 0)
+        st = read_list(comm, dir, &list, &o);
+    st = lks__share_outcome(comm, call, st, &o);
+    if (st == LKS_OK && o.found)
+        st = share_list(comm, &list, &o, &tensors);
+    free(list);
+    LKS__TRY(st);
+    *tensors_p = tensors;
+    *n_p = o.n;
+    if (o.found && step_p != NULL)
+        *step_p = o.step;
+    return LKS_OK;
+}

@@ -1,0 +1,103 @@
+#include "ddp/library/update/optimizer.h"
+
+#include <math.h>
+
+#include "base/number/cpu.h"
+#include "base/status.h"
+#include "comm/backend.h"
+
+static lks_status check_open(const lks_optimizer *o, const char *call)
+{
+    if (o == NULL)
+        return lks__fail(LKS_ERR_ARG, "%s: the optimizer is NULL: lks_optimizer_open() gives one",
+                         call);
+    return o->comm != NULL ? lks__comm_check_open(o->comm, call) : LKS_OK;
+}
+
+static bool in_range(double x, double least, double below)
+{
+    return x >= least && x < below;
+}
+
+static lks_status check_rates(const lks_rates *r)
+{
+    const struct {
+        const char *name;
+        double value;
+        double below;
+    } rates[] = {
+        {"learning_rate", r->learning_rate, INFINITY},
+        {"weight_decay", r->weight_decay, INFINITY},
+        {"beta1", r->beta1, 1},
+        {"beta2", r->beta2, 1},
+        {"epsilon", r->epsilon, INFINITY},
+        {"matrix_rate", r->matrix_rate, INFINITY},
+        {"matrix_momentum", r->matrix_momentum, 1},
+        {"matrix_decay", r->matrix_decay, INFINITY},
+    };
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
+        if (!in_range(rates[i].value, 0, rates[i].below))
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_optimizer_step: %s is %g: it must be at least 0 and below %g",
+                             rates[i].name, rates[i].value, rates[i].below);
+    if (r->matrix_steps < 0 || r->matrix_steps > 100)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_optimizer_step: matrix_steps is %d: 0 to 100 are possible",
+                         r->matrix_steps);
+    return LKS_OK;
+}
+
+/* Each rank sends its pieces of memory that begins like the table: of parameters (state -1) or of a
+ * state. */
+static lks_status exchange(const lks_optimizer *o, int state)
+{
+    for (int r = 0; r < o->W && o->W > 1; r++)
+        for (size_t i = 0; i < o->shares[r].n_pieces; i++) {
+            const lks__piece *piece = &o->shares[r].pieces[i];
+            const lks__table_tensor *t = &o->table.tensors[piece->tensor];
+            float *at = state < 0 ? o->params[piece->tensor].value + (piece->first - t->offset)
+                                  : o->state[state] + piece->first;
+            if (state < 0 || lks__optimizer_state(o->optim.optimizer, t, state) != NULL)
+                LKS__TRY(lks_comm_broadcast(o->comm, at, piece->count, LKS_FLOAT32, r));
+        }
+    return LKS_OK;
+}
+
+lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
+{
+    LKS__FLOAT_MODE();
+    LKS__CALLED_BY(OPTIMIZER_STEP);
+    LKS__TRY(check_open(o, "lks_optimizer_step"));
+    if (r == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_optimizer_step: rates is NULL");
+    LKS__TRY(check_rates(r));
+    lks__rates rates = {.orthogonal_lr = r->matrix_rate,
+                        .weight_decay = r->weight_decay,
+                        .beta1 = r->beta1,
+                        .beta2 = r->beta2,
+                        .eps = r->epsilon,
+                        .momentum = r->matrix_momentum,
+                        .orthogonal_decay = r->matrix_decay,
+                        .ns_steps = r->matrix_steps,
+                        .t = (uint64_t)++o->steps,
+                        .clip = 1};
+    for (int kind = 0; kind < LKS__N_PARAM_KINDS; kind++)
+        rates.lr[kind] = r->learning_rate;
+    const lks__optim_arenas arenas = {.state = {o->state[0], o->state[1]}, .places = o->places};
+    lks__optim_update(&o->optim, &rates, &arenas);
+    return exchange(o, -1);
+}
+
+lks_status lks_optimizer_state(lks_optimizer *o, const lks_tensor **tensors_p, size_t *n_p)
+{
+    LKS__FLOAT_MODE();
+    LKS__CALLED_BY(OPTIMIZER_STATE);
+    LKS__TRY(check_open(o, "lks_optimizer_state"));
+    if (tensors_p == NULL || n_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_optimizer_state: an argument is NULL");
+    for (int s = 0; s < LKS__OPTIM_STATES; s++)
+        LKS__TRY(exchange(o, s));
+    *tensors_p = o->tensors;
+    *n_p = o->n_tensors;
+    return LKS_OK;
+}

@@ -1,0 +1,28 @@
+/* ddp/library/update/optimizer.h - the state of an lks_optimizer: optimizer_open.c makes it,
+ * optimizer.c updates. */
+#ifndef LKS_DDP_LIBRARY_UPDATE_OPTIMIZER_H
+#define LKS_DDP_LIBRARY_UPDATE_OPTIMIZER_H
+
+#include "compute/cpu/device.h"
+#include "lockstep/optimizer.h"
+#include "model/optim/optimizer.h"
+
+struct lks_optimizer {
+    lks_comm *comm; /* NULL: not divided */
+    int W, rank;
+    lks_optimizer_param *params; /* [table.n_tensors] with our copies of names */
+    lks__table table;
+    lks__kernels kernels;
+    lks__pool *pool;
+    lks__exec ex;
+    lks__device device;
+    lks__optim optim;         /* this rank's pieces */
+    lks__optim_place *places; /* [optim.n_pieces] */
+    lks__optim *shares;       /* [W] all ranks' pieces, for exchanges */
+    float *state[LKS__OPTIM_STATES];
+    lks_tensor *tensors; /* [n_tensors] with their names */
+    size_t n_tensors;
+    int64_t steps;
+};
+
+#endif

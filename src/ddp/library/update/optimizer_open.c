@@ -1,0 +1,228 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/number/cpu.h"
+#include "base/status.h"
+#include "comm/backend.h"
+#include "comm/hier/pieces.h"
+#include "comm/samelist.h"
+#include "ddp/library/update/optimizer.h"
+
+static const lks__optimizer *const rules[] = {
+    [LKS_ADAMW] = &lks__optimizer_adamw,
+    [LKS_SGD] = &lks__optimizer_sgd,
+    [LKS_MUON] = &lks__optimizer_muon,
+};
+
+static const lks__param_kind kinds[] = {
+    [LKS_PARAM_VECTOR] = LKS__PARAM_SCALAR,
+    [LKS_PARAM_MATRIX] = LKS__PARAM_MATRIX,
+    [LKS_PARAM_EMBED] = LKS__PARAM_EMBED,
+};
+
+/* --- arguments -------------------------------------------------------------------------------- */
+
+static const char *fault_of(const lks_optimizer_param *p)
+{
+    size_t count;
+    if (p->name == NULL || p->name[0] == '\0')
+        return "it has no name";
+    if (p->value == NULL || p->grad == NULL)
+        return "it has no values or no gradient";
+    if (p->kind < LKS_PARAM_VECTOR || p->kind > LKS_PARAM_EMBED)
+        return "there is no such kind of parameter";
+    if (__builtin_mul_overflow(p->rows, p->cols, &count) || count == 0 ||
+        count > SIZE_MAX / (4 * sizeof(float)))
+        return "its rows or columns are 0, or more than memory can address";
+    return NULL;
+}
+
+static lks_status check_params(const lks_optimizer_param *params, size_t n)
+{
+    if (n == 0 || n > INT32_MAX)
+        return lks__fail(LKS_ERR_ARG, "lks_optimizer_open: %zu parameters: 1 to %d are possible", n,
+                         INT32_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const char *why = fault_of(&params[i]);
+        if (why != NULL)
+            return lks__fail(LKS_ERR_ARG, "lks_optimizer_open: parameter %zu: %s", i, why);
+    }
+    return LKS_OK;
+}
+
+static uint64_t hash_param(const void *ctx, uint64_t i)
+{
+    const lks_optimizer *o = ctx;
+    const lks_optimizer_param *p = &o->params[i];
+    uint64_t parts[5] = {XXH3_64bits(p->name, strlen(p->name)), p->kind, p->rows, p->cols,
+                         XXH3_64bits(o->optim.optimizer->name, strlen(o->optim.optimizer->name))};
+    return XXH3_64bits(parts, sizeof parts);
+}
+
+static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
+{
+    const lks_optimizer *o = ctx;
+    const lks_optimizer_param *p = &o->params[i];
+    char name[64];
+    snprintf(out, LKS__LIST_TEXT, "%s of %zu x %zu elements and kind %d by %s",
+             lks__escape(name, sizeof name, p->name, strlen(p->name)), p->rows, p->cols,
+             (int)p->kind, o->optim.optimizer->name);
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static lks_status copy_params(lks_optimizer *o, const lks_optimizer_param *params, size_t n)
+{
+    o->params = calloc(n, sizeof *o->params);
+    if (o->params == NULL || lks__table_open(&o->table, n, 1) != LKS_OK)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu parameters", n);
+    for (size_t i = 0; i < n; i++) {
+        lks__table_tensor *t = &o->table.tensors[o->table.n_tensors++];
+        o->params[i] = params[i];
+        o->params[i].name = strdup(params[i].name);
+        if (o->params[i].name == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for the name of parameter %zu", i);
+        t->n_dims = params[i].cols == 1 ? 1 : 2;
+        t->shape[0] = params[i].rows;
+        t->shape[1] = params[i].cols;
+        t->count = params[i].rows * params[i].cols;
+        t->kind = kinds[params[i].kind];
+    }
+    return lks__table_lay_out(&o->table);
+}
+
+/* The blocks of rank r. */
+static lks__optim_share share_of(const lks_optimizer *o, int r, size_t range[1][2])
+{
+    range[0][0] = lks__share_start(o->table.n_blocks, o->W, r);
+    range[0][1] = lks__share_start(o->table.n_blocks, o->W, r + 1);
+    return (lks__optim_share){o->W, r, 1, (const size_t(*)[2])range};
+}
+
+static lks_status open_pieces(lks_optimizer *o, const lks__optimizer *rule)
+{
+    size_t range[1][2];
+    lks__optim_share share = share_of(o, o->rank, range);
+    LKS__TRY(lks__optim_open(rule, &o->device, &o->table, &share, NULL, 0, &o->optim));
+    o->places = calloc(o->optim.n_pieces + 1, sizeof *o->places);
+    o->shares = calloc((size_t)o->W, sizeof *o->shares);
+    if (o->places == NULL || o->shares == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the parts of an optimizer");
+    for (size_t i = 0; i < o->optim.n_pieces; i++) {
+        const lks__piece *piece = &o->optim.pieces[i];
+        const size_t at = piece->first - o->table.tensors[piece->tensor].offset;
+        const lks_optimizer_param *p = &o->params[piece->tensor];
+        o->places[i] = (lks__optim_place){p->value + at, p->grad + at};
+    }
+    for (int r = 0; r < o->W; r++) {
+        share = share_of(o, r, range);
+        LKS__TRY(lks__optim_list(rule, &o->table, &share, &o->shares[r]));
+    }
+    return LKS_OK;
+}
+
+/* A rank touches only the pages of its own pieces. */
+static lks_status open_state(lks_optimizer *o)
+{
+    for (int s = 0; s < LKS__OPTIM_STATES; s++) {
+        o->state[s] = calloc(o->optim.state_floats[s] + 1, sizeof(float));
+        if (o->state[s] == NULL)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for %zu moments", o->optim.state_floats[s]);
+    }
+    o->tensors = calloc(LKS__OPTIM_STATES * o->table.n_tensors + 1, sizeof *o->tensors);
+    if (o->tensors == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of moments");
+    o->tensors[o->n_tensors++] =
+        (lks_tensor){.name = "optimizer.steps", .dtype = LKS_INT64, .data = &o->steps};
+    for (size_t i = 0; i < o->table.n_tensors; i++)
+        for (int s = 0; s < LKS__OPTIM_STATES; s++) {
+            const lks__table_tensor *t = &o->table.tensors[i];
+            const char *suffix = lks__optimizer_state(o->optim.optimizer, t, s);
+            char *name;
+            if (suffix == NULL)
+                continue;
+            if (asprintf(&name, "%s%s", o->params[i].name, suffix) < 0)
+                return lks__fail(LKS_ERR_NOMEM, "no memory for the names of moments");
+            o->tensors[o->n_tensors++] = (lks_tensor){
+                name, LKS_FLOAT32, t->n_dims, {t->shape[0], t->shape[1]}, o->state[s] + t->offset};
+        }
+    return LKS_OK;
+}
+
+static lks_status open_optimizer(lks_optimizer *o, const lks__optimizer *rule,
+                                 const lks_optimizer_param *params, size_t n)
+{
+    lks__cpu_level level;
+    LKS__TRY(copy_params(o, params, n));
+    LKS__TRY(lks__cpu_level_get(&level));
+    LKS__TRY(lks__kernels_open_own(level, &o->kernels));
+    LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &o->pool));
+    o->ex = (lks__exec){.k = &o->kernels, .pool = o->pool};
+    o->device = lks__device_cpu(&o->ex);
+    LKS__TRY(open_pieces(o, rule));
+    LKS__TRY(open_state(o));
+    const lks__list list = {o, n, hash_param, show_param};
+    return o->comm == NULL
+               ? LKS_OK
+               : lks__list_compare(o->comm, "ranks were given different parameters", &list, false);
+}
+
+lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
+                              const lks_optimizer_param *params, size_t n,
+                              lks_optimizer **optimizer_p)
+{
+    LKS__FLOAT_MODE();
+    LKS__CALLED_BY(OPTIMIZER_OPEN);
+    if (params == NULL || optimizer_p == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_optimizer_open: an argument is NULL");
+    if (rule < LKS_ADAMW || rule > LKS_MUON)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_optimizer_open: there is no rule %d: use LKS_ADAMW, LKS_SGD or "
+                         "LKS_MUON",
+                         (int)rule);
+    LKS__TRY(check_params(params, n));
+    if (comm != NULL)
+        LKS__TRY(lks__comm_check_open(comm, "lks_optimizer_open"));
+    lks_optimizer *o = calloc(1, sizeof *o);
+    if (o == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for an optimizer");
+    o->comm = comm;
+    o->W = comm != NULL ? lks_comm_world_size(comm) : 1;
+    o->rank = comm != NULL ? lks_comm_rank(comm) : 0;
+    if (comm != NULL)
+        lks__comm_hold(comm);
+    lks_status st = open_optimizer(o, rules[rule], params, n);
+    if (st == LKS_OK)
+        *optimizer_p = o;
+    else
+        lks_optimizer_close(o);
+    return st;
+}
+
+void lks_optimizer_close(lks_optimizer *o)
+{
+    LKS__FLOAT_MODE();
+    if (o == NULL)
+        return;
+    for (int r = 0; r < o->W && o->shares != NULL; r++)
+        lks__optim_close(&o->shares[r]);
+    if (o->optim.optimizer != NULL)
+        lks__optim_close(&o->optim);
+    for (size_t i = 1; i < o->n_tensors; i++)
+        free((char *)(uintptr_t)o->tensors[i].name);
+    for (size_t i = 0; i < o->table.n_tensors; i++)
+        free((char *)(uintptr_t)o->params[i].name);
+    for (int s = 0; s < LKS__OPTIM_STATES; s++)
+        free(o->state[s]);
+    lks__table_free(&o->table);
+    lks__pool_close(o->pool);
+    if (o->comm != NULL)
+        lks__comm_release(o->comm);
+    free(o->tensors);
+    free(o->shares);
+    free(o->places);
+    free(o->params);
+    free(o);
+}

@@ -1,0 +1,299 @@
+/* lockstep/optimizer.h: the bits of the optimizers that `lockstep train` uses, whole and divided
+ * over ranks; their state in checkpoints; and wrong calls. Ranks are threads. */
+#include "support.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number/rng.h"
+#include "comm/backend.h"
+#include "compute/cpu/device.h"
+#include "lockstep/lockstep.h"
+#include "model/optim/optimizer.h"
+
+enum { N = 5, STEPS = 4, MOST = 96 * 130, MAX_RANKS = 4 };
+
+static const struct shape {
+    const char *name;
+    lks_param_kind kind;
+    lks__param_kind inner;
+    size_t rows, cols;
+} shapes[N] = {
+    {"embed", LKS_PARAM_EMBED, LKS__PARAM_EMBED, 41, 96},
+    {"w", LKS_PARAM_MATRIX, LKS__PARAM_MATRIX, 96, 130},
+    {"bias", LKS_PARAM_VECTOR, LKS__PARAM_SCALAR, 97, 1},
+    {"narrow", LKS_PARAM_MATRIX, LKS__PARAM_MATRIX, 7, 33},
+    {"one", LKS_PARAM_VECTOR, LKS__PARAM_SCALAR, 1, 1},
+};
+
+static const lks_rates rates = {.learning_rate = 0.01,
+                                .weight_decay = 0.1,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8,
+                                .matrix_rate = 0.02,
+                                .matrix_momentum = 0.9,
+                                .matrix_decay = 0.05,
+                                .matrix_steps = 5};
+
+static float made_up(int step, int tensor, size_t i)
+{
+    const uint32_t counter[4] = {(uint32_t)step, (uint32_t)tensor, (uint32_t)i, 7};
+    uint32_t words[4];
+    lks__philox4x32(lks__philox_key_of(3), counter, words);
+    return ldexpf((float)(int32_t)words[0], -31 - (int)(words[1] % 8));
+}
+
+struct model {
+    float value[N][MOST], grad[N][MOST];
+    lks_optimizer_param params[N];
+};
+
+static void set_values(struct model *m)
+{
+    for (int t = 0; t < N; t++) {
+        m->params[t] = (lks_optimizer_param){shapes[t].name, m->value[t],    m->grad[t],
+                                             shapes[t].kind, shapes[t].rows, shapes[t].cols};
+        for (size_t i = 0; i < MOST; i++)
+            m->value[t][i] = i < shapes[t].rows * shapes[t].cols ? made_up(-1, t, i) : 42;
+    }
+}
+
+static void set_grads(struct model *m, int step)
+{
+    for (int t = 0; t < N; t++)
+        for (size_t i = 0; i < shapes[t].rows * shapes[t].cols; i++)
+            m->grad[t][i] = made_up(step, t, i);
+}
+
+/* --- what is expected: arenas of a table, as in training -------------------------------------- */
+
+static void copy(const lks__table *table, float *arena, float (*tensors)[MOST], bool out)
+{
+    for (int t = 0; t < N; t++) {
+        float *at = arena + table->tensors[t].offset;
+        const size_t bytes = table->tensors[t].count * sizeof(float);
+        memcpy(out ? tensors[t] : at, out ? at : tensors[t], bytes);
+    }
+}
+
+static void expect(lks_optimizer_rule rule, struct model *m)
+{
+    static const lks__optimizer *const optimizers[] = {NULL, &lks__optimizer_adamw,
+                                                       &lks__optimizer_sgd, &lks__optimizer_muon};
+    lks__table table;
+    lks__kernels kernels;
+    lks__pool *pool;
+    lks__optim optim;
+    set_values(m);
+    assert_ok(lks__table_open(&table, N, 1));
+    for (int t = 0; t < N; t++)
+        table.tensors[table.n_tensors++] =
+            (lks__table_tensor){.n_dims = shapes[t].cols == 1 ? 1 : 2,
+                                .shape = {shapes[t].rows, shapes[t].cols},
+                                .count = shapes[t].rows * shapes[t].cols,
+                                .kind = shapes[t].inner};
+    assert_ok(lks__table_lay_out(&table));
+    assert_ok(lks__kernels_open_own(LKS__CPU_PLAIN, &kernels));
+    assert_ok(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &pool));
+    lks__exec ex = {.k = &kernels, .pool = pool};
+    lks__device device = lks__device_cpu(&ex);
+    const size_t range[1][2] = {{0, table.n_blocks}};
+    const lks__optim_share share = {1, 0, 1, range};
+    assert_ok(lks__optim_open(optimizers[rule], &device, &table, &share, NULL, 0, &optim));
+    float *params = calloc(table.count, sizeof(float)), *grads = calloc(table.count, sizeof(float));
+    float *state[2] = {calloc(table.count, sizeof(float)), calloc(table.count, sizeof(float))};
+    const lks__optim_arenas arenas = {
+        .params = params, .state = {state[0], state[1]}, .grads = grads};
+    copy(&table, params, m->value, false);
+    for (int step = 0; step < STEPS; step++) {
+        lks__rates r = {.orthogonal_lr = rates.matrix_rate,
+                        .weight_decay = rates.weight_decay,
+                        .beta1 = rates.beta1,
+                        .beta2 = rates.beta2,
+                        .eps = rates.epsilon,
+                        .momentum = rates.matrix_momentum,
+                        .orthogonal_decay = rates.matrix_decay,
+                        .ns_steps = rates.matrix_steps,
+                        .t = (uint64_t)step + 1,
+                        .clip = 1};
+        for (int k = 0; k < LKS__N_PARAM_KINDS; k++)
+            r.lr[k] = rates.learning_rate;
+        set_grads(m, step);
+        copy(&table, grads, m->grad, false);
+        lks__optim_update(&optim, &r, &arenas);
+    }
+    copy(&table, params, m->value, true);
+    lks__optim_close(&optim);
+    lks__table_free(&table);
+    lks__pool_close(pool);
+    free(params);
+    free(grads);
+    free(state[0]);
+    free(state[1]);
+}
+
+/* --- ranks ------------------------------------------------------------------------------------ */
+
+struct rank {
+    pthread_t thread;
+    lks_comm *comm;
+    lks_optimizer_rule rule;
+    const char *dir; /* NULL: no checkpoint in the middle */
+    int odd;
+    struct model m;
+    lks_status st;
+    char said[512];
+};
+
+static lks_status reopened(struct rank *r, lks_optimizer **o_p)
+{
+    const lks_tensor *state;
+    size_t n;
+    bool found;
+    LKS__TRY(lks_optimizer_state(*o_p, &state, &n));
+    LKS__TRY(lks_checkpoint_save(r->comm, r->dir, STEPS / 2, state, n, 0));
+    lks_optimizer_close(*o_p);
+    *o_p = NULL;
+    LKS__TRY(lks_optimizer_open(r->comm, r->rule, r->m.params, N, o_p));
+    LKS__TRY(lks_optimizer_state(*o_p, &state, &n));
+    LKS__TRY(lks_checkpoint_load(r->comm, r->dir, state, n, NULL, &found));
+    return found ? LKS_OK : LKS_ERR_IO;
+}
+
+static lks_status train(struct rank *r)
+{
+    lks_optimizer *o = NULL;
+    set_values(&r->m);
+    if (r->odd != 0 && lks_comm_rank(r->comm) == 1)
+        r->m.params[1].kind = LKS_PARAM_EMBED;
+    lks_status st = lks_optimizer_open(r->comm, r->rule, r->m.params, N, &o);
+    for (int step = 0; step < STEPS && st == LKS_OK; step++) {
+        if (step == STEPS / 2 && r->dir != NULL)
+            st = reopened(r, &o);
+        set_grads(&r->m, step);
+        if (st == LKS_OK)
+            st = lks_optimizer_step(o, &rates);
+    }
+    lks_optimizer_close(o);
+    return st;
+}
+
+static void *thread_main(void *arg)
+{
+    struct rank *r = arg;
+    r->st = train(r);
+    snprintf(r->said, sizeof r->said, "%s", r->st != LKS_OK ? lks_last_error() : "");
+    return NULL;
+}
+
+static struct rank ranks[MAX_RANKS];
+
+static void on_ranks(int W, lks_optimizer_rule rule, const char *dir, int odd)
+{
+    lks_comm *comms[MAX_RANKS];
+    assert_ok(lks__comm_open_threads(W, 30, comms));
+    for (int r = 0; r < W; r++) {
+        ranks[r].comm = comms[r];
+        ranks[r].rule = rule;
+        ranks[r].dir = dir;
+        ranks[r].odd = odd;
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, thread_main, &ranks[r]), 0);
+    }
+    for (int r = 0; r < W; r++)
+        pthread_join(ranks[r].thread, NULL);
+    for (int r = 0; r < W; r++)
+        lks_comm_close(comms[r]);
+}
+
+static struct model expected;
+
+static void test_bits(void **state)
+{
+    for (int rule = LKS_ADAMW; rule <= LKS_MUON; rule++) {
+        struct rank *alone = &ranks[0];
+        expect((lks_optimizer_rule)rule, &expected);
+        *alone = (struct rank){.rule = (lks_optimizer_rule)rule};
+        assert_ok(train(alone)); /* without a group */
+        assert_memory_equal(alone->m.value, expected.value, sizeof expected.value);
+        for (int W = 1; W <= MAX_RANKS; W++)
+            for (int stored = 0; stored < 2; stored++) {
+                on_ranks(W, (lks_optimizer_rule)rule, stored ? lks_test_folder() : NULL, 0);
+                for (int r = 0; r < W; r++) {
+                    assert_string_equal(ranks[r].said, "");
+                    assert_memory_equal(ranks[r].m.value, expected.value, sizeof expected.value);
+                }
+            }
+    }
+}
+
+static void test_names(void **state)
+{
+    static const char *const names[] = {"optimizer.steps", "embed.exp_avg", "embed.exp_avg_sq",
+                                        "w.momentum",      "bias.exp_avg",  "bias.exp_avg_sq",
+                                        "narrow.momentum", "one.exp_avg",   "one.exp_avg_sq"};
+    lks_optimizer *o;
+    const lks_tensor *list;
+    size_t n;
+    set_values(&expected);
+    assert_ok(lks_optimizer_open(NULL, LKS_MUON, expected.params, N, &o));
+    assert_ok(lks_optimizer_state(o, &list, &n));
+    assert_int_equal(n, sizeof names / sizeof names[0]);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(list[i].name, names[i]);
+    assert_true(list[3].n_dims == 2 && list[3].shape[0] == 96 && list[3].shape[1] == 130);
+    assert_true(list[4].n_dims == 1 && list[4].shape[0] == 97);
+    lks_optimizer_close(o);
+}
+
+static void test_wrong(void **state)
+{
+    lks_optimizer *o;
+    lks_rates bad = rates;
+    struct model *m = &expected;
+    set_values(m);
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_ADAMW, NULL, N, &o), "is NULL");
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_ADAMW, m->params, N, NULL), "is NULL");
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_ADAMW, m->params, 0, &o),
+                 "0 parameters");
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, (lks_optimizer_rule)4, m->params, N, &o),
+                 "no rule 4");
+    m->params[2].rows = 0;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o), "parameter 2: ");
+    m->params[2].rows = SIZE_MAX / 2;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o), "parameter 2: ");
+    set_values(m);
+    m->params[0].kind = (lks_param_kind)0;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o), "no such kind");
+    set_values(m);
+    m->params[1].grad = NULL;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o), "no gradient");
+    set_values(m);
+    assert_ok(lks_optimizer_open(NULL, LKS_ADAMW, m->params, N, &o));
+    assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, NULL), "rates is NULL");
+    bad.beta2 = 1;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "beta2 is 1");
+    bad.beta2 = NAN;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "beta2 is");
+    bad = rates;
+    bad.matrix_steps = -1;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "matrix_steps is -1");
+    assert_fails(LKS_ERR_ARG, lks_optimizer_step(NULL, &rates), "the optimizer is NULL");
+    assert_fails(LKS_ERR_ARG, lks_optimizer_state(o, NULL, NULL), "is NULL");
+    lks_optimizer_close(o);
+    lks_optimizer_close(NULL);
+    on_ranks(2, LKS_ADAMW, NULL, 1);
+    for (int r = 0; r < 2; r++)
+        assert_contains(ranks[r].said, "number 1 is w of 96 x 130 elements and kind 3 by adamw on "
+                                       "rank 1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_wrong)};
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
