@@ -1,12 +1,19 @@
 #include "ddp/reducer.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(LKS_XXH_DISPATCH) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>
+#else
+#include <xxhash.h>
+#endif
 
 #include "base/number/checked.h"
 #include "base/trace.h"
 #include "comm/backend.h"
+#include "compute/cpu/exec.h"
 #include "ddp/memory/mode.h"
 
 struct lks__reducer {
@@ -27,6 +34,7 @@ struct lks__reducer {
     lks__tree_nodes nodes_after; /* nodes after it has been merged */
     int n_done;                  /* leaves begun in this step */
     lks__reducer_micro micro;    /* the current micro-step; m is -1 before the first of a step */
+    uint64_t *hashes;            /* [end_leaf - first_leaf]; NULL: leaves aren't hashed */
 
     lks__buckets buckets;
     int next_bucket;   /* the bucket to fold next */
@@ -80,6 +88,15 @@ static lks_status open_staging(lks__reducer *d)
     return LKS_OK;
 }
 
+static lks_status open_hashes(lks__reducer *d)
+{
+    const size_t n = (size_t)(d->end_leaf - d->first_leaf);
+    if (!d->config.hashes || lks__memory_mode_of(d->device)->own_memory)
+        return LKS_OK;
+    d->hashes = calloc(n, sizeof *d->hashes);
+    return d->hashes != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for %zu hashes", n);
+}
+
 /* `left`: the nodes that remain on this rank after its last leaf, for exchange with other ranks. */
 static lks_status open_memory(lks__reducer *d, const lks__tree_nodes *left, bool staging)
 {
@@ -122,6 +139,8 @@ lks_status lks__reducer_open(const lks__reducer_config *config, lks_comm *comm,
     if (st == LKS_OK && staging && merges)
         st = open_staging(d);
     if (st == LKS_OK)
+        st = open_hashes(d);
+    if (st == LKS_OK)
         st = open_memory(d, &left, staging);
     d->config.owners = NULL; /* the caller's */
     if (st != LKS_OK) {
@@ -146,7 +165,49 @@ void lks__reducer_close(lks__reducer *d)
     lks__comm_release(d->comm);
     free(d->staging);
     free(d->shift);
+    free(d->hashes);
     free(d);
+}
+
+/* --- hashes of leaves ------------------------------------------------------------------------- */
+
+enum { TASK_BLOCKS = 16 };
+
+struct hashing {
+    const lks__table *table;
+    const float *grads; /* of block `first` */
+    size_t first, end;
+    _Atomic uint64_t sum;
+};
+
+static void hash_task(void *ctx, size_t task, int thread)
+{
+    struct hashing *h = ctx;
+    const size_t *start = h->table->block_start;
+    const size_t first = h->first + task * TASK_BLOCKS;
+    const size_t end = h->end - first < TASK_BLOCKS ? h->end : first + TASK_BLOCKS;
+    uint64_t sum = 0;
+    for (size_t b = first; b < end; b++)
+        sum += XXH3_64bits_withSeed(h->grads + (start[b] - start[h->first]),
+                                    (start[b + 1] - start[b]) * sizeof(float), b);
+    h->sum += sum;
+}
+
+/* Hash blocks of the current leaf. `grads` is the first one's gradient. */
+static void hash_leaf(const lks__reducer *d, const float *grads, size_t first, size_t n)
+{
+    if (d->hashes == NULL)
+        return;
+    struct hashing h = {d->table, grads, first, first + n, 0};
+    lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
+    lks__pool_run(d->device->ex->pool, (n + TASK_BLOCKS - 1) / TASK_BLOCKS, hash_task, &h);
+    lks__trace_end();
+    d->hashes[d->n_done - 1] += h.sum;
+}
+
+const uint64_t *lks__reducer_hashes(const lks__reducer *d)
+{
+    return d->hashes;
 }
 
 /* --- one step -------------------------------------------------------------------------------- */
@@ -172,8 +233,10 @@ static void clear(const lks__reducer *d, float *dst, size_t count)
 static void fold_bucket(const lks__reducer *d, const lks__bucket *b)
 {
     int i = d->nodes.n, end = d->nodes.n - d->merges;
+    float *bucket = d->in_staging ? d->staging + (b->start - d->shift[b->last_group])
+                                  : d->memory.arena[i] + b->start;
+    hash_leaf(d, bucket, b->first_block, b->n_blocks);
     if (d->in_staging) {
-        float *bucket = d->staging + (b->start - d->shift[b->last_group]);
         add_range(d, d->memory.arena[--i] + b->start, bucket, 0, b->count);
         clear(d, bucket, b->count);
     }
@@ -217,6 +280,8 @@ void lks__reducer_begin(lks__reducer *d)
     d->nodes.n = d->n_done = d->next_bucket = 0;
     d->last = false;
     d->failed = LKS_OK;
+    if (d->hashes != NULL)
+        memset(d->hashes, 0, (size_t)(d->end_leaf - d->first_leaf) * sizeof *d->hashes);
     d->micro = (lks__reducer_micro){d->first_leaf, -1, NULL};
 }
 
@@ -246,6 +311,8 @@ lks_status lks__reducer_leaf_end(lks__reducer *d)
     if (d->failed != LKS_OK || d->last)
         return d->failed;
     const int leaf = d->nodes.n;
+    if (!d->in_staging)
+        hash_leaf(d, d->memory.arena[leaf], 0, d->table->trained_blocks);
     d->nodes = d->nodes_after;
     for (int i = leaf; !d->in_staging && i > leaf - d->merges; i--)
         add_range(d, d->memory.arena[i - 1], d->memory.arena[i], 0, d->table->trained_count);

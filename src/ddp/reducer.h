@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "ddp/memory/memory.h"
 
@@ -24,6 +25,7 @@ typedef struct lks__reducer_config {
     size_t bucket_bytes; /* a bucket gets groups of the table until it has this many bytes */
     bool sums;           /* keep the sum over micro-batches: no division by N */
     bool staging;        /* if A is 1, leaves that are merged at once use a staging buffer */
+    bool hashes;         /* hash the leaves, if the device's memory is the host's */
     /* [n_tensors] the rank that updates a tensor as a whole, -1 if ranks divide it by blocks; NULL:
      * they divide all tensors. Only for joined devices. */
     const int *owners;
@@ -79,6 +81,12 @@ void lks__reducer_skip(lks__reducer *reducer);
  * the devices have its parts (lks__memory_sum()). *norm_p is its 2-norm (blocks in double, table
  * order); not finite if a gradient isn't. */
 lks_status lks__reducer_finish(lks__reducer *reducer, const float **grads_p, double *norm_p);
+
+/* The hashes of this rank's leaves, in order, in the step that ends; NULL: they aren't hashed. A
+ * leaf's hash is the sum, modulo 2^64, of the XXH3-64 of each block of its gradient, with the
+ * block's number in the table as seed. It is computed before the leaf is added to anything, so it
+ * depends neither on buckets nor on ranks or threads. */
+const uint64_t *lks__reducer_hashes(const lks__reducer *reducer);
 
 /* lks__reducer_next() in parts, for a caller with its own loop (params.c). For each of this rank's
  * virtual ranks in order: lks__reducer_leaf(), its micro-steps, lks__reducer_leaf_end(). The last

@@ -11,6 +11,7 @@ lks__reducer_config lks__chosen_ddp(const lks__settings *s)
         .wire = s->wire == LKS__wire_bfloat16 ? LKS_WIRE_BFLOAT16 : LKS_WIRE_FLOAT32,
         .bucket_bytes = (size_t)(s->bucket_mb * 1048576.0),
         .staging = true,
+        .hashes = true,
     };
 }
 
@@ -26,5 +27,6 @@ bool lks__chosen_must_join(const lks__settings *s)
 
 size_t lks__step_message_bytes(int V, int A, int W)
 {
-    return LKS__VOTE_BYTES + (size_t)((V + W - 1) / W * A) * sizeof(float);
+    const size_t leaves = (size_t)((V + W - 1) / W);
+    return LKS__VOTE_BYTES + leaves * ((size_t)A * sizeof(float) + sizeof(uint64_t));
 }

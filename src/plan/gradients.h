@@ -12,8 +12,8 @@ lks__reducer_config lks__chosen_ddp(const lks__settings *s);
 bool lks__chosen_may_join(const lks__settings *s);
 bool lks__chosen_must_join(const lks__settings *s);
 
-/* Bytes of the message in which a rank sends its losses and votes to all ranks in each step
- * (train/checks/votes.h). LKS__VOTE_BYTES are the votes. */
+/* Bytes of the message in which a rank sends votes, and losses and hashes of its virtual ranks, to
+ * all ranks in each step (train/checks/votes.h). LKS__VOTE_BYTES are the votes. */
 enum { LKS__VOTE_BYTES = 104 };
 size_t lks__step_message_bytes(int V, int A, int W);
 

@@ -330,11 +330,22 @@ void law_assert_same_lines(const char *got, const char *want)
     }
 }
 
+void law_assert_same_leaves(const char *out, const char *reference)
+{
+    size_t n, m;
+    if (lks_test_on_device())
+        return;
+    const void *got = lks_test_read(lks_test_text("%s/leaves.bin", out), &n);
+    const void *want = lks_test_read(lks_test_text("%s/leaves.bin", reference), &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(got, want, n);
+}
+
 /* Events for TensorBoard have times in them, and each start of a run has a file of its own. Earlier
  * parts of the run have folders. */
 static int count_files(const char *out)
 {
-    int n = lks_test_count_files(out);
+    int n = lks_test_count_files(out) - lks_test_exists(lks_test_text("%s/leaves.bin", out));
     for (int i = 1; lks_test_exists(lks_test_text("%s/events.out.tfevents.%06d.lockstep", out, i));
          i++)
         n--;
@@ -349,6 +360,7 @@ void law_assert_same(const char *out, const char *reference)
     assert_string_equal(target_of(out, "latest"), target_of(reference, "latest"));
     assert_string_equal(target_of(out, "best"), target_of(reference, "best"));
     law_assert_same_checkpoints(out, reference);
+    law_assert_same_leaves(out, reference);
     /* and no other files: no half-written folder, no other checkpoint */
     assert_int_equal(count_files(out), count_files(reference));
 }

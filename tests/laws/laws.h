@@ -59,13 +59,16 @@ void law_resumed(const char *sampler, const char *out, const char *const more[])
 #define law_resume(sampler, out, ...)                                                              \
     law_resumed((sampler), (out), (const char *const[]){__VA_ARGS__, NULL})
 
-/* The same checkpoints, byte for byte, the same `latest` and `best`, and the same lines of
- * metrics.jsonl, byte for byte, except host lines and fields that depend on time. */
+/* The same checkpoints and leaves.bin, byte for byte, the same `latest` and `best`, and the same
+ * lines of metrics.jsonl, byte for byte, except host lines and fields that depend on time. */
 void law_assert_same(const char *out, const char *reference);
 
 /* The same for the checkpoints alone: `out` has all of the reference's; and for a single one. */
 void law_assert_same_checkpoints(const char *out, const char *reference);
 void law_assert_same_checkpoint(const char *out, const char *reference, const char *name);
+
+/* The same hashes of gradients, in leaves.bin. Devices with their own memory don't write it. */
+void law_assert_same_leaves(const char *out, const char *reference);
 
 /* The lines that must be the same, as one text. law_assert_same() fails with the first line that
  * differs. */

@@ -321,7 +321,7 @@ static void test_power_loss(void **state)
             assert_contains(r.err, "metrics.jsonl: Input/output error");
     }
     /* So is the final line, before `best` names the final checkpoint. */
-    const char *env[] = {"LOCKSTEP_FAULT=fdatasync:3:die", NULL};
+    const char *env[] = {"LOCKSTEP_FAULT=fdatasync:5:die", NULL};
     assert_int_equal(lks_test_run(args.argv, env, 60).exit_code, -1);
     assert_non_null(strstr(law_lines(out), "\"kind\":\"final\",\"iter\":9,"));
     assert_int_equal(named(out, "best"), 5);

@@ -362,6 +362,7 @@ static void test_rollback_with_clock(void **state)
     assert_contains(law_lines(out), "\"iter\":5,\"path\":\"ckpt-00000005\",");
     law_assert_same_lines(law_undisturbed_lines(out), law_undisturbed_lines(reference));
     law_assert_same_checkpoints(out, reference);
+    law_assert_same_leaves(out, reference);
     assert_int_equal(law_count_checkpoints(out), law_count_checkpoints(reference));
 }
 

@@ -111,7 +111,7 @@ static void test_older_checkpoint(void **state)
     law_add(&args, "--init_from=resume");
     law_add(&args, "%s", rate);
     /* The first syncs are those of the move; then come those of the save. */
-    const char *env[] = {"LOCKSTEP_FAULT=fsync:10:die", NULL};
+    const char *env[] = {"LOCKSTEP_FAULT=fsync:11:die", NULL};
     lks_test_result r = lks_test_run(args.argv, env, 60);
     assert_int_equal(r.signal, SIGKILL);
     const char *left = law_lines(out), *moved = lks_test_text("%s/earlier-1", out);

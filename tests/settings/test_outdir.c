@@ -50,9 +50,10 @@ static void test_start(void **state)
                                            "metrics.jsonl",  "evals.jsonl",
                                            "train.log",      "events.out.tfevents.000001.lockstep",
                                            "commands.log",   "ranks.jsonl",
-                                           "tokenizer.json", LKS__ARTIFACT_FILE};
+                                           "tokenizer.json", LKS__ARTIFACT_FILE,
+                                           "leaves.bin"};
     static const char *const others[] = {"notes", "ckpt", "latest.txt", "metrics.json", ".lock"};
-    enum { N_RUN = 12, N_OTHERS = 5 };
+    enum { N_RUN = 13, N_OTHERS = 5 };
     const char *out = in(lks_test_folder(), "a/new");
     char moved[4200];
     assert_ok(lks__outdir_start(out, NULL, moved)); /* made, and nothing to move */

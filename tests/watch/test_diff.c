@@ -59,6 +59,7 @@ static void test_seed(void **state)
     const char *other = law_output("random", LAW_REFERENCE, "--seed=7");
     EXPECT(reference(), other, 3, "can change bits   seed 1337 | 7\n",
            "The records differ first at step 0:\n", "  loss  ",
+           "gradients         step 0: virtual rank 0 of 8 is the first of 8 that differ: ",
            "cause             seed 1337 | 7\n");
     const json_t *r = report(reference(), other);
     assert_int_equal(lks_test_number(r, "first.iter"), 0);
@@ -73,10 +74,37 @@ static void test_changed_at_resume(void **state)
     law_resume("random", other, LAW_REFERENCE, "--learning_rate=5e-4");
     EXPECT(reference(), other, 3, "The records differ first at step 7:\n", "  lr            0.00",
            "  loss          4.", "  equal in all digits\n",
+           "gradients         equal in step 7 for all 8 virtual ranks\n",
            "learning_rate 0.001 | 0.0005, changed where B was resumed (iteration 7)\n");
     const json_t *r = report(other, reference());
     assert_int_equal(lks_test_number(r, "steps"), 7);
     assert_int_equal(lks_test_number(r, "can_change_bits.0.since_a"), 7);
+}
+
+/* A gradient differs although no figure shows it. */
+static void test_gradient(void **state)
+{
+    const char *out = lks_test_text("%s/run", lks_test_folder());
+    const char *file = lks_test_text("%s/leaves.bin", out);
+    enum { HEAD = 4, RECORD = 1 + 8, STEP = 5, LEAF = 3 };
+    size_t bytes;
+    copy_tree(reference(), out);
+    uint64_t *words = (uint64_t *)lks_test_read(file, &bytes);
+    assert_int_equal(bytes, (HEAD + LAW_STEPS * RECORD) * sizeof *words);
+    words[HEAD + STEP * RECORD + 1 + LEAF] ^= 1;
+    words[HEAD + STEP * RECORD + 1 + LEAF + 2] ^= 1;
+    lks_test_write(file, words, bytes);
+    EXPECT(reference(), out, 3,
+           "gradients         step 5: virtual rank 3 of 8 is the first of 2 that differ: ");
+    const json_t *r = report(reference(), out);
+    assert_int_equal(lks_test_number(r, "gradients.steps"), STEP);
+    assert_int_equal(lks_test_number(r, "gradients.first.virtual_rank"), LEAF);
+    words[HEAD + STEP * RECORD] = 0; /* an iteration again */
+    lks_test_write(file, words, bytes);
+    EXPECT(reference(), out, 1,
+           lks_test_text("leaves.bin: no run has written the record at "
+                         "offset %d, so the file is damaged",
+                         (HEAD + STEP * RECORD) * 8));
 }
 
 /* --- records ---------------------------------------------------------------------------------- */
@@ -281,7 +309,7 @@ int main(void)
         cmocka_unit_test(test_evaluations),       cmocka_unit_test(test_checkpoint_line),
         cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_refused),
         cmocka_unit_test(test_escaped),           cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_damaged),           cmocka_unit_test(test_gradient),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -13,6 +13,7 @@
 #include "plan/bytes/advice.h"
 #include "plan/bytes/process.h"
 #include "plan/time/forecast.h"
+#include "report/record/leaves.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/dryrun.h"
 
@@ -37,6 +38,7 @@ struct point {
     char why[1024]; /* if it isn't possible */
     lks__needs needs;
     lks__traffic traffic;
+    double leaves; /* bytes that a step adds to leaves.bin */
     bool timed, weak_timed;
     lks__forecast time, weak; /* weak: `nodes` times the tokens per step */
 };
@@ -114,6 +116,8 @@ static lks_status find_point(struct plan *p, int nodes)
         LKS__TRY(
             lks__needs_on(&p->device, &s, p->vocab, &place, &p->process[nodes > 1], &point->needs));
         LKS__TRY(lks__traffic_find(&s, p->vocab, &place, &point->traffic));
+        if (!lks__needs_has_device(&point->needs))
+            point->leaves = (double)lks__leaves_step_bytes((int)s.virtual_ranks);
         LKS__TRY(forecast(p, &s, &place, &point->traffic, &point->time, &point->timed));
     }
     return weak_forecast(p, &place, point);
@@ -303,8 +307,13 @@ static lks_status print_advice(const struct plan *p)
 static void print_all(const struct plan *p)
 {
     const struct point *last = &p->points[p->n - 1];
+    const double steps = (double)lks__procedure_of(&p->s)->n_steps(&p->s);
+    char text[LKS__UNITS_TEXT];
     if (last->possible)
         lks__needs_print(&last->needs);
+    if (last->leaves > 0)
+        printf("leaves.bin:        %s on the disk after %.0f steps\n",
+               lks__units_bytes(steps * last->leaves, text), steps);
     print_points(p);
     if (p->has_machine) {
         print_times(p, "strong scaling: the same run on more hosts", false);
@@ -401,6 +410,7 @@ static lks_status print_json(const struct plan *p)
         if (point->possible) {
             write_memory(&w, p, &point->needs);
             write_network(&w, &point->traffic);
+            lks__jsonw_double(&w, "leaves_bytes_per_step", point->leaves);
         } else {
             lks__jsonw_str(&w, "impossible", point->why);
         }

@@ -168,6 +168,8 @@ static lks_status compare_runs(const char *a, const char *b, json_t *report)
     if (st == LKS_OK)
         st = lks__records_diff(&both[0], &both[1], report);
     if (st == LKS_OK)
+        st = lks__hashes_diff(a, b, report);
+    if (st == LKS_OK)
         st = lks__facts_add(report, &both[0], &both[1]);
     lks__history_close(&both[0]);
     lks__history_close(&both[1]);
@@ -226,8 +228,10 @@ static lks_status compare(const char *a, const char *b, json_t *report)
                          kind_names[kinds[0]], kind_names[kinds[1]]);
     json_object_set_new(report, "kind", json_string(kind_names[kinds[0]]));
     LKS__TRY(by_kind[kinds[0]](a, b, report));
+    const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
     const bool same = json_array_size(json_object_get(report, "weights")) == 0 &&
                       !json_is_object(json_object_get(report, "first")) &&
+                      !json_is_object(gradient) &&
                       !json_is_object(json_object_get(report, "evaluation"));
     return json_object_set_new(report, "same", json_boolean(same)) == 0 ? LKS_OK : out_of_memory();
 }

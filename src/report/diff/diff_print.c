@@ -113,6 +113,29 @@ static void print_weights(FILE *out, const json_t *weights)
     }
 }
 
+/* Print the first virtual rank whose gradient differs, or that all are equal in the step that
+ * differs. */
+static void print_gradients(FILE *out, const json_t *report)
+{
+    char a[SHOWN], b[SHOWN];
+    const json_t *gradients = json_object_get(report, "gradients");
+    const json_t *first = json_object_get(gradients, "first");
+    const json_t *step = json_object_get(json_object_get(report, "first"), "iter");
+    const json_int_t V = count(gradients, "virtual_ranks");
+    if (json_is_object(first))
+        fprintf(out,
+                "%-*sstep %" JSON_INTEGER_FORMAT ": virtual rank %" JSON_INTEGER_FORMAT
+                " of %" JSON_INTEGER_FORMAT " is the first of %" JSON_INTEGER_FORMAT
+                " that differ: %s | %s\n",
+                LABEL, "gradients", count(first, "iter"), count(first, "virtual_rank"), V,
+                count(first, "different"), show_member(first, "a", a), show_member(first, "b", b));
+    else if (step != NULL && json_equal(step, json_object_get(gradients, "last")))
+        fprintf(out,
+                "%-*sequal in step %" JSON_INTEGER_FORMAT " for all %" JSON_INTEGER_FORMAT
+                " virtual ranks\n",
+                LABEL, "gradients", count(gradients, "last"), V);
+}
+
 static void print_first(FILE *out, const json_t *report)
 {
     char name[SHOWN];
@@ -128,6 +151,7 @@ static void print_first(FILE *out, const json_t *report)
         fprintf(out, "The records differ first at step %" JSON_INTEGER_FORMAT ":\n",
                 count(first, "iter"));
     print_figures(out, first);
+    print_gradients(out, report);
     if (json_object_get(report, "checkpoint") != NULL)
         fprintf(out, "The files of %s differ:\n", show_member(report, "checkpoint", name));
     print_weights(out, json_object_get(report, "weights"));

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "report/record/leaves.h"
+
 /* Lines between two steps. */
 enum between { EVAL, FINAL, CHECKPOINT, N_BETWEEN };
 
@@ -208,5 +210,82 @@ lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report)
     if (st == LKS_OK && (found == NULL || json_object_update(report, found) != 0))
         st = lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
     json_decref(found);
+    return st;
+}
+
+/* --- hashes of gradients ---------------------------------------------------------------------- */
+
+struct hashes {
+    lks__leaves a, b;
+    bool any; /* both have a record of the same iteration */
+    uint64_t steps, compared;
+    struct lks__leaf_record last; /* compared */
+    json_t *first;
+};
+
+/* Read the next iteration that both have. */
+static lks_status next_both(struct hashes *h)
+{
+    bool a, b;
+    LKS__TRY(lks__leaves_next(&h->a, &a));
+    LKS__TRY(lks__leaves_next(&h->b, &b));
+    while (a && b && h->a.last.iter != h->b.last.iter)
+        LKS__TRY(h->a.last.iter < h->b.last.iter ? lks__leaves_next(&h->a, &a)
+                                                 : lks__leaves_next(&h->b, &b));
+    h->any = a && b && h->a.last.V == h->b.last.V && h->a.last.A == h->b.last.A;
+    return LKS_OK;
+}
+
+static void compare_hashes(struct hashes *h)
+{
+    char text[2][17];
+    const uint64_t *a = h->a.record + 1, *b = h->b.record + 1;
+    int first = -1, different = 0;
+    h->last = h->a.last;
+    h->compared++;
+    for (int v = (int)h->last.V - 1; v >= 0; v--)
+        if (a[v] != b[v]) {
+            first = v;
+            different++;
+        }
+    if (first < 0) {
+        h->steps++;
+        return;
+    }
+    snprintf(text[0], sizeof text[0], "%016" PRIx64, a[first]);
+    snprintf(text[1], sizeof text[1], "%016" PRIx64, b[first]);
+    h->first = json_pack("{s:I, s:i, s:i, s:s, s:s}", "iter", (json_int_t)h->last.iter,
+                         "virtual_rank", first, "different", different, "a", text[0], "b", text[1]);
+}
+
+static lks_status walk_hashes(struct hashes *h, uint64_t end)
+{
+    LKS__TRY(next_both(h));
+    while (h->any && h->first == NULL && h->a.last.iter <= end) {
+        compare_hashes(h);
+        LKS__TRY(next_both(h));
+    }
+    return LKS_OK;
+}
+
+lks_status lks__hashes_diff(const char *a, const char *b, json_t *report)
+{
+    struct hashes h = {.any = false};
+    const json_t *iter = json_object_get(json_object_get(report, "first"), "iter");
+    const uint64_t end = iter != NULL ? (uint64_t)json_integer_value(iter) : UINT64_MAX;
+    lks_status st = lks__leaves_open(a, &h.a);
+    if (st == LKS_OK)
+        st = lks__leaves_open(b, &h.b);
+    if (st == LKS_OK)
+        st = walk_hashes(&h, end);
+    lks__leaves_close(&h.a);
+    lks__leaves_close(&h.b);
+    json_t *found =
+        h.compared == 0
+            ? json_null()
+            : json_pack("{s:I, s:I, s:I, s:o?}", "steps", (json_int_t)h.steps, "virtual_ranks",
+                        (json_int_t)h.last.V, "last", (json_int_t)h.last.iter, "first", h.first);
+    if (st == LKS_OK && json_object_set_new(report, "gradients", found) != 0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
     return st;
 }

@@ -19,4 +19,12 @@
  * ERR_CONFIG if the runs have no step in common. */
 lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report);
 
+/* Compare the hashes of gradients in both runs' leaves.bin, up to the step of "first", and add
+ *
+ *     "gradients": null if no step is in both files, or {"steps": number of steps whose hashes are
+ *         equal, "virtual_ranks": …, "last": iteration of the last step that was compared, "first":
+ *         null, or {"iter": …, "virtual_rank": …, "different": number of virtual ranks, "a": …,
+ *         "b": …}} */
+lks_status lks__hashes_diff(const char *a, const char *b, json_t *report);
+
 #endif

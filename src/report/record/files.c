@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "report/record/leaves.h"
 
 const lks__run_file lks__run_files[] = {
     {"ckpt-*", true, LKS__LATER_MOVED},
     {"latest", true, LKS__LATER_STAYS}, /* both are set to checkpoints that exist */
     {"best", true, LKS__LATER_STAYS},
     {"metrics.jsonl", true, LKS__LATER_COPIED},
+    {LKS__LEAVES_FILE, true, LKS__LATER_COPIED},
     {"train.log", true, LKS__LATER_COPIED},
     {"ranks.jsonl", true, LKS__LATER_COPIED},
     {"evals.jsonl", true, LKS__LATER_STAYS},

@@ -9,7 +9,7 @@
 #include "session/signals.h"
 #include "train/checks/divergence.h"
 
-/* Each rank's message; its losses follow. */
+/* Each rank's message. The losses and then the hashes of its virtual ranks follow. */
 typedef struct lks__vote {
     lks__divergence_vote divergence;
     int32_t stop_signal, save; /* save: lks__asked */
@@ -18,10 +18,15 @@ typedef struct lks__vote {
 
 _Static_assert(sizeof(lks__vote) == LKS__VOTE_BYTES, "plan counts these bytes");
 
+static size_t losses_bytes(const lks__run *run, int n_leaves)
+{
+    return (size_t)(n_leaves * run->A) * sizeof(float);
+}
+
 void lks__votes_losses(const lks__run *run, size_t *first, size_t *n)
 {
-    *first = (size_t)(run->first_v * run->A) * sizeof(float);
-    *n = (size_t)((run->end_v - run->first_v) * run->A) * sizeof(float);
+    *first = losses_bytes(run, run->first_v);
+    *n = losses_bytes(run, run->end_v - run->first_v);
 }
 
 /* Ranks notice the same signal at different steps: if it arrives within 1 s or one step of an
@@ -48,6 +53,35 @@ static bool clock_asks(const lks__run *run, const lks__session *ses, const lks__
            lks__sys_now() - checks->saved_at >= 60.0 * minutes;
 }
 
+/* Write this rank's message. */
+static void write_message(const lks__run *run, const lks__step_work *work, const lks__vote *vote,
+                          char *message)
+{
+    const uint64_t *hashes = lks__reducer_hashes(work->reducer);
+    const int n = run->end_v - run->first_v;
+    size_t first, bytes;
+    lks__votes_losses(run, &first, &bytes);
+    memcpy(message, vote, sizeof *vote);
+    message += sizeof *vote;
+    memcpy(message, (const char *)work->losses.host + first, bytes);
+    if (hashes != NULL)
+        memcpy(message + bytes, hashes, (size_t)n * sizeof *hashes);
+}
+
+void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__step_work *work,
+                       uint64_t *hashes)
+{
+    const int W = ses->world.world_size;
+    const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
+    for (int rank = 0; rank < W; rank++) {
+        const int v = lks__first_leaf(run->V, W, rank);
+        const int n = lks__first_leaf(run->V, W, rank + 1) - v;
+        const char *theirs = work->exchange + (size_t)(1 + rank) * bytes;
+        memcpy(hashes + v, theirs + sizeof(lks__vote) + losses_bytes(run, n),
+               (size_t)n * sizeof *hashes);
+    }
+}
+
 lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
                                const lks__state *state, const lks__step_work *work,
                                lks__checks *checks, lks__step_result *r)
@@ -62,13 +96,10 @@ lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
                                                              : LKS__ASKED_NOT,
                       .skipped = work->skipped};
     bool skipped = false;
-    size_t first, n;
-    lks__votes_losses(run, &first, &n);
     float *losses = work->losses.host;
     LKS__TRY(lks__divergence_hash(run, ses, state, checks, &vote.divergence));
     memset(mine, 0, bytes);
-    memcpy(mine, &vote, sizeof vote);
-    memcpy(mine + sizeof vote, (const char *)work->losses.host + first, n);
+    write_message(run, work, &vote, mine);
     LKS__TRY(lks_comm_all_gather(ses->comm, mine, all, bytes, LKS_UINT8));
     r->stop_signal = 0;
     r->save = LKS__ASKED_NOT;
@@ -81,8 +112,7 @@ lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
         if (r->save != LKS__ASKED_SIGNAL && vote.save != LKS__ASKED_NOT)
             r->save = (lks__asked)vote.save;
         skipped |= vote.skipped != 0;
-        memcpy(losses + v0 * run->A, theirs + sizeof vote,
-               (size_t)((v1 - v0) * run->A) * sizeof(float));
+        memcpy(losses + v0 * run->A, theirs + sizeof vote, losses_bytes(run, v1 - v0));
     }
     if (r->save == LKS__ASKED_SIGNAL) {
         checks->asked = asks;

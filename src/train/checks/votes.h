@@ -19,6 +19,10 @@ lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
                                const lks__state *state, const lks__step_work *work,
                                lks__checks *checks, lks__step_result *r);
 
+/* The hashes of all leaves in that exchange, in order: hashes[V]. */
+void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__step_work *work,
+                       uint64_t *hashes);
+
 /* After ERR_STOPPED, on all ranks: set r->outcome and put the sampler back. */
 lks_status lks__votes_discard(const lks__session *ses, const lks__state *state,
                               lks__step_result *r);

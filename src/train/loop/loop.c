@@ -86,6 +86,7 @@ static lks_status write_checkpoint(struct run_loop *r, lks__asked asked)
     const lks__save_about about = {asked, best, counts ? r->eval.val_loss : kept};
     /* After a power loss, a resume needs the lines up to this checkpoint. */
     LKS__TRY(lks__metrics_sync(r->report.metrics));
+    LKS__TRY(lks__leaves_sync(&r->report.leaves));
     LKS__TRY(lks__state_save(&t->run, &t->ses, &t->state, &t->work, &about, name, hash));
     if (best)
         lks__best_set(&r->report.best, t->state.iter, r->eval.val_loss);

@@ -13,6 +13,7 @@
 #include "session/signals.h"
 #include "train/checkpoint.h"
 #include "train/checks/nonfinite.h"
+#include "train/checks/votes.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
 
@@ -180,6 +181,8 @@ static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lk
     }
     LKS__TRY(lks__metrics_end(r->metrics));
     if (back)
+        LKS__TRY(lks__leaves_back(&r->leaves, state->iter));
+    if (back)
         LKS__TRY(lks__report_events_back(r, state));
     if (back)
         lks__log_message(&r->log,
@@ -190,6 +193,17 @@ static lks_status report_nonfinite(lks__report *r, const lks__run *run, const lk
         lks__log_message(&r->log, "iteration %" PRIu64 ": %s; there is no update", step->iter,
                          text);
     return LKS_OK;
+}
+
+_Static_assert((int)LKS__LEAVES_BLOCK == (int)LKS__BLOCK, "the blocks of the reducer's hashes");
+
+static lks_status write_hashes(lks__report *r, const lks__run *run, const lks__session *ses,
+                               const lks__step_work *work, uint64_t iter)
+{
+    if (r->leaves.record == NULL)
+        return LKS_OK;
+    lks__votes_hashes(run, ses, work, lks__leaves_begin(&r->leaves, iter, run->V, run->A));
+    return lks__leaves_end(&r->leaves);
 }
 
 lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__session *ses,
@@ -220,6 +234,7 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
     lks__jsonw_float(w, "mfu", mfu);
     lks__jsonw_float(w, "comm_exposed_ms", step->exposed_s * 1e3);
     LKS__TRY(lks__metrics_end(r->metrics));
+    LKS__TRY(write_hashes(r, run, ses, work, iter));
     LKS__TRY(lks__report_events_train(r, step, rate, mfu));
     r->newest = (lks__newest){.loss = step->loss,
                               .lr = step->lr,
@@ -387,8 +402,9 @@ lks_status lks__report_close(lks__report *r, const lks__run *run, const lks__ses
         r->metrics = NULL;
         lks_status events = lks__events_close(r->events);
         r->events = NULL;
+        lks_status leaves = lks__leaves_close(&r->leaves);
         lks__report_hooks_close(r, ses, state);
-        closed = closed == LKS_OK ? events : closed;
+        closed = closed != LKS_OK ? closed : events != LKS_OK ? events : leaves;
         st = closed == LKS_OK ? lks__log_check(&r->log) : closed;
     }
     lks__report_abandon(r);
@@ -407,6 +423,7 @@ void lks__report_abandon(lks__report *r)
     lks__notify_close(&r->notify);
     lks__metrics_close(r->metrics);
     lks__events_close(r->events);
+    lks__leaves_close(&r->leaves);
     lks__log_close(&r->log);
     if (r->out_lock >= 0)
         lks__sys_close(r->out_lock);

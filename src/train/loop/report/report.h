@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "report/record/best.h"
+#include "report/record/leaves.h"
 #include "report/record/metrics/events.h"
 #include "report/record/metrics/metrics.h"
 #include "train/loop/commands.h"
@@ -23,6 +24,7 @@ typedef struct lks__report {
     bool on; /* this is rank 0 */
     lks__log log;
     lks__metrics *metrics; /* NULL: the run's files stay unchanged */
+    lks__leaves leaves;    /* zeroed: gradients aren't hashed */
     lks__events *events;   /* NULL: --tensorboard=false */
     int out_lock;          /* lock of out_dir; -1: none */
     lks__peak peak;        /* peak of all ranks together, measured at the start */

@@ -362,6 +362,15 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
     return host_line(r, &t->run, &t->ses, &t->state);
 }
 
+/* A device with its own memory doesn't hash gradients, but a record of an earlier part is cut. */
+static lks_status open_leaves(lks__report *r, const lks__trainer *t)
+{
+    const bool hashes = lks__reducer_hashes(t->work.reducer) != NULL;
+    const uint64_t iter = t->run.resumed ? t->state.iter : 0;
+    const lks_status st = lks__leaves_resume(t->run.s.out_dir, iter, hashes, &r->leaves);
+    return st == LKS_OK && !hashes ? lks__leaves_close(&r->leaves) : st;
+}
+
 /* The terminal or pipe isn't read. Beat, so that other ranks don't give this one up. False after a
  * stop, so that the state can be saved. */
 static bool on_wait(void *comm)
@@ -407,6 +416,8 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
         st = lks__samples_open(&t->run, &t->ses, &t->state, &r->samples);
     if (st == LKS_OK && !reads_only)
         st = open_files(r, t);
+    if (st == LKS_OK && !reads_only)
+        st = open_leaves(r, t);
     if (st == LKS_OK) {
         describe(r, &t->run, &t->ses, &t->state);
         if (reads_only && !t->run.resumed)
