@@ -26,12 +26,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
+import compare  # noqa: E402
 import sides  # noqa: E402
 
 RANKS = (1, 2, 4, 8)
@@ -82,6 +84,7 @@ def run(a, command, log, cwd=None, env=None):
     When the time is over it gets SIGTERM, after which lockstep saves and ends."""
     os.makedirs(os.path.dirname(log), exist_ok=True)
     print(f"$ {shown(command)}", flush=True)
+    busy = compare.others() is not None
     started, most, asked = time.monotonic(), 0, False
     if started > a.deadline:
         raise Stopped(f"before `{shown(command)}`")
@@ -104,7 +107,7 @@ def run(a, command, log, cwd=None, env=None):
     if process.returncode != 0 and not asked:
         with open(log) as f:
             sys.exit(f"`{shown(command)}` failed; {log} ends with:\n{f.read()[-2000:]}")
-    return {"seconds": round(seconds, 2), "memory": most, "stopped": asked}
+    return {"seconds": round(seconds, 2), "memory": most, "stopped": asked, "busy": busy}
 
 
 def lines(folder, kind):
@@ -144,7 +147,7 @@ def train(a, name, settings, steps):
     spent = times(folder)
     row = {"name": name, "command": shown(command), "steps": steps_of(folder),
            "seconds": round(sum(t["seconds"] for t in spent), 1), "memory": max(t["memory"] for t in spent),
-           "step_ms": median_ms(folder), "evals": [(e["iter"], e["val_loss"]) for e in lines(folder, "eval")],
+           "busy": any(t["busy"] for t in spent), "step_ms": median_ms(folder), "evals": [(e["iter"], e["val_loss"]) for e in lines(folder, "eval")],
            "params_hash": next((c["params_hash"] for c in reversed(lines(folder, "checkpoint"))), "")}
     final = lines(folder, "final")
     row["final"] = final[-1]["val_loss"] if final else None
@@ -221,7 +224,7 @@ def nanogpt(a, name, settings, seed, data):
         convert(log, folder, settings)
     spent = times(folder)[-1]
     return {"name": name, "steps": steps_of(folder), "seconds": spent["seconds"], "memory": spent["memory"],
-            "step_ms": median_ms(folder), "evals": [(e["iter"], e["val_loss"]) for e in lines(folder, "eval")],
+            "busy": spent["busy"], "step_ms": median_ms(folder), "evals": [(e["iter"], e["val_loss"]) for e in lines(folder, "eval")],
             "final": None}
 
 
@@ -373,23 +376,34 @@ def loss_of(row):
     return f"{row['evals'][-1][1]:.4f}" if row["evals"] else "–"
 
 
+def paragraph(text):
+    return textwrap.wrap(text, 150, break_long_words=False, break_on_hyphens=False) + [""]
+
+
+def block(*lines):
+    """Lines as they are, but for long commands, which continue on the next line."""
+    joined = "\n".join(lines).splitlines()
+    return ["```"] + [" \\\n".join(textwrap.wrap(line, 140, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
+                      if line.startswith("lockstep ") else line for line in joined] + ["```", ""]
+
+
 def bytes_of(row):
     return f"{row['memory'] / 1e6:,.0f} MB"
 
 
 def made(part):
-    return [f"Made on {part['date']} with {part['machine']}:", "", "```"] + \
-        [r["command"] for r in part["rows"] if "command" in r] + ["```", ""]
+    busy = ["**Other programs used the cores, so the times are too long.**", ""] if any(r["busy"] for r in part["rows"]) else []
+    return busy + [f"Made on {part['date']} with {part['machine']}:", ""] + block(*[r["command"] for r in part["rows"] if "command" in r])
 
 
 def page_ranks(part):
     first = part["rows"][0]
     same = all(r["params_hash"] == first["params_hash"] and r["evals"] == first["evals"] for r in part["rows"])
-    return ["## One run on 1, 2, 4 and 8 ranks", "",
-            f"{part['steps']} steps of `config/quickstart.conf` on tinyshakespeare, one thread per rank. "
-            + ("All losses and weights are equal, so the curves lie on each other."
-               if same else "**The runs differ, which must not happen.**"), "",
-            "![Losses on 1, 2, 4 and 8 ranks: one curve](../pictures/results-ranks.svg)", ""] + \
+    return ["## One run on 1, 2, 4 and 8 ranks", ""] + \
+        paragraph(f"{part['steps']} steps of `config/quickstart.conf` on tinyshakespeare, one thread per rank. "
+                  + ("All losses and weights are equal, so the curves lie on each other."
+                     if same else "**The runs differ, which must not happen.**")) + \
+        ["![Losses on 1, 2, 4 and 8 ranks: one curve](../pictures/results-ranks.svg)", ""] + \
         table(["ranks", "time", "a step", "last validation loss", "hash of the weights"],
               [(r["name"], f"{r['seconds']:.0f} s", f"{r['step_ms']} ms", loss_of(r), f"`{r['params_hash']}`")
                for r in part["rows"]]) + made(part)
@@ -398,37 +412,36 @@ def page_ranks(part):
 def page_cpu(part):
     rows = [(r["program"], r["seed"], r["steps"], f"{min((e[1] for e in r['evals']), default=float('nan')):.4f}", loss_of(r),
              f"{r['seconds']:.0f} s", f"{r['step_ms']} ms", bytes_of(r)) for r in part["rows"]]
-    return ["## nanoGPT's recipe for a CPU", "",
-            "nanoGPT's [README](https://github.com/karpathy/nanoGPT) gives a validation loss of **1.88** for this recipe. "
-            "lockstep draws nanoGPT's batches here (`--sampler=nanogpt`), so both curves begin alike.", "",
-            "![Losses of lockstep and of nanoGPT](../pictures/results-shakespeare-cpu.svg)", ""] + \
+    return ["## nanoGPT's recipe for a CPU", ""] + \
+        paragraph("nanoGPT's [README](https://github.com/karpathy/nanoGPT) gives a validation loss of **1.88** for this recipe. "
+                  "lockstep draws nanoGPT's batches here (`--sampler=nanogpt`), so both curves begin alike.") + \
+        ["![Losses of lockstep and of nanoGPT](../pictures/results-shakespeare-cpu.svg)", ""] + \
         table(["program", "seed", "steps", "lowest validation loss", "last", "time", "a step", "memory"], rows) + made(part)
 
 
 def page_char(part):
     rows = [(r["program"], r["steps"], loss_of(r), f"{r['seconds']:.0f} s", f"{r['step_ms']} ms", bytes_of(r)) for r in part["rows"]]
-    text = ["## shakespeare_char: 10.6M parameters", "",
-            "nanoGPT's README gives a lowest validation loss of **1.4697** for the whole recipe, "
-            f"{part['whole']:,} steps. These are the first {part['steps']}. The programs draw other dropout masks.", "",
-            "![Losses of lockstep and of nanoGPT](../pictures/results-shakespeare-char.svg)", ""] + \
+    text = ["## shakespeare_char: 10.6M parameters", ""] + \
+        paragraph("nanoGPT's README gives a lowest validation loss of **1.4697** for the whole recipe, "
+                  f"{part['whole']:,} steps. These are the first {part['rows'][0]['steps']}. The programs draw other dropout masks.") + \
+        ["![Losses of lockstep and of nanoGPT](../pictures/results-shakespeare-char.svg)", ""] + \
         table(["program", "steps", "last validation loss", "time", "a step", "memory"], rows) + made(part)
     for name, plan in part["plans"].items():
-        text += [f"`lockstep plan` for {name}:", "", "```", plan, "```", ""]
+        text += [f"`lockstep plan` for {name}:", ""] + block(plan)
     return text
 
 
 def page_golf(part):
     sizes = [(r["program"], r["steps"], f"{r['seconds']:.0f} s", bytes_of(r)) for r in part["rows"]]
-    text = ["## parameter-golf's baseline", "",
+    text = ["## parameter-golf's baseline", ""] + \
+        paragraph(
             f"{part['steps']} steps at the shape of a recorded figure (592,144 parameters, 8,192 tokens per step). The training losses "
             f"differ by at most {part['far']:.1e} from those of `train_gpt.py` ({part['source']}). "
-            f"The last one is {part['last'][0]:.6f} and {part['last'][1]:.6f}.", ""] + \
+            f"The last one is {part['last'][0]:.6f} and {part['last'][1]:.6f}.") + \
         table(["program", "steps", "time", "memory"], sizes) + made(part)
     if part["sliding"]:
-        text += ["With overlapping windows:", "", "```", part["sliding"]["command"], part["sliding"]["lockstep"]]
-        if "record" in part["sliding"]:
-            text += ["the record's script: " + part["sliding"]["record"]]
-        text += ["```", ""]
+        record = ["the record's script: " + part["sliding"]["record"]] if "record" in part["sliding"] else []
+        text += ["With overlapping windows:", ""] + block(part["sliding"]["command"], part["sliding"]["lockstep"], *record)
     return text
 
 
