@@ -199,6 +199,7 @@ def characters(a):
 def nanogpt(a, name, settings, seed, data):
     """nanoGPT's train.py, unchanged but for the seed, as a run that `lockstep plot` reads."""
     folder = os.path.join(a.folder, name)
+    command = [sys.executable, "-u", "train.py"] + [f"--{k}={v}" for k, v in settings.items()]
     if not a.nanogpt and not lines(folder, "train"):
         return None
     if not lines(folder, "train"):
@@ -213,7 +214,6 @@ def nanogpt(a, name, settings, seed, data):
             f.write(source)
         os.symlink(data, os.path.join(work, "data", "shakespeare_char"))
         write_meta(data)
-        command = [sys.executable, "-u", "train.py"] + [f"--{k}={v}" for k, v in settings.items()]
         log = os.path.join(a.folder, name + ".log")
         open(log, "w").close()
         took = run(a, command, log, cwd=work, env=dict(os.environ, OMP_NUM_THREADS=str(os.cpu_count())))
@@ -223,7 +223,7 @@ def nanogpt(a, name, settings, seed, data):
         times(folder, took)
         convert(log, folder, settings)
     spent = times(folder)[-1]
-    return {"name": name, "steps": steps_of(folder), "seconds": spent["seconds"], "memory": spent["memory"],
+    return {"name": name, "command": shown(command), "steps": steps_of(folder), "seconds": spent["seconds"], "memory": spent["memory"],
             "busy": spent["busy"], "step_ms": median_ms(folder), "evals": [(e["iter"], e["val_loss"]) for e in lines(folder, "eval")],
             "final": None}
 
@@ -324,13 +324,17 @@ def planned(a, *more):
 def golf(a):
     with open(os.path.join(ROOT, "tests", "figures", "golf_small.json")) as f:
         figure = json.load(f)
-    source, steps = "tests/figures/golf_small.json", a.steps or len(figure["train_loss"])
+    source, steps = "tests/figures/golf_small.json", len(figure["train_loss"])
+    if a.golf and a.steps:  # the rates depend on the number of steps, so a recorded figure is compared as a whole
+        steps = a.steps
     environment = {k: str(int(v)) if isinstance(v, bool) else str(v) for k, v in figure["config"].items() if k.isupper()}
     environment |= {"ITERATIONS": str(steps), "DATA_PATH": a.golf_data, "VAL_LOSS_EVERY": "100",
                     "TOKENIZER_PATH": os.path.join(a.golf_data, "sp1024.model")}
     os.environ.update(environment)
     ours = train(a, "lockstep", ["config/golf_baseline.conf", "--virtual_ranks=1"], steps)
-    rows, folder = [ours | {"program": "lockstep"}], os.path.join(a.folder, "lockstep")
+    variables = " ".join(f"{k}={v}" for k, v in environment.items()).replace(ROOT + "/", "")
+    rows = [ours | {"program": "lockstep", "command": f"{variables} {ours['command']}"}]
+    folder = os.path.join(a.folder, "lockstep")
     if a.golf:
         theirs = os.path.join(a.folder, "train_gpt.json")
         if not os.path.exists(theirs):
@@ -360,7 +364,7 @@ def sliding(a, folder):
         script = os.path.join(ROOT, "tests", "artifact", "golf_eval.py")
         done = subprocess.run([sys.executable, script, a.record, tokenizer, a.golf_data, artifact], capture_output=True,
                               text=True, env=dict(os.environ, GOLF_EVAL_STRIDE="64"))
-        found["record"] = done.stdout.strip() or done.stderr.strip()[-500:]
+        found["record"] = (done.stdout.strip() or done.stderr.strip() or "nothing").splitlines()[-1]
     return found
 
 
@@ -384,7 +388,7 @@ def block(*lines):
     """Lines as they are, but for long commands, which continue on the next line."""
     joined = "\n".join(lines).splitlines()
     return ["```"] + [" \\\n".join(textwrap.wrap(line, 140, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
-                      if line.startswith("lockstep ") else line for line in joined] + ["```", ""]
+                      if re.match("lockstep |python3 |[A-Z0-9_]+=", line) else line for line in joined] + ["```", ""]
 
 
 def bytes_of(row):
