@@ -20,6 +20,7 @@ static const double TIMEOUT_S = 20;
 static const char *engine;
 static lks_world world;
 static lks_comm *comm;
+static int hosts_of[MOST]; /* the host of each rank of `comm` */
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \
@@ -45,6 +46,17 @@ static float sum_of(const int *ranks, int n, int i)
     return level[0];
 }
 
+/* Ranks of one host that follow each other are a host of the part. */
+static bool has_hosts(const lks_world *w, const int *ranks, int n)
+{
+    int first = w->rank, end = w->rank + 1;
+    while (first > 0 && hosts_of[ranks[first - 1]] == hosts_of[ranks[w->rank]])
+        first--;
+    while (end < n && hosts_of[ranks[end]] == hosts_of[ranks[w->rank]])
+        end++;
+    return w->local_rank == w->rank - first && w->local_world_size == end - first;
+}
+
 /* Each collective of `part`, whose ranks are ranks[0..n) of `comm`. */
 static lks_status check_part(lks_comm *part, const int *ranks, int n)
 {
@@ -55,6 +67,7 @@ static lks_status check_part(lks_comm *part, const int *ranks, int n)
     lks_work *work;
     void *mem;
     EXPECT(lks_comm_world_size(part) == n && me >= 0 && me < n && ranks[me] == world.rank);
+    EXPECT(has_hosts(lks_comm_world(part), ranks, n));
     LKS__TRY(lks_comm_barrier(part));
     LKS__TRY(lks_comm_all_gather(part, &world.rank, got, 1, LKS_INT32));
     EXPECT(memcmp(got, ranks, (size_t)n * sizeof *got) == 0);
@@ -380,6 +393,9 @@ static int be_rank(const char *name)
         lks_status st = lks_world_from_env(&world);
         if (st == LKS_OK)
             st = lks_comm_open(&world, &o, &comm);
+        const int host = atoi(getenv("GROUP_RANK"));
+        if (st == LKS_OK)
+            st = lks_comm_all_gather(comm, &host, hosts_of, 1, LKS_INT32);
         if (st == LKS_OK)
             st = rows[i].run();
         if (st != LKS_OK)
