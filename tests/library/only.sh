@@ -7,7 +7,7 @@ grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "$build/CMakeCache.txt" && 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 {
-    cmake -S "$source" -B "$work/build" -G Ninja -DLKS_LIBRARY_ONLY=ON -DCMAKE_BUILD_TYPE=Debug \
+    cmake -S "$source" -B "$work/build" -G Ninja -DLKS_LIBRARY_ONLY=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG=-O0 \
         -DCMAKE_C_COMPILER="$cc" -DCMAKE_INSTALL_LIBDIR=lib &&
         cmake --build "$work/build" -j2 && cmake --install "$work/build" --prefix "$work/prefix"
 } >"$work/log" 2>&1 || fail "$(tail -n 30 "$work/log")"
