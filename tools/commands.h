@@ -21,6 +21,7 @@ enum {
     X(export, 0, "write a trained model for other programs")                                       \
     X(report, 0, "compare runs")                                                                   \
     X(diff, 0, "find the first difference between two runs")                                       \
+    X(audit, 0, "compute steps of a run again, and compare them with its record")                  \
     X(plot, 0, "draw the losses of runs")                                                          \
     X(watch, 0, "show runs in a browser or a terminal")                                            \
     X(run, TOOL_LAUNCHES | TOOL_HANDLES, "start the ranks of any program, as torchrun does")       \

@@ -33,7 +33,8 @@ static const struct {
     {"0", "success"},
     {"1", "failure; a message on stderr gives the reason and a remedy"},
     {"2", "a command or setting is unknown, mistyped or out of range; nothing was done"},
-    {"3", "`lockstep diff` found a difference"},
+    {"3", "`lockstep diff` found a difference, or `lockstep audit` a false claim"},
+    {"4", "`lockstep audit` can't execute the steps here"},
     {"128+n", "ended by signal n"},
 };
 

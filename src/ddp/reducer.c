@@ -193,16 +193,26 @@ static void hash_task(void *ctx, size_t task, int thread)
     h->sum += sum;
 }
 
-/* Hash blocks of the current leaf. `grads` is the first one's gradient. */
-static void hash_leaf(const lks__reducer *d, const float *grads, size_t first, size_t n)
+/* Hash n blocks. `grads` is the first one's gradient. */
+static uint64_t hash_blocks(const lks__reducer *d, const float *grads, size_t first, size_t n)
 {
-    if (d->hashes == NULL)
-        return;
     struct hashing h = {d->table, grads, first, first + n, 0};
     lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
     lks__pool_run(d->device->ex->pool, (n + TASK_BLOCKS - 1) / TASK_BLOCKS, hash_task, &h);
     lks__trace_end();
-    d->hashes[d->n_done - 1] += h.sum;
+    return h.sum;
+}
+
+/* Add the hash of blocks of the current leaf to the leaf's. */
+static void hash_leaf(const lks__reducer *d, const float *grads, size_t first, size_t n)
+{
+    if (d->hashes != NULL)
+        d->hashes[d->n_done - 1] += hash_blocks(d, grads, first, n);
+}
+
+uint64_t lks__reducer_hash(const lks__reducer *d, const float *grads)
+{
+    return hash_blocks(d, grads, 0, d->table->trained_blocks);
 }
 
 const uint64_t *lks__reducer_hashes(const lks__reducer *d)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "settings/rows/audit.h"
 #include "settings/rows/golf.h"
 
 enum {
@@ -33,6 +34,7 @@ enum {
     LKS__CMD_PLAN = 1 << 11, /* also accepts the settings of train */
     LKS__CMD_FETCH = 1 << 12,
     LKS__CMD_DIFF = 1 << 13,
+    LKS__CMD_AUDIT = 1 << 14,
 };
 /* A setting's role in a run: exactly one of these. */
 enum {
@@ -75,6 +77,7 @@ enum {
     X(BATCH, "batches", "Batches and random numbers")                                              \
     X(OPTIM, "optimizer", "Optimizer")                                                             \
     X(REPORT, "logging", "Evaluation, logs, checkpoints")                                          \
+    X(AUDITS, "audit", "Audits")                                                                   \
     X(MODEL_GOLF, "golf", "The golf family (names and defaults of parameter-golf's script)")       \
     X(SAMPLING, "sampling", "Sampling")                                                            \
     X(CLUSTER, "cluster", "Ranks and machine")                                                     \
@@ -153,7 +156,8 @@ enum {
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
       "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
-    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT, HOST | SHORT, FILES,  \
+    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT | AUDIT, HOST | SHORT, \
+      FILES,                                                                                       \
       "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
       "data/NAME is tried\neval: folder of tokens, file of tokens, or pattern of shards; if "      \
       "NAME contains no tokens, data/NAME is tried")                                               \
@@ -315,6 +319,7 @@ enum {
                                                                                                    \
     X(BOOL, skip_fit_check, false, ANY, TRAIN, HOST, REPORT,                                       \
       "start even if this host has too little memory for the run")                                 \
+    LKS__SETTING_ROWS_AUDIT(X)                                                                     \
     LKS__SETTING_ROWS_GOLF(X)                                                                      \
                                                                                                    \
     X(STR, start, "\n", TEXT, SAMPLE, HOST | SAME, SAMPLING, "text to continue, or FILE:PATH")     \
@@ -343,7 +348,7 @@ enum {
       "number of times to restart all ranks from the newest checkpoint after a rank has failed")   \
     X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, CLUSTER,           \
       "seconds that ranks have to end after a signal to stop, counted from their last heartbeat")  \
-    X(INT, threads, 0, INTS(0, 1024) OR(auto), TRAIN | SAMPLE | EVAL | BENCH, HOST | AUTO,         \
+    X(INT, threads, 0, INTS(0, 1024) OR(auto), TRAIN | SAMPLE | EVAL | BENCH | AUDIT, HOST | AUTO, \
       CLUSTER, "threads per rank; auto: cores / ranks on this machine")                            \
     X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, CLUSTER,                              \
       "bind each rank to its share of this machine's cores: auto: if it has several memory nodes " \
@@ -435,6 +440,8 @@ const char *lks__setting_name(int setting);
 /* The word of a CHOICE or LISTED setting in `s` (LKS__SETTING_on_nan: "stop"). */
 const char *lks__setting_word(const lks__settings *s, int setting);
 int lks__setting_find(const char *key); /* '-' equals '_'; -1 if unknown */
+/* The same, but of settings with that other name, the one of the command. */
+int lks__setting_find_for(unsigned command, const char *key);
 bool lks__setting_is_text(int setting); /* STR, CHOICE, LISTED */
 bool lks__setting_is_bool(int setting);
 

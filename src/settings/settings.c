@@ -81,7 +81,7 @@ static lks_status take_ranks(lks__settings *s, const char *key, lks__setting_val
 lks_status lks__settings_set(lks__settings *s, unsigned command, const char *key, const char *text,
                              lks__setting_from from, const char *where)
 {
-    int i = lks__setting_find(key);
+    int i = lks__setting_find_for(command, key);
     if (i < 0)
         return fail_unknown(key, command, where);
     const lks__setting *d = &lks__setting_table[i];

@@ -28,6 +28,7 @@ enum {
     PLAN = LKS__CMD_PLAN,
     FETCH = LKS__CMD_FETCH,
     DIFF = LKS__CMD_DIFF,
+    AUDIT = LKS__CMD_AUDIT,
 
     SHAPE = LKS__SETTING_SHAPE,
     RUN = LKS__SETTING_RUN,
@@ -118,7 +119,7 @@ static const struct {
     {LKS__CMD_EVAL, "eval"},     {LKS__CMD_BENCH, "bench"},   {LKS__CMD_INFO, "info"},
     {LKS__CMD_EXPORT, "export"}, {LKS__CMD_DOCTOR, "doctor"}, {LKS__CMD_REPORT, "report"},
     {LKS__CMD_PLOT, "plot"},     {LKS__CMD_WATCH, "watch"},   {LKS__CMD_FETCH, "fetch"},
-    {LKS__CMD_DIFF, "diff"},
+    {LKS__CMD_DIFF, "diff"},     {LKS__CMD_AUDIT, "audit"},
 };
 
 const char *lks__command_name(unsigned commands)
@@ -233,19 +234,27 @@ static bool fold_key(const char *key, char out[LKS__SETTING_KEY])
     return true;
 }
 
-int lks__setting_find(const char *key)
+int lks__setting_find_for(unsigned command, const char *key)
 {
     char name[LKS__SETTING_KEY];
+    int found = -1;
     if (!fold_key(key, name))
         return -1;
     const char *ours = lks__family_setting(name);
-    for (int i = 0; i < LKS__N_SETTINGS; i++) {
+    for (int i = LKS__N_SETTINGS - 1; i >= 0; i--) {
         const lks__setting *d = &lks__setting_table[i];
-        if (strcmp(d->name, ours != NULL ? ours : name) == 0 ||
-            (d->alias != NULL && strcmp(d->alias, name) == 0))
+        const bool matches = strcmp(d->name, ours != NULL ? ours : name) == 0 ||
+                             (d->alias != NULL && strcmp(d->alias, name) == 0);
+        if (matches && d->commands & command)
             return i;
+        found = matches ? i : found;
     }
-    return -1;
+    return found;
+}
+
+int lks__setting_find(const char *key)
+{
+    return lks__setting_find_for(~0u, key);
 }
 
 bool lks__setting_is_foreign(const char *key)

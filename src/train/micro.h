@@ -14,5 +14,8 @@ lks__backward lks__train_pass(const lks__run *run, const lks__session *ses, cons
 /* Read the micro-batch's tokens and queue their copy to the device. */
 lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__step_work *work,
                            int v, int m, lks__micro_batch *mb);
+/* Run it alone: add its gradient to `grads`, an arena of the device, and announce no group. */
+lks_status lks__train_alone(const lks__run *run, const lks__session *ses, const lks__state *state,
+                            lks__step_work *work, int v, int m, float *grads);
 
 #endif

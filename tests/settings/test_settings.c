@@ -82,7 +82,7 @@ static void test_presets_are_in_range(void **state)
         if (!*text)
             continue;
         lks_status st = LKS_ERR_CONFIG;
-        for (unsigned command = 1; st != LKS_OK && command <= LKS__CMD_PLAN; command *= 2)
+        for (unsigned command = 1; st != LKS_OK && command <= LKS__CMD_AUDIT; command *= 2)
             st = lks__settings_set(&t, command, lks__setting_name(i), text, LKS__FROM_ARG, "x");
         assert_ok(st);
         assert_int_equal(t.from[i], LKS__FROM_ARG);
@@ -269,7 +269,7 @@ static void test_ranks(void **state)
                        *const other[] = {"--nproc-per-node=4", "--ranks", "3"};
     lks__settings s;
     lks__args args;
-    for (unsigned command = 1; command <= LKS__CMD_PLAN; command *= 2)
+    for (unsigned command = 1; command <= LKS__CMD_AUDIT; command *= 2)
         if (command & (LKS__CMD_TRAIN | LKS__CMD_EVAL | LKS__CMD_BENCH)) {
             assert_ok(parse_one(command, "--ranks=3", &s));
             assert_int_equal(s.nproc_per_node, 3);

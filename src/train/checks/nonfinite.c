@@ -12,19 +12,6 @@
 
 /* --- searching ------------------------------------------------------------------------------- */
 
-static void ignore_group(void *ctx, int group)
-{
-}
-
-/* The pass of the step, but into `grads`, an arena of zeros. */
-static lks__backward pass_of(const lks__run *run, const lks__session *ses, const lks__state *state,
-                             int index, float *grads)
-{
-    lks__backward bw = lks__train_pass(run, ses, state, index / run->A, index % run->A, grads);
-    bw.done = ignore_group;
-    return bw;
-}
-
 /* Find the first tensor, in the order of backward (from the end of the table), whose gradient isn't
  * finite; place "": none. `grads` is memory of the device. */
 static lks_status find_tensor(const lks__run *run, const lks__session *ses, const float *grads,
@@ -59,7 +46,7 @@ static lks_status find_activation(const lks__run *run, const lks__session *ses,
 {
     lks__micro_batch mb;
     LKS__TRY(lks__train_read(run, state, work, index / run->A, index % run->A, &mb));
-    lks__backward bw = pass_of(run, ses, state, index, NULL);
+    const lks__backward bw = lks__train_pass(run, ses, state, index / run->A, index % run->A, NULL);
     *bad = (lks__nonfinite){.index = index, .in_loss = true};
     return lks__model_find_bad(work->model, state->memory->params.dev, &mb, &bw, bad->place);
 }
@@ -70,12 +57,9 @@ static lks_status check_gradient(const lks__run *run, const lks__session *ses,
                                  const lks__state *state, lks__step_work *work, int index,
                                  float *grads, lks__nonfinite *bad)
 {
-    lks__micro_batch mb;
     LKS__TRY(lks__session_check_stop(ses));
-    LKS__TRY(lks__train_read(run, state, work, index / run->A, index % run->A, &mb));
-    const lks__backward bw = pass_of(run, ses, state, index, grads);
     ses->device->layers->clear(ses->device->ex, grads, run->table.trained_count);
-    lks__model_train(work->model, state->memory->params.dev, &mb, &bw, NULL);
+    LKS__TRY(lks__train_alone(run, ses, state, work, index / run->A, index % run->A, grads));
     LKS__TRY(find_tensor(run, ses, grads, bad->place));
     if (bad->place[0] != '\0')
         bad->index = index;

@@ -11,7 +11,7 @@
 
 /* Choose the path as the run used it, if it leads to the same folder from here, else the absolute
  * path. If neither exists (the whole tree may have moved), choose the path as used. */
-static lks_status choose(const char *run_dir, char out[LKS__SETTING_STR])
+lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
 {
     char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH], shown[512], run[512];
     bool found;
@@ -55,7 +55,7 @@ lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__setti
     if (s->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT)
         return LKS_OK;
     if (ses->world.rank == 0)
-        st = choose(run_dir, path);
+        st = lks__remembered_data(run_dir, path);
     LKS__TRY(lks__session_agree(ses, st));
     return share(ses, s, LKS__SETTING_dataset, path, s->dataset);
 }

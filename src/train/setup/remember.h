@@ -11,6 +11,9 @@
  * more. Collective. */
 lks_status lks__remember_data(lks__session *ses, const char *run_dir, lks__settings *s);
 
+/* That folder, on this host; "": it isn't recorded. */
+lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR]);
+
 /* Set the settings of role LKS__SETTING_KEPT that were not given to those of the run in `run_dir`.
  * ERR_FORMAT if a value isn't possible. Collective. */
 lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__settings *s);

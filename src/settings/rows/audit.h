@@ -1,0 +1,20 @@
+/* settings/rows/audit.h - rows of LKS__SETTING_MAP (settings/map.h): `lockstep audit`. */
+#ifndef LKS_SETTINGS_ROWS_AUDIT_H
+#define LKS_SETTINGS_ROWS_AUDIT_H
+
+#define LKS__SETTING_ROWS_AUDIT(X)                                                                 \
+    X(INT, step, 0, INTS(0, 4294967294), AUDIT, HOST, AUDITS,                                      \
+      "the only step to audit; without it: all steps")                                             \
+    X(INT, leaf, 0, INTS(0, 1023), AUDIT, HOST, AUDITS,                                            \
+      "virtual rank: of --step compute only its gradient, and compare the hash")                   \
+    X(INT, from_step, 0, INTS(0, 4294967294) ALSO(from), AUDIT, HOST, AUDITS,                      \
+      "first step to audit")                                                                       \
+    X(INT, to_step, 0, INTS(0, 4294967294) ALSO(to), AUDIT, HOST, AUDITS,                          \
+      "step before which the audit ends, usually a checkpoint; 0: the run's end")                  \
+    X(INT, sample, 0, INTS(0, 1000000), AUDIT, HOST, AUDITS,                                       \
+      "number of segments to draw and audit; a segment lies between two checkpoints; 0: all")      \
+    X(STR, draw, "", ANY, AUDIT, HOST, AUDITS,                                                     \
+      "up to 16 hexadecimal digits that an earlier audit printed: draw the same segments; empty: " \
+      "new ones")
+
+#endif

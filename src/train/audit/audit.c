@@ -1,0 +1,306 @@
+#include "train/audit/audit.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/number/rng.h"
+#include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
+#include "train/audit/replay.h"
+
+/* Steps [from, end). */
+struct part {
+    uint64_t from, end;
+};
+
+struct audit {
+    const lks__settings *s;
+    FILE *out;
+    lks__claims claims;
+    lks__replay replay;
+    uint64_t end;     /* after the last step of the record */
+    uint64_t *points; /* [n_points] iterations from which steps can be executed, in order */
+    size_t n_points;
+    bool impossible; /* a part couldn't be executed */
+};
+
+/* --- where to start --------------------------------------------------------------------------- */
+
+/* True if the run began with new weights, which its seed determines. */
+static bool has_seed(const lks__claims *c)
+{
+    return c->config != NULL && c->steps[0].iter == 0 &&
+           json_object_get(c->config, "init_hash") == NULL;
+}
+
+static lks_status find_points(struct audit *a)
+{
+    lks__entry *entries;
+    size_t n;
+    LKS__TRY(lks__ckpt_scan(a->replay.run, &entries, &n));
+    a->points = malloc((n + 1) * sizeof *a->points);
+    if (a->points != NULL && has_seed(&a->claims))
+        a->points[a->n_points++] = 0;
+    for (size_t i = n; i-- > 0 && a->points != NULL;) /* the newest is the first */
+        if (entries[i].kind == LKS__ENTRY_CKPT && entries[i].iter > 0 && entries[i].iter < a->end)
+            a->points[a->n_points++] = entries[i].iter;
+    free(entries);
+    return a->points != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
+}
+
+/* The last point up to step `from`; false if there is none. */
+static bool point_before(const struct audit *a, uint64_t from, uint64_t *start_p)
+{
+    size_t i = a->n_points;
+    while (i > 0 && a->points[i - 1] > from)
+        i--;
+    if (i > 0)
+        *start_p = a->points[i - 1];
+    return i > 0;
+}
+
+/* --- one part --------------------------------------------------------------------------------- */
+
+/* Seconds that these steps took in the run. */
+static double recorded_seconds(const lks__claims *c, uint64_t start, uint64_t end)
+{
+    double ms = 0.0;
+    for (size_t i = 0; i < c->n_steps; i++)
+        if (c->steps[i].iter >= start && c->steps[i].iter < end && isfinite(c->steps[i].ms))
+            ms += c->steps[i].ms;
+    return ms / 1e3;
+}
+
+static void print_start(const struct audit *a, const struct part *p, uint64_t start)
+{
+    uint64_t first;
+    const json_t *host = lks__claims_start(&a->claims, start, &first);
+    const json_int_t ranks = json_integer_value(json_object_get(host, "world_size"));
+    char from[32] = "the seed";
+    if (start > 0)
+        snprintf(from, sizeof from, "checkpoint %" PRIu64, start);
+    fprintf(a->out,
+            "%" PRIu64 "-%" PRIu64 "  from %s, %" PRIu64
+            " steps to compute; they took %.1f s on %" JSON_INTEGER_FORMAT " rank%s\n",
+            p->from, p->end, from, p->end - start, recorded_seconds(&a->claims, start, p->end),
+            ranks, ranks == 1 ? "" : "s");
+    fflush(a->out);
+}
+
+/* "3 steps" */
+static void print_count(FILE *out, const char *before, uint64_t n, const char *name)
+{
+    fprintf(out, "%s%" PRIu64 " %s%s", before, n, name, n == 1 ? "" : "s");
+}
+
+static void print_result(const struct audit *a, const lks__replay *before, lks_status st,
+                         double seconds)
+{
+    const lks__replay *r = &a->replay;
+    const uint64_t findings = r->findings - before->findings;
+    const uint64_t unhashed = r->unhashed - before->unhashed;
+    if (findings > 0)
+        print_count(a->out, "          FALSE: ", findings, "claim");
+    else
+        fputs(st == LKS_OK ? "          equal" : "          equal so far", a->out);
+    print_count(a->out, " (", r->steps - before->steps, "step");
+    print_count(a->out, ", ", r->gradients - before->gradients, "gradient");
+    print_count(a->out, ", ", r->saves - before->saves, "checkpoint");
+    fprintf(a->out, ", %.1f s)\n", seconds);
+    if (unhashed > 0)
+        print_count(a->out, "          there are no hashes of the gradients of ", unhashed, "step");
+    if (unhashed > 0)
+        fputc('\n', a->out);
+}
+
+static lks_status audit_part(struct audit *a, const struct part *p)
+{
+    const lks__replay before = a->replay;
+    const double began = lks__sys_now();
+    lks__replay *r = &a->replay;
+    uint64_t start;
+    lks_status st;
+    if (point_before(a, p->from, &start)) {
+        print_start(a, p, start);
+        st = lks__replay_steps(r, start, p->end);
+    } else {
+        fprintf(a->out, "%" PRIu64 "-%" PRIu64 "\n", p->from, p->end);
+        st = lks__fail(LKS_ERR_SUPPORT,
+                       "the run's first weights aren't in its folder, and there is no checkpoint "
+                       "up to step %" PRIu64,
+                       p->from);
+    }
+    if (st == LKS_ERR_NOMEM)
+        return st;
+    if (st != LKS_OK) {
+        a->impossible = true;
+        fprintf(a->out, "          not possible here: %s\n", lks_last_error());
+    }
+    print_result(a, &before, st, lks__sys_now() - began);
+    return LKS_OK;
+}
+
+/* --- a sample --------------------------------------------------------------------------------- */
+
+static lks_status read_draw(const char *text, uint64_t *draw_p)
+{
+    char *end;
+    if (text[0] == '\0') {
+        if (getrandom(draw_p, sizeof *draw_p, 0) != sizeof *draw_p)
+            return lks__fail(LKS_ERR_IO, "the system gives no random numbers");
+        return LKS_OK;
+    }
+    *draw_p = strtoull(text, &end, 16);
+    if (strlen(text) > 16 || strspn(text, "0123456789abcdefABCDEF") != strlen(text))
+        return lks__fail(LKS_ERR_CONFIG, "draw must be up to 16 hexadecimal digits");
+    return LKS_OK;
+}
+
+/* Put n of all segments, drawn by `draw`, at the beginning of order[n_points]. */
+static void shuffle(size_t *order, size_t n_all, size_t n, uint64_t draw)
+{
+    for (size_t i = 0; i < n_all; i++)
+        order[i] = i;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)i};
+        uint32_t words[4];
+        lks__philox4x32(lks__philox_key_of(draw), counter, words);
+        const size_t other = i + ((size_t)words[0] << 32 | words[1]) % (n_all - i);
+        const size_t kept = order[i];
+        order[i] = order[other];
+        order[other] = kept;
+    }
+}
+
+/* The chance that n of n_all segments, drawn at random, contain none of `k` false ones. */
+static double passes(size_t n_all, size_t n, size_t k)
+{
+    double p = 1.0;
+    for (size_t i = 0; i < n; i++)
+        p *= n_all - i > k ? (double)(n_all - i - k) / (double)(n_all - i) : 0.0;
+    return p;
+}
+
+static lks_status audit_sample(struct audit *a)
+{
+    const size_t n_all = a->n_points, asked = (size_t)a->s->sample;
+    const size_t n = asked < n_all ? asked : n_all;
+    uint64_t draw;
+    LKS__TRY(read_draw(a->s->draw, &draw));
+    size_t *order = malloc((n_all + 1) * sizeof *order);
+    if (order == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a sample");
+    shuffle(order, n_all, n, draw);
+    fprintf(a->out,
+            "drawn     %zu of %zu segments between checkpoints; --draw=%" PRIx64
+            " draws the same ones\n",
+            n, n_all, draw);
+    lks_status st = LKS_OK;
+    for (size_t i = 0; i < n && st == LKS_OK; i++) {
+        const size_t k = order[i];
+        const struct part p = {a->points[k], k + 1 < n_all ? a->points[k + 1] : a->end};
+        st = audit_part(a, &p);
+    }
+    free(order);
+    if (st == LKS_OK && n > 0)
+        fprintf(a->out,
+                "          a record with one false segment passes such a sample with %.3g %%, with "
+                "three with %.3g %%\n",
+                100 * passes(n_all, n, 1), 100 * passes(n_all, n, 3));
+    return st;
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+static bool given(const struct audit *a, int setting)
+{
+    return a->s->from[setting] != LKS__FROM_DEFAULT;
+}
+
+/* The part that the settings ask for, without a sample. */
+static lks_status choose_part(const struct audit *a, struct part *p)
+{
+    const uint64_t first = a->claims.steps[0].iter;
+    *p = (struct part){first, a->end};
+    if (given(a, LKS__SETTING_step)) {
+        p->from = (uint64_t)a->s->step;
+        p->end = p->from + 1;
+    }
+    if (given(a, LKS__SETTING_from_step))
+        p->from = (uint64_t)a->s->from_step;
+    else if (!given(a, LKS__SETTING_step) && !has_seed(&a->claims) && a->n_points > 0)
+        p->from = a->points[0];
+    if (a->s->to_step > 0)
+        p->end = (uint64_t)a->s->to_step;
+    if (p->from < first || p->end > a->end || p->from >= p->end)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "the record has steps %" PRIu64 " to %" PRIu64
+                         ": give --step, or --from and --to, in that range",
+                         first, a->end - 1);
+    return LKS_OK;
+}
+
+static lks_status check_settings(const struct audit *a)
+{
+    const bool step = given(a, LKS__SETTING_step), sample = a->s->sample > 0;
+    const bool range = given(a, LKS__SETTING_from_step) || given(a, LKS__SETTING_to_step);
+    if (step + range + sample > 1)
+        return lks__fail(LKS_ERR_CONFIG, "give one of --step, --sample, and --from with --to");
+    if (given(a, LKS__SETTING_leaf) && !step)
+        return lks__fail(LKS_ERR_CONFIG, "--leaf needs --step: a leaf is the gradient of one "
+                                         "virtual rank in one step");
+    if (a->s->draw[0] != '\0' && !sample)
+        return lks__fail(LKS_ERR_CONFIG, "--draw needs --sample, the number of segments");
+    return LKS_OK;
+}
+
+static void print_limits(const struct audit *a)
+{
+    fputs("not shown where the data come from, and how many runs were made before this one was "
+          "chosen\n",
+          a->out);
+    if (a->replay.leaf >= 0)
+        fputs(
+            "          that the gradient was used: a right hash only shows that it was computed\n",
+            a->out);
+}
+
+static lks_status audit(struct audit *a)
+{
+    struct part p;
+    LKS__TRY(check_settings(a));
+    LKS__TRY(lks__claims_read(a->replay.run, &a->claims));
+    a->end = a->claims.steps[a->claims.n_steps - 1].iter + 1;
+    LKS__TRY(find_points(a));
+    if (a->s->sample > 0) {
+        LKS__TRY(audit_sample(a));
+    } else {
+        LKS__TRY(choose_part(a, &p));
+        LKS__TRY(audit_part(a, &p));
+    }
+    print_limits(a);
+    return LKS_OK;
+}
+
+lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
+                      enum lks__verdict *verdict_p)
+{
+    struct audit a = {.s = s, .out = out};
+    a.replay = (lks__replay){
+        .asked = s,
+        .run = run,
+        .claims = &a.claims,
+        .out = out,
+        .leaf = s->from[LKS__SETTING_leaf] != LKS__FROM_DEFAULT ? (int)s->leaf : -1,
+    };
+    const lks_status st = audit(&a);
+    lks__claims_free(&a.claims);
+    free(a.points);
+    *verdict_p = a.replay.findings > 0 ? LKS__VERDICT_FALSE
+                 : a.impossible        ? LKS__VERDICT_IMPOSSIBLE
+                                       : LKS__VERDICT_EQUAL;
+    return st;
+}

@@ -1,0 +1,291 @@
+#include "train/audit/replay.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/audit/saved.h"
+#include "train/audit/settings.h"
+#include "train/checkpoint.h"
+#include "train/checks/votes.h"
+#include "train/micro.h"
+#include "train/procedure/procedure.h"
+#include "train/setup/trainer.h"
+
+enum { MOST_PRINTED = 20 };
+
+void lks__replay_false(lks__replay *r, const char *format, ...)
+{
+    va_list args;
+    if (++r->findings > MOST_PRINTED)
+        return;
+    fputs("FALSE     ", r->out);
+    va_start(args, format);
+    vfprintf(r->out, format, args);
+    va_end(args);
+    fputc('\n', r->out);
+}
+
+/* --- one step --------------------------------------------------------------------------------- */
+
+/* The value that a reader of "%.9g" gets. */
+static double nine_digits(double x)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.9g", x);
+    return strtod(text, NULL);
+}
+
+static void compare_figure(lks__replay *r, uint64_t iter, const char *name, double claimed,
+                           double computed)
+{
+    if (claimed != computed && !(isnan(claimed) && !isfinite(computed)))
+        lks__replay_false(r, "step %" PRIu64 ": %s is %.17g in metrics.jsonl, %.17g computed", iter,
+                          name, claimed, computed);
+}
+
+/* Move leaves.bin to this iteration. *any_p: it has a record of it. */
+static lks_status find_hashes(lks__replay *r, uint64_t iter, bool *any_p)
+{
+    bool any = true;
+    lks_status st = LKS_OK;
+    while (st == LKS_OK && any && (r->leaves.last.at == 0 || r->leaves.last.iter < iter))
+        st = lks__leaves_next(&r->leaves, &any);
+    if (st == LKS_ERR_FORMAT) { /* the rest of the file is useless */
+        lks__replay_false(r, "%s", lks_last_error());
+        st = lks__leaves_close(&r->leaves);
+    }
+    *any_p = any && r->leaves.fd >= 0 && r->leaves.last.iter == iter;
+    return st;
+}
+
+static void compare_hash(lks__replay *r, const lks__run *run, uint64_t iter, int v,
+                         uint64_t computed)
+{
+    const uint64_t claimed = r->leaves.record[1 + v];
+    r->gradients++;
+    if (claimed != computed)
+        lks__replay_false(r,
+                          "step %" PRIu64 ": the gradient of virtual rank %d of %d has the hash "
+                          "%016" PRIx64 " in leaves.bin, %016" PRIx64 " computed",
+                          iter, v, run->V, claimed, computed);
+}
+
+static lks_status compare_hashes(lks__replay *r, const lks__trainer *t, uint64_t iter)
+{
+    const lks__run *run = &t->run;
+    bool any;
+    LKS__TRY(find_hashes(r, iter, &any));
+    if (!any || lks__reducer_hashes(t->work.reducer) == NULL) {
+        r->unhashed++;
+        return LKS_OK;
+    }
+    if (r->leaves.last.V != (uint32_t)run->V || r->leaves.last.A != (uint32_t)run->A) {
+        lks__replay_false(r, "step %" PRIu64 ": leaves.bin is of other virtual ranks", iter);
+        return LKS_OK;
+    }
+    const uint64_t *hashes = lks__reducer_hashes(t->work.reducer); /* of the only rank: all */
+    for (int v = 0; v < run->V; v++)
+        compare_hash(r, run, iter, v, hashes[v]);
+    return LKS_OK;
+}
+
+static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks__claim *claim,
+                               const lks__step_result *step)
+{
+    r->steps++;
+    if (claim->skipped != (step->outcome == LKS__STEP_SKIPPED)) {
+        lks__replay_false(
+            r, "step %" PRIu64 ": the record says that it was %s; it was%s when computed",
+            claim->iter, claim->skipped ? "skipped" : "made",
+            claim->skipped ? "n't" : " not finite");
+        return LKS_OK;
+    }
+    if (claim->skipped)
+        return LKS_OK;
+    LKS__TRY(compare_hashes(r, t, claim->iter));
+    compare_figure(r, claim->iter, "loss", claim->loss, nine_digits(step->loss));
+    compare_figure(r, claim->iter, "grad_norm", claim->grad_norm, step->grad_norm);
+    compare_figure(r, claim->iter, "lr", claim->lr, step->lr);
+    return LKS_OK;
+}
+
+/* Compute the gradient of one virtual rank only. */
+static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
+{
+    const size_t bytes = t->run.table.trained_count * sizeof(float);
+    lks__device *device = t->ses.device;
+    void *grads;
+    bool any;
+    LKS__TRY(find_hashes(r, t->state.iter, &any));
+    if (!any || lks__reducer_hashes(t->work.reducer) == NULL)
+        return lks__fail(LKS_ERR_SUPPORT, "there is no hash of step %" PRIu64, t->state.iter);
+    if (r->leaf >= t->run.V)
+        return lks__fail(LKS_ERR_CONFIG, "leaf=%d, but the run has %d virtual ranks, from 0 on",
+                         r->leaf, t->run.V);
+    LKS__TRY(device->ops->alloc(device, bytes, &grads));
+    device->layers->clear(device->ex, grads, t->run.table.trained_count);
+    lks_status st = t->run.procedure->begin_step(&t->state, &t->work);
+    for (int m = 0; m < t->run.A && st == LKS_OK; m++)
+        st = lks__train_alone(&t->run, &t->ses, &t->state, &t->work, r->leaf, m, grads);
+    if (st == LKS_OK)
+        compare_hash(r, &t->run, t->state.iter, r->leaf, lks__reducer_hash(t->work.reducer, grads));
+    device->ops->release(device, grads, bytes);
+    return st;
+}
+
+/* --- a run of steps --------------------------------------------------------------------------- */
+
+/* Settings that set-up reads, and not each step. */
+static const int at_setup[] = {LKS__SETTING_dropout,
+                               LKS__SETTING_dtype,
+                               LKS__SETTING_wire,
+                               LKS__SETTING_batch_size,
+                               LKS__SETTING_gradient_accumulation_steps,
+                               LKS__SETTING_virtual_ranks,
+                               LKS__SETTING_train_batch_tokens};
+
+/* Apply what a resume changed here. */
+static lks_status apply_resume(const lks__replay *r, lks__trainer *t)
+{
+    const json_t *changed = lks__claims_changed(r->claims, t->state.iter);
+    for (size_t i = 0; i < sizeof at_setup / sizeof at_setup[0]; i++) {
+        const char *name = lks__setting_name(at_setup[i]);
+        if (json_object_get(changed, name) != NULL)
+            return lks__fail(LKS_ERR_SUPPORT,
+                             "a resume changed %s at iteration %" PRIu64
+                             ": steps from there on need its checkpoint, and --from=%" PRIu64,
+                             name, t->state.iter, t->state.iter);
+    }
+    return lks__audit_change(&t->run.s, changed);
+}
+
+/* An evaluation only draws from the generators. */
+static lks_status pass_evaluation(lks__trainer *t)
+{
+    if (!t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks))
+        return LKS_OK;
+    t->state.eval_done = true;
+    if (lks__state_sampler_bytes(&t->state) > 0 &&
+        lks__batch_sampler_eval(t->state.sampler, t->state.iter, (int)t->run.s.eval_iters) == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the samples of an evaluation");
+    return LKS_OK;
+}
+
+/* After a rollback the run reads other data. Generators that have drawn the data in between aren't
+ * in the record. */
+static lks_status shift_data(lks__trainer *t, const lks__claim *claim)
+{
+    if (claim->data_shift != t->state.data_shift && lks__state_sampler_bytes(&t->state) > 0)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the run went back to iteration %" PRIu64
+                         ", and sampler=nanogpt can't repeat that: start from a later checkpoint",
+                         claim->iter);
+    t->state.data_shift = claim->data_shift;
+    return LKS_OK;
+}
+
+/* Refuse steps whose result depends on more than the run's settings and data. */
+static lks_status check_repeatable(const lks__trainer *t)
+{
+    const bool clock = lks__state_by_the_clock(&t->run);
+    if (!clock && t->run.s.wire == LKS__wire_float32)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "with %s only gradients of steps that follow a checkpoint at once can be "
+                     "computed again: give --step and --leaf",
+                     clock ? "max_wallclock_seconds rates depend on the clock, so"
+                           : "wire=bfloat16 sums depend on the hosts, so");
+}
+
+static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uint64_t iter)
+{
+    uint64_t first;
+    char shown[128];
+    const char *made = json_string_value(
+        json_object_get(lks__claims_start(r->claims, iter, &first), "fingerprint"));
+    if (made == NULL || strcmp(made, t->ses.fingerprint) == 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "step %" PRIu64 " was made with kernels of fingerprint %s, here it is %s, so "
+                     "the bits can differ",
+                     iter, lks__escape(shown, sizeof shown, made, strlen(made)),
+                     t->ses.fingerprint);
+}
+
+static lks_status replay_one(lks__replay *r, lks__trainer *t, bool *again_p)
+{
+    const lks__claim *claim = lks__claims_step(r->claims, t->state.iter);
+    lks__step_result step;
+    if (claim == NULL)
+        return lks__fail(LKS_ERR_SUPPORT, "metrics.jsonl has no line of step %" PRIu64,
+                         t->state.iter);
+    const lks_status st = lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step);
+    *again_p = false;
+    if (st == LKS_ERR_NAN) {
+        lks__replay_false(r, "%s", lks_last_error());
+        return LKS_OK;
+    }
+    LKS__TRY(st);
+    LKS__TRY(compare_step(r, t, claim, &step));
+    *again_p = step.outcome == LKS__STEP_DONE || step.outcome == LKS__STEP_SKIPPED;
+    return *again_p ? lks__replay_saved(r, t) : LKS_OK;
+}
+
+static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
+{
+    const uint64_t start = t->state.iter;
+    for (bool again = true; again && t->state.iter < end;) {
+        const lks__claim *claim = lks__claims_step(r->claims, t->state.iter);
+        LKS__TRY(check_kernels(r, t, t->state.iter));
+        if (t->state.iter > start)
+            LKS__TRY(apply_resume(r, t));
+        if (claim != NULL)
+            LKS__TRY(shift_data(t, claim));
+        LKS__TRY(pass_evaluation(t));
+        if (r->leaf >= 0 && t->state.iter + 1 == end)
+            return replay_leaf(r, t);
+        LKS__TRY(check_repeatable(t));
+        LKS__TRY(replay_one(r, t, &again));
+    }
+    return LKS_OK;
+}
+
+/* The config line has the digest of the run's data. Checkpoints are compared with their own. */
+static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64_t start)
+{
+    char have[17], shown[128];
+    const char *digest = json_string_value(json_object_get(r->claims->config, "data_digest"));
+    snprintf(have, sizeof have, "%016" PRIx64, t->run.data_digest);
+    if (start > 0 || digest == NULL || strcmp(digest, have) == 0)
+        return LKS_OK;
+    return lks__fail(
+        LKS_ERR_SUPPORT, "the data in %s are not the run's: their digest is %s, not %s",
+        t->run.shown_data_dir, have, lks__escape(shown, sizeof shown, digest, strlen(digest)));
+}
+
+lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
+{
+    lks__settings *s = malloc(sizeof *s);
+    lks__trainer *t = calloc(1, sizeof *t);
+    int stopped;
+    lks_status st = s != NULL && t != NULL ? lks__audit_settings(r, start, s)
+                                           : lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
+    if (st == LKS_OK)
+        st = lks__trainer_open(s, t, &stopped);
+    const bool opened = st == LKS_OK;
+    if (st == LKS_OK)
+        st = lks__leaves_open(r->run, &r->leaves);
+    if (st == LKS_OK)
+        st = check_data(r, t, start);
+    if (st == LKS_OK)
+        st = replay(r, t, end);
+    lks__leaves_close(&r->leaves);
+    if (opened)
+        lks__trainer_close(t);
+    free(s);
+    free(t);
+    return st;
+}

@@ -1,0 +1,105 @@
+#include "train/audit/saved.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "files/checkpoint/folder.h"
+#include "train/checkpoint.h"
+#include "weights/forms/saved.h"
+
+/* Print the first element that differs. */
+static void name_element(lks__replay *r, const lks__ckpt *c, const char *tensor, const float *saved,
+                         const float *computed, size_t n)
+{
+    size_t first = n, different = 0;
+    for (size_t i = n; i-- > 0;)
+        if (memcmp(&saved[i], &computed[i], sizeof *saved) != 0) {
+            first = i;
+            different++;
+        }
+    if (different > 0)
+        lks__replay_false(r,
+                          "checkpoint %" PRIu64 ": %s, element %zu is %.9g in the file, %.9g "
+                          "computed; %zu of its %zu elements differ",
+                          c->iter, tensor, first, (double)saved[first], (double)computed[first],
+                          different, n);
+}
+
+/* Compare a tensor of the file, whose name there ends in `suffix`, with values[t->count]. */
+static lks_status compare_tensor(lks__replay *r, lks__ckpt *c, lks__st_file *file,
+                                 const lks__table_tensor *t, const char *suffix,
+                                 const float *values)
+{
+    const lks__st_tensor *found;
+    char name[64];
+    LKS__TRY(lks__state_find(file, c->path, t, suffix, &found));
+    float *saved = malloc(found->bytes);
+    if (saved == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to compare a tensor");
+    const lks_status st = lks__st_read(file, found, saved);
+    snprintf(name, sizeof name, "%s%s", t->name, suffix);
+    if (st == LKS_OK)
+        name_element(r, c, name, saved, values, t->count);
+    free(saved);
+    return st;
+}
+
+static lks_status compare_tensors(lks__replay *r, const lks__trainer *t, lks__ckpt *c)
+{
+    for (size_t i = 0; i < t->run.table.n_tensors; i++) {
+        const lks__table_tensor *x = &t->run.table.tensors[i];
+        LKS__TRY(compare_tensor(r, c, c->model, x, "",
+                                (float *)t->state.memory->params.host + x->offset));
+        for (int k = 0; k < LKS__OPTIM_STATES; k++) {
+            const char *suffix = lks__optimizer_state(t->work.optim.optimizer, x, k);
+            if (suffix != NULL)
+                LKS__TRY(compare_tensor(r, c, c->optimizer, x, suffix,
+                                        (float *)t->state.memory->moments[k].host + x->offset));
+        }
+    }
+    return LKS_OK;
+}
+
+static bool exists(const char *run, uint64_t iter)
+{
+    char name[LKS__CKPT_NAME], path[LKS__CKPT_PATH];
+    struct stat info;
+    lks__entry_name(name, LKS__ENTRY_CKPT, iter);
+    return lks__ckpt_join(path, run, name) == LKS_OK && lstat(path, &info) == 0;
+}
+
+static lks_status compare_folder(lks__replay *r, const lks__trainer *t)
+{
+    lks__ckpt c = {.iter = 0};
+    lks_status st = lks__ckpt_open_iter(r->run, t->state.iter, LKS__CKPT_ALL, &c);
+    if (st == LKS_ERR_FORMAT) {
+        lks__replay_false(r, "checkpoint %" PRIu64 ": %s", t->state.iter, lks_last_error());
+        return LKS_OK;
+    }
+    if (st == LKS_OK)
+        st = compare_tensors(r, t, &c);
+    lks__ckpt_close(&c);
+    return st;
+}
+
+lks_status lks__replay_saved(lks__replay *r, lks__trainer *t)
+{
+    const lks__claimed_save *claim = lks__claims_save(r->claims, t->state.iter);
+    char hash[17];
+    const bool folder = exists(r->run, t->state.iter);
+    if (claim == NULL && !folder)
+        return LKS_OK;
+    r->saves++;
+    LKS__TRY(lks__memory_fetch(t->state.memory));
+    LKS__TRY(lks__state_params_hash(&t->run, &t->state, &t->work, hash));
+    if (claim != NULL && strcmp(claim->params_hash, hash) != 0)
+        lks__replay_false(r,
+                          "checkpoint %" PRIu64 ": the weights have the hash %s in metrics.jsonl, "
+                          "%s computed",
+                          t->state.iter, claim->params_hash, hash);
+    const lks_status st = folder ? compare_folder(r, t) : LKS_OK;
+    lks__memory_fetched(t->state.memory);
+    return st;
+}

@@ -1,0 +1,77 @@
+/* train/audit/settings.c - the settings with which a part of a run was made. */
+#include "train/audit/settings.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/jsontext.h"
+#include "files/checkpoint/folder.h"
+#include "train/setup/remember.h"
+
+static const char where[] = "the run's record";
+
+static lks_status set(lks__settings *s, const char *key, const char *value)
+{
+    return lks__settings_set(s, LKS__CMD_TRAIN, key, value, LKS__FROM_ARG, where);
+}
+
+lks_status lks__audit_change(lks__settings *s, const json_t *changed)
+{
+    const char *key;
+    json_t *value;
+    char text[256];
+    const bool tokens = json_object_get(changed, "train_batch_tokens") != NULL;
+    json_object_foreach((json_t *)changed, key, value)
+    {
+        if (!tokens || strcmp(key, "batch_size") != 0) /* which follows from the tokens */
+            LKS__TRY(set(s, key, lks__json_text(value, text)));
+    }
+    return LKS_OK;
+}
+
+/* The settings of a run that begins with new weights. */
+static lks_status from_config(const lks__replay *r, lks__settings *s)
+{
+    static const char *const others[] = {"kind", "version", "parameters", "trained_parameters",
+                                         "data_digest"};
+    json_t *config = json_deep_copy(r->claims->config);
+    if (config == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a run's settings");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        json_object_del(config, others[i]);
+    lks_status st = lks__settings_from_json(config, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, where, s);
+    json_decref(config);
+    return st;
+}
+
+lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settings *s)
+{
+    uint64_t first;
+    char name[LKS__CKPT_NAME], data[LKS__SETTING_STR];
+    const json_t *host = lks__claims_start(r->claims, start, &first);
+    const char *device = json_string_value(json_object_get(host, "device"));
+    lks__settings_defaults(s);
+    if (strlen(r->run) + sizeof name >= sizeof s->out_dir)
+        return lks__fail(LKS_ERR_IO, "the path of the run is too long");
+    if (start == 0) {
+        LKS__TRY(from_config(r, s));
+        LKS__TRY(lks__settings_keep(s, json_object_get(host, "settings"), where));
+        LKS__TRY(lks__remembered_data(r->run, data));
+        if (data[0] != '\0')
+            LKS__TRY(set(s, "dataset", data));
+        snprintf(s->out_dir, sizeof s->out_dir, "%s", r->run);
+    } else {
+        lks__entry_name(name, LKS__ENTRY_CKPT, start);
+        snprintf(s->out_dir, sizeof s->out_dir, "%s/%s", r->run, name);
+        LKS__TRY(set(s, "init_from", "resume"));
+        LKS__TRY(lks__audit_change(s, lks__claims_changed(r->claims, start)));
+    }
+    if (r->asked->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT)
+        LKS__TRY(set(s, "dataset", r->asked->dataset));
+    if (device != NULL)
+        LKS__TRY(set(s, "device", device));
+    s->threads = r->asked->threads;
+    s->lock = LKS__lock_off; /* the run may be in progress */
+    return LKS_OK;
+}

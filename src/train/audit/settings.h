@@ -1,0 +1,13 @@
+/* train/audit/settings.h - the settings with which a part of a run was made. */
+#ifndef LKS_TRAIN_AUDIT_SETTINGS_H
+#define LKS_TRAIN_AUDIT_SETTINGS_H
+
+#include "train/audit/replay.h"
+
+/* For lks__trainer_open(): start from checkpoint `start`, or with 0 from the seed. */
+lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settings *s);
+
+/* Set what a resume changed. */
+lks_status lks__audit_change(lks__settings *s, const json_t *changed);
+
+#endif

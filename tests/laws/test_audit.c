@@ -1,0 +1,300 @@
+/* `lockstep audit`: honest runs are equal, planted lies are found and located, and what can't be
+ * executed is said with its reason. */
+#include "laws.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "poison.h"
+
+static void expect(const char *const argv[], int code, const char *const texts[])
+{
+    const lks_test_result r = lks_test_run(argv, NULL, 60);
+    if (r.exit_code != code)
+        fail_msg("exit code %d instead of %d: %s%s", r.exit_code, code, r.out, r.err);
+    for (int i = 0; texts[i] != NULL; i++)
+        assert_contains(code == 2 ? r.err : r.out, texts[i]);
+}
+#define TEXTS(...)                                                                                 \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+#define EXPECT(code, texts, ...)                                                                   \
+    expect((const char *const[]){"lockstep", "audit", __VA_ARGS__, NULL}, (code), (texts))
+
+/* The whole run, from its seed. */
+static const char *whole(const char *out, int steps, int V)
+{
+    EXPECT(
+        0,
+        TEXTS(lks_test_text("0-%d  from the seed, %d steps to compute; they took ", steps, steps),
+              lks_test_text("equal (%d steps, %d gradients, ", steps, steps * V),
+              "not shown where the data come from"),
+        out);
+    return out;
+}
+
+static const char *copy_of(const char *out)
+{
+    const char *copy = lks_test_folder();
+    const char *const cp[] = {"cp", "-a", lks_test_text("%s/.", out), copy, NULL};
+    assert_int_equal(lks_test_run(cp, NULL, 10).exit_code, 0);
+    return copy;
+}
+
+static const char *reference(void)
+{
+    static const char *out;
+    if (out == NULL)
+        out = law_output("random", "--nproc_per_node=2");
+    return out;
+}
+
+/* --- honest runs ------------------------------------------------------------------------------ */
+
+static void test_whole(void **state)
+{
+    static const char *const samplers[] = {"nanogpt", "epoch"};
+    static const char *const more[] = {"--optimizer=muon", "--optimizer=sgd",
+                                       "--freeze=wpe|h.0.mlp", "--dtype=bfloat16"};
+    const char *before = copy_of(reference());
+    whole(reference(), LAW_STEPS, LAW_V);
+    const char *const diff[] = {"diff", "-r", before, reference(), NULL}; /* nothing is written */
+    assert_int_equal(lks_test_run(diff, NULL, 10).exit_code, 0);
+    for (int i = 0; i < 2; i++)
+        whole(law_output(samplers[i], "--nproc_per_node=4"), LAW_STEPS, LAW_V);
+    for (int i = 0; i < 4; i++) {
+        law_args args = law_family(false, lks_test_folder());
+        law_add(&args, "%s", more[i]);
+        if (i == 0)
+            law_add(&args, "--weight_decay=0");
+        law_run(&args);
+        whole(strchr(args.argv[3], '=') + 1, LAW_STEPS, LAW_V);
+    }
+    law_args golf = law_family(true, lks_test_folder());
+    law_add(&golf, "--nproc_per_node=2");
+    law_run(&golf);
+    whole(strchr(golf.argv[3], '=') + 1, 6, 8);
+}
+
+/* Parts of a run, from the nearest checkpoint. */
+static void test_parts(void **state)
+{
+    const char *out = reference();
+    EXPECT(0,
+           TEXTS("10-11  from checkpoint 9, 2 steps to compute", "equal (2 steps, 16 gradients, "),
+           out, "--step=10");
+    EXPECT(0,
+           TEXTS("10-11  from checkpoint 9, 2", "equal (1 step, 9 gradients, 0 checkpoints",
+                 "that the gradient was used"),
+           out, "--step=10", "--leaf=5", "--threads=1");
+    EXPECT(0,
+           TEXTS("3-9  from checkpoint 3, 6 steps", "equal (6 steps, 48 gradients, 4 checkpoints"),
+           out, "--from=3", "--to=9");
+    EXPECT(0,
+           TEXTS("drawn     3 of 7 segments between checkpoints; --draw=beef draws the same ones\n",
+                 "one false segment passes such a sample with 57.1 %, with three with 11.4 %"),
+           out, "--sample=3", "--draw=beef");
+    const char *texts[2];
+    for (int i = 0; i < 2; i++) {
+        const lks_test_result r =
+            lks_test_tool("audit", out, "--sample=1", i == 0 ? "--draw=1" : "--draw=3");
+        assert_int_equal(r.exit_code, 0);
+        texts[i] = lks_test_text("%s", strchr(r.out, '\n'));
+    }
+    assert_string_not_equal(texts[0], texts[1]); /* other numbers draw another segment */
+}
+
+/* A resume changed the learning rate: from the checkpoint, and over it from an earlier one. */
+static void test_resumed(void **state)
+{
+    const char *out = law_output("nanogpt", "--max_iters=6");
+    law_resume("nanogpt", out, "--learning_rate=5e-4", "--weight_decay=0.3", "--eval_interval=5");
+    whole(out, LAW_STEPS, LAW_V);
+    EXPECT(0, TEXTS("7-9  from checkpoint 7, 2 steps"), out, "--from=7", "--to=9");
+    const char *const rm[] = {"rm", "-r", lks_test_text("%s/ckpt-00000007", out), NULL};
+    assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+    EXPECT(0, TEXTS("7-9  from checkpoint 6, 3 steps"), out, "--from=7", "--to=9");
+    const char *other = law_output("random", "--max_iters=6");
+    law_resume("random", other, "--dropout=0.2");
+    whole(copy_of(reference()), LAW_STEPS, LAW_V);
+    EXPECT(0, TEXTS("7-9  from checkpoint 7, 2 steps"), other, "--from=7", "--to=9");
+    EXPECT(4, TEXTS("not possible here: a resume changed dropout at iteration 7"), other);
+}
+
+/* A resume with another batch begins a segment of the run and of leaves.bin. */
+static void test_segments(void **state)
+{
+    const char *out = law_output("nanogpt", "--max_iters=6");
+    law_resume("nanogpt", lks_test_text("%s/ckpt-00000006", out), "--batch_size=3",
+               "--gradient_accumulation_steps=24");
+    EXPECT(0, TEXTS("6-14  from checkpoint 6, 8 steps", "equal (8 steps, 64 gradients"), out,
+           "--from=6");
+    EXPECT(0, TEXTS("equal (6 steps, 48 gradients"), out, "--to=6");
+    EXPECT(4, TEXTS("not possible here: a resume changed "), out);
+    const char *golf = lks_test_folder();
+    law_args args = law_family(true, golf);
+    law_run(&args);
+    args = law_family(true, lks_test_text("%s/ckpt-00000003", golf));
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "--train_batch_tokens=768");
+    law_add(&args, "--virtual_ranks=4");
+    law_run(&args);
+    EXPECT(0, TEXTS("equal (3 steps, 12 gradients"), golf, "--from=3");
+}
+
+/* Steps that were skipped, and data that a rollback left out. */
+static void test_not_finite(void **state)
+{
+    static const char *const on_nan[] = {"skip", "rollback"};
+    for (int i = 0; i < 2; i++) {
+        const char *out = lks_test_folder();
+        law_args first = poison_train(out, 1);
+        law_add(&first, "--iterations=2");
+        law_run(&first);
+        poison_embedding(out);
+        law_args rest = poison_train(out, 2);
+        law_add(&rest, "--init_from=resume");
+        law_add(&rest, "--on_nan=%s", on_nan[i]);
+        law_add(&rest, "--iterations=10");
+        lks_test_run(rest.argv, NULL, 60); /* its artifact can't be written */
+        EXPECT(0, TEXTS("2-10  from checkpoint 2, 8 steps", "equal (8 steps, "), out, "--from=2");
+        /* the altered weight is a lie about the first two steps */
+        EXPECT(3,
+               TEXTS("FALSE     checkpoint 2: tok_emb.weight, element 1008 is nan in the file, "),
+               out, "--to=2");
+    }
+}
+
+/* --- lies ------------------------------------------------------------------------------------- */
+
+/* Change a byte of a file, counted from its beginning. */
+static void alter(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    const int byte = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fputc(byte ^ 4, f);
+    fclose(f);
+}
+
+static void test_false_hashes(void **state)
+{
+    const char *out = copy_of(reference());
+    for (int i = 0; i < 6; i++) {
+        const int step = i * 5 % LAW_STEPS, v = i * 3 % LAW_V;
+        const long at = 32 + (long)(step * (1 + LAW_V) + 1 + v) * 8 + i;
+        alter(lks_test_text("%s/leaves.bin", out), at);
+        EXPECT(
+            3,
+            TEXTS(lks_test_text("FALSE     step %d: the gradient of virtual rank %d of 8 has the "
+                                "hash ",
+                                step, v),
+                  "          FALSE: 1 claim (14 steps, 112 gradients"),
+            out);
+        EXPECT(3, TEXTS(lks_test_text("FALSE     step %d: ", step)), out,
+               lks_test_text("--step=%d", step), lks_test_text("--leaf=%d", v));
+        alter(lks_test_text("%s/leaves.bin", out), at);
+    }
+    EXPECT(0, TEXTS("equal"), out);
+    /* An iteration twice, and a file that is too short. */
+    alter(lks_test_text("%s/leaves.bin", out), 32 + 6 * (1 + LAW_V) * 8);
+    EXPECT(3,
+           TEXTS("FALSE     ", "leaves.bin: no run has written the record at offset 464",
+                 "          there are no hashes of the gradients of 8 steps\n"),
+           out);
+    assert_int_equal(truncate(lks_test_text("%s/leaves.bin", out), 470), 0);
+    EXPECT(0, TEXTS("equal (14 steps, 48 gradients, ", "of 8 steps\n"), out);
+}
+
+static void test_false_figures(void **state)
+{
+    static const char *const figures[] = {"loss", "lr", "grad_norm"};
+    const char *path = lks_test_text("%s/metrics.jsonl", reference());
+    for (int i = 0; i < 3; i++) {
+        const char *out = copy_of(reference());
+        char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
+        char *line = strstr(text, lks_test_text("\"train\",\"iter\":%d,", 3 * i + 2));
+        char *figure = strstr(line, lks_test_text("\"%s\":", figures[i]));
+        char *digit = figure + strcspn(figure, ".") + 3;
+        *digit = *digit == '7' ? '3' : '7';
+        lks_test_write(lks_test_text("%s/metrics.jsonl", out), text, strlen(text));
+        EXPECT(3,
+               TEXTS(lks_test_text("FALSE     step %d: %s is ", 3 * i + 2, figures[i]),
+                     "FALSE: 1 claim"),
+               out);
+    }
+}
+
+static void change_weight(const char *name, float *x, size_t n, size_t width)
+{
+    if (strcmp(name, "transformer.h.1.mlp.c_proj.weight") == 0)
+        x[777] += 0.25f;
+}
+
+static void change_moment(const char *name, float *x, size_t n, size_t width)
+{
+    if (strcmp(name, "transformer.wpe.weight.exp_avg_sq") == 0)
+        x[30] *= 2.0f;
+}
+
+/* One weight or one moment of the last checkpoint, with all of its hashes computed again. */
+static void test_false_checkpoint(void **state)
+{
+    const char *out = copy_of(reference());
+    poison_alter(out, POISON_MODEL, change_weight);
+    EXPECT(3,
+           TEXTS("FALSE     checkpoint 14: transformer.h.1.mlp.c_proj.weight, element 777 is ",
+                 "computed; 1 of its "),
+           out, "--from=12");
+    out = copy_of(reference());
+    poison_alter(out, POISON_OPTIMIZER, change_moment);
+    EXPECT(3, TEXTS("FALSE     checkpoint 14: transformer.wpe.weight.exp_avg_sq, element 30 is "),
+           out, "--from=12");
+    out = copy_of(reference()); /* and the checkpoint from which steps are computed */
+    alter(lks_test_text("%s/ckpt-00000009/model.safetensors", out), 60000);
+    EXPECT(4, TEXTS("not possible here: ", "is altered or damaged"), out, "--step=9");
+    EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged"), out, "--step=8");
+}
+
+/* --- not here --------------------------------------------------------------------------------- */
+
+static void test_impossible(void **state)
+{
+    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
+    char *digit = strstr(text, "\"fingerprint\":\"") + 15;
+    *digit = *digit == '7' ? '3' : '7';
+    lks_test_write(path, text, strlen(text));
+    EXPECT(4, TEXTS("not possible here: step 0 was made with kernels of fingerprint "), out);
+    EXPECT(4, TEXTS("not possible here: ", " are not the run's: their digest is "),
+           copy_of(reference()), lks_test_text("--dataset=%s", poison_data()));
+    const char *clock = lks_test_folder();
+    law_args args = law_family(true, clock);
+    law_add(&args, "--max_wallclock_seconds=600");
+    law_run(&args);
+    EXPECT(4, TEXTS("not possible here: with max_wallclock_seconds"), clock);
+    EXPECT(0, TEXTS("equal (0 steps, 1 gradient,"), clock, "--step=3", "--leaf=2");
+    EXPECT(2, TEXTS("the record has steps 0 to 13"), reference(), "--step=14");
+    EXPECT(2, TEXTS("--leaf needs --step"), reference(), "--leaf=1");
+    EXPECT(2, TEXTS("give one of --step"), reference(), "--step=1", "--sample=2");
+    EXPECT(2, TEXTS("draw must be"), reference(), "--draw=xyz", "--sample=2");
+    EXPECT(2, TEXTS("contains no metrics.jsonl"), lks_test_folder());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole),         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_impossible),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,42 @@
+/* lockstep audit: executes parts of a run again, and compares them with its record. */
+#include <stdio.h>
+
+#include "../tool.h"
+#include "train/audit/audit.h"
+
+static const char usage[] =
+    "Usage: lockstep audit RUN [--step=I [--leaf=V]] [--from=I --to=J] [--sample=N [--draw=HEX]]\n"
+    "\n"
+    "Executes steps of the run in the folder RUN again, and compares each loss, gradient, norm,\n"
+    "rate and checkpoint with the record: metrics.jsonl, leaves.bin and the checkpoints. Without\n"
+    "settings it executes the whole run. It starts from the nearest checkpoint or from the seed,\n"
+    "in this process only. The run may be in progress. Nothing is written.\n"
+    "\n"
+    "The exit code is 0 if all is equal, 3 if a claim of the record is false, and 4 if a part\n"
+    "can't be executed here.\n"
+    "\n"
+    "  lockstep audit out/my\n"
+    "  lockstep audit out/my --from=1000 --to=1250\n"
+    "  lockstep audit out/my --step=1010 --leaf=5\n"
+    "  lockstep audit out/my --sample=2\n";
+
+static const int codes[] = {
+    [LKS__VERDICT_EQUAL] = TOOL_OK, [LKS__VERDICT_FALSE] = 3, [LKS__VERDICT_IMPOSSIBLE] = 4};
+
+int tool_audit(int argc, char **argv)
+{
+    lks__settings s;
+    lks__args args;
+    enum lks__verdict verdict;
+    int code;
+    if (!tool_settings("audit", LKS__CMD_AUDIT, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
+                       &code))
+        return code;
+    lks_status st = args.n_positional == 1
+                        ? lks__audit(args.positional[0], &s, stdout, &verdict)
+                        : lks__fail(LKS_ERR_CONFIG, "give the folder of a run, for example "
+                                                    "`lockstep audit out/my`");
+    if (st == LKS_OK)
+        st = tool_flush();
+    return st == LKS_OK ? codes[verdict] : tool_fail("audit", st);
+}
