@@ -35,7 +35,9 @@ static const struct {
     {"2", "a command or setting is unknown, mistyped or out of range; nothing was done"},
     {"3", "`lockstep diff` found a difference, or `lockstep audit` a false claim"},
     {"4", "`lockstep audit` can't execute the steps here"},
-    {"128+n", "ended by signal n"},
+    {"126", "`lockstep run` can't execute the program"},
+    {"127", "`lockstep run` can't find the program"},
+    {"128+n", "ended by signal n, also if the run has saved a checkpoint first"},
 };
 
 enum { N_EXITS = sizeof exits / sizeof exits[0] };

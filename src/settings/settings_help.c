@@ -119,6 +119,10 @@ void lks__setting_help(FILE *out, int setting)
             fprintf(out, "%s `lockstep %s`", n++ > 0 ? "," : "", lks__command_name(command));
     fprintf(out, "\n\n");
     print_setting(out, d, ~0u, RANGE);
+    if (d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN))
+        fprintf(out, "\nA resume keeps the run's value and refuses another.\n");
+    if (d->flags & (LKS__SETTING_FREE | LKS__SETTING_KEPT))
+        fprintf(out, "\nA resume keeps the run's value unless you give another.\n");
 }
 
 bool lks__is_help(const char *arg)

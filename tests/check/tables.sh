@@ -1,0 +1,33 @@
+#!/bin/sh
+# docs/reference/settings.md and exit_codes.md list what the program and its headers define.
+# tables.sh SOURCE TOOL
+set -eu
+. "${0%/*}/../support.sh"
+work_folder
+source=$1 tool=$2
+"$tool" help --table >"$work/table"
+
+echo '== groups of settings, and their names'
+# The words of --help=WORD are in the order of the groups.
+awk -F '\t' -v words="$(awk -F '\t' '$1 == "option" && $2 == "train" && $3 == "--help" { print $6 }' "$work/table")" '
+    BEGIN { n = split(words, word, " ") }
+    $1 == "option" && $2 == "settings" && $9 !~ /^another name of / {
+        if ($8 != group)
+            line[++at] = "- **" $8 "** (`" word[at + 1] "`):"
+        group = $8
+        line[at] = line[at] " `" substr($3, 3) "`"
+    }
+    END { for (i = 1; i <= at; i++) print line[i] }' "$work/table" >"$work/defined"
+awk '/^## Groups/ { on = 1; next } on && /^- / { if (line != "") print line; line = $0; next }
+    on && /^  / { sub(/^ +/, ""); line = line " " $0 } END { print line }' "$source/docs/reference/settings.md" >"$work/listed"
+[ "$(wc -l <"$work/defined")" -gt 5 ] || fail 'groups of the table'
+diff "$work/defined" "$work/listed" >"$work/log" || fail 'docs/reference/settings.md (<: the table of settings, >: the page)'
+
+echo '== exit codes and statuses'
+{
+    awk -F '\t' '$1 == "exit" { print "| `" $2 "` | " $3 " |" }' "$work/table"
+    sed -n 's/^ *X(\([A-Z_]*\), \(-*[0-9]*\), "\(.*\)").*/| `LKS_\1` | \2 | \3 |/p' "$source/include/lockstep/status.h"
+} >"$work/defined"
+grep '^| `' "$source/docs/reference/exit_codes.md" >"$work/listed" || true
+[ "$(wc -l <"$work/defined")" -gt 15 ] || fail 'statuses of the header'
+diff "$work/defined" "$work/listed" >"$work/log" || fail 'docs/reference/exit_codes.md (<: the program, >: the page)'
