@@ -48,7 +48,7 @@ static const struct {
     {LKS__SETTING_dtype, "bf16", "bfloat16"},
     {LKS__SETTING_dtype, "fp32", "float32"},
     {LKS__SETTING_family, "nanogpt", "gpt2"},
-    {LKS__SETTING_backend, "nccl", "auto, with --device=cuda for NCCL"},
+    {LKS__SETTING_backend, "nccl", "auto, with --device=cuda --exchange=nccl for NCCL"},
 };
 
 /* True if the names are equal, apart from case and '-' for '_'. */

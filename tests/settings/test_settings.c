@@ -391,7 +391,7 @@ static void test_values_of_others(void **state)
         }
     }
     assert_fails(LKS_ERR_CONFIG, parse_train("--backend=nccl"),
-                 "did you mean auto, with --device=cuda for NCCL?");
+                 "did you mean auto, with --device=cuda --exchange=nccl for NCCL?");
     assert_fails(LKS_ERR_CONFIG, parse_train("--max_iters=1e3"), "not \"1e3\"; did you mean 1000?");
     static const char *const other[] = {"--max_iters=1e30", "--max_iters=1.5", "--max_iters=nan",
                                         "--optimizer=quux"};

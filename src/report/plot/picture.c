@@ -1,5 +1,6 @@
 #include "report/plot/picture.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -183,13 +184,26 @@ static void cut(char *text, int most)
         strcpy(text + last, "\xe2\x80\xa6");
 }
 
-static void append(char out[DETAILS], const char *name, const char *value)
+/* True if `text` contains the words. */
+static bool contains(const char *text, const char *words)
+{
+    const size_t n = strlen(words);
+    for (const char *at = text; (at = strstr(at, words)) != NULL; at++)
+        if ((at == text || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[n]))
+            return true;
+    return false;
+}
+
+/* Add "NAME VALUE" to `out`, unless the run's own name already says it. */
+static void append(char out[DETAILS], const char *run, const char *name, const char *value)
 {
     const size_t n = strlen(out);
-    char shown[256];
+    char shown[256], detail[512];
     snprintf(shown, sizeof shown, "%s", value);
     cut(shown, 24);
-    snprintf(out + n, DETAILS - n, "%s%s %s", n > 0 ? ", " : "", name, shown);
+    snprintf(detail, sizeof detail, "%s %s", name, shown);
+    if (!contains(run, detail))
+        snprintf(out + n, DETAILS - n, "%s%s", n > 0 ? ", " : "", detail);
 }
 
 static bool ranks_differ(const lks__plot *p)
@@ -213,13 +227,14 @@ static void details_of(const struct drawing *d, const json_t *settings, size_t i
     {
         const char *name = json_string_value(json_object_get(row, "setting"));
         if (strcmp(name, "version") != 0 && strcmp(name, "parameters") != 0)
-            append(out, name, json_string_value(json_array_get(json_object_get(row, "values"), i)));
+            append(out, run->name, name,
+                   json_string_value(json_array_get(json_object_get(row, "values"), i)));
     }
     snprintf(number, sizeof number, "%" JSON_INTEGER_FORMAT, json_integer_value(ranks));
     if (json_is_integer(ranks) && ranks_differ(d->plot))
-        append(out, number, json_integer_value(ranks) == 1 ? "rank" : "ranks");
+        append(out, run->name, number, json_integer_value(ranks) == 1 ? "rank" : "ranks");
     if (d->curves[i].same != NULL)
-        append(out, "same losses as", d->curves[i].same->name);
+        append(out, run->name, "same losses as", d->curves[i].same->name);
     lks__utf8_make(out);
 }
 
@@ -275,7 +290,8 @@ static void draw_runs(struct drawing *d, double y)
         d->to->text(d->to->ctx, LEFT + 36, y + 4.5, -1, LKS__INK_TITLE, LKS__SIZE_TEXT, text);
         details_of(d, settings, i, text);
         cut(text, (int)((WIDTH - RIGHT - x) / CHARACTER));
-        d->to->text(d->to->ctx, x, y + 4.5, -1, LKS__INK_TEXT, LKS__SIZE_TEXT, text);
+        if (text[0] != '\0')
+            d->to->text(d->to->ctx, x, y + 4.5, -1, LKS__INK_TEXT, LKS__SIZE_TEXT, text);
     }
     json_decref(settings);
 }
