@@ -11,13 +11,13 @@ eager and compiled, and, given their checkouts, the programs of others with thei
 `share` is the part of the machine's measured peak of multiply-adds (`lockstep bench peak`; of
 bfloat16's in a row in bfloat16, as lockstep measures them there) that the model's arithmetic makes
 up, counted alike for all sides. Memory is the sum of Pss over a side's processes while it trains;
-`first step` is from the command to where that step begins, for lockstep, and to its end,
+`first step` is the time from the command to its beginning (lockstep) and end,
 compilation included.
 
-PyTorch is that of the Python which runs this file. What can't run is left out and named. Other
+PyTorch is that of the Python which runs this file. Programs that can't run are left out and named. Other
 programs on the machine spoil the figures, PyTorch's most of all: they are noticed and named. --write
-replaces the measured part of docs/reference/performance.md; what stands there below its last heading
-("## Tried and left out") is kept.
+replaces the measured part of docs/reference/performance.md. The part from its heading
+"## Tried and left out" on is kept.
 """
 import argparse
 import datetime
@@ -74,7 +74,7 @@ def chosen(a, name):
 
 
 def read_arguments():
-    p = argparse.ArgumentParser(description="Whole training steps: lockstep beside others.")
+    p = argparse.ArgumentParser(description="Whole training steps of lockstep and of other programs.")
     p.add_argument("--quick", action="store_true", help="3 turns of fewer steps: some minutes")
     p.add_argument("--only", action="append", default=[], metavar="WORDS",
                    help="parts whose name contains this; may be given several times")
@@ -104,7 +104,7 @@ def read_arguments():
         if folder and not os.path.isdir(folder):
             p.error(f"--{name}: {folder} is no folder")
     if not os.access(a.lockstep, os.X_OK):
-        p.error(f"{a.lockstep} is not there: ./quickstart builds it")
+        p.error(f"{a.lockstep} does not exist: ./quickstart builds it")
     a.lockstep = os.path.abspath(a.lockstep)
     return a
 
@@ -305,7 +305,7 @@ def table(work, rows, gflop, lacking, top):
         return []
     best = min(ours, key=lambda r: statistics.median(r[1]))
     lines = [f"**{work.name}**", "",
-             "| | a step | of it the update | tokens/s | share of peak | memory | first step | time beside lockstep |",
+             "| | time per step | of it the update | tokens/s | share of peak | memory | first step | relative time |",
              "|---|---|---|---|---|---|---|---|"]
     for r in rows:
         name, times, optimizer, memory, first = r
@@ -353,7 +353,7 @@ def two_ranks(a):
     sides.shutil.rmtree(out, ignore_errors=True)
     share = statistics.median(t / s for t, s in zip(together, apart))
     tokens = 8 * 4 * 256
-    return (f"10.6M, 8 micro-batches a step: two ranks of one core each {statistics.median(together) * tokens:,.0f} "
+    return (f"10.6M, 8 micro-batches per step: two ranks of one core each {statistics.median(together) * tokens:,.0f} "
             f"tokens/s, two runs of one core each at the same time {statistics.median(apart) * tokens:,.0f} "
             f"together:\n**{share:.1%}** (median of {a.turns} pairs).")
 
@@ -399,11 +399,11 @@ def main():
             f"lockstep's kernels: {level.group(1) if level else '?'}; {top:.0f} GFLOP/s of\n"
             f"float32 multiply-adds on {a.threads} cores.", "",
             f"- Sides take turns; a figure is the median of {a.turns} turns (smallest to largest).",
-            "- The last column is the median of the turns' ratios.",
+            "- `relative time` is the median of the turns' ratios to lockstep's best.",
             "- Memory is the sum of Pss over a side's processes.",
-            "- `first step` is the time from the command to where the step begins (lockstep) and ends.",
-            "- `share of peak` of a bfloat16 row is that of bfloat16's multiply-adds.", "",
-            "The command writes this page down to the last part, which is kept:",
+            "- `first step` is the time from the command to the beginning (lockstep) and end of the first step.",
+            "- `share of peak` of a bfloat16 row refers to the peak of bfloat16's multiply-adds.", "",
+            "This command writes the page up to its last part, which it keeps:",
             "", "```sh", "python3 bench/compare.py --nanogpt=DIR --parameter_golf=DIR --llmc=DIR --write", "```", ""]
     print("\n".join(page[2:3]))
     say_others(page)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Time from a launcher's start to the end of two ranks that met at one barrier: `lockstep run`
-beside torchrun, in turns.
+and torchrun, in turns.
 
     python3 bench/launch.py [--pairs 5] [--nproc 2] [--build build]
 
 lockstep's ranks are a C program on liblockstep (tests/launch/test_launch --rank fine: open the group,
 barrier, close); torchrun's are a script that makes a gloo group and calls barrier(). torchrun also
-runs /bin/true, which is the launcher alone. PyTorch is that of the Python which runs this file.
+runs /bin/true, which measures only the launcher. PyTorch is that of the Python which runs this file.
 """
 import argparse
 import os
@@ -33,7 +33,7 @@ def seconds(command):
 
 
 def main():
-    p = argparse.ArgumentParser(description="Start of ranks: lockstep run beside torchrun.")
+    p = argparse.ArgumentParser(description="Start of ranks by lockstep run and torchrun.")
     p.add_argument("--pairs", type=int, default=5, help="turns of each side (5)")
     p.add_argument("--nproc", type=int, default=2, help="ranks (2)")
     p.add_argument("--build", default=os.path.join(HERE, "..", "build"), help="folder of the build")

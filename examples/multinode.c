@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     char host[256] = "";
     gethostname(host, sizeof host - 1);
     fprintf(stderr, "rank %d of %d on %s: %s epoch %llu\n", lks_comm_rank(comm),
-            lks_comm_world_size(comm), host, found ? "goes on from" : "starts at",
+            lks_comm_world_size(comm), host, found ? "continues from" : "starts at",
             (unsigned long long)epochs);
 
     while (epochs < last) {

@@ -37,6 +37,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # The reader's own texts.
 cat README.md docs/*/*.md >my.txt
 cp my.txt input.txt
+cp my.txt novels.txt
 
 # set_option LINE NAME VALUE: with --NAME=VALUE, in place of its own or at the end.
 set_option() {
@@ -68,7 +69,7 @@ run_line() {
         echo - ;;
     'export LOCKSTEP_TOKEN='* | 'lockstep run --nnodes='* | 'lockstep run --hosts='*) # other hosts
         echo - ;;
-    'lockstep fetch '*) # a download
+    'lockstep fetch '* | 'scripts/novels.sh '*) # a download
         echo - ;;
     # Weights that aren't here; weights_use, weights_runs and weights_nanogpt do the same with small ones.
     'lockstep train '*--init_from=models/gpt2* | 'lockstep sample --init_from=gpt2 '* | \
@@ -98,7 +99,7 @@ run_line() {
     'export PATH='* | 'lockstep prep '* | 'lockstep eval '* | \
         'lockstep export '* | 'lockstep run '* | 'out/prefix/bin/lockstep run '* | 'lockstep report '* | 'lockstep plot '* | 'lockstep watch --html='* | 'lockstep info'* | 'lockstep doctor'* | \
         'lockstep bench peak'* | 'cmp out/'* | 'lockstep bench kernels'* | 'cmake --install build '* | \
-        'cmake -S examples '*)
+        'cmake -S examples '* | 'lockstep diff '* | 'lockstep help '*)
         printf '%s\n' "$1" ;;
     *) return 1 ;;
     esac
@@ -123,7 +124,7 @@ while read -r page <&3; do
     other=$(grep -E '^ *(```|~~~)(bash|shell|console|text)|^ +```sh' "$page" || true)
     [ -z "$other" ] || fail "commands stand in blocks that begin with \`\`\`sh, not $other ($page)"
 done 3<"$work/pages"
-for page in README.md docs/start/nanogpt.md docs/guides/golf.md docs/guides/library.md docs/guides/runs.md docs/guides/speed.md; do
+for page in README.md docs/start/tutorial.md docs/start/nanogpt.md docs/guides/golf.md docs/guides/library.md docs/guides/runs.md docs/guides/speed.md; do
     grep -q "^$page " "$work/lines" || fail "$page has no commands"
 done
 

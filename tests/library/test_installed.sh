@@ -106,7 +106,7 @@ same_on_all overlap
 [ "$(wc -l <"$work/1")" = 10 ] || fail "multinode: $(cat "$work/1")"
 run 2 "$work/examples/multinode" "$work/b" 4 >"$work/n" 2>"$work/log" || fail "$(cat "$work/log")"
 run 4 "$work/examples/multinode" "$work/b" 7 >>"$work/n" 2>"$work/log" || fail "$(cat "$work/log")"
-grep -q 'goes on from epoch 4' "$work/log" || fail "multinode doesn't resume: $(cat "$work/log")"
+grep -q 'continues from epoch 4' "$work/log" || fail "multinode doesn't resume: $(cat "$work/log")"
 "$work/examples/multinode" "$work/b" >>"$work/n" 2>"$work/log" || fail "$(cat "$work/log")"
 cmp "$work/1" "$work/n" || fail "multinode's losses depend on ranks or on resuming"
 for file in model.safetensors state.json; do
