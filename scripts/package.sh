@@ -13,6 +13,7 @@ Makes, from the last commit,
   lockstep-VERSION.tar.gz   the sources, made twice: both must be equal, byte for byte
   *.deb                     packages for the Debian on which it runs, built from that tarball, twice in
                             different folders: both must be equal, byte for byte
+  SHA256SUMS, NOTES.md      sums of these files, and this version's part of CHANGELOG.md
 
 and has lintian look at the packages, if it is installed (an error of lintian's is one here, too).
 
@@ -109,8 +110,12 @@ if command -v lintian >/dev/null; then
         "$out"/*.deb
     echo 'lintian: no errors'
 fi
+# The rest of a release's page.
+sed -n "/^## ${version%-dev}/,/^## /{/^## /d;p}" "${tree:-.}/CHANGELOG.md" >"$out/NOTES.md"
+[ -s "$out/NOTES.md" ] || die "CHANGELOG.md has no part for $version"
+(cd "$out" && find . -maxdepth 1 \( -name '*.deb' -o -name '*.tar.gz' \) -exec sha256sum {} + | LC_ALL=C sort -k 2) >"$out/SHA256SUMS"
 say "the packages are in $out"
-(cd "$out" && sha256sum ./*.deb ./*.tar.gz 2>/dev/null) || :
+cat "$out/SHA256SUMS"
 [ -n "$chroot" ] || exit 0
 
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
