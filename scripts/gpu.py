@@ -1,5 +1,5 @@
-"""What gpu-first, gpu-check and gpu-bench share: results that are written as they come, runs of the program, and
-which sources a kept result speaks for. Python's own library is enough.
+"""Shared by gpu-first, gpu-check and gpu-bench: results that are written as they come, runs of the program, and
+the sources that a kept result covers. Python's own library is enough.
 
 A result is a JSON file. It has the GPU, the versions, a hash of the code of each source in `cuda`, by name, and one
 entry for each check or measurement: name, outcome ("passed", "failed", "left out"), why, seconds, figures.
@@ -162,7 +162,7 @@ class Result:
         self.write()
         names = [e["name"] for e in self.data["entries"]]
         if self.only and names != ["GPU"] and not all(any(n.startswith(word) for n in names) for word in self.only.split(",")):
-            print(f"--only={self.only}: that names something that there isn't")
+            print(f"--only={self.only}: it names an entry that doesn't exist")
             return 2
         return 1 if any(e["outcome"] == "failed" for e in self.data["entries"]) else 0
 
@@ -325,9 +325,9 @@ def whole_steps(family, shape, steps, short):
 def arguments(description, what, minutes):
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--lockstep", default=os.path.join(ROOT, "build", "tools", "lockstep"),
-                   help="the program, with its modules beside it (build/tools/lockstep)")
+                   help="the program, with its modules in its folder (build/tools/lockstep)")
     p.add_argument("--libraries", help="folders of CUDA's libraries, for LD_LIBRARY_PATH")
-    p.add_argument("--python", default="python3", help="the Python of the programs beside it (python3)")
+    p.add_argument("--python", default="python3", help="the Python of the other programs (python3)")
     p.add_argument("--nanogpt", help="checkout of nanoGPT: its train.py and model.py")
     p.add_argument("--golf", metavar="FILE", help="parameter-golf's train_gpt.py")
     p.add_argument("--llmc", metavar="FILE", help="llm.c's train_gpt2cu, compiled (gpu-bench)")
