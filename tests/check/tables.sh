@@ -8,16 +8,21 @@ source=$1 tool=$2
 "$tool" help --table >"$work/table"
 
 echo '== groups of settings, and their names'
-# The words of --help=WORD are in the order of the groups.
-awk -F '\t' -v words="$(awk -F '\t' '$1 == "option" && $2 == "train" && $3 == "--help" { print $6 }' "$work/table")" '
-    BEGIN { n = split(words, word, " ") }
-    $1 == "option" && $2 == "settings" && $9 !~ /^another name of / {
-        if ($8 != group)
-            line[++at] = "- **" $8 "** (`" word[at + 1] "`):"
-        group = $8
-        line[at] = line[at] " `" substr($3, 3) "`"
+# A command's --help=WORD has the groups of its settings in their order.
+awk -F '\t' '
+    $1 != "option" || $9 ~ /^another name of / { next }
+    $3 == "--help" { at = split($6, word, " ") > 0 }
+    $2 != "settings" && $8 != "Help" && $8 != "Options" && !(($2, $8) in seen) {
+        seen[$2, $8]
+        word_of[$8] = word[++at]
     }
-    END { for (i = 1; i <= at; i++) print line[i] }' "$work/table" >"$work/defined"
+    $2 == "settings" && $8 != group {
+        if (line != "") print line
+        group = $8
+        line = "- **" $8 "** (`" word_of[$8] "`):"
+    }
+    $2 == "settings" { line = line " `" substr($3, 3) "`" }
+    END { print line }' "$work/table" >"$work/defined"
 awk '/^## Groups/ { on = 1; next } on && /^- / { if (line != "") print line; line = $0; next }
     on && /^  / { sub(/^ +/, ""); line = line " " $0 } END { print line }' "$source/docs/reference/settings.md" >"$work/listed"
 [ "$(wc -l <"$work/defined")" -gt 5 ] || fail 'groups of the table'

@@ -220,18 +220,18 @@ static void test_legend(void **state)
     fake_append(two, "{'kind':'host','world_size':4}\n");
     svg = drawn((const char *const[]){one, two, NULL});
     assert_contains(svg, ">seed 7, learning_rate 0.003, 4 ranks</text>");
-    /* but nothing that the run's name says */
+    /* The key and each run have a line of 20 points above the graph. */
+    assert_contains(svg, "y=\"50.5\" text-anchor=\"start\" fill=\"#59636e\">training</text>");
+    assert_contains(svg, "y=\"70.5\" text-anchor=\"start\" fill=\"#1f2328\">one</text>");
+    assert_contains(svg, "y=\"90.5\" text-anchor=\"start\" fill=\"#1f2328\">two</text>");
+    assert_contains(svg, "height=\"454\"");
+    /* A run's own name isn't repeated. */
     const char *named = lks_test_text("4 ranks=%s", two);
     svg = drawn((const char *const[]){one, named, NULL});
     assert_contains(svg, ">seed 7, learning_rate 0.003</text>");
     named = lks_test_text("44 ranks=%s", two);
     svg = drawn((const char *const[]){one, named, NULL});
     assert_contains(svg, ">seed 7, learning_rate 0.003, 4 ranks</text>");
-    /* The key and each run have a line of 20 points above the graph. */
-    assert_contains(svg, "y=\"50.5\" text-anchor=\"start\" fill=\"#59636e\">training</text>");
-    assert_contains(svg, "y=\"70.5\" text-anchor=\"start\" fill=\"#1f2328\">one</text>");
-    assert_contains(svg, "y=\"90.5\" text-anchor=\"start\" fill=\"#1f2328\">two</text>");
-    assert_contains(svg, "height=\"454\"");
 }
 
 /* Names that aren't UTF-8, or are longer than a picture has room for. */
