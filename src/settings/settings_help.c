@@ -119,7 +119,11 @@ void lks__setting_help(FILE *out, int setting)
             fprintf(out, "%s `lockstep %s`", n++ > 0 ? "," : "", lks__command_name(command));
     fprintf(out, "\n\n");
     print_setting(out, d, ~0u, RANGE);
-    if (d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN))
+    if (d->flags & LKS__SETTING_SEGMENT)
+        fprintf(out,
+                "\nA resume keeps the run's value. Another one on the command line begins a new "
+                "segment.\n");
+    else if (d->flags & (LKS__SETTING_SHAPE | LKS__SETTING_RUN))
         fprintf(out, "\nA resume keeps the run's value and refuses another.\n");
     if (d->flags & (LKS__SETTING_FREE | LKS__SETTING_KEPT))
         fprintf(out, "\nA resume keeps the run's value unless you give another.\n");
