@@ -408,7 +408,7 @@ def page_ranks(part):
                   + ("All losses and weights are equal, so the curves lie on each other."
                      if same else "**The runs differ, which must not happen.**")) + \
         ["![Losses on 1, 2, 4 and 8 ranks: one curve](../pictures/results-ranks.svg)", ""] + \
-        table(["ranks", "time", "a step", "last validation loss", "hash of the weights"],
+        table(["ranks", "time", "time per step", "last validation loss", "hash of the weights"],
               [(r["name"], f"{r['seconds']:.0f} s", f"{r['step_ms']} ms", loss_of(r), f"`{r['params_hash']}`")
                for r in part["rows"]]) + made(part)
 
@@ -420,7 +420,7 @@ def page_cpu(part):
         paragraph("nanoGPT's [README](https://github.com/karpathy/nanoGPT) gives a validation loss of **1.88** for this recipe. "
                   "lockstep draws nanoGPT's batches here (`--sampler=nanogpt`), so both curves begin alike.") + \
         ["![Losses of lockstep and of nanoGPT](../pictures/results-shakespeare-cpu.svg)", ""] + \
-        table(["program", "seed", "steps", "lowest validation loss", "last", "time", "a step", "memory"], rows) + made(part)
+        table(["program", "seed", "steps", "lowest validation loss", "last", "time", "time per step", "memory"], rows) + made(part)
 
 
 def page_char(part):
@@ -429,7 +429,7 @@ def page_char(part):
         paragraph("nanoGPT's README gives a lowest validation loss of **1.4697** for the whole recipe, "
                   f"{part['whole']:,} steps. These are the first {part['rows'][0]['steps']}. The programs draw other dropout masks.") + \
         ["![Losses of lockstep and of nanoGPT](../pictures/results-shakespeare-char.svg)", ""] + \
-        table(["program", "steps", "last validation loss", "time", "a step", "memory"], rows) + made(part)
+        table(["program", "steps", "last validation loss", "time", "time per step", "memory"], rows) + made(part)
     for name, plan in part["plans"].items():
         text += [f"`lockstep plan` for {name}:", ""] + block(plan)
     return text
@@ -452,7 +452,7 @@ def page_golf(part):
 def page(a):
     pages = {"ranks": page_ranks, "shakespeare-cpu": page_cpu, "shakespeare-char": page_char, "golf": page_golf}
     text = ["# Results next to the reference's", "",
-            "`bench/results.py` runs these, keeps their logs, and writes this page. Each part can be run again alone, for example",
+            "`bench/results.py` runs these, keeps their logs, and writes this page. You can repeat each part, for example",
             "`python3 bench/results.py ranks`, then `python3 bench/results.py page`.", ""]
     for name, write in pages.items():
         path = os.path.join(a.kept, name + ".json")
