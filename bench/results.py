@@ -98,11 +98,11 @@ def run(a, command, log, cwd=None, env=None):
                 if time.monotonic() > a.deadline and not asked:
                     asked = True
                     os.kill(process.pid, signal.SIGTERM)
-                time.sleep(0.2)
+                time.sleep(1 if time.monotonic() - started > 5 else 0.1)  # reading Pss takes some of a core
         except KeyboardInterrupt:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
-            asked = True
+            asked, a.deadline = True, 0
     seconds = time.monotonic() - started
     if process.returncode != 0 and not asked:
         with open(log) as f:
@@ -295,13 +295,14 @@ def shakespeare_char(a):
     steps, data = a.steps or 250, characters(a)
     settings = ["config/train_shakespeare_char.conf", f"--dataset={data}", "--eval_iters=20", "--log_interval=1",
                 "--sampler=nanogpt", "--virtual_ranks=1"]
-    plans = {name: planned(a, *more) for name, more in
-             {"this machine": [], "16 cores": ["--nproc_per_node=1", "--threads=16"],
-              "an H100": ["--device=cuda", "--memory=80G"]}.items()}
     ours = train(a, "lockstep", settings + [f"--max_iters={steps - 1}", "--lr_decay_iters=5000"], steps)
     rows = [ours | {"program": "lockstep"}]
     recipe = CPU | {"block_size": 256, "batch_size": 64, "n_layer": 6, "n_head": 6, "n_embd": 384, "dropout": 0.2,
                     "max_iters": min(steps, 250) - 1, "lr_decay_iters": 5000}
+    summary(a, rows=rows, steps=steps, plans={}, whole=5001)
+    plans = {name: planned(a, *more) for name, more in
+             {"this machine": [], "16 cores": ["--nproc_per_node=1", "--threads=16"],
+              "an H100": ["--device=cuda", "--memory=80G"]}.items()}
     summary(a, rows=rows, steps=steps, plans=plans, whole=5001)
     theirs = nanogpt(a, "nanogpt", recipe, 1337, data)
     if theirs:
@@ -473,6 +474,7 @@ PARTS = {"ranks": ranks, "shakespeare-cpu": shakespeare_cpu, "shakespeare-char":
 
 def main():
     a = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if a.again:
         shutil.rmtree(a.folder, ignore_errors=True)
     os.chdir(ROOT)
