@@ -147,19 +147,25 @@ static const int at_setup[] = {LKS__SETTING_dropout,
                                LKS__SETTING_virtual_ranks,
                                LKS__SETTING_train_batch_tokens};
 
+const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter)
+{
+    const json_t *changed = lks__claims_changed(claims, iter);
+    for (size_t i = 0; i < sizeof at_setup / sizeof at_setup[0]; i++)
+        if (json_object_get(changed, lks__setting_name(at_setup[i])) != NULL)
+            return lks__setting_name(at_setup[i]);
+    return NULL;
+}
+
 /* Apply what a resume changed here. */
 static lks_status apply_resume(const lks__replay *r, lks__trainer *t)
 {
-    const json_t *changed = lks__claims_changed(r->claims, t->state.iter);
-    for (size_t i = 0; i < sizeof at_setup / sizeof at_setup[0]; i++) {
-        const char *name = lks__setting_name(at_setup[i]);
-        if (json_object_get(changed, name) != NULL)
-            return lks__fail(LKS_ERR_SUPPORT,
-                             "a resume changed %s at iteration %" PRIu64
-                             ": steps from there on need its checkpoint, and --from=%" PRIu64,
-                             name, t->state.iter, t->state.iter);
-    }
-    return lks__audit_change(&t->run.s, changed);
+    const char *name = lks__replay_reopens(r->claims, t->state.iter);
+    if (name == NULL)
+        return lks__audit_change(&t->run.s, lks__claims_changed(r->claims, t->state.iter));
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "a resume changed %s at iteration %" PRIu64
+                     ", and that checkpoint doesn't exist any more",
+                     name, t->state.iter);
 }
 
 /* An evaluation only draws from the generators. */

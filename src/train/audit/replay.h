@@ -22,6 +22,10 @@ typedef struct lks__replay {
     lks__leaves leaves;
 } lks__replay;
 
+/* The setting, changed by a resume at this iteration, for which steps from there on must start from
+ * its checkpoint; NULL: none. */
+const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter);
+
 /* Execute the run from checkpoint `start` (0: from the seed) to iteration `end`, and compare all
  * steps from there on, and all checkpoints in the folder. The run may be in progress. ERR_SUPPORT:
  * that can't be done here, for the reason in lks_last_error(). */
