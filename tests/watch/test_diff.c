@@ -95,7 +95,8 @@ static void test_gradient(void **state)
     words[HEAD + STEP * RECORD + 1 + LEAF + 2] ^= 1;
     lks_test_write(file, words, bytes);
     EXPECT(reference(), out, 3,
-           "gradients         step 5: virtual rank 3 of 8 is the first of 2 that differ: ");
+           "gradients         step 5: virtual rank 3 of 8 is the first of 2 that differ: ",
+           lks_test_text("`lockstep audit %s --step=5`, and the same for %s, ", reference(), out));
     const json_t *r = report(reference(), out);
     assert_int_equal(lks_test_number(r, "gradients.steps"), STEP);
     assert_int_equal(lks_test_number(r, "gradients.first.virtual_rank"), LEAF);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text/jsontext.h"
+#include "base/text/shell.h"
 #include "report/diff/diff.h"
 
 enum { SHOWN = 4 * 256, LABEL = 18 };
@@ -164,12 +165,33 @@ static void print_first(FILE *out, const json_t *report)
 
 /* --- the cause -------------------------------------------------------------------------------- */
 
-static void print_cause(FILE *out, const json_t *rows)
+static const char *word_of(const json_t *report, const char *side, char out[SHOWN])
 {
+    return lks__shell_word(out, SHOWN, json_string_value(json_object_get(report, side)));
+}
+
+/* Print how to find out which of two records this machine computes. */
+static void print_audits(FILE *out, const json_t *report)
+{
+    char a[SHOWN], b[SHOWN];
+    const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
+    const json_t *first = json_is_object(gradient) ? gradient : json_object_get(report, "first");
+    if (strcmp(json_string_value(json_object_get(report, "kind")), "run") == 0 &&
+        json_is_object(first))
+        fprintf(out,
+                "%-*s`lockstep audit %s --step=%" JSON_INTEGER_FORMAT
+                "`, and the same for %s, compute that step again\n",
+                LABEL, "", word_of(report, "a", a), count(first, "iter"), word_of(report, "b", b));
+}
+
+static void print_cause(FILE *out, const json_t *report)
+{
+    const json_t *rows = json_object_get(report, "can_change_bits");
     const size_t n = json_array_size(rows);
     if (n == 0) {
         fprintf(out, "%-*sno setting, data, commit or device in the records differs\n", LABEL,
                 "cause");
+        print_audits(out, report);
     } else if (n == 1) {
         print_rows(out, "cause", rows);
     } else {
@@ -213,5 +235,5 @@ void lks__diff_print(FILE *out, const json_t *report)
         return;
     }
     print_first(out, report);
-    print_cause(out, can_change);
+    print_cause(out, report);
 }
