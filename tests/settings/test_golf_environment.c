@@ -82,6 +82,10 @@ static void test_run(void **state)
         lks_test_metrics(lks_test_text("%s/mlx/metrics.jsonl", dir), "config"), "0");
     assert_near(lks_test_number(mlx, "min_lr"), 0.25, 0);
     assert_int_equal(lks_test_number(mlx, "eval_stride"), 4);
+    const json_t *artifact = lks_test_member(
+        lks_test_metrics(lks_test_text("%s/mlx/metrics.jsonl", dir), "artifact"), "0");
+    expect(in(dir, "A=", "eval --artifact=mlx/final_model.int8.ptz --dataset=data --stride=4"), 0,
+           lks_test_text("val loss %.8f over", lks_test_number(artifact, "val_loss")), "");
     expect(in(dir, SMALL "RUN_ID=mine", "train --family=golf"), 0, "logs/mine.txt\n", "");
     const char *log = lks_test_read(lks_test_text("%s/logs/mine.txt", dir), NULL);
     assert_string_equal(log, lks_test_read(lks_test_text("%s/out/train.log", dir), NULL));

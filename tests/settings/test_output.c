@@ -14,6 +14,7 @@
 #include "base/text/jsontext.h"
 #include "base/text/jsonw.h"
 #include "train/loop/report/report.h"
+#include "train/procedure/golf.h"
 
 static void write_sample(lks__jsonw *w)
 {
@@ -405,6 +406,45 @@ static void test_end(void **state)
     free(t);
 }
 
+/* The contest's ten minutes: training that its limit has ended is within it, though the last step
+ * ended later. */
+static void test_limits(void **state)
+{
+    static const struct {
+        double limit, train, eval;
+        const char *says; /* NULL: no warning */
+    } rows[] = {
+        {600, 600.5, 599, NULL},
+        {0, 599, 600, NULL},
+        {0, 600.5, 1, "t: TOO SLOW: training took 600 s, over the contest's limit of 600 s\n"},
+        {900, 900.5, 1, "TOO SLOW: training took 900 s"},
+        {600, 600.5, 601,
+         "TOO SLOW: the evaluation of the artifact took 601 s, over the contest's"},
+    };
+    struct lks__golf_run golf = {.train = NULL};
+    static lks__run run;
+    run.golf = &golf;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const lks__state ended = {.elapsed_s = rows[i].train};
+        const lks__checks checks = {.out_of_time = true};
+        const lks__finish_result result = {.eval_seconds = rows[i].eval};
+        FILE *out = tmpfile();
+        char text[4096];
+        lks__log log;
+        assert_non_null(out);
+        run.s.max_wallclock_seconds = rows[i].limit;
+        lks__log_open(&log, "t", out, out);
+        lks__golf_finish_lines(&run, &ended, &checks, &result, &log);
+        lks__log_close(&log);
+        rewind(out);
+        text[fread(text, 1, sizeof text - 1, out)] = '\0';
+        fclose(out);
+        if (rows[i].says != NULL)
+            assert_contains(text, rows[i].says);
+        assert_true((strstr(text, "TOO SLOW") != NULL) == (rows[i].says != NULL));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_log_failures),
         cmocka_unit_test(test_log_on_terminal),
         cmocka_unit_test(test_end),
+        cmocka_unit_test(test_limits),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
