@@ -28,12 +28,12 @@ static void expect(const char *const argv[], int code, const char *const texts[]
 /* The whole run, from its seed. */
 static const char *whole(const char *out, int steps, int V)
 {
-    EXPECT(
-        0,
-        TEXTS(lks_test_text("0-%d  from the seed, %d steps to compute; they took ", steps, steps),
-              lks_test_text("equal (%d steps, %d gradients, ", steps, steps * V),
-              "not shown where the data come from"),
-        out);
+    EXPECT(0,
+           TEXTS(lks_test_text("0-%d  from the seed, %d steps to compute; the run took ", steps,
+                               steps),
+                 lks_test_text("equal (%d steps, %d gradients, ", steps, steps * V),
+                 "not shown where the data come from"),
+           out);
     return out;
 }
 
@@ -204,8 +204,10 @@ static void test_false_hashes(void **state)
                                 step, v),
                   "          FALSE: 1 claim (14 steps, 112 gradients"),
             out);
-        EXPECT(3, TEXTS(lks_test_text("FALSE     step %d: ", step)), out,
-               lks_test_text("--step=%d", step), lks_test_text("--leaf=%d", v));
+        EXPECT(3,
+               TEXTS(lks_test_text("FALSE     step %d: ", step),
+                     lks_test_text(" in leaves.bin by rank %d on ", v / 4)),
+               out, lks_test_text("--step=%d", step), lks_test_text("--leaf=%d", v));
         alter(lks_test_text("%s/leaves.bin", out), at);
     }
     EXPECT(0, TEXTS("equal"), out);

@@ -124,12 +124,12 @@ static void print_gradients(FILE *out, const json_t *report)
     const json_t *step = json_object_get(json_object_get(report, "first"), "iter");
     const json_int_t V = count(gradients, "virtual_ranks");
     if (json_is_object(first))
-        fprintf(out,
-                "%-*sstep %" JSON_INTEGER_FORMAT ": virtual rank %" JSON_INTEGER_FORMAT
-                " of %" JSON_INTEGER_FORMAT " is the first of %" JSON_INTEGER_FORMAT
-                " that differ: %s | %s\n",
-                LABEL, "gradients", count(first, "iter"), count(first, "virtual_rank"), V,
-                count(first, "different"), show_member(first, "a", a), show_member(first, "b", b));
+        fprintf(
+            out,
+            "%-*sstep %" JSON_INTEGER_FORMAT ": %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
+            " virtual ranks differ, first %" JSON_INTEGER_FORMAT ": %s | %s\n",
+            LABEL, "gradients", count(first, "iter"), count(first, "different"), V,
+            count(first, "virtual_rank"), show_member(first, "a", a), show_member(first, "b", b));
     else if (step != NULL && json_equal(step, json_object_get(gradients, "last")))
         fprintf(out,
                 "%-*sequal in step %" JSON_INTEGER_FORMAT " for all %" JSON_INTEGER_FORMAT

@@ -74,6 +74,12 @@ static double recorded_seconds(const lks__claims *c, uint64_t start, uint64_t en
     return ms / 1e3;
 }
 
+/* "3 steps" */
+static void print_count(FILE *out, const char *before, uint64_t n, const char *name)
+{
+    fprintf(out, "%s%" PRIu64 " %s%s", before, n, name, n == 1 ? "" : "s");
+}
+
 static void print_start(const struct audit *a, const struct part *p, uint64_t start)
 {
     uint64_t first;
@@ -82,18 +88,11 @@ static void print_start(const struct audit *a, const struct part *p, uint64_t st
     char from[32] = "the seed";
     if (start > 0)
         snprintf(from, sizeof from, "checkpoint %" PRIu64, start);
-    fprintf(a->out,
-            "%" PRIu64 "-%" PRIu64 "  from %s, %" PRIu64
-            " steps to compute; they took %.1f s on %" JSON_INTEGER_FORMAT " rank%s\n",
-            p->from, p->end, from, p->end - start, recorded_seconds(&a->claims, start, p->end),
-            ranks, ranks == 1 ? "" : "s");
+    fprintf(a->out, "%" PRIu64 "-%" PRIu64 "  from %s", p->from, p->end, from);
+    print_count(a->out, ", ", p->end - start, "step");
+    fprintf(a->out, " to compute; the run took %.1f s on %" JSON_INTEGER_FORMAT " rank%s\n",
+            recorded_seconds(&a->claims, start, p->end), ranks, ranks == 1 ? "" : "s");
     fflush(a->out);
-}
-
-/* "3 steps" */
-static void print_count(FILE *out, const char *before, uint64_t n, const char *name)
-{
-    fprintf(out, "%s%" PRIu64 " %s%s", before, n, name, n == 1 ? "" : "s");
 }
 
 static void print_result(const struct audit *a, const lks__replay *before, lks_status st,

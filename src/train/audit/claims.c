@@ -1,9 +1,11 @@
 #include "train/audit/claims.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ddp/nodes.h"
 #include "report/diff/history.h"
 
 static lks_status out_of_memory(void)
@@ -153,6 +155,36 @@ const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *f
     const json_t *host = i > 0 ? json_array_get(c->starts, i - 1) : NULL;
     *first_p = resumed_iter(host);
     return host;
+}
+
+const char *lks__claims_maker(const lks__claims *c, uint64_t iter, int V, int v,
+                              char out[LKS__CLAIMS_MAKER])
+{
+    uint64_t first;
+    size_t i;
+    const json_t *host = lks__claims_start(c, iter, &first), *row;
+    const json_int_t W = json_integer_value(json_object_get(host, "world_size"));
+    json_int_t rank = 0, end = 0;
+    char shown[256];
+    out[0] = '\0';
+    if (W < 1 || W > V)
+        return out;
+    while (rank + 1 < W && lks__first_leaf(V, (int)W, (int)rank + 1) <= v)
+        rank++;
+    json_array_foreach(json_object_get(host, "hosts"), i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "host"));
+        const json_int_t ranks = json_integer_value(json_object_get(row, "ranks"));
+        if (name == NULL || ranks < 1 || ranks > W)
+            return out;
+        end += ranks;
+        if (rank >= end)
+            continue;
+        snprintf(out, LKS__CLAIMS_MAKER, " by rank %d on %s", (int)rank,
+                 lks__escape(shown, sizeof shown, name, strlen(name)));
+        return out;
+    }
+    return out;
 }
 
 const json_t *lks__claims_changed(const lks__claims *c, uint64_t iter)

@@ -42,6 +42,11 @@ const lks__claimed_save *lks__claims_save(const lks__claims *c, uint64_t iter); 
 
 /* The host line of the start that made step `iter`, and its first iteration. */
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p);
+/* Describe who computed virtual rank v of V in step `iter`: " by rank 2 on c17"; "" if the record
+ * doesn't tell. Returns `out`. */
+enum { LKS__CLAIMS_MAKER = 320 };
+const char *lks__claims_maker(const lks__claims *c, uint64_t iter, int V, int v,
+                              char out[LKS__CLAIMS_MAKER]);
 /* The settings that a resume at exactly this iteration changed; NULL: none. */
 const json_t *lks__claims_changed(const lks__claims *c, uint64_t iter);
 

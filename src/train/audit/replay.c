@@ -65,12 +65,14 @@ static void compare_hash(lks__replay *r, const lks__run *run, uint64_t iter, int
                          uint64_t computed)
 {
     const uint64_t claimed = r->leaves.record[1 + v];
+    char maker[LKS__CLAIMS_MAKER];
     r->gradients++;
     if (claimed != computed)
         lks__replay_false(r,
                           "step %" PRIu64 ": the gradient of virtual rank %d of %d has the hash "
-                          "%016" PRIx64 " in leaves.bin, %016" PRIx64 " computed",
-                          iter, v, run->V, claimed, computed);
+                          "%016" PRIx64 " in leaves.bin%s, %016" PRIx64 " computed",
+                          iter, v, run->V, claimed,
+                          lks__claims_maker(r->claims, iter, run->V, v, maker), computed);
 }
 
 static lks_status compare_hashes(lks__replay *r, const lks__trainer *t, uint64_t iter)
