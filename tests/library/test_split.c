@@ -427,6 +427,14 @@ static void test_rows(void **state)
         run_rows(*h);
 }
 
+/* Without lockstep's launcher. */
+static void test_at_master(void **state)
+{
+    const char *const args[] = {"/proc/self/exe", engine, "--rank", "each split", NULL};
+    if (strcmp(engine, "gloo") == 0)
+        assert_int_equal(hosts_run_at_master("212", args), 0);
+}
+
 int main(int argc, char **argv)
 {
     hosts_main(argc, argv);
@@ -435,6 +443,7 @@ int main(int argc, char **argv)
         return be_rank(argv[3]);
     if (argc > 1)
         hosts_need(engine);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_at_master)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
