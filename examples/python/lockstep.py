@@ -1,8 +1,9 @@
-"""liblockstep from Python, by ctypes: NumPy arrays as parameters of data-parallel training.
+"""liblockstep from Python, by ctypes: data-parallel training of NumPy arrays, or of anything that
+shares its memory with one, such as a PyTorch tensor on the CPU.
 
-A minimal binding to copy and extend. LOCKSTEP_LIBRARY names the library if the system's loader
-doesn't find it. ddp.h and comm.h explain every call. A call that fails raises Error with the
-library's sentence.
+LOCKSTEP_LIBRARY names the library if the system's loader doesn't find it. The C headers of the same
+names explain every call. A call that fails raises Error with the library's sentence. The library
+works in the arrays' own memory: they must be contiguous and writeable, and stay alive.
 """
 import ctypes
 import ctypes.util
@@ -13,10 +14,12 @@ import threading
 import numpy
 
 _lib = ctypes.CDLL(os.environ.get("LOCKSTEP_LIBRARY") or ctypes.util.find_library("lockstep") or "liblockstep.so.0")
-_lib.lks_last_error.restype = ctypes.c_char_p
-_lib.lks_comm_backend.restype = ctypes.c_char_p
-_TYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "float16": 6}
-SUM, MIN, MAX = 101, 102, 103
+_free = ctypes.CDLL(None).free
+_free.argtypes = [ctypes.c_void_p]
+_TYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "float16": 6, "uint64": 8, "int8": 9, "bool": 10}
+_NAMES = {number: name for name, number in _TYPES.items()}
+_WIRES = {"float32": 0, "bfloat16": 1}
+SUM, MIN, MAX, PROD, MEAN = 101, 102, 103, 104, 105
 
 
 class Error(Exception):
@@ -28,11 +31,52 @@ class _Param(ctypes.Structure):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("virtual_ranks", ctypes.c_int), ("micro_steps", ctypes.c_int), ("bucket_mb", ctypes.c_double)]
+    _fields_ = [("virtual_ranks", ctypes.c_int), ("micro_steps", ctypes.c_int), ("bucket_mb", ctypes.c_double), ("wire", ctypes.c_int)]
+
+
+class _SamplerOptions(ctypes.Structure):
+    _fields_ = [("dataset_size", ctypes.c_uint64), ("replicas", ctypes.c_int), ("in_order", ctypes.c_bool), ("drop_last", ctypes.c_bool),
+                ("seed", ctypes.c_uint64)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("n_dims", ctypes.c_int), ("shape", ctypes.c_uint64 * 4), ("data", ctypes.c_void_p)]
+
+
+class _OptimizerParam(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_void_p), ("grad", ctypes.c_void_p), ("kind", ctypes.c_int),
+                ("rows", ctypes.c_size_t), ("cols", ctypes.c_size_t)]
+
+
+class Rates(ctypes.Structure):
+    """The numbers of an optimizer's step, by keyword: Rates(learning_rate=1e-3, beta1=0.9)."""
+    _fields_ = [(name, ctypes.c_double) for name in ("learning_rate", "weight_decay", "beta1", "beta2", "epsilon", "matrix_rate",
+                                                     "matrix_momentum", "matrix_decay")] + [("matrix_steps", ctypes.c_int)]
 
 
 class Result(ctypes.Structure):
+    """A step's sum of weights, mean loss, and norm of the mean gradient."""
     _fields_ = [("weight", ctypes.c_double), ("loss", ctypes.c_double), ("norm", ctypes.c_double)]
+
+
+_P, _INT, _SIZE, _U64, _DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_double
+for _name, _result, *_arguments in (
+        ("last_error", ctypes.c_char_p), ("comm_init", _INT, _P), ("comm_close", None, _P), ("comm_rank", _INT, _P), ("comm_world_size", _INT, _P),
+        ("comm_backend", ctypes.c_char_p, _P), ("comm_split", _INT, _P, _INT, _INT, _P), ("comm_barrier", _INT, _P), ("comm_beat", None, _P),
+        ("comm_broadcast", _INT, _P, _P, _SIZE, _INT, _INT), ("comm_all_gather", _INT, _P, _P, _P, _SIZE, _INT),
+        ("comm_all_gather_v", _INT, _P, _P, _P, _P, _INT), ("comm_all_reduce", _INT, _P, _P, _SIZE, _INT, _INT),
+        ("comm_reduce_scatter", _INT, _P, _P, _P, _SIZE, _INT, _INT), ("comm_all_reduce_start", _INT, _P, _P, _SIZE, _INT, _INT, _P),
+        ("work_test", _INT, _P, _P), ("work_wait", _INT, _P), ("ddp_open", _INT, _P, _P, _SIZE, _P, _P), ("ddp_close", None, _P),
+        ("ddp_broadcast", _INT, _P), ("ddp_verify", _INT, _P), ("ddp_first", _INT, _P), ("ddp_end", _INT, _P), ("ddp_begin", _INT, _P, _INT),
+        ("ddp_mark_ready", _INT, _P, _SIZE), ("ddp_add_loss", _INT, _P, _DOUBLE), ("ddp_accumulate", _INT, _P, _DOUBLE), ("ddp_step", _INT, _P, _P),
+        ("ddp_clip", _INT, _P, _DOUBLE, _P), ("ddp_used", ctypes.c_bool, _P, _SIZE), ("sampler_open", _INT, _P, _P), ("sampler_close", None, _P),
+        ("sampler_set_epoch", None, _P, _U64), ("sampler_count", _U64, _P), ("sampler_index", _U64, _P, _INT, _U64),
+        ("checkpoint_save", _INT, _P, ctypes.c_char_p, _U64, _P, _SIZE, _INT), ("checkpoint_load", _INT, _P, ctypes.c_char_p, _P, _SIZE, _P, _P),
+        ("checkpoint_list", _INT, _P, ctypes.c_char_p, _P, _P, _P), ("optimizer_open", _INT, _P, _INT, _P, _SIZE, _P), ("optimizer_close", None, _P),
+        ("optimizer_step", _INT, _P, _P), ("optimizer_state", _INT, _P, _P, _P), ("lr_cosine", _DOUBLE, _DOUBLE, _DOUBLE, _U64, _U64, _U64),
+        ("lr_warmdown", _DOUBLE, _U64, _U64, _U64)):
+    getattr(_lib, "lks_" + _name).restype, getattr(_lib, "lks_" + _name).argtypes = _result, _arguments
+lr_cosine, lr_warmdown = _lib.lks_lr_cosine, _lib.lks_lr_warmdown
 
 
 def _check(status):
@@ -40,18 +84,45 @@ def _check(status):
         raise Error(_lib.lks_last_error().decode(errors="replace"))
 
 
-def _memory(array, types=_TYPES):
-    """An array's address, number of elements and type. The library works in the array's own memory."""
-    if not (array.flags.c_contiguous and array.flags.writeable and array.dtype.name in types):
+def _memory(array, types=_TYPES, writes=True):
+    """An array's address, number of elements and type."""
+    if not (array.flags.c_contiguous and (array.flags.writeable or not writes) and array.dtype.name in types):
         raise Error(f"an array of {array.dtype.name}: it must be contiguous, writeable and one of {', '.join(types)}")
-    return ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.size), _TYPES[array.dtype.name]
+    return array.ctypes.data, array.size, _TYPES[array.dtype.name]
 
 
-class Comm:
-    """The group of all ranks that `lockstep run`, torchrun, mpirun or srun has started."""
+class _Object:
+    """An object of the library, which close() releases."""
+    _close = None
 
     def __init__(self):
-        self.handle = ctypes.c_void_p()
+        self.handle = _P()
+
+    def close(self):
+        self._close(self.handle)
+        self.handle = _P()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Comm(_Object):
+    """The group of all ranks that `lockstep run`, torchrun, mpirun or srun has started."""
+    _close = _lib.lks_comm_close
+
+    def __init__(self, part=None):
+        super().__init__()
+        if part is not None:
+            self.handle = part
+        else:
+            self._join()
+        self.rank, self.world_size = _lib.lks_comm_rank(self.handle), _lib.lks_comm_world_size(self.handle)
+        self.backend = _lib.lks_comm_backend(self.handle).decode()
+
+    def _join(self):
         # Python handles signals only after this call, which waits for all ranks. Let Ctrl-C end it.
         ends = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         ends = ends and threading.current_thread() is threading.main_thread()
@@ -62,10 +133,46 @@ class Comm:
         finally:
             if ends:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.rank, self.world_size = _lib.lks_comm_rank(self.handle), _lib.lks_comm_world_size(self.handle)
+
+    def split(self, color, key=0):
+        """The group of the ranks that give the same color; None for color -1."""
+        part = _P()
+        _check(_lib.lks_comm_split(self.handle, color, key, ctypes.byref(part)))
+        return Comm(part) if part else None
 
     def all_reduce(self, array, op=SUM):
         _check(_lib.lks_comm_all_reduce(self.handle, *_memory(array), op))
+
+    def all_reduce_start(self, array, op=SUM):
+        """Begin an all-reduce. The array belongs to it until wait() of the returned Work returns."""
+        work = Work(array)
+        _check(_lib.lks_comm_all_reduce_start(self.handle, *_memory(array), op, ctypes.byref(work.handle)))
+        return work
+
+    def reduce_scatter(self, array, op=SUM):
+        """This rank's part of the reduced array, whose first dimension the ranks divide."""
+        address, count, dtype = _memory(array, writes=False)
+        if array.ndim == 0 or len(array) % self.world_size != 0:
+            raise Error(f"reduce_scatter: {self.world_size} ranks can't divide the first dimension of an array of shape {array.shape}")
+        mine = numpy.empty((len(array) // self.world_size,) + array.shape[1:], array.dtype)
+        _check(_lib.lks_comm_reduce_scatter(self.handle, address, mine.ctypes.data, count // self.world_size, dtype, op))
+        return mine
+
+    def all_gather(self, array):
+        """The arrays of all ranks, which have one shape: [world_size, ...]."""
+        address, count, dtype = _memory(array, writes=False)
+        out = numpy.empty((self.world_size,) + array.shape, array.dtype)
+        _check(_lib.lks_comm_all_gather(self.handle, address, out.ctypes.data, count, dtype))
+        return out
+
+    def all_gather_v(self, array, counts):
+        """The elements of all ranks' arrays in one row. `counts` has the number of each rank's."""
+        address, count, dtype = _memory(array, writes=False)
+        if len(counts) != self.world_size or count != counts[self.rank]:
+            raise Error(f"all_gather_v: {count} elements on rank {self.rank}, but counts is {list(counts)}")
+        out = numpy.empty(sum(counts), array.dtype)
+        _check(_lib.lks_comm_all_gather_v(self.handle, address, out.ctypes.data, (_SIZE * len(counts))(*counts), dtype))
+        return out
 
     def broadcast(self, array, root=0):
         _check(_lib.lks_comm_broadcast(self.handle, *_memory(array), root))
@@ -73,23 +180,44 @@ class Comm:
     def barrier(self):
         _check(_lib.lks_comm_barrier(self.handle))
 
-    def close(self):
-        _lib.lks_comm_close(self.handle)
-        self.handle = ctypes.c_void_p()
+    def beat(self):
+        """Tell waiting ranks that this one is alive, during work that lasts."""
+        _lib.lks_comm_beat(self.handle)
 
 
-class DDP:
-    """Parameters {name: float32 array}. Backward adds to the array of the same name in `grads`."""
+class Work:
+    """An operation in flight."""
 
-    def __init__(self, comm, params, virtual_ranks=0, micro_steps=1):
-        self.params, self.grads = params, {name: numpy.zeros_like(value) for name, value in params.items()}
+    def __init__(self, array):
+        self.handle, self.array = _P(), array
+
+    def done(self):
+        done = ctypes.c_bool()
+        _check(_lib.lks_work_test(self.handle, ctypes.byref(done)))
+        return done.value
+
+    def wait(self):
+        handle, self.handle = self.handle, _P()
+        _check(_lib.lks_work_wait(handle))
+        return self.array
+
+
+class DDP(_Object):
+    """Parameters {name: float32 array}, in the order in which forward uses them. Backward adds to the
+    array of the same name in `grads`. Parameters named in `frozen` have no gradient."""
+    _close = _lib.lks_ddp_close
+
+    def __init__(self, comm, params, virtual_ranks=0, micro_steps=1, bucket_mb=0, wire="float32", frozen=()):
+        super().__init__()
+        self.params, self.names = params, {name: i for i, name in enumerate(params)}
+        self.grads = {name: numpy.zeros_like(value) for name, value in params.items() if name not in frozen}
         self.list = (_Param * len(params))()
         for slot, (name, value) in zip(self.list, params.items()):
             slot.name = name.encode()
-            slot.value, count, _ = _memory(value, ["float32"])
-            slot.grad, slot.count = self.grads[name].ctypes.data, count
-        self.handle, options = ctypes.c_void_p(), _Options(virtual_ranks, micro_steps, 0)
-        _check(_lib.lks_ddp_open(comm.handle, self.list, ctypes.c_size_t(len(params)), ctypes.byref(options), ctypes.byref(self.handle)))
+            slot.value, slot.count, _ = _memory(value, ["float32"])
+            slot.grad = self.grads[name].ctypes.data if name in self.grads else None
+        options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire])
+        _check(_lib.lks_ddp_open(comm.handle, self.list, len(params), ctypes.byref(options), ctypes.byref(self.handle)))
         _check(_lib.lks_ddp_broadcast(self.handle))
 
     def virtual_ranks(self):
@@ -98,9 +226,14 @@ class DDP:
             _check(_lib.lks_ddp_begin(self.handle, v))
             yield v
 
+    def mark_ready(self, name):
+        """Optional: the parameter's gradient is complete, and may be sent while backward continues."""
+        _check(_lib.lks_ddp_mark_ready(self.handle, self.names[name]))
+
     def accumulate(self, samples, loss=0.0):
-        _check(_lib.lks_ddp_add_loss(self.handle, ctypes.c_double(loss)))
-        _check(_lib.lks_ddp_accumulate(self.handle, ctypes.c_double(samples)))
+        """End a micro-step. `loss` is the sum over its samples."""
+        _check(_lib.lks_ddp_add_loss(self.handle, loss))
+        _check(_lib.lks_ddp_accumulate(self.handle, samples))
 
     def step(self):
         """Make `grads` the mean over all samples of all ranks. Returns weight, loss and norm."""
@@ -108,6 +241,100 @@ class DDP:
         _check(_lib.lks_ddp_step(self.handle, ctypes.byref(result)))
         return result
 
-    def close(self):
-        _lib.lks_ddp_close(self.handle)
-        self.handle = ctypes.c_void_p()
+    def clip(self, max_norm):
+        """Clip the mean gradient, and return the factor."""
+        factor = _DOUBLE()
+        _check(_lib.lks_ddp_clip(self.handle, max_norm, ctypes.byref(factor)))
+        return factor.value
+
+    def used(self, name):
+        return _lib.lks_ddp_used(self.handle, self.names[name])
+
+    def verify(self):
+        """Raise Error if a parameter differs between ranks."""
+        _check(_lib.lks_ddp_verify(self.handle))
+
+
+class Optimizer(_Object):
+    """"adamw", "sgd" or "muon" with the bits of `lockstep train`. Ranks of `comm` divide the state.
+    Kinds are "vector", "matrix" or "embed", by default from an array's number of dimensions."""
+    _close = _lib.lks_optimizer_close
+
+    def __init__(self, rule, params, grads, comm=None, kinds=None):
+        super().__init__()
+        self.params, self.grads, self.list = params, grads, (_OptimizerParam * len(params))()
+        for slot, (name, value) in zip(self.list, params.items()):
+            kind = (kinds or {}).get(name, "matrix" if value.ndim > 1 else "vector")
+            slot.name, slot.kind = name.encode(), 1 + ["vector", "matrix", "embed"].index(kind)
+            slot.value, count, _ = _memory(value, ["float32"])
+            slot.grad, _, _ = _memory(grads[name], ["float32"])
+            slot.rows = len(value) if value.ndim > 1 else count
+            slot.cols = count // slot.rows
+        _check(_lib.lks_optimizer_open(comm and comm.handle, 1 + ["adamw", "sgd", "muon"].index(rule), self.list, len(params), ctypes.byref(self.handle)))
+
+    def step(self, rates):
+        _check(_lib.lks_optimizer_step(self.handle, ctypes.byref(rates)))
+
+    def state(self):
+        """The state as arrays in the optimizer's memory, for save() and load()."""
+        tensors, n = ctypes.POINTER(_Tensor)(), _SIZE()
+        _check(_lib.lks_optimizer_state(self.handle, ctypes.byref(tensors), ctypes.byref(n)))
+        arrays = {}
+        for t in tensors[:n.value]:
+            dtype, shape = numpy.dtype(_NAMES[t.dtype]), tuple(t.shape[:t.n_dims])
+            size = int(numpy.prod(shape, dtype=int)) * dtype.itemsize
+            arrays[t.name.decode()] = numpy.frombuffer((ctypes.c_char * size).from_address(t.data or 0), dtype).reshape(shape)
+        return arrays
+
+
+class Sampler(_Object):
+    """The samples that each replica reads, index by index as torch's DistributedSampler deals them."""
+    _close = _lib.lks_sampler_close
+
+    def __init__(self, dataset_size, replicas, shuffle=True, drop_last=False, seed=0):
+        super().__init__()
+        options = _SamplerOptions(dataset_size, replicas, not shuffle, drop_last, seed)
+        _check(_lib.lks_sampler_open(ctypes.byref(options), ctypes.byref(self.handle)))
+
+    def set_epoch(self, epoch):
+        _lib.lks_sampler_set_epoch(self.handle, epoch)
+
+    def __len__(self):
+        return _lib.lks_sampler_count(self.handle)
+
+    def index(self, replica, i):
+        index = _lib.lks_sampler_index(self.handle, replica, i)
+        if index == 2**64 - 1:
+            raise Error(_lib.lks_last_error().decode(errors="replace"))
+        return index
+
+
+def _tensors(arrays):
+    out = (_Tensor * len(arrays))()
+    for slot, (name, array) in zip(out, arrays.items()):
+        if array.ndim > 4:
+            raise Error(f"{name} has {array.ndim} dimensions; a checkpoint's tensors have at most 4")
+        slot.data, _, slot.dtype = _memory(array)
+        slot.name, slot.n_dims, slot.shape = name.encode(), array.ndim, (_U64 * 4)(*array.shape)
+    return out
+
+
+def save(comm, folder, step, arrays, keep=0):
+    """Save {name: array} as the checkpoint of `step`, and keep the `keep` newest (0: all)."""
+    _check(_lib.lks_checkpoint_save(comm.handle, os.fsencode(folder), step, _tensors(arrays), len(arrays), keep))
+
+
+def load(comm, folder, arrays):
+    """Load the newest checkpoint into {name: array}. Returns its step; None if there is none."""
+    step, found = _U64(), ctypes.c_bool()
+    _check(_lib.lks_checkpoint_load(comm.handle, os.fsencode(folder), _tensors(arrays), len(arrays), ctypes.byref(step), ctypes.byref(found)))
+    return step.value if found else None
+
+
+def tensors_of(comm, folder):
+    """The newest checkpoint's {name: (type, shape)}. The type is None if NumPy lacks it."""
+    tensors, n, step = ctypes.POINTER(_Tensor)(), _SIZE(), _U64()
+    _check(_lib.lks_checkpoint_list(comm.handle, os.fsencode(folder), ctypes.byref(tensors), ctypes.byref(n), ctypes.byref(step)))
+    found = {t.name.decode(): (_NAMES.get(t.dtype), tuple(t.shape[:t.n_dims])) for t in tensors[:n.value]}
+    _free(ctypes.cast(tensors, _P))
+    return found

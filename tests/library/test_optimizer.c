@@ -65,8 +65,8 @@ static void set_values(struct model *m)
 static void set_grads(struct model *m, int step)
 {
     for (int t = 0; t < N; t++)
-        for (size_t i = 0; i < shapes[t].rows * shapes[t].cols; i++)
-            m->grad[t][i] = made_up(step, t, i);
+        for (size_t i = 0; i < MOST; i++)
+            m->grad[t][i] = i < shapes[t].rows * shapes[t].cols ? made_up(step, t, i) : 7;
 }
 
 /* --- what is expected: arenas of a table, as in training -------------------------------------- */

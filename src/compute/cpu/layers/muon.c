@@ -6,7 +6,7 @@
 #include "compute/cpu/layers/newton_schulz.h"
 
 struct pass {
-    size_t count; /* including the padding after the matrix */
+    size_t count;
     float *params, *momentum;
     const float *grads;
     float *update;
@@ -24,31 +24,43 @@ static size_t chunk_end(const struct pass *p, size_t task)
     return end < p->count ? end : p->count;
 }
 
-static void average_chunk(void *ctx, size_t task, int thread)
+static inline void average(const struct pass *p, size_t i, size_t n)
 {
-    const struct pass *p = ctx;
-    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i += GROUP) {
-        const float *restrict grads = p->grads + i;
-        float *restrict momentum = p->momentum + i, *restrict update = p->update + i;
-        for (size_t j = 0; j < GROUP; j++) {
-            float g = grads[j] * p->clip;
-            float m = p->m * momentum[j] + g;
-            momentum[j] = m;
-            update[j] = g + p->m * m;
-        }
+    const float *restrict grads = p->grads + i;
+    float *restrict momentum = p->momentum + i, *restrict update = p->update + i;
+    for (size_t j = 0; j < n; j++) {
+        float g = grads[j] * p->clip;
+        float m = p->m * momentum[j] + g;
+        momentum[j] = m;
+        update[j] = g + p->m * m;
     }
 }
 
 /* Two roundings, as in the script: first the update is scaled, then lr times it is subtracted. */
+static inline void apply(const struct pass *p, size_t i, size_t n)
+{
+    const float *restrict update = p->update + i;
+    float *restrict params = p->params + i;
+    for (size_t j = 0; j < n; j++)
+        params[j] -= p->lr * (update[j] * p->scale);
+}
+
+static void average_chunk(void *ctx, size_t task, int thread)
+{
+    const struct pass *p = ctx;
+    size_t i = task * CHUNK, end = chunk_end(p, task);
+    for (; i + GROUP <= end; i += GROUP)
+        average(p, i, GROUP);
+    average(p, i, end - i);
+}
+
 static void apply_chunk(void *ctx, size_t task, int thread)
 {
     const struct pass *p = ctx;
-    for (size_t i = task * CHUNK, end = chunk_end(p, task); i < end; i += GROUP) {
-        const float *restrict update = p->update + i;
-        float *restrict params = p->params + i;
-        for (size_t j = 0; j < GROUP; j++)
-            params[j] -= p->lr * (update[j] * p->scale);
-    }
+    size_t i = task * CHUNK, end = chunk_end(p, task);
+    for (; i + GROUP <= end; i += GROUP)
+        apply(p, i, GROUP);
+    apply(p, i, end - i);
 }
 
 /* Bytes for working on one matrix: its update, followed by the work space of Newton-Schulz. */
@@ -75,7 +87,7 @@ static void update_matrix(const struct update *u, const lks__exec *ex, size_t i,
     char *work = (char *)s->work + place * u->place_bytes;
     size_t rows = s->piece[i].rows, cols = s->piece[i].cols;
     struct pass p = {
-        .count = lks__round_up(rows * cols, GROUP),
+        .count = rows * cols,
         .params = s->piece[i].params,
         .momentum = s->piece[i].momentum,
         .grads = s->piece[i].grads,
