@@ -12,10 +12,10 @@ extern "C" {
 #define LKS_VERSION_MAJOR  0
 #define LKS_VERSION_MINOR  2
 #define LKS_VERSION_PATCH  0
-#define LKS_VERSION_SUFFIX "-dev"
+#define LKS_VERSION_SUFFIX ""
 
 /* The version as a number that grows, for `#if LKS_VERSION >= 200` (0.2.0), and as a text:
- * "0.2.0-dev". */
+ * "0.2.0" or "0.2.0-dev". */
 #define LKS_VERSION (LKS_VERSION_MAJOR * 10000 + LKS_VERSION_MINOR * 100 + LKS_VERSION_PATCH)
 #define LKS_VERSION_TEXT                                                                           \
     LKS_VERSION_JOIN(LKS_VERSION_MAJOR, LKS_VERSION_MINOR, LKS_VERSION_PATCH)                      \

@@ -2,7 +2,7 @@
 #ifndef LKS_TESTS_CUDA_CALLS_H
 #define LKS_TESTS_CUDA_CALLS_H
 
-/* docs/inside/cuda.md lists all calls and kernels of the runs so far as never seen on a GPU. There
+/* calls.txt lists all calls and kernels of the runs. There
  * are at least `n` of them. `path`: the file that the stand-ins wrote (CUDA_STANDIN_CALLS). */
 void calls_assert_listed(const char *path, int n);
 
