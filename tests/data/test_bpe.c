@@ -510,6 +510,8 @@ static void test_hostile(void **state)
         assert_contains(lks_last_error(), "here");
     }
     assert_fails(LKS_ERR_IO, lks__bpe_open(lks_test_folder(), &bpe), "not a byte-level BPE");
+    assert_fails(LKS_ERR_IO, lks__bpe_open("/nowhere", &bpe), "/nowhere: No such file",
+                 "lockstep fetch gpt2-vocab");
     assert_false(lks__bpe_is_at(lks_test_folder()));
     const char *path = lks_test_text("%s/x.tiktoken", lks_test_folder());
     char *most = malloc((64 << 10) + 2);

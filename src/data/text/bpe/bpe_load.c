@@ -1,4 +1,5 @@
 /* data/text/bpe/bpe_load.c - reads vocabularies from files of all forms. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -388,7 +389,10 @@ lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
     char shown[256];
     lks__escape(shown, sizeof shown, path, strlen(path));
     if (stat(path, &info) < 0)
-        return lks__sys_fail("cannot read the vocabulary", path);
+        return lks__fail(LKS_ERR_IO,
+                         "cannot read the vocabulary %s: %s; `lockstep fetch gpt2-vocab` "
+                         "downloads GPT-2's to data/gpt2-vocab",
+                         shown, strerror(errno));
     if (S_ISDIR(info.st_mode)) {
         if (has(path, LKS__BPE_FILE)) {
             char file[4200];
