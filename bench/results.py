@@ -446,7 +446,8 @@ def page_golf(part):
         table(["program", "steps", "time", "memory"], sizes) + made(part)
     if part["sliding"]:
         record = ["the record's script: " + part["sliding"]["record"]] if "record" in part["sliding"] else []
-        text += ["With overlapping windows:", ""] + block(part["sliding"]["command"], part["sliding"]["lockstep"], *record)
+        text += ["With overlapping windows. The record's script scores the last tokens of the text again in each window that reaches its end, "
+                 "and lockstep scores each token once.", ""] + block(part["sliding"]["command"], part["sliding"]["lockstep"], *record)
     return text
 
 
