@@ -81,13 +81,14 @@ if [ -n "$tree" ]; then
     stage "building the packages of $tree" build packages "$work/tree" "$work/debs"
 else
     name=lockstep-$version
-    epoch=$(git log -1 --format=%ct)
+    commit=$(git rev-parse HEAD)
+    epoch=$(git log -1 --format=%ct "$commit")
     for turn in 1 2; do
         # git archive gives every file the commit's time, and gzip -n adds none.
-        git archive --format=tar --prefix="$name/" HEAD | gzip -9n >"$work/$turn.tar.gz"
+        git archive --format=tar --prefix="$name/" "$commit" | gzip -9n >"$work/$turn.tar.gz"
         mkdir "$work/in$turn"
         tar -xzf "$work/$turn.tar.gz" -C "$work/in$turn"
-        stage "building the packages of commit $(git rev-parse --short HEAD), $turn of 2" "build$turn" packages "$work/in$turn/$name" "$work/debs$turn"
+        stage "building the packages of commit $(git rev-parse --short "$commit"), $turn of 2" "build$turn" packages "$work/in$turn/$name" "$work/debs$turn"
     done
     say 'comparing both builds'
     cmp "$work/1.tar.gz" "$work/2.tar.gz" || die 'two tarballs of one commit differ'
