@@ -14,4 +14,7 @@ typedef struct lks__dropout {
     float scale;
 } lks__dropout;
 
+/* The most elements of a tensor with a mask: the counter's last word has 32 bits. */
+#define LKS__DROPOUT_MOST (UINT64_C(1) << 34)
+
 #endif

@@ -182,8 +182,7 @@ lks__attention_in lks__attention_packed(const lks__attention_shape *shape, const
 lks__attention_grads lks__attention_packed_grads(const lks__attention_shape *shape, lks__act *dqkv,
                                                  size_t act_bytes);
 
-/* A dropout mask's counter has 32 bits, and each value of it covers four elements. */
-#define LKS__ATTENTION_MAX_SCORES (UINT64_C(1) << 34)
+#define LKS__ATTENTION_MAX_SCORES LKS__DROPOUT_MOST
 enum { LKS__ATTENTION_MAX_T = 1 << 17 }; /* its square is LKS__ATTENTION_MAX_SCORES */
 
 /* Call it once before the two above. ERR_CONFIG for an empty shape, for an NKV that doesn't divide

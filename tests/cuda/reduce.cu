@@ -1,25 +1,20 @@
 /* reduce.cu - kernels that do nothing but reduce: test_reduce.c. One-dimensional blocks. */
 #include "compute/cuda/common/reduce.h"
 
-static __global__ void reduce_all(float *sums, float *pairs, float *maxima, double *wide,
-                                  const float *x)
+static __global__ void reduce_all(float *sums, float *maxima, double *wide, const float *x)
 {
     const size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     const float v = x[at];
     /* Each twice in a row: the second call writes the memory that the first has read. */
     sums[at] = lks_block_sum(v) + 0.0f * lks_block_sum(1.0f);
     maxima[at] = fmaxf(lks_block_max(v), lks_block_max(v - 1.0f));
-    float2 pair = lks_block_sum2(v, 0.0f);
-    pair.y = lks_block_sum2(0.0f, v * v).y;
-    pairs[2 * at] = pair.x;
-    pairs[2 * at + 1] = pair.y;
     wide[at] = lks_block_sum((double)v);
 }
 
-extern "C" void reduce_launch(float *sums, float *pairs, float *maxima, double *wide,
-                              const float *x, unsigned blocks, unsigned threads)
+extern "C" void reduce_launch(float *sums, float *maxima, double *wide, const float *x,
+                              unsigned blocks, unsigned threads)
 {
-    LKS_LAUNCH(reduce_all, dim3(blocks), dim3(threads), NULL, sums, pairs, maxima, wide, x);
+    LKS_LAUNCH(reduce_all, dim3(blocks), dim3(threads), NULL, sums, maxima, wide, x);
 }
 
 /* One element of each warp from its right neighbour, by shared memory and a barrier of the warp. */

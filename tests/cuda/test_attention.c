@@ -271,6 +271,23 @@ static void test_options(void **state)
     assert_bits(forward(&t, NULL, &t.drop), want, t.n_out);
 }
 
+/* Backward takes an output that begins anywhere. */
+static void test_unaligned_output(void **state)
+{
+    enum { AT = 1 };
+    const struct shape shape = {{1, 66, 1, 64, 0}, 0};
+    const struct problem t = problem_make(&shape, 0.0, 1.0f);
+    const struct results want = run(&cuda, NULL, &t, NULL);
+    float *moved = host_floats(t.n_out + AT);
+    memcpy(moved + AT, want.out, t.n_out * sizeof *moved);
+    lks__act *dqkv = host_empty_acts(t.n);
+    const lks__attention_in in = in_of(&t, host_acts(t.qkv, t.n)), g = in_of(&t, dqkv);
+    const lks__attention_grads grads = {(void *)g.q, (void *)g.k, (void *)g.v, t.ld, t.ld};
+    lks__cuda_attention_bwd(NULL, &t.s, &grads, host_acts(t.dout, t.n_out), &in,
+                            host_act_at(host_acts(moved, t.n_out + AT), AT), want.lse, NULL);
+    assert_close_floats(host_act_floats(dqkv, t.n), want.dqkv, t.n, tolerance);
+}
+
 #ifndef LKS_TEST_THREAD /* the same launches as above, with more blocks */
 /* A head's bits don't depend on the other heads, on the batch, or on how rows are moved. */
 static void check_same_bits_alone(size_t HS, size_t pad)
@@ -414,6 +431,7 @@ int main(void)
         BOTH(test_matches_formula_with_dropout),
         BOTH(test_large_scores),
         BOTH(test_options),
+        BOTH(test_unaligned_output),
 #ifndef LKS_TEST_THREAD
         BOTH(test_same_bits_alone),
 #endif

@@ -188,8 +188,15 @@ static void test_too_large(void **state)
     }
     c.n_embd = 1 << 29;
     c.block_size = 1;
+    c.dropout = 0.0f;
     assert_fails(LKS_ERR_CONFIG, lks__model_activation_bytes(&c, 1 << 30, &lks__layers_cpu, &bytes),
                  "batch_size = 1073741824", "memory can address");
+    c.n_embd = 32;
+    assert_ok(lks__model_activation_bytes(&c, 1 << 30, &lks__layers_cpu, &bytes));
+    c.dropout = 0.1f; /* 2^34 masked activations, and twice as many */
+    assert_ok(lks__model_activation_bytes(&c, 1 << 29, &lks__layers_cpu, &bytes));
+    assert_fails(LKS_ERR_CONFIG, lks__model_activation_bytes(&c, 1 << 30, &lks__layers_cpu, &bytes),
+                 "batch_size = 1073741824 of block_size = 1 and n_embd = 32 has more than 2^34");
 }
 
 /* ---- logits ------------------------------------------------------------------------------- */

@@ -63,7 +63,16 @@ static lks_status gpt2_check(const lks__model_config *c, int batch)
 {
     lks__attention_shape shape = {(size_t)batch, (size_t)c->block_size, (size_t)c->n_head,
                                   (size_t)(c->n_embd / c->n_head), 0};
-    return lks__attention_check(&shape);
+    uint64_t elements; /* of the largest activations that dropout acts on, besides scores */
+    LKS__TRY(lks__attention_check(&shape));
+    if (c->dropout > 0.0f &&
+        (!lks__mul((uint64_t)batch * (uint64_t)c->block_size, (uint64_t)c->n_embd, &elements) ||
+         elements > LKS__DROPOUT_MOST))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "batch_size = %d of block_size = %d and n_embd = %d has more than 2^34 "
+                         "activations, which dropout can't number; make the batch smaller",
+                         batch, c->block_size, c->n_embd);
+    return LKS_OK;
 }
 
 static void gpt2_size(void *model)

@@ -566,7 +566,7 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
     a.f_out = out;
     a.f_lse = lse;
     a.dout = dout;
-    a.wide = a.wide && lks_in_fours(a.c, dout, grads->dq, grads->dk, grads->dv) &&
+    a.wide = a.wide && lks_in_fours(a.c, dout, out, grads->dq, grads->dk, grads->dv) &&
              grads->ldq % 4 == 0 && grads->ldkv % 4 == 0;
     a.delta = (float *)lks__cuda_work(ex, rows * sizeof *a.delta);
     if (a.delta == NULL)

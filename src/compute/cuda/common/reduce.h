@@ -46,13 +46,6 @@ template <class T> static __device__ inline T lks_block_sum(T v)
     return lks_block_combine(lks_warp_sum(v), [](T a, T b) { return a + b; });
 }
 
-/* Two sums at the cost of one's barriers. */
-static __device__ inline float2 lks_block_sum2(float a, float b)
-{
-    return lks_block_combine(make_float2(lks_warp_sum(a), lks_warp_sum(b)),
-                             [](float2 u, float2 v) { return make_float2(u.x + v.x, u.y + v.y); });
-}
-
 static __device__ inline float lks_block_max(float v)
 {
     return lks_block_combine(lks_warp_max(v), [](float a, float b) { return fmaxf(a, b); });

@@ -1,10 +1,11 @@
 /* compute/cuda/kernels/update.cu - updates of lists of pieces, element by element, with the bits of
  * the CPU's levels that have fused multiply-adds (compute/cpu/layers/update.c,
  * compute/cpu/vector/rows/adamw.c). */
+#include <float.h>
 #include <math.h>
 
-#include "compute/cuda/cuda.h"
 #include "compute/cuda/common/launch.h"
+#include "compute/cuda/cuda.h"
 
 static const unsigned THREADS = 256;
 static const size_t A_BLOCK = 4096; /* elements, of one piece */
@@ -91,6 +92,12 @@ static adamw_factors adamw_factors_of(const lks__adamw_list *s)
     return f;
 }
 
+/* 0 instead of a subnormal number; NaN stays. */
+static __device__ inline float flushed(float x)
+{
+    return fabsf(x) < FLT_MIN ? 0.0f : x;
+}
+
 static __global__ void __launch_bounds__(THREADS)
     adamw_part(const lks__adamw_list list, const adamw_factors f, const dealt d)
 {
@@ -101,8 +108,8 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
     for (size_t i = q.at + threadIdx.x; i < q.end; i += THREADS) {
         const float g = grads[i] * f.clip;
-        const float m = fmaf(g - exp_avg[i], f.one_m_b1, exp_avg[i]);
-        const float v = fmaf(f.one_m_b2 * g, g, exp_avg_sq[i] * f.b2);
+        const float m = flushed(fmaf(g - exp_avg[i], f.one_m_b1, exp_avg[i]));
+        const float v = flushed(fmaf(f.one_m_b2 * g, g, exp_avg_sq[i] * f.b2));
         const float denominator = fmaf(sqrtf(v), f.inv_sqrt_bc2, f.eps);
         params[i] = fmaf(-f.step_size, m / denominator, params[i] * f.decay);
         exp_avg[i] = m;
