@@ -94,6 +94,12 @@ void lks__device_order(lks__device *device, lks__queue from, lks__queue to)
     device->ops->follow(device, to, device->ops->mark(device, from));
 }
 
+void lks__device_choose_freely(lks__device *device, bool on)
+{
+    if (device->ops->choose_freely != NULL)
+        device->ops->choose_freely(device, on);
+}
+
 void lks__device_close(lks__device *device)
 {
     if (device != NULL)

@@ -72,6 +72,19 @@ struct lks__device_ops {
      * ERR_DEVICE. */
     lks_status (*products)(lks__device *device, bool bf16);
 
+    /* A rehearsal, for a device whose choice of algorithms may differ between processes. From
+     * rehearse() to perform() operations queue nothing and touch no memory; each product only
+     * chooses its algorithm: from the `table` if it has one for the product's shape, else freely,
+     * or, with `complete`, not at all. After perform(), products use these algorithms and no
+     * others, the fingerprint covers them, and algorithms() is their table: text, a line each. If
+     * the table can't be used here, perform() returns ERR_SUPPORT, and there is no table.
+     * NULL, all four: the device chooses nothing. ERR_DEVICE. */
+    void (*rehearse)(lks__device *device, const char *table, bool complete);
+    lks_status (*perform)(lks__device *device);
+    const char *(*algorithms)(lks__device *device); /* NULL before perform() */
+    /* While it is on, products whose results don't matter may have other shapes. */
+    void (*choose_freely)(lks__device *device, bool on);
+
     /* Counts of all work that was put on the compute queue. NULL: the device doesn't count. */
     lks__device_counts (*counts)(lks__device *device);
 
@@ -91,7 +104,7 @@ typedef struct lks__waiter {
     double timeout_s; /* 0: none. A device that passes no mark for this long is given up */
 } lks__waiter;
 
-enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 8, LKS__DEVICE_PART_TEXT = 320 };
+enum { LKS__DEVICE_WHICH = 400, LKS__DEVICE_PARTS = 3, LKS__DEVICE_PART_TEXT = 320 };
 
 /* A part of a fingerprint. `name` is its name in messages; it isn't freed. */
 typedef struct lks__device_part {
@@ -133,6 +146,9 @@ void lks__device_drain(lks__device *device);
 
 /* All later work on `to` starts after the work that is now on `from` is done. */
 void lks__device_order(lks__device *device, lks__queue from, lks__queue to);
+
+/* ops->choose_freely(), if the device has it. */
+void lks__device_choose_freely(lks__device *device, bool on);
 
 void lks__device_close(lks__device *device); /* NULL does nothing */
 

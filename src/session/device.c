@@ -295,3 +295,62 @@ lks_status lks__session_products(lks__session *s, bool bf16)
     s->ex.bf16 = bf16;
     return agree_on_fingerprint(s);
 }
+
+/* --- algorithms of matrix products ------------------------------------------------------------ */
+
+static lks_status rehearse(const lks__session *s, const char *table, bool complete,
+                           lks__rehearsal *rehearsal, void *ctx)
+{
+    lks__device *device = s->device;
+    device->ops->rehearse(device, table, complete);
+    const lks_status st = rehearsal(ctx);
+    const lks_status performed = device->ops->perform(device);
+    return st != LKS_OK ? st : performed;
+}
+
+/* Rank 0's choice. */
+static lks_status choose_algorithms(lks__session *s, const char *kept, lks__rehearsal *rehearsal,
+                                    void *ctx)
+{
+    if (kept != NULL) {
+        const lks_status st = rehearse(s, kept, false, rehearsal, ctx);
+        if (st != LKS_ERR_SUPPORT)
+            return st;
+        snprintf(s->algorithms_note, sizeof s->algorithms_note, "%s", lks_last_error());
+    }
+    return rehearse(s, NULL, false, rehearsal, ctx);
+}
+
+/* Rank 0's table on all ranks: *table_p, to be freed. */
+static lks_status send_table(lks__session *s, char **table_p)
+{
+    const char *mine = s->world.rank == 0 ? s->device->ops->algorithms(s->device) : NULL;
+    uint64_t bytes = mine != NULL ? strlen(mine) + 1 : 0;
+    LKS__TRY(lks_comm_broadcast(s->comm, &bytes, sizeof bytes, LKS_UINT8, 0));
+    char *table = *table_p = calloc(1, (size_t)bytes + 1);
+    const lks_status st = table != NULL ? LKS_OK
+                                        : lks__fail(LKS_ERR_NOMEM, "no memory for the table of "
+                                                                   "algorithms");
+    LKS__TRY(lks__session_agree(s, st));
+    if (mine != NULL)
+        memcpy(table, mine, (size_t)bytes);
+    return lks_comm_broadcast(s->comm, table, (size_t)bytes, LKS_UINT8, 0);
+}
+
+lks_status lks__session_rehearse(lks__session *s, const char *kept, lks__rehearsal *rehearsal,
+                                 void *ctx)
+{
+    char *table = NULL;
+    lks_status st = LKS_OK;
+    if (s->device->ops->rehearse == NULL)
+        return LKS_OK;
+    if (s->world.rank == 0)
+        st = choose_algorithms(s, kept, rehearsal, ctx);
+    LKS__TRY(lks__session_agree(s, st));
+    st = send_table(s, &table);
+    if (st == LKS_OK && s->world.rank != 0)
+        st = rehearse(s, table, true, rehearsal, ctx);
+    free(table);
+    LKS__TRY(lks__session_agree(s, st));
+    return agree_on_fingerprint(s);
+}

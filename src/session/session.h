@@ -19,7 +19,8 @@ typedef struct lks__session {
     lks__device cpu;
     lks__device *device; /* computes the models: &cpu, or another one */
     char device_note[LKS__DEVICE_TEXT];
-    double timeout_s; /* for waits */
+    char algorithms_note[LKS__DEVICE_TEXT]; /* why a kept table isn't used; "": it is, or none */
+    double timeout_s;                       /* for waits */
     int threads;
     int cores;            /* available to all ranks of this host together; 0: unknown */
     char fingerprint[17]; /* of the kernels and the device, 16 hex digits */
@@ -63,6 +64,14 @@ lks_status lks__session_describe(const char *name, lks__device *asked);
 /* Set the precision of products to bfloat16 or float32 (initially float32). Collective:
  * ERR_DIVERGED if the ranks' kernels don't give the same bits. */
 lks_status lks__session_products(lks__session *s, bool bf16);
+
+/* Calls each operation that the ranks are going to compute, for a rehearsal (compute/device.h). */
+typedef lks_status lks__rehearsal(void *ctx);
+/* Let all ranks compute matrix products by the algorithms that rank 0 chooses, which are those of
+ * the table `kept`, unless it is NULL or can't be used here. Collective: ERR_SUPPORT if a rank
+ * can't use one of them. Does nothing if the device chooses no algorithms. */
+lks_status lks__session_rehearse(lks__session *s, const char *kept, lks__rehearsal *rehearsal,
+                                 void *ctx);
 
 /* Measure the speed of this rank's first `threads` threads together, in multiply-adds of the
  * session's products: FLOP/s, the best of `bursts` of a millisecond on each, because other programs

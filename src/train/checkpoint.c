@@ -86,9 +86,11 @@ static bool add_segment(json_t *json, lks__segment segment)
     return good;
 }
 
-static json_t *state_json(const lks__run *run, const lks__state *state,
+static json_t *state_json(const lks__run *run, const lks__session *ses, const lks__state *state,
                           const lks__save_about *about)
 {
+    const char *algorithms =
+        ses->device->ops->algorithms == NULL ? NULL : ses->device->ops->algorithms(ses->device);
     char digest[17];
     const char *word = lks__asked_word(about->asked);
     snprintf(digest, sizeof digest, "%016" PRIx64, run->data_digest);
@@ -101,6 +103,8 @@ static json_t *state_json(const lks__run *run, const lks__state *state,
                              (json_int_t)state->data_shift, "nonfinite", state->nonfinite);
     if ((run->init_hash[0] != '\0' &&
          json_object_set_new(json, "init_hash", json_string(run->init_hash)) < 0) ||
+        (algorithms != NULL &&
+         json_object_set_new(json, "algorithms", json_string(algorithms)) < 0) ||
         (word != NULL && json_object_set_new(json, "asked", json_string(word)) < 0) ||
         !add_segment(json, state->segment) ||
         (isfinite(about->val_loss) &&
@@ -142,7 +146,7 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     struct names optim = {calloc(2 * n, 64), calloc(2 * n + 1, sizeof(lks__st_tensor)), 0};
     void *sampler = malloc(sampler_bytes + 1);
-    json_t *json = state_json(run, state, about);
+    json_t *json = state_json(run, ses, state, about);
     lks_status st = LKS_OK;
     if (model.text == NULL || model.tensors == NULL || optim.text == NULL ||
         optim.tensors == NULL || sampler == NULL || json == NULL) {

@@ -119,7 +119,8 @@ static inline unsigned long long atomicMin(unsigned long long *p, unsigned long 
 #define LKS_LAUNCH(kernel, grid, block, stream, ...)                                               \
     LKS_LAUNCH_NAMED(#kernel, (kernel), grid, block, stream, __VA_ARGS__)
 #define LKS_LAUNCH_NAMED(name, kernel, grid, block, stream, ...)                                   \
-    lks_fibers::launch(name, kernel, grid, block, stream, __VA_ARGS__)
+    (lks__cuda_launches() ? lks_fibers::launch(name, kernel, grid, block, stream, __VA_ARGS__)     \
+                          : (void)0)
 
 /* --- behind them ----------------------------------------------------------------------------- */
 

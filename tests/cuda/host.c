@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
+#include "compute/cuda/plans.h"
 #include "host.h"
 
 /* --- what kernels call of the device ---------------------------------------------------------- */
@@ -75,72 +76,76 @@ lks__device_counts host_counts(void)
     return all;
 }
 
-static float element(const struct lks__cuda_factor *x, size_t i)
+bool lks__cuda_launches(void)
 {
-    if (x->kind == LKS__CUDA_ACTS && halves)
-        return lks__bf16_to_float(((const uint16_t *)x->at)[i]);
-    const float v = ((const float *)x->at)[i];
-    return halves ? lks__bf16_to_float(lks__bf16_from_float(v)) : v;
+    return true;
 }
 
-/* All that a product reads of a factor, in double: `rows` times k numbers. */
-static double *numbers_of(const struct lks__cuda_factor *x, bool transposed, size_t rows, size_t k)
+const uint16_t *lks__cuda_rounded(const lks__exec *ex, const float *p)
+{
+    return NULL;
+}
+
+void *lks__cuda_operand(const lks__exec *ex, int operand, size_t bytes)
+{
+    static void *operands[2];
+    free(operands[operand]);
+    operands[operand] = NULL;
+    assert_int_equal(posix_memalign(&operands[operand], 256, bytes), 0);
+    return operands[operand];
+}
+
+static double element(const void *x, bool half, size_t i)
+{
+    return half ? (double)lks__bf16_to_float(((const uint16_t *)x)[i])
+                : (double)((const float *)x)[i];
+}
+
+/* A factor of a product in double: `rows` times k numbers. */
+static double *numbers_of(const void *x, size_t ld, bool half, bool transposed, size_t rows,
+                          size_t k)
 {
     double *y = malloc(rows * k * sizeof *y + 1);
     assert_non_null(y);
     for (size_t i = 0; i < rows; i++)
         for (size_t p = 0; p < k; p++)
-            y[i * k + p] = (double)element(x, transposed ? p * x->ld + i : i * x->ld + p);
+            y[i * k + p] = element(x, half, transposed ? p * ld + i : i * ld + p);
     return y;
 }
 
-/* The plain product. */
-void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *s)
+static void multiply_one(const lks__cuda_key *s, float alpha, const void *x, const void *y,
+                         float beta, const void *add, void *out)
 {
-    const bool in_halves = s->c.kind == LKS__CUDA_ACTS && halves;
-    double *a = numbers_of(&s->a, s->ta == 'T', s->m, s->k);
-    double *b = numbers_of(&s->b, s->tb != 'T', s->n, s->k);
+    double *a = numbers_of(x, s->lda, s->bf16, s->ta == 'T', s->m, s->k);
+    double *b = numbers_of(y, s->ldb, s->bf16, s->tb != 'T', s->n, s->k);
     for (size_t i = 0; i < s->m; i++)
         for (size_t j = 0; j < s->n; j++) {
-            const size_t at = i * s->c.ld + j;
-            float c = 0.0f;
+            const size_t at = i * s->ldc + j;
             double sum = 0.0;
             for (size_t k = 0; k < s->k; k++)
                 sum += a[i * s->k + k] * b[j * s->k + k];
-            if (s->beta != 0.0f)
-                c = s->beta * (in_halves ? lks__bf16_to_float(((const uint16_t *)s->c.at)[at])
-                                         : ((const float *)s->c.at)[at]);
-            c += (float)sum;
-            if (in_halves)
-                ((uint16_t *)s->c.at)[at] = lks__bf16_from_float(c);
+            const float c = alpha * (float)sum +
+                            (beta == 0.0f ? 0.0f : beta * (float)element(add, s->half, at));
+            if (s->half)
+                ((uint16_t *)out)[at] = lks__bf16_from_float(c);
             else
-                ((float *)s->c.at)[at] = c;
+                ((float *)out)[at] = c;
         }
     free(a);
     free(b);
 }
 
-void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
+/* The plain product. */
+void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, float alpha, const void *a,
+                        const void *b, float beta, const void *add, void *out)
 {
-    const size_t lda = s->ta == 'T' ? s->m : s->k, ldb = s->tb == 'T' ? s->k : s->n;
-    for (size_t i = 0; i < s->count; i++) {
-        float *d = s->d + i * s->stride_d;
-        const float *c = s->c + i * s->stride_d;
-        float *product = malloc(s->m * s->n * sizeof *product);
-        assert_non_null(product);
-        lks__cuda_gemm(ex,
-                       &(lks__cuda_product){.ta = s->ta,
-                                            .tb = s->tb,
-                                            .m = s->m,
-                                            .n = s->n,
-                                            .k = s->k,
-                                            .a = {s->a + i * s->stride_a, lda, LKS__CUDA_FLOATS},
-                                            .b = {s->b + i * s->stride_b, ldb, LKS__CUDA_FLOATS},
-                                            .c = {product, s->n, LKS__CUDA_FLOATS}});
-        for (size_t e = 0; e < s->m * s->n; e++)
-            d[e] = s->alpha * product[e] + (s->beta == 0.0f ? 0.0f : s->beta * c[e]);
-        free(product);
-    }
+    const size_t n = key->count == 0 ? 1 : key->count, operand = key->bf16 ? 2 : 4,
+                 result = key->half ? 2 : 4;
+    for (size_t i = 0; i < n; i++)
+        multiply_one(key, alpha, (const char *)a + i * key->stride_a * operand,
+                     (const char *)b + i * key->stride_b * operand, beta,
+                     (const char *)add + i * key->stride_c * result,
+                     (char *)out + i * key->stride_c * result);
 }
 
 /* --- what tests share --------------------------------------------------------------------------

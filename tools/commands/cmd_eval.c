@@ -336,6 +336,8 @@ static int run_rank(lks__settings *s)
     if (st == LKS_OK)
         st = lks__session_agree(&session, open_evaluation(&e));
     if (st == LKS_OK)
+        st = lks__session_rehearse(&session, NULL, lks__eval_rehearse, &e.eval);
+    if (st == LKS_OK)
         st =
             s->stride > 0 ? lks__eval_sliding(&e.eval, &result) : lks__eval_split(&e.eval, &result);
     if (st == LKS_ERR_STOPPED) { /* all ranks agree */

@@ -105,6 +105,8 @@ size_t lks__cuda_sums_bytes(size_t rows, size_t columns);
 /* Work space of lks__cuda_embedding_bwd(). */
 size_t lks__cuda_sort_bytes(size_t rows);
 
+/* Called by LKS_LAUNCH: false in a rehearsal (compute/device.h), in which no kernel is queued. */
+bool lks__cuda_launches(void);
 /* Called by LKS_LAUNCH: the kernel of this name was put on a stream, or failed to be. */
 void lks__cuda_launched(const char *kernel);
 

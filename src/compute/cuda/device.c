@@ -1,6 +1,7 @@
 /* cuda/device.c - lks__device_ops over the CUDA runtime: a stream for each queue, an event for each
  * mark. A device is used by one thread. */
 #include "compute/cuda/device.h"
+#include "compute/cuda/plans.h"
 #include "compute/cuda/questions.h"
 
 #include <stdarg.h>
@@ -8,14 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 /* --- failures -------------------------------------------------------------------------------- */
 
 static _Thread_local lks__cuda *own_device; /* of this thread, for kernels' launches */
 
-static void __attribute__((format(printf, 2, 3))) record(lks__cuda *c, const char *fmt, ...)
+void lks__cuda_record(lks__cuda *c, const char *fmt, ...)
 {
     va_list ap;
     if (lks__cuda_failed(c)) /* later failures follow from the first */
@@ -28,37 +26,34 @@ static void __attribute__((format(printf, 2, 3))) record(lks__cuda *c, const cha
 bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call)
 {
     if (error != cudaSuccess)
-        record(c, "%s failed on GPU %d (%s): %s (CUDA error %d); %s", call, c->gpu, c->about.name,
-               cudaGetErrorString(error), (int)error,
-               error == cudaErrorMemoryAllocation
-                   ? "use a smaller batch, --recompute=block, or fewer ranks on this GPU"
-                   : "the kernel log (dmesg) may have more");
+        lks__cuda_record(c, "%s failed on GPU %d (%s): %s (CUDA error %d); %s", call, c->gpu,
+                         c->about.name, cudaGetErrorString(error), (int)error,
+                         error == cudaErrorMemoryAllocation
+                             ? "use a smaller batch, --recompute=block, or fewer ranks on this GPU"
+                             : "the kernel log (dmesg) may have more");
     return error == cudaSuccess;
 }
 
 bool lks__cuda_check_product(lks__cuda *c, cublasStatus_t status, const char *call)
 {
     if (status != CUBLAS_STATUS_SUCCESS)
-        record(c, "%s failed on GPU %d (%s): %s", call, c->gpu, c->about.name,
-               cublasLtGetStatusString(status));
+        lks__cuda_record(c, "%s failed on GPU %d (%s): %s", call, c->gpu, c->about.name,
+                         cublasLtGetStatusString(status));
     return status == CUBLAS_STATUS_SUCCESS;
-}
-
-void lks__cuda_exchange_failed(lks__cuda *c, const char *why)
-{
-    record(c,
-           "%s, on GPU %d (%s); NCCL_DEBUG=INFO shows more, and --exchange=staged does without "
-           "NCCL",
-           why, c->gpu, c->about.name);
 }
 
 void lks__cuda_launched(const char *kernel)
 {
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess && own_device != NULL)
-        record(own_device, "the kernel %s can't be started on GPU %d (%s): %s (CUDA error %d)",
-               kernel, own_device->gpu, own_device->about.name, cudaGetErrorString(error),
-               (int)error);
+        lks__cuda_record(
+            own_device, "the kernel %s can't be started on GPU %d (%s): %s (CUDA error %d)", kernel,
+            own_device->gpu, own_device->about.name, cudaGetErrorString(error), (int)error);
+}
+
+bool lks__cuda_launches(void)
+{
+    return own_device == NULL || !own_device->rehearses;
 }
 
 /* Wait until everything queued has ended, whatever the result. A failed GPU drops it at once. */
@@ -75,7 +70,7 @@ static void stop(const lks__cuda *c)
 
 /* After a failure, our caller may free the memory that queued work uses, while operations continue
  * to queue work. So wait until none is left. */
-static lks_status failed(lks__cuda *c)
+lks_status lks__cuda_failure(lks__cuda *c)
 {
     lks__cuda_cut(c); /* data from other ranks may never come */
     stop(c);
@@ -113,7 +108,7 @@ static bool take(lks__cuda *c, void **p, size_t bytes)
     if (error != cudaErrorMemoryAllocation)
         return lks__cuda_check(c, error, "cudaMalloc");
     look_at_memory(&left, &all);
-    record(c, NO_MEMORY, "GPU", (double)bytes / 1e6, c->gpu, c->about.name, left, all);
+    lks__cuda_record(c, NO_MEMORY, "GPU", (double)bytes / 1e6, c->gpu, c->about.name, left, all);
     return false;
 }
 
@@ -121,7 +116,7 @@ static bool remember(lks__cuda *c, void *p, size_t bytes)
 {
     lks__cuda_block *b = malloc(sizeof *b);
     if (b == NULL) {
-        record(c, "no memory for the list of memory of GPU %d", c->gpu);
+        lks__cuda_record(c, "no memory for the list of memory of GPU %d", c->gpu);
         return false;
     }
     *b = (lks__cuda_block){.next = c->blocks, .at = p, .bytes = bytes, .stale = true};
@@ -148,7 +143,7 @@ static lks_status alloc(lks__device *device, size_t bytes, void **p)
     if (!lks__cuda_check(c, error, "cudaMalloc") || !remember(c, *p, bytes) ||
         !LKS__CUDA_CALL(c, cudaMemsetAsync, *p, 0, bytes, c->set_up) ||
         !LKS__CUDA_CALL(c, cudaStreamSynchronize, c->set_up))
-        return failed(c);
+        return lks__cuda_failure(c);
     return LKS_OK;
 }
 
@@ -172,7 +167,7 @@ static lks_status alloc_staging(lks__device *device, size_t bytes, void **p)
     if (error == cudaErrorMemoryAllocation)
         return no_memory(c, "pinned host", bytes);
     if (!lks__cuda_check(c, error, "cudaHostAlloc"))
-        return failed(c);
+        return lks__cuda_failure(c);
     memset(*p, 0, bytes);
     return LKS_OK;
 }
@@ -187,13 +182,20 @@ static void release_staging(lks__device *device, void *p, size_t bytes)
 static lks_status memory(lks__device *device, size_t *left, size_t *all)
 {
     lks__cuda *c = (lks__cuda *)device;
-    return LKS__CUDA_CALL(c, cudaMemGetInfo, left, all) ? LKS_OK : failed(c);
+    return LKS__CUDA_CALL(c, cudaMemGetInfo, left, all) ? LKS_OK : lks__cuda_failure(c);
 }
 
-void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes)
+/* Stands for memory in a rehearsal: an address that is aligned like that of an allocation. */
+#define UNUSED ((void *)256)
+
+/* At least `bytes` of it, 256-byte aligned. Queued work may use the old memory until it is done.
+ * NULL: the device has failed. */
+static void *grow(lks__cuda *c, lks__cuda_space *space, size_t bytes)
 {
     if (lks__cuda_failed(c))
         return NULL;
+    if (c->rehearses)
+        return UNUSED;
     if (bytes > space->bytes) {
         void *old = space->at;
         *space = (lks__cuda_space){0};
@@ -210,7 +212,13 @@ void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes)
 void *lks__cuda_work(const lks__exec *ex, size_t bytes)
 {
     lks__cuda *c = lks__cuda_of(ex);
-    return lks__cuda_grow(c, &c->work, bytes);
+    return grow(c, &c->work, bytes);
+}
+
+void *lks__cuda_operand(const lks__exec *ex, int operand, size_t bytes)
+{
+    lks__cuda *c = lks__cuda_of(ex);
+    return grow(c, &c->operands[operand], bytes);
 }
 
 bool lks__cuda_halves(const lks__exec *ex)
@@ -218,13 +226,16 @@ bool lks__cuda_halves(const lks__exec *ex)
     return lks__cuda_of(ex)->bf16;
 }
 
-uint16_t *lks__cuda_rounded(lks__cuda *c, const float *p)
+const uint16_t *lks__cuda_rounded(const lks__exec *ex, const float *p)
 {
+    lks__cuda *c = lks__cuda_of(ex);
     lks__cuda_block *b = c->blocks;
     while (b != NULL && (p < b->at || p >= b->at + b->bytes / sizeof *p))
         b = b->next;
     if (b == NULL || lks__cuda_failed(c))
         return NULL;
+    if (c->rehearses)
+        return (const uint16_t *)UNUSED + (p - b->at);
     const size_t n = b->bytes / sizeof *p;
     if (b->rounded == NULL && !take(c, (void **)&b->rounded, n * sizeof *b->rounded))
         return NULL;
@@ -253,6 +264,8 @@ cudaStream_t lks__cuda_stream(const lks__exec *ex)
 void lks__cuda_count(const lks__exec *ex, double bytes, double flops)
 {
     lks__cuda *c = lks__cuda_of(ex);
+    if (c->rehearses)
+        return;
     c->counts.bytes += bytes;
     c->counts.flops += flops;
 }
@@ -286,7 +299,7 @@ static bool open_pinned(lks__cuda *c, lks__cuda_queue *q)
     if (q->calls == NULL)
         q->calls = calloc(LKS__CUDA_CALLS, sizeof *q->calls);
     if (q->calls == NULL)
-        record(c, "no memory for copies to GPU %d", c->gpu);
+        lks__cuda_record(c, "no memory for copies to GPU %d", c->gpu);
     return q->calls != NULL;
 }
 
@@ -378,7 +391,7 @@ static lks_status passed(lks__device *device, lks__mark asked, bool *passed_p)
             q->passed = newest(q, asked.number);
     }
     if (lks__cuda_failed(c))
-        return failed(c);
+        return lks__cuda_failure(c);
     *passed_p = asked.number <= q->passed;
     return LKS_OK;
 }
@@ -404,11 +417,13 @@ static void close_device(lks__device *device)
         return;
     lks__cuda_leave(c);
     stop(c);
-    lks__cuda_products_close(c);
+    lks__cuda_plans_close(c);
     while (c->blocks != NULL)
         forget(c, &c->blocks);
-    if (c->work.at != NULL)
-        LKS__CUDA_CALL(c, cudaFree, c->work.at);
+    void *const spaces[] = {c->work.at, c->operands[0].at, c->operands[1].at};
+    for (int i = 0; i < 3; i++)
+        if (spaces[i] != NULL)
+            LKS__CUDA_CALL(c, cudaFree, spaces[i]);
     lks__cuda_moves_close(c);
     for (int i = 0; i < LKS__QUEUES; i++)
         close_queue(c, &c->queues[i]);
@@ -418,40 +433,11 @@ static void close_device(lks__device *device)
     free(c);
 }
 
-/* Hash everything that the bits of a run depend on: GPU, libraries, driver (it may compile
- * kernels), algorithms. */
-static bool find_fingerprint(lks__cuda *c)
-{
-    lks__device_part *parts = c->device.parts;
-    uint64_t facts[6] = {(uint64_t)c->about.major, (uint64_t)c->about.minor, cublasLtGetVersion()};
-    int found[3];
-    if (!LKS__CUDA_CALL(c, cudaDeviceGetAttribute, &found[0], cudaDevAttrMultiProcessorCount,
-                        c->gpu) ||
-        !LKS__CUDA_CALL(c, cudaRuntimeGetVersion, &found[1]) ||
-        !LKS__CUDA_CALL(c, cudaDriverGetVersion, &found[2]))
-        return false;
-    for (int i = 0; i < 3; i++)
-        facts[3 + i] = (uint64_t)found[i];
-    uint64_t h = XXH3_64bits(LKS_VERSION_TEXT, sizeof LKS_VERSION_TEXT);
-    h = XXH3_64bits_withSeed(c->about.name, strlen(c->about.name), h);
-    parts[0].name = "the GPU's kind, its driver or CUDA's libraries";
-    parts[0].value = h = XXH3_64bits_withSeed(facts, sizeof facts, h);
-    snprintf(parts[0].text, sizeof parts[0].text,
-             "%.200s capability=%d.%d multiprocessors=%d runtime=%d driver=%d cublaslt=%zu",
-             c->about.name, c->about.major, c->about.minor, found[0], found[1], found[2],
-             (size_t)facts[2]);
-    const int n = lks__cuda_products_parts(c, parts + 1);
-    for (int i = 0; i < n; i++)
-        h = XXH3_64bits_withSeed(&parts[1 + i].value, sizeof parts[1 + i].value, h);
-    c->device.fingerprint = h | 1; /* not 0 */
-    return !lks__cuda_failed(c);
-}
-
 static lks_status products(lks__device *device, bool bf16)
 {
     lks__cuda *c = (lks__cuda *)device;
     c->bf16 = bf16;
-    return lks__cuda_failed(c) || !find_fingerprint(c) ? failed(c) : LKS_OK;
+    return lks__cuda_failed(c) || !lks__cuda_find_fingerprint(c) ? lks__cuda_failure(c) : LKS_OK;
 }
 
 static const struct lks__device_ops ops = {
@@ -469,6 +455,10 @@ static const struct lks__device_ops ops = {
     .follow = follow,
     .passed = passed,
     .products = products,
+    .rehearse = lks__cuda_rehearse,
+    .perform = lks__cuda_perform,
+    .algorithms = lks__cuda_algorithms,
+    .choose_freely = lks__cuda_choose_freely,
     .counts = counts,
     .exchange = &lks__cuda_exchange,
     .close = close_device,
@@ -481,24 +471,6 @@ static bool open_queue(lks__cuda *c, lks__cuda_queue *q)
     for (int i = 0; i < LKS__CUDA_EVENTS; i++)
         if (!LKS__CUDA_CALL(c, cudaEventCreateWithFlags, &q->events[i], cudaEventDisableTiming))
             return false;
-    return true;
-}
-
-bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes)
-{
-    struct cudaDeviceProp p;
-    const cudaError_t error = cudaGetDeviceProperties(&p, gpu);
-    if (error != cudaSuccess) {
-        snprintf(why, why_bytes, "cudaGetDeviceProperties failed: %s (CUDA error %d)",
-                 cudaGetErrorString(error), (int)error);
-        (void)cudaGetLastError();
-        return false;
-    }
-    *out = (lks__cuda_gpu){.bytes = p.totalGlobalMem, .major = p.major, .minor = p.minor};
-    out->unit = XXH3_64bits(&p.uuid, sizeof p.uuid) | 1; /* not 0 */
-    snprintf(out->name, sizeof out->name, "%s", p.name);
-    snprintf(out->pci, sizeof out->pci, "%04x:%02x:%02x.0", (unsigned)p.pciDomainID & 0xffffu,
-             (unsigned)p.pciBusID & 0xffu, (unsigned)p.pciDeviceID & 0xffu);
     return true;
 }
 
@@ -516,19 +488,19 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
     c->gpu = gpu;
     own_device = c;
     if (!lks__cuda_look(gpu, &c->about, why, sizeof why))
-        record(c, "GPU %d: %s", gpu, why);
+        lks__cuda_record(c, "GPU %d: %s", gpu, why);
     else if (LKS__CUDA_CALL(c, cudaSetDevice, gpu) &&
              LKS__CUDA_CALL(c, cudaStreamCreateWithFlags, &c->set_up, cudaStreamNonBlocking) &&
              open_queue(c, &c->queues[LKS__QUEUE_COMPUTE]) &&
-             open_queue(c, &c->queues[LKS__QUEUE_COPY]) && lks__cuda_products_open(c) &&
-             find_fingerprint(c)) {
+             open_queue(c, &c->queues[LKS__QUEUE_COPY]) && lks__cuda_plans_open(c) &&
+             lks__cuda_find_fingerprint(c)) {
         c->device.unit = c->about.unit;
         snprintf(c->device.which, sizeof c->device.which, "GPU %d (%.200s, PCI %s)", gpu,
                  c->about.name, c->about.pci);
         *device_p = &c->device;
         return LKS_OK;
     }
-    const lks_status st = failed(c);
+    const lks_status st = lks__cuda_failure(c);
     close_device(&c->device);
     return st;
 }

@@ -1,5 +1,5 @@
-/* cuda/device.h - the device's state: for device.c, products.c and exchange.c, which share the
- * failure of NVIDIA's calls. */
+/* cuda/device.h - the device's state: for device.c, gpu.c, plans.c and exchange.c, which share
+ * the failure of NVIDIA's calls. */
 #ifndef LKS_COMPUTE_CUDA_DEVICE_H
 #define LKS_COMPUTE_CUDA_DEVICE_H
 
@@ -58,7 +58,7 @@ typedef struct lks__cuda_moves {
     bool whole;                   /* `ended` has been put on the queue */
 } lks__cuda_moves;
 
-typedef struct lks__cuda_products lks__cuda_products;
+typedef struct lks__cuda_plans lks__cuda_plans;
 
 typedef struct lks__cuda {
     lks__device device; /* first; its ex points to this struct */
@@ -67,11 +67,13 @@ typedef struct lks__cuda {
     lks__cuda_gpu about;
     lks__cuda_queue queues[LKS__QUEUES];
     cudaStream_t set_up; /* zeros of new memory: waits for nothing else */
-    lks__cuda_space work;
+    lks__cuda_space work, operands[2];
     lks__cuda_block *blocks;
-    lks__cuda_products *products;
+    lks__cuda_plans *plans;
     lks__device_counts counts;
-    bool bf16; /* operands of products, and activations as they are stored */
+    bool bf16;      /* operands of products, and activations as they are stored */
+    bool rehearses; /* nothing is queued: compute/device.h */
+    char kind[240]; /* the facts on which algorithms depend: GPU and version of cuBLASLt */
     lks__cuda_load_nccl *load_nccl;
     const lks__nccl_module *nccl; /* NULL until it is asked for */
     void *peers;                  /* of its join(); NULL: none, or no longer */
@@ -86,25 +88,21 @@ static inline lks__cuda *lks__cuda_of(const lks__exec *ex)
     return (lks__cuda *)(uintptr_t)ex;
 }
 
+/* Record the first failure; later ones follow from it. */
+void lks__cuda_record(lks__cuda *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The status for the recorded failure. Waits until nothing is queued, because the caller may now
+ * free the memory that queued work uses. */
+lks_status lks__cuda_failure(lks__cuda *c);
+
 /* True if the call succeeded. If not, the device has failed, and its message names the call. */
 bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call);
 bool lks__cuda_check_product(lks__cuda *c, cublasStatus_t status, const char *call);
-void lks__cuda_exchange_failed(lks__cuda *c, const char *why);
 
 /* Nothing more is queued after a failure. */
 static inline bool lks__cuda_failed(const lks__cuda *c)
 {
     return c->failure[0] != '\0';
 }
-
-/* At least `bytes` of it, 256-byte aligned. Queued work may use the old memory until it is done.
- * NULL: the device has failed. */
-void *lks__cuda_grow(lks__cuda *c, lks__cuda_space *space, size_t bytes);
-
-/* The bfloat16 copy of *p, which is in a block that contains a product's parameters. The whole
- * block is rounded on demand if it has been written. NULL: it is in no block, or the device has
- * failed. */
-uint16_t *lks__cuda_rounded(lks__cuda *c, const float *p);
 
 /* exchange.c: other ranks' GPUs. */
 extern const struct lks__exchange_ops lks__cuda_exchange;
@@ -118,12 +116,17 @@ bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes);
 lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
                           lks__cuda_load_nccl *load_nccl, lks__device **device_p);
 
-/* The handle, and work space. False: the device has failed. */
-bool lks__cuda_products_open(lks__cuda *c);
-void lks__cuda_products_close(lks__cuda *c); /* nothing is queued */
-/* The algorithms for some shapes, as parts of the fingerprint. Returns their number; 0: the device
- * has failed. */
-int lks__cuda_products_parts(lks__cuda *c, lks__device_part *parts);
+/* gpu.c: compute fingerprint, parts[0] and kind. False: the device has failed. */
+bool lks__cuda_find_fingerprint(lks__cuda *c);
+
+/* plans.c: the handle, and work space. False: the device has failed. */
+bool lks__cuda_plans_open(lks__cuda *c);
+void lks__cuda_plans_close(lks__cuda *c); /* nothing is queued */
+/* As in lks__device_ops. */
+void lks__cuda_rehearse(lks__device *device, const char *table, bool complete);
+lks_status lks__cuda_perform(lks__device *device);
+const char *lks__cuda_algorithms(lks__device *device);
+void lks__cuda_choose_freely(lks__device *device, bool on);
 
 #define LKS__CUDA_CALL(c, call, ...)    lks__cuda_check((c), call(__VA_ARGS__), #call)
 #define LKS__CUDA_PRODUCT(c, call, ...) lks__cuda_check_product((c), call(__VA_ARGS__), #call)

@@ -10,7 +10,7 @@
 
 #define LKS__CUDA_MODULE_FILE "lockstep_cuda.so"
 
-enum { LKS__CUDA_MODULE_VERSION = 9 }; /* increase it with every change below, or in compute/ */
+enum { LKS__CUDA_MODULE_VERSION = 10 }; /* increase it with every change below, or in compute/ */
 
 typedef struct lks__cuda_gpu {
     char name[256];

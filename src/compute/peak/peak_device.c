@@ -51,8 +51,8 @@ static lks_status time_products(const struct product *p, double *seconds_p)
     return LKS_OK;
 }
 
-lks_status lks__peak_of_device(lks__device *device, bool bf16, void *memory, size_t bytes,
-                               double *flops_p)
+static lks_status measure(lks__device *device, bool bf16, void *memory, size_t bytes,
+                          double *flops_p)
 {
     const size_t element = device->layers->act_bytes(bf16);
     double seconds = 0.0;
@@ -72,4 +72,13 @@ lks_status lks__peak_of_device(lks__device *device, bool bf16, void *memory, siz
         *flops_p = fmax(*flops_p, 2.0 * (double)n * (double)n * (double)n / seconds);
     }
     return LKS_OK;
+}
+
+lks_status lks__peak_of_device(lks__device *device, bool bf16, void *memory, size_t bytes,
+                               double *flops_p)
+{
+    lks__device_choose_freely(device, true);
+    const lks_status st = measure(device, bf16, memory, bytes, flops_p);
+    lks__device_choose_freely(device, false);
+    return st;
 }

@@ -231,6 +231,24 @@ void lks__optim_update(const lks__optim *o, const lks__rates *rates, const lks__
     o->optimizer->update(o, rates, a);
 }
 
+/* Only tensors that are updated whole have products. */
+lks_status lks__optim_rehearse(const lks__optim *o, const lks__rates *rates, float *memory)
+{
+    const lks__optim_share everything = {.W = 1};
+    const lks__optim_arenas arenas = {.params = memory, .state = {memory, memory}, .grads = memory};
+    lks__optim all = {.optimizer = o->optimizer,
+                      .device = o->device,
+                      .table = o->table,
+                      .work = memory,
+                      .work_bytes = SIZE_MAX / 2,
+                      .lent = true};
+    const lks_status st = list_pieces(&all, &everything);
+    if (st == LKS_OK)
+        lks__optim_update(&all, rates, &arenas);
+    lks__optim_close(&all);
+    return st;
+}
+
 double lks__clip_factor(double norm, double max)
 {
     if (max == 0.0)

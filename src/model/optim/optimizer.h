@@ -127,6 +127,10 @@ void lks__optim_close(lks__optim *o); /* a zeroed one does nothing */
 
 void lks__optim_update(const lks__optim *o, const lks__rates *rates, const lks__optim_arenas *a);
 
+/* Call every product of an update, on this rank or another, for a rehearsal (compute/device.h).
+ * `memory` of the device stands for all arenas. ERR_NOMEM. */
+lks_status lks__optim_rehearse(const lks__optim *o, const lks__rates *rates, float *memory);
+
 /* Decide which of W ranks updates each tensor whole: owner[n_tensors] out, -1 for one that is
  * divided by blocks or frozen. The most expensive tensor goes to the rank with least work so far,
  * and so on; equal on all ranks. ERR_NOMEM. */

@@ -94,3 +94,23 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
     free(values);
     return st;
 }
+
+/* A pass over that many windows, without data. */
+static void rehearse(const lks__split_eval *e, uint64_t windows, size_t length)
+{
+    const lks__micro_batch mb = {.B = (int)windows, .T = (int)length};
+    if (windows > 0 && length > 0)
+        lks__model_loss(e->model, e->params, &mb, NULL);
+}
+
+lks_status lks__eval_rehearse(void *ctx)
+{
+    const lks__split_eval *e = ctx;
+    struct sliding s = {.e = e, .n_whole = e->n_tokens == 0 ? 0 : (e->n_tokens - 1) / e->T};
+    if (e->stride > 0 && e->n_tokens > 0)
+        divide(&s, e->n_tokens - 1);
+    rehearse(e, s.n_whole < e->B ? s.n_whole : e->B, e->T);
+    rehearse(e, s.n_whole % e->B, e->T);
+    rehearse(e, 1, s.last);
+    return LKS_OK;
+}

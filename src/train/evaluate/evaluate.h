@@ -57,4 +57,8 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result);
  * Every token but the first counts once, in the first window that predicts it. */
 lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result);
 
+/* A rehearsal (session/session.h) of that evaluation: of the second one if there is a stride. ctx:
+ * its lks__split_eval. */
+lks__rehearsal lks__eval_rehearse;
+
 #endif

@@ -174,13 +174,12 @@ static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *o
     return lks__shards_read(val, first, n, out);
 }
 
-/* Evaluate the whole split. A stride makes windows overlap, and every token counts then. */
-static lks_status evaluate_by(const lks__run *run, lks__session *ses, const lks__state *state,
-                              lks__step_work *work, size_t stride, lks__eval_result *result)
+/* Evaluation of the whole split. A stride makes windows overlap, and every token counts then. */
+static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const lks__state *state,
+                                  const lks__step_work *work, size_t stride)
 {
     const struct lks__golf_run *g = run->golf;
-    lks__split_result split;
-    lks__split_eval e = {
+    return (lks__split_eval){
         .session = ses,
         .model = work->model,
         .params = state->memory->params.dev,
@@ -193,9 +192,16 @@ static lks_status evaluate_by(const lks__run *run, lks__session *ses, const lks_
         .source = g->val,
         .bytes = g->has_bpb ? &g->bytes : NULL,
     };
+}
+
+static lks_status evaluate_by(const lks__run *run, lks__session *ses, const lks__state *state,
+                              lks__step_work *work, size_t stride, lks__eval_result *result)
+{
+    const bool has_bpb = run->golf->has_bpb;
+    const lks__split_eval e = evaluation(run, ses, state, work, stride);
+    lks__split_result split;
     LKS__TRY(stride > 0 ? lks__eval_sliding(&e, &split) : lks__eval_split(&e, &split));
-    *result =
-        (lks__eval_result){.has_bpb = g->has_bpb, .val_loss = split.loss, .val_bpb = split.bpb};
+    *result = (lks__eval_result){.has_bpb = has_bpb, .val_loss = split.loss, .val_bpb = split.bpb};
     return LKS_OK;
 }
 
@@ -203,6 +209,16 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
                            lks__step_work *work, lks__eval_result *result)
 {
     return evaluate_by(run, ses, state, work, 0, result);
+}
+
+/* Also the evaluation of finish(). */
+static lks_status rehearse_evaluation(const lks__run *run, lks__session *ses,
+                                      const lks__state *state, const lks__step_work *work)
+{
+    lks__split_eval e = evaluation(run, ses, state, work, 0);
+    LKS__TRY(lks__eval_rehearse(&e));
+    e = evaluation(run, ses, state, work, (size_t)run->s.eval_stride);
+    return lks__eval_rehearse(&e);
 }
 
 /* --- the artifact ----------------------------------------------------------------------------- */
@@ -300,6 +316,7 @@ const struct lks__procedure lks__procedure_golf = {
     .n_steps = n_steps,
     .evaluation_due = evaluation_due,
     .evaluate = evaluate,
+    .rehearse_evaluation = rehearse_evaluation,
     .finish = finish,
     .can_finish = lks__artifact_available,
     .log_path = lks__golf_log_path,

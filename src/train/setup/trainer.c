@@ -315,6 +315,7 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
     if (st == LKS_OK)
         st = start_state(t, resume);
     LKS__TRY(lks__session_agree(&t->ses, st));
+    LKS__TRY(lks__train_rehearse(t, resume));
     return lks__trainer_agree(t, resume != NULL || t->run.continued);
 }
 

@@ -28,6 +28,10 @@ typedef struct lks__trainer {
 lks_status lks__trainer_open(const lks__settings *s, lks__trainer *t, int *stopped_p);
 void lks__trainer_close(lks__trainer *t);
 
+/* Agree on the algorithms of all matrix products: all ranks use rank 0's, which are those of the
+ * checkpoint if they can be used. `resume`: NULL without one. Collective. */
+lks_status lks__train_rehearse(lks__trainer *t, const lks__ckpt *resume);
+
 /* Compare states; no rank begins before all have done so. `loaded`: from a checkpoint, with
  * moments; otherwise the moments are zeros that were never written. */
 lks_status lks__trainer_agree(lks__trainer *t, bool loaded);

@@ -44,7 +44,7 @@ found 'r["complete"] and not r["whole"] and text.index("\"predictions\"") < text
 
 # Other algorithms in each process: the parts that differ are named, and the figures stay.
 CUDA_STANDIN_ALGORITHMS=-1 first 1 --part=1 --only=starts
-found 'e["starts"]["outcome"] == "failed" and "\x27s algorithm for [37, 101] by [101, 65]" in e["starts"]["why"]' \
+found 'e["starts"]["outcome"] == "failed" and "because of: cuBLASLt\x27s algorithms, NT m=8 n=48 k=16 ld=16,16,48" in e["starts"]["why"]' \
     '"CPU" not in e["starts"]["why"] and e["starts"]["figures"]["float32"]["fingerprints"] == 2' \
     'not e["starts"]["beside predictions"][0]["within"] and len(e) == 2'
 grep -q '^         float32, fingerprints: 2, predicted 1: NOT as predicted (+100 %)$' "$work/log" || fail 'a missed prediction is not shown'

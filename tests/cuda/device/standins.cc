@@ -800,11 +800,11 @@ struct preference {
     uint32_t alignments[4];
     uint32_t reductions;
 };
-/* What an algorithm was made for; a product must use it for nothing else. One for a batch adds from
- * the end on if it was made for an odd number of products; and if it may add parts, some products
- * of the batch do so, too. */
+/* What an algorithm was made for; a product must use it for nothing else. Each choice begins its
+ * sums at another term. One for a batch adds from the end on if it was made for an odd number of
+ * products; and if it may add parts, some products of the batch do so, too. */
 struct algorithm {
-    uint32_t shape;
+    uint32_t shape, choice;
     uint32_t alignments[4];
     uint32_t work;
     bool backwards, parts;
@@ -841,17 +841,18 @@ void put_element(const layout &l, void *p, uint64_t i, float x)
         ((float *)p)[i] = x;
 }
 
-/* out = alpha * op(a) op(b) + beta * c; each sum in the order of k, or backwards, in float32. */
+/* out = alpha * op(a) op(b) + beta * c; each sum in the order of k from a term of the choice on, or
+ * backwards, in float32. */
 void multiply(description d, layout la, layout lb, layout lc, float alpha, const void *a,
-              const void *b, float beta, const void *c, void *out, bool backwards)
+              const void *b, float beta, const void *c, void *out, uint32_t choice, bool backwards)
 {
-    const uint64_t k = d.ta ? la.rows : la.cols;
+    const uint64_t k = d.ta ? la.rows : la.cols, first = choice * 2654435761u % k;
     std::vector<float> column(lc.rows);
     for (uint64_t j = 0; j < lc.cols; j++) {
         for (uint64_t i = 0; i < lc.rows; i++)
             column[i] = 0.0f;
         for (uint64_t n = 0; n < k; n++) {
-            const uint64_t x = backwards ? k - 1 - n : n;
+            const uint64_t x = (first + (backwards ? k - 1 - n : n)) % k;
             const float v = element(lb, b, d.tb ? j + lb.ld * x : x + lb.ld * j);
             const uint64_t from = d.ta ? x : la.ld * x, next = d.ta ? la.ld : 1;
             for (uint64_t i = 0; i < lc.rows; i++)
@@ -1038,7 +1039,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
     algorithm found = {};
-    found.shape = shape_of((const description *)what, la, lb, lc) + algorithms_here();
+    found.shape = shape_of((const description *)what, la, lb, lc);
+    found.choice = algorithms_here();
     memcpy(found.alignments, pref->alignments, sizeof found.alignments);
     found.work = (uint32_t)pref->work;
     found.backwards = la->count > 1 && la->count % 2 != 0;
@@ -1048,7 +1050,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The id is that of the shape; the split is 2 if parts may be added; other attributes are 0. */
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t what,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *given,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    PRODUCT_CALL("");
+    const layout *la = (const layout *)a, *lb = (const layout *)b, *lc = (const layout *)c;
+    algorithm found;
+    memcpy(&found, given, sizeof found);
+    if (c != d || found.shape != shape_of((const description *)what, la, lb, lc) ||
+        found.choice == number_here("CUDA_STANDIN_REFUSED", ~0u))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = found.work;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The id is that of the shape, the custom option the choice; the split is 2 if parts may be added;
+ * other attributes are 0. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *given,
                                                     cublasLtMatmulAlgoConfigAttributes_t which,
                                                     void *value, size_t bytes, size_t *written)
@@ -1058,9 +1078,10 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     memcpy(&found, given, sizeof found);
     const bool narrow = which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
                         which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
-    const uint32_t is = which == CUBLASLT_ALGO_CONFIG_ID           ? found.shape % 1000
-                        : which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? 1 + found.parts
-                                                                   : 0;
+    const uint32_t is = which == CUBLASLT_ALGO_CONFIG_ID              ? found.shape % 1000
+                        : which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM    ? 1 + found.parts
+                        : which == CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION ? found.choice
+                                                                      : 0;
     if (bytes != (narrow ? 2 : 4) || written == NULL)
         return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(value, &is, *written = bytes);
@@ -1091,8 +1112,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
         lc.cols != (d.tb ? lb.rows : lb.cols) || la.count != lc.count || lb.count != lc.count ||
         c_layout != d_layout || la.bf16 != lb.bf16 || (lc.bf16 && !la.bf16) ||
-        how_to.shape != shape_of(&d, &la, &lb, &lc) + algorithms_here() ||
-        work_bytes < how_to.work || memory_of("work space", work, work_bytes) == NULL ||
+        how_to.shape != shape_of(&d, &la, &lb, &lc) || work_bytes < how_to.work ||
+        memory_of("work space", work, work_bytes) == NULL ||
         !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
         !fits("c", c, &lc, how_to.alignments[2]) || !fits("d", out, &lc, how_to.alignments[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -1109,7 +1130,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
             multiply(d, la, lb, lc, x, (const char *)a + i * la.stride * size_of(&la),
                      (const char *)b + i * lb.stride * size_of(&lb), y,
                      (const char *)c + i * lc.stride * size_of(&lc),
-                     (char *)out + i * lc.stride * size_of(&lc), how_to.backwards != in_parts);
+                     (char *)out + i * lc.stride * size_of(&lc), how_to.choice,
+                     how_to.backwards != in_parts);
         }
     };
     put(stream, std::move(e));

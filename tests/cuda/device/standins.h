@@ -10,7 +10,9 @@
  *   CUDA_STANDIN_OWN=1          each rank sees other GPUs than the ranks before it
  *   CUDA_STANDIN_MAJOR=N        their capability (9)
  *   CUDA_STANDIN_PROCESSORS=N   multiprocessors of this rank's GPU
- *   CUDA_STANDIN_ALGORITHMS=N   another number: other algorithms for products; -1: in each process
+ *   CUDA_STANDIN_ALGORITHMS=N   another number: the heuristic chooses other algorithms, with other
+ *                               bits; -1: in each process
+ *   CUDA_STANDIN_REFUSED=N      algorithms of that number aren't supported by this rank's GPU
  *   CUDA_STANDIN_OFF=N          products are off by N millionths
  *   CUDA_STANDIN_MB=X           memory of a GPU, in MiB (4,096)
  *   CUDA_STANDIN_PEAK=PATH      append the most bytes that a process had allocated, at its end
@@ -20,8 +22,8 @@
  *   CUDA_STANDIN_STOP=NAME:N    … stops it by SIGSTOP
  *   CUDA_STANDIN_HANG=NAME:N    … never returns, as one does whose GPU takes no more work;
  *                               "kernel": the Nth kernel never ends
- *   CUDA_STANDIN_ONLY_RANK=R    PROCESSORS, ALGORITHMS, FAIL, KILL, STOP and HANG apply to that
- * rank CUDA_STANDIN_NCCL=FOLDER    for what NCCL's stand-in moves between ranks (/tmp)
+ *   CUDA_STANDIN_ONLY_RANK=R    PROCESSORS, ALGORITHMS, REFUSED, FAIL, KILL, STOP and HANG apply to
+ * that rank CUDA_STANDIN_NCCL=FOLDER    for what NCCL's stand-in moves between ranks (/tmp)
  *   CUDA_STANDIN_CALLS=PATH     append each kind of call and kernel that was used, at the end
  *   CUDA_STANDIN_COUNTS=PATH    … with the number of times: "KIND: N"
  *

@@ -608,7 +608,131 @@ static void test_counts(void **state)
     give(x, 200);
 }
 
-/* --- fingerprint ----------------------------------------------------------------------------- */
+/* --- rehearsals ------------------------------------------------------------------------------ */
+
+enum { SIDE = 24, SQUARE = SIDE * SIDE };
+
+/* The products of a small run, forward and backward. */
+static void step_of(float *x, float *y, float *dw)
+{
+    lks__cuda_linear_fwd(device->ex, lks__acts(y), SIDE, lks__acts(x), x, SIDE, SIDE, SIDE, NULL);
+    lks__cuda_linear_bwd_w(device->ex, dw, NULL, lks__acts(y), SIDE, lks__acts(x), SIDE, SIDE,
+                           SIDE);
+    for (size_t count = 1; count <= 2; count++)
+        lks__cuda_gemm_batch(
+            device->ex, &(lks__cuda_batch){'N', 'N', count, 8, 8, 8, 1, 0, x, x, y, y, 64, 64, 64});
+}
+
+static lks_status rehearse(float *x, float *y, const char *table, bool complete)
+{
+    device->ops->rehearse(device, table, complete);
+    step_of(x, y, y);
+    return device->ops->perform(device);
+}
+
+/* The bits of such a step. */
+static void results_of(float *x, float *y, float *dw, float got[SQUARE])
+{
+    float *some = values(SQUARE);
+    send(LKS__QUEUE_COMPUTE, x, some, SQUARE);
+    lks__cuda_clear(device->ex, dw, SQUARE);
+    step_of(x, y, dw);
+    send(LKS__QUEUE_COMPUTE, got, dw, SQUARE);
+    assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+    free(some);
+}
+
+/* A device whose heuristic chooses by that number takes another one's table, with the same bits and
+ * fingerprint. A rehearsal itself queues nothing and takes no memory. */
+static void test_rehearsals(void **state)
+{
+    static const char *const choices[] = {"0", "5", "5"};
+    float got[3][SQUARE];
+    uint64_t print[3];
+    char *table = NULL;
+    for (int i = 0; i < 3; i++) {
+        setenv("CUDA_STANDIN_ALGORITHMS", choices[i], 1);
+        open_one(NULL);
+        float *x = on_device(SQUARE), *y = on_device(SQUARE), *dw = on_device(SQUARE);
+        size_t left[2], all;
+        const uint64_t before = device->fingerprint;
+        const lks__device_counts counts = device->ops->counts(device);
+        assert_null(device->ops->algorithms(device));
+        assert_ok(device->ops->memory(device, &left[0], &all));
+        assert_ok(rehearse(x, y, i == 2 ? table : NULL, i == 2));
+        assert_ok(device->ops->memory(device, &left[1], &all));
+        assert_int_equal(left[0], left[1]);
+        assert_true(device->ops->counts(device).flops == counts.flops);
+        print[i] = device->fingerprint;
+        assert_true(print[i] != before);
+        results_of(x, y, dw, got[i]);
+        if (i == 0)
+            table = strdup(device->ops->algorithms(device));
+        else
+            assert_int_equal(strcmp(device->ops->algorithms(device), table) == 0, i == 2);
+        give(x, SQUARE);
+        give(y, SQUARE);
+        give(dw, SQUARE);
+        close_one(NULL);
+    }
+    unsetenv("CUDA_STANDIN_ALGORITHMS");
+    assert_contains(table, "Stand-in capability=9.0 multiprocessors=132 cublaslt=130100\n"
+                           "NT m=24 n=24 k=24 ld=24,24,24 float32 aligned=16: id=");
+    assert_true(memcmp(got[0], got[1], sizeof *got) != 0);
+    assert_memory_equal(got[0], got[2], sizeof *got);
+    assert_true(print[0] != print[1] && print[0] == print[2]);
+    free(table);
+}
+
+/* A table that can't be used is refused with the reason, and leaves the device as it was. */
+static void test_tables(void **state)
+{
+    float *x = on_device(SQUARE), *y = on_device(SQUARE);
+    assert_ok(rehearse(x, y, NULL, false));
+    char *table = strdup(device->ops->algorithms(device)), *other = malloc(strlen(table) + 1);
+    char *line = strchr(table, '\n') + 1;
+    assert_ok(rehearse(x, y, table, true));
+    assert_string_equal(device->ops->algorithms(device), table);
+
+    assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, "", true), "it is of , and GPU 3 is Stand-in");
+    assert_null(device->ops->algorithms(device));
+    sprintf(other, "A%s", table + 1);
+    assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, other, false), "it is of Atand-in capability=9.0");
+    for (size_t n = strlen(table) - 2; n > (size_t)(line - table); n -= n % 23 + 1) {
+        sprintf(other, "%.*s", (int)n, table);
+        assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, other, true),
+                     "GPU 3 (Stand-in) can't use its algorithm for the matrix product ", "table");
+    }
+    sprintf(other, "%.*s", (int)(line - table), table);
+    assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, other, true), "the table has no line for it");
+    assert_ok(rehearse(x, y, other, false)); /* what it lacks is chosen */
+    assert_string_equal(device->ops->algorithms(device), table);
+
+    strcpy(other, table);
+    strstr(other, "custom=0")[7] = '1';
+    assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, other, false), "its line in the table is damaged");
+    strcpy(other, table);
+    strchr(other, '\n')[strcspn(line, "\n")] = 'x'; /* its last digit */
+    assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, other, false), "its line in the table is damaged");
+    setenv("CUDA_STANDIN_REFUSED", "0", 1);
+    assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, table, true),
+                 "the matrix product NT m=24 n=24 k=24", "the functionality is not supported");
+    unsetenv("CUDA_STANDIN_REFUSED");
+    assert_ok(rehearse(x, y, table, true));
+
+    for (int freely = 1; freely >= 0; freely--) {
+        device->ops->choose_freely(device, freely == 1);
+        if (freely == 0)
+            assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
+        lks__cuda_linear_fwd(device->ex, lks__acts(y), SIDE, lks__acts(x), x, 3, SIDE, SIDE, NULL);
+    }
+    assert_fails(LKS_ERR_DEVICE, lks__device_finish(device, LKS__QUEUE_COMPUTE),
+                 "matrix product NT m=3 n=24 k=24", "the table has no line for it");
+    give(x, SQUARE);
+    give(y, SQUARE);
+    free(table);
+    free(other);
+}
 
 static uint64_t fingerprint(const char *name, const char *text)
 {
@@ -629,13 +753,6 @@ static void test_fingerprint(void **state)
     assert_true(fingerprint(NULL, NULL) == mine);
     assert_true(fingerprint("CUDA_STANDIN_PROCESSORS", "108") != mine);
     assert_true(fingerprint("CUDA_STANDIN_MAJOR", "8") != mine);
-    assert_true(fingerprint("CUDA_STANDIN_ALGORITHMS", "5") != mine);
-    open_one(NULL);
-    use_bf16(true);
-    assert_true(device->fingerprint != mine);
-    use_bf16(false);
-    assert_true(device->fingerprint == mine);
-    close_one(NULL);
 }
 
 /* --- failures -------------------------------------------------------------------------------- */
@@ -663,6 +780,13 @@ static lks_status use_everything(void)
         lks__cuda_gemm_batch(
             device->ex, &(lks__cuda_batch){'N', 'T', 2, 4, 4, 4, 1, 0, p, p, q, q, 16, 16, 16});
         st = device->ops->products(device, true);
+        for (int i = 0; i < 2 && st == LKS_OK; i++) { /* its own choices, then from its table */
+            char *table = i == 0 ? NULL : strdup(device->ops->algorithms(device));
+            device->ops->rehearse(device, table, true);
+            lks__cuda_linear_fwd(device->ex, q, 8, p, p, 4, 8, 8, NULL);
+            st = device->ops->perform(device);
+            free(table);
+        }
         lks__cuda_linear_fwd(device->ex, q, 8, p, p, 4, 8, 8, NULL);
         send(LKS__QUEUE_COMPUTE, s, q, N);
         for (int i = 0; i < 2 * LKS__CUDA_CALLS; i++)
@@ -724,7 +848,8 @@ static void test_each_call_fails(void **state)
             if (k == 2 && st == LKS_OK) /* it is called once only, or by the close */
                 continue;
             const char *named = strcmp(name, "kernel") == 0 ? "the kernel r" : name;
-            if (st != LKS_ERR_DEVICE || strstr(says, named) == NULL ||
+            const bool refused = strcmp(name, "cublasLtMatmulAlgoCheck") == 0;
+            if (st != (refused ? LKS_ERR_SUPPORT : LKS_ERR_DEVICE) || strstr(says, named) == NULL ||
                 strstr(says, "GPU 3") == NULL)
                 fail_msg("%s: status %d, \"%s\"", fails, (int)st, says);
         }
@@ -771,6 +896,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_layers, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_rounded_parameters, open_one, close_one),
         cmocka_unit_test_setup_teardown(test_counts, open_one, close_one),
+        cmocka_unit_test(test_rehearsals),
+        cmocka_unit_test_setup_teardown(test_tables, open_one, close_one),
         cmocka_unit_test(test_fingerprint),
         cmocka_unit_test(test_each_call_fails),
         cmocka_unit_test_setup_teardown(test_first_failure_stays, open_one, close_one),

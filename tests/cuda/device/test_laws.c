@@ -279,6 +279,65 @@ static void test_resume(void **state)
     law_assert_same(out, strcmp(dtype, "auto") == 0 ? rounded[0] : whole[0]);
 }
 
+/* Each process's heuristic chooses other algorithms: all ranks, and a resume, use those of rank 0
+ * at the run's start. So a run is the one without such differences. */
+static void test_algorithms(void **state)
+{
+    const char *const *same = strcmp(dtype, "auto") == 0 ? rounded : whole;
+    const char *const other[] = {"CUDA_STANDIN_ALGORITHMS=7", NULL};
+    const char *const of_rank[] = {other[0], "CUDA_STANDIN_ONLY_RANK=1", NULL};
+    for (int golf = 0; golf < 2; golf++) {
+        const char *const ranks[] = {"--nproc_per_node=2", NULL};
+        law_assert_same(run(golf, ranks, of_rank), same[golf]);
+        const char *outs[2];
+        for (int i = 0; i < 2; i++) {
+            outs[i] = RUN(golf, golf ? "--iterations=2" : "--max_iters=1");
+            law_args args = run_of(golf, outs[i]);
+            law_add(&args, "--init_from=resume");
+            law_add(&args, "--nproc_per_node=%d", i + 1);
+            lks_test_result r = lks_test_run(args.argv, i == 1 ? other : NULL, 120);
+            if (r.exit_code != 0 || strstr(r.err, "warning") != NULL)
+                fail_msg("exit code %d: %s", r.exit_code, r.err);
+        }
+        law_assert_same_checkpoint(outs[0], outs[1], golf ? "ckpt-00000004" : "ckpt-00000005");
+    }
+    /* That other algorithms have other bits. */
+    const char *const *none = (const char *const[]){NULL};
+    assert_false(strcmp(law_lines(run(false, none, other)), law_lines(same[0])) == 0);
+}
+
+/* A resume that can't use the checkpoint's table says why, and makes a new one. */
+static void test_new_algorithms(void **state)
+{
+    static const struct {
+        const char *env, *says;
+    } resumes[] = {{"CUDA_STANDIN_PROCESSORS=108",
+                    "it is of Stand-in capability=9.0 "
+                    "multiprocessors=132 cublaslt=130100, and GPU 0 "
+                    "is Stand-in capability=9.0 multiprocessors=108"},
+                   {"CUDA_STANDIN_REFUSED=0", "GPU 0 (Stand-in) can't use its algorithm for the "
+                                              "matrix product NT m=8 n=48 k=16"}};
+    for (int i = 0; i < 2; i++) {
+        const char *const env[] = {resumes[i].env, "CUDA_STANDIN_ALGORITHMS=7", NULL};
+        const char *out = RUN(false, "--max_iters=2");
+        for (int again = 0; again < 2; again++) { /* the second resume has the new table */
+            law_args args = run_of(false, out);
+            law_add(&args, "--init_from=resume");
+            law_add(&args, "--nproc_per_node=2");
+            law_add(&args, "--max_iters=%d", 3 + again);
+            lks_test_result r = lks_test_run(args.argv, env, 120);
+            assert_int_equal(r.exit_code, 0);
+            const bool warns = strstr(r.err, resumes[i].says) != NULL &&
+                               strstr(r.err, "warning: new algorithms for matrix products were "
+                                             "chosen, because the checkpoint's can't be used "
+                                             "here: the table of") != NULL &&
+                               strstr(r.err, "made with kernels of fingerprint") != NULL;
+            if (warns != (again == 0))
+                fail_msg("resume %d, %s: %s", again, resumes[i].env, r.err);
+        }
+    }
+}
+
 /* A signal: all ranks stop after the same step, with a checkpoint from which the run goes on. */
 static void test_stop(void **state)
 {
@@ -552,9 +611,10 @@ static void test_refused(void **state)
     static const struct {
         const char *env, *more, *says;
     } runs[] = {
-        {"CUDA_STANDIN_ALGORITHMS=3", "--nproc_per_node=2",
-         "cuBLASLt's algorithm for [12288, 768] by [768, 3072] differs between ranks: rank 0 "
-         "(host "},
+        {"CUDA_STANDIN_REFUSED=0", "--nproc_per_node=2",
+         "the table of algorithms for matrix products: GPU 1 (Stand-in) can't use its algorithm "
+         "for the matrix product NT m=8 n=48 k=16 ld=16,16,48 float32 aligned=16: "
+         "cublasLtMatmulAlgoCheck: the functionality is not supported"},
         {"CUDA_STANDIN_PROCESSORS=108", "--nproc_per_node=2",
          "the GPU's kind, its driver or CUDA's libraries differs between ranks: rank 0 (host "},
         {"CUDA_STANDIN_GPUS=2", "--nproc_per_node=4",
@@ -597,6 +657,7 @@ static void test_list(void **state)
 int main(int argc, char **argv)
 {
     tool = argv[1];
+    setenv("LKS_TEST_PROGRAM", tool, 1); /* a device of which gradients aren't hashed */
     all_calls = lks_test_text("%s/calls", lks_test_folder());
     setenv("CUDA_STANDIN_CALLS", all_calls, 1);
     setenv("CUDA_STANDIN_NCCL", lks_test_folder_in_memory(), 1);
@@ -608,6 +669,7 @@ int main(int argc, char **argv)
         FLOAT32(test_resume),         BF16(test_resume),          BF16(test_stop),
         FLOAT32(test_losses),         BF16(test_losses_bf16),     FLOAT32(test_gradients),
         FLOAT32(test_gradients_bf16), BF16(test_failures),        FLOAT32(test_refused),
+        FLOAT32(test_algorithms),     BF16(test_algorithms),      FLOAT32(test_new_algorithms),
         FLOAT32(test_from_cpu),       FLOAT32(test_without_nccl), BF16(test_killed),
         BF16(test_hanging),           FLOAT32(test_list),
     };

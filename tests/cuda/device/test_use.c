@@ -250,27 +250,6 @@ static void test_mixed_hosts(void **state)
     }
 }
 
-/* A checkpoint made by algorithms that this machine doesn't have: a warning, and the run goes on
- * with a fingerprint of its own. */
-static void test_other_algorithms(void **state)
-{
-    const char *out = train(false, "float32", "--nproc_per_node=1");
-    lks_test_result r =
-        lks_test_run((const char *const[]){tool, "train", lks_test_text("--out_dir=%s", out),
-                                           lks_test_text("--dataset=%s", text_data),
-                                           "--init_from=resume", "--max_iters=10", NULL},
-                     (const char *const[]){"CUDA_STANDIN_ALGORITHMS=3", NULL}, 120);
-    if (r.exit_code != 0)
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
-    assert_contains(r.err, "the checkpoint was made with kernels of fingerprint");
-    const json_t *lines = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "host");
-    const size_t n = json_array_size(lines);
-    assert_true(n >= 2);
-    assert_string_not_equal(
-        json_string_value(lks_test_member(json_array_get(lines, 0), "fingerprint")),
-        json_string_value(lks_test_member(json_array_get(lines, n - 1), "fingerprint")));
-}
-
 /* --- info ------------------------------------------------------------------------------------ */
 
 static void test_info(void **state)
@@ -379,9 +358,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_golf),        cmocka_unit_test(test_golf_bf16),
         cmocka_unit_test(test_use),         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_use_bf16),    cmocka_unit_test(test_hosts),
-        cmocka_unit_test(test_mixed_hosts), cmocka_unit_test(test_other_algorithms),
-        cmocka_unit_test(test_info),        cmocka_unit_test(test_list),
-        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_mixed_hosts), cmocka_unit_test(test_info),
+        cmocka_unit_test(test_list),        cmocka_unit_test(test_steps),
     };
     cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
     return lks_test_exit(cmocka_run_group_tests(tests, prepare, NULL));

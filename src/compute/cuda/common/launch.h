@@ -9,20 +9,22 @@
 #ifndef LKS_COMPUTE_CUDA_COMMON_LAUNCH_H
 #define LKS_COMPUTE_CUDA_COMMON_LAUNCH_H
 
+#include "compute/cuda/cuda.h"
+
 #ifdef __CUDACC__
 
 #include <cuda_runtime_api.h>
 
-#include "compute/cuda/cuda.h"
-
 /* Shared memory of the block: T name[n], n a constant. It starts undefined. */
 #define LKS_SHARED(T, name, n) __shared__ T name[n]
 
-/* Put kernel(...) on the stream: `grid` and `block` are dim3. */
+/* Put kernel(...) on the stream, unless it is only a rehearsal: `grid` and `block` are dim3. */
 #define LKS_LAUNCH(kernel, grid, block, stream, ...)                                               \
     LKS_LAUNCH_NAMED(#kernel, (kernel), grid, block, stream, __VA_ARGS__)
 #define LKS_LAUNCH_NAMED(name, kernel, grid, block, stream, ...)                                   \
-    (kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__), lks__cuda_launched(name))
+    (lks__cuda_launches()                                                                          \
+         ? (kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__), lks__cuda_launched(name))       \
+         : (void)0)
 
 #else
 #include "fibers.h"

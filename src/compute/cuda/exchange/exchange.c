@@ -8,6 +8,15 @@
 
 /* --- failures -------------------------------------------------------------------------------- */
 
+static void exchange_failed(lks__cuda *c, const char *why)
+{
+    lks__cuda_record(
+        c,
+        "%s, on GPU %d (%s); NCCL_DEBUG=INFO shows more, and --exchange=staged does without "
+        "NCCL",
+        why, c->gpu, c->about.name);
+}
+
 static bool group_failed(const lks__cuda *c, bool others)
 {
     const lks__waiter *w = &c->device.waiter;
@@ -38,7 +47,7 @@ static void fail(lks__cuda *c, const char *why)
         }
         usleep(MS * 1000);
     }
-    lks__cuda_exchange_failed(c, why);
+    exchange_failed(c, why);
     lks__cuda_cut(c);
 }
 
@@ -77,7 +86,7 @@ static lks__cuda_moves *spare_list(lks__cuda *c)
 {
     lks__cuda_moves *m = calloc(1, sizeof *m);
     if (m == NULL) {
-        lks__cuda_exchange_failed(c, "no memory for a list of moves");
+        exchange_failed(c, "no memory for a list of moves");
         return NULL;
     }
     m->next = c->spare_moves;

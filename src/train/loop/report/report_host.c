@@ -61,6 +61,19 @@ static void write_parts(lks__jsonw *w, const lks__session *s)
     lks__jsonw_end(w);
 }
 
+/* Write the table of algorithms, whose lines are "SHAPE: ATTRIBUTES DATA". */
+static void write_algorithms(lks__jsonw *w, const char *table)
+{
+    char name[400], attributes[400];
+    lks__jsonw_object(w, "algorithms");
+    for (const char *line = table; (line = strchr(line, '\n')) != NULL;)
+        if (sscanf(++line, "%399[^:\n]: %399[^\n]", name, attributes) == 2) {
+            *strrchr(attributes, ' ') = '\0';
+            lks__jsonw_str(w, name, attributes);
+        }
+    lks__jsonw_end(w);
+}
+
 lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lks__session *ses,
                                    const lks__state *state)
 {
@@ -83,6 +96,8 @@ lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lk
     lks__jsonw_str(w, "fingerprint", ses->fingerprint);
     if (ses->device->fingerprint != 0)
         write_parts(w, ses);
+    if (ses->device->ops->algorithms != NULL)
+        write_algorithms(w, ses->device->ops->algorithms(ses->device));
     lks__jsonw_float(w, "peak_gflops", r->peak.flops * 1e-9);
     lks__jsonw_object(w, "paths");
     lks__jsonw_str(w, "dataset", run->data_dir);

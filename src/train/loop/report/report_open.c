@@ -257,6 +257,11 @@ static void note_device(lks__report *r, const lks__session *ses)
     const char *note = lks__session_device_note(ses);
     if (note != NULL)
         lks__log_message(&r->log, "%s", note);
+    if (ses->algorithms_note[0] != '\0')
+        lks__log_message(&r->log,
+                         "warning: new algorithms for matrix products were chosen, because the "
+                         "checkpoint's can't be used here: %s",
+                         ses->algorithms_note);
 }
 
 /* Other kernels than the checkpoint's produce other bits. */

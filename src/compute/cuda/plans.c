@@ -1,0 +1,469 @@
+/* cuda/plans.c - a plan for each shape of matrix products: cuBLASLt's descriptions of the matrices,
+ * and an algorithm.
+ *
+ * cuBLASLt's heuristic may choose another algorithm in another process, and then bits differ. So a
+ * run with several ranks, or one that may be resumed, rehearses its products before the first step
+ * (compute/device.h): rank 0's choices are written into a table, a line for each shape, and from
+ * then on every product takes its algorithm from there.
+ *
+ * Algorithms that add parts in an order of chance are excluded. Products of one shape that are
+ * computed at once have an algorithm that adds no parts at all, the heuristic's for ASKED of them:
+ * so the bits of one don't depend on how many there are. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "compute/cuda/device.h"
+#include "compute/cuda/plans.h"
+#include "compute/cuda/questions.h"
+
+enum { WORK_BYTES = LKS__CUDA_PRODUCT_BYTES, ASKED = 8 };
+enum { NAME = 320, ATTRIBUTES = 256, DIGITS = 2 * sizeof(cublasLtMatmulAlgo_t) };
+
+_Static_assert(sizeof(lks__cuda_key) == 10 * sizeof(size_t) + 8, "a key has no padding");
+
+struct plan {
+    struct plan *next; /* the plan made after it */
+    lks__cuda_key key;
+    cublasLtMatmulDesc_t what;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    bool free; /* the table has no line for it */
+};
+
+struct lks__cuda_plans {
+    cublasLtHandle_t handle;
+    cublasLtMatmulPreference_t preferences[2]; /* by key.count > 0 */
+    void *work;
+    struct plan *first, **end; /* in the order of their first use */
+    char *table;               /* lines of algorithms to take; NULL: none */
+    bool complete, free;       /* a shape that the table lacks is an error, unless `free` */
+    char refused[600];         /* why the table can't be used; "": it can */
+};
+
+/* --- what an algorithm is -------------------------------------------------------------------- */
+
+/* The name of a shape in the table. Products computed at once share it, whatever their number. */
+static void name_of(const lks__cuda_key *k, char out[NAME])
+{
+    const int n = snprintf(out, NAME, "%c%c m=%zu n=%zu k=%zu ld=%zu,%zu,%zu %s aligned=%" PRIu32,
+                           k->ta, k->tb, k->m, k->n, k->k, k->lda, k->ldb, k->ldc,
+                           k->half   ? "bfloat16"
+                           : k->bf16 ? "bfloat16-float32"
+                                     : "float32",
+                           k->alignment);
+    if (k->count > 0)
+        snprintf(out + n, NAME - (size_t)n, " strides=%zu,%zu,%zu", k->stride_a, k->stride_b,
+                 k->stride_c);
+}
+
+/* The attributes of an algorithm as "name=value name=value …". */
+static cublasStatus_t describe(const cublasLtMatmulAlgo_t *algorithm, char out[ATTRIBUTES])
+{
+    static const struct {
+        cublasLtMatmulAlgoConfigAttributes_t which;
+        uint32_t bytes;
+        const char *name;
+    } attributes[] = {{CUBLASLT_ALGO_CONFIG_ID, 4, "id"},
+                      {CUBLASLT_ALGO_CONFIG_TILE_ID, 4, " tile"},
+                      {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4, " split_k"},
+                      {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4, " reduction"},
+                      {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4, " swizzling"},
+                      {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4, " custom"},
+                      {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4, " stages"},
+                      {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2, " inner"},
+                      {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2, " cluster"}};
+    size_t used = 0, written;
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+        uint32_t value = 0;
+        const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(
+            algorithm, attributes[i].which, &value, attributes[i].bytes, &written);
+        if (status != CUBLAS_STATUS_SUCCESS)
+            return status;
+        used += (size_t)snprintf(out + used, ATTRIBUTES - used, "%s=%" PRIu32, attributes[i].name,
+                                 value);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The text after "NAME: " in the table; NULL if it has no such line. */
+static const char *find_line(const char *table, const char *name)
+{
+    const size_t n = strlen(name);
+    const char *line = table;
+    while (line != NULL && !(strncmp(line, name, n) == 0 && strncmp(line + n, ": ", 2) == 0)) {
+        line = strchr(line, '\n');
+        line = line != NULL ? line + 1 : NULL;
+    }
+    return line != NULL ? line + n + 2 : NULL;
+}
+
+/* Read "ATTRIBUTES DIGITS\n". False: it isn't that. */
+static bool read_line(const char *line, char attributes[ATTRIBUTES], cublasLtMatmulAlgo_t *out)
+{
+    const size_t n = strcspn(line, "\n");
+    if (n <= DIGITS + 1 || n - DIGITS > ATTRIBUTES || line[n - DIGITS - 1] != ' ')
+        return false;
+    snprintf(attributes, ATTRIBUTES, "%.*s", (int)(n - DIGITS - 1), line);
+    unsigned char *bytes = (unsigned char *)out;
+    for (size_t i = 0; i < sizeof *out; i++) {
+        char digits[3] = {line[n - DIGITS + 2 * i], line[n - DIGITS + 2 * i + 1]}, *end;
+        bytes[i] = (unsigned char)strtoul(digits, &end, 16);
+        if (end != digits + 2)
+            return false;
+    }
+    return true;
+}
+
+/* --- plans ----------------------------------------------------------------------------------- */
+
+static void close_plan(lks__cuda *c, struct plan *p)
+{
+    if (p->what != NULL)
+        LKS__CUDA_PRODUCT(c, cublasLtMatmulDescDestroy, p->what);
+    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->c};
+    for (int i = 0; i < 3; i++)
+        if (layouts[i] != NULL)
+            LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutDestroy, layouts[i]);
+    free(p);
+}
+
+static void close_plans(lks__cuda *c)
+{
+    lks__cuda_plans *all = c->plans;
+    for (struct plan *p = all->first, *next; p != NULL; p = next) {
+        next = p->next;
+        close_plan(c, p);
+    }
+    all->first = NULL;
+    all->end = &all->first;
+}
+
+static bool open_layout(lks__cuda *c, cublasLtMatrixLayout_t *layout, bool bf16, size_t rows,
+                        size_t cols, size_t ld)
+{
+    return LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutCreate, layout, bf16 ? CUDA_R_16BF : CUDA_R_32F,
+                             rows, cols, (int64_t)ld);
+}
+
+/* Make it a layout of `count` matrices. */
+static bool set_count(lks__cuda *c, cublasLtMatrixLayout_t layout, int32_t count, size_t stride)
+{
+    const int64_t offset = (int64_t)stride;
+    return LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutSetAttribute, layout,
+                             CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) &&
+           LKS__CUDA_PRODUCT(c, cublasLtMatrixLayoutSetAttribute, layout,
+                             CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &offset, sizeof offset);
+}
+
+static bool set_counts(lks__cuda *c, const struct plan *p, size_t count)
+{
+    return p->key.count == 0 || (set_count(c, p->a, (int32_t)count, p->key.stride_b) &&
+                                 set_count(c, p->b, (int32_t)count, p->key.stride_a) &&
+                                 set_count(c, p->c, (int32_t)count, p->key.stride_c));
+}
+
+static bool set_transposed(lks__cuda *c, cublasLtMatmulDesc_t what,
+                           cublasLtMatmulDescAttributes_t which, char t)
+{
+    const int32_t op = t == 'T' ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return LKS__CUDA_PRODUCT(c, cublasLtMatmulDescSetAttribute, what, which, &op, sizeof op);
+}
+
+static bool prefer(lks__cuda *c, cublasLtMatmulPreference_t p,
+                   cublasLtMatmulPreferenceAttributes_t which, const void *value, size_t bytes)
+{
+    return LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceSetAttribute, p, which, value, bytes);
+}
+
+/* Take the heuristic's first choice. */
+static bool find_algorithm(lks__cuda *c, struct plan *p)
+{
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint32_t *alignment = &p->key.alignment;
+    const cublasLtMatmulPreference_t wanted = c->plans->preferences[p->key.count > 0];
+    /* Zeros, because the library leaves parts of it unset, and checkpoints contain it. */
+    cublasLtMatmulHeuristicResult_t found = {0};
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        if (!prefer(c, wanted, alignments[i], alignment, sizeof *alignment))
+            return false;
+    if (!LKS__CUDA_PRODUCT(c, cublasLtMatmulAlgoGetHeuristic, c->plans->handle, p->what, p->a, p->b,
+                           p->c, p->c, wanted, 1, &found, &n))
+        return false;
+    if (n != 1)
+        return lks__cuda_check_product(c, CUBLAS_STATUS_NOT_SUPPORTED,
+                                       "cublasLtMatmulAlgoGetHeuristic");
+    p->algorithm = found.algo;
+    return lks__cuda_check_product(c, found.state, "cublasLtMatmulAlgoGetHeuristic");
+}
+
+/* The table can't be used. In a rehearsal the caller learns why; later it is a failure. */
+static bool refuse(lks__cuda *c, const char *name, const char *why)
+{
+    snprintf(c->plans->refused, sizeof c->plans->refused,
+             "GPU %d (%.100s) can't use its algorithm for the matrix product %s: %s", c->gpu,
+             c->about.name, name, why);
+    if (!c->rehearses)
+        lks__cuda_record(c, "the table of algorithms for matrix products: %s", c->plans->refused);
+    return false;
+}
+
+/* Take the algorithm of the table's line. */
+static bool take_algorithm(lks__cuda *c, struct plan *p, const char *name, const char *line)
+{
+    char attributes[ATTRIBUTES], found[ATTRIBUTES];
+    cublasLtMatmulHeuristicResult_t result = {0};
+    if (!read_line(line, attributes, &p->algorithm) ||
+        describe(&p->algorithm, found) != CUBLAS_STATUS_SUCCESS || strcmp(attributes, found) != 0)
+        return refuse(c, name, "its line in the table is damaged");
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(c->plans->handle, p->what, p->a, p->b,
+                                                          p->c, p->c, &p->algorithm, &result);
+    char why[160];
+    snprintf(why, sizeof why, "cublasLtMatmulAlgoCheck: %s", cublasLtGetStatusString(status));
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return refuse(c, name, why);
+    return result.workspaceSize <= WORK_BYTES || refuse(c, name, "it needs too much work space");
+}
+
+static bool choose_algorithm(lks__cuda *c, struct plan *p)
+{
+    char name[NAME];
+    name_of(&p->key, name);
+    const char *line = find_line(c->plans->table, name);
+    if (line != NULL)
+        return take_algorithm(c, p, name, line);
+    if (c->plans->complete && !c->plans->free)
+        return refuse(c, name, "the table has no line for it");
+    p->free = c->plans->complete;
+    return find_algorithm(c, p);
+}
+
+/* cuBLASLt's matrices are stored by columns. A matrix that is stored by rows is, to it, transposed:
+ * so its first factor is our second one, and it computes the transposed result. */
+static bool fill_plan(lks__cuda *c, struct plan *p)
+{
+    const lks__cuda_key *k = &p->key;
+    const bool ta = k->ta == 'T', tb = k->tb == 'T';
+    return LKS__CUDA_PRODUCT(c, cublasLtMatmulDescCreate, &p->what, CUBLAS_COMPUTE_32F,
+                             CUDA_R_32F) &&
+           set_transposed(c, p->what, CUBLASLT_MATMUL_DESC_TRANSA, k->tb) &&
+           set_transposed(c, p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta) &&
+           open_layout(c, &p->a, k->bf16, tb ? k->k : k->n, tb ? k->n : k->k, k->ldb) &&
+           open_layout(c, &p->b, k->bf16, ta ? k->m : k->k, ta ? k->k : k->m, k->lda) &&
+           open_layout(c, &p->c, k->half, k->n, k->m, k->ldc) && set_counts(c, p, ASKED) &&
+           choose_algorithm(c, p) && set_counts(c, p, k->count);
+}
+
+/* Found again by its shape. NULL: the device has failed, or the table is refused. */
+static const struct plan *plan_for(lks__cuda *c, const lks__cuda_key *key)
+{
+    lks__cuda_plans *all = c->plans;
+    for (struct plan *p = all->first; p != NULL; p = p->next)
+        if (memcmp(&p->key, key, sizeof *key) == 0 && (!p->free || all->free))
+            return p;
+    if (all->refused[0] != '\0')
+        return NULL;
+    struct plan *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        lks__cuda_check(c, cudaErrorMemoryAllocation, "a plan for a product");
+        return NULL;
+    }
+    p->key = *key;
+    if (!fill_plan(c, p)) {
+        close_plan(c, p);
+        return NULL;
+    }
+    *all->end = p;
+    all->end = &p->next;
+    return p;
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+/* Write the table of all plans into *text_p, to be freed: the GPU's kind, then the shapes in the
+ * order of their first use. *hash: of the attributes of all shapes; *n_p: their number. */
+static bool write_table(lks__cuda *c, char **text_p, uint64_t *hash, int *n_p)
+{
+    size_t bytes = sizeof c->kind + 2, used;
+    for (const struct plan *p = c->plans->first; p != NULL; p = p->next)
+        bytes += NAME + ATTRIBUTES + DIGITS + 4;
+    char *text = *text_p = calloc(1, bytes), name[NAME], attributes[ATTRIBUTES];
+    if (text == NULL)
+        return lks__cuda_check(c, cudaErrorMemoryAllocation, "the table of algorithms");
+    used = (size_t)sprintf(text, "%s\n", c->kind);
+    *n_p = 0;
+    for (const struct plan *p = c->plans->first; p != NULL; p = p->next) {
+        name_of(&p->key, name);
+        if (find_line(text, name) != NULL) /* another number of products at once */
+            continue;
+        if (!lks__cuda_check_product(c, describe(&p->algorithm, attributes),
+                                     "cublasLtMatmulAlgoConfigGetAttribute"))
+            return false;
+        const size_t from = used;
+        used += (size_t)sprintf(text + used, "%s: %s ", name, attributes);
+        *hash = XXH3_64bits_withSeed(text + from, used - from, *hash);
+        const unsigned char *of = (const unsigned char *)&p->algorithm;
+        for (size_t i = 0; i < sizeof p->algorithm; i++)
+            used += (size_t)sprintf(text + used, "%02x", of[i]);
+        text[used++] = '\n';
+        ++*n_p;
+    }
+    return true;
+}
+
+static void drop_table(lks__cuda_plans *all)
+{
+    free(all->table);
+    all->table = NULL;
+    all->complete = false;
+    all->refused[0] = '\0';
+}
+
+void lks__cuda_rehearse(lks__device *device, const char *table, bool complete)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_plans *all = c->plans;
+    const size_t n = strlen(c->kind);
+    close_plans(c);
+    drop_table(all);
+    c->rehearses = true;
+    device->parts[1].name = NULL;
+    if (table == NULL)
+        return;
+    const size_t line = strcspn(table, "\n");
+    all->complete = complete;
+    all->table = strdup(table);
+    if (all->table == NULL)
+        lks__cuda_check(c, cudaErrorMemoryAllocation, "the table of algorithms");
+    else if (strncmp(table, c->kind, n) != 0 || table[n] != '\n')
+        snprintf(all->refused, sizeof all->refused, "it is of %.*s, and GPU %d is %s",
+                 line < sizeof c->kind ? (int)line : (int)sizeof c->kind, table, c->gpu, c->kind);
+}
+
+lks_status lks__cuda_perform(lks__device *device)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_plans *all = c->plans;
+    char *text = NULL;
+    uint64_t hash = 0;
+    int n = 0;
+    c->rehearses = false;
+    if (lks__cuda_failed(c) || all->refused[0] != '\0' || !write_table(c, &text, &hash, &n)) {
+        const lks_status st =
+            lks__cuda_failed(c)
+                ? lks__cuda_failure(c)
+                : c->fail(LKS_ERR_SUPPORT, "the table of algorithms for matrix products: %s",
+                          all->refused);
+        free(text);
+        close_plans(c);
+        drop_table(all);
+        return lks__cuda_failed(c) || lks__cuda_find_fingerprint(c) ? st : lks__cuda_failure(c);
+    }
+    drop_table(all);
+    all->table = text;
+    all->complete = true;
+    lks__device_part *part = &device->parts[1];
+    *part = (lks__device_part){.name = "cuBLASLt's algorithms", .value = hash};
+    snprintf(part->text, sizeof part->text, "for %d shapes of products", n);
+    return lks__cuda_find_fingerprint(c) ? LKS_OK : lks__cuda_failure(c);
+}
+
+const char *lks__cuda_algorithms(lks__device *device)
+{
+    const lks__cuda_plans *all = ((lks__cuda *)device)->plans;
+    return all->complete ? all->table : NULL;
+}
+
+void lks__cuda_choose_freely(lks__device *device, bool on)
+{
+    ((lks__cuda *)device)->plans->free = on;
+}
+
+/* --- products -------------------------------------------------------------------------------- */
+
+/* Bytes that divide the addresses of rows: of the one at p, and of those `steps` elements from it
+ * on, a set of bits. */
+static uint32_t alignment_of(const void *p, size_t steps, bool half)
+{
+    const uint32_t size = half ? sizeof(uint16_t) : sizeof(float);
+    return ((uintptr_t)p | steps * size) % 16 == 0 ? 16 : size;
+}
+
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, float alpha, const void *a,
+                        const void *b, float beta, const void *add, void *out)
+{
+    lks__cuda *c = lks__cuda_of(ex);
+    if (lks__cuda_failed(c))
+        return;
+    key->alignment = lesser(lesser(alignment_of(a, key->lda | key->stride_a, key->bf16),
+                                   alignment_of(b, key->ldb | key->stride_b, key->bf16)),
+                            lesser(alignment_of(add, key->ldc | key->stride_c, key->half),
+                                   alignment_of(out, key->ldc | key->stride_c, key->half)));
+    const struct plan *p = plan_for(c, key);
+    const double count = (double)(key->count > 0 ? key->count : 1), m = (double)key->m,
+                 n = (double)key->n, k = (double)key->k;
+    const double of_operands = (key->bf16 ? 2 : 4) * (m * k + k * n);
+    const double of_result = (key->half ? 2 : 4) * (beta == 0.0f ? 1 : 2) * m * n;
+    lks__cuda_count(ex, count * (of_operands + of_result), 2 * count * m * n * k);
+    if (p != NULL && !c->rehearses)
+        LKS__CUDA_PRODUCT(c, cublasLtMatmul, c->plans->handle, p->what, &alpha, b, p->a, a, p->b,
+                          &beta, add, p->c, out, p->c, &p->algorithm, c->plans->work, WORK_BYTES,
+                          c->queues[LKS__QUEUE_COMPUTE].stream);
+}
+
+/* --- open and close -------------------------------------------------------------------------- */
+
+static bool open_preference(lks__cuda *c, bool batch)
+{
+    /* Parts of a sum are added by one thread, or, unless it is a batch, in work space in their
+     * order. */
+    const uint32_t reductions =
+        batch ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasLtMatmulPreference_t *p = &c->plans->preferences[batch];
+    static const size_t work = WORK_BYTES;
+    return LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceCreate, p) &&
+           prefer(c, *p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof work) &&
+           prefer(c, *p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                  sizeof reductions);
+}
+
+bool lks__cuda_plans_open(lks__cuda *c)
+{
+    lks__cuda_plans *all = calloc(1, sizeof *all);
+    c->plans = all;
+    if (all == NULL)
+        return lks__cuda_check(c, cudaErrorMemoryAllocation, "the plans of products");
+    all->end = &all->first;
+    return LKS__CUDA_PRODUCT(c, cublasLtCreate, &all->handle) && open_preference(c, false) &&
+           open_preference(c, true) && LKS__CUDA_CALL(c, cudaMalloc, &all->work, WORK_BYTES);
+}
+
+void lks__cuda_plans_close(lks__cuda *c)
+{
+    lks__cuda_plans *all = c->plans;
+    if (all == NULL)
+        return;
+    if (all->work != NULL)
+        LKS__CUDA_CALL(c, cudaFree, all->work);
+    close_plans(c);
+    drop_table(all);
+    for (int i = 0; i < 2; i++)
+        if (all->preferences[i] != NULL)
+            LKS__CUDA_PRODUCT(c, cublasLtMatmulPreferenceDestroy, all->preferences[i]);
+    if (all->handle != NULL)
+        LKS__CUDA_PRODUCT(c, cublasLtDestroy, all->handle);
+    free(all);
+    c->plans = NULL;
+}
