@@ -1,17 +1,17 @@
-/* compute/cuda/attention/attention.cu - causal attention in float32, without tensor cores, for any
- * head size; and over kept keys and values, also with operands in bfloat16.
+/* compute/cuda/attention/attention.cu - causal attention for any head size and with dropout,
+ * without tensor cores. Heads of 64 elements in bfloat16 have a faster path (attention_64.cu).
  *
  * After Dao et al., FlashAttention (2022): no T x T matrix is kept, and backward computes the
  * probabilities again from the row's log-sum-exp. A *tile* is 64 x 64 floats in shared memory; a
  * block of 256 threads has three of them, 48 KiB. Each thread owns a square of 4 x 4 of a product
  * of two tiles. Heads are cut into *pieces* of 64 elements: products over the head add up pieces,
- * and a block keeps the sums of up to 4 pieces of its outputs in registers. Larger heads take
- * several blocks, which compute the scores again.
+ * and a block keeps the sums of one or two pieces of its outputs in registers. Larger heads take
+ * several blocks, which compute the scores again. With activations in bfloat16, products take
+ * probabilities and their gradients rounded to it.
  *
  * Backward has a pass by tiles of keys for dk and dv and one by tiles of queries for dq. So each
  * sum belongs to one thread, in one order, and work space is one float for each row of scores. */
 #include "compute/cuda/attention/attention.h"
-#include "compute/cuda/common/fours.h"
 #include "compute/cuda/common/reduce.h"
 
 enum {
@@ -19,33 +19,39 @@ enum {
     FOURS = TILE / 4, /* of a tile's row */
     SIDE = 4,         /* of a thread's square */
     THREADS = TILE / SIDE * TILE / SIDE,
-    MAX_PIECES = 4, /* of a head, in one block's registers */
+    MAX_PIECES = 2, /* of a head, in one block's registers */
 };
 
 /* --- tiles ----------------------------------------------------------------------------------- */
 
-/* Where a tile stores four number `four` of a row. Threads of a quarter of a warp that read the
- * same four of rows 0, 4, 8, … or different fours of one row read all of the 32 banks once. */
-__device__ static int slot(int row, int four)
+typedef lks_floats<4> four;
+
+/* Where a tile stores the four with that number of a row. Threads of a quarter of a warp that read
+ * the same four of rows 0, 4, 8, … or different fours of one row read all of the 32 banks once. */
+__device__ static int slot(int row, int number)
 {
-    return row * FOURS + (four ^ (row / SIDE % FOURS));
+    return row * FOURS + (number ^ (row / SIDE % FOURS));
 }
 
 /* A matrix from which tiles are loaded; elements outside it count as 0. */
-struct matrix {
-    const float *at;
+template <typename E> struct matrix {
+    const E *at;
     unsigned ld, rows, columns; /* in 32 bits, which saves registers */
-    bool fours;
+    bool fours;                 /* rows can be moved by fours */
 };
 
 /* Load the tile that begins at row r0 and column c0. */
-__device__ static void load_tile(lks_four *tile, const matrix &m, unsigned r0, unsigned c0)
+template <typename E>
+__device__ static void load_tile(four *tile, const matrix<E> &m, unsigned r0, unsigned c0)
 {
     for (unsigned i = threadIdx.x; i < TILE * FOURS; i += THREADS) {
         const unsigned row = r0 + i / FOURS, column = c0 + i % FOURS * 4;
-        lks_four v = {};
-        if (row < m.rows && column < m.columns)
-            v = lks_four_at(m.at + (size_t)row * m.ld + column, {m.columns - column, m.fours});
+        const E *from = m.at + (size_t)row * m.ld + column;
+        four v = {};
+        if (row < m.rows && m.fours && column < m.columns)
+            v = lks_load<4>(from);
+        for (unsigned k = 0; k < 4 && row < m.rows && !m.fours; k++)
+            v.at[k] = column + k < m.columns ? lks_element(from + k) : 0.0f;
         tile[slot(i / FOURS, i % FOURS)] = v;
     }
 }
@@ -66,10 +72,10 @@ __device__ static int square_x(void)
 }
 
 /* s += a b^T, over the first n fours of both tiles' rows. */
-__device__ static void add_a_bt(square &s, const lks_four *a, const lks_four *b, int n)
+__device__ static void add_a_bt(square &s, const four *a, const four *b, int n)
 {
     for (int d = 0; d < n; d++) {
-        lks_four ra[SIDE], rb[SIDE];
+        four ra[SIDE], rb[SIDE];
 #pragma unroll
         for (int i = 0; i < SIDE; i++) {
             ra[i] = a[slot(square_y() * SIDE + i, d)];
@@ -86,10 +92,10 @@ __device__ static void add_a_bt(square &s, const lks_four *a, const lks_four *b,
 }
 
 /* s += a b, over the first n fours of a's rows. */
-__device__ static void add_a_b(square &s, const lks_four *a, const lks_four *b, int n)
+__device__ static void add_a_b(square &s, const four *a, const four *b, int n)
 {
     for (int d = 0; d < n; d++) {
-        lks_four ra[SIDE], rb[4];
+        four ra[SIDE], rb[4];
 #pragma unroll
         for (int i = 0; i < SIDE; i++) {
             ra[i] = a[slot(square_y() * SIDE + i, d)];
@@ -106,10 +112,10 @@ __device__ static void add_a_b(square &s, const lks_four *a, const lks_four *b, 
 }
 
 /* s += a^T b, over the first n rows of both tiles. */
-__device__ static void add_at_b(square &s, const lks_four *a, const lks_four *b, int n)
+__device__ static void add_at_b(square &s, const four *a, const four *b, int n)
 {
     for (int r = 0; r < n; r++) {
-        const lks_four ra = a[slot(r, square_y())], rb = b[slot(r, square_x())];
+        const four ra = a[slot(r, square_y())], rb = b[slot(r, square_x())];
 #pragma unroll
         for (int i = 0; i < SIDE; i++)
 #pragma unroll
@@ -118,24 +124,36 @@ __device__ static void add_at_b(square &s, const lks_four *a, const lks_four *b,
     }
 }
 
-__device__ static void put_square(lks_four *tile, const square &s)
+/* An operand of the next product, as elements E hold it. */
+template <typename E> __device__ static void put_square(four *tile, const square &s)
 {
-    for (int i = 0; i < SIDE; i++)
-        tile[slot(square_y() * SIDE + i, square_x())] = {s.at[i][0], s.at[i][1], s.at[i][2],
-                                                         s.at[i][3]};
+    for (int i = 0; i < SIDE; i++) {
+        four v;
+        for (int j = 0; j < SIDE; j++)
+            v.at[j] = lks_as_stored((const E *)NULL, s.at[i][j]);
+        tile[slot(square_y() * SIDE + i, square_x())] = v;
+    }
 }
 
-/* Rows r0 + 4 y to r0 + 4 y + 3 of a matrix, from column c0 + 4 x on = factor[row] * s. */
-__device__ static void store_square(float *to, size_t ld, size_t rows, size_t columns, bool fours,
-                                    size_t r0, size_t c0, const square &s, const float *factor)
+/* Rows r0 + 4 y to r0 + 4 y + 3 of head h of a matrix, from column c0 + 4 x on = factor[row] * s.
+ */
+template <typename E>
+__device__ static void store_square(const lks_attention &a, lks__act *x, size_t ld, size_t b,
+                                    size_t h, size_t r0, size_t c0, const square &s,
+                                    const float *factor)
 {
     const size_t column = c0 + square_x() * SIDE;
+    E *to = LKS_ACTS(E, x) + b * a.shape.T * ld + h * a.shape.hs + column;
     for (int i = 0; i < SIDE; i++) {
         const size_t row = r0 + square_y() * SIDE + i;
-        if (row < rows && column < columns)
-            lks_four_put(to + row * ld + column, {columns - column, fours},
-                         {s.at[i][0] * factor[i], s.at[i][1] * factor[i], s.at[i][2] * factor[i],
-                          s.at[i][3] * factor[i]});
+        four v;
+        for (int j = 0; j < SIDE; j++)
+            v.at[j] = s.at[i][j] * factor[i];
+        if (row < a.shape.T && a.wide && column < a.shape.hs)
+            lks_store<4>(to + row * ld, v);
+        for (int j = 0; j < SIDE && row < a.shape.T && !a.wide; j++)
+            if (column + j < a.shape.hs)
+                lks_put(to + row * ld + j, v.at[j]);
     }
 }
 
@@ -152,18 +170,41 @@ static size_t tiles_of(size_t n)
     return (n + TILE - 1) / TILE;
 }
 
-/* Head h of sequence b in a matrix of B sequences. */
-__device__ static matrix head(const lks_attention &a, const lks__act *x, size_t ld, size_t b,
-                              size_t h)
+/* The part of a call that one block computes. */
+struct place {
+    size_t b, h;    /* sequence; head of the queries, or of keys and values */
+    unsigned t0;    /* first token of its tile */
+    unsigned piece; /* first of the pieces of the head of which it makes the output */
+};
+
+/* Blocks with the most work begin first: `last_first` if those are the tiles at the end. */
+__device__ static place place_of(const lks_attention &a, size_t heads, int pieces, bool last_first)
 {
-    return {LKS_ACTS(const float, x) + b * a.shape.T * ld + h * a.shape.hs, (unsigned)ld,
+    const size_t tiles = (a.shape.T + TILE - 1) / TILE, all = a.shape.B * heads;
+    const size_t parts = (a.shape.hs + TILE * pieces - 1) / (TILE * pieces);
+    const size_t task = blockIdx.x / parts, tile = task / all;
+    place p;
+    p.b = task % all / heads;
+    p.h = task % heads;
+    p.t0 = (unsigned)(last_first ? tiles - 1 - tile : tile) * TILE;
+    p.piece = (unsigned)(blockIdx.x % parts) * pieces;
+    return p;
+}
+
+/* Head h of sequence b in a matrix of B sequences. */
+template <typename E>
+__device__ static matrix<E> head(const lks_attention &a, const lks__act *x, size_t ld, size_t b,
+                                 size_t h)
+{
+    return {LKS_ACTS(const E, x) + b * a.shape.T * ld + h * a.shape.hs, (unsigned)ld,
             (unsigned)a.shape.T, (unsigned)a.shape.hs, a.wide};
 }
 
 /* s = q k^T / sqrt(hs), or any other product of two heads' tiles. The last pieces stay in the tiles
  * x and y. `kept`: x holds its only piece already. */
-__device__ static square scores(const lks_attention &a, lks_four *x, const matrix &m, unsigned m0,
-                                bool kept, lks_four *y, const matrix &n, unsigned n0, float scale)
+template <typename E>
+__device__ static square scores(const lks_attention &a, four *x, const matrix<E> &m, unsigned m0,
+                                bool kept, four *y, const matrix<E> &n, unsigned n0, float scale)
 {
     square s = {};
     for (unsigned c0 = 0; c0 < m.columns; c0 += TILE) {
@@ -189,7 +230,7 @@ __device__ static void put_words(uint32_t to[4], uint4 words)
 }
 
 /* Dropout's factors of elements e to e + 3 of the mask. */
-__device__ static lks_four mask_at(const lks__dropout &drop, uint64_t e)
+__device__ static four mask_at(const lks__dropout &drop, uint64_t e)
 {
     const int shift = (int)(e % 4);
     uint32_t word[8];
@@ -199,7 +240,7 @@ __device__ static lks_four mask_at(const lks__dropout &drop, uint64_t e)
         high = lks_dropout_words(drop, (uint32_t)(e / 4 + 1));
     put_words(word, low);
     put_words(word + 4, high);
-    lks_four m;
+    four m;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         uint32_t mine = word[k]; /* chosen without an index that the compiler doesn't know */
@@ -212,8 +253,7 @@ __device__ static lks_four mask_at(const lks__dropout &drop, uint64_t e)
 }
 
 /* Dropout's factors of the scores of query i of head h with four keys from j on. */
-__device__ static lks_four mask_of(const lks_attention &a, size_t b, size_t h, unsigned i,
-                                   unsigned j)
+__device__ static four mask_of(const lks_attention &a, size_t b, size_t h, unsigned i, unsigned j)
 {
     return mask_at(a.drop, ((b * a.shape.NH + h) * a.shape.T + i) * a.shape.T + j);
 }
@@ -261,17 +301,17 @@ __device__ static void softmax_square(softmax &w, square &s, float factor[SIDE],
     }
 }
 
-template <int PIECES>
+template <typename E, int PIECES>
 static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
-    attention_fwd_tiles(lks_attention a)
+    attention_fwd(lks_attention a)
 {
-    LKS_SHARED(lks_four, query, TILE * FOURS);
-    LKS_SHARED(lks_four, other, TILE * FOURS); /* keys, then values */
-    LKS_SHARED(lks_four, p, TILE * FOURS);
-    const lks_place at = lks_place_of(a, a.shape.NH, PIECES, true);
-    const matrix q = head(a, a.in.q, a.in.ldq, at.b, at.h);
-    const matrix k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
-    const matrix v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
+    LKS_SHARED(four, query, TILE * FOURS);
+    LKS_SHARED(four, other, TILE * FOURS); /* keys, then values */
+    LKS_SHARED(four, p, TILE * FOURS);
+    const place at = place_of(a, a.shape.NH, PIECES, true);
+    const matrix<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, at.h);
+    const matrix<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const matrix<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const unsigned i = at.t0 + square_y() * SIDE; /* first of this thread's rows */
     softmax w;
     square sum[PIECES] = {};
@@ -287,11 +327,11 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         softmax_square(w, s, factor, i, j);
         if (a.drop.threshold != 0)
             for (int r = 0; r < SIDE && j <= i + SIDE - 1; r++) {
-                const lks_four mask = mask_of(a, at.b, at.h, i + r, j);
+                const four mask = mask_of(a, at.b, at.h, i + r, j);
                 for (int n = 0; n < SIDE; n++)
                     s.at[r][n] *= mask.at[n];
             }
-        put_square(p, s);
+        put_square<E>(p, s);
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++) {
             const unsigned c0 = (at.piece + piece) * TILE;
@@ -313,17 +353,16 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         if (a.lse != NULL && at.piece == 0 && square_x() == 0 && i + r < a.shape.T)
             a.lse[(at.b * a.shape.NH + at.h) * a.shape.T + i + r] = w.max[r] + logf(total);
     }
-    float *out = LKS_ACTS(float, a.out) + at.b * a.shape.T * a.c + at.h * a.shape.hs;
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++)
-        store_square(out, a.c, a.shape.T, a.shape.hs, a.wide, at.t0, (at.piece + piece) * TILE,
-                     sum[piece], inverse);
+        store_square<E>(a, a.out, a.c, at.b, at.h, at.t0, (at.piece + piece) * TILE, sum[piece],
+                        inverse);
 }
 
 /* Pieces of a head that one block computes. */
 static int pieces_of(size_t hs)
 {
-    return hs <= TILE ? 1 : hs <= 2 * TILE ? 2 : MAX_PIECES;
+    return hs <= TILE ? 1 : MAX_PIECES;
 }
 
 /* A block for each tile of each head, and for each part of a head. */
@@ -334,8 +373,8 @@ static dim3 tiles_grid(const lks_attention &a, size_t heads)
         (unsigned)(tiles_of(a.shape.T) * a.shape.B * heads * ((a.shape.hs + part - 1) / part)));
 }
 
-static lks_attention attention_of(const lks__exec *ex, const lks__attention_shape *shape,
-                                  const lks__attention_in *in, const lks__dropout *drop)
+lks_attention lks_attention_of(const lks__exec *ex, const lks__attention_shape *shape,
+                               const lks__attention_in *in, const lks__dropout *drop)
 {
     lks_attention a = {};
     a.shape = *shape;
@@ -353,15 +392,22 @@ static lks_attention attention_of(const lks__exec *ex, const lks__attention_shap
     return a;
 }
 
-/* Puts a kernel with the number of pieces that this head size needs on the stream. */
-#define LAUNCH_TILES(kernel, grid, stream, a)                                                      \
+/* Puts the kernel for this type of elements and head size on the stream. */
+#define LAUNCH_PIECES(kernel, E, name, grid, stream, a)                                            \
     do {                                                                                           \
         if (pieces_of((a).shape.hs) == 1)                                                          \
-            LKS_LAUNCH(kernel<1>, grid, dim3(THREADS), stream, a);                                 \
-        else if (pieces_of((a).shape.hs) == 2)                                                     \
-            LKS_LAUNCH(kernel<2>, grid, dim3(THREADS), stream, a);                                 \
+            LKS_LAUNCH_NAMED(#kernel "<" name ", 1>", (kernel<E, 1>), grid, dim3(THREADS), stream, \
+                             a);                                                                   \
         else                                                                                       \
-            LKS_LAUNCH(kernel<MAX_PIECES>, grid, dim3(THREADS), stream, a);                        \
+            LKS_LAUNCH_NAMED(#kernel "<" name ", 2>", (kernel<E, MAX_PIECES>), grid,               \
+                             dim3(THREADS), stream, a);                                            \
+    } while (0)
+#define LAUNCH_TILES(kernel, heads, stream, a)                                                     \
+    do {                                                                                           \
+        if ((a).halves)                                                                            \
+            LAUNCH_PIECES(kernel, lks_half, "half", tiles_grid(a, heads), stream, a);              \
+        else                                                                                       \
+            LAUNCH_PIECES(kernel, float, "float", tiles_grid(a, heads), stream, a);                \
     } while (0)
 
 /* Count a launch that computes `products` products of the scores below the diagonal and `each` more
@@ -382,15 +428,15 @@ extern "C" void lks__cuda_attention_fwd(const lks__exec *ex, const lks__attentio
                                         lks__act *out, float *lse, const lks__attention_in *in,
                                         const lks__dropout *drop)
 {
-    lks_attention a = attention_of(ex, shape, in, drop);
+    lks_attention a = lks_attention_of(ex, shape, in, drop);
     a.out = out;
     a.lse = lse;
     a.wide = a.wide && lks_in_fours(a.c, out);
     count(ex, a, 2, 20, 2, 2); /* q, out; k, v */
-    if (a.halves)
-        lks_attention_fwd_bf16(lks__cuda_stream(ex), a);
+    if (lks_attention_is_64(a))
+        lks_attention_fwd_64(lks__cuda_stream(ex), a);
     else
-        LAUNCH_TILES(attention_fwd_tiles, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
+        LAUNCH_TILES(attention_fwd, a.shape.NH, lks__cuda_stream(ex), a);
 }
 
 /* --- backward -------------------------------------------------------------------------------- */
@@ -441,7 +487,7 @@ __device__ static void grad_squares(const lks_attention &a, square &s, square &d
         const size_t row = (b * a.shape.NH + h) * a.shape.T + i + r;
         const bool inside = i + r < a.shape.T;
         const float lse = inside ? a.f_lse[row] : 0.0f, delta = inside ? a.delta[row] : 0.0f;
-        lks_four mask = {1.0f, 1.0f, 1.0f, 1.0f};
+        four mask = {1.0f, 1.0f, 1.0f, 1.0f};
         if (a.drop.threshold != 0 && j <= i + r)
             mask = mask_of(a, b, h, i + r, j);
         for (int n = 0; n < SIDE; n++) {
@@ -452,29 +498,30 @@ __device__ static void grad_squares(const lks_attention &a, square &s, square &d
     }
 }
 
-template <int PIECES>
+template <typename E, int PIECES>
 static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
     attention_bwd_keys(lks_attention a)
 {
-    LKS_SHARED(lks_four, x, TILE * FOURS); /* queries' side: q, then dout, then q again */
-    LKS_SHARED(lks_four, y, TILE * FOURS); /* keys' side: k, then v */
-    LKS_SHARED(lks_four, p, TILE * FOURS);
-    const lks_place at = lks_place_of(a, a.shape.NKV, PIECES, false);
-    const matrix k = head(a, a.in.k, a.in.ldkv, at.b, at.h);
-    const matrix v = head(a, a.in.v, a.in.ldkv, at.b, at.h);
+    LKS_SHARED(four, x, TILE * FOURS); /* queries' side: q, then dout, then q again */
+    LKS_SHARED(four, y, TILE * FOURS); /* keys' side: k, then v */
+    LKS_SHARED(four, p, TILE * FOURS);
+    const place at = place_of(a, a.shape.NKV, PIECES, false);
+    const matrix<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h);
+    const matrix<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h);
     const unsigned j = at.t0 + square_x() * SIDE;
     const bool whole = a.shape.hs <= TILE; /* scores() last loads a whole head */
     square dk[PIECES] = {}, dv[PIECES] = {};
     for (size_t g = 0; g < a.group; g++) {
         const size_t h = at.h * a.group + g;
-        const matrix q = head(a, a.in.q, a.in.ldq, at.b, h), dout = head(a, a.dout, a.c, at.b, h);
+        const matrix<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, h),
+                        dout = head<E>(a, a.dout, a.c, at.b, h);
         for (unsigned i0 = at.t0; i0 < k.rows; i0 += TILE) {
             const unsigned left = k.rows - i0;
             const int rows = left < TILE ? (int)left : (int)TILE;
             square s = scores(a, x, q, i0, false, y, k, at.t0, a.scale);
             square d = scores(a, x, dout, i0, false, y, v, at.t0, 1.0f);
             grad_squares(a, s, d, at.b, h, i0 + square_y() * SIDE, j);
-            put_square(p, s);
+            put_square<E>(p, s);
             __syncthreads();
 #pragma unroll
             for (int piece = 0; piece < PIECES; piece++) {
@@ -489,7 +536,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
                 add_at_b(dv[piece], p, x, rows);
             }
             __syncthreads();
-            put_square(p, d);
+            put_square<E>(p, d);
 #pragma unroll
             for (int piece = 0; piece < PIECES; piece++) {
                 const unsigned c0 = (at.piece + piece) * TILE;
@@ -504,35 +551,33 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
     }
     const float ones[SIDE] = {1.0f, 1.0f, 1.0f, 1.0f};
     const float scales[SIDE] = {a.scale, a.scale, a.scale, a.scale};
-    const size_t first = at.b * a.shape.T * a.grads.ldkv + at.h * a.shape.hs;
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++) {
         const size_t c0 = (at.piece + piece) * TILE;
-        store_square(LKS_ACTS(float, a.grads.dk) + first, a.grads.ldkv, a.shape.T, a.shape.hs,
-                     a.wide, at.t0, c0, dk[piece], scales);
-        store_square(LKS_ACTS(float, a.grads.dv) + first, a.grads.ldkv, a.shape.T, a.shape.hs,
-                     a.wide, at.t0, c0, dv[piece], ones);
+        store_square<E>(a, a.grads.dk, a.grads.ldkv, at.b, at.h, at.t0, c0, dk[piece], scales);
+        store_square<E>(a, a.grads.dv, a.grads.ldkv, at.b, at.h, at.t0, c0, dv[piece], ones);
     }
 }
 
-template <int PIECES>
+template <typename E, int PIECES>
 static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
     attention_bwd_queries(lks_attention a)
 {
-    LKS_SHARED(lks_four, x, TILE * FOURS); /* dout, then q */
-    LKS_SHARED(lks_four, y, TILE * FOURS); /* v, then k */
-    LKS_SHARED(lks_four, p, TILE * FOURS);
-    const lks_place at = lks_place_of(a, a.shape.NH, PIECES, true);
-    const matrix q = head(a, a.in.q, a.in.ldq, at.b, at.h), dout = head(a, a.dout, a.c, at.b, at.h);
-    const matrix k = head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
-    const matrix v = head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
+    LKS_SHARED(four, x, TILE * FOURS); /* dout, then q */
+    LKS_SHARED(four, y, TILE * FOURS); /* v, then k */
+    LKS_SHARED(four, p, TILE * FOURS);
+    const place at = place_of(a, a.shape.NH, PIECES, true);
+    const matrix<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, at.h),
+                    dout = head<E>(a, a.dout, a.c, at.b, at.h);
+    const matrix<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
+    const matrix<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const bool whole = a.shape.hs <= TILE;
     square dq[PIECES] = {};
     for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE) {
         square d = scores(a, x, dout, at.t0, false, y, v, j0, 1.0f);
         square s = scores(a, x, q, at.t0, false, y, k, j0, a.scale);
         grad_squares(a, s, d, at.b, at.h, at.t0 + square_y() * SIDE, j0 + square_x() * SIDE);
-        put_square(p, d);
+        put_square<E>(p, d);
         __syncthreads();
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++) {
@@ -548,11 +593,10 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         }
     }
     const float scales[SIDE] = {a.scale, a.scale, a.scale, a.scale};
-    float *to = LKS_ACTS(float, a.grads.dq) + at.b * a.shape.T * a.grads.ldq + at.h * a.shape.hs;
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++)
-        store_square(to, a.grads.ldq, a.shape.T, a.shape.hs, a.wide, at.t0,
-                     (at.piece + piece) * TILE, dq[piece], scales);
+        store_square<E>(a, a.grads.dq, a.grads.ldq, at.b, at.h, at.t0, (at.piece + piece) * TILE,
+                        dq[piece], scales);
 }
 
 extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attention_shape *shape,
@@ -560,7 +604,7 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
                                         const lks__attention_in *in, const lks__act *out,
                                         const float *lse, const lks__dropout *drop)
 {
-    lks_attention a = attention_of(ex, shape, in, drop);
+    lks_attention a = lks_attention_of(ex, shape, in, drop);
     const size_t rows = shape->B * shape->T * shape->NH;
     a.grads = *grads;
     a.f_out = out;
@@ -573,134 +617,13 @@ extern "C" void lks__cuda_attention_bwd(const lks__exec *ex, const lks__attentio
         return;
     launch_delta(ex, a);
     count(ex, a, 4, 10, 2, 4); /* q, dout; k, v, dk, dv */
-    if (a.halves)
-        lks_attention_bwd_keys_bf16(lks__cuda_stream(ex), a);
+    if (lks_attention_is_64(a))
+        lks_attention_bwd_keys_64(lks__cuda_stream(ex), a);
     else
-        LAUNCH_TILES(attention_bwd_keys, tiles_grid(a, a.shape.NKV), lks__cuda_stream(ex), a);
+        LAUNCH_TILES(attention_bwd_keys, a.shape.NKV, lks__cuda_stream(ex), a);
     count(ex, a, 3, 10, 3, 2); /* q, dout, dq; k, v */
-    if (a.halves)
-        lks_attention_bwd_queries_bf16(lks__cuda_stream(ex), a);
+    if (lks_attention_is_64(a))
+        lks_attention_bwd_queries_64(lks__cuda_stream(ex), a);
     else
-        LAUNCH_TILES(attention_bwd_queries, tiles_grid(a, a.shape.NH), lks__cuda_stream(ex), a);
-}
-
-/* --- over kept keys and values --------------------------------------------------------------- */
-
-enum {
-    KEYS = 128, /* processed at once, one per thread */
-    DIMS = 2,   /* elements of the output that a thread sums */
-};
-
-/* Element 0 of a position of key/value head h of sequence b, in the cache's k or v. */
-__device__ static size_t cache_at(const lks_attention &a, const lks__attention_cache &cache,
-                                  size_t b, size_t h, size_t position)
-{
-    return ((b * a.shape.NKV + h) * cache.T + position) * a.shape.hs;
-}
-
-/* Copy keys and values of the new tokens to the cache: one warp per head of a token. */
-template <typename E>
-static __global__ void attention_keep(lks_attention a, lks__attention_cache cache)
-{
-    const size_t i = (size_t)blockIdx.x * DELTA_WARPS + threadIdx.x / LKS_WARP;
-    if (i >= a.shape.B * a.shape.T * a.shape.NKV)
-        return;
-    const size_t row = i / a.shape.NKV, h = i % a.shape.NKV;
-    const size_t to = cache_at(a, cache, row / a.shape.T, h, cache.at + row % a.shape.T);
-    const size_t from = row * a.in.ldkv + h * a.shape.hs;
-    const E *k = LKS_ACTS(const E, a.in.k) + from, *v = LKS_ACTS(const E, a.in.v) + from;
-    for (size_t d = threadIdx.x % LKS_WARP; d < a.shape.hs; d += LKS_WARP) {
-        lks_put(LKS_ACTS(E, cache.k) + to + d, lks_element(k + d));
-        lks_put(LKS_ACTS(E, cache.v) + to + d, lks_element(v + d));
-    }
-}
-
-template <typename E> __device__ static float dot(const E *x, const E *y, size_t n, bool fours)
-{
-    lks_four sum = {};
-    for (size_t d = 0; d < n; d += 4) {
-        const lks_four u = lks_four_at(x + d, {n - d, fours}),
-                       v = lks_four_at(y + d, {n - d, fours});
-        for (int k = 0; k < 4; k++)
-            sum.at[k] = fmaf(u.at[k], v.at[k], sum.at[k]);
-    }
-    return (sum.at[0] + sum.at[1]) + (sum.at[2] + sum.at[3]);
-}
-
-/* One query, of one new token, over all keys up to its own. Each thread computes a key's score.
- * Then groups of threads, one thread per element of the output, add up values of every groups-th
- * key. All borders are counted from the first key on, so a token's bits depend only on its position
- * and on the keys and values. */
-template <typename E>
-static __global__ void __launch_bounds__(KEYS)
-    attention_cached(lks_attention a, lks__attention_cache cache)
-{
-    LKS_SHARED(float, p, KEYS);
-    LKS_SHARED(float, parts, KEYS *DIMS);
-    const size_t hs = a.shape.hs, blocks = (hs + KEYS * DIMS - 1) / (KEYS * DIMS);
-    const size_t task = blockIdx.x / blocks, c0 = blockIdx.x % blocks * KEYS * DIMS;
-    const size_t row = task / a.shape.NH, h = task % a.shape.NH, b = row / a.shape.T;
-    const size_t n = cache.at + row % a.shape.T + 1; /* keys that it sees */
-    const size_t kv = cache_at(a, cache, b, h / a.group, 0);
-    const E *q = LKS_ACTS(const E, a.in.q) + row * a.in.ldq + h * hs;
-    const E *k = LKS_ACTS(const E, cache.k) + kv, *v = LKS_ACTS(const E, cache.v) + kv;
-    unsigned lanes = LKS_WARP; /* threads of a group */
-    while (lanes < hs && lanes < KEYS)
-        lanes *= 2;
-    const unsigned groups = KEYS / lanes, group = threadIdx.x / lanes, lane = threadIdx.x % lanes;
-    float max = -INFINITY, sum = 0.0f, out[DIMS] = {};
-    for (size_t j0 = 0; j0 < n; j0 += KEYS) {
-        const size_t j = j0 + threadIdx.x;
-        const float s = j < n ? a.scale * dot(q, k + j * hs, hs, a.wide) : -INFINITY;
-        const float top = fmaxf(max, lks_block_max(s)),
-                    factor = max == top ? 1.0f : expf(max - top);
-        const float e = j < n ? expf(s - top) : 0.0f;
-        p[threadIdx.x] = lks_as_stored(q, e);  /* an operand */
-        sum = sum * factor + lks_block_sum(e); /* which waits for all threads' p */
-        max = top;
-        for (int m = 0; m < DIMS; m++) {
-            const size_t c = c0 + lane + m * lanes;
-            out[m] *= factor;
-            for (size_t i = group; i < KEYS && j0 + i < n && c < hs; i += groups)
-                out[m] = fmaf(p[i], lks_element(v + (j0 + i) * hs + c), out[m]);
-        }
-        __syncthreads();
-    }
-    for (int m = 0; m < DIMS; m++)
-        parts[m * KEYS + threadIdx.x] = out[m];
-    __syncthreads();
-    for (int m = 0; m < DIMS; m++) {
-        const size_t c = c0 + lane + m * lanes;
-        float total = 0.0f;
-        for (unsigned g = 0; g < groups; g++)
-            total += parts[m * KEYS + g * lanes + lane];
-        if (group == 0 && c < hs)
-            lks_put(LKS_ACTS(E, a.out) + row * a.c + h * hs + c, total / sum);
-    }
-}
-
-/* Keys and values that several queries read come from the second-level cache. */
-extern "C" void lks__cuda_attention_cached_fwd(const lks__exec *ex,
-                                               const lks__attention_shape *shape, lks__act *out,
-                                               const lks__attention_cache *cache,
-                                               const lks__attention_in *in)
-{
-    lks_attention a = attention_of(ex, shape, in, NULL);
-    const size_t heads = shape->B * shape->T * a.shape.NKV,
-                 queries = shape->B * shape->T * shape->NH;
-    const size_t blocks = (shape->hs + KEYS * DIMS - 1) / (KEYS * DIMS);
-    a.out = out;
-    a.wide = a.wide && lks_in_fours(shape->hs, cache->k, cache->v);
-    const double keys = (double)(cache->at + shape->T), hs = (double)shape->hs;
-    const double seen = (double)cache->at + ((double)shape->T + 1) / 2; /* by a query, on average */
-    const double bytes = lks_act_bytes(a.halves);
-    lks__cuda_count(ex, bytes * 4 * (double)heads * hs, 0.0);
-    LKS_LAUNCH_TYPED(attention_keep, a.halves,
-                     dim3((unsigned)((heads + DELTA_WARPS - 1) / DELTA_WARPS)),
-                     dim3(DELTA_WARPS * LKS_WARP), lks__cuda_stream(ex), a, *cache);
-    lks__cuda_count(ex,
-                    bytes * 2 * hs * ((double)queries + (double)(shape->B * a.shape.NKV) * keys),
-                    (double)queries * seen * 4 * hs);
-    LKS_LAUNCH_TYPED(attention_cached, a.halves, dim3((unsigned)(queries * blocks)), dim3(KEYS),
-                     lks__cuda_stream(ex), a, *cache);
+        LAUNCH_TILES(attention_bwd_queries, a.shape.NH, lks__cuda_stream(ex), a);
 }

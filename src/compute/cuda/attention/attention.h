@@ -1,5 +1,4 @@
-/* compute/cuda/attention/attention.h - definitions that the attention kernels in float32 and in
- * bfloat16 share. */
+/* compute/cuda/attention/attention.h - definitions that the files of attention share. */
 #ifndef LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_H
 #define LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_H
 
@@ -25,39 +24,19 @@ struct lks_attention {
     float scale;       /* 1 / sqrt(hs) */
     size_t group, c;   /* query heads of a key/value head; NH * hs */
     bool halves;       /* E is lks_half, else float */
-    bool wide;         /* rows can be moved by fours, and with operands in bfloat16 by eights */
+    bool wide;         /* rows can be moved by fours, and in bfloat16 by eights */
 };
 
-/* The part of a call that one block computes. */
-struct lks_place {
-    size_t b, h;    /* sequence; head of the queries, or of keys and values */
-    unsigned t0;    /* first token of its tile */
-    unsigned piece; /* first of the pieces of the head of which it makes the output */
-};
+/* The arguments without those of forward or backward. */
+lks_attention lks_attention_of(const lks__exec *ex, const lks__attention_shape *shape,
+                               const lks__attention_in *in, const lks__dropout *drop);
 
-/* Blocks with the most work begin first: `last_first` if those are the tiles at the end. */
-static __device__ inline lks_place lks_place_of(const lks_attention &a, size_t heads, int pieces,
-                                                bool last_first)
-{
-    const size_t tiles = (a.shape.T + LKS_TILE - 1) / LKS_TILE, all = a.shape.B * heads;
-    const size_t parts = (a.shape.hs + LKS_TILE * pieces - 1) / (LKS_TILE * pieces);
-    const size_t task = blockIdx.x / parts, tile = task / all;
-    lks_place p;
-    p.b = task % all / heads;
-    p.h = task % heads;
-    p.t0 = (unsigned)(last_first ? tiles - 1 - tile : tile) * LKS_TILE;
-    p.piece = (unsigned)(blockIdx.x % parts) * pieces;
-    return p;
-}
-
-/* The launches with operands in bfloat16. */
-void lks_attention_fwd_bf16(cudaStream_t stream, const lks_attention &a);
-void lks_attention_bwd_keys_bf16(cudaStream_t stream, const lks_attention &a);
-void lks_attention_bwd_queries_bf16(cudaStream_t stream, const lks_attention &a);
-
-/* True for heads of 64 elements in bfloat16 that can be moved by eights, without dropout: their
- * launches, and a.delta, use separate kernels (attention_64.cu). */
+/* attention_64.cu, a faster path on tensor cores: true for heads of 64 elements in bfloat16 that
+ * can be moved by eights. Then call its launches. */
 bool lks_attention_is_64(const lks_attention &a);
+void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a);
 void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a);
+void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a);
 
 #endif

@@ -1,11 +1,13 @@
-/* compute/cuda/attention/attention_64.cu - causal attention with operands of products in bfloat16,
- * for heads of 64 elements without dropout, as in GPT-2 and parameter-golf.
+/* compute/cuda/attention/attention_64.cu - causal attention on tensor cores, for heads of 64
+ * elements in bfloat16, as in GPT-2 and parameter-golf.
  *
- * Like attention_bf16.cu, but all sizes are constants, the next tiles are loaded while a warp
- * computes, and a block of the forward pass processes 128 queries, 32 per warp, so that keys and
- * values that a warp loads from shared memory serve two products. Operands that a warp uses again
- * in each tile stay in registers. */
-#include "compute/cuda/attention/attention_bf16.h"
+ * Like attention.cu, but a warp computes a product of two tiles: instructions multiply [16, 16] by
+ * [16, 8] and add in float32. All sizes are constants, and the next tiles are loaded while a warp
+ * computes. A block of the forward pass processes 128 queries, 32 per warp, so that keys and values
+ * that a warp loads from shared memory serve two products. Probabilities pass from one product to
+ * the next in registers, since the sums of one have the layout of the other's operands. Operands
+ * that a warp uses again in each tile stay in registers. */
+#include "compute/cuda/attention/attention_64.h"
 #include "compute/cuda/common/ptx.h"
 
 enum {
@@ -160,6 +162,23 @@ __device__ static void hide_later(lks_sums &s, unsigned i0, unsigned j0)
                 s.at[n][k] = -INFINITY;
 }
 
+/* Multiply probabilities of queries from i0 on with keys from j0 on by dropout's factors. */
+__device__ static void drop_sums(const lks_attention &a, const place &at, lks_sums &s, unsigned i0,
+                                 unsigned j0)
+{
+#pragma unroll
+    for (int n = 0; n < LKS_COLUMNS; n++)
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+            const unsigned i = i0 + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
+            if (j > i) /* both are 0 */
+                continue;
+            const float2 mask = lks_mask_pair(a, at.b, at.h, i, j);
+            s.at[n][k] *= mask.x;
+            s.at[n][k + 1] *= mask.y;
+        }
+}
+
 /* A warp's sums in the forward pass. */
 struct forward {
     softmax w[SIDES];
@@ -168,8 +187,9 @@ struct forward {
 
 /* For queries from i0 on, in `query` from row `own` on, and keys from j0 on. ALL: every key counts
  * for every query. */
-template <bool ALL>
-__device__ static void add_tile(forward &f, const lks_chunk *query, int own, const lks_chunk *key,
+template <bool DROP, bool ALL>
+__device__ static void add_tile(const lks_attention &a, const place &at, forward &f,
+                                const lks_chunk *query, int own, const lks_chunk *key,
                                 const lks_chunk *value, unsigned i0, unsigned j0, float scale)
 {
     lks_sums s[SIDES];
@@ -188,10 +208,13 @@ __device__ static void add_tile(forward &f, const lks_chunk *query, int own, con
         if (!ALL)
             hide_later(s[m], i0 + 16 * m, j0);
         softmax_sums(f.w[m], s[m], f.out[m], scale);
+        if (DROP)
+            drop_sums(a, at, s[m], i0 + 16 * m, j0);
     }
     add_p_y<SIDES>(f.out, s, value);
 }
 
+template <bool DROP>
 static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_attention a)
 {
     LKS_SHARED(lks_chunk, query, SIDES * CELLS);
@@ -224,9 +247,9 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
             begin_tile(values + (1 - turn) * CELLS, v, j0 + TILE, T);
         }
         if (j0 + TILE <= i0 + 1)
-            add_tile<true>(f, query, own, key, value, i0, j0, scale);
+            add_tile<DROP, true>(a, at, f, query, own, key, value, i0, j0, scale);
         else if (j0 < i0 + 16 * SIDES) /* else all keys come after this warp's queries */
-            add_tile<false>(f, query, own, key, value, i0, j0, scale);
+            add_tile<DROP, false>(a, at, f, query, own, key, value, i0, j0, scale);
     }
 #pragma unroll
     for (int m = 0; m < SIDES; m++) {
@@ -240,7 +263,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
                 a.lse[(at.b * a.shape.NH + at.h) * T + i] =
                     LKS_LN_2 * fmaf(f.w[m].max[r], scale, log2f(total));
         }
-        lks_store_sums(a, a.out, a.c, at.b, at.h, i0 + 16 * m, 0, f.out[m], inverse);
+        lks_store_sums(a, a.out, a.c, at.b, at.h, i0 + 16 * m, f.out[m], inverse);
     }
 }
 
@@ -271,18 +294,19 @@ static __global__ void attention_delta_64(const lks_attention a)
         a.delta[((size_t)(row / T) * heads + h) * T + row % T] = sum;
 }
 
-/* A score and the gradient of its probability become P and dS. */
-__device__ static void grad_of(float &s, float &d, const lks_of_query &of, float scale)
+/* A score and the gradient of its probability become P*M and dS; mask: dropout's factor. */
+__device__ static void grad_of(float &s, float &d, const lks_of_query &of, float scale, float mask)
 {
     const float p = lks_exp2(fmaf(s, scale, -of.lse));
-    d = p * (d - of.delta);
-    s = p;
+    d = p * (mask * d - of.delta);
+    s = mask * p;
 }
 
-/* For queries from i0 on, and this warp's keys from j0 on. ALL: every key counts for every
- * query. */
-template <bool ALL>
-__device__ static void add_queries(lks_sums &dk, lks_sums &dv, const rows &key, const rows &value,
+/* For queries of head h from i0 on, and this warp's keys from j0 on. ALL: every key counts for
+ * every query. */
+template <bool DROP, bool ALL>
+__device__ static void add_queries(const lks_attention &a, size_t b, size_t h, lks_sums &dk,
+                                   lks_sums &dv, const rows &key, const rows &value,
                                    const lks_chunk *query, const lks_chunk *grad,
                                    const lks_of_query *of, unsigned i0, unsigned j0, float scale)
 {
@@ -294,8 +318,10 @@ __device__ static void add_queries(lks_sums &dk, lks_sums &dv, const rows &key, 
         const lks_of_query pair[2] = {of[lks_sums_column(n, 0)], of[lks_sums_column(n, 1)]};
 #pragma unroll
         for (int m = 0; m < 4; m++) {
-            grad_of(s.at[n][m], d.at[n][m], pair[m % 2], scale);
-            if (!ALL && j0 + lks_sums_row(m) > i0 + lks_sums_column(n, m))
+            const unsigned i = i0 + lks_sums_column(n, m), j = j0 + lks_sums_row(m);
+            const float mask = DROP && j <= i ? lks_mask_pair(a, b, h, i, j).x : 1.0f;
+            grad_of(s.at[n][m], d.at[n][m], pair[m % 2], scale, mask);
+            if (!ALL && j > i)
                 s.at[n][m] = d.at[n][m] = 0.0f;
         }
     }
@@ -305,6 +331,7 @@ __device__ static void add_queries(lks_sums &dk, lks_sums &dv, const rows &key, 
 
 /* Rows of products are keys here, so that P and dS are in the layout that the next products
  * need. */
+template <bool DROP>
 static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const lks_attention a)
 {
     LKS_SHARED(lks_chunk, queries, 2 * CELLS);
@@ -348,23 +375,26 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const
                     mine = lks_query_of(a, at.b, next_h, next_i + threadIdx.x);
             }
             if (i0 > at.t0)
-                add_queries<true>(dk, dv, key, value, query, grad, of, i0, j0, scale);
+                add_queries<DROP, true>(a, at.b, h, dk, dv, key, value, query, grad, of, i0, j0,
+                                        scale);
             else
-                add_queries<false>(dk, dv, key, value, query, grad, of, i0, j0, scale);
+                add_queries<DROP, false>(a, at.b, h, dk, dv, key, value, query, grad, of, i0, j0,
+                                         scale);
             if (more && threadIdx.x < TILE)
                 ofs[next * TILE + threadIdx.x] = mine;
         }
     const float ones[2] = {1.0f, 1.0f}, scales[2] = {a.scale, a.scale};
-    lks_store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, j0, 0, dk, scales);
-    lks_store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, j0, 0, dv, ones);
+    lks_store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, j0, dk, scales);
+    lks_store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, j0, dv, ones);
 }
 
 /* For keys from j0 on, and this warp's queries from i0 on. ALL: every key counts for every
  * query. */
-template <bool ALL>
-__device__ static void add_keys(lks_sums &dq, const rows &query, const rows &grad,
-                                const lks_chunk *key, const lks_chunk *value,
-                                const lks_of_query of[2], unsigned i0, unsigned j0, float scale)
+template <bool DROP, bool ALL>
+__device__ static void add_keys(const lks_attention &a, const place &at, lks_sums &dq,
+                                const rows &query, const rows &grad, const lks_chunk *key,
+                                const lks_chunk *value, const lks_of_query of[2], unsigned i0,
+                                unsigned j0, float scale)
 {
     lks_sums s, d;
     multiply_x_yt(s, query, key);
@@ -372,14 +402,22 @@ __device__ static void add_keys(lks_sums &dq, const rows &query, const rows &gra
 #pragma unroll
     for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
-        for (int m = 0; m < 4; m++) {
-            grad_of(s.at[n][m], d.at[n][m], of[m / 2], scale);
-            if (!ALL && j0 + lks_sums_column(n, m) > i0 + lks_sums_row(m))
+        for (int m = 0; m < 4; m += 2) {
+            const unsigned i = i0 + lks_sums_row(m), j = j0 + lks_sums_column(n, m);
+            float2 mask = make_float2(1.0f, 1.0f);
+            if (DROP && j <= i)
+                mask = lks_mask_pair(a, at.b, at.h, i, j);
+            grad_of(s.at[n][m], d.at[n][m], of[m / 2], scale, mask.x);
+            grad_of(s.at[n][m + 1], d.at[n][m + 1], of[m / 2], scale, mask.y);
+            if (!ALL && j > i)
                 d.at[n][m] = 0.0f;
+            if (!ALL && j + 1 > i)
+                d.at[n][m + 1] = 0.0f;
         }
     add_p_y<1>(&dq, &d, key);
 }
 
+template <bool DROP>
 static __global__ void __launch_bounds__(THREADS, 3) attention_bwd_queries_64(const lks_attention a)
 {
     LKS_SHARED(lks_chunk, keys, 2 * CELLS);
@@ -409,21 +447,30 @@ static __global__ void __launch_bounds__(THREADS, 3) attention_bwd_queries_64(co
         if (j0 < at.t0) {
             begin_tile(keys + (1 - turn) * CELLS, k, j0 + TILE, T);
             begin_tile(values + (1 - turn) * CELLS, v, j0 + TILE, T);
-            add_keys<true>(dq, query, grad, key, value, of, i0, j0, scale);
+            add_keys<DROP, true>(a, at, dq, query, grad, key, value, of, i0, j0, scale);
         } else {
-            add_keys<false>(dq, query, grad, key, value, of, i0, j0, scale);
+            add_keys<DROP, false>(a, at, dq, query, grad, key, value, of, i0, j0, scale);
         }
     }
     const float scales[2] = {a.scale, a.scale};
-    lks_store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, i0, 0, dq, scales);
+    lks_store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, i0, dq, scales);
 }
 
 /* --- launches -------------------------------------------------------------------------------- */
 
 bool lks_attention_is_64(const lks_attention &a)
 {
-    return a.halves && a.shape.hs == TILE && a.wide && a.drop.threshold == 0;
+    return a.halves && a.shape.hs == TILE && a.wide;
 }
+
+/* Puts the kernel with or without dropout on the stream. */
+#define LAUNCH(kernel, grid, stream, a)                                                            \
+    do {                                                                                           \
+        if ((a).drop.threshold != 0)                                                               \
+            LKS_LAUNCH(kernel<true>, grid, dim3(THREADS), stream, a);                              \
+        else                                                                                       \
+            LKS_LAUNCH(kernel<false>, grid, dim3(THREADS), stream, a);                             \
+    } while (0)
 
 static dim3 grid_of(const lks_attention &a, size_t heads, size_t length)
 {
@@ -432,7 +479,7 @@ static dim3 grid_of(const lks_attention &a, size_t heads, size_t length)
 
 void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH(attention_fwd_64, grid_of(a, a.shape.NH, QUERIES), dim3(THREADS), stream, a);
+    LAUNCH(attention_fwd_64, grid_of(a, a.shape.NH, QUERIES), stream, a);
 }
 
 void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a)
@@ -444,10 +491,10 @@ void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a)
 
 void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH(attention_bwd_keys_64, grid_of(a, a.shape.NKV, TILE), dim3(THREADS), stream, a);
+    LAUNCH(attention_bwd_keys_64, grid_of(a, a.shape.NKV, TILE), stream, a);
 }
 
 void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a)
 {
-    LKS_LAUNCH(attention_bwd_queries_64, grid_of(a, a.shape.NH, TILE), dim3(THREADS), stream, a);
+    LAUNCH(attention_bwd_queries_64, grid_of(a, a.shape.NH, TILE), stream, a);
 }

@@ -64,6 +64,20 @@ template <int N> static __device__ inline void lks_store(lks_half *p, lks_floats
     *(lks_halves<N> *)p = to;
 }
 
+/* Load COUNT batches of N elements of a row: from element c on, and each `step` elements after the
+ * one before. Beyond `end` the first is loaded once more: a load without a condition waits for no
+ * other. */
+template <int N, int COUNT, typename E>
+static __device__ inline void lks_load_batch(lks_floats<N> (&to)[COUNT], const E *row, size_t c,
+                                             size_t step, size_t end)
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const size_t at = c + (size_t)i * step;
+        to[i] = lks_load<N>(row + (at < end ? at : c));
+    }
+}
+
 /* One element. */
 static __device__ inline float lks_element(const float *p)
 {

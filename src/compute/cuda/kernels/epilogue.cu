@@ -6,12 +6,8 @@
 
 /* --- epilogues: a block for each row ---------------------------------------------------------- */
 
-static const unsigned MOST = 512; /* threads of a row */
-/* Loads that a thread has on the way of each matrix. Beyond the row it loads its first elements
- * once more, and y in place of an input that isn't there: a load without a condition waits for no
- * other.
- */
-static const unsigned AT_ONCE = 2;
+static const unsigned MOST = 512;  /* threads of a row */
+static const unsigned AT_ONCE = 2; /* loads that a thread has under way of each matrix */
 
 static unsigned threads_of(size_t width, bool fours)
 {
@@ -23,15 +19,11 @@ static __global__ void __launch_bounds__(MOST)
     finish_rows(lks_epilogue<E> e, E *y, size_t ldy, size_t width)
 {
     const size_t row = (size_t)blockIdx.x * ldy, step = (size_t)blockDim.x * N;
-    const E *in = e.in != NULL ? e.in : y;
+    const E *in = e.in != NULL ? e.in : y; /* a load without a condition waits for no other */
     for (size_t c0 = (size_t)threadIdx.x * N; c0 < width; c0 += AT_ONCE * step) {
         lks_floats<N> v[AT_ONCE], x[AT_ONCE];
-#pragma unroll
-        for (unsigned i = 0; i < AT_ONCE; i++) {
-            const size_t at = row + (c0 + i * step < width ? c0 + i * step : c0);
-            v[i] = lks_load<N>(y + at);
-            x[i] = lks_load<N>(in + at);
-        }
+        lks_load_batch(v, y + row, c0, step, width);
+        lks_load_batch(x, in + row, c0, step, width);
 #pragma unroll
         for (unsigned i = 0; i < AT_ONCE; i++)
             if (i == 0 || c0 + i * step < width)
@@ -76,9 +68,7 @@ static __global__ void __launch_bounds__(MOST)
     const size_t row = (size_t)blockIdx.x * width, step = (size_t)blockDim.x * N;
     for (size_t c0 = (size_t)threadIdx.x * N; c0 < width; c0 += AT_ONCE * step) {
         lks_floats<N> v[AT_ONCE];
-#pragma unroll
-        for (unsigned i = 0; i < AT_ONCE; i++)
-            v[i] = lks_load<N>(x + row + (c0 + i * step < width ? c0 + i * step : c0));
+        lks_load_batch(v, x + row, c0, step, width);
 #pragma unroll
         for (unsigned i = 0; i < AT_ONCE; i++) {
             if (i > 0 && c0 + i * step >= width)

@@ -2,9 +2,9 @@
  * reference/ref_xent.c. */
 #include <float.h>
 
-#include "compute/cuda/cuda.h"
 #include "compute/cuda/common/reduce.h"
 #include "compute/cuda/common/rows.h"
+#include "compute/cuda/cuda.h"
 
 static const unsigned THREADS = 256;
 static const unsigned MOST = 512;  /* threads of a row */
@@ -26,11 +26,7 @@ template <int N, typename E>
 static __device__ inline batch<N> batch_at(const E *row, size_t c, size_t end, float cap)
 {
     batch<N> b;
-#pragma unroll
-    for (unsigned i = 0; i < AT_ONCE; i++) {
-        const size_t at = c + (size_t)i * blockDim.x * N;
-        b.v[i] = lks_load<N>(row + (at < end ? at : c));
-    }
+    lks_load_batch(b.v, row, c, (size_t)blockDim.x * N, end);
 #pragma unroll
     for (unsigned i = 0; i < AT_ONCE; i++)
 #pragma unroll

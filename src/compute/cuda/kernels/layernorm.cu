@@ -1,9 +1,9 @@
 /* compute/cuda/kernels/layernorm.cu - LayerNorm of rows; formulas:
  * compute/cpu/reference/ref_layernorm.c. */
-#include "compute/cuda/cuda.h"
-#include "compute/cuda/questions.h"
 #include "compute/cuda/common/reduce.h"
 #include "compute/cuda/common/rows.h"
+#include "compute/cuda/cuda.h"
+#include "compute/cuda/questions.h"
 
 static const unsigned ROWS_A_BLOCK = 8; /* forward: a warp for each */
 /* backward: rows whose sums are in one row of `partial` */
@@ -78,8 +78,7 @@ struct row_stats {
     float mean, rstd, mean_d, mean_d_xhat; /* d = dy * gain */
 };
 
-/* In all lanes of the warp. Beyond the row a lane loads its first elements once more, since a load
- * without a condition waits for no other. */
+/* In all lanes of the warp. */
 template <int N, typename E>
 static __device__ row_stats stats_of(const E *dy, const E *x, const float *gain, float mean,
                                      float rstd, size_t C)
@@ -87,13 +86,9 @@ static __device__ row_stats stats_of(const E *dy, const E *x, const float *gain,
     float d_sum = 0.0f, d_xhat_sum = 0.0f;
     for (size_t c0 = threadIdx.x % LKS_WARP * N; c0 < C; c0 += AT_ONCE * LKS_WARP * N) {
         lks_floats<N> vx[AT_ONCE], vdy[AT_ONCE], g[AT_ONCE];
-#pragma unroll
-        for (unsigned i = 0; i < AT_ONCE; i++) {
-            const size_t c = c0 + i * LKS_WARP * N, at = c < C ? c : c0;
-            vx[i] = lks_load<N>(x + at);
-            vdy[i] = lks_load<N>(dy + at);
-            g[i] = lks_load<N>(gain + at);
-        }
+        lks_load_batch(vx, x, c0, LKS_WARP * N, C);
+        lks_load_batch(vdy, dy, c0, LKS_WARP * N, C);
+        lks_load_batch(g, gain, c0, LKS_WARP * N, C);
 #pragma unroll
         for (unsigned i = 0; i < AT_ONCE; i++)
 #pragma unroll
@@ -129,13 +124,10 @@ static __global__ void __launch_bounds__(MOST)
         lks_floats<N> dgain = {}, dbias = {};
         for (unsigned k0 = 0; k0 < n; k0 += AT_ONCE) {
             lks_floats<N> vx[AT_ONCE], vdy[AT_ONCE], v[AT_ONCE];
-#pragma unroll
-            for (unsigned i = 0; i < AT_ONCE; i++) {
-                const size_t at = (first + (k0 + i < n ? k0 + i : k0)) * C + c;
-                vx[i] = lks_load<N>(x + at);
-                vdy[i] = lks_load<N>(dy + at);
-                v[i] = lks_load<N>(dx + at);
-            }
+            const size_t at = (first + k0) * C, end = (first + n) * C; /* down the rows */
+            lks_load_batch(vx, x + c, at, C, end);
+            lks_load_batch(vdy, dy + c, at, C, end);
+            lks_load_batch(v, dx + c, at, C, end);
 #pragma unroll
             for (unsigned i = 0; i < AT_ONCE; i++) {
                 if (i > 0 && k0 + i >= n) /* the first is always one of the rows */

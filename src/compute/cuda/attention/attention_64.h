@@ -1,7 +1,7 @@
-/* compute/cuda/attention/attention_bf16.h - definitions that the attention kernels with operands in
- * bfloat16 share: tiles in shared memory, and a warp's sums. */
-#ifndef LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_BF16_H
-#define LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_BF16_H
+/* compute/cuda/attention/attention_64.h - tiles of bfloat16 in shared memory, a warp's sums, and
+ * products of both on tensor cores: for attention_64.cu. */
+#ifndef LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_64_H
+#define LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_64_H
 
 #include "compute/cuda/attention/attention.h"
 #include "compute/cuda/common/bf16.h"
@@ -109,33 +109,21 @@ static __device__ inline float lks_row_sum(float v)
     return v;
 }
 
-/* Row row0 on, 16 of them, column c0 on of head `h` of a matrix = factor[row / 8] * s. */
+/* Rows row0 on, 16 of them, of head `h` of a matrix = factor[row / 8] * s. */
 static __device__ inline void lks_store_sums(const lks_attention &a, lks__act *out, size_t ld,
-                                             size_t b, size_t h, unsigned row0, unsigned c0,
-                                             const lks_sums &s, const float factor[2])
+                                             size_t b, size_t h, unsigned row0, const lks_sums &s,
+                                             const float factor[2])
 {
-    lks_half *to = LKS_ACTS(lks_half, out);
-    const bool pairs =
-        a.shape.hs % 2 == 0 && ld % 2 == 0 && (uintptr_t)to % (2 * sizeof(lks_half)) == 0;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const size_t t = row0 + lks_sums_row(2 * r);
-        lks_half *row = to + (b * a.shape.T + t) * ld + h * a.shape.hs;
         if (t >= a.shape.T)
             continue;
+        lks_half *row = LKS_ACTS(lks_half, out) + (b * a.shape.T + t) * ld + h * LKS_TILE;
 #pragma unroll
-        for (int n = 0; n < LKS_COLUMNS; n++) {
-            const size_t c = c0 + lks_sums_column(n, 0);
-            const float x = factor[r] * s.at[n][2 * r], y = factor[r] * s.at[n][2 * r + 1];
-            if (pairs && c < a.shape.hs) {
-                lks_store<2>(row + c, {{x, y}});
-            } else {
-                if (c < a.shape.hs)
-                    lks_put(row + c, x);
-                if (c + 1 < a.shape.hs)
-                    lks_put(row + c + 1, y);
-            }
-        }
+        for (int n = 0; n < LKS_COLUMNS; n++)
+            lks_store<2>(row + lks_sums_column(n, 0),
+                         {{factor[r] * s.at[n][2 * r], factor[r] * s.at[n][2 * r + 1]}});
     }
 }
 
@@ -153,9 +141,29 @@ static __device__ inline lks_of_query lks_query_of(const lks_attention &a, size_
     return {LKS_LOG2_E * a.f_lse[row], a.delta[row]};
 }
 
-/* The launches if lks_attention_is_64(). */
-void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a);
-void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a);
-void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a);
+/* Dropout's factors of the scores of query i with keys j and j + 1. */
+static __device__ inline float2 lks_mask_pair(const lks_attention &a, size_t b, size_t h,
+                                              unsigned i, unsigned j)
+{
+    const uint64_t e = ((b * a.shape.NH + h) * a.shape.T + i) * a.shape.T + j;
+    float2 m = make_float2(1.0f, 1.0f);
+#pragma unroll 1
+    for (uint64_t four = e / 4; four <= (e + 1) / 4; four++) { /* mostly once */
+        const uint4 words = lks_dropout_words(a.drop, (uint32_t)four);
+        const unsigned first = (unsigned)(e - four * 4); /* 2^32 - 1: the one before these words */
+        const uint32_t low = first == 0   ? words.x
+                             : first == 1 ? words.y
+                             : first == 2 ? words.z
+                                          : words.w;
+        const uint32_t high = first == 0   ? words.y
+                              : first == 1 ? words.z
+                              : first == 2 ? words.w
+                                           : words.x;
+        if (first < 4)
+            m.x = lks_dropped(a.drop, low, 1.0f);
+        m.y = lks_dropped(a.drop, high, 1.0f);
+    }
+    return m;
+}
 
 #endif
