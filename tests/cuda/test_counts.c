@@ -91,16 +91,21 @@ static void test_epilogues(void **state)
     const double n = ROWS * C;
     const lks__epilogue gelu = {.kind = LKS__EPILOGUE_GELU, .out = acts(ROWS * C)},
                         slope = {.kind = LKS__EPILOGUE_GELU_BWD, .in = acts(ROWS * C)},
+                        gelu_of_bias = {.kind = LKS__EPILOGUE_GELU,
+                                        .bias = floats(C),
+                                        .out = acts(ROWS * C)},
                         branch = {.kind = LKS__EPILOGUE_BRANCH,
                                   .in = acts(ROWS * C),
                                   .scale = floats(C),
                                   .out = acts(ROWS * C)};
     lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &gelu);
+    assert_counts(2 * n * act(), 15 * n); /* what doesn't change isn't stored again */
+    lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &gelu_of_bias);
     assert_counts(3 * n * act(), 15 * n);
     lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &slope);
     assert_counts(3 * n * act(), 30 * n);
     lks__cuda_epilogue(NULL, acts(ROWS * C), C, ROWS, C, &branch);
-    assert_counts(4 * n * act(), 3 * n);
+    assert_counts(3 * n * act(), 3 * n);
     lks__cuda_activation_fwd(NULL, LKS__EPILOGUE_RELU2, acts(ROWS * C), acts(ROWS * C), ROWS, C);
     assert_counts(2 * n * act(), 3 * n);
 }

@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/number/bf16.h"
 #include "compute/cpu/layers.h"
@@ -213,6 +214,17 @@ static void test_epilogue(void **state)
     check_epilogue(2, 1028, 1028);
     lks__cuda_epilogue(NULL, NULL, 4, 3, 4,
                        &(lks__epilogue){LKS__EPILOGUE_NONE}); /* nothing to do */
+}
+
+/* A y that doesn't change isn't written: here that would be a fault. */
+static void test_epilogue_unchanged(void **state)
+{
+    enum { N = 64 };
+    void *y = mmap(NULL, N * sizeof(float), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(y != MAP_FAILED);
+    const lks__epilogue relu2 = {.kind = LKS__EPILOGUE_RELU2, .out = host_empty_acts(N)};
+    lks__cuda_epilogue(NULL, lks__acts(y), N, 1, N, &relu2);
+    munmap(y, N * sizeof(float));
 }
 
 /* The sums of the CPU in its order, where there is only one: its bits. */
@@ -497,10 +509,10 @@ static void test_rounding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_epilogue),    cmocka_unit_test(test_epilogue_bits),
-        cmocka_unit_test(test_activation),  cmocka_unit_test(test_activation_halves),
-        cmocka_unit_test(test_column_sums), cmocka_unit_test(test_linear_rows),
-        cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_epilogue),           cmocka_unit_test(test_epilogue_bits),
+        cmocka_unit_test(test_epilogue_unchanged), cmocka_unit_test(test_activation),
+        cmocka_unit_test(test_activation_halves),  cmocka_unit_test(test_column_sums),
+        cmocka_unit_test(test_linear_rows),        cmocka_unit_test(test_rounding),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -107,6 +107,15 @@ static void check_norm(size_t rows, size_t C)
         assert_same_each("dgain", &kept[2], seed, dgain, C);
         assert_same_each("dbias", &kept[3], seed, dbias, C);
 
+        /* Gradients that are neighbours are added by one launch, with the same bits. */
+        float *both = host_floats(2 * C);
+        memcpy(both, dgain0, C * sizeof *both);
+        memcpy(both + C, dbias0, C * sizeof *both);
+        lks__cuda_layernorm_rows_bwd(NULL, host_acts(dx0, n), both, both + C, dy, x, o.gain, mean,
+                                     rstd, rows, C, partial);
+        assert_bits(both, dgain, C);
+        assert_bits(both + C, dbias, C);
+
         /* Frozen parameters: the same dx without their sums, whose work space isn't touched. */
         lks__cuda_layernorm_rows_bwd(NULL, other, NULL, NULL, dy, x, o.gain, mean, rstd, rows, C,
                                      NULL);

@@ -53,12 +53,12 @@ extern "C" void lks__cuda_epilogue(const lks__exec *ex, lks__act *y, size_t ldy,
     if (rows == 0 || width == 0 || (e->kind == LKS__EPILOGUE_NONE && e->bias == NULL))
         return;
     const double n = (double)rows * (double)width;
-    const int matrices = 2 + (e->in != NULL) + (e->out != NULL);
+    const int matrices = 1 + !lks_is_unchanged(e) + (e->in != NULL) + (e->out != NULL);
     lks__cuda_count(ex, lks_act_bytes(halves) * matrices * n, flops_of(e->kind) * n);
     const bool fours = width % 4 == 0 && lks_in_fours(ldy, y, e->bias, e->in, e->scale, e->out);
     LKS_LAUNCH_ACTS(finish_rows, halves, fours, dim3((unsigned)rows),
-                    dim3(threads_of(width, fours)), lks__cuda_stream(ex), lks_epilogue_of<E>(e),
-                    LKS_ACTS(E, y), ldy, width);
+                    dim3(threads_of(width, fours)), lks__cuda_stream(ex),
+                    lks_epilogue_of<E>(e, true), LKS_ACTS(E, y), ldy, width);
 }
 
 template <typename E, int N>

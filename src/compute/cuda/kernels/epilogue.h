@@ -14,14 +14,23 @@ template <typename E> struct lks_epilogue {
     const E *in;
     E *out;
     lks__dropout drop; /* threshold 0: none */
+    bool unchanged;    /* y is stored already, and stays as it is */
 };
 
-/* e: NULL for none. */
-template <typename E> static inline lks_epilogue<E> lks_epilogue_of(const lks__epilogue *e)
+/* True if y stays as the product has stored it: a kind with a second output changes no y. */
+static inline bool lks_is_unchanged(const lks__epilogue *e)
+{
+    return e->bias == NULL && e->out != NULL;
+}
+
+/* e: NULL for none; stored: the product has stored y. */
+template <typename E>
+static inline lks_epilogue<E> lks_epilogue_of(const lks__epilogue *e, bool stored)
 {
     lks_epilogue<E> of = {};
     if (e == NULL)
         return of;
+    of.unchanged = stored && lks_is_unchanged(e);
     of.kind = e->kind;
     of.bias = e->bias;
     of.in = LKS_ACTS(E, e->in);
@@ -132,7 +141,8 @@ static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t 
         break;
     }
     }
-    lks_store<N>(y + at, v);
+    if (!e.unchanged)
+        lks_store<N>(y + at, v);
 }
 
 #endif

@@ -169,8 +169,9 @@ extern "C" void lks__cuda_layernorm_rows_bwd(const lks__exec *ex, lks__act *dx, 
     LKS_LAUNCH_ACTS(norm_rows_bwd, halves, fours, dim3((unsigned)blocks),
                     dim3(lks_row_threads(C, fours, MOST)), lks__cuda_stream(ex), LKS_ACTS(E, dx),
                     sums, LKS_ACTS(const E, dy), LKS_ACTS(const E, x), gain, mean, rstd, rows, C);
+    const bool neighbours = dgain != NULL && dbias == dgain + C; /* one launch for both */
     if (dgain != NULL)
-        lks__cuda_column_sums(ex, dgain, sums, 2 * C, blocks, C);
-    if (dbias != NULL)
+        lks__cuda_column_sums(ex, dgain, sums, 2 * C, blocks, neighbours ? 2 * C : C);
+    if (dbias != NULL && !neighbours)
         lks__cuda_column_sums(ex, dbias, sums + C, 2 * C, blocks, C);
 }

@@ -1,8 +1,8 @@
 /* compute/cuda/kernels/rows_product.cu - products of a few rows, for passes over new tokens
  * only. */
+#include "compute/cuda/common/reduce.h"
 #include "compute/cuda/cuda.h"
 #include "compute/cuda/kernels/epilogue.h"
-#include "compute/cuda/common/reduce.h"
 
 static const unsigned WARPS = 8, ROWS = 8;
 
@@ -68,6 +68,6 @@ extern "C" void lks__cuda_linear_rows_fwd(const lks__exec *ex, lks__act *y, size
     lks__cuda_count(ex, 4 * each + lks_act_bytes(halves) * n * (double)(in + out), 2 * n * each);
     const bool fours = lks_in_fours(in, x, w);
     LKS_LAUNCH_ACTS(dot_rows, halves, fours, grid, block, lks__cuda_stream(ex),
-                    lks_epilogue_of<E>(epilogue), LKS_ACTS(E, y), ldy, LKS_ACTS(E, x), w, rows, out,
-                    in);
+                    lks_epilogue_of<E>(epilogue, false), LKS_ACTS(E, y), ldy, LKS_ACTS(E, x), w,
+                    rows, out, in);
 }
