@@ -65,6 +65,7 @@ have() {
     g++) command -v c++ ;;
     valgrind) command -v valgrind ;;
     python3) command -v python3 ;;
+    python3-numpy) python3 -c 'import numpy' || /usr/bin/python3 -c 'import numpy' ;;
     clang-format) clang-format --version | grep -q 'version 14\.' ;;
     onednn) PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -Eq 'libdnnl\.so\.[23]' ;;
     gcovr) command -v gcovr ;;

@@ -14,10 +14,10 @@ patient() {
     awk -v n="$1" -v patience="${LKS_TEST_PATIENCE:-1}" 'BEGIN { printf "%d", n * patience + 0.5 }'
 }
 
-# find_python WHAT MODULES [PYTHON]: sets `python` to the first of PYTHON, LOCKSTEP_TEST_PYTHON and
-# python3 that imports MODULES ("torch, numpy"). If none does, the machine lacks WHAT.
+# find_python WHAT MODULES [PYTHON]: sets `python` to the first of PYTHON, LOCKSTEP_TEST_PYTHON, python3
+# and Debian's python3 that imports MODULES ("torch, numpy"). If none does, the machine lacks WHAT.
 find_python() {
-    for python in "${3-}" "${LOCKSTEP_TEST_PYTHON-}" python3; do
+    for python in "${3-}" "${LOCKSTEP_TEST_PYTHON-}" python3 /usr/bin/python3; do
         [ -z "$python" ] || ! "$python" -c "import $2" 2>/dev/null || return 0
     done
     lacks "$1" "no Python imports $2 (LOCKSTEP_TEST_PYTHON names one)"

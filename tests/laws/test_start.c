@@ -10,7 +10,8 @@
 
 #include "base/number/cpu.h"
 
-#define OTHER "9.9.9-dev" /* as long as the version */
+#define OTHER "9.9.9" LKS_VERSION_SUFFIX
+_Static_assert(sizeof OTHER == sizeof LKS_VERSION_TEXT, "the copy keeps its offsets");
 
 /* The run on two ranks, each started by a shell, which executes `each` first and adds `more` to the
  * settings. */
@@ -107,13 +108,14 @@ static void test_free_settings(void **state)
 static void test_version(void **state)
 {
     const char *other = lks_test_text("%s/lockstep", lks_test_folder());
-    const lks_test_result r =
-        lks_test_run((const char *const[]){"sh", "-ec",
-                                           lks_test_text("LC_ALL=C sed 's/" LKS_VERSION_TEXT
-                                                         "/" OTHER "/g' '%s' >'%s'; chmod +x '%s'",
-                                                         lks_test_program(), other, other),
-                                           NULL},
-                     NULL, 60);
+    const lks_test_result r = lks_test_run(
+        (const char *const[]){"sh", "-ec",
+                              lks_test_text("v=$(echo " LKS_VERSION_TEXT
+                                            " | sed 's/[.]/[.]/g'); LC_ALL=C sed "
+                                            "\"s/$v/" OTHER "/g\" '%s' >'%s'; chmod +x '%s'",
+                                            lks_test_program(), other, other),
+                              NULL},
+        NULL, 60);
     assert_int_equal(r.exit_code, 0);
     expect_refused(lks_test_text("[ $RANK = 0 ] || exec '%s' \"$@\"", other), "",
                    "the version of lockstep", LKS_VERSION_TEXT ",", OTHER);

@@ -8,7 +8,7 @@ work_folder
 grep -Eq '^LKS_(SANITIZE:STRING=.|COVERAGE:BOOL=ON)' "${tool%/tools/*}/CMakeCache.txt" &&
     lacks plain-build 'Python would need the runtime of the sanitizer or of gcov'
 case $part in
-torch) find_python torch 'torch, numpy' ;;
+torch) find_python pytorch 'torch, numpy' ;;
 *) find_python numpy numpy ;;
 esac
 export LOCKSTEP_LIBRARY="$library" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
