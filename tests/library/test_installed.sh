@@ -37,7 +37,7 @@ mkdir "$work/net"
 awk '/^```cmake$/ { on = 1; next } /^```/ { on = 0 } on' "$source/docs/guides/library.md" >"$work/net/CMakeLists.txt"
 cp "$source/examples/mlp.c" "$work/net/net.c"
 {
-    cmake -S "$work/net" -B "$work/net/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" &&
+    cmake -S "$work/net" -B "$work/net/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" &&
         cmake --build "$work/net/build" && "$work/net/build/net"
 } >"$work/log" 2>&1 || fail "the project in docs/guides/library.md: $(cat "$work/log")"
 
