@@ -43,6 +43,8 @@ regression)
     [ $code -eq 124 ] || fail "a rank that waits ends with code $code after Ctrl-C: $(cat "$work/out")"
     ;;
 binding)
+    version=$("$tool" --version | sed 's/^lockstep //; s/-.*//')
+    grep -q "^version = \"$version\"$" "$source/examples/python/pyproject.toml" || fail "pyproject.toml isn't of version $version"
     for ranks in 1 2 3 8; do run $ranks "$source/tests/library/binding.py" "$work/state-$ranks"; done
     ;;
 torch)
