@@ -421,9 +421,8 @@ static void test_limits(void **state)
         {600, 600.5, 601,
          "TOO SLOW: the evaluation of the artifact took 601 s, over the contest's"},
     };
-    struct lks__golf_run golf = {.train = NULL};
-    static lks__run run;
-    run.golf = &golf;
+    static struct lks__golf_run golf;
+    static lks__run run = {.golf = &golf};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const lks__state ended = {.elapsed_s = rows[i].train};
         const lks__checks checks = {.out_of_time = true};
