@@ -79,9 +79,13 @@ for _name, _result, *_arguments in (
 lr_cosine, lr_warmdown = _lib.lks_lr_cosine, _lib.lks_lr_warmdown
 
 
+def _failure():
+    return Error(_lib.lks_last_error().decode(errors="replace"))
+
+
 def _check(status):
     if status != 0:
-        raise Error(_lib.lks_last_error().decode(errors="replace"))
+        raise _failure()
 
 
 def _memory(array, types=_TYPES, writes=True):
@@ -305,7 +309,7 @@ class Sampler(_Object):
     def index(self, replica, i):
         index = _lib.lks_sampler_index(self.handle, replica, i)
         if index == 2**64 - 1:
-            raise Error(_lib.lks_last_error().decode(errors="replace"))
+            raise _failure()
         return index
 
 

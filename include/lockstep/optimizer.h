@@ -58,7 +58,7 @@ typedef struct lks_rates {
     double weight_decay;  /* of AdamW and SGD */
     double beta1, beta2;  /* of AdamW and Adam, in [0, 1); beta1 is SGD's momentum */
     double epsilon;       /* of AdamW and Adam */
-    /* Of Muon's matrices: learning rate, momentum, decoupled decay, Newton-Schulz iterations. */
+    /* For Muon's matrices: learning rate, momentum, decoupled decay, Newton-Schulz iterations. */
     double matrix_rate, matrix_momentum, matrix_decay;
     int matrix_steps;
 } lks_rates;

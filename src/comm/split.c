@@ -1,4 +1,4 @@
-/* lks_comm_split(): groups of some of a group's ranks. The ranks exchange what they ask for, then
+/* lks_comm_split(): groups of some of a group's ranks. The ranks exchange their wishes, then
  * offers: the first rank of each host in a part offers shared memory, and the part's first rank an
  * address at which its hosts meet. A part then opens like any group. */
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/number/cpu.h"
 #include "comm/hier/hier.h"
 
-/* What a rank asks for, and the facts that the other ranks of its part need. */
+/* The request of a rank, and the facts that the other ranks of its part need. */
 struct wish {
     int32_t color, key;
     int32_t rank, machine, number; /* number: in the engine */

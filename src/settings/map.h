@@ -288,8 +288,7 @@ enum {
     X(BOOL, json, false, ANY, REPORTS | PLAN | DIFF, HOST, REPORT, "print JSON, for programs")     \
     X(CHOICE, metric, val_loss, WORDS, REPORTS, HOST, REPORT,                                      \
       "value to compare over seeds: the last validation loss, the last bits per byte, or those "   \
-      "of "                                                                                        \
-      "golf's artifact")                                                                           \
+      "of golf's artifact")                                                                        \
     X(FLOAT, margin, 0, FROM_TO(0, 1e6), REPORTS, HOST, REPORT,                                    \
       "test one-sided: is a group's mean lower than an earlier group's by more than this?")        \
     X(FLOAT, alpha, 0.05, BETWEEN(0, 1), REPORTS, HOST, REPORT,                                    \

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "settings/family.h"
 #include "train/procedure/procedure.h"
 
@@ -75,10 +76,10 @@ static bool add_segment(json_t *json, lks__segment segment)
     json_t *all = json_object();
     const char *name;
     bool later = false, good = true;
-    for (int i = 0; segment_member(&segment, i, &name) != NULL; i++) {
-        const uint64_t value = *segment_member(&segment, i, &name);
-        later |= value > 0;
-        good &= json_object_set_new(all, name, json_integer((json_int_t)value)) == 0;
+    const uint64_t *member;
+    for (int i = 0; (member = segment_member(&segment, i, &name)) != NULL; i++) {
+        later |= *member > 0;
+        good &= json_object_set_new(all, name, json_integer((json_int_t)*member)) == 0;
     }
     if (later)
         good &= json_object_set(json, "segment", all) == 0;
@@ -254,10 +255,11 @@ static lks_status read_segment(const lks__ckpt *c, uint64_t shift, lks__segment 
     const char *name;
     bool good = all == NULL || json_is_object(all);
     *s = (lks__segment){.iter = 0};
-    for (int i = 0; all != NULL && segment_member(s, i, &name) != NULL; i++) {
+    uint64_t *member;
+    for (int i = 0; all != NULL && (member = segment_member(s, i, &name)) != NULL; i++) {
         const json_t *value = json_object_get(all, name);
         good &= json_is_integer(value) && json_integer_value(value) >= 0;
-        *segment_member(s, i, &name) = (uint64_t)json_integer_value(value);
+        *member = (uint64_t)json_integer_value(value);
     }
     if (!good || s->iter > c->iter || s->data.step > c->iter + shift)
         return lks__fail(LKS_ERR_FORMAT,
@@ -322,8 +324,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
     state->nonfinite = (int)nonfinite;
     state->eval_done = json_is_true(eval_done);
     state->best_val_loss = json_number_value(best);
-    const json_t *val_loss = json_object_get(c->state, "val_loss");
-    checks->loaded_val_loss = json_is_number(val_loss) ? json_number_value(val_loss) : NAN;
+    checks->loaded_val_loss = lks__json_number(c->state, "val_loss");
     double elapsed = json_number_value(json_object_get(c->state, "elapsed_s"));
     checks->elapsed_from = state->iter + state->data_shift;
     if (lks__state_by_the_clock(run) && elapsed > 0.0) {

@@ -97,6 +97,12 @@ static void dump(void *arg)
     d->text = json_dumps(d->json, d->flags);
 }
 
+double lks__json_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
 json_t *lks__json_real(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();

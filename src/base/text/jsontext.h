@@ -22,6 +22,9 @@ bool lks__json_no_memory(const json_error_t *error);
 /* The number; null if it isn't finite, which JSON can't express. */
 json_t *lks__json_real(double x);
 
+/* The member of `object` as a number; NAN if it isn't one. */
+double lks__json_number(const json_t *object, const char *key);
+
 /* The value as text: strings unchanged, reals with the fewest digits that strtod() reads as the
  * same number, others as JSON; "-" if `value` is NULL or null. Valid UTF-8. Returns `out`. */
 const char *lks__json_text(const json_t *value, char out[256]);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
@@ -27,40 +28,20 @@ static lks_status out_of_memory(void)
     return lks__fail(LKS_ERR_NOMEM, "no memory for the numbers of a run");
 }
 
-/* Append a zeroed element; NULL if out of memory. */
-static void *grow(void **all, size_t *n, size_t *room, size_t bytes)
-{
-    if (*n == *room) {
-        size_t more = *room == 0 ? 256 : 2 * *room;
-        void *p = realloc(*all, more * bytes);
-        if (p == NULL)
-            return NULL;
-        *all = p;
-        *room = more;
-    }
-    return memset((char *)*all + (*n)++ * bytes, 0, bytes);
-}
-
-static double number(const json_t *o, const char *key)
-{
-    const json_t *value = json_object_get(o, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
-}
-
 static lks_status add_point(lks__series *s, const json_t *o, uint64_t iter)
 {
-    lks__point *p = grow((void **)&s->points, &s->n_points, &s->points_room, sizeof *p);
-    if (p == NULL)
+    if (!lks__list_grow(&s->points, s->n_points, &s->points_room, sizeof *s->points))
         return out_of_memory();
+    lks__point *p = &s->points[s->n_points++];
     *p = (lks__point){.iter = iter,
-                      .loss = number(o, "loss"),
-                      .lr = number(o, "lr"),
-                      .grad_norm = number(o, "grad_norm"),
-                      .tokens = number(o, "tokens"),
-                      .ms = number(o, "ms"),
-                      .tok_per_s = number(o, "tok_per_s"),
-                      .mfu = number(o, "mfu"),
-                      .wait_ms = number(o, "comm_exposed_ms")};
+                      .loss = lks__json_number(o, "loss"),
+                      .lr = lks__json_number(o, "lr"),
+                      .grad_norm = lks__json_number(o, "grad_norm"),
+                      .tokens = lks__json_number(o, "tokens"),
+                      .ms = lks__json_number(o, "ms"),
+                      .tok_per_s = lks__json_number(o, "tok_per_s"),
+                      .mfu = lks__json_number(o, "mfu"),
+                      .wait_ms = lks__json_number(o, "comm_exposed_ms")};
     if (p->ms > 0.0)
         s->elapsed += p->ms * 1e-3;
     p->seconds = s->elapsed;
@@ -90,25 +71,25 @@ static lks_status add_sample(lks__series *s, uint64_t iter, const char *text)
 
 static lks_status add_eval(lks__series *s, const json_t *o, uint64_t iter, bool final)
 {
-    lks__eval_point *e = grow((void **)&s->evals, &s->n_evals, &s->evals_room, sizeof *e);
-    if (e == NULL)
+    if (!lks__list_grow(&s->evals, s->n_evals, &s->evals_room, sizeof *s->evals))
         return out_of_memory();
-    *e = (lks__eval_point){.iter = iter,
-                           .train_loss = number(o, "train_loss"),
-                           .val_loss = number(o, "val_loss"),
-                           .val_bpb = number(o, "val_bpb"),
-                           .tokens = s->n_points > 0 ? s->points[s->n_points - 1].tokens : 0.0,
-                           .seconds = s->elapsed,
-                           .final = final};
+    s->evals[s->n_evals++] =
+        (lks__eval_point){.iter = iter,
+                          .train_loss = lks__json_number(o, "train_loss"),
+                          .val_loss = lks__json_number(o, "val_loss"),
+                          .val_bpb = lks__json_number(o, "val_bpb"),
+                          .tokens = s->n_points > 0 ? s->points[s->n_points - 1].tokens : 0.0,
+                          .seconds = s->elapsed,
+                          .final = final};
     const char *text = json_string_value(json_object_get(o, "sample"));
     return text != NULL ? add_sample(s, iter, text) : LKS_OK;
 }
 
 static lks_status add_mark(lks__series *s, const char *kind, uint64_t iter, const char *text)
 {
-    lks__run_mark *m = grow((void **)&s->marks, &s->n_marks, &s->marks_room, sizeof *m);
-    if (m == NULL)
+    if (!lks__list_grow(&s->marks, s->n_marks, &s->marks_room, sizeof *s->marks))
         return out_of_memory();
+    lks__run_mark *m = &s->marks[s->n_marks++];
     m->iter = iter;
     snprintf(m->kind, sizeof m->kind, "%s", kind);
     snprintf(m->text, sizeof m->text, "%s", text);
@@ -189,8 +170,8 @@ static lks_status read_object(lks__series *s, json_t *o)
         snprintf(s->params_hash, sizeof s->params_hash, "%s", hash != NULL ? hash : "");
         lks__utf8_make(s->params_hash);
     } else if (strcmp(kind, "artifact") == 0) {
-        s->artifact_loss = number(o, "val_loss");
-        s->artifact_bpb = number(o, "val_bpb");
+        s->artifact_loss = lks__json_number(o, "val_loss");
+        s->artifact_bpb = lks__json_number(o, "val_bpb");
     } else if (strcmp(kind, "skip") == 0) {
         s->skips++;
     } else if (strcmp(kind, "rollback") == 0) {

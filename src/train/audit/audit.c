@@ -160,13 +160,12 @@ static lks_status audit_pieces(struct audit *a, const struct part *p)
 
 static lks_status read_draw(const char *text, uint64_t *draw_p)
 {
-    char *end;
     if (text[0] == '\0') {
         if (getrandom(draw_p, sizeof *draw_p, 0) != sizeof *draw_p)
             return lks__fail(LKS_ERR_IO, "the system gives no random numbers");
         return LKS_OK;
     }
-    *draw_p = strtoull(text, &end, 16);
+    *draw_p = strtoull(text, NULL, 16);
     if (strlen(text) > 16 || strspn(text, "0123456789abcdefABCDEF") != strlen(text))
         return lks__fail(LKS_ERR_CONFIG, "draw must be up to 16 hexadecimal digits");
     return LKS_OK;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
+#include "base/text/jsontext.h"
 #include "ddp/nodes.h"
 #include "report/diff/history.h"
 
@@ -13,39 +15,19 @@ static lks_status out_of_memory(void)
     return lks__fail(LKS_ERR_NOMEM, "no memory for a run's record");
 }
 
-/* Make room for another element of `size` bytes. */
-static bool grow(void **list, size_t n, size_t *room, size_t size)
-{
-    if (n < *room)
-        return true;
-    const size_t more = *room == 0 ? 256 : 2 * *room;
-    void *longer = realloc(*list, more * size);
-    if (longer == NULL)
-        return false;
-    *list = longer;
-    *room = more;
-    return true;
-}
-
-static double number(const json_t *line, const char *key)
-{
-    const json_t *value = json_object_get(line, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 static lks_status add_step(lks__claims *c, const json_t *line, bool skipped, uint64_t shift)
 {
     const uint64_t iter = (uint64_t)json_integer_value(json_object_get(line, "iter"));
     while (c->n_steps > 0 && c->steps[c->n_steps - 1].iter >= iter)
         c->n_steps--; /* undone by a rollback */
-    if (!grow((void **)&c->steps, c->n_steps, &c->steps_room, sizeof *c->steps))
+    if (!lks__list_grow(&c->steps, c->n_steps, &c->steps_room, sizeof *c->steps))
         return out_of_memory();
     c->steps[c->n_steps++] = (lks__claim){.iter = iter,
                                           .data_shift = shift,
-                                          .loss = number(line, "loss"),
-                                          .lr = number(line, "lr"),
-                                          .grad_norm = number(line, "grad_norm"),
-                                          .ms = number(line, "ms"),
+                                          .loss = lks__json_number(line, "loss"),
+                                          .lr = lks__json_number(line, "lr"),
+                                          .grad_norm = lks__json_number(line, "grad_norm"),
+                                          .ms = lks__json_number(line, "ms"),
                                           .skipped = skipped};
     return LKS_OK;
 }
@@ -53,7 +35,7 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped, uin
 static lks_status add_save(lks__claims *c, const json_t *line)
 {
     const char *hash = json_string_value(json_object_get(line, "params_hash"));
-    if (!grow((void **)&c->saves, c->n_saves, &c->saves_room, sizeof *c->saves))
+    if (!lks__list_grow(&c->saves, c->n_saves, &c->saves_room, sizeof *c->saves))
         return out_of_memory();
     lks__claimed_save *save = &c->saves[c->n_saves++];
     *save = (lks__claimed_save){(uint64_t)json_integer_value(json_object_get(line, "iter")), ""};

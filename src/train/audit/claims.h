@@ -1,4 +1,4 @@
-/* train/audit/claims.h - what the record of a run claims about each step and checkpoint. */
+/* train/audit/claims.h - claims of a run's record about each step and checkpoint. */
 #ifndef LKS_TRAIN_AUDIT_CLAIMS_H
 #define LKS_TRAIN_AUDIT_CLAIMS_H
 

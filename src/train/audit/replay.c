@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "settings/settings_table.h"
 #include "train/audit/saved.h"
 #include "train/audit/settings.h"
 #include "train/checkpoint.h"
@@ -140,25 +141,24 @@ static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
 
 /* --- a run of steps --------------------------------------------------------------------------- */
 
-/* Settings that set-up reads, and not each step. */
-static const int at_setup[] = {LKS__SETTING_dropout,
-                               LKS__SETTING_dtype,
-                               LKS__SETTING_wire,
-                               LKS__SETTING_batch_size,
-                               LKS__SETTING_gradient_accumulation_steps,
-                               LKS__SETTING_virtual_ranks,
-                               LKS__SETTING_train_batch_tokens};
+/* True for a setting that set-up reads, and not each step. */
+static bool at_setup(int setting)
+{
+    return setting == LKS__SETTING_dropout || setting == LKS__SETTING_dtype ||
+           setting == LKS__SETTING_wire ||
+           (lks__setting_table[setting].flags & LKS__SETTING_SEGMENT) != 0;
+}
 
 const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter)
 {
     const json_t *changed = lks__claims_changed(claims, iter);
-    for (size_t i = 0; i < sizeof at_setup / sizeof at_setup[0]; i++)
-        if (json_object_get(changed, lks__setting_name(at_setup[i])) != NULL)
-            return lks__setting_name(at_setup[i]);
+    for (int i = 0; i < LKS__N_SETTINGS; i++)
+        if (at_setup(i) && json_object_get(changed, lks__setting_name(i)) != NULL)
+            return lks__setting_name(i);
     return NULL;
 }
 
-/* Apply what a resume changed here. */
+/* Apply the settings that a resume changed here. */
 static lks_status apply_resume(const lks__replay *r, lks__trainer *t)
 {
     const char *name = lks__replay_reopens(r->claims, t->state.iter);

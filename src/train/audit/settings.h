@@ -7,7 +7,7 @@
 /* For lks__trainer_open(): start from checkpoint `start`, or with 0 from the seed. */
 lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settings *s);
 
-/* Set what a resume changed. */
+/* Set the settings that a resume changed. */
 lks_status lks__audit_change(lks__settings *s, const json_t *changed);
 
 #endif

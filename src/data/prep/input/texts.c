@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "data/text/encoding.h"
 
@@ -25,23 +26,13 @@ static bool is_jsonl(const char *path)
     return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
 }
 
-/* Make room for one more entry of `bytes` in a list of `n`; list_p is the address of its pointer.
- * If out of memory, free `path`, which the list would have owned. */
+/* As lks__list_grow(). If out of memory, free `path`, which the list would have owned. */
 static lks_status grow(void *list_p, size_t n, size_t *room_p, size_t bytes, char *path)
 {
-    void *list;
-    if (n < *room_p)
+    if (lks__list_grow(list_p, n, room_p, bytes))
         return LKS_OK;
-    const size_t room = *room_p == 0 ? 16 : 2 * *room_p;
-    memcpy(&list, list_p, sizeof list);
-    list = realloc(list, room * bytes);
-    if (list == NULL) {
-        free(path);
-        return no_memory();
-    }
-    memcpy(list_p, &list, sizeof list);
-    *room_p = room;
-    return LKS_OK;
+    free(path);
+    return no_memory();
 }
 
 /* Append a file to the list, which then owns `path`. */

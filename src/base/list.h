@@ -1,0 +1,27 @@
+/* base/list.h - room for the elements of a growing array. */
+#ifndef LKS_BASE_LIST_H
+#define LKS_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Make room for one more element of `bytes` in an array that has n of them. list_p is the address
+ * of its pointer, and *room_p the number of elements that fit, 0 at first. False if out of memory;
+ * the array is then unchanged. */
+static inline bool lks__list_grow(void *list_p, size_t n, size_t *room_p, size_t bytes)
+{
+    void *list;
+    if (n < *room_p)
+        return true;
+    const size_t room = *room_p == 0 ? 64 : 2 * *room_p;
+    memcpy(&list, list_p, sizeof list);
+    list = realloc(list, room * bytes);
+    if (list == NULL)
+        return false;
+    memcpy(list_p, &list, sizeof list);
+    *room_p = room;
+    return true;
+}
+
+#endif
