@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'END'
-Usage: scripts/campaign.sh [--stops|--histories|--hosts] [--runs=400] [--seed=S]
+Usage: scripts/campaign.sh [--stops|--histories|--rechecks|--hosts] [--runs=400] [--seed=S]
                            [--build=build-check] [--only=I]
 
 Disturbs small runs at random moments: kills a rank or the launcher (also in the middle of a save),
@@ -23,6 +23,10 @@ bytes of a run that never stopped.
 --histories: the runs meet losses that aren't finite and go back (--on_nan=rollback). Meanwhile they
 are stopped, killed, saved by SIGUSR1 and resumed, also from older checkpoints with another learning
 rate. In the end each run must have the bytes of the undisturbed run of the same history.
+
+--rechecks: runs on 2 to 8 hosts, which this machine plays, with --recheck. Half of them are honest, and
+must have the bytes of a single rank, without an alarm. In the others a rank computes wrongly, once
+or always. If another host computed the same gradient, that host must be named.
 
 --hosts: one of two nodes on this machine is frozen: all its processes, its rank or its launcher,
 by SIGSTOP or the control group freezer. It is the first node or the other one, in training or after
@@ -41,6 +45,7 @@ for arg; do
     case $arg in
     --stops) program=faults_stops ;;
     --histories) program=faults_histories ;;
+    --rechecks) program=faults_rechecks ;;
     --hosts) program=hosts ;;
     --runs=?*) runs=${arg#*=} ;;
     --seed=?*) seed=${arg#*=} ;;

@@ -210,6 +210,11 @@ static void hash_leaf(const lks__reducer *d, const float *grads, size_t first, s
         d->hashes[d->n_done - 1] += hash_blocks(d, grads, first, n);
 }
 
+float *lks__reducer_spare(const lks__reducer *d)
+{
+    return d->memory.arena[0];
+}
+
 uint64_t lks__reducer_hash(const lks__reducer *d, const float *grads)
 {
     return hash_blocks(d, grads, 0, d->table->trained_blocks);

@@ -87,7 +87,10 @@ lks_status lks__reducer_finish(lks__reducer *reducer, const float **grads_p, dou
  * block's number in the table as seed. It is computed before the leaf is added to anything, so it
  * depends neither on buckets nor on ranks or threads. */
 const uint64_t *lks__reducer_hashes(const lks__reducer *reducer);
-/* The hash of a leaf in `grads`, an arena that the caller has filled. */
+/* Between steps: this rank's arena for one gradient, in the device's memory. Within a step it is
+ * free again after lks__memory_release(). */
+float *lks__reducer_spare(const lks__reducer *reducer);
+/* The hash of a leaf in `grads`, an arena in host memory that the caller has filled. */
 uint64_t lks__reducer_hash(const lks__reducer *reducer, const float *grads);
 
 /* lks__reducer_next() in parts, for a caller with its own loop (params.c). For each of this rank's

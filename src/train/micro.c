@@ -44,3 +44,17 @@ lks_status lks__train_alone(const lks__run *run, const lks__session *ses, const 
     lks__model_train(work->model, state->memory->params.dev, &batch, &backward, NULL);
     return LKS_OK;
 }
+
+lks_status lks__train_leaf(const lks__run *run, const lks__session *ses, const lks__state *state,
+                           lks__step_work *work, int v, uint64_t *hash_p)
+{
+    float *grads = lks__reducer_spare(work->reducer);
+    ses->device->layers->clear(ses->device->ex, grads, run->table.trained_count);
+    for (int m = 0; m < run->A; m++) {
+        LKS__TRY(lks__session_check_stop(ses));
+        LKS__TRY(lks__train_alone(run, ses, state, work, v, m, grads));
+        lks_comm_beat(ses->comm);
+    }
+    *hash_p = lks__reducer_hash(work->reducer, grads);
+    return LKS_OK;
+}

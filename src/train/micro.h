@@ -17,5 +17,10 @@ lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__st
 /* Run it alone: add its gradient to `grads`, an arena of the device, and announce no group. */
 lks_status lks__train_alone(const lks__run *run, const lks__session *ses, const lks__state *state,
                             lks__step_work *work, int v, int m, float *grads);
+/* Compute the gradient of virtual rank v in the reducer's spare arena, and its hash. For devices
+ * whose memory is the host's. Call it after begin_step(); ERR_STOPPED if a rank was asked to stop.
+ */
+lks_status lks__train_leaf(const lks__run *run, const lks__session *ses, const lks__state *state,
+                           lks__step_work *work, int v, uint64_t *hash_p);
 
 #endif

@@ -16,9 +16,16 @@ typedef struct lks__nonfinite {
 } lks__nonfinite;
 
 /* DONE: the parameters were updated. SKIPPED: the step counts, but without an update. BACK: the run
- * must go back to a checkpoint. DISCARDED: a rank was asked to stop and left out micro-batches, so
- * the state is as before the step. */
-enum { LKS__STEP_DONE = 0, LKS__STEP_SKIPPED, LKS__STEP_BACK, LKS__STEP_DISCARDED };
+ * must go back to a checkpoint. DISCARDED: a rank was asked to stop and left out micro-batches.
+ * AGAIN: a host computed wrongly (checks/recheck.h), so the step must be made again. After these
+ * two the state is as before the step. */
+enum {
+    LKS__STEP_DONE = 0,
+    LKS__STEP_SKIPPED,
+    LKS__STEP_BACK,
+    LKS__STEP_DISCARDED,
+    LKS__STEP_AGAIN
+};
 
 typedef struct lks__step_result {
     int outcome;        /* LKS__STEP_... */

@@ -6,6 +6,7 @@
 #include "lockstep/reduce.h"
 #include "train/checks/divergence.h"
 #include "train/checks/nonfinite.h"
+#include "train/checks/recheck.h"
 #include "train/checks/votes.h"
 #include "train/micro.h"
 #include "train/procedure/procedure.h"
@@ -57,9 +58,26 @@ static lks_status accumulate(const lks__run *run, const lks__session *ses, const
 static void begin(const lks__session *ses, const lks__state *state, lks__step_result *r)
 {
     r->iter = state->iter;
+    r->outcome = LKS__STEP_DONE;
     lks_comm_note(ses->comm, state->iter, "forward and backward");
     lks_comm_take_wait_s(ses->comm);
     lks__batch_sampler_mark(state->sampler);
+}
+
+/* Update the parameters of all ranks, unless the step is left out. */
+static lks_status update(const lks__run *run, const lks__session *ses, lks__state *state,
+                         lks__step_work *work, lks__checks *checks, const float *grads,
+                         lks__step_result *r)
+{
+    lks_comm_note(ses->comm, state->iter, "update");
+    lks__trace_begin(LKS__SPAN_UPDATE, -1);
+    if (r->outcome == LKS__STEP_DONE)
+        LKS__TRY(lks__train_update(run, state, work, grads, r));
+    lks__trace_end();
+    LKS__TRY(lks__memory_publish(state->memory));
+    state->iter++;
+    state->eval_done = false;
+    return lks__divergence_record(run, ses, state, checks);
 }
 
 lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *state,
@@ -70,25 +88,21 @@ lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *s
     lks__trace_begin(LKS__SPAN_STEP, (int64_t)state->iter);
     begin(ses, state, r);
     LKS__TRY(run->procedure->begin_step(state, work));
+    LKS__TRY(lks__recheck_begin(run, ses, state, work, checks));
     LKS__TRY(accumulate(run, ses, state, work, &grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(ses->comm);
     lks_status st = lks__votes_exchange(run, ses, state, work, checks, r);
     if (st == LKS_OK)
+        st = lks__recheck_compare(run, ses, state, work, checks, r);
+    if (st == LKS_OK && r->outcome != LKS__STEP_AGAIN)
         st = lks__nonfinite_check(run, ses, state, work, grads, r);
     if (st == LKS_ERR_STOPPED) {
         lks__trace_end();
         return lks__votes_discard(ses, state, r);
     }
     LKS__TRY(st);
-    lks_comm_note(ses->comm, state->iter, "update");
-    lks__trace_begin(LKS__SPAN_UPDATE, -1);
-    if (r->outcome == LKS__STEP_DONE)
-        LKS__TRY(lks__train_update(run, state, work, grads, r));
-    lks__trace_end();
-    LKS__TRY(lks__memory_publish(state->memory));
-    state->iter++;
-    LKS__TRY(lks__divergence_record(run, ses, state, checks));
-    state->eval_done = false;
+    if (r->outcome != LKS__STEP_AGAIN)
+        LKS__TRY(update(run, ses, state, work, checks, grads, r));
     r->seconds = lks__sys_now() - started;
     lks__trace_end();
     return run->procedure->end_step(run, ses, state, checks, r);

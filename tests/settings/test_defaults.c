@@ -178,6 +178,7 @@ static const struct figure ours[] = {
     {"wire", "float32"},
     {"timeout", "60"},
     {"check_interval", "100"},
+    {"recheck", "0"},
     {"replicas", "shared"},
     {"bucket_mb", "4"},
     {"recompute", "none"},

@@ -18,8 +18,9 @@ static void put_line(FILE *f, char kind, unsigned iter)
     static const struct {
         char letter;
         const char *kind;
-    } kinds[] = {{'t', "train"},      {'s', "skip"},     {'r', "rollback"}, {'e', "eval"},
-                 {'c', "checkpoint"}, {'a', "artifact"}, {'f', "final"},    {'x', "of tomorrow"}};
+    } kinds[] = {{'t', "train"}, {'s', "skip"},        {'r', "rollback"},
+                 {'e', "eval"},  {'c', "checkpoint"},  {'a', "artifact"},
+                 {'f', "final"}, {'x', "of tomorrow"}, {'w', "recheck"}};
     if (kind == 'h' || kind == 'g')
         fprintf(f, "{\"kind\":\"%s\",\"iters\":%u}\n", kind == 'h' ? "host" : "config", iter);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
@@ -84,6 +85,7 @@ static const struct {
     {"a host line before what goes stays", "g t0 t1 h", "t2 h t2", {2, false, true}, false},
     {"stopped before the first update", "g h", "e0 c0 h", {0, false, true}, false},
     {"skips", "g t0 s1", "s2 t3", {2, false, true}, false},
+    {"steps made again", "g t0 w1", "w2 w2 t2", {2, false, true}, false},
     {"rollbacks before it", "g t0 t1 c2 t2 t3 r4 t2 t3 c4", "t4 r5 t4", {4, false, true}, true},
     {"rollbacks to it", "g t0 t1 c2", "t2 r3 t2 r3 t2 c4 h", {2, false, true}, true},
     {"a rollback behind a checkpoint that was damaged",

@@ -52,9 +52,10 @@ void lks__philox4x32(lks__philox_key key, const uint32_t counter[4], uint32_t ou
 enum {
     LKS__SITE_DATA_TRAIN = 0x40000000, /* offsets of a training micro-batch */
     LKS__SITE_DATA_EVAL = 0x40000001,  /* + split: offsets of an evaluation batch (word 1: batch) */
-    LKS__SITE_ROWS = 0x40000008,   /* rows added to a table of weights: words 0 and 3 element / 4,
-                                      word 1 the tensor's number */
-    LKS__SITE_SAMPLE = 0x40000010, /* text generation: word 0 token, word 1 sample number */
+    LKS__SITE_ROWS = 0x40000008,    /* rows added to a table of weights: words 0 and 3 element / 4,
+                                       word 1 the tensor's number */
+    LKS__SITE_SAMPLE = 0x40000010,  /* text generation: word 0 token, word 1 sample number */
+    LKS__SITE_RECHECK = 0x40000018, /* --recheck: word 0 iteration */
 };
 
 #endif

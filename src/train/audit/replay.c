@@ -118,9 +118,7 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
 /* Compute the gradient of one virtual rank only. */
 static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
 {
-    const size_t bytes = t->run.table.trained_count * sizeof(float);
-    lks__device *device = t->ses.device;
-    void *grads;
+    uint64_t hash;
     bool any;
     LKS__TRY(find_hashes(r, t->state.iter, &any));
     if (!any || lks__reducer_hashes(t->work.reducer) == NULL)
@@ -128,15 +126,10 @@ static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
     if (r->leaf >= t->run.V)
         return lks__fail(LKS_ERR_CONFIG, "leaf=%d, but the run has %d virtual ranks, from 0 on",
                          r->leaf, t->run.V);
-    LKS__TRY(device->ops->alloc(device, bytes, &grads));
-    device->layers->clear(device->ex, grads, t->run.table.trained_count);
-    lks_status st = t->run.procedure->begin_step(&t->state, &t->work);
-    for (int m = 0; m < t->run.A && st == LKS_OK; m++)
-        st = lks__train_alone(&t->run, &t->ses, &t->state, &t->work, r->leaf, m, grads);
-    if (st == LKS_OK)
-        compare_hash(r, &t->run, t->state.iter, r->leaf, lks__reducer_hash(t->work.reducer, grads));
-    device->ops->release(device, grads, bytes);
-    return st;
+    LKS__TRY(t->run.procedure->begin_step(&t->state, &t->work));
+    LKS__TRY(lks__train_leaf(&t->run, &t->ses, &t->state, &t->work, r->leaf, &hash));
+    compare_hash(r, &t->run, t->state.iter, r->leaf, hash);
+    return LKS_OK;
 }
 
 /* --- a run of steps --------------------------------------------------------------------------- */

@@ -19,7 +19,8 @@ typedef struct lks__checks {
     uint64_t agreed_iter;  /* ... and its iteration */
     uint64_t elapsed_from; /* state->elapsed_s counts from this iteration on */
     bool out_of_time;
-    double loaded_val_loss; /* of the newest loaded checkpoint; NAN: none */
+    double loaded_val_loss;       /* of the newest loaded checkpoint; NAN: none */
+    struct lks__recheck *recheck; /* recheck.h; NULL: off */
 } lks__checks;
 
 #endif

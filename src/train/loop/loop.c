@@ -11,6 +11,7 @@
 #include "data/read/sampler.h"
 #include "files/checkpoint/name.h"
 #include "train/checkpoint.h"
+#include "train/checks/recheck.h"
 #include "train/loop/report/report.h"
 #include "train/procedure/procedure.h"
 
@@ -319,6 +320,8 @@ static lks_status loop(struct run_loop *r)
         if (step.outcome != LKS__STEP_DISCARDED)
             LKS__TRY(lks__report_train(&r->report, &t->run, &t->ses, &t->state, &t->work,
                                        &t->checks, &step));
+        if (step.outcome == LKS__STEP_AGAIN)
+            LKS__TRY(lks__recheck_limit(&t->run, &t->checks));
         if (step.outcome == LKS__STEP_DONE) {
             r->stepped = true;
             r->loss = step.loss;
@@ -327,7 +330,7 @@ static lks_status loop(struct run_loop *r)
             r->wanted = step.save;
         if (step.stop_signal != 0)
             stop(r, step.stop_signal,
-                 step.outcome == LKS__STEP_DISCARDED ? "the unfinished step is discarded"
+                 step.outcome >= LKS__STEP_DISCARDED ? "the unfinished step is discarded"
                                                      : "the current step was completed");
     }
     if (r->stopped != 0)

@@ -17,6 +17,7 @@
 #include "settings/family.h"
 #include "train/checkpoint.h"
 #include "train/checks/agree.h"
+#include "train/checks/recheck.h"
 #include "train/procedure/procedure.h"
 #include "train/setup/continue.h"
 #include "train/setup/fit.h"
@@ -309,6 +310,7 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
+    LKS__TRY(lks__recheck_open(&t->run, &t->ses, t->state.memory, &t->checks));
     lks_status st = check_activations(&t->run, &t->ses, t->state.memory);
     if (st == LKS_OK)
         st = open_optimizer(t);
@@ -471,6 +473,7 @@ void lks__trainer_close(lks__trainer *t)
     lks__mirror_close(&t->work.losses);
     free(t->work.exchange);
     lks__divergence_close(&t->checks);
+    lks__recheck_close(&t->checks);
     lks__optim_close(&t->work.optim);
     lks__session_close(&t->ses);
     memset(t, 0, sizeof *t);

@@ -126,7 +126,8 @@ static enum relation classify_object(const json_t *o, const lks__metrics_cut *cu
         return at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? OWN : LATER;
     if (strcmp(kind, "eval") == 0)
         return at < cut->iter || (at == cut->iter && cut->eval_done) ? KEEP : LATER;
-    if (strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0)
+    if (strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0 ||
+        strcmp(kind, "recheck") == 0)
         return at < cut->iter ? KEEP : LATER;
     if (strcmp(kind, "final") == 0 || strcmp(kind, "artifact") == 0)
         return at < cut->iter ? KEEP : at == cut->iter && cut->own_line ? END : LATER;

@@ -213,6 +213,8 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
     lks__report_ranks_add(r, step);
     if (!r->on)
         return LKS_OK;
+    if (step->outcome == LKS__STEP_AGAIN)
+        return lks__report_recheck(r, checks, step);
     if (step->outcome != LKS__STEP_DONE)
         return report_nonfinite(r, run, ses, state, work, step);
     /* state->iter already counts this step. */

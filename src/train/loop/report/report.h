@@ -113,6 +113,10 @@ lks_status lks__report_events_sample(lks__report *r, const lks__state *state, co
 lks_status lks__report_events_memory(lks__report *r, const lks__state *state, const char *tag,
                                      uint64_t bytes);
 
+/* After LKS__STEP_AGAIN: name the host that was wrong (report_recheck.c). On rank 0. */
+lks_status lks__report_recheck(lks__report *r, const lks__checks *checks,
+                               const lks__step_result *step);
+
 /* Write the file of --prometheus, if it is due or `now`. Only the first failure is reported, and
  * the run continues. */
 void lks__report_prometheus(lks__report *r, const lks__run *run, const lks__state *state, bool now);

@@ -264,6 +264,17 @@ static void note_device(lks__report *r, const lks__session *ses)
                          ses->algorithms_note);
 }
 
+static void note_recheck(lks__report *r, const lks__run *run, const lks__session *ses,
+                         const lks__checks *checks)
+{
+    if (checks->recheck != NULL)
+        lks__log_message(
+            &r->log,
+            "in %g %% of the steps each rank also computes a gradient of another host, "
+            "which makes the run about %.3g %% longer",
+            100.0 * run->s.recheck, 100.0 * run->s.recheck * ses->world.world_size / run->V);
+}
+
 /* Other kernels than the checkpoint's produce other bits. */
 static void warn_of_other_kernels(lks__report *r, const lks__run *run, const lks__session *ses)
 {
@@ -431,6 +442,7 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
                              "--init_from=resume evaluates that run",
                              t->run.shown_out_dir);
         note_device(r, &t->ses);
+        note_recheck(r, &t->run, &t->ses, &t->checks);
         warn_of_other_kernels(r, &t->run, &t->ses);
         lks__report_slow_run(r, &t->run, &t->state);
         note_short_decay(r, &t->run, &t->state);

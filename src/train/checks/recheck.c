@@ -1,0 +1,327 @@
+#include "train/checks/recheck.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number/rng.h"
+#include "ddp/nodes.h"
+#include "train/checks/votes.h"
+#include "train/micro.h"
+
+enum { MOST_TIMES = 3 };
+
+/* --- set-up ----------------------------------------------------------------------------------- */
+
+struct place {
+    char host[LKS__HOST_NAME];
+    int32_t local_rank;
+};
+
+static lks_status refuse(const lks__run *run, const lks__session *ses, const lks__memory *memory,
+                         bool *refused_p)
+{
+    const bool given = run->s.from[LKS__SETTING_recheck] >= LKS__FROM_FILE;
+    const bool one = ses->world.local_world_size == ses->world.world_size;
+    *refused_p = one || !lks__memory_on_host(memory);
+    if (!*refused_p || !given)
+        return LKS_OK;
+    if (one)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "recheck=%g compares gradients of different hosts, but all ranks are on "
+                         "one host: leave --recheck out; `lockstep audit` computes parts of a run "
+                         "again on any host",
+                         run->s.recheck);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "recheck=%g compares hashes of gradients in host memory, and device=%s has "
+                     "its own memory: leave --recheck out",
+                     run->s.recheck, ses->device->ops->name);
+}
+
+static lks_status allocate(const lks__run *run, int W, struct lks__recheck **recheck_p)
+{
+    struct lks__recheck *c = calloc(1, sizeof *c);
+    *recheck_p = c;
+    if (c != NULL) {
+        c->hosts = calloc((size_t)W, sizeof *c->hosts);
+        c->all = calloc((size_t)W, sizeof *c->all);
+        c->hashes = calloc((size_t)run->V, sizeof *c->hashes);
+    }
+    return c != NULL && c->hosts != NULL && c->all != NULL && c->hashes != NULL
+               ? LKS_OK
+               : lks__fail(LKS_ERR_NOMEM, "no memory to check %d ranks", W);
+}
+
+/* The ranks of a host follow each other. */
+static void find_hosts(struct lks__recheck *c, const struct place *places, int W)
+{
+    for (int r = 0; r < W; r++) {
+        c->n_hosts += r == 0 || places[r].local_rank == 0;
+        lks__recheck_host *h = &c->hosts[c->n_hosts - 1];
+        if (h->end_rank == 0) {
+            h->first_rank = r;
+            memcpy(h->name, places[r].host, sizeof h->name);
+            h->name[sizeof h->name - 1] = '\0';
+        }
+        h->end_rank = r + 1;
+    }
+}
+
+lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__memory *memory,
+                             lks__checks *checks)
+{
+    bool refused;
+    struct place mine = {.local_rank = ses->world.local_rank};
+    if (run->s.recheck == 0.0)
+        return LKS_OK;
+    lks_status st = lks__session_agree(ses, refuse(run, ses, memory, &refused));
+    if (st != LKS_OK || refused)
+        return st;
+    lks__session_host(mine.host);
+    st = lks__session_agree(ses, allocate(run, ses->world.world_size, &checks->recheck));
+    struct place *all = lks__session_gather(ses, &mine, sizeof mine, &st);
+    if (st == LKS_OK)
+        find_hosts(checks->recheck, all, ses->world.world_size);
+    free(all);
+    return st;
+}
+
+void lks__recheck_close(const lks__checks *checks)
+{
+    if (checks->recheck == NULL)
+        return;
+    free(checks->recheck->hosts);
+    free(checks->recheck->all);
+    free(checks->recheck->hashes);
+    free(checks->recheck);
+}
+
+/* --- the draw --------------------------------------------------------------------------------- */
+
+static int host_of(const struct lks__recheck *c, int rank)
+{
+    int h = 0;
+    while (c->hosts[h].end_rank <= rank)
+        h++;
+    return h;
+}
+
+/* Word 0 decides whether the step is checked, word 1 which host each host checks, so that each is
+ * checked by one other, and word 2 which virtual ranks of it. */
+static void draw(const lks__run *run, uint64_t iter, uint32_t words[4])
+{
+    const uint32_t counter[4] = {(uint32_t)iter, 0, LKS__SITE_RECHECK, (uint32_t)(iter >> 32)};
+    lks__philox4x32(lks__philox_key_of((uint64_t)run->s.seed), counter, words);
+}
+
+/* The virtual rank that `rank` checks. */
+static int drawn_leaf(const lks__run *run, const struct lks__recheck *c, uint64_t iter, int rank)
+{
+    const int n = c->n_hosts, W = c->hosts[n - 1].end_rank, mine = host_of(c, rank);
+    uint32_t words[4];
+    draw(run, iter, words);
+    const lks__recheck_host *h = &c->hosts[(mine + 1 + (int)(words[1] % (uint32_t)(n - 1))) % n];
+    const int first = lks__first_leaf(run->V, W, h->first_rank);
+    const int leaves = lks__first_leaf(run->V, W, h->end_rank) - first;
+    const uint32_t local = (uint32_t)(rank - c->hosts[mine].first_rank);
+    return first + (int)((words[2] % (uint32_t)leaves + local) % (uint32_t)leaves);
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+/* This rank's result for virtual rank v. */
+static lks_status compute(const lks__run *run, const lks__session *ses, const lks__state *state,
+                          lks__step_work *work, int v, lks__recheck_result *result)
+{
+    const size_t count = run->table.trained_count;
+    uint64_t first_bad;
+    LKS__TRY(lks__train_leaf(run, ses, state, work, v, &result->hash));
+    ses->device->layers->first_not_finite(ses->device->ex, &first_bad,
+                                          lks__reducer_spare(work->reducer), count);
+    result->finite = first_bad == count;
+    return LKS_OK;
+}
+
+/* After a request to stop the step is discarded, so the result isn't needed. */
+lks_status lks__recheck_begin(const lks__run *run, const lks__session *ses, const lks__state *state,
+                              lks__step_work *work, const lks__checks *checks)
+{
+    struct lks__recheck *c = checks->recheck;
+    uint32_t words[4];
+    if (c == NULL)
+        return LKS_OK;
+    draw(run, state->iter, words);
+    c->drawn = words[0] < run->s.recheck * 0x1p32;
+    if (!c->drawn)
+        return LKS_OK;
+    lks_comm_note(ses->comm, state->iter, "recheck");
+    const int v = drawn_leaf(run, c, state->iter, ses->world.rank);
+    const lks_status st = compute(run, ses, state, work, v, &c->mine);
+    lks_comm_note(ses->comm, state->iter, "forward and backward");
+    return st == LKS_ERR_STOPPED ? LKS_OK : st;
+}
+
+/* Find the first rank whose hash of another's gradient differs; false: none does. NaN may have
+ * other bits on another processor, so it only counts if the step has no other. */
+static bool find_pair(const lks__run *run, struct lks__recheck *c, uint64_t iter, bool finite)
+{
+    const int W = c->hosts[c->n_hosts - 1].end_rank;
+    for (c->checker = 0; c->checker < W; c->checker++) {
+        const lks__recheck_result *result = &c->all[c->checker];
+        c->v = drawn_leaf(run, c, iter, c->checker);
+        for (c->owner = 0; lks__first_leaf(run->V, W, c->owner + 1) <= c->v;)
+            c->owner++;
+        c->owner_hash = c->hashes[c->v];
+        c->checker_hash = result->hash;
+        if (c->owner_hash == c->checker_hash)
+            c->hosts[host_of(c, c->owner)].right = iter + 1;
+        else if (finite || result->finite)
+            return true;
+    }
+    return false;
+}
+
+/* True if all ranks of the host have the hash. */
+static bool has(const struct lks__recheck *c, const lks__recheck_host *h, uint64_t hash)
+{
+    int r = h->first_rank;
+    while (r < h->end_rank && c->all[r].hash == hash)
+        r++;
+    return r == h->end_rank;
+}
+
+/* All ranks have computed the gradient: find the majority, and all that differ from it. Without
+ * one, either host of the pair may be wrong. */
+static void judge(struct lks__recheck *c)
+{
+    c->agree = 0;
+    for (int i = 0; i < c->n_hosts && c->agree == 0; i++) {
+        int n = 0;
+        c->right = c->all[c->hosts[i].first_rank].hash;
+        for (int k = 0; k < c->n_hosts; k++)
+            n += has(c, &c->hosts[k], c->right);
+        c->agree = 2 * n > c->n_hosts ? n : 0;
+    }
+    const lks__recheck_host *owner = &c->hosts[host_of(c, c->owner)];
+    const lks__recheck_host *checker = &c->hosts[host_of(c, c->checker)];
+    const bool decided = c->agree > 0;
+    for (lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts; h++) {
+        h->wrong = (h == owner && !(decided && c->owner_hash == c->right)) ||
+                   (h == checker && !(decided && c->checker_hash == c->right)) ||
+                   (decided && !has(c, h, c->right));
+        h->times += h->wrong;
+    }
+}
+
+lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lks__state *state,
+                                lks__step_work *work, const lks__checks *checks,
+                                lks__step_result *r)
+{
+    struct lks__recheck *c = checks->recheck;
+    if (c == NULL || !c->drawn)
+        return LKS_OK;
+    LKS__TRY(lks_comm_all_gather(ses->comm, &c->mine, c->all, sizeof c->mine, LKS_UINT8));
+    lks__votes_hashes(run, ses, work, c->hashes);
+    if (!find_pair(run, c, state->iter, isfinite(r->loss) && isfinite(r->grad_norm)))
+        return LKS_OK;
+    lks_comm_note(ses->comm, state->iter, "recheck");
+    LKS__TRY(lks__memory_release(state->memory));
+    LKS__TRY(lks__session_agree(ses, compute(run, ses, state, work, c->v, &c->mine)));
+    LKS__TRY(lks_comm_all_gather(ses->comm, &c->mine, c->all, sizeof c->mine, LKS_UINT8));
+    judge(c);
+    r->outcome = LKS__STEP_AGAIN;
+    lks__batch_sampler_back(state->sampler);
+    return LKS_OK;
+}
+
+/* --- the result ------------------------------------------------------------------------------- */
+
+/* List the hosts that were wrong in the last step, and for at least the `times`-th time. */
+static void list_wrong(const struct lks__recheck *c, int times, char *out, size_t bytes)
+{
+    char name[4 * LKS__HOST_NAME], ranks[40];
+    size_t n = 0;
+    out[0] = '\0';
+    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < bytes; h++) {
+        if (!h->wrong || h->times < times)
+            continue;
+        snprintf(ranks, sizeof ranks,
+                 h->end_rank - h->first_rank > 1 ? "ranks %d to %d" : "rank %d", h->first_rank,
+                 h->end_rank - 1);
+        n += (size_t)snprintf(out + n, bytes - n, "%shost %s (%s; error %d of %d)",
+                              n == 0         ? ""
+                              : c->agree > 0 ? " and "
+                                             : " or ",
+                              lks__escape(name, sizeof name, h->name, strlen(h->name)), ranks,
+                              h->times, MOST_TIMES);
+    }
+}
+
+const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_TEXT])
+{
+    const struct lks__recheck *c = checks->recheck;
+    char wrong[700], result[120];
+    list_wrong(c, 1, wrong, sizeof wrong);
+    if (c->agree > 0)
+        snprintf(result, sizeof result, "it has %016" PRIx64 " on %d of %d hosts", c->right,
+                 c->agree, c->n_hosts);
+    else
+        snprintf(result, sizeof result, "no majority of the %d hosts agrees", c->n_hosts);
+    snprintf(
+        out, LKS__RECHECK_TEXT,
+        "the gradient of virtual rank %d has hash %016" PRIx64 " on %s, and %016" PRIx64
+        " on %s, which checks it; computed again by all ranks, %s, so %s was wrong",
+        c->v, c->owner_hash, lks__session_place(c->owner, c->hosts[host_of(c, c->owner)].name).text,
+        c->checker_hash, lks__session_place(c->checker, c->hosts[host_of(c, c->checker)].name).text,
+        result, wrong);
+    return out;
+}
+
+/* Write "a:2,b:2", the hosts that were never found wrong as often as allowed; "…" if they aren't
+ * known, or too many. Returns their ranks, or 0. */
+static int other_hosts(const struct lks__recheck *c, char out[1000])
+{
+    char shown[4 * LKS__HOST_NAME];
+    size_t n = 0;
+    int ranks = 0;
+    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && n < 1000; h++) {
+        if (h->times >= MOST_TIMES)
+            continue;
+        n += (size_t)snprintf(out + n, 1000 - n, "%s%s:%d", n > 0 ? "," : "",
+                              lks__escape(shown, sizeof shown, h->name, strlen(h->name)),
+                              h->end_rank - h->first_rank);
+        ranks += h->end_rank - h->first_rank;
+    }
+    if (c->agree > 0 && n > 0 && n < 1000)
+        return ranks;
+    snprintf(out, 1000, "…");
+    return 0;
+}
+
+lks_status lks__recheck_limit(const lks__run *run, const lks__checks *checks)
+{
+    const struct lks__recheck *c = checks->recheck;
+    char wrong[700], hosts[1000], right[64] = "never";
+    uint64_t at = UINT64_MAX;
+    bool reached = false;
+    for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts; h++) {
+        const bool over = h->times >= MOST_TIMES;
+        reached |= over;
+        at = over && h->right < at ? h->right : at;
+    }
+    if (!reached)
+        return LKS_OK;
+    list_wrong(c, MOST_TIMES, wrong, sizeof wrong);
+    const int ranks = other_hosts(c, hosts);
+    if (at > 0)
+        snprintf(right, sizeof right, "last in iteration %" PRIu64, at - 1);
+    return lks__fail(LKS_ERR_DIVERGED,
+                     "%s computes wrongly%s, and was found right %s: test that host's memory and "
+                     "processor, and continue without it: lockstep run --hosts=%s lockstep train "
+                     "--init_from=resume --out_dir=%s%s",
+                     wrong, c->agree > 0 ? "" : " (no majority of hosts shows which one)", right,
+                     hosts, run->shown_out_dir,
+                     ranks > 0 && run->V % ranks != 0 ? " --allow_uneven" : "");
+}
