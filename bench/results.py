@@ -325,7 +325,7 @@ def planned(a, *more):
 def golf(a):
     with open(os.path.join(ROOT, "tests", "figures", "golf_small.json")) as f:
         figure = json.load(f)
-    source, steps = "tests/figures/golf_small.json", len(figure["train_loss"])
+    source, steps = "`train_gpt.py` in tests/figures/golf_small.json", len(figure["train_loss"])
     if a.golf and a.steps:  # the rates depend on the number of steps, so a recorded figure is compared as a whole
         steps = a.steps
     environment = {k: str(int(v)) if isinstance(v, bool) else str(v) for k, v in figure["config"].items() if k.isupper()}
@@ -344,7 +344,7 @@ def golf(a):
                        env=dict(os.environ, OMP_NUM_THREADS=str(os.cpu_count())))
             times(a.folder, took)
         with open(theirs) as f:
-            figure, source = json.load(f), "train_gpt.py on this machine"
+            figure, source = json.load(f), "`train_gpt.py` on this machine"
         rows.append({"program": "train_gpt.py", "steps": steps} | times(a.folder)[-1])
     losses = [line["loss"] for line in lines(folder, "train")]
     far = max(abs(x - y) for x, y in zip(losses, figure["train_loss"]))
@@ -396,9 +396,10 @@ def bytes_of(row):
     return f"{row['memory'] / 1e6:,.0f} MB"
 
 
-def made(part):
+def made(part, rows=None):
     busy = ["**Other programs used the cores, so the times are too long.**", ""] if any(r["busy"] for r in part["rows"]) else []
-    return busy + [f"Made on {part['date']} with {part['machine']}:", ""] + block(*[r["command"] for r in part["rows"] if "command" in r])
+    commands = [r["command"] for r in rows or part["rows"] if "command" in r]
+    return busy + [f"Made on {part['date']} with {part['machine']}:", ""] + block(*commands)
 
 
 def page_ranks(part):
@@ -419,9 +420,18 @@ def page_cpu(part):
              f"{r['seconds']:.0f} s", f"{r['step_ms']} ms", bytes_of(r)) for r in part["rows"]]
     return ["## nanoGPT's recipe for a CPU", ""] + \
         paragraph("nanoGPT's [README](https://github.com/karpathy/nanoGPT) gives a validation loss of **1.88** for this recipe. "
-                  "lockstep draws nanoGPT's batches here (`--sampler=nanogpt`), so both curves begin alike.") + \
+                  "lockstep draws nanoGPT's batches here (`--sampler=nanogpt`)." + closeness(part["rows"])) + \
         ["![Losses of lockstep and of nanoGPT](../pictures/results-shakespeare-cpu.svg)", ""] + \
-        table(["program", "seed", "steps", "lowest validation loss", "last", "time", "time per step", "memory"], rows) + made(part)
+        table(["program", "seed", "steps", "lowest validation loss", "last", "time", "time per step", "memory"], rows) + \
+        made(part, [r for r in part["rows"] if r["seed"] == part["rows"][0]["seed"]])
+
+
+def closeness(rows):
+    """How far the programs' validation losses are apart, if both ran."""
+    evals = {(r["program"], r["seed"]): dict(r["evals"]) for r in rows}
+    apart = [abs(loss - evals["nanoGPT", seed][i]) for (program, seed), losses in evals.items() if program == "lockstep"
+             for i, loss in losses.items() if i in evals.get(("nanoGPT", seed), {})]
+    return f" Its {len(apart)} validation losses differ from nanoGPT's by at most {max(apart):.0e}; it prints four decimals." if apart else ""
 
 
 def page_char(part):
@@ -441,7 +451,7 @@ def page_golf(part):
     text = ["## parameter-golf's baseline", ""] + \
         paragraph(
             f"{part['steps']} steps at the shape of a recorded figure (592,144 parameters, 8,192 tokens per step). The training losses "
-            f"differ by at most {part['far']:.1e} from those of `train_gpt.py` ({part['source']}). "
+            f"differ by at most {part['far']:.1e} from those of {part['source']}. "
             f"The last one is {part['last'][0]:.6f} and {part['last'][1]:.6f}.") + \
         table(["program", "steps", "time", "memory"], sizes) + made(part)
     if part["sliding"]:
