@@ -267,6 +267,8 @@ enum {
       "off: none")                                                                                 \
     X(INT, keep, 3, INTS(0, 1000000) OR(all), TRAIN, HOST | KEPT | SHORT, REPORT,                  \
       "number of newest checkpoints to keep, in addition to the best one; all: keep every one")    \
+    X(INT, keep_every, 0, INTS(0, 4294967294) OR(off), TRAIN, HOST | KEPT, REPORT,                 \
+      "also keep the checkpoints of iterations that are multiples of this; off: none")             \
     X(CHOICE, lock, on, WORDS, TRAIN, HOST, REPORT,                                                \
       "on: lock out_dir, so that only one run at a time writes to it; off: no lock, for file "     \
       "systems without locks")                                                                     \

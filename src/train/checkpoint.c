@@ -175,6 +175,7 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
         .fingerprint = ses->fingerprint,
         .state = json,
         .best = about->best,
+        .keep_every = (uint64_t)run->s.keep_every,
     };
     st = lks__ckpt_save(run->s.out_dir, &content, (int)run->s.keep, name, params_hash);
 out:

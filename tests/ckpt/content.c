@@ -61,7 +61,7 @@ static lks_status save(const char *out, uint64_t iter, int variant, int keep, bo
                               "\n \"\xc3\xa9", "nested", "state_hash", 1);
     assert_non_null(state);
     lks__ckpt_content content = {
-        iter, m.model, N_MODEL, m.optimizer, N_OPTIMIZER, "00112233445566ff", state, best};
+        iter, m.model, N_MODEL, m.optimizer, N_OPTIMIZER, "00112233445566ff", state, .best = best};
     lks_status st = lks__ckpt_save(out, &content, keep, name, hash);
     assert_int_equal(json_object_size(state), 4); /* borrowed: unchanged */
     json_decref(state);

@@ -254,6 +254,19 @@ static const char *all_of(const char *out)
     return text;
 }
 
+static void keeps_multiples(void **state)
+{
+    const char *out = fresh();
+    char name[32], hash[17];
+    json_t *s = json_object();
+    for (uint64_t i = 10; i <= 70; i += 10) {
+        const lks__ckpt_content content = {.iter = i, .state = s, .keep_every = 20};
+        assert_int_equal(lks__ckpt_save(out, &content, 1, name, hash), LKS_OK);
+    }
+    json_decref(s);
+    assert_string_equal(all_of(out), "20 40 60 70 ");
+}
+
 /* Where a rollback from there leads; 0: nowhere. */
 static int target_of(const char *out, uint64_t iter)
 {
@@ -703,13 +716,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(save_and_open), cmocka_unit_test(same_bytes),
         cmocka_unit_test(params_hash),   cmocka_unit_test(numbers),
-        cmocka_unit_test(keeps),         cmocka_unit_test(stale_folders),
-        cmocka_unit_test(unnamed),       cmocka_unit_test(same_iter),
-        cmocka_unit_test(best_stays),    cmocka_unit_test(latest_link),
-        cmocka_unit_test(flipped_bits),  cmocka_unit_test(swapped_files),
-        cmocka_unit_test(huge_header),   cmocka_unit_test(offers),
-        cmocka_unit_test(forged_states), cmocka_unit_test(unwritable),
-        cmocka_unit_test(asked_for),
+        cmocka_unit_test(keeps),         cmocka_unit_test(keeps_multiples),
+        cmocka_unit_test(stale_folders), cmocka_unit_test(unnamed),
+        cmocka_unit_test(same_iter),     cmocka_unit_test(best_stays),
+        cmocka_unit_test(latest_link),   cmocka_unit_test(flipped_bits),
+        cmocka_unit_test(swapped_files), cmocka_unit_test(huge_header),
+        cmocka_unit_test(offers),        cmocka_unit_test(forged_states),
+        cmocka_unit_test(unwritable),    cmocka_unit_test(asked_for),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

@@ -132,6 +132,7 @@ static const struct figure ours[] = {
     {"checkpoint_interval", "0"},
     {"checkpoint_minutes", "10"},
     {"keep", "3"},
+    {"keep_every", "0"},
     {"lock", "on"},
     {"stop_signal", "none"},
     {"iters", "10"},

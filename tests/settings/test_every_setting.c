@@ -604,6 +604,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "checkpoint_minutes", "off", 0), /* its checkpoints: laws_stop */
     ROW(TRAIN, "checkpoint_minutes", "never", REFUSED, .says = "at most 1,000,000, or off"),
     ROW(TRAIN, "keep", "2", FILES),
+    ROW(TRAIN, "keep_every", "3", FILES, .with = "--keep=1"),
     ROW(TRAIN, "eval_only", "true", ALL & ~(RESULT | HOST | SKIPS | TEXT), .where = A_EVALS,
         .is = "0"),
     ROW(TRAIN, "lock", "off", 0),         /* what it is for: faults_output */

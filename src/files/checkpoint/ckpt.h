@@ -45,7 +45,8 @@ typedef struct lks__ckpt_content {
     /* An object, borrowed and not changed. The file also gets "format", "iter", "params_hash",
      * "files" and "state_hash", which replace members of the same name. */
     json_t *state;
-    bool best; /* the validation loss is the lowest so far, so `best` moves */
+    bool best;           /* the validation loss is the lowest so far, so `best` moves */
+    uint64_t keep_every; /* spare checkpoints whose iteration is a multiple of it; 0: spare none */
 } lks__ckpt_content;
 
 /* 16 hex digits: XXH3-64 over the per-tensor XXH3-64 values (little-endian u64, table order). */
@@ -55,10 +56,10 @@ void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
  * `keep` newest checkpoints (0: keep all). Checkpoints of ASKED_NOT are counted separately, so that
  * others can't displace them: the target of a rollback is always kept. Other checkpoints stay while
  * they are among the `keep` newest of all; a checkpoint of ASKED_CLOCK stays until the next save.
- * Never deleted: the targets of `latest` and `best`, checkpoints newer than `iter`, and folders
- * that contain foreign files. A failed deletion is not an error: the next save tries again. On
- * failure everything is unchanged and the incomplete folder is removed. If only `best` couldn't
- * move, the checkpoint is saved and nothing is deleted.
+ * Never deleted: the targets of `latest` and `best`, multiples of `keep_every`, checkpoints newer
+ * than `iter`, and folders that contain foreign files. A failed deletion is not an error: the next
+ * save tries again. On failure everything is unchanged and the incomplete folder is removed. If
+ * only `best` couldn't move, the checkpoint is saved and nothing is deleted.
  *
  * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
  * can open, so a good checkpoint exists at every moment. Only one process may save into OUT at a

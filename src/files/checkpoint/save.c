@@ -124,7 +124,8 @@ static void prune(const places *p, const lks__ckpt_content *c, int keep)
         }
         scheduled += asked == LKS__ASKED_NOT;
         others += asked != LKS__ASKED_NOT && asked != LKS__ASKED_CLOCK;
-        if (beyond && strcmp(e->name, best.name) != 0)
+        const bool spared = c->keep_every > 0 && e->iter % c->keep_every == 0;
+        if (beyond && !spared && strcmp(e->name, best.name) != 0)
             drop(p->out, e);
         else if (keep == 0 && e->iter != c->iter)
             break;
