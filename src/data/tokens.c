@@ -68,8 +68,8 @@ static lks_status beyond_vocabulary(const lks__tokens *t, uint64_t index, uint32
                      "%s: token id %u at byte offset %llu is beyond the vocabulary of %u tokens "
                      "(ids 0 to %u); the file and its meta.json or --vocab_size don't belong "
                      "together",
-                     t->name, id, (unsigned long long)(t->start + index * t->id_bytes),
-                     t->vocab_size, t->vocab_size - 1);
+                     t->name, id, (unsigned long long)lks__tokens_offset(t, index), t->vocab_size,
+                     t->vocab_size - 1);
 }
 
 static lks_status read_bytes(const lks__tokens *t, uint64_t offset, size_t bytes, void *out)
@@ -299,6 +299,11 @@ uint64_t lks__tokens_count(const lks__tokens *t)
     return (t->bytes - t->start) / t->id_bytes;
 }
 
+uint64_t lks__tokens_offset(const lks__tokens *t, uint64_t index)
+{
+    return t->start + index * t->id_bytes;
+}
+
 const char *lks__tokens_path(const lks__tokens *t)
 {
     return t->path;
@@ -310,6 +315,32 @@ lks_status lks__tokens_digest(const lks__tokens *t, uint64_t *digest_p)
         return hash_pages(t, digest_p);
     *digest_p = t->whole_digest;
     return LKS_OK;
+}
+
+bool lks__tokens_whole(const lks__tokens *t)
+{
+    return t->is_whole;
+}
+
+lks_status lks__tokens_hash(const lks__tokens *t, uint64_t *hash_p)
+{
+    const size_t most = BLOCK_IDS * 4;
+    lks_status st = LKS_OK;
+    uint8_t *block = malloc(most);
+    XXH3_state_t *hash = XXH3_createState();
+    if (!block || !hash || XXH3_64bits_reset(hash) != XXH_OK)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to hash %s", t->name);
+    for (uint64_t at = t->start; at < t->bytes && st == LKS_OK; at += most) {
+        const size_t n = t->bytes - at < most ? (size_t)(t->bytes - at) : most;
+        st = read_bytes(t, at, n, block);
+        if (st == LKS_OK)
+            XXH3_64bits_update(hash, block, n);
+    }
+    if (st == LKS_OK)
+        *hash_p = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    free(block);
+    return st;
 }
 
 lks_status lks__tokens_read(const lks__tokens *t, uint64_t first, size_t n, int32_t *out)

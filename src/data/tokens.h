@@ -37,12 +37,18 @@ enum { LKS__SHARD_HEADER = 1024 };
 void lks__shard_header(int id_bytes, uint32_t n_tokens, uint8_t header[LKS__SHARD_HEADER]);
 
 uint64_t lks__tokens_count(const lks__tokens *tokens);
+uint64_t lks__tokens_offset(const lks__tokens *tokens, uint64_t index); /* of a token, in bytes */
 const char *lks__tokens_path(const lks__tokens *tokens);
 
 /* XXH3-64 of the contents. If the file was checked completely at opening: of all its bytes at that
  * time. Otherwise: of its size (little-endian u64) and 4,096 pages of 4,096 bytes spread evenly
  * over it. Ranks compare it at the start; checkpoints store it. */
 lks_status lks__tokens_digest(const lks__tokens *tokens, uint64_t *digest_p);
+
+/* True if the digest is of the whole file. */
+bool lks__tokens_whole(const lks__tokens *tokens);
+/* XXH3-64 of the file's ids, without a shard's header, read from beginning to end. */
+lks_status lks__tokens_hash(const lks__tokens *tokens, uint64_t *hash_p);
 
 /* Read tokens [first, first + n) as int32. ERR_FORMAT for an id beyond the vocabulary, ERR_IO if
  * the file has shrunk since it was opened, ERR_ARG if the range leaves the file. Several threads

@@ -24,8 +24,11 @@ lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__st
                            int v, int m, lks__micro_batch *mb)
 {
     int32_t *tokens, *targets;
+    lks__spans spans;
     LKS__TRY(lks__batch_next(&work->batch, &tokens, &targets));
-    LKS__TRY(run->procedure->read(run, state, work, v, m, tokens, targets));
+    run->procedure->spans(run, state, work, v, m, &spans);
+    LKS__TRY(lks__shards_samples(run->data[LKS__SPLIT_TRAIN], spans.at, spans.n, spans.length,
+                                 tokens, targets));
     *mb = lks__batch_send(&work->batch, (int)run->s.batch_size, (int)run->s.block_size);
     return LKS_OK;
 }

@@ -25,6 +25,7 @@ typedef struct lks__run {
     char data_dir[LKS__SETTING_STR + 8];
     lks__shards *data[2]; /* by split; NULL: no validation split, and no evaluation needs one */
     uint64_t data_digest;
+    char data_hash[17];              /* of whole files (data/read/hashes.h); "": not recorded */
     lks__meta meta;                  /* vocab_size, and the tokenizer if the data have one */
     const char *meta_file;           /* file in data_dir with the vocabulary; NULL: none */
     char vocabulary[LKS__CKPT_PATH]; /* folder of the tokenizer's files */

@@ -44,7 +44,9 @@ static void test_ids_and_split(void **state)
                                   15);
     const char *out = lks_test_text("%s/new/folder", lks_test_folder());
     const char meta[] = "{\"kind\":\"char\",\"vocab_size\":5,"
-                        "\"chars\":\"\\nab\xc3\xa9\xf0\x9f\x98\x80\"}";
+                        "\"chars\":\"\\nab\xc3\xa9\xf0\x9f\x98\x80\","
+                        "\"hashes\":{\"train.bin\":\"cb547ae194fc9867\","
+                        "\"val.bin\":\"cd0a4fce20feabff\"}}"; /* xxhsum -H3 */
     lks__prep_result r;
     assert_ok(prep(input, out, 0.1, &r));
     assert_int_equal(r.vocab_size, 5);

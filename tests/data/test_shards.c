@@ -305,7 +305,8 @@ static void check_stream(const lks__shards *shards, const size_t *counts, int n_
         for (int m = 0; m < A; m++) { /* next_batch with V workers */
             retold_take(&r, (size_t)V * (local + 1), chunk);
             for (int v = 0; v < V; v++) {
-                assert_ok(lks__stream_read(&stream, step, v, m, got));
+                assert_ok(lks__shards_read(shards, lks__stream_start(&stream, step, v, m),
+                                           local + 1, got));
                 assert_memory_equal(got, chunk + (size_t)v * (local + 1),
                                     (local + 1) * sizeof *got);
             }

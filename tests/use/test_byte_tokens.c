@@ -71,9 +71,15 @@ static lks__shards *open_shards(const char *pattern)
 /* Each document is BOS and its bytes; full shards but for the last. */
 static void test_shards(void **state)
 {
-    assert_string_equal(lks_test_read(lks_test_text("%s/meta.json", data), NULL),
-                        "{\"kind\":\"bytes\",\"vocab_size\":260}");
+    const char *meta = lks_test_read(lks_test_text("%s/meta.json", data), NULL);
+    assert_contains(meta, "{\"kind\":\"bytes\",\"vocab_size\":260,\"hashes\":{");
     lks__shards *val = open_shards(LKS__SHARDS_VAL), *all = open_shards(LKS__SHARDS_TRAIN);
+    for (int i = 0; i < 2; i++) {
+        uint64_t hash;
+        assert_ok(lks__shards_hash(all, i, &hash));
+        assert_contains(meta, lks_test_text("\"fineweb_train_00000%d.bin\":\"%016llx\"", i,
+                                            (unsigned long long)hash));
+    }
     assert_int_equal(lks__shards_n_files(val), 1);
     assert_int_equal(lks__shards_n_files(all), 2);
     static const char first[] = "line 0 of one\nand of a more, \xc3\xa9t\xc3\xa9";

@@ -5,6 +5,7 @@
 #include "../tool.h"
 #include "base/text/jsontext.h"
 #include "report/diff/diff.h"
+#include "train/audit/reads.h"
 
 static const char usage[] =
     "Usage: lockstep diff RUN_A RUN_B [--json]\n"
@@ -48,6 +49,8 @@ int tool_diff(int argc, char **argv)
                         ? lks__diff(args.positional[0], args.positional[1], &report)
                         : lks__fail(LKS_ERR_CONFIG, "give two runs to compare, for example "
                                                     "`lockstep diff out/mine out/theirs`");
+    if (st == LKS_OK)
+        st = lks__reads_diff(args.positional[0], args.positional[1], report);
     if (st == LKS_OK)
         st = print(&s, report);
     code = st != LKS_OK ? tool_fail("diff", st) : lks__diff_same(report) ? TOOL_OK : DIFFER;

@@ -94,7 +94,8 @@ lks_status lks__prep_end_split(lks__prep_job *job)
 lks_status lks__prep_describe(lks__prep_job *job, const lks__meta *meta)
 {
     json_t *json = lks__meta_to_json(meta);
-    char *text = json != NULL ? lks__json_dump(json, JSON_COMPACT) : NULL;
+    const bool complete = json_object_set(json, LKS__META_HASHES, job->writer.hashes) == 0;
+    char *text = complete ? lks__json_dump(json, JSON_COMPACT) : NULL;
     json_decref(json);
     if (text == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for meta.json");

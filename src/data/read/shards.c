@@ -279,6 +279,19 @@ lks_status lks__shards_digest(const lks__shards *s, uint64_t *digest_p)
     return st;
 }
 
+bool lks__shards_whole(const lks__shards *s)
+{
+    for (int i = 0; i < s->n_files; i++)
+        if (!lks__tokens_whole(s->files[i]))
+            return false;
+    return true;
+}
+
+lks_status lks__shards_hash(const lks__shards *s, int file, uint64_t *hash_p)
+{
+    return lks__tokens_hash(s->files[file], hash_p);
+}
+
 /* The file that contains token `at` < count: the first file that ends after it. */
 static int file_of(const lks__shards *s, uint64_t at)
 {
@@ -291,6 +304,14 @@ static int file_of(const lks__shards *s, uint64_t at)
             lo = mid + 1;
     }
     return lo;
+}
+
+const char *lks__shards_place(const lks__shards *s, uint64_t position, uint64_t *offset_p)
+{
+    const int file = file_of(s, position);
+    const lks__tokens *t = s->files[file];
+    *offset_p = lks__tokens_offset(t, position - (s->end[file] - lks__tokens_count(t)));
+    return s->paths[file];
 }
 
 lks_status lks__shards_read(const lks__shards *s, uint64_t position, size_t n, int32_t *out)

@@ -49,9 +49,15 @@ bool lks__shards_are_raw(const lks__shards *shards);   /* a file without a heade
 int lks__shards_n_files(const lks__shards *shards);
 const char *lks__shards_path(const lks__shards *shards, int file);
 
+/* The file and offset in bytes of the token at a position below the count. */
+const char *lks__shards_place(const lks__shards *shards, uint64_t position, uint64_t *offset_p);
+
 /* XXH3-64 of the files' digests (data/tokens.h) in order; for a file without a header its
  * digest. */
 lks_status lks__shards_digest(const lks__shards *shards, uint64_t *digest_p);
+
+bool lks__shards_whole(const lks__shards *shards); /* the digest covers every byte of all files */
+lks_status lks__shards_hash(const lks__shards *shards, int file, uint64_t *hash_p); /* tokens.h */
 
 /* Read tokens [position, position + n) of the endless stream. Errors as lks__tokens_read(). */
 lks_status lks__shards_read(const lks__shards *shards, uint64_t position, size_t n, int32_t *out);

@@ -11,9 +11,3 @@ uint64_t lks__stream_start(const lks__stream *s, uint64_t step, int v, int m)
     uint64_t after = (uint64_t)(span % count * ((uint64_t)s->local_tokens + 1) % count);
     return (s->from.position % count + after) % count;
 }
-
-lks_status lks__stream_read(const lks__stream *s, uint64_t step, int v, int m, int32_t *tokens)
-{
-    return lks__shards_read(s->shards, lks__stream_start(s, step, v, m), s->local_tokens + 1,
-                            tokens);
-}

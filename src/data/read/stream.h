@@ -22,9 +22,4 @@ typedef struct lks__stream {
 /* Position of the span's first token in the shards, below lks__shards_count(). */
 uint64_t lks__stream_start(const lks__stream *stream, uint64_t step, int v, int m);
 
-/* Read the span. Inputs are tokens[0 .. local_tokens), row by row; the target of each is the next
- * token, so y = tokens + 1. `tokens` has room for local_tokens + 1. */
-lks_status lks__stream_read(const lks__stream *stream, uint64_t step, int v, int m,
-                            int32_t *tokens);
-
 #endif

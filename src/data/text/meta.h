@@ -14,6 +14,9 @@
  * {"kind":"ids","vocab_size":50304}: ids without a tokenizer, for a folder without meta.json. A
  * checkpoint still stores the size.
  *
+ * `lockstep prep` adds "hashes":{"train.bin":"16 hex digits",…}: the XXH3-64 of the ids in each
+ * token file, without a shard's header.
+ *
  * A folder that nanoGPT's prepare.py wrote contains meta.pkl instead. */
 #ifndef LKS_DATA_TEXT_META_H
 #define LKS_DATA_TEXT_META_H
@@ -25,7 +28,8 @@
 
 #include "base/status.h"
 
-#define LKS__META_MODEL "sp.model"
+#define LKS__META_MODEL  "sp.model"
+#define LKS__META_HASHES "hashes"
 
 enum {
     LKS__META_MAX_CHARS = 1 << 16, /* ids are uint16 in token files */
@@ -43,6 +47,9 @@ typedef struct lks__meta {
  * returns OK, if neither exists. ERR_FORMAT names an invalid file. `meta` and *found_p are set only
  * on success. */
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
+/* Read the hashes of token files from DIR/meta.json: an object that the caller releases, or NULL if
+ * there are none. */
+lks_status lks__meta_hashes(const char *dir, json_t **hashes_p);
 /* Read DIR/tokenizer.json if it is a vocabulary of words (WordLevel), as `lockstep export
  * --format=hf` writes for characters. Sets *found_p = false, and returns OK, if it doesn't exist or
  * is of another kind; ERR_SUPPORT if its words aren't characters in ascending order. */

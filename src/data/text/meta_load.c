@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
@@ -163,6 +164,20 @@ lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
     if (!found)
         LKS__TRY(load_file(dir, "meta.pkl", load_pickle, &found, meta));
     *found_p = found;
+    return LKS_OK;
+}
+
+lks_status lks__meta_hashes(const char *dir, json_t **hashes_p)
+{
+    char path[4200], name[256];
+    json_t *json;
+    *hashes_p = NULL;
+    snprintf(path, sizeof path, "%s/meta.json", dir);
+    if (access(path, F_OK) != 0)
+        return LKS_OK;
+    LKS__TRY(read_json(path, JSON_ALLOW_NUL, name, &json));
+    *hashes_p = json_incref(json_object_get(json, LKS__META_HASHES));
+    json_decref(json);
     return LKS_OK;
 }
 

@@ -56,6 +56,64 @@ static void print_rows(FILE *out, const char *label, const json_t *rows)
     }
 }
 
+/* --- data ------------------------------------------------------------------------------------- */
+
+/* "train.bin, byte 1000: 57", or where the data end before that token. */
+static void print_token(FILE *out, const json_t *split, size_t side)
+{
+    char file[SHOWN];
+    const json_t *path = json_array_get(json_object_get(split, "files"), side);
+    if (json_is_null(path))
+        fprintf(out, "the data end after %" JSON_INTEGER_FORMAT " tokens",
+                json_integer_value(json_array_get(json_object_get(split, "tokens"), side)));
+    else
+        fprintf(out, "%" JSON_INTEGER_FORMAT " (%s, byte %" JSON_INTEGER_FORMAT ")",
+                json_integer_value(json_array_get(json_object_get(split, "ids"), side)),
+                show(path, file),
+                json_integer_value(json_array_get(json_object_get(split, "offsets"), side)));
+}
+
+/* The first step of each run that has read a token that differs. */
+static void print_reads(FILE *out, const json_t *split)
+{
+    char why[SHOWN];
+    const json_t *read = json_object_get(split, "read");
+    const json_t *reasons = json_object_get(split, "unread_why");
+    for (size_t i = 0; i < json_array_size(read); i++) {
+        const json_t *step = json_array_get(read, i), *reason = json_array_get(reasons, i);
+        fprintf(out, "%-*s%c ", LABEL, "", "AB"[i]);
+        if (!json_is_null(step))
+            fprintf(out, "has read such a token first in step %" JSON_INTEGER_FORMAT "\n",
+                    json_integer_value(step));
+        else if (!json_is_null(reason))
+            fprintf(out, "may have read one: %s\n", show(reason, why));
+        else
+            fputs("has read none in its steps\n", out);
+    }
+}
+
+static void print_data(FILE *out, const json_t *data)
+{
+    char text[SHOWN];
+    const json_t *splits = json_object_get(data, "splits"), *split;
+    const char *why = json_string_value(json_object_get(data, "unknown"));
+    size_t i;
+    if (why != NULL)
+        fprintf(out, "%-*snot compared: %s\n", LABEL, "data",
+                show(json_object_get(data, "unknown"), text));
+    json_array_foreach(splits, i, split)
+    {
+        const json_int_t n = count(split, "different");
+        fprintf(out, "%-*s%s token %" JSON_INTEGER_FORMAT " is ", LABEL, "data",
+                show_member(split, "split", text), count(split, "token"));
+        print_token(out, split, 0);
+        fputs(" | ", out);
+        print_token(out, split, 1);
+        fprintf(out, "; %" JSON_INTEGER_FORMAT " token%s\n", n, n == 1 ? " differs" : "s differ");
+        print_reads(out, split);
+    }
+}
+
 /* --- the first difference --------------------------------------------------------------------- */
 
 static void print_figures(FILE *out, const json_t *line)
@@ -230,6 +288,7 @@ void lks__diff_print(FILE *out, const json_t *report)
             show_member(report, "b", b));
     print_rows(out, "changes no bit", json_object_get(report, "changes_no_bit"));
     print_rows(out, "can change bits", can_change);
+    print_data(out, json_object_get(report, "data"));
     if (lks__diff_same(report)) {
         print_same(out, report);
         return;

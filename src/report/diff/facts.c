@@ -36,6 +36,14 @@ static bool is_only_for_the_log(const char *setting)
     return strcmp(setting, "log_interval") == 0;
 }
 
+/* The hash of whole files says more than the digest only if digests are equal and both have one. */
+static bool is_repeated(const char *name, const json_t *row, const json_t *a, const json_t *b)
+{
+    return strcmp(name, "data_hash") == 0 &&
+           (json_is_null(json_object_get(row, "a")) || json_is_null(json_object_get(row, "b")) ||
+            !json_equal(json_object_get(a, "data_digest"), json_object_get(b, "data_digest")));
+}
+
 static void add_settings(json_t *can_change, json_t *no_bit, const lks__history *a,
                          const lks__history *b)
 {
@@ -45,6 +53,8 @@ static void add_settings(json_t *can_change, json_t *no_bit, const lks__history 
     json_array_foreach(rows, i, row)
     {
         const char *name = json_string_value(json_object_get(row, "name"));
+        if (is_repeated(name, row, a->settings, b->settings))
+            continue;
         json_t *since_a = json_object_get(a->changed, name);
         json_t *since_b = json_object_get(b->changed, name);
         if (since_a != NULL)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
+#include "data/read/hashes.h"
 #include "settings/settings_table.h"
 #include "train/audit/saved.h"
 #include "train/audit/settings.h"
@@ -163,28 +165,23 @@ static lks_status apply_resume(const lks__replay *r, lks__trainer *t)
                      name, t->state.iter);
 }
 
-/* An evaluation only draws from the generators. */
-static lks_status pass_evaluation(lks__trainer *t)
+lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__checks *checks,
+                            const lks__claim *claim)
 {
-    if (!t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks))
-        return LKS_OK;
-    t->state.eval_done = true;
-    if (lks__state_sampler_bytes(&t->state) > 0 &&
-        lks__batch_sampler_eval(t->state.sampler, t->state.iter, (int)t->run.s.eval_iters) == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the samples of an evaluation");
-    return LKS_OK;
-}
-
-/* After a rollback the run reads other data. Generators that have drawn the data in between aren't
- * in the record. */
-static lks_status shift_data(lks__trainer *t, const lks__claim *claim)
-{
-    if (claim->data_shift != t->state.data_shift && lks__state_sampler_bytes(&t->state) > 0)
+    const bool draws = lks__state_sampler_bytes(state) > 0;
+    if (draws && claim != NULL && claim->data_shift != state->data_shift)
         return lks__fail(LKS_ERR_SUPPORT,
                          "the run went back to iteration %" PRIu64
                          ", and sampler=nanogpt can't repeat that: start from a later checkpoint",
                          claim->iter);
-    t->state.data_shift = claim->data_shift;
+    if (claim != NULL)
+        state->data_shift = claim->data_shift;
+    if (!run->procedure->evaluation_due(run, state, checks))
+        return LKS_OK;
+    state->eval_done = true;
+    if (draws &&
+        lks__batch_sampler_eval(state->sampler, state->iter, (int)run->s.eval_iters) == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the samples of an evaluation");
     return LKS_OK;
 }
 
@@ -243,15 +240,29 @@ static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
         LKS__TRY(check_kernels(r, t, t->state.iter));
         if (t->state.iter > start)
             LKS__TRY(apply_resume(r, t));
-        if (claim != NULL)
-            LKS__TRY(shift_data(t, claim));
-        LKS__TRY(pass_evaluation(t));
+        LKS__TRY(lks__replay_data(&t->run, &t->state, &t->checks, claim));
         if (r->leaf >= 0 && t->state.iter + 1 == end)
             return replay_leaf(r, t);
         LKS__TRY(check_repeatable(t));
         LKS__TRY(replay_one(r, t, &again));
     }
     return LKS_OK;
+}
+
+/* The digest samples large files. If the run recorded a hash of whole files, compare that, once. */
+static lks_status check_files(lks__replay *r, const lks__trainer *t)
+{
+    const char *hash = json_string_value(json_object_get(r->claims->config, "data_hash"));
+    const double began = lks__sys_now();
+    if (hash == NULL || strlen(hash) != 16 || r->leaf >= 0 || r->files_checked)
+        return LKS_OK;
+    fprintf(r->out, "          all token files are read and hashed, because the digest samples "
+                    "them: ");
+    fflush(r->out);
+    const lks_status st = lks__hashes_check(t->run.data_dir, t->run.data, hash);
+    fprintf(r->out, "%s (%.1f s)\n", st == LKS_OK ? "equal" : "not equal", lks__sys_now() - began);
+    r->files_checked = st == LKS_OK;
+    return st;
 }
 
 /* The config line has the digest of the run's data. Checkpoints are compared with their own. */
@@ -281,6 +292,8 @@ lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
         st = lks__leaves_open(r->run, &r->leaves);
     if (st == LKS_OK)
         st = check_data(r, t, start);
+    if (st == LKS_OK)
+        st = check_files(r, t);
     if (st == LKS_OK)
         st = replay(r, t, end);
     lks__leaves_close(&r->leaves);

@@ -8,6 +8,9 @@
 #include "report/record/leaves.h"
 #include "settings/settings.h"
 #include "train/audit/claims.h"
+#include "train/checks/checks.h"
+#include "train/run.h"
+#include "train/state.h"
 
 typedef struct lks__replay {
     const lks__settings *asked; /* threads and dataset of the audit */
@@ -19,12 +22,23 @@ typedef struct lks__replay {
     uint64_t steps, gradients, saves; /* compared */
     uint64_t unhashed;                /* steps without hashes of gradients */
     uint64_t findings;                /* claims that are false; each was printed */
+    bool files_checked;               /* token files have the hash in the record */
     lks__leaves leaves;
 } lks__replay;
 
 /* The setting, changed by a resume at this iteration, for which steps from there on must start from
  * its checkpoint; NULL: none. */
 const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter);
+
+/* Print a false claim, and count it. Only the first 20 are printed. */
+void lks__replay_false(lks__replay *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Move the data to the beginning of this iteration: after a rollback the run reads other data, and
+ * an evaluation that is due only draws from the generators. `claim`: of the step; NULL: unknown.
+ * ERR_SUPPORT if generators have drawn data that aren't in the record. */
+lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__checks *checks,
+                            const lks__claim *claim);
 
 /* Execute the run from checkpoint `start` (0: from the seed) to iteration `end`, and compare all
  * steps from there on, and all checkpoints in the folder. The run may be in progress. ERR_SUPPORT:

@@ -9,8 +9,4 @@
  * exists, and with the hash in metrics.jsonl. */
 lks_status lks__replay_saved(lks__replay *r, lks__trainer *t);
 
-/* Print a false claim. */
-void lks__replay_false(lks__replay *r, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
 #endif

@@ -33,8 +33,8 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
 /* The settings of a run that begins with new weights. */
 static lks_status from_config(const lks__replay *r, lks__settings *s)
 {
-    static const char *const others[] = {"kind", "version", "parameters", "trained_parameters",
-                                         "data_digest"};
+    static const char *const others[] = {
+        "kind", "version", "parameters", "trained_parameters", "data_digest", "data_hash"};
     json_t *config = json_deep_copy(r->claims->config);
     if (config == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a run's settings");

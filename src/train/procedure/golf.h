@@ -2,13 +2,11 @@
 #ifndef LKS_TRAIN_PROCEDURE_GOLF_H
 #define LKS_TRAIN_PROCEDURE_GOLF_H
 
-#include "data/read/shards.h"
 #include "data/read/stream.h"
 #include "data/text/bpb.h"
 #include "train/procedure/procedure.h"
 
 struct lks__golf_run {
-    lks__shards *train, *val;
     lks__stream stream;
     uint64_t val_tokens; /* in whole sequences of the validation split, and one more */
     size_t eval_batch;   /* sequences per batch: depends on settings only, not on W */

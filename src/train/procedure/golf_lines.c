@@ -37,7 +37,7 @@ static void dataset_line(const lks__run *run, lks__log *log)
     const char *name = real != NULL ? basename(real) : run->data_dir;
     lks__log_line(log, "train_loader:dataset:%s train_shards:%d",
                   lks__escape(shown, sizeof shown, name, strlen(name)),
-                  lks__shards_n_files(run->golf->train));
+                  lks__shards_n_files(run->data[LKS__SPLIT_TRAIN]));
     free(real);
 }
 
@@ -107,7 +107,7 @@ void lks__golf_head_lines(const lks__run *run, const lks__session *ses, lks__log
     tokenizer_line(run, log);
     dataset_line(run, log);
     lks__log_line(log, "val_loader:shards pattern=%s/%s tokens:%" PRIu64, run->shown_data_dir,
-                  lks__shards_are_raw(run->golf->val) ? LKS__VAL_FILE : LKS__SHARDS_VAL,
+                  lks__shards_are_raw(run->data[LKS__SPLIT_VAL]) ? LKS__VAL_FILE : LKS__SHARDS_VAL,
                   run->golf->val_tokens - 1);
     lks__log_line(log, "model_params:%zu", run->table.n_params);
     lks__log_line(log, "world_size:%d grad_accum_steps:%d", W, run->N / W);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "data/read/hashes.h"
 #include "data/read/sampler.h"
 #include "settings/family.h"
 #include "weights/choice/given.h"
@@ -83,6 +84,21 @@ lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p)
             LKS__TRY(lks__shards_digest(data[split], &digest[split]));
     *digest_p = XXH3_64bits(digest, sizeof digest);
     return LKS_OK;
+}
+
+lks_status lks__procedure_open_data(lks__run *run, uint32_t vocab_size)
+{
+    for (int split = 0; split < 2; split++)
+        LKS__TRY(lks__procedure_open_split(&run->s, run->data_dir, split, vocab_size,
+                                           &run->data[split]));
+    LKS__TRY(lks__procedure_digest(run->data, &run->data_digest));
+    return lks__hashes_recorded(run->data_dir, run->data, run->data_hash);
+}
+
+void lks__procedure_close_data(const lks__run *run)
+{
+    lks__shards_close(run->data[LKS__SPLIT_TRAIN]);
+    lks__shards_close(run->data[LKS__SPLIT_VAL]);
 }
 
 /* Data and weights must use the same tokenizer. */

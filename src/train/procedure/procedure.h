@@ -23,6 +23,13 @@ typedef struct lks__finish_result {
     double eval_seconds;
 } lks__finish_result;
 
+/* `n` spans of the training split, each of `length` tokens and one more for the last target. */
+typedef struct lks__spans {
+    const uint64_t *at; /* [n] positions of their first tokens */
+    size_t n, length;
+    uint64_t single; /* storage of `at` if n is 1 */
+} lks__spans;
+
 struct lks__procedure {
     const struct lks__source_ops *data; /* format of its token files */
     uint32_t vocab_size;                /* for data without meta.json */
@@ -48,10 +55,9 @@ struct lks__procedure {
 
     lks_status (*begin_step)(const lks__state *state,
                              lks__step_work *work); /* before iteration state->iter */
-    /* Read micro-batch m of virtual rank v of this iteration. `tokens` has room for one more token.
-     */
-    lks_status (*read)(const lks__run *run, const lks__state *state, const lks__step_work *work,
-                       int v, int m, int32_t *tokens, int32_t *targets);
+    /* The tokens of micro-batch m of virtual rank v of this iteration. */
+    void (*spans)(const lks__run *run, const lks__state *state, const lks__step_work *work, int v,
+                  int m, lks__spans *spans);
     /* Fill in the rates of iteration state->iter: lr, orthogonal_lr, eps. Returns the rate to
      * report. */
     double (*rates)(const lks__run *run, const lks__state *state, lks__rates *rates);
@@ -116,6 +122,9 @@ lks_status lks__procedure_meta(const lks__settings *s, const char *dir, bool fro
 /* The same for a run: sets run->meta, and the vocabulary in its settings. Data without that file
  * have the tokenizer of the weights that the run begins with. */
 lks_status lks__procedure_open_meta(lks__run *run);
+/* Open both splits in run->data_dir, and set the digest and hash. */
+lks_status lks__procedure_open_data(lks__run *run, uint32_t vocab_size);
+void lks__procedure_close_data(const lks__run *run);
 /* The digest of both splits, which checkpoints record; NULL for a split that doesn't exist. */
 lks_status lks__procedure_digest(lks__shards *const data[2], uint64_t *digest_p);
 

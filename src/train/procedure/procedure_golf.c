@@ -52,11 +52,9 @@ static lks_status open_data(lks__run *run)
         run->meta.vocab_size = (uint32_t)run->s.vocab_size;
     }
     LKS__TRY(open_tokenizer(run)); /* first, as in the script: the user can fix this */
-    const uint32_t vocab = (uint32_t)run->s.vocab_size;
-    LKS__TRY(lks__procedure_open_split(&run->s, run->data_dir, LKS__SPLIT_TRAIN, vocab, &g->train));
-    LKS__TRY(lks__procedure_open_split(&run->s, run->data_dir, LKS__SPLIT_VAL, vocab, &g->val));
-    LKS__TRY(lks__procedure_digest((lks__shards *[]){g->train, g->val}, &run->data_digest));
-    LKS__TRY(lks__shards_usable(g->val, (uint64_t)run->s.block_size, &g->val_tokens));
+    LKS__TRY(lks__procedure_open_data(run, (uint32_t)run->s.vocab_size));
+    LKS__TRY(
+        lks__shards_usable(run->data[LKS__SPLIT_VAL], (uint64_t)run->s.block_size, &g->val_tokens));
     return lks__artifact_code_bytes(run->s.code, &g->code_bytes);
 }
 
@@ -65,7 +63,8 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
     struct lks__golf_run *g = run->golf;
     size_t B = (size_t)run->s.batch_size, T = (size_t)run->s.block_size;
     size_t most = (size_t)(run->s.val_batch_size / run->V) / T;
-    g->stream = (lks__stream){.shards = g->train, .V = run->V, .A = run->A, .local_tokens = B * T};
+    g->stream = (lks__stream){
+        .shards = run->data[LKS__SPLIT_TRAIN], .V = run->V, .A = run->A, .local_tokens = B * T};
     g->eval_batch = most < B ? most : B;
     return LKS_OK;
 }
@@ -74,7 +73,7 @@ static lks__data_start data_at(const lks__run *run, const lks__state *state,
                                const lks__settings *old, const lks__data_start *from, uint64_t step)
 {
     const int V = (int)old->virtual_ranks, N = (int)old->gradient_accumulation_steps;
-    const lks__stream stream = {.shards = run->golf->train,
+    const lks__stream stream = {.shards = run->data[LKS__SPLIT_TRAIN],
                                 .V = V,
                                 .A = N / V,
                                 .local_tokens = (size_t)(old->batch_size * old->block_size),
@@ -89,13 +88,10 @@ static void start_data(const lks__run *run, const lks__state *state)
 
 static void close_all(const lks__run *run, const lks__state *state)
 {
-    struct lks__golf_run *g = run->golf;
-    if (g == NULL)
-        return;
-    lks__byte_table_free(&g->bytes);
-    lks__shards_close(g->train);
-    lks__shards_close(g->val);
-    free(g);
+    lks__procedure_close_data(run);
+    if (run->golf != NULL)
+        lks__byte_table_free(&run->golf->bytes);
+    free(run->golf);
 }
 
 /* --- the step --------------------------------------------------------------------------------- */
@@ -106,14 +102,14 @@ static lks_status begin_step(const lks__state *state, lks__step_work *work)
 }
 
 /* Sequences are adjacent, so a micro-batch is one span of tokens. */
-static lks_status read_batch(const lks__run *run, const lks__state *state,
-                             const lks__step_work *work, int v, int m, int32_t *tokens,
-                             int32_t *targets)
+static void find_span(const lks__run *run, const lks__state *state, const lks__step_work *work,
+                      int v, int m, lks__spans *spans)
 {
-    const struct lks__golf_run *g = run->golf;
-    LKS__TRY(lks__stream_read(&g->stream, state->iter + state->data_shift, v, m, tokens));
-    memcpy(targets, tokens + 1, g->stream.local_tokens * sizeof *tokens);
-    return LKS_OK;
+    const lks__stream *s = &run->golf->stream;
+    spans->single = lks__stream_start(s, state->iter + state->data_shift, v, m);
+    spans->at = &spans->single;
+    spans->n = 1;
+    spans->length = s->local_tokens;
 }
 
 /* Decay by iterations, or with a time limit by the clock: then no two runs are equal, and the log
@@ -179,6 +175,7 @@ static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const 
                                   const lks__step_work *work, size_t stride)
 {
     const struct lks__golf_run *g = run->golf;
+    const lks__shards *val = run->data[LKS__SPLIT_VAL];
     return (lks__split_eval){
         .session = ses,
         .model = work->model,
@@ -186,10 +183,10 @@ static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const 
         .B = g->eval_batch,
         .T = (size_t)run->s.block_size,
         .stride = stride,
-        .path = lks__shards_path(g->val, 0),
-        .n_tokens = stride > 0 ? lks__shards_count(g->val) : g->val_tokens,
+        .path = lks__shards_path(val, 0),
+        .n_tokens = stride > 0 ? lks__shards_count(val) : g->val_tokens,
         .read = read_val,
-        .source = g->val,
+        .source = val,
         .bytes = g->has_bpb ? &g->bytes : NULL,
     };
 }
@@ -310,7 +307,7 @@ const struct lks__procedure lks__procedure_golf = {
     .start_data = start_data,
     .close = close_all,
     .begin_step = begin_step,
-    .read = read_batch,
+    .spans = find_span,
     .rates = rates,
     .end_step = end_step,
     .n_steps = n_steps,

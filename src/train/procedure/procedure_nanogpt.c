@@ -16,10 +16,7 @@ static lks_status open_data(lks__run *run)
 {
     LKS__TRY(lks__procedure_find_data(run));
     LKS__TRY(lks__procedure_open_meta(run));
-    for (int split = 0; split < 2; split++)
-        LKS__TRY(lks__procedure_open_split(&run->s, run->data_dir, split, run->meta.vocab_size,
-                                           &run->data[split]));
-    return lks__procedure_digest(run->data, &run->data_digest);
+    return lks__procedure_open_data(run, run->meta.vocab_size);
 }
 
 /* Random numbers that the script draws before its first batch. It first makes a model with new
@@ -77,8 +74,7 @@ static void start_data(const lks__run *run, const lks__state *state)
 static void close_all(const lks__run *run, const lks__state *state)
 {
     lks__batch_sampler_close(state->sampler);
-    lks__shards_close(run->data[LKS__SPLIT_TRAIN]);
-    lks__shards_close(run->data[LKS__SPLIT_VAL]);
+    lks__procedure_close_data(run);
 }
 
 /* --- the step --------------------------------------------------------------------------------- */
@@ -89,13 +85,11 @@ static lks_status begin_step(const lks__state *state, lks__step_work *work)
     return LKS_OK;
 }
 
-static lks_status read_batch(const lks__run *run, const lks__state *state,
-                             const lks__step_work *work, int v, int m, int32_t *tokens,
-                             int32_t *targets)
+static void find_spans(const lks__run *run, const lks__state *state, const lks__step_work *work,
+                       int v, int m, lks__spans *spans)
 {
-    size_t B = (size_t)run->s.batch_size, index = (size_t)(v * run->A + m);
-    return lks__shards_samples(run->data[LKS__SPLIT_TRAIN], work->offsets + index * B, B,
-                               (size_t)run->s.block_size, tokens, targets);
+    const size_t B = (size_t)run->s.batch_size, index = (size_t)(v * run->A + m);
+    *spans = (lks__spans){work->offsets + index * B, B, (size_t)run->s.block_size, 0};
 }
 
 static double learning_rate(const lks__run *run, const lks__state *state)
@@ -235,7 +229,7 @@ const struct lks__procedure lks__procedure_nanogpt = {
     .start_data = start_data,
     .close = close_all,
     .begin_step = begin_step,
-    .read = read_batch,
+    .spans = find_spans,
     .rates = rates,
     .end_step = end_step,
     .n_steps = n_steps,

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,11 @@ lks_status lks__split_writer_open(lks__staged *staged, uint64_t shard_tokens, ui
         return lks__fail(LKS_ERR_CONFIG, "a shard of %llu tokens; 1 to %d are possible",
                          (unsigned long long)shard_tokens, INT32_MAX);
     w->buffer = malloc(BUFFER_BYTES);
-    return w->buffer != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to write tokens");
+    w->hash = XXH3_createState();
+    w->hashes = json_object();
+    return w->buffer != NULL && w->hash != NULL && w->hashes != NULL
+               ? LKS_OK
+               : lks__fail(LKS_ERR_NOMEM, "no memory to write tokens");
 }
 
 void lks__split_writer_close(lks__split_writer *w)
@@ -39,6 +44,8 @@ void lks__split_writer_close(lks__split_writer *w)
     if (w->fd >= 0)
         lks__sys_close(w->fd);
     free(w->buffer);
+    XXH3_freeState(w->hash);
+    json_decref(w->hashes);
     *w = (lks__split_writer){.fd = -1};
 }
 
@@ -65,18 +72,18 @@ lks_status lks__split_too_many(uint64_t shard_tokens)
 
 static lks_status begin_file(lks__split_writer *w)
 {
-    char name[64];
     if (w->shard_tokens == 0) {
-        snprintf(name, sizeof name, "%s.bin", names[w->split]);
+        snprintf(w->name, sizeof w->name, "%s.bin", names[w->split]);
     } else {
         if (w->n_shards == LKS__SPLIT_SHARDS)
             return lks__split_too_many(w->shard_tokens);
-        snprintf(name, sizeof name, LKS__SHARD_NAME, names[w->split], w->n_shards++);
+        snprintf(w->name, sizeof w->name, LKS__SHARD_NAME, names[w->split], w->n_shards++);
         memset(w->buffer, 0, LKS__SHARD_HEADER); /* reserved: the count isn't known yet */
         w->n_buffered = LKS__SHARD_HEADER;
     }
     w->n_in_shard = 0;
-    return lks__staged_open(w->staged, name, &w->fd);
+    XXH3_64bits_reset(w->hash);
+    return lks__staged_open(w->staged, w->name, &w->fd);
 }
 
 static lks_status write_header(lks__split_writer *w)
@@ -93,6 +100,15 @@ static lks_status write_header(lks__split_writer *w)
     return LKS_OK;
 }
 
+static lks_status record_hash(const lks__split_writer *w)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, XXH3_64bits_digest(w->hash));
+    return json_object_set_new(w->hashes, w->name, json_string(text)) == 0
+               ? LKS_OK
+               : lks__fail(LKS_ERR_NOMEM, "no memory for the hash of a token file");
+}
+
 static lks_status end_file(lks__split_writer *w)
 {
     LKS__TRY(w->shard_tokens == 0 ? flush(w) : write_header(w));
@@ -100,7 +116,7 @@ static lks_status end_file(lks__split_writer *w)
         return fail_write(w);
     lks__sys_close(w->fd);
     w->fd = -1;
-    return LKS_OK;
+    return record_hash(w);
 }
 
 lks_status lks__split_begin(lks__split_writer *w, int split)
@@ -111,13 +127,14 @@ lks_status lks__split_begin(lks__split_writer *w, int split)
     return begin_file(w);
 }
 
-/* Convert ids to a file's form: little-endian. */
+/* Convert ids to a file's form, little-endian, and hash them. */
 static void encode(lks__split_writer *w, const int32_t *ids, size_t n)
 {
-    uint8_t *out = w->buffer + w->n_buffered;
+    uint8_t *const first = w->buffer + w->n_buffered, *out = first;
     for (size_t i = 0; i < n; i++)
         for (int byte = 0; byte < w->id_bytes; byte++)
             *out++ = (uint8_t)((uint32_t)ids[i] >> (8 * byte));
+    XXH3_64bits_update(w->hash, first, n * (size_t)w->id_bytes);
     w->n_buffered += n * (size_t)w->id_bytes;
 }
 

@@ -3,7 +3,9 @@
 #ifndef LKS_DATA_PREP_OUTPUT_SPLIT_WRITER_H
 #define LKS_DATA_PREP_OUTPUT_SPLIT_WRITER_H
 
+#include <jansson.h>
 #include <stdint.h>
+#include <xxhash.h>
 
 #include "data/prep/output/staged.h"
 
@@ -11,11 +13,14 @@ typedef struct lks__split_writer {
     lks__staged *staged;
     uint64_t shard_tokens; /* tokens per full shard; 0: one file without a header */
     int id_bytes;          /* 2; 4: shards with 32-bit ids */
+    json_t *hashes;        /* of the files that were written (data/text/meta.h) */
     /* The writer's internal fields: */
     int split, fd, n_shards;
     uint64_t n_tokens, n_in_shard;
     uint8_t *buffer; /* bytes not written yet */
     size_t n_buffered;
+    char name[64]; /* of the current file */
+    XXH3_state_t *hash;
 } lks__split_writer;
 
 /* The files are added to `staged`. ERR_CONFIG if the ids don't fit into files of this form. */

@@ -60,6 +60,8 @@ static lks_status config_line(lks__report *r, const lks__run *run)
     lks__jsonw_u64(w, "parameters", run->table.n_params);
     lks__jsonw_u64(w, "trained_parameters", run->table.trained_params);
     lks__jsonw_str(w, "data_digest", digest);
+    if (run->data_hash[0] != '\0')
+        lks__jsonw_str(w, "data_hash", run->data_hash);
     if (run->init_hash[0] != '\0')
         lks__jsonw_str(w, "init_hash", run->init_hash);
     return lks__metrics_end(r->metrics);

@@ -1,0 +1,104 @@
+#include "data/read/hashes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "data/text/meta.h"
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* The recorded hash of a file; false if there is none. */
+static bool find_hash(const json_t *hashes, const char *path, uint64_t *hash_p)
+{
+    const char *text = json_string_value(json_object_get(hashes, name_of(path)));
+    if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+        return false;
+    *hash_p = strtoull(text, NULL, 16);
+    return true;
+}
+
+static bool all_whole(lks__shards *const data[2])
+{
+    for (int split = 0; split < 2; split++)
+        if (data[split] != NULL && !lks__shards_whole(data[split]))
+            return false;
+    return true;
+}
+
+/* Combine the hashes of all files: those in `hashes`, or, with `read`, those of the files as they
+ * are. "" if one is missing. *changed_p: the first file whose two hashes differ, or NULL. */
+static lks_status combine(lks__shards *const data[2], const json_t *hashes, bool read, char out[17],
+                          const char **changed_p)
+{
+    lks_status st = LKS_OK;
+    bool all = true;
+    XXH3_state_t *sum = XXH3_createState();
+    *changed_p = NULL;
+    if (sum == NULL || XXH3_64bits_reset(sum) != XXH_OK)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to hash token files");
+    for (int split = 0; split < 2 && st == LKS_OK; split++) {
+        const int n = data[split] != NULL ? lks__shards_n_files(data[split]) : 0;
+        XXH3_64bits_update(sum, &n, sizeof n);
+        for (int i = 0; i < n && st == LKS_OK; i++) {
+            const char *path = lks__shards_path(data[split], i);
+            uint64_t recorded = 0, hash;
+            const bool known = find_hash(hashes, path, &recorded);
+            hash = recorded;
+            if (read)
+                st = lks__shards_hash(data[split], i, &hash);
+            if (known && hash != recorded && *changed_p == NULL)
+                *changed_p = path;
+            all = all && (known || read);
+            XXH3_64bits_update(sum, &hash, sizeof hash);
+        }
+    }
+    if (st == LKS_OK)
+        snprintf(out, 17, "%016" PRIx64, XXH3_64bits_digest(sum));
+    if (!all)
+        out[0] = '\0';
+    XXH3_freeState(sum);
+    return st;
+}
+
+lks_status lks__hashes_recorded(const char *dir, lks__shards *const data[2], char out[17])
+{
+    json_t *hashes;
+    const char *changed;
+    out[0] = '\0';
+    if (all_whole(data))
+        return LKS_OK;
+    LKS__TRY(lks__meta_hashes(dir, &hashes));
+    const lks_status st = combine(data, hashes, false, out, &changed);
+    json_decref(hashes);
+    return st;
+}
+
+lks_status lks__hashes_check(const char *dir, lks__shards *const data[2], const char recorded[17])
+{
+    json_t *hashes;
+    const char *changed;
+    char have[17], shown[512];
+    LKS__TRY(lks__meta_hashes(dir, &hashes));
+    const lks_status st = combine(data, hashes, true, have, &changed);
+    json_decref(hashes);
+    LKS__TRY(st);
+    if (strcmp(have, recorded) == 0)
+        return LKS_OK;
+    const char *path = changed != NULL ? changed : dir;
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    if (changed != NULL)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "%s has changed since `lockstep prep` wrote it: its tokens don't have the "
+                         "hash in meta.json",
+                         shown);
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "the token files in %s aren't the run's: their hash is %s, not %s", shown,
+                     have, recorded);
+}

@@ -1,0 +1,291 @@
+#include "train/audit/reads.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text/utf8.h"
+#include "data/read/differ.h"
+#include "settings/family.h"
+#include "train/audit/replay.h"
+#include "train/audit/settings.h"
+#include "train/checkpoint.h"
+#include "train/procedure/procedure.h"
+
+/* One run, with its data and sampler, but no weights. */
+struct side {
+    lks__claims claims;
+    lks__run run;
+    lks__state state;
+    lks__step_work work;
+    lks__checks checks;
+    lks__settings asked; /* nothing */
+};
+
+static lks_status out_of_memory(void)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory to compare data");
+}
+
+/* --- a run's data ----------------------------------------------------------------------------- */
+
+static void set_batch(lks__run *run)
+{
+    run->V = (int)run->s.virtual_ranks;
+    run->N = (int)run->s.gradient_accumulation_steps;
+    run->A = run->N / run->V;
+}
+
+static lks_status check_digest(const struct side *x)
+{
+    char have[17], shown[128];
+    const char *digest = json_string_value(json_object_get(x->claims.config, "data_digest"));
+    snprintf(have, sizeof have, "%016" PRIx64, x->run.data_digest);
+    if (digest == NULL || strcmp(digest, have) == 0)
+        return LKS_OK;
+    lks__escape(shown, sizeof shown, x->run.data_dir, strlen(x->run.data_dir));
+    return lks__fail(LKS_ERR_SUPPORT,
+                     "the data in %s have changed since the run: their digest is %s", shown, have);
+}
+
+static lks_status open_run(struct side *x, const char *path)
+{
+    lks__run *run = &x->run;
+    lks__settings_defaults(&x->asked);
+    LKS__TRY(lks__claims_read(path, &x->claims));
+    const char *init = json_string_value(json_object_get(x->claims.config, "init_hash"));
+    if (x->claims.config == NULL || x->claims.steps[0].iter != 0)
+        return lks__fail(LKS_ERR_SUPPORT, "the record doesn't begin at step 0");
+    const lks__replay r = {.asked = &x->asked, .run = path, .claims = &x->claims};
+    LKS__TRY(lks__audit_settings(&r, 0, &run->s));
+    if (init != NULL && run->s.sampler == LKS__sampler_nanogpt)
+        return lks__fail(LKS_ERR_SUPPORT, "the run began with given weights, so the first numbers "
+                                          "of sampler=nanogpt aren't in its record");
+    snprintf(run->init_hash, sizeof run->init_hash, "%s", init != NULL ? init : "");
+    LKS__TRY(lks__settings_check(&run->s, 1));
+    run->procedure = lks__procedure_of(&run->s);
+    set_batch(run);
+    LKS__TRY(run->procedure->open_data(run));
+    LKS__TRY(check_digest(x));
+    run->model_config = lks__state_model_config(&run->s, (uint32_t)run->s.vocab_size);
+    LKS__TRY(lks__model_table(&run->model_config, &run->table));
+    return run->procedure->open_rest(run, &x->state);
+}
+
+static void close_run(struct side *x)
+{
+    if (x->run.procedure != NULL)
+        x->run.procedure->close(&x->run, &x->state);
+    lks__meta_free(&x->run.meta);
+    lks__table_free(&x->run.table);
+    lks__claims_free(&x->claims);
+}
+
+/* --- a run's steps ---------------------------------------------------------------------------- */
+
+/* Apply the settings that a resume changed here. Another batch begins a segment of the data. */
+static lks_status change_settings(struct side *x)
+{
+    lks__run *run = &x->run;
+    lks__state *state = &x->state;
+    const json_t *changed = lks__claims_changed(&x->claims, state->iter);
+    if (changed == NULL || state->iter == 0)
+        return LKS_OK;
+    lks__settings *old = malloc(sizeof *old);
+    if (old == NULL)
+        return out_of_memory();
+    *old = run->s;
+    lks_status st = lks__audit_change(&run->s, changed);
+    if (st == LKS_OK)
+        st = lks__settings_check(&run->s, 1);
+    if (st == LKS_OK && !lks__settings_same_batch(&run->s, old)) {
+        state->segment.data = run->procedure->data_at(run, state, old, &state->segment.data,
+                                                      state->iter + state->data_shift);
+        set_batch(run);
+        lks__batch_sampler_close(state->sampler);
+        state->sampler = NULL;
+        st = run->procedure->open_rest(run, state);
+        if (st == LKS_OK)
+            run->procedure->start_data(run, state);
+    }
+    free(old);
+    return st;
+}
+
+static lks_status step_reads(const struct side *x, const lks__differ *d, int side, bool *hit_p)
+{
+    lks__spans spans;
+    *hit_p = false;
+    for (int i = 0; i < x->run.N; i++) {
+        x->run.procedure->spans(&x->run, &x->state, &x->work, i / x->run.A, i % x->run.A, &spans);
+        for (size_t k = 0; k < spans.n && !*hit_p; k++)
+            LKS__TRY(lks__differ_reads(d, side, spans.at[k], spans.length + 1, hit_p));
+    }
+    return LKS_OK;
+}
+
+/* Find the first step that reads a token that differs; *iter_p: UINT64_MAX if there is none. */
+static lks_status find_step(struct side *x, const lks__differ *d, int side, uint64_t *iter_p)
+{
+    lks__state *state = &x->state;
+    *iter_p = UINT64_MAX;
+    for (size_t i = 0; i < x->claims.n_steps; i++, state->iter++) {
+        const lks__claim *claim = &x->claims.steps[i];
+        bool hit;
+        if (claim->iter != state->iter)
+            return lks__fail(LKS_ERR_SUPPORT, "metrics.jsonl has no line of step %" PRIu64,
+                             state->iter);
+        LKS__TRY(change_settings(x));
+        LKS__TRY(lks__replay_data(&x->run, state, &x->checks, claim));
+        LKS__TRY(x->run.procedure->begin_step(state, &x->work));
+        LKS__TRY(step_reads(x, d, side, &hit));
+        state->eval_done = false;
+        if (hit) {
+            *iter_p = state->iter;
+            return LKS_OK;
+        }
+    }
+    return LKS_OK;
+}
+
+/* --- two runs --------------------------------------------------------------------------------- */
+
+static json_t *text_of(const char *text)
+{
+    char utf8[LKS__CKPT_PATH];
+    snprintf(utf8, sizeof utf8, "%s", text);
+    lks__utf8_make(utf8);
+    return json_string(utf8);
+}
+
+/* The files and offsets of the first token that differs. */
+static lks_status add_places(json_t *row, const lks__differ *d)
+{
+    json_t *files = json_array(), *offsets = json_array();
+    for (int i = 0; i < 2; i++) {
+        const bool has = d->ids[i] >= 0;
+        uint64_t offset = 0;
+        const char *path = has ? lks__shards_place(d->sides[i], d->first, &offset) : NULL;
+        json_array_append_new(files, has ? text_of(path) : json_null());
+        json_array_append_new(offsets, has ? json_integer((json_int_t)offset) : json_null());
+    }
+    if (json_object_set_new(row, "files", files) != 0 ||
+        json_object_set_new(row, "offsets", offsets) != 0)
+        return out_of_memory();
+    return LKS_OK;
+}
+
+static lks_status add_steps(json_t *row, struct side x[2], const lks__differ *d)
+{
+    json_t *read = json_array(), *why = json_array();
+    for (int i = 0; i < 2; i++) {
+        uint64_t iter = UINT64_MAX;
+        const lks_status st = find_step(&x[i], d, i, &iter);
+        const bool found = iter != UINT64_MAX;
+        json_array_append_new(read, found ? json_integer((json_int_t)iter) : json_null());
+        json_array_append_new(why, st != LKS_OK ? text_of(lks_last_error()) : json_null());
+    }
+    if (json_object_set_new(row, "read", read) != 0 ||
+        json_object_set_new(row, "unread_why", why) != 0)
+        return out_of_memory();
+    return LKS_OK;
+}
+
+/* Compare a split; it has no row if it is equal. */
+static lks_status add_split(json_t *splits, struct side x[2], int split)
+{
+    const lks__shards *a = x[0].run.data[split], *b = x[1].run.data[split];
+    lks__differ d;
+    if (a == NULL || b == NULL) /* neither run evaluates on a split that it lacks */
+        return LKS_OK;
+    LKS__TRY(lks__differ_open(a, b, &d));
+    lks_status st = LKS_OK;
+    if (d.different > 0) {
+        json_t *row =
+            json_pack("{s:s, s:I, s:[i, i], s:I, s:[I, I]}", "split",
+                      split == LKS__SPLIT_VAL ? "val" : "train", "token", (json_int_t)d.first,
+                      "ids", (int)d.ids[0], (int)d.ids[1], "different", (json_int_t)d.different,
+                      "tokens", (json_int_t)lks__shards_count(a), (json_int_t)lks__shards_count(b));
+        st = row != NULL ? add_places(row, &d) : out_of_memory();
+        if (st == LKS_OK && split == LKS__SPLIT_TRAIN)
+            st = add_steps(row, x, &d);
+        if (json_array_append_new(splits, row) != 0)
+            st = out_of_memory();
+    }
+    lks__differ_close(&d);
+    return st;
+}
+
+static bool is_data(const json_t *row)
+{
+    const char *name = json_string_value(json_object_get(row, "name"));
+    return name != NULL && (strcmp(name, "data_digest") == 0 || strcmp(name, "data_hash") == 0);
+}
+
+/* True if the rows of the splits say that no step has read a token that differs. */
+static bool is_unread(const json_t *splits)
+{
+    const json_t *row;
+    size_t i;
+    json_array_foreach(splits, i, row)
+    {
+        const json_t *read = json_object_get(row, "read"),
+                     *why = json_object_get(row, "unread_why");
+        for (size_t k = 0; k < json_array_size(read); k++)
+            if (!json_is_null(json_array_get(read, k)) || !json_is_null(json_array_get(why, k)))
+                return false;
+    }
+    return json_array_size(splits) > 0;
+}
+
+static void move_rows(json_t *report)
+{
+    json_t *from = json_object_get(report, "can_change_bits");
+    json_t *to = json_object_get(report, "changes_no_bit");
+    for (size_t i = json_array_size(from); i-- > 0;) {
+        json_t *row = json_array_get(from, i);
+        if (!is_data(row))
+            continue;
+        json_array_append(to, row);
+        json_array_remove(from, i);
+    }
+}
+
+static lks_status compare(struct side x[2], const char *const paths[2], json_t *splits)
+{
+    for (int i = 0; i < 2; i++) {
+        const lks_status st = open_run(&x[i], paths[i]);
+        char cause[1024];
+        snprintf(cause, sizeof cause, "%s", lks_last_error());
+        if (st != LKS_OK)
+            return lks__fail(st, "run %c: %s", "AB"[i], cause);
+    }
+    LKS__TRY(add_split(splits, x, LKS__SPLIT_TRAIN));
+    return add_split(splits, x, LKS__SPLIT_VAL);
+}
+
+lks_status lks__reads_diff(const char *a, const char *b, json_t *report)
+{
+    const json_t *row;
+    size_t i;
+    bool differ = false;
+    json_array_foreach(json_object_get(report, "can_change_bits"), i, row) differ |= is_data(row);
+    if (!differ || strcmp(json_string_value(json_object_get(report, "kind")), "run") != 0)
+        return LKS_OK;
+    struct side *x = calloc(2, sizeof *x);
+    json_t *splits = json_array();
+    if (x == NULL || splits == NULL) {
+        free(x);
+        json_decref(splits);
+        return out_of_memory();
+    }
+    const lks_status st = compare(x, (const char *const[]){a, b}, splits);
+    json_t *why = st != LKS_OK ? text_of(lks_last_error()) : json_null();
+    if (st == LKS_OK && is_unread(splits) && json_is_null(json_object_get(report, "evaluation")))
+        move_rows(report);
+    close_run(&x[0]);
+    close_run(&x[1]);
+    free(x);
+    json_t *data = json_pack("{s:o, s:o}", "unknown", why, "splits", splits);
+    return json_object_set_new(report, "data", data) == 0 ? LKS_OK : out_of_memory();
+}

@@ -1,0 +1,23 @@
+/* train/audit/reads.h - the first token in which the data of two runs differ, and the first step
+ * that has read such a token. */
+#ifndef LKS_TRAIN_AUDIT_READS_H
+#define LKS_TRAIN_AUDIT_READS_H
+
+#include <jansson.h>
+
+#include "base/status.h"
+
+/* If the report (report/diff/diff.h) of two runs says that their data differ, read both datasets,
+ * and compute from the samplers which steps read the tokens that differ. Adds
+ *
+ *     "data": {"unknown": why the data can't be compared, "splits": [{"split": "train" or "val",
+ *         "files": [path, path], "offsets": [bytes, bytes], "token": position, "ids": [a, b],
+ *         "different": number of tokens, "tokens": [in A, in B], "read": [iteration of the first
+ *         step that reads such a token, or null for each side], "unread_why": [why this isn't
+ *         known, or null for each side]}]}
+ *
+ * If no step has read one, and all evaluations are equal, the data's rows move from
+ * "can_change_bits" to "changes_no_bit". Nothing is executed. */
+lks_status lks__reads_diff(const char *a, const char *b, json_t *report);
+
+#endif

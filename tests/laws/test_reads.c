@@ -1,0 +1,234 @@
+/* `lockstep diff` names the first token in which the data of two runs differ, and the first step
+ * that read one: it must be the step from which the records differ. A hash of whole files finds a
+ * token that the digest of large files misses. */
+#include "laws.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "data/tokens.h"
+#include "report/diff/diff.h"
+#include "train/audit/reads.h"
+
+enum { N = 900, VOCAB = 64 };
+
+/* Write a dataset in which one token (>= 0) has another id. Returns its folder. */
+static const char *write_data(bool golf, int altered)
+{
+    static uint16_t ids[N];
+    const char *dir = lks_test_folder();
+    for (int i = 0; i < N; i++)
+        ids[i] = (uint16_t)(i * i % 59 + i % 4);
+    if (golf)
+        lks_test_write_shard(lks_test_text("%s/fineweb_val_000000.bin", dir), ids, 100);
+    else
+        lks_test_write(lks_test_text("%s/val.bin", dir), ids, 100 * sizeof *ids);
+    if (altered >= 0)
+        ids[altered] ^= 1;
+    if (golf) { /* of two files */
+        lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", dir), ids, 300);
+        lks_test_write_shard(lks_test_text("%s/fineweb_train_000001.bin", dir), ids + 300, N - 300);
+    } else {
+        lks_test_write(lks_test_text("%s/train.bin", dir), ids, sizeof ids);
+    }
+    return dir;
+}
+
+/* A run of 12 steps. `more`: for a resume in the middle, with another batch; or NULL. */
+static const char *train(const char *data, const char *sampler, const char *more)
+{
+    static const char *const sizes[] = {"--n_layer=1",
+                                        "--n_head=1",
+                                        "--n_embd=8",
+                                        "--block_size=8",
+                                        "--vocab_size=64",
+                                        "--virtual_ranks=2",
+                                        "--eval_interval=4",
+                                        "--threads=1",
+                                        "--checkpoint_interval=3",
+                                        "--tensorboard=false",
+                                        "--gradient_accumulation_steps=4"};
+    const bool golf = strcmp(sampler, "stream") == 0;
+    const char *out = lks_test_folder();
+    for (int part = 0; part < (more != NULL ? 2 : 1); part++) {
+        const int steps = more != NULL && part == 0 ? 6 : 12;
+        law_args args = {.n = 0};
+        law_add(&args, "lockstep");
+        law_add(&args, "train");
+        law_add(&args, "--dataset=%s", data);
+        law_add(&args, "--out_dir=%s", out);
+        law_add(&args, "--sampler=%s", sampler);
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            law_add(&args, "%s", sizes[i]);
+        if (golf) {
+            law_add(&args, "--family=golf");
+            law_add(&args, "--num_kv_heads=1");
+            law_add(&args, "--max_wallclock_seconds=0");
+            law_add(&args, "--train_batch_tokens=32");
+            law_add(&args, "--val_batch_size=16");
+            law_add(&args, "--iterations=%d", steps);
+        } else {
+            law_add(&args, "--batch_size=1");
+            law_add(&args, "--eval_iters=2");
+            law_add(&args, "--max_iters=%d", steps - 1);
+        }
+        if (part == 1) {
+            law_add(&args, "--init_from=resume");
+            law_add(&args, "%s", more);
+        }
+        law_run(&args);
+    }
+    return out;
+}
+
+static json_t *differ(const char *a, const char *b)
+{
+    json_t *r;
+    assert_ok(lks__diff(a, b, &r));
+    assert_ok(lks__reads_diff(a, b, r));
+    return r;
+}
+
+/* Compare with the record of a run on the altered data. Returns true if a step has read the token.
+ */
+static bool check(const char *a, const char *b, int altered)
+{
+    const json_t *r = differ(a, b), *first = json_object_get(r, "first");
+    assert_int_equal(json_array_size(lks_test_member(r, "data.splits")), 1);
+    assert_int_equal(lks_test_number(r, "data.splits.0.token"), altered);
+    assert_int_equal(lks_test_number(r, "data.splits.0.different"), 1);
+    for (int i = 0; i < 2; i++) {
+        const json_t *step = json_array_get(lks_test_member(r, "data.splits.0.read"), (size_t)i);
+        assert_true(json_is_null(
+            json_array_get(lks_test_member(r, "data.splits.0.unread_why"), (size_t)i)));
+        if (json_is_object(first))
+            assert_int_equal(json_integer_value(step), lks_test_number(r, "first.iter"));
+        else
+            assert_true(json_is_null(step));
+    }
+    return json_is_object(first);
+}
+
+static void test_steps(void **state)
+{
+    static const struct {
+        const char *sampler, *more;
+    } runs[] = {{"random", NULL},
+                {"nanogpt", NULL},
+                {"epoch", NULL},
+                {"stream", NULL},
+                {"random", "--batch_size=2"},
+                {"nanogpt", "--batch_size=2"},
+                {"epoch", "--batch_size=2"},
+                {"stream", "--train_batch_tokens=64"}};
+    static const int altered[] = {130, 702};
+    int n_read = 0;
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        const bool golf = strcmp(runs[i].sampler, "stream") == 0;
+        const char *a = train(write_data(golf, -1), runs[i].sampler, runs[i].more);
+        for (int k = 0; k < 2; k++)
+            n_read += check(a, train(write_data(golf, altered[k]), runs[i].sampler, runs[i].more),
+                            altered[k]);
+    }
+    assert_in_range(n_read, 3, 15); /* of 16: both cases occur */
+}
+
+/* People see file, offset and tokens. Data that no step has read change nothing. */
+static void test_printed(void **state)
+{
+    const char *a = train(write_data(false, -1), "random", NULL);
+    int seen = 0;
+    for (int k = 1; seen != 3 && k < 40; k++) {
+        const int altered = k * 331 % N, id = altered * altered % 59 + altered % 4;
+        const char *data = write_data(false, altered), *b = train(data, "random", NULL);
+        const bool read = check(a, b, altered);
+        const lks_test_result r = lks_test_tool("diff", a, b);
+        assert_contains(r.out, lks_test_text("train token %d is %d (", altered, id));
+        assert_contains(r.out, lks_test_text("| %d (%s/train.bin, byte %d); 1 token differs\n",
+                                             id ^ 1, data, 2 * altered));
+        assert_contains(r.out, read ? "B has read such a token first in step "
+                                    : "B has read none in its steps\n");
+        if (!read && r.exit_code == 0) /* not even an evaluation */
+            assert_contains(r.out, "changes no bit    data_digest ");
+        seen |= read ? 1 : r.exit_code == 0 ? 2 : 0;
+    }
+    assert_int_equal(seen, 3);
+    const char *gone = write_data(false, 5), *c = train(gone, "random", NULL);
+    remove(lks_test_text("%s/train.bin", gone));
+    assert_contains(lks_test_tool("diff", a, c).out, "data              not compared: run B: ");
+}
+
+/* --- large files ------------------------------------------------------------------------------ */
+
+static void write_meta(const char *dir)
+{
+    lks__tokens *t;
+    uint64_t train, val;
+    assert_ok(lks__tokens_open(lks_test_text("%s/train.bin", dir), VOCAB, &t));
+    assert_false(lks__tokens_whole(t));
+    assert_ok(lks__tokens_hash(t, &train));
+    lks__tokens_close(t);
+    assert_ok(lks__tokens_open(lks_test_text("%s/val.bin", dir), VOCAB, &t));
+    assert_ok(lks__tokens_hash(t, &val));
+    lks__tokens_close(t);
+    const char *text =
+        lks_test_text("{\"kind\":\"ids\",\"vocab_size\":%d,\"hashes\":{\"train.bin\":"
+                      "\"%016" PRIx64 "\",\"val.bin\":\"%016" PRIx64 "\"}}",
+                      VOCAB, train, val);
+    lks_test_write(lks_test_text("%s/meta.json", dir), text, strlen(text));
+}
+
+static void alter(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, at, SEEK_SET);
+    fputc(1, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A token in no page that the digest reads. */
+static void test_large(void **state)
+{
+    enum { TOKEN = 1000003 };
+    const char *runs[2], *dirs[2];
+    for (int i = 0; i < 2; i++) {
+        dirs[i] = write_data(false, -1);
+        const char *train_bin = lks_test_text("%s/train.bin", dirs[i]);
+        assert_int_equal(truncate(train_bin, (256 << 20) + 4096), 0);
+        if (i == 1)
+            alter(train_bin, 2 * TOKEN);
+        write_meta(dirs[i]);
+        runs[i] = train(dirs[i], "random", NULL);
+    }
+    const lks_test_result r = lks_test_tool("diff", runs[0], runs[1]);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "changes no bit    data_hash ");
+    assert_contains(r.out, lks_test_text("train token %d is 0 (", TOKEN));
+    lks_test_result audit = lks_test_tool("audit", runs[0], "--step=0");
+    assert_int_equal(audit.exit_code, 0);
+    assert_contains(audit.out, "because the digest samples them: equal (");
+    alter(lks_test_text("%s/train.bin", dirs[0]), 2 * TOKEN);
+    audit = lks_test_tool("audit", runs[0], "--step=0");
+    assert_int_equal(audit.exit_code, 4);
+    assert_contains(audit.out, "has changed since `lockstep prep` wrote it");
+    assert_int_equal(lks_test_tool("audit", runs[0], "--step=0", "--leaf=1").exit_code, 0);
+    write_meta(dirs[0]); /* prepared again, from another text */
+    audit = lks_test_tool("audit", runs[0], "--step=0");
+    assert_int_equal(audit.exit_code, 4);
+    assert_contains(audit.out, " aren't the run's: their hash is ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_printed),
+        cmocka_unit_test(test_large),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
