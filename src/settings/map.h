@@ -68,6 +68,8 @@ enum {
     LKS__SETTING_SHORT = 1 << 14,
     /* RUN: the command line of a resume may change it, and a new segment of the run begins. */
     LKS__SETTING_SEGMENT = 1 << 15,
+    /* STR: on the command line it may be without a value, and is "true" then. */
+    LKS__SETTING_BARE = 1 << 16,
 };
 
 /* X(group, word of --help=WORD, title in the help). */

@@ -271,6 +271,36 @@ static void test_false_checkpoint(void **state)
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged"), out, "--step=8");
 }
 
+/* --- seals ------------------------------------------------------------------------------------ */
+
+static void test_seal(void **state)
+{
+    const char *out = copy_of(reference());
+    const lks_test_result r = lks_test_tool("audit", out, "--seal");
+    assert_int_equal(r.exit_code, 0);
+    const char *seal = lks_test_text("%.64s", strstr(r.out, "seal      ") + 10);
+    const char *file = lks_test_text("%s/published", lks_test_folder());
+    const char *weights = lks_test_text("%s/ckpt-00000009/model.safetensors", out);
+    lks_test_write(file, r.out, strlen(r.out));
+    assert_contains(
+        r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)));
+    assert_contains(r.out, "  data/train.bin\n");
+    const char *const by[] = {lks_test_text("--seal=%s", seal), lks_test_text("--seal=%s", file)};
+    for (int i = 0; i < 2; i++)
+        EXPECT(0, TEXTS("seal      equal: ", "equal (1 step"), out, by[i], "--step=0");
+    alter(weights, 70000);
+    EXPECT(3, TEXTS("FALSE     the files have the seal ", "  ckpt-00000009/model.safetensors\n"),
+           out, by[0], "--step=0");
+    EXPECT(3, TEXTS("FALSE     ckpt-00000009/model.safetensors isn't the file that was sealed\n"),
+           out, by[1], "--step=0");
+    remove_folder(lks_test_text("%s/ckpt-00000009", out));
+    EXPECT(3, TEXTS("ckpt-00000009/state.json is in the seal, but doesn't exist here\n"), out,
+           by[1], "--step=0");
+    EXPECT(2, TEXTS("seal=abc is neither a SHA-256"), out, "--seal=abc");
+    EXPECT(2, TEXTS("is no list that"), out, lks_test_text("--seal=%s/train.log", out));
+    EXPECT(2, TEXTS("--seal without a value only prints"), out, "--seal", "--step=0");
+}
+
 /* --- not here --------------------------------------------------------------------------------- */
 
 static void test_impossible(void **state)
@@ -303,7 +333,7 @@ int main(void)
         cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
         cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
         cmocka_unit_test(test_false_figures), cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_seal),          cmocka_unit_test(test_impossible),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -162,6 +162,7 @@ static const struct figure ours[] = {
     {"to_step", "0"},
     {"sample", "0"},
     {"draw", ""},
+    {"seal", ""},
     {"top_p", "1"},
     {"stop", ""},
     {"interactive", "false"},

@@ -83,13 +83,30 @@ lks_status lks__sums_add(const char *folder, const char *name, const char sum[LK
     return st;
 }
 
+/* Complete a sum as hexadecimal digits. */
+static void write_sum(SHA2_CTX *state, char sum[LKS__SUM])
+{
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+    SHA256Final(digest, state);
+    for (size_t i = 0; i < sizeof digest; i++)
+        snprintf(sum + 2 * i, 3, "%02x", digest[i]);
+}
+
+void lks__sums_text(const char *text, size_t n, char sum[LKS__SUM])
+{
+    SHA2_CTX state;
+    SHA256Init(&state);
+    SHA256Update(&state, (const uint8_t *)text, n);
+    write_sum(&state, sum);
+}
+
 lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64_t all),
                         char sum[LKS__SUM])
 {
     SHA2_CTX state;
     struct stat info;
     lks_status st = LKS_OK;
-    uint8_t digest[SHA256_DIGEST_LENGTH], *piece = malloc(PIECE);
+    uint8_t *piece = malloc(PIECE);
     const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     SHA256Init(&state);
     if (piece == NULL)
@@ -110,9 +127,7 @@ lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64
         if (progress != NULL)
             progress(at, all);
     }
-    SHA256Final(digest, &state);
-    for (size_t i = 0; i < sizeof digest; i++)
-        snprintf(sum + 2 * i, 3, "%02x", digest[i]);
+    write_sum(&state, sum);
     free(piece);
     if (fd >= 0)
         lks__sys_close(fd);

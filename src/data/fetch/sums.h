@@ -3,6 +3,7 @@
 #ifndef LKS_DATA_FETCH_SUMS_H
 #define LKS_DATA_FETCH_SUMS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -19,5 +20,8 @@ lks_status lks__sums_add(const char *folder, const char *name, const char sum[LK
 /* Compute the sum of a file. progress() may be NULL. */
 lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64_t all),
                         char sum[LKS__SUM]);
+
+/* Compute the sum of n bytes. */
+void lks__sums_text(const char *text, size_t n, char sum[LKS__SUM]);
 
 #endif

@@ -15,6 +15,9 @@
       "number of segments to draw and audit; a segment lies between two checkpoints; 0: all")      \
     X(STR, draw, "", ANY, AUDIT, HOST, AUDITS,                                                     \
       "up to 16 hexadecimal digits that an earlier audit printed: draw the same segments; empty: " \
-      "new ones")
+      "new ones")                                                                                  \
+    X(STR, seal, "", ANY, AUDIT, HOST | BARE, AUDITS,                                              \
+      "without a value: print the SHA-256 of each file of the run and of its data, and of this "   \
+      "list; a sum that was printed, or a file with the list: compare it with the files")
 
 #endif

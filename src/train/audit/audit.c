@@ -10,6 +10,7 @@
 #include "base/system/sys.h"
 #include "files/checkpoint/folder.h"
 #include "train/audit/replay.h"
+#include "train/audit/seal.h"
 
 /* Steps [from, end). */
 struct part {
@@ -261,6 +262,9 @@ static lks_status check_settings(const struct audit *a)
     const bool range = given(a, LKS__SETTING_from_step) || given(a, LKS__SETTING_to_step);
     if (step + range + sample > 1)
         return lks__fail(LKS_ERR_CONFIG, "give one of --step, --sample, and --from with --to");
+    if (strcmp(a->s->seal, "true") == 0 && step + range + sample > 0)
+        return lks__fail(LKS_ERR_CONFIG, "--seal without a value only prints the seal: leave the "
+                                         "steps out, or give the seal to compare with");
     if (given(a, LKS__SETTING_leaf) && !step)
         return lks__fail(LKS_ERR_CONFIG, "--leaf needs --step: a leaf is the gradient of one "
                                          "virtual rank in one step");
@@ -285,6 +289,10 @@ static lks_status audit(struct audit *a)
     struct part p;
     LKS__TRY(check_settings(a));
     LKS__TRY(lks__claims_read(a->replay.run, &a->claims));
+    if (strcmp(a->s->seal, "true") == 0)
+        return lks__seal_print(&a->replay);
+    if (a->s->seal[0] != '\0')
+        LKS__TRY(lks__seal_check(&a->replay, a->s->seal));
     a->end = a->claims.steps[a->claims.n_steps - 1].iter + 1;
     LKS__TRY(find_points(a));
     if (a->s->sample > 0) {
