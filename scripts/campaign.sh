@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'END'
-Usage: scripts/campaign.sh [--stops|--histories|--rechecks|--hosts] [--runs=400] [--seed=S]
+Usage: scripts/campaign.sh [--stops|--histories|--rechecks|--audits|--hosts] [--runs=400] [--seed=S]
                            [--build=build-check] [--only=I]
 
 Disturbs small runs at random moments: kills a rank or the launcher (also in the middle of a save),
@@ -28,6 +28,10 @@ rate. In the end each run must have the bytes of the undisturbed run of the same
 must have the bytes of a single rank, without an alarm. In the others a rank computes wrongly, once
 or always. If another host computed the same gradient, that host must be named.
 
+--audits: small runs of random settings, resumes and rollbacks are audited, and then copies of them
+with planted lies, five for each run. Honest runs must be equal. A full audit must find and locate
+each lie, and a sample must find them at the rate that it prints.
+
 --hosts: one of two nodes on this machine is frozen: all its processes, its rank or its launcher,
 by SIGSTOP or the control group freezer. It is the first node or the other one, in training or after
 it. Each case is repeated --runs=15 times. The other node must end in time, fail, and name that node.
@@ -46,6 +50,7 @@ for arg; do
     --stops) program=faults_stops ;;
     --histories) program=faults_histories ;;
     --rechecks) program=faults_rechecks ;;
+    --audits) program=faults_audits ;;
     --hosts) program=hosts ;;
     --runs=?*) runs=${arg#*=} ;;
     --seed=?*) seed=${arg#*=} ;;

@@ -94,13 +94,18 @@ static void release(lks__st_tensor *tensors, size_t n)
     free(tensors);
 }
 
-/* Open the newest checkpoint, apply `change`, if any, and set best_val_loss; then write it again
- * with new hashes. */
-static void alter(const char *out, enum poison_part part, poison_change *change, bool value,
-                  const char *fingerprint)
+enum { NEWEST = -1 };
+
+/* Open a checkpoint, apply `change`, if any, and set best_val_loss; then write it again with new
+ * hashes. */
+static void alter(const char *out, int64_t iter, enum poison_part part, poison_change *change,
+                  bool value, const char *fingerprint)
 {
     lks__ckpt ckpt;
-    assert_ok(lks__ckpt_open(out, 1, &ckpt));
+    if (iter == NEWEST)
+        assert_ok(lks__ckpt_open(out, LKS__CKPT_ALL, &ckpt));
+    else
+        assert_ok(lks__ckpt_open_iter(out, (uint64_t)iter, LKS__CKPT_ALL, &ckpt));
     lks__ckpt_content content = {
         .iter = ckpt.iter, .fingerprint = fingerprint, .state = ckpt.state};
     if (fingerprint == NULL)
@@ -125,7 +130,12 @@ static void alter(const char *out, enum poison_part part, poison_change *change,
 
 void poison_alter(const char *out, enum poison_part part, poison_change *change)
 {
-    alter(out, part, change, false, NULL);
+    alter(out, NEWEST, part, change, false, NULL);
+}
+
+void poison_alter_at(const char *out, uint64_t iter, enum poison_part part, poison_change *change)
+{
+    alter(out, (int64_t)iter, part, change, false, NULL);
 }
 
 static void spoil_embedding(const char *name, float *x, size_t n, size_t width)
@@ -157,10 +167,10 @@ void poison_moment(const char *out)
 
 void poison_value(const char *out)
 {
-    alter(out, POISON_MODEL, NULL, true, NULL);
+    alter(out, NEWEST, POISON_MODEL, NULL, true, NULL);
 }
 
 void poison_fingerprint(const char *out)
 {
-    alter(out, POISON_MODEL, NULL, false, "0123456789abcdef");
+    alter(out, NEWEST, POISON_MODEL, NULL, false, "0123456789abcdef");
 }

@@ -24,6 +24,8 @@ law_args poison_train(const char *out, int W);
 enum poison_part { POISON_MODEL, POISON_OPTIMIZER };
 typedef void poison_change(const char *name, float *x, size_t n, size_t width);
 void poison_alter(const char *out, enum poison_part part, poison_change *change);
+/* The same for the checkpoint of an iteration. `latest` names it afterwards. */
+void poison_alter_at(const char *out, uint64_t iter, enum poison_part part, poison_change *change);
 
 /* Make the token's embedding NaN; change one weight to another finite one; change one moment. */
 void poison_embedding(const char *out);
