@@ -31,7 +31,8 @@ class _Param(ctypes.Structure):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("virtual_ranks", ctypes.c_int), ("micro_steps", ctypes.c_int), ("bucket_mb", ctypes.c_double), ("wire", ctypes.c_int)]
+    _fields_ = [("virtual_ranks", ctypes.c_int), ("micro_steps", ctypes.c_int), ("bucket_mb", ctypes.c_double), ("wire", ctypes.c_int),
+                ("own_gradients", ctypes.c_bool)]
 
 
 class _SamplerOptions(ctypes.Structure):
@@ -69,7 +70,8 @@ for _name, _result, *_arguments in (
         ("work_test", _INT, _P, _P), ("work_wait", _INT, _P), ("ddp_open", _INT, _P, _P, _SIZE, _P, _P), ("ddp_close", None, _P),
         ("ddp_broadcast", _INT, _P), ("ddp_verify", _INT, _P), ("ddp_first", _INT, _P), ("ddp_end", _INT, _P), ("ddp_begin", _INT, _P, _INT),
         ("ddp_mark_ready", _INT, _P, _SIZE), ("ddp_add_loss", _INT, _P, _DOUBLE), ("ddp_accumulate", _INT, _P, _DOUBLE), ("ddp_step", _INT, _P, _P),
-        ("ddp_clip", _INT, _P, _DOUBLE, _P), ("ddp_used", ctypes.c_bool, _P, _SIZE), ("sampler_open", _INT, _P, _P), ("sampler_close", None, _P),
+        ("ddp_clip", _INT, _P, _DOUBLE, _P), ("ddp_used", ctypes.c_bool, _P, _SIZE), ("ddp_gradient", _P, _P, _SIZE),
+        ("sampler_open", _INT, _P, _P), ("sampler_close", None, _P),
         ("sampler_set_epoch", None, _P, _U64), ("sampler_count", _U64, _P), ("sampler_index", _U64, _P, _INT, _U64),
         ("checkpoint_save", _INT, _P, ctypes.c_char_p, _U64, _P, _SIZE, _INT), ("checkpoint_load", _INT, _P, ctypes.c_char_p, _P, _SIZE, _P, _P),
         ("checkpoint_list", _INT, _P, ctypes.c_char_p, _P, _P, _P), ("optimizer_open", _INT, _P, _INT, _P, _SIZE, _P), ("optimizer_close", None, _P),
@@ -93,6 +95,12 @@ def _memory(array, types=_TYPES, writes=True):
     if not (array.flags.c_contiguous and (array.flags.writeable or not writes) and array.dtype.name in types):
         raise Error(f"an array of {array.dtype.name}: it must be contiguous, writeable and one of {', '.join(types)}")
     return array.ctypes.data, array.size, _TYPES[array.dtype.name]
+
+
+def _view(address, dtype, shape):
+    """An array in memory of the library."""
+    size = int(numpy.prod(shape, dtype=int)) * numpy.dtype(dtype).itemsize
+    return numpy.frombuffer((ctypes.c_char * size).from_address(address or 0), dtype).reshape(shape)
 
 
 class _Object:
@@ -208,20 +216,26 @@ class Work:
 
 class DDP(_Object):
     """Parameters {name: float32 array}, in the order in which forward uses them. Backward adds to the
-    array of the same name in `grads`. Parameters named in `frozen` have no gradient."""
+    array of the same name in `grads`. Parameters named in `frozen` have no gradient. With
+    `own_gradients` the library allocates `grads`, which saves a copy of them. They are valid until
+    close(), and parameters can't be frozen."""
     _close = _lib.lks_ddp_close
 
-    def __init__(self, comm, params, virtual_ranks=0, micro_steps=1, bucket_mb=0, wire="float32", frozen=()):
+    def __init__(self, comm, params, virtual_ranks=0, micro_steps=1, bucket_mb=0, wire="float32", frozen=(), own_gradients=False):
         super().__init__()
+        if own_gradients and frozen:
+            raise Error(f"DDP: own_gradients, so {', '.join(frozen)} can't be frozen: leave it out of params")
         self.params, self.names = params, {name: i for i, name in enumerate(params)}
-        self.grads = {name: numpy.zeros_like(value) for name, value in params.items() if name not in frozen}
+        self.grads = {name: numpy.zeros_like(value) for name, value in params.items() if name not in frozen and not own_gradients}
         self.list = (_Param * len(params))()
         for slot, (name, value) in zip(self.list, params.items()):
             slot.name = name.encode()
             slot.value, slot.count, _ = _memory(value, ["float32"])
             slot.grad = self.grads[name].ctypes.data if name in self.grads else None
-        options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire])
+        options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire], own_gradients)
         _check(_lib.lks_ddp_open(comm.handle, self.list, len(params), ctypes.byref(options), ctypes.byref(self.handle)))
+        if own_gradients:
+            self.grads = {name: _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape) for name, i in self.names.items()}
         _check(_lib.lks_ddp_broadcast(self.handle))
 
     def virtual_ranks(self):
@@ -283,12 +297,7 @@ class Optimizer(_Object):
         """The state as arrays in the optimizer's memory, for save() and load()."""
         tensors, n = ctypes.POINTER(_Tensor)(), _SIZE()
         _check(_lib.lks_optimizer_state(self.handle, ctypes.byref(tensors), ctypes.byref(n)))
-        arrays = {}
-        for t in tensors[:n.value]:
-            dtype, shape = numpy.dtype(_NAMES[t.dtype]), tuple(t.shape[:t.n_dims])
-            size = int(numpy.prod(shape, dtype=int)) * dtype.itemsize
-            arrays[t.name.decode()] = numpy.frombuffer((ctypes.c_char * size).from_address(t.data or 0), dtype).reshape(shape)
-        return arrays
+        return {t.name.decode(): _view(t.data, _NAMES[t.dtype], tuple(t.shape[:t.n_dims])) for t in tensors[:n.value]}
 
 
 class Sampler(_Object):

@@ -58,7 +58,8 @@ typedef struct lks_param {
     const char *name; /* for messages; copied */
     float *value; /* [count]; the caller's, while the lks_ddp is open. Memory of parameters doesn't
                      overlap: list a tied parameter once */
-    float *grad;  /* [count]; the caller's. NULL: a frozen parameter without a gradient */
+    float *grad;  /* [count]; the caller's. NULL: a frozen parameter without a gradient, or with
+                     own_gradients one whose gradient the library allocates */
     size_t count; /* elements, at least 1 */
 } lks_param;
 
@@ -67,6 +68,9 @@ typedef struct lks_ddp_options {
     int micro_steps;   /* A, per virtual rank in a step; 0: 1 */
     double bucket_mb;  /* gradients are sent in pieces of about this size; 0: 25, as in PyTorch */
     lks_wire wire;     /* the form in which hosts send gradients to each other, reduce.h */
+    /* The library allocates the gradients, in the memory that ranks send from: lks_ddp_gradient().
+     * Otherwise it has a copy of the caller's. No parameter in the list is frozen then. */
+    bool own_gradients;
 } lks_ddp_options;
 
 /* Collective. All ranks give the same names, counts and frozen parameters in the same order. If
@@ -82,6 +86,14 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
  * collective doesn't match the others' step: every rank gets ERR_ARG, or ERR_PEER if they close the
  * comm. */
 void lks_ddp_close(lks_ddp *ddp);
+
+/* The gradient of `param` (its index in `params`): the caller's, or with own_gradients the
+ * library's, at the same address until lks_ddp_close(). Backward adds to it, and the optimizer
+ * reads it. From lks_ddp_mark_ready() in this rank's last micro-step, or from the
+ * lks_ddp_accumulate() that ends it, until lks_ddp_step() returns, neither read nor write the
+ * library's: other ranks add to it. A child of fork() must not write to it, either. NULL for a
+ * frozen parameter, a NULL ddp, and a `param` that isn't in the list. */
+float *lks_ddp_gradient(const lks_ddp *ddp, size_t param);
 
 /* Copy rank 0's parameters, frozen ones included, to every rank. Collective. */
 lks_status lks_ddp_broadcast(lks_ddp *ddp);

@@ -79,7 +79,18 @@ def check_ddp():
     assert abs(ddp.clip(1.0) - 1 / result.norm) < 1e-6
     ddp.verify()
     fails("lks_ddp_", ddp.accumulate, 1)
+    grads = {name: grad.tobytes() for name, grad in ddp.grads.items()}
     ddp.close()
+    del params["fixed"]
+    with lockstep.DDP(comm, params, virtual_ranks=8, micro_steps=2, own_gradients=True) as ddp:
+        for v in ddp.virtual_ranks():
+            for _ in range(2):
+                ddp.grads["b"] += v
+                ddp.accumulate(2)
+        ddp.step()
+        ddp.clip(1.0)
+        assert {name: grad.tobytes() for name, grad in ddp.grads.items()} == grads
+    fails("can't be frozen", lockstep.DDP, comm, params, 0, 1, 0, "float32", ["b"], True)
 
 
 def check_sampler():

@@ -214,7 +214,8 @@ static lks_status close_in_step(struct here *h)
     memset(junk, 0x7f, 1 << 16);
     free(junk);
     LKS__TRY(lks_comm_barrier(h->comm)); /* completes them */
-    return lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 0, 0}, &h->ddp);
+    return lks_ddp_open(h->comm, h->params, 2,
+                        &(lks_ddp_options){.virtual_ranks = 2, .micro_steps = 2}, &h->ddp);
 }
 
 /* The group is closed before its lks_ddp: later calls are refused. */
@@ -486,17 +487,18 @@ static const size_t much = SIZE_MAX, two = 2;
     X(ddp_odd, open_param(h, (lks_param){"b", (float *)(h->bytes + 1), h->grad[1], 8}), ERR_ARG,   \
       "parameter 1 are not aligned")                                                               \
     X(ddp_frozen, no_gradient(h), ERR_ARG, "no parameter has a gradient")                          \
-    X(ddp_v_low, open_ddp(h, (lks_ddp_options){-1, 1, 1, 0}), ERR_ARG,                             \
+    X(ddp_v_low, open_ddp(h, (lks_ddp_options){-1, 1, 1, 0, false}), ERR_ARG,                      \
       "-1 virtual ranks: 1 to 1024")                                                               \
-    X(ddp_v_high, open_ddp(h, (lks_ddp_options){1025, 1, 1, 0}), ERR_ARG, "1025 virtual ranks")    \
-    X(ddp_a_low, open_ddp(h, (lks_ddp_options){1, -1, 1, 0}), ERR_ARG, "-1 micro-steps")           \
-    X(ddp_a_high, open_ddp(h, (lks_ddp_options){1, INT_MAX, 1, 0}), ERR_ARG,                       \
+    X(ddp_v_high, open_ddp(h, (lks_ddp_options){1025, 1, 1, 0, false}), ERR_ARG,                   \
+      "1025 virtual ranks")                                                                        \
+    X(ddp_a_low, open_ddp(h, (lks_ddp_options){1, -1, 1, 0, false}), ERR_ARG, "-1 micro-steps")    \
+    X(ddp_a_high, open_ddp(h, (lks_ddp_options){1, INT_MAX, 1, 0, false}), ERR_ARG,                \
       "2147483647 micro-st")                                                                       \
-    X(ddp_mb_low, open_ddp(h, (lks_ddp_options){1, 1, -1, 0}), ERR_ARG, "buckets of -1 MB")        \
-    X(ddp_mb_nan, open_ddp(h, (lks_ddp_options){1, 1, NAN, 0}), ERR_ARG, "MB: more than 0")        \
-    X(ddp_mb_high, open_ddp(h, (lks_ddp_options){1, 1, INFINITY, 0}), ERR_ARG,                     \
+    X(ddp_mb_low, open_ddp(h, (lks_ddp_options){1, 1, -1, 0, false}), ERR_ARG, "buckets of -1 MB") \
+    X(ddp_mb_nan, open_ddp(h, (lks_ddp_options){1, 1, NAN, 0, false}), ERR_ARG, "MB: more than 0") \
+    X(ddp_mb_high, open_ddp(h, (lks_ddp_options){1, 1, INFINITY, 0, false}), ERR_ARG,              \
       "buckets of inf MB")                                                                         \
-    X(ddp_wire, open_ddp(h, (lks_ddp_options){1, 1, 1, 2}), ERR_ARG, "no wire format 2")
+    X(ddp_wire, open_ddp(h, (lks_ddp_options){1, 1, 1, 2, false}), ERR_ARG, "no wire format 2")
 
 #define DDP_ROWS(X)                                                                                \
     X(ddp_broadcast_null, lks_ddp_broadcast(NULL), ERR_ARG, "lks_ddp_broadcast: ddp is NULL")      \
@@ -661,7 +663,8 @@ static void set_up(struct here *h)
                            .dst = h->common};
     h->params[0] = (lks_param){"a", h->value[0], h->grad[0], N};
     h->params[1] = (lks_param){"b", h->value[1], h->grad[1], N};
-    assert_ok(lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 1e-4, 0}, &h->ddp));
+    assert_ok(
+        lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 1e-4, 0, false}, &h->ddp));
     assert_ok(lks_sampler_open(&h->sampled, &h->sampler));
     h->dir = lks_test_folder();
     h->state[0] = (lks_tensor){"a", LKS_FLOAT32, 1, {N}, h->value[0]};

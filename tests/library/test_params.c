@@ -10,7 +10,7 @@
 
 #include "base/number/rng.h"
 #include "comm/backend.h"
-#include "lockstep/ddp.h"
+#include "ddp/library/params.h"
 
 enum { MAX_RANKS = 8, STEPS = 2, N_PARAMS = 5, FROZEN = 2, RARE = 1, RARE_V = 2 };
 
@@ -122,6 +122,7 @@ struct rank {
     lks_ddp_options options;
     enum marks marks;
     struct model *model;
+    float *grads[N_PARAMS]; /* the model's, or with own_gradients the library's */
     const struct expected *expected;
     int odd; /* this rank is given something else */
     lks_status status;
@@ -136,7 +137,7 @@ static lks_status backward(struct rank *r, lks_ddp *ddp, int step, int v, int m)
         if (r->marks == EARLY && p == r->odd)
             LKS__TRY(lks_ddp_mark_ready(ddp, (size_t)p));
         for (size_t k = 0; p != FROZEN && k < counts[p]; k++)
-            r->model->grad[p][k] += made_up(step, v, m, p, k);
+            r->grads[p][k] += made_up(step, v, m, p, k);
         if (r->marks == NONE || r->marks == EARLY || (r->marks == HALF && p % 2 == 0) ||
             (p == RARE && !has_rare(step, v)))
             continue;
@@ -164,7 +165,7 @@ static lks_status check_step(const struct rank *r, const lks_ddp *ddp, int step,
 {
     const struct expected *e = r->expected;
     for (int p = 0; p < N_PARAMS; p++)
-        if (memcmp(r->model->grad[p], e->mean[step][p], counts[p] * sizeof(float)) != 0)
+        if (memcmp(r->grads[p], e->mean[step][p], counts[p] * sizeof(float)) != 0)
             return lks__fail(LKS_ERR_DIVERGED, "step %d: the mean gradient of %s is another", step,
                              names[p]);
     if (got->weight != e->weight || got->loss != e->losses[step] ||
@@ -177,11 +178,30 @@ static lks_status check_step(const struct rank *r, const lks_ddp *ddp, int step,
     return LKS_OK;
 }
 
+/* With own_gradients they are in the reducer's memory, so no other copy of them exists. */
+static lks_status find_gradients(struct rank *r, const lks_ddp *ddp)
+{
+    const lks__memory *m = lks__reducer_memory(ddp->inner);
+    const float *arena = m->arena[m->config.n_arenas - 1];
+    for (int p = 0; p < N_PARAMS; p++) {
+        float *gradient = lks_ddp_gradient(ddp, (size_t)p);
+        if (!r->options.own_gradients && gradient != r->model->params[p].grad)
+            return lks__fail(LKS_ERR_DIVERGED, "the gradient of %s is not the caller's", names[p]);
+        r->grads[p] = gradient != NULL ? gradient : r->model->grad[p]; /* a frozen one is 0 */
+    }
+    for (int p = 0; p < N_PARAMS && r->options.own_gradients; p++)
+        if (r->grads[p] != arena + ddp->table.tensors[ddp->params[p].tensor].offset)
+            return lks__fail(LKS_ERR_DIVERGED, "%s has another gradient", names[p]);
+    return LKS_OK;
+}
+
 static lks_status run_steps(struct rank *r)
 {
     lks_ddp *ddp;
+    for (int p = 0; p < N_PARAMS && r->options.own_gradients; p++)
+        r->model->params[p].grad = NULL;
     LKS__TRY(lks_ddp_open(r->comm, r->model->params, N_PARAMS, &r->options, &ddp));
-    lks_status st = LKS_OK;
+    lks_status st = find_gradients(r, ddp);
     for (int step = 0; step < STEPS && st == LKS_OK; step++) {
         lks_ddp_result result;
         st = one_step(r, ddp, step, &result);
@@ -222,7 +242,7 @@ static void run_ranks(struct rank *ranks, int W)
 
 /* ---- tests ------------------------------------------------------------------------------- */
 
-static void test_mean(void **state)
+static void check_means(bool own)
 {
     static const struct {
         int V, A;
@@ -235,17 +255,30 @@ static void test_mean(void **state)
                 struct rank ranks[MAX_RANKS];
                 for (int i = 0; i < W; i++)
                     ranks[i] = (struct rank){.run = run_steps,
-                                             .options = {V, A, marks == HALF ? 25 : 0.001},
+                                             .options = {.virtual_ranks = V,
+                                                         .micro_steps = A,
+                                                         .bucket_mb = marks == HALF ? 25 : 0.001,
+                                                         .own_gradients = own},
                                              .marks = (enum marks)marks,
                                              .expected = e};
                 run_ranks(ranks, W);
                 for (int i = 0; i < W; i++)
                     if (ranks[i].status != LKS_OK)
-                        fail_msg("V = %d, A = %d, W = %d, marks %d, rank %d: %s", V, A, W, marks, i,
-                                 ranks[i].said);
+                        fail_msg("V = %d, A = %d, W = %d, marks %d, own %d, rank %d: %s", V, A, W,
+                                 marks, own, i, ranks[i].said);
             }
         free(e);
     }
+}
+
+static void test_mean(void **state)
+{
+    check_means(false);
+}
+
+static void test_own_gradients(void **state)
+{
+    check_means(true);
 }
 
 /* Values that differ before the broadcast, and not after it; one changed bit on one rank is
@@ -331,10 +364,8 @@ static void test_other_params(void **state)
 
 /* With LOCKSTEP_CHECK=1, a mark before the gradient is complete is an error on every rank, and
  * marks in time are none. */
-static void test_early_mark(void **state)
+static void check_early_marks(const struct expected *e, bool own)
 {
-    struct expected *e = expect(4, 2);
-    setenv("LOCKSTEP_CHECK", "1", 1);
     for (int W = 1; W <= 4; W++)
         for (int marks = NONE; marks <= EARLY; marks++) {
             struct rank ranks[MAX_RANKS];
@@ -342,7 +373,10 @@ static void test_early_mark(void **state)
                 continue;
             for (int i = 0; i < W; i++)
                 ranks[i] = (struct rank){.run = run_steps,
-                                         .options = {4, 2, marks == HALF ? 25 : 0.001},
+                                         .options = {.virtual_ranks = 4,
+                                                     .micro_steps = 2,
+                                                     .bucket_mb = marks == HALF ? 25 : 0.001,
+                                                     .own_gradients = own},
                                          .marks = (enum marks)marks,
                                          .expected = e,
                                          .odd = 3};
@@ -357,6 +391,14 @@ static void test_early_mark(void **state)
                                                "lks_ddp_mark_ready() in micro-step ");
             }
         }
+}
+
+static void test_early_mark(void **state)
+{
+    struct expected *e = expect(4, 2);
+    setenv("LOCKSTEP_CHECK", "1", 1);
+    check_early_marks(e, false);
+    check_early_marks(e, true);
     setenv("LOCKSTEP_CHECK", "yes", 1);
     struct rank one = {.run = run_steps, .options = {4, 2, 1}, .expected = e};
     run_ranks(&one, 1);
@@ -373,7 +415,8 @@ static void test_out_of_turn(void **state)
     lks_ddp *d;
     struct model *m = new_model();
     assert_ok(lks_comm_init(&comm));
-    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS, &(lks_ddp_options){2, 2, 0, 0}, &d));
+    assert_ok(lks_ddp_open(comm, m->params, N_PARAMS,
+                           &(lks_ddp_options){.virtual_ranks = 2, .micro_steps = 2}, &d));
     assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, 1), "lks_ddp_begin() of virtual rank 0 is due");
     assert_fails(LKS_ERR_ARG, lks_ddp_step(d, NULL), "lks_ddp_begin() of virtual rank 0 is due");
     assert_fails(LKS_ERR_ARG, lks_ddp_mark_ready(d, 0), "out of turn");
@@ -400,6 +443,11 @@ static void test_out_of_turn(void **state)
     assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "no parameter has a gradient");
     bad[0] = (lks_param){"w", NULL, m->grad[0], 7};
     assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "parameter 0 has no name");
+    bad[0] = (lks_param){"w", m->value[0], m->grad[0], 7};
+    assert_fails(LKS_ERR_ARG,
+                 lks_ddp_open(comm, bad, 1, &(lks_ddp_options){.own_gradients = true}, &d),
+                 "parameter 0 has a gradient: with own_gradients set grad to NULL");
+    assert_null(lks_ddp_gradient(NULL, 0));
     assert_fails(LKS_ERR_ARG,
                  lks_ddp_open(comm, m->params, 1, &(lks_ddp_options){.virtual_ranks = -1}, &d),
                  "-1 virtual ranks: 1 to 1024");
@@ -471,7 +519,7 @@ int main(void)
         cmocka_unit_test(test_mean),         cmocka_unit_test(test_values),
         cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
         cmocka_unit_test(test_no_data),      cmocka_unit_test(test_early_mark),
-        cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_clip),         cmocka_unit_test(test_own_gradients),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

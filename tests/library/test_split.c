@@ -272,14 +272,17 @@ static lks_status patient(void)
     return st;
 }
 
-static lks_status train_in_part(void)
+/* `own`: the library allocates the gradient. */
+static lks_status train(bool own)
 {
     lks_comm *part;
     lks_ddp *ddp;
-    float w[100] = {0}, g[100];
-    const lks_param p = {"w", w, g, 100};
+    float w[100] = {0}, sums[100];
+    const lks_param p = {"w", w, own ? NULL : sums, 100};
+    const lks_ddp_options o = {.own_gradients = own};
     LKS__TRY(lks_comm_split(comm, world.rank % 2, 0, &part));
-    LKS__TRY(lks_ddp_open(part, &p, 1, NULL, &ddp));
+    LKS__TRY(lks_ddp_open(part, &p, 1, &o, &ddp));
+    float *g = lks_ddp_gradient(ddp, 0);
     LKS__TRY(lks_ddp_begin(ddp, lks_ddp_first(ddp)));
     for (int i = 0; i < 100; i++)
         g[i] = (float)(world.rank % 2 + 1);
@@ -291,6 +294,16 @@ static lks_status train_in_part(void)
     EXPECT(lks_ddp_step(ddp, NULL) == LKS_ERR_ARG);
     lks_ddp_close(ddp);
     return LKS_OK;
+}
+
+static lks_status train_with_own_gradients(void)
+{
+    return train(true);
+}
+
+static lks_status train_in_part(void)
+{
+    return train(false);
 }
 
 static lks_status wrong_arguments(void)
@@ -373,6 +386,7 @@ static const struct row {
     {"two threads", two_threads, 0, false},
     {"patient", patient, 0, false},
     {"training in a part", train_in_part, 0, false},
+    {"gradients of the library", train_with_own_gradients, 0, false},
     {"wrong arguments", wrong_arguments, 0, false},
     {"another call", another_call, 0, true},
     {"refused", refused, 0, false},

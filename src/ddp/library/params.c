@@ -149,7 +149,9 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
 
 static void copy_gradient(lks_ddp *d, const struct lks__ddp_param *p)
 {
-    memcpy(d->leaf + d->table.tensors[p->tensor].offset, p->p.grad, p->p.count * sizeof(float));
+    float *leaf = d->leaf + d->table.tensors[p->tensor].offset;
+    if (leaf != p->p.grad)
+        memcpy(leaf, p->p.grad, p->p.count * sizeof(float));
 }
 
 /* Announce groups in order, whatever the order of the marks, so that all ranks start the same
@@ -187,7 +189,8 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
     d->used[param] = d->used[d->n_params] = 1;
     if (p->tensor >= 0 && in_last(d)) {
         copy_gradient(d, p);
-        announce(d, false);
+        if (d->early == NULL) /* else when the marks are checked: a sum may replace the gradient */
+            announce(d, false);
     }
     return LKS_OK;
 }
@@ -202,7 +205,7 @@ lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
     return LKS_OK;
 }
 
-/* A gradient that was marked too early has perhaps been sent, so the step can't be completed. The
+/* A gradient that was marked too early would have been sent, so the step can't be completed. The
  * other ranks needn't wait for it. */
 static lks_status check_marks(lks_ddp *d)
 {
@@ -293,9 +296,15 @@ static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
 {
     const float *sums;
     LKS__TRY(lks__reducer_finish(d->inner, &sums, norm_p));
-    LKS__TRY(gather(d, sum));
-    store_means(d, sums, sum->weight);
-    return lks__memory_release(lks__reducer_memory(d->inner));
+    LKS__TRY(gather(d, sum)); /* after it no rank waits for sums, which are made of all gradients */
+    /* Only one rank of a host has the sum where its gradients are. The others read it there. */
+    const bool in_place = sums + d->table.tensors[0].offset == d->params[d->param_of[0]].p.grad;
+    if (!in_place)
+        store_means(d, sums, sum->weight);
+    LKS__TRY(lks__memory_release(lks__reducer_memory(d->inner)));
+    if (in_place)
+        store_means(d, sums, sum->weight);
+    return LKS_OK;
 }
 
 lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
@@ -319,6 +328,11 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     if (result != NULL)
         *result = (lks_ddp_result){sum.weight, sum.loss * scale, d->norm};
     return LKS_OK;
+}
+
+float *lks_ddp_gradient(const lks_ddp *d, size_t param)
+{
+    return d != NULL && param < d->n_params ? d->params[param].p.grad : NULL;
 }
 
 lks_status lks_ddp_clip(lks_ddp *d, double max_norm, double *factor_p)

@@ -11,7 +11,7 @@
 #include "lockstep/ddp.h"
 
 struct lks__ddp_param {
-    lks_param p; /* with our copy of its name */
+    lks_param p; /* with our copy of its name, and the address of our gradient if `own` */
     int tensor;  /* index in the table of trained parameters; -1: frozen */
     bool ready;  /* marked in this micro-step */
 };
@@ -41,8 +41,9 @@ struct lks_ddp {
     bool begun;     /* v has begun */
     lks_status failed; /* a step failed for the reason in why[] */
     char why[512];
-    float *leaf;                   /* sum of v's gradients */
-    int next_group;                /* next to announce in the last micro-step */
+    bool own;       /* the gradients are in the reducer's last arena, and the caller's are NULL */
+    float *leaf;    /* sum of v's gradients */
+    int next_group; /* next to announce in the last micro-step */
     unsigned char *exchange, *all; /* buffers of gather() */
     unsigned char *used;     /* [n_params] in the current step; used[n_params]: any was marked */
     unsigned char *was_used; /* `used` of the last step, over all ranks */

@@ -15,7 +15,7 @@ static size_t most_floats(void)
     return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / sizeof(float);
 }
 
-static lks_status check_params(const lks_param *params, size_t n)
+static lks_status check_params(const lks_param *params, size_t n, bool own)
 {
     size_t total = 0, trained = 0, most = most_floats();
     for (size_t i = 0; i < n; i++) {
@@ -35,9 +35,14 @@ static lks_status check_params(const lks_param *params, size_t n)
                              "are more than the %zu floats that fit into this machine's memory: "
                              "are the counts right?",
                              i, p->count, most);
+        if (own && p->grad != NULL)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_open: parameter %zu has a gradient: with own_gradients set "
+                             "grad to NULL, and use the one that lks_ddp_gradient() returns",
+                             i);
         trained += p->grad != NULL;
     }
-    if (trained == 0)
+    if (trained == 0 && !own)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: no parameter has a gradient");
     return LKS_OK;
 }
@@ -80,9 +85,9 @@ static lks_status check_apart(const lks_param *params, size_t n)
     return st;
 }
 
-lks_status lks__params_check_list(const lks_param *params, size_t n)
+lks_status lks__params_check_list(const lks_param *params, size_t n, bool own)
 {
-    LKS__TRY(check_params(params, n));
+    LKS__TRY(check_params(params, n, own));
     return check_apart(params, n);
 }
 

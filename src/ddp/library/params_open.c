@@ -13,18 +13,20 @@
 
 static uint64_t hash_param(const void *ctx, uint64_t i)
 {
-    const lks_param *p = &((const lks_ddp *)ctx)->params[i].p;
-    uint64_t parts[3] = {XXH3_64bits(p->name, strlen(p->name)), p->count, p->grad == NULL};
+    const struct lks__ddp_param *param = &((const lks_ddp *)ctx)->params[i];
+    const lks_param *p = &param->p;
+    uint64_t parts[3] = {XXH3_64bits(p->name, strlen(p->name)), p->count, param->tensor < 0};
     return XXH3_64bits(parts, sizeof parts);
 }
 
 static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
-    const lks_param *p = &((const lks_ddp *)ctx)->params[i].p;
+    const struct lks__ddp_param *param = &((const lks_ddp *)ctx)->params[i];
+    const lks_param *p = &param->p;
     char name[64];
     snprintf(out, LKS__LIST_TEXT, "%s with %zu elements%s",
              lks__escape(name, sizeof name, p->name, strlen(p->name)), p->count,
-             p->grad == NULL ? ", frozen" : "");
+             param->tensor < 0 ? ", frozen" : "");
 }
 
 enum { OPTIONS = 4 };
@@ -76,7 +78,7 @@ static lks_status lay_out(lks_ddp *d)
     lks__table *t = &d->table;
     for (size_t i = 0; i < d->n_params; i++) {
         struct lks__ddp_param *p = &d->params[i];
-        p->tensor = p->p.grad == NULL ? -1 : (int)t->n_tensors;
+        p->tensor = p->p.grad == NULL && !d->own ? -1 : (int)t->n_tensors;
         if (p->tensor < 0)
             continue;
         lks__table_tensor *tensor = &t->tensors[p->tensor];
@@ -98,6 +100,16 @@ size_t lks__ddp_tally_bytes(const lks_ddp *d)
     return most * sizeof(struct lks__ddp_tally) + d->n_params + 1;
 }
 
+/* The gradients are in the last arena. A leaf is in an earlier one if the rank has other nodes to
+ * hold, and is copied there (copy_gradient() in params.c). */
+static void own_gradients(lks_ddp *d)
+{
+    const lks__memory *m = lks__reducer_memory(d->inner);
+    for (size_t i = 0; i < d->table.n_tensors; i++)
+        d->params[d->param_of[i]].p.grad =
+            m->arena[m->config.n_arenas - 1] + d->table.tensors[i].offset;
+}
+
 static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
 {
     LKS__CALLED_BY(DDP_OPEN);
@@ -115,7 +127,10 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
     LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
     d->ex.k = &d->kernels;
     d->device = lks__device_cpu(&d->ex);
-    return lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner);
+    LKS__TRY(lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner));
+    if (d->own)
+        own_gradients(d);
+    return LKS_OK;
 }
 
 lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
@@ -135,7 +150,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     int A = options->micro_steps == 0 ? 1 : options->micro_steps;
     double mb = options->bucket_mb == 0 ? 25 : options->bucket_mb;
     LKS__TRY(lks__params_check_numbers(V, W, A, mb));
-    LKS__TRY(lks__params_check_list(params, n_params));
+    LKS__TRY(lks__params_check_list(params, n_params, options->own_gradients));
     if (options->wire != LKS_WIRE_FLOAT32 && options->wire != LKS_WIRE_BFLOAT16)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: there is no wire format %d",
                          (int)options->wire);
@@ -146,6 +161,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     d->norm = -1;
     d->V = V;
     d->A = A;
+    d->own = options->own_gradients;
     d->first = d->v = lks__first_leaf(V, W, rank);
     d->end = lks__first_leaf(V, W, rank + 1);
     lks_status st = copy_params(d, params, n_params);
