@@ -25,6 +25,17 @@ static void add(float *out, const float *a, const float *b, size_t n)
         out[i] = a[i] + b[i];
 }
 
+/* The last addition. The kernel also adds up squares, which takes longer than the sum itself while
+ * data are in the caches. A product with 1 has the bits of its factor. */
+static void add_last(const struct lks__sum *s, float *out, const float *a, const float *b,
+                     double lanes[8], size_t n)
+{
+    if (lanes == NULL && s->scale == 1 && b != NULL)
+        add(out, a, b, n);
+    else
+        s->last(out, a, b, s->scale, lanes, n);
+}
+
 /* Uses a stack of partial sums: a value is a part, read in place, or the buffer of its level. */
 static void sum_chunk(const struct lks__sum *s, size_t first, size_t n, double lanes[8])
 {
@@ -38,7 +49,7 @@ static void sum_chunk(const struct lks__sum *s, size_t first, size_t n, double l
             depth--;
             const float *a = stack[depth - 1], *b = stack[depth];
             if (i == s->n_parts - 1 && depth == 1) {
-                s->last(dst, a, b, s->scale, lanes, n);
+                add_last(s, dst, a, b, lanes, n);
                 return;
             }
             float *out = depth == 1 && !s->dst_is_late_part ? dst : temp[depth - 1];
@@ -46,14 +57,14 @@ static void sum_chunk(const struct lks__sum *s, size_t first, size_t n, double l
             stack[depth - 1] = out;
         }
     }
-    s->last(dst, stack[0], NULL, s->scale, lanes, n);
+    add_last(s, dst, stack[0], NULL, lanes, n);
 }
 
 void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8])
 {
     if (s->n_parts <= 2) { /* there is only one plan */
-        s->last(s->dst + first, s->parts[0] + first, s->n_parts == 2 ? s->parts[1] + first : NULL,
-                s->scale, lanes, n);
+        add_last(s, s->dst + first, s->parts[0] + first,
+                 s->n_parts == 2 ? s->parts[1] + first : NULL, lanes, n);
         return;
     }
     while (n > 0) {
