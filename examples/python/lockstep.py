@@ -7,6 +7,7 @@ works in the arrays' own memory: they must be contiguous and writeable, and stay
 """
 import ctypes
 import ctypes.util
+import json
 import os
 import signal
 import threading
@@ -41,7 +42,12 @@ class _SamplerOptions(ctypes.Structure):
 
 
 class _Tensor(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("n_dims", ctypes.c_int), ("shape", ctypes.c_uint64 * 4), ("data", ctypes.c_void_p)]
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("n_dims", ctypes.c_int), ("shape", ctypes.c_uint64 * 64),
+                ("data", ctypes.c_void_p)]
+
+
+class _More(ctypes.Structure):
+    _fields_ = [("per_rank", ctypes.c_void_p), ("n_per_rank", ctypes.c_size_t), ("json", ctypes.c_char_p)]
 
 
 class _OptimizerParam(ctypes.Structure):
@@ -73,8 +79,9 @@ for _name, _result, *_arguments in (
         ("ddp_clip", _INT, _P, _DOUBLE, _P), ("ddp_used", ctypes.c_bool, _P, _SIZE), ("ddp_gradient", _P, _P, _SIZE),
         ("sampler_open", _INT, _P, _P), ("sampler_close", None, _P),
         ("sampler_set_epoch", None, _P, _U64), ("sampler_count", _U64, _P), ("sampler_index", _U64, _P, _INT, _U64),
-        ("checkpoint_save", _INT, _P, ctypes.c_char_p, _U64, _P, _SIZE, _INT), ("checkpoint_load", _INT, _P, ctypes.c_char_p, _P, _SIZE, _P, _P),
-        ("checkpoint_list", _INT, _P, ctypes.c_char_p, _P, _P, _P), ("optimizer_open", _INT, _P, _INT, _P, _SIZE, _P), ("optimizer_close", None, _P),
+        ("checkpoint_save_more", _INT, _P, ctypes.c_char_p, _U64, _P, _SIZE, _P, _INT),
+        ("checkpoint_load_more", _INT, _P, ctypes.c_char_p, _P, _SIZE, _P, _P, _P), ("checkpoint_list", _INT, _P, ctypes.c_char_p, _P, _P, _P),
+        ("checkpoint_json", _INT, _P, ctypes.c_char_p, _P, _P), ("optimizer_open", _INT, _P, _INT, _P, _SIZE, _P), ("optimizer_close", None, _P),
         ("optimizer_step", _INT, _P, _P), ("optimizer_state", _INT, _P, _P, _P), ("lr_cosine", _DOUBLE, _DOUBLE, _DOUBLE, _U64, _U64, _U64),
         ("lr_warmdown", _DOUBLE, _U64, _U64, _U64)):
     getattr(_lib, "lks_" + _name).restype, getattr(_lib, "lks_" + _name).argtypes = _result, _arguments
@@ -325,23 +332,37 @@ class Sampler(_Object):
 def _tensors(arrays):
     out = (_Tensor * len(arrays))()
     for slot, (name, array) in zip(out, arrays.items()):
-        if array.ndim > 4:
-            raise Error(f"{name} has {array.ndim} dimensions; a checkpoint's tensors have at most 4")
         slot.data, _, slot.dtype = _memory(array)
-        slot.name, slot.n_dims, slot.shape = name.encode(), array.ndim, (_U64 * 4)(*array.shape)
+        slot.name, slot.n_dims, slot.shape = name.encode(), array.ndim, (_U64 * 64)(*array.shape)
     return out
 
 
-def save(comm, folder, step, arrays, keep=0):
-    """Save {name: array} as the checkpoint of `step`, and keep the `keep` newest (0: all)."""
-    _check(_lib.lks_checkpoint_save(comm.handle, os.fsencode(folder), step, _tensors(arrays), len(arrays), keep))
+def save(comm, folder, step, arrays, keep=0, per_rank=None, data=None):
+    """Save {name: array} as the checkpoint of `step`, and keep the `keep` newest (0: all). `per_rank`
+    has arrays that each rank has its own of, and `data` is anything that JSON can express."""
+    ranks = _tensors(per_rank or {})
+    more = _More(ctypes.addressof(ranks), len(ranks), None if data is None else json.dumps(data, allow_nan=False).encode())
+    _check(_lib.lks_checkpoint_save_more(comm.handle, os.fsencode(folder), step, _tensors(arrays), len(arrays), ctypes.byref(more), keep))
 
 
-def load(comm, folder, arrays):
+def load(comm, folder, arrays, per_rank=None):
     """Load the newest checkpoint into {name: array}. Returns its step; None if there is none."""
-    step, found = _U64(), ctypes.c_bool()
-    _check(_lib.lks_checkpoint_load(comm.handle, os.fsencode(folder), _tensors(arrays), len(arrays), ctypes.byref(step), ctypes.byref(found)))
+    step, found, ranks = _U64(), ctypes.c_bool(), _tensors(per_rank or {})
+    more = _More(ctypes.addressof(ranks), len(ranks))
+    _check(_lib.lks_checkpoint_load_more(comm.handle, os.fsencode(folder), _tensors(arrays), len(arrays), ctypes.byref(more), ctypes.byref(step),
+                                         ctypes.byref(found)))
     return step.value if found else None
+
+
+def data_of(comm, folder):
+    """The newest checkpoint's `data`; None if it has none."""
+    text = _P()
+    _check(_lib.lks_checkpoint_json(comm.handle, os.fsencode(folder), ctypes.byref(text), None))
+    if not text:
+        return None
+    data = json.loads(ctypes.string_at(text))
+    _free(text)
+    return data
 
 
 def tensors_of(comm, folder):

@@ -40,7 +40,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { LKS_MAX_DIMS = 4 };
+enum { LKS_MAX_DIMS = 64 }; /* as many as a tensor of PyTorch or NumPy has */
 
 typedef struct lks_tensor {
     const char *name; /* UTF-8, not empty, unique in the list; not "__metadata__" */
@@ -72,12 +72,44 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
 lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
                                uint64_t *step_p, bool *found_p);
 
+/* Contents of a checkpoint that aren't equal on all ranks. Zero it for none. */
+typedef struct lks_checkpoint_more {
+    /* [n_per_rank] tensors that each rank has its own of, such as the state of its random numbers.
+     * All ranks give the same names in the same order; types and shapes may differ. Rank 2's "rng"
+     * is saved as "rng@2". */
+    const lks_tensor *per_rank;
+    size_t n_per_rank;
+    /* A JSON text of the program's own, such as its settings; NULL: none. Rank 0's is saved, as
+     * "program" in state.json. A load ignores it: see lks_checkpoint_json(). */
+    const char *json;
+} lks_checkpoint_more;
+
+/* lks_checkpoint_save() with more contents (NULL: none). While it runs, rank 0 needs memory for the
+ * tensors in `per_rank` of all ranks. A text that isn't JSON is ERR_ARG on every rank. */
+lks_status lks_checkpoint_save_more(lks_comm *comm, const char *dir, uint64_t step,
+                                    const lks_tensor *tensors, size_t n,
+                                    const lks_checkpoint_more *more, int keep);
+
+/* lks_checkpoint_load() with more contents (NULL: none): each rank gets its own tensors. If another
+ * number of ranks saved them, that is ERR_CONFIG. Any rank can still load any of them by its full
+ * name, such as "rng@2", in `tensors`. */
+lks_status lks_checkpoint_load_more(lks_comm *comm, const char *dir, const lks_tensor *tensors,
+                                    size_t n, const lks_checkpoint_more *more, uint64_t *step_p,
+                                    bool *found_p);
+
+/* The program's own JSON text of the newest checkpoint in `dir`, or of `dir` if that is a
+ * checkpoint's folder, on every rank. It verifies the checkpoint as a load does. free() *json_p. It
+ * contains the values that were saved, written without spaces and with sorted keys. It is NULL if
+ * the checkpoint has no such text, or if there is no checkpoint. *step_p (may be NULL) is the
+ * checkpoint's step. */
+lks_status lks_checkpoint_json(lks_comm *comm, const char *dir, char **json_p, uint64_t *step_p);
+
 /* List the tensors of the newest checkpoint in `dir`, or of `dir` if that is a checkpoint's folder,
  * on every rank, so that a program can allocate memory before it loads them. It verifies the
  * checkpoint as a load does. *tensors_p [*n_p] are in the order in which they were saved, with
- * `data` NULL; free() the list, and the names with it. A type that the library lacks has dtype 0,
- * and can't be loaded. If there is no checkpoint, *tensors_p is NULL and *n_p is 0. *step_p (may be
- * NULL) is the checkpoint's step. */
+ * `data` NULL; free() the list, and the names with it. Tensors of each rank are listed as "rng@0"
+ * and so on. A type that the library lacks has dtype 0, and can't be loaded. If there is no
+ * checkpoint, *tensors_p is NULL and *n_p is 0. *step_p (may be NULL) is the checkpoint's step. */
 lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **tensors_p, size_t *n_p,
                                uint64_t *step_p);
 

@@ -180,7 +180,7 @@ static void writer_refuses(void **state)
         {{{"a", "F33", 1, {1}, f, 4}}, 1, "dtype is unknown"},
         {{{"a", "F32", 1, {2}, f, 4}}, 1, "its shape and its bytes differ"},
         {{{"a", "F32", 1, {1}, NULL, 4}}, 1, "its shape and its bytes differ"},
-        {{{"a", "F32", 5, {1}, f, 4}}, 1, "too many dimensions"},
+        {{{"a", "F32", 65, {1}, f, 4}}, 1, "too many dimensions"},
         {{{"a", "F32", -1, {1}, f, 4}}, 1, "too many dimensions"},
         {{{"a", "F32", 2, {big, 4}, f, 0}}, 1, "shape is too large"},
         {{{"a", "F32", 1, {1}, f, 4}, {"a", "F32", 1, {1}, f, 4}}, 2, "twice"},
@@ -237,6 +237,8 @@ static void refused(const char *path, const char *why)
 
 #define T(shape, range) "{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":" range "}"
 
+#define EIGHT "1,1,1,1,1,1,1,1,"
+
 static void hostile_headers(void **state)
 {
     static const struct {
@@ -259,7 +261,8 @@ static void hostile_headers(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":\"1\",\"data_offsets\":[0,4]}}", 4,
          "does not consist of"},
         {"{\"a\":{\"dtype\":\"F31\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype"},
-        {"{\"a\":" T("[1,1,1,1,1]", "[0,4]") "}", 4, "too many dimensions"},
+        {"{\"a\":" T("[" EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT EIGHT "1]", "[0,4]") "}", 4,
+         "too many dimensions"},
         {"{\"a\":" T("[-1]", "[0,4]") "}", 4, "not a whole number"},
         {"{\"a\":" T("[1.0]", "[0,4]") "}", 4, "not a whole number"},
         {"{\"a\":" T("[true]", "[0,4]") "}", 4, "not a whole number"},

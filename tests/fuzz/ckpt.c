@@ -7,9 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "comm/backend.h"
 #include "files/checkpoint/folder.h"
 #include "files/safetensors/dtype.h"
 #include "fuzz.h"
+#include "lockstep/checkpoint.h"
 #include "model/model.h"
 #include "train/checkpoint.h"
 
@@ -20,6 +22,7 @@ const char *const fuzz_words[] = {
     "\"params_hash\": ",
     "\"settings\": ",
     "\"tokenizer\": ",
+    "\"program\": ",
     "\n  \"state_hash\": \"",
     "\"n_layer\": ",
     "\"n_embd\": ",
@@ -50,10 +53,10 @@ static void save(const char *family)
     FUZZ_HOLDS(lks__settings_set(&s, LKS__CMD_TRAIN, "family", family, LKS__FROM_ARG, "x") ==
                LKS_OK);
     json_t *state =
-        json_pack("{s:o, s:{s:s, s:i, s:s}, s:s, s:b, s:f}", "settings",
+        json_pack("{s:o, s:{s:s, s:i, s:s}, s:s, s:b, s:f, s:[f, n]}", "settings",
                   lks__settings_to_json(&s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG), "tokenizer",
                   "kind", "char", "vocab_size", 3, "chars", "abc", "data_digest",
-                  "0123456789abcdef", "eval_done", 1, "best_val_loss", 2.5);
+                  "0123456789abcdef", "eval_done", 1, "best_val_loss", 2.5, "program", 0.5);
     const lks__ckpt_content content = {.iter = 10,
                                        .model = &tensor,
                                        .n_model = 1,
@@ -89,6 +92,34 @@ static void use(const lks__ckpt *ckpt)
         lks__meta_free(&meta);
 }
 
+/* As a program that uses the library. */
+static void use_as_program(const char *dir)
+{
+    static lks_comm *comm;
+    float x[6];
+    const lks_tensor wanted = {"a", LKS_FLOAT32, 2, {2, 3}, x};
+    const lks_checkpoint_more more = {&wanted, 1, NULL};
+    lks_tensor *list;
+    size_t n;
+    char *text;
+    bool found;
+    if (comm == NULL)
+        FUZZ_HOLDS(lks__comm_open_threads(1, 30, &comm) == LKS_OK);
+    if (lks_checkpoint_json(comm, dir, &text, NULL) == LKS_OK && text != NULL) {
+        json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        FUZZ_HOLDS(value != NULL);
+        json_decref(value);
+        free(text);
+    }
+    if (lks_checkpoint_list(comm, dir, &list, &n, NULL) == LKS_OK) {
+        FUZZ_HOLDS(n == 2 && list[1].n_dims == 2 && list[1].shape[1] == 3);
+        free(list);
+        FUZZ_HOLDS(lks_checkpoint_load(comm, dir, &wanted, 1, NULL, &found) == LKS_OK && found);
+        FUZZ_HOLDS(x[5] == 6);
+    }
+    FUZZ_HOLDS(lks_checkpoint_load_more(comm, dir, NULL, 0, &more, NULL, &found) != LKS_OK);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     lks__ckpt ckpt;
@@ -108,6 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         use(&ckpt);
         lks__ckpt_close(&ckpt);
     }
+    use_as_program(fuzz_path("out"));
     if (lks__ckpt_open(fuzz_path("out/ckpt-00000010"), 0, &ckpt) == LKS_OK)
         lks__ckpt_close(&ckpt);
     return 0;

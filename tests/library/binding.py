@@ -128,7 +128,21 @@ def check_state():
     listed = lockstep.tensors_of(comm, os.path.join(folder, "adamw"))
     assert listed["w"] == ("float32", (4, 3)) and "w.exp_avg" in listed
     assert lockstep.load(comm, os.path.join(folder, "none"), again) is None
+    assert lockstep.data_of(comm, os.path.join(folder, "none")) is None and lockstep.data_of(comm, os.path.join(folder, "adamw")) is None
     assert lockstep.tensors_of(comm, os.path.join(folder, "none")) == {}
+
+
+def check_more():
+    """A checkpoint with many dimensions, an array of each rank, and data."""
+    path, deep = os.path.join(folder, "more"), numpy.arange(6.0).reshape((1,) * 20 + (2, 3))
+    mine = numpy.arange(rank + 1, dtype=numpy.int64)
+    data = {"names": ["a", "\u00e4"], "rate": 0.1, "on": True}
+    lockstep.save(comm, path, 3, {"deep": deep}, per_rank={"mine": mine}, data=data)
+    deep_again, mine_again = numpy.zeros_like(deep), numpy.full_like(mine, -1)
+    assert lockstep.load(comm, path, {"deep": deep_again}, {"mine": mine_again}) == 3
+    assert (deep_again == deep).all() and (mine_again == mine).all() and lockstep.data_of(comm, path) == data
+    listed = lockstep.tensors_of(comm, path)
+    assert listed["deep"] == ("float64", deep.shape) and [listed[f"mine@{r}"][1] for r in range(W)] == [(r + 1,) for r in range(W)]
 
 
 check_collectives()
@@ -136,4 +150,5 @@ check_split()
 check_ddp()
 check_sampler()
 check_state()
+check_more()
 comm.close()

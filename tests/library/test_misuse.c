@@ -35,6 +35,7 @@ struct here {
     const char *dir; /* empty */
     lks_tensor state[2];
     bool found;
+    char *text;
 };
 
 /* --- changes of one argument, for the table --------------------------------------------------- */
@@ -64,6 +65,16 @@ static lks_status init_with(struct here *h, const char *timeout)
     lks_status st = lks_comm_init(&h->other);
     unsetenv("LOCKSTEP_TIMEOUT");
     return st;
+}
+
+static lks_status save_more(struct here *h, lks_checkpoint_more more)
+{
+    return lks_checkpoint_save_more(h->comm, h->dir, 1, h->state, 2, &more, 0);
+}
+
+static lks_status save_own(struct here *h, lks_tensor own)
+{
+    return save_more(h, (lks_checkpoint_more){&own, 1, NULL});
 }
 
 static lks_status open_param(struct here *h, lks_param p)
@@ -581,11 +592,21 @@ static const size_t much = SIZE_MAX, two = 2;
     X(save_odd_name, SAVE(name = "a\xff"), ERR_ARG, "tensor 1 (a\\xff): its name is not UTF-8")    \
     X(save_their_name, SAVE(name = "__metadata__"), ERR_ARG,                                       \
       "that name is reserved by the format")                                                       \
+    X(save_more_null, save_more(h, (lks_checkpoint_more){NULL, 1, NULL}), ERR_ARG,                 \
+      "1 tensors at NULL")                                                                         \
+    X(save_more_odd, save_own(h, (lks_tensor){.name = "r"}), ERR_ARG,                              \
+      "tensor 0 (r): there is no such data type")                                                  \
+    X(save_more_json, save_more(h, (lks_checkpoint_more){NULL, 0, "{"}), ERR_ARG,                  \
+      "the program's own text is not valid JSON")                                                  \
+    X(json_null, lks_checkpoint_json(NULL, h->dir, &h->text, NULL), ERR_ARG, "an argument is NULL") \
+    X(json_null_out, lks_checkpoint_json(h->comm, h->dir, NULL, NULL), ERR_ARG,                    \
+      "an argument is NULL")                                                                       \
+    X(json_no_dir, lks_checkpoint_json(h->comm, "", &h->text, NULL), ERR_ARG, "dir is empty")      \
     X(save_name_twice, SAVE(name = "a"), ERR_ARG, "the name a is in the list twice")               \
     X(save_no_type, SAVE(dtype = (lks_dtype)0), ERR_ARG,                                           \
       "tensor 1 (b): there is no such data type")                                                  \
     X(save_odd_type, SAVE(dtype = (lks_dtype)LKS_SUM), ERR_ARG, "there is no such data type")      \
-    X(save_dims, SAVE(n_dims = 5), ERR_ARG, "or more than 4 dimensions")                           \
+    X(save_dims, SAVE(n_dims = 65), ERR_ARG, "or more than 64 dimensions")                         \
     X(save_dims_low, SAVE(n_dims = -1), ERR_ARG, "it has fewer than 0")                            \
     X(save_shape, SAVE(shape[0] = UINT64_MAX), ERR_ARG,                                            \
       "its shape is more than memory can address")                                                 \

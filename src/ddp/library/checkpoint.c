@@ -15,6 +15,7 @@
 #include "comm/backend.h"
 #include "comm/samelist.h"
 #include "ddp/library/checkpoint_files.h"
+#include "ddp/library/checkpoint_ranks.h"
 #include "files/checkpoint/name.h"
 
 static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
@@ -35,6 +36,7 @@ struct call {
     int keep;
     const lks_tensor *tensors;
     size_t n;
+    lks_checkpoint_more more;
 };
 
 /* Number of elements; only for a list that has been checked. */
@@ -59,7 +61,7 @@ static const char *fault_of(const lks_tensor *t)
     if (bytes == 0)
         return "there is no such data type";
     if (t->n_dims < 0 || t->n_dims > LKS_MAX_DIMS)
-        return "it has fewer than 0 or more than 4 dimensions";
+        return "it has fewer than 0 or more than 64 dimensions";
     for (int d = 0; d < t->n_dims; d++) {
         empty |= t->shape[d] == 0;
         if (t->shape[d] > INT64_MAX || !lks__mul(bytes, t->shape[d], &bytes) || bytes > INT64_MAX)
@@ -73,39 +75,48 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static lks_status check_names(const struct call *c)
+static lks_status check_names(const char *call, const lks_tensor *tensors, size_t n)
 {
-    const char **names = malloc(c->n * sizeof *names);
+    const char **names = malloc(n * sizeof *names);
     char shown[128];
     lks_status st = LKS_OK;
     if (names == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for the names of %zu tensors", c->name,
-                         c->n);
-    for (size_t i = 0; i < c->n; i++)
-        names[i] = c->tensors[i].name;
-    qsort(names, c->n, sizeof *names, by_name);
-    for (size_t i = 1; i < c->n && st == LKS_OK; i++)
+        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for the names of %zu tensors", call, n);
+    for (size_t i = 0; i < n; i++)
+        names[i] = tensors[i].name;
+    qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 1; i < n && st == LKS_OK; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
-            st = lks__fail(LKS_ERR_ARG, "%s: the name %s is in the list twice", c->name,
+            st = lks__fail(LKS_ERR_ARG, "%s: the name %s is in the list twice", call,
                            lks__escape(shown, sizeof shown, names[i], strlen(names[i])));
     free(names);
     return st;
 }
 
-static lks_status check_list(const struct call *c)
+static lks_status check_tensors(const char *call, const lks_tensor *tensors, size_t n)
 {
     char shown[128];
-    if (c->tensors == NULL || c->n == 0 || c->n > INT32_MAX)
-        return lks__fail(LKS_ERR_ARG, "%s: %zu tensors%s: 1 to %d are possible", c->name, c->n,
-                         c->tensors == NULL ? " at NULL" : "", INT32_MAX);
-    for (size_t i = 0; i < c->n; i++) {
-        const char *name = c->tensors[i].name, *why = fault_of(&c->tensors[i]);
+    if (tensors == NULL || n == 0 || n > INT32_MAX)
+        return lks__fail(LKS_ERR_ARG, "%s: %zu tensors%s: 1 to %d are possible", call, n,
+                         tensors == NULL ? " at NULL" : "", INT32_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = tensors[i].name, *why = fault_of(&tensors[i]);
         if (why != NULL)
             return lks__fail(
-                LKS_ERR_ARG, "%s: tensor %zu (%s): %s", c->name, i,
+                LKS_ERR_ARG, "%s: tensor %zu (%s): %s", call, i,
                 name != NULL ? lks__escape(shown, sizeof shown, name, strlen(name)) : "NULL", why);
     }
-    return check_names(c);
+    return check_names(call, tensors, n);
+}
+
+/* A list may be empty if the other one isn't. */
+static lks_status check_lists(const struct call *c)
+{
+    if (c->n > 0 || c->more.n_per_rank == 0)
+        LKS__TRY(check_tensors(c->name, c->tensors, c->n));
+    if (c->more.n_per_rank > 0)
+        LKS__TRY(check_tensors(c->name, c->more.per_rank, c->more.n_per_rank));
+    return LKS_OK;
 }
 
 /* --- the same on all ranks -------------------------------------------------------------------- */
@@ -140,6 +151,19 @@ static void show_tensor(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
     show(t->name, lks_dtype_name(t->dtype), t->n_dims, t->shape, out, LKS__LIST_TEXT);
 }
 
+/* Only names: each rank has its own shapes. */
+static uint64_t hash_name(const void *ctx, uint64_t i)
+{
+    const char *name = ((const struct call *)ctx)->more.per_rank[i].name;
+    return XXH3_64bits(name, strlen(name));
+}
+
+static void show_name(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
+{
+    const char *name = ((const struct call *)ctx)->more.per_rank[i].name;
+    lks__escape(out, LKS__LIST_TEXT, name, strlen(name));
+}
+
 static uint64_t hash_call(const void *ctx, uint64_t i)
 {
     const struct call *c = ctx;
@@ -161,21 +185,27 @@ static lks_status compare(lks_comm *comm, const struct call *c)
 {
     const lks__list calls = {c, 1, hash_call, show_call};
     const lks__list tensors = {c, c->n, hash_tensor, show_tensor};
+    const lks__list names = {c, c->more.n_per_rank, hash_name, show_name};
     LKS__TRY(lks__list_compare(comm, "ranks disagree on a checkpoint", &calls, true));
-    return lks__list_compare(comm, "ranks were given different tensors for a checkpoint", &tensors,
-                             false);
+    LKS__TRY(lks__list_compare(comm, "ranks were given different tensors for a checkpoint",
+                               &tensors, false));
+    return lks__list_compare(comm, "ranks were given other names in per_rank", &names, false);
 }
 
 /* --- saving ----------------------------------------------------------------------------------- */
 
-static lks_status write_files(const char *dir, const struct call *c)
+static lks_status write_files(const char *dir, const struct call *c, const lks__all_tensors *all)
 {
     char name[LKS__CKPT_NAME], hash[17];
-    lks__st_tensor *list = calloc(c->n, sizeof *list);
-    if (list == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu tensors", c->n);
-    for (size_t i = 0; i < c->n; i++) {
-        const lks_tensor *t = &c->tensors[i];
+    json_t *state;
+    LKS__TRY(lks__program_state(c->more.json, &state));
+    lks__st_tensor *list = calloc(all->n, sizeof *list);
+    if (list == NULL) {
+        json_decref(state);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu tensors", all->n);
+    }
+    for (size_t i = 0; i < all->n; i++) {
+        const lks_tensor *t = &all->list[i];
         list[i] = (lks__st_tensor){.name = t->name,
                                    .dtype = lks__st_dtype_name(t->dtype),
                                    .n_dims = t->n_dims,
@@ -183,8 +213,9 @@ static lks_status write_files(const char *dir, const struct call *c)
                                    .bytes = elements(t) * lks_dtype_bytes(t->dtype)};
         memcpy(list[i].shape, t->shape, sizeof t->shape);
     }
-    lks__ckpt_content content = {.iter = c->step, .model = list, .n_model = c->n};
+    lks__ckpt_content content = {.iter = c->step, .model = list, .n_model = all->n, .state = state};
     lks_status st = lks__ckpt_save(dir, &content, c->keep, name, hash);
+    json_decref(state);
     free(list);
     return st;
 }
@@ -217,14 +248,47 @@ static lks_status check_folder(const char *dir)
     return st;
 }
 
+/* On every rank: the tensors of all ranks are on rank 0. */
+static lks_status collect(lks_comm *comm, const struct call *c, lks__all_tensors *all)
+{
+    struct lks__outcome o = {0};
+    lks_status st = lks__all_tensors_open(comm, c->name, c->tensors, c->n, &c->more, all);
+    if (c->more.n_per_rank == 0)
+        return st;
+    LKS__TRY(lks__share_outcome(comm, c->name, st, &o));
+    return lks__all_tensors_move(comm, all, true);
+}
+
+static lks_status write_on_first(lks_comm *comm, const char *dir, const struct call *c,
+                                 const lks__all_tensors *all)
+{
+    struct lks__outcome o = {0};
+    lks_status st = LKS_OK;
+    if (lks_comm_rank(comm) == 0) {
+        sigset_t before;
+        lks__begin_files(comm, true, &before);
+        st = check_folder(dir);
+        if (st == LKS_OK)
+            st = write_files(dir, c, all);
+        lks__end_files(comm, &before);
+    }
+    return lks__share_outcome(comm, c->name, st, &o);
+}
+
 lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep)
 {
+    return lks_checkpoint_save_more(comm, dir, step, tensors, n, NULL, keep);
+}
+
+lks_status lks_checkpoint_save_more(lks_comm *comm, const char *dir, uint64_t step,
+                                    const lks_tensor *tensors, size_t n,
+                                    const lks_checkpoint_more *more, int keep)
+{
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(CHECKPOINT_SAVE);
-    const struct call c = {save_call, step, keep, tensors, n};
-    struct lks__outcome o = {0};
-    lks_status st = LKS_OK;
+    const struct call c = {save_call, step, keep,
+                           tensors,   n,    more != NULL ? *more : (lks_checkpoint_more){0}};
     if (comm == NULL || dir == NULL || dir[0] == '\0')
         return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
     if (step > INT64_MAX || keep < 0)
@@ -233,17 +297,14 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                          "least 0",
                          c.name, (unsigned long long)step, keep);
     LKS__TRY(lks__comm_check_fork(comm, c.name));
-    LKS__TRY(check_list(&c));
+    LKS__TRY(check_lists(&c));
     LKS__TRY(compare(comm, &c));
-    if (lks_comm_rank(comm) == 0) {
-        sigset_t before;
-        lks__begin_files(comm, true, &before);
-        st = check_folder(dir);
-        if (st == LKS_OK)
-            st = write_files(dir, &c);
-        lks__end_files(comm, &before);
-    }
-    return lks__share_outcome(comm, c.name, st, &o);
+    lks__all_tensors all = {0};
+    lks_status st = collect(comm, &c, &all);
+    if (st == LKS_OK)
+        st = write_on_first(comm, dir, &c, &all);
+    lks__all_tensors_close(&all);
+    return st;
 }
 
 /* --- loading ---------------------------------------------------------------------------------- */
@@ -271,55 +332,80 @@ static lks_status check_tensor(const lks__ckpt *ckpt, const lks_tensor *t)
     return lks__fail(LKS_ERR_CONFIG, "the program asks for %s, and %s has %s", want, shown, has);
 }
 
-static lks_status read_tensors(lks__ckpt *ckpt, const struct call *c)
+static lks_status read_tensors(lks__ckpt *ckpt, const lks__all_tensors *all)
 {
-    for (size_t i = 0; i < c->n; i++)
-        LKS__TRY(check_tensor(ckpt, &c->tensors[i]));
-    for (size_t i = 0; i < c->n; i++) {
+    for (size_t i = 0; i < all->n; i++)
+        LKS__TRY(check_tensor(ckpt, &all->list[i]));
+    for (size_t i = 0; i < all->n; i++) {
         lks__st_file *file;
-        const lks__st_tensor *stored = find(ckpt, c->tensors[i].name, &file);
-        LKS__TRY(lks__st_read(file, stored, c->tensors[i].data));
+        const lks__st_tensor *stored = find(ckpt, all->list[i].name, &file);
+        LKS__TRY(lks__st_read(file, stored, all->list[i].data));
     }
     return LKS_OK;
 }
 
-static lks_status read_files(const char *dir, const struct call *c, bool needed,
-                             struct lks__outcome *o)
+static lks_status read_files(const char *dir, const struct call *c, const lks__all_tensors *all,
+                             int W, bool needed, struct lks__outcome *o)
 {
     lks__ckpt ckpt = {0};
     LKS__TRY(lks__find_checkpoint(dir, needed, &ckpt, o));
     if (!o->found)
         return LKS_OK;
-    lks_status st = read_tensors(&ckpt, c);
+    lks_status st = lks__check_rank_count(&ckpt, &c->more, W);
+    if (st == LKS_OK)
+        st = read_tensors(&ckpt, all);
     lks__ckpt_close(&ckpt);
     return st;
+}
+
+/* Rank 0 reads, and all ranks get the common tensors and their own. */
+static lks_status load(lks_comm *comm, const char *dir, const struct call *c,
+                       const lks__all_tensors *all, lks_status st, bool needed,
+                       struct lks__outcome *o)
+{
+    if (st == LKS_OK && lks_comm_rank(comm) == 0) {
+        sigset_t before;
+        lks__begin_files(comm, false, &before);
+        st = read_files(dir, c, all, lks_comm_world_size(comm), needed, o);
+        lks__end_files(comm, &before);
+    }
+    LKS__TRY(lks__share_outcome(comm, c->name, st, o));
+    if (!o->found)
+        return LKS_OK;
+    for (size_t i = 0; i < c->n; i++) {
+        const lks_tensor *t = &c->tensors[i];
+        LKS__TRY(lks_comm_broadcast(comm, t->data, elements(t), t->dtype, 0));
+    }
+    return lks__all_tensors_move(comm, all, false);
 }
 
 lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
                                uint64_t *step_p, bool *found_p)
 {
+    return lks_checkpoint_load_more(comm, dir, tensors, n, NULL, step_p, found_p);
+}
+
+lks_status lks_checkpoint_load_more(lks_comm *comm, const char *dir, const lks_tensor *tensors,
+                                    size_t n, const lks_checkpoint_more *more, uint64_t *step_p,
+                                    bool *found_p)
+{
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(CHECKPOINT_LOAD);
-    const struct call c = {load_call, 0, 0, tensors, n};
+    const struct call c = {load_call, 0, 0,
+                           tensors,   n, more != NULL ? *more : (lks_checkpoint_more){0}};
     struct lks__outcome o = {0};
-    lks_status st = LKS_OK;
     int32_t needed = found_p == NULL;
     if (comm == NULL || dir == NULL || dir[0] == '\0')
         return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
     LKS__TRY(lks__comm_check_fork(comm, c.name));
-    LKS__TRY(check_list(&c));
+    LKS__TRY(check_lists(&c));
     LKS__TRY(compare(comm, &c));
     LKS__TRY(lks_comm_all_reduce(comm, &needed, 1, LKS_INT32, LKS_MAX));
-    if (lks_comm_rank(comm) == 0) {
-        sigset_t before;
-        lks__begin_files(comm, false, &before);
-        st = read_files(dir, &c, needed != 0, &o);
-        lks__end_files(comm, &before);
-    }
-    LKS__TRY(lks__share_outcome(comm, c.name, st, &o));
-    for (size_t i = 0; i < n && o.found; i++)
-        LKS__TRY(
-            lks_comm_broadcast(comm, tensors[i].data, elements(&tensors[i]), tensors[i].dtype, 0));
+    lks__all_tensors all = {0};
+    lks_status st = lks__all_tensors_open(comm, c.name, tensors, n, &c.more, &all);
+    st = load(comm, dir, &c, &all, st, needed != 0, &o);
+    lks__all_tensors_close(&all);
+    LKS__TRY(st);
     if (found_p != NULL)
         *found_p = o.found != 0;
     if (o.found && step_p != NULL)

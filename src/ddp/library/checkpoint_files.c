@@ -53,6 +53,23 @@ lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
     return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);
 }
 
+lks_status lks__share_block(lks_comm *comm, const char *call, const char *what, char **block_p,
+                            size_t bytes)
+{
+    if (*block_p == NULL)
+        *block_p = malloc(bytes + 1);
+    if (*block_p != NULL)
+        return lks_comm_broadcast(comm, *block_p, bytes, LKS_UINT8, 0);
+    lks_comm_abort(comm, "no memory for a part of a checkpoint");
+    return lks__fail(LKS_ERR_NOMEM, "%s: no memory for %s of %zu bytes", call, what, bytes);
+}
+
+char *lks__name_of_rank(const char *name, int rank)
+{
+    char *text;
+    return asprintf(&text, "%s@%d", name, rank) < 0 ? NULL : text;
+}
+
 static void beat(void *comm)
 {
     lks_comm_beat(comm);

@@ -15,9 +15,29 @@ struct lks__outcome {
     char text[1024];
 };
 
+/* A tensor's type and shape, as ranks send them. */
+struct lks__packed_tensor {
+    uint64_t shape[LKS_MAX_DIMS];
+    int32_t dtype, n_dims;
+};
+_Static_assert((int)LKS_MAX_DIMS == (int)LKS__ST_MAX_DIMS, "shapes of both have one size");
+
+/* Broadcast rank 0's block of `bytes` to every rank. On rank 0 *block_p is the block, elsewhere
+ * NULL; the caller frees. `what` is for messages. ERR_NOMEM ends the group. */
+lks_status lks__share_block(lks_comm *comm, const char *call, const char *what, char **block_p,
+                            size_t bytes);
+
 /* Broadcast rank 0's `st`, its recorded sentence and *o. */
 lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
                               struct lks__outcome *o);
+
+/* The name under which rank `rank`'s tensor `name` is saved. The caller frees; NULL: no memory. */
+char *lks__name_of_rank(const char *name, int rank);
+
+/* A program's own JSON text in a checkpoint's state: the member's name, and a state with the text
+ * (NULL if `text` is NULL). ERR_ARG if it isn't JSON. */
+#define LKS__PROGRAM_STATE "program"
+lks_status lks__program_state(const char *text, json_t **state_p);
 
 /* Before files are read or written: get errors instead of signals, report progress to other ranks,
  * and let the launcher wait for a save. */

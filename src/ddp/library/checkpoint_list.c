@@ -9,26 +9,20 @@
 
 static const char call[] = "lks_checkpoint_list";
 
-/* A tensor in the list that is sent; all names follow the last one. */
-struct packed {
-    uint64_t shape[LKS_MAX_DIMS];
-    int32_t dtype, n_dims;
-};
-_Static_assert((int)LKS_MAX_DIMS == (int)LKS__ST_MAX_DIMS, "shapes of both have one size");
-
 static const lks__st_tensor *tensor_at(const lks__ckpt *ckpt, size_t i)
 {
     const size_t n = lks__st_count(ckpt->model);
     return i < n ? lks__st_get(ckpt->model, i) : lks__st_get(ckpt->optimizer, i - n);
 }
 
+/* The list that is sent: the tensors, then their names. */
 static lks_status pack(const lks__ckpt *ckpt, char **list_p, struct lks__outcome *o)
 {
     o->n = lks__st_count(ckpt->model) + lks__st_count(ckpt->optimizer);
-    o->bytes = o->n * sizeof(struct packed);
+    o->bytes = o->n * sizeof(struct lks__packed_tensor);
     for (size_t i = 0; i < o->n; i++)
         o->bytes += strlen(tensor_at(ckpt, i)->name) + 1;
-    struct packed *list = calloc(1, o->bytes + 1);
+    struct lks__packed_tensor *list = calloc(1, o->bytes + 1);
     if (list == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu tensors", (size_t)o->n);
     char *name = (char *)(list + o->n);
@@ -58,35 +52,22 @@ static lks_status read_list(lks_comm *comm, const char *dir, char **list_p, stru
 }
 
 /* One block: the tensors, then their names. */
-static lks_tensor *unpack(const char *list, const struct lks__outcome *o)
+static lks_status unpack(const char *list, const struct lks__outcome *o, lks_tensor **tensors_p)
 {
-    const struct packed *packed = (const struct packed *)(const void *)list;
+    const struct lks__packed_tensor *packed = (const struct lks__packed_tensor *)(const void *)list;
     const size_t names = o->bytes - o->n * sizeof *packed;
-    lks_tensor *tensors = malloc(o->n * sizeof *tensors + names);
+    lks_tensor *tensors = malloc(o->n * sizeof *tensors + names + 1);
     if (tensors == NULL)
-        return NULL;
+        return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a list of %zu tensors", call,
+                         (size_t)o->n);
     char *name = memcpy(tensors + o->n, packed + o->n, names);
     for (size_t i = 0; i < o->n; i++, name += strlen(name) + 1) {
         tensors[i] = (lks_tensor){
             .name = name, .dtype = (lks_dtype)packed[i].dtype, .n_dims = packed[i].n_dims};
         memcpy(tensors[i].shape, packed[i].shape, sizeof tensors[i].shape);
     }
-    return tensors;
-}
-
-/* On every rank: *list_p is rank 0's already, elsewhere NULL. */
-static lks_status share_list(lks_comm *comm, char **list_p, const struct lks__outcome *o,
-                             lks_tensor **tensors_p)
-{
-    if (*list_p == NULL)
-        *list_p = malloc(o->bytes + 1);
-    if (*list_p != NULL)
-        LKS__TRY(lks_comm_broadcast(comm, *list_p, o->bytes, LKS_UINT8, 0));
-    *tensors_p = *list_p != NULL ? unpack(*list_p, o) : NULL;
-    if (*tensors_p != NULL)
-        return LKS_OK;
-    lks_comm_abort(comm, "no memory for a list of tensors");
-    return lks__fail(LKS_ERR_NOMEM, "%s: no memory for a list of %zu tensors", call, (size_t)o->n);
+    *tensors_p = tensors;
+    return LKS_OK;
 }
 
 lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **tensors_p, size_t *n_p,
@@ -105,7 +86,9 @@ lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **ten
         st = read_list(comm, dir, &list, &o);
     st = lks__share_outcome(comm, call, st, &o);
     if (st == LKS_OK && o.found)
-        st = share_list(comm, &list, &o, &tensors);
+        st = lks__share_block(comm, call, "a list of tensors", &list, o.bytes);
+    if (st == LKS_OK && o.found)
+        st = unpack(list, &o, &tensors);
     free(list);
     LKS__TRY(st);
     *tensors_p = tensors;

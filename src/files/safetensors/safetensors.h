@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 
-enum { LKS__ST_MAX_DIMS = 4 };
+enum { LKS__ST_MAX_DIMS = 64 };
 
 typedef struct lks__st_tensor {
     const char *name;

@@ -44,7 +44,7 @@ bool lks__tensors_same_hashes(const lks__st_file *a, const lks__st_file *b)
 
 static json_t *form_of(const lks__st_tensor *t)
 {
-    char text[160];
+    char text[32 + 24 * LKS__ST_MAX_DIMS];
     size_t n = (size_t)snprintf(text, sizeof text, "%s [", t->dtype);
     for (int d = 0; d < t->n_dims; d++)
         n += (size_t)snprintf(text + n, sizeof text - n, "%s%" PRIu64, d > 0 ? ", " : "",

@@ -33,6 +33,7 @@ static const char *const callers[LKS__CALLERS] = {
     [LKS__CALLER_CHECKPOINT_SAVE] = "lks_checkpoint_save",
     [LKS__CALLER_CHECKPOINT_LOAD] = "lks_checkpoint_load",
     [LKS__CALLER_CHECKPOINT_LIST] = "lks_checkpoint_list",
+    [LKS__CALLER_CHECKPOINT_JSON] = "lks_checkpoint_json",
     [LKS__CALLER_SPLIT] = "lks_comm_split",
     [LKS__CALLER_OPTIMIZER_OPEN] = "lks_optimizer_open",
     [LKS__CALLER_OPTIMIZER_STEP] = "lks_optimizer_step",
