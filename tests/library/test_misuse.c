@@ -598,7 +598,8 @@ static const size_t much = SIZE_MAX, two = 2;
       "tensor 0 (r): there is no such data type")                                                  \
     X(save_more_json, save_more(h, (lks_checkpoint_more){NULL, 0, "{"}), ERR_ARG,                  \
       "the program's own text is not valid JSON")                                                  \
-    X(json_null, lks_checkpoint_json(NULL, h->dir, &h->text, NULL), ERR_ARG, "an argument is NULL") \
+    X(json_null, lks_checkpoint_json(NULL, h->dir, &h->text, NULL), ERR_ARG,                       \
+      "an argument is NULL")                                                                       \
     X(json_null_out, lks_checkpoint_json(h->comm, h->dir, NULL, NULL), ERR_ARG,                    \
       "an argument is NULL")                                                                       \
     X(json_no_dir, lks_checkpoint_json(h->comm, "", &h->text, NULL), ERR_ARG, "dir is empty")      \

@@ -14,7 +14,7 @@
 #include "lockstep/lockstep.h"
 #include "model/optim/optimizer.h"
 
-enum { N = 5, STEPS = 4, MOST = 96 * 130, MAX_RANKS = 4 };
+enum { N = 5, STEPS = 4, MOST = 96 * 700, MAX_RANKS = 4 };
 
 static const struct shape {
     const char *name;
@@ -22,7 +22,7 @@ static const struct shape {
     lks__param_kind inner;
     size_t rows, cols;
 } shapes[N] = {
-    {"embed", LKS_PARAM_EMBED, LKS__PARAM_EMBED, 41, 96},
+    {"embed", LKS_PARAM_EMBED, LKS__PARAM_EMBED, 700, 96},
     {"w", LKS_PARAM_MATRIX, LKS__PARAM_MATRIX, 96, 130},
     {"bias", LKS_PARAM_VECTOR, LKS__PARAM_SCALAR, 97, 1},
     {"narrow", LKS_PARAM_MATRIX, LKS__PARAM_MATRIX, 7, 33},

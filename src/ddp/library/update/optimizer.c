@@ -47,22 +47,6 @@ static lks_status check_rates(const lks_rates *r)
     return LKS_OK;
 }
 
-/* Each rank sends its pieces of memory that begins like the table: of parameters (state -1) or of a
- * state. */
-static lks_status exchange(const lks_optimizer *o, int state)
-{
-    for (int r = 0; r < o->W && o->W > 1; r++)
-        for (size_t i = 0; i < o->shares[r].n_pieces; i++) {
-            const lks__piece *piece = &o->shares[r].pieces[i];
-            const lks__table_tensor *t = &o->table.tensors[piece->tensor];
-            float *at = state < 0 ? o->params[piece->tensor].value + (piece->first - t->offset)
-                                  : o->state[state] + piece->first;
-            if (state < 0 || lks__optimizer_state(o->optim.optimizer, t, state) != NULL)
-                LKS__TRY(lks_comm_broadcast(o->comm, at, piece->count, LKS_FLOAT32, r));
-        }
-    return LKS_OK;
-}
-
 lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
 {
     LKS__FLOAT_MODE();
@@ -85,7 +69,7 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
         rates.lr[kind] = r->learning_rate;
     const lks__optim_arenas arenas = {.state = {o->state[0], o->state[1]}, .places = o->places};
     lks__optim_update(&o->optim, &rates, &arenas);
-    return exchange(o, -1);
+    return lks__exchange_pieces(o, -1);
 }
 
 lks_status lks_optimizer_state(lks_optimizer *o, const lks_tensor **tensors_p, size_t *n_p)
@@ -96,7 +80,7 @@ lks_status lks_optimizer_state(lks_optimizer *o, const lks_tensor **tensors_p, s
     if (tensors_p == NULL || n_p == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_optimizer_state: an argument is NULL");
     for (int s = 0; s < LKS__OPTIM_STATES; s++)
-        LKS__TRY(exchange(o, s));
+        LKS__TRY(lks__exchange_pieces(o, s));
     *tensors_p = o->tensors;
     *n_p = o->n_tensors;
     return LKS_OK;

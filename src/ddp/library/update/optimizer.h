@@ -1,5 +1,5 @@
 /* ddp/library/update/optimizer.h - the state of an lks_optimizer: optimizer_open.c makes it,
- * optimizer.c updates. */
+ * optimizer.c updates, exchange.c sends the updates to the other ranks. */
 #ifndef LKS_DDP_LIBRARY_UPDATE_OPTIMIZER_H
 #define LKS_DDP_LIBRARY_UPDATE_OPTIMIZER_H
 
@@ -16,13 +16,21 @@ struct lks_optimizer {
     lks__pool *pool;
     lks__exec ex;
     lks__device device;
-    lks__optim optim;         /* this rank's pieces */
-    lks__optim_place *places; /* [optim.n_pieces] */
-    lks__optim *shares;       /* [W] all ranks' pieces, for exchanges */
+    lks__optim optim;               /* this rank's pieces */
+    lks__optim_place *places;       /* [optim.n_pieces] */
+    lks__optim *shares;             /* [W] all ranks' pieces, for exchanges */
+    struct lks__exchange *exchange; /* NULL on one rank */
     float *state[LKS__OPTIM_STATES];
     lks_tensor *tensors; /* [n_tensors] with their names */
     size_t n_tensors;
     int64_t steps;
 };
+
+/* Call it on several ranks when their shares are known. ERR_NOMEM. */
+lks_status lks__exchange_open(lks_optimizer *o);
+void lks__exchange_close(struct lks__exchange *exchange); /* NULL does nothing */
+/* Send this rank's pieces of the parameters (state -1) or of a state to the others, and receive
+ * theirs. Collective. */
+lks_status lks__exchange_pieces(const lks_optimizer *o, int state);
 
 #endif

@@ -120,7 +120,7 @@ static lks_status open_pieces(lks_optimizer *o, const lks__optimizer *rule)
         share = share_of(o, r, range);
         LKS__TRY(lks__optim_list(rule, &o->table, &share, &o->shares[r]));
     }
-    return LKS_OK;
+    return o->W > 1 ? lks__exchange_open(o) : LKS_OK;
 }
 
 /* A rank touches only the pages of its own pieces. */
@@ -210,6 +210,7 @@ void lks_optimizer_close(lks_optimizer *o)
         lks__optim_close(&o->shares[r]);
     if (o->optim.optimizer != NULL)
         lks__optim_close(&o->optim);
+    lks__exchange_close(o->exchange);
     for (size_t i = 1; i < o->n_tensors; i++)
         free((char *)(uintptr_t)o->tensors[i].name);
     for (size_t i = 0; i < o->table.n_tensors; i++)
