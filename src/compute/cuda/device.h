@@ -1,5 +1,5 @@
-/* cuda/device.h - the device's state: for device.c, gpu.c, plans.c and exchange.c, which share
- * the failure of NVIDIA's calls. */
+/* cuda/device.h - the device's state: for device.c, memory.c, gpu.c, plans.c and exchange.c, which
+ * share the failure of NVIDIA's calls. */
 #ifndef LKS_COMPUTE_CUDA_DEVICE_H
 #define LKS_COMPUTE_CUDA_DEVICE_H
 
@@ -115,6 +115,14 @@ void lks__cuda_moves_close(lks__cuda *c); /* nothing is queued */
 bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes);
 lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
                           lks__cuda_load_nccl *load_nccl, lks__device **device_p);
+
+/* memory.c. As in lks__device_ops. */
+lks_status lks__cuda_alloc(lks__device *device, size_t bytes, void **p);
+void lks__cuda_release(lks__device *device, void *p, size_t bytes);
+lks_status lks__cuda_alloc_staging(lks__device *device, size_t bytes, void **p);
+void lks__cuda_release_staging(lks__device *device, void *p, size_t bytes);
+lks_status lks__cuda_memory(lks__device *device, size_t *left, size_t *all);
+void lks__cuda_memory_close(lks__cuda *c); /* nothing is queued */
 
 /* gpu.c: compute fingerprint, parts[0] and kind. False: the device has failed. */
 bool lks__cuda_find_fingerprint(lks__cuda *c);
