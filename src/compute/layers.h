@@ -105,13 +105,13 @@ typedef void lks__linear_bwd_x_add_fn(const lks__exec *ex, lks__act *dx, const l
                                       size_t in);
 
 /* A gradient of parameters (dw, db, dgain, …) is added to the previous contents, so that
- * micro-batches accumulate. NULL if the parameter is frozen or doesn't exist: the operation skips
- * the work for it. */
+ * micro-batches accumulate. With `fresh` a matrix's gradient, dw, replaces them. NULL if the
+ * parameter is frozen or doesn't exist: the operation skips the work for it. */
 
 /* dw[out, in] += dy^T x, summed over rows; db[out] += column sums of dy. */
 typedef void lks__linear_bwd_w_fn(const lks__exec *ex, float *dw, float *db, const lks__act *dy,
                                   size_t lddy, const lks__act *x, size_t rows, size_t out,
-                                  size_t in);
+                                  size_t in, bool fresh);
 
 /* The most that a model and its updates require of operations. */
 typedef struct lks__work_use {
@@ -270,6 +270,7 @@ typedef void lks__golf_branch_bwd_fn(const lks__exec *ex, const lks__golf_branch
 typedef struct lks__golf_scaled {
     float *dw, *dscale;
     const float *product, *w, *scale;
+    bool fresh;
 } lks__golf_scaled;
 typedef void lks__golf_scaled_bwd_fn(const lks__exec *ex, const lks__golf_scaled *s, size_t C,
                                      size_t in);
@@ -319,13 +320,13 @@ typedef void lks__cap_logits_fn(const lks__exec *ex, float *y, const lks__act *l
  * several calls, which changes no bit. */
 enum { LKS__UPDATE_PIECES = 64 };
 
-/* y = a * y + b * x. */
+/* y = a * y + b * x, or y = 0 for a piece without an x. */
 typedef struct lks__blend {
     float a, b;
     size_t n_pieces;
     struct {
         float *y;
-        const float *x;
+        const float *x; /* or NULL */
         size_t n;
     } piece[LKS__UPDATE_PIECES];
 } lks__blend;

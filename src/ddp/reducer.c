@@ -243,6 +243,31 @@ static void clear(const lks__reducer *d, float *dst, size_t count)
     lks__trace_end();
 }
 
+static void clear_pieces(const lks__reducer *d, lks__blend *list)
+{
+    d->device->layers->update_blend(d->device->ex, list);
+    list->n_pieces = 0;
+}
+
+/* Clear the arena of a leaf, except for the tensors that its first micro-batch overwrites. Their
+ * padding is zero: nothing else is ever written there. */
+static void clear_leaf(const lks__reducer *d, float *grads)
+{
+    lks__blend list = {.n_pieces = 0};
+    lks__trace_begin(LKS__SPAN_ACCUMULATE, -1);
+    for (size_t i = 0; i < d->table->n_tensors; i++) {
+        const lks__table_tensor *t = &d->table->tensors[i];
+        if (t->frozen || t->overwritten)
+            continue;
+        list.piece[list.n_pieces].y = grads + t->offset;
+        list.piece[list.n_pieces++].n = t->count;
+        if (list.n_pieces == LKS__UPDATE_PIECES)
+            clear_pieces(d, &list);
+    }
+    clear_pieces(d, &list);
+    lks__trace_end();
+}
+
 /* Add a bucket of the current leaf, which is in arena[nodes.n] or in the staging buffer, to its
  * neighbours' nodes. */
 static void fold_bucket(const lks__reducer *d, const lks__bucket *b)
@@ -297,7 +322,7 @@ void lks__reducer_begin(lks__reducer *d)
     d->failed = LKS_OK;
     if (d->hashes != NULL)
         memset(d->hashes, 0, (size_t)(d->end_leaf - d->first_leaf) * sizeof *d->hashes);
-    d->micro = (lks__reducer_micro){d->first_leaf, -1, NULL};
+    d->micro = (lks__reducer_micro){.v = d->first_leaf, .m = -1};
 }
 
 float *lks__reducer_leaf(lks__reducer *d)
@@ -346,11 +371,11 @@ bool lks__reducer_next(lks__reducer *d, lks__reducer_micro *micro)
     }
     if (d->failed != LKS_OK || at->v == d->end_leaf)
         return false;
-    if (at->m == 0) {
+    if (at->m == 0)
         at->grads = lks__reducer_leaf(d);
-        if (!d->in_staging)
-            clear(d, at->grads, d->table->trained_count);
-    }
+    at->fresh = at->m == 0 && !d->in_staging;
+    if (at->fresh)
+        clear_leaf(d, at->grads);
     if (at->v + 1 == d->end_leaf && at->m + 1 == d->config.A)
         lks__reducer_last(d);
     *micro = *at;

@@ -62,6 +62,7 @@ void lks__reducer_group_done(void *reducer, int group);
 typedef struct lks__reducer_micro {
     int v, m;
     float *grads;
+    bool fresh; /* for lks__backward.fresh: only tensors that aren't overwritten were cleared */
 } lks__reducer_micro;
 
 /* A step: call lks__reducer_begin(). While lks__reducer_next() returns true, run forward and

@@ -398,8 +398,10 @@ void lks__model_train(lks__model *m, const float *params, const lks__micro_batch
 {
     const lks__pass p = lks__pass_of(m, params, mb, bw);
     lks__act *dy = m->lowest <= m->c.n_layer ? m->dy : NULL;
+    lks__head head = m->head;
+    head.fresh = bw->fresh;
     lks__model_forward(&p, NULL);
-    lks__head_loss(m->layers, m->ex, &m->head, loss, dy, lks__grad_at(&p, m->head_group, m->head_w),
+    lks__head_loss(m->layers, m->ex, &head, loss, dy, lks__grad_at(&p, m->head_group, m->head_w),
                    m->y, params + m->head_w, mb->targets, p.rows, m->V, m->C);
     backward(&p);
 }

@@ -34,7 +34,8 @@ void lks__head_loss(const lks__layers *layers, const lks__exec *ex, const lks__h
             layers->linear_bwd_x(ex, lks__act_at(dx, r0 * C, head->act_bytes), head->logits,
                                  head->ld, w, n, V, C, NULL);
         if (dw != NULL)
-            layers->linear_bwd_w(ex, dw, NULL, head->logits, head->ld, xn, n, V, C);
+            layers->linear_bwd_w(ex, dw, NULL, head->logits, head->ld, xn, n, V, C,
+                                 head->fresh && r0 == 0);
     }
     if (loss != NULL)
         layers->mean_loss(ex, loss, head->row_loss, rows);

@@ -15,6 +15,7 @@ typedef struct lks__head {
     size_t act_bytes; /* bytes per element of activations */
     double *row_loss; /* [rows] */
     float softcap;    /* logits are cap * tanh(logit / cap); 0: unchanged */
+    bool fresh;       /* dw replaces the contents of its memory */
 } lks__head;
 
 /* Rows per chunk for a vocabulary of V: as many as the device's head_bytes allows, at least 128,

@@ -29,6 +29,9 @@ typedef struct lks__backward {
      * floats before its place in an arena. All groups but the last may share one place: each is
      * written between the calls of `done` for the previous group and for itself. */
     const size_t *shift;
+    /* The gradients of tensors that the table calls overwritten have no contents yet: this
+     * micro-batch's replace what their memory holds. */
+    bool fresh;
     uint64_t seed;     /* key of dropout, and the first two words of its counter */
     uint32_t step, vm; /* vm = virtual rank << 16 | micro-step */
     lks__group_done_fn *done;

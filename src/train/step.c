@@ -22,6 +22,7 @@ static lks_status micro_step(const lks__run *run, const lks__session *ses, const
     lks__trace_end();
     lks__backward backward = lks__train_pass(run, ses, state, micro->v, micro->m, micro->grads);
     backward.shift = lks__reducer_shift(work->reducer);
+    backward.fresh = micro->fresh;
     backward.done = lks__reducer_group_done; /* starts to reduce complete buckets */
     backward.done_ctx = work->reducer;
     float *losses = work->losses.dev;

@@ -36,12 +36,12 @@ static const lks__buckets buckets = {two, 2};
 static int make_table(void **state)
 {
     static const lks__tensor_row rows[3][2] = {
-        {{0, "a", {100, 70}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true},
-         {8, "b", {33, 0}, LKS__INIT_ONE, LKS__PARAM_SCALAR, true}},
-        {{16, "c", {64, 301}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true},
-         {24, "frozen", {64, 80}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true}},
-        {{32, "d", {5000, 0}, LKS__INIT_ONE, LKS__PARAM_SCALAR, true},
-         {40, "e", {90, 200}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true}}};
+        {{0, "a", {100, 70}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true, false},
+         {8, "b", {33, 0}, LKS__INIT_ONE, LKS__PARAM_SCALAR, true, false}},
+        {{16, "c", {64, 301}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true, false},
+         {24, "frozen", {64, 80}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true, false}},
+        {{32, "d", {5000, 0}, LKS__INIT_ONE, LKS__PARAM_SCALAR, true, false},
+         {40, "e", {90, 200}, LKS__INIT_ONE, LKS__PARAM_MATRIX, true, false}}};
     assert_ok(lks__table_open(&table, 6, 3));
     for (int g = 0; g < 3; g++)
         lks__table_add(&table, "", -1, g, rows[g], 2);

@@ -184,9 +184,12 @@ static void test_golf(void **state)
     b.rms = rms;
     lks__cuda_golf_branch_bwd(NULL, &b, ROWS, C);
     assert_counts(5 * n * act(), 8 * n);
-    const lks__golf_scaled s = {floats(V * C), floats(V), floats(V * C), floats(V * C), floats(V)};
+    lks__golf_scaled s = {floats(V * C), floats(V), floats(V * C), floats(V * C), floats(V), false};
     lks__cuda_golf_scaled_bwd(NULL, &s, V, C);
     assert_counts(4 * V * C, 4 * V * C);
+    s.fresh = true;
+    lks__cuda_golf_scaled_bwd(NULL, &s, V, C);
+    assert_counts(3 * V * C, 4 * V * C);
     const lks__golf_heads h = {.rows = ROWS,
                                .T = T,
                                .n_head = NH,
@@ -233,6 +236,9 @@ static void test_updates(void **state)
     }
     lks__cuda_update_blend(NULL, &blend);
     assert_counts(3 * 30, 3 * 30);
+    blend.piece[1].x = NULL;
+    lks__cuda_update_blend(NULL, &blend);
+    assert_counts(3 * 10 + 20, 3 * 10);
     lks__cuda_update_adamw(NULL, &adamw);
     assert_counts(7 * 30, 14 * 30);
     lks__muon_list muon = {.n_pieces = 1, .ns_steps = 0};

@@ -432,8 +432,8 @@ static void check_scaled(size_t C, size_t in, bool has_dw, bool has_dscale)
     EACH_ORDER(seed)
     {
         float *dw = host_copy(dw_before, n), *dscale = host_copy(dscale_before, C);
-        const lks__golf_scaled s = {has_dw ? dw : NULL, has_dscale ? dscale : NULL, product, w,
-                                    scale};
+        const lks__golf_scaled s = {
+            has_dw ? dw : NULL, has_dscale ? dscale : NULL, product, w, scale, false};
         lks__cuda_golf_scaled_bwd(NULL, &s, C, in);
         assert_close(dw, dw_want, n, 1e-5);
         assert_close(dscale, dscale_want, C, 1e-5);
@@ -441,7 +441,8 @@ static void check_scaled(size_t C, size_t in, bool has_dw, bool has_dscale)
         same(seed, &first[1], dscale, C);
     }
     float *dw = host_copy(dw_before, n), *dscale = host_copy(dscale_before, C);
-    const lks__golf_scaled s = {has_dw ? dw : NULL, has_dscale ? dscale : NULL, product, w, scale};
+    const lks__golf_scaled s = {
+        has_dw ? dw : NULL, has_dscale ? dscale : NULL, product, w, scale, false};
     lks__layers_cpu.golf_scaled_bwd(host_exec(), &s, C, in);
     assert_bits(first[0], dw, n); /* no sum is in them */
     assert_close_floats(first[1], dscale, C, 1e-5);

@@ -127,6 +127,7 @@ static void keep_muon(deferred_entry *e, void *field)
     _Generic((field),                                                                              \
         float: keep_number,                                                                        \
         size_t: keep_number,                                                                       \
+        bool: keep_number,                                                                         \
         lks__epilogue_kind: keep_number,                                                           \
         float *: keep_array,                                                                       \
         const float *: keep_array,                                                                 \
@@ -213,7 +214,7 @@ OPERATION(linear_bwd_x, lks__act *, const lks__act *, size_t, const float *, siz
 OPERATION(linear_bwd_x_add, lks__act *, const lks__act *, size_t, const float *, size_t, size_t,
           size_t)
 OPERATION(linear_bwd_w, float *, float *, const lks__act *, size_t, const lks__act *, size_t,
-          size_t, size_t)
+          size_t, size_t, bool)
 OPERATION(activation_fwd, lks__epilogue_kind, lks__act *, const lks__act *, size_t, size_t)
 OPERATION(attention_fwd, const lks__attention_shape *, lks__act *, float *,
           const lks__attention_in *, const lks__dropout *)

@@ -23,7 +23,7 @@ static long wait_ns;
 
 /* Looks at what it gets, and takes wait_ns. */
 static void product(const lks__exec *on, float *dw, float *db, const lks__act *dy, size_t lddy,
-                    const lks__act *x, size_t rows, size_t out, size_t in)
+                    const lks__act *x, size_t rows, size_t out, size_t in, bool fresh)
 {
     const size_t n = rows;
     assert_ptr_equal(on, &ex);

@@ -213,13 +213,13 @@ static void layer_backward(const lks__pass *p, int l)
     float *d_down = lks__grad_at(p, group, t->down), *d_up = lks__grad_at(p, group, t->up);
 
     if (d_down != NULL)
-        layers->linear_bwd_w(m->f.ex, d_down, NULL, m->dx, C, a->gelu, rows, C, 2 * C);
+        layers->linear_bwd_w(m->f.ex, d_down, NULL, m->dx, C, a->gelu, rows, C, 2 * C, false);
     if (!lks__goes_on(p, l, offsetof(struct layer, down)))
         return;
     const lks__epilogue gelu = {LKS__EPILOGUE_GELU_BWD, .in = a->wide};
     layers->linear_bwd_x(m->f.ex, m->d_wide, m->dx, C, w + t->down, rows, C, 2 * C, &gelu);
     if (d_up != NULL)
-        layers->linear_bwd_w(m->f.ex, d_up, NULL, m->d_wide, 2 * C, a->norm, rows, 2 * C, C);
+        layers->linear_bwd_w(m->f.ex, d_up, NULL, m->d_wide, 2 * C, a->norm, rows, 2 * C, C, false);
     if (!lks__goes_on(p, l, offsetof(struct layer, up)))
         return;
     layers->linear_bwd_x(m->f.ex, d_row, m->d_wide, 2 * C, w + t->up, rows, 2 * C, C, NULL);

@@ -333,14 +333,19 @@ static void check_bwd_x(const lks__exec *ex, const struct operands *o, bool with
 static void check_bwd_w(const lks__exec *ex, const struct operands *o, bool with_bias)
 {
     const shape *s = &o->s;
+    const bool fresh = !with_bias;
     float *start = filled(s->out * s->in, 5), *dw = malloc(s->out * s->in * sizeof *dw);
     float *bias = filled(s->out, 6), *db = malloc(s->out * sizeof *db);
     assert_non_null(dw);
     assert_non_null(db);
     memcpy(dw, start, s->out * s->in * sizeof *dw);
+    if (fresh) {
+        memset(dw, 0xff, s->out * s->in * sizeof *dw);
+        memset(start, 0, s->out * s->in * sizeof *start);
+    }
     memcpy(db, bias, s->out * sizeof *db);
     lks__linear_bwd_w(ex, dw, with_bias ? db : NULL, lks__acts(o->dy), o->ld, lks__acts(o->x),
-                      s->rows, s->out, s->in);
+                      s->rows, s->out, s->in, fresh);
     check(&(expected){.what = "bwd_w",
                       .m = s->out,
                       .n = s->in,
@@ -458,7 +463,7 @@ static void test_same_bits_for_any_threads(void **state)
             lks__linear_bwd_x(&ex, lks__acts(all + ny), lks__acts(o.dy), o.ld, o.w, s->rows, s->out,
                               s->in, NULL);
             lks__linear_bwd_w(&ex, all + ny + nx, NULL, lks__acts(o.dy), o.ld, lks__acts(o.x),
-                              s->rows, s->out, s->in);
+                              s->rows, s->out, s->in, false);
             lks__pool_close(ex.pool);
             if (first == NULL) {
                 first = all;

@@ -134,10 +134,21 @@ static lks_status send_group(struct rank *r, float *grads, int group, int v, int
     return LKS_OK;
 }
 
+/* What a product does to a fresh gradient, before anything is added to it. */
+static void overwrite(const struct rank *r, float *grads)
+{
+    for (size_t i = 0; i < table.n_tensors; i++)
+        if (table.tensors[i].overwritten)
+            r->device->layers->clear(r->device->ex, grads + table.tensors[i].offset,
+                                     table.tensors[i].count);
+}
+
 static lks_status micro(struct rank *r, const lks__reducer_micro *at, lks__reducer *ddp)
 {
     const size_t *shift = lks__reducer_shift(ddp);
     r->n_micro++;
+    if (at->fresh)
+        overwrite(r, at->grads);
     if (at->v == r->failing_v)
         return lks__fail(LKS_ERR_IO, "virtual rank %d has no data", at->v);
     for (int g = 0; g < table.n_groups; g++) {

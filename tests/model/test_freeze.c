@@ -14,11 +14,11 @@ static lks__layers counting;
 static int n_bwd_w, n_bwd_x, n_attention;
 
 static void count_bwd_w(const lks__exec *ex, float *dw, float *db, const lks__act *dy, size_t lddy,
-                        const lks__act *x, size_t rows, size_t out, size_t in)
+                        const lks__act *x, size_t rows, size_t out, size_t in, bool fresh)
 {
     assert_true(dw != NULL || db != NULL);
     n_bwd_w++;
-    lks__layers_cpu.linear_bwd_w(ex, dw, db, dy, lddy, x, rows, out, in);
+    lks__layers_cpu.linear_bwd_w(ex, dw, db, dy, lddy, x, rows, out, in, fresh);
 }
 
 static void count_bwd_x(const lks__exec *ex, lks__act *dx, const lks__act *dy, size_t lddy,

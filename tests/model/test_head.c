@@ -231,7 +231,8 @@ static lks__head head_of(const shape *s)
     return h;
 }
 
-/* Old contents of the gradients: dx is replaced, dw is added to. */
+/* Old contents of the gradients: dx is replaced, dw is added to, or replaced if there are several
+ * chunks. */
 static void check_shape(const shape *s)
 {
     struct problem p = problem_of(s);
@@ -242,7 +243,12 @@ static void check_shape(const shape *s)
     float *dx = filled(s->rows * s->C, 1.0, &g), *dw = malloc(s->V * s->C * sizeof *dw);
     float *start = filled(s->V * s->C, 1e-3 / (double)s->rows, &g);
     assert_non_null(dw);
+    h.fresh = s->n_chunks > 1;
+    if (h.fresh)
+        memset(start, 0, s->V * s->C * sizeof *start);
     memcpy(dw, start, s->V * s->C * sizeof *dw);
+    for (size_t i = 0; h.fresh && i < s->V * s->C; i++)
+        dw[i] = NAN;
     float mean, again;
     lks__head_loss(&lks__layers_cpu, &ex, &h, &mean, lks__acts(dx), dw, lks__acts(p.x), p.w,
                    p.targets, s->rows, s->V, s->C);

@@ -1,7 +1,9 @@
 /* Gradients may go to a staging buffer instead of an arena, each group to its own place
- * (lks__backward.shift): they are the same there, and nothing else is written. */
+ * (lks__backward.shift): they are the same there, and nothing else is written. And what is
+ * overwritten needs no zeros before (lks__backward.fresh). */
 #include "models.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,10 +47,11 @@ static float *floats(size_t n, float value)
     return x;
 }
 
-static float train(struct watch *w, float *grads, const size_t *shift)
+static float train(struct watch *w, float *grads, const size_t *shift, bool fresh)
 {
     lks__backward bw = {.grads = grads,
                         .shift = shift,
+                        .fresh = fresh,
                         .seed = 3,
                         .step = 2,
                         .vm = 1 << 16 | 1,
@@ -84,7 +87,8 @@ static void check(const small_model *m)
     struct watch in_arena = {&run, NULL, arena_place, floats(t->count, 0.0f), 0};
     struct watch in_staging = {&run, NULL, place, floats(t->count, 0.0f), 0};
 
-    float loss = train(&in_arena, arena, NULL), again = train(&in_staging, staging, shift);
+    float loss = train(&in_arena, arena, NULL, false);
+    float again = train(&in_staging, staging, shift, false);
     assert_memory_equal(&loss, &again, sizeof loss);
     for (int g = 0; g < t->n_groups; g++) {
         const float *want = arena + start_of(t, g), *got = staging + place[g];
@@ -109,6 +113,13 @@ static void check(const small_model *m)
         if (!(sumsq > 0.0))
             fail_msg("%s: %s has no gradient", m->name, t->tensors[i].name);
     }
+    float *fresh = floats(t->count, 0.0f);
+    for (size_t i = 0; i < t->n_tensors; i++)
+        for (size_t e = 0; t->tensors[i].overwritten && e < t->tensors[i].count; e++)
+            fresh[t->tensors[i].offset + e] = NAN;
+    train(&in_arena, fresh, NULL, true);
+    assert_memory_equal(fresh, arena, t->count * sizeof *arena);
+    free(fresh);
     free(in_arena.then);
     free(in_staging.then);
     free(arena);

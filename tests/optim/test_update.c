@@ -152,12 +152,13 @@ static void test_full(void **state)
     lks__blend list = {.a = 1.0f, .b = 2.0f, .n_pieces = LKS__UPDATE_PIECES};
     for (int i = 0; i < LKS__UPDATE_PIECES; i++) {
         list.piece[i].y = y + i;
-        list.piece[i].x = &one;
+        list.piece[i].x = i % 2 == 0 ? &one : NULL;
+        y[i] = i % 2 == 0 ? 0.0f : NAN;
         list.piece[i].n = 1;
     }
     device.layers->update_blend(device.ex, &list);
     for (int i = 0; i < LKS__UPDATE_PIECES; i++)
-        assert_true(y[i] == 2.0f);
+        assert_true(y[i] == (i % 2 == 0 ? 2.0f : 0.0f));
     free(y);
     level_close(&ex);
 }

@@ -119,7 +119,7 @@ static void run_linear_bwd_w(struct bench_call *c, const struct bench_shape *s)
 {
     lks__act *dy = in(c, s->hidden), *x = in(c, s->C);
     float *dw = values(c, s->hidden * s->C), *db = values(c, s->hidden);
-    RUN(linear_bwd_w, dw, db, dy, s->hidden, x, s->rows, s->hidden, s->C);
+    RUN(linear_bwd_w, dw, db, dy, s->hidden, x, s->rows, s->hidden, s->C, false);
 }
 
 /* One new token per sequence. */

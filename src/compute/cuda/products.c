@@ -166,7 +166,8 @@ void lks__cuda_linear_bwd_x_add(const lks__exec *ex, lks__act *dx, const lks__ac
 }
 
 void lks__cuda_linear_bwd_w(const lks__exec *ex, float *dw, float *db, const lks__act *dy,
-                            size_t lddy, const lks__act *x, size_t rows, size_t out, size_t in)
+                            size_t lddy, const lks__act *x, size_t rows, size_t out, size_t in,
+                            bool fresh)
 {
     const lks__cuda_product p = {.ta = 'T',
                                  .tb = 'N',
@@ -175,7 +176,7 @@ void lks__cuda_linear_bwd_w(const lks__exec *ex, float *dw, float *db, const lks
                                  .k = rows,
                                  .a = {dy, lddy, LKS__CUDA_ACTS},
                                  .b = {x, in, LKS__CUDA_ACTS},
-                                 .beta = 1,
+                                 .beta = fresh ? 0 : 1,
                                  .c = {dw, in, LKS__CUDA_FLOATS}};
     if (dw != NULL)
         lks__cuda_gemm(ex, &p);

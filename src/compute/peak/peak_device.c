@@ -44,7 +44,7 @@ static lks_status time_products(const struct product *p, double *seconds_p)
         const double start = lks__sys_now();
         for (int i = 0; i < RUNS; i++)
             p->device->layers->linear_bwd_w(p->device->ex, p->dw, NULL, p->dy, p->n, p->x, p->n,
-                                            p->n, p->n);
+                                            p->n, p->n, false);
         LKS__TRY(lks__device_finish(p->device, LKS__QUEUE_COMPUTE));
         *seconds_p = fmin(*seconds_p, (lks__sys_now() - start) / RUNS);
     }

@@ -164,7 +164,8 @@ static void matrix_grad(const lks__pass *p, int l, size_t w, const lks__act *dy,
     const struct lks__golf *m = p->m;
     float *dw = grad_of(p, l, w);
     if (dw != NULL)
-        m->f.layers->linear_bwd_w(m->f.ex, dw, NULL, dy, out, m->norm, p->rows, out, m->f.C);
+        m->f.layers->linear_bwd_w(m->f.ex, dw, NULL, dy, out, m->norm, p->rows, out, m->f.C,
+                                  p->bw->fresh);
 }
 
 /* Gradients of a branch's projection w[C, in] and of its scale, from the gradient m->dx of x +
@@ -176,13 +177,14 @@ static void projection_backward(const lks__pass *p, int l, size_t w, size_t scal
     float *dw = grad_of(p, l, w), *dscale = grad_of(p, l, scale);
     if (dw == NULL && dscale == NULL)
         return;
-    m->f.layers->clear(m->f.ex, m->product, m->f.C * in);
-    m->f.layers->linear_bwd_w(m->f.ex, m->product, NULL, m->dx, m->f.C, input, p->rows, m->f.C, in);
+    m->f.layers->linear_bwd_w(m->f.ex, m->product, NULL, m->dx, m->f.C, input, p->rows, m->f.C, in,
+                              true);
     const lks__golf_scaled s = {.dw = dw,
                                 .dscale = dscale,
                                 .product = m->product,
                                 .w = p->params + w,
-                                .scale = p->params + scale};
+                                .scale = p->params + scale,
+                                .fresh = p->bw->fresh};
     m->f.layers->golf_scaled_bwd(m->f.ex, &s, m->f.C, in);
 }
 

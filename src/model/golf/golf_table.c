@@ -70,9 +70,16 @@ static lks_status check_size(const lks__model_config *c)
      LKS__TENSOR_SHAPE shape_,                                                                     \
      .init = LKS__INIT_##init_,                                                                    \
      .kind = LKS__PARAM_##kind_,                                                                   \
-     .there = true},
+     .there = true,                                                                                \
+     .overwritten = overwritten(c, LKS__PARAM_##kind_)},
 #define ONCE(...)  ROW(lks__golf_once, __VA_ARGS__)
 #define LAYER(...) ROW(lks__golf_tensors, __VA_ARGS__)
+
+/* An embedding that is also the head is overwritten by the head's product. */
+static bool overwritten(const lks__model_config *c, lks__param_kind kind)
+{
+    return kind == LKS__PARAM_EMBED ? c->tie_embeddings : kind != LKS__PARAM_SCALAR;
+}
 
 /* The script looks for parts of names. Among the layers' parameters, whose names then begin with
  * the layer's number, they select the matrices that Adam updates; among all tensors, those that

@@ -29,7 +29,9 @@ static lks_status check_shape(const lks__model_config *c)
      LKS__TENSOR_SHAPE shape_,                                                                     \
      .init = LKS__INIT_##init_,                                                                    \
      .kind = IS_VECTOR shape_ ? LKS__PARAM_SCALAR : LKS__PARAM_##matrix,                           \
-     .there = (always) || c->bias},
+     .there = (always) || c->bias,                                                                 \
+     .overwritten = !IS_VECTOR shape_ && (LKS__PARAM_##matrix == LKS__PARAM_MATRIX ||              \
+                                          LKS__INIT_##init_ == LKS__INIT_TIED)},
 #define ONCE(...)  ROW(lks__gpt2_once, EMBED, __VA_ARGS__)
 #define LAYER(...) ROW(lks__gpt2_tensors, MATRIX, __VA_ARGS__)
 

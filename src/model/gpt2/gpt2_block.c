@@ -110,7 +110,7 @@ static void linear_grads(const lks__pass *p, int l, size_t w, size_t bias, const
     const int group = m->f.c.n_layer - l;
     float *dw = lks__grad_at(p, group, w), *db = lks__grad_at(p, group, bias);
     if (dw != NULL || db != NULL)
-        m->f.layers->linear_bwd_w(m->f.ex, dw, db, dy, out, x, p->rows, out, in);
+        m->f.layers->linear_bwd_w(m->f.ex, dw, db, dy, out, x, p->rows, out, in, p->bw->fresh);
 }
 
 /* A LayerNorm's gradients of its weight and bias; and m->dx += the gradient of its input. */

@@ -37,6 +37,7 @@ void lks__table_add(lks__table *table, const char *prefix, int layer, int group,
         t->field = row->field;
         t->init = row->init;
         t->kind = row->kind;
+        t->overwritten = row->overwritten;
         t->group = group;
     }
 }

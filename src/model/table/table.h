@@ -77,8 +77,9 @@ typedef struct lks__table_tensor {
     int group;
     lks__init init;
     lks__param_kind kind;
-    bool frozen;     /* no gradient, no moments: model/table/freeze.h */
-    bool keep_float; /* stays fp32 in an artifact, if it is too small for int8 */
+    bool frozen;      /* no gradient, no moments: model/table/freeze.h */
+    bool overwritten; /* see its row */
+    bool keep_float;  /* stays fp32 in an artifact, if it is too small for int8 */
 } lks__table_tensor;
 
 /* A row of a family's list of tensors, the one place that describes a tensor. The list is a macro,
@@ -93,6 +94,9 @@ typedef struct lks__tensor_row {
     lks__init init;
     lks__param_kind kind;
     bool there; /* false: this model has no such tensor */
+    /* Backward begins its gradient by one product of the whole matrix, which obeys
+     * lks__backward.fresh. So the memory needs no zeros before. */
+    bool overwritten;
 } lks__tensor_row;
 
 #define LKS__TENSOR_FIELD(field, ...) size_t field;

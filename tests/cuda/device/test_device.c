@@ -444,7 +444,7 @@ static void check_layers(void)
     memcpy(first, dx, sizeof first);
     lks__cuda_linear_bwd_x_add(device->ex, gdx, gdy, LD, gw, ROWS, OUT, IN);
     for (int i = 0; i < 3; i++)
-        lks__cuda_linear_bwd_w(device->ex, gdw, gdb, gdy, LD, gx, ROWS, OUT, IN);
+        lks__cuda_linear_bwd_w(device->ex, gdw, gdb, gdy, LD, gx, ROWS, OUT, IN, false);
     from_device(acts, y, gy, ROWS * LD);
     from_device(acts, dx, gdx, ROWS * IN);
     from_device(LKS__CUDA_FLOATS, dw, gdw, OUT * IN);
@@ -601,9 +601,13 @@ static void test_counts(void **state)
     lks__cuda_linear_bwd_x_add(device->ex, lks__acts(x + 64), lks__acts(x), 3, x + 32, 2, 3, 5);
     now = device->ops->counts(device);
     assert_true(now.bytes - last.bytes == 2 * (2 * 3 + 3 * 5 + 2 * 2 * 5));
-    lks__cuda_linear_bwd_w(device->ex, x + 128, NULL, lks__acts(x), 3, lks__acts(x + 64), 2, 3, 5);
-    last = device->ops->counts(device);
-    assert_true(last.bytes - now.bytes == 2 * (2 * 3 + 2 * 5) + 2 * 4 * 3 * 5);
+    for (int fresh = 0; fresh < 2; fresh++) {
+        now = device->ops->counts(device);
+        lks__cuda_linear_bwd_w(device->ex, x + 128, NULL, lks__acts(x), 3, lks__acts(x + 64), 2, 3,
+                               5, fresh);
+        last = device->ops->counts(device);
+        assert_true(last.bytes - now.bytes == 2 * (2 * 3 + 2 * 5) + (2 - fresh) * 4 * 3 * 5);
+    }
     assert_ok(lks__device_finish(device, LKS__QUEUE_COMPUTE));
     give(x, 200);
 }
@@ -616,8 +620,8 @@ enum { SIDE = 24, SQUARE = SIDE * SIDE };
 static void step_of(float *x, float *y, float *dw)
 {
     lks__cuda_linear_fwd(device->ex, lks__acts(y), SIDE, lks__acts(x), x, SIDE, SIDE, SIDE, NULL);
-    lks__cuda_linear_bwd_w(device->ex, dw, NULL, lks__acts(y), SIDE, lks__acts(x), SIDE, SIDE,
-                           SIDE);
+    lks__cuda_linear_bwd_w(device->ex, dw, NULL, lks__acts(y), SIDE, lks__acts(x), SIDE, SIDE, SIDE,
+                           false);
     for (size_t count = 1; count <= 2; count++)
         lks__cuda_gemm_batch(
             device->ex, &(lks__cuda_batch){'N', 'N', count, 8, 8, 8, 1, 0, x, x, y, y, 64, 64, 64});

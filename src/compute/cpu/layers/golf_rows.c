@@ -250,6 +250,8 @@ static void scaled_bwd_task(void *ctx, size_t task, int thread)
 void lks__golf_scaled_bwd(const lks__exec *ex, const lks__golf_scaled *s, size_t C, size_t in)
 {
     struct scaled_op o = {s, C, in};
+    if (s->dw != NULL && s->fresh)
+        lks__clear(ex, s->dw, C * in);
     lks__pool_run(ex->pool, row_tasks(C), scaled_bwd_task, &o);
 }
 

@@ -1,6 +1,7 @@
 /* compute/cpu/layers/update.c - updates of lists of pieces, element by element. The pieces together
  * are cut into tasks of one length, which changes no bit. */
 #include <math.h>
+#include <string.h>
 
 #include "base/number/math.h"
 #include "compute/cpu/layers.h"
@@ -42,13 +43,17 @@ static void run_all(const lks__exec *ex, struct run *run, size_t n_pieces)
     lks__pool_run(ex->pool, (run->total + TASK - 1) / TASK, update_task, run);
 }
 
-/* --- y = a y + b x --------------------------------------------------------------------------- */
+/* --- y = a y + b x, or y = 0 ------------------------------------------------------------------ */
 
 static void blend(const struct run *run, size_t piece, size_t at, size_t n)
 {
     const lks__blend *list = run->list.blend;
     const float a = list->a, b = list->b;
     float *restrict y = list->piece[piece].y + at;
+    if (list->piece[piece].x == NULL) {
+        memset(y, 0, n * sizeof *y);
+        return;
+    }
     const float *restrict x = list->piece[piece].x + at;
     for (size_t i = 0; i < n; i++)
         y[i] = a * y[i] + b * x[i];

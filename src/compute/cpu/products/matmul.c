@@ -237,9 +237,13 @@ static void colsum_tile(void *ctx, size_t task, int thread)
     s->ex->k->colsum(s->out + c0, s->x + c0, s->ld, s->rows, c1 - c0);
 }
 
+/* A fresh dw becomes 0 + the product, not the product: a sum of -0 is +0 then, as in recorded
+ * runs. */
 void lks__linear_bwd_w(const lks__exec *ex, float *dw, float *db, const lks__act *dy, size_t lddy,
-                       const lks__act *x, size_t rows, size_t out, size_t in)
+                       const lks__act *x, size_t rows, size_t out, size_t in, bool fresh)
 {
+    if (dw != NULL && fresh)
+        lks__clear(ex, dw, out * in);
     if (dw != NULL)
         run((struct product){.ex = ex,
                              .ta = 'T',

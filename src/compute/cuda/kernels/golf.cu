@@ -445,7 +445,9 @@ template <int N> static __global__ void golf_scaled_bwd(lks__golf_scaled s, size
                 sum = fmaf(w.at[j], product.at[j], sum);
         }
         if (s.dw != NULL) {
-            lks_floats<N> dw = lks_load<N>(s.dw + r * in + i);
+            lks_floats<N> dw = {};
+            if (!s.fresh)
+                dw = lks_load<N>(s.dw + r * in + i);
             for (int j = 0; j < N; j++)
                 dw.at[j] += scale * product.at[j];
             lks_store<N>(s.dw + r * in + i, dw);
@@ -460,7 +462,7 @@ extern "C" void lks__cuda_golf_scaled_bwd(const lks__exec *ex, const lks__golf_s
                                           size_t in)
 {
     const bool fours = lks_in_fours(in, s->dw, s->product, s->w);
-    lks__cuda_count(ex, 16.0 * (double)(C * in), 4.0 * (double)(C * in));
+    lks__cuda_count(ex, (s->fresh ? 12.0 : 16.0) * (double)(C * in), 4.0 * (double)(C * in));
     LKS_LAUNCH_FOURS(golf_scaled_bwd, fours, lks_warps_grid(C), lks_warps_block,
                      lks__cuda_stream(ex), *s, C, in);
 }

@@ -46,7 +46,7 @@ template <class List> static __device__ inline part part_of_block(const List &li
     return {i, at, n - at < A_BLOCK ? n : at + A_BLOCK};
 }
 
-/* --- y = a y + b x ---------------------------------------------------------------------------- */
+/* --- y = a y + b x, or y = 0 ------------------------------------------------------------------ */
 
 static __global__ void __launch_bounds__(THREADS) blend_part(const lks__blend list, const dealt d)
 {
@@ -55,19 +55,22 @@ static __global__ void __launch_bounds__(THREADS) blend_part(const lks__blend li
     const float *x = list.piece[p.piece].x;
 #pragma unroll 4
     for (size_t i = p.at + threadIdx.x; i < p.end; i += THREADS)
-        y[i] = list.a * y[i] + list.b * x[i];
+        y[i] = x == NULL ? 0.0f : list.a * y[i] + list.b * x[i];
 }
 
 extern "C" void lks__cuda_update_blend(const lks__exec *ex, const lks__blend *blend)
 {
     const dealt d = deal(blend);
     const uint32_t blocks = d.first[blend->n_pieces];
-    for (size_t i = 0; i < blend->n_pieces; i++)
+    double zeros = 0.0;
+    for (size_t i = 0; i < blend->n_pieces; i++) {
         lks__cuda_written(ex, blend->piece[i].y, blend->piece[i].n * sizeof(float));
+        zeros += blend->piece[i].x == NULL ? (double)blend->piece[i].n : 0.0;
+    }
     if (blocks == 0)
         return;
-    const double n = elements(blend);
-    lks__cuda_count(ex, 12 * n, 3 * n);
+    const double n = elements(blend) - zeros;
+    lks__cuda_count(ex, 12 * n + 4 * zeros, 3 * n);
     LKS_LAUNCH(blend_part, dim3(blocks), dim3(THREADS), lks__cuda_stream(ex), *blend, d);
 }
 
