@@ -66,7 +66,7 @@ lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lk
 enum { LKS__RECHECK_TEXT = 1600 };
 const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_TEXT]);
 /* ERR_DIVERGED, with the command that continues the run without it, if a host was wrong for the
- * third time. */
+ * third time. Ranks must agree on it, so that rank 0 reports the step before the group ends. */
 lks_status lks__recheck_limit(const lks__run *run, const lks__checks *checks);
 
 #endif
