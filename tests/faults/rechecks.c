@@ -424,6 +424,18 @@ static void test_honest_nan(void **state)
     assert_true(law_has_line(out, "skip", 6));
 }
 
+/* Gradients in a device's own memory aren't hashed. */
+static void test_refused(void **state)
+{
+    const char *out;
+    law_args args = settings_of(&setups[0], &out);
+    law_add(&args, "--recheck=0.1");
+    law_add(&args, "--backend=gloo");
+    args.argv[0] = LKS_TEST_DEFERRED;
+    assert_int_not_equal(hosts_run("gloo", "11", args.argv), 0);
+    assert_contains(hosts_failure(), "device=deferred has its own memory: leave --recheck out");
+}
+
 static void report(void)
 {
     printf("%d honest runs without an alarm; %d wrong once, of which %d were checked and named; %d "
@@ -448,10 +460,9 @@ int main(int argc, char **argv)
     setenv("LOCKSTEP_MODULES", lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool), 0);
     hosts_need("gloo");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_named),
-        cmocka_unit_test(test_campaign),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_honest_nan),
+        cmocka_unit_test(test_named),   cmocka_unit_test(test_campaign),
+        cmocka_unit_test(test_resume),  cmocka_unit_test(test_honest_nan),
+        cmocka_unit_test(test_refused),
     };
     printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_alone, NULL);
