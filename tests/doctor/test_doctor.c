@@ -77,6 +77,10 @@ static void test_this_host(void **state)
     const char *cores = line_of(r.out, "cores"), *allowed = strstr(cores, "allows only ");
     if (allowed != NULL)
         assert_true(atof(allowed + strlen("allows only ")) < atof(strpbrk(cores, "0123456789")));
+    /* Busy cores are a note, which names no problem. */
+    const char *load = line_of(r.out, "load");
+    assert_int_equal(strncmp(load, "note ", 5) == 0,
+                     atof(strpbrk(load, "0123456789")) >= lks__cpu_count() / 2.0);
     assert_null(strstr(r.out, " has 127.0.0.1"));
     assert_contains(r.out, "not checked: links to other hosts");
     assert_int_equal(count_lines(r.out, "verdict: "), 1);

@@ -275,12 +275,11 @@ static lks_status report_steps(lks__trainer *t, int iters, double *times)
     if (flops / times[0] > peak) /* other programs disturbed the peak's measurement */
         peak = flops / times[0];
     printf("step: median %.2f ms (%.2f to %.2f), %.0f tokens/s, %.1f GFLOP/s, mfu %.1f%% of %.1f "
-           "GFLOP/s, %d rank%s x %d thread%s%s\n",
+           "GFLOP/s, %d rank%s x %d thread%s, a step is one micro-batch per rank\n",
            median * 1e3, times[0] * 1e3, times[iters - 1] * 1e3, tokens / median,
            flops / median * 1e-9, flops / median / peak * 100.0, peak * 1e-9,
            t->ses.world.world_size, t->ses.world.world_size == 1 ? "" : "s", t->ses.threads,
-           t->ses.threads == 1 ? "" : "s",
-           t->ses.world.world_size == 1 ? "" : ", a step is one micro-batch per rank");
+           t->ses.threads == 1 ? "" : "s");
     return LKS_OK;
 }
 

@@ -120,6 +120,18 @@ static void look_at_cores(lks__doctor *d)
                         "%d for this process, but the container allows only %.3g", cores, given);
 }
 
+/* Other programs on the cores are the most common reason of a slow run. */
+static void look_at_load(lks__doctor *d)
+{
+    char text[128];
+    if (!first_line("/proc/loadavg", text))
+        return;
+    double busy = strtod(text, NULL);
+    lks__doctor_say(d, busy >= lks__cpu_count() / 2.0 ? LKS__NOTE : LKS__FINE, "load",
+                    "other programs, or a run of yours, use the cores: `top` names them",
+                    "%.1f threads were computing or waiting for a core in the last minute", busy);
+}
+
 /* --- memory ------------------------------------------------------------------------------- */
 
 static void look_at_memory(lks__doctor *d)
@@ -273,6 +285,7 @@ void lks__doctor_host(lks__doctor *d)
     look_at_system(d);
     look_at_kernels(d);
     look_at_cores(d);
+    look_at_load(d);
     look_at_memory(d);
     look_at_shared_memory(d);
     look_at_pages(d);
