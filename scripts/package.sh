@@ -13,7 +13,8 @@ Makes, from the last commit,
   lockstep-VERSION.tar.gz   the sources, made twice: both must be equal, byte for byte
   *.deb                     packages for the Debian on which it runs, built from that tarball, twice in
                             different folders: both must be equal, byte for byte
-  SHA256SUMS, NOTES.md      sums of these files, and this version's part of CHANGELOG.md
+  SHA256SUMS, NOTES.md      sums of these files, how to install them, and this version's part of
+                            CHANGELOG.md
 
 and has lintian look at the packages, if it is installed (an error of lintian's is one here, too).
 
@@ -112,8 +113,17 @@ if command -v lintian >/dev/null; then
     echo 'lintian: no errors'
 fi
 # The rest of a release's page.
-sed -n "/^## ${version%-dev}/,/^## /{/^## /d;p}" "${tree:-.}/CHANGELOG.md" >"$out/NOTES.md"
-[ -s "$out/NOTES.md" ] || die "CHANGELOG.md has no part for $version"
+sed -n "/^## ${version%-dev}/,/^## /{/^## /d;p}" "${tree:-.}/CHANGELOG.md" >"$work/changes"
+[ -s "$work/changes" ] || die "CHANGELOG.md has no part for $version"
+{
+    cat <<END
+\`sha256sum -c SHA256SUMS\` checks the files.
+
+- The packages are for $(. /etc/os-release && echo "$PRETTY_NAME"), $(dpkg --print-architecture). If they are in this folder, \`sudo apt-get install ./*.deb\` installs all.
+- On other systems unpack lockstep-$version.tar.gz, and read README.md there. It also contains the pages that the links below name.
+END
+    cat "$work/changes"
+} >"$out/NOTES.md"
 (cd "$out" && find . -maxdepth 1 \( -name '*.deb' -o -name '*.tar.gz' \) -exec sha256sum {} + | LC_ALL=C sort -k 2) >"$out/SHA256SUMS"
 say "the packages are in $out"
 cat "$out/SHA256SUMS"
