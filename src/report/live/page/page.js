@@ -30,7 +30,7 @@ const CHARTS = [
   { id: "speed", name: "Tokens per second", column: SPEED, text: (v, n = 3) => count(v, n) },
   { id: "mfu", name: "Share of the peak (MFU)", column: MFU, times: 100, text: percent },
   { id: "norm", name: "Gradient norm", column: NORM, text: small, log: true },
-  { id: "lr", name: "Learning rate", column: LR, text: small },
+  { id: "lr", name: "Learning rate", column: LR, text: small, exact: true },
   { id: "ms", name: "Time per step", column: MS, text: milliseconds },
   { id: "wait", name: "Wait of rank 0 per step", column: WAIT, text: milliseconds },
   { id: "ranks", name: "Wait of each rank, share of a step", text: percent, ranks: row => row[4] && row[4].map((w, k) => 100 * w / (w + row[3][k])) },
@@ -124,8 +124,9 @@ function curvesOf(chart) {
     evals: chart.evals ? run.evals.filter(hasEval).map(e => [e[at], e[2], 0, e[6]]) : [] }));
   countEqual(curves.map(c => c.raw));
   countEqual(curves.map(c => c.evals));
-  for (const c of curves) c.line = smooth(c.raw);
-  if (Number($("smooth").value) === 0) for (const c of curves) c.raw = [];
+  const exact = chart.exact || Number($("smooth").value) === 0; // a schedule has no noise
+  for (const c of curves) c.line = exact ? c.raw : smooth(c.raw);
+  if (exact) for (const c of curves) c.raw = [];
   return curves;
 }
 
