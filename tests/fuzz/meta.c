@@ -77,8 +77,11 @@ static void use(const lks__meta *meta, const uint8_t *data, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     lks__meta meta = {0};
+    json_t *hashes;
     bool found = false;
     fuzz_file("meta.json", data, bytes);
+    if (lks__meta_hashes(fuzz_folder(), &hashes) == LKS_OK)
+        json_decref(hashes);
     if (lks__meta_load(fuzz_folder(), &found, &meta) == LKS_OK) {
         FUZZ_HOLDS(found && meta.vocab_size >= 1);
         use(&meta, data, bytes);
