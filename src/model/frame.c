@@ -307,7 +307,7 @@ static void done(const lks__pass *p, int group)
 {
     const lks__model *m = p->m;
     beat(p);
-    if (!lks__table_is_empty(m->table, group))
+    if (p->bw->done != NULL && !lks__table_is_empty(m->table, group))
         p->bw->done(p->bw->done_ctx, group);
 }
 
@@ -400,7 +400,9 @@ void lks__model_train(lks__model *m, const float *params, const lks__micro_batch
     lks__act *dy = m->lowest <= m->c.n_layer ? m->dy : NULL;
     lks__head head = m->head;
     head.fresh = bw->fresh;
-    lks__model_forward(&p, NULL);
+    lks__outputs outputs = {&p, bw->output, bw->output_ctx};
+    const lks__visitor visitor = {lks__outputs_visit, &outputs};
+    lks__model_forward(&p, bw->output != NULL ? &visitor : NULL);
     lks__head_loss(m->layers, m->ex, &head, loss, dy, lks__grad_at(&p, m->head_group, m->head_w),
                    m->y, params + m->head_w, mb->targets, p.rows, m->V, m->C);
     backward(&p);

@@ -183,6 +183,15 @@ typedef struct lks__visitor {
     void *ctx;
 } lks__visitor;
 
+/* A visitor's context: `fn` gets the outputs of each layer's modules, and of those before and after
+ * the layers. */
+typedef struct lks__outputs {
+    const lks__pass *p;
+    lks__output_fn *fn;
+    void *ctx;
+} lks__outputs;
+void lks__outputs_visit(void *outputs, int layer);
+
 /* Compute the head's input from tokens; `visitor` may be NULL. */
 void lks__model_forward(const lks__pass *p, const lks__visitor *visitor);
 

@@ -23,6 +23,17 @@ typedef struct lks__micro_batch {
     int B, T;
 } lks__micro_batch;
 
+enum { LKS__PLACE = 64 }; /* bytes of a module's name */
+
+/* The output of a module ("transformer.h.2.mlp.c_fc"), in memory of the device. */
+typedef struct lks__output {
+    char module[LKS__PLACE];
+    const lks__act *x;         /* [rows, width] */
+    size_t rows, width, bytes; /* bytes per element */
+} lks__output;
+
+typedef void lks__output_fn(void *ctx, const lks__output *output);
+
 typedef struct lks__backward {
     float *grads; /* arena; the gradient of the micro-batch's mean loss is added to it */
     /* [n_groups], or NULL. With shift, `grads` is a staging buffer, and group g begins shift[g]
@@ -32,10 +43,14 @@ typedef struct lks__backward {
     /* The gradients of tensors that the table calls overwritten have no contents yet: this
      * micro-batch's replace what their memory holds. */
     bool fresh;
-    uint64_t seed;     /* key of dropout, and the first two words of its counter */
-    uint32_t step, vm; /* vm = virtual rank << 16 | micro-step */
-    lks__group_done_fn *done;
+    uint64_t seed;            /* key of dropout, and the first two words of its counter */
+    uint32_t step, vm;        /* vm = virtual rank << 16 | micro-step */
+    lks__group_done_fn *done; /* or NULL */
     void *done_ctx;
+    /* Called in forward for each module's output, in order, once its work is on the queue; the
+     * output is valid until the call returns. Or NULL. */
+    lks__output_fn *output;
+    void *output_ctx;
     /* Called after each layer, forward and backward: counts as a heartbeat. NULL for a device that
      * computes later; there the waits report progress. */
     void (*beat)(void *ctx);
@@ -85,8 +100,6 @@ void lks__model_loss(lks__model *model, const float *params, const lks__micro_ba
 /* losses[B * T]: each row's loss, without dropout and gradients. */
 void lks__model_row_losses(lks__model *model, const float *params, const lks__micro_batch *mb,
                            double *losses);
-
-enum { LKS__PLACE = 64 }; /* bytes of a module's name */
 
 /* Find where a training pass over `mb` first produces a non-finite number: the module with this
  * output ("transformer.h.2.mlp.c_fc"), or the head if all modules before it are finite. For

@@ -33,17 +33,12 @@ lks_status lks__train_read(const lks__run *run, const lks__state *state, lks__st
     return LKS_OK;
 }
 
-static void ignore_group(void *ctx, int group)
-{
-}
-
 lks_status lks__train_alone(const lks__run *run, const lks__session *ses, const lks__state *state,
                             lks__step_work *work, int v, int m, float *grads)
 {
     lks__micro_batch batch;
     LKS__TRY(lks__train_read(run, state, work, v, m, &batch));
-    lks__backward backward = lks__train_pass(run, ses, state, v, m, grads);
-    backward.done = ignore_group;
+    const lks__backward backward = lks__train_pass(run, ses, state, v, m, grads);
     lks__model_train(work->model, state->memory->params.dev, &batch, &backward, NULL);
     return LKS_OK;
 }

@@ -301,6 +301,85 @@ static void test_seal(void **state)
     EXPECT(2, TEXTS("--seal without a value only prints"), out, "--seal", "--step=0");
 }
 
+/* --- trails ----------------------------------------------------------------------------------- */
+
+/* Write the trail of a step; returns its file. */
+static const char *trail(const char *out, int step, const char *leaf)
+{
+    const char *file = lks_test_text("%s/trail", lks_test_folder());
+    const char *to = lks_test_text("--trail=%s", file);
+    const char *at = lks_test_text("--step=%d", step);
+    if (leaf != NULL)
+        EXPECT(0, TEXTS("equal ("), out, at, to, leaf);
+    else
+        EXPECT(0, TEXTS("equal ("), out, at, to);
+    return file;
+}
+
+static void compare(const char *a, const char *b, int code, const char *const texts[])
+{
+    expect((const char *const[]){"lockstep", "diff", a, b, NULL}, code, texts);
+}
+
+/* The same step has the same trail on other ranks and threads, and from another checkpoint. */
+static void test_trails(void **state)
+{
+    const char *other = law_output("random", "--nproc_per_node=4"), *whole_step;
+    whole_step = trail(reference(), 4, NULL);
+    compare(whole_step, trail(other, 4, NULL), 0, TEXTS("The same step: all "));
+    size_t bytes;
+    const char *text = lks_test_read(whole_step, &bytes);
+    static const char *const whats[] = {
+        "weights",         "moments", "tokens",        "output",          "loss", "gradient",
+        "gradient's hash", "norm",    "learning rate", "updated weights", "end"};
+    for (size_t i = 0; i < sizeof whats / sizeof whats[0]; i++) { /* in this order */
+        text = strstr(text, lks_test_text("{\"what\":\"%s\"", whats[i]));
+        assert_non_null(text);
+    }
+    remove_folder(lks_test_text("%s/ckpt-00000004", other));
+    compare(trail(reference(), 4, "--leaf=3"), trail(other, 4, "--leaf=3"), 0,
+            TEXTS("The same step: "));
+    /* The sampler's generators don't notice that the gradients are computed twice. */
+    const char *drawn = law_output("nanogpt", "--nproc_per_node=2");
+    EXPECT(0, TEXTS("equal (4 steps, 32 "), drawn, "--from=6", "--to=10");
+    trail(drawn, 7, NULL);
+    law_args golf = law_family(true, lks_test_folder());
+    law_run(&golf);
+    const char *out = strchr(golf.argv[3], '=') + 1;
+    compare(trail(out, 4, NULL), trail(out, 4, NULL), 0, TEXTS("The same step: "));
+    compare(trail(out, 4, NULL), trail(out, 5, NULL), 2, TEXTS("they differ in \"step\""));
+    EXPECT(2, TEXTS("--trail needs --step"), out, "--trail=x");
+    const char *none = lks_test_text("%s/none", lks_test_folder()); /* no part of a trail is left */
+    EXPECT(4, TEXTS("not possible here: "), reference(), "--step=3", "--leaf=9",
+           lks_test_text("--trail=%s", none));
+    assert_int_equal(access(none, F_OK), -1);
+}
+
+/* Each planted difference is the first entry that differs. */
+static void test_trail_places(void **state)
+{
+    const char *seed = law_output("random", "--seed=7"), *dropout, *rate;
+    const char *a = trail(reference(), 0, "--leaf=2");
+    compare(a, trail(seed, 0, "--leaf=2"), 3,
+            TEXTS("place             step 0, before the step: weights of transformer.wte.weight; "
+                  "all 0 results before it are equal\n",
+                  "cause             seed 1337 | 7\n"));
+    dropout = law_output("random", "--dropout=0.25");
+    compare(a, trail(dropout, 0, "--leaf=2"), 3,
+            TEXTS("place             step 0, virtual rank 2, micro-batch 0, forward: output of "
+                  "transformer.",
+                  "                  begins with "));
+    rate = law_output("random", "--max_iters=6");
+    law_resume("random", rate, "--learning_rate=5e-4");
+    compare(trail(reference(), 7, NULL), trail(rate, 7, NULL), 3,
+            TEXTS("place             step 7, update: learning rate; all ",
+                  "                  value 0.00"));
+    const char *text = lks_test_read(a, NULL), *cut = lks_test_text("%s/cut", lks_test_folder());
+    lks_test_write(cut, text, strlen(text) / 2 / 256 * 256);
+    compare(a, cut, 2, TEXTS("a trail is incomplete"));
+    compare(a, reference(), 2, TEXTS("a trail can't be compared with a run"));
+}
+
 /* --- not here --------------------------------------------------------------------------------- */
 
 static void test_impossible(void **state)
@@ -334,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
         cmocka_unit_test(test_false_figures), cmocka_unit_test(test_false_checkpoint),
         cmocka_unit_test(test_seal),          cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_trails),        cmocka_unit_test(test_trail_places),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

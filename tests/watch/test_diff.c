@@ -203,7 +203,7 @@ static void test_refused(void **state)
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         bad = fake(2, 1.5);
         fake_append(bad, lines[i]);
-        EXPECT(a, bad, 1, "metrics.jsonl: the line at offset ", "so no run has written it");
+        EXPECT(a, bad, 1, "metrics.jsonl: the line at offset ", "so lockstep hasn't written it");
     }
     bad = fake(2, 1.5);
     FILE *f = fopen(lks_test_text("%s/metrics.jsonl", bad), "a");

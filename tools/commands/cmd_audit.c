@@ -5,13 +5,14 @@
 #include "train/audit/audit.h"
 
 static const char usage[] =
-    "Usage: lockstep audit RUN [--step=I [--leaf=V]] [--from=I --to=J] [--sample=N [--draw=HEX]]\n"
-    "                     [--seal[=SHA-256 or FILE]]\n"
+    "Usage: lockstep audit RUN [--step=I [--leaf=V] [--trail=FILE]] [--from=I --to=J]\n"
+    "                     [--sample=N [--draw=HEX]] [--seal[=SHA-256 or FILE]]\n"
     "\n"
     "Executes steps of the run in the folder RUN again, and compares each loss, gradient, norm,\n"
     "rate and checkpoint with the record: metrics.jsonl, leaves.bin and the checkpoints. Without\n"
     "settings it executes the whole run. It starts from the nearest checkpoint or from the seed,\n"
-    "in this process only. The run may be in progress. Nothing is written.\n"
+    "in this process only. The run may be in progress. Only --trail writes a file: the results\n"
+    "of one step in causal order, which `lockstep diff` compares with another trail.\n"
     "\n"
     "--seal prints the SHA-256 of each file of the run and of its data, and one of this list, the\n"
     "seal. Publish them. --seal=SEAL, or a file with the list, first compares the files with it.\n"
@@ -22,6 +23,7 @@ static const char usage[] =
     "  lockstep audit out/my\n"
     "  lockstep audit out/my --from=1000 --to=1250\n"
     "  lockstep audit out/my --step=1010 --leaf=5\n"
+    "  lockstep audit out/my --step=1010 --trail=my.trail\n"
     "  lockstep audit out/my --sample=2\n"
     "  lockstep audit out/my --seal >my.seal\n";
 

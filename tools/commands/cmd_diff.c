@@ -13,8 +13,10 @@ static const char usage[] =
     "Finds the first difference between two runs: prints in which settings, data and machines "
     "they\n"
     "differ, and the first step whose loss, gradient norm or weights differ. Both are runs'\n"
-    "folders, checkpoints (RUN/ckpt-N) or .safetensors files. For checkpoints and files it prints\n"
-    "the first tensor and element that differ. Nothing is executed or written.\n"
+    "folders, checkpoints (RUN/ckpt-N), .safetensors files, or trails that `lockstep audit\n"
+    "--trail` wrote. For checkpoints and files it prints the first tensor and element that "
+    "differ,\n"
+    "for trails the first result. Nothing is executed or written.\n"
     "\n"
     "The exit code is 0 if both are the same, and 3 if they differ.\n"
     "\n"
@@ -30,8 +32,10 @@ static lks_status print(const lks__settings *s, const json_t *report)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the report");
     if (s->json)
         puts(text);
-    else
+    else {
         lks__diff_print(stdout, report);
+        lks__diff_print_cause(stdout, report);
+    }
     free(text);
     return tool_flush();
 }

@@ -108,6 +108,13 @@ json_t *lks__json_real(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
+json_t *lks__json_float(float x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", (double)x);
+    return lks__json_real(strtod(text, NULL));
+}
+
 static void real_text(double x, char out[256])
 {
     for (int digits = 1; digits <= 17; digits++) {

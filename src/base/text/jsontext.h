@@ -22,6 +22,9 @@ bool lks__json_no_memory(const json_error_t *error);
 /* The number; null if it isn't finite, which JSON can't express. */
 json_t *lks__json_real(double x);
 
+/* The same for the double with at most 9 digits that rounds to `x`, so that its text is short. */
+json_t *lks__json_float(float x);
+
 /* The member of `object` as a number; NAN if it isn't one. */
 double lks__json_number(const json_t *object, const char *key);
 

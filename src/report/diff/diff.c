@@ -12,6 +12,7 @@
 #include "report/diff/history.h"
 #include "report/diff/records.h"
 #include "report/diff/tensors.h"
+#include "report/diff/trails.h"
 
 static lks_status out_of_memory(void)
 {
@@ -161,7 +162,7 @@ static lks_status compare_saved(const char *a, const char *b, json_t *report)
 
 static lks_status compare_runs(const char *a, const char *b, json_t *report)
 {
-    lks__history both[2] = {{.fd = -1}, {.fd = -1}};
+    lks__history both[2] = {{.changed = NULL}, {.changed = NULL}};
     lks_status st = lks__history_open(a, &both[0]);
     if (st == LKS_OK)
         st = lks__history_open(b, &both[1]);
@@ -178,9 +179,9 @@ static lks_status compare_runs(const char *a, const char *b, json_t *report)
 
 /* --- two things ------------------------------------------------------------------------------- */
 
-enum kind { RUN, CHECKPOINT, WEIGHTS };
+enum kind { RUN, CHECKPOINT, WEIGHTS, TRAIL };
 
-static const char *const kind_names[] = {"run", "checkpoint", "weights"};
+static const char *const kind_names[] = {"run", "checkpoint", "weights", "trail"};
 
 static bool has(const char *folder, const char *name)
 {
@@ -196,7 +197,7 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
     if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
     if (!S_ISDIR(info.st_mode))
-        *kind_p = WEIGHTS;
+        *kind_p = lks__trail_is(path) ? TRAIL : WEIGHTS;
     else if (has(path, "metrics.jsonl"))
         *kind_p = RUN;
     else if (has(path, LKS__CKPT_STATE))
@@ -217,14 +218,14 @@ bool lks__diff_same(const json_t *report)
 static lks_status compare(const char *a, const char *b, json_t *report)
 {
     static lks_status (*const by_kind[])(const char *, const char *, json_t *) = {
-        compare_runs, compare_checkpoints, compare_files};
+        compare_runs, compare_checkpoints, compare_files, lks__trails_diff};
     enum kind kinds[2];
     LKS__TRY(kind_of(a, &kinds[0]));
     LKS__TRY(kind_of(b, &kinds[1]));
     if (kinds[0] != kinds[1])
         return lks__fail(LKS_ERR_CONFIG,
-                         "a %s can't be compared with a %s: give two runs, two checkpoints or two "
-                         "files of weights",
+                         "a %s can't be compared with a %s: give two runs, two checkpoints, two "
+                         "files of weights or two trails",
                          kind_names[kinds[0]], kind_names[kinds[1]]);
     json_object_set_new(report, "kind", json_string(kind_names[kinds[0]]));
     LKS__TRY(by_kind[kinds[0]](a, b, report));
@@ -232,6 +233,7 @@ static lks_status compare(const char *a, const char *b, json_t *report)
     const bool same = json_array_size(json_object_get(report, "weights")) == 0 &&
                       !json_is_object(json_object_get(report, "first")) &&
                       !json_is_object(gradient) &&
+                      !json_is_object(json_object_get(report, "place")) &&
                       !json_is_object(json_object_get(report, "evaluation"));
     return json_object_set_new(report, "same", json_boolean(same)) == 0 ? LKS_OK : out_of_memory();
 }

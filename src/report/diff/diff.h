@@ -8,12 +8,15 @@
 
 #include "base/status.h"
 
-/* Compare two runs' folders, two checkpoints, or two files of weights (.safetensors). Nothing is
- * executed, and nothing is written. *report_p is one object (docs/guides/diff.md), which the caller
- * frees. ERR_CONFIG if the two can't be compared; other errors name a file that can't be read. */
+/* Compare two runs' folders, two checkpoints, two files of weights (.safetensors), or two trails.
+ * Nothing is executed, and nothing is written. *report_p is one object (docs/guides/diff.md), which
+ * the caller frees. ERR_CONFIG if the two can't be compared; other errors name a file that can't be
+ * read. */
 lks_status lks__diff(const char *a, const char *b, json_t **report_p);
 
 bool lks__diff_same(const json_t *report);
+/* Print it in two parts, because a step may be executed in between (train/audit/place.h). */
 void lks__diff_print(FILE *out, const json_t *report);
+void lks__diff_print_cause(FILE *out, const json_t *report);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/text/jsontext.h"
 #include "base/text/shell.h"
 #include "report/diff/diff.h"
+#include "report/diff/trails.h"
 
 enum { SHOWN = 4 * 256, LABEL = 18 };
 
@@ -143,12 +144,12 @@ static void print_element(FILE *out, const json_t *diff)
     }
     fprintf(out, "element %" JSON_INTEGER_FORMAT " (index %s): %s | %s\n", count(diff, "element"),
             show_member(diff, "index", index), a, b);
-    fprintf(out,
-            "%-*s%" JSON_INTEGER_FORMAT " of its %" JSON_INTEGER_FORMAT
-            " elements differ; %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT
-            " tensors differ\n",
-            LABEL, "", count(diff, "different_elements"), count(diff, "elements"),
-            count(diff, "different"), count(diff, "tensors"));
+    fprintf(out, "%-*s%" JSON_INTEGER_FORMAT " of its %" JSON_INTEGER_FORMAT " elements differ",
+            LABEL, "", count(diff, "different_elements"), count(diff, "elements"));
+    if (json_object_get(diff, "tensors") != NULL)
+        fprintf(out, "; %" JSON_INTEGER_FORMAT " of %" JSON_INTEGER_FORMAT " tensors differ",
+                count(diff, "different"), count(diff, "tensors"));
+    fputc('\n', out);
 }
 
 static void print_weights(FILE *out, const json_t *weights)
@@ -221,6 +222,72 @@ static void print_first(FILE *out, const json_t *report)
     print_figures(out, evaluation);
 }
 
+/* --- the place in a step ---------------------------------------------------------------------- */
+
+enum { ENTRY = 3 * SHOWN };
+
+/* "virtual rank 0, micro-batch 1, forward: output of transformer.wte" */
+static const char *describe(const json_t *entry, char text[ENTRY])
+{
+    char name[SHOWN], what[SHOWN];
+    const char *key = json_string_value(json_object_get(entry, "what"));
+    int n = 0;
+    if (key == NULL)
+        return "the end";
+    if (json_object_get(entry, "virtual_rank") != NULL)
+        n += snprintf(text + n, ENTRY - (size_t)n, "virtual rank %" JSON_INTEGER_FORMAT ", ",
+                      count(entry, "virtual_rank"));
+    if (json_object_get(entry, "micro_batch") != NULL)
+        n += snprintf(text + n, ENTRY - (size_t)n, "micro-batch %" JSON_INTEGER_FORMAT ", ",
+                      count(entry, "micro_batch"));
+    n += snprintf(text + n, ENTRY - (size_t)n, "%s: %s", lks__trail_phase(key),
+                  show_member(entry, "what", what));
+    if (json_object_get(entry, "name") != NULL)
+        snprintf(text + n, ENTRY - (size_t)n, " of %s", show_member(entry, "name", name));
+    return text;
+}
+
+/* Print a member of both entries, if they have it. */
+static void print_both(FILE *out, const char *name, const json_t *a, const json_t *b)
+{
+    char x[SHOWN], y[SHOWN];
+    if (a != NULL || b != NULL)
+        fprintf(out, "%-*s%s %s | %s\n", LABEL, "", name, show(a, x), show(b, y));
+}
+
+static void print_entries(FILE *out, const json_t *a, const json_t *b)
+{
+    const json_t *x = json_object_get(a, "first"), *y = json_object_get(b, "first");
+    print_both(out, "value", json_object_get(a, "value"), json_object_get(b, "value"));
+    print_both(out, "hash", json_object_get(a, "hash"), json_object_get(b, "hash"));
+    for (size_t i = 0; i < json_array_size(x) && i < json_array_size(y); i++)
+        print_both(out, i == 0 ? "begins with" : "           ", json_array_get(x, i),
+                   json_array_get(y, i));
+}
+
+/* `o` has "step", "entries" and "place", as in trails.h. In a place, "element" to "elements" or
+ * "forms", as in tensors.h, name the first element. */
+static void print_place(FILE *out, const json_t *o)
+{
+    char text[2][ENTRY];
+    const json_t *place = json_object_get(o, "place");
+    const json_t *a = json_object_get(place, "a"), *b = json_object_get(place, "b");
+    if (!json_is_object(place))
+        return;
+    const char *x = describe(a, text[0]), *y = describe(b, text[1]);
+    fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT ", %s", LABEL, "place", count(o, "step"), x);
+    if (strcmp(x, y) != 0)
+        fprintf(out, " | %s", y);
+    fprintf(out, "; all %" JSON_INTEGER_FORMAT " results before it are equal\n",
+            count(o, "entries"));
+    if (json_object_get(place, "element") == NULL) {
+        print_entries(out, a, b);
+        return;
+    }
+    fprintf(out, "%-*s", LABEL, "");
+    print_element(out, place);
+}
+
 /* --- the cause -------------------------------------------------------------------------------- */
 
 static const char *word_of(const json_t *report, const char *side, char out[SHOWN])
@@ -242,10 +309,12 @@ static void print_audits(FILE *out, const json_t *report)
                 LABEL, "", word_of(report, "a", a), count(first, "iter"), word_of(report, "b", b));
 }
 
-static void print_cause(FILE *out, const json_t *report)
+void lks__diff_print_cause(FILE *out, const json_t *report)
 {
     const json_t *rows = json_object_get(report, "can_change_bits");
     const size_t n = json_array_size(rows);
+    if (lks__diff_same(report))
+        return;
     if (n == 0) {
         fprintf(out, "%-*sno setting, data, commit or device in the records differs\n", LABEL,
                 "cause");
@@ -263,6 +332,13 @@ static void print_same(FILE *out, const json_t *report)
     const json_int_t steps = count(report, "steps"), checkpoints = count(report, "checkpoints");
     const json_int_t extra[2] = {count(report, "steps_a") - steps,
                                  count(report, "steps_b") - steps};
+    if (json_object_get(report, "entries") != NULL) {
+        fprintf(out,
+                "The same step: all %" JSON_INTEGER_FORMAT " results of step %" JSON_INTEGER_FORMAT
+                " are equal.\n",
+                count(report, "entries"), count(report, "step"));
+        return;
+    }
     if (json_object_get(report, "steps") == NULL) {
         fputs("The same tensors.\n", out);
         return;
@@ -294,5 +370,5 @@ void lks__diff_print(FILE *out, const json_t *report)
         return;
     }
     print_first(out, report);
-    print_cause(out, report);
+    print_place(out, report);
 }

@@ -3,20 +3,10 @@
 #ifndef LKS_REPORT_DIFF_HISTORY_H
 #define LKS_REPORT_DIFF_HISTORY_H
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/status.h"
+#include "report/diff/lines.h"
 
 typedef struct lks__history {
-    char path[4200]; /* of metrics.jsonl */
-    int fd;
-    char *chunk;
-    size_t have, at; /* bytes in `chunk`, and of these the ones that were read */
-    uint64_t offset; /* of chunk[0] in the file */
-    uint64_t bytes;  /* size of the file when it was opened */
+    lks__lines lines; /* of metrics.jsonl */
     /* Up to the current line: the config line, with the changes of resumes; the host line of the
      * newest start; and for each setting that a resume changed, the iteration. NULL before the
      * first such line. */

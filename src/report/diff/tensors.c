@@ -53,26 +53,21 @@ static json_t *form_of(const lks__st_tensor *t)
     return json_string(text);
 }
 
-/* The double with at most 9 digits that rounds to `x`, so that texts of it are short. */
-static json_t *float_value(float x)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.9g", (double)x);
-    return lks__json_real(strtod(text, NULL));
-}
-
-/* The element's number, for the types that weights and moments have; null for others. */
+/* The element's number, for the types of weights, moments and tokens; null for others. */
 static json_t *value_of(const char *dtype, const unsigned char *at)
 {
     float f;
     double d;
     uint16_t h;
+    int32_t i;
     if (strcmp(dtype, "F32") == 0)
-        return float_value(*(const float *)memcpy(&f, at, sizeof f));
+        return lks__json_float(*(const float *)memcpy(&f, at, sizeof f));
     if (strcmp(dtype, "F64") == 0)
         return lks__json_real(*(const double *)memcpy(&d, at, sizeof d));
     if (strcmp(dtype, "BF16") == 0)
-        return float_value(lks__bf16_to_float(*(uint16_t *)memcpy(&h, at, sizeof h)));
+        return lks__json_float(lks__bf16_to_float(*(uint16_t *)memcpy(&h, at, sizeof h)));
+    if (strcmp(dtype, "I32") == 0)
+        return json_integer(*(const int32_t *)memcpy(&i, at, sizeof i));
     if (strcmp(dtype, "U8") == 0)
         return json_integer(*at);
     return json_null();
@@ -132,6 +127,7 @@ static lks_status compare_elements(lks__st_file *a, lks__st_file *b, const lks__
     return LKS_OK;
 }
 
+/* Add the first element that differs, and their number. */
 static void add_elements(json_t *o, const lks__st_tensor *t, const struct elements *e)
 {
     const size_t size = (size_t)lks__st_dtype_find(t->dtype)->bytes;
@@ -144,6 +140,29 @@ static void add_elements(json_t *o, const lks__st_tensor *t, const struct elemen
         o, "bits", json_pack("[o, o]", bits_of(size, e->values[0]), bits_of(size, e->values[1])));
     json_object_set_new(o, "different_elements", json_integer((json_int_t)e->different));
     json_object_set_new(o, "elements", json_integer((json_int_t)(t->bytes / size)));
+}
+
+json_t *lks__tensor_values(const lks__st_tensor *t, uint64_t n)
+{
+    const size_t size = (size_t)lks__st_dtype_find(t->dtype)->bytes;
+    json_t *values = json_array();
+    for (uint64_t i = 0; i < n && (i + 1) * size <= t->bytes; i++)
+        json_array_append_new(values,
+                              value_of(t->dtype, (const unsigned char *)t->data + i * size));
+    return values;
+}
+
+void lks__tensor_diff(const lks__st_tensor *a, const lks__st_tensor *b, json_t *o)
+{
+    const size_t size = (size_t)lks__st_dtype_find(a->dtype)->bytes;
+    struct elements e = {.different = 0};
+    if (!same_form(a, b)) {
+        json_object_set_new(o, "forms", json_pack("[o, o]", form_of(a), form_of(b)));
+        return;
+    }
+    compare_piece(&e, 0, size, a->bytes, a->data, b->data);
+    if (e.different > 0)
+        add_elements(o, a, &e);
 }
 
 /* --- all tensors ------------------------------------------------------------------------------ */

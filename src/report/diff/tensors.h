@@ -19,6 +19,11 @@
  * A value is null if it isn't finite. Tensors with equal hashes in both files aren't read. */
 lks_status lks__tensors_diff(const char *part, lks__st_file *a, lks__st_file *b, json_t **diff_p);
 
+/* For two tensors in memory: add "forms", or "element" to "elements" as above, to `o`. */
+void lks__tensor_diff(const lks__st_tensor *a, const lks__st_tensor *b, json_t *o);
+/* The first n values of a tensor in memory, or all of them. The caller frees the array. */
+json_t *lks__tensor_values(const lks__st_tensor *t, uint64_t n);
+
 /* True if both files have the same tensors with the same hashes. Reads only the headers. */
 bool lks__tensors_same_hashes(const lks__st_file *a, const lks__st_file *b);
 

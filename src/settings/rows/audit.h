@@ -7,6 +7,8 @@
       "the only step to audit; without it: all steps")                                             \
     X(INT, leaf, 0, INTS(0, 1023), AUDIT, HOST, AUDITS,                                            \
       "virtual rank: of --step compute only its gradient, and compare the hash")                   \
+    X(STR, trail, "", ANY, AUDIT, HOST, AUDITS,                                                    \
+      "file for the results of --step in causal order, to compare them with `lockstep diff`")      \
     X(INT, from_step, 0, INTS(0, 4294967294) ALSO(from), AUDIT, HOST, AUDITS,                      \
       "first step to audit")                                                                       \
     X(INT, to_step, 0, INTS(0, 4294967294) ALSO(to), AUDIT, HOST, AUDITS,                          \

@@ -8,9 +8,10 @@
 
 #include "base/number/rng.h"
 #include "base/system/sys.h"
-#include "files/checkpoint/folder.h"
+#include "train/audit/points.h"
 #include "train/audit/replay.h"
 #include "train/audit/seal.h"
+#include "train/audit/trail_file.h"
 
 /* Steps [from, end). */
 struct part {
@@ -22,46 +23,10 @@ struct audit {
     FILE *out;
     lks__claims claims;
     lks__replay replay;
-    uint64_t end;     /* after the last step of the record */
-    uint64_t *points; /* [n_points] iterations from which steps can be executed, in order */
-    size_t n_points;
+    uint64_t end; /* after the last step of the record */
+    lks__points points;
     bool impossible; /* a part couldn't be executed */
 };
-
-/* --- where to start --------------------------------------------------------------------------- */
-
-/* True if the run began with new weights, which its seed determines. */
-static bool has_seed(const lks__claims *c)
-{
-    return c->config != NULL && c->steps[0].iter == 0 &&
-           json_object_get(c->config, "init_hash") == NULL;
-}
-
-static lks_status find_points(struct audit *a)
-{
-    lks__entry *entries;
-    size_t n;
-    LKS__TRY(lks__ckpt_scan(a->replay.run, &entries, &n));
-    a->points = malloc((n + 1) * sizeof *a->points);
-    if (a->points != NULL && has_seed(&a->claims))
-        a->points[a->n_points++] = 0;
-    for (size_t i = n; i-- > 0 && a->points != NULL;) /* the newest is the first */
-        if (entries[i].kind == LKS__ENTRY_CKPT && entries[i].iter > 0 && entries[i].iter < a->end)
-            a->points[a->n_points++] = entries[i].iter;
-    free(entries);
-    return a->points != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
-}
-
-/* The last point up to step `from`; false if there is none. */
-static bool point_before(const struct audit *a, uint64_t from, uint64_t *start_p)
-{
-    size_t i = a->n_points;
-    while (i > 0 && a->points[i - 1] > from)
-        i--;
-    if (i > 0)
-        *start_p = a->points[i - 1];
-    return i > 0;
-}
 
 /* --- one part --------------------------------------------------------------------------------- */
 
@@ -123,7 +88,7 @@ static lks_status audit_part(struct audit *a, const struct part *p)
     lks__replay *r = &a->replay;
     uint64_t start;
     lks_status st;
-    if (point_before(a, p->from, &start)) {
+    if (lks__points_before(&a->points, p->from, &start)) {
         print_start(a, p, start);
         st = lks__replay_steps(r, start, p->end);
     } else {
@@ -147,8 +112,8 @@ static lks_status audit_part(struct audit *a, const struct part *p)
 static lks_status audit_pieces(struct audit *a, const struct part *p)
 {
     uint64_t from = p->from;
-    for (size_t i = 0; i < a->n_points; i++) {
-        const uint64_t at = a->points[i];
+    for (size_t i = 0; i < a->points.n; i++) {
+        const uint64_t at = a->points.at[i];
         if (at <= from || at >= p->end || lks__replay_reopens(&a->claims, at) == NULL)
             continue;
         LKS__TRY(audit_part(a, &(struct part){from, at}));
@@ -199,7 +164,7 @@ static double passes(size_t n_all, size_t n, size_t k)
 
 static lks_status audit_sample(struct audit *a)
 {
-    const size_t n_all = a->n_points, asked = (size_t)a->s->sample;
+    const size_t n_all = a->points.n, asked = (size_t)a->s->sample;
     const size_t n = asked < n_all ? asked : n_all;
     uint64_t draw;
     LKS__TRY(read_draw(a->s->draw, &draw));
@@ -214,7 +179,7 @@ static lks_status audit_sample(struct audit *a)
     lks_status st = LKS_OK;
     for (size_t i = 0; i < n && st == LKS_OK; i++) {
         const size_t k = order[i];
-        const struct part p = {a->points[k], k + 1 < n_all ? a->points[k + 1] : a->end};
+        const struct part p = {a->points.at[k], k + 1 < n_all ? a->points.at[k + 1] : a->end};
         st = audit_part(a, &p);
     }
     free(order);
@@ -244,8 +209,8 @@ static lks_status choose_part(const struct audit *a, struct part *p)
     }
     if (given(a, LKS__SETTING_from_step))
         p->from = (uint64_t)a->s->from_step;
-    else if (!given(a, LKS__SETTING_step) && !has_seed(&a->claims) && a->n_points > 0)
-        p->from = a->points[0];
+    else if (!given(a, LKS__SETTING_step) && !lks__points_seed(&a->claims) && a->points.n > 0)
+        p->from = a->points.at[0];
     if (a->s->to_step > 0)
         p->end = (uint64_t)a->s->to_step;
     if (p->from < first || p->end > a->end || p->from >= p->end)
@@ -268,6 +233,8 @@ static lks_status check_settings(const struct audit *a)
     if (given(a, LKS__SETTING_leaf) && !step)
         return lks__fail(LKS_ERR_CONFIG, "--leaf needs --step: a leaf is the gradient of one "
                                          "virtual rank in one step");
+    if (a->s->trail[0] != '\0' && !step)
+        return lks__fail(LKS_ERR_CONFIG, "--trail needs --step: it is the trail of one step");
     if (a->s->draw[0] != '\0' && !sample)
         return lks__fail(LKS_ERR_CONFIG, "--draw needs --sample, the number of segments");
     return LKS_OK;
@@ -284,22 +251,33 @@ static void print_limits(const struct audit *a)
             a->out);
 }
 
+/* With the trail of --step. */
+static lks_status audit_step(struct audit *a, const struct part *p)
+{
+    lks__trail_file file = {.file = NULL};
+    if (a->s->trail[0] == '\0')
+        return audit_pieces(a, p);
+    LKS__TRY(lks__trail_file_open(a->s->trail, &file));
+    a->replay.trail = &file.trail;
+    const lks_status st = audit_pieces(a, p), closed = lks__trail_file_close(&file);
+    return st == LKS_OK ? closed : st;
+}
+
 static lks_status audit(struct audit *a)
 {
     struct part p;
-    LKS__TRY(check_settings(a));
     LKS__TRY(lks__claims_read(a->replay.run, &a->claims));
     if (strcmp(a->s->seal, "true") == 0)
         return lks__seal_print(&a->replay);
     if (a->s->seal[0] != '\0')
         LKS__TRY(lks__seal_check(&a->replay, a->s->seal));
     a->end = a->claims.steps[a->claims.n_steps - 1].iter + 1;
-    LKS__TRY(find_points(a));
+    LKS__TRY(lks__points_find(a->replay.run, &a->claims, &a->points));
     if (a->s->sample > 0) {
         LKS__TRY(audit_sample(a));
     } else {
         LKS__TRY(choose_part(a, &p));
-        LKS__TRY(audit_pieces(a, &p));
+        LKS__TRY(audit_step(a, &p));
     }
     print_limits(a);
     return LKS_OK;
@@ -316,9 +294,11 @@ lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
         .out = out,
         .leaf = s->from[LKS__SETTING_leaf] != LKS__FROM_DEFAULT ? (int)s->leaf : -1,
     };
-    const lks_status st = audit(&a);
+    lks_status st = check_settings(&a);
+    if (st == LKS_OK)
+        st = audit(&a);
     lks__claims_free(&a.claims);
-    free(a.points);
+    lks__points_free(&a.points);
     *verdict_p = a.replay.findings > 0 ? LKS__VERDICT_FALSE
                  : a.impossible        ? LKS__VERDICT_IMPOSSIBLE
                                        : LKS__VERDICT_EQUAL;

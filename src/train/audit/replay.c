@@ -11,6 +11,7 @@
 #include "settings/settings_table.h"
 #include "train/audit/saved.h"
 #include "train/audit/settings.h"
+#include "train/audit/trail.h"
 #include "train/checkpoint.h"
 #include "train/checks/votes.h"
 #include "train/micro.h"
@@ -123,14 +124,29 @@ static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
     uint64_t hash;
     bool any;
     LKS__TRY(find_hashes(r, t->state.iter, &any));
-    if (!any || lks__reducer_hashes(t->work.reducer) == NULL)
+    any = any && lks__reducer_hashes(t->work.reducer) != NULL;
+    if (!any && r->trail == NULL)
         return lks__fail(LKS_ERR_SUPPORT, "there is no hash of step %" PRIu64, t->state.iter);
     if (r->leaf >= t->run.V)
         return lks__fail(LKS_ERR_CONFIG, "leaf=%d, but the run has %d virtual ranks, from 0 on",
                          r->leaf, t->run.V);
     LKS__TRY(t->run.procedure->begin_step(&t->state, &t->work));
-    LKS__TRY(lks__train_leaf(&t->run, &t->ses, &t->state, &t->work, r->leaf, &hash));
-    compare_hash(r, &t->run, t->state.iter, r->leaf, hash);
+    LKS__TRY(r->trail != NULL
+                 ? lks__trail_leaves(r->trail, t, r->leaf, r->leaf + 1, &hash)
+                 : lks__train_leaf(&t->run, &t->ses, &t->state, &t->work, r->leaf, &hash));
+    if (any)
+        compare_hash(r, &t->run, t->state.iter, r->leaf, hash);
+    return LKS_OK;
+}
+
+/* The gradients' part of a whole step's trail. The step computes them once more. */
+static lks_status trail_gradients(const lks__replay *r, lks__trainer *t)
+{
+    uint64_t hash;
+    lks__batch_sampler_mark(t->state.sampler);
+    LKS__TRY(t->run.procedure->begin_step(&t->state, &t->work));
+    LKS__TRY(lks__trail_leaves(r->trail, t, 0, t->run.V, &hash));
+    lks__batch_sampler_back(t->state.sampler);
     return LKS_OK;
 }
 
@@ -213,13 +229,15 @@ static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uin
                      t->ses.fingerprint);
 }
 
-static lks_status replay_one(lks__replay *r, lks__trainer *t, bool *again_p)
+static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *again_p)
 {
     const lks__claim *claim = lks__claims_step(r->claims, t->state.iter);
     lks__step_result step;
     if (claim == NULL)
         return lks__fail(LKS_ERR_SUPPORT, "metrics.jsonl has no line of step %" PRIu64,
                          t->state.iter);
+    if (trail)
+        LKS__TRY(trail_gradients(r, t));
     const lks_status st = lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step);
     *again_p = false;
     if (st == LKS_ERR_NAN) {
@@ -228,6 +246,8 @@ static lks_status replay_one(lks__replay *r, lks__trainer *t, bool *again_p)
     }
     LKS__TRY(st);
     LKS__TRY(compare_step(r, t, claim, &step));
+    if (trail)
+        LKS__TRY(lks__trail_update(r->trail, t, &step));
     *again_p = step.outcome == LKS__STEP_DONE || step.outcome == LKS__STEP_SKIPPED;
     return *again_p ? lks__replay_saved(r, t) : LKS_OK;
 }
@@ -235,18 +255,24 @@ static lks_status replay_one(lks__replay *r, lks__trainer *t, bool *again_p)
 static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
 {
     const uint64_t start = t->state.iter;
+    bool last = false;
     for (bool again = true; again && t->state.iter < end;) {
         const lks__claim *claim = lks__claims_step(r->claims, t->state.iter);
+        last = t->state.iter + 1 == end;
         LKS__TRY(check_kernels(r, t, t->state.iter));
         if (t->state.iter > start)
             LKS__TRY(apply_resume(r, t));
         LKS__TRY(lks__replay_data(&t->run, &t->state, &t->checks, claim));
-        if (r->leaf >= 0 && t->state.iter + 1 == end)
-            return replay_leaf(r, t);
+        if (last && r->trail != NULL)
+            LKS__TRY(lks__trail_begin(r->trail, t, r->leaf));
+        if (r->leaf >= 0 && last) {
+            LKS__TRY(replay_leaf(r, t));
+            break;
+        }
         LKS__TRY(check_repeatable(t));
-        LKS__TRY(replay_one(r, t, &again));
+        LKS__TRY(replay_one(r, t, last && r->trail != NULL, &again));
     }
-    return LKS_OK;
+    return last && r->trail != NULL ? lks__trail_end(r->trail, t) : LKS_OK;
 }
 
 /* The digest samples large files. If the run recorded a hash of whole files, compare that, once. */

@@ -17,7 +17,8 @@ typedef struct lks__replay {
     const char *run;            /* the run's folder */
     const lks__claims *claims;
     FILE *out;
-    int leaf; /* >= 0: the only virtual rank to compute in the last step */
+    int leaf;                       /* >= 0: the only virtual rank to compute in the last step */
+    const struct lks__trail *trail; /* NULL, or the trail of the last step (train/audit/trail.h) */
     /* Results, added up. */
     uint64_t steps, gradients, saves; /* compared */
     uint64_t unhashed;                /* steps without hashes of gradients */

@@ -27,36 +27,40 @@ static void name_element(lks__replay *r, const lks__ckpt *c, const char *tensor,
                           different, n);
 }
 
-/* Compare a tensor of the file, whose name there ends in `suffix`, with values[t->count]. */
-static lks_status compare_tensor(lks__replay *r, lks__ckpt *c, lks__st_file *file,
-                                 const lks__table_tensor *t, const char *suffix,
+struct comparison {
+    lks__replay *r;
+    lks__ckpt *c;
+};
+
+/* Compare a tensor of the checkpoint with values[t->count]. */
+static lks_status compare_tensor(void *ctx, const lks__table_tensor *t, const char *suffix,
                                  const float *values)
 {
+    const struct comparison *x = ctx;
+    lks__st_file *file = suffix[0] == '\0' ? x->c->model : x->c->optimizer;
     const lks__st_tensor *found;
     char name[64];
-    LKS__TRY(lks__state_find(file, c->path, t, suffix, &found));
+    LKS__TRY(lks__state_find(file, x->c->path, t, suffix, &found));
     float *saved = malloc(found->bytes);
     if (saved == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare a tensor");
     const lks_status st = lks__st_read(file, found, saved);
     snprintf(name, sizeof name, "%s%s", t->name, suffix);
     if (st == LKS_OK)
-        name_element(r, c, name, saved, values, t->count);
+        name_element(x->r, x->c, name, saved, values, t->count);
     free(saved);
     return st;
 }
 
-static lks_status compare_tensors(lks__replay *r, const lks__trainer *t, lks__ckpt *c)
+lks_status lks__replay_each(const lks__trainer *t, lks__replay_tensor_fn *fn, void *ctx)
 {
     for (size_t i = 0; i < t->run.table.n_tensors; i++) {
         const lks__table_tensor *x = &t->run.table.tensors[i];
-        LKS__TRY(compare_tensor(r, c, c->model, x, "",
-                                (float *)t->state.memory->params.host + x->offset));
+        LKS__TRY(fn(ctx, x, "", (float *)t->state.memory->params.host + x->offset));
         for (int k = 0; k < LKS__OPTIM_STATES; k++) {
             const char *suffix = lks__optimizer_state(t->work.optim.optimizer, x, k);
             if (suffix != NULL)
-                LKS__TRY(compare_tensor(r, c, c->optimizer, x, suffix,
-                                        (float *)t->state.memory->moments[k].host + x->offset));
+                LKS__TRY(fn(ctx, x, suffix, t->state.memory->moments[k].host + x->offset));
         }
     }
     return LKS_OK;
@@ -79,7 +83,7 @@ static lks_status compare_folder(lks__replay *r, const lks__trainer *t)
         return LKS_OK;
     }
     if (st == LKS_OK)
-        st = compare_tensors(r, t, &c);
+        st = lks__replay_each(t, compare_tensor, &(struct comparison){r, &c});
     lks__ckpt_close(&c);
     return st;
 }

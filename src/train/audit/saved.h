@@ -5,6 +5,12 @@
 #include "train/audit/replay.h"
 #include "train/setup/trainer.h"
 
+/* Call `fn` for the weights of each tensor, and for its moments, whose name ends in `suffix`; ""
+ * for weights. `values` are the host's, which lks__memory_fetch() has made current. */
+typedef lks_status lks__replay_tensor_fn(void *ctx, const lks__table_tensor *t, const char *suffix,
+                                         const float *values);
+lks_status lks__replay_each(const lks__trainer *t, lks__replay_tensor_fn *fn, void *ctx);
+
 /* Compare the state with the run's checkpoint of this iteration: with its folder if it still
  * exists, and with the hash in metrics.jsonl. */
 lks_status lks__replay_saved(lks__replay *r, lks__trainer *t);

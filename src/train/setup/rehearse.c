@@ -1,10 +1,6 @@
 #include "train/procedure/procedure.h"
 #include "train/setup/trainer.h"
 
-static void ignore_group(void *ctx, int group)
-{
-}
-
 /* Every operation of a step and of an evaluation, without data. The parameters' memory stands for
  * all arenas, because nothing is computed. */
 static lks_status rehearse(void *ctx)
@@ -13,7 +9,7 @@ static lks_status rehearse(void *ctx)
     const lks__run *run = &t->run;
     float *memory = t->state.memory->params.dev;
     const lks__micro_batch batch = {.B = (int)run->s.batch_size, .T = (int)run->s.block_size};
-    const lks__backward backward = {.grads = memory, .done = ignore_group};
+    const lks__backward backward = {.grads = memory};
     const lks__rates rates = {.ns_steps = (int)run->s.muon_backend_steps, .t = 1, .clip = 1.0};
     lks__model_train(t->work.model, memory, &batch, &backward, t->work.losses.dev);
     if (run->procedure->rehearse_evaluation != NULL)

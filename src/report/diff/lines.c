@@ -1,0 +1,98 @@
+#include "report/diff/lines.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/system/sys.h"
+#include "base/text/jsontext.h"
+
+enum { CHUNK = 1 << 20 }; /* lines that this program writes are shorter than 64 KiB */
+
+static lks_status open_file(lks__lines *l)
+{
+    struct stat info;
+    char shown[512];
+    l->fd = lks__sys_open(l->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (l->fd < 0 || fstat(l->fd, &info) != 0)
+        return lks__sys_fail("can't read", l->path);
+    if (!S_ISREG(info.st_mode))
+        return lks__fail(LKS_ERR_IO, "%s is not a regular file",
+                         lks__escape(shown, sizeof shown, l->path, strlen(l->path)));
+    l->bytes = (uint64_t)info.st_size;
+    l->chunk = malloc(CHUNK);
+    return l->chunk != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to read a file's lines");
+}
+
+lks_status lks__lines_open(const char *path, lks__lines *l)
+{
+    *l = (lks__lines){.fd = -1};
+    snprintf(l->path, sizeof l->path, "%s", path);
+    const lks_status st = open_file(l);
+    if (st != LKS_OK)
+        lks__lines_close(l);
+    return st;
+}
+
+void lks__lines_close(lks__lines *l)
+{
+    if (l->path[0] == '\0')
+        return;
+    if (l->fd >= 0)
+        lks__sys_close(l->fd);
+    free(l->chunk);
+    *l = (lks__lines){.fd = -1};
+}
+
+lks_status lks__lines_bad(const lks__lines *l, const char *what)
+{
+    char shown[512];
+    return lks__fail(
+        LKS_ERR_FORMAT, "%s: the line at offset %" PRIu64 " %s, so lockstep hasn't written it",
+        lks__escape(shown, sizeof shown, l->path, strlen(l->path)), l->offset + l->at, what);
+}
+
+/* Move the rest of the chunk to its beginning, and fill it. */
+static lks_status fill(lks__lines *l)
+{
+    memmove(l->chunk, l->chunk + l->at, l->have - l->at);
+    l->offset += l->at;
+    l->have -= l->at;
+    l->at = 0;
+    const uint64_t next = l->offset + l->have, left = l->bytes - next;
+    const size_t room = CHUNK - l->have, n = left < room ? (size_t)left : room;
+    if (n > 0 && lks__sys_read_at(l->fd, l->chunk + l->have, n, next) != 0)
+        return lks__sys_fail("can't read", l->path);
+    l->have += n;
+    return LKS_OK;
+}
+
+lks_status lks__lines_next(lks__lines *l, json_t **object_p)
+{
+    json_error_t error;
+    *object_p = NULL;
+    l->at = l->next;
+    const char *end = memchr(l->chunk + l->at, '\n', l->have - l->at);
+    if (end == NULL) {
+        LKS__TRY(fill(l));
+        end = memchr(l->chunk, '\n', l->have);
+    }
+    l->next = end != NULL ? (size_t)(end - l->chunk) + 1 : l->at;
+    if (end == NULL)
+        return l->have == CHUNK ? lks__lines_bad(l, "is too long") : LKS_OK;
+    const char *text = l->chunk + l->at;
+    const size_t n = (size_t)(end - text);
+    const bool zeros = memchr(text, '\0', n) != NULL;
+    json_t *json = zeros ? NULL : lks__json_load(text, n, 0, &error);
+    if (json == NULL && !zeros && lks__json_no_memory(&error))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a line of JSON");
+    if (json_is_object(json)) {
+        *object_p = json;
+        return LKS_OK;
+    }
+    json_decref(json);
+    return lks__lines_bad(l, "is not a JSON object");
+}

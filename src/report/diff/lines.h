@@ -1,0 +1,31 @@
+/* report/diff/lines.h - the lines of a file of JSON objects one by one. Memory doesn't grow with
+ * the file. */
+#ifndef LKS_REPORT_DIFF_LINES_H
+#define LKS_REPORT_DIFF_LINES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct lks__lines {
+    char path[4200];
+    int fd;
+    char *chunk;
+    size_t have, at, next; /* bytes in `chunk`; where the current line begins, and the next one */
+    uint64_t offset;       /* of chunk[0] in the file */
+    uint64_t bytes;        /* size of the file when it was opened */
+} lks__lines;
+
+/* Open a regular file; a link isn't followed. ERR_IO names it. */
+lks_status lks__lines_open(const char *path, lks__lines *l);
+/* Read the next complete line as an object, which the caller frees; NULL: none is left. ERR_FORMAT
+ * names the offset of a line that isn't one. */
+lks_status lks__lines_next(lks__lines *l, json_t **object_p);
+/* ERR_FORMAT for the current line, which `what` describes: "has no \"iter\"". */
+lks_status lks__lines_bad(const lks__lines *l, const char *what);
+void lks__lines_close(lks__lines *l); /* a zeroed one does nothing */
+
+#endif

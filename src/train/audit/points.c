@@ -1,0 +1,43 @@
+#include "train/audit/points.h"
+
+#include <stdlib.h>
+
+#include "files/checkpoint/folder.h"
+
+bool lks__points_seed(const lks__claims *c)
+{
+    return c->config != NULL && c->steps[0].iter == 0 &&
+           json_object_get(c->config, "init_hash") == NULL;
+}
+
+lks_status lks__points_find(const char *run, const lks__claims *c, lks__points *p)
+{
+    const uint64_t end = c->steps[c->n_steps - 1].iter + 1;
+    lks__entry *entries;
+    size_t n;
+    LKS__TRY(lks__ckpt_scan(run, &entries, &n));
+    p->at = malloc((n + 1) * sizeof *p->at);
+    if (p->at != NULL && lks__points_seed(c))
+        p->at[p->n++] = 0;
+    for (size_t i = n; i-- > 0 && p->at != NULL;) /* the newest is the first */
+        if (entries[i].kind == LKS__ENTRY_CKPT && entries[i].iter > 0 && entries[i].iter < end)
+            p->at[p->n++] = entries[i].iter;
+    free(entries);
+    return p->at != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
+}
+
+void lks__points_free(lks__points *p)
+{
+    free(p->at);
+    *p = (lks__points){.n = 0};
+}
+
+bool lks__points_before(const lks__points *p, uint64_t from, uint64_t *start_p)
+{
+    size_t i = p->n;
+    while (i > 0 && p->at[i - 1] > from)
+        i--;
+    if (i > 0)
+        *start_p = p->at[i - 1];
+    return i > 0;
+}

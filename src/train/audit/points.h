@@ -1,0 +1,22 @@
+/* train/audit/points.h - iterations from which steps of a run can be executed: the seed and the
+ * checkpoints. */
+#ifndef LKS_TRAIN_AUDIT_POINTS_H
+#define LKS_TRAIN_AUDIT_POINTS_H
+
+#include "train/audit/claims.h"
+
+typedef struct lks__points {
+    uint64_t *at; /* [n] in order */
+    size_t n;
+} lks__points;
+
+/* True if the run began with new weights, which its seed determines. */
+bool lks__points_seed(const lks__claims *c);
+/* Find the points before the end of the record. Free them after errors, too. */
+lks_status lks__points_find(const char *run, const lks__claims *c, lks__points *p);
+void lks__points_free(lks__points *p); /* a zeroed one does nothing */
+
+/* The last point up to step `from`; false if there is none. */
+bool lks__points_before(const lks__points *p, uint64_t from, uint64_t *start_p);
+
+#endif

@@ -1,0 +1,30 @@
+/* train/audit/trail.h - the entries of a step's trail (report/diff/trails.h), while it is executed
+ * again. */
+#ifndef LKS_TRAIN_AUDIT_TRAIL_H
+#define LKS_TRAIN_AUDIT_TRAIL_H
+
+#include <jansson.h>
+
+#include "files/safetensors/safetensors.h"
+#include "report/diff/trails.h"
+#include "train/setup/trainer.h"
+
+/* `take` gets each entry in order, and the tensor in the host's memory that the entry's hash is of,
+ * or NULL. Both are borrowed. ERR_STOPPED, without a text, ends the execution. */
+typedef struct lks__trail {
+    lks_status (*take)(void *ctx, const json_t *entry, const lks__st_tensor *tensor);
+    void *ctx;
+} lks__trail;
+
+/* The head, weights and moments. leaf -1: the trail is of all virtual ranks. */
+lks_status lks__trail_begin(const lks__trail *trail, lks__trainer *t, int leaf);
+/* Compute the gradients of virtual ranks [first, end) one by one, after begin_step(). Gradients in
+ * the trail are sums over a virtual rank's micro-batches up to the entry's. *hash_p is the hash of
+ * the last one, if the device's memory is the host's. */
+lks_status lks__trail_leaves(const lks__trail *trail, lks__trainer *t, int first, int end,
+                             uint64_t *hash_p);
+/* The norm, the rate and the new weights and moments. */
+lks_status lks__trail_update(const lks__trail *trail, lks__trainer *t, const lks__step_result *r);
+lks_status lks__trail_end(const lks__trail *trail, lks__trainer *t);
+
+#endif
