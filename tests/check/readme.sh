@@ -142,8 +142,9 @@ run_printed() {
         # As printed, up to the options that shorten it.
         now=$(printf '%s\n' "$now" | sed 's,^lockstep ,./build/tools/lockstep ,')
         timeout "$(patient 120)" sh -c "$now" >"$work/log2" 2>&1 </dev/null || {
+            code=$?
             cat "$work/log2" >&2
-            fail "a command that ./quickstart prints: exit code $?: $now"
+            fail "a command that ./quickstart prints: exit code $code: $now"
         }
         echo "printed by ./quickstart: $now"
         ran=$((ran + 1))
