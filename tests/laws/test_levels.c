@@ -9,19 +9,19 @@
 #include "base/number/cpu.h"
 
 #define GPT2                                                                                       \
-    "--n_layer=1", "--n_head=6", "--n_embd=384", "--block_size=64", "--batch_size=3",              \
+    "--n_layer=1", "--n_head=6", "--n_embd=384", "--block_size=64", "--batch_size=1",              \
         "--max_iters=1", "--eval_iters=1", "--checkpoint_interval=2", "--bucket_mb=1",             \
         "--gradient_accumulation_steps=2", "--virtual_ranks=2"
 #define GOLF                                                                                       \
     "--n_layer=1", "--n_head=8", "--num_kv_heads=4", "--n_embd=512", "--block_size=64",            \
-        "--train_batch_tokens=512", "--gradient_accumulation_steps=2", "--virtual_ranks=2",        \
-        "--iterations=1", "--eval_interval=0", "--bucket_mb=1"
+        "--train_batch_tokens=128", "--gradient_accumulation_steps=2", "--virtual_ranks=2",        \
+        "--iterations=1", "--eval_interval=0", "--bucket_mb=1", "--muon_backend_steps=2"
 
 /* A run of one rank per level. `dtype`: one more setting. */
 static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, bool library,
                            const char *dtype)
 {
-    static const char *const more[2][12] = {{GPT2, NULL}, {GOLF, NULL}};
+    static const char *const more[2][14] = {{GPT2, NULL}, {GOLF, NULL}};
     static const char at_level[] = "eval export LOCKSTEP_CPU=\\$LEVEL_$RANK; exec \"$0\" \"$@\"";
     const char *out = lks_test_folder();
     const law_args run = law_family(golf, out);
