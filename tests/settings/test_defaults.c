@@ -163,6 +163,7 @@ static const struct figure ours[] = {
     {"sample", "0"},
     {"draw", ""},
     {"seal", ""},
+    {"trail", ""},
     {"top_p", "1"},
     {"stop", ""},
     {"interactive", "false"},
