@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/number/cpu.h"
 #include "comm/hier/hier.h"
@@ -11,7 +12,7 @@
 /* The request of a rank, and the facts that the other ranks of its part need. */
 struct wish {
     int32_t color, key;
-    int32_t rank, machine, number; /* number: in the engine */
+    int32_t rank, machine, pid, number; /* number: in the engine */
     char address[64];
 };
 
@@ -56,7 +57,7 @@ static void close_split(struct split *s)
 
 static lks_status exchange_wishes(struct split *s, int color, int key)
 {
-    struct wish own = {color, key, s->comm->world.rank, s->comm->machine, 0, ""};
+    struct wish own = {color, key, s->comm->world.rank, s->comm->machine, (int32_t)getpid(), 0, ""};
     if (s->engine != NULL && s->engine->number != NULL)
         own.number = s->engine->number();
     if (s->engine != NULL && s->engine->needs_store)
@@ -102,6 +103,8 @@ static lks_status prepare(struct split *s)
 {
     if (s->rank == s->first) {
         LKS__TRY(lks__segment_create(s->end - s->first, &s->segment));
+        for (int r = s->first; r < s->end; r++)
+            lks__segment_expect(s->segment, r - s->first, s->all[r].pid);
         lks__segment_offer(s->segment, s->own.segment);
     }
     if (s->n_hosts == 1)

@@ -296,7 +296,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
         pid_t pid = (pid_t)atomic_load(&line->pid);
         /* A rank that has left in order has completed its device's transfers. */
         if ((state == LKS__RANK_LEFT && !devices) ||
-            (state == LKS__RANK_JOINED && process_ended(g, r, pid))) {
+            (state != LKS__RANK_LEFT && process_ended(g, r, pid))) {
             /* The rank may have arrived, or left, and ended only then. */
             if (!missing(g, w, r) || (devices && atomic_load(&line->state) == LKS__RANK_LEFT))
                 continue;

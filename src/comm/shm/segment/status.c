@@ -71,6 +71,11 @@ void lks__segment_rank_ended(lks__segment *s, int rank, pid_t pid)
         atomic_store(&line->pid, (int)pid);
 }
 
+void lks__segment_expect(lks__segment *s, int rank, pid_t pid)
+{
+    atomic_store(&lks__segment_line(s, rank)->pid, (int)pid);
+}
+
 void lks__segment_ask_stop(lks__segment *s, int signo)
 {
     int none = 0;

@@ -22,6 +22,8 @@ bool lks__segment_aborted(const lks__segment *segment);
 void lks__segment_set_no_room(lks__segment *segment);
 bool lks__segment_no_room(const lks__segment *segment);
 
+/* The process that will join as this rank, so that the others notice if it ends before. */
+void lks__segment_expect(lks__segment *segment, int rank, pid_t pid);
 /* For the launcher: the process of a rank has ended. A rank that hasn't joined counts as having
  * left, so that the others don't wait for it. */
 void lks__segment_rank_ended(lks__segment *segment, int rank, pid_t pid);
