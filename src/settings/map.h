@@ -351,8 +351,8 @@ enum {
       "number of times to restart all ranks from the newest checkpoint after a rank has failed")   \
     X(FLOAT, shutdown_timeout, 30, OVER_TO(0, 1e6), TRAIN | EVAL | BENCH, HOST, CLUSTER,           \
       "seconds that ranks have to end after a signal to stop, counted from their last heartbeat")  \
-    X(INT, threads, 0, INTS(0, 1024) OR(auto), TRAIN | SAMPLE | EVAL | BENCH | AUDIT, HOST | AUTO, \
-      CLUSTER, "threads per rank; auto: cores / ranks on this machine")                            \
+    X(INT, threads, 0, INTS(0, 1024) OR(auto), TRAIN | SAMPLE | EVAL | BENCH | DIFF | AUDIT,       \
+      HOST | AUTO, CLUSTER, "threads per rank; auto: cores / ranks on this machine")               \
     X(CHOICE, bind, auto, WORDS, TRAIN | EVAL | BENCH, HOST, CLUSTER,                              \
       "bind each rank to its share of this machine's cores: auto: if it has several memory nodes " \
       "and no launcher has bound the ranks; cores: always; none: never")                           \

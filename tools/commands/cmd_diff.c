@@ -5,10 +5,11 @@
 #include "../tool.h"
 #include "base/text/jsontext.h"
 #include "report/diff/diff.h"
+#include "train/audit/place.h"
 #include "train/audit/reads.h"
 
 static const char usage[] =
-    "Usage: lockstep diff RUN_A RUN_B [--json]\n"
+    "Usage: lockstep diff RUN_A RUN_B [--execute=STEPS] [--json]\n"
     "\n"
     "Finds the first difference between two runs: prints in which settings, data and machines "
     "they\n"
@@ -16,7 +17,11 @@ static const char usage[] =
     "folders, checkpoints (RUN/ckpt-N), .safetensors files, or trails that `lockstep audit\n"
     "--trail` wrote. For checkpoints and files it prints the first tensor and element that "
     "differ,\n"
-    "for trails the first result. Nothing is executed or written.\n"
+    "for trails the first result. Nothing is written.\n"
+    "\n"
+    "For runs, it then executes the first step that differs again, for each run from its nearest\n"
+    "checkpoint or its seed, and prints the first result that differs: virtual rank, micro-batch,\n"
+    "forward or backward, module or tensor, and element. At most --execute=100 steps of each.\n"
     "\n"
     "The exit code is 0 if both are the same, and 3 if they differ.\n"
     "\n"
@@ -25,18 +30,28 @@ static const char usage[] =
 
 enum { DIFFER = 3 };
 
-static lks_status print(const lks__settings *s, const json_t *report)
+static lks_status print_json(const json_t *report)
 {
-    char *text = s->json ? lks__json_dump(report, JSON_INDENT(1)) : NULL;
-    if (s->json && text == NULL)
+    char *text = lks__json_dump(report, JSON_INDENT(1));
+    if (text == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the report");
-    if (s->json)
-        puts(text);
-    else {
-        lks__diff_print(stdout, report);
-        lks__diff_print_cause(stdout, report);
-    }
+    puts(text);
     free(text);
+    return LKS_OK;
+}
+
+/* Execution can take long, so the records' part is printed before it. */
+static lks_status compare(const char *a, const char *b, const lks__settings *s, json_t **report_p)
+{
+    LKS__TRY(lks__diff(a, b, report_p));
+    LKS__TRY(lks__reads_diff(a, b, *report_p));
+    if (!s->json)
+        lks__diff_print(stdout, *report_p);
+    LKS__TRY(lks__place_diff(a, b, s, s->json ? stderr : stdout, *report_p));
+    if (s->json)
+        LKS__TRY(print_json(*report_p));
+    else
+        lks__diff_print_cause(stdout, *report_p);
     return tool_flush();
 }
 
@@ -49,14 +64,10 @@ int tool_diff(int argc, char **argv)
     if (!tool_settings("diff", LKS__CMD_DIFF, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
-    lks_status st = args.n_positional == 2
-                        ? lks__diff(args.positional[0], args.positional[1], &report)
-                        : lks__fail(LKS_ERR_CONFIG, "give two runs to compare, for example "
-                                                    "`lockstep diff out/mine out/theirs`");
-    if (st == LKS_OK)
-        st = lks__reads_diff(args.positional[0], args.positional[1], report);
-    if (st == LKS_OK)
-        st = print(&s, report);
+    const lks_status st = args.n_positional == 2
+                              ? compare(args.positional[0], args.positional[1], &s, &report)
+                              : lks__fail(LKS_ERR_CONFIG, "give two runs to compare, for example "
+                                                          "`lockstep diff out/mine out/theirs`");
     code = st != LKS_OK ? tool_fail("diff", st) : lks__diff_same(report) ? TOOL_OK : DIFFER;
     json_decref(report);
     return code;

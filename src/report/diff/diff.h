@@ -15,7 +15,8 @@
 lks_status lks__diff(const char *a, const char *b, json_t **report_p);
 
 bool lks__diff_same(const json_t *report);
-/* Print it in two parts, because a step may be executed in between (train/audit/place.h). */
+/* Print it in two parts, because a step may be executed in between (train/audit/place.h). The
+ * second contains the place in that step, and the cause. */
 void lks__diff_print(FILE *out, const json_t *report);
 void lks__diff_print_cause(FILE *out, const json_t *report);
 

@@ -309,18 +309,71 @@ static void print_audits(FILE *out, const json_t *report)
                 LABEL, "", word_of(report, "a", a), count(first, "iter"), word_of(report, "b", b));
 }
 
+static void print_execution(FILE *out, const json_t *execution)
+{
+    char why[SHOWN];
+    if (json_object_get(execution, "why_not") != NULL)
+        fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT " wasn't executed again: %s\n", LABEL,
+                "execution", count(execution, "step"), show_member(execution, "why_not", why));
+    else if (json_is_null(json_object_get(execution, "place")))
+        fprintf(out, "%-*sall %" JSON_INTEGER_FORMAT " results of the step are equal\n", LABEL,
+                "place", count(execution, "entries"));
+    else
+        print_place(out, execution);
+}
+
+/* Print each record that the execution refutes. */
+static void print_false(FILE *out, const json_t *report)
+{
+    char path[SHOWN], claim[SHOWN];
+    const json_t *execution = json_object_get(report, "execution"), *row;
+    size_t i;
+    json_array_foreach(json_object_get(execution, "false"), i, row)
+    {
+        const char *side = json_string_value(json_object_get(row, "run"));
+        fprintf(out, "%-*s%s's record doesn't follow from its settings: %s\n", LABEL, "cause",
+                side[0] == 'a' ? "A" : "B", show_member(row, "claim", claim));
+        fprintf(out,
+                "%-*sit was computed wrongly then, or its record was changed; `lockstep audit %s "
+                "--step=%" JSON_INTEGER_FORMAT "` repeats this\n",
+                LABEL, "", word_of(report, side, path), count(execution, "step"));
+    }
+}
+
+/* Print how the only setting that differs would be the same. */
+static void print_remedy(FILE *out, const json_t *row)
+{
+    char name[SHOWN], value[SHOWN];
+    const bool in_a = json_object_get(row, "since_a") != NULL;
+    const json_t *other = json_object_get(row, in_a ? "b" : "a");
+    if (json_is_true(json_object_get(row, "setting")) && !json_is_null(other))
+        fprintf(out, "%-*swith --%s=%s %s %c would be the same run as %c\n", LABEL, "",
+                show_member(row, "name", name), show(other, value),
+                in_a || json_object_get(row, "since_b") != NULL ? "at that resume"
+                                                                : "from the start",
+                "BA"[in_a], "AB"[in_a]);
+}
+
 void lks__diff_print_cause(FILE *out, const json_t *report)
 {
     const json_t *rows = json_object_get(report, "can_change_bits");
+    const json_t *execution = json_object_get(report, "execution");
     const size_t n = json_array_size(rows);
     if (lks__diff_same(report))
         return;
+    if (execution != NULL)
+        print_execution(out, execution);
+    if (json_array_size(json_object_get(execution, "false")) > 0) {
+        print_false(out, report);
+        return;
+    }
     if (n == 0) {
         fprintf(out, "%-*sno setting, data, commit or device in the records differs\n", LABEL,
                 "cause");
         print_audits(out, report);
     } else if (n == 1) {
         print_rows(out, "cause", rows);
+        print_remedy(out, json_array_get(rows, 0));
     } else {
         fprintf(out, "%-*sone or more of the %zu that can change bits\n", LABEL, "cause", n);
     }

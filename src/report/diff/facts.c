@@ -44,6 +44,17 @@ static bool is_repeated(const char *name, const json_t *row, const json_t *a, co
             !json_equal(json_object_get(a, "data_digest"), json_object_get(b, "data_digest")));
 }
 
+/* True if a command line can set it: the config line has other members, too. */
+static bool is_setting(const char *name)
+{
+    static const char *const others[] = {"version",     "parameters", "trained_parameters",
+                                         "data_digest", "data_hash",  "init_hash"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(name, others[i]) == 0)
+            return false;
+    return true;
+}
+
 static void add_settings(json_t *can_change, json_t *no_bit, const lks__history *a,
                          const lks__history *b)
 {
@@ -57,6 +68,8 @@ static void add_settings(json_t *can_change, json_t *no_bit, const lks__history 
             continue;
         json_t *since_a = json_object_get(a->changed, name);
         json_t *since_b = json_object_get(b->changed, name);
+        if (is_setting(name))
+            json_object_set_new(row, "setting", json_true());
         if (since_a != NULL)
             json_object_set(row, "since_a", since_a);
         if (since_b != NULL)

@@ -11,8 +11,8 @@
  * run lacks is null:
  *
  *     "changes_no_bit": ranks, threads, hosts, and in float32 the kernels' level
- *     "can_change_bits": settings, data, versions, device; a row also has "since_a" or "since_b" if
- *         a resume of that run changed the setting, at that iteration */
+ *     "can_change_bits": settings, data, versions, device; a row of a setting has "setting": true,
+ * and "since_a" or "since_b" if a resume of that run changed the setting, at that iteration */
 lks_status lks__facts_add(json_t *report, const lks__history *a, const lks__history *b);
 
 /* Append a row for each member of two objects that differs, except `kind`. */

@@ -9,6 +9,8 @@
       "virtual rank: of --step compute only its gradient, and compare the hash")                   \
     X(STR, trail, "", ANY, AUDIT, HOST, AUDITS,                                                    \
       "file for the results of --step in causal order, to compare them with `lockstep diff`")      \
+    X(INT, execute, 100, INTS(0, 4294967294), DIFF, HOST, AUDITS,                                  \
+      "steps of each run that `diff` may execute to find the place of a difference; 0: none")      \
     X(INT, from_step, 0, INTS(0, 4294967294) ALSO(from), AUDIT, HOST, AUDITS,                      \
       "first step to audit")                                                                       \
     X(INT, to_step, 0, INTS(0, 4294967294) ALSO(to), AUDIT, HOST, AUDITS,                          \

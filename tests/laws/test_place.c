@@ -1,0 +1,173 @@
+/* `lockstep diff` executes the first step that differs: planted differences are named by virtual
+ * rank, module or tensor, and element, and false records by their claim. */
+#include "laws.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "poison.h"
+
+static void expect(const char *a, const char *b, const char *more, const char *const texts[])
+{
+    const lks_test_result r = lks_test_tool("diff", a, b, more);
+    if (r.exit_code != 3)
+        fail_msg("exit code %d instead of 3: %s%s", r.exit_code, r.out, r.err);
+    for (int i = 0; texts[i] != NULL; i++)
+        assert_contains(r.out, texts[i]);
+}
+#define EXPECT(a, b, ...) expect((a), (b), NULL, (const char *const[]){__VA_ARGS__, NULL})
+#define EXPECT_WITH(more, a, b, ...)                                                               \
+    expect((a), (b), (more), (const char *const[]){__VA_ARGS__, NULL})
+
+/* Run a family from scratch with one more setting, or NULL. */
+static const char *trained(bool golf, const char *more)
+{
+    const char *out = lks_test_folder();
+    law_args args = law_family(golf, out);
+    if (more != NULL)
+        law_add(&args, "%s", more);
+    law_run(&args);
+    return out;
+}
+
+static void resume(bool golf, const char *out, const char *more)
+{
+    law_args args = law_family(golf, out);
+    law_add(&args, "--init_from=resume");
+    law_add(&args, "%s", more);
+    law_run(&args);
+}
+
+static const char *reference(bool golf)
+{
+    static const char *out[2];
+    if (out[golf] == NULL)
+        out[golf] = trained(golf, NULL);
+    return out[golf];
+}
+
+/* A run that stopped early, after 7 steps, or 3 of golf's. */
+static const char *stopped(bool golf)
+{
+    return trained(golf, golf ? "--iterations=3" : "--max_iters=6");
+}
+
+static void test_seed(void **state)
+{
+    EXPECT(reference(false), trained(false, "--seed=7"),
+           "execution         step 0 again: A from the seed, B from the seed; 1 and 1 steps\n"
+           "place             step 0, before the step: weights of transformer.wte.weight; all 0 ",
+           "                  element 0 (index [0,0]): ",
+           "cause             seed 1337 | 7\n"
+           "                  with --seed=1337 from the start B would be the same run as A\n");
+    const char *other = trained(true, "--seed=7");
+    EXPECT(other, reference(true), "weights of tok_emb.weight; all ", " B would be the same");
+}
+
+/* A rate that the record has, and settings that first act on weights without a figure. */
+static void test_resumed(void **state)
+{
+    const char *rate = stopped(false), *decay = stopped(false), *golf = stopped(true);
+    resume(false, rate, "--learning_rate=5e-4");
+    EXPECT(reference(false), rate,
+           "execution         step 7 again: A from checkpoint 6, B from checkpoint 7; 2 and 1 ",
+           "place             step 7, update: learning rate; all ", "                  value 0.00",
+           "                  with --learning_rate=0.001 at that resume B would be the same run");
+    resume(false, decay, "--weight_decay=0.3");
+    EXPECT(
+        decay, reference(false), "The steps before checkpoint 8 are equal; its weights aren't:\n",
+        "execution         step 7 again: ",
+        "place             step 7, update: updated weights of transformer.wte.weight; all ",
+        "                  element 0 (index [0,0]): ", " at that resume A would be the same run");
+    resume(true, golf, "--scalar_lr=0.02");
+    EXPECT(reference(true), golf,
+           "execution         step 4 again: ", "execution         step 3 again: ",
+           "place             step 3, update: updated weights of skip_weights; all ",
+           "                  element ");
+}
+
+static void test_dropout(void **state)
+{
+    const char *other = trained(false, "--dropout=0.25");
+    EXPECT(reference(false), other,
+           "place             step 0, virtual rank 0, micro-batch 0, forward: output of "
+           "transformer.",
+           "                  element ", " of its ", " elements differ\n");
+    const lks_test_result r = lks_test_tool("diff", reference(false), other, "--json");
+    json_t *report = json_loads(r.out, 0, NULL);
+    assert_int_equal(lks_test_number(report, "execution.leaf"), 0);
+    assert_int_equal(lks_test_number(report, "execution.place.b.micro_batch"), 0);
+    assert_true(lks_test_number(report, "execution.place.different_elements") > 0);
+    assert_contains(r.err, "execution         step 0 again: ");
+    json_decref(report);
+}
+
+static void change_weight(const char *name, float *x, size_t n, size_t width)
+{
+    if (strstr(name, ".1.mlp.") != NULL && strstr(name, "proj.weight") != NULL)
+        x[77] += 0.25f;
+}
+
+/* A weight of the checkpoint from which the run continued, with all hashes computed again. */
+static void test_checkpoint(void **state)
+{
+    for (int golf = 0; golf < 2; golf++) {
+        const char *other = stopped(golf);
+        poison_alter(other, POISON_MODEL, change_weight);
+        resume(golf, other, "--threads=1");
+        EXPECT(reference(golf), other,
+               lks_test_text("execution         step %d again: ", golf ? 2 : 6),
+               "place             all ", " results of the step are equal\n",
+               lks_test_text("cause             B's record doesn't follow from its settings: "
+                             "checkpoint %d: ",
+                             golf ? 3 : 7),
+               "proj.weight, element 77 is ",
+               lks_test_text("`lockstep audit %s --step=%d` repeats this\n", other, golf ? 2 : 6));
+    }
+}
+
+/* The hash of a gradient in the record. */
+static void test_false_record(void **state)
+{
+    const char *out = trained(false, NULL);
+    const char *file = lks_test_text("%s/leaves.bin", out);
+    size_t bytes;
+    uint64_t *words = (uint64_t *)lks_test_read(file, &bytes);
+    words[4 + 5 * (1 + LAW_V) + 1 + 3] ^= 1;
+    lks_test_write(file, words, bytes);
+    EXPECT(out, reference(false),
+           "cause             A's record doesn't follow from its settings: step 5: the gradient of "
+           "virtual rank 3 of 8 has the hash ");
+}
+
+static void test_not_executed(void **state)
+{
+    const char *other = stopped(false);
+    resume(false, other, "--learning_rate=5e-4");
+    const lks_test_result r = lks_test_tool("diff", reference(false), other, "--execute=0");
+    assert_int_equal(r.exit_code, 3);
+    assert_null(strstr(r.out, "execut"));
+    const char *const rm[] = {"rm", "-r", lks_test_text("%s/ckpt-00000007", other), NULL};
+    assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
+    EXPECT_WITH("--execute=1", reference(false), other,
+                "execution         step 7 wasn't executed again: that needs 2 steps of A and 2 of "
+                "B: `--execute=2` allows them\n",
+                "cause             learning_rate");
+    const char *path = lks_test_text("%s/metrics.jsonl", other);
+    char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
+    char *digit = strstr(text, "\"fingerprint\":\"") + 15;
+    *digit = *digit == '7' ? '3' : '7';
+    lks_test_write(path, text, strlen(text));
+    EXPECT(reference(false), other, "wasn't executed again: B: step 6 was made with kernels of ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_checkpoint),
+        cmocka_unit_test(test_false_record), cmocka_unit_test(test_not_executed),
+    };
+    return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
+}
