@@ -164,6 +164,7 @@ static const struct figure ours[] = {
     {"draw", ""},
     {"seal", ""},
     {"trail", ""},
+    {"execute", "100"},
     {"top_p", "1"},
     {"stop", ""},
     {"interactive", "false"},
