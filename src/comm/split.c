@@ -176,6 +176,8 @@ static lks_status open_part(struct split *s, lks_comm **part_p)
     s->part = NULL;
     lks_status st = hosts == NULL ? lks__shm_open_on(part, segment)
                                   : lks__hier_open(part, s->engine, segment, hosts);
+    if (st == LKS_ERR_PEER) /* ranks of other hosts may wait for the one that has ended */
+        lks_comm_abort(s->comm, lks_last_error());
     return lks__comm_opened(part, st, part_p);
 }
 

@@ -293,7 +293,9 @@ static lks_status with_victim(struct use *u, const struct call *call, const char
     pthread_t thread;
     if (mine)
         EXPECT(pthread_create(&thread, NULL, killer, (void *)(uintptr_t)&seconds) == 0);
-    if (mine == (strcmp(when, "before") == 0) && !again)
+    while (mine && strcmp(when, "before") == 0)
+        pause();
+    if (strcmp(when, "inside") == 0 && !mine)
         usleep((useconds_t)(2 * seconds * 1e6));
     const double start = lks__sys_now();
     lks_status st = LKS_OK;
