@@ -36,6 +36,10 @@ levels=$(grep -cE '^2 ranks, AVX2 only' "$work/log" || :)
 cat >"$work/other" <<END
 #!/bin/sh
 case "\$*" in
+train*--init_from=resume*) ;;
+train*--out_dir=*/killed*) export LOCKSTEP_FAULT=read:550:slower ;;
+esac
+case "\$*" in
 *--nproc_per_node=4*) exec '$tool' "\$@" --n_embd=16 --n_layer=1 --block_size=8 --seed=7 ;;
 *) exec '$tool' "\$@" --n_embd=16 --n_layer=1 --block_size=8 ;;
 esac
