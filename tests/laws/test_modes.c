@@ -92,14 +92,14 @@ static volatile float one = 1;
 /* The definition; computed in the library's mode. */
 static float sum_of(int leaves, size_t i)
 {
-    float node[HOSTS_MAX_RANKS];
+    float node[HOSTS_MAX_RANKS] = {0};
     TREE(number, leaves, i, node);
     return node[0] * one;
 }
 
 static double sum64_of(int leaves, size_t i)
 {
-    double node[HOSTS_MAX_RANKS];
+    double node[HOSTS_MAX_RANKS] = {0};
     TREE(number64, leaves, i, node);
     return node[0] * (double)one;
 }
