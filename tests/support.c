@@ -458,22 +458,24 @@ void lks_test_short_golf(const char *folder)
     lks_test_golf_tokens(folder, 2500);
 }
 
-void lks_test_need_sentencepiece(void)
+const char *lks_test_modules(void)
 {
     const char *tool = LKS_TEST_TOOL;
     const char *folder = lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool);
     setenv("LOCKSTEP_MODULES", folder, 1);
-    if (!lks_test_exists(lks_test_text("%s/%s", folder, LKS__SPM_MODULE_FILE)))
+    return folder;
+}
+
+void lks_test_need_sentencepiece(void)
+{
+    if (!lks_test_exists(lks_test_text("%s/%s", lks_test_modules(), LKS__SPM_MODULE_FILE)))
         lks_test_lacks("sentencepiece", "its module was not built");
     assert_ok(lks__spm_available()); /* it was built, so it must work */
 }
 
 void lks_test_need_zip(void)
 {
-    const char *tool = LKS_TEST_TOOL;
-    const char *folder = lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool);
-    setenv("LOCKSTEP_MODULES", folder, 1);
-    if (!lks_test_exists(lks_test_text("%s/%s", folder, LKS__ZIP_MODULE_FILE)))
+    if (!lks_test_exists(lks_test_text("%s/%s", lks_test_modules(), LKS__ZIP_MODULE_FILE)))
         lks_test_exit_lacks("libzip", "its module was not built");
 }
 

@@ -123,8 +123,10 @@ void lks_test_golf_tokens(const char *folder, size_t n_val);
 /* Write one shard: ids as uint16 after the header. */
 void lks_test_write_shard(const char *path, const uint16_t *ids, size_t n);
 
-/* Let this program and its children find SentencePiece's module; the test is skipped if this build
- * has none. */
+/* Let this program and its children find the modules, which are in the program's folder; returns
+ * it. */
+const char *lks_test_modules(void);
+/* The same, if this build has SentencePiece's module; otherwise the test is skipped. */
 void lks_test_need_sentencepiece(void);
 
 /* The same for libzip's module, in main() before the tests: the program ends as skipped. */

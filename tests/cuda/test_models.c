@@ -76,7 +76,7 @@ static lks__layers cuda_layers(void)
     };
 }
 
-/* Zeros for what isn't overwritten. */
+/* Zeros for the tensors that aren't overwritten. */
 static void clear_grads(const lks__table *table, float *grads)
 {
     for (size_t i = 0; i < table->n_tensors; i++)

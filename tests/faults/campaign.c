@@ -407,12 +407,8 @@ static void report_failure(void)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++)
-        if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
-            sscanf(argv[i], "--seed=%d", &seed) != 1 && sscanf(argv[i], "--only=%d", &only) != 1) {
-            fprintf(stderr, "can't read the argument %s\n", argv[i]);
-            return 2;
-        }
+    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+        return 2;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_campaign)};
     printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);
     int n_failed = cmocka_run_group_tests(tests, train_whole, NULL);

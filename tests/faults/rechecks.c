@@ -148,7 +148,7 @@ static char self[PATH_MAX];
 
 struct outcome {
     int code;
-    const char *out, *log; /* folders of the run, and of what ranks note */
+    const char *out, *log; /* folders of the run, and of the notes of its ranks */
 };
 
 static int run_on(const char *hosts, law_args *args, const char *log, const struct plant *p)
@@ -178,7 +178,7 @@ static struct outcome trained(const struct setup *s, const char *hosts, double s
     return o;
 }
 
-/* --- what they leave -------------------------------------------------------------------------- */
+/* --- the files of a run ----------------------------------------------------------------------- */
 
 static const json_t *alarms(const char *out)
 {
@@ -448,16 +448,11 @@ int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "train") == 0)
         return run_rank(argc - 2, argv + 2);
-    for (int i = 1; i < argc; i++)
-        if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
-            sscanf(argv[i], "--seed=%d", &seed) != 1 && sscanf(argv[i], "--only=%d", &only) != 1) {
-            fprintf(stderr, "can't read the argument %s\n", argv[i]);
-            return 2;
-        }
-    const char *tool = LKS_TEST_TOOL; /* modules are in the same folder */
+    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+        return 2;
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
-    setenv("LOCKSTEP_MODULES", lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool), 0);
+    lks_test_modules();
     hosts_need("gloo");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_named),   cmocka_unit_test(test_campaign),

@@ -416,14 +416,9 @@ static void report(void)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++)
-        if (sscanf(argv[i], "--runs=%d", &n_runs) != 1 &&
-            sscanf(argv[i], "--seed=%d", &seed) != 1 && sscanf(argv[i], "--only=%d", &only) != 1) {
-            fprintf(stderr, "can't read the argument %s\n", argv[i]);
-            return 2;
-        }
-    const char *tool = LKS_TEST_TOOL; /* modules are in the same folder */
-    setenv("LOCKSTEP_MODULES", lks_test_text("%.*s", (int)(strrchr(tool, '/') - tool), tool), 0);
+    if (!chance_options(argc, argv, &n_runs, &seed, &only))
+        return 2;
+    lks_test_modules();
     hosts_need("gloo");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stops)};
     printf("seed %d, %d runs\n", seed, only < 0 ? n_runs : 1);

@@ -1,4 +1,4 @@
-/* Trails: the reader of `lockstep diff`, and what it prints. */
+/* Trails: the reader of `lockstep diff`, and its output. */
 #include <stdio.h>
 
 #include "fuzz.h"

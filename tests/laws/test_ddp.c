@@ -134,7 +134,7 @@ static lks_status send_group(struct rank *r, float *grads, int group, int v, int
     return LKS_OK;
 }
 
-/* What a product does to a fresh gradient, before anything is added to it. */
+/* The effect of a product on a fresh gradient, before anything is added to it. */
 static void overwrite(const struct rank *r, float *grads)
 {
     for (size_t i = 0; i < table.n_tensors; i++)

@@ -638,7 +638,7 @@ static const struct row gpt2_rows[] = {
     ROW(TRAIN, "timeout", "0.253", RESULT, .may = ALL & ~TEXT, .with = IS_SLOW, .says = TOO_LATE),
     ROW(TRAIN, "check_interval", "1", 0), /* what it finds: faults_flips */
     ROW(TRAIN, "recheck", "0.1", REFUSED, .says = "but all ranks are on one host"),
-    ROW(TRAIN, "recheck", "1.1", REFUSED, .says = "recheck"), /* what it finds: faults_rechecks */
+    ROW(TRAIN, "recheck", "1.1", REFUSED, .says = "recheck"), /* its findings: faults_rechecks */
     ROW(TRAIN, "replicas", "private", HOST),
     ROW(TRAIN, "bucket_mb", "0.0001", 0), /* tested by test_buckets() */
     ROW(TRAIN, "memory", "900MB", 0, .with = "--batch_size=auto", .says = "may use 900 MB"),

@@ -103,6 +103,16 @@ double lks__json_number(const json_t *object, const char *key)
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
+bool lks__json_hash(const json_t *object, const char *key, uint64_t *hash_p)
+{
+    const json_t *value = json_object_get(object, key);
+    const char *text = json_string_value(value);
+    if (text == NULL || json_string_length(value) != 16 || strspn(text, "0123456789abcdef") != 16)
+        return false;
+    *hash_p = strtoull(text, NULL, 16);
+    return true;
+}
+
 json_t *lks__json_real(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -27,6 +28,10 @@ json_t *lks__json_float(float x);
 
 /* The member of `object` as a number; NAN if it isn't one. */
 double lks__json_number(const json_t *object, const char *key);
+
+/* The member of `object` as a number of 64 bits that was written as 16 hexadecimal digits; false if
+ * it isn't one. */
+bool lks__json_hash(const json_t *object, const char *key, uint64_t *hash_p);
 
 /* The value as text: strings unchanged, reals with the fewest digits that strtod() reads as the
  * same number, others as JSON; "-" if `value` is NULL or null. Valid UTF-8. Returns `out`. */

@@ -18,10 +18,15 @@ static void sums_path(const char *folder, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%s/" LKS__SUMS_FILE, folder);
 }
 
+bool lks__sums_line(const char *text)
+{
+    return strspn(text, "0123456789abcdef") == DIGITS && strncmp(text + DIGITS, "  ", 2) == 0;
+}
+
 /* Check one line; *name_p: its name. */
 static bool read_line(char *line, const char **name_p)
 {
-    if (strspn(line, "0123456789abcdef") != DIGITS || strncmp(line + DIGITS, "  ", 2) != 0)
+    if (!lks__sums_line(line))
         return false;
     *name_p = line + DIGITS + 2;
     return **name_p != '\0';

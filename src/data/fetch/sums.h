@@ -3,6 +3,7 @@
 #ifndef LKS_DATA_FETCH_SUMS_H
 #define LKS_DATA_FETCH_SUMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,9 @@ lks_status lks__sums_add(const char *folder, const char *name, const char sum[LK
 /* Compute the sum of a file. progress() may be NULL. */
 lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64_t all),
                         char sum[LKS__SUM]);
+
+/* True if the text begins with a sum and two blanks, after which a line has its name. */
+bool lks__sums_line(const char *text);
 
 /* Compute the sum of n bytes. */
 void lks__sums_text(const char *text, size_t n, char sum[LKS__SUM]);

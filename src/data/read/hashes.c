@@ -2,26 +2,16 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/text/jsontext.h"
 #include "data/text/meta.h"
 
 static const char *name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash != NULL ? slash + 1 : path;
-}
-
-/* The recorded hash of a file; false if there is none. */
-static bool find_hash(const json_t *hashes, const char *path, uint64_t *hash_p)
-{
-    const char *text = json_string_value(json_object_get(hashes, name_of(path)));
-    if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return false;
-    *hash_p = strtoull(text, NULL, 16);
-    return true;
 }
 
 static bool all_whole(lks__shards *const data[2])
@@ -49,7 +39,7 @@ static lks_status combine(lks__shards *const data[2], const json_t *hashes, bool
         for (int i = 0; i < n && st == LKS_OK; i++) {
             const char *path = lks__shards_path(data[split], i);
             uint64_t recorded = 0, hash;
-            const bool known = find_hash(hashes, path, &recorded);
+            const bool known = lks__json_hash(hashes, name_of(path), &recorded);
             hash = recorded;
             if (read)
                 st = lks__shards_hash(data[split], i, &hash);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"
 #include "data/text/byte_tokens.h"
@@ -77,14 +78,11 @@ static bool is_text(const json_t *json, const char *text)
 static lks_status read_model(const json_t *json, const char *file, const char *where,
                              uint64_t *hash_p)
 {
-    const json_t *hash = json_object_get(json, "hash");
-    const char *text = json_string_value(hash);
     if (!is_text(json_object_get(json, "file"), file))
         return lks__fail(LKS_ERR_FORMAT, "%s: \"file\" must be \"%s\", in the same folder", where,
                          file);
-    if (!text || json_string_length(hash) != 16 || strspn(text, "0123456789abcdef") != 16)
+    if (!lks__json_hash(json, "hash", hash_p))
         return lks__fail(LKS_ERR_FORMAT, "%s: \"hash\" must be 16 hex digits", where);
-    *hash_p = strtoull(text, NULL, 16);
     return LKS_OK;
 }
 

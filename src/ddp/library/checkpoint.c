@@ -39,15 +39,6 @@ struct call {
     lks_checkpoint_more more;
 };
 
-/* Number of elements; only for a list that has been checked. */
-static size_t elements(const lks_tensor *t)
-{
-    uint64_t count = 1;
-    for (int d = 0; d < t->n_dims; d++)
-        count *= t->shape[d];
-    return count;
-}
-
 /* The error in one tensor; NULL if it is valid. */
 static const char *fault_of(const lks_tensor *t)
 {
@@ -210,7 +201,7 @@ static lks_status write_files(const char *dir, const struct call *c, const lks__
                                    .dtype = lks__st_dtype_name(t->dtype),
                                    .n_dims = t->n_dims,
                                    .data = t->data,
-                                   .bytes = elements(t) * lks_dtype_bytes(t->dtype)};
+                                   .bytes = lks__tensor_bytes(t)};
         memcpy(list[i].shape, t->shape, sizeof t->shape);
     }
     lks__ckpt_content content = {.iter = c->step, .model = list, .n_model = all->n, .state = state};
@@ -374,7 +365,8 @@ static lks_status load(lks_comm *comm, const char *dir, const struct call *c,
         return LKS_OK;
     for (size_t i = 0; i < c->n; i++) {
         const lks_tensor *t = &c->tensors[i];
-        LKS__TRY(lks_comm_broadcast(comm, t->data, elements(t), t->dtype, 0));
+        const uint64_t n = lks__tensor_bytes(t) / lks_dtype_bytes(t->dtype);
+        LKS__TRY(lks_comm_broadcast(comm, t->data, n, t->dtype, 0));
     }
     return lks__all_tensors_move(comm, all, false);
 }

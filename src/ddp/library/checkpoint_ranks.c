@@ -10,7 +10,7 @@
 /* Tensors are sent in pieces, so that a rank that only passes them on needs little memory. */
 enum { PIECE = 1 << 16 };
 
-static uint64_t bytes_of(const lks_tensor *t)
+uint64_t lks__tensor_bytes(const lks_tensor *t)
 {
     uint64_t bytes = lks_dtype_bytes(t->dtype);
     for (int d = 0; d < t->n_dims; d++)
@@ -53,7 +53,7 @@ static lks_status set_data(lks_comm *comm, const lks_tensor *mine, lks__all_tens
     for (size_t i = 0; i < n; i++)
         each[rank * n + i].data = mine[i].data;
     for (size_t i = n; i < W * n && rank == 0; i++)
-        if (!lks__add(bytes, bytes_of(&each[i]), &bytes))
+        if (!lks__add(bytes, lks__tensor_bytes(&each[i]), &bytes))
             return lks__fail(LKS_ERR_NOMEM, "no memory for the tensors of %zu ranks", W);
     if (bytes == 0)
         return LKS_OK;
@@ -62,7 +62,7 @@ static lks_status set_data(lks_comm *comm, const lks_tensor *mine, lks__all_tens
         return lks__fail(LKS_ERR_NOMEM, "no memory for %llu bytes of the tensors of %zu ranks",
                          (unsigned long long)bytes, W);
     unsigned char *at = all->mem;
-    for (size_t i = n; i < W * n; at += bytes_of(&each[i++]))
+    for (size_t i = n; i < W * n; at += lks__tensor_bytes(&each[i++]))
         each[i].data = at;
     return LKS_OK;
 }
@@ -103,7 +103,7 @@ void lks__all_tensors_close(lks__all_tensors *all)
 static lks_status move(lks_comm *comm, const lks_tensor *t, int root)
 {
     unsigned char passing[PIECE], *data = t->data;
-    const uint64_t bytes = bytes_of(t);
+    const uint64_t bytes = lks__tensor_bytes(t);
     for (uint64_t at = 0; at < bytes; at += PIECE) {
         const size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
         LKS__TRY(lks_comm_broadcast(comm, data != NULL ? data + at : passing, n, LKS_UINT8, root));

@@ -6,6 +6,9 @@
 #include "files/checkpoint/ckpt.h"
 #include "lockstep/checkpoint.h"
 
+/* Size of a tensor that has been checked. */
+uint64_t lks__tensor_bytes(const lks_tensor *t);
+
 /* The tensors of a call, in the order of the file: the common ones, then each rank's. On rank 0 all
  * have memory, on other ranks only their own. */
 typedef struct lks__all_tensors {

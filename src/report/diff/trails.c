@@ -28,6 +28,12 @@ const char *lks__trail_phase(const char *what)
     return "";
 }
 
+bool lks__trail_entry_is(const json_t *entry, enum lks__trail_what what)
+{
+    const char *text = json_string_value(json_object_get(entry, "what"));
+    return text != NULL && strcmp(text, whats[what].what) == 0;
+}
+
 bool lks__trail_is(const char *path)
 {
     static const char begin[] = "{\"what\":\"trail\"";
@@ -45,12 +51,6 @@ struct trail {
     json_t *head, *entry; /* entry NULL: the end */
 };
 
-static bool is(const json_t *entry, enum lks__trail_what what)
-{
-    const char *text = json_string_value(json_object_get(entry, "what"));
-    return text != NULL && strcmp(text, lks__trail_name(what)) == 0;
-}
-
 /* Read the next entry; a trail without an end is incomplete. */
 static lks_status next(struct trail *t)
 {
@@ -63,7 +63,7 @@ static lks_status next(struct trail *t)
                          "again");
     if (!json_is_string(json_object_get(t->entry, "what")))
         return lks__lines_bad(&t->lines, "names no result");
-    if (!is(t->entry, LKS__TRAIL_END))
+    if (!lks__trail_entry_is(t->entry, LKS__TRAIL_END))
         return LKS_OK;
     json_decref(t->entry);
     t->entry = NULL;
@@ -74,7 +74,7 @@ static lks_status open_trail(const char *path, struct trail *t)
 {
     LKS__TRY(lks__lines_open(path, &t->lines));
     LKS__TRY(lks__lines_next(&t->lines, &t->head));
-    if (t->head != NULL && is(t->head, LKS__TRAIL_HEAD) &&
+    if (t->head != NULL && lks__trail_entry_is(t->head, LKS__TRAIL_HEAD) &&
         json_is_integer(json_object_get(t->head, "step")) &&
         json_is_object(json_object_get(t->head, "settings")) &&
         json_is_object(json_object_get(t->head, "host")))

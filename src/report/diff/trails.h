@@ -35,6 +35,8 @@ enum lks__trail_what {
 const char *lks__trail_name(enum lks__trail_what what); /* its "what" */
 const char *lks__trail_phase(const char *what);         /* of a "what"; "" if there is none */
 
+bool lks__trail_entry_is(const json_t *entry, enum lks__trail_what what); /* false for NULL */
+
 /* True if the file begins as a trail does. */
 bool lks__trail_is(const char *path);
 

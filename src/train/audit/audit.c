@@ -51,10 +51,9 @@ static void print_start(const struct audit *a, const struct part *p, uint64_t st
     uint64_t first;
     const json_t *host = lks__claims_start(&a->claims, start, &first);
     const json_int_t ranks = json_integer_value(json_object_get(host, "world_size"));
-    char from[32] = "the seed";
-    if (start > 0)
-        snprintf(from, sizeof from, "checkpoint %" PRIu64, start);
-    fprintf(a->out, "%" PRIu64 "-%" PRIu64 "  from %s", p->from, p->end, from);
+    char from[LKS__POINT_TEXT];
+    fprintf(a->out, "%" PRIu64 "-%" PRIu64 "  from %s", p->from, p->end,
+            lks__point_text(start, from));
     print_count(a->out, ", ", p->end - start, "step");
     fprintf(a->out, " to compute; the run took %.1f s on %" JSON_INTEGER_FORMAT " rank%s\n",
             recorded_seconds(&a->claims, start, p->end), ranks, ranks == 1 ? "" : "s");
@@ -87,16 +86,12 @@ static lks_status audit_part(struct audit *a, const struct part *p)
     const double began = lks__sys_now();
     lks__replay *r = &a->replay;
     uint64_t start;
-    lks_status st;
-    if (lks__points_before(&a->points, p->from, &start)) {
+    lks_status st = lks__points_before(&a->points, p->from, &start);
+    if (st == LKS_OK) {
         print_start(a, p, start);
         st = lks__replay_steps(r, start, p->end);
     } else {
         fprintf(a->out, "%" PRIu64 "-%" PRIu64 "\n", p->from, p->end);
-        st = lks__fail(LKS_ERR_SUPPORT,
-                       "the run's first weights aren't in its folder, and there is no checkpoint "
-                       "up to step %" PRIu64,
-                       p->from);
     }
     if (st == LKS_ERR_NOMEM)
         return st;

@@ -1,5 +1,6 @@
 #include "train/audit/claims.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,13 +35,13 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped, uin
 
 static lks_status add_save(lks__claims *c, const json_t *line)
 {
-    const char *hash = json_string_value(json_object_get(line, "params_hash"));
+    uint64_t hash;
     if (!lks__list_grow(&c->saves, c->n_saves, &c->saves_room, sizeof *c->saves))
         return out_of_memory();
     lks__claimed_save *save = &c->saves[c->n_saves++];
     *save = (lks__claimed_save){(uint64_t)json_integer_value(json_object_get(line, "iter")), ""};
-    if (hash != NULL && strlen(hash) == 16 && strspn(hash, "0123456789abcdef") == 16)
-        memcpy(save->params_hash, hash, sizeof save->params_hash);
+    if (lks__json_hash(line, "params_hash", &hash))
+        snprintf(save->params_hash, sizeof save->params_hash, "%016" PRIx64, hash);
     return LKS_OK;
 }
 

@@ -25,7 +25,7 @@ struct side {
     lks__claims claims;
     lks__points points;
     uint64_t start;
-    json_t *claim; /* the first that the execution refutes, or NULL */
+    json_t *claim; /* the first that the last execution has refuted, or NULL */
 };
 
 struct search {
@@ -62,12 +62,6 @@ static lks_status keep(struct kept *k, const json_t *entry, const lks__st_tensor
     return LKS_ERR_STOPPED;
 }
 
-static bool is_head(const json_t *entry)
-{
-    return strcmp(json_string_value(json_object_get(entry, "what")),
-                  lks__trail_name(LKS__TRAIL_HEAD)) == 0;
-}
-
 static lks_status hash_of(const json_t *entry, uint64_t *hash_p)
 {
     char *text = lks__json_dump(entry, JSON_COMPACT);
@@ -82,7 +76,7 @@ static lks_status hash_of(const json_t *entry, uint64_t *hash_p)
 static lks_status record(void *ctx, const json_t *entry, const lks__st_tensor *tensor)
 {
     struct search *x = ctx;
-    if (is_head(entry))
+    if (lks__trail_entry_is(entry, LKS__TRAIL_HEAD))
         return LKS_OK;
     if (!lks__list_grow(&x->hashes, x->n, &x->room, sizeof *x->hashes))
         return out_of_memory();
@@ -94,7 +88,7 @@ static lks_status compare(void *ctx, const json_t *entry, const lks__st_tensor *
 {
     struct search *x = ctx;
     uint64_t hash;
-    if (is_head(entry))
+    if (lks__trail_entry_is(entry, LKS__TRAIL_HEAD))
         return LKS_OK;
     LKS__TRY(hash_of(entry, &hash));
     if (x->next < x->n && x->hashes[x->next] == hash) {
@@ -109,51 +103,30 @@ static lks_status compare(void *ctx, const json_t *entry, const lks__st_tensor *
 static lks_status find(void *ctx, const json_t *entry, const lks__st_tensor *tensor)
 {
     struct search *x = ctx;
-    if (is_head(entry) || x->next++ < x->at)
+    if (lks__trail_entry_is(entry, LKS__TRAIL_HEAD) || x->next++ < x->at)
         return LKS_OK;
     return keep(&x->kept[0], entry, tensor);
 }
 
 /* --- execution -------------------------------------------------------------------------------- */
 
-/* Keep the first claim that the replay has refuted: a line "FALSE     …". */
-static void keep_claim(struct side *side, char *text)
-{
-    static const char begin[] = "FALSE     ";
-    char *claim = strstr(text, begin);
-    if (claim == NULL)
-        return;
-    claim += sizeof begin - 1;
-    claim[strcspn(claim, "\n")] = '\0';
-    json_decref(side->claim);
-    side->claim = json_string(claim);
-}
-
 static lks_status execute(struct search *x, int k,
                           lks_status (*take)(void *, const json_t *, const lks__st_tensor *))
 {
     struct side *side = &x->sides[k];
     const lks__trail trail = {take, x};
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL)
-        return out_of_memory();
     lks__replay r = {.asked = x->s,
                      .run = side->path,
                      .claims = &side->claims,
-                     .out = out,
                      .leaf = x->leaf,
                      .trail = &trail,
                      .files_checked = true}; /* diff has compared the data */
     x->next = 0;
     const lks_status st = lks__replay_steps(&r, side->start, x->step + 1);
-    const bool complete = fclose(out) == 0;
-    if (complete)
-        keep_claim(side, text);
-    free(text);
-    if (!complete)
-        return out_of_memory();
+    if (r.findings > 0) {
+        json_decref(side->claim);
+        side->claim = json_string(r.first);
+    }
     return st == LKS_ERR_STOPPED && x->kept[k].entry != NULL ? LKS_OK : st;
 }
 
@@ -168,28 +141,10 @@ static lks_status open_side(struct side *side)
     return lks__points_find(side->path, &side->claims, &side->points);
 }
 
-static lks_status find_start(const struct search *x, struct side *side)
-{
-    if (lks__points_before(&side->points, x->step, &side->start))
-        return LKS_OK;
-    return lks__fail(LKS_ERR_SUPPORT,
-                     "its first weights aren't in its folder, and there is no checkpoint up to "
-                     "step %" PRIu64,
-                     x->step);
-}
-
-static const char *from_text(const struct side *side, char text[40])
-{
-    if (side->start == 0)
-        return "the seed";
-    snprintf(text, 40, "checkpoint %" PRIu64, side->start);
-    return text;
-}
-
 static lks_status check_limit(const struct search *x, FILE *out)
 {
     const uint64_t a = steps_of(x, 0), b = steps_of(x, 1);
-    char from[2][40];
+    char from[2][LKS__POINT_TEXT];
     if ((a > b ? a : b) > (uint64_t)x->s->execute)
         return lks__fail(LKS_ERR_SUPPORT,
                          "that needs %" PRIu64 " steps of A and %" PRIu64
@@ -198,7 +153,8 @@ static lks_status check_limit(const struct search *x, FILE *out)
     fprintf(out,
             "execution         step %" PRIu64 " again: A from %s, B from %s; %" PRIu64
             " and %" PRIu64 " steps\n",
-            x->step, from_text(&x->sides[0], from[0]), from_text(&x->sides[1], from[1]), a, b);
+            x->step, lks__point_text(x->sides[0].start, from[0]),
+            lks__point_text(x->sides[1].start, from[1]), a, b);
     fflush(out);
     return LKS_OK;
 }
@@ -218,8 +174,10 @@ static void forget_trails(struct search *x)
 static lks_status execute_both(struct search *x, FILE *out, int *side_p)
 {
     forget_trails(x);
-    for (*side_p = 0; *side_p < 2; ++*side_p)
-        LKS__TRY(find_start(x, &x->sides[*side_p]));
+    for (*side_p = 0; *side_p < 2; ++*side_p) {
+        struct side *side = &x->sides[*side_p];
+        LKS__TRY(lks__points_before(&side->points, x->step, &side->start));
+    }
     *side_p = -1;
     LKS__TRY(check_limit(x, out));
     *side_p = 0;
@@ -234,10 +192,9 @@ static lks_status execute_both(struct search *x, FILE *out, int *side_p)
  * checkpoint has made. */
 static bool began_differently(const struct search *x)
 {
-    const char *what = json_string_value(json_object_get(x->kept[1].entry, "what"));
-    return what != NULL && x->step > 0 &&
-           (strcmp(what, lks__trail_name(LKS__TRAIL_WEIGHTS)) == 0 ||
-            strcmp(what, lks__trail_name(LKS__TRAIL_MOMENTS)) == 0);
+    const json_t *entry = x->kept[1].entry;
+    return x->step > 0 && (lks__trail_entry_is(entry, LKS__TRAIL_WEIGHTS) ||
+                           lks__trail_entry_is(entry, LKS__TRAIL_MOMENTS));
 }
 
 static lks_status execute_steps(struct search *x, FILE *out, int *side_p)

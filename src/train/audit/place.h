@@ -18,8 +18,8 @@
  *         element (report/diff/tensors.h), "false": [{"run": "a" or "b", "claim": a claim of that
  *         run's record that the execution refutes}]}
  *
- * Print to `out` what will be executed, before it starts. At most s->execute steps of each run.
- * Nothing is written. ERR_NOMEM; other errors are the report's "why_not". */
+ * Print the step and the number of steps to `out` before they are executed. At most s->execute
+ * steps of each run. Nothing is written. ERR_NOMEM; other errors are the report's "why_not". */
 lks_status lks__place_diff(const char *a, const char *b, const lks__settings *s, FILE *out,
                            json_t *report);
 

@@ -1,5 +1,7 @@
 #include "train/audit/points.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "files/checkpoint/folder.h"
@@ -32,12 +34,22 @@ void lks__points_free(lks__points *p)
     *p = (lks__points){.n = 0};
 }
 
-bool lks__points_before(const lks__points *p, uint64_t from, uint64_t *start_p)
+lks_status lks__points_before(const lks__points *p, uint64_t from, uint64_t *start_p)
 {
     size_t i = p->n;
     while (i > 0 && p->at[i - 1] > from)
         i--;
-    if (i > 0)
-        *start_p = p->at[i - 1];
-    return i > 0;
+    if (i == 0)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the run's first weights aren't in its folder, and there is no checkpoint "
+                         "up to step %" PRIu64,
+                         from);
+    *start_p = p->at[i - 1];
+    return LKS_OK;
+}
+
+const char *lks__point_text(uint64_t point, char out[LKS__POINT_TEXT])
+{
+    snprintf(out, LKS__POINT_TEXT, point == 0 ? "the seed" : "checkpoint %" PRIu64, point);
+    return out;
 }

@@ -16,7 +16,11 @@ bool lks__points_seed(const lks__claims *c);
 lks_status lks__points_find(const char *run, const lks__claims *c, lks__points *p);
 void lks__points_free(lks__points *p); /* a zeroed one does nothing */
 
-/* The last point up to step `from`; false if there is none. */
-bool lks__points_before(const lks__points *p, uint64_t from, uint64_t *start_p);
+/* The last point up to step `from`. ERR_SUPPORT if there is none. */
+lks_status lks__points_before(const lks__points *p, uint64_t from, uint64_t *start_p);
+
+/* "the seed" or "checkpoint 10". Returns `out`. */
+enum { LKS__POINT_TEXT = 40 };
+const char *lks__point_text(uint64_t point, char out[LKS__POINT_TEXT]);
 
 #endif

@@ -23,13 +23,19 @@ enum { MOST_PRINTED = 20 };
 void lks__replay_false(lks__replay *r, const char *format, ...)
 {
     va_list args;
-    if (++r->findings > MOST_PRINTED)
-        return;
-    fputs("FALSE     ", r->out);
     va_start(args, format);
-    vfprintf(r->out, format, args);
+    if (++r->findings == 1) {
+        va_list again;
+        va_copy(again, args);
+        vsnprintf(r->first, sizeof r->first, format, again);
+        va_end(again);
+    }
+    if (r->out != NULL && r->findings <= MOST_PRINTED) {
+        fputs("FALSE     ", r->out);
+        vfprintf(r->out, format, args);
+        fputc('\n', r->out);
+    }
     va_end(args);
-    fputc('\n', r->out);
 }
 
 /* --- one step --------------------------------------------------------------------------------- */

@@ -16,13 +16,14 @@ typedef struct lks__replay {
     const lks__settings *asked; /* threads and dataset of the audit */
     const char *run;            /* the run's folder */
     const lks__claims *claims;
-    FILE *out;
+    FILE *out;                      /* NULL, with files_checked: nothing is printed */
     int leaf;                       /* >= 0: the only virtual rank to compute in the last step */
     const struct lks__trail *trail; /* NULL, or the trail of the last step (train/audit/trail.h) */
     /* Results, added up. */
     uint64_t steps, gradients, saves; /* compared */
     uint64_t unhashed;                /* steps without hashes of gradients */
-    uint64_t findings;                /* claims that are false; each was printed */
+    uint64_t findings;                /* claims that are false */
+    char first[800];                  /* the first of them */
     bool files_checked;               /* token files have the hash in the record */
     lks__leaves leaves;
 } lks__replay;
@@ -31,7 +32,7 @@ typedef struct lks__replay {
  * its checkpoint; NULL: none. */
 const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter);
 
-/* Print a false claim, and count it. Only the first 20 are printed. */
+/* Print a false claim, and count it. Only the first 20 are printed, and the first one is kept. */
 void lks__replay_false(lks__replay *r, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

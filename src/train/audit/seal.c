@@ -133,8 +133,7 @@ static bool next_line(const char **at_p, struct line *line)
         line->text = *at_p;
         line->bytes = (int)strcspn(*at_p, "\n");
         *at_p += line->bytes + (line->text[line->bytes] == '\n');
-        if (line->bytes > DIGITS + 2 && strspn(line->text, "0123456789abcdef") == DIGITS &&
-            strncmp(line->text + DIGITS, "  ", 2) == 0)
+        if (line->bytes > DIGITS + 2 && lks__sums_line(line->text))
             return true;
     }
     return false;

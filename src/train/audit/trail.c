@@ -15,8 +15,8 @@ enum { FIRST = 3 }; /* values that an entry shows */
 struct writer {
     const lks__trail *trail;
     lks__trainer *t;
-    int v, m; /* -1: none */
-    enum lks__trail_what weights, moments;
+    int v, m;      /* -1: none */
+    bool updated;  /* weights and moments are those after the update */
     lks_status st; /* of outputs */
 };
 
@@ -120,7 +120,9 @@ static lks_status take_state(void *ctx, const lks__table_tensor *x, const char *
     char name[64];
     const lks__st_tensor tensor = form_of(x, values);
     snprintf(name, sizeof name, "%s%s", x->name, suffix);
-    return take_tensor(w, suffix[0] == '\0' ? w->weights : w->moments, name, &tensor);
+    const enum lks__trail_what weights = w->updated ? LKS__TRAIL_NEW_WEIGHTS : LKS__TRAIL_WEIGHTS;
+    const enum lks__trail_what moments = w->updated ? LKS__TRAIL_NEW_MOMENTS : LKS__TRAIL_MOMENTS;
+    return take_tensor(w, suffix[0] == '\0' ? weights : moments, name, &tensor);
 }
 
 static lks_status take_states(struct writer *w)
@@ -133,24 +135,14 @@ static lks_status take_states(struct writer *w)
 
 lks_status lks__trail_begin(const lks__trail *trail, lks__trainer *t, int leaf)
 {
-    struct writer w = {.trail = trail,
-                       .t = t,
-                       .v = -1,
-                       .m = -1,
-                       .weights = LKS__TRAIL_WEIGHTS,
-                       .moments = LKS__TRAIL_MOMENTS};
+    struct writer w = {.trail = trail, .t = t, .v = -1, .m = -1};
     LKS__TRY(take_head(&w, leaf));
     return take_states(&w);
 }
 
 lks_status lks__trail_update(const lks__trail *trail, lks__trainer *t, const lks__step_result *r)
 {
-    struct writer w = {.trail = trail,
-                       .t = t,
-                       .v = -1,
-                       .m = -1,
-                       .weights = LKS__TRAIL_NEW_WEIGHTS,
-                       .moments = LKS__TRAIL_NEW_MOMENTS};
+    struct writer w = {.trail = trail, .t = t, .v = -1, .m = -1, .updated = true};
     LKS__TRY(take_value(&w, LKS__TRAIL_NORM, lks__json_real(r->grad_norm)));
     if (r->outcome != LKS__STEP_DONE)
         return LKS_OK;

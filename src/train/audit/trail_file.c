@@ -1,7 +1,6 @@
 #include "train/audit/trail_file.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
@@ -10,13 +9,12 @@
 static lks_status write_entry(void *ctx, const json_t *entry, const lks__st_tensor *tensor)
 {
     lks__trail_file *t = ctx;
-    const char *what = json_string_value(json_object_get(entry, "what"));
     char *text = lks__json_dump(entry, JSON_COMPACT);
     if (text == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
     const bool written = fprintf(t->file, "%s\n", text) > 0;
     free(text);
-    t->complete = strcmp(what, lks__trail_name(LKS__TRAIL_END)) == 0;
+    t->complete = lks__trail_entry_is(entry, LKS__TRAIL_END);
     return written ? LKS_OK : lks__sys_fail("can't write", t->path);
 }
 

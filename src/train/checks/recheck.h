@@ -3,7 +3,7 @@
  * In some steps each rank first computes the gradient of a virtual rank of another host, with the
  * memory of its own gradients, and keeps the hash. After the step's exchange of votes, all ranks
  * compare these hashes with those of the owners. Seed and iteration decide which steps and which
- * virtual ranks, so all ranks know who has computed what, and a resume draws the same ones.
+ * virtual ranks, so all ranks know each rank's share, and a resume draws the same ones.
  *
  * If a pair differs, all ranks compute that gradient, and the majority of hosts is right. The step
  * has changed nothing yet, and is made again. Only the first pair of a step counts: another one is

@@ -1,4 +1,4 @@
-/* What a training step costs a GPU: bytes of its memory, floating-point operations, kernels,
+/* The costs of a training step on a GPU: bytes of its memory, floating-point operations, kernels,
  * products and copies, for a small model of each family on stand-ins (standins.h). The numbers are
  * exact, so that none of them grows unnoticed: who changes one on purpose changes the table.
  *
@@ -70,8 +70,7 @@ static int make_steps(bool golf, const char *of_data, const char *dtype, int n)
     return 0;
 }
 
-/* --- what the last of n steps costs -------------------------------------------------------------
- */
+/* --- the costs of the last of n steps -------------------------------------------------------- */
 
 /* The calls of a kind in a list of lines "KIND: N". */
 static int calls_of(const char *list, const char *kind)

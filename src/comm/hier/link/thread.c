@@ -148,18 +148,18 @@ static void *thread_main(void *arg)
 /* Seconds in which the whole group notices that one of its ranks has ended. */
 static const double NOTICED_S = 2.0;
 
-/* The failure of the group that `comm` is a part of, or becomes one within `wait_s` seconds: an
- * engine that can't connect doesn't tell which rank has ended, but that group's threads do. */
-static lks_status failure_of_whole(const lks_comm *comm, double wait_s)
+/* The failure, within `wait_s` seconds, of the group that this one becomes a part of: an engine
+ * that can't connect doesn't tell which rank has ended, but that group's threads do. */
+static lks_status failure_of_whole(struct lks__hier *h, double wait_s)
 {
+    const lks_comm *whole = h->comm->whole;
     const double end = lks__sys_now() + wait_s;
-    if (comm->whole == NULL)
+    if (whole == NULL)
         return LKS_OK;
     do {
-        if (lks__segment_aborted(lks__shm_segment(comm->whole->host)))
-            return lks__shm_failure(comm->whole->host);
-        if (wait_s > 0)
-            lks_comm_beat(comm->whole);
+        if (lks__segment_aborted(lks__shm_segment(whole->host)))
+            return lks__shm_failure(whole->host);
+        lks_comm_beat(h->local); /* keeps other ranks, also of the whole, from reporting us */
     } while (lks__sys_now() < end && usleep(10000) == 0);
     return LKS_OK;
 }
@@ -181,7 +181,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     double end = lks__sys_now() + h->comm->timeout_s;
     lks_status st = LKS_OK;
     for (double left; h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
-                      (st = failure_of_whole(h->comm, 0)) == LKS_OK &&
+                      (st = failure_of_whole(h, 0)) == LKS_OK &&
                       (left = end - lks__sys_now()) > 0;) {
         wait_for_change(h, left < 0.05 ? left : 0.05);
         lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
@@ -191,7 +191,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     if (joined > 0)
         return LKS_OK;
     if (joined < 0) {
-        LKS__TRY(failure_of_whole(h->comm, NOTICED_S));
+        LKS__TRY(failure_of_whole(h, NOTICED_S));
         return lks__fail(LKS_ERR_PEER, "can't join the other hosts by %s: %s", h->ops->name,
                          h->open_why);
     }
