@@ -252,9 +252,11 @@ static const char *new_reference(const run *r, int older, const char *rate)
     const char *cut = strstr(text, lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", older));
     assert_non_null(cut);
     cut = strchr(cut, '\n') + 1;
-    /* A run that ended at this checkpoint keeps its last evaluation when it is continued. */
-    if (strncmp(cut, "{\"kind\":\"final\"", strlen("{\"kind\":\"final\"")) == 0)
-        cut = strchr(cut, '\n') + 1;
+    /* A run that ended at this checkpoint keeps the lines of its end when it is continued. */
+    static const char *const ends[] = {"{\"kind\":\"final\"", "{\"kind\":\"artifact\""};
+    for (size_t i = 0; i < COUNT(ends); i++)
+        if (strncmp(cut, ends[i], strlen(ends[i])) == 0)
+            cut = strchr(cut, '\n') + 1;
     lks_test_write(lks_test_text("%s/metrics.jsonl", out), text, (size_t)(cut - text));
     const char *const links[] = {"latest", "best"};
     const int to[] = {older, best_of(text, cut)};
