@@ -110,16 +110,19 @@ static lks_status prepare(struct split *s)
     if (s->n_hosts == 1)
         return LKS_OK;
     s->part = calloc(1, sizeof *s->part);
-    int *numbers = calloc((size_t)s->n, sizeof *numbers);
+    int *numbers = calloc(2 * (size_t)s->n, sizeof *numbers);
     if (s->part == NULL || numbers == NULL) {
         free(numbers);
         return lks__fail(LKS_ERR_NOMEM, "no memory for a part of %d ranks", s->n);
     }
     s->part->numbers = numbers;
+    s->part->ranks = numbers + s->n;
     s->part->host = s->host;
     s->part->n_hosts = s->n_hosts;
-    for (int r = 0; r < s->n; r++)
+    for (int r = 0; r < s->n; r++) {
         numbers[r] = s->all[r].number;
+        s->part->ranks[r] = s->all[r].rank;
+    }
     memcpy(s->part->address, s->all[s->rank].address, sizeof s->part->address);
     if (s->rank != 0 || !s->engine->needs_store)
         return LKS_OK;

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -373,24 +375,66 @@ static lks_status killed(void)
     return LKS_OK;
 }
 
+/* The last rank is killed when it wants to connect to its part's other hosts. On its own host it
+ * may be the only one that opens this part, and it may be the rank at which the part meets. */
+static bool dies_connecting;
+
+int connect(int fd, const struct sockaddr *to, socklen_t bytes)
+{
+    if (dies_connecting && to->sa_family == AF_INET)
+        kill(getpid(), SIGKILL);
+    return (int)syscall(SYS_connect, fd, to, bytes);
+}
+
+static lks_status killed_connecting(int key)
+{
+    lks_comm *part;
+    char said[64];
+    const int last = world.world_size - 1;
+    const double start = lks__sys_now();
+    dies_connecting = world.rank == last;
+    lks_status st = lks_comm_split(comm, world.rank % 2, key, &part);
+    if (st == LKS_OK && world.rank % 2 != last % 2) /* the other part isn't concerned */
+        st = lks_comm_barrier(comm);
+    EXPECT(st == LKS_ERR_PEER && lks__sys_now() - start < 8 * lks_test_patience());
+    snprintf(said, sizeof said, "rank %d", last);
+    if (strstr(lks_last_error(), said) == NULL)
+        return lks__fail(LKS_ERR_DIVERGED, "the split said: %s", lks_last_error());
+    lks_comm_close(part);
+    return LKS_OK;
+}
+
+static lks_status killed_as_last(void)
+{
+    return killed_connecting(0);
+}
+
+static lks_status killed_as_first(void)
+{
+    return killed_connecting(-world.rank);
+}
+
 static const struct row {
     const char *name;
     lks_status (*run)(void);
-    int code;   /* expected */
-    bool fails; /* the group fails, so mpirun ends all ranks */
+    int code;      /* expected */
+    bool fails;    /* the group fails, so mpirun ends all ranks */
+    bool connects; /* only parts over Gloo connect */
 } rows[] = {
-    {"each split", each_split, 0, false},
-    {"nested 0", nested_0, 0, false},
-    {"nested 1", nested_1, 0, false},
-    {"nested 2", nested_2, 0, false},
-    {"two threads", two_threads, 0, false},
-    {"patient", patient, 0, false},
-    {"training in a part", train_in_part, 0, false},
-    {"gradients of the library", train_with_own_gradients, 0, false},
-    {"wrong arguments", wrong_arguments, 0, false},
-    {"another call", another_call, 0, true},
-    {"refused", refused, 0, false},
-    {"killed", killed, 128 + SIGKILL, true},
+    {"each split", each_split, 0, false, false},
+    {"nested 0", nested_0, 0, false, false},
+    {"nested 1", nested_1, 0, false, false},
+    {"nested 2", nested_2, 0, false, false},
+    {"two threads", two_threads, 0, false, false},
+    {"patient", patient, 0, false, false},
+    {"training in a part", train_in_part, 0, false, false},
+    {"gradients of the library", train_with_own_gradients, 0, false, false},
+    {"wrong arguments", wrong_arguments, 0, false, false},
+    {"another call", another_call, 0, true, false},
+    {"refused", refused, 0, false, false},
+    {"killed", killed, 128 + SIGKILL, true, false},
+    {"killed as last", killed_as_last, 128 + SIGKILL, true, true},
+    {"killed as first", killed_as_first, 128 + SIGKILL, true, true},
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
@@ -424,6 +468,7 @@ static void run_rows(const char *hosts)
 {
     for (int i = 0; i < N_ROWS; i++) {
         if ((rows[i].code != 0 && hosts_world(hosts) < 3) ||
+            (rows[i].connects && strcmp(engine, "gloo") != 0) ||
             (rows[i].fails && strcmp(hosts_backend(engine), "mpi") == 0))
             continue;
         const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};

@@ -63,11 +63,12 @@ struct lks__hier_heartbeat {
     /* The rank that has been silent for longest without waiting, or that caused the failure; -1:
      * all wait, or not known. */
     int32_t rank;
+    int32_t ended; /* a rank of the host whose process has ended before it left; -1: none */
     uint64_t step;
     double age_s;
     char phase[LKS__SHM_PHASE + 1];
     char name[64];  /* the host's name, safe on a terminal */
-    char text[880]; /* text of the failure */
+    char text[872]; /* text of the failure */
 };
 _Static_assert(sizeof(struct lks__hier_heartbeat) <= LKS__ENGINE_MESSAGE, "a heartbeat fits");
 
@@ -81,6 +82,7 @@ struct lks__hier_host {
 struct lks__hier_part {
     int host, n_hosts;
     int *numbers; /* [world_size] of the ranks in the engine (engine.h) */
+    int *ranks;   /* [world_size] their numbers in the group that was split */
     /* For an engine that needs a store: this host's address, the part's store, and rank 0's server
      * of it. */
     char address[64], store_address[64];
@@ -241,6 +243,10 @@ void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 
 /* Start the thread and wait until it has joined the engine. */
 lks_status lks__hier_thread_open(struct lks__hier *h);
+/* The failure, within `wait_s` seconds, of the group that this one becomes a part of: an engine or
+ * a store that can't be reached doesn't tell which rank has ended, but that group's threads do. A
+ * heartbeat in both groups. */
+lks_status lks__hier_whole_failed(struct lks__hier *h, double wait_s);
 void lks__hier_thread_ready(struct lks__hier *h); /* all that it needs is set */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly, unless the group has failed */
 bool lks__hier_is_busy(struct lks__hier *h);      /* true if operations are queued or running */

@@ -43,6 +43,8 @@ lks_status lks__shm_fail(lks_comm *local, lks_status st, int rank, int late_else
                          const char *text);
 /* The failure of a group that has failed, with its sentence as this thread's error. Any thread. */
 lks_status lks__shm_failure(const lks_comm *local);
+/* A rank of this host whose process has ended before the rank has left; -1: none. Any thread. */
+int lks__shm_ended(const lks_comm *local);
 /* Record that this rank waits for other hosts in its current call, or no longer does. */
 void lks__shm_wait_for_hosts(lks_comm *local, bool waits);
 

@@ -217,19 +217,33 @@ static void name_wait(const struct lks__shm *g, const struct wait *w, char *text
                        w->seq, text, bytes);
 }
 
-/* True if a rank's process has ended. Also works for zombies, and with other launchers. */
-static bool process_ended(struct lks__shm *g, int rank, pid_t pid)
+/* True if a process has ended. Also works for zombies, and with other launchers. *fd_p is the
+ * process's descriptor, or -1 if it isn't open. */
+static bool process_ended(pid_t pid, int *fd_p)
 {
     if (pid <= 0 || pid == getpid())
         return false;
-    if (g->pidfds[rank] < 0) {
-        int fd = (int)syscall(SYS_pidfd_open, pid, 0); /* always close-on-exec */
-        if (fd < 0)
-            return errno == ESRCH;
-        g->pidfds[rank] = fd;
-    }
-    struct pollfd p = {.fd = g->pidfds[rank], .events = POLLIN};
+    if (*fd_p < 0)
+        *fd_p = (int)syscall(SYS_pidfd_open, pid, 0); /* always close-on-exec */
+    if (*fd_p < 0)
+        return errno == ESRCH;
+    struct pollfd p = {.fd = *fd_p, .events = POLLIN};
     return poll(&p, 1, 0) == 1;
+}
+
+int lks__shm_ended(const lks_comm *comm)
+{
+    const struct lks__shm *g = comm->state;
+    for (int r = 0; r < g->world_size; r++) {
+        struct lks__rank_line *line = lks__segment_line(g->segment, r);
+        int fd = -1; /* the rank's own thread may use the others */
+        const bool ended = process_ended((pid_t)atomic_load(&line->pid), &fd);
+        if (fd >= 0)
+            lks__sys_close(fd);
+        if (ended && atomic_load(&line->state) != LKS__RANK_LEFT)
+            return r;
+    }
+    return -1;
 }
 
 /* "rank 1 (pid 12, GPU 1 (…), stopped by a signal, at step 3, phase backward, last heartbeat 2.1 s
@@ -296,7 +310,7 @@ static lks_status look_for_failures(struct lks__shm *g, const struct wait *w, do
         pid_t pid = (pid_t)atomic_load(&line->pid);
         /* A rank that has left in order has completed its device's transfers. */
         if ((state == LKS__RANK_LEFT && !devices) ||
-            (state != LKS__RANK_LEFT && process_ended(g, r, pid))) {
+            (state != LKS__RANK_LEFT && process_ended(pid, &g->pidfds[r]))) {
             /* The rank may have arrived, or left, and ended only then. */
             if (!missing(g, w, r) || (devices && atomic_load(&line->state) == LKS__RANK_LEFT))
                 continue;

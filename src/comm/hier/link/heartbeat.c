@@ -79,12 +79,24 @@ static void find_silent(const struct lks__hier *h, struct lks__hier_heartbeat *b
     }
 }
 
+/* A rank of this host that has ended, by its number in the world; -1: none. Calls that wait for it
+ * notice that themselves, but the opening of a part waits inside an engine. */
+static int find_ended(const struct lks__hier *h)
+{
+    const int r = lks__shm_ended(h->local);
+    if (r < 0 || h->first[h->n_hosts] == 0)
+        return -1;
+    lks__segment_has_ended(lks__shm_segment(h->local), h->first[h->host] + r);
+    return h->first[h->host] + r;
+}
+
 static bool send_heartbeat(struct lks__hier *h, bool leaves)
 {
     unsigned char bytes[LKS__ENGINE_MESSAGE] = {0};
     lks__segment *segment = lks__shm_segment(h->local);
     struct lks__hier_heartbeat beat = {.magic = MAGIC,
                                        .left = leaves,
+                                       .ended = find_ended(h),
                                        .stop_signal = lks__segment_asked_stop(segment),
                                        .saving = lks__segment_saving(segment, false)};
     bool failed = lks__segment_aborted(segment);
@@ -125,6 +137,8 @@ static lks_status take_heartbeat(struct lks__hier *h, int host, const unsigned c
                  who);
         return lks__hier_fail(h, LKS_ERR_PEER, -1, text);
     }
+    if (other->last.ended >= 0)
+        lks__segment_has_ended(lks__shm_segment(h->local), other->last.ended);
     if (other->last.stop_signal != 0)
         lks__segment_ask_stop(lks__shm_segment(h->local), other->last.stop_signal);
     h->late = other->last.status != LKS_OK ? other->last.rank : h->late;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "comm/hier/hier.h"
 #include "comm/store/store.h"
 #include "comm/world.h"
@@ -143,6 +144,24 @@ void lks__hier_part_free(struct lks__hier_part *part)
     free(part);
 }
 
+/* Connect to the part's store in short tries: it is gone if the part's first rank has ended. */
+static lks_status open_store(struct lks__hier *h, const char *token)
+{
+    static const double TRY_S = 2.0;
+    const struct lks__hier_part *part = h->part;
+    const double end = lks__sys_now() + h->comm->timeout_s;
+    for (double left; (left = end - lks__sys_now()) > 0;) {
+        const lks_status st = lks__store_open(part->store_address, part->store_port, token,
+                                              left < TRY_S ? left : TRY_S, &h->store);
+        if (st != LKS_ERR_TIMEOUT)
+            return st;
+        LKS__TRY(lks__hier_whole_failed(h, 0));
+    }
+    return lks__fail(LKS_ERR_TIMEOUT,
+                     "the first rank of the part has not answered at %s, port %d, within %g s",
+                     part->store_address, part->store_port, h->comm->timeout_s);
+}
+
 static lks_status meet_part(struct lks__hier *h)
 {
     struct lks__hier_part *part = h->part;
@@ -153,8 +172,7 @@ static lks_status meet_part(struct lks__hier *h)
     h->join.host = part->host;
     h->join.n_hosts = part->n_hosts;
     memcpy(h->join.address, part->address, sizeof h->join.address);
-    return lks__store_open(part->store_address, part->store_port, token, h->comm->timeout_s,
-                           &h->store);
+    return open_store(h, token);
 }
 
 lks_status lks__hier_rendezvous_open(struct lks__hier *h)

@@ -1,6 +1,7 @@
 /* The leader's thread, which is the only one that calls the engine. Tasks arrive in the order in
  * which the ranks of the host start them, and run one after the other. */
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -148,17 +149,31 @@ static void *thread_main(void *arg)
 /* Seconds in which the whole group notices that one of its ranks has ended. */
 static const double NOTICED_S = 2.0;
 
-/* The failure, within `wait_s` seconds, of the group that this one becomes a part of: an engine
- * that can't connect doesn't tell which rank has ended, but that group's threads do. */
-static lks_status failure_of_whole(struct lks__hier *h, double wait_s)
+/* Fail the group `whole` if a rank of its part has ended. */
+static lks_status check_ended(const struct lks__hier_part *part, int n, lks_comm *whole)
 {
-    const lks_comm *whole = h->comm->whole;
+    const int rank = lks__segment_ended(lks__shm_segment(whole->host));
+    char text[128];
+    for (int r = 0; rank >= 0 && r < n; r++) {
+        if (part->ranks[r] != rank)
+            continue;
+        snprintf(text, sizeof text, "rank %d ended while its part of the group was opened", rank);
+        return lks__shm_fail(whole->host, LKS_ERR_PEER, -1, -1, text);
+    }
+    return LKS_OK;
+}
+
+lks_status lks__hier_whole_failed(struct lks__hier *h, double wait_s)
+{
+    lks_comm *whole = h->comm->whole;
     const double end = lks__sys_now() + wait_s;
     if (whole == NULL)
         return LKS_OK;
     do {
         if (lks__segment_aborted(lks__shm_segment(whole->host)))
             return lks__shm_failure(whole->host);
+        if (h->part != NULL)
+            LKS__TRY(check_ended(h->part, h->join.world_size, whole));
         lks_comm_beat(h->local); /* keeps other ranks, also of the whole, from reporting us */
     } while (lks__sys_now() < end && usleep(10000) == 0);
     return LKS_OK;
@@ -181,7 +196,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     double end = lks__sys_now() + h->comm->timeout_s;
     lks_status st = LKS_OK;
     for (double left; h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
-                      (st = failure_of_whole(h, 0)) == LKS_OK &&
+                      (st = lks__hier_whole_failed(h, 0)) == LKS_OK &&
                       (left = end - lks__sys_now()) > 0;) {
         wait_for_change(h, left < 0.05 ? left : 0.05);
         lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
@@ -191,7 +206,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     if (joined > 0)
         return LKS_OK;
     if (joined < 0) {
-        LKS__TRY(failure_of_whole(h, NOTICED_S));
+        LKS__TRY(lks__hier_whole_failed(h, NOTICED_S));
         return lks__fail(LKS_ERR_PEER, "can't join the other hosts by %s: %s", h->ops->name,
                          h->open_why);
     }

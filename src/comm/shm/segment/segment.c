@@ -18,7 +18,7 @@
 #include "base/system/sys.h"
 #include "comm/shm/segment/segment_layout.h"
 
-enum { MAGIC = 0x6c6b7353, VERSION = 6 };
+enum { MAGIC = 0x6c6b7353, VERSION = 7 };
 
 struct region {
     uint64_t offset, bytes;

@@ -74,6 +74,8 @@ struct lks__segment_header {
     /* The signal that asks all ranks to stop, 0: none; and whether a rank of another host saves. */
     atomic_int stop_signal;
     atomic_uint saving_elsewhere;
+    atomic_uint ended;   /* number in the world, plus 1, of a rank whose process has ended before it
+                            left; 0: none */
     atomic_bool no_room; /* a full disk is the cause of the group's failure */
 
     /* The group's failure: 0 none, 1 being written, 2 complete. The first failure is kept. */

@@ -93,6 +93,17 @@ double lks__segment_timeout_s(const lks__segment *s)
     return (double)atomic_load(&lks__segment_header(s)->timeout_us) * 1e-6;
 }
 
+void lks__segment_has_ended(lks__segment *s, int rank)
+{
+    unsigned none = 0;
+    atomic_compare_exchange_strong(&lks__segment_header(s)->ended, &none, (unsigned)rank + 1);
+}
+
+int lks__segment_ended(const lks__segment *s)
+{
+    return (int)atomic_load(&lks__segment_header(s)->ended) - 1;
+}
+
 void lks__segment_saves_elsewhere(lks__segment *s, bool saves)
 {
     atomic_store(&lks__segment_header(s)->saving_elsewhere, saves);

@@ -35,6 +35,11 @@ int lks__segment_asked_stop(const lks__segment *segment); /* 0: none */
 /* The deadline of the ranks' waits in seconds; 0 if no rank has joined. */
 double lks__segment_timeout_s(const lks__segment *segment);
 
+/* Record that the process of a rank of the world has ended before the rank has left. The first one
+ * is kept, and is no failure until another rank needs it. */
+void lks__segment_has_ended(lks__segment *segment, int rank);
+int lks__segment_ended(const lks__segment *segment); /* -1: none */
+
 /* Record whether a rank of another host writes a checkpoint. */
 void lks__segment_saves_elsewhere(lks__segment *segment, bool saves);
 /* True if a rank of this host, or with `elsewhere` of another host, writes a checkpoint. */
