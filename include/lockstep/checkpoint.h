@@ -21,7 +21,8 @@
  * they don't, every rank gets ERR_DIVERGED with rank and tensor. Only rank 0 reads and writes
  * files, and only its `dir` counts; if it fails, every rank gets its status and its sentence, and
  * the group stays usable. A list or an argument that is wrong by itself is ERR_ARG on this rank
- * alone. One program at a time saves into a folder.
+ * alone. One program at a time saves into a folder. A checkpoint has at most 10 MB of names, types
+ * and shapes, which are some 50,000 tensors; more is refused by a save and by a load.
  *
  * The thread and fork rules of lockstep/comm.h apply: in a child of fork(), all return ERR_ARG. */
 #ifndef LOCKSTEP_CHECKPOINT_H
@@ -79,8 +80,8 @@ typedef struct lks_checkpoint_more {
      * is saved as "rng@2". */
     const lks_tensor *per_rank;
     size_t n_per_rank;
-    /* A JSON text of the program's own, such as its settings; NULL: none. Rank 0's is saved, as
-     * "program" in state.json. A load ignores it: see lks_checkpoint_json(). */
+    /* A JSON text of the program's own, such as its settings, of less than 10 MB; NULL: none. Rank
+     * 0's is saved, as "program" in state.json. A load ignores it: see lks_checkpoint_json(). */
     const char *json;
 } lks_checkpoint_more;
 

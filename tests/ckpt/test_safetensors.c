@@ -336,7 +336,7 @@ static void lying_lengths(void **state)
     /* Over the limit, in a file that is really as long: sparse. */
     const char *path = forge(header, 100000001, 4);
     assert_int_equal(truncate(path, 100000100), 0);
-    refused(path, "over the format's limit");
+    refused(path, "its header of 100000001 bytes is over the limit of 100000000");
 }
 
 /* Replace each number of a good header by each of the usual wrong ones: refused, or right by

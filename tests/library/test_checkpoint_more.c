@@ -6,10 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "comm/backend.h"
-#include "files/checkpoint/ckpt.h"
+#include "files/checkpoint/folder.h"
+#include "files/safetensors/dtype.h"
 #include "lockstep/lockstep.h"
 
 enum { MAX_RANKS = 4, COMMON = 100, MOST = 70000 };
@@ -378,13 +382,108 @@ static void test_forged(void **state)
     }
 }
 
+/* Empty tensors named by numbers; the names follow the list. */
+static lks__st_tensor *many(size_t n)
+{
+    enum { NAME = 17 };
+    lks__st_tensor *list = calloc(n, sizeof *list + NAME);
+    assert_non_null(list);
+    char *name = (char *)(list + n);
+    for (size_t i = 0; i < n; i++, name += NAME) {
+        snprintf(name, NAME, "%zx", i);
+        list[i] = (lks__st_tensor){.name = name, .dtype = "I8", .n_dims = 1};
+    }
+    return list;
+}
+
+static lks_status save_many(const char *dir, size_t n)
+{
+    char name[32], hash[17];
+    lks__st_tensor *list = many(n);
+    lks__ckpt_content content = {.iter = 3, .model = list, .n_model = n};
+    const lks_status st = lks__ckpt_save(dir, &content, 0, name, hash);
+    free(list);
+    return st;
+}
+
+/* Give the checkpoint in `dir` a longer header, with all hashes that belong to it. */
+static void forge_many(const char *dir, size_t n)
+{
+    static const char key[] = "\"model.safetensors\": \"";
+    const char *model = lks_test_text("%s/ckpt-00000003/model.safetensors", dir);
+    const char *file = lks_test_text("%s/ckpt-00000003/state.json", dir);
+    lks__st_tensor *list = many(n);
+    lks__st_file *st;
+    size_t bytes;
+    uint64_t hash;
+    assert_int_equal(unlink(model), 0);
+    assert_ok(lks__st_write(model, list, n, NULL));
+    free(list);
+    assert_ok(lks__st_open(model, &st));
+    char *state = strdup(lks_test_read(file, &bytes)), digits[17];
+    lks__hash_text(lks__st_header_hash(st), digits);
+    lks__st_close(st);
+    memcpy(strstr(state, key) + sizeof key - 1, digits, 16);
+    char *own = lks__state_hash(state, bytes, &hash);
+    lks__hash_text(hash, digits);
+    memcpy(own, digits, 16);
+    lks_test_write(file, state, bytes);
+    free(state);
+}
+
+static void run_list_many(struct rank *r)
+{
+    lks_tensor *list;
+    size_t n;
+    r->status = lks_checkpoint_list(r->comm, r->dir, &list, &n, &r->step);
+    if (r->status != LKS_OK)
+        return;
+    r->odd = (int)n;
+    free(list);
+}
+
+/* In a child that may map 300 MB more than now: 0, or its status. */
+static int list_in_little_memory(const char *dir, int expected)
+{
+    int code;
+    fflush(NULL);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they map terabytes */
+        const rlim_t most = (rlim_t)lks_test_pages() * 4096 + (300 << 20);
+        const struct rlimit limit = {most, most};
+        if (setrlimit(RLIMIT_AS, &limit) != 0)
+            _exit(99);
+#endif
+        const lks_status st = on_ranks(1, dir, NULL, 0, run_list_many);
+        fprintf(stderr, "%s\n", ranks[0].said);
+        _exit(st == LKS_OK ? ranks[0].odd != expected : -st);
+    }
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    assert_true(WIFEXITED(code));
+    return WEXITSTATUS(code);
+}
+
+static void test_bounded(void **state)
+{
+    enum { MANY = 100000, TOO_MANY = 130000 };
+    const char *dir = lks_test_folder();
+    assert_fails(LKS_ERR_FORMAT, save_many(dir, TOO_MANY), "its header of ", "over the limit of ");
+    assert_int_equal(lks_test_count_files(dir), 0);
+    assert_ok(save_many(dir, MANY));
+    assert_int_equal(list_in_little_memory(dir, MANY), 0);
+    forge_many(dir, TOO_MANY);
+    assert_int_equal(list_in_little_memory(dir, 0), -LKS_ERR_FORMAT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_per_rank),      cmocka_unit_test(test_other_ranks),
         cmocka_unit_test(test_wrong_tensors), cmocka_unit_test(test_json),
         cmocka_unit_test(test_wrong_json),    cmocka_unit_test(test_dimensions),
-        cmocka_unit_test(test_forged),
+        cmocka_unit_test(test_forged),        cmocka_unit_test(test_bounded),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

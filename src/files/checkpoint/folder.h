@@ -22,8 +22,10 @@
 enum {
     LKS__CKPT_PATH = 4096,
     LKS__CKPT_NAME = 32,
-    LKS__CKPT_STATE_LIMIT =
-        64 << 20, /* limit for state.json, in bytes; a character table needs a few MB at most */
+    /* Limit in bytes for state.json, and for the header of a safetensors file. Once parsed, a
+     * hostile text needs 45 times as much memory. A character table needs 2 MB at most, a tensor
+     * some 200 bytes. */
+    LKS__CKPT_JSON_LIMIT = 10 << 20,
 };
 
 typedef enum lks__entry_kind {

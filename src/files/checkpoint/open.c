@@ -83,7 +83,7 @@ static lks_status open_state(const char *path, json_t **state_p)
 {
     char *text;
     size_t bytes;
-    LKS__TRY(lks__sys_read_file(path, LKS__CKPT_STATE_LIMIT, &text, &bytes));
+    LKS__TRY(lks__sys_read_file(path, LKS__CKPT_JSON_LIMIT, &text, &bytes));
     lks_status st = parse_state(path, text, bytes, state_p);
     free(text);
     return st;
@@ -102,7 +102,7 @@ static lks_status open_tensors(const char *dir, const char *name, const json_t *
     if (!stored)
         return lks__fail(LKS_ERR_FORMAT, "%s can't be verified: %s has no hash of its header",
                          show(shown, path), LKS__CKPT_STATE);
-    LKS__TRY(lks__st_open_known(path, stored, &file));
+    LKS__TRY(lks__st_open_known(path, LKS__CKPT_JSON_LIMIT, stored, &file));
     uint64_t *hashes = calloc(lks__st_count(file) + 1, sizeof *hashes);
     lks_status st = hashes ? lks__st_verify(file, hashes)
                            : lks__fail(LKS_ERR_NOMEM, "no memory to verify %s", show(shown, path));

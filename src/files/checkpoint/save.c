@@ -163,7 +163,8 @@ static lks_status write_tensors(const places *p, const char *name, const lks__st
     lks__st_file *file;
     LKS__TRY(lks__ckpt_join(path, p->temp, name));
     LKS__TRY(lks__st_write(path, tensors, n, metadata));
-    LKS__TRY(lks__st_open(path, &file)); /* check that a reader accepts the file */
+    /* Check that a reader accepts the file. */
+    LKS__TRY(lks__st_open_known(path, LKS__CKPT_JSON_LIMIT, NULL, &file));
     lks__hash_text(lks__st_header_hash(file), digits);
     lks__st_close(file);
     if (json_object_set_new(hashes, name, json_string(digits)) < 0)
@@ -212,7 +213,7 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
         char *at = lks__state_hash(text, bytes, &hash);
         lks__hash_text(hash, digits);
         memcpy(at, digits, 16);
-        if (bytes > LKS__CKPT_STATE_LIMIT)
+        if (bytes > LKS__CKPT_JSON_LIMIT)
             st = lks__fail(LKS_ERR_ARG, "a checkpoint's state of %zu bytes is too large", bytes);
         else
             st = lks__ckpt_join(path, p->temp, LKS__CKPT_STATE);

@@ -45,9 +45,10 @@ typedef struct lks__st_file lks__st_file; /* opaque; close with lks__st_close() 
  * and inside the file, known dtypes, shapes that fit their ranges, ranges contiguous from 0 to the
  * end of the file, no duplicate names. ERR_IO and ERR_FORMAT name file and reason. */
 lks_status lks__st_open(const char *path, lks__st_file **file_p);
-/* Open a file whose lks__st_header_hash() is known, as 16 hex digits: a header with another hash is
- * ERR_FORMAT before any of it is parsed. NULL: not known. */
-lks_status lks__st_open_known(const char *path, const char *header_hash, lks__st_file **file_p);
+/* Open a file whose header has at most `most` bytes, and whose lks__st_header_hash() is known, as
+ * 16 hex digits (NULL: not known): another header is ERR_FORMAT before any of it is parsed. */
+lks_status lks__st_open_known(const char *path, uint64_t most, const char *header_hash,
+                              lks__st_file **file_p);
 /* Check a header only: header[bytes] follows the length, and the caller has the data. This file
  * can't be used for reading. ERR_FORMAT includes `name`. */
 lks_status lks__st_parse(const char *name, const char *header, size_t bytes, lks__st_file **file_p);

@@ -173,9 +173,10 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
     return parse_header(file, data_bytes);
 }
 
-/* Read the header. expected: its hash in 16 hex digits, or NULL if not known. The hash is compared
- * before the header is parsed, so that a foreign header costs no more than its own bytes. */
-static lks_status read_header(lks__st_file *file, const char *expected)
+/* Read the header of at most `most` bytes. expected: its hash in 16 hex digits, or NULL if not
+ * known. The hash is compared before the header is parsed, so that a foreign header costs no more
+ * than its own bytes. */
+static lks_status read_header(lks__st_file *file, uint64_t most, const char *expected)
 {
     struct stat info;
     uint64_t length, file_bytes;
@@ -188,8 +189,11 @@ static lks_status read_header(lks__st_file *file, const char *expected)
         return bad(file, "it is truncated within its first 8 bytes");
     if (lks__sys_read_at(file->fd, &length, sizeof length, 0) < 0)
         return read_failed(file);
-    if (length > LKS__ST_MAX_HEADER)
-        return bad(file, "its header's length is over the format's limit");
+    if (length > most)
+        return lks__fail(LKS_ERR_FORMAT,
+                         "%s is not a sound safetensors file: its header of %llu bytes is over the "
+                         "limit of %llu",
+                         file->shown, (unsigned long long)length, (unsigned long long)most);
     if (length > file_bytes - 8)
         return bad(file, "its header reaches beyond the end of the file, which is truncated");
 
@@ -242,17 +246,18 @@ static lks_status new_file(const char *path, lks__st_file **file_p)
 
 lks_status lks__st_open(const char *path, lks__st_file **file_p)
 {
-    return lks__st_open_known(path, NULL, file_p);
+    return lks__st_open_known(path, LKS__ST_MAX_HEADER, NULL, file_p);
 }
 
-lks_status lks__st_open_known(const char *path, const char *header_hash, lks__st_file **file_p)
+lks_status lks__st_open_known(const char *path, uint64_t most, const char *header_hash,
+                              lks__st_file **file_p)
 {
     lks_status st;
     lks__st_file *file = NULL;
     LKS__TRY(new_file(path, &file));
     /* O_NONBLOCK: opening a pipe without a writer must not block. */
     file->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    st = file->fd < 0 ? lks__sys_fail("cannot open", path) : read_header(file, header_hash);
+    st = file->fd < 0 ? lks__sys_fail("cannot open", path) : read_header(file, most, header_hash);
     if (st != LKS_OK) {
         lks__st_close(file);
         return st;
