@@ -292,13 +292,15 @@ def shakespeare_cpu(a):
 
 
 def shakespeare_char(a):
-    steps, data = a.steps or 250, characters(a)
-    settings = ["config/train_shakespeare_char.conf", f"--dataset={data}", "--eval_iters=20", "--log_interval=1",
-                "--sampler=nanogpt", "--virtual_ranks=1"]
-    ours = train(a, "lockstep", settings + [f"--max_iters={steps - 1}", "--lr_decay_iters=5000"], steps)
+    # Both programs evaluate before step number `last`, so the run makes that step, too.
+    last, data = a.steps or 250, characters(a)
+    steps, every = last + 1, min(last, 250)
+    settings = ["config/train_shakespeare_char.conf", f"--dataset={data}", f"--eval_interval={every}", "--eval_iters=20",
+                "--log_interval=1", "--sampler=nanogpt", "--virtual_ranks=1"]
+    ours = train(a, "lockstep", settings + [f"--max_iters={last}", "--lr_decay_iters=5000"], steps)
     rows = [ours | {"program": "lockstep"}]
     recipe = CPU | {"block_size": 256, "batch_size": 64, "n_layer": 6, "n_head": 6, "n_embd": 384, "dropout": 0.2,
-                    "max_iters": min(steps, 250) - 1, "lr_decay_iters": 5000}
+                    "max_iters": every, "lr_decay_iters": 5000, "eval_interval": every}
     summary(a, rows=rows, steps=steps, plans={}, whole=5001)
     plans = {name: planned(a, *more) for name, more in
              {"this machine": [], "16 cores": ["--nproc_per_node=1", "--threads=16"],
