@@ -80,8 +80,9 @@ struct lks_comm {
     const char *backend; /* the backend that the program sees; this group may be one host of it */
     int first_rank;      /* added to ranks in messages; a group may be one host of a world */
     double timeout_s;
-    lks__exec exec; /* k NULL: the reference kernels; pool NULL: only the caller's thread */
-    double wait_s;  /* spent in lks_work_wait() since lks_comm_take_wait_s() */
+    lks__exec exec;       /* pool NULL: only the caller's thread */
+    lks__kernels kernels; /* of exec, until lks__comm_use() */
+    double wait_s;        /* spent in lks_work_wait() since lks_comm_take_wait_s() */
     /* Of the last lks_comm_note(), if has_step; the thread of works.c reads both. */
     _Atomic uint64_t step;
     atomic_bool has_step;

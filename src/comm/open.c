@@ -111,6 +111,12 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     comm->world = *world;
     comm->timeout_s = timeout_s;
     comm->forks = atomic_load(&n_forks);
+    /* A wrong LOCKSTEP_CPU only matters to callers of other kernels, which report it. */
+    lks__cpu_level level;
+    if (lks__cpu_level_guest(&level) != LKS_OK)
+        level = LKS__CPU_PLAIN;
+    (void)lks__kernels_open_own(level, &comm->kernels); /* it can't fail */
+    comm->exec.k = &comm->kernels;
     *comm_p = comm;
     return LKS_OK;
 }

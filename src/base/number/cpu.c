@@ -79,11 +79,11 @@ static bool has(lks__cpu_level level)
     return true; /* C; and every ARM64 processor has NEON */
 }
 
-/* The highest of levels[0 .. most] that the processor supports, together with all lower levels. */
-static lks__cpu_level best_level(int most)
+/* The highest level up to `most` that the processor supports, together with all lower levels. */
+static lks__cpu_level best_level(lks__cpu_level most)
 {
     int best = 0;
-    while (best < most && has(levels[best + 1]))
+    while (best + 1 < N_LEVELS && levels[best + 1] <= most && has(levels[best + 1]))
         best++;
     return levels[best];
 }
@@ -93,11 +93,11 @@ const char *lks__cpu_level_name(lks__cpu_level level)
     return level_names[level];
 }
 
-lks_status lks__cpu_level_get(lks__cpu_level *level_p)
+static lks_status get_level(lks__cpu_level most, lks__cpu_level *level_p)
 {
     const char *want = getenv("LOCKSTEP_CPU");
     if (want == NULL || want[0] == '\0') {
-        *level_p = best_level(N_LEVELS - 1);
+        *level_p = best_level(most);
         return LKS_OK;
     }
     if (strcmp(want, "ref") == 0) /* the name until version 0.4 */
@@ -105,8 +105,9 @@ lks_status lks__cpu_level_get(lks__cpu_level *level_p)
     for (int i = 0; i < N_LEVELS; i++) {
         if (strcmp(want, level_names[levels[i]]) != 0)
             continue;
-        const lks__cpu_level best = best_level(i);
-        if (best != levels[i])
+        const lks__cpu_level wanted = levels[i] < most ? levels[i] : most,
+                             best = best_level(wanted);
+        if (best != wanted)
             return lks__fail(LKS_ERR_SUPPORT, "LOCKSTEP_CPU=%s: this processor only has level %s",
                              want, level_names[best]);
         *level_p = best;
@@ -115,6 +116,16 @@ lks_status lks__cpu_level_get(lks__cpu_level *level_p)
     char shown[64];
     return lks__fail(LKS_ERR_CONFIG, "LOCKSTEP_CPU=%s: the levels on " LEVELS,
                      lks__escape(shown, sizeof shown, want, strlen(want)));
+}
+
+lks_status lks__cpu_level_get(lks__cpu_level *level_p)
+{
+    return get_level(LKS__CPU_AMX, level_p);
+}
+
+lks_status lks__cpu_level_guest(lks__cpu_level *level_p)
+{
+    return get_level(LKS__CPU_AVX512_BF16, level_p);
 }
 
 /* ARM64 processors have numbers in place of a name: a company, and its number for the part. */

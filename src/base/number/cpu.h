@@ -22,6 +22,9 @@ typedef enum lks__cpu_level {
  * name, ERR_SUPPORT for a level that the processor lacks. This call asks Linux for AMX, and the AMX
  * level is available only if Linux agrees; a signal's frame can then need some 12 KB. */
 lks_status lks__cpu_level_get(lks__cpu_level *level_p);
+/* The level in a program that isn't ours: at most AVX512_BF16, so that its signals' frames don't
+ * change. */
+lks_status lks__cpu_level_guest(lks__cpu_level *level_p);
 
 const char *lks__cpu_level_name(lks__cpu_level level);
 

@@ -209,7 +209,6 @@ static void find_nodes(struct lks__hier *h, const struct pieces *c, size_t piece
 static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t piece)
 {
     const lks_reduction *r = c->r;
-    lks__sumsq_fn *sumsq = h->comm->exec.k != NULL ? h->comm->exec.k->sumsq : lks__sumsq_plain;
     size_t start = lks__pieces_start(&c->cut, h->host, piece),
            end = lks__pieces_block(&c->cut, h->host, piece + 1);
     struct lks__sum sum;
@@ -224,7 +223,7 @@ static lks_status sum_piece(struct lks__hier *h, const struct pieces *c, size_t 
         if (c->narrow) { /* round as the other hosts receive it */
             lks__wire_narrow(h->narrow + from, r->dst + from, some);
             lks__wire_widen(r->dst + from, h->narrow + from, some);
-            r->block_sumsq[b] = sumsq(r->dst + from, some);
+            r->block_sumsq[b] = h->comm->exec.k->sumsq(r->dst + from, some);
         }
     }
     return LKS_OK;

@@ -323,7 +323,7 @@ static lks_status sum_runs(struct lks__shm *g, struct lks__shm_work *k)
                                .n_parts = end - first,
                                .dst = (float *)p->parts[first],
                                .scale = 1,
-                               .last = lks__sum_last(&g->comm->exec)};
+                               .last = g->comm->exec.k->sum_scaled};
         struct share share = {.sum = &sum, .r = &k->r};
         if (sum.n_parts > 1)
             run_share(g, &share);

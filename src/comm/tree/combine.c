@@ -201,7 +201,7 @@ static void sum_floats(const struct lks__combine *c, size_t first, size_t n)
                            .n_parts = c->n_parts,
                            .dst = c->dst,
                            .scale = 1,
-                           .last = lks__sum_last(c->exec)};
+                           .last = c->exec->k->sum_scaled};
     lks__sum_range(&sum, first, n, NULL);
     if (c->op == LKS_MEAN && !c->dst_is_partial)
         divide(LKS_FLOAT32, (float *)c->dst + first, n, c->mean_of);

@@ -57,7 +57,7 @@ bool lks__plan_sum(const struct lks__plan *p, int V, float *dst, float scale, co
                              .n_parts = p->n,
                              .dst = dst,
                              .scale = scale,
-                             .last = lks__sum_last(exec)};
+                             .last = exec->k->sum_scaled};
     for (int i = 1; i < p->n; i++)
         sum->dst_is_late_part |= p->parts[i] == dst;
     return lks__tree_plan(V, p->order, p->n, p->merges);

@@ -19,12 +19,6 @@ struct lks__sum {
     lks__sum_scaled_fn *last; /* the kernel of the last addition, which also scales; of any level */
 };
 
-/* The kernel for `last`. */
-static inline lks__sum_scaled_fn *lks__sum_last(const lks__exec *exec)
-{
-    return exec->k != NULL ? exec->k->sum_scaled : lks__sum_scaled_plain;
-}
-
 /* dst[first, first + n) = scale * (sum of the parts there). The way a range is divided doesn't
  * change an element's bits. With lanes != NULL, lane i % 8 gets the square of dst[first + i]. */
 void lks__sum_range(const struct lks__sum *s, size_t first, size_t n, double lanes[8]);

@@ -280,16 +280,9 @@ static void store_means(lks_ddp *d, const float *sums, double weight)
     float scale = weight > 0 ? (float)(1.0 / weight) : 0.0f;
     for (int t = 0; t < d->table.n_groups; t++) {
         const lks_param *p = &d->params[d->param_of[t]].p;
-        const float *sum = sums + d->table.tensors[t].offset;
-        for (size_t i = 0; i < p->count; i++)
-            p->grad[i] = sum[i] * scale;
+        d->ex.k->sum_scaled(p->grad, sums + d->table.tensors[t].offset, NULL, scale, NULL,
+                            p->count);
     }
-}
-
-static void scale_floats(float *x, size_t n, float factor)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] *= factor;
 }
 
 static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
@@ -351,7 +344,7 @@ lks_status lks_ddp_clip(lks_ddp *d, double max_norm, double *factor_p)
     const double factor = lks__clip_factor(d->norm, max_norm);
     for (size_t i = 0; i < d->n_params && factor < 1; i++)
         if (d->params[i].tensor >= 0)
-            scale_floats(d->params[i].p.grad, d->params[i].p.count, (float)factor);
+            d->ex.k->scale(d->params[i].p.grad, (float)factor, d->params[i].p.count);
     d->norm = -1;
     if (factor_p != NULL)
         *factor_p = factor;

@@ -29,7 +29,6 @@ struct lks_ddp {
     size_t n_params;
     int *param_of; /* [n_tensors] */
     lks__table table;
-    lks__kernels kernels;
     lks__exec ex;
     lks__device device;
     lks__reducer *inner;

@@ -123,9 +123,8 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
     const lks__reducer_config config = {
         .V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true, .wire = wire};
     LKS__TRY(same_options(d, &config));
-    LKS__TRY(lks__kernels_open(LKS__CPU_PLAIN, &d->kernels));
     LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
-    d->ex.k = &d->kernels;
+    d->ex.k = d->comm->exec.k;
     d->device = lks__device_cpu(&d->ex);
     LKS__TRY(lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner));
     if (d->own)
