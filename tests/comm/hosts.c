@@ -112,10 +112,10 @@ static int code_of(pid_t pid)
 
 static int run_mpi(const char *engine, const char *hosts, const char *const argv[])
 {
-    char self[2048], ranks[16];
-    const char *open_mpi[64] = {"timeout", "120",      "mpirun", "--oversubscribe", "-n", ranks,
+    char self[2048], ranks[16], limit[32];
+    const char *open_mpi[64] = {"timeout", limit,      "mpirun", "--oversubscribe", "-n", ranks,
                                 self,      "--become", hosts};
-    const char *mpich[64] = {"timeout", "120", "mpirun.mpich", "-n",
+    const char *mpich[64] = {"timeout", limit, "mpirun.mpich", "-n",
                              ranks,     self,  "--become",     hosts};
     const char **all = strcmp(engine, "mpich") == 0 ? mpich : open_mpi;
     int n = 0;
@@ -123,6 +123,7 @@ static int run_mpi(const char *engine, const char *hosts, const char *const argv
     assert_true(bytes > 0);
     self[bytes] = '\0';
     snprintf(ranks, sizeof ranks, "%d", hosts_world(hosts));
+    snprintf(limit, sizeof limit, "%.0f", 120 * lks_test_patience());
     while (all[n] != NULL)
         n++;
     for (; *argv != NULL && n < 63; argv++)

@@ -439,43 +439,59 @@ static const struct row {
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
-/* `ENGINE --rank NAME` */
+/* Rows that leave ranks and group sound share the processes: with MPI a start takes long. */
+static const char sound[] = "sound";
+
+static bool is_sound(const struct row *row)
+{
+    return row->code == 0 && !row->fails;
+}
+
+/* In a group of its own. */
+static lks_status run_row(const struct row *row)
+{
+    const lks_comm_options o = {hosts_backend(engine), TIMEOUT_S * lks_test_patience()};
+    const int host = atoi(getenv("GROUP_RANK"));
+    lks_status st = lks_comm_open(&world, &o, &comm);
+    if (st == LKS_OK)
+        st = lks_comm_all_gather(comm, &host, hosts_of, 1, LKS_INT32);
+    if (st == LKS_OK)
+        st = row->run();
+    if (st != LKS_OK)
+        fprintf(stderr, "%s, rank %d: %s\n", row->name, world.rank, lks_last_error());
+    lks_comm_close(comm);
+    comm = NULL;
+    return st;
+}
+
+/* `ENGINE --rank NAME`, where NAME may be `sound` */
 static int be_rank(const char *name)
 {
     setenv("LOCKSTEP_FAULT", "memfd:*:EMFILE", 1);
     setenv("LOCKSTEP_FAULT_RANK", "none", 1); /* until refused() */
-    for (int i = 0; i < N_ROWS; i++) {
-        if (strcmp(rows[i].name, name) != 0)
-            continue;
-        const lks_comm_options o = {hosts_backend(engine), TIMEOUT_S * lks_test_patience()};
-        lks_status st = lks_world_from_env(&world);
-        if (st == LKS_OK)
-            st = lks_comm_open(&world, &o, &comm);
-        const int host = atoi(getenv("GROUP_RANK"));
-        if (st == LKS_OK)
-            st = lks_comm_all_gather(comm, &host, hosts_of, 1, LKS_INT32);
-        if (st == LKS_OK)
-            st = rows[i].run();
-        if (st != LKS_OK)
-            fprintf(stderr, "%s, rank %d: %s\n", name, world.rank, lks_last_error());
-        lks_comm_close(comm);
-        return st != LKS_OK;
-    }
-    return 2;
+    lks_status st = lks_world_from_env(&world);
+    for (int i = 0; i < N_ROWS && st == LKS_OK; i++)
+        if (strcmp(rows[i].name, name) == 0 || (strcmp(name, sound) == 0 && is_sound(&rows[i])))
+            st = run_row(&rows[i]);
+    return st != LKS_OK;
+}
+
+static void expect(const char *hosts, const char *name, int want)
+{
+    const char *const args[] = {"/proc/self/exe", engine, "--rank", name, NULL};
+    const int code = hosts_run(engine, hosts, args);
+    if (code != want)
+        fail_msg("%s over %s, hosts %s: exit code %d", name, engine, hosts, code);
 }
 
 static void run_rows(const char *hosts)
 {
-    for (int i = 0; i < N_ROWS; i++) {
-        if ((rows[i].code != 0 && hosts_world(hosts) < 3) ||
-            (rows[i].connects && strcmp(engine, "gloo") != 0) ||
-            (rows[i].fails && strcmp(hosts_backend(engine), "mpi") == 0))
-            continue;
-        const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
-        const int code = hosts_run(engine, hosts, args);
-        if (code != rows[i].code)
-            fail_msg("%s over %s, hosts %s: exit code %d", rows[i].name, engine, hosts, code);
-    }
+    expect(hosts, sound, 0);
+    for (int i = 0; i < N_ROWS; i++)
+        if (!is_sound(&rows[i]) && (rows[i].code == 0 || hosts_world(hosts) >= 3) &&
+            (!rows[i].connects || strcmp(engine, "gloo") == 0) &&
+            (!rows[i].fails || strcmp(hosts_backend(engine), "mpi") != 0))
+            expect(hosts, rows[i].name, rows[i].code);
 }
 
 static void test_rows(void **state)
