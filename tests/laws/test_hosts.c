@@ -155,7 +155,7 @@ static void test_wire(void **state)
 /* Hosts, and ranks of a host, with processors of different kernel levels: each uses its own. */
 static void test_levels(void **state)
 {
-    static const char *const wide[] = {"--n_layer=1",   "--n_head=6",     "--n_embd=384",
+    static const char *const wide[] = {"--n_layer=1",   "--n_head=6",     "--n_embd=288",
                                        "--max_iters=0", "--batch_size=1", NULL};
     lks__cpu_level best;
     assert_ok(lks__cpu_level_get(&best));

@@ -1,7 +1,6 @@
 /* Whole runs in float32 have the same bytes at every kernel level, with oneDNN and without it, and
- * if ranks have different levels. The models are small, but as wide as those of users: differences
- * between orders of sums show only where an inner dimension is longer than a block
- * (LKS__GEMM_DEPTH). */
+ * if ranks have different levels. The models are small, but wider than a block (LKS__GEMM_DEPTH):
+ * differences between orders of sums show only in longer inner dimensions. */
 #include "laws.h"
 
 #include <stdlib.h>
@@ -9,19 +8,31 @@
 #include "base/number/cpu.h"
 
 #define GPT2                                                                                       \
-    "--n_layer=1", "--n_head=6", "--n_embd=384", "--block_size=64", "--batch_size=1",              \
+    "--n_layer=1", "--n_head=6", "--n_embd=288", "--block_size=64", "--batch_size=1",              \
         "--max_iters=1", "--eval_iters=1", "--checkpoint_interval=2", "--bucket_mb=1",             \
         "--gradient_accumulation_steps=2", "--virtual_ranks=2"
 #define GOLF                                                                                       \
-    "--n_layer=1", "--n_head=8", "--num_kv_heads=4", "--n_embd=512", "--block_size=64",            \
-        "--train_batch_tokens=128", "--gradient_accumulation_steps=2", "--virtual_ranks=2",        \
-        "--iterations=1", "--eval_interval=0", "--bucket_mb=1", "--muon_backend_steps=2"
+    "--n_layer=1", "--n_head=8", "--num_kv_heads=4", "--n_embd=320", "--block_size=64",            \
+        "--train_batch_tokens=128", "--val_batch_size=128", "--gradient_accumulation_steps=2",     \
+        "--virtual_ranks=2", "--iterations=1", "--eval_interval=0", "--bucket_mb=1",               \
+        "--muon_backend_steps=2"
+
+/* Validation data of one sequence for each virtual rank. */
+static const char *few_tokens(void)
+{
+    static const char *dir;
+    if (dir == NULL) {
+        dir = lks_test_folder();
+        lks_test_golf_tokens(dir, 129);
+    }
+    return dir;
+}
 
 /* A run of one rank per level. `dtype`: one more setting. */
 static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, bool library,
                            const char *dtype)
 {
-    static const char *const more[2][14] = {{GPT2, NULL}, {GOLF, NULL}};
+    static const char *const more[2][15] = {{GPT2, NULL}, {GOLF, NULL}};
     static const char at_level[] = "eval export LOCKSTEP_CPU=\\$LEVEL_$RANK; exec \"$0\" \"$@\"";
     const char *out = lks_test_folder();
     const law_args run = law_family(golf, out);
@@ -37,6 +48,8 @@ static const char *trained(bool golf, const lks__cpu_level levels[], int ranks, 
         law_add(&args, "%s", run.argv[i]);
     for (int i = 0; more[golf][i] != NULL; i++)
         law_add(&args, "%s", more[golf][i]);
+    if (golf)
+        law_add(&args, "--dataset=%s", few_tokens());
     law_add(&args, "%s", dtype);
     const char *const env[] = {lks_test_text("LEVEL_0=%s", lks__cpu_level_name(levels[0])),
                                lks_test_text("LEVEL_1=%s", lks__cpu_level_name(levels[ranks - 1])),
