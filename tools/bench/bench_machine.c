@@ -13,7 +13,9 @@
 #include "plan/time/forecast.h"
 
 enum {
-    TURNS = 15,
+    TURNS = 15, /* at most; of a long step fewer are measured */
+    MIN_TURNS = 3,
+    STEPS_SECONDS = 60,
     ADD_FLOATS = 4 << 20,
     WRITE_BYTES = 32 << 20,
     REDUCE_FLOATS = 2 << 20,
@@ -146,21 +148,37 @@ static lks_status layers_since(double began, double *forward, double *backward)
     return LKS_OK;
 }
 
+/* Rank 0's first step, which took `seconds`, decides how many follow: `warm_up` and `turns`. */
+static lks_status choose_turns(lks__trainer *t, double seconds, int *warm_up, int *turns)
+{
+    const double fit = STEPS_SECONDS / seconds;
+    int chosen[2] = {fit < TURNS ? 1 : 3, fit < MIN_TURNS ? MIN_TURNS
+                                          : fit < TURNS   ? (int)fit
+                                                          : TURNS};
+    LKS__TRY(lks_comm_broadcast(t->ses.comm, chosen, 2, LKS_INT32, 0));
+    *warm_up = chosen[0];
+    *turns = chosen[1];
+    return LKS_OK;
+}
+
 static lks_status measure_steps(lks__trainer *t, lks__machine *m)
 {
+    int warm_up = 1, turns = MIN_TURNS;
     double parts[TURNS][LKS__N_PARTS], one[TURNS], forward[TURNS], backward[TURNS];
     lks__step_result result;
-    for (int i = -3; i < TURNS; i++) { /* three warm-up steps */
-        const int at = i < 0 ? 0 : i;
-        progress_text("step %d of %d", i + 4, TURNS + 3);
+    for (int i = 0; i < warm_up + turns; i++) {
+        const int at = i < warm_up ? 0 : i - warm_up;
+        progress_text("step %d of %d", i + 1, warm_up + turns);
         const double began = lks__sys_now();
         LKS__TRY(lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &result));
         lks__trace_take_parts(lks__trace_current, parts[at]);
         LKS__TRY(layers_since(began, &forward[at], &backward[at]));
+        if (i == 0)
+            LKS__TRY(choose_turns(t, lks__sys_now() - began, &warm_up, &turns));
     }
     const double n_layers = (double)MICRO_BATCHES * m->layers;
-    m->layer_forward_s = scaled(figure_of(forward, TURNS), 1 / n_layers);
-    m->layer_backward_s = scaled(figure_of(backward, TURNS), 1 / n_layers);
+    m->layer_forward_s = scaled(figure_of(forward, turns), 1 / n_layers);
+    m->layer_backward_s = scaled(figure_of(backward, turns), 1 / n_layers);
     static const struct {
         lks__trace_part part;
         size_t at;
@@ -168,20 +186,20 @@ static lks_status measure_steps(lks__trainer *t, lks__machine *m)
                 {LKS__PART_HEAD, offsetof(lks__machine, head_s)},
                 {LKS__PART_BACKWARD, offsetof(lks__machine, backward_s)}};
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-        for (int i = 0; i < TURNS; i++)
+        for (int i = 0; i < turns; i++)
             one[i] = parts[i][rows[r].part] / MICRO_BATCHES;
-        *(lks__figure *)(void *)((char *)m + rows[r].at) = figure_of(one, TURNS);
+        *(lks__figure *)(void *)((char *)m + rows[r].at) = figure_of(one, turns);
     }
     /* Between hosts the rest of a step is the exchange of losses, which the plan counts separately.
      */
     const bool alone = t->ses.world.world_size == t->ses.world.local_world_size;
-    for (int i = 0; i < TURNS; i++)
+    for (int i = 0; i < turns; i++)
         one[i] = parts[i][LKS__PART_DATA] + (alone ? parts[i][LKS__PART_OTHER] : 0);
-    m->other_s = figure_of(one, TURNS);
-    for (int i = 0; i < TURNS; i++)
+    m->other_s = figure_of(one, turns);
+    for (int i = 0; i < turns; i++)
         one[i] = parts[i][LKS__PART_UPDATE];
     const int sharers = t->run.shared ? t->ses.world.local_world_size : 1;
-    m->update_rate = rate_of(one, TURNS, (double)t->run.table.trained_params / sharers);
+    m->update_rate = rate_of(one, turns, (double)t->run.table.trained_params / sharers);
     return LKS_OK;
 }
 
