@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "report/record/leaves.h"
-#include "train/audit/claims.h"
+#include "report/diff/history.h"
 
 enum { LIES = 5, FIRST = 2 }; /* a run with rollbacks begins at checkpoint FIRST */
 
@@ -28,7 +28,7 @@ static struct {
     char setup[2048], lie[512];
     const char *out; /* the honest run */
     bool rolls_back;
-    lks__claims claims;
+    lks__history record;
     uint64_t checkpoints[64]; /* after the first that an audit starts from */
     int n_checkpoints;
 } at;
@@ -142,11 +142,12 @@ static void train(void)
         train_golf(at.out);
     else
         train_gpt2(at.out);
-    assert_ok(lks__claims_read(at.out, &at.claims));
+    assert_ok(lks__history_open(at.out, &at.record));
+    assert_ok(lks__history_finish(&at.record));
     at.n_checkpoints = 0;
-    for (size_t i = 0; i < at.claims.n_saves; i++) {
-        const uint64_t iter = at.claims.saves[i].iter;
-        const bool again = &at.claims.saves[i] != lks__claims_save(&at.claims, iter);
+    for (size_t i = 0; i < at.record.claims.n_saves; i++) {
+        const uint64_t iter = at.record.claims.saves[i].iter;
+        const bool again = &at.record.claims.saves[i] != lks__claims_save(&at.record.claims, iter);
         if (!again && iter > (at.rolls_back ? FIRST : 0) && at.n_checkpoints < 64)
             at.checkpoints[at.n_checkpoints++] = iter;
     }
@@ -171,7 +172,7 @@ static const char *copy_of_run(void)
 static const lks__claim *draw_step(void)
 {
     for (;;) {
-        const lks__claim *c = &at.claims.steps[draw((int)at.claims.n_steps)];
+        const lks__claim *c = &at.record.claims.steps[draw((int)at.record.claims.n_steps)];
         if (!c->skipped && c->iter >= (at.rolls_back ? FIRST : 0))
             return c;
     }
@@ -269,7 +270,7 @@ static void lie_in_params_hash(const char *out)
 {
     const char *path = lks_test_text("%s/metrics.jsonl", out);
     const uint64_t iter = at.checkpoints[draw(at.n_checkpoints)];
-    const lks__claimed_save *save = lks__claims_save(&at.claims, iter);
+    const lks__claimed_save *save = lks__claims_save(&at.record.claims, iter);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL)), *found = NULL;
     for (char *next = text; (next = strstr(next, save->params_hash)) != NULL; next++)
         found = next;
@@ -333,7 +334,7 @@ static void test_audits(void **state)
         tally.honest++;
         for (int i = 0; i < LIES; i++)
             tell_lie();
-        lks__claims_free(&at.claims);
+        lks__history_close(&at.record);
         const char *const rm[] = {"rm", "-r", at.out, NULL};
         assert_int_equal(lks_test_run(rm, NULL, 10).exit_code, 0);
     }

@@ -6,7 +6,7 @@
 #include "fuzz.h"
 #include "report/diff/diff.h"
 #include "report/diff/history.h"
-#include "train/audit/claims.h"
+#include "train/audit/replay.h"
 
 const char *const fuzz_words[] = {
     "\"kind\":\"train\"",
@@ -48,7 +48,7 @@ void fuzz_seeds(void)
 
 static void use_claims(const lks__claims *c)
 {
-    char maker[LKS__CLAIMS_MAKER];
+    char maker[LKS__REPLAY_MAKER];
     uint64_t first;
     FUZZ_HOLDS(c->n_steps > 0);
     for (size_t i = 0; i < c->n_steps; i++) {
@@ -59,7 +59,7 @@ static void use_claims(const lks__claims *c)
         FUZZ_HOLDS(first <= iter);
         lks__claims_changed(c, iter);
         for (int v = 0; v < 8; v++)
-            FUZZ_HOLDS(strlen(lks__claims_maker(c, iter, 8, v, maker)) < sizeof maker);
+            FUZZ_HOLDS(strlen(lks__replay_maker(c, iter, 8, v, maker)) < sizeof maker);
     }
     for (size_t i = 0; i < c->n_saves; i++)
         FUZZ_HOLDS(lks__claims_save(c, c->saves[i].iter) != NULL);
@@ -69,14 +69,17 @@ static void use_claims(const lks__claims *c)
 static void use_diff(const char *a, const char *b, bool equal)
 {
     static FILE *nowhere;
+    lks__history both[2];
     json_t *report;
     if (nowhere == NULL)
         nowhere = fopen("/dev/null", "w");
-    if (lks__diff(a, b, &report) != LKS_OK)
-        return;
-    FUZZ_HOLDS(!equal || lks__diff_same(report));
-    lks__diff_print(nowhere, report);
-    json_decref(report);
+    if (lks__diff(a, b, both, &report) == LKS_OK) {
+        FUZZ_HOLDS(!equal || lks__diff_same(report));
+        lks__diff_print(nowhere, report);
+        json_decref(report);
+    }
+    lks__history_close(&both[0]);
+    lks__history_close(&both[1]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
@@ -84,7 +87,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const char *folder = fuzz_folder(), *other = fuzz_path("other");
     const json_t *line = NULL;
     lks__history h;
-    lks__claims c;
     mkdir(other, 0777);
     fuzz_file("other/metrics.jsonl", run, sizeof run - 1);
     fuzz_file("metrics.jsonl", data, bytes);
@@ -93,10 +95,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         FUZZ_HOLDS(json_is_string(json_object_get(line, "kind")));
         FUZZ_HOLDS(json_integer_value(json_object_get(line, "iter")) >= 0);
     }
+    if (lks__history_finish(&h) == LKS_OK)
+        use_claims(&h.claims);
     lks__history_close(&h);
-    if (lks__claims_read(folder, &c) == LKS_OK)
-        use_claims(&c);
-    lks__claims_free(&c);
     use_diff(folder, folder, true);
     use_diff(folder, other, false);
     use_diff(other, folder, false);

@@ -87,9 +87,12 @@ static const char *train(const char *data, const char *sampler, const char *more
 
 static json_t *differ(const char *a, const char *b)
 {
+    lks__history both[2];
     json_t *r;
-    assert_ok(lks__diff(a, b, &r));
-    assert_ok(lks__reads_diff(a, b, r));
+    assert_ok(lks__diff(a, b, both, &r));
+    assert_ok(lks__reads_diff(both, r));
+    lks__history_close(&both[0]);
+    lks__history_close(&both[1]);
     return r;
 }
 

@@ -30,8 +30,11 @@ static void expect(const char *a, const char *b, int code, const char *const tex
 
 static const json_t *report(const char *a, const char *b)
 {
+    lks__history both[2];
     json_t *r;
-    assert_ok(lks__diff(a, b, &r));
+    assert_ok(lks__diff(a, b, both, &r));
+    lks__history_close(&both[0]);
+    lks__history_close(&both[1]);
     return r;
 }
 

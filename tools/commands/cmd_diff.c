@@ -41,13 +41,14 @@ static lks_status print_json(const json_t *report)
 }
 
 /* Execution can take long, so the records' part is printed before it. */
-static lks_status compare(const char *a, const char *b, const lks__settings *s, json_t **report_p)
+static lks_status compare(const char *a, const char *b, const lks__settings *s,
+                          lks__history both[2], json_t **report_p)
 {
-    LKS__TRY(lks__diff(a, b, report_p));
-    LKS__TRY(lks__reads_diff(a, b, *report_p));
+    LKS__TRY(lks__diff(a, b, both, report_p));
+    LKS__TRY(lks__reads_diff(both, *report_p));
     if (!s->json)
         lks__diff_print(stdout, *report_p);
-    LKS__TRY(lks__place_diff(a, b, s, s->json ? stderr : stdout, *report_p));
+    LKS__TRY(lks__place_diff(both, s, s->json ? stderr : stdout, *report_p));
     if (s->json)
         LKS__TRY(print_json(*report_p));
     else
@@ -60,15 +61,18 @@ int tool_diff(int argc, char **argv)
     lks__settings s;
     lks__args args;
     json_t *report = NULL;
+    lks__history both[2] = {{.run = NULL}, {.run = NULL}};
     int code;
     if (!tool_settings("diff", LKS__CMD_DIFF, usage, argc, argv, LKS__ARGS_POSITIONAL, &s, &args,
                        &code))
         return code;
     const lks_status st = args.n_positional == 2
-                              ? compare(args.positional[0], args.positional[1], &s, &report)
+                              ? compare(args.positional[0], args.positional[1], &s, both, &report)
                               : lks__fail(LKS_ERR_CONFIG, "give two runs to compare, for example "
                                                           "`lockstep diff out/mine out/theirs`");
     code = st != LKS_OK ? tool_fail("diff", st) : lks__diff_same(report) ? TOOL_OK : DIFFER;
     json_decref(report);
+    lks__history_close(&both[0]);
+    lks__history_close(&both[1]);
     return code;
 }

@@ -160,21 +160,14 @@ static lks_status compare_saved(const char *a, const char *b, json_t *report)
     return st;
 }
 
-static lks_status compare_runs(const char *a, const char *b, json_t *report)
+static lks_status compare_runs(const char *a, const char *b, lks__history both[2], json_t *report)
 {
-    lks__history both[2] = {{.changed = NULL}, {.changed = NULL}};
-    lks_status st = lks__history_open(a, &both[0]);
-    if (st == LKS_OK)
-        st = lks__history_open(b, &both[1]);
-    if (st == LKS_OK)
-        st = lks__records_diff(&both[0], &both[1], report);
-    if (st == LKS_OK)
-        st = lks__hashes_diff(a, b, report);
-    if (st == LKS_OK)
-        st = lks__facts_add(report, &both[0], &both[1]);
-    lks__history_close(&both[0]);
-    lks__history_close(&both[1]);
-    return st == LKS_OK ? compare_saved(a, b, report) : st;
+    LKS__TRY(lks__history_open(a, &both[0]));
+    LKS__TRY(lks__history_open(b, &both[1]));
+    LKS__TRY(lks__records_diff(&both[0], &both[1], report));
+    LKS__TRY(lks__hashes_diff(a, b, report));
+    LKS__TRY(lks__facts_add(report, &both[0], &both[1]));
+    return compare_saved(a, b, report);
 }
 
 /* --- two things ------------------------------------------------------------------------------- */
@@ -215,10 +208,10 @@ bool lks__diff_same(const json_t *report)
     return json_is_true(json_object_get(report, "same"));
 }
 
-static lks_status compare(const char *a, const char *b, json_t *report)
+static lks_status compare(const char *a, const char *b, lks__history both[2], json_t *report)
 {
     static lks_status (*const by_kind[])(const char *, const char *, json_t *) = {
-        compare_runs, compare_checkpoints, compare_files, lks__trails_diff};
+        NULL, compare_checkpoints, compare_files, lks__trails_diff};
     enum kind kinds[2];
     LKS__TRY(kind_of(a, &kinds[0]));
     LKS__TRY(kind_of(b, &kinds[1]));
@@ -228,7 +221,7 @@ static lks_status compare(const char *a, const char *b, json_t *report)
                          "files of weights or two trails",
                          kind_names[kinds[0]], kind_names[kinds[1]]);
     json_object_set_new(report, "kind", json_string(kind_names[kinds[0]]));
-    LKS__TRY(by_kind[kinds[0]](a, b, report));
+    LKS__TRY(kinds[0] == RUN ? compare_runs(a, b, both, report) : by_kind[kinds[0]](a, b, report));
     const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
     const bool same = json_array_size(json_object_get(report, "weights")) == 0 &&
                       !json_is_object(json_object_get(report, "first")) &&
@@ -246,11 +239,12 @@ static json_t *utf8_string(const char *path)
     return json_string(text);
 }
 
-lks_status lks__diff(const char *a, const char *b, json_t **report_p)
+lks_status lks__diff(const char *a, const char *b, lks__history both[2], json_t **report_p)
 {
+    both[0] = both[1] = (lks__history){.run = NULL};
     json_t *report = json_pack("{s:o, s:o, s:[], s:[], s:[]}", "a", utf8_string(a), "b",
                                utf8_string(b), "changes_no_bit", "can_change_bits", "weights");
-    const lks_status st = report != NULL ? compare(a, b, report) : out_of_memory();
+    const lks_status st = report != NULL ? compare(a, b, both, report) : out_of_memory();
     if (st == LKS_OK)
         *report_p = report;
     else

@@ -6,13 +6,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "base/status.h"
+#include "report/diff/history.h"
 
 /* Compare two runs' folders, two checkpoints, two files of weights (.safetensors), or two trails.
  * Nothing is executed, and nothing is written. *report_p is one object (docs/guides/diff.md), which
- * the caller frees. ERR_CONFIG if the two can't be compared; other errors name a file that can't be
- * read. */
-lks_status lks__diff(const char *a, const char *b, json_t **report_p);
+ * the caller frees. `both`: records of runs, read as far as the comparison needed, or zeroed; the
+ * caller closes them, also after errors. ERR_CONFIG if the two can't be compared; other errors name
+ * a file that can't be read. */
+lks_status lks__diff(const char *a, const char *b, lks__history both[2], json_t **report_p);
 
 bool lks__diff_same(const json_t *report);
 /* Print it in two parts, because a step may be executed in between (train/audit/place.h). The

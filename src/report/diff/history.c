@@ -5,21 +5,27 @@
 #include <string.h>
 #include <sys/stat.h>
 
+static lks_status out_of_memory(void)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory to read a run's metrics");
+}
+
 lks_status lks__history_open(const char *run, lks__history *h)
 {
     char path[sizeof h->lines.path], shown[512];
     struct stat info;
-    *h = (lks__history){.changed = NULL};
+    *h = (lks__history){.run = run};
     snprintf(path, sizeof path, "%s/metrics.jsonl", run);
     if (lstat(path, &info) != 0 && errno == ENOENT)
         return lks__fail(LKS_ERR_CONFIG, "%s is not a run's folder: it contains no metrics.jsonl",
                          lks__escape(shown, sizeof shown, run, strlen(run)));
     LKS__TRY(lks__lines_open(path, &h->lines));
     h->changed = json_object();
-    if (h->changed != NULL)
+    h->claims.starts = json_array();
+    if (h->changed != NULL && h->claims.starts != NULL)
         return LKS_OK;
     lks__history_close(h);
-    return lks__fail(LKS_ERR_NOMEM, "no memory to read a run's metrics");
+    return out_of_memory();
 }
 
 void lks__history_close(lks__history *h)
@@ -29,7 +35,8 @@ void lks__history_close(lks__history *h)
     json_decref(h->host);
     json_decref(h->changed);
     json_decref(h->line);
-    *h = (lks__history){.changed = NULL};
+    lks__claims_free(&h->claims);
+    *h = (lks__history){.run = NULL};
 }
 
 /* The newest start's line replaces the one before it. The line at a run's end is no start. */
@@ -42,15 +49,27 @@ static lks_status read_host(lks__history *h, json_t *o)
         return LKS_OK;
     json_decref(h->host);
     h->host = json_incref(o);
+    if (json_array_append(h->claims.starts, o) != 0)
+        return out_of_memory();
     if (h->settings == NULL || !json_is_object(changes))
         return LKS_OK;
     json_object_foreach(changes, key, value)
     {
         if (json_object_set(h->settings, key, value) != 0 ||
             (json_is_integer(at) && json_object_set(h->changed, key, at) != 0))
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the settings of a run");
+            return out_of_memory();
     }
     return LKS_OK;
+}
+
+/* Resumes change `settings`, but not the claim. */
+static lks_status read_config(lks__history *h)
+{
+    json_decref(h->settings);
+    h->settings = json_incref(h->line);
+    if (h->claims.config == NULL)
+        h->claims.config = json_deep_copy(h->line);
+    return h->claims.config != NULL ? LKS_OK : out_of_memory();
 }
 
 /* *has_iter_p: false for config and host lines, which belong to no iteration. */
@@ -63,15 +82,18 @@ static lks_status read_line(lks__history *h, bool *has_iter_p)
         return lks__lines_bad(&h->lines, "has no \"kind\"");
     if (strcmp(kind, "host") == 0)
         return read_host(h, h->line);
-    if (strcmp(kind, "config") == 0) {
-        json_decref(h->settings);
-        h->settings = json_incref(h->line);
-        return LKS_OK;
-    }
+    if (strcmp(kind, "config") == 0)
+        return read_config(h);
     if (!json_is_integer(iter) || json_integer_value(iter) < 0)
         return lks__lines_bad(&h->lines, "has no \"iter\" that is a count");
     *has_iter_p = true;
-    return LKS_OK;
+    return lks__claims_add(&h->claims, h->line);
+}
+
+static lks_status next_line(lks__history *h, bool *has_iter_p)
+{
+    LKS__TRY(lks__lines_next(&h->lines, &h->line));
+    return h->line != NULL ? read_line(h, has_iter_p) : LKS_OK;
 }
 
 lks_status lks__history_next(lks__history *h, const json_t **line_p)
@@ -81,11 +103,23 @@ lks_status lks__history_next(lks__history *h, const json_t **line_p)
     while (!has_iter) {
         json_decref(h->line);
         h->line = NULL;
-        LKS__TRY(lks__lines_next(&h->lines, &h->line));
-        if (h->line == NULL)
-            return LKS_OK;
-        LKS__TRY(read_line(h, &has_iter));
+        const lks_status st = next_line(h, &has_iter);
+        if (st != LKS_OK)
+            h->lines.next = h->lines.at;
+        if (st != LKS_OK || h->line == NULL)
+            return st;
     }
     *line_p = h->line;
     return LKS_OK;
+}
+
+lks_status lks__history_finish(lks__history *h)
+{
+    const json_t *line;
+    do
+        LKS__TRY(lks__history_next(h, &line));
+    while (line != NULL);
+    return h->claims.n_steps > 0
+               ? LKS_OK
+               : lks__fail(LKS_ERR_CONFIG, "there is nothing to audit: the run has no step yet");
 }

@@ -16,7 +16,9 @@
  * its iteration and V hashes. All words are little-endian. */
 static const uint64_t FIRST_WORD = UINT64_C(0x3166616c5f736b6c); /* "lks_laf1" */
 
-enum { HEAD_WORDS = 4, MOST_V = 1024, WORD = sizeof(uint64_t) };
+enum { HEAD_WORDS = 4, MOST_V = 1024, WORD = sizeof(uint64_t), WINDOW = 1 << 13 };
+
+_Static_assert(HEAD_WORDS + 1 + MOST_V <= WINDOW, "a record fits");
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are written unchanged");
 
@@ -29,8 +31,8 @@ static lks_status open_file(lks__leaves *l, const char *out_dir, int flags)
 {
     *l = (lks__leaves){.fd = -1};
     snprintf(l->path, sizeof l->path, "%s/" LKS__LEAVES_FILE, out_dir);
-    l->record = malloc((HEAD_WORDS + 1 + MOST_V) * WORD);
-    if (l->record == NULL)
+    l->window = malloc(WINDOW * WORD);
+    if (l->window == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of gradients");
     l->fd = lks__sys_open(l->path, flags | O_NOFOLLOW | O_NONBLOCK, 0666);
     return l->fd >= 0 || errno == ENOENT ? LKS_OK : lks__sys_fail("can't open", l->path);
@@ -48,6 +50,7 @@ static lks_status rewind_file(lks__leaves *l)
                          lks__escape(shown, sizeof shown, l->path, strlen(l->path)));
     l->bytes = (uint64_t)info.st_size;
     l->last = (struct lks__leaf_record){0};
+    l->window_at = l->window_end = 0;
     return LKS_OK;
 }
 
@@ -69,9 +72,9 @@ lks_status lks__leaves_open(const char *run, lks__leaves *l)
 
 lks_status lks__leaves_close(lks__leaves *l)
 {
-    const bool failed = l->record != NULL && l->fd >= 0 && lks__sys_close(l->fd) != 0;
-    free(l->record);
-    l->record = NULL;
+    const bool failed = l->window != NULL && l->fd >= 0 && lks__sys_close(l->fd) != 0;
+    free(l->window);
+    l->window = NULL;
     l->fd = -1;
     return failed ? lks__sys_fail("can't write", l->path) : LKS_OK;
 }
@@ -87,17 +90,23 @@ static lks_status bad_record(const lks__leaves *l)
                      lks__escape(shown, sizeof shown, l->path, strlen(l->path)), l->last.at);
 }
 
-/* Read up to `most` words. *n_p: the number of whole words that the file has there. */
+/* Point l->record to the words from byte `at` on. *n_p: how many there are, at most `most`. */
 static lks_status read_words(lks__leaves *l, uint64_t at, size_t most, size_t *n_p)
 {
-    const uint64_t n = at < l->bytes ? (l->bytes - at) / WORD : 0;
-    *n_p = n < most ? (size_t)n : most;
-    if (*n_p > 0 && lks__sys_read_at(l->fd, l->record, *n_p * WORD, at) != 0)
-        return lks__sys_fail("can't read", l->path);
+    const uint64_t left = at < l->bytes ? (l->bytes - at) / WORD : 0;
+    const size_t n = left < WINDOW ? (size_t)left : WINDOW;
+    *n_p = n < most ? n : most;
+    if (n > 0 && (at < l->window_at || at + *n_p * WORD > l->window_end)) {
+        if (lks__sys_read_at(l->fd, l->window, n * WORD, at) != 0)
+            return lks__sys_fail("can't read", l->path);
+        l->window_at = at;
+        l->window_end = at + n * WORD;
+    }
+    l->record = l->window + (n > 0 ? (at - l->window_at) / WORD : 0);
     return LKS_OK;
 }
 
-/* Read a segment's head, which is in the buffer. */
+/* Read a segment's head, to which l->record points. */
 static lks_status read_head(const lks__leaves *l, struct lks__leaf_record *r)
 {
     r->at += HEAD_WORDS * WORD;
@@ -145,7 +154,7 @@ lks_status lks__leaves_back(lks__leaves *l, uint64_t iter)
 {
     struct lks__leaf_record kept = {0};
     bool any = true;
-    if (l->record == NULL)
+    if (l->window == NULL)
         return LKS_OK;
     LKS__TRY(rewind_file(l));
     while (any) {
@@ -172,7 +181,7 @@ lks_status lks__leaves_resume(const char *out_dir, uint64_t iter, bool create, l
 
 uint64_t *lks__leaves_begin(lks__leaves *l, uint64_t iter, int V, int A)
 {
-    uint64_t *words = l->record;
+    uint64_t *words = l->window;
     if (l->last.at == 0 || l->last.V != (uint32_t)V || l->last.A != (uint32_t)A) {
         words[0] = FIRST_WORD;
         words[1] = iter;
@@ -183,14 +192,14 @@ uint64_t *lks__leaves_begin(lks__leaves *l, uint64_t iter, int V, int A)
     l->last.V = (uint32_t)V;
     l->last.A = (uint32_t)A;
     l->last.iter = words[0] = iter;
-    l->n_words = (size_t)(words - l->record) + 1 + (size_t)V;
+    l->n_words = (size_t)(words - l->window) + 1 + (size_t)V;
     return words + 1;
 }
 
 lks_status lks__leaves_end(lks__leaves *l)
 {
     const size_t bytes = l->n_words * WORD;
-    if (lks__sys_write_all(l->fd, l->record, bytes) != 0)
+    if (lks__sys_write_all(l->fd, l->window, bytes) != 0)
         return lks__sys_fail("can't write", l->path);
     l->last.at += bytes;
     return LKS_OK;
@@ -198,7 +207,7 @@ lks_status lks__leaves_end(lks__leaves *l)
 
 lks_status lks__leaves_sync(lks__leaves *l)
 {
-    return l->record == NULL || lks__sys_fdatasync(l->fd) == 0
+    return l->window == NULL || lks__sys_fdatasync(l->fd) == 0
                ? LKS_OK
                : lks__sys_fail("can't write", l->path);
 }

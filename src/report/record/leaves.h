@@ -22,8 +22,12 @@ typedef struct lks__leaves {
         uint64_t iter; /* its iteration */
         uint32_t V, A; /* virtual ranks, and micro-batches of each */
     } last;
-    uint64_t *record; /* buffer: after lks__leaves_next() the iteration, then last.V hashes */
-    size_t n_words;   /* of the record to write */
+    uint64_t *record; /* after lks__leaves_next() the iteration, then last.V hashes */
+    /* The file's words from `window_at` to `window_end`, in bytes; or the record to write. NULL:
+     * closed. */
+    uint64_t *window;
+    uint64_t window_at, window_end;
+    size_t n_words; /* of the record to write */
 } lks__leaves;
 
 /* Bytes that a step on V virtual ranks adds to the file. */

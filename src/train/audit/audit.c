@@ -8,6 +8,7 @@
 
 #include "base/number/rng.h"
 #include "base/system/sys.h"
+#include "report/diff/history.h"
 #include "train/audit/points.h"
 #include "train/audit/replay.h"
 #include "train/audit/seal.h"
@@ -21,7 +22,7 @@ struct part {
 struct audit {
     const lks__settings *s;
     FILE *out;
-    lks__claims claims;
+    lks__history record;
     lks__replay replay;
     uint64_t end; /* after the last step of the record */
     lks__points points;
@@ -49,14 +50,14 @@ static void print_count(FILE *out, const char *before, uint64_t n, const char *n
 static void print_start(const struct audit *a, const struct part *p, uint64_t start)
 {
     uint64_t first;
-    const json_t *host = lks__claims_start(&a->claims, start, &first);
+    const json_t *host = lks__claims_start(&a->record.claims, start, &first);
     const json_int_t ranks = json_integer_value(json_object_get(host, "world_size"));
     char from[LKS__POINT_TEXT];
     fprintf(a->out, "%" PRIu64 "-%" PRIu64 "  from %s", p->from, p->end,
             lks__point_text(start, from));
     print_count(a->out, ", ", p->end - start, "step");
     fprintf(a->out, " to compute; the run took %.1f s on %" JSON_INTEGER_FORMAT " rank%s\n",
-            recorded_seconds(&a->claims, start, p->end), ranks, ranks == 1 ? "" : "s");
+            recorded_seconds(&a->record.claims, start, p->end), ranks, ranks == 1 ? "" : "s");
     fflush(a->out);
 }
 
@@ -109,7 +110,7 @@ static lks_status audit_pieces(struct audit *a, const struct part *p)
     uint64_t from = p->from;
     for (size_t i = 0; i < a->points.n; i++) {
         const uint64_t at = a->points.at[i];
-        if (at <= from || at >= p->end || lks__replay_reopens(&a->claims, at) == NULL)
+        if (at <= from || at >= p->end || lks__replay_reopens(&a->record.claims, at) == NULL)
             continue;
         LKS__TRY(audit_part(a, &(struct part){from, at}));
         from = at;
@@ -196,7 +197,7 @@ static bool given(const struct audit *a, int setting)
 /* The part that the settings ask for, without a sample. */
 static lks_status choose_part(const struct audit *a, struct part *p)
 {
-    const uint64_t first = a->claims.steps[0].iter;
+    const uint64_t first = a->record.claims.steps[0].iter;
     *p = (struct part){first, a->end};
     if (given(a, LKS__SETTING_step)) {
         p->from = (uint64_t)a->s->step;
@@ -204,7 +205,8 @@ static lks_status choose_part(const struct audit *a, struct part *p)
     }
     if (given(a, LKS__SETTING_from_step))
         p->from = (uint64_t)a->s->from_step;
-    else if (!given(a, LKS__SETTING_step) && !lks__points_seed(&a->claims) && a->points.n > 0)
+    else if (!given(a, LKS__SETTING_step) && !lks__points_seed(&a->record.claims) &&
+             a->points.n > 0)
         p->from = a->points.at[0];
     if (a->s->to_step > 0)
         p->end = (uint64_t)a->s->to_step;
@@ -261,13 +263,14 @@ static lks_status audit_step(struct audit *a, const struct part *p)
 static lks_status audit(struct audit *a)
 {
     struct part p;
-    LKS__TRY(lks__claims_read(a->replay.run, &a->claims));
+    LKS__TRY(lks__history_open(a->replay.run, &a->record));
+    LKS__TRY(lks__history_finish(&a->record));
     if (strcmp(a->s->seal, "true") == 0)
         return lks__seal_print(&a->replay);
     if (a->s->seal[0] != '\0')
         LKS__TRY(lks__seal_check(&a->replay, a->s->seal));
-    a->end = a->claims.steps[a->claims.n_steps - 1].iter + 1;
-    LKS__TRY(lks__points_find(a->replay.run, &a->claims, &a->points));
+    a->end = a->record.claims.steps[a->record.claims.n_steps - 1].iter + 1;
+    LKS__TRY(lks__points_find(a->replay.run, &a->record.claims, &a->points));
     if (a->s->sample > 0) {
         LKS__TRY(audit_sample(a));
     } else {
@@ -285,14 +288,14 @@ lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
     a.replay = (lks__replay){
         .asked = s,
         .run = run,
-        .claims = &a.claims,
+        .claims = &a.record.claims,
         .out = out,
         .leaf = s->from[LKS__SETTING_leaf] != LKS__FROM_DEFAULT ? (int)s->leaf : -1,
     };
     lks_status st = check_settings(&a);
     if (st == LKS_OK)
         st = audit(&a);
-    lks__claims_free(&a.claims);
+    lks__history_close(&a.record);
     lks__points_free(&a.points);
     *verdict_p = a.replay.findings > 0 ? LKS__VERDICT_FALSE
                  : a.impossible        ? LKS__VERDICT_IMPOSSIBLE

@@ -21,8 +21,7 @@ struct kept {
 };
 
 struct side {
-    const char *path;
-    lks__claims claims;
+    lks__history *record;
     lks__points points;
     uint64_t start;
     json_t *claim; /* the first that the last execution has refuted, or NULL */
@@ -116,8 +115,8 @@ static lks_status execute(struct search *x, int k,
     struct side *side = &x->sides[k];
     const lks__trail trail = {take, x};
     lks__replay r = {.asked = x->s,
-                     .run = side->path,
-                     .claims = &side->claims,
+                     .run = side->record->run,
+                     .claims = &side->record->claims,
                      .leaf = x->leaf,
                      .trail = &trail,
                      .files_checked = true}; /* diff has compared the data */
@@ -137,8 +136,8 @@ static uint64_t steps_of(const struct search *x, int k)
 
 static lks_status open_side(struct side *side)
 {
-    LKS__TRY(lks__claims_read(side->path, &side->claims));
-    return lks__points_find(side->path, &side->claims, &side->points);
+    LKS__TRY(lks__history_finish(side->record));
+    return lks__points_find(side->record->run, &side->record->claims, &side->points);
 }
 
 static lks_status check_limit(const struct search *x, FILE *out)
@@ -270,7 +269,6 @@ static lks_status add_reason(json_t *execution, int side)
 static void forget(struct search *x)
 {
     for (int k = 0; k < 2; k++) {
-        lks__claims_free(&x->sides[k].claims);
         lks__points_free(&x->sides[k].points);
         json_decref(x->sides[k].claim);
     }
@@ -278,10 +276,9 @@ static void forget(struct search *x)
     free(x->hashes);
 }
 
-lks_status lks__place_diff(const char *a, const char *b, const lks__settings *s, FILE *out,
-                           json_t *report)
+lks_status lks__place_diff(lks__history both[2], const lks__settings *s, FILE *out, json_t *report)
 {
-    struct search x = {.s = s, .sides = {{.path = a}, {.path = b}}};
+    struct search x = {.s = s, .sides = {{.record = &both[0]}, {.record = &both[1]}}};
     int side;
     if (s->execute == 0 || !choose(report, &x))
         return LKS_OK;

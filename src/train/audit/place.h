@@ -6,9 +6,10 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "report/diff/history.h"
 #include "settings/settings.h"
 
-/* If the report (report/diff/diff.h) of two runs names a step, execute it for each run, from the
+/* If the report of lks__diff() on two runs names a step, execute it for each run, from the
  * nearest checkpoint or the seed, and add
  *
  *     "execution": {"step": …, "leaf": the only virtual rank that was computed, or null for all,
@@ -20,7 +21,6 @@
  *
  * Print the step and the number of steps to `out` before they are executed. At most s->execute
  * steps of each run. Nothing is written. ERR_NOMEM; other errors are the report's "why_not". */
-lks_status lks__place_diff(const char *a, const char *b, const lks__settings *s, FILE *out,
-                           json_t *report);
+lks_status lks__place_diff(lks__history both[2], const lks__settings *s, FILE *out, json_t *report);
 
 #endif

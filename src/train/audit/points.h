@@ -3,7 +3,7 @@
 #ifndef LKS_TRAIN_AUDIT_POINTS_H
 #define LKS_TRAIN_AUDIT_POINTS_H
 
-#include "train/audit/claims.h"
+#include "report/diff/claims.h"
 
 typedef struct lks__points {
     uint64_t *at; /* [n] in order */

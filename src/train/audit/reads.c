@@ -14,7 +14,7 @@
 
 /* One run, with its data and sampler, but no weights. */
 struct side {
-    lks__claims claims;
+    const lks__claims *claims;
     lks__run run;
     lks__state state;
     lks__step_work work;
@@ -39,7 +39,7 @@ static void set_batch(lks__run *run)
 static lks_status check_digest(const struct side *x)
 {
     char have[17], shown[128];
-    const char *digest = json_string_value(json_object_get(x->claims.config, "data_digest"));
+    const char *digest = json_string_value(json_object_get(x->claims->config, "data_digest"));
     snprintf(have, sizeof have, "%016" PRIx64, x->run.data_digest);
     if (digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
@@ -48,15 +48,16 @@ static lks_status check_digest(const struct side *x)
                      "the data in %s have changed since the run: their digest is %s", shown, have);
 }
 
-static lks_status open_run(struct side *x, const char *path)
+static lks_status open_run(struct side *x, lks__history *h)
 {
     lks__run *run = &x->run;
     lks__settings_defaults(&x->asked);
-    LKS__TRY(lks__claims_read(path, &x->claims));
-    const char *init = json_string_value(json_object_get(x->claims.config, "init_hash"));
-    if (x->claims.config == NULL || x->claims.steps[0].iter != 0)
+    LKS__TRY(lks__history_finish(h));
+    x->claims = &h->claims;
+    const char *init = json_string_value(json_object_get(x->claims->config, "init_hash"));
+    if (x->claims->config == NULL || x->claims->steps[0].iter != 0)
         return lks__fail(LKS_ERR_SUPPORT, "the record doesn't begin at step 0");
-    const lks__replay r = {.asked = &x->asked, .run = path, .claims = &x->claims};
+    const lks__replay r = {.asked = &x->asked, .run = h->run, .claims = x->claims};
     LKS__TRY(lks__audit_settings(&r, 0, &run->s));
     if (init != NULL && run->s.sampler == LKS__sampler_nanogpt)
         return lks__fail(LKS_ERR_SUPPORT, "the run began with given weights, so the first numbers "
@@ -78,7 +79,6 @@ static void close_run(struct side *x)
         x->run.procedure->close(&x->run, &x->state);
     lks__meta_free(&x->run.meta);
     lks__table_free(&x->run.table);
-    lks__claims_free(&x->claims);
 }
 
 /* --- a run's steps ---------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static lks_status change_settings(struct side *x)
 {
     lks__run *run = &x->run;
     lks__state *state = &x->state;
-    const json_t *changed = lks__claims_changed(&x->claims, state->iter);
+    const json_t *changed = lks__claims_changed(x->claims, state->iter);
     if (changed == NULL || state->iter == 0)
         return LKS_OK;
     lks__settings *old = malloc(sizeof *old);
@@ -129,8 +129,8 @@ static lks_status find_step(struct side *x, const lks__differ *d, int side, uint
 {
     lks__state *state = &x->state;
     *iter_p = UINT64_MAX;
-    for (size_t i = 0; i < x->claims.n_steps; i++, state->iter++) {
-        const lks__claim *claim = &x->claims.steps[i];
+    for (size_t i = 0; i < x->claims->n_steps; i++, state->iter++) {
+        const lks__claim *claim = &x->claims->steps[i];
         bool hit;
         if (claim->iter != state->iter)
             return lks__fail(LKS_ERR_SUPPORT, "metrics.jsonl has no line of step %" PRIu64,
@@ -251,10 +251,10 @@ static void move_rows(json_t *report)
     }
 }
 
-static lks_status compare(struct side x[2], const char *const paths[2], json_t *splits)
+static lks_status compare(struct side x[2], lks__history both[2], json_t *splits)
 {
     for (int i = 0; i < 2; i++) {
-        const lks_status st = open_run(&x[i], paths[i]);
+        const lks_status st = open_run(&x[i], &both[i]);
         char cause[1024];
         snprintf(cause, sizeof cause, "%s", lks_last_error());
         if (st != LKS_OK)
@@ -264,13 +264,13 @@ static lks_status compare(struct side x[2], const char *const paths[2], json_t *
     return add_split(splits, x, LKS__SPLIT_VAL);
 }
 
-lks_status lks__reads_diff(const char *a, const char *b, json_t *report)
+lks_status lks__reads_diff(lks__history both[2], json_t *report)
 {
     const json_t *row;
     size_t i;
     bool differ = false;
     json_array_foreach(json_object_get(report, "can_change_bits"), i, row) differ |= is_data(row);
-    if (!differ || strcmp(json_string_value(json_object_get(report, "kind")), "run") != 0)
+    if (!differ || both[0].run == NULL)
         return LKS_OK;
     struct side *x = calloc(2, sizeof *x);
     json_t *splits = json_array();
@@ -279,7 +279,7 @@ lks_status lks__reads_diff(const char *a, const char *b, json_t *report)
         json_decref(splits);
         return out_of_memory();
     }
-    const lks_status st = compare(x, (const char *const[]){a, b}, splits);
+    const lks_status st = compare(x, both, splits);
     json_t *why = st != LKS_OK ? text_of(lks_last_error()) : json_null();
     if (st == LKS_OK && is_unread(splits) && json_is_null(json_object_get(report, "evaluation")))
         move_rows(report);

@@ -5,9 +5,9 @@
 
 #include <jansson.h>
 
-#include "base/status.h"
+#include "report/diff/history.h"
 
-/* If the report (report/diff/diff.h) of two runs says that their data differ, read both datasets,
+/* If the report of lks__diff() on two runs says that their data differ, read both datasets,
  * and compute from the samplers which steps read the tokens that differ. Adds
  *
  *     "data": {"unknown": why the data can't be compared, "splits": [{"split": "train" or "val",
@@ -18,6 +18,6 @@
  *
  * If no step has read one, and all evaluations are equal, the data's rows move from
  * "can_change_bits" to "changes_no_bit". Nothing is executed. */
-lks_status lks__reads_diff(const char *a, const char *b, json_t *report);
+lks_status lks__reads_diff(lks__history both[2], json_t *report);
 
 #endif

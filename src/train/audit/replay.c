@@ -38,6 +38,36 @@ void lks__replay_false(lks__replay *r, const char *format, ...)
     va_end(args);
 }
 
+const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
+                              char out[LKS__REPLAY_MAKER])
+{
+    uint64_t first;
+    size_t i;
+    const json_t *host = lks__claims_start(c, iter, &first), *row;
+    const json_int_t W = json_integer_value(json_object_get(host, "world_size"));
+    json_int_t rank = 0, end = 0;
+    char shown[256];
+    out[0] = '\0';
+    if (W < 1 || W > V)
+        return out;
+    while (rank + 1 < W && lks__first_leaf(V, (int)W, (int)rank + 1) <= v)
+        rank++;
+    json_array_foreach(json_object_get(host, "hosts"), i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "host"));
+        const json_int_t ranks = json_integer_value(json_object_get(row, "ranks"));
+        if (name == NULL || ranks < 1 || ranks > W)
+            return out;
+        end += ranks;
+        if (rank >= end)
+            continue;
+        snprintf(out, LKS__REPLAY_MAKER, " by rank %d on %s", (int)rank,
+                 lks__escape(shown, sizeof shown, name, strlen(name)));
+        return out;
+    }
+    return out;
+}
+
 /* --- one step --------------------------------------------------------------------------------- */
 
 /* The value that a reader of "%.9g" gets. */
@@ -75,14 +105,14 @@ static void compare_hash(lks__replay *r, const lks__run *run, uint64_t iter, int
                          uint64_t computed)
 {
     const uint64_t claimed = r->leaves.record[1 + v];
-    char maker[LKS__CLAIMS_MAKER];
+    char maker[LKS__REPLAY_MAKER];
     r->gradients++;
     if (claimed != computed)
         lks__replay_false(r,
                           "step %" PRIu64 ": the gradient of virtual rank %d of %d has the hash "
                           "%016" PRIx64 " in leaves.bin%s, %016" PRIx64 " computed",
                           iter, v, run->V, claimed,
-                          lks__claims_maker(r->claims, iter, run->V, v, maker), computed);
+                          lks__replay_maker(r->claims, iter, run->V, v, maker), computed);
 }
 
 static lks_status compare_hashes(lks__replay *r, const lks__trainer *t, uint64_t iter)

@@ -5,9 +5,9 @@
 
 #include <stdio.h>
 
+#include "report/diff/claims.h"
 #include "report/record/leaves.h"
 #include "settings/settings.h"
-#include "train/audit/claims.h"
 #include "train/checks/checks.h"
 #include "train/run.h"
 #include "train/state.h"
@@ -31,6 +31,12 @@ typedef struct lks__replay {
 /* The setting, changed by a resume at this iteration, for which steps from there on must start from
  * its checkpoint; NULL: none. */
 const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter);
+
+/* Describe who computed virtual rank v of V in step `iter`: " by rank 2 on c17"; "" if the record
+ * doesn't tell. Returns `out`. */
+enum { LKS__REPLAY_MAKER = 320 };
+const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
+                              char out[LKS__REPLAY_MAKER]);
 
 /* Print a false claim, and count it. Only the first 20 are printed, and the first one is kept. */
 void lks__replay_false(lks__replay *r, const char *format, ...)

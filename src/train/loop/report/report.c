@@ -200,7 +200,7 @@ _Static_assert((int)LKS__LEAVES_BLOCK == (int)LKS__BLOCK, "the blocks of the red
 static lks_status write_hashes(lks__report *r, const lks__run *run, const lks__session *ses,
                                const lks__step_work *work, uint64_t iter)
 {
-    if (r->leaves.record == NULL)
+    if (r->leaves.window == NULL)
         return LKS_OK;
     lks__votes_hashes(run, ses, work, lks__leaves_begin(&r->leaves, iter, run->V, run->A));
     return lks__leaves_end(&r->leaves);
