@@ -52,12 +52,13 @@ static void test_facts(void **state)
     lks__series_close(&s[1]);
     /* a name of other letters, a run that goes on after it was stopped, one rank alone */
     const char *again = fake_run("caf\xc3\xa9", 1, 32, 1.0, "\"n_layer\":2");
-    fake_append(again, "{'kind':'host'}\n{'kind':'skip','iter':32}\n");
+    fake_append(again, "{'kind':'host'}\n{'kind':'skip','iter':32}\n"
+                       "{'kind':'recheck','iter':32,'wrong':[{'host':'c'}]}\n");
     fake_ranks(again, "{'iter':10,'compute_ms':[1],'wait_ms':[9],'memory_bytes':[1]}\n");
     assert_ok(lks__series_open(again, &s[0]));
     wide = screen_of(s, 1, 24, 200, true);
     assert_memory_equal(wide, "caf??  running  iter 31  ", 25);
-    assert_contains(wide, "  1 resume  1 not finite\n    1.969 |\xe2");
+    assert_contains(wide, "  1 resume  1 not finite  1 wrong gradient\n    1.969 |\xe2");
     lks__series_close(&s[0]);
 }
 

@@ -188,6 +188,12 @@ static void test_live(void **state)
     got = read_until(fd, "[37,\"text 37\"]]");
     assert_contains(got, "\"rows\":[[24,\"text 24\"],");
     assert_contains(got, "[39,\"rollback\",\"wte\"]");
+    fake_append(dir,
+                "{'kind':'recheck','iter':40,'right':'0','wrong':[{'host':'a'},{'host':'b'}]}\n"
+                "{'kind':'recheck','iter':41,'wrong':[{'host':'a'},{'host':'c'}]}\n");
+    got = read_until(fd, "[41,\"recheck\"");
+    assert_contains(got, "[40,\"recheck\",\"wrong gradient on host a and b\"]");
+    assert_contains(got, "[41,\"recheck\",\"wrong gradient on host a or c\"]");
     /* The run ends: what is known of it is sent again. */
     fake_append(dir, "{'kind':'host','micro_batches':[4],'memory_bytes':77}\n");
     assert_contains(read_until(fd, "\"memory_bytes\":77}"), "\"kind\":\"about\"");

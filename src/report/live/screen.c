@@ -185,6 +185,8 @@ static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
         put(p, "%u resume%s", s->starts - 1, s->starts == 2 ? "" : "s");
     if (s->skips + s->rollbacks > 0)
         put(p, "%u not finite", s->skips + s->rollbacks);
+    if (s->rechecks > 0)
+        put(p, "%u wrong gradient%s", s->rechecks, s->rechecks == 1 ? "" : "s");
     end_line(p);
     put_ranks(p, s);
     const int left = rows - (before - p->rows) - 2; /* without the iterations and an empty line */

@@ -124,6 +124,24 @@ static lks_status add_segment(lks__series *s, const json_t *changed, uint64_t it
     return at > 0 ? add_mark(s, "segment", iter, text) : LKS_OK;
 }
 
+/* Name the hosts that computed a gradient wrongly. Without a majority it was one of them. */
+static void name_wrong(const json_t *line, char text[LKS__MARK_TEXT])
+{
+    const bool decided = json_object_get(line, "right") != NULL;
+    const json_t *row;
+    size_t i, at = 0;
+    json_array_foreach(json_object_get(line, "wrong"), i, row)
+    {
+        const char *host = json_string_value(json_object_get(row, "host"));
+        if (host != NULL && at < LKS__MARK_TEXT)
+            at += (size_t)snprintf(text + at, LKS__MARK_TEXT - at, "%s%s",
+                                   at == 0   ? "wrong gradient on host "
+                                   : decided ? " and "
+                                             : " or ",
+                                   host);
+    }
+}
+
 static lks_status read_host(lks__series *s, json_t *o)
 {
     uint64_t iter = s->n_points > 0 ? s->points[s->n_points - 1].iter + 1 : 0;
@@ -165,6 +183,7 @@ static lks_status read_object(lks__series *s, json_t *o)
     const char *hash = json_string_value(json_object_get(o, "params_hash"));
     const char *path = json_string_value(json_object_get(o, "path"));
     const char *place = json_string_value(json_object_get(o, "place"));
+    char wrong[LKS__MARK_TEXT] = "";
     if (strcmp(kind, "checkpoint") == 0) {
         s->checkpoints++;
         snprintf(s->params_hash, sizeof s->params_hash, "%s", hash != NULL ? hash : "");
@@ -174,13 +193,16 @@ static lks_status read_object(lks__series *s, json_t *o)
         s->artifact_bpb = lks__json_number(o, "val_bpb");
     } else if (strcmp(kind, "skip") == 0) {
         s->skips++;
+    } else if (strcmp(kind, "recheck") == 0) {
+        s->rechecks++;
+        name_wrong(o, wrong);
     } else if (strcmp(kind, "rollback") == 0) {
         s->rollbacks++;
         if (json_is_integer(json_object_get(o, "to")) &&
             json_integer_value(json_object_get(o, "to")) >= 0)
             LKS__TRY(go_back(s, (uint64_t)json_integer_value(json_object_get(o, "to"))));
     }
-    return add_mark(s, kind, iter, path != NULL ? path : place != NULL ? place : "");
+    return add_mark(s, kind, iter, path != NULL ? path : place != NULL ? place : wrong);
 }
 
 static lks_status read_line(lks__series *s, const char *line, size_t bytes)
@@ -289,7 +311,7 @@ static void forget(lks__series *s)
     s->config = s->host = s->end = s->ranks = s->samples = NULL;
     s->ranks_bytes = 0;
     s->n_points = s->n_evals = s->n_marks = s->n_before = s->bad = 0;
-    s->starts = s->skips = s->rollbacks = s->checkpoints = 0;
+    s->starts = s->skips = s->rollbacks = s->rechecks = s->checkpoints = 0;
     s->params_hash[0] = '\0';
     s->artifact_loss = s->artifact_bpb = (double)NAN;
     s->offset = 0;

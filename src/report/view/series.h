@@ -41,7 +41,7 @@ typedef struct lks__series {
     size_t n_evals, evals_room;
     lks__run_mark *marks;
     size_t n_marks, marks_room;
-    unsigned starts, skips, rollbacks, checkpoints;
+    unsigned starts, skips, rollbacks, rechecks, checkpoints;
     char params_hash[32];               /* of the newest checkpoint */
     double artifact_loss, artifact_bpb; /* of golf's artifact; NAN: none yet */
     /* From ranks.jsonl: rows [iter, tokens, seconds, compute_ms, wait_ms, memory_bytes]; the last
