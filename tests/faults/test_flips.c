@@ -209,6 +209,8 @@ static void test_private(void **state)
         err, lks_test_text("rank 1 (%s) has other values than rank 0 (%s), which agrees with "
                            "most ranks",
                            host(), host()));
+    assert_contains(err, "rank 1 (pid "); /* and no other rank says so */
+    assert_null(strstr(err, "rank 0 (pid "));
     err = flipped(2, 0, "private", 7);
     assert_contains(err, "the replicas have diverged");
 }

@@ -133,32 +133,42 @@ static void test_verdicts(void **state)
     static const struct {
         lks__divergence_vote notes[W]; /* iter, hash, changed, compares, host */
         const char *says;              /* NULL: all is well */
+        int rank;                      /* that reports it */
     } cases[] = {
-        {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 7, -1, 1, "c"}, {5, 7, -1, 1, "d"}}, NULL},
-        {{{5, 7, -1, 1, "a"}, {5, 0, -1, 0, "a"}, {5, 7, -1, 1, "c"}, {5, 0, -1, 0, "c"}}, NULL},
-        {{{5, 0, -1, 1, "a"}, {5, 0, -1, 1, "b"}, {5, 0, -1, 1, "c"}, {5, 0, -1, 1, "d"}}, NULL},
+        {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 7, -1, 1, "c"}, {5, 7, -1, 1, "d"}}, NULL, 0},
+        {{{5, 7, -1, 1, "a"}, {5, 0, -1, 0, "a"}, {5, 7, -1, 1, "c"}, {5, 0, -1, 0, "c"}}, NULL, 0},
+        {{{5, 0, -1, 1, "a"}, {5, 0, -1, 1, "b"}, {5, 0, -1, 1, "c"}, {5, 0, -1, 1, "d"}}, NULL, 0},
         {{{5, 7, -1, 1, "a"}, {5, 0, -1, 0, "a"}, {5, 0, -1, 0, "a"}, {5, 9, -1, 1, "d"}},
-         "rank 3 (host d) has other values than rank 0 (host a): memory"},
+         "rank 3 (host d) has other values than rank 0 (host a): memory",
+         3},
         {{{5, 9, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 0, -1, 0, "b"}, {5, 7, -1, 1, "d"}},
-         "rank 0 (host a) has other values than rank 1 (host b), which agrees with most ranks"},
+         "rank 0 (host a) has other values than rank 1 (host b), which agrees with most ranks",
+         0},
         {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 0, -1, 1, "c"}, {5, 7, -1, 1, "d"}},
-         "rank 0 (host a) has hashed its replica, but rank 2 (host c) has not"},
+         "rank 0 (host a) has hashed its replica, but rank 2 (host c) has not",
+         2},
         {{{5, 0, -1, 0, "a"}, {5, 0, -1, 0, "b"}, {5, 7, -1, 1, "c"}, {5, 0, -1, 0, "d"}},
-         "rank 2 (host c) has hashed its replica, and no other rank has"},
+         "rank 2 (host c) has hashed its replica, and no other rank has",
+         2},
         {{{5, 7, -1, 1, "a"}, {5, 7, -1, 1, "b"}, {5, 7, -1, 1, "c"}, {4, 7, -1, 1, "d"}},
-         "rank 3 (host d) has made 4 iterations, but rank 0 (host a) 5"},
+         "rank 3 (host d) has made 4 iterations, but rank 0 (host a) 5",
+         3},
         {{{5, 0, -1, 0, "a"}, {5, 0, -1, 0, "b"}, {5, 0, 2, 0, "c"}, {5, 0, 1, 0, "d"}},
-         "on host c (seen by rank 2)"},
+         "on host c (seen by rank 2)",
+         2},
     };
     lks__trainer t;
     open_trainer(&t, "--check_interval=1");
     t.ses.world.world_size = W;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int rank;
         lks_status st = lks__divergence_check(&t.run, &t.ses, &t.state, &t.checks, cases[i].notes,
-                                              sizeof(lks__divergence_vote));
+                                              sizeof(lks__divergence_vote), &rank);
         assert_int_equal(st, cases[i].says != NULL ? LKS_ERR_DIVERGED : LKS_OK);
-        if (cases[i].says != NULL)
-            assert_contains(lks_last_error(), cases[i].says);
+        if (cases[i].says == NULL)
+            continue;
+        assert_contains(lks_last_error(), cases[i].says);
+        assert_int_equal(rank, cases[i].rank);
     }
     t.ses.world.world_size = 1;
     lks__trainer_close(&t);

@@ -135,7 +135,7 @@ static int supporters(const void *votes, size_t stride, int W, int rank)
  * either may be wrong. */
 static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
                                 const lks__state *state, const lks__checks *checks,
-                                const void *votes, size_t stride)
+                                const void *votes, size_t stride, int *rank_p)
 {
     int W = ses->world.world_size, good = 0, odd = 0;
     const size_t n = run->table.n_tensors;
@@ -145,6 +145,7 @@ static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
     const uint64_t right = vote_of(votes, stride, good).hash;
     while (vote_of(votes, stride, odd).hash == right || vote_of(votes, stride, odd).hash == 0)
         odd++;
+    *rank_p = odd;
     uint64_t *all = calloc(n * (size_t)W, sizeof *all);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %d ranks", W);
@@ -203,7 +204,7 @@ static lks_status fail_missing(const void *votes, size_t stride, int one, int ot
 
 lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
                                  const lks__state *state, const lks__checks *checks,
-                                 const void *votes, size_t stride)
+                                 const void *votes, size_t stride, int *rank_p)
 {
     const int W = ses->world.world_size;
     const lks__divergence_vote first = vote_of(votes, stride, 0);
@@ -211,6 +212,7 @@ lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
     bool same = true;
     for (int r = 0; r < W; r++) {
         lks__divergence_vote vote = vote_of(votes, stride, r);
+        *rank_p = r;
         if (vote.iter != first.iter)
             return fail_iterations(&vote, r, &first);
         if (vote.changed >= 0 && (size_t)vote.changed < run->table.n_tensors)
@@ -223,9 +225,10 @@ lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
         same = same && vote.hash == vote_of(votes, stride, hashed).hash;
         n_hashed++;
     }
+    if (n_hashed == 1 && missing < 0)
+        missing = hashed;
+    *rank_p = missing;
     if (n_hashed > 0 && missing >= 0)
         return fail_missing(votes, stride, hashed, missing);
-    if (n_hashed == 1)
-        return fail_missing(votes, stride, hashed, hashed);
-    return same ? LKS_OK : fail_replicas(run, ses, state, checks, votes, stride);
+    return same ? LKS_OK : fail_replicas(run, ses, state, checks, votes, stride, rank_p);
 }

@@ -38,10 +38,10 @@ lks_status lks__divergence_hash(const lks__run *run, const lks__session *ses,
                                 lks__divergence_vote *mine);
 
 /* Compare all ranks' votes, which are `stride` bytes apart. ERR_DIVERGED names tensor, ranks and
- * hosts. A rank at another iteration, or without the hash that is due, is an error, too. Collective
- * if replicas differ. */
+ * hosts, and *rank_p is the rank that it is about. A rank at another iteration, or without the hash
+ * that is due, is an error, too. Collective if replicas differ. */
 lks_status lks__divergence_check(const lks__run *run, const lks__session *ses,
                                  const lks__state *state, const lks__checks *checks,
-                                 const void *votes, size_t stride);
+                                 const void *votes, size_t stride, int *rank_p);
 
 #endif

@@ -82,9 +82,8 @@ void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__
     }
 }
 
-lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
-                               const lks__state *state, const lks__step_work *work,
-                               lks__checks *checks, lks__step_result *r)
+lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks__state *state,
+                               const lks__step_work *work, lks__checks *checks, lks__step_result *r)
 {
     const int W = ses->world.world_size;
     const size_t bytes = lks__step_message_bytes(run->V, run->A, W);
@@ -123,8 +122,12 @@ lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
     for (int i = 0; i < run->N; i++)
         sum += (double)losses[i];
     r->loss = sum / run->N;
-    LKS__TRY(lks__divergence_check(run, ses, state, checks, all + offsetof(lks__vote, divergence),
-                                   bytes));
+    int named;
+    const lks_status st = lks__divergence_check(
+        run, ses, state, checks, all + offsetof(lks__vote, divergence), bytes, &named);
+    if (st != LKS_OK) /* all ranks have found it: the one that it is about reports it */
+        return lks__session_agree(ses,
+                                  st == LKS_ERR_DIVERGED && named != ses->world.rank ? LKS_OK : st);
     return skipped ? LKS_ERR_STOPPED : LKS_OK;
 }
 

@@ -15,9 +15,9 @@ void lks__votes_losses(const lks__run *run, size_t *first, size_t *n);
 
 /* Exchange the N losses and the ranks' votes: sets r->loss, save and stop_signal. ERR_STOPPED if a
  * rank has left out micro-batches, ERR_DIVERGED if replicas differ. Collective. */
-lks_status lks__votes_exchange(const lks__run *run, const lks__session *ses,
-                               const lks__state *state, const lks__step_work *work,
-                               lks__checks *checks, lks__step_result *r);
+lks_status lks__votes_exchange(const lks__run *run, lks__session *ses, const lks__state *state,
+                               const lks__step_work *work, lks__checks *checks,
+                               lks__step_result *r);
 
 /* The hashes of all leaves in that exchange, in order: hashes[V]. */
 void lks__votes_hashes(const lks__run *run, const lks__session *ses, const lks__step_work *work,
