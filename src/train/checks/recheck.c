@@ -8,6 +8,7 @@
 
 #include "base/number/rng.h"
 #include "ddp/nodes.h"
+#include "report/diff/history.h"
 #include "train/checks/votes.h"
 #include "train/micro.h"
 
@@ -69,8 +70,51 @@ static void find_hosts(struct lks__recheck *c, const struct place *places, int W
     }
 }
 
+/* The host in the record, which had this first rank. With other ranks now, its name must be the
+ * only one. NULL: it isn't in this group. */
+static lks__recheck_host *find_host(const struct lks__recheck *c, const json_t *row)
+{
+    const char *name = json_string_value(json_object_get(row, "host"));
+    const json_int_t first_rank = json_integer_value(json_object_get(row, "first_rank"));
+    lks__recheck_host *found = NULL;
+    int n = 0;
+    for (lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts && name != NULL; h++) {
+        if (strcmp(h->name, name) != 0)
+            continue;
+        if (h->first_rank == first_rank)
+            return h;
+        found = h;
+        n++;
+    }
+    return n == 1 ? found : NULL;
+}
+
+/* Count the errors before iteration `iter` that the run's record has. Its end may be damaged. */
+static lks_status read_errors(const char *run, uint64_t iter, const struct lks__recheck *c)
+{
+    lks__history h;
+    const json_t *line, *row;
+    size_t i;
+    lks_status st = lks__history_open(run, &h);
+    if (st != LKS_OK)
+        return st == LKS_ERR_NOMEM ? st : LKS_OK;
+    while ((st = lks__history_next(&h, &line)) == LKS_OK && line != NULL) {
+        if (strcmp(json_string_value(json_object_get(line, "kind")), "recheck") != 0 ||
+            (uint64_t)json_integer_value(json_object_get(line, "iter")) >= iter)
+            continue;
+        json_array_foreach(json_object_get(line, "wrong"), i, row)
+        {
+            lks__recheck_host *host = find_host(c, row);
+            if (host != NULL)
+                host->times++;
+        }
+    }
+    lks__history_close(&h);
+    return st == LKS_ERR_NOMEM ? st : LKS_OK;
+}
+
 lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__memory *memory,
-                             lks__checks *checks)
+                             const lks__ckpt *resume, lks__checks *checks)
 {
     bool refused;
     struct place mine = {.local_rank = ses->world.local_rank};
@@ -82,10 +126,17 @@ lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__
     lks__session_host(mine.host);
     st = lks__session_agree(ses, allocate(run, ses->world.world_size, &checks->recheck));
     struct place *all = lks__session_gather(ses, &mine, sizeof mine, &st);
+    struct lks__recheck *c = checks->recheck;
     if (st == LKS_OK)
-        find_hosts(checks->recheck, all, ses->world.world_size);
+        find_hosts(c, all, ses->world.world_size);
     free(all);
-    return st;
+    if (st != LKS_OK || resume == NULL)
+        return st;
+    if (ses->world.rank == 0)
+        st = read_errors(run->s.out_dir, resume->iter, c);
+    LKS__TRY(lks__session_agree(ses, st));
+    return lks_comm_broadcast(ses->comm, c->hosts, (size_t)c->n_hosts * sizeof *c->hosts, LKS_UINT8,
+                              0);
 }
 
 void lks__recheck_close(const lks__checks *checks)
@@ -300,28 +351,30 @@ static int other_hosts(const struct lks__recheck *c, char out[1000])
     return 0;
 }
 
-lks_status lks__recheck_limit(const lks__run *run, const lks__checks *checks)
+lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
+                              const lks__checks *checks)
 {
     const struct lks__recheck *c = checks->recheck;
     char wrong[700], hosts[1000], right[64] = "never";
     uint64_t at = UINT64_MAX;
     bool reached = false;
     for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts; h++) {
-        const bool over = h->times >= MOST_TIMES;
+        const bool over = h->wrong && h->times >= MOST_TIMES;
         reached |= over;
         at = over && h->right < at ? h->right : at;
     }
     if (!reached)
         return LKS_OK;
+    const bool mpi = strcmp(lks_comm_backend(ses->comm), "mpi") == 0;
     list_wrong(c, MOST_TIMES, wrong, sizeof wrong);
     const int ranks = other_hosts(c, hosts);
     if (at > 0)
         snprintf(right, sizeof right, "last in iteration %" PRIu64, at - 1);
     return lks__fail(LKS_ERR_DIVERGED,
                      "%s computes wrongly%s, and was found right %s: test that host's memory and "
-                     "processor, and continue without it: lockstep run --hosts=%s lockstep train "
-                     "--init_from=resume --out_dir=%s%s",
+                     "processor, and continue without it: %s%s lockstep train --init_from=resume "
+                     "--out_dir=%s%s",
                      wrong, c->agree > 0 ? "" : " (no majority of hosts shows which one)", right,
-                     hosts, run->shown_out_dir,
+                     mpi ? "mpirun --host " : "lockstep run --hosts=", hosts, run->shown_out_dir,
                      ranks > 0 && run->V % ranks != 0 ? " --allow_uneven" : "");
 }

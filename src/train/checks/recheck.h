@@ -11,6 +11,7 @@
 #ifndef LKS_TRAIN_CHECKS_RECHECK_H
 #define LKS_TRAIN_CHECKS_RECHECK_H
 
+#include "files/checkpoint/ckpt.h"
 #include "session/session.h"
 #include "train/checks/checks.h"
 #include "train/result.h"
@@ -22,7 +23,7 @@ typedef struct lks__recheck_host {
     char name[LKS__HOST_NAME];
     int first_rank, end_rank;
     bool wrong;     /* in the last step that was compared */
-    int times;      /* steps in which it was wrong */
+    int times;      /* steps of the run in which it was wrong */
     uint64_t right; /* newest iteration, plus 1, in which a gradient of it was right; 0: none */
 } lks__recheck_host;
 
@@ -47,9 +48,9 @@ struct lks__recheck {
 
 /* Learn the hosts, if the run is to be checked. ERR_CONFIG if it was asked to be and can't: on one
  * host, or if gradients aren't in host memory. (A value that a resume keeps is then ignored.)
- * Collective. */
+ * A resume continues to count the errors that its record has of each host. Collective. */
 lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__memory *memory,
-                             lks__checks *checks);
+                             const lks__ckpt *resume, lks__checks *checks);
 void lks__recheck_close(const lks__checks *checks);
 
 /* Compute this rank's share of the checks, if the step is drawn. Call it after begin_step(). */
@@ -67,6 +68,7 @@ enum { LKS__RECHECK_TEXT = 1600 };
 const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_TEXT]);
 /* ERR_DIVERGED, with the command that continues the run without it, if a host was wrong for the
  * third time. Ranks must agree on it, so that rank 0 reports the step before the group ends. */
-lks_status lks__recheck_limit(const lks__run *run, const lks__checks *checks);
+lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
+                              const lks__checks *checks);
 
 #endif

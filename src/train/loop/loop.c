@@ -321,7 +321,7 @@ static lks_status loop(struct run_loop *r)
             LKS__TRY(lks__report_train(&r->report, &t->run, &t->ses, &t->state, &t->work,
                                        &t->checks, &step));
         if (step.outcome == LKS__STEP_AGAIN)
-            LKS__TRY(lks__session_agree(&t->ses, lks__recheck_limit(&t->run, &t->checks)));
+            LKS__TRY(lks__session_agree(&t->ses, lks__recheck_limit(&t->run, &t->ses, &t->checks)));
         if (step.outcome == LKS__STEP_DONE) {
             r->stepped = true;
             r->loss = step.loss;

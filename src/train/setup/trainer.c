@@ -310,7 +310,7 @@ static lks_status open_state(lks__trainer *t, lks__ckpt *resume)
         LKS__TRY(lks__session_products(&t->ses, true));
     LKS__TRY(lks__session_agree(&t->ses, lks__train_check_fits(&t->run, &t->ses)));
     LKS__TRY(open_arenas(t));
-    LKS__TRY(lks__recheck_open(&t->run, &t->ses, t->state.memory, &t->checks));
+    LKS__TRY(lks__recheck_open(&t->run, &t->ses, t->state.memory, resume, &t->checks));
     lks_status st = check_activations(&t->run, &t->ses, t->state.memory);
     if (st == LKS_OK)
         st = open_optimizer(t);
