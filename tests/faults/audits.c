@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/record/leaves.h"
 #include "report/diff/history.h"
+#include "report/record/leaves.h"
 
 enum { LIES = 5, FIRST = 2 }; /* a run with rollbacks begins at checkpoint FIRST */
 
@@ -301,7 +301,7 @@ static void audit_sample(const char *out, bool in_checkpoint)
     tally.expected += 1 - passes;
     tally.variance += passes * (1 - passes);
     if (k == 1)
-        assert_contains(r.out, lks_test_text("one false segment passes such a sample with %.3g %%",
+        assert_contains(r.out, lks_test_text("one false segment passes such a sample in %.3g %%",
                                              100 * passes));
 }
 

@@ -170,6 +170,23 @@ const char *law_trained(const char *sampler, const char *const more[])
     return out;
 }
 
+void law_assert_remedy(const char *a, const char *b, const char *run, const char *other)
+{
+    lks_test_result r = lks_test_tool("diff", a, b);
+    const char *at = strstr(r.out, "\nremedy ");
+    if (r.exit_code != 3 || at == NULL)
+        fail_msg("exit code %d, no remedy: %s%s", r.exit_code, r.out, r.err);
+    at = strstr(at, " lockstep ");
+    const char *command = lks_test_text("%s%.*s", lks_test_program(), (int)strcspn(at + 9, "\n"),
+                                        at + strlen(" lockstep"));
+    r = lks_test_run((const char *const[]){"sh", "-c", command, NULL}, NULL, 60);
+    if (r.exit_code != 0)
+        fail_msg("%s: exit code %d: %s", command, r.exit_code, r.err);
+    r = lks_test_tool("diff", other, run);
+    if (r.exit_code != 0)
+        fail_msg("after %s: %s%s", command, r.out, r.err);
+}
+
 void law_resumed(const char *sampler, const char *out, const char *const more[])
 {
     law_args args = settings(sampler, out);

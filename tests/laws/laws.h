@@ -54,6 +54,10 @@ const char *law_trained(const char *sampler, const char *const more[]);
  * with a program that has another device (LKS_TEST_PROGRAM). */
 #define LAW_REFERENCE "--threads=1", "--device=cpu"
 
+/* Execute the command that `lockstep diff a b` prints: afterwards `run` must be the same run as
+ * `other`. */
+void law_assert_remedy(const char *a, const char *b, const char *run, const char *other);
+
 /* Resume in `out` to the run's end. */
 void law_resumed(const char *sampler, const char *out, const char *const more[]);
 #define law_resume(sampler, out, ...)                                                              \

@@ -94,7 +94,7 @@ static void test_parts(void **state)
            TEXTS("10-11  from checkpoint 9, 2 steps to compute", "equal (2 steps, 16 gradients, "),
            out, "--step=10");
     EXPECT(0,
-           TEXTS("10-11  from checkpoint 9, 2", "equal (1 step, 9 gradients, 0 checkpoints",
+           TEXTS("10-11  from checkpoint 9, 2", "equal (1 step, 9 gradients, ",
                  "that the gradient was used"),
            out, "--step=10", "--leaf=5", "--threads=1");
     EXPECT(0,
@@ -102,7 +102,8 @@ static void test_parts(void **state)
            out, "--from=3", "--to=9");
     EXPECT(0,
            TEXTS("drawn     3 of 7 segments between checkpoints; --draw=beef draws the same ones\n",
-                 "one false segment passes such a sample with 57.1 %, with three with 11.4 %"),
+                 "one false segment passes such a sample in 57.1 % of all draws, one with three in "
+                 "11.4 %"),
            out, "--sample=3", "--draw=beef");
     const char *texts[2];
     for (int i = 0; i < 2; i++) {
@@ -361,8 +362,7 @@ static void test_trail_places(void **state)
     const char *seed = law_output("random", "--seed=7"), *dropout, *rate;
     const char *a = trail(reference(), 0, "--leaf=2");
     compare(a, trail(seed, 0, "--leaf=2"), 3,
-            TEXTS("place             step 0, before the step: weights of transformer.wte.weight; "
-                  "all 0 results before it are equal\n",
+            TEXTS("place             step 0, before the step: weights of transformer.wte.weight\n",
                   "cause             seed 1337 | 7\n"));
     dropout = law_output("random", "--dropout=0.25");
     compare(a, trail(dropout, 0, "--leaf=2"), 3,
@@ -397,7 +397,7 @@ static void test_impossible(void **state)
     law_add(&args, "--max_wallclock_seconds=600");
     law_run(&args);
     EXPECT(4, TEXTS("not possible here: with max_wallclock_seconds"), clock);
-    EXPECT(0, TEXTS("equal (0 steps, 1 gradient,"), clock, "--step=3", "--leaf=2");
+    EXPECT(0, TEXTS("equal (1 gradient, "), clock, "--step=3", "--leaf=2");
     EXPECT(2, TEXTS("the record has steps 0 to 13"), reference(), "--step=14");
     EXPECT(2, TEXTS("--leaf needs --step"), reference(), "--leaf=1");
     EXPECT(2, TEXTS("give one of --step"), reference(), "--step=1", "--sample=2");

@@ -57,12 +57,15 @@ static void test_seed(void **state)
 {
     EXPECT(reference(false), trained(false, "--seed=7"),
            "execution         step 0 again: A from the seed, B from the seed; 1 and 1 steps\n"
-           "place             step 0, before the step: weights of transformer.wte.weight; all 0 ",
+           "place             step 0, before the step: weights of transformer.wte.weight\n",
            "                  element 0 (index [0,0]): ",
            "cause             seed 1337 | 7\n"
-           "                  with --seed=1337 from the start B would be the same run as A\n");
+           "remedy            this command trains B again, as the same run as A:\n"
+           "                  lockstep train ",
+           " --seed=1337 ");
     const char *other = trained(true, "--seed=7");
-    EXPECT(other, reference(true), "weights of tok_emb.weight; all ", " B would be the same");
+    EXPECT(other, reference(true), "weights of tok_emb.weight; all 3 ", " --seed=7 ");
+    law_assert_remedy(other, reference(true), lks_test_text("%s-equal", reference(true)), other);
 }
 
 /* A rate that the record has, and settings that first act on weights without a figure. */
@@ -73,18 +76,36 @@ static void test_resumed(void **state)
     EXPECT(reference(false), rate,
            "execution         step 7 again: A from checkpoint 6, B from checkpoint 7; 2 and 1 ",
            "place             step 7, update: learning rate; all ", "                  value 0.00",
-           "                  with --learning_rate=0.001 at that resume B would be the same run");
+           "remedy            this command continues B from checkpoint 7 as the same run as A, ",
+           lks_test_text("/ckpt-00000007 --learning_rate=0.001 --max_iters=%d\n", LAW_LAST_ITER));
     resume(false, decay, "--weight_decay=0.3");
-    EXPECT(
-        decay, reference(false), "The steps before checkpoint 8 are equal; its weights aren't:\n",
-        "execution         step 7 again: ",
-        "place             step 7, update: updated weights of transformer.wte.weight; all ",
-        "                  element 0 (index [0,0]): ", " at that resume A would be the same run");
+    EXPECT(decay, reference(false),
+           "The steps before checkpoint 8 are equal; its weights aren't:\n",
+           "execution         step 7 again: ",
+           "place             step 7, update: updated weights of transformer.wte.weight; all ",
+           "                  element 0 (index [0,0]): ",
+           "remedy            this command continues A from checkpoint 7 ");
     resume(true, golf, "--scalar_lr=0.02");
     EXPECT(reference(true), golf,
            "execution         step 4 again: ", "execution         step 3 again: ",
            "place             step 3, update: updated weights of skip_weights; all ",
            "                  element ");
+    law_assert_remedy(reference(false), rate, rate, reference(false));
+    law_assert_remedy(decay, reference(false), decay, reference(false));
+    law_assert_remedy(reference(true), golf, golf, reference(true));
+}
+
+/* The command begins with the run's config files, and names all that they don't say. */
+static void test_config(void **state)
+{
+    const char *conf = lks_test_text("%s/my.conf", lks_test_folder());
+    static const char text[] = "n_layer = 3\nseed = 5\n";
+    lks_test_write(conf, text, strlen(text));
+    const char *other = trained(false, conf);
+    EXPECT(reference(false), other, lks_test_text("lockstep train %s ", conf), " --seed=1337 ");
+    law_assert_remedy(reference(false), other, lks_test_text("%s-equal", other), reference(false));
+    remove(conf);
+    law_assert_remedy(reference(false), other, lks_test_text("%s-equal", other), reference(false));
 }
 
 static void test_dropout(void **state)
@@ -153,7 +174,7 @@ static void test_not_executed(void **state)
     EXPECT_WITH("--execute=1", reference(false), other,
                 "execution         step 7 wasn't executed again: that needs 2 steps of A and 2 of "
                 "B: `--execute=2` allows them\n",
-                "cause             learning_rate");
+                "cause             learning_rate", "this command trains B again");
     const char *path = lks_test_text("%s/metrics.jsonl", other);
     char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
     char *digit = strstr(text, "\"fingerprint\":\"") + 15;
@@ -166,8 +187,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_false_record), cmocka_unit_test(test_not_executed),
+        cmocka_unit_test(test_config),       cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_false_record),
+        cmocka_unit_test(test_not_executed),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

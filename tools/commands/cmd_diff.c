@@ -7,6 +7,7 @@
 #include "report/diff/diff.h"
 #include "train/audit/place.h"
 #include "train/audit/reads.h"
+#include "train/audit/remedy.h"
 
 static const char usage[] =
     "Usage: lockstep diff RUN_A RUN_B [--execute=STEPS] [--json]\n"
@@ -49,6 +50,7 @@ static lks_status compare(const char *a, const char *b, const lks__settings *s,
     if (!s->json)
         lks__diff_print(stdout, *report_p);
     LKS__TRY(lks__place_diff(both, s, s->json ? stderr : stdout, *report_p));
+    LKS__TRY(lks__remedy_add(both, *report_p));
     if (s->json)
         LKS__TRY(print_json(*report_p));
     else

@@ -278,8 +278,10 @@ static void print_place(FILE *out, const json_t *o)
     fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT ", %s", LABEL, "place", count(o, "step"), x);
     if (strcmp(x, y) != 0)
         fprintf(out, " | %s", y);
-    fprintf(out, "; all %" JSON_INTEGER_FORMAT " results before it are equal\n",
-            count(o, "entries"));
+    if (count(o, "entries") > 0)
+        fprintf(out, "; all %" JSON_INTEGER_FORMAT " results before it are equal",
+                count(o, "entries"));
+    fputc('\n', out);
     if (json_object_get(place, "element") == NULL) {
         print_entries(out, a, b);
         return;
@@ -340,18 +342,28 @@ static void print_false(FILE *out, const json_t *report)
     }
 }
 
-/* Print how the only setting that differs would be the same. */
-static void print_remedy(FILE *out, const json_t *row)
+/* Print the command that makes the runs equal. */
+static void print_remedy(FILE *out, const json_t *remedy)
 {
-    char name[SHOWN], value[SHOWN];
-    const bool in_a = json_object_get(row, "since_a") != NULL;
-    const json_t *other = json_object_get(row, in_a ? "b" : "a");
-    if (json_is_true(json_object_get(row, "setting")) && !json_is_null(other))
-        fprintf(out, "%-*swith --%s=%s %s %c would be the same run as %c\n", LABEL, "",
-                show_member(row, "name", name), show(other, value),
-                in_a || json_object_get(row, "since_b") != NULL ? "at that resume"
-                                                                : "from the start",
-                "BA"[in_a], "AB"[in_a]);
+    char text[SHOWN];
+    const char *run = json_string_value(json_object_get(remedy, "run"));
+    const json_t *word;
+    size_t i;
+    if (run == NULL)
+        return;
+    const bool is_a = run[0] == 'a';
+    if (json_is_null(json_object_get(remedy, "resumed")))
+        fprintf(out, "%-*sthis command trains %c again, as the same run as %c:\n", LABEL, "remedy",
+                "BA"[is_a], "AB"[is_a]);
+    else
+        fprintf(out,
+                "%-*sthis command continues %c from checkpoint %" JSON_INTEGER_FORMAT
+                " as the same run as %c, and keeps %c's later steps in a folder earlier-N:\n",
+                LABEL, "remedy", "BA"[is_a], count(remedy, "resumed"), "AB"[is_a], "BA"[is_a]);
+    fprintf(out, "%-*s%s", LABEL, "", lks__shell_program(text, sizeof text));
+    json_array_foreach(json_object_get(remedy, "command"), i, word)
+        fprintf(out, " %s", lks__shell_word(text, sizeof text, json_string_value(word)));
+    fputc('\n', out);
 }
 
 void lks__diff_print_cause(FILE *out, const json_t *report)
@@ -373,10 +385,10 @@ void lks__diff_print_cause(FILE *out, const json_t *report)
         print_audits(out, report);
     } else if (n == 1) {
         print_rows(out, "cause", rows);
-        print_remedy(out, json_array_get(rows, 0));
     } else {
         fprintf(out, "%-*sone or more of the %zu that can change bits\n", LABEL, "cause", n);
     }
+    print_remedy(out, json_object_get(report, "remedy"));
 }
 
 static void print_same(FILE *out, const json_t *report)

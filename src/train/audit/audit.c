@@ -47,6 +47,15 @@ static void print_count(FILE *out, const char *before, uint64_t n, const char *n
     fprintf(out, "%s%" PRIu64 " %s%s", before, n, name, n == 1 ? "" : "s");
 }
 
+/* "3 steps, ", unless there is none. */
+static void print_some(FILE *out, uint64_t n, const char *name)
+{
+    if (n > 0)
+        print_count(out, "", n, name);
+    if (n > 0)
+        fputs(", ", out);
+}
+
 static void print_start(const struct audit *a, const struct part *p, uint64_t start)
 {
     uint64_t first;
@@ -71,10 +80,11 @@ static void print_result(const struct audit *a, const lks__replay *before, lks_s
         print_count(a->out, "          FALSE: ", findings, "claim");
     else
         fputs(st == LKS_OK ? "          equal" : "          equal so far", a->out);
-    print_count(a->out, " (", r->steps - before->steps, "step");
-    print_count(a->out, ", ", r->gradients - before->gradients, "gradient");
-    print_count(a->out, ", ", r->saves - before->saves, "checkpoint");
-    fprintf(a->out, ", %.1f s)\n", seconds);
+    fputs(" (", a->out);
+    print_some(a->out, r->steps - before->steps, "step");
+    print_some(a->out, r->gradients - before->gradients, "gradient");
+    print_some(a->out, r->saves - before->saves, "checkpoint");
+    fprintf(a->out, "%.1f s)\n", seconds);
     if (unhashed > 0)
         print_count(a->out, "          there are no hashes of the gradients of ", unhashed, "step");
     if (unhashed > 0)
@@ -181,8 +191,8 @@ static lks_status audit_sample(struct audit *a)
     free(order);
     if (st == LKS_OK && n > 0)
         fprintf(a->out,
-                "          a record with one false segment passes such a sample with %.3g %%, with "
-                "three with %.3g %%\n",
+                "          a record with one false segment passes such a sample in %.3g %% of all "
+                "draws, one with three in %.3g %%\n",
                 100 * passes(n_all, n, 1), 100 * passes(n_all, n, 3));
     return st;
 }

@@ -1,0 +1,310 @@
+#include "train/audit/remedy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/text/jsontext.h"
+#include "files/checkpoint/folder.h"
+#include "report/diff/facts.h"
+#include "settings/config/recipe.h"
+#include "settings/family.h"
+#include "train/audit/points.h"
+#include "train/audit/settings.h"
+#include "train/procedure/procedure.h"
+
+enum { MOST_WORDS = 64 };
+
+static lks_status out_of_memory(void)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory for a command");
+}
+
+/* A word that isn't UTF-8 becomes null. */
+static void add_word(json_t *command, json_t *word)
+{
+    json_array_append_new(command, word != NULL ? word : json_null());
+}
+
+static void add_setting(json_t *command, const char *key, const json_t *value)
+{
+    char text[256];
+    const char *whole = json_string_value(value);
+    add_word(command,
+             json_sprintf("--%s=%s", key, whole != NULL ? whole : lks__json_text(value, text)));
+}
+
+/* True if resumes after iteration `iter` changed more than the run's length. */
+static bool changes_after(const lks__claims *c, json_int_t iter)
+{
+    size_t i;
+    const char *key;
+    json_t *start, *value;
+    json_array_foreach(c->starts, i, start)
+    {
+        if (json_integer_value(json_object_get(start, "resumed_iter")) <= iter)
+            continue;
+        json_object_foreach(json_object_get(start, "changed"), key, value)
+        {
+            bool is_length = false;
+            for (int f = 0; lks__families[f] != NULL; f++)
+                is_length |= strcmp(lks__families[f]->procedure->length, key) == 0;
+            if (!is_length)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* --- from a checkpoint ------------------------------------------------------------------------ */
+
+/* NULL if the checkpoint doesn't exist any more. */
+static json_t *continue_from(const lks__history *run, const lks__history *target, uint64_t iter)
+{
+    char name[LKS__CKPT_NAME], path[LKS__CKPT_PATH];
+    const char *key;
+    json_t *value;
+    struct stat info;
+    const json_t *changed = lks__claims_changed(&run->claims, iter);
+    const bool tokens = json_object_get(changed, "train_batch_tokens") != NULL;
+    lks__entry_name(name, LKS__ENTRY_CKPT, iter);
+    if (changes_after(&target->claims, (json_int_t)iter) ||
+        lks__ckpt_join(path, run->run, name) != LKS_OK || stat(path, &info) != 0)
+        return NULL;
+    json_t *command = json_pack("[s, s]", "resume", path);
+    json_object_foreach((json_t *)changed, key, value)
+    {
+        if (!tokens || strcmp(key, "batch_size") != 0) /* which follows from the tokens */
+            add_setting(command, key, json_object_get(target->settings, key));
+    }
+    return command;
+}
+
+/* --- from the start --------------------------------------------------------------------------- */
+
+/* Add the config files of the run's own command. */
+static void add_files(json_t *command, const lks__history *run)
+{
+    char path[PATH_MAX];
+    size_t i;
+    json_t *word;
+    const json_t *words = json_object_get(json_array_get(run->claims.starts, 0), "command");
+    json_array_foreach(words, i, word)
+    {
+        const char *text = json_string_value(word);
+        if (i > 1 && text != NULL && text[0] != '-' && json_array_size(command) < MOST_WORDS &&
+            lks__recipe_find(text, path) != LKS__RECIPE_NONE)
+            json_array_append(command, word);
+    }
+}
+
+/* Read the settings that a command gives. */
+static lks_status parse(const json_t *command, lks__settings *s)
+{
+    char *words[MOST_WORDS + 2];
+    size_t i;
+    json_t *word;
+    lks__args *args = malloc(sizeof *args);
+    if (args == NULL)
+        return out_of_memory();
+    json_array_foreach(command, i, word) words[i] = (char *)json_string_value(word);
+    lks__settings_defaults(s);
+    lks_status st = lks__settings_parse(s, LKS__CMD_TRAIN, (int)i - 1, words + 1, 0, args);
+    free(args);
+    return st == LKS_OK ? lks__settings_check(s, 1) : st;
+}
+
+/* Add each setting that the command's words don't give, and those in which the runs differ. */
+static lks_status add_settings(json_t *command, const lks__settings *given, const lks__settings *s,
+                               const json_t *differ)
+{
+    json_t *x = lks__settings_to_json(given, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *y = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
+    json_t *rows = json_array(), *row;
+    size_t i;
+    const bool tokens = json_object_get(y, "train_batch_tokens") != NULL;
+    if (x != NULL && y != NULL && rows != NULL)
+        lks__facts_members(rows, x, y);
+    json_array_foreach(rows, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        const json_t *value = json_object_get(row, "b");
+        if (!json_is_null(value) && strcmp(name, "family") != 0 &&
+            !(tokens && strcmp(name, "batch_size") == 0))
+            add_setting(command, name, value);
+    }
+    json_array_foreach(differ, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        const json_t *value = json_object_get(y, name);
+        if (value != NULL && json_equal(value, json_object_get(x, name)))
+            add_setting(command, name, value);
+    }
+    json_decref(rows);
+    json_decref(x);
+    json_decref(y);
+    if (strcmp(given->dataset, s->dataset) != 0)
+        add_word(command, json_sprintf("--dataset=%s", s->dataset));
+    if (strcmp(s->device, "cpu") != 0)
+        add_word(command, json_sprintf("--device=%s", s->device));
+    return x != NULL && y != NULL && rows != NULL ? LKS_OK : out_of_memory();
+}
+
+/* The settings of a run that was made without other changes than of its length. */
+static lks_status settings_of(const lks__history *h, lks__settings *s)
+{
+    size_t i;
+    json_t *start;
+    lks__settings *asked = malloc(sizeof *asked);
+    if (asked == NULL)
+        return out_of_memory();
+    lks__settings_defaults(asked);
+    const lks__replay r = {.asked = asked, .run = h->run, .claims = &h->claims};
+    lks_status st = lks__audit_settings(&r, 0, s);
+    json_array_foreach(h->claims.starts, i, start)
+    {
+        if (st == LKS_OK)
+            st = lks__audit_change(s, json_object_get(start, "changed"));
+    }
+    free(asked);
+    return st == LKS_OK ? lks__settings_check(s, 1) : st;
+}
+
+static lks_status write_command(const lks__history *run, const lks__settings *s,
+                                lks__settings *given, const json_t *differ, json_t *command)
+{
+    int n = (int)strlen(run->run);
+    json_array_append_new(command, json_string("train"));
+    add_files(command, run);
+    lks_status st = parse(command, given);
+    while (st != LKS_OK && json_array_size(command) > 1) { /* a file has changed or is gone */
+        json_array_remove(command, json_array_size(command) - 1);
+        st = parse(command, given);
+    }
+    if (st == LKS_OK && given->family != s->family) {
+        add_word(command, json_sprintf("--family=%s", lks__setting_word(s, LKS__SETTING_family)));
+        st = parse(command, given);
+    }
+    LKS__TRY(st);
+    lks__choose_optimizer(given);
+    if (given->dtype == LKS__dtype_auto && strcmp(s->device, "cpu") == 0)
+        given->dtype = LKS__dtype_float32;
+    LKS__TRY(add_settings(command, given, s, differ));
+    while (n > 1 && run->run[n - 1] == '/')
+        n--;
+    add_word(command, json_sprintf("--out_dir=%.*s-equal", n, run->run));
+    return LKS_OK;
+}
+
+/* Repeat the target with the config files of `run`, next to it. *command_p is NULL if one command
+ * can't do that. */
+static lks_status from_start(const lks__history *run, const lks__history *target,
+                             const json_t *differ, json_t **command_p)
+{
+    if (!lks__points_seed(&target->claims) || changes_after(&target->claims, -1))
+        return LKS_OK;
+    json_t *command = json_array();
+    lks__settings *s = malloc(2 * sizeof *s);
+    lks_status st = s != NULL && command != NULL ? settings_of(target, s) : out_of_memory();
+    if (st == LKS_OK)
+        st = write_command(run, s, s + 1, differ, command);
+    free(s);
+    if (st == LKS_OK)
+        *command_p = command;
+    else
+        json_decref(command);
+    return st == LKS_ERR_NOMEM ? st : LKS_OK;
+}
+
+/* --- the choice ------------------------------------------------------------------------------- */
+
+/* True if the row is of a setting or of data, or follows from others. */
+static bool is_given(const json_t *row)
+{
+    static const char *const others[] = {"data_digest", "data_hash", "parameters",
+                                         "trained_parameters"};
+    const char *name = json_string_value(json_object_get(row, "name"));
+    bool given = json_is_true(json_object_get(row, "setting"));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        given |= strcmp(name, others[i]) == 0;
+    return given;
+}
+
+/* The resume of one run that made all differences; -1 if there is no such. */
+static json_int_t resumed_at(const json_t *rows, const char *since, const char *other)
+{
+    json_int_t iter = -1;
+    const json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *at = json_object_get(row, since);
+        if (at == NULL || json_object_get(row, other) != NULL ||
+            (iter >= 0 && json_integer_value(at) != iter))
+            return -1;
+        iter = json_integer_value(at);
+    }
+    return iter;
+}
+
+/* True if settings or data explain the difference. If this program executed the step, the programs
+ * and machines of the runs don't. */
+static bool is_explained(const json_t *report)
+{
+    const json_t *rows = json_object_get(report, "can_change_bits"), *row;
+    const json_t *execution = json_object_get(report, "execution");
+    const bool executed = json_is_object(json_object_get(execution, "place"));
+    bool any = false;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        if (!is_given(row) && !executed)
+            return false;
+        any |= is_given(row);
+    }
+    return any && json_array_size(json_object_get(execution, "false")) == 0;
+}
+
+static bool is_whole(const json_t *command)
+{
+    const json_t *word;
+    size_t i;
+    json_array_foreach(command, i, word)
+    {
+        if (!json_is_string(word))
+            return false;
+    }
+    return true;
+}
+
+lks_status lks__remedy_add(lks__history both[2], json_t *report)
+{
+    const json_t *rows = json_object_get(report, "can_change_bits");
+    json_t *command = NULL;
+    int side = 1; /* the run that becomes equal to the other */
+    if (both[0].run == NULL || json_is_true(json_object_get(report, "same")) ||
+        !is_explained(report) || lks__history_finish(&both[0]) != LKS_OK ||
+        lks__history_finish(&both[1]) != LKS_OK)
+        return LKS_OK;
+    json_int_t iter = resumed_at(rows, "since_b", "since_a");
+    if (iter < 0 && (iter = resumed_at(rows, "since_a", "since_b")) >= 0)
+        side = 0;
+    if (iter >= 0)
+        command = continue_from(&both[side], &both[!side], (uint64_t)iter);
+    if (command == NULL) {
+        iter = -1;
+        LKS__TRY(from_start(&both[side], &both[!side], rows, &command));
+    }
+    if (command == NULL) {
+        side = !side;
+        LKS__TRY(from_start(&both[side], &both[!side], rows, &command));
+    }
+    if (command == NULL || !is_whole(command)) {
+        json_decref(command);
+        return LKS_OK;
+    }
+    json_t *remedy = json_pack("{s:s, s:o, s:o}", "run", side == 0 ? "a" : "b", "resumed",
+                               iter >= 0 ? json_integer(iter) : json_null(), "command", command);
+    return json_object_set_new(report, "remedy", remedy) == 0 ? LKS_OK : out_of_memory();
+}
