@@ -17,7 +17,7 @@ compilation included.
 PyTorch is that of the Python which runs this file. Programs that can't run are left out and named. Other
 programs on the machine spoil the figures, PyTorch's most of all: they are noticed and named. --write
 replaces the measured part of docs/reference/performance.md. The part from its heading
-"## Tried and left out" on is kept.
+"## Another processor" on is kept.
 """
 import argparse
 import datetime
@@ -37,7 +37,7 @@ import sides  # noqa: E402
 from sides import Skipped  # noqa: E402
 
 PAGE = os.path.join(HERE, "..", "docs", "reference", "performance.md")
-KEPT = "## Tried and left out"
+KEPT = "## Another processor"
 
 
 class Work:
@@ -66,7 +66,7 @@ WORK = [  # the rows of README's table come first
 ]
 
 
-PARTS = ["Two ranks on two cores", "Communication", "Kernels"]
+TWO_RANKS = "Two ranks on two cores"
 
 
 def chosen(a, name):
@@ -93,7 +93,7 @@ def read_arguments():
                    help="the program (build/tools/lockstep)")
     a = p.parse_args()
     if a.list:
-        print("\n".join(PARTS + [work.name for work in WORK]))
+        print("\n".join([TWO_RANKS] + [work.name for work in WORK]))
         sys.exit()
     a.turns = 3 if a.quick else 5
     a.minutes = a.minutes or (6 if a.quick else 60)
@@ -133,16 +133,6 @@ def output(command):
     return done.stdout
 
 
-def attempt(command):
-    """The output, or the reason for having none."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode == 0:
-        return done.stdout.rstrip(), None
-    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if re.search(r"\w", line)]
-    told = [line for line in lines if line.startswith("lockstep")][-1:] or lines or ["it failed"]
-    return None, told[0][:200].rstrip(".")
-
-
 # --- other programs -------------------------------------------------------------------------------
 
 BUSY = 0.1  # of the cores
@@ -179,30 +169,7 @@ def say_others(page, seconds=1.0):
         page += [f"**{text}.**", ""]
 
 
-# --- parts of their own ---------------------------------------------------------------------------
-
-
-def backends(a):
-    """The names of backends, in the order of `lockstep info`."""
-    return re.findall(r"^backend +(\w+):", output([a.lockstep, "info"]), re.M) or ["shm"]
-
-
-def communication(a):
-    """Measure every backend that runs here; the others with a reason."""
-    lines = []
-    for name in backends(a):
-        command = ["bench", "comm", "--nproc_per_node=2", f"--backend={name}"]
-        text, why = attempt([a.lockstep] + command)
-        if why:
-            lines += [f"Left out: {name}: {why}.", ""]
-        else:
-            lines += [f"`lockstep {' '.join(command)}`:", "", "```", text, "```", ""]
-    return lines
-
-
-def kernels(a):
-    text, why = attempt([a.lockstep, "bench", "kernels"])
-    return [f"Left out: {why}.", ""] if why else ["`lockstep bench kernels`:", "", "```", text, "```", ""]
+# --- the machine -----------------------------------------------------------------------------------
 
 
 def peak(a):
@@ -407,31 +374,28 @@ def main():
             "", "```sh", "python3 bench/compare.py --nanogpt=DIR --parameter_golf=DIR --llmc=DIR --write", "```", ""]
     print("\n".join(page[2:3]))
     say_others(page)
-    steps = ["## Whole steps", ""]
+    page += ["## Whole steps", ""]
     for work in WORK:
         if not chosen(a, work.name):
             continue
         if work.llmc and not a.llmc:
             print(f"\n{work.name}\n  left out: it needs --llmc=DIR", flush=True)
             continue
-        say_others(steps)
+        say_others(page)
         rows, gflop, top_bf16, lacking = measure(a, work)
         lines = table(work, rows, gflop, lacking, top_bf16 or top)
         print("\n".join(lines), flush=True)
-        steps += lines
-    for title, part in zip(PARTS, [lambda: [two_ranks(a), ""], lambda: communication(a), lambda: kernels(a)]):
-        if not chosen(a, title):
-            continue
+        page += lines
+    if chosen(a, TWO_RANKS):
         try:
-            in_time(a, title)
-            if a.threads < 2 and title == PARTS[0]:
+            in_time(a, TWO_RANKS)
+            if a.threads < 2:
                 raise Skipped("it needs two cores")
-            lines = part()
+            text = two_ranks(a)
         except Skipped as e:
-            lines = [f"Left out: {e}.", ""]
-        page += [f"## {title}", ""] + lines
-        print(f"\n{title}\n" + "\n".join(lines), flush=True)
-    page += steps
+            text = f"Left out: {e}."
+        page += [f"## {TWO_RANKS}", "", text, ""]
+        print(f"\n{TWO_RANKS}\n{text}", flush=True)
     if a.write:
         text = "\n".join(page) + "\n" + kept_part()
         with open(PAGE, "w") as f:

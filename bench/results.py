@@ -414,7 +414,7 @@ def page_ranks(part):
         ["![Losses on 1, 2, 4 and 8 ranks: one curve](../pictures/results-ranks.svg)", ""] + \
         table(["ranks", "time", "time per step", "last validation loss", "hash of the weights"],
               [(r["name"], f"{r['seconds']:.0f} s", f"{r['step_ms']} ms", loss_of(r), f"`{r['params_hash']}`")
-               for r in part["rows"]]) + made(part)
+               for r in part["rows"]]) + made(part, [first])
 
 
 def page_cpu(part):

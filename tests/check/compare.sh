@@ -6,35 +6,30 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "compare.sh: $1" >&2; cat "$work/out" >&2; exit 1; }
 
-# A program in the place of lockstep: one backend works, one isn't built, one is refused by its launcher.
+# A program in the place of lockstep, which can't train.
 cat >"$work/lockstep" <<'END'
 #!/bin/sh
 case "$*" in
-info) printf 'kernels      plain (x)\nbackend      shm: ready\nbackend      mpi: built in\nbackend      gloo: no\n' ;;
+info) echo 'kernels      plain (x)' ;;
 'bench peak'*) echo 'peak of one thread, 10.0 on two' ;;
-*--backend=shm) echo 'shm, 2 ranks' ;;
-*--backend=gloo) echo 'lockstep bench: gloo is not built: install libgloo-dev' >&2; exit 2 ;;
-*--backend=mpi) printf -- '----\nmpirun has detected an attempt to run as root.\n----\n' >&2; exit 1 ;;
 *) echo "lockstep: what is $*" >&2; exit 2 ;;
 esac
 END
 chmod +x "$work/lockstep"
 run() { python3 -B "$1/bench/compare.py" --lockstep="$work/lockstep" --threads=2 "$2" "$3" >"$work/out" 2>&1; }
 
-run "$1" --quick --only=COMMUNICATION || fail 'it ended at a backend that is missing'
-grep -q '^shm, 2 ranks$' "$work/out" || fail 'the backend that works is missing'
-grep -q '^Left out: mpi: mpirun has detected an attempt to run as root\.$' "$work/out" || fail 'mpi is not named'
-grep -q '^Left out: gloo: lockstep bench: gloo is not built: install libgloo-dev\.$' "$work/out" || fail 'gloo is not named'
+run "$1" --quick --only='TWO RANKS' || fail 'it ended at a part that failed'
+grep -q '^Left out: lockstep train failed; its message is above\.$' "$work/out" || fail 'the part that failed is not named'
 ! grep -q 'nanoGPT' "$work/out" || fail 'parts that were not chosen ran'
 run "$1" --quick --list || fail '--list failed'
-grep -q '^Communication$' "$work/out" && grep -q '^shakespeare_char' "$work/out" || fail '--list lacks parts'
+grep -q '^Two ranks' "$work/out" && grep -q '^shakespeare_char' "$work/out" || fail '--list lacks parts'
 
-# README's rows come before the other parts, and the end names what the time didn't allow.
+# README's rows come before the other part, and the end names what the time didn't allow.
 run "$1" --quick --minutes=0.00001 || fail 'it failed as the time was over'
 grep -q "^nanoGPT's CPU recipe" "$work/out" || fail 'a row of README is missing'
-[ "$(grep -n "^parameter-golf's default in bfloat16" "$work/out" | cut -d: -f1)" -lt "$(grep -n '^Communication' "$work/out" | cut -d: -f1)" ] ||
-    fail 'other parts come before the rows of README'
-grep -q '^Not measured, because --minutes=1e-05 were over: .*Kernels' "$work/out" || fail 'the end does not name what is missing'
+[ "$(grep -n "^parameter-golf's default in bfloat16" "$work/out" | cut -d: -f1)" -lt "$(grep -n '^Two ranks' "$work/out" | cut -d: -f1)" ] ||
+    fail 'the other part comes before the rows of README'
+grep -q '^Not measured, because --minutes=1e-05 were over: .*Two ranks' "$work/out" || fail 'the end does not name what is missing'
 grep -q "python3 bench/compare.py --quick --only='nanoGPT's CPU" "$work/out" && fail 'a quote ends the word of a shell'
 grep -q '^To measure one of them: python3 bench/compare.py --quick --only=' "$work/out" || fail 'the end does not say what to do'
 
