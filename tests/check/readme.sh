@@ -72,8 +72,7 @@ run_line() {
     'lockstep fetch '* | 'scripts/novels.sh '*) # a download
         echo - ;;
     # Weights that aren't here; weights_use, weights_runs and weights_nanogpt do the same with small ones.
-    'lockstep train '*--init_from=models/gpt2* | 'lockstep sample --init_from=gpt2 '* | \
-        'lockstep eval --init_from=gpt2 '* | \
+    'lockstep sample --init_from=gpt2 '* | 'lockstep eval --init_from=gpt2 '* | \
         'lockstep train '*' --out_dir=out-shakespeare-char --init_from=resume')
         echo - ;;
     # --- shortened ----------------------------------------------------------------------------
