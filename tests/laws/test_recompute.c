@@ -1,6 +1,6 @@
 /* --recompute on any number of ranks and threads: the bytes of the run without it, for both
  * families, with frozen tensors, bfloat16 and private replicas, and after a resume that changes it;
- * and the memory that a process really needs. (laws_recorded_recompute: recorded runs.) */
+ * and the memory that a process really needs. */
 #include "laws.h"
 
 #include <stdlib.h>
@@ -27,6 +27,7 @@ static const struct recomputed runs[] = {
      {{"--recompute=block", "--nproc_per_node=2"},
       {"--recompute=block", "--nproc_per_node=8", "--replicas=private"},
       {"--recompute=rows", "--threads=2"}}},
+    {true, {"--dtype=bfloat16"}, {{"--recompute=block"}, {NULL}, {NULL}}},
     {true,
      {"--freeze=tok_emb|blocks\\.0|skip", "--tie_embeddings=0"},
      {{"--recompute=block", "--nproc_per_node=4"}, {NULL}, {NULL}}},

@@ -6,9 +6,8 @@
  * last checkpoint: parameters, moments, sampler state. LKS_TEST_RECORD=FILE appends the lines of
  * this machine to FILE instead of comparing; that is right only if a change of bits was wanted.
  *
- * `test_recorded recompute` makes the same runs with --recompute, one way or the other; a resumed
- * run goes on without it. `test_recorded modes` makes two short runs in each memory mode that the
- * program has (host, staged, joined), on 1 and 3 ranks and with --zero=1. */
+ * `test_recorded modes` makes two short runs in each memory mode that the program has (host,
+ * staged, joined), on 1 and 3 ranks and with --zero=1. */
 #include "laws.h"
 
 #include <gnu/libc-version.h>
@@ -70,16 +69,6 @@ static const struct recorded_run runs[] = {
 };
 enum { N_RUNS = sizeof runs / sizeof runs[0] };
 
-static bool recomputes;
-
-/* A setting, or NULL. */
-static const char *recompute_of(const struct recorded_run *run)
-{
-    if (!recomputes)
-        return NULL;
-    return run->golf || (run - runs) % 2 == 0 ? "--recompute=block" : "--recompute=rows";
-}
-
 /* ---- running ------------------------------------------------------------------------------- */
 
 static const char *golf_data(void)
@@ -127,8 +116,7 @@ static void add_base(const struct recorded_run *run, law_args *args, const char 
     law_add(args, "--out_dir=%s", out);
 }
 
-static void train(const struct recorded_run *run, const char *out, const char *last,
-                  const char *more_last)
+static void train(const struct recorded_run *run, const char *out, const char *last)
 {
     law_args args = {.n = 0};
     const char *env[MAX_MORE + 8];
@@ -148,8 +136,6 @@ static void train(const struct recorded_run *run, const char *out, const char *l
     env[n_env] = NULL;
     if (last != NULL)
         law_add(&args, "%s", last);
-    if (more_last != NULL)
-        law_add(&args, "%s", more_last);
     lks_test_result r = lks_test_run(args.argv, env, 300);
     if (r.exit_code != 0)
         fail_msg("%s: exit code %d, signal %d: %s", run->name, r.exit_code, r.signal, r.err);
@@ -258,12 +244,9 @@ static void test_run(void **state)
 {
     const struct recorded_run *run = *state;
     const char *out = lks_test_folder();
+    train(run, out, run->resumed);
     if (run->resumed != NULL)
-        train(run, out, run->resumed, recompute_of(run));
-    if (run->resumed != NULL)
-        train(run, out, "--init_from=resume", NULL);
-    else
-        train(run, out, recompute_of(run), NULL);
+        train(run, out, "--init_from=resume");
     compare(run->name, fingerprint_of(out), hash_of(out));
 }
 
@@ -294,19 +277,17 @@ static bool is_large(const char *name)
     return false;
 }
 
-/* Another device, whose kernels are the CPU's, and --recompute have each family and dtype with
- * smaller shapes. Neither a kernel level that isn't the machine's best, nor --recompute, changes
- * what the host does; each has that shape in float32, or this dtype with another shape. */
+/* Another device, whose kernels are the CPU's, and levels below the machine's best have each family
+ * and dtype with smaller shapes; laws_levels has wide models at each level. A level changes nothing
+ * of what the host does, either. */
 static bool left_out(const char *name)
 {
     const char *level = getenv("LOCKSTEP_CPU");
+    const bool other_level = level != NULL && *level != '\0';
     if (getenv("LKS_TEST_RECORD") != NULL)
         return false; /* another machine may have no better level */
-    if ((recomputes || lks_test_on_device()) && is_large(name))
-        return true;
-    if (recomputes || (level != NULL && *level != '\0'))
-        return differs_on_the_host(name) || strcmp(name, "golf-512-bf16") == 0;
-    return false;
+    return ((other_level || lks_test_on_device()) && is_large(name)) ||
+           (other_level && differs_on_the_host(name));
 }
 
 /* ---- memory modes -------------------------------------------------------------------------- */
@@ -433,7 +414,6 @@ int main(int argc, char **argv)
         lks_test_need_level(NULL);
         return main_of_modes();
     }
-    recomputes = argc > 1 && strcmp(argv[1], "recompute") == 0;
     lks_test_need_level(NULL);
     lks__cpu_level level;
     if (lks__cpu_level_get(&level) != LKS_OK)
