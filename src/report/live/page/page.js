@@ -101,11 +101,11 @@ function countEqual(all) {
   });
 }
 
-// A line for each rank: rows of ranks have tokens and seconds in their second and third column.
+// A line for each rank, paler with its number if there are several runs: rows of ranks have tokens and seconds in their second and third column.
 function rankCurves(run, i, values) {
   const x = axis() === TOKENS ? 1 : axis() === SECONDS ? 2 : 0, lines = [];
   for (const row of run.ranks) (values(row) || []).slice(0, MOST_RANKS).forEach((value, k) => {
-    if (!lines[k]) lines[k] = { i: runs.length === 1 ? k : i, name: `${runs.length > 1 ? run.name + " " : ""}rank ${k}`, raw: [], line: [], evals: [], resumes: [] };
+    if (!lines[k]) lines[k] = { i: runs.length === 1 ? k : i, alpha: runs.length === 1 ? 1 : 1 / (1 + 0.7 * k), name: `${runs.length > 1 ? run.name + " " : ""}rank ${k}`, raw: [], line: [], evals: [], resumes: [] };
     if (Number.isFinite(value)) lines[k].line.push([row[x], value, 0]);
   });
   return lines;
@@ -278,7 +278,8 @@ function paint(chart) {
   c.lineWidth = 1;
   for (const curve of chart.curves) { c.strokeStyle = colour(curve.i); stroke(c, chart, curve.raw, place); }
   c.globalAlpha = 1;
-  for (const curve of chart.curves) { c.strokeStyle = colour(curve.i); c.lineWidth = LINE; stroke(c, chart, curve.line, place); }
+  for (const curve of chart.curves) { c.globalAlpha = curve.alpha || 1; c.strokeStyle = colour(curve.i); c.lineWidth = LINE; stroke(c, chart, curve.line, place); }
+  c.globalAlpha = 1;
   for (const curve of chart.curves) { c.strokeStyle = colour(curve.i); c.lineWidth = 1; stroke(c, chart, curve.evals, place); }
   for (const curve of chart.curves) drawDots(c, chart, curve, place);
   c.restore();
@@ -296,7 +297,7 @@ function read(chart) {
     const p = pick(curve.raw.length ? curve.raw : curve.line), e = pick(curve.evals);
     if (!p) continue;
     const span = element("span", undefined, chart.read);
-    if (chart.curves.length > 1) element("i", undefined, span).style.background = colour(curve.i);
+    if (chart.curves.length > 1) Object.assign(element("i", undefined, span).style, { background: colour(curve.i), opacity: curve.alpha || 1 });
     span.append(`${curve.name ? curve.name + ": " : ""}${chart.text(p[1])} at ${at(p[0])}${e ? `, ${e[3] ? "final " : ""}validation ${chart.text(e[1])} at ${at(e[0])}` : ""}`);
   }
 }
