@@ -316,17 +316,17 @@ const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_T
     char wrong[700], result[120];
     list_wrong(c, 1, wrong, sizeof wrong);
     if (c->agree > 0)
-        snprintf(result, sizeof result, "it has %016" PRIx64 " on %d of %d hosts", c->right,
-                 c->agree, c->n_hosts);
+        snprintf(result, sizeof result, "%d of %d hosts got %016" PRIx64, c->agree, c->n_hosts,
+                 c->right);
     else
-        snprintf(result, sizeof result, "no majority of the %d hosts agrees", c->n_hosts);
+        snprintf(result, sizeof result, "no majority of the %d hosts agreed", c->n_hosts);
     snprintf(
         out, LKS__RECHECK_TEXT,
-        "the gradient of virtual rank %d has hash %016" PRIx64 " on %s, and %016" PRIx64
-        " on %s, which checks it; computed again by all ranks, %s, so %s was wrong",
-        c->v, c->owner_hash, lks__session_place(c->owner, c->hosts[host_of(c, c->owner)].name).text,
-        c->checker_hash, lks__session_place(c->checker, c->hosts[host_of(c, c->checker)].name).text,
-        result, wrong);
+        "%s computed the gradient of virtual rank %d wrongly: hash %016" PRIx64
+        " on %s, but %016" PRIx64 " on %s, which checked it; when all ranks computed it again, %s",
+        wrong, c->v, c->owner_hash,
+        lks__session_place(c->owner, c->hosts[host_of(c, c->owner)].name).text, c->checker_hash,
+        lks__session_place(c->checker, c->hosts[host_of(c, c->checker)].name).text, result);
     return out;
 }
 
@@ -355,7 +355,7 @@ lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
                               const lks__checks *checks)
 {
     const struct lks__recheck *c = checks->recheck;
-    char wrong[700], hosts[1000], right[64] = "never";
+    char wrong[700], hosts[1000], right[64] = "never right";
     uint64_t at = UINT64_MAX;
     bool reached = false;
     for (const lks__recheck_host *h = c->hosts; h < c->hosts + c->n_hosts; h++) {
@@ -369,9 +369,9 @@ lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,
     list_wrong(c, MOST_TIMES, wrong, sizeof wrong);
     const int ranks = other_hosts(c, hosts);
     if (at > 0)
-        snprintf(right, sizeof right, "last in iteration %" PRIu64, at - 1);
+        snprintf(right, sizeof right, "last right in iteration %" PRIu64, at - 1);
     return lks__fail(LKS_ERR_DIVERGED,
-                     "%s computes wrongly%s, and was found right %s: test that host's memory and "
+                     "%s computes wrongly%s, and was %s: test that host's memory and "
                      "processor, and continue without it: %s%s lockstep train --init_from=resume "
                      "--out_dir=%s%s",
                      wrong, c->agree > 0 ? "" : " (no majority of hosts shows which one)", right,

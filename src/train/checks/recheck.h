@@ -63,7 +63,7 @@ lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lk
                                 lks__step_work *work, const lks__checks *checks,
                                 lks__step_result *r);
 
-/* After AGAIN: "virtual rank 5 has gradient … on rank 2 (host c17), but …". */
+/* After AGAIN: "host c17 computed the gradient of virtual rank 5 wrongly: …". */
 enum { LKS__RECHECK_TEXT = 1600 };
 const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_TEXT]);
 /* ERR_DIVERGED, with the command that continues the run without it, if a host was wrong for the
