@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 usage() {
     cat <<'END'
-Usage: scripts/campaign.sh [--stops|--histories|--rechecks|--audits|--hosts] [--runs=400] [--seed=S]
+Usage: scripts/campaign.sh [--stops|--histories|--rechecks|--audits|--named|--hosts] [--runs=400] [--seed=S]
                            [--build=build-check] [--only=I]
 
 Disturbs small runs at random moments: kills a rank or the launcher (also in the middle of a save),
@@ -32,6 +32,9 @@ or always. If another host computed the same gradient, that host must be named.
 with planted lies, five for each run. Honest runs must be equal. A full audit must find and locate
 each lie, and a sample must find them at the rate that it prints.
 
+--named: 200 drawn faults in operations that compute numbers (tests/faults/named.py). `lockstep diff`
+of the sound and the faulty program's trails must name the right operation.
+
 --hosts: one of two nodes on this machine is frozen: all its processes, its rank or its launcher,
 by SIGSTOP or the control group freezer. It is the first node or the other one, in training or after
 it. Each case is repeated --runs=15 times. The other node must end in time, fail, and name that node.
@@ -51,6 +54,7 @@ for arg; do
     --histories) program=faults_histories ;;
     --rechecks) program=faults_rechecks ;;
     --audits) program=faults_audits ;;
+    --named) program=named ;;
     --hosts) program=hosts ;;
     --runs=?*) runs=${arg#*=} ;;
     --seed=?*) seed=${arg#*=} ;;
@@ -62,6 +66,11 @@ for arg; do
 done
 
 [ $program != hosts ] || exec tests/launch/still.sh "$build/tools/lockstep" "${runs:-15}"
+if [ $program = named ]; then
+    need python3
+    # shellcheck disable=SC2086 # nothing or one word
+    exec python3 -B tests/faults/named.py --build="$build" --runs="${runs:-200}" --seed="$seed" $only
+fi
 : "${runs:=400}"
 campaign=$build/tests/faults/$program
 [ -x "$campaign" ] || die "no program $campaign: build it with ./check -R faults"

@@ -33,6 +33,7 @@ typedef struct lks__step_result {
     uint64_t iter;
     double loss;          /* mean over the step's N micro-batches */
     double lr, grad_norm; /* grad_norm: before clipping */
+    const float *grads;   /* the mean gradient, from lks__memory_sum(), until the next step */
     double seconds;
     double exposed_s; /* part of `seconds` spent waiting for other ranks' gradients */
     lks__asked save;  /* a signal on some rank, or rank 0's clock, asks for a checkpoint */

@@ -67,13 +67,12 @@ static void begin(const lks__session *ses, const lks__state *state, lks__step_re
 
 /* Update the parameters of all ranks, unless the step is left out. */
 static lks_status update(const lks__run *run, const lks__session *ses, lks__state *state,
-                         lks__step_work *work, lks__checks *checks, const float *grads,
-                         lks__step_result *r)
+                         lks__step_work *work, lks__checks *checks, lks__step_result *r)
 {
     lks_comm_note(ses->comm, state->iter, "update");
     lks__trace_begin(LKS__SPAN_UPDATE, -1);
     if (r->outcome == LKS__STEP_DONE)
-        LKS__TRY(lks__train_update(run, state, work, grads, r));
+        LKS__TRY(lks__train_update(run, state, work, r));
     lks__trace_end();
     LKS__TRY(lks__memory_publish(state->memory));
     state->iter++;
@@ -84,26 +83,25 @@ static lks_status update(const lks__run *run, const lks__session *ses, lks__stat
 lks_status lks__train_step(const lks__run *run, lks__session *ses, lks__state *state,
                            lks__step_work *work, lks__checks *checks, lks__step_result *r)
 {
-    const float *grads;
     const double started = lks__sys_now();
     lks__trace_begin(LKS__SPAN_STEP, (int64_t)state->iter);
     begin(ses, state, r);
     LKS__TRY(run->procedure->begin_step(state, work));
     LKS__TRY(lks__recheck_begin(run, ses, state, work, checks));
-    LKS__TRY(accumulate(run, ses, state, work, &grads, &r->grad_norm));
+    LKS__TRY(accumulate(run, ses, state, work, &r->grads, &r->grad_norm));
     r->exposed_s = lks_comm_take_wait_s(ses->comm);
     lks_status st = lks__votes_exchange(run, ses, state, work, checks, r);
     if (st == LKS_OK)
         st = lks__recheck_compare(run, ses, state, work, checks, r);
     if (st == LKS_OK && r->outcome != LKS__STEP_AGAIN)
-        st = lks__nonfinite_check(run, ses, state, work, grads, r);
+        st = lks__nonfinite_check(run, ses, state, work, r->grads, r);
     if (st == LKS_ERR_STOPPED) {
         lks__trace_end();
         return lks__votes_discard(ses, state, r);
     }
     LKS__TRY(st);
     if (r->outcome != LKS__STEP_AGAIN)
-        LKS__TRY(update(run, ses, state, work, checks, grads, r));
+        LKS__TRY(update(run, ses, state, work, checks, r));
     r->seconds = lks__sys_now() - started;
     lks__trace_end();
     return run->procedure->end_step(run, ses, state, checks, r);

@@ -4,7 +4,7 @@
 #include "train/procedure/procedure.h"
 
 lks_status lks__train_update(const lks__run *run, const lks__state *state,
-                             const lks__step_work *work, const float *grads, lks__step_result *r)
+                             const lks__step_work *work, lks__step_result *r)
 {
     const lks__settings *s = &run->s;
     lks__rates rates = {
@@ -21,7 +21,7 @@ lks_status lks__train_update(const lks__run *run, const lks__state *state,
     const lks__optim_arenas arenas = {
         .params = state->memory->params.dev,
         .state = {state->memory->moments[0].dev, state->memory->moments[1].dev},
-        .grads = lks__memory_begin_update(state->memory, grads),
+        .grads = lks__memory_begin_update(state->memory, r->grads),
     };
     r->lr = run->procedure->rates(run, state, &rates);
     lks__optim_update(&work->optim, &rates, &arenas);

@@ -7,9 +7,9 @@
 #include "train/state.h"
 #include "train/work.h"
 
-/* Clip the mean gradient `grads` and update this rank's share of the parameters with it. Fills in
+/* Clip the mean gradient r->grads and update this rank's share of the parameters with it. Fills in
  * r->lr. */
 lks_status lks__train_update(const lks__run *run, const lks__state *state,
-                             const lks__step_work *work, const float *grads, lks__step_result *r);
+                             const lks__step_work *work, lks__step_result *r);
 
 #endif

@@ -331,8 +331,10 @@ static void test_trails(void **state)
     size_t bytes;
     const char *text = lks_test_read(whole_step, &bytes);
     static const char *const whats[] = {
-        "weights",         "moments", "tokens",        "output",          "loss", "gradient",
-        "gradient's hash", "norm",    "learning rate", "updated weights", "end"};
+        "moments", "weights",       "tokens",          "output",
+        "loss",    "gradient",      "gradient's hash", "mean gradient",
+        "norm",    "learning rate", "updated moments", "updated weights",
+        "end"};
     for (size_t i = 0; i < sizeof whats / sizeof whats[0]; i++) { /* in this order */
         text = strstr(text, lks_test_text("{\"what\":\"%s\"", whats[i]));
         assert_non_null(text);
@@ -362,7 +364,8 @@ static void test_trail_places(void **state)
     const char *seed = law_output("random", "--seed=7"), *dropout, *rate;
     const char *a = trail(reference(), 0, "--leaf=2");
     compare(a, trail(seed, 0, "--leaf=2"), 3,
-            TEXTS("place             step 0, before the step: weights of transformer.wte.weight\n",
+            TEXTS("place             step 0, before the step: weights of transformer.wte.weight; "
+                  "all 2 results before it are equal\n",
                   "cause             seed 1337 | 7\n"));
     dropout = law_output("random", "--dropout=0.25");
     compare(a, trail(dropout, 0, "--leaf=2"), 3,

@@ -250,14 +250,19 @@ def store(faults, sources, count):
     print(f"{kept} of {len(faults)} faults are in {stored.FILE.relative_to(ROOT)}")
 
 
+def refused_in(log, folder):
+    """Numbers of the faults that the compiler's errors are about; paths begin in `folder`."""
+    refused = set()
+    for name, line in re.findall(r"^(\S+?):(\d+):\d+: error: ", log, re.M):
+        before = "".join((folder / name).read_text().splitlines(True)[: int(line)])
+        refused |= set(map(int, re.findall(r"lks__planted\[(\d+)\]", before)[-1:]))
+    return refused
+
+
 def build_drawn(faults, sources, targets):
     """Builds, without those that the compiler refuses; the others are returned."""
     while run(["ninja", "-C", BUILD, "-k", "0", *targets], WORK / "logs/build.log") != 0:
-        refused = set()
-        for name, line in re.findall(r"^(\S+?):(\d+):\d+: error: ", open(WORK / "logs/build.log").read(), re.M):
-            before = "".join((BUILD / name).read_text().splitlines(True)[: int(line)])
-            numbers = re.findall(r"lks__planted\[(\d+)\]", before)
-            refused |= {int(numbers[-1])} if numbers else set()
+        refused = refused_in(open(WORK / "logs/build.log").read(), BUILD)
         if not refused:
             fail(f"the build failed: see {WORK}/logs/build.log")
         faults = [f for f in faults if f.number not in refused]
@@ -632,4 +637,5 @@ def main():
         fail(f"without a fault these fail, too, and so have judged nothing: {' '.join(unsound)}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -38,7 +38,7 @@
     X(k_raw, ACTS, KV, "attn.c_k", BLOCK)                                                          \
     X(k_rms, FLOATS, NKV, NULL, BLOCK)                                                             \
     X(v, ACTS, KV, "attn.c_v", BLOCK)                                                              \
-    X(att, ACTS, C, NULL, BLOCK)                                                                   \
+    X(att, ACTS, C, "attn", BLOCK)                                                                 \
     X(lse, FLOATS, NH, NULL, BLOCK) /* [B, NH, T] */                                               \
     X(x_mid, ACTS, C, "attn.proj", BLOCK)                                                          \
     X(rms2, FLOATS, 1, NULL, BLOCK)                                                                \

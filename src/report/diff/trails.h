@@ -20,10 +20,11 @@
     X(LOSS, "loss", "forward")                                                                     \
     X(GRADIENT, "gradient", "backward")                                                            \
     X(LEAF, "gradient's hash", "backward")                                                         \
+    X(MEAN, "mean gradient", "sum of all gradients")                                               \
     X(NORM, "norm", "sum of all gradients")                                                        \
     X(RATE, "learning rate", "update")                                                             \
-    X(NEW_WEIGHTS, "updated weights", "update")                                                    \
     X(NEW_MOMENTS, "updated moments", "update")                                                    \
+    X(NEW_WEIGHTS, "updated weights", "update")                                                    \
     X(END, "end", "")
 
 enum lks__trail_what {

@@ -56,12 +56,12 @@ lks_status lks__replay_each(const lks__trainer *t, lks__replay_tensor_fn *fn, vo
 {
     for (size_t i = 0; i < t->run.table.n_tensors; i++) {
         const lks__table_tensor *x = &t->run.table.tensors[i];
-        LKS__TRY(fn(ctx, x, "", (float *)t->state.memory->params.host + x->offset));
         for (int k = 0; k < LKS__OPTIM_STATES; k++) {
             const char *suffix = lks__optimizer_state(t->work.optim.optimizer, x, k);
             if (suffix != NULL)
                 LKS__TRY(fn(ctx, x, suffix, t->state.memory->moments[k].host + x->offset));
         }
+        LKS__TRY(fn(ctx, x, "", (float *)t->state.memory->params.host + x->offset));
     }
     return LKS_OK;
 }

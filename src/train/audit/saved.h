@@ -5,8 +5,9 @@
 #include "train/audit/replay.h"
 #include "train/setup/trainer.h"
 
-/* Call `fn` for the weights of each tensor, and for its moments, whose name ends in `suffix`; ""
- * for weights. `values` are the host's, which lks__memory_fetch() has made current. */
+/* Call `fn` for the moments of each tensor, whose name ends in `suffix`, and then for its weights,
+ * which an update computes from them; "" for weights. `values` are the host's, which
+ * lks__memory_fetch() has made current. */
 typedef lks_status lks__replay_tensor_fn(void *ctx, const lks__table_tensor *t, const char *suffix,
                                          const float *values);
 lks_status lks__replay_each(const lks__trainer *t, lks__replay_tensor_fn *fn, void *ctx);

@@ -140,16 +140,6 @@ lks_status lks__trail_begin(const lks__trail *trail, lks__trainer *t, int leaf)
     return take_states(&w);
 }
 
-lks_status lks__trail_update(const lks__trail *trail, lks__trainer *t, const lks__step_result *r)
-{
-    struct writer w = {.trail = trail, .t = t, .v = -1, .m = -1, .updated = true};
-    LKS__TRY(take_value(&w, LKS__TRAIL_NORM, lks__json_real(r->grad_norm)));
-    if (r->outcome != LKS__STEP_DONE)
-        return LKS_OK;
-    LKS__TRY(take_value(&w, LKS__TRAIL_RATE, lks__json_real(r->lr)));
-    return take_states(&w);
-}
-
 lks_status lks__trail_end(const lks__trail *trail, lks__trainer *t)
 {
     const struct writer w = {.trail = trail, .t = t, .v = -1, .m = -1};
@@ -183,13 +173,14 @@ static void take_output(void *ctx, const lks__output *out)
 }
 
 /* In the order of backward, from the end of the table. */
-static lks_status take_gradients(const struct writer *w, const float *grads)
+static lks_status take_gradients(const struct writer *w, enum lks__trail_what what,
+                                 const float *grads)
 {
     for (size_t i = w->t->run.table.n_tensors; i-- > 0;) {
         const lks__table_tensor *x = &w->t->run.table.tensors[i];
         lks__st_tensor tensor = form_of(x, grads + x->offset);
         if (!x->frozen)
-            LKS__TRY(take_device(w, LKS__TRAIL_GRADIENT, x->name, &tensor));
+            LKS__TRY(take_device(w, what, x->name, &tensor));
     }
     return LKS_OK;
 }
@@ -212,7 +203,7 @@ static lks_status take_micro(struct writer *w, float *grads)
     LKS__TRY(w->st);
     LKS__TRY(
         take_value(w, LKS__TRAIL_LOSS, lks__json_float(((const float *)t->work.losses.host)[at])));
-    return take_gradients(w, grads);
+    return take_gradients(w, LKS__TRAIL_GRADIENT, grads);
 }
 
 static lks_status take_leaf(struct writer *w, float *grads, uint64_t *hash_p)
@@ -246,4 +237,15 @@ lks_status lks__trail_leaves(const lks__trail *trail, lks__trainer *t, int first
     lks__device_drain(device);
     device->ops->release(device, grads, bytes);
     return st;
+}
+
+lks_status lks__trail_update(const lks__trail *trail, lks__trainer *t, const lks__step_result *r)
+{
+    struct writer w = {.trail = trail, .t = t, .v = -1, .m = -1, .updated = true};
+    LKS__TRY(take_gradients(&w, LKS__TRAIL_MEAN, lks__memory_whole(t->state.memory, r->grads)));
+    LKS__TRY(take_value(&w, LKS__TRAIL_NORM, lks__json_real(r->grad_norm)));
+    if (r->outcome != LKS__STEP_DONE)
+        return LKS_OK;
+    LKS__TRY(take_value(&w, LKS__TRAIL_RATE, lks__json_real(r->lr)));
+    return take_states(&w);
 }

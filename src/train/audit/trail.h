@@ -23,7 +23,8 @@ lks_status lks__trail_begin(const lks__trail *trail, lks__trainer *t, int leaf);
  * the last one, if the device's memory is the host's. */
 lks_status lks__trail_leaves(const lks__trail *trail, lks__trainer *t, int first, int end,
                              uint64_t *hash_p);
-/* The norm, the rate and the new weights and moments. */
+/* The mean gradient, its norm, the rate, and the new moments and weights. Call it before the next
+ * step. */
 lks_status lks__trail_update(const lks__trail *trail, lks__trainer *t, const lks__step_result *r);
 lks_status lks__trail_end(const lks__trail *trail, lks__trainer *t);
 
