@@ -108,6 +108,28 @@ static void test_config(void **state)
     law_assert_remedy(reference(false), other, lks_test_text("%s-equal", other), reference(false));
 }
 
+/* Muon's momentum, which the weights follow, and weights in bfloat16 next to frozen ones. */
+static void test_updates(void **state)
+{
+    const char *golf = stopped(true), *frozen[2];
+    resume(true, golf, "--muon_momentum=0.5");
+    EXPECT(
+        reference(true), golf,
+        "place             step 3, update: updated moments of blocks.0.attn.c_q.weight.momentum; ",
+        "cause             muon_momentum ");
+    for (int i = 0; i < 2; i++) {
+        frozen[i] = lks_test_folder();
+        law_args args = law_family(false, frozen[i]);
+        law_add(&args, "--dtype=bfloat16");
+        law_add(&args, "--freeze=wte|ln_");
+        law_add(&args, "--weight_decay=0.%d", 1 + i);
+        law_run(&args);
+    }
+    EXPECT(frozen[0], frozen[1],
+           "place             step 0, update: updated weights of transformer.wpe.weight; all ",
+           "cause             weight_decay 0.1 | 0.2\n");
+}
+
 static void test_dropout(void **state)
 {
     const char *other = trained(false, "--dropout=0.25");
@@ -187,9 +209,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_config),       cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_false_record),
-        cmocka_unit_test(test_not_executed),
+        cmocka_unit_test(test_config),       cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_checkpoint),
+        cmocka_unit_test(test_false_record), cmocka_unit_test(test_not_executed),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
