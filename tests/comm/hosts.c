@@ -170,7 +170,8 @@ static int run_ranks(const char *hosts, const char *const argv[])
     }
     for (int r = 0; r < W; r++) {
         int one = code_of(pids[r]);
-        code = one != 0 ? one : code;
+        if (one != 0 && (code == 0 || code > 128)) /* a killed rank hides no failure of others */
+            code = one;
     }
     for (int h = 0; hosts[h] != '\0'; h++) {
         lks_status st;

@@ -19,7 +19,7 @@ const char *hosts_backend(const char *engine); /* the backend to open groups wit
 
 /* Run argv (NULL-terminated) in every rank, by mpirun ("mpi", "mpich": its own) or as launchers on
  * each host would (other engines); LOCKSTEP_MODULES is set. Returns 0, the exit code of a failed
- * rank, or 128 + its signal. mpirun's own output is dropped. */
+ * rank, or 128 + its signal if no rank has failed by itself. mpirun's own output is dropped. */
 int hosts_run(const char *engine, const char *hosts, const char *const argv[]);
 /* Why the last run failed, as a launcher on the first host would print it; "" if it didn't fail, or
  * ran under mpirun, where ranks print it themselves. */

@@ -375,8 +375,9 @@ static lks_status killed(void)
     return LKS_OK;
 }
 
-/* The last rank is killed when it wants to connect to its part's other hosts. On its own host it
- * may be the only one that opens this part, and it may be the rank at which the part meets. */
+/* The last rank is killed when it wants to connect to its part's other hosts. It may be the rank at
+ * which the part meets (`key`). The other part's ranks call nothing for `idle_s`, so that none of
+ * them waits for the last rank on its host. */
 static bool dies_connecting;
 
 int connect(int fd, const struct sockaddr *to, socklen_t bytes)
@@ -386,7 +387,7 @@ int connect(int fd, const struct sockaddr *to, socklen_t bytes)
     return (int)syscall(SYS_connect, fd, to, bytes);
 }
 
-static lks_status killed_connecting(int key)
+static lks_status killed_connecting(int key, double idle_s, double known_s)
 {
     lks_comm *part;
     char said[64];
@@ -394,9 +395,14 @@ static lks_status killed_connecting(int key)
     const double start = lks__sys_now();
     dies_connecting = world.rank == last;
     lks_status st = lks_comm_split(comm, world.rank % 2, key, &part);
-    if (st == LKS_OK && world.rank % 2 != last % 2) /* the other part isn't concerned */
+    const double seconds = lks__sys_now() - start;
+    if (world.rank % 2 == last % 2) {
+        EXPECT(seconds < known_s * lks_test_patience());
+    } else if (st == LKS_OK) {
+        usleep((useconds_t)(idle_s * lks_test_patience() * 1e6));
         st = lks_comm_barrier(comm);
-    EXPECT(st == LKS_ERR_PEER && lks__sys_now() - start < 8 * lks_test_patience());
+    }
+    EXPECT(st == LKS_ERR_PEER);
     snprintf(said, sizeof said, "rank %d", last);
     if (strstr(lks_last_error(), said) == NULL)
         return lks__fail(LKS_ERR_DIVERGED, "the split said: %s", lks_last_error());
@@ -406,12 +412,12 @@ static lks_status killed_connecting(int key)
 
 static lks_status killed_as_last(void)
 {
-    return killed_connecting(0);
+    return killed_connecting(0, 3, 3);
 }
 
 static lks_status killed_as_first(void)
 {
-    return killed_connecting(-world.rank);
+    return killed_connecting(-world.rank, 0, 8);
 }
 
 static const struct row {

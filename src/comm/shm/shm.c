@@ -9,7 +9,9 @@
 #include "base/system/sys.h"
 
 /* A wait polls this long before it sleeps, if each rank has a core. It is longer than the usual
- * delay between ranks, and too short to matter. */
+ * delay between ranks, and too short to matter. Under load the yields in it help, and a longer spin
+ * doesn't: with 40 busy processes on two cores an all-reduce of 256 bytes takes 25 us on average
+ * (20 with 100 us), but without yields 143 us (488 with 100 us, 1163 with 300 us). */
 static const double SPIN_S = 30e-6;
 
 /* --- joining and leaving ------------------------------------------------------------------ */

@@ -360,6 +360,7 @@ static bool spin(const struct lks__shm *g, const struct wait *w)
                 return true;
             lks__cpu_relax();
         }
+        sched_yield(); /* the other rank may need this core */
     } while (!lks__segment_aborted(g->segment) && lks__sys_now() < end);
     return false;
 }
