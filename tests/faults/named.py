@@ -518,7 +518,7 @@ class Side:
     def trail(self, step):
         if step not in self.trails:
             path = self.out / f"{step}.trail"
-            code, out, err = command([str(self.program), "audit", str(self.out), f"--step={step}", f"--trail={path}"], self.env)
+            code, out, err = command([str(self.program), "audit", str(self.out), f"--step={step}", f"--trail={path}", "--threads=1"], self.env)
             self.error = f"{out}{err}"
             self.trails[step] = path if code in (0, 3) and path.exists() else None
         return self.trails[step]
@@ -670,7 +670,7 @@ def main():
         n = tally["right"] + tally["wrong"]
         print(f"{tally['right']} of {n} faults were named at the right operation, to which {100 * sum(shares) / max(1, n):.1f} % of a trail's places belong; "
               f"{pairs} pairs of runs, {len(campaign.sound)} settings. Not counted: {tally['equal']} change no number, {tally['ends']} end the run")
-        if n < args.runs and not args.only or tally["wrong"] > max(1, n // 20):
+        if n < args.runs and not args.only or tally["wrong"] > n // 20:
             sys.exit("named: too few faults were named at the right operation")
     finally:
         if args.keep:
