@@ -304,11 +304,6 @@ uint64_t lks__tokens_offset(const lks__tokens *t, uint64_t index)
     return t->start + index * t->id_bytes;
 }
 
-const char *lks__tokens_path(const lks__tokens *t)
-{
-    return t->path;
-}
-
 lks_status lks__tokens_digest(const lks__tokens *t, uint64_t *digest_p)
 {
     if (!t->is_whole)

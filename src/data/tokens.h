@@ -38,7 +38,6 @@ void lks__shard_header(int id_bytes, uint32_t n_tokens, uint8_t header[LKS__SHAR
 
 uint64_t lks__tokens_count(const lks__tokens *tokens);
 uint64_t lks__tokens_offset(const lks__tokens *tokens, uint64_t index); /* of a token, in bytes */
-const char *lks__tokens_path(const lks__tokens *tokens);
 
 /* XXH3-64 of the contents. If the file was checked completely at opening: of all its bytes at that
  * time. Otherwise: of its size (little-endian u64) and 4,096 pages of 4,096 bytes spread evenly

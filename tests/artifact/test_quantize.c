@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number/f16.h"
 #include "model/model.h"
 #include "weights/artifact/artifact.h"
-#include "weights/artifact/half.h"
 #include "weights/artifact/quantize.h"
 
 /* ---- half precision -------------------------------------------------------------------------- */
@@ -50,23 +50,23 @@ static double rounded(double x)
 static void test_every_half(void **state)
 {
     for (unsigned h = 0; h < 65536; h++) {
-        float x = lks__half_to_float((uint16_t)h);
+        float x = lks__f16_to_float((uint16_t)h);
         double want = half_value(h);
         if (isnan(want)) {
             assert_true(isnan(x) && bits_of(x) & 0x400000); /* a quiet one */
             assert_int_equal(signbit(x) != 0, h >> 15);
-            assert_int_equal(lks__half_from_float(x), h | 0x200);
+            assert_int_equal(lks__f16_from_float(x), h | 0x200);
             continue;
         }
         assert_true((double)x == want && (signbit(x) != 0) == (h >> 15));
-        assert_int_equal(lks__half_from_float(x), h);
+        assert_int_equal(lks__f16_from_float(x), h);
     }
 }
 
 static void check_float(uint32_t bits)
 {
     float x = float_of(bits);
-    unsigned h = lks__half_from_float(x);
+    unsigned h = lks__f16_from_float(x);
     if (isnan(x))
         assert_true((h & 0x7c00) == 0x7c00 && (h & 0x3ff) != 0);
     else if (half_value(h) != rounded((double)x) || h >> 15 != bits >> 31)
@@ -137,7 +137,7 @@ static void check_figure(const json_t *t)
             fail_msg("%s: q[%zu] is %d", name, i, got[i]);
     assert_int_equal(json_array_size(scale), rows);
     for (size_t r = 0; r < rows; r++)
-        assert_true((matrix ? lks__half_to_float(scales[r]) : whole[0]) == number_at(scale, r));
+        assert_true((matrix ? lks__f16_to_float(scales[r]) : whole[0]) == number_at(scale, r));
     memset(x, 0, sizeof x);
     assert_ok(
         lks__dequantize(scheme, got, matrix ? (void *)scales : (void *)whole, rows, n / rows, x));

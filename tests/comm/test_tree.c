@@ -90,7 +90,7 @@ static void test_shape(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int V = cases[i].V, first, end;
         assert_int_equal(lks__tree_levels(V), cases[i].levels);
-        lks_node root = lks__tree_root(V);
+        const lks_node root = {cases[i].levels - 1, 0};
         assert_true(lks__tree_is_root(V, root) && lks__tree_valid(V, root));
         assert_false(lks__tree_has_sibling(V, root));
         lks__tree_leaves(V, root, &first, &end);

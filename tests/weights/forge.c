@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/number/bf16.h"
+#include "base/number/f16.h"
 #include "files/safetensors/safetensors.h"
-#include "weights/artifact/half.h"
 
 forge_model forge_open_as(const lks__model_config *config)
 {
@@ -66,7 +66,7 @@ static void *convert(const char *dtype, const float *x, size_t n)
     assert_non_null(out);
     for (size_t i = 0; i < n; i++) {
         uint16_t half =
-            strcmp(dtype, "F16") == 0 ? lks__half_from_float(x[i]) : lks__bf16_from_float(x[i]);
+            strcmp(dtype, "F16") == 0 ? lks__f16_from_float(x[i]) : lks__bf16_from_float(x[i]);
         if (strcmp(dtype, "F32") == 0)
             memcpy(out + i * 4, x + i, 4);
         else

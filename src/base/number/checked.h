@@ -32,4 +32,9 @@ static inline size_t lks__round_up(size_t n, size_t unit)
     return (n + unit - 1) & ~(unit - 1);
 }
 
+static inline size_t lks__min(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 #endif

@@ -5,15 +5,11 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/number/checked.h"
 #include "comm/shm/shm.h"
 #include "comm/tree/combine.h"
 
 _Static_assert((int)LKS__SEGMENT_MAX_RANKS <= (int)LKS__COMBINE_PARTS, "one part per rank");
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 static lks_status meet(struct lks__shm *g, const struct lks__shm_descriptor *desc,
                        const void *payload, size_t n, uint64_t *seq_p)
@@ -91,7 +87,7 @@ lks_status lks__shm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
         return LKS_OK;
     }
     for (size_t at = 0; at < bytes; at += LKS__SHM_BOUNCE) {
-        size_t some = smaller(bytes - at, LKS__SHM_BOUNCE);
+        size_t some = lks__min(bytes - at, LKS__SHM_BOUNCE);
         void *piece = lks__segment_bounce(g->segment, root, (int)(g->seq & 1));
         desc.args[1] = at;
         if (g->rank == root)
@@ -119,7 +115,7 @@ lks_status lks__shm_all_gather(lks_comm *comm, const void *mine, void *all, size
         return LKS_OK;
     }
     for (size_t at = 0; at < bytes; at += LKS__SHM_BOUNCE) {
-        size_t some = smaller(bytes - at, LKS__SHM_BOUNCE);
+        size_t some = lks__min(bytes - at, LKS__SHM_BOUNCE);
         int half = (int)(g->seq & 1);
         desc.args[1] = at;
         memcpy(lks__segment_bounce(g->segment, g->rank, half), (const char *)mine + at, some);
@@ -149,7 +145,7 @@ lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
     const bool small = most <= LKS__SHM_PAYLOAD;
     for (size_t at = 0; at == 0 || at < most; at += LKS__SHM_BOUNCE) {
         const int half = (int)(g->seq & 1);
-        size_t some = at < bytes ? smaller(bytes - at, LKS__SHM_BOUNCE) : 0;
+        size_t some = at < bytes ? lks__min(bytes - at, LKS__SHM_BOUNCE) : 0;
         uint64_t seq;
         desc.args[1] = at;
         if (!small && some > 0)
@@ -157,7 +153,7 @@ lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
         LKS__TRY(meet(g, &desc, mine, small ? bytes : 0, &seq));
         char *to = all;
         for (int r = 0; r < g->world_size; to += counts[r++] * size) {
-            some = at < counts[r] * size ? smaller(counts[r] * size - at, LKS__SHM_BOUNCE) : 0;
+            some = at < counts[r] * size ? lks__min(counts[r] * size - at, LKS__SHM_BOUNCE) : 0;
             if (some > 0)
                 memcpy(to + at,
                        small ? payload_of(g, r, seq) : lks__segment_bounce(g->segment, r, half),
@@ -171,8 +167,8 @@ lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
 static void share_of(size_t n, int rank, int world_size, size_t *first, size_t *end)
 {
     size_t lines = (n + 15) / 16;
-    *first = smaller(n, lines * (size_t)rank / (size_t)world_size * 16);
-    *end = smaller(n, lines * ((size_t)rank + 1) / (size_t)world_size * 16);
+    *first = lks__min(n, lines * (size_t)rank / (size_t)world_size * 16);
+    *end = lks__min(n, lines * ((size_t)rank + 1) / (size_t)world_size * 16);
 }
 
 /* Up to this many ranks, each rank sums the whole piece. That saves one of two synchronizations,
@@ -236,8 +232,8 @@ lks_status lks__shm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtyp
     }
     for (size_t at = 0; at < count; at += piece) {
         desc.args[0] = at;
-        LKS__TRY(
-            reduce_piece(g, &desc, (char *)buf + at * size, smaller(count - at, piece), dtype, op));
+        LKS__TRY(reduce_piece(g, &desc, (char *)buf + at * size, lks__min(count - at, piece), dtype,
+                              op));
     }
     return LKS_OK;
 }
@@ -270,7 +266,7 @@ lks_status lks__shm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
     desc.args[2] = dtype;
     LKS__TRY(lks__shm_drain(g));
     for (size_t at = 0; at == 0 || at < count; at += piece) {
-        const size_t n = smaller(count - at, piece);
+        const size_t n = lks__min(count - at, piece);
         const int half = (int)(g->seq & 1);
         uint64_t seq;
         desc.args[0] = at;

@@ -13,11 +13,6 @@ int lks__tree_levels(int V)
     return levels;
 }
 
-lks_node lks__tree_root(int V)
-{
-    return (lks_node){.level = lks__tree_levels(V) - 1, .index = 0};
-}
-
 bool lks__tree_is_root(int V, lks_node node)
 {
     return node.level == lks__tree_levels(V) - 1;

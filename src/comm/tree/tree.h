@@ -22,7 +22,6 @@ enum {
 /* Number of levels, including the leaves: ceil(log2 V) + 1. V in 1..LKS__TREE_MAX_LEAVES. */
 int lks__tree_levels(int V);
 
-lks_node lks__tree_root(int V);
 bool lks__tree_is_root(int V, lks_node node);
 bool lks__tree_valid(int V, lks_node node); /* true for a node of the tree over V leaves */
 

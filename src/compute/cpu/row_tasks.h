@@ -5,13 +5,10 @@
 
 #include <stddef.h>
 
+#include "base/number/checked.h"
+
 /* Blocks of this size give few partial sums, and their rows fit in the second-level cache. */
 enum { ROWS_A_TASK = 32, COLS_A_TASK = 64 };
-
-static inline size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Rows [first, end) of a task. */
 struct row_range {
@@ -20,7 +17,7 @@ struct row_range {
 
 static inline struct row_range rows_of(size_t task, size_t rows)
 {
-    return (struct row_range){task * ROWS_A_TASK, min((task + 1) * ROWS_A_TASK, rows)};
+    return (struct row_range){task * ROWS_A_TASK, lks__min((task + 1) * ROWS_A_TASK, rows)};
 }
 
 static inline size_t row_tasks(size_t rows)

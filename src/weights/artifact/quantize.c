@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "weights/artifact/half.h"
+#include "base/number/f16.h"
 
 /* The script's constants (INT8_KEEP_FLOAT_MAX_NUMEL, INT8_CLIP_PERCENTILE / 100). */
 enum { KEEP_COUNT = 65536, LEVELS = 127 };
@@ -108,8 +108,8 @@ static lks_status quantize_rows(const float *x, size_t rows, size_t cols, int8_t
         float clip = clip_of(x, cols), scale = clip / (float)LEVELS;
         if (scale < least)
             scale = least;
-        scales[r] = lks__half_from_float(scale);
-        if (scales[r] == LKS__HALF_INF)
+        scales[r] = lks__f16_from_float(scale);
+        if (scales[r] == LKS__F16_INF)
             return too_large();
         to_int8(x, cols, clip, scale, q);
     }
@@ -119,8 +119,8 @@ static lks_status quantize_rows(const float *x, size_t rows, size_t cols, int8_t
 static lks_status quantize_half(const float *x, size_t n, uint16_t *values)
 {
     for (size_t i = 0; i < n; i++) {
-        values[i] = lks__half_from_float(x[i]);
-        if ((values[i] & 0x7fffu) == LKS__HALF_INF)
+        values[i] = lks__f16_from_float(x[i]);
+        if ((values[i] & 0x7fffu) == LKS__F16_INF)
             return too_large();
     }
     return LKS_OK;
@@ -188,12 +188,12 @@ lks_status lks__dequantize(lks__quant_scheme scheme, const void *values, const v
         break;
     case LKS__QUANT_HALF:
         for (size_t i = 0; i < n; i++)
-            x[i] = lks__half_to_float(half[i]);
+            x[i] = lks__f16_to_float(half[i]);
         break;
     case LKS__QUANT_ROWS:
         for (size_t r = 0; r < rows; r++)
             LKS__TRY(dequantize_row((const int8_t *)values + r * cols, cols,
-                                    lks__half_to_float(half[r]), x + r * cols));
+                                    lks__f16_to_float(half[r]), x + r * cols));
         break;
     case LKS__QUANT_WHOLE:
         memcpy(&scale, scales, sizeof scale);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/number/bf16.h"
-#include "weights/artifact/half.h"
+#include "base/number/f16.h"
 
 lks_status lks__weights_set(lks__weights *w, const char *setting, const char *value)
 {
@@ -69,7 +69,7 @@ bool lks__weights_has(const char *folder, const char *name)
         }                                                                                          \
     }
 WIDEN(bf16, lks__bf16_to_float)
-WIDEN(half, lks__half_to_float)
+WIDEN(half, lks__f16_to_float)
 
 /* --- names and shapes ------------------------------------------------------------------------ */
 

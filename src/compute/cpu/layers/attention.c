@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/number/checked.h"
 #include "base/number/math.h"
 
 /* Words used below. A *block* is `rows` query rows times COLS key columns of one head's scores. It
@@ -77,16 +78,11 @@ static size_t row_blocks(const struct job *job)
     return (job->shape.T + job->rows - 1) / job->rows;
 }
 
-static size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Number of columns in [j0, j0 + cols) that row `i` sees. Only for blocks of which it sees at least
  * one. */
 static size_t visible(size_t i, size_t j0, size_t cols)
 {
-    return min_size(cols, i - j0 + 1);
+    return lks__min(cols, i - j0 + 1);
 }
 
 /* The element of the dropout mask at which the scores of `row` of head bh = b * NH + h begin. */
@@ -109,7 +105,7 @@ static void fwd_task(void *ctx, size_t task, int thread)
     /* The last rows have the most columns. They run first, so that no thread starts on them when
      * the others are done. */
     const size_t i0 = (n_blocks - 1 - task % n_blocks) * job->rows;
-    const size_t rows = min_size(job->rows, T - i0);
+    const size_t rows = lks__min(job->rows, T - i0);
     const size_t ldq = job->in.ldq, ldkv = job->in.ldkv;
     const size_t kv = b * T * ldkv + h / job->group * hs;
     const float *q = lks__floats(job->in.q) + (b * T + i0) * ldq + h * hs;
@@ -121,7 +117,7 @@ static void fwd_task(void *ctx, size_t task, int thread)
         w->sum[i] = 0;
     }
     for (size_t j0 = 0; j0 < i0 + rows; j0 += COLS) {
-        const size_t cols = min_size(COLS, i0 + rows - j0);
+        const size_t cols = lks__min(COLS, i0 + rows - j0);
         lks__gemm(ex, thread, 'N', 'T', rows, cols, hs, job->scale, q, ldq, key + j0 * ldkv, ldkv,
                   0, w->s, COLS);
         k->softmax_block(w->s, COLS, rows, cols, (ptrdiff_t)(i0 - j0), w->max, w->sum, w->factor);
@@ -234,8 +230,8 @@ static void bwd_head(const struct job *job, int thread, size_t b, size_t h, bool
     for (size_t j0 = 0; j0 < T; j0 += COLS) {
         for (size_t i0 = last + job->rows; i0 > j0;) {
             i0 -= job->rows;
-            const size_t rows = min_size(job->rows, T - i0);
-            const size_t cols = min_size(COLS, i0 + rows - j0);
+            const size_t rows = lks__min(job->rows, T - i0);
+            const size_t cols = lks__min(COLS, i0 + rows - j0);
             const float add_q = j0 > 0, add_kv = i0 < last || add;
             lks__gemm(ex, thread, 'N', 'T', rows, cols, hs, job->scale, q + i0 * ldq, ldq,
                       key + j0 * ldkv, ldkv, 0, w->p, COLS);

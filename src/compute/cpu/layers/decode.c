@@ -24,7 +24,7 @@ struct product {
 static void product_task(void *ctx, size_t task, int thread)
 {
     const struct product *p = ctx;
-    const size_t c0 = task * OUTS_A_TASK, c1 = min(c0 + OUTS_A_TASK, p->out);
+    const size_t c0 = task * OUTS_A_TASK, c1 = lks__min(c0 + OUTS_A_TASK, p->out);
     p->ex->k->dot_rows(p->y + c0, p->ldy, p->x, p->in, p->w + c0 * p->in, p->in, p->rows, c1 - c0,
                        p->in, p->ex->bf16);
     if (p->epilogue != NULL)
@@ -80,7 +80,7 @@ static void keep_task(void *ctx, size_t task, int thread)
 {
     const struct attention *a = ctx;
     const size_t T = a->shape.T, hs = a->shape.hs;
-    for (size_t r = task * ROWS_A_TASK; r < min((task + 1) * ROWS_A_TASK, a->shape.B * T); r++)
+    for (size_t r = task * ROWS_A_TASK; r < lks__min((task + 1) * ROWS_A_TASK, a->shape.B * T); r++)
         for (size_t h = 0; h < a->shape.NKV; h++) {
             const size_t to = cache_at(a, r / T, h, a->cache.at + r % T);
             keep(a, lks__floats(a->cache.k) + to, lks__floats(a->in.k) + r * a->in.ldkv + h * hs);
@@ -113,7 +113,7 @@ static void attend_task(void *ctx, size_t task, int thread)
     const size_t b = task / blocks / NH, h = task / blocks % NH;
     const size_t kv = cache_at(a, b, h / (NH / a->shape.NKV), 0);
     const size_t i0 = task % blocks * QUERIES;
-    for (size_t i = i0; i < min(i0 + QUERIES, T); i++)
+    for (size_t i = i0; i < lks__min(i0 + QUERIES, T); i++)
         attend(a, thread, a->out + ((b * T + i) * NH + h) * hs,
                lks__floats(a->in.q) + (b * T + i) * a->in.ldq + h * hs,
                lks__floats(a->cache.k) + kv, lks__floats(a->cache.v) + kv, a->cache.at + i + 1);

@@ -40,11 +40,6 @@ struct iteration {
     size_t panel, tile_rows, tile_cols;
 };
 
-static size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t cuts(size_t n, size_t size)
 {
     return (n + size - 1) / size;
@@ -56,13 +51,14 @@ static void sum_block(void *ctx, size_t task, int thread)
 {
     const struct iteration *it = ctx;
     size_t at = task * NORM_BLOCK;
-    it->sums[task] = it->ex->k->sumsq(it->in_out + at, min(NORM_BLOCK, it->rows * it->cols - at));
+    it->sums[task] =
+        it->ex->k->sumsq(it->in_out + at, lks__min(NORM_BLOCK, it->rows * it->cols - at));
 }
 
 static void normalize_rows(void *ctx, size_t task, int thread)
 {
     const struct iteration *it = ctx;
-    size_t r0 = task * COPY_ROWS, r1 = min(r0 + COPY_ROWS, it->rows);
+    size_t r0 = task * COPY_ROWS, r1 = lks__min(r0 + COPY_ROWS, it->rows);
     for (size_t r = r0; r < r1; r++) {
         float *row = it->x.at + r * it->x.ld;
         if (row != it->in_out + r * it->cols)
@@ -91,7 +87,7 @@ static void normalize(const lks__exec *ex, struct iteration *it)
 static void mirror(struct matrix s, size_t r0, size_t r1)
 {
     for (size_t i0 = r0; i0 < r1; i0 += MIRROR) {
-        size_t i1 = min(i0 + MIRROR, r1), j0 = 0;
+        size_t i1 = lks__min(i0 + MIRROR, r1), j0 = 0;
         for (; j0 + MIRROR <= i0 && i1 - i0 == MIRROR; j0 += MIRROR) {
             float square[MIRROR][MIRROR];
             for (size_t i = 0; i < MIRROR; i++)
@@ -110,7 +106,7 @@ static void mirror(struct matrix s, size_t r0, size_t r1)
 static size_t panel_rows(const struct iteration *it, size_t task, size_t *r1_p)
 {
     size_t r0 = (cuts(it->n, it->panel) - 1 - task) * it->panel;
-    *r1_p = min(r0 + it->panel, it->n);
+    *r1_p = lks__min(r0 + it->panel, it->n);
     return r0;
 }
 
@@ -119,7 +115,7 @@ static void lower_rows(const struct iteration *it, int thread, char ta, char tb,
                        size_t k, float alpha, float beta, struct matrix out, size_t r0, size_t r1)
 {
     for (size_t r = r0, c0 = 0; r < r1; r += STEP) {
-        size_t c1 = min(r + STEP, r1);
+        size_t c1 = lks__min(r + STEP, r1);
         lks__gemm(it->ex, thread, ta, tb, r1 - r, c1 - c0, k, alpha,
                   ta == 'N' ? x.at + r * x.ld : x.at + r, x.ld,
                   tb == 'N' ? x.at + c0 : x.at + c0 * x.ld, x.ld, beta, out.at + r * out.ld + c0,
@@ -157,8 +153,8 @@ static void apply_tile(void *ctx, size_t task, int thread)
 {
     const struct iteration *it = ctx;
     size_t n_cols = cuts(it->cols, it->tile_cols);
-    size_t r0 = task / n_cols * it->tile_rows, r1 = min(r0 + it->tile_rows, it->rows);
-    size_t c0 = task % n_cols * it->tile_cols, c1 = min(c0 + it->tile_cols, it->cols);
+    size_t r0 = task / n_cols * it->tile_rows, r1 = lks__min(r0 + it->tile_rows, it->rows);
+    size_t c0 = task % n_cols * it->tile_cols, c1 = lks__min(c0 + it->tile_cols, it->cols);
     struct matrix left = it->tall ? it->x : it->poly, right = it->tall ? it->poly : it->x;
     lks__gemm(it->ex, thread, 'N', 'N', r1 - r0, c1 - c0, it->n, 1.0f, left.at + r0 * left.ld,
               left.ld, right.at + c0, right.ld, 0.0f, it->y.at + r0 * it->y.ld + c0, it->y.ld);
@@ -187,14 +183,14 @@ static size_t sums_bytes(size_t rows, size_t cols)
 /* sums, X, next X, A, polynomial */
 size_t lks__newton_schulz_bytes(size_t rows, size_t cols)
 {
-    size_t n = min(rows, cols);
+    size_t n = lks__min(rows, cols);
     return sums_bytes(rows, cols) + 2 * matrix_bytes(rows, cols) + 2 * matrix_bytes(n, n);
 }
 
 void lks__newton_schulz(const lks__exec *ex, float *x, size_t rows, size_t cols, int steps,
                         void *work)
 {
-    size_t n = min(rows, cols), bytes = matrix_bytes(rows, cols);
+    size_t n = lks__min(rows, cols), bytes = matrix_bytes(rows, cols);
     const struct matrix out = {x, cols};
     char *at = work;
     const lks__tiles *size = lks__exec_tiles(ex);

@@ -50,7 +50,7 @@ struct embedding_bwd {
 static void embedding_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct embedding_bwd *o = ctx;
-    size_t c0 = task * COLS_A_TASK, n = min(COLS_A_TASK, o->C - c0);
+    size_t c0 = task * COLS_A_TASK, n = lks__min(COLS_A_TASK, o->C - c0);
     for (size_t r = 0; r < o->rows; r++) {
         const float *d = o->dx + r * o->C + c0;
         if (o->dwte != NULL)
@@ -78,7 +78,7 @@ struct layernorm_fwd {
 static void layernorm_fwd_task(void *ctx, size_t task, int thread)
 {
     const struct layernorm_fwd *o = ctx;
-    size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r);
+    size_t r = task * ROWS_A_TASK, n = lks__min(ROWS_A_TASK, o->rows - r);
     o->ex->k->layernorm_fwd(o->y + r * o->C, o->mean + r, o->rstd + r, o->x + r * o->C, o->gain,
                             o->bias, n, o->C);
 }
@@ -104,7 +104,7 @@ struct layernorm_bwd {
 static void layernorm_bwd_task(void *ctx, size_t task, int thread)
 {
     const struct layernorm_bwd *o = ctx;
-    size_t r = task * ROWS_A_TASK, n = min(ROWS_A_TASK, o->rows - r), C = o->C;
+    size_t r = task * ROWS_A_TASK, n = lks__min(ROWS_A_TASK, o->rows - r), C = o->C;
     float *dgain = o->partial + 2 * task * C, *dbias = dgain + C;
     memset(dgain, 0, 2 * C * sizeof(float));
     o->ex->k->layernorm_bwd(o->dx + r * C, dgain, o->has_bias ? dbias : NULL, o->dy + r * C,
@@ -156,7 +156,7 @@ static void dropout_task(void *ctx, size_t task, int thread)
 {
     const struct dropout_op *o = ctx;
     size_t first = task * ROWS_A_TASK * o->C;
-    size_t n = min(ROWS_A_TASK * o->C, o->rows * o->C - first);
+    size_t n = lks__min(ROWS_A_TASK * o->C, o->rows * o->C - first);
     o->ex->k->dropout(o->y + first, o->x + first, n, first, o->drop);
 }
 

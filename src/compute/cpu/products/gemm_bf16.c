@@ -2,6 +2,7 @@
  * have no instruction for them. Blocks are rounded and copied, as floats, to memory that stays in
  * the second-level cache; the float GEMM multiplies the copies. The copies also avoid rows a power
  * of two apart. */
+#include "base/number/checked.h"
 #include "compute/cpu/products/gemm_dnnl.h"
 #include "compute/cpu/products/kinds.h"
 #include "compute/cpu/vector/levels.h"
@@ -14,11 +15,6 @@ typedef struct rounded_work {
 } rounded_work;
 
 _Static_assert(sizeof(rounded_work) <= LKS__GEMM_WORK_BYTES, "the blocks fit");
-
-static size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* y[rows, cols] (leading dimension cols + GAP) = x, rounded. */
 static void copy(float *y, const float *x, size_t ld, size_t rows, size_t cols)
@@ -36,15 +32,15 @@ void VERSION(gemm_bf16)(char ta, char tb, size_t m, size_t n, size_t k, float al
     if (k == 0)
         gemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
     for (size_t j = 0; j < n; j += NC) {
-        const size_t nc = min(NC, n - j);
+        const size_t nc = lks__min(NC, n - j);
         for (size_t p = 0; p < k; p += KC) {
-            const size_t kc = min(KC, k - p);
+            const size_t kc = lks__min(KC, k - p);
             if (tb == 'T')
                 copy(w->b, b + j * ldb + p, ldb, nc, kc);
             else
                 copy(w->b, b + p * ldb + j, ldb, kc, nc);
             for (size_t i = 0; i < m; i += MC) {
-                const size_t mc = min(MC, m - i);
+                const size_t mc = lks__min(MC, m - i);
                 if (ta == 'T')
                     copy(w->a, a + p * lda + i, lda, kc, mc);
                 else

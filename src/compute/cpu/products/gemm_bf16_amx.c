@@ -156,7 +156,7 @@ static inline __attribute__((always_inline)) void
 kernel(int mt, int nt, const uint32_t *a, const uint32_t *b, size_t depth, float *y, const sums *s)
 {
     enum { ROW = LANES * sizeof(uint32_t), SUMS_ROW = SIDE * sizeof(float) };
-    const size_t rows = s->rows, cols = min(s->cols, SIDE);
+    const size_t rows = s->rows, cols = lks__min(s->cols, SIDE);
 
     for (size_t i = 0; i < rows; i++) {
         _mm_prefetch((const char *)(s->c + i * s->ldc), _MM_HINT_T1);
@@ -232,12 +232,12 @@ void lks__gemm_bf16_amx(char ta, char tb, size_t m, size_t n, size_t k, float al
     }
     tiles_open();
     for (size_t j = 0; j < n; j += NC) {
-        const size_t nc = min(NC, n - j);
+        const size_t nc = lks__min(NC, n - j);
         for (size_t p = 0; p < k; p += KC) {
-            const size_t kc = min(KC, k - p);
+            const size_t kc = lks__min(KC, k - p);
             pack_b(w->b, &right, j, nc, p, kc);
             for (size_t i = 0; i < m; i += SIDE) {
-                const size_t rows = min(SIDE, m - i);
+                const size_t rows = lks__min(SIDE, m - i);
                 pack_a(w->a, &left, i, rows, p, kc);
                 multiply(w, nc, kc,
                          (sums){alpha, p == 0 ? beta : 1, c + i * ldc + j, ldc, rows, 0});

@@ -85,14 +85,14 @@ static void pack_a(uint32_t *y, const operand *o, size_t i0, size_t rows, size_t
         pack_a_across(y, o, i0, rows, p0, kc);
     else
         for (size_t i = 0; i < rows; i += MR)
-            pack_a_along(y + i / MR * A_PANEL, o, i0 + i, min(MR, rows - i), p0, kc);
+            pack_a_along(y + i / MR * A_PANEL, o, i0 + i, lks__min(MR, rows - i), p0, kc);
 }
 
 /* Vectors of the panel at column j of n: three, but so that the last panel doesn't get only one. */
 static size_t panel_vectors(size_t n, size_t j)
 {
     size_t left = (n - j + LANES - 1) / LANES;
-    return left == NV + 1 ? 2 : min(left, NV);
+    return left == NV + 1 ? 2 : lks__min(left, NV);
 }
 
 /* Pack one vector's columns of a panel of B: y[pair * stride + lane]. */
@@ -109,7 +109,7 @@ static void pack_b_along(uint32_t *y, size_t stride, const operand *o, size_t j,
         for (size_t l = 0; l < LANES; l++)
             r[l] = l < cols ? pairs_along(at(o, j + l, p0 + p), kc - p) : _mm512_setzero_si512();
         transpose(r);
-        size_t pairs = min(LANES, (kc - p + 1) / 2);
+        size_t pairs = lks__min(LANES, (kc - p + 1) / 2);
         for (size_t l = 0; l < pairs; l++)
             _mm512_store_si512(y + (p / 2 + l) * stride, r[l]);
     }
@@ -241,12 +241,12 @@ void lks__gemm_bf16_avx512_bf16(char ta, char tb, size_t m, size_t n, size_t k, 
         return;
     }
     for (size_t j = 0; j < n; j += NC) {
-        const size_t nc = min(NC, n - j);
+        const size_t nc = lks__min(NC, n - j);
         for (size_t p = 0; p < k; p += KC) {
-            const size_t kc = min(KC, k - p);
+            const size_t kc = lks__min(KC, k - p);
             pack_b(w->b, &right, j, nc, p, kc);
             for (size_t i = 0; i < m; i += MC) {
-                const size_t mc = min(MC, m - i);
+                const size_t mc = lks__min(MC, m - i);
                 pack_a(w->a, &left, i, mc, p, kc);
                 multiply(w, left.along, mc, nc, kc,
                          (sums){alpha, p == 0 ? beta : 1, c + i * ldc + j, ldc, 0, nc});

@@ -20,11 +20,6 @@ _Static_assert(PANEL_LD *PANEL_ROWS * sizeof(float) <= LKS__LAYER_SCRATCH_BYTES,
 /* packed_tile() copies the rows of such a tile, which are columns of A. */
 _Static_assert((int)LKS__TILE_ROWS <= (int)PANEL_COLS, "a tile of A fits in a panel");
 
-static size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t tiles(size_t n, size_t tile)
 {
     return (n + tile - 1) / tile;
@@ -79,7 +74,7 @@ static void packed_tile(const struct product *p, const struct tile *t, float *pa
 {
     const size_t rows = t->r1 - t->r0, cols = t->c1 - t->c0;
     for (size_t k0 = 0; k0 < p->k; k0 += PANEL_ROWS) {
-        size_t k = min(PANEL_ROWS, p->k - k0);
+        size_t k = lks__min(PANEL_ROWS, p->k - k0);
         float beta = k0 == 0 ? p->beta : 1.0f;
         if (p->pack == PACK_A) {
             copy_panel(panel, t->a + k0 * p->lda, p->lda, k, rows);
@@ -98,8 +93,8 @@ static void product_tile(void *ctx, size_t task, int thread)
     const struct product *p = ctx;
     size_t n_cols = tiles(p->n, p->tile_cols);
     struct tile t = {.r0 = task / n_cols * p->tile_rows, .c0 = task % n_cols * p->tile_cols};
-    t.r1 = min(t.r0 + p->tile_rows, p->m);
-    t.c1 = min(t.c0 + p->tile_cols, p->n);
+    t.r1 = lks__min(t.r0 + p->tile_rows, p->m);
+    t.c1 = lks__min(t.c0 + p->tile_cols, p->n);
     t.a = p->ta == 'N' ? p->a + t.r0 * p->lda : p->a + t.r0;
     t.b = p->tb == 'N' ? p->b + t.c0 : p->b + t.c0 * p->ldb;
     t.c = p->c + t.r0 * p->ldc + t.c0;
@@ -148,7 +143,7 @@ static void cut(struct product *p, size_t rows, size_t cols)
 
 static void cut_square(struct product *p, size_t side)
 {
-    size_t rows = min(side, p->m), cols = min(side, p->n);
+    size_t rows = lks__min(side, p->m), cols = lks__min(side, p->n);
     while (tiles(p->m, rows) * tiles(p->n, cols) < SQUARE_TILES &&
            (rows > SQUARE_LEAST || cols > SQUARE_LEAST)) {
         size_t *longer = rows >= cols ? &rows : &cols;
@@ -233,7 +228,7 @@ struct colsum {
 static void colsum_tile(void *ctx, size_t task, int thread)
 {
     const struct colsum *s = ctx;
-    size_t c0 = task * COLSUM_COLS, c1 = min(c0 + COLSUM_COLS, s->n);
+    size_t c0 = task * COLSUM_COLS, c1 = lks__min(c0 + COLSUM_COLS, s->n);
     s->ex->k->colsum(s->out + c0, s->x + c0, s->ld, s->rows, c1 - c0);
 }
 

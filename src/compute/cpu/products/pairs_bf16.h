@@ -19,12 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LANES = 16 };
+#include "base/number/checked.h"
 
-static inline size_t min(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
+enum { LANES = 16 };
 
 /* Element (i, p) of a source is x[i * ld + p] if `along` is set (k runs along its rows), otherwise
  * x[p * ld + i]. */
