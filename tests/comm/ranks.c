@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/system/sys.h"
+#include "comm/backend.h"
 #include "support.h"
 
 void ranks_main(int argc, char **argv, const struct rank_body *bodies)
@@ -122,4 +124,36 @@ lks_comm *ranks_open(double timeout_s)
     if (lks_world_from_env(&world) != LKS_OK || lks_comm_open(&world, &options, &comm) != LKS_OK)
         fprintf(stderr, "can't open the group: %s\n", lks_last_error());
     return comm;
+}
+
+struct thread {
+    pthread_t id;
+    lks_comm *comm;
+    void (*body)(lks_comm *comm, void *rank);
+    void *rank;
+};
+
+static void *thread_main(void *arg)
+{
+    const struct thread *t = arg;
+    t->body(t->comm, t->rank);
+    return NULL;
+}
+
+void ranks_as_threads(int n, double timeout_s, void (*body)(lks_comm *comm, void *rank),
+                      void *ranks, size_t bytes)
+{
+    struct thread threads[RANKS_MAX_THREADS];
+    lks_comm *comms[RANKS_MAX_THREADS];
+    assert_true(n <= RANKS_MAX_THREADS);
+    assert_ok(lks__comm_open_threads(n, timeout_s, comms));
+    for (int i = 0; i < n; i++) {
+        threads[i] = (struct thread){
+            .comm = comms[i], .body = body, .rank = (char *)ranks + (size_t)i * bytes};
+        assert_int_equal(pthread_create(&threads[i].id, NULL, thread_main, &threads[i]), 0);
+    }
+    for (int i = 0; i < n; i++)
+        pthread_join(threads[i].id, NULL);
+    for (int i = 0; i < n; i++)
+        lks_comm_close(comms[i]);
 }

@@ -1,5 +1,5 @@
 /* comm/ranks.h - ranks as child processes of a test, started as a launcher starts them, with a time
- * limit.
+ * limit; or as threads, so that sanitizers see all of them.
  *
  * A test program runs itself: `program --rank BODY` in the environment of a rank. Its main() calls
  * ranks_main() first, which runs the body and ends the process if it finds those arguments. */
@@ -7,6 +7,7 @@
 #define LKS_TESTS_COMM_RANKS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 #include "comm/shm/segment/status.h"
@@ -20,7 +21,7 @@ struct rank_body {
 /* Bodies end with {NULL, NULL}. Returns only if this process is no rank. */
 void ranks_main(int argc, char **argv, const struct rank_body *bodies);
 
-enum { RANKS_MAX = 8 };
+enum { RANKS_MAX = 8, RANKS_MAX_THREADS = 11 };
 
 struct ranks {
     int n;
@@ -56,5 +57,10 @@ int ranks_count_fds(void);
 
 /* In a rank: open the group that the environment describes. NULL after printing the reason. */
 lks_comm *ranks_open(double timeout_s);
+
+/* Run `body` on `n` ranks, which are threads of this process. Rank i gets element i of `ranks`, an
+ * array of elements of `bytes`. */
+void ranks_as_threads(int n, double timeout_s, void (*body)(lks_comm *comm, void *rank),
+                      void *ranks, size_t bytes);
 
 #endif

@@ -16,43 +16,31 @@
 #include "base/system/memory.h"
 #include "base/system/sys.h"
 #include "comm/backend.h"
+#include "comm/ranks.h"
 #include "comm/shm/shm.h"
 #include "comm/suite.h"
 #include "support.h"
 
-enum { MAX_RANKS = 11 };
-
-struct thread {
-    pthread_t id;
-    lks_comm *comm;
+struct rank {
+    int number, of;
     bool (*body)(lks_comm *comm);
     bool ok;
 };
 
-static void *thread_main(void *arg)
+static void rank_main(lks_comm *comm, void *arg)
 {
-    struct thread *t = arg;
-    t->ok = t->body(t->comm);
-    return NULL;
+    struct rank *r = arg;
+    r->ok = lks_comm_rank(comm) == r->number && lks_comm_world_size(comm) == r->of && r->body(comm);
 }
 
 static void run_ranks(int n, double timeout_s, bool (*body)(lks_comm *comm))
 {
-    struct thread threads[MAX_RANKS];
-    lks_comm *comms[MAX_RANKS];
-    assert_int_equal(lks__comm_open_threads(n, timeout_s, comms), LKS_OK);
-    for (int r = 0; r < n; r++) {
-        threads[r] = (struct thread){.comm = comms[r], .body = body};
-        assert_int_equal(lks_comm_rank(comms[r]), r);
-        assert_int_equal(lks_comm_world_size(comms[r]), n);
-        assert_int_equal(pthread_create(&threads[r].id, NULL, thread_main, &threads[r]), 0);
-    }
+    struct rank ranks[RANKS_MAX_THREADS];
     for (int r = 0; r < n; r++)
-        pthread_join(threads[r].id, NULL);
+        ranks[r] = (struct rank){.number = r, .of = n, .body = body};
+    ranks_as_threads(n, timeout_s, rank_main, ranks, sizeof *ranks);
     for (int r = 0; r < n; r++)
-        assert_true(threads[r].ok);
-    for (int r = 0; r < n; r++)
-        lks_comm_close(comms[r]);
+        assert_true(ranks[r].ok);
 }
 
 #ifdef TEST_SHORT /* up to 4 ranks, and more, sum in different ways */

@@ -4,12 +4,12 @@
 #include "support.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/backend.h"
+#include "comm/ranks.h"
 #include "compute/cpu/device.h"
 #include "compute/mirror.h"
 #include "ddp/reducer.h"
@@ -101,7 +101,6 @@ static double plain_mean(int V, int A, int step, float *mean)
 /* ---- ranks ------------------------------------------------------------------------------- */
 
 struct rank {
-    pthread_t thread;
     lks_comm *comm;
     int V, A, failing_v;
     unsigned seed;
@@ -234,29 +233,21 @@ static lks_status verify(const struct rank *r)
     return lks__named_floats_verify(r->comm, spans, 2);
 }
 
-static void *rank_main(void *arg)
+static void rank_main(lks_comm *comm, void *arg)
 {
     struct rank *r = arg;
+    r->comm = comm;
     r->status = r->params != NULL ? verify(r) : run_ddp(r);
     if (r->status != LKS_OK)
         snprintf(r->said, sizeof r->said, "%s", lks_last_error());
-    return NULL;
 }
 
 /* Afterwards `ranks` holds all ranks' statuses and sentences. */
 static void run_ranks(struct rank *ranks, int W)
 {
-    lks_comm *comms[MAX_RANKS];
-    assert_ok(lks__comm_open_threads(W, 30, comms));
-    for (int i = 0; i < W; i++) {
-        ranks[i].comm = comms[i];
+    for (int i = 0; i < W; i++)
         ranks[i].seed = seed++;
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
-    }
-    for (int i = 0; i < W; i++)
-        pthread_join(ranks[i].thread, NULL);
-    for (int i = 0; i < W; i++)
-        lks_comm_close(comms[i]);
+    ranks_as_threads(W, 30, rank_main, ranks, sizeof *ranks);
 }
 
 static void check_sum(int V, int W, int A, size_t bucket_bytes, float *const mean[STEPS],

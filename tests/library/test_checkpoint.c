@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "comm/backend.h"
+#include "comm/ranks.h"
 #include "comm/shm/host.h"
 #include "comm/shm/segment/segment_layout.h"
 #include "comm/shm/segment/status.h"
@@ -66,7 +67,6 @@ static bool has(const struct model *m, int seed)
 /* --- ranks as threads --------------------------------------------------------------------- */
 
 struct rank {
-    pthread_t thread;
     lks_comm *comm;
     void (*run)(struct rank *r);
     const char *dir;
@@ -80,9 +80,10 @@ struct rank {
 
 static struct rank ranks[MAX_RANKS];
 
-static void *thread_main(void *arg)
+static void rank_main(lks_comm *comm, void *arg)
 {
     struct rank *r = arg;
+    r->comm = comm;
     fill(&r->model, 50 + r->r);
     r->step = 777;
     r->found = false;
@@ -93,26 +94,19 @@ static void *thread_main(void *arg)
     if (lks_comm_all_reduce(r->comm, &one, 1, LKS_INT32, LKS_SUM) != LKS_OK ||
         one != lks_comm_world_size(r->comm))
         r->status = LKS_ERR_PEER;
-    return NULL;
 }
 
 /* All ranks make the same call and get the same result. */
 static lks_status on_ranks(int W, const char *dir, int odd, void (*run)(struct rank *r))
 {
-    lks_comm *comms[MAX_RANKS];
-    assert_ok(lks__comm_open_threads(W, 30, comms));
     for (int i = 0; i < W; i++) {
-        ranks[i].comm = comms[i];
         ranks[i].run = run;
         ranks[i].dir = dir;
         ranks[i].r = i;
         ranks[i].odd = odd;
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, thread_main, &ranks[i]), 0);
     }
-    for (int i = 0; i < W; i++)
-        pthread_join(ranks[i].thread, NULL);
+    ranks_as_threads(W, 30, rank_main, ranks, sizeof *ranks);
     for (int i = 0; i < W; i++) {
-        lks_comm_close(comms[i]);
         assert_int_equal(ranks[i].status, ranks[0].status);
         assert_string_equal(ranks[i].said, ranks[0].said);
     }

@@ -2,7 +2,6 @@
  * threads. */
 #include "support.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "comm/backend.h"
+#include "comm/ranks.h"
 #include "files/checkpoint/folder.h"
 #include "files/safetensors/dtype.h"
 #include "lockstep/lockstep.h"
@@ -19,7 +18,6 @@
 enum { MAX_RANKS = 4, COMMON = 100, MOST = 70000 };
 
 struct rank {
-    pthread_t thread;
     lks_comm *comm;
     void (*run)(struct rank *r);
     const char *dir, *json;
@@ -71,9 +69,10 @@ static bool is_untouched(const struct rank *r)
     return r->common[0] == -1 && r->mine[0] == -1 && r->one == 77 && !r->found && r->step == 0;
 }
 
-static void *thread_main(void *arg)
+static void rank_main(lks_comm *comm, void *arg)
 {
     struct rank *r = arg;
+    r->comm = comm;
     r->found = false;
     r->step = 0;
     r->text = NULL;
@@ -82,25 +81,16 @@ static void *thread_main(void *arg)
     int32_t one = 1; /* in any case the group stays usable */
     if (lks_comm_all_reduce(r->comm, &one, 1, LKS_INT32, LKS_SUM) != LKS_OK || one != r->W)
         r->status = LKS_ERR_PEER;
-    return NULL;
 }
 
 /* All ranks make the same call and get the same result. */
 static lks_status on_ranks(int W, const char *dir, const char *json, int odd,
                            void (*run)(struct rank *r))
 {
-    lks_comm *comms[MAX_RANKS];
-    assert_ok(lks__comm_open_threads(W, 30, comms));
-    for (int i = 0; i < W; i++) {
-        struct rank *r = &ranks[i];
-        *r = (struct rank){
-            .comm = comms[i], .run = run, .dir = dir, .json = json, .r = i, .W = W, .odd = odd};
-        assert_int_equal(pthread_create(&r->thread, NULL, thread_main, r), 0);
-    }
     for (int i = 0; i < W; i++)
-        pthread_join(ranks[i].thread, NULL);
+        ranks[i] = (struct rank){.run = run, .dir = dir, .json = json, .r = i, .W = W, .odd = odd};
+    ranks_as_threads(W, 30, rank_main, ranks, sizeof *ranks);
     for (int i = 0; i < W; i++) {
-        lks_comm_close(comms[i]);
         assert_int_equal(ranks[i].status, ranks[0].status);
         assert_string_equal(ranks[i].said, ranks[0].said);
     }

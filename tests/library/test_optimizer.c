@@ -3,13 +3,12 @@
 #include "support.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/number/rng.h"
-#include "comm/backend.h"
+#include "comm/ranks.h"
 #include "compute/cpu/device.h"
 #include "lockstep/lockstep.h"
 #include "model/optim/optimizer.h"
@@ -139,7 +138,6 @@ static void expect(lks_optimizer_rule rule, struct model *m)
 /* --- ranks ------------------------------------------------------------------------------------ */
 
 struct rank {
-    pthread_t thread;
     lks_comm *comm;
     lks_optimizer_rule rule;
     const char *dir; /* NULL: no checkpoint in the middle */
@@ -182,31 +180,24 @@ static lks_status train(struct rank *r)
     return st;
 }
 
-static void *thread_main(void *arg)
+static void rank_main(lks_comm *comm, void *arg)
 {
     struct rank *r = arg;
+    r->comm = comm;
     r->st = train(r);
     snprintf(r->said, sizeof r->said, "%s", r->st != LKS_OK ? lks_last_error() : "");
-    return NULL;
 }
 
 static struct rank ranks[MAX_RANKS];
 
 static void on_ranks(int W, lks_optimizer_rule rule, const char *dir, int odd)
 {
-    lks_comm *comms[MAX_RANKS];
-    assert_ok(lks__comm_open_threads(W, 30, comms));
     for (int r = 0; r < W; r++) {
-        ranks[r].comm = comms[r];
         ranks[r].rule = rule;
         ranks[r].dir = dir;
         ranks[r].odd = odd;
-        assert_int_equal(pthread_create(&ranks[r].thread, NULL, thread_main, &ranks[r]), 0);
     }
-    for (int r = 0; r < W; r++)
-        pthread_join(ranks[r].thread, NULL);
-    for (int r = 0; r < W; r++)
-        lks_comm_close(comms[r]);
+    ranks_as_threads(W, 30, rank_main, ranks, sizeof *ranks);
 }
 
 static struct model expected;

@@ -3,13 +3,12 @@
 #include "support.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/number/rng.h"
-#include "comm/backend.h"
+#include "comm/ranks.h"
 #include "ddp/library/params.h"
 
 enum { MAX_RANKS = 8, STEPS = 2, N_PARAMS = 5, FROZEN = 2, RARE = 1, RARE_V = 2 };
@@ -116,7 +115,6 @@ static struct expected *expect(int V, int A)
 /* ---- ranks ------------------------------------------------------------------------------- */
 
 struct rank {
-    pthread_t thread;
     lks_comm *comm;
     lks_status (*run)(struct rank *r);
     lks_ddp_options options;
@@ -212,32 +210,22 @@ static lks_status run_steps(struct rank *r)
     return st;
 }
 
-static void *rank_main(void *arg)
+static void rank_main(lks_comm *comm, void *arg)
 {
     struct rank *r = arg;
+    r->comm = comm;
+    r->model = new_model();
     r->status = r->run(r);
     if (r->status != LKS_OK) {
         snprintf(r->said, sizeof r->said, "%s", lks_last_error());
         lks_comm_abort(r->comm, r->said);
     }
-    return NULL;
+    free(r->model);
 }
 
 static void run_ranks(struct rank *ranks, int W)
 {
-    lks_comm *comms[MAX_RANKS];
-    assert_ok(lks__comm_open_threads(W, 30, comms));
-    for (int i = 0; i < W; i++) {
-        ranks[i].comm = comms[i];
-        ranks[i].model = new_model();
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
-    }
-    for (int i = 0; i < W; i++)
-        pthread_join(ranks[i].thread, NULL);
-    for (int i = 0; i < W; i++) {
-        lks_comm_close(comms[i]);
-        free(ranks[i].model);
-    }
+    ranks_as_threads(W, 30, rank_main, ranks, sizeof *ranks);
 }
 
 /* ---- tests ------------------------------------------------------------------------------- */
