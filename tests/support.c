@@ -246,7 +246,7 @@ void lks_test_write(const char *path, const void *data, size_t bytes)
         fail_msg("cannot write %s: %s", path, strerror(errno));
 }
 
-const char *lks_test_read(const char *path, size_t *bytes_p)
+char *lks_test_read(const char *path, size_t *bytes_p)
 {
     FILE *f = fopen(path, "rb");
     struct stat info;

@@ -84,7 +84,7 @@ const char *lks_test_folder_in_memory(void);
 const char *lks_test_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void lks_test_write(const char *path, const void *data, size_t bytes);
 /* With a 0 byte at its end; the test fails if it can't be read. */
-const char *lks_test_read(const char *path, size_t *bytes_p);
+char *lks_test_read(const char *path, size_t *bytes_p);
 bool lks_test_exists(const char *path);
 int lks_test_count_files(const char *folder);  /* entries except . and .. */
 const char *lks_test_sha256(const char *path); /* hex, by sha256sum */

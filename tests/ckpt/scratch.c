@@ -1,15 +1,12 @@
 #include "ckpt/scratch.h"
+#include "support.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -101,42 +98,17 @@ void copy_tree(const char *from, const char *to)
         } else if (is_dir(a)) {
             copy_tree(a, b);
         } else {
-            size_t bytes;
-            char *data = read_bytes(a, &bytes);
-            write_bytes(b, data, bytes);
-            free(data);
+            const int in = open(a, O_RDONLY), out = open(b, O_WRONLY | O_CREAT, 0666);
+            ssize_t n;
+            do
+                n = sendfile(out, in, NULL, 1 << 20);
+            while (n > 0);
+            assert_int_equal(n, 0);
+            close(in);
+            close(out);
         }
     }
     closedir(dir);
-}
-
-bool exists(const char *path)
-{
-    struct stat info;
-    return lstat(path, &info) == 0;
-}
-
-char *read_bytes(const char *path, size_t *bytes_p)
-{
-    struct stat info;
-    int fd = open(path, O_RDONLY);
-    assert_true(fd >= 0);
-    assert_int_equal(fstat(fd, &info), 0);
-    char *data = malloc((size_t)info.st_size + 1);
-    assert_non_null(data);
-    assert_int_equal(read(fd, data, (size_t)info.st_size), info.st_size);
-    close(fd);
-    data[info.st_size] = '\0';
-    *bytes_p = (size_t)info.st_size;
-    return data;
-}
-
-void write_bytes(const char *path, const void *data, size_t bytes)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, data, bytes), bytes);
-    close(fd);
 }
 
 bool any_name_ends(const char *folder, const char *tail)

@@ -20,10 +20,6 @@ int scratch_close(void **state);
 const char *in_scratch(const char *name); /* path; one of a few static buffers */
 void remove_tree(const char *path);       /* OK if there is none */
 void copy_tree(const char *from, const char *to);
-bool exists(const char *path); /* also true for any link */
-
-char *read_bytes(const char *path, size_t *bytes_p); /* the caller frees */
-void write_bytes(const char *path, const void *data, size_t bytes);
 
 /* Does a name in `folder` end with `tail`? False if there is no folder. */
 bool any_name_ends(const char *folder, const char *tail);

@@ -1,8 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
+#include "support.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,11 +112,10 @@ static void same_bytes(void **state)
         size_t a_bytes, b_bytes;
         snprintf(a, sizeof a, "ckpt-00000010/%s", files[f]);
         snprintf(b, sizeof b, "b/ckpt-00000010/%s", files[f]);
-        char *x = read_bytes(inside(out, a), &a_bytes), *y = read_bytes(inside(out, b), &b_bytes);
+        char *x = lks_test_read(inside(out, a), &a_bytes),
+             *y = lks_test_read(inside(out, b), &b_bytes);
         assert_int_equal(a_bytes, b_bytes);
         assert_memory_equal(x, y, a_bytes);
-        free(x);
-        free(y);
     }
 }
 
@@ -153,8 +150,8 @@ static void keeps(void **state)
     const char *out = fresh();
     for (int i = 1; i <= 5; i++)
         assert_int_equal(save_content(out, (uint64_t)i * 10, 0, 3), LKS_OK);
-    assert_false(exists(inside(out, "ckpt-00000010")));
-    assert_false(exists(inside(out, "ckpt-00000020")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000010")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000020")));
     for (int i = 3; i <= 5; i++) {
         char name[32];
         snprintf(name, sizeof name, "ckpt-%08d", i * 10);
@@ -163,19 +160,19 @@ static void keeps(void **state)
     /* Back to an earlier state: newer ones are not deleted, and don't count. */
     assert_int_equal(save_content(out, 35, 1, 2), LKS_OK);
     latest_is(out, "ckpt-00000035");
-    assert_true(exists(inside(out, "ckpt-00000050")));
-    assert_true(exists(inside(out, "ckpt-00000040")));
-    assert_true(exists(inside(out, "ckpt-00000030")));
+    assert_true(lks_test_exists(inside(out, "ckpt-00000050")));
+    assert_true(lks_test_exists(inside(out, "ckpt-00000040")));
+    assert_true(lks_test_exists(inside(out, "ckpt-00000030")));
     /* A folder with a foreign file stays, and so does a folder that is no checkpoint. */
-    write_bytes(inside(out, "ckpt-00000030/notes"), "x", 1);
+    lks_test_write(inside(out, "ckpt-00000030/notes"), "x", 1);
     assert_int_equal(mkdir(inside(out, "ckpt-1"), 0777), 0);
     assert_int_equal(symlink("..", inside(out, "ckpt-00000001")), 0);
     assert_int_equal(save_content(out, 60, 0, 1), LKS_OK);
     assert_true(opens_as(inside(out, "ckpt-00000030"), 30, 0));
-    assert_true(exists(inside(out, "ckpt-1")));
-    assert_true(exists(inside(out, "ckpt-00000001")));
-    assert_false(exists(inside(out, "ckpt-00000050")));
-    assert_false(exists(inside(out, "ckpt-00000035")));
+    assert_true(lks_test_exists(inside(out, "ckpt-1")));
+    assert_true(lks_test_exists(inside(out, "ckpt-00000001")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000050")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000035")));
     assert_true(opens_as(out, 60, 0));
     assert_int_equal(save_content(out, 70, 0, -1), LKS_ERR_ARG);
 }
@@ -205,9 +202,9 @@ static void best_stays(void **state)
         opens_best(out, 20);
         assert_true(opens_as(out, (uint64_t)i * 10, 0));
     }
-    assert_false(exists(inside(out, "ckpt-00000010")));
-    assert_false(exists(inside(out, "ckpt-00000030")));
-    assert_false(exists(inside(out, "ckpt-00000040")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000010")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000030")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000040")));
     assert_int_equal(lks__ckpt_open_iter(out, 20, LKS__CKPT_ALL, &ckpt), LKS_OK);
     assert_true(has_content(&ckpt, 20, 0));
     lks__ckpt_close(&ckpt);
@@ -216,7 +213,7 @@ static void best_stays(void **state)
     /* Another best one: the old one isn't kept any more. */
     assert_int_equal(save_best(out, 70, 0, 1), LKS_OK);
     opens_best(out, 70);
-    assert_false(exists(inside(out, "ckpt-00000020")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000020")));
     /* The one that `best` names is replaced, and the save dies between its two renames. */
     assert_int_equal(rename(inside(out, "ckpt-00000070"), inside(out, "ckpt-00000070.old")), 0);
     opens_best(out, 70);
@@ -248,7 +245,7 @@ static const char *all_of(const char *out)
     text[0] = '\0';
     for (int i = 10; i <= 90; i += 10) {
         snprintf(name, sizeof name, "ckpt-%08d", i);
-        if (exists(inside(out, name)))
+        if (lks_test_exists(inside(out, name)))
             n += (size_t)snprintf(text + n, sizeof text - n, "%d ", i);
     }
     return text;
@@ -334,29 +331,29 @@ static void stale_folders(void **state)
     const char *out = fresh();
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
     assert_int_equal(mkdir(inside(out, "ckpt-00000007.tmp"), 0777), 0);
-    write_bytes(inside(out, "ckpt-00000007.tmp/model.safetensors"), "torn", 4);
+    lks_test_write(inside(out, "ckpt-00000007.tmp/model.safetensors"), "torn", 4);
     assert_int_equal(mkdir(inside(out, "ckpt-00000020.tmp"), 0777), 0);
     /* If a link has the name of a temporary folder, it is removed, and its target is left alone. */
-    write_bytes(inside(out, "precious"), "x", 1);
+    lks_test_write(inside(out, "precious"), "x", 1);
     assert_int_equal(symlink("precious", inside(out, "ckpt-00000008.tmp")), 0);
     assert_int_equal(symlink("precious", inside(out, "latest.tmp")), 0);
     assert_int_equal(mkdir(inside(out, "aside"), 0777), 0);
-    write_bytes(inside(out, "aside/model.safetensors"), "x", 1);
+    lks_test_write(inside(out, "aside/model.safetensors"), "x", 1);
     assert_int_equal(symlink("aside", inside(out, "ckpt-00000009.tmp")), 0);
     assert_true(opens_as(out, 10, 0));
     assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
     assert_false(any_name_ends(out, ".tmp"));
-    assert_true(exists(inside(out, "precious")));
-    assert_true(exists(inside(out, "aside/model.safetensors")));
+    assert_true(lks_test_exists(inside(out, "precious")));
+    assert_true(lks_test_exists(inside(out, "aside/model.safetensors")));
     assert_true(opens_as(out, 20, 0));
     /* A temporary folder with foreign files is not emptied. */
     assert_int_equal(mkdir(inside(out, "ckpt-00000030.tmp"), 0777), 0);
-    write_bytes(inside(out, "ckpt-00000030.tmp/thesis"), "x", 1);
-    write_bytes(inside(out, "ckpt-00000030.tmp/state.json"), "x", 1);
+    lks_test_write(inside(out, "ckpt-00000030.tmp/thesis"), "x", 1);
+    lks_test_write(inside(out, "ckpt-00000030.tmp/state.json"), "x", 1);
     assert_int_equal(save_content(out, 30, 0, 0), LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), "ckpt-00000030.tmp: File exists"));
-    assert_true(exists(inside(out, "ckpt-00000030.tmp/thesis")));
-    assert_true(exists(inside(out, "ckpt-00000030.tmp/state.json")));
+    assert_true(lks_test_exists(inside(out, "ckpt-00000030.tmp/thesis")));
+    assert_true(lks_test_exists(inside(out, "ckpt-00000030.tmp/state.json")));
     assert_true(opens_as(out, 20, 0));
 }
 
@@ -470,14 +467,14 @@ static void latest_link(void **state)
     };
     for (size_t i = 0; i < COUNT(names); i++) {
         assert_int_equal(unlink(inside(out, "latest")), 0);
-        write_bytes(inside(out, "latest"), names[i].text, names[i].bytes);
+        lks_test_write(inside(out, "latest"), names[i].text, names[i].bytes);
         if (names[i].good)
             assert_true(opens_as(out, 10, 0));
         else
             refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000040");
     }
     for (size_t i = 0; i < COUNT(targets); i++) {
-        write_bytes(inside(out, "latest"), targets[i], strlen(targets[i]));
+        lks_test_write(inside(out, "latest"), targets[i], strlen(targets[i]));
         refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000040");
     }
     assert_int_equal(truncate(inside(out, "latest"), 1 << 30), 0);
@@ -493,7 +490,7 @@ static void latest_link(void **state)
     assert_int_equal(save_content(out, 50, 0, 0), LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), "checkpoint ckpt-00000050 is not saved"));
     assert_non_null(strstr(lks_last_error(), "latest: "));
-    assert_false(exists(inside(out, "ckpt-00000050")));
+    assert_false(lks_test_exists(inside(out, "ckpt-00000050")));
     assert_false(any_name_ends(out, ".tmp"));
 }
 
@@ -510,40 +507,38 @@ static void flipped_bits(void **state)
         size_t bytes;
         snprintf(name, sizeof name, "ckpt-00000020/%s", files[f]);
         const char *path = inside(out, name);
-        char *data = read_bytes(path, &bytes);
+        char *data = lks_test_read(path, &bytes);
         assert_true(bytes > 300);
         for (size_t at = 0; at < bytes; at++) {
             const char bit = (char)(1 << (next_random(&random) % 8));
             data[at] ^= bit;
-            write_bytes(path, data, bytes);
+            lks_test_write(path, data, bytes);
             refused(out, LKS_ERR_FORMAT, "ckpt-00000020", "use --out_dir=", "/ckpt-00000010");
             if (!strstr(lks_last_error(), files[f]))
                 fail_msg("%s at %zu: %s", files[f], at, lks_last_error());
             data[at] ^= bit;
         }
-        write_bytes(path, data, bytes);
+        lks_test_write(path, data, bytes);
         for (size_t n = 0; n < bytes; n += 7) { /* truncated */
             assert_int_equal(truncate(path, (off_t)(bytes - 1 - n)), 0);
             refused(out, LKS_ERR_FORMAT, files[f], "/ckpt-00000010", NULL);
-            write_bytes(path, data, bytes);
+            lks_test_write(path, data, bytes);
         }
-        data[bytes] = '\n'; /* one byte longer: read_bytes() ends with a zero */
-        write_bytes(path, data, bytes + 1);
+        data[bytes] = '\n'; /* one byte longer: lks_test_read() ends with a zero */
+        lks_test_write(path, data, bytes + 1);
         refused(out, LKS_ERR_FORMAT, files[f], "/ckpt-00000010", NULL);
         assert_int_equal(unlink(path), 0);
         refused(out, LKS_ERR_FORMAT, "torn", files[f], "/ckpt-00000010");
-        write_bytes(path, data, bytes);
+        lks_test_write(path, data, bytes);
         assert_true(opens_as(out, 20, 0));
-        free(data);
     }
 }
 
 static void copy_file(const char *from, const char *to)
 {
     size_t bytes;
-    char *data = read_bytes(from, &bytes);
-    write_bytes(to, data, bytes);
-    free(data);
+    char *data = lks_test_read(from, &bytes);
+    lks_test_write(to, data, bytes);
 }
 
 /* Good files that don't belong together. */
@@ -557,12 +552,11 @@ static void swapped_files(void **state)
         snprintf(a, sizeof a, "ckpt-00000010/%s", files[f]);
         snprintf(b, sizeof b, "ckpt-00000020/%s", files[f]);
         size_t bytes;
-        char *own = read_bytes(inside(out, b), &bytes);
+        char *own = lks_test_read(inside(out, b), &bytes);
         copy_file(inside(out, a), inside(out, b));
         refused(out, LKS_ERR_FORMAT, files[f], "its header has changed since it was written",
                 "/ckpt-00000010");
-        write_bytes(inside(out, b), own, bytes);
-        free(own);
+        lks_test_write(inside(out, b), own, bytes);
     }
     assert_true(opens_as(out, 20, 0));
     /* A complete checkpoint under another's name. */
@@ -586,7 +580,7 @@ static void huge_header(void **state)
         const char *path = inside(out, name);
         const uint64_t length = LENGTH;
         size_t bytes;
-        char *own = read_bytes(path, &bytes);
+        char *own = lks_test_read(path, &bytes);
         FILE *file = fopen(path, "w"); /* not built in memory, which the child would inherit */
         fwrite(&length, sizeof length, 1, file);
         fputs("{\"x\":[", file);
@@ -611,8 +605,7 @@ static void huge_header(void **state)
         assert_int_equal(WEXITSTATUS(status), 0);
         if (use.ru_maxrss > LIMIT_KB)
             fail_msg("%ld kB for a header of 88 MB", use.ru_maxrss);
-        write_bytes(path, own, bytes);
-        free(own);
+        lks_test_write(path, own, bytes);
     }
     assert_true(opens_as(out, 10, 0));
 }
@@ -667,7 +660,7 @@ static void forged_states(void **state)
     assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
     const char *path = inside(out, "ckpt-00000010/state.json");
     size_t bytes;
-    char *data = read_bytes(path, &bytes), *copy = malloc(bytes);
+    char *data = lks_test_read(path, &bytes), *copy = malloc(bytes);
     for (size_t i = 0; i < COUNT(cases); i++) {
         char digits[17];
         uint64_t hash;
@@ -686,19 +679,18 @@ static void forged_states(void **state)
             snprintf(digits, sizeof digits, "%016llx", (unsigned long long)hash);
             memcpy(at, digits, 16);
         }
-        write_bytes(path, copy, bytes);
+        lks_test_write(path, copy, bytes);
         refused(out, LKS_ERR_FORMAT, "ckpt-00000010/", cases[i].why, "no other good checkpoint");
     }
-    write_bytes(path, data, bytes);
+    lks_test_write(path, data, bytes);
     assert_true(opens_as(out, 10, 0));
-    free(data);
     free(copy);
 }
 
 static void unwritable(void **state)
 {
     const char *out = fresh();
-    write_bytes(out, "a file", 6);
+    lks_test_write(out, "a file", 6);
     assert_int_equal(save_content(out, 10, 0, 0), LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), out));
     assert_int_equal(save_content(inside(out, "below"), 10, 0, 0), LKS_ERR_IO);

@@ -5,11 +5,9 @@
  * KEEP`, with LOCKSTEP_FAULT in its environment. All of them together sync 24,000 times, which
  * takes minutes on a slow disk: so they run in memory, and with the argument `disk` a few of them
  * run in TMPDIR. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
+#include "support.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +59,7 @@ static void prepare_leftovers(const char *out)
     snprintf(b, sizeof b, "%s/ckpt-00000015.tmp", out);
     assert_int_equal(mkdir(b, 0777), 0);
     snprintf(b, sizeof b, "%s/ckpt-00000015.tmp/model.safetensors", out);
-    write_bytes(b, "torn", 4);
+    lks_test_write(b, "torn", 4);
 }
 
 static const scenario scenarios[] = {
@@ -155,7 +153,7 @@ static void goes_on(const scenario *s, const char *out)
     assert_false(any_name_ends(out, ".tmp"));
     assert_false(any_name_ends(out, ".old"));
     if (s->keep == 0 && s->old_iter >= 0 && s->old_iter != s->iter)
-        assert_true(exists(in_scratch("out/ckpt-00000020")));
+        assert_true(lks_test_exists(in_scratch("out/ckpt-00000020")));
 }
 
 /* Kill it at call k, for all k or every `step`th; returns the last k that killed it. `also`:
@@ -222,7 +220,7 @@ static void without_links(void **state)
     const char *out = prepared(&scenarios[1]);
     assert_true(
         WIFSIGNALED(run(&scenarios[1], out, "fsync:6:die,symlink:*:EPERM", text, sizeof text)));
-    assert_true(exists(in_scratch("out/latest.tmp")));
+    assert_true(lks_test_exists(in_scratch("out/latest.tmp")));
     is_old(&scenarios[1], out);
     /* A full disk is not mistaken for that. */
     out = prepared(&scenarios[1]);
@@ -297,10 +295,10 @@ static void best_unknown(void **state)
     const int calls = count_calls(s) + 10;
     for (int k = 20; k <= calls; k++) { /* names are read after all else */
         const char *out = prepared(s);
-        write_bytes(in_scratch("out/best"), "ckpt-00000010\n", 14);
+        lks_test_write(in_scratch("out/best"), "ckpt-00000010\n", 14);
         snprintf(fault, sizeof fault, "any:%d:EIO", k);
         assert_true(WIFEXITED(run(s, out, fault, text, sizeof text)));
-        assert_true(exists(in_scratch("out/ckpt-00000010")));
+        assert_true(lks_test_exists(in_scratch("out/ckpt-00000010")));
     }
 }
 
@@ -346,9 +344,9 @@ static void synced(void **state)
         snprintf(fault, sizeof fault, "fsync:%zu:die", k + 1);
         assert_true(WIFSIGNALED(run(s, out, fault, text, sizeof text)));
         snprintf(path, sizeof path, "out/%s", at[k].there);
-        assert_true(exists(in_scratch(path)));
+        assert_true(lks_test_exists(in_scratch(path)));
         snprintf(path, sizeof path, "out/%s", at[k].not_yet);
-        assert_false(exists(in_scratch(path)));
+        assert_false(lks_test_exists(in_scratch(path)));
         assert_true(is_new(s, out) == (k == COUNT(at) - 1));
     }
     snprintf(fault, sizeof fault, "fsync:%zu:die", COUNT(at) + 1);
@@ -367,9 +365,9 @@ static void prepare_run(const char *out)
 {
     prepare_two(out);
     assert_int_equal(save_best(out, 30, 0, 0), LKS_OK);
-    write_bytes(in_scratch("out/metrics.jsonl"), metrics, strlen(metrics));
-    write_bytes(in_scratch("out/train.log"), "lines\n", 6);
-    write_bytes(in_scratch("out/" LKS__ARTIFACT_FILE), "artifact", 8);
+    lks_test_write(in_scratch("out/metrics.jsonl"), metrics, strlen(metrics));
+    lks_test_write(in_scratch("out/train.log"), "lines\n", 6);
+    lks_test_write(in_scratch("out/" LKS__ARTIFACT_FILE), "artifact", 8);
 }
 
 static const scenario back_to_10 = {"back", prepare_run, 30, 0, 10, -1, 0};
@@ -377,10 +375,9 @@ static const scenario back_to_10 = {"back", prepare_run, 30, 0, 10, -1, 0};
 static void has_text(const char *path, const char *text)
 {
     size_t bytes;
-    char *data = read_bytes(in_scratch(path), &bytes);
+    char *data = lks_test_read(in_scratch(path), &bytes);
     assert_int_equal(bytes, strlen(text));
     assert_memory_equal(data, text, bytes);
-    free(data);
 }
 
 /* Everything later is in earlier-1, and nothing else. */
@@ -391,9 +388,9 @@ static void is_moved(const char *out)
     lks__entry e;
     for (size_t i = 0; i < COUNT(moved); i++) {
         snprintf(path, sizeof path, "out/%s", moved[i]);
-        assert_false(exists(in_scratch(path)));
+        assert_false(lks_test_exists(in_scratch(path)));
         snprintf(path, sizeof path, "out/earlier-1/%s", moved[i]);
-        assert_true(exists(in_scratch(path)));
+        assert_true(lks_test_exists(in_scratch(path)));
     }
     assert_true(opens_as(out, 10, 0));
     assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
@@ -401,20 +398,20 @@ static void is_moved(const char *out)
     has_text("out/earlier-1/train.log", "lines\n");
     assert_int_equal(lks__name_read(in_scratch("out/earlier-1"), "best", &e), LKS_OK);
     assert_true(e.kind == LKS__ENTRY_CKPT && e.iter == 30);
-    assert_false(exists(in_scratch("out/best")));
-    assert_false(exists(in_scratch("out/earlier-2")));
-    assert_false(exists(in_scratch("out/earlier.tmp")));
+    assert_false(lks_test_exists(in_scratch("out/best")));
+    assert_false(lks_test_exists(in_scratch("out/earlier-2")));
+    assert_false(lks_test_exists(in_scratch("out/earlier.tmp")));
 }
 
 static void is_unmoved(const char *out)
 {
     assert_true(opens_as(out, 30, 0));
-    assert_true(exists(in_scratch("out/best")));
-    assert_true(exists(in_scratch("out/ckpt-00000010")));
-    assert_true(exists(in_scratch("out/ckpt-00000020")));
-    assert_true(exists(in_scratch("out/" LKS__ARTIFACT_FILE)));
-    assert_false(exists(in_scratch("out/earlier-1")));
-    assert_false(exists(in_scratch("out/earlier.tmp")));
+    assert_true(lks_test_exists(in_scratch("out/best")));
+    assert_true(lks_test_exists(in_scratch("out/ckpt-00000010")));
+    assert_true(lks_test_exists(in_scratch("out/ckpt-00000020")));
+    assert_true(lks_test_exists(in_scratch("out/" LKS__ARTIFACT_FILE)));
+    assert_false(lks_test_exists(in_scratch("out/earlier-1")));
+    assert_false(lks_test_exists(in_scratch("out/earlier.tmp")));
 }
 
 /* After a death or a failure a plain resume continues from the checkpoint that `latest` names: with
@@ -468,7 +465,7 @@ static void back_otherwise(void **state)
     char text[4096], moved[4200];
     const char *out = prepared(&back_to_10);
     assert_true(WIFSIGNALED(run(&back_to_10, out, "rename:5:die", text, sizeof text)));
-    assert_true(exists(in_scratch("out/earlier.tmp/ckpt-00000030")));
+    assert_true(lks_test_exists(in_scratch("out/earlier.tmp/ckpt-00000030")));
     assert_int_equal(lks__outdir_start(out, NULL, moved), LKS_OK);
     assert_non_null(strstr(moved, "/earlier-2"));
     assert_true(opens_as(in_scratch("out/earlier-1"), 30, 0));
@@ -490,12 +487,12 @@ static void back_otherwise(void **state)
     for (int recorded = 0; recorded < 2; recorded++) {
         out = prepared(&scenarios[1]);
         assert_true(WIFSIGNALED(run(&scenarios[1], out, "symlink:1:die", text, sizeof text)));
-        write_bytes(in_scratch("out/metrics.jsonl"), metrics,
-                    recorded ? strlen(metrics) : strlen(metrics) / 2);
+        lks_test_write(in_scratch("out/metrics.jsonl"), metrics,
+                       recorded ? strlen(metrics) : strlen(metrics) / 2);
         assert_int_equal(lks__outdir_back(out, 20, moved), LKS_OK);
         assert_true(opens_as(out, 20, 0));
-        assert_false(exists(in_scratch("out/ckpt-00000030")));
-        assert_int_equal(exists(in_scratch("out/earlier-1/ckpt-00000030")), recorded);
+        assert_false(lks_test_exists(in_scratch("out/ckpt-00000030")));
+        assert_int_equal(lks_test_exists(in_scratch("out/earlier-1/ckpt-00000030")), recorded);
     }
 }
 

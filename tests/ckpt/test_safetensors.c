@@ -1,8 +1,6 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
-#include <cmocka.h>
+#include "support.h"
+
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -82,11 +80,9 @@ static void round_trip(void **state)
     assert_int_equal(lks__st_write(again, tensors, COUNT(tensors), meta), LKS_OK);
     assert_int_equal(lks__st_write(again, tensors, 1, meta), LKS_ERR_IO);
     json_decref(meta);
-    char *a = read_bytes(path, &a_bytes), *b = read_bytes(again, &b_bytes);
+    char *a = lks_test_read(path, &a_bytes), *b = lks_test_read(again, &b_bytes);
     assert_int_equal(a_bytes, b_bytes);
     assert_memory_equal(a, b, a_bytes);
-    free(a);
-    free(b);
 }
 
 /* Data are synced every 64 MiB: here in the middle of the second tensor. */
@@ -124,7 +120,7 @@ static void no_room(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(st, LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), path));
-    assert_false(exists(path));
+    assert_false(lks_test_exists(path));
 }
 
 static void no_tensors(void **state)
@@ -162,10 +158,9 @@ static void golden(void **state)
     memcpy(expected, &length, 8);
     memcpy(expected + 8, text, text_bytes);
     memcpy(expected + 8 + length, "hi\0\0\x80\x3f", 6);
-    char *data = read_bytes(path, &bytes);
+    char *data = lks_test_read(path, &bytes);
     assert_int_equal(bytes, 8 + length + 6);
     assert_memory_equal(data, expected, bytes);
-    free(data);
 }
 
 static void writer_refuses(void **state)
@@ -191,7 +186,7 @@ static void writer_refuses(void **state)
     for (size_t i = 0; i < COUNT(cases); i++) {
         assert_int_equal(lks__st_write(path, cases[i].tensors, cases[i].n, NULL), LKS_ERR_ARG);
         assert_non_null(strstr(lks_last_error(), cases[i].why));
-        assert_false(exists(path));
+        assert_false(lks_test_exists(path));
     }
     json_t *meta = json_pack("{s:i}", "iter", 3);
     assert_int_equal(lks__st_write(path, NULL, 0, meta), LKS_ERR_ARG);
@@ -210,7 +205,7 @@ static const char *forge(const char *header, int64_t length, size_t data_bytes)
     assert_non_null(block);
     memcpy(block, &n, 8);
     memcpy(block + 8, header, text);
-    write_bytes(path, block, 8 + text + data_bytes);
+    lks_test_write(path, block, 8 + text + data_bytes);
     free(block);
     return path;
 }
@@ -394,12 +389,11 @@ static void every_truncation(void **state)
     const char *path = in_scratch("whole.safetensors"), *cut = in_scratch("cut.safetensors");
     assert_int_equal(lks__st_write(path, tensors, 2, NULL), LKS_OK);
     size_t bytes;
-    char *data = read_bytes(path, &bytes);
+    char *data = lks_test_read(path, &bytes);
     for (size_t n = 0; n < bytes; n++) {
-        write_bytes(cut, data, n);
+        lks_test_write(cut, data, n);
         refused(cut, "truncated");
     }
-    free(data);
 }
 
 static void flipped_data(void **state)
@@ -416,14 +410,14 @@ static void flipped_data(void **state)
     assert_int_equal(lks__st_write(path, tensors, 3, NULL), LKS_OK);
     lks__st_file *file;
     size_t bytes;
-    char *data = read_bytes(path, &bytes);
+    char *data = lks_test_read(path, &bytes);
     assert_int_equal(lks__st_open(path, &file), LKS_OK);
     assert_int_equal(lks__st_verify(file, NULL), LKS_OK);
     const lks__st_tensor *b = lks__st_find(file, "b\x1b");
     for (int i = 0; i < 50; i++) {
         size_t at = bytes - 10 - 1 - next_random(&random) % sizeof words;
         data[at] ^= (char)(1 << (next_random(&random) % 8));
-        write_bytes(path, data, bytes);
+        lks_test_write(path, data, bytes);
         assert_int_equal(lks__st_verify(file, NULL), LKS_ERR_FORMAT);
         assert_non_null(strstr(lks_last_error(), "tensor \"b\\x1b\""));
         assert_int_equal(lks__st_read(file, b, out), LKS_ERR_FORMAT);
@@ -437,7 +431,6 @@ static void flipped_data(void **state)
     assert_int_equal(lks__st_read(file, b, out), LKS_ERR_FORMAT);
     assert_non_null(strstr(lks_last_error(), "truncated"));
     lks__st_close(file);
-    free(data);
     free(out);
 }
 
@@ -474,7 +467,7 @@ static void mutations(void **state)
     const char *path = in_scratch("sound.safetensors"), *bad = in_scratch("mutant.safetensors");
     assert_int_equal(lks__st_write(path, tensors, 2, NULL), LKS_OK);
     size_t bytes;
-    char *data = read_bytes(path, &bytes), *copy = malloc(bytes);
+    char *data = lks_test_read(path, &bytes), *copy = malloc(bytes);
     uint64_t random = 99;
     int refusals = 0;
     for (int i = 0; i < 5000; i++) {
@@ -482,7 +475,7 @@ static void mutations(void **state)
         for (int k = 1 + (int)(next_random(&random) % 3); k > 0; k--)
             copy[next_random(&random) % bytes] =
                 alphabet[next_random(&random) % (sizeof alphabet - 1)];
-        write_bytes(bad, copy, bytes - next_random(&random) % 3);
+        lks_test_write(bad, copy, bytes - next_random(&random) % 3);
         lks__st_file *file;
         lks_status st = lks__st_open(bad, &file);
         refusals += st != LKS_OK;
@@ -499,7 +492,6 @@ static void mutations(void **state)
         lks__st_close(file);
     }
     assert_in_range(refusals, 4000, 5000);
-    free(data);
     free(copy);
 }
 

@@ -1,13 +1,10 @@
 #include "comm/ranks.h"
+#include "support.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/system/sys.h"
 #include "comm/backend.h"
-#include "support.h"
 
 void ranks_main(int argc, char **argv, const struct rank_body *bodies)
 {

@@ -1,25 +1,20 @@
 /* Groups over several hosts: the layer above engines, with an engine of threads. */
+#include "support.h"
+
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/system/sys.h"
 #include "comm/fake_engine.h"
 #include "comm/hier/hier.h"
 #include "comm/suite.h"
 #include "comm/tree/tree.h"
-#include "support.h"
 
 struct thread {
     pthread_t id;

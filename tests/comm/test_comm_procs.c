@@ -1,11 +1,9 @@
 /* The suite with ranks as processes, and what only processes can do: die, stop, inherit. */
+#include "support.h"
+
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +11,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/system/sys.h"
 #include "comm/backend.h"
@@ -24,7 +20,6 @@
 #include "comm/shm/segment/status.h"
 #include "comm/suite.h"
 #include "lockstep/reduce.h"
-#include "support.h"
 
 /* --- bodies ------------------------------------------------------------------------------- */
 

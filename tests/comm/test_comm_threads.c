@@ -1,17 +1,13 @@
 /* The suite with ranks as threads of one process, so that sanitizers see all of them. */
+#include "support.h"
+
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/system/memory.h"
 #include "base/system/sys.h"
@@ -19,7 +15,6 @@
 #include "comm/ranks.h"
 #include "comm/shm/shm.h"
 #include "comm/suite.h"
-#include "support.h"
 
 struct rank {
     int number, of;

@@ -1,11 +1,7 @@
 /* The canonical tree against its definition. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
+#include "support.h"
 
-#include <cmocka.h>
+#include <stdlib.h>
 
 #include "comm/suite.h"
 #include "comm/tree/tree.h"

@@ -1,12 +1,8 @@
 #include "kernels/guard.h"
+#include "support.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 enum { PAGE = 4096, MAX_BUFFERS = 64, CANARY = 0xC5 };
 

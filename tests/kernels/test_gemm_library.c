@@ -1,15 +1,13 @@
 /* tests/kernels/test_gemm_library.c - errors of oneDNN. Runs with fake_dnnl.c in its place. */
+#include "support.h"
+
 #include <dlfcn.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "compute/cpu/products/gemm_dnnl.h"
 

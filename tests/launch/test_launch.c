@@ -1,5 +1,7 @@
 /* The launcher: what ranks get, and that no kind of end leaves anything behind. Ranks are this
  * program (`--rank BODY`) or a line of shell; the launcher is a child process of the test. */
+#include "support.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -8,11 +10,7 @@
 #include <linux/close_range.h>
 #include <poll.h>
 #include <pty.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +19,11 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/system/sys.h"
 #include "launch/launch.h"
 #include "launch/ranks/supervisor.h"
 #include "laws/marked.h"
 #include "lockstep/comm.h"
-#include "support.h"
 
 enum { OUT_BYTES = 1 << 16 };
 

@@ -1,15 +1,13 @@
 /* The job's store: what clients see of each other; clients without the token, or with a broken
  * protocol, change nothing for the others. */
+#include "support.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +15,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/system/sys.h"
 #include "comm/store/address.h"
 #include "comm/store/handshake.h"
 #include "comm/store/store.h"
-#include "support.h"
 
 static const char token[] = "0123456789abcdef0123456789abcdef";
 
