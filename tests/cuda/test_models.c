@@ -92,16 +92,12 @@ struct results {
     float *grads;
 };
 
-static void ignore_group(void *ctx, int group)
-{
-}
-
 static struct results compute(const small_run *run, lks__device *device)
 {
     struct results r = {.grads = host_floats(run->table.count)};
     lks__model *model;
     lks__micro_batch mb = run->mb;
-    lks__backward bw = {.grads = r.grads, .seed = 3, .done = ignore_group};
+    lks__backward bw = {.grads = r.grads, .seed = 3, .done = models_ignore_group};
     clear_grads(&run->table, r.grads);
     assert_ok(lks__model_open(&run->config, &run->table, SMALL_B, device, &model));
     for (int i = 0; i < STEPS; i++) {

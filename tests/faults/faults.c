@@ -5,19 +5,6 @@
 
 #include "laws/marked.h"
 
-void fault_add(fault_run *run, const char *fmt, ...)
-{
-    char text[4096];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    assert_true(n >= 0 && (size_t)n < sizeof text);
-    assert_true((size_t)run->n + 1 < sizeof run->argv / sizeof run->argv[0]);
-    run->argv[run->n++] = lks_test_text("%s", text);
-    run->argv[run->n] = NULL;
-}
-
 static fault_run settings(const char *data, const char *out, int W)
 {
     fault_run run = {.data = data, .out = out};
@@ -57,7 +44,7 @@ fault_run fault_resume(const fault_run *run, int W)
 
 void fault_succeeds(const fault_run *run)
 {
-    lks_test_result r = lks_test_run(run->argv, NULL, 30);
+    lks_test_result r = lks_test_run(run->args.argv, NULL, 30);
     if (r.exit_code != 0)
         fail_msg("exit code %d, signal %d: %s", r.exit_code, r.signal, r.err);
 }
@@ -70,7 +57,7 @@ const char *fault_fails(const fault_run *run, int exit_code, const char *const e
         assert_true(i < 6);
         all[i + 1] = env[i];
     }
-    lks_test_result r = lks_test_run(run->argv, all, 30);
+    lks_test_result r = lks_test_run(run->args.argv, all, 30);
     if (r.signal != 0 || r.exit_code == 0 || (exit_code > 0 && r.exit_code != exit_code))
         fail_msg("exit code %d (expected %d), signal %d: %s%s", r.exit_code, exit_code, r.signal,
                  r.out, r.err);

@@ -2,20 +2,19 @@
 #ifndef LKS_TESTS_FAULTS_H
 #define LKS_TESTS_FAULTS_H
 
-#include "support.h"
+#include "laws/laws.h"
 
 /* A small run of a few dozen milliseconds: data, output folder, and arguments, to which tests
  * add. */
 typedef struct fault_run {
     const char *data, *out;
-    const char *argv[64]; /* NULL-terminated */
-    int n;
+    law_args args;
 } fault_run;
 
 /* "lockstep train" on W ranks, with good data in a folder of its own and 4 virtual ranks;
  * iterations 0..9, a checkpoint every 2. */
 fault_run fault_train(int W);
-void fault_add(fault_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define fault_add(run, ...) law_add(&(run)->args, __VA_ARGS__)
 
 /* Resume the run on W ranks. */
 fault_run fault_resume(const fault_run *run, int W);

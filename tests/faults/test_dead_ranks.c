@@ -41,13 +41,13 @@ static void test_file_size_limit(void **state)
     lks_test_lacks("plain-build", "counts of a run are written to files at its end");
 #endif
     for (int W = 1; W <= 2; W++) {
-        fault_run run = fault_train(W), limited = {.n = 0};
+        fault_run run = fault_train(W), limited = {.args.n = 0};
         fault_add(&limited, "sh");
         fault_add(&limited, "-c");
         fault_add(&limited, "ulimit -f 8; exec \"$0\" \"$@\"");
         fault_add(&limited, "%s", LKS_TEST_TOOL);
-        for (int i = 1; i < run.n; i++)
-            fault_add(&limited, "%s", run.argv[i]);
+        for (int i = 1; i < run.args.n; i++)
+            fault_add(&limited, "%s", run.args.argv[i]);
         fault_expect(&limited, 1, NULL, "File too large", "ulimit -f");
         assert_false(lks_test_exists(run.out));
     }
@@ -122,7 +122,7 @@ static void check_killed(int W, int rank, double ms)
 {
     fault_run run = endless(W);
     const char *mark = marked_variable(), *env[] = {mark, NULL};
-    lks_test_child child = lks_test_start(run.argv, env);
+    lks_test_child child = lks_test_start(run.args.argv, env);
     pid_t pid = wait_for_rank(mark, rank);
     pause_ms(ms);
     assert_int_equal(kill(pid, SIGKILL), 0);
@@ -173,7 +173,7 @@ static void test_says_how_to_continue(void **state)
         const char *mark = marked_variable(), *env[] = {mark, NULL};
         if (!saved)
             fault_add(&run, "--eval_interval=10000000");
-        lks_test_child child = lks_test_start(run.argv, env);
+        lks_test_child child = lks_test_start(run.args.argv, env);
         const pid_t pid = wait_for_rank(mark, 1);
         wait_for(lks_test_text("%s/%s", run.out, saved ? "latest" : "metrics.jsonl"));
         assert_int_equal(kill(pid, SIGKILL), 0);
@@ -193,7 +193,7 @@ static void check_hung(int rank)
     fault_run run = endless(2);
     fault_add(&run, "--timeout=1");
     const char *mark = marked_variable(), *env[] = {mark, NULL};
-    lks_test_child child = lks_test_start(run.argv, env);
+    lks_test_child child = lks_test_start(run.args.argv, env);
     pid_t pid = wait_for_rank(mark, rank);
     wait_for_checkpoint(&run);
     assert_int_equal(kill(pid, SIGSTOP), 0);
@@ -220,7 +220,7 @@ static void test_all_hung(void **state)
     fault_run run = endless(2);
     fault_add(&run, "--timeout=1");
     const char *mark = marked_variable(), *env[] = {mark, NULL};
-    lks_test_child child = lks_test_start(run.argv, env);
+    lks_test_child child = lks_test_start(run.args.argv, env);
     pid_t pids[2] = {wait_for_rank(mark, 0), wait_for_rank(mark, 1)};
     wait_for_checkpoint(&run);
     kill(pids[0], SIGSTOP);
@@ -267,7 +267,7 @@ static void test_slow_checkpoint(void **state)
         fault_add(&again, "--timeout=1");
         if (i == 1)
             fault_succeeds(&run);
-        lks_test_result r = lks_test_run((i == 0 ? run : again).argv, env, 30);
+        lks_test_result r = lks_test_run((i == 0 ? run : again).args.argv, env, 30);
         if (r.exit_code != 0 || r.seconds < 2.5)
             fail_msg("%s: exit code %d after %.1f s: %s", rules, r.exit_code, r.seconds, r.err);
     }
@@ -285,7 +285,7 @@ static void test_shrinking_data(void **state)
         size_t bytes;
         const char *tokens = lks_test_read(path, &bytes);
         const char *mark = marked_variable(), *env[] = {mark, NULL};
-        lks_test_child child = lks_test_start(run.argv, env);
+        lks_test_child child = lks_test_start(run.args.argv, env);
         wait_for_checkpoint(&run);
         lks_test_write(path, tokens, 1000);
         lks_test_result r = lks_test_wait(&child, 10);

@@ -89,7 +89,7 @@ static const char *flipped(int W, int rank, const char *replicas, int interval)
     fault_add(&run, "--replicas=%s", replicas);
     const char *mark = marked_variable(), *env[] = {mark, NULL};
     const char *log = lks_test_text("%s/train.log", run.out);
-    lks_test_child child = lks_test_start(run.argv, env);
+    lks_test_child child = lks_test_start(run.args.argv, env);
     bool writable = true;
     for (int i = 0; i < lks_test_tries(500) && !ended(child.pid) && writable; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -129,8 +129,8 @@ static lks_test_child start_host(const fault_run *train, int node, int port, con
     argv[n++] = lks_test_text("--master-port=%d", port);
     argv[n++] = "--nproc-per-node=1";
     argv[n++] = LKS_TEST_TOOL;
-    for (int i = 1; i < train->n; i++)
-        argv[n++] = train->argv[i];
+    for (int i = 1; i < train->args.n; i++)
+        argv[n++] = train->args.argv[i];
     return lks_test_start(argv, env);
 }
 

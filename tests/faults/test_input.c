@@ -177,15 +177,15 @@ static void test_settings(void **state)
 static void test_settings_of_ranks(void **state)
 {
     fault_run run = fault_train(1);
-    fault_run launched = {.n = 0};
+    fault_run launched = {.args.n = 0};
     fault_add(&launched, "lockstep");
     fault_add(&launched, "run");
     fault_add(&launched, "--standalone");
     fault_add(&launched, "--nproc-per-node=3");
     fault_add(&launched, "--");
     fault_add(&launched, "%s", LKS_TEST_TOOL);
-    for (int i = 1; run.argv[i] != NULL; i++)
-        fault_add(&launched, "%s", run.argv[i]);
+    for (int i = 1; run.args.argv[i] != NULL; i++)
+        fault_add(&launched, "%s", run.args.argv[i]);
     fault_expect(&launched, 2, NULL, "4", "3", "allow_uneven");
     assert_false(lks_test_exists(run.out));
 }
@@ -217,7 +217,7 @@ static void test_resume(void **state)
     assert_string_equal(fault_snapshot(run.out), before);
 
     again = fault_resume(&run, 2); /* nothing is left to do, and it says so */
-    lks_test_result r = lks_test_run(again.argv, NULL, 30);
+    lks_test_result r = lks_test_run(again.args.argv, NULL, 30);
     assert_int_equal(r.exit_code, 0);
     assert_contains(r.err, "the run is complete; with a larger max_iters");
 }

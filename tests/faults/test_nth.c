@@ -197,7 +197,7 @@ static bool chosen(const struct command *c)
 
 static void run_to_end(const fault_run *run)
 {
-    lks_test_result r = lks_test_run(run->argv, NULL, 30);
+    lks_test_result r = lks_test_run(run->args.argv, NULL, 30);
     if (r.exit_code != 0)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
 }
@@ -242,7 +242,7 @@ static bool survives(const struct command *c, const char *fault, const char *con
     for (int i = 0; i < 4 && more[i] != NULL; i++)
         env[i + 1] = more[i];
     fault_run run = c->make(out);
-    lks_test_result r = lks_test_run(run.argv, env, 30);
+    lks_test_result r = lks_test_run(run.args.argv, env, 30);
     const char *where = lks_test_text("%s, %s", c->name, fault);
     if (r.timed_out)
         fail_msg("%s: it hangs: %s", where, r.err);
@@ -268,7 +268,7 @@ static bool has_call(const struct command *c, int n)
     fault_run run = c->make(out);
     const char *env[] = {lks_test_text("LOCKSTEP_FAULT=any:%d:die", n),
                          rank_variable(c, "LOCKSTEP_FAULT_RANK"), NULL};
-    return lks_test_run(run.argv, env, 30).exit_code != 0;
+    return lks_test_run(run.args.argv, env, 30).exit_code != 0;
 }
 
 /* How many calls it makes; in the short run at most an eighth too few, which takes fewer runs. */
@@ -329,7 +329,7 @@ static int count_allocations(const struct command *c)
     const char *env[] = {"LD_PRELOAD=" LKS_TEST_FAIL_ALLOC, OWN_KERNELS,
                          lks_test_text("LKS_ALLOC_COUNT=%s", path),
                          rank_variable(c, "LKS_FAIL_RANK"), NULL};
-    lks_test_result r = lks_test_run(run.argv, env, 60);
+    lks_test_result r = lks_test_run(run.args.argv, env, 60);
     if (r.exit_code != 0)
         fail_msg("exit code %d: %s", r.exit_code, r.err);
     return atoi(lks_test_read(path, NULL));

@@ -229,7 +229,7 @@ static void test_folder_in_use(void **state)
     for (int W = 1; W <= 2; W++) {
         fault_run first = fault_train(W), second;
         fault_add(&first, "--max_iters=100000000");
-        lks_test_child child = lks_test_start(first.argv, NULL);
+        lks_test_child child = lks_test_start(first.args.argv, NULL);
         const char *latest = lks_test_text("%s/latest", first.out);
         for (int i = 0; i < lks_test_tries(5000) && !lks_test_exists(latest); i++)
             usleep(2000);
@@ -272,7 +272,7 @@ static void test_no_locks(void **state)
     fault_add(&again, "--lock=on");
     fault_expect(&again, 2, FAULT_ENV(no_locks), run.out, "give --lock=off");
     fault_add(&again, "--lock=off");
-    lks_test_result r = lks_test_run(again.argv, FAULT_ENV(no_locks), 60);
+    lks_test_result r = lks_test_run(again.args.argv, FAULT_ENV(no_locks), 60);
     if (r.exit_code != 0)
         fail_msg("%s", r.err);
     assert_string_equal(lks_test_sha256(lks_test_text("%s/latest/model.safetensors", run.out)),

@@ -71,6 +71,17 @@ law_shape law_model(void)
     return is_wide ? (law_shape){3, 3, 48, 16} : (law_shape){3, 3, 24, 8};
 }
 
+lks__model_config law_config(void)
+{
+    const law_shape shape = law_model();
+    return (lks__model_config){.n_layer = shape.n_layer,
+                               .n_head = shape.n_head,
+                               .n_embd = shape.n_embd,
+                               .block_size = shape.block_size,
+                               .vocab_size = 65,
+                               .bias = true};
+}
+
 static law_args settings(const char *sampler, const char *out)
 {
     const law_shape shape = law_model();

@@ -4,6 +4,8 @@
 
 #include "support.h"
 
+#include "model/model.h"
+
 /* The run of all laws: 8 virtual ranks of two micro-batches each, dropout, several buckets,
  * evaluations and checkpoints at equal and at different iterations; every checkpoint is kept.
  * Iterations 0 .. LAW_LAST_ITER. */
@@ -25,6 +27,7 @@ typedef struct law_shape {
 } law_shape;
 
 law_shape law_model(void);
+lks__model_config law_config(void); /* the same, with 65 tokens */
 void law_wide_model(void);
 
 /* The token folder of all runs. */

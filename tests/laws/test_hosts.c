@@ -114,13 +114,7 @@ static void test_recompute(void **state)
 /* A run that begins with given weights, and its rest on other hosts. */
 static void test_weights(void **state)
 {
-    const law_shape shape = law_model();
-    const lks__model_config config = {.n_layer = shape.n_layer,
-                                      .n_head = shape.n_head,
-                                      .n_embd = shape.n_embd,
-                                      .block_size = shape.block_size,
-                                      .vocab_size = 65,
-                                      .bias = true};
+    const lks__model_config config = law_config();
     forge_model m = forge_open_as(&config);
     const forge_hf how = {0};
     const char *init = lks_test_text("--init_from=%s", forge_hf_folder(&m, &how));

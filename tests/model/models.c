@@ -72,3 +72,7 @@ void small_close(small_run *run)
     lks__model_close(run->model);
     lks__table_free(&run->table);
 }
+
+void models_ignore_group(void *ctx, int group)
+{
+}

@@ -20,10 +20,6 @@ struct results {
     float *grads[PASSES];
 };
 
-static void ignore_group(void *ctx, int group)
-{
-}
-
 /* Passes in memory full of NaN: what backward reads must have been made in this pass. */
 static struct results compute(const small_model *m, const bool *frozen)
 {
@@ -40,8 +36,11 @@ static struct results compute(const small_model *m, const bool *frozen)
     for (int i = 0; i < PASSES; i++) {
         r.grads[i] = calloc(run.table.trained_count + 1, sizeof(float));
         assert_non_null(r.grads[i]);
-        const lks__backward bw = {
-            .grads = r.grads[i], .seed = 3, .step = 2, .vm = (uint32_t)i, .done = ignore_group};
+        const lks__backward bw = {.grads = r.grads[i],
+                                  .seed = 3,
+                                  .step = 2,
+                                  .vm = (uint32_t)i,
+                                  .done = models_ignore_group};
         float *scratch = lks__model_scratch(model, &bytes);
         for (size_t j = 0; j < bytes / sizeof(float); j++)
             scratch[j] = NAN;
@@ -255,7 +254,7 @@ static void count(int model, lks__recompute way, int fwd, int attention, int act
     assert_ok(lks__model_open(&run.config, &run.table, SMALL_B, &device, &counted));
     float *grads = calloc(run.table.count, sizeof *grads);
     assert_non_null(grads);
-    const lks__backward bw = {.grads = grads, .seed = 3, .done = ignore_group};
+    const lks__backward bw = {.grads = grads, .seed = 3, .done = models_ignore_group};
     n_fwd = n_attention = n_activations = n_norms = 0;
     lks__model_train(counted, run.params, &run.mb, &bw, &loss);
     assert_int_equal(n_fwd, fwd);

@@ -298,3 +298,30 @@ lks__batch_sampler *parity_sampler(const parity_model *m, uint64_t n_train, uint
     assert_ok(lks__batch_sampler_open(&config, &sampler));
     return sampler;
 }
+
+void parity_hold_init(const char *figure, const lks__table_tensor *t, const float *x,
+                      const json_t *want)
+{
+    const json_t *shape = lks_test_member(want, "shape");
+    assert_int_equal(json_array_size(shape), t->n_dims);
+    for (int d = 0; d < t->n_dims; d++)
+        assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
+    double far = sqrt((double)t->count); /* |x - y|, if every element were off by 1 */
+    parity_place at = {figure, "init", "init", t->name};
+    double sumsq = lks_test_number(want, "sumsq");
+    parity_sums got = parity_sum(x, t->count);
+    parity_hold_values(&at, x, t->count, 1.0, want);
+    parity_hold(&at, "sum", got.sum, lks_test_number(want, "sum"), far);
+    parity_hold(&at, "sumsq", got.sumsq, sumsq, far * 2.0 * sqrt(sumsq));
+}
+
+double parity_of_list(const json_t *list, size_t i)
+{
+    return json_number_value(json_array_get(list, i));
+}
+
+void parity_hold_run(const char *figure, const char *quantity, const char *section, double got,
+                     double want, double scale)
+{
+    parity_hold(&(parity_place){figure, quantity, section, "the run"}, quantity, got, want, scale);
+}

@@ -66,6 +66,15 @@ void parity_hold(const parity_place *at, const char *what, double got, double wa
 void parity_hold_values(const parity_place *at, const float *x, size_t n, double scale,
                         const json_t *want);
 
+/* A tensor's shape and initial values. */
+void parity_hold_init(const char *figure, const lks__table_tensor *t, const float *x,
+                      const json_t *want);
+
+/* A number that a run reports, and element `i` of a figure's list. */
+void parity_hold_run(const char *figure, const char *quantity, const char *section, double got,
+                     double want, double scale);
+double parity_of_list(const json_t *list, size_t i);
+
 /* Check the table itself: every limit has a reason and exceeds the worst error seen; those of
  * golf's evaluations, round trip and norms are at most three times the worst seen or the figure's
  * own spread. */

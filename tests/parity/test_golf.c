@@ -75,19 +75,7 @@ static void check_init(const char *name)
     assert_int_equal(g.table.n_params, lks_test_number(g.figure, "config.model_params"));
     for (size_t i = 0; i < g.table.n_tensors; i++) {
         const lks__table_tensor *t = &g.table.tensors[i];
-        const float *x = g.params + t->offset;
-        const json_t *want = section_of(&g, "init", t->name);
-        const json_t *shape = lks_test_member(want, "shape");
-        assert_int_equal(json_array_size(shape), t->n_dims);
-        for (int d = 0; d < t->n_dims; d++)
-            assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
-        double far = sqrt((double)t->count); /* as in test_init.c */
-        parity_place at = {g.name, "init", "init", t->name};
-        double sumsq = lks_test_number(want, "sumsq");
-        parity_sums got = parity_sum(x, t->count);
-        parity_hold_values(&at, x, t->count, 1.0, want);
-        parity_hold(&at, "sum", got.sum, lks_test_number(want, "sum"), far);
-        parity_hold(&at, "sumsq", got.sumsq, sumsq, far * 2.0 * sqrt(sumsq));
+        parity_hold_init(g.name, t, g.params + t->offset, section_of(&g, "init", t->name));
     }
     golf_close(&g);
 }

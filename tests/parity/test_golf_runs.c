@@ -58,17 +58,6 @@ static const char *train(const json_t *figure, const char *data_dir, const char 
     return out;
 }
 
-static double of_list(const json_t *list, size_t i)
-{
-    return json_number_value(json_array_get(list, i));
-}
-
-static void hold(const char *figure, const char *quantity, const char *section, double got,
-                 double want, double scale)
-{
-    parity_hold(&(parity_place){figure, quantity, section, "the run"}, quantity, got, want, scale);
-}
-
 /* The distance between two correct fp32 programs grows with the number of steps: the reference
  * drifts from its own float64 run. */
 static void check_steps(const char *name, const json_t *figure, const char *metrics, size_t n_steps)
@@ -83,15 +72,16 @@ static void check_steps(const char *name, const json_t *figure, const char *metr
     for (size_t i = 0; i < n_steps; i++) {
         const json_t *line = json_array_get(lines, i);
         const char *step = lks_test_text("step %zu", i);
-        hold(name,
-             i <= 50    ? "loss"
-             : i <= 100 ? "loss_100"
-                        : "loss_200",
-             step, lks_test_number(line, "loss"), of_list(loss, i), 1.0);
-        hold(name, "lr", step, lks_test_number(line, "lr"), rate * of_list(scale, i), rate);
+        parity_hold_run(name,
+                        i <= 50    ? "loss"
+                        : i <= 100 ? "loss_100"
+                                   : "loss_200",
+                        step, lks_test_number(line, "loss"), parity_of_list(loss, i), 1.0);
+        parity_hold_run(name, "lr", step, lks_test_number(line, "lr"),
+                        rate * parity_of_list(scale, i), rate);
         if (i <= 50)
-            hold(name, "grad_norm", step, lks_test_number(line, "grad_norm"), of_list(norm, i),
-                 of_list(norm, i));
+            parity_hold_run(name, "grad_norm", step, lks_test_number(line, "grad_norm"),
+                            parity_of_list(norm, i), parity_of_list(norm, i));
     }
 }
 
@@ -113,11 +103,11 @@ static void check_evals(const char *name, const json_t *figure, const char *metr
         const char *quantity = lks_test_number(want, "step") <= 100.0 ? "val_loss" : "val_loss_200";
         const char *at = lks_test_text("evaluation %zu", i);
         assert_int_equal(lks_test_number(line, "iter"), lks_test_number(want, "step"));
-        hold(name, quantity, at, lks_test_number(line, "val_loss"),
-             lks_test_number(want, "val_loss"), 1.0);
+        parity_hold_run(name, quantity, at, lks_test_number(line, "val_loss"),
+                        lks_test_number(want, "val_loss"), 1.0);
         if (*tokenizer != '\0')
-            hold(name, quantity, at, lks_test_number(line, "val_bpb"),
-                 lks_test_number(want, "val_bpb"), 1.0);
+            parity_hold_run(name, quantity, at, lks_test_number(line, "val_bpb"),
+                            lks_test_number(want, "val_bpb"), 1.0);
     }
 }
 
@@ -163,8 +153,8 @@ static void check_artifact(const char *name, const json_t *figure, const char *m
     const json_t *line = lks_test_member(lks_test_metrics(metrics, "artifact"), "0");
     assert_int_equal(lks_test_number(line, "payload_bytes"),
                      lks_test_number(figure, "quant.stats.int8_payload_bytes"));
-    hold(name, "roundtrip", "the artifact", lks_test_number(line, "val_loss"),
-         lks_test_number(figure, "roundtrip.val_loss"), 1.0);
+    parity_hold_run(name, "roundtrip", "the artifact", lks_test_number(line, "val_loss"),
+                    lks_test_number(figure, "roundtrip.val_loss"), 1.0);
 }
 
 static void check_generated(const char *name)

@@ -20,19 +20,8 @@ static void test_tensors(void **state)
         assert_int_equal(json_object_size(lks_test_member(m.figure, "init")), m.table.n_tensors);
         for (size_t i = 0; i < m.table.n_tensors; i++) {
             const lks__table_tensor *t = &m.table.tensors[i];
-            const float *x = m.params + t->offset;
-            const json_t *want = parity_tensor(m.figure, "init", t->name);
-            const json_t *shape = lks_test_member(want, "shape");
-            assert_int_equal(json_array_size(shape), t->n_dims);
-            for (int d = 0; d < t->n_dims; d++)
-                assert_int_equal(json_integer_value(json_array_get(shape, (size_t)d)), t->shape[d]);
-            double far = sqrt((double)t->count); /* |x - y|, if every element were off by 1 */
-            parity_place at = {m.name, "init", "init", t->name};
-            double sumsq = lks_test_number(want, "sumsq");
-            parity_sums got = parity_sum(x, t->count);
-            parity_hold_values(&at, x, t->count, 1.0, want);
-            parity_hold(&at, "sum", got.sum, lks_test_number(want, "sum"), far);
-            parity_hold(&at, "sumsq", got.sumsq, sumsq, far * 2.0 * sqrt(sumsq));
+            parity_hold_init(m.name, t, m.params + t->offset,
+                             parity_tensor(m.figure, "init", t->name));
         }
         parity_close(&m);
     }

@@ -62,17 +62,6 @@ static const char *train(const json_t *figure, const char *data_dir, int ranks,
     return out;
 }
 
-static double of_list(const json_t *list, size_t i)
-{
-    return json_number_value(json_array_get(list, i));
-}
-
-static void hold(const char *figure, const char *quantity, const char *section, double got,
-                 double want, double scale)
-{
-    parity_hold(&(parity_place){figure, quantity, section, "the run"}, quantity, got, want, scale);
-}
-
 /* Ours is the mean over the step's micro-batches; a figure with one micro-batch has just `loss`. */
 static void check_steps(const char *name, const json_t *figure, const char *metrics, size_t n_steps)
 {
@@ -88,10 +77,12 @@ static void check_steps(const char *name, const json_t *figure, const char *metr
         const json_t *line = json_array_get(lines, i);
         const char *step = lks_test_text("iteration %zu", i);
         assert_int_equal(lks_test_number(line, "iter"), i);
-        hold(name, "loss", step, lks_test_number(line, "loss"), of_list(loss, i), 1.0);
-        hold(name, "lr", step, lks_test_number(line, "lr"), of_list(lr, i), of_list(lr, i));
-        hold(name, "grad_norm", step, lks_test_number(line, "grad_norm"), of_list(norm, i),
-             of_list(norm, i));
+        parity_hold_run(name, "loss", step, lks_test_number(line, "loss"), parity_of_list(loss, i),
+                        1.0);
+        parity_hold_run(name, "lr", step, lks_test_number(line, "lr"), parity_of_list(lr, i),
+                        parity_of_list(lr, i));
+        parity_hold_run(name, "grad_norm", step, lks_test_number(line, "grad_norm"),
+                        parity_of_list(norm, i), parity_of_list(norm, i));
     }
 }
 
@@ -110,10 +101,10 @@ static void check_evals(const char *name, const json_t *figure, const char *metr
         const json_t *line = json_array_get(lines, i), *want = json_array_get(evals, i);
         const char *at = lks_test_text("evaluation %zu", i);
         assert_int_equal(lks_test_number(line, "iter"), lks_test_number(want, "iter"));
-        hold(name, "eval", at, lks_test_number(line, "train_loss"), lks_test_number(want, "train"),
-             1.0);
-        hold(name, "eval", at, lks_test_number(line, "val_loss"), lks_test_number(want, "val"),
-             1.0);
+        parity_hold_run(name, "eval", at, lks_test_number(line, "train_loss"),
+                        lks_test_number(want, "train"), 1.0);
+        parity_hold_run(name, "eval", at, lks_test_number(line, "val_loss"),
+                        lks_test_number(want, "val"), 1.0);
     }
 }
 
@@ -161,7 +152,8 @@ static void check_final(const char *name, const json_t *figure, const char *out,
         parity_hold(&at, "norm", sqrt(got.sumsq), norm, scale);
         parity_hold(&at, "sum", got.sum, lks_test_number(want, "sum"), scale);
         for (size_t d = 0; d < 2 && json_object_get(want, "dots") != NULL; d++)
-            parity_hold(&at, "dots", got.dots[d], of_list(lks_test_member(want, "dots"), d), scale);
+            parity_hold(&at, "dots", got.dots[d], parity_of_list(lks_test_member(want, "dots"), d),
+                        scale);
         parity_hold_values(&at, x, n, scale, want);
         free(x);
     }

@@ -11,13 +11,7 @@
 /* The laws' model (tests/laws/laws.c), with made-up weights; `more` is added to the last one. */
 static const char *forged_folder(float more)
 {
-    const law_shape shape = law_model();
-    const lks__model_config config = {.n_layer = shape.n_layer,
-                                      .n_head = shape.n_head,
-                                      .n_embd = shape.n_embd,
-                                      .block_size = shape.block_size,
-                                      .vocab_size = 65,
-                                      .bias = true};
+    const lks__model_config config = law_config();
     forge_model m = forge_open_as(&config);
     const forge_hf how = {0};
     const lks__table_tensor *last = &m.table.tensors[m.table.n_tensors - 1];
