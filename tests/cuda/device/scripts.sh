@@ -39,6 +39,21 @@ found 'r["complete"] and not r["whole"] and r["gpus"] and "muon.cu" in r["source
     '"cuda" in e["evaluation"]["figures"] and max(e["losses"]["figures"].values()) <= 1e-4'
 cp "$work/result.json" "$work/passed.json"
 
+# Starts that take longer than the time are fewer.
+python3 -B - "$source/scripts" >"$work/log" 2>&1 <<'X' || fail "starts without time"
+import sys, types
+sys.path.insert(0, sys.argv[1])
+script = {"__name__": "gpu-check"}
+exec(open(sys.argv[1] + "/gpu-check").read().replace("sys.exit(main())", ""), script)
+script["parts_of"] = lambda out: {"fingerprint": "one"}
+for left, rounds in (([90, 60, 5e-9], 3), ([90] * 6, 6), ([0], 1)):
+    nothing = types.SimpleNamespace(new_folder=str, run_together=lambda commands: None)
+    checks = types.SimpleNamespace(a=types.SimpleNamespace(short=False), dtypes=["float32", "bfloat16"], command=lambda *words: words, tool=nothing,
+                                   result=types.SimpleNamespace(left=iter(left).__next__))
+    found = script["Checks"].start_together(checks, "cuda", 6)
+    assert [f["starts"] for f in found.values()] == [4 * rounds] * 2, (left, found)
+X
+
 # Wrong products fail by name, and so does a machine without a GPU.
 CUDA_STANDIN_OFF=20000 script gpu-check 1 --short --only=losses,gradients
 found 'e["losses"]["outcome"] == e["gradients"]["outcome"] == "failed" and "differ from the CPU" in e["losses"]["why"]' \
