@@ -21,6 +21,9 @@ import contextlib, io, json, os, sys, tempfile
 import numpy as np
 import torch
 
+sys.dont_write_bytecode = True
+from nanogpt_figure import generated_tokens, signs, sums
+
 HOW = """parameter-golf's train_gpt.py run by one process on the CPU, by tests/parity/golf_figure.py. Changed: everything in
 fp32 (no autocast, the model is not cast to bf16; Newton-Schulz and the flat buffer of Muon's updates are fp32), no
 torch.compile, Adam not fused, no_grad in place of inference_mode; recording added. Data: the generated tokens of README.md.
@@ -35,17 +38,6 @@ each relative to its tensor's norm: of whole tensors, and of what is recorded of
 PATTERNS = "CONTROL_TENSOR_NAME_PATTERNS", "INT8_KEEP_FLOAT_FP32_NAME_PATTERNS"
 
 
-def generated_tokens(vocab, count):
-    tokens, x, t = np.zeros(count, np.uint16), 12345, 0
-    for i in range(1, count):
-        x ^= x << 13 & 0xFFFFFFFF
-        x ^= x >> 17
-        x ^= x << 5 & 0xFFFFFFFF
-        t = (5 * t + 17 + i % 7 if x & 3 else x >> 8) % vocab
-        tokens[i] = t
-    return tokens
-
-
 def write_shards(folder, n_val, vocab=1024):
     sizes = ("train_000000", 120000), ("train_000001", 80000), ("val_000000", n_val)
     tokens, at = generated_tokens(vocab, sum(n for _, n in sizes)), 0
@@ -55,20 +47,6 @@ def write_shards(folder, n_val, vocab=1024):
         with open(f"{folder}/fineweb_{name}.bin", "wb") as f:
             f.write(header.tobytes() + tokens[at:at + n].astype("<u2").tobytes())
         at += n
-
-
-def sums(t):
-    x = t.detach().double().reshape(-1)
-    return {"shape": list(t.shape), "sum": x.sum().item(), "sumsq": (x * x).sum().item()}
-
-
-def signs(n, offset):
-    with np.errstate(over="ignore"):
-        h = (np.arange(n, dtype=np.uint32) + np.uint32(offset)) * np.uint32(2654435761)
-        h ^= h >> np.uint32(15)
-        h *= np.uint32(2246822519)
-        h ^= h >> np.uint32(13)
-    return torch.from_numpy(np.where(h & 1, -1.0, 1.0))
 
 
 def with_ends(t):

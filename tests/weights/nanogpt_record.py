@@ -17,22 +17,15 @@ import tempfile
 import numpy as np
 import torch
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "parity"))
+from nanogpt_figure import generated_tokens  # noqa: E402
+
 checkout, folder = sys.argv[1:]
 AT, END = 6, 14
 SETTINGS = dict(n_layer=2, n_head=2, n_embd=16, block_size=16, bias=True, dropout=0.0, batch_size=4, gradient_accumulation_steps=2,
                 learning_rate=1e-2, min_lr=1e-3, warmup_iters=3, lr_decay_iters=20, max_iters=END, weight_decay=0.2, beta1=0.8, beta2=0.95,
                 grad_clip=1.0, eval_interval=AT, eval_iters=2, log_interval=1, always_save_checkpoint=True)
-
-
-def generated_tokens(count, vocab=65):
-    tokens, x, t = np.zeros(count, np.uint16), 12345, 0
-    for i in range(1, count):
-        x ^= x << 13 & 0xFFFFFFFF
-        x ^= x >> 17
-        x ^= x << 5 & 0xFFFFFFFF
-        t = (5 * t + 17 + i % 7 if x & 3 else x >> 8) % vocab
-        tokens[i] = t
-    return tokens
 
 
 losses, evals = {}, {}
@@ -56,7 +49,7 @@ def patched(source):
 with tempfile.TemporaryDirectory() as work:
     data = f"{work}/data/generated"
     os.makedirs(data)
-    tokens = generated_tokens(220000)
+    tokens = generated_tokens(65, 220000)
     tokens[:200000].tofile(f"{data}/train.bin")
     tokens[200000:].tofile(f"{data}/val.bin")
     with open(f"{checkout}/train.py") as f:
