@@ -113,10 +113,11 @@ int ranks_count_fds(void)
 lks_comm *ranks_open(double timeout_s)
 {
     lks_world world;
-    lks_comm_options options = {"auto", timeout_s};
+    const char *engine = getenv("ENGINE");
+    lks_comm_options options = {engine != NULL ? engine : "auto", timeout_s};
     lks_comm *comm = NULL;
     if (lks_world_from_env(&world) != LKS_OK || lks_comm_open(&world, &options, &comm) != LKS_OK)
-        fprintf(stderr, "can't open the group: %s\n", lks_last_error());
+        fprintf(stderr, "rank %s can't open the group: %s\n", getenv("RANK"), lks_last_error());
     return comm;
 }
 

@@ -55,7 +55,8 @@ int ranks_count_fds(void);
         }                                                                                          \
     } while (0)
 
-/* In a rank: open the group that the environment describes. NULL after printing the reason. */
+/* In a rank: open the group that the environment describes, with the engine ENGINE if it is set.
+ * NULL after printing the reason. */
 lks_comm *ranks_open(double timeout_s);
 
 /* Run `body` on `n` ranks, which are threads of this process. Rank i gets element i of `ranks`, an

@@ -48,20 +48,10 @@ static int seen_by_all(lks_comm *comm)
     return seen_by(lks_comm_rank(comm), lks_comm_world_size(comm));
 }
 
-static lks_comm *open_group(double timeout_s)
-{
-    lks_world world;
-    lks_comm_options options = {getenv("ENGINE"), timeout_s};
-    lks_comm *comm = NULL;
-    if (lks_world_from_env(&world) != LKS_OK || lks_comm_open(&world, &options, &comm) != LKS_OK)
-        fprintf(stderr, "rank %s can't open the group: %s\n", getenv("RANK"), lks_last_error());
-    return comm;
-}
-
 static int body_suite(void)
 {
     int fds = ranks_count_fds();
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     EXPECT(strcmp(lks_comm_backend(comm), getenv("ENGINE")) == 0);
     EXPECT(suite_collectives(comm, lks_comm_world_size(comm) <= 3) && suite_types(comm) &&
@@ -74,7 +64,7 @@ static int body_suite(void)
 
 static int body_mismatch(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     float values[100] = {0};
     EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
@@ -92,7 +82,7 @@ static int body_mismatch(void)
 /* The second host is one operation behind; its operation in that place has another type, too. */
 static int body_order(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     float values[100] = {0}, all[400];
     EXPECT(comm != NULL);
     lks_status st = lks_comm_rank(comm) >= 2
@@ -111,7 +101,7 @@ static int body_order(void)
 /* Reductions are in flight when the mismatch is found. */
 static int body_scale(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     void *own, *common;
     lks_work *work;
     size_t start[] = {0, 100};
@@ -144,7 +134,7 @@ static int body_scale(void)
  * on all hosts. */
 static int body_alloc_fails(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     void *mem = NULL;
     EXPECT(comm != NULL);
     EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 3000000, &mem) == LKS_ERR_NOMEM);
@@ -161,7 +151,7 @@ static int body_alloc_fails(void)
 
 static int body_gives_up(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
     double start = lks__sys_now();
@@ -182,7 +172,7 @@ static int body_stands_still(void)
 {
     /* Also the time in which a busy machine must get all ranks started. */
     const double timeout_s = 5 * lks_test_patience();
-    lks_comm *comm = open_group(timeout_s);
+    lks_comm *comm = ranks_open(timeout_s);
     EXPECT(comm != NULL);
     lks_comm_note(comm, 7, "backward");
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -198,7 +188,7 @@ static int body_stands_still(void)
 
 static int body_killed(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     int rank = lks_comm_rank(comm);
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -270,7 +260,7 @@ static bool mixed(lks_comm *comm, int i)
 
 static int body_mixed(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     for (int i = 0; i < 200; i++)
         EXPECT(mixed(comm, i));
@@ -282,7 +272,7 @@ static int body_mixed(void)
 /* Many operations leave nothing behind: descriptors, memory, shared segments. */
 static int body_many(void)
 {
-    lks_comm *comm = open_group(60);
+    lks_comm *comm = ranks_open(60);
     EXPECT(comm != NULL);
     int W = lks_comm_world_size(comm), fds = 0;
     size_t used = 0;

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/system/sys.h"
+#include "comm/ranks.h"
 #include "launch/launch.h"
 #include "launch/ranks/supervisor.h"
 #include "laws/marked.h"
@@ -189,23 +190,13 @@ static void expect_in(const char *text, const char *part)
 
 /* --- bodies of ranks ---------------------------------------------------------------------- */
 
-static lks_comm *open_group(double timeout_s)
-{
-    lks_world world;
-    lks_comm_options options = {"auto", timeout_s};
-    lks_comm *comm = NULL;
-    if (lks_world_from_env(&world) != LKS_OK || lks_comm_open(&world, &options, &comm) != LKS_OK)
-        fprintf(stderr, "can't open the group: %s\n", lks_last_error());
-    return comm;
-}
-
 /* Time limit of a group in which a rank hangs: the others must have come to step 12 by then. */
 static const double HANG_S = 0.8;
 
 /* All reach step 12; then rank 1 ends in some way and the others wait for it. */
 static int end_like(const char *how)
 {
-    lks_comm *comm = open_group(strcmp(how, "hang") == 0 ? HANG_S * lks_test_patience() : 30);
+    lks_comm *comm = ranks_open(strcmp(how, "hang") == 0 ? HANG_S * lks_test_patience() : 30);
     if (comm == NULL)
         return 20;
     lks_comm_note(comm, 12, "backward");
@@ -244,7 +235,7 @@ static void on_term(int sig)
 /* When it is asked to stop, it works for twice its time, with heartbeats. */
 static int stop_slowly(void)
 {
-    lks_comm *comm = open_group(30);
+    lks_comm *comm = ranks_open(30);
     if (comm == NULL)
         return 20;
     signal(SIGTERM, on_term);
