@@ -9,7 +9,7 @@ work_folder
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
 flags="-O1 -Wall -Wextra -Werror -Wno-unused-parameter -D_GNU_SOURCE -I$root/src -I$root/include -I$here/.."
-for file in device exchange/exchange products module; do
+for file in device exchange/exchange gpu memory module plans products; do
     # shellcheck disable=SC2086
     cc -std=gnu11 $flags -isystem "$include" -fsyntax-only "$root/src/compute/cuda/$file.c" || fail "$file.c with NVIDIA's headers"
 done
