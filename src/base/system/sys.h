@@ -94,6 +94,9 @@ lks_status lks__sys_stop_check(void);
 void lks__sys_give_up_when(bool (*asked)(void));
 lks_status lks__sys_give_up_check(void);
 
+/* The size of an open file. ERR_IO, which names the path, if it isn't a regular file. */
+lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p);
+
 /* Read a whole small file into malloc'd memory, followed by a 0 byte (not counted); the caller
  * frees. ERR_IO, or ERR_FORMAT if it is larger than `limit`; both name the path. */
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p);

@@ -1,6 +1,7 @@
 /* base/system/sys_files.c - whole files and folders, with one sentence for a failure. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -46,11 +47,25 @@ lks_status lks__sys_fail(const char *what, const char *path)
     return st;
 }
 
+lks_status lks__sys_file_bytes(int fd, const char *path, uint64_t *bytes_p)
+{
+    struct stat info;
+    char name[512];
+    if (fstat(fd, &info) < 0)
+        return lks__sys_fail("cannot read", path);
+    if (!S_ISREG(info.st_mode))
+        return lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s",
+                         lks__escape(name, sizeof name, path, strlen(path)),
+                         S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first"
+                                                : "");
+    *bytes_p = (uint64_t)info.st_size;
+    return LKS_OK;
+}
+
 lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, size_t *bytes_p)
 {
-    lks_status st = LKS_OK;
     char *data = NULL;
-    struct stat info;
+    uint64_t size;
     char name[512];
     lks__escape(name, sizeof name, path, strlen(path));
 
@@ -58,22 +73,15 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
     int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0)
         return lks__sys_fail("cannot open", path);
-    if (fstat(fd, &info) < 0) {
-        st = lks__sys_fail("cannot read", path);
+    lks_status st = lks__sys_file_bytes(fd, path, &size);
+    if (st != LKS_OK)
+        goto out;
+    if (size > limit) {
+        st = lks__fail(LKS_ERR_FORMAT, "%s has %" PRIu64 " bytes; at most %zu are expected here",
+                       name, size, limit);
         goto out;
     }
-    if (!S_ISREG(info.st_mode)) {
-        st = lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file%s", name,
-                       S_ISFIFO(info.st_mode) ? ", but a pipe: write its content to a file first"
-                                              : "");
-        goto out;
-    }
-    if ((uint64_t)info.st_size > limit) {
-        st = lks__fail(LKS_ERR_FORMAT, "%s has %lld bytes; at most %zu are expected here", name,
-                       (long long)info.st_size, limit);
-        goto out;
-    }
-    size_t bytes = (size_t)info.st_size;
+    size_t bytes = (size_t)size;
     data = malloc(bytes + 1);
     if (!data) {
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the %zu bytes of %s", bytes, name);

@@ -55,7 +55,6 @@ void lks__group_forget(lks__memory *m);
 
 /* A device with its own memory: the modes staged and joined (staged.c). */
 lks_status lks__own_open_arenas(lks__memory *m);
-void lks__own_copy_moments(lks__memory *m, bool to_device);
 lks_status lks__own_upload(lks__memory *m, bool moments);
 lks_status lks__own_hash(lks__memory *m, size_t first, size_t count, uint64_t *hash_p);
 

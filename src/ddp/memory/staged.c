@@ -15,7 +15,7 @@ lks_status lks__own_open_arenas(lks__memory *m)
     return LKS_OK;
 }
 
-void lks__own_copy_moments(lks__memory *m, bool to_device)
+static void copy_moments(lks__memory *m, bool to_device)
 {
     const lks__optim *o = m->optim;
     for (size_t i = 0; i < LKS__OPTIM_STATES * o->n_pieces; i++) {
@@ -34,7 +34,7 @@ static lks_status upload(lks__memory *m, size_t floats, bool moments)
 {
     lks__mirror_to_device(&m->params, LKS__QUEUE_COPY, 0, floats * sizeof(float));
     if (moments)
-        lks__own_copy_moments(m, true);
+        copy_moments(m, true);
     lks__device_order(m->device, LKS__QUEUE_COPY, LKS__QUEUE_COMPUTE);
     return lks__device_finish(m->device, LKS__QUEUE_COPY);
 }
@@ -116,7 +116,7 @@ static lks_status publish(lks__memory *m)
 
 static void fetch(lks__memory *m)
 {
-    lks__own_copy_moments(m, false);
+    copy_moments(m, false);
 }
 
 static const float *whole(lks__memory *m, const float *grads)

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "base/number/checked.h"
@@ -178,13 +177,8 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
  * than its own bytes. */
 static lks_status read_header(lks__st_file *file, uint64_t most, const char *expected)
 {
-    struct stat info;
     uint64_t length, file_bytes;
-    if (fstat(file->fd, &info) < 0)
-        return lks__sys_fail("cannot read", file->path);
-    if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file", file->shown);
-    file_bytes = (uint64_t)info.st_size;
+    LKS__TRY(lks__sys_file_bytes(file->fd, file->path, &file_bytes));
     if (file_bytes < 8)
         return bad(file, "it is truncated within its first 8 bytes");
     if (lks__sys_read_at(file->fd, &length, sizeof length, 0) < 0)

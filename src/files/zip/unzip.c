@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/system/sys.h"
 
@@ -77,18 +76,13 @@ lks_status lks__unzip_end(lks__unzip *s)
 
 lks_status lks__unzip_open(const char *path, lks__unzip *s)
 {
-    struct stat info;
     s->fd = -1;
     lks__escape(s->shown, sizeof s->shown, path, strlen(path));
     /* O_NONBLOCK: opening a pipe without a writer must not block. */
     s->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (s->fd < 0)
         return lks__sys_fail("cannot open", path);
-    if (fstat(s->fd, &info) < 0)
-        return lks__sys_fail("cannot read", path);
-    if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file", s->shown);
-    s->file_bytes = (uint64_t)info.st_size;
+    LKS__TRY(lks__sys_file_bytes(s->fd, path, &s->file_bytes));
     s->inflating = inflateInit(&s->z) == Z_OK;
     return s->inflating ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to decompress %s", s->shown);
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <zlib.h>
 
 #include "base/system/sys.h"
@@ -156,17 +155,11 @@ static lks_status read_directory(lks__zip *z)
 
 static lks_status open_file(const char *path, lks__zip *z)
 {
-    struct stat info;
     /* O_NONBLOCK: opening a pipe without a writer must not block. */
     z->fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (z->fd < 0)
         return lks__sys_fail("cannot open", path);
-    if (fstat(z->fd, &info) < 0)
-        return lks__sys_fail("cannot read", path);
-    if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "cannot read %s: it is not a regular file", z->name);
-    z->bytes = (uint64_t)info.st_size;
-    return LKS_OK;
+    return lks__sys_file_bytes(z->fd, path, &z->bytes);
 }
 
 static lks_status open_zip(const char *name, const char *path, const void *data, size_t bytes,

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
@@ -14,15 +13,10 @@ enum { CHUNK = 1 << 20 }; /* lines that this program writes are shorter than 64 
 
 static lks_status open_file(lks__lines *l)
 {
-    struct stat info;
-    char shown[512];
     l->fd = lks__sys_open(l->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-    if (l->fd < 0 || fstat(l->fd, &info) != 0)
+    if (l->fd < 0)
         return lks__sys_fail("can't read", l->path);
-    if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "%s is not a regular file",
-                         lks__escape(shown, sizeof shown, l->path, strlen(l->path)));
-    l->bytes = (uint64_t)info.st_size;
+    LKS__TRY(lks__sys_file_bytes(l->fd, l->path, &l->bytes));
     l->chunk = malloc(CHUNK);
     return l->chunk != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to read a file's lines");
 }

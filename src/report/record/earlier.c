@@ -65,12 +65,9 @@ static lks_status each_name(const char *dir_path,
 
 static lks_status copy_bytes(int from, int to, const char *path, char *chunk)
 {
-    struct stat info;
-    if (fstat(from, &info) != 0)
-        return lks__sys_fail("can't read", path);
-    if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "%s is not a regular file", path);
-    for (uint64_t at = 0, end = (uint64_t)info.st_size, n; at < end; at += n) {
+    uint64_t end;
+    LKS__TRY(lks__sys_file_bytes(from, path, &end));
+    for (uint64_t at = 0, n; at < end; at += n) {
         n = end - at < CHUNK ? end - at : CHUNK;
         if (lks__sys_read_at(from, chunk, (size_t)n, at) != 0)
             return lks__sys_fail("can't read", path);

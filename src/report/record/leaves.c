@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/system/sys.h"
@@ -41,14 +40,7 @@ static lks_status open_file(lks__leaves *l, const char *out_dir, int flags)
 /* Begin to read the file. */
 static lks_status rewind_file(lks__leaves *l)
 {
-    struct stat info;
-    char shown[512];
-    if (fstat(l->fd, &info) != 0)
-        return lks__sys_fail("can't read", l->path);
-    if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "%s is not a regular file",
-                         lks__escape(shown, sizeof shown, l->path, strlen(l->path)));
-    l->bytes = (uint64_t)info.st_size;
+    LKS__TRY(lks__sys_file_bytes(l->fd, l->path, &l->bytes));
     l->last = (struct lks__leaf_record){0};
     l->window_at = l->window_end = 0;
     return LKS_OK;

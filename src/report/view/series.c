@@ -357,7 +357,7 @@ static lks_status read_lines(lks__series *s, int fd, uint64_t bytes, char *chunk
 lks_status lks__series_read(lks__series *s, bool *changed_p)
 {
     char path[4200];
-    struct stat info;
+    uint64_t bytes = 0;
     const unsigned epoch = s->epoch;
     const uint64_t offset = s->offset;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
@@ -372,12 +372,12 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
         return lks__sys_fail("can't open", path);
     char *chunk = malloc(CHUNK);
     lks_status st = chunk == NULL ? out_of_memory() : LKS_OK;
-    if (st == LKS_OK && (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)))
-        st = lks__fail(LKS_ERR_IO, "%s is not a regular file", path);
-    if (st == LKS_OK && ((uint64_t)info.st_size < s->offset || !is_unchanged(s, fd)))
+    if (st == LKS_OK)
+        st = lks__sys_file_bytes(fd, path, &bytes);
+    if (st == LKS_OK && (bytes < s->offset || !is_unchanged(s, fd)))
         forget(s);
     if (st == LKS_OK)
-        st = read_lines(s, fd, (uint64_t)info.st_size, chunk, path);
+        st = read_lines(s, fd, bytes, chunk, path);
     free(chunk);
     lks__sys_close(fd);
     *changed_p = s->epoch != epoch || s->offset != offset;

@@ -51,13 +51,14 @@ lks_status lks__fit_set_batch(lks__settings *s, int W, int64_t batch)
     return LKS_OK;
 }
 
-lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *batch_p,
-                          const lks__room **lacks_p, double *least_p)
+/* The largest batch_size that fits; 0: none. *lacks_p: the room that is too small for the smallest
+ * one, and *least_p: the bytes it needs there. */
+static int64_t find_batch(const lks__settings *s, const lks__fit *fit, const lks__room **lacks_p,
+                          double *least_p)
 {
     const int64_t samples = s->batch_size * s->gradient_accumulation_steps;
     int64_t most = samples / s->virtual_ranks;
-    *batch_p = 0;
-    for (int64_t b = most < MOST_BATCH ? most : MOST_BATCH; b >= 1 && *batch_p == 0; b--) {
+    for (int64_t b = most < MOST_BATCH ? most : MOST_BATCH; b >= 1; b--) {
         lks__settings other = *s;
         lks__needs needs;
         if (samples % b != 0 || samples / b % s->virtual_ranks != 0 || samples / b > MOST_STEPS ||
@@ -67,18 +68,17 @@ lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *
             continue; /* more than memory can address, or an error that the run itself reports */
         *lacks_p = find_lack(fit, &needs);
         if (*lacks_p == NULL)
-            *batch_p = b;
-        else
-            *least_p = lks__room_needs(*lacks_p, &needs);
+            return b;
+        *least_p = lks__room_needs(*lacks_p, &needs);
     }
-    return LKS_OK;
+    return 0;
 }
 
 lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t *batch_p)
 {
     double least = 0.0;
     const lks__room *lacks = &fit->rooms[0];
-    LKS__TRY(lks__fit_batch(s, fit, batch_p, &lacks, &least));
+    *batch_p = find_batch(s, fit, &lacks, &least);
     if (*batch_p > 0)
         return LKS_OK;
     char needs[LKS__UNITS_TEXT], room[LKS__UNITS_TEXT];

@@ -16,13 +16,9 @@ typedef struct lks__fit {
     int n_rooms;
 } lks__fit;
 
-/* *batch_p: the largest batch_size that fits into all rooms; 0: none. Only sizes count that leave a
- * step its samples (gradient_accumulation_steps * batch_size) and virtual_ranks a divisor of the
- * micro-batches. *lacks_p: the room that is too small for the smallest of them, and *least_p: the
- * bytes it needs there. */
-lks_status lks__fit_batch(const lks__settings *s, const lks__fit *fit, int64_t *batch_p,
-                          const lks__room **lacks_p, double *least_p);
-/* The same, but ERR_NOMEM, with the bytes needed and advice, if none fits. */
+/* *batch_p: the largest batch_size that fits into all rooms. Only sizes count that leave a step its
+ * samples (gradient_accumulation_steps * batch_size) and virtual_ranks a divisor of the
+ * micro-batches. ERR_NOMEM, with the bytes needed and advice, if none fits. */
 lks_status lks__fit_choose(const lks__settings *s, const lks__fit *fit, int64_t *batch_p);
 
 /* Set that batch_size, and gradient_accumulation_steps to match. */

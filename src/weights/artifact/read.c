@@ -60,24 +60,11 @@ static lks_status text_is(const stream *s, const char *key, const char *expected
 
 static lks_status object_at(const stream *s, const char *key, bool needed, json_t **object_p)
 {
-    char why[120];
     const char *text = lks__st_metadata(s->head, key);
     *object_p = NULL;
     if (!text && !needed)
         return LKS_OK;
-    json_error_t error = {.text = "it has none"};
-    json_t *object =
-        text ? lks__json_load(text, strlen(text), JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error)
-             : NULL;
-    if (!object && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the %s of %s", key, s->zip.shown);
-    if (json_is_object(object)) {
-        *object_p = object;
-        return LKS_OK;
-    }
-    json_decref(object);
-    snprintf(why, sizeof why, "its %s are not a JSON object", key);
-    return bad(s, why);
+    return lks__artifact_object(s->zip.shown, key, text, text ? strlen(text) : 0, object_p);
 }
 
 static lks_status iter_of(const stream *s, uint64_t *iter_p)

@@ -111,25 +111,30 @@ void lks__artifact_saved_close(lks__artifact_saved *s)
 
 /* ---- lockstep's members ---------------------------------------------------------------------- */
 
-static lks_status object_at(const lks__artifact_saved *s, const lks__pickle_value *text,
-                            const char *key, json_t **object_p)
+lks_status lks__artifact_object(const char *shown, const char *key, const char *text, size_t bytes,
+                                json_t **object_p)
 {
-    char why[100];
-    size_t bytes = 0;
     json_error_t error = {.text = "it has none"};
-    const char *at =
-        lks__pickle_kind_of(text) == LKS__PICKLE_TEXT ? lks__pickle_text(text, &bytes) : NULL;
     json_t *object =
-        at ? lks__json_load(at, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (at && !object && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the %s of %s", key, s->shown);
+        text ? lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (text && !object && lks__json_no_memory(&error))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the %s of %s", key, shown);
     if (json_is_object(object)) {
         *object_p = object;
         return LKS_OK;
     }
     json_decref(object);
-    snprintf(why, sizeof why, "its %s are not a JSON object", key);
-    return bad(s, why);
+    return lks__fail(LKS_ERR_FORMAT, "%s is not a sound artifact: its %s are not a JSON object",
+                     shown, key);
+}
+
+static lks_status object_at(const lks__artifact_saved *s, const lks__pickle_value *value,
+                            const char *key, json_t **object_p)
+{
+    size_t bytes = 0;
+    const char *text =
+        lks__pickle_kind_of(value) == LKS__PICKLE_TEXT ? lks__pickle_text(value, &bytes) : NULL;
+    return lks__artifact_object(s->shown, key, text, bytes, object_p);
 }
 
 lks_status lks__artifact_saved_about(const lks__artifact_saved *s, lks__artifact *a)

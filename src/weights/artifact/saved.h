@@ -32,6 +32,9 @@ typedef struct lks__artifact_saved lks__artifact_saved;
  * file's size and 16 MiB, and checks everything but the tensors' elements. */
 lks_status lks__artifact_saved_open(lks__unzip *zip, uint64_t start, lks__artifact_saved **saved_p);
 void lks__artifact_saved_close(lks__artifact_saved *saved); /* NULL does nothing */
+/* The text of the artifact's member `key` as a JSON object; text NULL: it has none. */
+lks_status lks__artifact_object(const char *shown, const char *key, const char *text, size_t bytes,
+                                json_t **object_p);
 /* Set iter, settings and tokenizer, if the file has them. */
 lks_status lks__artifact_saved_about(const lks__artifact_saved *saved, lks__artifact *a);
 /* As lks__artifact_shape(). */

@@ -22,7 +22,7 @@ lks_status lks__weights_set_int(lks__weights *w, const char *setting, uint64_t v
     return lks__weights_set(w, setting, text);
 }
 
-lks__weights_tensor *lks__weights_add(lks__weights *w)
+lks__weights_tensor *lks__weights_add(lks__weights *w, const char *prefix, const char *name)
 {
     if (w->n_tensors == w->room) {
         const size_t room = w->room == 0 ? 64 : 2 * w->room;
@@ -36,15 +36,16 @@ lks__weights_tensor *lks__weights_add(lks__weights *w)
     }
     lks__weights_tensor *t = &w->tensors[w->n_tensors++];
     memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
     return t;
 }
 
-lks__weights_tensor *lks__weights_add_named(lks__weights *w, const char *prefix, const char *name)
+const lks__weights_tensor *lks__weights_untied(const lks__weights *w, const char *name)
 {
-    lks__weights_tensor *t = lks__weights_add(w);
-    if (t != NULL)
-        snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
-    return t;
+    for (size_t i = 0; i < w->n_tensors; i++)
+        if (!w->tensors[i].tied && strcmp(w->tensors[i].name, name) == 0)
+            return &w->tensors[i];
+    return NULL;
 }
 
 bool lks__weights_has(const char *folder, const char *name)

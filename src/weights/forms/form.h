@@ -32,9 +32,11 @@ extern const lks__weights_form lks__weights_lockstep, lks__weights_hf, lks__weig
 lks_status lks__weights_set(lks__weights *w, const char *setting, const char *value);
 lks_status lks__weights_set_int(lks__weights *w, const char *setting, uint64_t value);
 
-/* Add a tensor, zeroed; NULL if there is no memory (the failure is recorded). */
-lks__weights_tensor *lks__weights_add(lks__weights *w);
-lks__weights_tensor *lks__weights_add_named(lks__weights *w, const char *prefix, const char *name);
+/* Add a tensor, zeroed but for its name; NULL if there is no memory (the failure is recorded). */
+lks__weights_tensor *lks__weights_add(lks__weights *w, const char *prefix, const char *name);
+
+/* The tensor of this name that isn't tied to another one; NULL: none. */
+const lks__weights_tensor *lks__weights_untied(const lks__weights *w, const char *name);
 
 /* Find the tensor `name`; `*at_p` is the index of the last one found, and the search begins after
  * it. */

@@ -128,7 +128,7 @@ static lks_status add_from_table(lks__weights *w, const struct golf *g)
 {
     for (size_t i = 0; i < g->table.n_tensors; i++) {
         const lks__table_tensor *from = &g->table.tensors[i];
-        lks__weights_tensor *t = lks__weights_add_named(w, "", from->name);
+        lks__weights_tensor *t = lks__weights_add(w, "", from->name);
         if (t == NULL)
             return LKS_ERR_NOMEM;
         t->n_dims = from->n_dims;

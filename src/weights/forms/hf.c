@@ -150,7 +150,7 @@ static lks_status add_tensor(lks__weights *w, const lks__st_tensor *from, uint64
         name += 12;
     if (is_buffer(name))
         return LKS_OK;
-    lks__weights_tensor *t = lks__weights_add_named(w, "transformer.", name);
+    lks__weights_tensor *t = lks__weights_add(w, "transformer.", name);
     if (t == NULL)
         return LKS_ERR_NOMEM;
     if (strcmp(name, "lm_head.weight") == 0) {
@@ -175,18 +175,10 @@ static lks_status add_tensor(lks__weights *w, const lks__st_tensor *from, uint64
     return LKS_OK;
 }
 
-static const lks__weights_tensor *find(const lks__weights *w, const char *name)
-{
-    for (size_t i = 0; i < w->n_tensors; i++)
-        if (!w->tensors[i].tied && strcmp(w->tensors[i].name, name) == 0)
-            return &w->tensors[i];
-    return NULL;
-}
-
 /* Swap the two extents of the [in, out] matrices. */
 static bool transpose(lks__weights *w)
 {
-    const lks__weights_tensor *c = find(w, "transformer.h.0.attn.c_attn.weight");
+    const lks__weights_tensor *c = lks__weights_untied(w, "transformer.h.0.attn.c_attn.weight");
     if (c == NULL || c->n_dims != 2 || c->shape[0] == 3 * c->shape[1])
         return false;
     for (size_t i = 0; i < w->n_tensors; i++) {
@@ -329,8 +321,8 @@ static lks_status set_heads(lks__weights *w, const json_t *config, int64_t wante
 
 static lks_status set_model(lks__weights *w, const json_t *config, int64_t n_head)
 {
-    const lks__weights_tensor *wte = find(w, "transformer.wte.weight");
-    const lks__weights_tensor *wpe = find(w, "transformer.wpe.weight");
+    const lks__weights_tensor *wte = lks__weights_untied(w, "transformer.wte.weight");
+    const lks__weights_tensor *wpe = lks__weights_untied(w, "transformer.wpe.weight");
     uint64_t L = 0;
     if (wte == NULL || wpe == NULL || wte->n_dims != 2 || wpe->n_dims != 2)
         return lks__fail(
@@ -345,7 +337,7 @@ static lks_status set_model(lks__weights *w, const json_t *config, int64_t n_hea
     LKS__TRY(lks__weights_set_int(w, "n_embd", C));
     LKS__TRY(lks__weights_set_int(w, "block_size", T));
     LKS__TRY(lks__weights_set_int(w, "vocab_size", V));
-    const bool bias = find(w, "transformer.ln_f.bias") != NULL;
+    const bool bias = lks__weights_untied(w, "transformer.ln_f.bias") != NULL;
     LKS__TRY(lks__weights_set(w, "bias", bias ? "true" : "false"));
     LKS__TRY(must_be(w, config, "n_layer", L, "the numbering of its tensors"));
     LKS__TRY(must_be(w, config, "n_embd", C, "the shape of wte.weight"));

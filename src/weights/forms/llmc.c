@@ -41,7 +41,7 @@ static lks_status add(lks__weights *w, const char *name, int layers, uint64_t d0
         char prefix[32] = "transformer.";
         if (layers >= 0)
             snprintf(prefix, sizeof prefix, "transformer.h.%d.", l);
-        lks__weights_tensor *t = lks__weights_add_named(w, prefix, name);
+        lks__weights_tensor *t = lks__weights_add(w, prefix, name);
         if (t == NULL)
             return LKS_ERR_NOMEM;
         t->n_dims = d1 == 0 ? 1 : 2;

@@ -59,7 +59,7 @@ static lks_status add_tensors(lks__weights *w, const lks__st_file *file)
 {
     for (size_t i = 0; i < lks__st_count(file); i++) {
         const lks__st_tensor *from = lks__st_get(file, i);
-        lks__weights_tensor *t = lks__weights_add_named(w, "", from->name);
+        lks__weights_tensor *t = lks__weights_add(w, "", from->name);
         if (t == NULL)
             return LKS_ERR_NOMEM;
         if (strcmp(from->dtype, "F32") != 0)

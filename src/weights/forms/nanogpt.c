@@ -249,14 +249,6 @@ static lks_status each_state(lks__weights *w, for_each *visit, void *ctx)
     return LKS_OK;
 }
 
-static const lks__weights_tensor *tensor_named(const lks__weights *w, const char *name)
-{
-    for (size_t i = 0; i < w->n_tensors; i++)
-        if (!w->tensors[i].tied && strcmp(w->tensors[i].name, name) == 0)
-            return &w->tensors[i];
-    return NULL;
-}
-
 static bool same_shape(const lks__pickle_value *v, const lks__pickle_tensor *of)
 {
     if (lks__pickle_kind_of(v) != LKS__PICKLE_TENSOR)
@@ -272,7 +264,7 @@ static lks_status check_state(lks__weights *w, const char *name, const lks__pick
                               void *ctx)
 {
     const uint64_t *iter = ctx;
-    const lks__weights_tensor *have = tensor_named(w, name);
+    const lks__weights_tensor *have = lks__weights_untied(w, name);
     char shown[120];
     double step = -1;
     lks__escape(shown, sizeof shown, name, strlen(name));
@@ -355,7 +347,7 @@ static lks_status read_state(lks__weights *w, const char *name, const lks__pickl
 {
     const struct arenas *a = ctx;
     const lks__table_tensor *t = lks__table_find(a->table, name);
-    const lks__weights_tensor *have = tensor_named(w, name);
+    const lks__weights_tensor *have = lks__weights_untied(w, name);
     bool whole = t != NULL && have != NULL && t->shape[0] == have->shape[0] &&
                  (t->n_dims < 2 || t->shape[1] == have->shape[1]);
     if (!whole)

@@ -21,7 +21,7 @@ lks_status lks__weights_torch_add(lks__weights *w, const char *name, const char 
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: tensor %s is of type %s; lockstep reads F32, F16 and BF16", w->shown,
                          shown, from->storage->dtype);
-    lks__weights_tensor *t = lks__weights_add_named(w, prefix, name);
+    lks__weights_tensor *t = lks__weights_add(w, prefix, name);
     if (t == NULL)
         return LKS_ERR_NOMEM;
     t->n_dims = from->n_dims;

@@ -193,17 +193,13 @@ static lks_status find_cut(lks__metrics *m, struct tail *t, const lks__metrics_c
 static lks_status cut_file(lks__metrics *m, const lks__metrics_cut *cut, bool *empty_p,
                            bool *has_line_p)
 {
-    struct stat info;
-    if (fstat(m->fd, &info) < 0)
-        return lks__sys_fail("can't read", m->path);
-    if (!S_ISREG(info.st_mode))
-        return lks__fail(LKS_ERR_IO, "%s is not a regular file", m->path);
+    uint64_t end;
+    LKS__TRY(lks__sys_file_bytes(m->fd, m->path, &end));
     struct tail *t = malloc(sizeof *t);
     if (t == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
     t->m = m;
     t->from = t->n = 0;
-    uint64_t end = (uint64_t)info.st_size;
     lks_status st = find_cut(m, t, cut, &end, has_line_p);
     free(t);
     if (st != LKS_OK)
