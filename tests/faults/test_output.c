@@ -244,12 +244,12 @@ static void test_folder_in_use(void **state)
         assert_int_equal(lks_test_wait(&child, 10).signal, SIGKILL);
         second = fault_resume(&first, 1);
         fault_add(&second, "--max_iters=3"); /* it has made them already, so it ends at once */
-        lks_test_result r = lks_test_run(second.argv, NULL, 30);
+        lks_test_result r = lks_test_run(second.args.argv, NULL, 30);
         /* The ranks die with their launcher, but after it, and on a busy machine not at once. */
         for (int i = 0; i < lks_test_tries(500) && strstr(r.err, "still in progress") != NULL;
              i++) {
             usleep(20000);
-            r = lks_test_run(second.argv, NULL, 30);
+            r = lks_test_run(second.args.argv, NULL, 30);
         }
         assert_int_equal(r.exit_code, 0);
     }

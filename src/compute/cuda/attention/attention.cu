@@ -68,7 +68,8 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
     const matrix<E> q = head<E>(a, a.in.q, a.in.ldq, at.b, at.h);
     const matrix<E> k = head<E>(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
     const matrix<E> v = head<E>(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
-    const unsigned i = at.t0 + square_y() * SIDE; /* first of this thread's rows */
+    const unsigned i = at.t0 + square_y() * SIDE;               /* first of this thread's rows */
+    const size_t row0 = (at.b * a.shape.NH + at.h) * a.shape.T; /* of scores */
     softmax w;
     square sum[PIECES] = {};
     for (int r = 0; r < SIDE; r++) {
@@ -78,14 +79,14 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
     for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE) {
         const unsigned j = j0 + square_x() * SIDE;
         const bool kept = j0 > 0 && a.shape.hs <= TILE;
-        square s = scores(a, query, q, at.t0, kept, other, k, j0, a.scale);
+        square s = scores(query, q, at.t0, kept, other, k, j0, a.scale);
         float factor[SIDE];
         softmax_square(w, s, factor, i, j);
         if (a.drop.threshold != 0)
             for (int r = 0; r < SIDE && j <= i + SIDE - 1; r++) {
-                const four mask = mask_of(a, at.b, at.h, i + r, j);
+                const uint32_t mask = lks_kept<SIDE>(a, row0 + i + r, j);
                 for (int n = 0; n < SIDE; n++)
-                    s.at[r][n] *= mask.at[n];
+                    s.at[r][n] *= lks_factor(a, mask, n);
             }
         put_square<E>(p, s);
 #pragma unroll
@@ -99,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
             for (int r = 0; r < SIDE; r++)
                 for (int n = 0; n < SIDE; n++)
                     sum[piece].at[r][n] *= factor[r];
-            add_a_b(sum[piece], p, other, fours_of(k.rows - j0));
+            add_a_b<false>(sum[piece], p, other, fours_of(k.rows - j0));
         }
     }
     float inverse[SIDE];
@@ -107,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         const float total = row_sum(w.sum[r]);
         inverse[r] = 1.0f / total;
         if (a.lse != NULL && at.piece == 0 && square_x() == 0 && i + r < a.shape.T)
-            a.lse[(at.b * a.shape.NH + at.h) * a.shape.T + i + r] = w.max[r] + logf(total);
+            a.lse[row0 + i + r] = w.max[r] + logf(total);
     }
 #pragma unroll
     for (int piece = 0; piece < PIECES; piece++)
@@ -248,13 +249,13 @@ __device__ static void grad_squares(const lks_attention &a, square &s, square &d
         const size_t row = (b * a.shape.NH + h) * a.shape.T + i + r;
         const bool inside = i + r < a.shape.T;
         const float lse = inside ? a.f_lse[row] : 0.0f, delta = inside ? a.delta[row] : 0.0f;
-        four mask = {1.0f, 1.0f, 1.0f, 1.0f};
-        if (a.drop.threshold != 0 && j <= i + r)
-            mask = mask_of(a, b, h, i + r, j);
+        const bool drops = a.drop.threshold != 0 && j <= i + r;
+        const uint32_t kept = drops ? lks_kept<SIDE>(a, row, j) : 0;
         for (int n = 0; n < SIDE; n++) {
             const float p = inside && j + n <= i + r ? expf(s.at[r][n] - lse) : 0.0f;
-            d.at[r][n] = p * (mask.at[n] * d.at[r][n] - delta);
-            s.at[r][n] = p * mask.at[n];
+            const float mask = drops ? lks_factor(a, kept, n) : 1.0f;
+            d.at[r][n] = p * (mask * d.at[r][n] - delta);
+            s.at[r][n] = p * mask;
         }
     }
 }
@@ -279,8 +280,8 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         for (unsigned i0 = at.t0; i0 < k.rows; i0 += TILE) {
             const unsigned left = k.rows - i0;
             const int rows = left < TILE ? (int)left : (int)TILE;
-            square s = scores(a, x, q, i0, false, y, k, at.t0, a.scale);
-            square d = scores(a, x, dout, i0, false, y, v, at.t0, 1.0f);
+            square s = scores(x, q, i0, false, y, k, at.t0, a.scale);
+            square d = scores(x, dout, i0, false, y, v, at.t0, 1.0f);
             grad_squares(a, s, d, at.b, h, i0 + square_y() * SIDE, j);
             put_square<E>(p, s);
             __syncthreads();
@@ -335,8 +336,8 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
     const bool whole = a.shape.hs <= TILE;
     square dq[PIECES] = {};
     for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE) {
-        square d = scores(a, x, dout, at.t0, false, y, v, j0, 1.0f);
-        square s = scores(a, x, q, at.t0, false, y, k, j0, a.scale);
+        square d = scores(x, dout, at.t0, false, y, v, j0, 1.0f);
+        square s = scores(x, q, at.t0, false, y, k, j0, a.scale);
         grad_squares(a, s, d, at.b, at.h, at.t0 + square_y() * SIDE, j0 + square_x() * SIDE);
         put_square<E>(p, d);
         __syncthreads();
@@ -350,7 +351,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
                 load_tile(y, k, j0, c0);
                 __syncthreads();
             }
-            add_a_b(dq[piece], p, y, fours_of(k.rows - j0));
+            add_a_b<false>(dq[piece], p, y, fours_of(k.rows - j0));
         }
     }
     const float scales[SIDE] = {a.scale, a.scale, a.scale, a.scale};

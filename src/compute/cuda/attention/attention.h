@@ -31,6 +31,32 @@ struct lks_attention {
 lks_attention lks_attention_of(const lks__exec *ex, const lks__attention_shape *shape,
                                const lks__attention_in *in, const lks__dropout *drop);
 
+/* The scores that dropout keeps, of a query with N keys from j on: bit n for key j + n. row:
+ * (b * NH + h) * T + i for query i of head h of sequence b. */
+template <int N>
+static __device__ inline uint32_t lks_kept(const lks_attention &a, size_t row, unsigned j)
+{
+    const uint64_t e = row * a.shape.T + j;
+    uint32_t kept = 0;
+#pragma unroll 1
+    for (uint64_t four = e / 4; four <= (e + N - 1) / 4; four++) { /* mostly once */
+        const uint4 words = lks_dropout_words(a.drop, (uint32_t)four);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const unsigned k = (unsigned)(e + n - four * 4); /* large: not one of these words */
+            if (k < 4 && lks_word(words, k) >= a.drop.threshold)
+                kept |= 1u << n;
+        }
+    }
+    return kept;
+}
+
+/* Dropout's factor of the score that bit n stands for. */
+static __device__ inline float lks_factor(const lks_attention &a, uint32_t kept, int n)
+{
+    return (kept >> n & 1) != 0 ? a.drop.scale : 0.0f;
+}
+
 /* attention_64.cu, a faster path on tensor cores: true for heads of 64 elements in bfloat16 that
  * can be moved by eights. Then call its launches. */
 bool lks_attention_is_64(const lks_attention &a);

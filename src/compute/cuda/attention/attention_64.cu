@@ -101,22 +101,54 @@ template <int N> __device__ static void add_p_y(lks_sums *s, const lks_sums *p, 
 /* --- where a block works --------------------------------------------------------------------- */
 
 struct place {
-    size_t b, h;
-    unsigned t0;
+    unsigned b, h, t0;
 };
 
 /* Heads are processed by groups, so that the data of a group stay in the second-level cache. In a
  * group, blocks with the most work begin first: `last_first` if those are the tiles at the end. */
-__device__ static place place_of(const lks_attention &a, size_t heads, unsigned length,
+__device__ static place place_of(const lks_attention &a, size_t n_heads, unsigned length,
                                  bool last_first)
 {
-    const unsigned tiles = ((unsigned)a.shape.T + length - 1) / length;
-    const unsigned all = (unsigned)(a.shape.B * heads),
-                   first = blockIdx.x / (GROUP * tiles) * GROUP;
+    const unsigned heads = (unsigned)n_heads, tiles = ((unsigned)a.shape.T + length - 1) / length;
+    const unsigned all = (unsigned)a.shape.B * heads, first = blockIdx.x / (GROUP * tiles) * GROUP;
     const unsigned n = all - first < (unsigned)GROUP ? all - first : (unsigned)GROUP;
     const unsigned task = blockIdx.x - first * tiles, tile = task / n, head = first + task % n;
-    return {head / (unsigned)heads, head % (unsigned)heads,
-            (last_first ? tiles - 1 - tile : tile) * length};
+    return {head / heads, head % heads, (last_first ? tiles - 1 - tile : tile) * length};
+}
+
+/* --- dropout --------------------------------------------------------------------------------- */
+
+/* The scores of queries from i0 on with keys from j0 on that dropout keeps: bit 4 n + k for
+ * at[n][k] of their sums. As bits, and before the products, they take few registers. */
+__device__ static uint32_t kept_keys(const lks_attention &a, unsigned row0, unsigned i0,
+                                     unsigned j0)
+{
+    uint32_t kept = 0;
+#pragma unroll 1
+    for (int n = 0; n < LKS_COLUMNS; n++)
+#pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+            const unsigned i = i0 + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
+            if (j <= i) /* else no key counts */
+                kept |= lks_kept<2>(a, row0 + i, j) << (4 * n + k);
+        }
+    return kept;
+}
+
+/* The same for sums whose rows are keys. */
+__device__ static uint32_t kept_queries(const lks_attention &a, unsigned row0, unsigned i0,
+                                        unsigned j0)
+{
+    uint32_t kept = 0;
+#pragma unroll 1
+    for (int n = 0; n < LKS_COLUMNS; n++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const unsigned i = i0 + lks_sums_column(n, k), j = j0 + lks_sums_row(k);
+            if (j <= i)
+                kept |= lks_kept<1>(a, row0 + i, j) << (4 * n + k);
+        }
+    return kept;
 }
 
 /* --- forward --------------------------------------------------------------------------------- */
@@ -162,23 +194,6 @@ __device__ static void hide_later(lks_sums &s, unsigned i0, unsigned j0)
                 s.at[n][k] = -INFINITY;
 }
 
-/* Multiply probabilities of queries from i0 on with keys from j0 on by dropout's factors. */
-__device__ static void drop_sums(const lks_attention &a, const place &at, lks_sums &s, unsigned i0,
-                                 unsigned j0)
-{
-#pragma unroll
-    for (int n = 0; n < LKS_COLUMNS; n++)
-#pragma unroll
-        for (int k = 0; k < 4; k += 2) {
-            const unsigned i = i0 + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
-            if (j > i) /* both are 0 */
-                continue;
-            const float2 mask = lks_mask_pair(a, at.b, at.h, i, j);
-            s.at[n][k] *= mask.x;
-            s.at[n][k + 1] *= mask.y;
-        }
-}
-
 /* A warp's sums in the forward pass. */
 struct forward {
     softmax w[SIDES];
@@ -188,7 +203,7 @@ struct forward {
 /* For queries from i0 on, in `query` from row `own` on, and keys from j0 on. ALL: every key counts
  * for every query. */
 template <bool DROP, bool ALL>
-__device__ static void add_tile(const lks_attention &a, const place &at, forward &f,
+__device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDES], forward &f,
                                 const lks_chunk *query, int own, const lks_chunk *key,
                                 const lks_chunk *value, unsigned i0, unsigned j0, float scale)
 {
@@ -208,8 +223,12 @@ __device__ static void add_tile(const lks_attention &a, const place &at, forward
         if (!ALL)
             hide_later(s[m], i0 + 16 * m, j0);
         softmax_sums(f.w[m], s[m], f.out[m], scale);
-        if (DROP)
-            drop_sums(a, at, s[m], i0 + 16 * m, j0);
+#pragma unroll
+        for (int n = 0; n < LKS_COLUMNS; n++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (DROP)
+                    s[m].at[n][k] *= lks_factor(a, kept[m], 4 * n + k);
     }
     add_p_y<SIDES>(f.out, s, value);
 }
@@ -227,6 +246,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
     const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
     const unsigned i0 = at.t0 + own, end = at.t0 + QUERIES < T ? at.t0 + QUERIES : T;
+    const unsigned row0 = lks_first_row(a, at.b, at.h);
     const float scale = a.scale * LKS_LOG2_E;
     forward f = {};
 #pragma unroll
@@ -240,6 +260,10 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
 #pragma unroll 1
     for (unsigned j0 = 0; j0 < end; j0 += TILE, turn = 1 - turn) {
         const lks_chunk *key = keys + turn * CELLS, *value = values + turn * CELLS;
+        uint32_t kept[SIDES];
+#pragma unroll
+        for (int m = 0; m < SIDES; m++)
+            kept[m] = DROP ? kept_keys(a, row0, i0 + 16 * m, j0) : 0;
         lks_wait_copies();
         __syncthreads(); /* all have these tiles, and are done with the last ones */
         if (j0 + TILE < end) {
@@ -247,9 +271,9 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
             begin_tile(values + (1 - turn) * CELLS, v, j0 + TILE, T);
         }
         if (j0 + TILE <= i0 + 1)
-            add_tile<DROP, true>(a, at, f, query, own, key, value, i0, j0, scale);
+            add_tile<DROP, true>(a, kept, f, query, own, key, value, i0, j0, scale);
         else if (j0 < i0 + 16 * SIDES) /* else all keys come after this warp's queries */
-            add_tile<DROP, false>(a, at, f, query, own, key, value, i0, j0, scale);
+            add_tile<DROP, false>(a, kept, f, query, own, key, value, i0, j0, scale);
     }
 #pragma unroll
     for (int m = 0; m < SIDES; m++) {
@@ -260,8 +284,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
             const unsigned i = i0 + 16 * m + lks_sums_row(2 * r);
             inverse[r] = 1.0f / total;
             if (a.lse != NULL && lks_lane() % 4 == 0 && i < T)
-                a.lse[(at.b * a.shape.NH + at.h) * T + i] =
-                    LKS_LN_2 * fmaf(f.w[m].max[r], scale, log2f(total));
+                a.lse[row0 + i] = LKS_LN_2 * fmaf(f.w[m].max[r], scale, log2f(total));
         }
         lks_store_sums(a, a.out, a.c, at.b, at.h, i0 + 16 * m, f.out[m], inverse);
     }
@@ -302,10 +325,10 @@ __device__ static void grad_of(float &s, float &d, const lks_of_query &of, float
     s = mask * p;
 }
 
-/* For queries of head h from i0 on, and this warp's keys from j0 on. ALL: every key counts for
- * every query. */
+/* For queries from i0 on, and this warp's keys from j0 on. ALL: every key counts for every
+ * query. */
 template <bool DROP, bool ALL>
-__device__ static void add_queries(const lks_attention &a, size_t b, size_t h, lks_sums &dk,
+__device__ static void add_queries(const lks_attention &a, uint32_t kept, lks_sums &dk,
                                    lks_sums &dv, const rows &key, const rows &value,
                                    const lks_chunk *query, const lks_chunk *grad,
                                    const lks_of_query *of, unsigned i0, unsigned j0, float scale)
@@ -319,7 +342,7 @@ __device__ static void add_queries(const lks_attention &a, size_t b, size_t h, l
 #pragma unroll
         for (int m = 0; m < 4; m++) {
             const unsigned i = i0 + lks_sums_column(n, m), j = j0 + lks_sums_row(m);
-            const float mask = DROP && j <= i ? lks_mask_pair(a, b, h, i, j).x : 1.0f;
+            const float mask = DROP ? lks_factor(a, kept, 4 * n + m) : 1.0f;
             grad_of(s.at[n][m], d.at[n][m], pair[m % 2], scale, mask);
             if (!ALL && j > i)
                 s.at[n][m] = d.at[n][m] = 0.0f;
@@ -349,21 +372,22 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const
     const rows key = all_rows(queries, own), value = all_rows(grads, own);
     lks_sums dk = {}, dv = {};
     int turn = 1; /* keys and values may still be read at place 0 */
-    const size_t first = at.h * a.group;
+    const unsigned first = at.h * (unsigned)a.group, end = first + (unsigned)a.group;
     begin_tile(queries + CELLS, lks_head(a, a.in.q, a.in.ldq, at.b, first), at.t0, T);
     begin_tile(grads + CELLS, lks_head(a, a.dout, a.c, at.b, first), at.t0, T);
     if (threadIdx.x < TILE)
-        ofs[TILE + threadIdx.x] = lks_query_of(a, at.b, first, at.t0 + threadIdx.x);
-    for (size_t h = first; h < first + a.group; h++)
+        ofs[TILE + threadIdx.x] =
+            lks_query_of(a, lks_first_row(a, at.b, first), at.t0 + threadIdx.x);
+    for (unsigned h = first; h < end; h++)
 #pragma unroll 1
         for (unsigned i0 = at.t0; i0 < T; i0 += TILE, turn = 1 - turn) {
             const lks_chunk *query = queries + turn * CELLS, *grad = grads + turn * CELLS;
             const lks_of_query *of = ofs + turn * TILE;
             const int next = 1 - turn;
             const bool last = i0 + TILE >= T; /* of this head */
-            const size_t next_h = last ? h + 1 : h;
-            const unsigned next_i = last ? at.t0 : i0 + TILE;
-            const bool more = next_h < first + a.group;
+            const unsigned next_h = last ? h + 1 : h, next_i = last ? at.t0 : i0 + TILE;
+            const bool more = next_h < end;
+            const uint32_t kept = DROP ? kept_queries(a, lks_first_row(a, at.b, h), i0, j0) : 0;
             lks_of_query mine = {};
             lks_wait_copies();
             __syncthreads(); /* all have these tiles, and are done with the last ones */
@@ -372,13 +396,13 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const
                            next_i, T);
                 begin_tile(grads + next * CELLS, lks_head(a, a.dout, a.c, at.b, next_h), next_i, T);
                 if (threadIdx.x < TILE)
-                    mine = lks_query_of(a, at.b, next_h, next_i + threadIdx.x);
+                    mine = lks_query_of(a, lks_first_row(a, at.b, next_h), next_i + threadIdx.x);
             }
             if (i0 > at.t0)
-                add_queries<DROP, true>(a, at.b, h, dk, dv, key, value, query, grad, of, i0, j0,
+                add_queries<DROP, true>(a, kept, dk, dv, key, value, query, grad, of, i0, j0,
                                         scale);
             else
-                add_queries<DROP, false>(a, at.b, h, dk, dv, key, value, query, grad, of, i0, j0,
+                add_queries<DROP, false>(a, kept, dk, dv, key, value, query, grad, of, i0, j0,
                                          scale);
             if (more && threadIdx.x < TILE)
                 ofs[next * TILE + threadIdx.x] = mine;
@@ -391,7 +415,7 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const
 /* For keys from j0 on, and this warp's queries from i0 on. ALL: every key counts for every
  * query. */
 template <bool DROP, bool ALL>
-__device__ static void add_keys(const lks_attention &a, const place &at, lks_sums &dq,
+__device__ static void add_keys(const lks_attention &a, uint32_t kept, lks_sums &dq,
                                 const rows &query, const rows &grad, const lks_chunk *key,
                                 const lks_chunk *value, const lks_of_query of[2], unsigned i0,
                                 unsigned j0, float scale)
@@ -402,17 +426,12 @@ __device__ static void add_keys(const lks_attention &a, const place &at, lks_sum
 #pragma unroll
     for (int n = 0; n < LKS_COLUMNS; n++)
 #pragma unroll
-        for (int m = 0; m < 4; m += 2) {
+        for (int m = 0; m < 4; m++) {
             const unsigned i = i0 + lks_sums_row(m), j = j0 + lks_sums_column(n, m);
-            float2 mask = make_float2(1.0f, 1.0f);
-            if (DROP && j <= i)
-                mask = lks_mask_pair(a, at.b, at.h, i, j);
-            grad_of(s.at[n][m], d.at[n][m], of[m / 2], scale, mask.x);
-            grad_of(s.at[n][m + 1], d.at[n][m + 1], of[m / 2], scale, mask.y);
+            const float mask = DROP ? lks_factor(a, kept, 4 * n + m) : 1.0f;
+            grad_of(s.at[n][m], d.at[n][m], of[m / 2], scale, mask);
             if (!ALL && j > i)
                 d.at[n][m] = 0.0f;
-            if (!ALL && j + 1 > i)
-                d.at[n][m + 1] = 0.0f;
         }
     add_p_y<1>(&dq, &d, key);
 }
@@ -429,7 +448,8 @@ static __global__ void __launch_bounds__(THREADS, 3) attention_bwd_queries_64(co
     const int own = (int)threadIdx.x / 32 * 16;
     const unsigned i0 = at.t0 + own, i = i0 + lks_sums_row(0);
     const float scale = a.scale * LKS_LOG2_E;
-    const lks_of_query of[2] = {lks_query_of(a, at.b, at.h, i), lks_query_of(a, at.b, at.h, i + 8)};
+    const unsigned row0 = lks_first_row(a, at.b, at.h);
+    const lks_of_query of[2] = {lks_query_of(a, row0, i), lks_query_of(a, row0, i + 8)};
     begin_tile(keys, lks_head(a, a.in.q, a.in.ldq, at.b, at.h), at.t0, T);
     begin_tile(values, lks_head(a, a.dout, a.c, at.b, at.h), at.t0, T);
     lks_wait_copies();
@@ -442,14 +462,15 @@ static __global__ void __launch_bounds__(THREADS, 3) attention_bwd_queries_64(co
 #pragma unroll 1
     for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE, turn = 1 - turn) {
         const lks_chunk *key = keys + turn * CELLS, *value = values + turn * CELLS;
+        const uint32_t kept = DROP ? kept_keys(a, row0, i0, j0) : 0;
         lks_wait_copies();
         __syncthreads(); /* all have these tiles, and are done with the last ones */
         if (j0 < at.t0) {
             begin_tile(keys + (1 - turn) * CELLS, k, j0 + TILE, T);
             begin_tile(values + (1 - turn) * CELLS, v, j0 + TILE, T);
-            add_keys<DROP, true>(a, at, dq, query, grad, key, value, of, i0, j0, scale);
+            add_keys<DROP, true>(a, kept, dq, query, grad, key, value, of, i0, j0, scale);
         } else {
-            add_keys<DROP, false>(a, at, dq, query, grad, key, value, of, i0, j0, scale);
+            add_keys<DROP, false>(a, kept, dq, query, grad, key, value, of, i0, j0, scale);
         }
     }
     const float scales[2] = {a.scale, a.scale};

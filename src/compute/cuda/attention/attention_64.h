@@ -37,8 +37,8 @@ static __device__ inline int lks_lane(void)
     return (int)threadIdx.x % 32;
 }
 
-/* A warp's sums: 16 rows of 64 columns. This thread has columns 8 n + 2 (lane % 4) and the next one
- * of row lane / 4 in at[n][0] and at[n][1], and of the eighth row after it in at[n][2] and
+/* A warp's sums: 16 rows of 64 columns. This thread has columns 8 n + 2 (lane % 4) and the next
+ * one of row lane / 4 in at[n][0] and at[n][1], and of the eighth row after it in at[n][2] and
  * at[n][3]. */
 struct lks_sums {
     float at[LKS_COLUMNS][4];
@@ -127,43 +127,24 @@ static __device__ inline void lks_store_sums(const lks_attention &a, lks__act *o
     }
 }
 
+/* Number of the row of scores of the head's first query. 32 bits save registers: a GPU's memory
+ * hasn't so many heads of 64 elements. */
+static __device__ inline unsigned lks_first_row(const lks_attention &a, unsigned b, unsigned h)
+{
+    return (b * (unsigned)a.shape.NH + h) * (unsigned)a.shape.T;
+}
+
 /* attention.cu has the formulas. A block's data per query of its tile or its loop: */
 struct lks_of_query {
     float lse, delta; /* lse to base 2; beyond T the probabilities are 0 */
 };
 
-static __device__ inline lks_of_query lks_query_of(const lks_attention &a, size_t b, size_t h,
+static __device__ inline lks_of_query lks_query_of(const lks_attention &a, unsigned row0,
                                                    unsigned i)
 {
-    const size_t row = (b * a.shape.NH + h) * a.shape.T + i;
     if (i >= a.shape.T)
         return {INFINITY, 0.0f};
-    return {LKS_LOG2_E * a.f_lse[row], a.delta[row]};
-}
-
-/* Dropout's factors of the scores of query i with keys j and j + 1. */
-static __device__ inline float2 lks_mask_pair(const lks_attention &a, size_t b, size_t h,
-                                              unsigned i, unsigned j)
-{
-    const uint64_t e = ((b * a.shape.NH + h) * a.shape.T + i) * a.shape.T + j;
-    float2 m = make_float2(1.0f, 1.0f);
-#pragma unroll 1
-    for (uint64_t four = e / 4; four <= (e + 1) / 4; four++) { /* mostly once */
-        const uint4 words = lks_dropout_words(a.drop, (uint32_t)four);
-        const unsigned first = (unsigned)(e - four * 4); /* 2^32 - 1: the one before these words */
-        const uint32_t low = first == 0   ? words.x
-                             : first == 1 ? words.y
-                             : first == 2 ? words.z
-                                          : words.w;
-        const uint32_t high = first == 0   ? words.y
-                              : first == 1 ? words.z
-                              : first == 2 ? words.w
-                                           : words.x;
-        if (first < 4)
-            m.x = lks_dropped(a.drop, low, 1.0f);
-        m.y = lks_dropped(a.drop, high, 1.0f);
-    }
-    return m;
+    return {LKS_LOG2_E * a.f_lse[row0 + i], a.delta[row0 + i]};
 }
 
 #endif

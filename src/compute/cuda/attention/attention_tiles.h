@@ -62,15 +62,16 @@ __device__ static int square_x(void)
     return (int)threadIdx.x % FOURS;
 }
 
-/* s += a b^T, over the first n fours of both tiles' rows. */
-__device__ static void add_a_bt(square &s, const four *a, const four *b, int n)
+/* s += a b, or with TURNED s += a b^T, over the first n fours of a's rows. */
+template <bool TURNED>
+__device__ static void add_a_b(square &s, const four *a, const four *b, int n)
 {
     for (int d = 0; d < n; d++) {
         four ra[SIDE], rb[SIDE];
 #pragma unroll
         for (int i = 0; i < SIDE; i++) {
             ra[i] = a[slot(square_y() * SIDE + i, d)];
-            rb[i] = b[slot(square_x() * SIDE + i, d)];
+            rb[i] = TURNED ? b[slot(square_x() * SIDE + i, d)] : b[slot(d * 4 + i, square_x())];
         }
 #pragma unroll
         for (int i = 0; i < SIDE; i++)
@@ -78,27 +79,7 @@ __device__ static void add_a_bt(square &s, const four *a, const four *b, int n)
             for (int j = 0; j < SIDE; j++)
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    s.at[i][j] = fmaf(ra[i].at[k], rb[j].at[k], s.at[i][j]);
-    }
-}
-
-/* s += a b, over the first n fours of a's rows. */
-__device__ static void add_a_b(square &s, const four *a, const four *b, int n)
-{
-    for (int d = 0; d < n; d++) {
-        four ra[SIDE], rb[4];
-#pragma unroll
-        for (int i = 0; i < SIDE; i++) {
-            ra[i] = a[slot(square_y() * SIDE + i, d)];
-            rb[i] = b[slot(d * 4 + i, square_x())];
-        }
-#pragma unroll
-        for (int i = 0; i < SIDE; i++)
-#pragma unroll
-            for (int j = 0; j < SIDE; j++)
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    s.at[i][j] = fmaf(ra[i].at[k], rb[k].at[j], s.at[i][j]);
+                    s.at[i][j] = fmaf(ra[i].at[k], TURNED ? rb[j].at[k] : rb[k].at[j], s.at[i][j]);
     }
 }
 
@@ -189,8 +170,8 @@ __device__ static matrix<E> head(const lks_attention &a, const lks__act *x, size
 /* s = q k^T / sqrt(hs), or any other product of two heads' tiles. The last pieces stay in the tiles
  * x and y. `kept`: x holds its only piece already. */
 template <typename E>
-__device__ static square scores(const lks_attention &a, four *x, const matrix<E> &m, unsigned m0,
-                                bool kept, four *y, const matrix<E> &n, unsigned n0, float scale)
+__device__ static square scores(four *x, const matrix<E> &m, unsigned m0, bool kept, four *y,
+                                const matrix<E> &n, unsigned n0, float scale)
 {
     square s = {};
     for (unsigned c0 = 0; c0 < m.columns; c0 += TILE) {
@@ -199,49 +180,12 @@ __device__ static square scores(const lks_attention &a, four *x, const matrix<E>
             load_tile(x, m, m0, c0);
         load_tile(y, n, n0, c0);
         __syncthreads();
-        add_a_bt(s, x, y, fours_of(m.columns - c0));
+        add_a_b<true>(s, x, y, fours_of(m.columns - c0));
     }
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++)
             s.at[i][j] *= scale;
     return s;
-}
-
-__device__ static void put_words(uint32_t to[4], uint4 words)
-{
-    to[0] = words.x;
-    to[1] = words.y;
-    to[2] = words.z;
-    to[3] = words.w;
-}
-
-/* Dropout's factors of elements e to e + 3 of the mask. */
-__device__ static four mask_at(const lks__dropout &drop, uint64_t e)
-{
-    const int shift = (int)(e % 4);
-    uint32_t word[8];
-    const uint4 low = lks_dropout_words(drop, (uint32_t)(e / 4));
-    uint4 high = low;
-    if (shift != 0)
-        high = lks_dropout_words(drop, (uint32_t)(e / 4 + 1));
-    put_words(word, low);
-    put_words(word + 4, high);
-    four m;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        uint32_t mine = word[k]; /* chosen without an index that the compiler doesn't know */
-#pragma unroll
-        for (int s = 1; s < 4; s++)
-            mine = s == shift ? word[k + s] : mine;
-        m.at[k] = lks_dropped(drop, mine, 1.0f);
-    }
-    return m;
-}
-
-/* Dropout's factors of the scores of query i of head h with four keys from j on. */
-__device__ static four mask_of(const lks_attention &a, size_t b, size_t h, unsigned i, unsigned j)
-{
-    return mask_at(a.drop, ((b * a.shape.NH + h) * a.shape.T + i) * a.shape.T + j);
 }
 
 #endif

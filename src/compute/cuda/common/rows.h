@@ -193,6 +193,13 @@ static __device__ inline uint4 lks_dropout_words(const lks__dropout &d, uint32_t
     return make_uint4(c0, c1, c2, c3);
 }
 
+/* Word k, chosen without an index that the compiler doesn't know; for other k than 0, 1 and 2 the
+ * last one. */
+static __device__ inline uint32_t lks_word(uint4 words, unsigned k)
+{
+    return k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;
+}
+
 static __device__ inline float lks_dropped(const lks__dropout &d, uint32_t word, float x)
 {
     return x * (word >= d.threshold ? d.scale : 0.0f); /* a NaN stays one */
@@ -206,20 +213,9 @@ static __device__ inline lks_floats<N> lks_dropout_of(const lks__dropout &d, siz
     if (d.threshold == 0)
         return v;
     const uint4 words = lks_dropout_words(d, (uint32_t)(element / 4));
-    if (N == 1) {
-        const unsigned i = element % 4;
-        v.at[0] = lks_dropped(d,
-                              i == 0   ? words.x
-                              : i == 1 ? words.y
-                              : i == 2 ? words.z
-                                       : words.w,
-                              v.at[0]);
-        return v;
-    }
-    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
     for (int k = 0; k < N; k++)
-        v.at[k] = lks_dropped(d, word[k], v.at[k]);
+        v.at[k] = lks_dropped(d, lks_word(words, N == 1 ? element % 4 : k), v.at[k]);
     return v;
 }
 
