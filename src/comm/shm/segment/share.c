@@ -37,7 +37,8 @@ struct hello {
  * hosts for which this machine acts. */
 static const char *const job_names[] = {
     "MASTER_ADDR",    "MASTER_PORT",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-    "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID",       "GROUP_RANK"};
+    "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID",       "GROUP_RANK",
+    "LOCKSTEP_STORE"};
 
 /* The name and the parent of a process; false if it has ended. */
 static bool process_of(int pid, char name[32], int *parent_p)
