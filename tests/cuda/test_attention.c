@@ -59,9 +59,9 @@ static const struct shape bf16_shapes[] = {
     {{2, 5, 2, 3, 1}, 1},    {{1, 66, 1, 20, 0}, 4}, {{1, 5, 2, 12, 0}, 0},
     {{1, 100, 1, 70, 1}, 2}, {{1, 130, 2, 8, 1}, 0},
 };
-/* Heads of 64 elements, which have kernels of their own without dropout: a token; two blocks of the
- * forward pass and a rest, shared keys; rows that can't be moved by eights; more heads than a group
- * has, with several tiles each. */
+/* Heads of 64 elements, which have kernels of their own: a token; two blocks of the forward pass
+ * and a rest, shared keys, rows of scores that begin anywhere in a mask's words; rows that can't be
+ * moved by eights; more heads than a group has, with several tiles each. */
 static const struct shape shapes_64[] = {
     {{1, 1, 1, 64, 0}, 0},
     {{1, 201, 2, 64, 1}, 8},
@@ -245,6 +245,7 @@ static void test_heads_of_64(void **state)
 {
     for (size_t i = 0; i < SHAPES_64; i++)
         check(&shapes_64[i], 0.0, 1.0f);
+    check(&shapes_64[1], 0.3, 1.0f);
 }
 
 static void test_matches_formula_with_dropout(void **state)
