@@ -15,7 +15,7 @@ char scratch[SCRATCH_PATH];
 
 static int open_in(const char *folder)
 {
-    snprintf(scratch, sizeof scratch, "%s/lockstep-ckpt-XXXXXX", folder);
+    snprintf(scratch, sizeof scratch, "%s/lockstep-test-ckpt-XXXXXX", folder);
     return mkdtemp(scratch) ? 0 : -1;
 }
 

@@ -77,7 +77,7 @@ ROWS = {
     "compute/cpu/layers/attention.c": {
         "fwd_task": "attention_fwd", "lks__attention_fwd": "attention_fwd", "job_make": "attention_fwd attention_bwd",
         "visible": "attention_fwd attention_bwd", "mask_row": "attention_fwd attention_bwd", "row_blocks": "attention_fwd attention_bwd",
-        "min_size": "attention_fwd attention_bwd", "*": "attention_bwd"},
+        "*": "attention_bwd"},
     "compute/cpu/layers/epilogue.c": {"*": "linear_fwd linear_bwd_x activation_fwd"},
     "compute/cpu/layers/golf_rows.c": {
         "norm_input": f"{NORMS} golf_norm_bwd golf_embed_bwd", "norm_fwd_task": "golf_embed_fwd golf_norm_fwd", "norm_bwd_task": "golf_norm_bwd golf_embed_bwd",

@@ -44,7 +44,7 @@ const char *fuzz_folder(void)
         const char *tmp = getenv("TMPDIR");
         if (access("/dev/shm", W_OK) == 0)
             tmp = "/dev/shm";
-        snprintf(folder, sizeof folder, "%s/lockstep-fuzz-XXXXXX",
+        snprintf(folder, sizeof folder, "%s/lockstep-test-fuzz-XXXXXX",
                  tmp != NULL && *tmp != '\0' ? tmp : "/tmp");
         FUZZ_HOLDS(mkdtemp(folder) != NULL);
         owner = getpid();
