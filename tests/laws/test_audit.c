@@ -32,7 +32,7 @@ static const char *whole(const char *out, int steps, int V)
            TEXTS(lks_test_text("0-%d  from the seed, %d steps to compute; the run took ", steps,
                                steps),
                  lks_test_text("equal (%d steps, %d gradients, ", steps, steps * V),
-                 "not shown where the data come from"),
+                 "not shown: where the data come from"),
            out);
     return out;
 }
@@ -272,6 +272,20 @@ static void test_false_checkpoint(void **state)
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged"), out, "--step=8");
 }
 
+/* An auditor elsewhere names the data, whose recorded folder doesn't exist there. */
+static void test_moved_data(void **state)
+{
+    const char *out = copy_of(reference());
+    const char *path = lks_test_text("%s/metrics.jsonl", out), *data = law_data();
+    char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
+    const size_t last = strlen(data) - 1;
+    for (char *at = text; (at = strstr(at, data)) != NULL; at += last)
+        at[last] = at[last] == 'x' ? 'y' : 'x';
+    lks_test_write(path, text, strlen(text));
+    EXPECT(4, TEXTS("doesn't exist now: give --dataset=DIR"), out, "--step=0");
+    EXPECT(0, TEXTS("equal (1 step"), out, "--step=0", lks_test_text("--dataset=%s", data));
+}
+
 /* --- seals ------------------------------------------------------------------------------------ */
 
 static void test_seal(void **state)
@@ -415,8 +429,9 @@ int main(void)
         cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
         cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
         cmocka_unit_test(test_false_figures), cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_seal),          cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_trails),        cmocka_unit_test(test_trail_places),
+        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_trail_places),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

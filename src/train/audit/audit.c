@@ -249,7 +249,7 @@ static lks_status check_settings(const struct audit *a)
 
 static void print_limits(const struct audit *a)
 {
-    fputs("not shown where the data come from, and how many runs were made before this one was "
+    fputs("not shown: where the data come from, and how many runs were made before this one was "
           "chosen\n",
           a->out);
     if (a->replay.leaf >= 0)

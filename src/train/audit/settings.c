@@ -48,16 +48,18 @@ static lks_status from_config(const lks__replay *r, lks__settings *s)
 lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settings *s)
 {
     uint64_t first;
-    char name[LKS__CKPT_NAME], data[LKS__SETTING_STR];
+    char name[LKS__CKPT_NAME], data[LKS__SETTING_STR] = "";
     const json_t *host = lks__claims_start(r->claims, start, &first);
     const char *device = json_string_value(json_object_get(host, "device"));
+    const bool moved = r->asked->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT;
     lks__settings_defaults(s);
     if (strlen(r->run) + sizeof name >= sizeof s->out_dir)
         return lks__fail(LKS_ERR_IO, "the path of the run is too long");
     if (start == 0) {
         LKS__TRY(from_config(r, s));
         LKS__TRY(lks__settings_keep(s, json_object_get(host, "settings"), where));
-        LKS__TRY(lks__remembered_data(r->run, data));
+        if (!moved)
+            LKS__TRY(lks__remembered_data(r->run, data));
         if (data[0] != '\0')
             LKS__TRY(set(s, "dataset", data));
         snprintf(s->out_dir, sizeof s->out_dir, "%s", r->run);
@@ -67,7 +69,7 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
         LKS__TRY(set(s, "init_from", "resume"));
         LKS__TRY(lks__audit_change(s, lks__claims_changed(r->claims, start)));
     }
-    if (r->asked->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT)
+    if (moved)
         LKS__TRY(set(s, "dataset", r->asked->dataset));
     if (device != NULL)
         LKS__TRY(set(s, "device", device));

@@ -27,7 +27,7 @@ lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
         const char *was = absolute[0] != '\0' ? absolute : used;
         return lks__fail(LKS_ERR_CONFIG,
                          "the data of the run in %s was in %s, but that folder doesn't exist now: "
-                         "give --dataset=DIR",
+                         "give --dataset=DIR, or move it back",
                          lks__escape(run, sizeof run, run_dir, strlen(run_dir)),
                          lks__escape(shown, sizeof shown, was, strlen(was)));
     }
