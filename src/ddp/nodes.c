@@ -5,6 +5,14 @@ int lks__first_leaf(int V, int W, int rank)
     return (int)((long)rank * V / W);
 }
 
+int lks__leaf_rank(int V, int W, int v)
+{
+    int rank = 0;
+    while (rank + 1 < W && lks__first_leaf(V, W, rank + 1) <= v)
+        rank++;
+    return rank;
+}
+
 int lks__tree_nodes_push(int V, int v, lks__tree_nodes *s)
 {
     int additions = 0;

@@ -10,6 +10,8 @@
 
 /* First virtual rank of `rank`, out of V over W ranks: rank r owns [rV/W, (r+1)V/W). */
 int lks__first_leaf(int V, int W, int rank);
+/* The rank that owns virtual rank v. */
+int lks__leaf_rank(int V, int W, int v);
 
 /* Local rank `rank`'s part of [from, to), of `local` parts. */
 static inline void lks__local_part(size_t from, size_t to, int rank, int local, size_t *first,

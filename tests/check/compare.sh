@@ -24,7 +24,7 @@ grep -q '^Left out: lockstep train failed; its message is above\.$' "$work/out" 
 run "$1" --quick --list || fail '--list failed'
 grep -q '^Two ranks' "$work/out" && grep -q '^shakespeare_char' "$work/out" || fail '--list lacks parts'
 
-# README's rows come before the other part, and the end names what the time didn't allow.
+# README's rows come before the other part, and the end lists the parts that were left out.
 run "$1" --quick --minutes=0.00001 || fail 'it failed as the time was over'
 grep -q "^nanoGPT's CPU recipe" "$work/out" || fail 'a row of README is missing'
 [ "$(grep -n "^parameter-golf's default in bfloat16" "$work/out" | cut -d: -f1)" -lt "$(grep -n '^Two ranks' "$work/out" | cut -d: -f1)" ] ||

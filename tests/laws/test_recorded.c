@@ -278,8 +278,8 @@ static bool is_large(const char *name)
 }
 
 /* Another device, whose kernels are the CPU's, and levels below the machine's best have each family
- * and dtype with smaller shapes; laws_levels has wide models at each level. A level changes nothing
- * of what the host does, either. */
+ * and dtype with smaller shapes; laws_levels has wide models at each level. A level doesn't change
+ * the host's part of a run, either. */
 static bool left_out(const char *name)
 {
     const char *level = getenv("LOCKSTEP_CPU");

@@ -1,8 +1,8 @@
 /* Each call of the library that communicates, on three ranks: with 0, 1, an odd number of elements
  * and 64 MB; and with a rank that is killed before the call, inside it, or while calls follow each
- * other. Then the others learn which rank it was, within seconds, and nothing is left behind. The
- * argument `gloo` or `mpi` takes several hosts. A function of the public headers that is in no list
- * here is an error. */
+ * other. Then the others name that rank within seconds, and no file is left. The argument `gloo`
+ * or `mpi` takes several hosts. A function of the public headers that is in no list here is an
+ * error. */
 #include "support.h"
 
 #include <dirent.h>

@@ -50,10 +50,10 @@ static void print_count(FILE *out, const char *before, uint64_t n, const char *n
 /* "3 steps, ", unless there is none. */
 static void print_some(FILE *out, uint64_t n, const char *name)
 {
-    if (n > 0)
-        print_count(out, "", n, name);
-    if (n > 0)
-        fputs(", ", out);
+    if (n == 0)
+        return;
+    print_count(out, "", n, name);
+    fputs(", ", out);
 }
 
 static void print_start(const struct audit *a, const struct part *p, uint64_t start)

@@ -67,7 +67,6 @@ static json_t *continue_from(const lks__history *run, const lks__history *target
     json_t *value;
     struct stat info;
     const json_t *changed = lks__claims_changed(&run->claims, iter);
-    const bool tokens = json_object_get(changed, "train_batch_tokens") != NULL;
     lks__entry_name(name, LKS__ENTRY_CKPT, iter);
     if (changes_after(&target->claims, (json_int_t)iter) ||
         lks__ckpt_join(path, run->run, name) != LKS_OK || stat(path, &info) != 0)
@@ -75,7 +74,7 @@ static json_t *continue_from(const lks__history *run, const lks__history *target
     json_t *command = json_pack("[s, s]", "resume", path);
     json_object_foreach((json_t *)changed, key, value)
     {
-        if (!tokens || strcmp(key, "batch_size") != 0) /* which follows from the tokens */
+        if (!lks__audit_follows(changed, key))
             add_setting(command, key, json_object_get(target->settings, key));
     }
     return command;
@@ -123,15 +122,13 @@ static lks_status add_settings(json_t *command, const lks__settings *given, cons
     json_t *y = lks__settings_to_json(s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
     json_t *rows = json_array(), *row;
     size_t i;
-    const bool tokens = json_object_get(y, "train_batch_tokens") != NULL;
     if (x != NULL && y != NULL && rows != NULL)
         lks__facts_members(rows, x, y);
     json_array_foreach(rows, i, row)
     {
         const char *name = json_string_value(json_object_get(row, "name"));
         const json_t *value = json_object_get(row, "b");
-        if (!json_is_null(value) && strcmp(name, "family") != 0 &&
-            !(tokens && strcmp(name, "batch_size") == 0))
+        if (!json_is_null(value) && strcmp(name, "family") != 0 && !lks__audit_follows(y, name))
             add_setting(command, name, value);
     }
     json_array_foreach(differ, i, row)

@@ -45,13 +45,12 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
     size_t i;
     const json_t *host = lks__claims_start(c, iter, &first), *row;
     const json_int_t W = json_integer_value(json_object_get(host, "world_size"));
-    json_int_t rank = 0, end = 0;
+    json_int_t end = 0;
     char shown[256];
     out[0] = '\0';
     if (W < 1 || W > V)
         return out;
-    while (rank + 1 < W && lks__first_leaf(V, (int)W, (int)rank + 1) <= v)
-        rank++;
+    const int rank = lks__leaf_rank(V, (int)W, v);
     json_array_foreach(json_object_get(host, "hosts"), i, row)
     {
         const char *name = json_string_value(json_object_get(row, "host"));
@@ -61,7 +60,7 @@ const char *lks__replay_maker(const lks__claims *c, uint64_t iter, int V, int v,
         end += ranks;
         if (rank >= end)
             continue;
-        snprintf(out, LKS__REPLAY_MAKER, " by rank %d on %s", (int)rank,
+        snprintf(out, LKS__REPLAY_MAKER, " by rank %d on %s", rank,
                  lks__escape(shown, sizeof shown, name, strlen(name)));
         return out;
     }

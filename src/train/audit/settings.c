@@ -16,15 +16,20 @@ static lks_status set(lks__settings *s, const char *key, const char *value)
     return lks__settings_set(s, LKS__CMD_TRAIN, key, value, LKS__FROM_ARG, where);
 }
 
+bool lks__audit_follows(const json_t *settings, const char *key)
+{
+    return strcmp(key, "batch_size") == 0 &&
+           json_object_get(settings, "train_batch_tokens") != NULL;
+}
+
 lks_status lks__audit_change(lks__settings *s, const json_t *changed)
 {
     const char *key;
     json_t *value;
     char text[256];
-    const bool tokens = json_object_get(changed, "train_batch_tokens") != NULL;
     json_object_foreach((json_t *)changed, key, value)
     {
-        if (!tokens || strcmp(key, "batch_size") != 0) /* which follows from the tokens */
+        if (!lks__audit_follows(changed, key))
             LKS__TRY(set(s, key, lks__json_text(value, text)));
     }
     return LKS_OK;

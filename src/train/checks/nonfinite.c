@@ -135,13 +135,12 @@ void lks__nonfinite_text(const lks__run *run, const lks__session *ses, const lks
                          const lks__step_result *r, char text[320])
 {
     const lks__nonfinite *bad = &r->bad;
-    int W = ses->world.world_size, rank = 0, v = bad->index / run->A, m = bad->index % run->A;
+    const int v = bad->index / run->A, m = bad->index % run->A;
     if (bad->index < 0) {
         snprintf(text, 320, "the sum of all gradients overflows, first in %s", bad->place);
         return;
     }
-    while (rank + 1 < W && lks__first_leaf(run->V, W, rank + 1) <= v)
-        rank++;
+    const int rank = lks__leaf_rank(run->V, ses->world.world_size, v);
     if (bad->in_loss)
         snprintf(text, 320,
                  "the loss of micro-batch %d of virtual rank %d (rank %d) is %g; the first that "

@@ -222,8 +222,7 @@ static bool find_pair(const lks__run *run, struct lks__recheck *c, uint64_t iter
     for (c->checker = 0; c->checker < W; c->checker++) {
         const lks__recheck_result *result = &c->all[c->checker];
         c->v = drawn_leaf(run, c, iter, c->checker);
-        for (c->owner = 0; lks__first_leaf(run->V, W, c->owner + 1) <= c->v;)
-            c->owner++;
+        c->owner = lks__leaf_rank(run->V, W, c->v);
         c->owner_hash = c->hashes[c->v];
         c->checker_hash = result->hash;
         if (c->owner_hash == c->checker_hash)
