@@ -371,8 +371,9 @@ enum {
       "iterations between checks that no parameter has changed by itself and that replicas are "   \
       "equal; off: never")                                                                         \
     X(FLOAT, recheck, 0, FROM_TO(0, 1) OR(off), TRAIN, HOST | SAME | KEPT, CLUSTER,                \
-      "share of steps in which each rank also computes a gradient of another host, to find a "     \
-      "host that computes wrongly; off: none")                                                     \
+      "share of steps in which each rank also computes one gradient of another host, to find a "   \
+      "host that computes wrongly; 1 doesn't check all gradients: W ranks check W of V; off: "     \
+      "none")                                                                                      \
     X(CHOICE, replicas, shared, WORDS, TRAIN, HOST | SAME, CLUSTER,                                \
       "shared: one copy of parameters and moments for all ranks of a host; private: one copy per " \
       "rank")                                                                                      \

@@ -220,6 +220,25 @@ static bool was_checked(const char *hosts, const char *log, struct plant *p)
     return checked;
 }
 
+/* The result that the last lines of a run print. */
+static const char *summary(const char *out)
+{
+    const char *log = lks_test_read(lks_test_text("%s/train.log", out), NULL), *line = NULL;
+    while ((log = strstr(log, "\nrecheck: ")) != NULL)
+        line = ++log;
+    assert_non_null(line);
+    return lks_test_text("%.*s", (int)strcspn(line, "\n"), line);
+}
+
+static void assert_summary(const char *out, const char *hosts, int different, const char *result)
+{
+    const json_t *steps = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "train");
+    assert_string_equal(summary(out),
+                        lks_test_text("recheck: %d gradients computed again, %s",
+                                      (int)json_array_size(steps) * hosts_world(hosts) + different,
+                                      result));
+}
+
 /* An alarm names the host of `rank`, and with `both` another one, too. */
 static void assert_named(const json_t *alarm, const char *hosts, const struct plant *p, bool both)
 {
@@ -274,6 +293,8 @@ static void honest(const struct setup *s, const char *hosts, double share)
     const struct outcome o = trained(s, hosts, share, NULL);
     assert_int_equal(json_array_size(alarms(o.out)), 0);
     assert_right_bytes(&o, s);
+    if (share == 1.0)
+        assert_summary(o.out, hosts, 0, "all equal");
     tally.honest++;
 }
 
@@ -290,6 +311,8 @@ static void once(const struct setup *s, const char *hosts, double share, struct 
     assert_named(json_array_get(all, 0), hosts, p, false);
     assert_int_equal(lks_test_number(json_array_get(all, 0), "virtual_rank"), p->v);
     assert_right_bytes(&o, s);
+    if (share == 1.0)
+        assert_summary(o.out, hosts, 1, "1 differed: metrics.jsonl has a recheck line of each");
     tally.checked++;
 }
 
@@ -369,8 +392,8 @@ static const char *noted(const char *log)
     return r.out;
 }
 
-/* A resume without --recheck computes the same gradients again, and on one host it continues
- * without checks. */
+/* A resume without --recheck computes the same gradients again and continues to count them, and on
+ * one host it continues without checks. */
 static void test_resume(void **state)
 {
     const struct setup *s = &setups[0];
@@ -393,6 +416,7 @@ static void test_resume(void **state)
     assert_int_equal(run_on("11", &args, log, NULL), 0);
     law_assert_same_checkpoint(out, s->alone, "ckpt-00000014");
     assert_string_equal(noted(log), noted(whole.log));
+    assert_string_equal(summary(out), summary(whole.out));
 }
 
 /* A resume continues to count: after two errors of a host its next one ends the run. */
@@ -427,6 +451,7 @@ static void test_named(void **state)
     assert_int_equal(tally.checked, tally.once);
     always(&setups[0], "11", &bits);
     always(&setups[0], "111", &bits);
+    honest(&setups[0], "111", 1.0);
 }
 
 /* Gradients that aren't finite on any host are no alarm, even if their NaN have other bits. */

@@ -322,7 +322,7 @@ static const char *ended(lks__report *r, lks__trainer *t, int signal, const doub
     r->first_iter = 10;
     r->started = lks__sys_now() - 3755.01;
     t->state.iter = 70;
-    lks__report_end(r, &t->run, &t->ses, &t->state, signal, loss, final);
+    lks__report_end(r, &t->run, &t->ses, &t->state, &t->checks, signal, loss, final);
     lks__log_close(&r->log);
     rewind(out);
     text[fread(text, 1, sizeof text - 1, out)] = '\0';

@@ -7,12 +7,30 @@
 #include <string.h>
 
 #include "base/number/rng.h"
+#include "base/text/jsontext.h"
 #include "ddp/nodes.h"
 #include "report/diff/history.h"
 #include "train/checks/votes.h"
 #include "train/micro.h"
 
 enum { MOST_TIMES = 3 };
+
+/* --- the draw --------------------------------------------------------------------------------- */
+
+/* Word 0 decides whether the step is checked, word 1 which host each host checks, so that each is
+ * checked by one other, and word 2 which virtual ranks of it. */
+static void draw(const lks__run *run, uint64_t iter, uint32_t words[4])
+{
+    const uint32_t counter[4] = {(uint32_t)iter, 0, LKS__SITE_RECHECK, (uint32_t)(iter >> 32)};
+    lks__philox4x32(lks__philox_key_of((uint64_t)run->s.seed), counter, words);
+}
+
+static bool is_drawn(const lks__run *run, uint64_t iter, double share)
+{
+    uint32_t words[4];
+    draw(run, iter, words);
+    return words[0] < share * 0x1p32;
+}
 
 /* --- set-up ----------------------------------------------------------------------------------- */
 
@@ -89,25 +107,46 @@ static lks__recheck_host *find_host(const struct lks__recheck *c, const json_t *
     return n == 1 ? found : NULL;
 }
 
-/* Count the errors before iteration `iter` that the run's record has. Its end may be damaged. */
-static lks_status read_errors(const char *run, uint64_t iter, const struct lks__recheck *c)
+/* Count the gradients that were compared in the step of a `train` line. */
+static void count_step(const lks__run *run, const lks__history *h, uint64_t iter,
+                       struct lks__recheck *c)
+{
+    const json_t *settings = json_object_get(h->host, "settings");
+    const char *backend = json_string_value(json_object_get(h->host, "backend"));
+    const json_int_t W = json_integer_value(json_object_get(h->host, "world_size"));
+    const bool one_host = backend == NULL || strcmp(backend, "shm") == 0 || W < 2;
+    if (!one_host && is_drawn(run, iter, lks__json_number(settings, "recheck")))
+        c->equal += (uint64_t)W;
+}
+
+static void count_errors(const json_t *line, struct lks__recheck *c)
+{
+    const json_t *row;
+    size_t i;
+    c->different++;
+    json_array_foreach(json_object_get(line, "wrong"), i, row)
+    {
+        lks__recheck_host *host = find_host(c, row);
+        if (host != NULL)
+            host->times++;
+    }
+}
+
+/* Count what the run's record has before iteration `end`. Its end may be damaged. */
+static lks_status read_record(const lks__run *run, uint64_t end, struct lks__recheck *c)
 {
     lks__history h;
-    const json_t *line, *row;
-    size_t i;
-    lks_status st = lks__history_open(run, &h);
+    const json_t *line;
+    lks_status st = lks__history_open(run->s.out_dir, &h);
     if (st != LKS_OK)
         return st == LKS_ERR_NOMEM ? st : LKS_OK;
     while ((st = lks__history_next(&h, &line)) == LKS_OK && line != NULL) {
-        if (strcmp(json_string_value(json_object_get(line, "kind")), "recheck") != 0 ||
-            (uint64_t)json_integer_value(json_object_get(line, "iter")) >= iter)
-            continue;
-        json_array_foreach(json_object_get(line, "wrong"), i, row)
-        {
-            lks__recheck_host *host = find_host(c, row);
-            if (host != NULL)
-                host->times++;
-        }
+        const char *kind = json_string_value(json_object_get(line, "kind"));
+        const uint64_t iter = (uint64_t)json_integer_value(json_object_get(line, "iter"));
+        if (iter < end && strcmp(kind, "train") == 0)
+            count_step(run, &h, iter, c);
+        else if (iter < end && strcmp(kind, "recheck") == 0)
+            count_errors(line, c);
     }
     lks__history_close(&h);
     return st == LKS_ERR_NOMEM ? st : LKS_OK;
@@ -133,7 +172,7 @@ lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__
     if (st != LKS_OK || resume == NULL)
         return st;
     if (ses->world.rank == 0)
-        st = read_errors(run->s.out_dir, resume->iter, c);
+        st = read_record(run, resume->iter, c);
     LKS__TRY(lks__session_agree(ses, st));
     return lks_comm_broadcast(ses->comm, c->hosts, (size_t)c->n_hosts * sizeof *c->hosts, LKS_UINT8,
                               0);
@@ -149,22 +188,12 @@ void lks__recheck_close(const lks__checks *checks)
     free(checks->recheck);
 }
 
-/* --- the draw --------------------------------------------------------------------------------- */
-
 static int host_of(const struct lks__recheck *c, int rank)
 {
     int h = 0;
     while (c->hosts[h].end_rank <= rank)
         h++;
     return h;
-}
-
-/* Word 0 decides whether the step is checked, word 1 which host each host checks, so that each is
- * checked by one other, and word 2 which virtual ranks of it. */
-static void draw(const lks__run *run, uint64_t iter, uint32_t words[4])
-{
-    const uint32_t counter[4] = {(uint32_t)iter, 0, LKS__SITE_RECHECK, (uint32_t)(iter >> 32)};
-    lks__philox4x32(lks__philox_key_of((uint64_t)run->s.seed), counter, words);
 }
 
 /* The virtual rank that `rank` checks. */
@@ -200,11 +229,9 @@ lks_status lks__recheck_begin(const lks__run *run, const lks__session *ses, cons
                               lks__step_work *work, const lks__checks *checks)
 {
     struct lks__recheck *c = checks->recheck;
-    uint32_t words[4];
     if (c == NULL)
         return LKS_OK;
-    draw(run, state->iter, words);
-    c->drawn = words[0] < run->s.recheck * 0x1p32;
+    c->drawn = is_drawn(run, state->iter, run->s.recheck);
     if (!c->drawn)
         return LKS_OK;
     lks_comm_note(ses->comm, state->iter, "recheck");
@@ -274,8 +301,12 @@ lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lk
         return LKS_OK;
     LKS__TRY(lks_comm_all_gather(ses->comm, &c->mine, c->all, sizeof c->mine, LKS_UINT8));
     lks__votes_hashes(run, ses, work, c->hashes);
-    if (!find_pair(run, c, state->iter, isfinite(r->loss) && isfinite(r->grad_norm)))
+    const bool finite = isfinite(r->loss) && isfinite(r->grad_norm);
+    if (!find_pair(run, c, state->iter, finite)) {
+        c->equal += finite ? (uint64_t)ses->world.world_size : 0;
         return LKS_OK;
+    }
+    c->different++;
     lks_comm_note(ses->comm, state->iter, "recheck");
     LKS__TRY(lks__memory_release(state->memory));
     LKS__TRY(lks__session_agree(ses, compute(run, ses, state, work, c->v, &c->mine)));
@@ -348,6 +379,20 @@ static int other_hosts(const struct lks__recheck *c, char out[1000])
         return ranks;
     snprintf(out, 1000, "…");
     return 0;
+}
+
+const char *lks__recheck_summary(const lks__checks *checks, char out[LKS__RECHECK_SUMMARY])
+{
+    const struct lks__recheck *c = checks->recheck;
+    const uint64_t n = c->equal + c->different;
+    int at = snprintf(out, LKS__RECHECK_SUMMARY, "recheck: %" PRIu64 " gradient%s computed again, ",
+                      n, n == 1 ? "" : "s");
+    if (c->different == 0)
+        snprintf(out + at, (size_t)(LKS__RECHECK_SUMMARY - at), "all equal");
+    else
+        snprintf(out + at, (size_t)(LKS__RECHECK_SUMMARY - at),
+                 "%" PRIu64 " differed: metrics.jsonl has a recheck line of each", c->different);
+    return out;
 }
 
 lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,

@@ -44,11 +44,12 @@ struct lks__recheck {
     uint64_t owner_hash, checker_hash;
     int agree; /* hosts that then had the hash `right`, a majority; 0: there was none */
     uint64_t right;
+    uint64_t equal, different; /* gradients of the run so far; rank 0 counts over resumes */
 };
 
 /* Learn the hosts, if the run is to be checked. ERR_CONFIG if it was asked to be and can't: on one
  * host, or if gradients aren't in host memory. (A value that a resume keeps is then ignored.)
- * A resume continues to count the errors that its record has of each host. Collective. */
+ * A resume continues to count gradients and each host's errors from its record. Collective. */
 lks_status lks__recheck_open(const lks__run *run, lks__session *ses, const lks__memory *memory,
                              const lks__ckpt *resume, lks__checks *checks);
 void lks__recheck_close(const lks__checks *checks);
@@ -66,6 +67,9 @@ lks_status lks__recheck_compare(const lks__run *run, lks__session *ses, const lk
 /* After AGAIN: "host c17 computed the gradient of virtual rank 5 wrongly: …". */
 enum { LKS__RECHECK_TEXT = 1600 };
 const char *lks__recheck_text(const lks__checks *checks, char out[LKS__RECHECK_TEXT]);
+/* "recheck: 93 gradients computed again, all equal" */
+enum { LKS__RECHECK_SUMMARY = 160 };
+const char *lks__recheck_summary(const lks__checks *checks, char out[LKS__RECHECK_SUMMARY]);
 /* ERR_DIVERGED, with the command that continues the run without it, if a host was wrong for the
  * third time. Ranks must agree on it, so that rank 0 reports the step before the group ends. */
 lks_status lks__recheck_limit(const lks__run *run, const lks__session *ses,

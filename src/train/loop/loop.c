@@ -342,7 +342,7 @@ static lks_status loop(struct run_loop *r)
         LKS__TRY(evaluate_final(r));
     if (r->stopped == 0 && t->run.procedure->finish != NULL)
         LKS__TRY(finish(r));
-    lks__report_end(&r->report, &t->run, &t->ses, &t->state, r->stopped,
+    lks__report_end(&r->report, &t->run, &t->ses, &t->state, &t->checks, r->stopped,
                     r->stepped ? &r->loss : NULL, final && r->stopped == 0 ? &r->eval : NULL);
     return LKS_OK;
 }

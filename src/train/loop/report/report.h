@@ -88,8 +88,8 @@ void lks__report_above(lks__report *r, uint64_t iter, double val_loss);
 /* Print the last lines: time, losses, paths, the next command. `final` is NULL if the final
  * checkpoint wasn't evaluated. */
 void lks__report_end(lks__report *r, const lks__run *run, const lks__session *ses,
-                     const lks__state *state, int stop_signal, const double *loss,
-                     const lks__eval_result *final);
+                     const lks__state *state, const lks__checks *checks, int stop_signal,
+                     const double *loss, const lks__eval_result *final);
 /* Warn if the run will take days. */
 void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state *state);
 /* Begin a host line, with the members that are known at the start. */

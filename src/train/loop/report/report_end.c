@@ -4,6 +4,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/shell.h"
+#include "train/checks/recheck.h"
 #include "train/loop/report/report.h"
 
 static void seconds_text(double s, char out[32])
@@ -88,10 +89,10 @@ static void say_next(lks__report *r, const lks__run *run, const lks__session *se
 }
 
 void lks__report_end(lks__report *r, const lks__run *run, const lks__session *ses,
-                     const lks__state *state, int stop_signal, const double *loss,
-                     const lks__eval_result *final)
+                     const lks__state *state, const lks__checks *checks, int stop_signal,
+                     const double *loss, const lks__eval_result *final)
 {
-    char time[32], best[48] = "";
+    char time[32], best[48] = "", summary[LKS__RECHECK_SUMMARY];
     uint64_t steps = state->iter - r->first_iter;
     if (!r->on)
         return;
@@ -106,6 +107,8 @@ void lks__report_end(lks__report *r, const lks__run *run, const lks__session *se
                       time);
     losses_line(r, loss, final);
     say_above(r, run, state, final);
+    if (checks->recheck != NULL)
+        lks__log_line(&r->log, "%s", lks__recheck_summary(checks, summary));
     if (r->best.found)
         snprintf(best, sizeof best, ", best is ckpt-%08" PRIu64, r->best.iter);
     lks__log_line(&r->log, "in %s: metrics.jsonl, train.log; latest is ckpt-%08" PRIu64 "%s",

@@ -272,9 +272,10 @@ static void note_recheck(lks__report *r, const lks__run *run, const lks__session
     if (checks->recheck != NULL)
         lks__log_message(
             &r->log,
-            "in %g %% of the steps each rank also computes a gradient of another host, "
-            "which makes the run about %.3g %% longer",
-            100.0 * run->s.recheck, 100.0 * run->s.recheck * ses->world.world_size / run->V);
+            "recheck: in %g %% of the steps each of the %d ranks also computes one gradient of "
+            "another host, of %d gradients per step, which makes the run about %.3g %% longer",
+            100.0 * run->s.recheck, ses->world.world_size, run->V,
+            100.0 * run->s.recheck * ses->world.world_size / run->V);
 }
 
 /* Other kernels than the checkpoint's produce other bits. */
