@@ -385,7 +385,8 @@ static void test_trail_places(void **state)
     compare(a, trail(dropout, 0, "--leaf=2"), 3,
             TEXTS("place             step 0, virtual rank 2, micro-batch 0, forward: output of "
                   "transformer.",
-                  "                  begins with "));
+                  "                  begins with ",
+                  "remedy            train B again with A's settings: --dropout=0.1\n"));
     rate = law_output("random", "--max_iters=6");
     law_resume("random", rate, "--learning_rate=5e-4");
     compare(trail(reference(), 7, NULL), trail(rate, 7, NULL), 3,

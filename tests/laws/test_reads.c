@@ -108,10 +108,12 @@ static bool check(const char *a, const char *b, int altered)
         const json_t *step = json_array_get(lks_test_member(r, "data.splits.0.read"), (size_t)i);
         assert_true(json_is_null(
             json_array_get(lks_test_member(r, "data.splits.0.unread_why"), (size_t)i)));
-        if (json_is_object(first))
-            assert_int_equal(json_integer_value(step), lks_test_number(r, "first.iter"));
-        else
+        if (json_is_object(first)) {
+            assert_int_equal(lks_test_number(step, "step"), lks_test_number(r, "first.iter"));
+            assert_int_equal(lks_test_number(step, "token"), altered);
+        } else {
             assert_true(json_is_null(step));
+        }
     }
     return json_is_object(first);
 }
@@ -153,12 +155,12 @@ static void test_printed(void **state)
         assert_contains(r.out, lks_test_text("train token %d is %d (", altered, id));
         assert_contains(r.out, lks_test_text("| %d (%s/train.bin, byte %d); 1 token differs\n",
                                              id ^ 1, data, 2 * altered));
-        assert_contains(r.out, read ? "B has read such a token first in step "
-                                    : "B has read none in its steps\n");
+        assert_contains(r.out, read ? "A and B read such a token first in step "
+                                    : "A and B read no such token\n");
         if (read && !(seen & 1))
             law_assert_remedy(a, b, lks_test_text("%s-equal", b), a);
         if (!read && r.exit_code == 0) /* not even an evaluation */
-            assert_contains(r.out, "changes no bit    data_digest ");
+            assert_contains(r.out, "changes no bit    data, digest ");
         seen |= read ? 1 : r.exit_code == 0 ? 2 : 0;
     }
     assert_int_equal(seen, 3);
@@ -168,9 +170,65 @@ static void test_printed(void **state)
     assert_contains(r.out, lks_test_text("train token %d is ", N - 3));
     assert_contains(r.out,
                     lks_test_text(" | the data end after %d tokens; 3 tokens differ\n", N - 3));
+    assert_contains(r.out, "the lengths differ, so samplers can draw other positions\n");
+    assert_contains(r.out, lks_test_text("the data differ: train has %d | %d tokens\n", N, N - 3));
     const char *gone = write_data(false, 5), *c = train(gone, "random", NULL);
     remove(lks_test_text("%s/train.bin", gone));
     assert_contains(lks_test_tool("diff", a, c).out, "data              not compared: run B: ");
+}
+
+/* Of many tokens that differ, the data's row names the one at which the execution finds the place.
+ */
+static void test_same_place(void **state)
+{
+    static uint16_t ids[N];
+    for (int golf = 0; golf < 2; golf++) {
+        const char *sampler = golf ? "stream" : "epoch", *data = write_data(golf, -1);
+        const char *a = train(data, sampler, NULL), *other = write_data(golf, -1);
+        for (int i = 0; i < N; i++)
+            ids[i] = (uint16_t)(i * i % 59 + i % 4) ^ (i % 41 == 40);
+        if (golf)
+            lks_test_write_shard(lks_test_text("%s/fineweb_train_000000.bin", other), ids, 300);
+        else
+            lks_test_write(lks_test_text("%s/train.bin", other), ids, sizeof ids);
+        const char *b = train(other, sampler, NULL);
+        json_t *r = json_loads(lks_test_tool("diff", a, b, "--json").out, 0, NULL);
+        const json_t *read = json_array_get(lks_test_member(r, "data.splits.0.read"), 0);
+        const json_t *place = lks_test_member(r, "execution.place");
+        static const char *const equal[] = {"virtual_rank", "micro_batch"};
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(lks_test_number(read, equal[i]),
+                             lks_test_number(lks_test_member(place, "a"), equal[i]));
+        assert_int_equal(lks_test_number(read, "step"), lks_test_number(r, "execution.step"));
+        if (!golf) /* a stream reads the first one first */
+            assert_true(lks_test_number(read, "token") !=
+                        lks_test_number(r, "data.splits.0.token"));
+        assert_true(json_equal(json_object_get(read, "ids"), json_object_get(place, "values")));
+        assert_contains(lks_test_tool("diff", a, b).out,
+                        lks_test_text("cause             the data differ: train token %d is ",
+                                      (int)lks_test_number(read, "token")));
+        json_decref(r);
+    }
+}
+
+/* Only evaluations read the validation split. */
+static void test_evaluations(void **state)
+{
+    const char *data = write_data(false, -1), *a = train(data, "random", NULL);
+    const char *other = write_data(false, -1), *file = lks_test_text("%s/val.bin", other);
+    size_t bytes;
+    uint16_t *ids = (uint16_t *)lks_test_read(file, &bytes);
+    for (int i = 0; i < 100; i++)
+        ids[i] ^= 1;
+    lks_test_write(file, ids, bytes);
+    const char *b = train(other, "random", NULL);
+    const lks_test_result r = lks_test_tool("diff", a, b);
+    assert_int_equal(r.exit_code, 3);
+    assert_contains(r.out, "evaluations only  data, digest ");
+    assert_contains(r.out, "The same steps: 12 steps, 4 checkpoints, weights ");
+    assert_contains(r.out, "Only evaluations differ, first at iteration 0:\n  val_loss ");
+    assert_contains(r.out, "cause             the data differ: val token 0 is 0 | 1\n");
+    law_assert_remedy(a, b, lks_test_text("%s-equal", b), a);
 }
 
 /* --- large files ------------------------------------------------------------------------------ */
@@ -218,7 +276,7 @@ static void test_large(void **state)
     }
     const lks_test_result r = lks_test_tool("diff", runs[0], runs[1]);
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.out, "changes no bit    data_hash ");
+    assert_contains(r.out, "changes no bit    data, hash of whole files ");
     assert_contains(r.out, lks_test_text("train token %d is 0 (", TOKEN));
     lks_test_result audit = lks_test_tool("audit", runs[0], "--step=0");
     assert_int_equal(audit.exit_code, 0);
@@ -237,8 +295,8 @@ static void test_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_printed),
+        cmocka_unit_test(test_steps),      cmocka_unit_test(test_printed),
+        cmocka_unit_test(test_same_place), cmocka_unit_test(test_evaluations),
         cmocka_unit_test(test_large),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

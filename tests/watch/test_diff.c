@@ -190,8 +190,98 @@ static void test_fingerprint(void **state)
     fake_append(b, "{'kind':'host','fingerprint':'11','kernels':'avx512'}\n");
     fake_append(c, "{'kind':'host','fingerprint':'22','kernels':'amx','commit':'abc'}\n");
     EXPECT(a, b, 0, "changes no bit    kernels avx2 | avx512\n");
-    EXPECT(a, c, 0, "can change bits   commit - | abc\n", "fingerprint 11 | 22\n",
-           "kernels avx2 | amx\n");
+    EXPECT(a, c, 0, "no effect so far  commit - | abc\n                  kernels avx2 | amx\nThe");
+    fake_append(b, "{'kind':'host','fingerprint':'22','kernels':'avx2'}\n");
+    EXPECT(a, b, 0, "no effect so far  results of the kernels, fingerprint 11 | 22\nThe ");
+}
+
+/* Compare two runs with these settings, whose evaluations may differ. */
+static void expect_settings(const char *a, const char *b, bool evaluated, const char *line)
+{
+    const char *both[2] = {fake_run("a", 1, 20, 1.5, a), fake_run("b", 1, 20, 1.5, b)};
+    for (int i = 0; i < 2 && evaluated; i++)
+        fake_append(both[i], lks_test_text("{'kind':'eval','iter':20,'val_loss':%d}\n", 3 + i));
+    if (evaluated)
+        EXPECT(both[0], both[1], 3, line, "The same steps: 20 steps, 1 checkpoint, weights 0011",
+               "Only evaluations differ, first at iteration 20:\n  val_loss      3 | 4\ncause   ");
+    else
+        EXPECT(both[0], both[1], 0, line, "The same run: 20 steps");
+}
+
+/* Settings that change no step, only evaluations, or steps that the runs haven't made yet. */
+static void test_effects(void **state)
+{
+    static const struct {
+        const char *a, *b, *line;
+        bool evaluated;
+    } cases[] = {
+        {"'max_iters':1,'parameters':2", "'max_iters':3,'parameters':4",
+         "changes no bit    max_iters 1 | 3\nThe ", false},
+        {"'eval_iters':1", "'eval_iters':3", "evaluations only  eval_iters 1 | 3\n", false},
+        {"'eval_iters':1,'min_lr':0", "'eval_iters':3,'min_lr':1", "cause             eval_iters ",
+         true},
+        {"'min_lr':0", "'min_lr':1", "cause             min_lr 0 | 1\n", true},
+        {"'sampler':'nanogpt','eval_iters':1", "'sampler':'nanogpt','eval_iters':3",
+         "no effect so far  eval_iters 1 | 3\n", false},
+        {"'checkpoint_interval':1", "'checkpoint_interval':3",
+         "changes no bit    checkpoint_interval 1 | 3\n", false},
+        {"'on_nan':'rollback','checkpoint_interval':1",
+         "'on_nan':'rollback','checkpoint_interval':3",
+         "no effect so far  checkpoint_interval 1 | 3\n", false},
+        {"'train_batch_tokens':8,'batch_size':1", "'train_batch_tokens':16,'batch_size':2",
+         "no effect so far  train_batch_tokens 8 | 16\nThe ", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        expect_settings(cases[i].a, cases[i].b, cases[i].evaluated, cases[i].line);
+    const char *a = fake_run("a", 1, 2, 1.5, "'dtype':'float32'");
+    const char *b = fake_run("b", 1, 2, 1.5, "'dtype':'bfloat16'");
+    fake_append(a, "{'kind':'host','fingerprint':'11'}\n{'kind':'train','iter':2,'loss':1}\n");
+    fake_append(b, "{'kind':'host','fingerprint':'22'}\n{'kind':'train','iter':2,'loss':2}\n");
+    EXPECT(a, b, 3, "can change bits   dtype float32 | bfloat16\nThe records differ ");
+}
+
+/* --- trails ----------------------------------------------------------------------------------- */
+
+static const char *trail(const char *head, const char *entry)
+{
+    const char *dir = lks_test_folder(), *file = lks_test_text("%s/metrics.jsonl", dir);
+    fake_append(dir,
+                lks_test_text("{'what':'trail','step':%s}}\n%s\n{'what':'end'}\n", head, entry));
+    return file;
+}
+
+/* Two trails are all that a reader has: the remedy follows from the first entry that differs. */
+static void test_trail_remedies(void **state)
+{
+    static const struct {
+        const char *step, *settings, *host, *what, *remedy;
+    } cases[] = {
+        {"0", "'seed':", "'device':'cpu'", "weights",
+         "train B again with A's settings: --seed=1\n"},
+        {"0", "'init_hash':", "'device':'cpu'", "weights", "train both from the same initial "},
+        {"3", "'data_digest':", "'device':'cpu'", "moments", "write trails of an earlier one\n"},
+        {"3", "'data_digest':", "'device':'cpu'", "targets",
+         "train both on the same token files\n"},
+        {"3", NULL, "'fingerprint':", "output", "run the same program on both, "},
+        {"3", NULL, "'device':'cpu'", "output", "write both trails again, and one on a third "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *paths[2];
+        for (int k = 0; k < 2; k++) {
+            const char *host = cases[i].host, *settings = cases[i].settings;
+            paths[k] = trail(lks_test_text("%s,'settings':{%s%s},'host':{%s%s", cases[i].step,
+                                           settings != NULL ? settings : "'seed':1",
+                                           settings == NULL ? ""
+                                           : k == 0         ? "1"
+                                                            : "2",
+                                           host,
+                                           host[strlen(host) - 1] != ':' ? ""
+                                           : k == 0                      ? "'11'"
+                                                                         : "'22'"),
+                             lks_test_text("{'what':'%s','hash':'%d'}", cases[i].what, k));
+        }
+        EXPECT(paths[0], paths[1], 3, "remedy            ", cases[i].remedy);
+    }
 }
 
 static void test_refused(void **state)
@@ -313,7 +403,8 @@ int main(void)
         cmocka_unit_test(test_changed_at_resume), cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_later_start),       cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_evaluations),       cmocka_unit_test(test_checkpoint_line),
-        cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_effects),
+        cmocka_unit_test(test_trail_remedies),    cmocka_unit_test(test_refused),
         cmocka_unit_test(test_escaped),           cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_damaged),           cmocka_unit_test(test_gradient),
     };

@@ -80,37 +80,42 @@ void lks__differ_close(lks__differ *d)
 }
 
 /* Compare the positions [at, end) of a block. */
-static lks_status compare_block(const lks__differ *d, uint64_t at, uint64_t end, bool *hit_p)
+static lks_status compare_block(const lks__differ *d, uint64_t at, uint64_t end, uint64_t *token_p)
 {
     int32_t a[BLOCK], b[BLOCK];
     const size_t n = (size_t)(end - at);
     LKS__TRY(read_both(d, at, n, a, b));
-    *hit_p = memcmp(a, b, n * sizeof *a) != 0;
+    for (size_t i = n; i-- > 0;)
+        if (a[i] != b[i])
+            *token_p = at + i;
     return LKS_OK;
 }
 
 /* The same for positions that don't pass the side's end. */
-static lks_status reads_piece(const lks__differ *d, uint64_t at, uint64_t end, bool *hit_p)
+static lks_status reads_piece(const lks__differ *d, uint64_t at, uint64_t end, uint64_t *token_p)
 {
-    *hit_p = end > d->common;
-    while (at < end && !*hit_p) {
-        const uint64_t block = at / BLOCK, next = least((block + 1) * BLOCK, end);
+    const uint64_t begin = at, stop = least(end, d->common);
+    while (at < stop && *token_p == LKS__DIFFER_NONE) {
+        const uint64_t block = at / BLOCK, next = least((block + 1) * BLOCK, stop);
         const uint64_t bits = d->blocks[block / WORD] >> block % WORD;
         if (bits & 1)
-            LKS__TRY(compare_block(d, at, next, hit_p));
+            LKS__TRY(compare_block(d, at, next, token_p));
         at = bits == 0 ? (block / WORD + 1) * WORD * BLOCK : next;
     }
+    if (end > d->common && *token_p == LKS__DIFFER_NONE)
+        *token_p = begin > d->common ? begin : d->common;
     return LKS_OK;
 }
 
 lks_status lks__differ_reads(const lks__differ *d, int side, uint64_t position, size_t n,
-                             bool *hit_p)
+                             uint64_t *token_p)
 {
     const uint64_t count = lks__shards_count(d->sides[side]);
-    *hit_p = false;
-    for (uint64_t left = n, at = position % count; left > 0 && !*hit_p; at = 0) {
+    *token_p = LKS__DIFFER_NONE;
+    for (uint64_t left = n, at = position % count; left > 0 && *token_p == LKS__DIFFER_NONE;
+         at = 0) {
         const uint64_t take = least(left, count - at);
-        LKS__TRY(reads_piece(d, at, at + take, hit_p));
+        LKS__TRY(reads_piece(d, at, at + take, token_p));
         left -= take;
     }
     return LKS_OK;

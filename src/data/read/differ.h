@@ -17,9 +17,11 @@ typedef struct lks__differ {
 lks_status lks__differ_open(const lks__shards *a, const lks__shards *b, lks__differ *d);
 void lks__differ_close(lks__differ *d); /* a zeroed one does nothing */
 
-/* *hit_p: one of the n tokens from `position` on, as lks__shards_read() reads them from side 0 or
- * 1, differs from the other side's token at its position. */
+/* Find the first of the n tokens from `position` on, as lks__shards_read() reads them from side 0
+ * or 1, that differs from the other side's token at its position. *token_p: that position, or
+ * LKS__DIFFER_NONE. */
+#define LKS__DIFFER_NONE UINT64_MAX
 lks_status lks__differ_reads(const lks__differ *d, int side, uint64_t position, size_t n,
-                             bool *hit_p);
+                             uint64_t *token_p);
 
 #endif

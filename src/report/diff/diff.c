@@ -58,7 +58,9 @@ static lks_status compare_checkpoints(const char *a, const char *b, json_t *repo
     lks_status st = open_both(a, b, both);
     if (st == LKS_OK) {
         const json_t *x = both[0].state, *y = both[1].state;
-        lks__facts_members(rows, json_object_get(x, "settings"), json_object_get(y, "settings"));
+        const lks__history a_settings = {.settings = json_object_get(x, "settings")};
+        const lks__history b_settings = {.settings = json_object_get(y, "settings")};
+        lks__facts_add(report, &a_settings, &b_settings);
         for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
             add_member(rows, members[i], json_object_get(x, members[i]),
                        json_object_get(y, members[i]));
@@ -166,7 +168,7 @@ static lks_status compare_runs(const char *a, const char *b, lks__history both[2
     LKS__TRY(lks__history_open(b, &both[1]));
     LKS__TRY(lks__records_diff(&both[0], &both[1], report));
     LKS__TRY(lks__hashes_diff(a, b, report));
-    LKS__TRY(lks__facts_add(report, &both[0], &both[1]));
+    lks__facts_add(report, &both[0], &both[1]);
     return compare_saved(a, b, report);
 }
 
@@ -208,6 +210,36 @@ bool lks__diff_same(const json_t *report)
     return json_is_true(json_object_get(report, "same"));
 }
 
+/* True if more than evaluations differ. */
+static bool others_differ(const json_t *report)
+{
+    const json_t *gradients = json_object_get(report, "gradients");
+    return json_array_size(json_object_get(report, "weights")) > 0 ||
+           json_is_object(json_object_get(report, "first")) ||
+           json_is_object(json_object_get(gradients, "first")) ||
+           json_is_object(json_object_get(report, "place"));
+}
+
+bool lks__diff_same_steps(const json_t *report)
+{
+    return json_is_object(json_object_get(report, "evaluation")) && !others_differ(report);
+}
+
+json_t *lks__diff_causes(const json_t *report)
+{
+    const json_t *evaluations = json_object_get(report, "changes_evaluations"), *row;
+    const json_t *place = json_object_get(json_object_get(report, "execution"), "place");
+    const bool use = lks__diff_same_steps(report) && json_array_size(evaluations) > 0;
+    json_t *causes = json_array();
+    size_t i;
+    json_array_foreach(use ? evaluations : json_object_get(report, "can_change_bits"), i, row)
+    {
+        if (!lks__facts_machine(row) || !json_is_object(place))
+            json_array_append(causes, (json_t *)row);
+    }
+    return causes;
+}
+
 static lks_status compare(const char *a, const char *b, lks__history both[2], json_t *report)
 {
     static lks_status (*const by_kind[])(const char *, const char *, json_t *) = {
@@ -222,12 +254,8 @@ static lks_status compare(const char *a, const char *b, lks__history both[2], js
                          kind_names[kinds[0]], kind_names[kinds[1]]);
     json_object_set_new(report, "kind", json_string(kind_names[kinds[0]]));
     LKS__TRY(kinds[0] == RUN ? compare_runs(a, b, both, report) : by_kind[kinds[0]](a, b, report));
-    const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
-    const bool same = json_array_size(json_object_get(report, "weights")) == 0 &&
-                      !json_is_object(json_object_get(report, "first")) &&
-                      !json_is_object(gradient) &&
-                      !json_is_object(json_object_get(report, "place")) &&
-                      !json_is_object(json_object_get(report, "evaluation"));
+    const bool same =
+        !others_differ(report) && !json_is_object(json_object_get(report, "evaluation"));
     return json_object_set_new(report, "same", json_boolean(same)) == 0 ? LKS_OK : out_of_memory();
 }
 
@@ -242,8 +270,9 @@ static json_t *utf8_string(const char *path)
 lks_status lks__diff(const char *a, const char *b, lks__history both[2], json_t **report_p)
 {
     both[0] = both[1] = (lks__history){.run = NULL};
-    json_t *report = json_pack("{s:o, s:o, s:[], s:[], s:[]}", "a", utf8_string(a), "b",
-                               utf8_string(b), "changes_no_bit", "can_change_bits", "weights");
+    json_t *report =
+        json_pack("{s:o, s:o, s:[], s:[], s:[], s:[]}", "a", utf8_string(a), "b", utf8_string(b),
+                  "changes_no_bit", "changes_evaluations", "can_change_bits", "weights");
     const lks_status st = report != NULL ? compare(a, b, both, report) : out_of_memory();
     if (st == LKS_OK)
         *report_p = report;

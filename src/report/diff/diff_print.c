@@ -5,6 +5,7 @@
 #include "base/text/jsontext.h"
 #include "base/text/shell.h"
 #include "report/diff/diff.h"
+#include "report/diff/facts.h"
 #include "report/diff/trails.h"
 
 enum { SHOWN = 4 * 256, LABEL = 18 };
@@ -27,10 +28,25 @@ static json_int_t count(const json_t *o, const char *key)
     return json_integer_value(json_object_get(o, key));
 }
 
+/* In words, if the row isn't of a setting. */
+static const char *show_name(const json_t *row, char out[SHOWN])
+{
+    static const char *const words[][2] = {
+        {"data_digest", "data, digest"},
+        {"data_hash", "data, hash of whole files"},
+        {"init_hash", "initial weights, hash"},
+        {"fingerprint", "results of the kernels, fingerprint"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(json_string_value(json_object_get(row, "name")), words[i][0]) == 0)
+            return words[i][1];
+    return show_member(row, "name", out);
+}
+
 static void print_pair(FILE *out, const json_t *row)
 {
     char name[SHOWN], a[SHOWN], b[SHOWN];
-    fprintf(out, "%s %s | %s", show_member(row, "name", name), show_member(row, "a", a),
+    fprintf(out, "%s %s | %s", show_name(row, name), show_member(row, "a", a),
             show_member(row, "b", b));
 }
 
@@ -74,22 +90,30 @@ static void print_token(FILE *out, const json_t *split, size_t side)
                 json_integer_value(json_array_get(json_object_get(split, "offsets"), side)));
 }
 
-/* The first step of each run that has read a token that differs. */
+/* The first step of each run that read a token that differs. */
 static void print_reads(FILE *out, const json_t *split)
 {
-    char why[SHOWN];
+    char why[SHOWN], id[2][SHOWN];
     const json_t *read = json_object_get(split, "read");
     const json_t *reasons = json_object_get(split, "unread_why");
-    for (size_t i = 0; i < json_array_size(read); i++) {
+    const bool both = json_equal(json_array_get(read, 0), json_array_get(read, 1)) &&
+                      json_equal(json_array_get(reasons, 0), json_array_get(reasons, 1));
+    for (size_t i = 0; i < (both ? 1 : json_array_size(read)); i++) {
         const json_t *step = json_array_get(read, i), *reason = json_array_get(reasons, i);
-        fprintf(out, "%-*s%c ", LABEL, "", "AB"[i]);
-        if (!json_is_null(step))
-            fprintf(out, "has read such a token first in step %" JSON_INTEGER_FORMAT "\n",
-                    json_integer_value(step));
+        const json_t *ids = json_object_get(step, "ids");
+        fprintf(out, "%-*s%s ", LABEL, "", both ? "A and B" : i == 0 ? "A" : "B");
+        if (json_is_object(step))
+            fprintf(out,
+                    "read such a token first in step %" JSON_INTEGER_FORMAT
+                    ", virtual rank %" JSON_INTEGER_FORMAT ", micro-batch %" JSON_INTEGER_FORMAT
+                    ": token %" JSON_INTEGER_FORMAT " is %s | %s\n",
+                    count(step, "step"), count(step, "virtual_rank"), count(step, "micro_batch"),
+                    count(step, "token"), show(json_array_get(ids, 0), id[0]),
+                    show(json_array_get(ids, 1), id[1]));
         else if (!json_is_null(reason))
-            fprintf(out, "may have read one: %s\n", show(reason, why));
+            fprintf(out, "may have read such a token: %s\n", show(reason, why));
         else
-            fputs("has read none in its steps\n", out);
+            fputs("read no such token\n", out);
     }
 }
 
@@ -105,6 +129,7 @@ static void print_data(FILE *out, const json_t *data)
     json_array_foreach(splits, i, split)
     {
         const json_int_t n = count(split, "different");
+        const json_t *lengths = json_object_get(split, "tokens");
         fprintf(out, "%-*s%s token %" JSON_INTEGER_FORMAT " is ", LABEL, "data",
                 show_member(split, "split", text), count(split, "token"));
         print_token(out, split, 0);
@@ -112,6 +137,9 @@ static void print_data(FILE *out, const json_t *data)
         print_token(out, split, 1);
         fprintf(out, "; %" JSON_INTEGER_FORMAT " token%s\n", n, n == 1 ? " differs" : "s differ");
         print_reads(out, split);
+        if (!json_equal(json_array_get(lengths, 0), json_array_get(lengths, 1)))
+            fprintf(out, "%-*sthe lengths differ, so samplers can draw other positions\n", LABEL,
+                    "");
     }
 }
 
@@ -196,11 +224,20 @@ static void print_gradients(FILE *out, const json_t *report)
                 LABEL, "gradients", count(gradients, "last"), V);
 }
 
+static void print_evaluation(FILE *out, const json_t *report, const char *text)
+{
+    const json_t *evaluation = json_object_get(report, "evaluation");
+    if (!json_is_object(evaluation))
+        return;
+    fprintf(out, "%s first at iteration %" JSON_INTEGER_FORMAT ":\n", text,
+            count(evaluation, "iter"));
+    print_figures(out, evaluation);
+}
+
 static void print_first(FILE *out, const json_t *report)
 {
     char name[SHOWN];
     const json_t *first = json_object_get(report, "first");
-    const json_t *evaluation = json_object_get(report, "evaluation");
     const char *kind = json_string_value(json_object_get(first, "kind"));
     if (kind != NULL && strcmp(kind, "checkpoint") == 0)
         fprintf(out,
@@ -215,11 +252,7 @@ static void print_first(FILE *out, const json_t *report)
     if (json_object_get(report, "checkpoint") != NULL)
         fprintf(out, "The files of %s differ:\n", show_member(report, "checkpoint", name));
     print_weights(out, json_object_get(report, "weights"));
-    if (!json_is_object(evaluation))
-        return;
-    fprintf(out, "Evaluations differ first at iteration %" JSON_INTEGER_FORMAT ":\n",
-            count(evaluation, "iter"));
-    print_figures(out, evaluation);
+    print_evaluation(out, report, "Evaluations differ");
 }
 
 /* --- the place in a step ---------------------------------------------------------------------- */
@@ -314,8 +347,11 @@ static void print_audits(FILE *out, const json_t *report)
 static void print_execution(FILE *out, const json_t *execution)
 {
     char why[SHOWN];
-    if (json_object_get(execution, "why_not") != NULL)
-        fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT " wasn't executed again: %s\n", LABEL,
+    if (json_is_true(json_object_get(execution, "begun")))
+        fprintf(out, "%-*snot possible here: %s\n", LABEL, "",
+                show_member(execution, "why_not", why));
+    else if (json_object_get(execution, "why_not") != NULL)
+        fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT " isn't executed again: %s\n", LABEL,
                 "execution", count(execution, "step"), show_member(execution, "why_not", why));
     else if (json_is_null(json_object_get(execution, "place")))
         fprintf(out, "%-*sall %" JSON_INTEGER_FORMAT " results of the step are equal\n", LABEL,
@@ -366,32 +402,122 @@ static void print_remedy(FILE *out, const json_t *remedy)
     fputc('\n', out);
 }
 
-void lks__diff_print_cause(FILE *out, const json_t *report)
+/* "train token 812 is 17 | 12, read first in step 3" */
+static void print_data_cause(FILE *out, const json_t *report)
 {
-    const json_t *rows = json_object_get(report, "can_change_bits");
-    const json_t *execution = json_object_get(report, "execution");
-    const size_t n = json_array_size(rows);
-    if (lks__diff_same(report))
-        return;
-    if (execution != NULL)
-        print_execution(out, execution);
-    if (json_array_size(json_object_get(execution, "false")) > 0) {
-        print_false(out, report);
-        return;
+    char name[SHOWN], a[SHOWN], b[SHOWN];
+    const json_t *splits = json_object_get(json_object_get(report, "data"), "splits");
+    const json_t *split = json_array_get(splits, 0);
+    const json_t *read = json_array_get(json_object_get(split, "read"), 0);
+    const json_t *lengths = json_object_get(split, "tokens");
+    const json_t *pair = json_object_get(json_is_object(read) ? read : split, "ids");
+    const bool cut = !json_is_object(read) &&
+                     !json_equal(json_array_get(lengths, 0), json_array_get(lengths, 1));
+    fprintf(out, "%-*sthe data differ", LABEL, "cause");
+    if (split != NULL) {
+        pair = cut ? lengths : pair;
+        fprintf(out, ": %s ", show_member(split, "split", name));
+        if (!cut)
+            fprintf(out, "token %" JSON_INTEGER_FORMAT " is ",
+                    count(json_is_object(read) ? read : split, "token"));
+        fprintf(out, "%s%s | %s%s", cut ? "has " : "", show(json_array_get(pair, 0), a),
+                show(json_array_get(pair, 1), b), cut ? " tokens" : "");
     }
+    if (json_is_object(read))
+        fprintf(out, ", read first in step %" JSON_INTEGER_FORMAT, count(read, "step"));
+    fputc('\n', out);
+}
+
+static bool is_setting(const json_t *row)
+{
+    return json_is_true(json_object_get(row, "setting")) &&
+           !json_is_null(json_object_get(row, "a"));
+}
+
+/* "--dropout=0 --seed=1337": A's values. */
+static void print_settings(FILE *out, const json_t *rows)
+{
+    char text[256], word[SHOWN], shown[SHOWN];
+    const json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        if (!is_setting(row))
+            continue;
+        snprintf(word, sizeof word, "--%s=%s", json_string_value(json_object_get(row, "name")),
+                 lks__json_text(json_object_get(row, "a"), text));
+        fprintf(out, " %s", lks__shell_word(shown, sizeof shown, word));
+    }
+    fputc('\n', out);
+}
+
+/* Print what to do next after two trails: their runs aren't at hand. */
+static void print_next(FILE *out, const json_t *report, const json_t *rows)
+{
+    const json_t *entry = json_object_get(json_object_get(report, "place"), "a"), *row;
+    const char *what = json_string_value(json_object_get(entry, "what"));
+    const char *phase = what != NULL ? lks__trail_phase(what) : "";
+    bool any = false;
+    size_t i;
+    json_array_foreach(rows, i, row) any |= is_setting(row);
+    fprintf(out, "%-*s", LABEL, "remedy");
+    if (any) {
+        fputs("train B again with A's settings:", out);
+        print_settings(out, rows);
+    } else if (strcmp(phase, "before the step") == 0) {
+        fputs(count(report, "step") > 0
+                  ? "the runs differ before this step: write trails of an earlier one\n"
+                  : "train both from the same initial weights\n",
+              out);
+    } else if (strcmp(phase, "data") == 0) {
+        fputs("train both on the same token files\n", out);
+    } else if (json_array_size(rows) > 0) {
+        fputs("run the same program on both, with kernels of one level (LOCKSTEP_CPU)\n", out);
+    } else {
+        fputs("write both trails again, and one on a third machine: a machine that differs from "
+              "the others computes wrongly\n",
+              out);
+    }
+}
+
+static void print_explanation(FILE *out, const json_t *report, const json_t *rows)
+{
+    const size_t n = json_array_size(rows);
+    const char *name = json_string_value(json_object_get(json_array_get(rows, 0), "name"));
     if (n == 0) {
         fprintf(out, "%-*sno setting, data, commit or device in the records differs\n", LABEL,
                 "cause");
         print_audits(out, report);
+    } else if (n == 1 && lks__facts_data(name)) {
+        print_data_cause(out, report);
     } else if (n == 1) {
         print_rows(out, "cause", rows);
     } else {
-        fprintf(out, "%-*sone or more of the %zu that can change bits\n", LABEL, "cause", n);
+        fprintf(out, "%-*sone or more of these %zu:\n", LABEL, "cause", n);
+        print_rows(out, "", rows);
     }
     print_remedy(out, json_object_get(report, "remedy"));
+    if (strcmp(json_string_value(json_object_get(report, "kind")), "trail") == 0)
+        print_next(out, report, rows);
 }
 
-static void print_same(FILE *out, const json_t *report)
+void lks__diff_print_cause(FILE *out, const json_t *report)
+{
+    const json_t *execution = json_object_get(report, "execution");
+    if (lks__diff_same(report))
+        return;
+    json_t *rows = lks__diff_causes(report);
+    if (execution != NULL)
+        print_execution(out, execution);
+    if (json_array_size(json_object_get(execution, "false")) > 0)
+        print_false(out, report);
+    else
+        print_explanation(out, report, rows);
+    json_decref(rows);
+}
+
+/* `what` is equal: "run", or if evaluations differ "steps". */
+static void print_same(FILE *out, const json_t *report, const char *what)
 {
     char hash[SHOWN];
     const json_int_t steps = count(report, "steps"), checkpoints = count(report, "checkpoints");
@@ -409,8 +535,8 @@ static void print_same(FILE *out, const json_t *report)
         return;
     }
     const bool whole = extra[0] == 0 && extra[1] == 0;
-    fprintf(out, "The same run%s: %" JSON_INTEGER_FORMAT " step%s", whole ? "" : " so far", steps,
-            steps == 1 ? "" : "s");
+    fprintf(out, "The same %s%s: %" JSON_INTEGER_FORMAT " step%s", what, whole ? "" : " so far",
+            steps, steps == 1 ? "" : "s");
     if (checkpoints > 0)
         fprintf(out, ", %" JSON_INTEGER_FORMAT " checkpoint%s, weights %s", checkpoints,
                 checkpoints == 1 ? "" : "s", show_member(report, "params_hash", hash));
@@ -424,16 +550,19 @@ static void print_same(FILE *out, const json_t *report)
 void lks__diff_print(FILE *out, const json_t *report)
 {
     char a[SHOWN], b[SHOWN];
-    const json_t *can_change = json_object_get(report, "can_change_bits");
+    const bool same = lks__diff_same(report), steps = same || lks__diff_same_steps(report);
     fprintf(out, "%-*s%s | %s\n", LABEL, "A | B", show_member(report, "a", a),
             show_member(report, "b", b));
     print_rows(out, "changes no bit", json_object_get(report, "changes_no_bit"));
-    print_rows(out, "can change bits", can_change);
+    print_rows(out, "evaluations only", json_object_get(report, "changes_evaluations"));
+    print_rows(out, steps ? "no effect so far" : "can change bits",
+               json_object_get(report, "can_change_bits"));
     print_data(out, json_object_get(report, "data"));
-    if (lks__diff_same(report)) {
-        print_same(out, report);
-        return;
-    }
-    print_first(out, report);
+    if (steps)
+        print_same(out, report, same ? "run" : "steps");
+    else
+        print_first(out, report);
+    if (steps && !same)
+        print_evaluation(out, report, "Only evaluations differ,");
     print_place(out, report);
 }

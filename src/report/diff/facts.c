@@ -30,10 +30,16 @@ void lks__facts_members(json_t *rows, const json_t *a, const json_t *b)
     }
 }
 
-/* Only rank 0 uses it, for lines of train.log. */
-static bool is_only_for_the_log(const char *setting)
+bool lks__facts_data(const char *name)
 {
-    return strcmp(setting, "log_interval") == 0;
+    return strcmp(name, "data_digest") == 0 || strcmp(name, "data_hash") == 0;
+}
+
+bool lks__facts_follow(const json_t *settings, const char *key)
+{
+    return strcmp(key, "parameters") == 0 || strcmp(key, "trained_parameters") == 0 ||
+           (strcmp(key, "batch_size") == 0 &&
+            json_object_get(settings, "train_batch_tokens") != NULL);
 }
 
 /* The hash of whole files says more than the digest only if digests are equal and both have one. */
@@ -44,19 +50,55 @@ static bool is_repeated(const char *name, const json_t *row, const json_t *a, co
             !json_equal(json_object_get(a, "data_digest"), json_object_get(b, "data_digest")));
 }
 
+static bool is_one_of(const char *name, const char *const *names)
+{
+    while (*names != NULL && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+static bool has(const json_t *settings, const char *name, const char *word)
+{
+    const char *value = json_string_value(json_object_get(settings, name));
+    return value != NULL && strcmp(value, word) == 0;
+}
+
+/* The array of the report in which a setting belongs. */
+static const char *effect_of(const char *name, const json_t *a, const json_t *b)
+{
+    static const char *const lengths[] = {"max_iters", "log_interval", "warmup_steps", NULL};
+    static const char *const saves[] = {"checkpoint_interval", "always_save_checkpoint", NULL};
+    static const char *const evaluations[] = {"eval_interval", "eval_iters", "val_batch_size",
+                                              "eval_stride", NULL};
+    const bool rollback = has(a, "on_nan", "rollback") || has(b, "on_nan", "rollback");
+    const bool draws = has(a, "sampler", "nanogpt") || has(b, "sampler", "nanogpt");
+    if (is_one_of(name, lengths) || (is_one_of(name, saves) && !rollback))
+        return "changes_no_bit";
+    return is_one_of(name, evaluations) && !rollback && !draws ? "changes_evaluations"
+                                                               : "can_change_bits";
+}
+
 /* True if a command line can set it: the config line has other members, too. */
 static bool is_setting(const char *name)
 {
-    static const char *const others[] = {"version",     "parameters", "trained_parameters",
-                                         "data_digest", "data_hash",  "init_hash"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(name, others[i]) == 0)
-            return false;
-    return true;
+    static const char *const others[] = {"version", "data_digest", "data_hash", "init_hash", NULL};
+    return !is_one_of(name, others);
 }
 
-static void add_settings(json_t *can_change, json_t *no_bit, const lks__history *a,
-                         const lks__history *b)
+bool lks__facts_machine(const json_t *row)
+{
+    static const char *const names[] = {"version", "commit",      "device", "kernels",
+                                        "gemm",    "fingerprint", NULL};
+    return is_one_of(json_string_value(json_object_get(row, "name")), names);
+}
+
+bool lks__facts_given(const json_t *row)
+{
+    const char *name = json_string_value(json_object_get(row, "name"));
+    return !lks__facts_machine(row) && strcmp(name, "init_hash") != 0;
+}
+
+static void add_settings(json_t *report, const lks__history *a, const lks__history *b)
 {
     json_t *rows = json_array(), *row;
     size_t i;
@@ -64,7 +106,8 @@ static void add_settings(json_t *can_change, json_t *no_bit, const lks__history 
     json_array_foreach(rows, i, row)
     {
         const char *name = json_string_value(json_object_get(row, "name"));
-        if (is_repeated(name, row, a->settings, b->settings))
+        if (is_repeated(name, row, a->settings, b->settings) ||
+            (lks__facts_follow(a->settings, name) && lks__facts_follow(b->settings, name)))
             continue;
         json_t *since_a = json_object_get(a->changed, name);
         json_t *since_b = json_object_get(b->changed, name);
@@ -74,7 +117,7 @@ static void add_settings(json_t *can_change, json_t *no_bit, const lks__history 
             json_object_set(row, "since_a", since_a);
         if (since_b != NULL)
             json_object_set(row, "since_b", since_b);
-        json_array_append(is_only_for_the_log(name) ? no_bit : can_change, row);
+        json_array_append(json_object_get(report, effect_of(name, a->settings, b->settings)), row);
     }
     json_decref(rows);
 }
@@ -83,25 +126,43 @@ struct fact {
     const char *key, *name; /* member of a host line, and its name in the report */
 };
 
-lks_status lks__facts_add(json_t *report, const lks__history *a, const lks__history *b)
+/* Add the kernels' level and library. The fingerprint, a hash of the bits that they compute, tells
+ * whether they change bits. It follows from dtype, too, and so does a device's and a program's: it
+ * has a row only if nothing else explains it. */
+static void add_kernels(json_t *report, const lks__history *a, const lks__history *b)
+{
+    static const char *const keys[] = {"kernels", "gemm"};
+    json_t *fingerprint = json_array(), *can = json_object_get(report, "can_change_bits"), *row;
+    bool explained = false;
+    size_t i;
+    add_row(fingerprint, "fingerprint", "fingerprint", a->host, b->host);
+    const bool other = json_array_size(fingerprint) > 0;
+    for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++)
+        add_row(other ? can : json_object_get(report, "changes_no_bit"), keys[k], keys[k], a->host,
+                b->host);
+    json_array_foreach(can, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        explained |= strcmp(name, "dtype") == 0 || lks__facts_machine(row);
+    }
+    if (!explained)
+        json_array_extend(can, fingerprint);
+    json_decref(fingerprint);
+}
+
+void lks__facts_add(json_t *report, const lks__history *a, const lks__history *b)
 {
     static const struct fact never[] = {
-        {"world_size", "ranks"}, {"threads", "threads"},   {"host", "host"},
-        {"cpu", "cpu"},          {"backend", "backend"},   {"replicas", "replicas"},
-        {"gemm", "gemm"},        {"exchange", "exchange"},
+        {"world_size", "ranks"}, {"threads", "threads"},   {"host", "host"},         {"cpu", "cpu"},
+        {"backend", "backend"},  {"replicas", "replicas"}, {"exchange", "exchange"},
     };
     static const struct fact can[] = {{"commit", "commit"}, {"device", "device"}};
-    json_t *no_bit = json_array(), *can_change = json_array();
+    json_t *no_bit = json_object_get(report, "changes_no_bit");
+    json_t *can_change = json_object_get(report, "can_change_bits");
     for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
         add_row(no_bit, never[i].name, never[i].key, a->host, b->host);
-    add_settings(can_change, no_bit, a, b);
+    add_settings(report, a, b);
     for (size_t i = 0; i < sizeof can / sizeof can[0]; i++)
         add_row(can_change, can[i].name, can[i].key, a->host, b->host);
-    /* The fingerprint decides the bits: the kernels' level doesn't, if the fingerprint is equal. */
-    const bool other = add_row(can_change, "fingerprint", "fingerprint", a->host, b->host) != NULL;
-    add_row(other ? can_change : no_bit, "kernels", "kernels", a->host, b->host);
-    if (json_object_set_new(report, "changes_no_bit", no_bit) != 0 ||
-        json_object_set_new(report, "can_change_bits", can_change) != 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
-    return LKS_OK;
+    add_kernels(report, a, b);
 }

@@ -32,6 +32,7 @@ struct search {
     struct side sides[2];
     uint64_t step;
     int leaf;         /* -1: all */
+    bool begun;       /* printed */
     uint64_t *hashes; /* [n] of A's entries */
     size_t n, room;
     size_t at, next; /* the first entry that differs; the next one */
@@ -140,7 +141,7 @@ static lks_status open_side(struct side *side)
     return lks__points_find(side->record->run, &side->record->claims, &side->points);
 }
 
-static lks_status check_limit(const struct search *x, FILE *out)
+static lks_status begin(struct search *x, FILE *out)
 {
     const uint64_t a = steps_of(x, 0), b = steps_of(x, 1);
     char from[2][LKS__POINT_TEXT];
@@ -155,6 +156,7 @@ static lks_status check_limit(const struct search *x, FILE *out)
             x->step, lks__point_text(x->sides[0].start, from[0]),
             lks__point_text(x->sides[1].start, from[1]), a, b);
     fflush(out);
+    x->begun = true;
     return LKS_OK;
 }
 
@@ -178,7 +180,7 @@ static lks_status execute_both(struct search *x, FILE *out, int *side_p)
         LKS__TRY(lks__points_before(&side->points, x->step, &side->start));
     }
     *side_p = -1;
-    LKS__TRY(check_limit(x, out));
+    LKS__TRY(begin(x, out));
     *side_p = 0;
     LKS__TRY(execute(x, 0, record));
     *side_p = 1;
@@ -259,10 +261,11 @@ static lks_status add_result(const struct search *x, json_t *execution)
 }
 
 /* "A: the data in … are not the run's" */
-static lks_status add_reason(json_t *execution, int side)
+static lks_status add_reason(const struct search *x, json_t *execution, int side)
 {
     json_t *why = side < 0 ? json_string(lks_last_error())
                            : json_sprintf("%c: %s", "AB"[side], lks_last_error());
+    json_object_set_new(execution, "begun", json_boolean(x->begun));
     return json_object_set_new(execution, "why_not", why) == 0 ? LKS_OK : out_of_memory();
 }
 
@@ -290,7 +293,7 @@ lks_status lks__place_diff(lks__history both[2], const lks__settings *s, FILE *o
     else if (st == LKS_OK)
         st = add_result(&x, execution);
     else if (st != LKS_ERR_NOMEM && st != LKS_ERR_STOPPED)
-        st = add_reason(execution, side);
+        st = add_reason(&x, execution, side);
     forget(&x);
     return st;
 }

@@ -13,7 +13,8 @@
  * nearest checkpoint or the seed, and add
  *
  *     "execution": {"step": …, "leaf": the only virtual rank that was computed, or null for all,
- *         "why_not": why it wasn't executed, or instead
+ *         "why_not": why it wasn't executed and "begun": true if that was found after the step's
+ *         line was printed, or instead
  *         "entries": number of equal results before the first difference, "place": null if all
  *         results are equal, else as in report/diff/trails.h, with the members of a tensor's first
  *         element (report/diff/tensors.h), "false": [{"run": "a" or "b", "claim": a claim of that

@@ -6,6 +6,7 @@
 
 #include "base/text/utf8.h"
 #include "data/read/differ.h"
+#include "report/diff/facts.h"
 #include "settings/family.h"
 #include "train/audit/replay.h"
 #include "train/audit/settings.h"
@@ -112,38 +113,47 @@ static lks_status change_settings(struct side *x)
     return st;
 }
 
-static lks_status step_reads(const struct side *x, const lks__differ *d, int side, bool *hit_p)
+/* The first read of a token that differs, in the order of a trail. */
+struct hit {
+    uint64_t iter, token; /* token LKS__DIFFER_NONE: none */
+    int v, m;             /* virtual rank and its micro-batch */
+};
+
+/* First a micro-batch's tokens, then its targets, each one token later. */
+static lks_status step_reads(const struct side *x, const lks__differ *d, int side, struct hit *hit)
 {
     lks__spans spans;
-    *hit_p = false;
     for (int i = 0; i < x->run.N; i++) {
-        x->run.procedure->spans(&x->run, &x->state, &x->work, i / x->run.A, i % x->run.A, &spans);
-        for (size_t k = 0; k < spans.n && !*hit_p; k++)
-            LKS__TRY(lks__differ_reads(d, side, spans.at[k], spans.length + 1, hit_p));
+        hit->v = i / x->run.A;
+        hit->m = i % x->run.A;
+        x->run.procedure->spans(&x->run, &x->state, &x->work, hit->v, hit->m, &spans);
+        for (size_t k = 0; k < 2 * spans.n; k++) {
+            LKS__TRY(lks__differ_reads(d, side, spans.at[k % spans.n] + k / spans.n, spans.length,
+                                       &hit->token));
+            if (hit->token != LKS__DIFFER_NONE)
+                return LKS_OK;
+        }
     }
     return LKS_OK;
 }
 
-/* Find the first step that reads a token that differs; *iter_p: UINT64_MAX if there is none. */
-static lks_status find_step(struct side *x, const lks__differ *d, int side, uint64_t *iter_p)
+static lks_status find_step(struct side *x, const lks__differ *d, int side, struct hit *hit)
 {
     lks__state *state = &x->state;
-    *iter_p = UINT64_MAX;
+    hit->token = LKS__DIFFER_NONE;
     for (size_t i = 0; i < x->claims->n_steps; i++, state->iter++) {
         const lks__claim *claim = &x->claims->steps[i];
-        bool hit;
         if (claim->iter != state->iter)
             return lks__fail(LKS_ERR_SUPPORT, "metrics.jsonl has no line of step %" PRIu64,
                              state->iter);
         LKS__TRY(change_settings(x));
         LKS__TRY(lks__replay_data(&x->run, state, &x->checks, claim));
         LKS__TRY(x->run.procedure->begin_step(state, &x->work));
-        LKS__TRY(step_reads(x, d, side, &hit));
+        LKS__TRY(step_reads(x, d, side, hit));
         state->eval_done = false;
-        if (hit) {
-            *iter_p = state->iter;
+        hit->iter = state->iter;
+        if (hit->token != LKS__DIFFER_NONE)
             return LKS_OK;
-        }
     }
     return LKS_OK;
 }
@@ -175,17 +185,46 @@ static lks_status add_places(json_t *row, const lks__differ *d)
     return LKS_OK;
 }
 
+/* Both sides' id of a token; null if a side ends before it. */
+static lks_status ids_of(const lks__differ *d, uint64_t token, json_t **ids_p)
+{
+    *ids_p = json_array();
+    for (int i = 0; i < 2; i++) {
+        int32_t id = 0;
+        const bool has = token < lks__shards_count(d->sides[i]);
+        if (has)
+            LKS__TRY(lks__shards_read(d->sides[i], token, 1, &id));
+        json_array_append_new(*ids_p, has ? json_integer(id) : json_null());
+    }
+    return LKS_OK;
+}
+
+/* Null if no step has read a token that differs, or if that isn't known. */
+static lks_status read_of(const lks__differ *d, const struct hit *hit, json_t **read_p)
+{
+    json_t *ids;
+    *read_p = json_null();
+    if (hit->token == LKS__DIFFER_NONE)
+        return LKS_OK;
+    LKS__TRY(ids_of(d, hit->token, &ids));
+    *read_p = json_pack("{s:I, s:i, s:i, s:I, s:o}", "step", (json_int_t)hit->iter, "virtual_rank",
+                        hit->v, "micro_batch", hit->m, "token", (json_int_t)hit->token, "ids", ids);
+    return LKS_OK;
+}
+
 static lks_status add_steps(json_t *row, struct side x[2], const lks__differ *d)
 {
-    json_t *read = json_array(), *why = json_array();
+    json_t *reads = json_array(), *why = json_array();
     for (int i = 0; i < 2; i++) {
-        uint64_t iter = UINT64_MAX;
-        const lks_status st = find_step(&x[i], d, i, &iter);
-        const bool found = iter != UINT64_MAX;
-        json_array_append_new(read, found ? json_integer((json_int_t)iter) : json_null());
+        struct hit hit;
+        json_t *read = NULL;
+        lks_status st = find_step(&x[i], d, i, &hit);
+        if (st == LKS_OK)
+            st = read_of(d, &hit, &read);
+        json_array_append_new(reads, read != NULL ? read : json_null());
         json_array_append_new(why, st != LKS_OK ? text_of(lks_last_error()) : json_null());
     }
-    if (json_object_set_new(row, "read", read) != 0 ||
+    if (json_object_set_new(row, "read", reads) != 0 ||
         json_object_set_new(row, "unread_why", why) != 0)
         return out_of_memory();
     return LKS_OK;
@@ -218,11 +257,11 @@ static lks_status add_split(json_t *splits, struct side x[2], int split)
 
 static bool is_data(const json_t *row)
 {
-    const char *name = json_string_value(json_object_get(row, "name"));
-    return name != NULL && (strcmp(name, "data_digest") == 0 || strcmp(name, "data_hash") == 0);
+    return lks__facts_data(json_string_value(json_object_get(row, "name")));
 }
 
-/* True if the rows of the splits say that no step has read a token that differs. */
+/* True if the rows of the splits say that no step has read a token that differs, and samplers have
+ * drawn from the same number of tokens. */
 static bool is_unread(const json_t *splits)
 {
     const json_t *row;
@@ -230,23 +269,25 @@ static bool is_unread(const json_t *splits)
     json_array_foreach(splits, i, row)
     {
         const json_t *read = json_object_get(row, "read"),
-                     *why = json_object_get(row, "unread_why");
+                     *why = json_object_get(row, "unread_why"),
+                     *tokens = json_object_get(row, "tokens");
         for (size_t k = 0; k < json_array_size(read); k++)
-            if (!json_is_null(json_array_get(read, k)) || !json_is_null(json_array_get(why, k)))
+            if (!json_is_null(json_array_get(read, k)) || !json_is_null(json_array_get(why, k)) ||
+                !json_equal(json_array_get(tokens, 0), json_array_get(tokens, 1)))
                 return false;
     }
     return json_array_size(splits) > 0;
 }
 
-static void move_rows(json_t *report)
+/* To the rows that change no bit, or only evaluations. */
+static void move_rows(json_t *report, const char *name)
 {
     json_t *from = json_object_get(report, "can_change_bits");
-    json_t *to = json_object_get(report, "changes_no_bit");
     for (size_t i = json_array_size(from); i-- > 0;) {
         json_t *row = json_array_get(from, i);
         if (!is_data(row))
             continue;
-        json_array_append(to, row);
+        json_array_append(json_object_get(report, name), row);
         json_array_remove(from, i);
     }
 }
@@ -281,8 +322,10 @@ lks_status lks__reads_diff(lks__history both[2], json_t *report)
     }
     const lks_status st = compare(x, both, splits);
     json_t *why = st != LKS_OK ? text_of(lks_last_error()) : json_null();
-    if (st == LKS_OK && is_unread(splits) && json_is_null(json_object_get(report, "evaluation")))
-        move_rows(report);
+    if (st == LKS_OK && is_unread(splits))
+        move_rows(report, json_is_object(json_object_get(report, "evaluation"))
+                              ? "changes_evaluations"
+                              : "changes_no_bit");
     close_run(&x[0]);
     close_run(&x[1]);
     free(x);

@@ -12,12 +12,14 @@
  *
  *     "data": {"unknown": why the data can't be compared, "splits": [{"split": "train" or "val",
  *         "files": [path, path], "offsets": [bytes, bytes], "token": position, "ids": [a, b],
- *         "different": number of tokens, "tokens": [in A, in B], "read": [iteration of the first
- *         step that reads such a token, or null for each side], "unread_why": [why this isn't
+ *         "different": number of tokens, "tokens": [in A, in B], "read": [{"step": the first
+ *         that reads such a token, "virtual_rank": …, "micro_batch": …, "token": its position,
+ *         "ids": [a, b]}, or null for each side], "unread_why": [why this isn't
  *         known, or null for each side]}]}
  *
  * If no step has read one, and all evaluations are equal, the data's rows move from
- * "can_change_bits" to "changes_no_bit". Nothing is executed. */
+ * "can_change_bits" to "changes_no_bit", otherwise to "changes_evaluations". Nothing is executed.
+ */
 lks_status lks__reads_diff(lks__history both[2], json_t *report);
 
 #endif

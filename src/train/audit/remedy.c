@@ -7,6 +7,7 @@
 
 #include "base/text/jsontext.h"
 #include "files/checkpoint/folder.h"
+#include "report/diff/diff.h"
 #include "report/diff/facts.h"
 #include "settings/config/recipe.h"
 #include "settings/family.h"
@@ -74,7 +75,7 @@ static json_t *continue_from(const lks__history *run, const lks__history *target
     json_t *command = json_pack("[s, s]", "resume", path);
     json_object_foreach((json_t *)changed, key, value)
     {
-        if (!lks__audit_follows(changed, key))
+        if (!lks__facts_follow(changed, key))
             add_setting(command, key, json_object_get(target->settings, key));
     }
     return command;
@@ -128,7 +129,7 @@ static lks_status add_settings(json_t *command, const lks__settings *given, cons
     {
         const char *name = json_string_value(json_object_get(row, "name"));
         const json_t *value = json_object_get(row, "b");
-        if (!json_is_null(value) && strcmp(name, "family") != 0 && !lks__audit_follows(y, name))
+        if (!json_is_null(value) && strcmp(name, "family") != 0 && !lks__facts_follow(y, name))
             add_setting(command, name, value);
     }
     json_array_foreach(differ, i, row)
@@ -216,18 +217,6 @@ static lks_status from_start(const lks__history *run, const lks__history *target
 
 /* --- the choice ------------------------------------------------------------------------------- */
 
-/* True if the row is of a setting or of data, or follows from others. */
-static bool is_given(const json_t *row)
-{
-    static const char *const others[] = {"data_digest", "data_hash", "parameters",
-                                         "trained_parameters"};
-    const char *name = json_string_value(json_object_get(row, "name"));
-    bool given = json_is_true(json_object_get(row, "setting"));
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        given |= strcmp(name, others[i]) == 0;
-    return given;
-}
-
 /* The resume of one run that made all differences; -1 if there is no such. */
 static json_int_t resumed_at(const json_t *rows, const char *since, const char *other)
 {
@@ -245,22 +234,17 @@ static json_int_t resumed_at(const json_t *rows, const char *since, const char *
     return iter;
 }
 
-/* True if settings or data explain the difference. If this program executed the step, the programs
- * and machines of the runs don't. */
-static bool is_explained(const json_t *report)
+/* True if settings or data explain the difference. */
+static bool is_explained(const json_t *rows, const json_t *report)
 {
-    const json_t *rows = json_object_get(report, "can_change_bits"), *row;
-    const json_t *execution = json_object_get(report, "execution");
-    const bool executed = json_is_object(json_object_get(execution, "place"));
-    bool any = false;
+    const json_t *execution = json_object_get(report, "execution"), *row;
     size_t i;
     json_array_foreach(rows, i, row)
     {
-        if (!is_given(row) && !executed)
+        if (!lks__facts_given(row))
             return false;
-        any |= is_given(row);
     }
-    return any && json_array_size(json_object_get(execution, "false")) == 0;
+    return i > 0 && json_array_size(json_object_get(execution, "false")) == 0;
 }
 
 static bool is_whole(const json_t *command)
@@ -275,15 +259,10 @@ static bool is_whole(const json_t *command)
     return true;
 }
 
-lks_status lks__remedy_add(lks__history both[2], json_t *report)
+static lks_status add_remedy(lks__history both[2], const json_t *rows, json_t *report)
 {
-    const json_t *rows = json_object_get(report, "can_change_bits");
     json_t *command = NULL;
     int side = 1; /* the run that becomes equal to the other */
-    if (both[0].run == NULL || json_is_true(json_object_get(report, "same")) ||
-        !is_explained(report) || lks__history_finish(&both[0]) != LKS_OK ||
-        lks__history_finish(&both[1]) != LKS_OK)
-        return LKS_OK;
     json_int_t iter = resumed_at(rows, "since_b", "since_a");
     if (iter < 0 && (iter = resumed_at(rows, "since_a", "since_b")) >= 0)
         side = 0;
@@ -304,4 +283,15 @@ lks_status lks__remedy_add(lks__history both[2], json_t *report)
     json_t *remedy = json_pack("{s:s, s:o, s:o}", "run", side == 0 ? "a" : "b", "resumed",
                                iter >= 0 ? json_integer(iter) : json_null(), "command", command);
     return json_object_set_new(report, "remedy", remedy) == 0 ? LKS_OK : out_of_memory();
+}
+
+lks_status lks__remedy_add(lks__history both[2], json_t *report)
+{
+    if (both[0].run == NULL || lks__diff_same(report) || lks__history_finish(&both[0]) != LKS_OK ||
+        lks__history_finish(&both[1]) != LKS_OK)
+        return LKS_OK;
+    json_t *rows = lks__diff_causes(report);
+    const lks_status st = is_explained(rows, report) ? add_remedy(both, rows, report) : LKS_OK;
+    json_decref(rows);
+    return st;
 }

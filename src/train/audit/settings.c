@@ -7,6 +7,7 @@
 
 #include "base/text/jsontext.h"
 #include "files/checkpoint/folder.h"
+#include "report/diff/facts.h"
 #include "train/setup/remember.h"
 
 static const char where[] = "the run's record";
@@ -16,12 +17,6 @@ static lks_status set(lks__settings *s, const char *key, const char *value)
     return lks__settings_set(s, LKS__CMD_TRAIN, key, value, LKS__FROM_ARG, where);
 }
 
-bool lks__audit_follows(const json_t *settings, const char *key)
-{
-    return strcmp(key, "batch_size") == 0 &&
-           json_object_get(settings, "train_batch_tokens") != NULL;
-}
-
 lks_status lks__audit_change(lks__settings *s, const json_t *changed)
 {
     const char *key;
@@ -29,7 +24,7 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
     char text[256];
     json_object_foreach((json_t *)changed, key, value)
     {
-        if (!lks__audit_follows(changed, key))
+        if (!lks__facts_follow(changed, key))
             LKS__TRY(set(s, key, lks__json_text(value, text)));
     }
     return LKS_OK;

@@ -7,10 +7,6 @@
 /* For lks__trainer_open(): start from checkpoint `start`, or with 0 from the seed. */
 lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settings *s);
 
-/* True if the setting follows from others in the record, and isn't given by itself: golf's
- * batch_size follows from its tokens. */
-bool lks__audit_follows(const json_t *settings, const char *key);
-
 /* Set the settings that a resume changed. */
 lks_status lks__audit_change(lks__settings *s, const json_t *changed);
 
