@@ -115,7 +115,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     lks__cpu_level level;
     if (lks__cpu_level_guest(&level) != LKS_OK)
         level = LKS__CPU_PLAIN;
-    (void)lks__kernels_open_own(level, &comm->kernels); /* it can't fail */
+    lks__kernels_open_own(level, &comm->kernels);
     comm->exec.k = &comm->kernels;
     *comm_p = comm;
     return LKS_OK;

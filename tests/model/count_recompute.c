@@ -90,9 +90,8 @@ int main(int argc, char **argv)
                            .logit_softcap = 30.0f,
                            .rope_base = 10000.0f,
                            .qk_gain_init = 1.5f};
-    lks_status st = lks__kernels_open_own(LKS__CPU_AVX2, &kernels);
-    if (st == LKS_OK)
-        st = lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool);
+    lks__kernels_open_own(LKS__CPU_AVX2, &kernels);
+    lks_status st = lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, lks__kernels_thread_init, &ex.pool);
     lks__device device = lks__device_cpu(&ex);
     for (int i = 0; st == LKS_OK && i < 6; i++) {
         c.ops = i / 3 == 0 ? &lks__model_gpt2 : &lks__model_golf;

@@ -158,7 +158,7 @@ lks_status lks__kernels_verify(const lks__kernels *k)
         return LKS_OK;
     char names[512] = "";
     lks__kernels plain, one;
-    LKS__TRY(lks__kernels_open_own(LKS__CPU_PLAIN, &plain));
+    lks__kernels_open_own(LKS__CPU_PLAIN, &plain);
     if (lks__kernels_fingerprint(&plain, false) != LKS__FINGERPRINT)
         return lks__fail(LKS_ERR_SUPPORT, "this build's kernels compute other bits than lockstep "
                                           "defines, even in plain C: the compiler or its options "

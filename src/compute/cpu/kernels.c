@@ -35,18 +35,17 @@ static const lks__kernels table_plain = {
     .gemm_bf16_tiles = &rounded_tiles,
 };
 
-lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k)
+void lks__kernels_open_own(lks__cpu_level level, lks__kernels *k)
 {
     *k = table_plain; /* always complete; a level replaces some entries */
     lks__kernels_of_level(level, k);
     k->level = level;
-    return LKS_OK;
 }
 
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k)
 {
     lks__kernels table;
-    LKS__TRY(lks__kernels_open_own(level, &table));
+    lks__kernels_open_own(level, &table);
     if (level >= LKS__CPU_AVX2 && lks__kernels_have_library()) {
         LKS__TRY(lks__gemm_dnnl_open(level));
         lks__kinds_open(lks__gemm_dnnl, table.gemm);

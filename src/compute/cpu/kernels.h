@@ -240,7 +240,7 @@ LKS__KERNEL_MAP(X)
  */
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);
 /* The same with our own products even if the library is installed. */
-lks_status lks__kernels_open_own(lks__cpu_level level, lks__kernels *k);
+void lks__kernels_open_own(lks__cpu_level level, lks__kernels *k);
 bool lks__kernels_have_library(void); /* true if it is installed */
 /* The packages that contain it, for messages. */
 #define LKS__ONEDNN_PACKAGES "Debian 12: libdnnl2, Debian 13: libdnnl3.6"

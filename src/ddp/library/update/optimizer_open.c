@@ -157,7 +157,7 @@ static lks_status open_optimizer(lks_optimizer *o, const lks__optimizer *rule,
     lks__cpu_level level;
     LKS__TRY(copy_params(o, params, n));
     LKS__TRY(lks__cpu_level_guest(&level));
-    LKS__TRY(lks__kernels_open_own(level, &o->kernels));
+    lks__kernels_open_own(level, &o->kernels);
     LKS__TRY(lks__pool_open(1, LKS__EXEC_SCRATCH_BYTES, NULL, &o->pool));
     o->ex = (lks__exec){.k = &o->kernels, .pool = o->pool};
     o->device = lks__device_cpu(&o->ex);
