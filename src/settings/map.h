@@ -158,11 +158,12 @@ enum {
     X(STR, tokenizer, "", A_PATH, PREP | SAMPLE | EXPORT, HOST | SAME, FILES,                      \
       "sentencepiece: model to use; empty: train one. gpt2: folder that contains vocab.bpe and "   \
       "encoder.json, or tokenizer.json")                                                           \
-    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT | AUDIT, HOST | SHORT, \
-      FILES,                                                                                       \
+    X(STR, dataset, "openwebtext", A_DATASET, TRAIN | EVAL | BENCH | EXPORT | AUDIT | DIFF,        \
+      HOST | SHORT, FILES,                                                                         \
       "folder that contains train.bin and val.bin, or shards; if NAME contains no tokens, "        \
       "data/NAME is tried\neval: folder of tokens, file of tokens, or pattern of shards; if "      \
-      "NAME contains no tokens, data/NAME is tried")                                               \
+      "NAME contains no tokens, data/NAME is tried\ndiff: data of each run whose own data folder " \
+      "doesn't exist any more")                                                                    \
     X(STR, out_dir, "out", A_RUN, TRAIN | SAMPLE | EVAL | EXPORT | DOCTOR, HOST | SHORT, FILES,    \
       "folder of the run: checkpoints, metrics.jsonl, train.log")                                  \
     X(STR, checkpoint, "", A_CHECKPOINT ALSO(which), SAMPLE | EVAL | EXPORT, HOST | SAME, FILES,   \

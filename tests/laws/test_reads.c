@@ -88,9 +88,11 @@ static const char *train(const char *data, const char *sampler, const char *more
 static json_t *differ(const char *a, const char *b)
 {
     lks__history both[2];
+    lks__settings s;
     json_t *r;
+    lks__settings_defaults(&s);
     assert_ok(lks__diff(a, b, both, &r));
-    assert_ok(lks__reads_diff(both, r));
+    assert_ok(lks__reads_diff(both, &s, r));
     lks__history_close(&both[0]);
     lks__history_close(&both[1]);
     return r;
@@ -168,13 +170,22 @@ static void test_printed(void **state)
     assert_int_equal(truncate(lks_test_text("%s/train.bin", cut), 2 * (N - 3)), 0);
     const lks_test_result r = lks_test_tool("diff", a, train(cut, "random", NULL));
     assert_contains(r.out, lks_test_text("train token %d is ", N - 3));
-    assert_contains(r.out,
-                    lks_test_text(" | the data end after %d tokens; 3 tokens differ\n", N - 3));
+    assert_contains(
+        r.out, lks_test_text(" | the data end after %d tokens, the first of 3 tokens that differ\n",
+                             N - 3));
     assert_contains(r.out, "the lengths differ, so samplers can draw other positions\n");
     assert_contains(r.out, lks_test_text("the data differ: train has %d | %d tokens\n", N, N - 3));
     const char *gone = write_data(false, 5), *c = train(gone, "random", NULL);
     remove(lks_test_text("%s/train.bin", gone));
     assert_contains(lks_test_tool("diff", a, c).out, "data              not compared: run B: ");
+    /* --dataset=DIR is of the run whose data have moved. */
+    const char *from = write_data(false, 5), *to = lks_test_text("%s/to", lks_test_folder());
+    const char *moved = train(from, "random", NULL), *dataset = lks_test_text("--dataset=%s", to);
+    assert_int_equal(rename(from, to), 0);
+    assert_contains(lks_test_tool("diff", a, moved).out, "doesn't exist now: give --dataset=DIR");
+    const lks_test_result given = lks_test_tool("diff", a, moved, dataset);
+    assert_contains(given.out, lks_test_text(" | 27 (%s/train.bin, byte 10); 1 token differs", to));
+    assert_null(strstr(given.out, "not "));
 }
 
 /* Of many tokens that differ, the data's row names the one at which the execution finds the place.

@@ -169,7 +169,7 @@ static void test_evaluations(void **state)
     fake_append(b, "{'kind':'eval','iter':20,'val_loss':4,'train_loss':1}\n"
                    "{'kind':'train','iter':20,'loss':1}\n");
     fake_append(c, "{'kind':'eval','iter':20,'val_loss':3,'sample':'y'}\n");
-    EXPECT(a, b, 3, "Evaluations differ first at iteration 20:\n  val_loss      3 | 4\n");
+    EXPECT(a, b, 3, "Only evaluations differ, first at iteration 20:\n  val_loss      3 | 4\n");
     EXPECT(a, c, 0, "The same run: 20 steps");
     assert_int_equal(lks_test_number(report(a, b), "steps"), 20);
 }

@@ -10,7 +10,7 @@
 #include "train/audit/remedy.h"
 
 static const char usage[] =
-    "Usage: lockstep diff RUN_A RUN_B [--execute=STEPS] [--json]\n"
+    "Usage: lockstep diff RUN_A RUN_B [--execute=STEPS] [--dataset=DIR] [--json]\n"
     "\n"
     "Finds the first difference between two runs: prints in which settings, data and machines "
     "they\n"
@@ -46,11 +46,11 @@ static lks_status compare(const char *a, const char *b, const lks__settings *s,
                           lks__history both[2], json_t **report_p)
 {
     LKS__TRY(lks__diff(a, b, both, report_p));
-    LKS__TRY(lks__reads_diff(both, *report_p));
+    LKS__TRY(lks__reads_diff(both, s, *report_p));
     if (!s->json)
         lks__diff_print(stdout, *report_p);
     LKS__TRY(lks__place_diff(both, s, s->json ? stderr : stdout, *report_p));
-    LKS__TRY(lks__remedy_add(both, *report_p));
+    LKS__TRY(lks__remedy_add(both, s, *report_p));
     if (s->json)
         LKS__TRY(print_json(*report_p));
     else

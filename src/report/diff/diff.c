@@ -166,6 +166,8 @@ static lks_status compare_runs(const char *a, const char *b, lks__history both[2
 {
     LKS__TRY(lks__history_open(a, &both[0]));
     LKS__TRY(lks__history_open(b, &both[1]));
+    both[0].lines.untimed = both[1].lines.untimed = true;
+    both[1].lines.twin = &both[0].lines;
     LKS__TRY(lks__records_diff(&both[0], &both[1], report));
     LKS__TRY(lks__hashes_diff(a, b, report));
     lks__facts_add(report, &both[0], &both[1]);

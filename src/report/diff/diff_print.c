@@ -135,7 +135,10 @@ static void print_data(FILE *out, const json_t *data)
         print_token(out, split, 0);
         fputs(" | ", out);
         print_token(out, split, 1);
-        fprintf(out, "; %" JSON_INTEGER_FORMAT " token%s\n", n, n == 1 ? " differs" : "s differ");
+        if (n == 1)
+            fputs("; 1 token differs\n", out);
+        else
+            fprintf(out, ", the first of %" JSON_INTEGER_FORMAT " tokens that differ\n", n);
         print_reads(out, split);
         if (!json_equal(json_array_get(lengths, 0), json_array_get(lengths, 1)))
             fprintf(out, "%-*sthe lengths differ, so samplers can draw other positions\n", LABEL,

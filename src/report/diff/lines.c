@@ -37,6 +37,7 @@ void lks__lines_close(lks__lines *l)
         return;
     if (l->fd >= 0)
         lks__sys_close(l->fd);
+    json_decref(l->object);
     free(l->chunk);
     *l = (lks__lines){.fd = -1};
 }
@@ -64,21 +65,30 @@ static lks_status fill(lks__lines *l)
     return LKS_OK;
 }
 
-lks_status lks__lines_next(lks__lines *l, json_t **object_p)
+/* End a train line, *n_p bytes long, before its times. */
+static bool cut_times(const lks__lines *l, char *text, size_t *n_p)
+{
+    static const char begin[] = "{\"kind\":\"train\",", times[] = ",\"ms\":";
+    char *at = l->untimed && *n_p > sizeof begin && memcmp(text, begin, sizeof begin - 1) == 0
+                   ? memmem(text, *n_p, times, sizeof times - 1)
+                   : NULL;
+    if (at == NULL)
+        return false;
+    *at = '}';
+    *n_p = (size_t)(at - text) + 1;
+    return true;
+}
+
+static bool equals_twin(const lks__lines *l, const char *text, size_t n)
+{
+    const lks__lines *twin = l->twin;
+    return twin != NULL && twin->object != NULL && twin->length == n &&
+           memcmp(twin->chunk + twin->at, text, n) == 0;
+}
+
+static lks_status parse(const lks__lines *l, const char *text, size_t n, json_t **object_p)
 {
     json_error_t error;
-    *object_p = NULL;
-    l->at = l->next;
-    const char *end = memchr(l->chunk + l->at, '\n', l->have - l->at);
-    if (end == NULL) {
-        LKS__TRY(fill(l));
-        end = memchr(l->chunk, '\n', l->have);
-    }
-    l->next = end != NULL ? (size_t)(end - l->chunk) + 1 : l->at;
-    if (end == NULL)
-        return l->have == CHUNK ? lks__lines_bad(l, "is too long") : LKS_OK;
-    const char *text = l->chunk + l->at;
-    const size_t n = (size_t)(end - text);
     const bool zeros = memchr(text, '\0', n) != NULL;
     json_t *json = zeros ? NULL : lks__json_load(text, n, 0, &error);
     if (json == NULL && !zeros && lks__json_no_memory(&error))
@@ -89,4 +99,30 @@ lks_status lks__lines_next(lks__lines *l, json_t **object_p)
     }
     json_decref(json);
     return lks__lines_bad(l, "is not a JSON object");
+}
+
+lks_status lks__lines_next(lks__lines *l, json_t **object_p)
+{
+    *object_p = NULL;
+    json_decref(l->object);
+    l->object = NULL;
+    l->at = l->next;
+    const char *end = memchr(l->chunk + l->at, '\n', l->have - l->at);
+    if (end == NULL) {
+        LKS__TRY(fill(l));
+        end = memchr(l->chunk, '\n', l->have);
+    }
+    l->next = end != NULL ? (size_t)(end - l->chunk) + 1 : l->at;
+    if (end == NULL)
+        return l->have == CHUNK ? lks__lines_bad(l, "is too long") : LKS_OK;
+    char *text = l->chunk + l->at;
+    l->length = (size_t)(end - text);
+    const bool cut = cut_times(l, text, &l->length);
+    if (cut && equals_twin(l, text, l->length))
+        *object_p = json_incref(l->twin->object);
+    else
+        LKS__TRY(parse(l, text, l->length, object_p));
+    if (cut)
+        l->object = json_incref(*object_p);
+    return LKS_OK;
 }

@@ -17,6 +17,13 @@ typedef struct lks__lines {
     size_t have, at, next; /* bytes in `chunk`; where the current line begins, and the next one */
     uint64_t offset;       /* of chunk[0] in the file */
     uint64_t bytes;        /* size of the file when it was opened */
+    /* Comparing two records, which are mostly equal. `untimed`: leave out the times of a train
+     * line, its last members. `twin`: an object of the other record is used again for the same
+     * line. */
+    bool untimed;
+    const struct lks__lines *twin;
+    json_t *object; /* of the current line if it is a train line without times, else NULL, */
+    size_t length;  /* and its text's */
 } lks__lines;
 
 /* Open a regular file; a link isn't followed. ERR_IO names it. */

@@ -116,7 +116,7 @@ static bool compare_members(json_t *a, json_t *b, bool common, json_t *figures)
 /* NULL if both lines are equal, as nearly all lines of two runs are: only others need memory. */
 static json_t *compare_lines(json_t *a, json_t *b, bool common)
 {
-    if (compare_members(a, b, common, NULL))
+    if (a == b || compare_members(a, b, common, NULL))
         return NULL;
     json_t *figures = json_array();
     compare_members(a, b, common, figures);

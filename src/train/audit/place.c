@@ -116,6 +116,7 @@ static lks_status execute(struct search *x, int k,
     struct side *side = &x->sides[k];
     const lks__trail trail = {take, x};
     lks__replay r = {.asked = x->s,
+                     .own_data = true,
                      .run = side->record->run,
                      .claims = &side->record->claims,
                      .leaf = x->leaf,

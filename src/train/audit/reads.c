@@ -20,7 +20,6 @@ struct side {
     lks__state state;
     lks__step_work work;
     lks__checks checks;
-    lks__settings asked; /* nothing */
 };
 
 static lks_status out_of_memory(void)
@@ -46,19 +45,20 @@ static lks_status check_digest(const struct side *x)
         return LKS_OK;
     lks__escape(shown, sizeof shown, x->run.data_dir, strlen(x->run.data_dir));
     return lks__fail(LKS_ERR_SUPPORT,
-                     "the data in %s have changed since the run: their digest is %s", shown, have);
+                     "the data in %s have changed since the run: their digest is %s; move them "
+                     "away, and give the run's by --dataset=DIR",
+                     shown, have);
 }
 
-static lks_status open_run(struct side *x, lks__history *h)
+static lks_status open_run(struct side *x, lks__history *h, const lks__settings *s)
 {
     lks__run *run = &x->run;
-    lks__settings_defaults(&x->asked);
     LKS__TRY(lks__history_finish(h));
     x->claims = &h->claims;
     const char *init = json_string_value(json_object_get(x->claims->config, "init_hash"));
     if (x->claims->config == NULL || x->claims->steps[0].iter != 0)
         return lks__fail(LKS_ERR_SUPPORT, "the record doesn't begin at step 0");
-    const lks__replay r = {.asked = &x->asked, .run = h->run, .claims = x->claims};
+    const lks__replay r = {.asked = s, .own_data = true, .run = h->run, .claims = x->claims};
     LKS__TRY(lks__audit_settings(&r, 0, &run->s));
     if (init != NULL && run->s.sampler == LKS__sampler_nanogpt)
         return lks__fail(LKS_ERR_SUPPORT, "the run began with given weights, so the first numbers "
@@ -292,10 +292,11 @@ static void move_rows(json_t *report, const char *name)
     }
 }
 
-static lks_status compare(struct side x[2], lks__history both[2], json_t *splits)
+static lks_status compare(struct side x[2], lks__history both[2], const lks__settings *s,
+                          json_t *splits)
 {
     for (int i = 0; i < 2; i++) {
-        const lks_status st = open_run(&x[i], &both[i]);
+        const lks_status st = open_run(&x[i], &both[i], s);
         char cause[1024];
         snprintf(cause, sizeof cause, "%s", lks_last_error());
         if (st != LKS_OK)
@@ -305,7 +306,7 @@ static lks_status compare(struct side x[2], lks__history both[2], json_t *splits
     return add_split(splits, x, LKS__SPLIT_VAL);
 }
 
-lks_status lks__reads_diff(lks__history both[2], json_t *report)
+lks_status lks__reads_diff(lks__history both[2], const lks__settings *s, json_t *report)
 {
     const json_t *row;
     size_t i;
@@ -320,7 +321,7 @@ lks_status lks__reads_diff(lks__history both[2], json_t *report)
         json_decref(splits);
         return out_of_memory();
     }
-    const lks_status st = compare(x, both, splits);
+    const lks_status st = compare(x, both, s, splits);
     json_t *why = st != LKS_OK ? text_of(lks_last_error()) : json_null();
     if (st == LKS_OK && is_unread(splits))
         move_rows(report, json_is_object(json_object_get(report, "evaluation"))

@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "report/diff/history.h"
+#include "settings/settings.h"
 
 /* If the report of lks__diff() on two runs says that their data differ, read both datasets,
  * and compute from the samplers which steps read the tokens that differ. Adds
@@ -19,7 +20,7 @@
  *
  * If no step has read one, and all evaluations are equal, the data's rows move from
  * "can_change_bits" to "changes_no_bit", otherwise to "changes_evaluations". Nothing is executed.
- */
-lks_status lks__reads_diff(lks__history both[2], json_t *report);
+ * s->dataset has the data of each run whose own folder is gone. */
+lks_status lks__reads_diff(lks__history both[2], const lks__settings *s, json_t *report);
 
 #endif

@@ -150,23 +150,17 @@ static lks_status add_settings(json_t *command, const lks__settings *given, cons
 }
 
 /* The settings of a run that was made without other changes than of its length. */
-static lks_status settings_of(const lks__history *h, lks__settings *s)
+static lks_status settings_of(const lks__history *h, const lks__settings *asked, lks__settings *s)
 {
     size_t i;
     json_t *start;
-    lks__settings *asked = malloc(sizeof *asked);
-    if (asked == NULL)
-        return out_of_memory();
-    lks__settings_defaults(asked);
-    const lks__replay r = {.asked = asked, .run = h->run, .claims = &h->claims};
-    lks_status st = lks__audit_settings(&r, 0, s);
+    const lks__replay r = {.asked = asked, .own_data = true, .run = h->run, .claims = &h->claims};
+    LKS__TRY(lks__audit_settings(&r, 0, s));
     json_array_foreach(h->claims.starts, i, start)
     {
-        if (st == LKS_OK)
-            st = lks__audit_change(s, json_object_get(start, "changed"));
+        LKS__TRY(lks__audit_change(s, json_object_get(start, "changed")));
     }
-    free(asked);
-    return st == LKS_OK ? lks__settings_check(s, 1) : st;
+    return lks__settings_check(s, 1);
 }
 
 static lks_status write_command(const lks__history *run, const lks__settings *s,
@@ -198,13 +192,13 @@ static lks_status write_command(const lks__history *run, const lks__settings *s,
 /* Repeat the target with the config files of `run`, next to it. *command_p is NULL if one command
  * can't do that. */
 static lks_status from_start(const lks__history *run, const lks__history *target,
-                             const json_t *differ, json_t **command_p)
+                             const lks__settings *asked, const json_t *differ, json_t **command_p)
 {
     if (!lks__points_seed(&target->claims) || changes_after(&target->claims, -1))
         return LKS_OK;
     json_t *command = json_array();
     lks__settings *s = malloc(2 * sizeof *s);
-    lks_status st = s != NULL && command != NULL ? settings_of(target, s) : out_of_memory();
+    lks_status st = s != NULL && command != NULL ? settings_of(target, asked, s) : out_of_memory();
     if (st == LKS_OK)
         st = write_command(run, s, s + 1, differ, command);
     free(s);
@@ -259,7 +253,8 @@ static bool is_whole(const json_t *command)
     return true;
 }
 
-static lks_status add_remedy(lks__history both[2], const json_t *rows, json_t *report)
+static lks_status add_remedy(lks__history both[2], const lks__settings *asked, const json_t *rows,
+                             json_t *report)
 {
     json_t *command = NULL;
     int side = 1; /* the run that becomes equal to the other */
@@ -270,11 +265,11 @@ static lks_status add_remedy(lks__history both[2], const json_t *rows, json_t *r
         command = continue_from(&both[side], &both[!side], (uint64_t)iter);
     if (command == NULL) {
         iter = -1;
-        LKS__TRY(from_start(&both[side], &both[!side], rows, &command));
+        LKS__TRY(from_start(&both[side], &both[!side], asked, rows, &command));
     }
     if (command == NULL) {
         side = !side;
-        LKS__TRY(from_start(&both[side], &both[!side], rows, &command));
+        LKS__TRY(from_start(&both[side], &both[!side], asked, rows, &command));
     }
     if (command == NULL || !is_whole(command)) {
         json_decref(command);
@@ -285,13 +280,14 @@ static lks_status add_remedy(lks__history both[2], const json_t *rows, json_t *r
     return json_object_set_new(report, "remedy", remedy) == 0 ? LKS_OK : out_of_memory();
 }
 
-lks_status lks__remedy_add(lks__history both[2], json_t *report)
+lks_status lks__remedy_add(lks__history both[2], const lks__settings *asked, json_t *report)
 {
     if (both[0].run == NULL || lks__diff_same(report) || lks__history_finish(&both[0]) != LKS_OK ||
         lks__history_finish(&both[1]) != LKS_OK)
         return LKS_OK;
     json_t *rows = lks__diff_causes(report);
-    const lks_status st = is_explained(rows, report) ? add_remedy(both, rows, report) : LKS_OK;
+    const lks_status st =
+        is_explained(rows, report) ? add_remedy(both, asked, rows, report) : LKS_OK;
     json_decref(rows);
     return st;
 }

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "report/diff/history.h"
+#include "settings/settings.h"
 
 /* If settings or data explain the difference between two runs, add to lks__diff()'s report
  *
@@ -12,6 +13,6 @@
  *         other run, or null if it begins again in another folder, "command": [words]}
  *
  * Call it after lks__place_diff(). ERR_NOMEM. */
-lks_status lks__remedy_add(lks__history both[2], json_t *report);
+lks_status lks__remedy_add(lks__history both[2], const lks__settings *asked, json_t *report);
 
 #endif

@@ -14,6 +14,7 @@
 
 typedef struct lks__replay {
     const lks__settings *asked; /* threads and dataset of the audit */
+    bool own_data;              /* use asked->dataset only if the run's own folder is gone */
     const char *run;            /* the run's folder */
     const lks__claims *claims;
     FILE *out;                      /* NULL, with files_checked: nothing is printed */

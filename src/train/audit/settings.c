@@ -51,7 +51,9 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
     char name[LKS__CKPT_NAME], data[LKS__SETTING_STR] = "";
     const json_t *host = lks__claims_start(r->claims, start, &first);
     const char *device = json_string_value(json_object_get(host, "device"));
-    const bool moved = r->asked->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT;
+    const bool moved =
+        r->asked->from[LKS__SETTING_dataset] != LKS__FROM_DEFAULT &&
+        !(r->own_data && lks__remembered_data(r->run, data) == LKS_OK && data[0] != '\0');
     lks__settings_defaults(s);
     if (strlen(r->run) + sizeof name >= sizeof s->out_dir)
         return lks__fail(LKS_ERR_IO, "the path of the run is too long");
