@@ -52,13 +52,16 @@ typedef struct lks_optimizer_param {
     size_t rows, cols; /* row-major, each at least 1; a matrix is [out, in] */
 } lks_optimizer_param;
 
-/* The numbers of one step. */
+/* The numbers of one step. 0 means 0: no member has a default. If an update needs a member that is
+ * 0, lks_optimizer_step() returns ERR_ARG, with the usual values. */
 typedef struct lks_rates {
     double learning_rate; /* of AdamW, Adam and SGD */
-    double weight_decay;  /* of AdamW and SGD */
-    double beta1, beta2;  /* of AdamW and Adam, in [0, 1); beta1 is SGD's momentum */
-    double epsilon;       /* of AdamW and Adam */
-    /* For Muon's matrices: learning rate, momentum, decoupled decay, Newton-Schulz iterations. */
+    double weight_decay;  /* of AdamW and SGD; usual: 0.1 for AdamW */
+    double beta1, beta2;  /* of AdamW and Adam, in [0, 1), not both 0; usual: 0.9 and 0.95 (PyTorch:
+                           * 0.999). beta1 is SGD's momentum */
+    double epsilon;       /* of AdamW and Adam, more than 0; usual: 1e-8 */
+    /* For Muon's matrices: learning rate, momentum, decoupled decay, Newton-Schulz iterations (1 to
+     * 100). Usual: 0.02, 0.95, 0, 5. */
     double matrix_rate, matrix_momentum, matrix_decay;
     int matrix_steps;
 } lks_rates;
@@ -71,13 +74,17 @@ lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
                               lks_optimizer **optimizer_p);
 void lks_optimizer_close(lks_optimizer *optimizer); /* NULL does nothing */
 
-/* Update all parameters. */
+/* Update all parameters. Rates that can't be used are ERR_ARG only on this rank, and nothing
+ * changes. */
 lks_status lks_optimizer_step(lks_optimizer *optimizer, const lks_rates *rates);
 
-/* The state as tensors for lks_checkpoint_save() and lks_checkpoint_load(): the number of steps,
- * and the moments, as "NAME.exp_avg", "NAME.exp_avg_sq" or "NAME.momentum". The list belongs to the
- * optimizer. With a group, every rank first gets the parts of the others: call it before each save.
- * After a load, lks_optimizer_step() continues from the loaded state. */
+/* The state as tensors for lks_checkpoint_save() and lks_checkpoint_load(): the number of steps as
+ * "optimizer.steps", and the moments as "NAME.exp_avg", "NAME.exp_avg_sq" or "NAME.momentum". The
+ * list belongs to the optimizer and keeps its addresses until lks_optimizer_close(). With a group,
+ * every rank first gets the parts of the others, so call it before each save. Before a load, call
+ * it once for the list: the load writes to the optimizer's own memory, and the next
+ * lks_optimizer_step() continues from there. With two optimizers in one checkpoint, copy the lists
+ * and rename "optimizer.steps" in one of them. */
 lks_status lks_optimizer_state(lks_optimizer *optimizer, const lks_tensor **tensors_p, size_t *n_p);
 
 #pragma GCC visibility pop

@@ -34,7 +34,7 @@ extern "C" {
     X(ERR_SUPPORT, -5, "not supported here")                                                       \
     X(ERR_IO, -6, "input or output failed")                                                        \
     X(ERR_FORMAT, -7, "data does not fit its format")                                              \
-    X(ERR_CONFIG, -8, "a setting is unknown, mistyped or does not fit the others")                 \
+    X(ERR_CONFIG, -8, "a setting is wrong, or a file lacks the requested content")                 \
     X(ERR_DIVERGED, -9, "ranks that must be equal differ")                                         \
     X(ERR_NAN, -10, "loss or gradient is not finite")                                              \
     X(ERR_STOPPED, -11, "a signal asked to stop")                                                  \

@@ -397,8 +397,8 @@ lks_status lks_work_wait(lks_work *work)
     if (work == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_work_wait: work is NULL");
     if (!work->live)
-        return lks__fail(LKS_ERR_ARG, "lks_work_wait: this work was waited for already: once "
-                                      "releases it");
+        return lks__fail(LKS_ERR_ARG, "lks_work_wait: an earlier lks_work_wait() has released "
+                                      "this work: wait for each work once");
     work->live = false;
     LKS__TRY(check_there(work->comm, "operations in flight"));
     if (work->queued)

@@ -53,11 +53,21 @@ static int say_not_executable(const struct lks__job *job, int err)
     return err == ENOENT ? 127 : 126;
 }
 
+/* Length of `text` without the reason at its end, if the last lines say it too. */
+static int without_reason(const char *text, const char *tail)
+{
+    const char *end = text;
+    while ((end = strstr(end, ": ")) != NULL && strstr(tail, end + 2) == NULL)
+        end += 2;
+    return (int)(end != NULL ? (size_t)(end - text) : strlen(text));
+}
+
 /* Print the last message: the rank that failed, and its last lines. */
 static void tell(const struct lks__job *job, const struct lks__verdict *v, const char *tail)
 {
     if (tail[0] != '\0')
-        lks__say(job, "%s; its last lines on stderr:\n%.*s", v->text, (int)strlen(tail) - 1, tail);
+        lks__say(job, "%.*s; its last lines on stderr:\n%.*s", without_reason(v->text, tail),
+                 v->text, (int)strlen(tail) - 1, tail);
     else
         lks__say(job, "%s", v->text);
 }

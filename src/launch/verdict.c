@@ -128,8 +128,9 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
     if (v->elsewhere)
         snprintf(v->text, sizeof v->text, "%s", sup->first_text);
     else if (hung)
-        snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended: %s",
-                 a->first_global + v->culprit, (int)p->pid, a->job->host, sup->first_text);
+        snprintf(v->text, sizeof v->text, "rank %d (pid %d, host %s) was ended by %s: %s",
+                 a->first_global + v->culprit, (int)p->pid, a->job->host, a->job->options->self,
+                 sup->first_text);
     else if (p->by_signal && p->code == SIGKILL && lks__oom_kills() > a->oom_kills)
         snprintf(v->text, sizeof v->text,
                  "%.1200s; meanwhile the kernel has killed processes for lack of memory", text);

@@ -151,7 +151,7 @@ for host in a b; do
     done
     grep -Eq "^ +0 +[0-9]+  waiting .* 3$" "$work/$host.log" || fail "rank 0 waits for 3"
     grep -Eq "^ +3 +$victim  stopped .* -$" "$work/$host.log" || fail "$host doesn't show rank 3"
-    said "$host" "rank 3 (pid $victim, host .* was ended: no answer for 3 s"
+    said "$host" "rank 3 (pid $victim, host .* was ended by lockstep run: no answer for 3 s"
 done
 
 echo '== the only rank of a host stands still: both hosts name that host, and show all ranks'

@@ -206,8 +206,10 @@ static int end_like(const char *how)
             kill(getpid(), SIGKILL);
         if (strcmp(how, "exit") == 0)
             _exit(7); /* exits without leaving the group */
-        if (strcmp(how, "abort") == 0) {
+        if (strcmp(how, "abort") == 0 || strcmp(how, "say") == 0) {
             lks_comm_abort(comm, "the loss is not finite");
+            if (strcmp(how, "say") == 0)
+                fputs("net: the loss is not finite\n", stderr);
             usleep(300000); /* the others end first, and must not be reported */
             _exit(9);
         }
@@ -392,11 +394,16 @@ static void test_named_with_step(void **state)
     assert_int_equal(launch(&l, 3, BODY("abort")), 9);
     expect_in(l.out, "lockstep test: rank 1 (pid ");
     expect_in(l.out, ") exited with code 9 at step 12, phase backward: the loss is not finite\n");
+    assert_int_equal(launch(&l, 3, BODY("say")), 9); /* the last lines already have the reason */
+    expect_in(l.out, ") exited with code 9 at step 12, phase backward; its last lines on stderr:\n"
+                     "    net: the loss is not finite\n");
     assert_int_equal(launch(&l, 3, BODY("hang")), 3);
     expect_in(l.out, "lockstep test: rank 1 (pid ");
-    expect_in(l.out, lks_test_text("was ended: no answer for %g s in operation 2 (barrier at step "
-                                   "12) from rank 1",
-                                   HANG_S * lks_test_patience()));
+    expect_in(l.out,
+              lks_test_text(
+                  "was ended by lockstep test: no answer for %g s in operation 2 (barrier at step "
+                  "12) from rank 1",
+                  HANG_S * lks_test_patience()));
 }
 
 /* Rank 0 has given up rank 1, but takes longer to exit than the launcher waits after it has
@@ -407,7 +414,8 @@ static void test_killed_while_exiting(void **state)
     struct lks__rank_process ranks[2] = {
         {.pid = 10, .by_signal = true, .code = SIGKILL, .late = true},
         {.pid = 11, .by_signal = true, .code = SIGKILL, .late = true}};
-    struct lks__job job = {.host = ""};
+    const lks__launch_options options = {.self = "lockstep test"};
+    struct lks__job job = {.options = &options, .host = ""};
     struct lks__attempt a = {.job = &job, .nproc = 2, .n_started = 2, .ranks = ranks};
     struct lks__supervisor sup = {.attempt = &a,
                                   .failed = true,
@@ -420,7 +428,8 @@ static void test_killed_while_exiting(void **state)
     lks__segment_close(a.segment);
     assert_int_equal(v.culprit, 1);
     assert_int_equal(v.exit_code, 1);
-    assert_contains(v.text, "rank 1 (pid 11, host ) was ended: no answer for 3 s from rank 1");
+    assert_contains(
+        v.text, "rank 1 (pid 11, host ) was ended by lockstep test: no answer for 3 s from rank 1");
 }
 
 /* Two ranks were seen to end at the same moment: the one that was killed is named, since the

@@ -427,7 +427,7 @@ static const size_t much = SIZE_MAX, two = 2;
       (h->start[1] = N + 1, lks_comm_gather_shares(h->comm, h->common, h->start, BLOCKS, 0)),      \
       ERR_ARG, "block 1 starts at 101 and ends at 100")                                            \
     X(wait_null, lks_work_wait(NULL), ERR_ARG, "work is NULL")                                     \
-    X(wait_twice, wait_twice(h), ERR_ARG, "was waited for already")                                \
+    X(wait_twice, wait_twice(h), ERR_ARG, "has released this work")                                \
     X(no_status, no_status(h), OK, "")
 
 #define REDUCE_ROWS(X)                                                                             \
@@ -522,15 +522,16 @@ static const size_t much = SIZE_MAX, two = 2;
     X(begin_other, lks_ddp_begin(h->ddp, 1), ERR_ARG, "lks_ddp_begin() of virtual rank 0 is due")  \
     X(begin_low, lks_ddp_begin(h->ddp, -1), ERR_ARG, "lks_ddp_begin() of virtual rank 0 is due")   \
     X(begin_high, lks_ddp_begin(h->ddp, INT_MAX), ERR_ARG, "of virtual rank 0 is due")             \
-    X(begin_twice, BEGUN(lks_ddp_begin(h->ddp, 0)), ERR_ARG, "micro-step 1 of 2 of virtual rank")  \
-    X(begin_next, BEGUN(lks_ddp_begin(h->ddp, 1)), ERR_ARG, "and lks_ddp_accumulate() ends it")    \
+    X(begin_twice, BEGUN(lks_ddp_begin(h->ddp, 0)), ERR_ARG, "micro-step 0 of virtual rank 0 (")   \
+    X(begin_next, BEGUN(lks_ddp_begin(h->ddp, 1)), ERR_ARG, "lks_ddp_accumulate() is due")         \
     X(begin_third, after_all_leaves(h, begin_third), ERR_ARG, "lks_ddp_step() is due")             \
     X(begin_again, after_all_leaves(h, begin_again), ERR_ARG, "lks_ddp_step() is due")             \
     X(mark_early, lks_ddp_mark_ready(h->ddp, 0), ERR_ARG, "virtual rank 0 is due")                 \
     X(mark_late, after_all_leaves(h, mark_late), ERR_ARG, "lks_ddp_step() is due")                 \
-    X(mark_beyond, BEGUN(lks_ddp_mark_ready(h->ddp, 2)), ERR_ARG, "parameter 2 of 2")              \
-    X(mark_far, BEGUN(lks_ddp_mark_ready(h->ddp, SIZE_MAX)), ERR_ARG, "parameter 184467440737")    \
-    X(mark_twice, mark_twice(h), ERR_ARG, "b was marked twice in micro-step 1 of virtual rank 0")  \
+    X(mark_beyond, BEGUN(lks_ddp_mark_ready(h->ddp, 2)), ERR_ARG,                                  \
+      "no parameter 2: the list has 2")                                                            \
+    X(mark_far, BEGUN(lks_ddp_mark_ready(h->ddp, SIZE_MAX)), ERR_ARG, "no parameter 184467440737") \
+    X(mark_twice, mark_twice(h), ERR_ARG, "b was marked twice in micro-step 0 of virtual rank 0")  \
     X(loss_early, lks_ddp_add_loss(h->ddp, 1), ERR_ARG, "virtual rank 0 is due")                   \
     X(accumulate_early, lks_ddp_accumulate(h->ddp, 1), ERR_ARG, "virtual rank 0 is due")           \
     X(weight_low, BEGUN(lks_ddp_accumulate(h->ddp, -1)), ERR_ARG, "the weight is -1")              \
@@ -541,7 +542,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(weight_large, weigh(h, 1e60), ERR_ARG, "add up to 2e+60, by which no float")                 \
     X(weight_small, weigh(h, 1e-60), ERR_ARG, "add up to 2e-60, by which no float")                \
     X(step_first, lks_ddp_step(h->ddp, NULL), ERR_ARG, "virtual rank 0 is due")                    \
-    X(step_begun, BEGUN(lks_ddp_step(h->ddp, NULL)), ERR_ARG, "lks_ddp_accumulate() ends it")      \
+    X(step_begun, BEGUN(lks_ddp_step(h->ddp, NULL)), ERR_ARG, "lks_ddp_accumulate() is due, ")     \
     X(step_early, step_early(h), ERR_ARG, "lks_ddp_begin() of virtual rank 1 is due")              \
     X(broadcast_in_step, BEGUN(lks_ddp_broadcast(h->ddp)), OK, "")                                 \
     X(verify_in_step, BEGUN(lks_ddp_verify(h->ddp)), OK, "")                                       \

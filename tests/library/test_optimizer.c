@@ -270,6 +270,10 @@ static void test_wrong(void **state)
     bad.beta2 = NAN;
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "beta2 is");
     bad = rates;
+    bad.weight_decay = -INFINITY;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad),
+                 "it must be a finite number of at least 0");
+    bad = rates;
     bad.matrix_steps = -1;
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "matrix_steps is -1");
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(NULL, &rates), "the optimizer is NULL");
@@ -282,9 +286,44 @@ static void test_wrong(void **state)
                                        "rank 1");
 }
 
+static void assert_step(lks_optimizer_rule rule, size_t from, size_t n, const lks_rates *chosen,
+                        const char *said)
+{
+    lks_optimizer *o;
+    struct model *m = &expected;
+    set_values(m);
+    set_grads(m, 0);
+    assert_ok(lks_optimizer_open(NULL, rule, m->params + from, n, &o));
+    if (said == NULL)
+        assert_ok(lks_optimizer_step(o, chosen));
+    else
+        assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, chosen), said);
+    lks_optimizer_close(o);
+}
+
+/* Rates have no defaults: those that an update can't do without must be set. */
+static void test_left_out(void **state)
+{
+    const lks_rates only = {.learning_rate = 0.1};
+    const lks_rates no_betas = {.learning_rate = 0.1, .epsilon = 1e-8};
+    const lks_rates no_epsilon = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.95};
+    const lks_rates no_momentum = {.learning_rate = 0.1, .beta2 = 0.99, .epsilon = 1e-8};
+    const lks_rates matrix = {.matrix_rate = 0.02, .matrix_steps = 5};
+    assert_step(LKS_ADAMW, 0, N, &only, "epsilon is 0: ");
+    assert_step(LKS_ADAMW, 0, N, &no_epsilon, "epsilon is 0: ");
+    assert_step(LKS_ADAMW, 0, N, &no_betas, "beta1 and beta2 are 0: ");
+    assert_step(LKS_ADAMW, 0, N, &no_momentum, NULL);
+    assert_step(LKS_SGD, 0, N, &only, NULL);
+    assert_step(LKS_MUON, 0, N, &no_momentum, "matrix_steps is 0: ");
+    assert_step(LKS_MUON, 0, N, &matrix, "epsilon is 0: ");
+    assert_step(LKS_MUON, 1, 1, &matrix, NULL); /* no parameter for Adam */
+    assert_step(LKS_MUON, 2, 1, &no_momentum, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_wrong)};
+                                       cmocka_unit_test(test_wrong),
+                                       cmocka_unit_test(test_left_out)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

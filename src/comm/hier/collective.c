@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "comm/hier/hier.h"
 #include "comm/hier/pieces.h"
@@ -111,11 +110,9 @@ lks_status lks__hier_all_gather_v(lks_comm *comm, const void *mine, void *all, c
     const size_t before = bytes_of_ranks(counts, 0, first, dtype);
     const size_t upto = bytes_of_ranks(counts, 0, end, dtype);
     const size_t total = bytes_of_ranks(counts, 0, W, dtype);
-    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER_V};
+    struct lks__shm_descriptor desc = {.args[2] = dtype};
     struct lks__hier_wait wait = {.op.kind = -1};
-    desc.size = total / lks_dtype_bytes(dtype);
-    desc.args[2] = dtype;
-    desc.args[3] = XXH3_64bits(counts, (size_t)W * sizeof *counts);
+    lks__shm_describe_counts(&desc, counts, (size_t)W);
     LKS__TRY(
         lks__hier_meet_all(h, &desc, &wait)); /* the ranks of a host may agree on other counts */
     LKS__TRY(lks_comm_all_gather_v(h->local, mine, out + before, counts + first, dtype));

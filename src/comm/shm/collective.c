@@ -3,7 +3,6 @@
  * that arrives at s has completed s - 1, so all ranks have arrived there and are done with s -
  * 2. */
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/number/checked.h"
 #include "comm/shm/shm.h"
@@ -28,7 +27,7 @@ lks_status lks__shm_call(lks_comm *comm, const struct lks__shm_descriptor *desc)
     struct lks__shm *g = comm->state;
     uint64_t seq;
     LKS__TRY(lks__shm_drain(g));
-    return meet(g, desc, NULL, 0, &seq);
+    return meet(g, desc, desc->payload, lks__shm_counts_bytes(desc), &seq);
 }
 
 lks_status lks__shm_barrier(lks_comm *comm)
@@ -133,16 +132,16 @@ lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
     struct lks__shm *g = comm->state;
     const size_t W = (size_t)g->world_size, size = lks_dtype_bytes(dtype);
     const size_t bytes = counts[g->rank] * size;
-    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_GATHER_V};
+    struct lks__shm_descriptor desc = {.args[2] = dtype};
     size_t most = 0;
-    for (size_t r = 0; r < W; r++) {
-        desc.size += counts[r];
+    for (size_t r = 0; r < W; r++)
         most = counts[r] * size > most ? counts[r] * size : most;
-    }
-    desc.args[2] = dtype;
-    desc.args[3] = XXH3_64bits(counts, W * sizeof *counts);
+    lks__shm_describe_counts(&desc, counts, W);
     LKS__TRY(lks__shm_drain(g));
-    const bool small = most <= LKS__SHM_PAYLOAD;
+    const size_t head = lks__shm_counts_bytes(&desc);
+    const bool small = most <= LKS__SHM_PAYLOAD - head;
+    if (small && bytes > 0)
+        memcpy(desc.payload + head, mine, bytes);
     for (size_t at = 0; at == 0 || at < most; at += LKS__SHM_BOUNCE) {
         const int half = (int)(g->seq & 1);
         size_t some = at < bytes ? lks__min(bytes - at, LKS__SHM_BOUNCE) : 0;
@@ -150,13 +149,14 @@ lks_status lks__shm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
         desc.args[1] = at;
         if (!small && some > 0)
             memcpy(lks__segment_bounce(g->segment, g->rank, half), (const char *)mine + at, some);
-        LKS__TRY(meet(g, &desc, mine, small ? bytes : 0, &seq));
+        LKS__TRY(meet(g, &desc, desc.payload, head + (small ? bytes : 0), &seq));
         char *to = all;
         for (int r = 0; r < g->world_size; to += counts[r++] * size) {
             some = at < counts[r] * size ? lks__min(counts[r] * size - at, LKS__SHM_BOUNCE) : 0;
             if (some > 0)
                 memcpy(to + at,
-                       small ? payload_of(g, r, seq) : lks__segment_bounce(g->segment, r, half),
+                       small ? (const char *)payload_of(g, r, seq) + head
+                             : lks__segment_bounce(g->segment, r, half),
                        some);
         }
     }

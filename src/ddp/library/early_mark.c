@@ -55,9 +55,10 @@ lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const
     char name[128];
     if (check == NULL || check->hashes[i] == hash_of(p))
         return LKS_OK;
-    return lks__fail(LKS_ERR_ARG,
-                     "lks_ddp_accumulate: the gradient of %s changed after lks_ddp_mark_ready() in "
-                     "micro-step %d of virtual rank %d: mark a parameter when its gradient is "
-                     "complete",
-                     lks__escape(name, sizeof name, p->name, strlen(p->name)), m, v);
+    return lks__fail(
+        LKS_ERR_ARG,
+        "lks_ddp_accumulate: the gradient of %s changed after lks_ddp_mark_ready() in "
+        "micro-step %d of virtual rank %d (both counted from 0): mark a parameter when "
+        "its gradient is complete",
+        lks__escape(name, sizeof name, p->name, strlen(p->name)), m, v);
 }

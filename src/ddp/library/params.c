@@ -98,9 +98,9 @@ static lks_status out_of_turn(const lks_ddp *d, const char *call)
     if (d->begun)
         return lks__fail(
             LKS_ERR_ARG,
-            "%s: out of turn: micro-step %d of %d of virtual rank %d is under way, and "
-            "lks_ddp_accumulate() ends it",
-            call, d->m + 1, d->A, d->v);
+            "%s: out of turn: lks_ddp_accumulate() is due, at the end of micro-step %d of virtual "
+            "rank %d (both counted from 0)",
+            call, d->m, d->v);
     if (d->v == d->end)
         return lks__fail(LKS_ERR_ARG,
                          "%s: out of turn: all virtual ranks of this rank are done, and "
@@ -176,14 +176,17 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_mark_ready");
     if (param >= d->n_params)
-        return lks__fail(LKS_ERR_ARG, "lks_ddp_mark_ready: parameter %zu of %zu", param,
-                         d->n_params);
+        return lks__fail(
+            LKS_ERR_ARG,
+            "lks_ddp_mark_ready: there is no parameter %zu: the list has %zu, from 0 to %zu", param,
+            d->n_params, d->n_params - 1);
     struct lks__ddp_param *p = &d->params[param];
     if (p->ready)
         return lks__fail(LKS_ERR_ARG,
                          "lks_ddp_mark_ready: %s was marked twice in micro-step %d of virtual rank "
-                         "%d: mark a shared parameter when its last use is done",
-                         p->p.name, d->m + 1, d->v);
+                         "%d (both counted from 0): mark a shared parameter when its last use is "
+                         "done",
+                         p->p.name, d->m, d->v);
     p->ready = true;
     lks__early_mark_note(d->early, param, &p->p);
     d->used[param] = d->used[d->n_params] = 1;
@@ -211,7 +214,7 @@ static lks_status check_marks(lks_ddp *d)
 {
     for (size_t i = 0; d->early != NULL && i < d->n_params; i++) {
         const struct lks__ddp_param *p = &d->params[i];
-        if (!p->ready || lks__early_mark_compare(d->early, i, &p->p, d->v, d->m + 1) == LKS_OK)
+        if (!p->ready || lks__early_mark_compare(d->early, i, &p->p, d->v, d->m) == LKS_OK)
             continue;
         (void)give_up(d, LKS_ERR_ARG);
         lks_comm_abort(d->comm, d->why);

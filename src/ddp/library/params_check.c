@@ -98,8 +98,9 @@ lks_status lks__params_check_numbers(int V, int W, int A, double mb)
                          MAX_VIRTUAL_RANKS);
     if (V < W)
         return lks__fail(LKS_ERR_ARG,
-                         "lks_ddp_open: %d virtual rank%s for %d ranks: start at most %d rank%s", V,
-                         V == 1 ? "" : "s", W, V, V == 1 ? "" : "s");
+                         "lks_ddp_open: %d virtual rank%s for the %d ranks of this group: set "
+                         "virtual_ranks to at least %d, or use a group of at most %d rank%s",
+                         V, V == 1 ? "" : "s", W, W, V, V == 1 ? "" : "s");
     if (A < 1 || A > MAX_MICRO_STEPS)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %d micro-steps: 1 to %d are possible", A,
                          MAX_MICRO_STEPS);

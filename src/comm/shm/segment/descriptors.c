@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "comm/backend.h"
 #include "comm/tree/combine.h"
@@ -91,6 +92,44 @@ void lks__shm_name_wait(const struct lks__shm_descriptor *m, uint64_t number, ch
     snprintf(text, bytes, "operation %llu (%s)", (unsigned long long)number, title);
 }
 
+/* Leaves room for the data of small calls. */
+enum { MOST_COUNTS = LKS__SHM_PAYLOAD / 2 / sizeof(size_t) };
+
+void lks__shm_describe_counts(struct lks__shm_descriptor *desc, const size_t *counts, size_t n)
+{
+    desc->kind = LKS__OP_ALL_GATHER_V;
+    desc->size = 0;
+    for (size_t i = 0; i < n; i++)
+        desc->size += counts[i];
+    desc->args[3] = XXH3_64bits(counts, n * sizeof *counts);
+    desc->n_parts = n <= MOST_COUNTS ? (uint32_t)n : 0;
+    memcpy(desc->payload, counts, lks__shm_counts_bytes(desc));
+}
+
+size_t lks__shm_counts_bytes(const struct lks__shm_descriptor *desc)
+{
+    return desc->kind == LKS__OP_ALL_GATHER_V ? desc->n_parts * sizeof(size_t) : 0;
+}
+
+/* Add the first count that differs. */
+static void add_count(const struct lks__shm_descriptor *m, const struct lks__shm_descriptor *other,
+                      char *text, size_t bytes)
+{
+    const size_t used = strlen(text);
+    if (m->kind != other->kind || m->args[3] == other->args[3])
+        return;
+    for (uint32_t i = 0; i < m->n_parts && i < other->n_parts && i < MOST_COUNTS; i++) {
+        size_t mine, others;
+        memcpy(&mine, m->payload + i * sizeof mine, sizeof mine);
+        memcpy(&others, other->payload + i * sizeof others, sizeof others);
+        if (mine != others) {
+            snprintf(text + used, bytes - used, " with counts[%u] = %zu", (unsigned)i, mine);
+            return;
+        }
+    }
+    snprintf(text + used, bytes - used, " with other counts");
+}
+
 /* Add a difference that the sizes of two reductions don't show. */
 static void add_difference(const struct lks__shm_descriptor *m,
                            const struct lks__shm_descriptor *other, char *text, size_t bytes)
@@ -139,8 +178,8 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
                  lks__op_name((lks_op)m->args[1]));
         break;
     case LKS__OP_ALL_GATHER_V:
-        snprintf(text, bytes, "lks_comm_all_gather_v of %llu %s (counts %08x)", size, unit_of(m),
-                 (unsigned)m->args[3]);
+        snprintf(text, bytes, "lks_comm_all_gather_v of %llu %s", size, unit_of(m));
+        add_count(m, other, text, bytes);
         break;
     case LKS__OP_ALLOC:
         snprintf(text, bytes, "%s of %llu bytes of %s memory", name, size,

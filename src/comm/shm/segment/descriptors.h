@@ -36,11 +36,17 @@ struct lks__shm_descriptor {
     uint64_t size;    /* bytes, or elements for the reductions */
     uint64_t args[4]; /* root, memory kind, offsets, hash of borders, the backend's name at the
                          start ..., depending on kind */
-    uint32_t n_parts; /* for LKS__OP_REDUCE: entries of the payload; may differ */
+    uint32_t n_parts; /* entries at the payload's start: parts of LKS__OP_REDUCE, counts of
+                       * LKS__OP_ALL_GATHER_V; may differ */
     uint16_t has_step, caller; /* enum lks__caller; may differ */
     uint64_t step;             /* of the rank's last lks_comm_note(), for messages */
     alignas(64) unsigned char payload[LKS__SHM_PAYLOAD];
 };
+
+/* Describe an all-gather of `counts` [n], for messages with the counts if they fit. */
+void lks__shm_describe_counts(struct lks__shm_descriptor *desc, const size_t *counts, size_t n);
+/* Bytes of the counts in the payload. */
+size_t lks__shm_counts_bytes(const struct lks__shm_descriptor *desc);
 
 /* Name a call for messages: "broadcast at step 3". */
 void lks__shm_title(const struct lks__shm_descriptor *desc, char *text, size_t bytes);

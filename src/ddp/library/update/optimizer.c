@@ -14,11 +14,6 @@ static lks_status check_open(const lks_optimizer *o, const char *call)
     return o->comm != NULL ? lks__comm_check_open(o->comm, call) : LKS_OK;
 }
 
-static bool in_range(double x, double least, double below)
-{
-    return x >= least && x < below;
-}
-
 static lks_status check_rates(const lks_rates *r)
 {
     const struct {
@@ -36,14 +31,37 @@ static lks_status check_rates(const lks_rates *r)
         {"matrix_decay", r->matrix_decay, INFINITY},
     };
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
-        if (!in_range(rates[i].value, 0, rates[i].below))
-            return lks__fail(LKS_ERR_ARG,
-                             "lks_optimizer_step: %s is %g: it must be at least 0 and below %g",
-                             rates[i].name, rates[i].value, rates[i].below);
+        if (!(rates[i].value >= 0 && rates[i].value < rates[i].below))
+            return lks__fail(LKS_ERR_ARG, "lks_optimizer_step: %s is %g: it must be %s",
+                             rates[i].name, rates[i].value,
+                             rates[i].below == 1 ? "at least 0 and below 1"
+                                                 : "a finite number of at least 0");
     if (r->matrix_steps < 0 || r->matrix_steps > 100)
         return lks__fail(LKS_ERR_ARG,
                          "lks_optimizer_step: matrix_steps is %d: 0 to 100 are possible",
                          r->matrix_steps);
+    return LKS_OK;
+}
+
+/* 0 means 0, so rates that the caller has left out must not pass for a choice. */
+static lks_status check_chosen(const lks_optimizer *o, const lks_rates *r)
+{
+    const bool muon = o->optim.optimizer == &lks__optimizer_muon;
+    bool moments = false, matrices = false; /* which kinds of updates this optimizer has */
+    for (size_t i = 0; i < o->table.n_tensors; i++)
+        *(muon && o->params[i].kind == LKS_PARAM_MATRIX ? &matrices : &moments) = true;
+    moments &= o->optim.optimizer != &lks__optimizer_sgd;
+    if (moments && (r->epsilon == 0 || (r->beta1 == 0 && r->beta2 == 0)))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_optimizer_step: %s: Adam can't update so, and 0 is no default. Usual "
+                         "values are beta1 = 0.9, beta2 = 0.95 and epsilon = 1e-8",
+                         r->epsilon == 0 ? "epsilon is 0" : "beta1 and beta2 are 0");
+    if (matrices && r->matrix_steps == 0)
+        return lks__fail(
+            LKS_ERR_ARG,
+            "lks_optimizer_step: matrix_steps is 0: Muon needs iterations, and 0 is no "
+            "default. Usual values are matrix_rate = 0.02, matrix_momentum = 0.95 and "
+            "matrix_steps = 5");
     return LKS_OK;
 }
 
@@ -55,6 +73,7 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
     if (r == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_optimizer_step: rates is NULL");
     LKS__TRY(check_rates(r));
+    LKS__TRY(check_chosen(o, r));
     lks__rates rates = {.orthogonal_lr = r->matrix_rate,
                         .weight_decay = r->weight_decay,
                         .beta1 = r->beta1,
