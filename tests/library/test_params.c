@@ -269,6 +269,67 @@ static void test_own_gradients(void **state)
     check_means(true);
 }
 
+enum { LARGE = (32 << 20) / sizeof(float) + 1 };
+
+static lks_status check_large(const float *grad, float factor, float scale)
+{
+    for (size_t i = 0; i < LARGE; i++)
+        if (grad[i] != factor * (float)(i % 1000) * scale)
+            return lks__fail(LKS_ERR_DIVERGED, "gradient %zu is %g", i, (double)grad[i]);
+    return LKS_OK;
+}
+
+static lks_status large_step(lks_ddp *ddp)
+{
+    float *grad = lks_ddp_gradient(ddp, 0);
+    for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
+        LKS__TRY(lks_ddp_begin(ddp, v));
+        LKS__TRY(check_large(grad, 0, 1));
+        for (size_t i = 0; i < LARGE; i++)
+            grad[i] += (float)((v + 1) * (int)(i % 1000));
+        LKS__TRY(lks_ddp_mark_ready(ddp, 0));
+        LKS__TRY(lks_ddp_accumulate(ddp, v + 2));
+    }
+    LKS__TRY(lks_ddp_step(ddp, NULL));
+    return check_large(grad, 3, 1.0f / 5);
+}
+
+/* Its gradient isn't aligned, and must keep its neighbours. */
+static lks_status run_large(struct rank *r)
+{
+    lks_ddp *ddp = NULL;
+    float *value = calloc(LARGE, sizeof *value), *grad = malloc((LARGE + 2) * sizeof *grad);
+    assert_true(value != NULL && grad != NULL);
+    for (size_t i = 0; i < LARGE + 2; i++)
+        grad[i] = 7;
+    const lks_param param = {"large", value, r->options.own_gradients ? NULL : grad + 1, LARGE};
+    lks_status st = lks_ddp_open(r->comm, &param, 1, &r->options, &ddp);
+    for (int step = 0; step < STEPS && st == LKS_OK; step++)
+        st = large_step(ddp);
+    if (st == LKS_OK && (grad[0] != 7 || grad[LARGE + 1] != 7))
+        st = lks__fail(LKS_ERR_DIVERGED, "another array was written to");
+    lks_ddp_close(ddp);
+    free(value);
+    free(grad);
+    return st;
+}
+
+/* Gradients that bypass the caches. */
+static void test_large(void **state)
+{
+    for (int W = 1; W <= 2; W++)
+        for (int own = 0; own < 2; own++) {
+            struct rank ranks[2];
+            for (int i = 0; i < W; i++)
+                ranks[i] = (struct rank){
+                    .run = run_large, .options = {.virtual_ranks = 2, .own_gradients = own != 0}};
+            run_ranks(ranks, W);
+            for (int i = 0; i < W; i++)
+                if (ranks[i].status != LKS_OK)
+                    fail_msg("W = %d, own %d, rank %d: %s", W, own, i, ranks[i].said);
+        }
+}
+
 /* Values that differ before the broadcast, and not after it; one changed bit on one rank is
  * found. */
 static lks_status run_values(struct rank *r)
@@ -511,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
         cmocka_unit_test(test_no_data),      cmocka_unit_test(test_early_mark),
         cmocka_unit_test(test_clip),         cmocka_unit_test(test_own_gradients),
+        cmocka_unit_test(test_large),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

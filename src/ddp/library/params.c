@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/number/cpu.h"
+#include "base/number/stream.h"
 #include "comm/backend.h"
 #include "comm/liveness.h"
 #include "ddp/library/params_check.h"
@@ -124,6 +125,34 @@ static struct lks__ddp_tally *tally_of(const lks_ddp *d, int v)
     return (struct lks__ddp_tally *)d->exchange + (v - d->first);
 }
 
+/* True if the gradients are too large to stay in the caches between two passes over them. */
+static bool exceeds_caches(const lks_ddp *d)
+{
+    return d->table.count * sizeof(float) >= 32 << 20;
+}
+
+/* to = from * scale, or zeros if `from` is NULL. */
+static void stream_scaled(const lks_ddp *d, float *to, const float *from, float scale, size_t n)
+{
+    enum { PIECE = 1024 }; /* stays in the first-level cache */
+    float piece[PIECE] = {0};
+    for (size_t at = 0; at < n; at += PIECE) {
+        const size_t some = n - at < PIECE ? n - at : PIECE;
+        if (from != NULL)
+            d->ex.k->sum_scaled(piece, from + at, NULL, scale, NULL, some);
+        lks__stream(to + at, piece, some);
+    }
+    lks__stream_end();
+}
+
+static void clear_gradient(const lks_ddp *d, const struct lks__ddp_param *p)
+{
+    if (exceeds_caches(d))
+        stream_scaled(d, p->p.grad, NULL, 0, p->p.count);
+    else
+        memset(p->p.grad, 0, p->p.count * sizeof(float));
+}
+
 lks_status lks_ddp_begin(lks_ddp *d, int v)
 {
     LKS__FLOAT_MODE();
@@ -138,7 +167,7 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
     }
     for (size_t i = 0; i < d->n_params; i++)
         if (d->params[i].tensor >= 0)
-            memset(d->params[i].p.grad, 0, d->params[i].p.count * sizeof(float));
+            clear_gradient(d, &d->params[i]);
     *tally_of(d, v) = (struct lks__ddp_tally){0, 0};
     d->leaf = lks__reducer_leaf(d->inner);
     d->begun = true;
@@ -283,8 +312,11 @@ static void store_means(lks_ddp *d, const float *sums, double weight)
     float scale = weight > 0 ? (float)(1.0 / weight) : 0.0f;
     for (int t = 0; t < d->table.n_groups; t++) {
         const lks_param *p = &d->params[d->param_of[t]].p;
-        d->ex.k->sum_scaled(p->grad, sums + d->table.tensors[t].offset, NULL, scale, NULL,
-                            p->count);
+        const float *from = sums + d->table.tensors[t].offset;
+        if (exceeds_caches(d) && from != p->grad)
+            stream_scaled(d, p->grad, from, scale, p->count);
+        else
+            d->ex.k->sum_scaled(p->grad, from, NULL, scale, NULL, p->count);
     }
 }
 
