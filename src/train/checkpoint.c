@@ -309,7 +309,7 @@ lks_status lks__state_load(const lks__run *run, const lks__session *ses, lks__st
         return lks__fail(
             LKS_ERR_CONFIG,
             "the data in %s is not the data that checkpoint %s was trained on (digest %s, not %s): "
-            "give the same --dataset, or start a new run",
+            "give the same --dataset",
             run->data_dir, c->path, have, digest);
     /* Older versions wrote neither; both are then 0. */
     json_int_t shift = json_integer_value(json_object_get(c->state, "data_shift"));

@@ -1,8 +1,9 @@
 /* The campaign of audits: small runs of random settings, over ranks, samplers, optimizers, resumes
  * and rollbacks, are audited. An honest run must be equal. Then single lies are planted in copies
  * of it: a bit of a gradient's hash, a digit of a figure, an element of a checkpoint with all
- * hashes computed again, a checkpoint's hash in the record. A full audit must find and locate each,
- * and an audit of a sample must find them at the rate that it prints.
+ * hashes computed again, a checkpoint's hash in the record, a deleted step, a digit of an
+ * evaluation. A full audit must find and locate each, and an audit of a sample must find them at
+ * the rate that it prints.
  *
  *     faults_audits [--runs=N] [--seed=S] [--only=I]
  *
@@ -236,6 +237,49 @@ static void lie_in_figure(const char *out)
     }
 }
 
+/* The evaluations that an audit compares. Returns their number. */
+static int evaluations(const lks__claimed_eval *out[64])
+{
+    const lks__claims *c = &at.record.claims;
+    int n = 0;
+    for (size_t i = 0; i < c->n_evals && n < 64; i++) {
+        const lks__claimed_eval *e = &c->evals[i];
+        if (e == lks__claims_eval(c, e->iter) && lks__claims_changed(c, e->iter) == NULL &&
+            isfinite(e->val_loss) && (!at.rolls_back || e->iter > FIRST))
+            out[n++] = e;
+    }
+    return n;
+}
+
+static void lie_in_evaluation(const char *out)
+{
+    const lks__claimed_eval *all[64];
+    const char *path = lks_test_text("%s/metrics.jsonl", out);
+    const int n = evaluations(all), iter = (int)all[draw(n)]->iter;
+    char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
+    assert_true(
+        change_digit(text, lks_test_text("\"final\",\"iter\":%d,", iter), "\"val_loss\":") ||
+        change_digit(text, lks_test_text("\"eval\",\"iter\":%d,", iter), "\"val_loss\":"));
+    lks_test_write(path, text, strlen(text));
+    snprintf(at.lie, sizeof at.lie, "FALSE     evaluation %d: val_loss is ", iter);
+}
+
+static void delete_step(const char *out)
+{
+    const char *path = lks_test_text("%s/metrics.jsonl", out);
+    const int iter = (int)draw_step()->iter;
+    char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL)), *line = NULL;
+    const char *step = lks_test_text("{\"kind\":\"train\",\"iter\":%d,", iter);
+    for (char *found = text; (found = strstr(found, step)) != NULL; found++)
+        line = found;
+    assert_non_null(line);
+    const char *next = strchr(line, '\n') + 1;
+    memmove(line, next, strlen(next) + 1);
+    lks_test_write(path, text, strlen(text));
+    snprintf(at.lie, sizeof at.lie, "FALSE     step %d: metrics.jsonl has no line of this step",
+             iter);
+}
+
 static int wanted_tensor, seen_tensors; /* -1: only count */
 static char lie_tensor[128];
 static size_t lie_element;
@@ -307,9 +351,11 @@ static void audit_sample(const char *out, bool in_checkpoint)
 
 static void tell_lie(void)
 {
-    static void (*const lies[])(const char *) = {lie_in_hash, lie_in_figure, lie_in_checkpoint,
-                                                 lie_in_params_hash};
-    const int kind = draw(4);
+    static void (*const lies[])(const char *) = {lie_in_hash,       lie_in_figure,
+                                                 lie_in_checkpoint, lie_in_params_hash,
+                                                 delete_step,       lie_in_evaluation};
+    const lks__claimed_eval *all[64];
+    const int kind = draw(evaluations(all) > 0 ? 6 : 5);
     const char *out = copy_of_run();
     lies[kind](out);
     const lks_test_result r = audit(out, NULL);

@@ -105,10 +105,18 @@ static void test_parts(void **state)
                  "one false segment passes such a sample in 57.1 % of all draws, one with three in "
                  "11.4 %"),
            out, "--sample=3", "--draw=beef");
+    lks_test_result r = lks_test_tool("audit", out, "--sample=5", "--draw=beef");
+    int from, last = -1, n = 0; /* in the order of steps */
+    for (const char *at = r.out; (at = strchr(at, '\n')) != NULL; at++)
+        if (sscanf(at, "\n%d-%*d  from", &from) == 1) {
+            assert_true(from > last);
+            last = from;
+            n++;
+        }
+    assert_int_equal(n, 5);
     const char *texts[2];
     for (int i = 0; i < 2; i++) {
-        const lks_test_result r =
-            lks_test_tool("audit", out, "--sample=1", i == 0 ? "--draw=1" : "--draw=3");
+        r = lks_test_tool("audit", out, "--sample=1", i == 0 ? "--draw=1" : "--draw=3");
         assert_int_equal(r.exit_code, 0);
         texts[i] = lks_test_text("%s", strchr(r.out, '\n'));
     }
@@ -222,23 +230,63 @@ static void test_false_hashes(void **state)
     EXPECT(0, TEXTS("equal (14 steps, 48 gradients, ", "of 8 steps\n"), out);
 }
 
+/* Change a digit of a figure in the line of metrics.jsonl that contains `line`; NULL: delete the
+ * line. Returns a copy of the run. */
+static const char *forged(const char *line, const char *figure)
+{
+    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
+    char *at = strstr(text, line);
+    assert_non_null(at);
+    if (figure == NULL) {
+        while (at > text && at[-1] != '\n')
+            at--;
+        const char *next = strchr(at, '\n') + 1;
+        memmove(at, next, strlen(next) + 1);
+    } else {
+        char *digit = strstr(at, lks_test_text("\"%s\":", figure)) + strlen(figure) + 3;
+        if (digit[strspn(digit, "0123456789")] == '.')
+            digit = strchr(digit, '.') + 3;
+        *digit = *digit == '7' ? '3' : '7';
+    }
+    lks_test_write(path, text, strlen(text));
+    return out;
+}
+
 static void test_false_figures(void **state)
 {
-    static const char *const figures[] = {"loss", "lr", "grad_norm"};
-    const char *path = lks_test_text("%s/metrics.jsonl", reference());
-    for (int i = 0; i < 3; i++) {
-        const char *out = copy_of(reference());
-        char *text = (char *)lks_test_text("%s", lks_test_read(path, NULL));
-        char *line = strstr(text, lks_test_text("\"train\",\"iter\":%d,", 3 * i + 2));
-        char *figure = strstr(line, lks_test_text("\"%s\":", figures[i]));
-        char *digit = figure + strcspn(figure, ".") + 3;
-        *digit = *digit == '7' ? '3' : '7';
-        lks_test_write(lks_test_text("%s/metrics.jsonl", out), text, strlen(text));
+    static const char *const figures[] = {"loss", "lr", "grad_norm", "tokens"};
+    for (int i = 0; i < 4; i++)
         EXPECT(3,
                TEXTS(lks_test_text("FALSE     step %d: %s is ", 3 * i + 2, figures[i]),
                      "FALSE: 1 claim"),
-               out);
-    }
+               forged(lks_test_text("\"train\",\"iter\":%d,", 3 * i + 2), figures[i]));
+    EXPECT(3, TEXTS("FALSE     evaluation 0: train_loss is ", "FALSE: 1 claim"),
+           forged("\"eval\",\"iter\":0,", "train_loss"));
+    const char *out = forged("\"eval\",\"iter\":8,", "val_loss");
+    EXPECT(3, TEXTS("FALSE     evaluation 8: val_loss is ", "FALSE: 1 claim (14 steps, "), out);
+    EXPECT(3, TEXTS("FALSE     evaluation 8: "), out, "--from=6", "--to=8");
+    EXPECT(0, TEXTS("2 evaluations, "), out, "--from=8");
+    EXPECT(0, TEXTS("not compared: evaluations, times, "), out, "--step=8");
+    EXPECT(3, TEXTS("FALSE     evaluation 14: val_loss is ", "FALSE: 1 claim"),
+           forged("\"final\",\"iter\":14,", "val_loss"));
+    /* One false setting, and more claims than are printed. */
+    EXPECT(3, TEXTS(" more false claims: one setting that is false makes"),
+           forged("\"config\",", "seed"));
+}
+
+/* Lines that were deleted from the record. */
+static void test_missing(void **state)
+{
+    static const int steps[] = {0, 7, 13};
+    for (int i = 0; i < 3; i++)
+        EXPECT(3,
+               TEXTS(lks_test_text("FALSE     step %d: metrics.jsonl has no line of this step\n",
+                                   steps[i]),
+                     "FALSE: 1 claim (14 steps, "),
+               forged(lks_test_text("\"train\",\"iter\":%d,", steps[i]), NULL));
+    EXPECT(3, TEXTS("FALSE     evaluation 4: metrics.jsonl has no line of it\n", "FALSE: 1 claim"),
+           forged("\"eval\",\"iter\":4,", NULL));
 }
 
 static void change_weight(const char *name, float *x, size_t n, size_t width)
@@ -268,8 +316,10 @@ static void test_false_checkpoint(void **state)
            out, "--from=12");
     out = copy_of(reference()); /* and the checkpoint from which steps are computed */
     alter(lks_test_text("%s/ckpt-00000009/model.safetensors", out), 60000);
-    EXPECT(4, TEXTS("not possible here: ", "is altered or damaged"), out, "--step=9");
-    EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged"), out, "--step=8");
+    EXPECT(4, TEXTS("not possible here: ", "hash: --from below 9 starts before this checkpoint\n"),
+           out, "--step=9");
+    EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged", " their hash\n"), out,
+           "--step=8");
 }
 
 /* An auditor elsewhere names the data, whose recorded folder doesn't exist there. */
@@ -301,13 +351,15 @@ static void test_seal(void **state)
         r.out, lks_test_text("%s  ckpt-00000009/model.safetensors\n", lks_test_sha256(weights)));
     assert_contains(r.out, "  data/train.bin\n");
     const char *const by[] = {lks_test_text("--seal=%s", seal), lks_test_text("--seal=%s", file)};
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         EXPECT(0, TEXTS("seal      equal: ", "equal (1 step"), out, by[i], "--step=0");
+        EXPECT(0, TEXTS("seal      equal: ", "because only --seal was given; add"), out, by[i]);
+    }
     alter(weights, 70000);
     EXPECT(3, TEXTS("FALSE     the files have the seal ", "  ckpt-00000009/model.safetensors\n"),
            out, by[0], "--step=0");
     EXPECT(3, TEXTS("FALSE     ckpt-00000009/model.safetensors isn't the file that was sealed\n"),
-           out, by[1], "--step=0");
+           out, by[1]);
     remove_folder(lks_test_text("%s/ckpt-00000009", out));
     EXPECT(3, TEXTS("ckpt-00000009/state.json is in the seal, but doesn't exist here\n"), out,
            by[1], "--step=0");
@@ -324,10 +376,11 @@ static const char *trail(const char *out, int step, const char *leaf)
     const char *file = lks_test_text("%s/trail", lks_test_folder());
     const char *to = lks_test_text("--trail=%s", file);
     const char *at = lks_test_text("--step=%d", step);
+    const char *written = lks_test_text("trail     %s has the results of step %d\n", file, step);
     if (leaf != NULL)
-        EXPECT(0, TEXTS("equal ("), out, at, to, leaf);
+        EXPECT(0, TEXTS("equal (", written), out, at, to, leaf);
     else
-        EXPECT(0, TEXTS("equal ("), out, at, to);
+        EXPECT(0, TEXTS("equal (", written), out, at, to);
     return file;
 }
 
@@ -367,8 +420,8 @@ static void test_trails(void **state)
     compare(trail(out, 4, NULL), trail(out, 5, NULL), 2, TEXTS("they differ in \"step\""));
     EXPECT(2, TEXTS("--trail needs --step"), out, "--trail=x");
     const char *none = lks_test_text("%s/none", lks_test_folder()); /* no part of a trail is left */
-    EXPECT(4, TEXTS("not possible here: "), reference(), "--step=3", "--leaf=9",
-           lks_test_text("--trail=%s", none));
+    EXPECT(4, TEXTS("not possible here: "), reference(), "--step=3",
+           lks_test_text("--dataset=%s", poison_data()), lks_test_text("--trail=%s", none));
     assert_int_equal(access(none, F_OK), -1);
 }
 
@@ -417,6 +470,9 @@ static void test_impossible(void **state)
     EXPECT(4, TEXTS("not possible here: with max_wallclock_seconds"), clock);
     EXPECT(0, TEXTS("equal (1 gradient, "), clock, "--step=3", "--leaf=2");
     EXPECT(2, TEXTS("the record has steps 0 to 13"), reference(), "--step=14");
+    EXPECT(2, TEXTS("leaf=8, but step 10 has 8 virtual ranks: give 0 to 7"), reference(),
+           "--step=10", "--leaf=8");
+    EXPECT(2, TEXTS("from=9 isn't below to=3"), reference(), "--from=9", "--to=3");
     EXPECT(2, TEXTS("--leaf needs --step"), reference(), "--leaf=1");
     EXPECT(2, TEXTS("give one of --step"), reference(), "--step=1", "--sample=2");
     EXPECT(2, TEXTS("draw must be"), reference(), "--draw=xyz", "--sample=2");
@@ -426,12 +482,19 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),         cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_moved_data),
+        cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_trails),
         cmocka_unit_test(test_trail_places),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

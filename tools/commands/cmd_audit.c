@@ -9,13 +9,15 @@ static const char usage[] =
     "                     [--sample=N [--draw=HEX]] [--seal[=SHA-256 or FILE]]\n"
     "\n"
     "Executes steps of the run in the folder RUN again, and compares each loss, gradient, norm,\n"
-    "rate and checkpoint with the record: metrics.jsonl, leaves.bin and the checkpoints. Without\n"
-    "settings it executes the whole run. It starts from the nearest checkpoint or from the seed,\n"
-    "in this process only. The run may be in progress. Only --trail writes a file: the results\n"
-    "of one step in causal order, which `lockstep diff` compares with another trail.\n"
+    "rate, token count, evaluation and checkpoint with the record: metrics.jsonl, leaves.bin and\n"
+    "the checkpoints. --step leaves evaluations out. Times, hosts and other files are not\n"
+    "compared. Without settings it executes the whole run. It starts from the nearest checkpoint\n"
+    "or from the seed, in this process only. The run may be in progress. Only --trail writes a\n"
+    "file: the results of one step in causal order, for `lockstep diff`.\n"
     "\n"
     "--seal prints the SHA-256 of each file of the run and of its data, and one of this list, the\n"
-    "seal. Publish them. --seal=SEAL, or a file with the list, first compares the files with it.\n"
+    "seal. Publish them. --seal=SEAL, or a file with the list, compares the files with it, and\n"
+    "executes only the steps that other settings ask for.\n"
     "\n"
     "The exit code is 0 if all is equal, 3 if a claim of the record is false, and 4 if a part\n"
     "can't be executed here.\n"
@@ -25,7 +27,8 @@ static const char usage[] =
     "  lockstep audit out/my --step=1010 --leaf=5\n"
     "  lockstep audit out/my --step=1010 --trail=my.trail\n"
     "  lockstep audit out/my --sample=2\n"
-    "  lockstep audit out/my --seal >my.seal\n";
+    "  lockstep audit out/my --seal >my.seal\n"
+    "  lockstep audit out/my --seal=my.seal\n";
 
 static const int codes[] = {
     [LKS__VERDICT_EQUAL] = TOOL_OK, [LKS__VERDICT_FALSE] = 3, [LKS__VERDICT_IMPOSSIBLE] = 4};

@@ -81,7 +81,12 @@ typedef struct lks__ckpt {
 } lks__ckpt;
 
 /* Values of `parts` below: the parts of a checkpoint to open. */
-enum { LKS__CKPT_ONLY_STATE = -1, LKS__CKPT_ONLY_MODEL = 0, LKS__CKPT_ALL = 1 };
+enum {
+    LKS__CKPT_ONLY_STATE = -1,
+    LKS__CKPT_ONLY_MODEL = 0,
+    LKS__CKPT_ALL = 1,
+    LKS__CKPT_ALL_ALONE = 2, /* errors don't name another checkpoint */
+};
 
 /* Open OUT/latest, or OUT if it is a checkpoint folder. Everything is verified: state.json's own
  * fields, both files' headers and the hash of every tensor (all bytes are read). A torn, truncated

@@ -261,7 +261,7 @@ static lks_status open_found(const char *out, const lks__entry *e, const char *p
                              lks__ckpt *ckpt)
 {
     lks_status st = open_folder(path, parts, ckpt);
-    return st == LKS_OK ? st : offer(st, out, e->name, parts);
+    return st == LKS_OK || parts == LKS__CKPT_ALL_ALONE ? st : offer(st, out, e->name, parts);
 }
 
 /* True if OUT is a checkpoint, judged by its name or its files. */

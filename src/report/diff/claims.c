@@ -26,6 +26,7 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
                                           .loss = lks__json_number(line, "loss"),
                                           .lr = lks__json_number(line, "lr"),
                                           .grad_norm = lks__json_number(line, "grad_norm"),
+                                          .tokens = lks__json_number(line, "tokens"),
                                           .ms = lks__json_number(line, "ms"),
                                           .skipped = skipped};
     return LKS_OK;
@@ -43,14 +44,39 @@ static lks_status add_save(lks__claims *c, const json_t *line)
     return LKS_OK;
 }
 
+static lks_status add_eval(lks__claims *c, const json_t *line)
+{
+    if (!lks__list_grow(&c->evals, c->n_evals, &c->evals_room, sizeof *c->evals))
+        return out_of_memory();
+    c->evals[c->n_evals++] =
+        (lks__claimed_eval){.iter = (uint64_t)json_integer_value(json_object_get(line, "iter")),
+                            .train_loss = lks__json_number(line, "train_loss"),
+                            .val_loss = lks__json_number(line, "val_loss"),
+                            .val_bpb = lks__json_number(line, "val_bpb")};
+    return LKS_OK;
+}
+
+/* Drop the checkpoints and evaluations of steps that a rollback discarded. */
+static void go_back(lks__claims *c, const json_t *line)
+{
+    const uint64_t to = (uint64_t)json_integer_value(json_object_get(line, "to"));
+    while (c->n_saves > 0 && c->saves[c->n_saves - 1].iter > to)
+        c->n_saves--;
+    while (c->n_evals > 0 && c->evals[c->n_evals - 1].iter > to)
+        c->n_evals--;
+    c->data_shift = (uint64_t)json_integer_value(json_object_get(line, "data_shift"));
+}
+
 lks_status lks__claims_add(lks__claims *c, const json_t *line)
 {
     const char *kind = json_string_value(json_object_get(line, "kind"));
     const bool skipped = strcmp(kind, "skip") == 0;
     if (skipped || strcmp(kind, "train") == 0)
         return add_step(c, line, skipped);
+    if (strcmp(kind, "eval") == 0 || strcmp(kind, "final") == 0)
+        return add_eval(c, line);
     if (strcmp(kind, "rollback") == 0)
-        c->data_shift = (uint64_t)json_integer_value(json_object_get(line, "data_shift"));
+        go_back(c, line);
     return strcmp(kind, "checkpoint") == 0 ? add_save(c, line) : LKS_OK;
 }
 
@@ -58,6 +84,7 @@ void lks__claims_free(lks__claims *c)
 {
     free(c->steps);
     free(c->saves);
+    free(c->evals);
     json_decref(c->config);
     json_decref(c->starts);
     *c = (lks__claims){.n_steps = 0};
@@ -84,11 +111,28 @@ const lks__claimed_save *lks__claims_save(const lks__claims *c, uint64_t iter)
     return NULL;
 }
 
+const lks__claimed_eval *lks__claims_eval(const lks__claims *c, uint64_t iter)
+{
+    for (size_t i = c->n_evals; i-- > 0;)
+        if (c->evals[i].iter == iter)
+            return &c->evals[i];
+    return NULL;
+}
+
 /* 0 for the first start of a run. */
 static uint64_t resumed_iter(const json_t *host)
 {
     const json_int_t iter = json_integer_value(json_object_get(host, "resumed_iter"));
     return iter > 0 ? (uint64_t)iter : 0;
+}
+
+void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p)
+{
+    const bool given = json_object_get(c->config, "init_hash") != NULL; /* first weights */
+    *first_p = given ? c->steps[0].iter : resumed_iter(json_array_get(c->starts, 0));
+    *end_p = c->steps[c->n_steps - 1].iter + 1;
+    if (c->n_saves > 0 && c->saves[c->n_saves - 1].iter > *end_p)
+        *end_p = c->saves[c->n_saves - 1].iter;
 }
 
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p)

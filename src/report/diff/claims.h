@@ -13,9 +13,15 @@
 typedef struct lks__claim {
     uint64_t iter;
     uint64_t data_shift; /* it read the data of iteration iter + data_shift */
-    double loss, lr, grad_norm, ms;
+    double loss, lr, grad_norm, tokens, ms;
     bool skipped; /* no update, and none of these figures */
 } lks__claim;
+
+/* An `eval` or `final` line. NAN: it doesn't have the figure. */
+typedef struct lks__claimed_eval {
+    uint64_t iter;
+    double train_loss, val_loss, val_bpb;
+} lks__claimed_eval;
 
 typedef struct lks__claimed_save {
     uint64_t iter;
@@ -28,6 +34,8 @@ typedef struct lks__claims {
     lks__claimed_save *saves; /* [n_saves] of `checkpoint` lines; the newest of an iteration is the
                                  last one */
     size_t n_saves, saves_room;
+    lks__claimed_eval *evals; /* [n_evals] in the same order */
+    size_t n_evals, evals_room;
     uint64_t data_shift; /* of the next step */
     json_t *config;      /* the config line */
     json_t *starts;      /* host lines of the start and of each resume, in order */
@@ -39,6 +47,10 @@ void lks__claims_free(lks__claims *c); /* a zeroed one does nothing */
 
 const lks__claim *lks__claims_step(const lks__claims *c, uint64_t iter);        /* or NULL */
 const lks__claimed_save *lks__claims_save(const lks__claims *c, uint64_t iter); /* or NULL */
+const lks__claimed_eval *lks__claims_eval(const lks__claims *c, uint64_t iter); /* or NULL */
+
+/* The record describes steps [*first_p, *end_p), though lines of steps may be missing. */
+void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p);
 
 /* The host line of the start that made step `iter`, and its first iteration. */
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p);

@@ -22,6 +22,7 @@
       "new ones")                                                                                  \
     X(STR, seal, "", ANY, AUDIT, HOST | BARE, AUDITS,                                              \
       "without a value: print the SHA-256 of each file of the run and of its data, and of this "   \
-      "list; a sum that was printed, or a file with the list: compare it with the files")
+      "list; a sum that was printed, or a file with the list: compare it with the files, and "     \
+      "execute only the steps that other settings ask for")
 
 #endif

@@ -24,7 +24,7 @@ struct audit {
     FILE *out;
     lks__history record;
     lks__replay replay;
-    uint64_t end; /* after the last step of the record */
+    uint64_t first, end; /* the record's steps */
     lks__points points;
     bool impossible; /* a part couldn't be executed */
 };
@@ -65,8 +65,9 @@ static void print_start(const struct audit *a, const struct part *p, uint64_t st
     fprintf(a->out, "%" PRIu64 "-%" PRIu64 "  from %s", p->from, p->end,
             lks__point_text(start, from));
     print_count(a->out, ", ", p->end - start, "step");
-    fprintf(a->out, " to compute; the run took %.1f s on %" JSON_INTEGER_FORMAT " rank%s\n",
-            recorded_seconds(&a->record.claims, start, p->end), ranks, ranks == 1 ? "" : "s");
+    fprintf(a->out, " to compute; the run took %.1f s on %" JSON_INTEGER_FORMAT " rank%s%s\n",
+            recorded_seconds(&a->record.claims, start, p->end), ranks, ranks == 1 ? "" : "s",
+            a->replay.evaluates ? ", without evaluations" : "");
     fflush(a->out);
 }
 
@@ -84,6 +85,7 @@ static void print_result(const struct audit *a, const lks__replay *before, lks_s
     print_some(a->out, r->steps - before->steps, "step");
     print_some(a->out, r->gradients - before->gradients, "gradient");
     print_some(a->out, r->saves - before->saves, "checkpoint");
+    print_some(a->out, r->evals - before->evals, "evaluation");
     fprintf(a->out, "%.1f s)\n", seconds);
     if (unhashed > 0)
         print_count(a->out, "          there are no hashes of the gradients of ", unhashed, "step");
@@ -168,6 +170,12 @@ static double passes(size_t n_all, size_t n, size_t k)
     return p;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    const size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
 static lks_status audit_sample(struct audit *a)
 {
     const size_t n_all = a->points.n, asked = (size_t)a->s->sample;
@@ -178,6 +186,7 @@ static lks_status audit_sample(struct audit *a)
     if (order == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a sample");
     shuffle(order, n_all, n, draw);
+    qsort(order, n, sizeof *order, by_number);
     fprintf(a->out,
             "drawn     %zu of %zu segments between checkpoints; --draw=%" PRIx64
             " draws the same ones\n",
@@ -204,11 +213,25 @@ static bool given(const struct audit *a, int setting)
     return a->s->from[setting] != LKS__FROM_DEFAULT;
 }
 
+/* Virtual ranks in this step, according to the record. */
+static json_int_t virtual_ranks(const lks__claims *c, uint64_t iter)
+{
+    const json_t *V = json_object_get(c->config, "virtual_ranks"), *start, *changed;
+    size_t i;
+    json_array_foreach(c->starts, i, start)
+    {
+        changed = json_object_get(json_object_get(start, "changed"), "virtual_ranks");
+        if (changed != NULL &&
+            (uint64_t)json_integer_value(json_object_get(start, "resumed_iter")) <= iter)
+            V = changed;
+    }
+    return json_integer_value(V);
+}
+
 /* The part that the settings ask for, without a sample. */
 static lks_status choose_part(const struct audit *a, struct part *p)
 {
-    const uint64_t first = a->record.claims.steps[0].iter;
-    *p = (struct part){first, a->end};
+    *p = (struct part){a->first, a->end};
     if (given(a, LKS__SETTING_step)) {
         p->from = (uint64_t)a->s->step;
         p->end = p->from + 1;
@@ -220,11 +243,21 @@ static lks_status choose_part(const struct audit *a, struct part *p)
         p->from = a->points.at[0];
     if (a->s->to_step > 0)
         p->end = (uint64_t)a->s->to_step;
-    if (p->from < first || p->end > a->end || p->from >= p->end)
+    const json_int_t V = virtual_ranks(&a->record.claims, p->from);
+    if (p->from < a->first || p->end > a->end || p->from >= a->end)
         return lks__fail(LKS_ERR_CONFIG,
                          "the record has steps %" PRIu64 " to %" PRIu64
                          ": give --step, or --from and --to, in that range",
-                         first, a->end - 1);
+                         a->first, a->end - 1);
+    if (p->from >= p->end)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "from=%" PRIu64 " isn't below to=%" PRIu64 ", before which an audit ends",
+                         p->from, p->end);
+    if (V > 0 && a->replay.leaf >= V)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "leaf=%d, but step %" PRIu64 " has %" JSON_INTEGER_FORMAT
+                         " virtual ranks: give 0 to %" JSON_INTEGER_FORMAT,
+                         a->replay.leaf, p->from, V, V - 1);
     return LKS_OK;
 }
 
@@ -249,6 +282,16 @@ static lks_status check_settings(const struct audit *a)
 
 static void print_limits(const struct audit *a)
 {
+    const uint64_t unprinted = a->replay.findings - a->replay.printed;
+    if (unprinted > 0)
+        print_count(a->out, "          ", unprinted, "more false claim");
+    if (unprinted > 0)
+        fputs(": one setting that is false makes all steps false, so look at the first ones\n",
+              a->out);
+    fprintf(a->out,
+            "not compared: %stimes, hosts, text samples, golf's artifact, and files other than "
+            "metrics.jsonl, leaves.bin and checkpoints\n",
+            a->replay.evaluates ? "" : "evaluations, ");
     fputs("not shown: where the data come from, and how many runs were made before this one was "
           "chosen\n",
           a->out);
@@ -261,13 +304,26 @@ static void print_limits(const struct audit *a)
 /* With the trail of --step. */
 static lks_status audit_step(struct audit *a, const struct part *p)
 {
+    char shown[512];
     lks__trail_file file = {.file = NULL};
     if (a->s->trail[0] == '\0')
         return audit_pieces(a, p);
     LKS__TRY(lks__trail_file_open(a->s->trail, &file));
     a->replay.trail = &file.trail;
-    const lks_status st = audit_pieces(a, p), closed = lks__trail_file_close(&file);
-    return st == LKS_OK ? closed : st;
+    lks_status st = audit_pieces(a, p);
+    const lks_status closed = lks__trail_file_close(&file);
+    st = st == LKS_OK ? closed : st;
+    if (st == LKS_OK && file.complete)
+        fprintf(a->out, "trail     %s has the results of step %" PRIu64 "\n",
+                lks__escape(shown, sizeof shown, a->s->trail, strlen(a->s->trail)), p->from);
+    return st;
+}
+
+/* --seal=… alone compares the files only. */
+static bool executes(const struct audit *a)
+{
+    return a->s->seal[0] == '\0' || a->s->sample > 0 || given(a, LKS__SETTING_step) ||
+           given(a, LKS__SETTING_from_step) || given(a, LKS__SETTING_to_step);
 }
 
 static lks_status audit(struct audit *a)
@@ -277,16 +333,19 @@ static lks_status audit(struct audit *a)
     LKS__TRY(lks__history_finish(&a->record));
     if (strcmp(a->s->seal, "true") == 0)
         return lks__seal_print(&a->replay);
+    lks__claims_range(&a->record.claims, &a->first, &a->end);
+    LKS__TRY(lks__points_find(a->replay.run, &a->record.claims, &a->points));
+    if (a->s->sample == 0)
+        LKS__TRY(choose_part(a, &p));
     if (a->s->seal[0] != '\0')
         LKS__TRY(lks__seal_check(&a->replay, a->s->seal));
-    a->end = a->record.claims.steps[a->record.claims.n_steps - 1].iter + 1;
-    LKS__TRY(lks__points_find(a->replay.run, &a->record.claims, &a->points));
-    if (a->s->sample > 0) {
-        LKS__TRY(audit_sample(a));
-    } else {
-        LKS__TRY(choose_part(a, &p));
-        LKS__TRY(audit_step(a, &p));
+    if (!executes(a)) {
+        fputs("not compared: the record with the run, because only --seal was given; "
+              "add --sample, --step, or --from and --to\n",
+              a->out);
+        return LKS_OK;
     }
+    LKS__TRY(a->s->sample > 0 ? audit_sample(a) : audit_step(a, &p));
     print_limits(a);
     return LKS_OK;
 }
@@ -300,6 +359,7 @@ lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
         .run = run,
         .claims = &a.record.claims,
         .out = out,
+        .evaluates = s->from[LKS__SETTING_step] == LKS__FROM_DEFAULT,
         .leaf = s->from[LKS__SETTING_leaf] != LKS__FROM_DEFAULT ? (int)s->leaf : -1,
     };
     lks_status st = check_settings(&a);

@@ -8,15 +8,17 @@
 
 bool lks__points_seed(const lks__claims *c)
 {
-    return c->config != NULL && c->steps[0].iter == 0 &&
-           json_object_get(c->config, "init_hash") == NULL;
+    uint64_t first, end;
+    lks__claims_range(c, &first, &end);
+    return c->config != NULL && first == 0 && json_object_get(c->config, "init_hash") == NULL;
 }
 
 lks_status lks__points_find(const char *run, const lks__claims *c, lks__points *p)
 {
-    const uint64_t end = c->steps[c->n_steps - 1].iter + 1;
+    uint64_t first, end;
     lks__entry *entries;
     size_t n;
+    lks__claims_range(c, &first, &end);
     LKS__TRY(lks__ckpt_scan(run, &entries, &n));
     p->at = malloc((n + 1) * sizeof *p->at);
     if (p->at != NULL && lks__points_seed(c))

@@ -30,7 +30,8 @@ void lks__replay_false(lks__replay *r, const char *format, ...)
         vsnprintf(r->first, sizeof r->first, format, again);
         va_end(again);
     }
-    if (r->out != NULL && r->findings <= MOST_PRINTED) {
+    if (r->out != NULL && r->printed < MOST_PRINTED) {
+        r->printed++;
         fputs("FALSE     ", r->out);
         vfprintf(r->out, format, args);
         fputc('\n', r->out);
@@ -77,12 +78,12 @@ static double nine_digits(double x)
     return strtod(text, NULL);
 }
 
-static void compare_figure(lks__replay *r, uint64_t iter, const char *name, double claimed,
-                           double computed)
+static void compare_figure(lks__replay *r, const char *what, uint64_t iter, const char *name,
+                           double claimed, double computed)
 {
     if (claimed != computed && !(isnan(claimed) && !isfinite(computed)))
-        lks__replay_false(r, "step %" PRIu64 ": %s is %.17g in metrics.jsonl, %.17g computed", iter,
-                          name, claimed, computed);
+        lks__replay_false(r, "%s %" PRIu64 ": %s is %.17g in metrics.jsonl, %.17g computed", what,
+                          iter, name, claimed, computed);
 }
 
 /* Move leaves.bin to this iteration. *any_p: it has a record of it. */
@@ -137,6 +138,11 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
                                const lks__step_result *step)
 {
     r->steps++;
+    if (claim == NULL) {
+        lks__replay_false(r, "step %" PRIu64 ": metrics.jsonl has no line of this step",
+                          step->iter);
+        return LKS_OK;
+    }
     if (claim->skipped != (step->outcome == LKS__STEP_SKIPPED)) {
         lks__replay_false(
             r, "step %" PRIu64 ": the record says that it was %s; it was%s when computed",
@@ -147,9 +153,37 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
     if (claim->skipped)
         return LKS_OK;
     LKS__TRY(compare_hashes(r, t, claim->iter));
-    compare_figure(r, claim->iter, "loss", claim->loss, nine_digits(step->loss));
-    compare_figure(r, claim->iter, "grad_norm", claim->grad_norm, step->grad_norm);
-    compare_figure(r, claim->iter, "lr", claim->lr, step->lr);
+    compare_figure(r, "step", claim->iter, "loss", claim->loss, nine_digits(step->loss));
+    compare_figure(r, "step", claim->iter, "grad_norm", claim->grad_norm, step->grad_norm);
+    compare_figure(r, "step", claim->iter, "lr", claim->lr, step->lr);
+    compare_figure(r, "step", claim->iter, "tokens", claim->tokens,
+                   (double)lks__state_tokens(&t->run, &t->state));
+    return LKS_OK;
+}
+
+/* Compare the evaluation before step t->state.iter, if the record has one. After a resume that
+ * changed settings, it is unknown which of them it had. `due`: an honest record has one. */
+static lks_status compare_evaluation(lks__replay *r, lks__trainer *t, bool due)
+{
+    const uint64_t iter = t->state.iter;
+    const lks__claimed_eval *claim = lks__claims_eval(r->claims, iter);
+    lks__eval_result eval;
+    if (!r->evaluates || lks__claims_changed(r->claims, iter) != NULL || (claim == NULL && !due))
+        return LKS_OK;
+    if (claim == NULL) {
+        lks__replay_false(r, "evaluation %" PRIu64 ": metrics.jsonl has no line of it", iter);
+        return LKS_OK;
+    }
+    lks__batch_sampler_mark(t->state.sampler);
+    LKS__TRY(t->run.procedure->evaluate(&t->run, &t->ses, &t->state, &t->work, &eval));
+    lks__batch_sampler_back(t->state.sampler);
+    r->evals++;
+    compare_figure(r, "evaluation", iter, "val_loss", claim->val_loss, nine_digits(eval.val_loss));
+    if (eval.has_train)
+        compare_figure(r, "evaluation", iter, "train_loss", claim->train_loss,
+                       nine_digits(eval.train_loss));
+    if (eval.has_bpb)
+        compare_figure(r, "evaluation", iter, "val_bpb", claim->val_bpb, nine_digits(eval.val_bpb));
     return LKS_OK;
 }
 
@@ -223,7 +257,7 @@ lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__c
     if (draws && claim != NULL && claim->data_shift != state->data_shift)
         return lks__fail(LKS_ERR_SUPPORT,
                          "the run went back to iteration %" PRIu64
-                         ", and sampler=nanogpt can't repeat that: start from a later checkpoint",
+                         ", and sampler=nanogpt can't repeat that: give --from, a later checkpoint",
                          claim->iter);
     if (claim != NULL)
         state->data_shift = claim->data_shift;
@@ -267,16 +301,17 @@ static lks_status check_kernels(const lks__replay *r, const lks__trainer *t, uin
 static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *again_p)
 {
     const lks__claim *claim = lks__claims_step(r->claims, t->state.iter);
+    const uint64_t iter = t->state.iter;
     lks__step_result step;
-    if (claim == NULL)
-        return lks__fail(LKS_ERR_SUPPORT, "metrics.jsonl has no line of step %" PRIu64,
-                         t->state.iter);
     if (trail)
         LKS__TRY(trail_gradients(r, t));
     const lks_status st = lks__train_step(&t->run, &t->ses, &t->state, &t->work, &t->checks, &step);
     *again_p = false;
     if (st == LKS_ERR_NAN) {
-        lks__replay_false(r, "%s", lks_last_error());
+        lks__replay_false(r,
+                          "step %" PRIu64
+                          ": the record says that it was made; it was not finite when computed",
+                          iter);
         return LKS_OK;
     }
     LKS__TRY(st);
@@ -290,13 +325,16 @@ static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *
 static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
 {
     const uint64_t start = t->state.iter;
-    bool last = false;
-    for (bool again = true; again && t->state.iter < end;) {
+    bool last = false, again = true;
+    while (again && t->state.iter < end) {
         const lks__claim *claim = lks__claims_step(r->claims, t->state.iter);
         last = t->state.iter + 1 == end;
         LKS__TRY(check_kernels(r, t, t->state.iter));
         if (t->state.iter > start)
             LKS__TRY(apply_resume(r, t));
+        if (t->state.iter > start || start == 0) /* else the steps before it lead to it */
+            LKS__TRY(compare_evaluation(
+                r, t, t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks)));
         LKS__TRY(lks__replay_data(&t->run, &t->state, &t->checks, claim));
         if (last && r->trail != NULL)
             LKS__TRY(lks__trail_begin(r->trail, t, r->leaf));
@@ -307,6 +345,8 @@ static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
         LKS__TRY(check_repeatable(t));
         LKS__TRY(replay_one(r, t, last && r->trail != NULL, &again));
     }
+    if (again)
+        LKS__TRY(compare_evaluation(r, t, false));
     return last && r->trail != NULL ? lks__trail_end(r->trail, t) : LKS_OK;
 }
 
@@ -335,8 +375,24 @@ static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64
     if (start > 0 || digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
     return lks__fail(
-        LKS_ERR_SUPPORT, "the data in %s are not the run's: their digest is %s, not %s",
+        LKS_ERR_SUPPORT,
+        "the data in %s are not the run's: their digest is %s, not %s; give the run's by --dataset",
         t->run.shown_data_dir, have, lks__escape(shown, sizeof shown, digest, strlen(digest)));
+}
+
+/* The trainer couldn't open checkpoint `start`, and its message tells how to continue a run. */
+static lks_status explain(const lks__replay *r, uint64_t start, lks_status st)
+{
+    lks__ckpt c = {.iter = 0};
+    char cause[1024];
+    if (st != LKS_ERR_FORMAT || start == 0 ||
+        lks__ckpt_open_iter(r->run, start, LKS__CKPT_ALL_ALONE, &c) != LKS_ERR_FORMAT) {
+        lks__ckpt_close(&c);
+        return st;
+    }
+    snprintf(cause, sizeof cause, "%s", lks_last_error());
+    return lks__fail(st, "%s: --from below %" PRIu64 " starts before this checkpoint", cause,
+                     start);
 }
 
 lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
@@ -347,7 +403,7 @@ lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
     lks_status st = s != NULL && t != NULL ? lks__audit_settings(r, start, s)
                                            : lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
     if (st == LKS_OK)
-        st = lks__trainer_open(s, t, &stopped);
+        st = explain(r, start, lks__trainer_open(s, t, &stopped));
     const bool opened = st == LKS_OK;
     if (st == LKS_OK)
         st = lks__leaves_open(r->run, &r->leaves);

@@ -18,14 +18,15 @@ typedef struct lks__replay {
     const char *run;            /* the run's folder */
     const lks__claims *claims;
     FILE *out;                      /* NULL, with files_checked: nothing is printed */
+    bool evaluates;                 /* compute the record's evaluations, too */
     int leaf;                       /* >= 0: the only virtual rank to compute in the last step */
     const struct lks__trail *trail; /* NULL, or the trail of the last step (train/audit/trail.h) */
     /* Results, added up. */
-    uint64_t steps, gradients, saves; /* compared */
-    uint64_t unhashed;                /* steps without hashes of gradients */
-    uint64_t findings;                /* claims that are false */
-    char first[800];                  /* the first of them */
-    bool files_checked;               /* token files have the hash in the record */
+    uint64_t steps, gradients, saves, evals; /* compared */
+    uint64_t unhashed;                       /* steps without hashes of gradients */
+    uint64_t findings, printed;              /* claims that are false */
+    char first[800];                         /* the first of them */
+    bool files_checked;                      /* token files have the hash in the record */
     lks__leaves leaves;
 } lks__replay;
 
