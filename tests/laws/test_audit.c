@@ -463,6 +463,16 @@ static void test_impossible(void **state)
     EXPECT(4, TEXTS("not possible here: step 0 was made with kernels of fingerprint "), out);
     EXPECT(4, TEXTS("not possible here: ", " are not the run's: their digest is "),
            copy_of(reference()), lks_test_text("--dataset=%s", poison_data()));
+    const char *nothing = lks_test_folder();
+    static const char *const starts[] = {"--step=0", "--step=10"};
+    for (int i = 0; i < 2; i++) {
+        const lks_test_result r =
+            lks_test_tool("audit", reference(), starts[i], lks_test_text("--dataset=%s", nothing));
+        assert_int_equal(r.exit_code, 4);
+        assert_contains(r.out, lks_test_text("%s has no token files of the run: give their folder "
+                                             "by --dataset\nnot compared",
+                                             nothing));
+    }
     const char *clock = lks_test_folder();
     law_args args = law_family(true, clock);
     law_add(&args, "--max_wallclock_seconds=600");

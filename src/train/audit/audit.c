@@ -77,6 +77,10 @@ static void print_result(const struct audit *a, const lks__replay *before, lks_s
     const lks__replay *r = &a->replay;
     const uint64_t findings = r->findings - before->findings;
     const uint64_t unhashed = r->unhashed - before->unhashed;
+    const uint64_t compared = r->steps + r->gradients + r->saves + r->evals - before->steps -
+                              before->gradients - before->saves - before->evals;
+    if (st != LKS_OK && findings + compared == 0)
+        return;
     if (findings > 0)
         print_count(a->out, "          FALSE: ", findings, "claim");
     else

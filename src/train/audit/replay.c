@@ -380,19 +380,45 @@ static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64
         t->run.shown_data_dir, have, lks__escape(shown, sizeof shown, digest, strlen(digest)));
 }
 
-/* The trainer couldn't open checkpoint `start`, and its message tells how to continue a run. */
-static lks_status explain(const lks__replay *r, uint64_t start, lks_status st)
+static bool is_damaged(const lks__replay *r, uint64_t start)
 {
     lks__ckpt c = {.iter = 0};
-    char cause[1024];
-    if (st != LKS_ERR_FORMAT || start == 0 ||
-        lks__ckpt_open_iter(r->run, start, LKS__CKPT_ALL_ALONE, &c) != LKS_ERR_FORMAT) {
-        lks__ckpt_close(&c);
+    const bool damaged =
+        start > 0 && lks__ckpt_open_iter(r->run, start, LKS__CKPT_ALL_ALONE, &c) == LKS_ERR_FORMAT;
+    lks__ckpt_close(&c);
+    return damaged;
+}
+
+/* True if the folder of the run's data is known, but contains no tokens. */
+static bool lacks_data(const lks__replay *r, lks__settings *s)
+{
+    char dir[LKS__SETTING_STR + 8];
+    lks__shards *shards = NULL;
+    if (lks__audit_settings(r, 0, s) != LKS_OK)
+        return false;
+    const bool lacks =
+        lks__settings_data_dir(s, dir) != LKS_OK ||
+        lks__procedure_open_split(s, dir, LKS__SPLIT_TRAIN, UINT32_MAX, &shards) != LKS_OK;
+    lks__shards_close(shards);
+    return lacks;
+}
+
+/* The trainer couldn't be opened, and its message is for someone who trains. Changes *s. */
+static lks_status explain(const lks__replay *r, uint64_t start, lks_status st, lks__settings *s)
+{
+    char cause[1024], shown[512];
+    if (st == LKS_OK || st == LKS_ERR_NOMEM)
         return st;
+    if (st == LKS_ERR_FORMAT && is_damaged(r, start)) {
+        snprintf(cause, sizeof cause, "%s", lks_last_error());
+        return lks__fail(st, "%s: --from below %" PRIu64 " starts before this checkpoint", cause,
+                         start);
     }
     snprintf(cause, sizeof cause, "%s", lks_last_error());
-    return lks__fail(st, "%s: --from below %" PRIu64 " starts before this checkpoint", cause,
-                     start);
+    if (lacks_data(r, s))
+        return lks__fail(st, "%s has no token files of the run: give their folder by --dataset",
+                         lks__escape(shown, sizeof shown, s->dataset, strlen(s->dataset)));
+    return lks__fail(st, "%s", cause);
 }
 
 lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
@@ -403,7 +429,7 @@ lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
     lks_status st = s != NULL && t != NULL ? lks__audit_settings(r, start, s)
                                            : lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
     if (st == LKS_OK)
-        st = explain(r, start, lks__trainer_open(s, t, &stopped));
+        st = explain(r, start, lks__trainer_open(s, t, &stopped), s);
     const bool opened = st == LKS_OK;
     if (st == LKS_OK)
         st = lks__leaves_open(r->run, &r->leaves);
