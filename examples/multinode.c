@@ -1,5 +1,6 @@
-/* multinode.c - several hosts, restarts and checkpoints around lks_ddp. Run the same command on
- * each of two hosts, with the first host's address:
+/* multinode.c - a whole program: lks_ddp, an optimizer of the library, a sampler and checkpoints,
+ * on several hosts and with restarts. Run the same command on each of two hosts, with the first
+ * host's address:
  *
  *     lockstep run --nnodes=2 --nproc-per-node=2 --rdzv-endpoint=HOST:29400 --max-restarts=3 \
  *         ./multinode out
@@ -14,11 +15,12 @@
 #include <lockstep/lockstep.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { SAMPLES = 4096, IN = 16, V = 8, BATCH = 32, KEEP = 3 };
 
-static float w[IN], grad[IN], momentum[IN];
+static float w[IN], grad[IN];
 
 static void check(lks_status st)
 {
@@ -41,8 +43,22 @@ static double sample(unsigned s)
     return 0.5 * error * error;
 }
 
-static double epoch(lks_comm *comm, lks_ddp *ddp, lks_sampler *sampler, uint64_t number)
+/* Everything the next epoch depends on, besides its number, which sets the order of samples. Call
+ * it before each load and save: it gathers the optimizer's parts from all ranks. */
+static size_t list_state(lks_optimizer *optimizer, lks_tensor state[3])
 {
+    const lks_tensor *own; /* optimizer.steps and w.momentum */
+    size_t n;
+    check(lks_optimizer_state(optimizer, &own, &n));
+    state[0] = (lks_tensor){"w", LKS_FLOAT32, 1, {IN}, w};
+    memcpy(state + 1, own, n * sizeof *own);
+    return 1 + n;
+}
+
+static double epoch(lks_comm *comm, lks_ddp *ddp, lks_optimizer *optimizer, lks_sampler *sampler,
+                    uint64_t number)
+{
+    const lks_rates rates = {.learning_rate = 0.25, .beta1 = 0.5}; /* beta1: SGD's momentum */
     lks_ddp_result r = {0};
     lks_sampler_set_epoch(sampler, number);
     for (unsigned at = 0; at < lks_sampler_count(sampler); at += BATCH) {
@@ -54,10 +70,7 @@ static double epoch(lks_comm *comm, lks_ddp *ddp, lks_sampler *sampler, uint64_t
             check(lks_ddp_accumulate(ddp, BATCH));
         }
         check(lks_ddp_step(ddp, &r));
-        for (int i = 0; i < IN; i++) {
-            momentum[i] = 0.5f * momentum[i] + grad[i];
-            w[i] -= 0.25f * momentum[i];
-        }
+        check(lks_optimizer_step(optimizer, &rates));
     }
     return r.loss;
 }
@@ -66,20 +79,24 @@ int main(int argc, char **argv)
 {
     lks_comm *comm;
     lks_ddp *ddp;
+    lks_optimizer *optimizer;
     lks_sampler *sampler;
+    lks_tensor state[3];
+    size_t n;
     uint64_t epochs = 0, last = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
     bool found;
     const char *dir = argc > 1 ? argv[1] : "out";
     const lks_param params[] = {{"w", w, grad, IN}};
-    /* Everything the next epoch depends on, besides its number, which sets the order of samples. */
-    const lks_tensor state[] = {{"w", LKS_FLOAT32, 1, {IN}, w},
-                                {"w.momentum", LKS_FLOAT32, 1, {IN}, momentum}};
+    const lks_optimizer_param updated[] = {{"w", w, grad, LKS_PARAM_VECTOR, IN, 1}};
     setvbuf(stdout, NULL, _IOLBF, 0); /* stdout is a pipe: show each line at once */
     check(lks_comm_init(&comm));
     check(lks_ddp_open(comm, params, 1, &(lks_ddp_options){.virtual_ranks = V}, &ddp));
+    check(lks_ddp_broadcast(ddp)); /* rank 0's initial values; here all ranks have zeros */
+    check(lks_optimizer_open(comm, LKS_SGD, updated, 1, &optimizer));
     check(
         lks_sampler_open(&(lks_sampler_options){.dataset_size = SAMPLES, .replicas = V}, &sampler));
-    check(lks_checkpoint_load(comm, dir, state, 2, &epochs, &found));
+    n = list_state(optimizer, state);
+    check(lks_checkpoint_load(comm, dir, state, n, &epochs, &found));
 
     char host[256] = "";
     gethostname(host, sizeof host - 1);
@@ -88,12 +105,14 @@ int main(int argc, char **argv)
             (unsigned long long)epochs);
 
     while (epochs < last) {
-        double loss = epoch(comm, ddp, sampler, epochs++);
-        check(lks_checkpoint_save(comm, dir, epochs, state, 2, KEEP));
+        double loss = epoch(comm, ddp, optimizer, sampler, epochs++);
+        n = list_state(optimizer, state);
+        check(lks_checkpoint_save(comm, dir, epochs, state, n, KEEP));
         if (lks_comm_rank(comm) == 0)
             printf("epoch %llu: loss %.9g\n", (unsigned long long)epochs, loss);
     }
     lks_sampler_close(sampler);
+    lks_optimizer_close(optimizer);
     lks_ddp_close(ddp);
     lks_comm_close(comm);
     return 0;

@@ -52,6 +52,15 @@ source_files | grep '\.md$' >"$work/pages" || die "there are no pages to look at
 tr '\n' '\0' <"$work/pages" | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{161,}' /dev/null | cut -c1-120 >"$work/hits" || true
 [ ! -s "$work/hits" ] || { echo 'a line of a page over 160 columns:'; cat "$work/hits"; } >>"$work/report"
 [ "$(wc -l <README.md)" -le 120 ] || echo "README.md has $(wc -l <README.md) lines; 120 are allowed" >>"$work/report"
+# docs/inside is about the source, which an installation doesn't have.
+not_installed() { # PAGE TARGET
+    case $1:$(realpath --relative-to=. "$2") in
+    docs/inside/*) false ;;
+    docs/*:docs | docs/*:docs/* | docs/*:examples/* | docs/*:[A-Z]*) false ;;
+    docs/*) true ;;
+    *) false ;;
+    esac
+}
 while IFS= read -r page; do
     # Code between backquotes has no links; an address with a scheme is not a file.
     awk '/^```/ { code = !code; next } !code' "$page" | sed 's/`[^`]*`//g' | grep -oE '\]\([^)]*\)' | sed 's/^](//; s/)$//' |
@@ -60,6 +69,8 @@ while IFS= read -r page; do
             [ -z "$file" ] || target=$(dirname "$page")/$file
             if [ ! -e "$target" ]; then
                 echo "$page: a link to $link, which doesn't exist"
+            elif not_installed "$page" "$target"; then
+                echo "$page: a link to $link, which isn't installed next to the page: name the path without a link"
             elif [ "$file" != "$link" ] && ! sed -n 's/^##* //p' "$target" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-' |
                 grep -qx -e "${link#*#}"; then
                 echo "$page: a link to $link: that page has no such heading"

@@ -2,8 +2,8 @@
  *
  * A checkpoint is a folder DIR/ckpt-00000012 of the form that `lockstep train` writes
  * (docs/reference/formats.md): a safetensors file, which other programs can read, and a hash over
- * every byte. It is either complete or absent, even if the program dies. DIR/latest names the
- * newest one.
+ * every byte. It is either complete or absent, even if the program dies. DIR/latest is a symbolic
+ * link to the newest one.
  *
  *     int64_t epoch = 0;
  *     uint64_t step = 0;
@@ -20,9 +20,10 @@
  * The calls are collective. All ranks give the same names, types and shapes in the same order; if
  * they don't, every rank gets ERR_DIVERGED with rank and tensor. Only rank 0 reads and writes
  * files, and only its `dir` counts; if it fails, every rank gets its status and its sentence, and
- * the group stays usable. A list or an argument that is wrong by itself is ERR_ARG on this rank
- * alone. One program at a time saves into a folder. A checkpoint has at most 10 MB of names, types
- * and shapes, which are some 50,000 tensors; more is refused by a save and by a load.
+ * the group stays usable (ERR_CONFIG, ERR_FORMAT, ERR_IO, ERR_NOMEM). A list or an argument that is
+ * wrong by itself is ERR_ARG on this rank alone. One program at a time saves into a folder. A
+ * checkpoint has at most 10 MB of names, types and shapes, which are some 50,000 tensors; more is
+ * refused by a save and by a load.
  *
  * The thread and fork rules of lockstep/comm.h apply: in a child of fork(), all return ERR_ARG. */
 #ifndef LOCKSTEP_CHECKPOINT_H

@@ -62,12 +62,15 @@ void lks_comm_close(lks_comm *comm);
  * with color -1 a rank joins none, and its *part_p is NULL. A part numbers its ranks in the order
  * of `key`, and ranks with equal keys in the order of the group. Collective.
  *
+ * One call puts a rank into one part at most. For parts that have ranks in common, call it once per
+ * part: with color 0 on the part's ranks, and -1 on the others.
+ *
  * A part is a group like any other. Use it at the same time as `comm` and as other parts, also from
  * another thread; split it again; close it with lks_comm_close() before or after `comm`, but close
  * `comm` only while no call of a part runs. Sums use the tree over the part's ranks, and messages
- * the part's numbers of ranks. The operations of a part count as heartbeats in `comm`, too. Ranks
- * of one host that follow each other in the part's order share memory; if other hosts' ranks are
- * between them, they count as several hosts (lks_comm_world()).
+ * about a part count its ranks, from 0. The operations of a part count as heartbeats in `comm`,
+ * too. Ranks of one host that follow each other in the part's order share memory; if other hosts'
+ * ranks are between them, they count as several hosts (lks_comm_world()).
  *
  * If a rank can't prepare its part, every rank of `comm` gets its status and its sentence, and
  * `comm` stays usable. After any error *part_p is NULL. */
@@ -87,9 +90,10 @@ const lks_world *lks_comm_world(const lks_comm *comm);
 void lks_comm_abort(lks_comm *comm, const char *why);
 
 /* Publish this rank's step and phase. A collective that fails, or that ranks call differently,
- * reports the step of each rank that it names. `phase` is a static string, or NULL. If the program
- * never calls this, lks_ddp notes its own steps, counted from lks_ddp_open(): after a restart they
- * begin at 0 again. Both functions increase the heartbeat, and cost a few stores. */
+ * reports the step of each rank that it names. `phase` is a string that stays valid, such as a
+ * literal, or NULL. If the program never calls this, lks_ddp notes its own steps, counted from
+ * lks_ddp_open(): after a restart they begin at 0 again. Both functions increase the heartbeat, and
+ * cost a few stores. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 
@@ -152,8 +156,9 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
                                    lks_dtype dtype, lks_op op);
 
 /* lks_comm_all_gather() of parts with different sizes: rank r gives mine[counts[r]], and `all` out
- * has the parts in the order of ranks, without gaps. counts[world_size] is equal on all ranks.
- * `mine` may be this rank's part of `all`; any other overlap is ERR_ARG. */
+ * has the parts in the order of ranks, without gaps. counts[world_size] is equal on all ranks; if
+ * not, the message names the first count that differs. `mine` may be this rank's part of `all`; any
+ * other overlap is ERR_ARG. */
 lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
                                  lks_dtype dtype);
 

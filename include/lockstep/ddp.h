@@ -28,11 +28,11 @@
  * Sums run in the library's floating-point mode (comm.h). Backward and the optimizer run in the
  * program's own mode, so that mode must be equal on all ranks.
  *
- * There is no counterpart of no_sync(), because the library counts micro-steps itself. A call out
- * of turn returns ERR_ARG, names the call that was due, and changes nothing. A NULL ddp is ERR_ARG,
- * too. After any other error the step can't be completed: later calls of the step fail with the
- * same reason, and the only useful call is lks_ddp_close(). Use an lks_ddp from one thread at a
- * time.
+ * There is no counterpart of no_sync(), because the library counts micro-steps itself. Messages
+ * count virtual ranks, micro-steps and parameters from 0, as the calls do. A call out of turn
+ * returns ERR_ARG, names the call that was due, and changes nothing. A NULL ddp is ERR_ARG, too.
+ * After any other error the step can't be completed: later calls of the step fail with the same
+ * reason, and the only useful call is lks_ddp_close(). Use an lks_ddp from one thread at a time.
  *
  * A group may have several lks_ddp. All ranks must call them in the same order, else ERR_ARG.
  *
@@ -63,6 +63,7 @@ typedef struct lks_param {
     size_t count; /* elements, at least 1 */
 } lks_param;
 
+/* Zero it, and set what you need: 0 is each member's default. */
 typedef struct lks_ddp_options {
     int virtual_ranks; /* V, at least the number of ranks, at most 1024; 0: one per rank */
     int micro_steps;   /* A, per virtual rank in a step; 0: 1 */
@@ -113,9 +114,10 @@ lks_status lks_ddp_begin(lks_ddp *ddp, int v);
  * in this micro-step. In the last micro-step it is then sent while backward continues. Mark each
  * parameter at most once, in any order; the reverse order of `params` is best.
  *
- * If a gradient changes after its mark, the result depends on the number of ranks. Run the program
- * once with LOCKSTEP_CHECK=1 in its environment: then lks_ddp_accumulate() returns ERR_ARG and
- * names the parameter, and the other ranks get ERR_PEER with the same sentence. */
+ * If a gradient changes after its mark, the change may be lost, or be added to a finished sum: the
+ * result is wrong on any number of ranks, also on one, and not equally wrong on each. Run the
+ * program once with LOCKSTEP_CHECK=1 in its environment: then lks_ddp_accumulate() returns ERR_ARG
+ * and names the parameter, and the other ranks get ERR_PEER with the same sentence. */
 lks_status lks_ddp_mark_ready(lks_ddp *ddp, size_t param);
 /* Optional: add to the sum of losses whose mean lks_ddp_step() returns. */
 lks_status lks_ddp_add_loss(lks_ddp *ddp, double loss);
@@ -134,12 +136,12 @@ typedef struct lks_ddp_result {
  * same bits on every rank. Collective. `result` may be NULL. ERR_PEER, ERR_TIMEOUT as in comm.h. */
 lks_status lks_ddp_step(lks_ddp *ddp, lks_ddp_result *result);
 
-/* Clip the mean gradient to a norm of `max_norm`, like torch.nn.utils.clip_grad_norm_(): multiply
- * the caller's gradients by max_norm / (norm + 1e-6) if that is less than 1. Call it at most once
- * after a lks_ddp_step(), before the next lks_ddp_begin(). The step has computed the norm, so no
- * data are sent, and the factor has the same bits on every rank. *factor_p (may be NULL) is the
- * factor, at most 1. If the norm isn't finite, ERR_NAN on every rank, and the gradients stay as
- * they are. */
+/* Clip the mean gradient to a norm of `max_norm`, more than 0, like
+ * torch.nn.utils.clip_grad_norm_(): multiply the caller's gradients by max_norm / (norm + 1e-6) if
+ * that is less than 1. Call it at most once after a lks_ddp_step(), before the next
+ * lks_ddp_begin(). The step has computed the norm, so no data are sent, and the factor has the same
+ * bits on every rank. *factor_p (may be NULL) is the factor, at most 1. If the norm isn't finite,
+ * ERR_NAN on every rank, and the gradients don't change. */
 lks_status lks_ddp_clip(lks_ddp *ddp, double max_norm, double *factor_p);
 
 /* True if any rank marked `param` ready in the step that has just ended, or marked no parameter at

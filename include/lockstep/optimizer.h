@@ -1,5 +1,5 @@
-/* lockstep/optimizer.h - optimizers for any program's parameters, with the bits that `lockstep
- * train` has: AdamW, SGD with momentum, Muon.
+/* lockstep/optimizer.h - optimizers for any program's parameters: AdamW, SGD with momentum, Muon.
+ * They compute the same bits as those of `lockstep train`.
  *
  *     const lks_optimizer_param params[] = {{"w1", w1, gw1, LKS_PARAM_MATRIX, HIDDEN, IN},
  *                                           {"b1", b1, gb1, LKS_PARAM_VECTOR, HIDDEN, 1}};
@@ -33,8 +33,9 @@ extern "C" {
 typedef struct lks_optimizer lks_optimizer; /* opaque; close with lks_optimizer_close() */
 
 typedef enum lks_optimizer_rule {
-    LKS_ADAMW = 1, /* torch.optim.AdamW */
-    LKS_SGD = 2,   /* torch.optim.SGD with momentum; the decay is added to the gradient */
+    LKS_ADAMW = 1, /* torch.optim.AdamW; matrices and embeddings decay */
+    LKS_SGD = 2,   /* torch.optim.SGD with momentum; matrices and embeddings decay: it is added to
+                    * the gradient */
     LKS_MUON = 3,  /* Muon for LKS_PARAM_MATRIX, Adam without decay for the others */
 } lks_optimizer_rule;
 
@@ -45,9 +46,9 @@ typedef enum lks_param_kind {
 } lks_param_kind;
 
 typedef struct lks_optimizer_param {
-    const char *name; /* for checkpoints and messages, unique; copied */
-    float *value;     /* [rows * cols]; the caller's, while the optimizer is open */
-    const float *grad;
+    const char *name;  /* for checkpoints and messages, unique; copied */
+    float *value;      /* [rows * cols]; the caller's, while the optimizer is open */
+    const float *grad; /* [rows * cols]; the caller's, or lks_ddp_gradient()'s. Read by each step */
     lks_param_kind kind;
     size_t rows, cols; /* row-major, each at least 1; a matrix is [out, in] */
 } lks_optimizer_param;

@@ -1,5 +1,5 @@
-/* lockstep/schedule.h - learning rates as functions of the step, with the bits that `lockstep
- * train` has. Any thread may call them, and so may a child of fork(). */
+/* lockstep/schedule.h - learning rates as functions of the step: the same bits as those of
+ * `lockstep train`. Any thread may call them, and so may a child of fork(). */
 #ifndef LOCKSTEP_SCHEDULE_H
 #define LOCKSTEP_SCHEDULE_H
 
