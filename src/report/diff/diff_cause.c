@@ -1,0 +1,221 @@
+/* report/diff/diff_cause.c - prints the place in a step, the cause of a difference and its remedy.
+ */
+#include <inttypes.h>
+
+#include "base/text/shell.h"
+#include "report/diff/diff.h"
+#include "report/diff/facts.h"
+#include "report/diff/show.h"
+#include "report/diff/trails.h"
+
+static const char *word_of(const json_t *report, const char *side, char out[LKS__SHOWN])
+{
+    return lks__shell_word(out, LKS__SHOWN, json_string_value(json_object_get(report, side)));
+}
+
+/* Print how to find out which of two records this machine computes. */
+static void print_audits(FILE *out, const json_t *report)
+{
+    char a[LKS__SHOWN], b[LKS__SHOWN];
+    const json_t *gradient = json_object_get(json_object_get(report, "gradients"), "first");
+    const json_t *first = json_is_object(gradient) ? gradient : json_object_get(report, "first");
+    if (strcmp(json_string_value(json_object_get(report, "kind")), "run") == 0 &&
+        json_is_object(first))
+        fprintf(out,
+                "%-*s`lockstep audit %s --step=%" JSON_INTEGER_FORMAT
+                "`, and the same for %s, compute that step again\n",
+                LKS__LABEL, "", word_of(report, "a", a), lks__show_count(first, "iter"),
+                word_of(report, "b", b));
+}
+
+static void print_execution(FILE *out, const json_t *execution)
+{
+    char why[LKS__SHOWN];
+    if (json_is_true(json_object_get(execution, "begun")))
+        fprintf(out, "%-*snot possible here: %s\n", LKS__LABEL, "",
+                lks__show_member(execution, "why_not", why));
+    else if (json_object_get(execution, "why_not") != NULL)
+        fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT " isn't executed again: %s\n", LKS__LABEL,
+                "execution", lks__show_count(execution, "step"),
+                lks__show_member(execution, "why_not", why));
+    else if (json_is_null(json_object_get(execution, "place")))
+        fprintf(out, "%-*sall %" JSON_INTEGER_FORMAT " results of the step are equal\n", LKS__LABEL,
+                "place", lks__show_count(execution, "entries"));
+    else
+        lks__diff_print_place(out, execution);
+}
+
+/* Print each record that the execution refutes. */
+static void print_false(FILE *out, const json_t *report)
+{
+    char path[LKS__SHOWN], claim[LKS__SHOWN];
+    const json_t *execution = json_object_get(report, "execution"), *row;
+    size_t i;
+    json_array_foreach(json_object_get(execution, "false"), i, row)
+    {
+        const char *side = json_string_value(json_object_get(row, "run"));
+        fprintf(out, "%-*s%s's record doesn't follow from its settings: %s\n", LKS__LABEL, "cause",
+                side[0] == 'a' ? "A" : "B", lks__show_member(row, "claim", claim));
+        fprintf(out,
+                "%-*sit was computed wrongly then, or its record was changed; `lockstep audit %s "
+                "--step=%" JSON_INTEGER_FORMAT "` repeats this\n",
+                LKS__LABEL, "", word_of(report, side, path), lks__show_count(execution, "step"));
+    }
+}
+
+/* Print the command that makes the runs equal. */
+static void print_remedy(FILE *out, const json_t *remedy)
+{
+    char text[LKS__SHOWN];
+    const char *run = json_string_value(json_object_get(remedy, "run"));
+    const json_t *word;
+    size_t i;
+    if (run == NULL)
+        return;
+    const bool is_a = run[0] == 'a';
+    if (json_is_null(json_object_get(remedy, "resumed")))
+        fprintf(out, "%-*sthis command trains %c again, as the same run as %c:\n", LKS__LABEL,
+                "remedy", "BA"[is_a], "AB"[is_a]);
+    else
+        fprintf(out,
+                "%-*sthis command continues %c from checkpoint %" JSON_INTEGER_FORMAT
+                " as the same run as %c, and keeps %c's later steps in a folder earlier-N:\n",
+                LKS__LABEL, "remedy", "BA"[is_a], lks__show_count(remedy, "resumed"), "AB"[is_a],
+                "BA"[is_a]);
+    fprintf(out, "%-*s%s", LKS__LABEL, "", lks__shell_program(text, sizeof text));
+    json_array_foreach(json_object_get(remedy, "command"), i, word)
+        fprintf(out, " %s", lks__shell_word(text, sizeof text, json_string_value(word)));
+    fputc('\n', out);
+}
+
+/* "train token 812 is 17 | 12, read first in step 3" */
+static void print_data_cause(FILE *out, const json_t *report)
+{
+    char name[LKS__SHOWN], a[LKS__SHOWN], b[LKS__SHOWN];
+    const json_t *splits = json_object_get(json_object_get(report, "data"), "splits");
+    const json_t *split = json_array_get(splits, 0);
+    const json_t *read = json_array_get(json_object_get(split, "read"), 0);
+    const json_t *lengths = json_object_get(split, "tokens");
+    const json_t *pair = json_object_get(json_is_object(read) ? read : split, "ids");
+    const bool cut = !json_is_object(read) &&
+                     !json_equal(json_array_get(lengths, 0), json_array_get(lengths, 1));
+    fprintf(out, "%-*sthe data differ", LKS__LABEL, "cause");
+    if (split != NULL) {
+        pair = cut ? lengths : pair;
+        fprintf(out, ": %s ", lks__show_member(split, "split", name));
+        if (!cut)
+            fprintf(out, "token %" JSON_INTEGER_FORMAT " is ",
+                    lks__show_count(json_is_object(read) ? read : split, "token"));
+        fprintf(out, "%s%s | %s%s", cut ? "has " : "", lks__show_value(json_array_get(pair, 0), a),
+                lks__show_value(json_array_get(pair, 1), b), cut ? " tokens" : "");
+    }
+    if (json_is_object(read))
+        fprintf(out, ", read first in step %" JSON_INTEGER_FORMAT, lks__show_count(read, "step"));
+    fputc('\n', out);
+}
+
+static bool is_setting(const json_t *row)
+{
+    return json_is_true(json_object_get(row, "setting")) &&
+           !json_is_null(json_object_get(row, "a"));
+}
+
+/* "--dropout=0 --seed=1337": A's values. */
+static void print_settings(FILE *out, const json_t *rows)
+{
+    char text[256], word[LKS__SHOWN], shown[LKS__SHOWN];
+    const json_t *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        if (!is_setting(row))
+            continue;
+        snprintf(word, sizeof word, "--%s=%s", json_string_value(json_object_get(row, "name")),
+                 lks__json_text(json_object_get(row, "a"), text));
+        fprintf(out, " %s", lks__shell_word(shown, sizeof shown, word));
+    }
+    fputc('\n', out);
+}
+
+/* Print what to do next after two trails: their runs aren't at hand. */
+static void print_next(FILE *out, const json_t *report, const json_t *rows)
+{
+    const json_t *entry = json_object_get(json_object_get(report, "place"), "a"), *row;
+    const char *what = json_string_value(json_object_get(entry, "what"));
+    const char *phase = what != NULL ? lks__trail_phase(what) : "";
+    bool any = false;
+    size_t i;
+    json_array_foreach(rows, i, row) any |= is_setting(row);
+    fprintf(out, "%-*s", LKS__LABEL, "remedy");
+    if (any) {
+        fputs("train B again with A's settings:", out);
+        print_settings(out, rows);
+    } else if (strcmp(phase, "before the step") == 0) {
+        fputs(lks__show_count(report, "step") > 0
+                  ? "the runs differ before this step: write trails of an earlier one\n"
+                  : "train both from the same initial weights\n",
+              out);
+    } else if (strcmp(phase, "data") == 0) {
+        fputs("train both on the same token files\n", out);
+    } else if (json_array_size(rows) > 0) {
+        fputs("run the same program on both, with kernels of one level (LOCKSTEP_CPU)\n", out);
+    } else {
+        fputs("write both trails again, and one on a third machine: a machine that differs from "
+              "the others computes wrongly\n",
+              out);
+    }
+}
+
+/* Print how two machines compare a step that this one can't execute, if machines differ. */
+static void print_trails(FILE *out, const json_t *report, const json_t *rows)
+{
+    char a[LKS__SHOWN];
+    const json_t *row;
+    size_t i, n = 0;
+    json_array_foreach(rows, i, row) n += lks__facts_machine(row);
+    if (n > 0)
+        fprintf(out,
+                "%-*s`lockstep audit %s --step=%" JSON_INTEGER_FORMAT
+                " --trail=FILE` on that run's machine, the same for B, and `lockstep diff` of both "
+                "files find the place\n",
+                LKS__LABEL, "next", word_of(report, "a", a),
+                lks__show_count(json_object_get(report, "execution"), "step"));
+}
+
+static void print_explanation(FILE *out, const json_t *report, const json_t *rows)
+{
+    const size_t n = json_array_size(rows);
+    const char *name = json_string_value(json_object_get(json_array_get(rows, 0), "name"));
+    if (n == 0) {
+        fprintf(out, "%-*sno setting, data, commit or device in the records differs\n", LKS__LABEL,
+                "cause");
+        print_audits(out, report);
+    } else if (n == 1 && lks__facts_data(name)) {
+        print_data_cause(out, report);
+    } else if (n == 1) {
+        lks__diff_print_rows(out, "cause", rows);
+    } else {
+        fprintf(out, "%-*sone or more of these %zu:\n", LKS__LABEL, "cause", n);
+        lks__diff_print_rows(out, "", rows);
+    }
+    if (json_object_get(json_object_get(report, "execution"), "why_not") != NULL)
+        print_trails(out, report, rows);
+    print_remedy(out, json_object_get(report, "remedy"));
+    if (strcmp(json_string_value(json_object_get(report, "kind")), "trail") == 0)
+        print_next(out, report, rows);
+}
+
+void lks__diff_print_cause(FILE *out, const json_t *report)
+{
+    const json_t *execution = json_object_get(report, "execution");
+    if (lks__diff_same(report))
+        return;
+    json_t *rows = lks__diff_causes(report);
+    if (execution != NULL)
+        print_execution(out, execution);
+    if (json_array_size(json_object_get(execution, "false")) > 0)
+        print_false(out, report);
+    else
+        print_explanation(out, report, rows);
+    json_decref(rows);
+}

@@ -1,0 +1,38 @@
+/* report/diff/show.h - what diff_print.c and diff_cause.c share. */
+#ifndef LKS_REPORT_DIFF_SHOW_H
+#define LKS_REPORT_DIFF_SHOW_H
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/jsontext.h"
+
+enum { LKS__SHOWN = 4 * 256, LKS__LABEL = 18 };
+
+/* A value from a file, safe on a terminal. */
+static inline const char *lks__show_value(const json_t *value, char out[LKS__SHOWN])
+{
+    char text[256];
+    lks__json_text(value, text);
+    return lks__escape(out, LKS__SHOWN, text, strlen(text));
+}
+
+static inline const char *lks__show_member(const json_t *o, const char *key, char out[LKS__SHOWN])
+{
+    return lks__show_value(json_object_get(o, key), out);
+}
+
+static inline json_int_t lks__show_count(const json_t *o, const char *key)
+{
+    return json_integer_value(json_object_get(o, key));
+}
+
+/* Print rows of facts.h, the first after a label. */
+void lks__diff_print_rows(FILE *out, const char *label, const json_t *rows);
+
+/* `o` has "step", "entries" and "place", as in trails.h. In a place, "element" to "elements" or
+ * "forms", as in tensors.h, name the first element. */
+void lks__diff_print_place(FILE *out, const json_t *o);
+
+#endif
