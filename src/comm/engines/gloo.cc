@@ -1,7 +1,6 @@
 // lockstep_gloo.so: Gloo as an engine between hosts (link/engine.h). An operation is Gloo's
-// sends and receives, posted when it starts, so that several can be in progress. A thread waits for
-// them, one operation after the other. Messages have a separate connection, with threads that sleep
-// between messages.
+// sends and receives, posted when it starts, so that several can be in progress. Messages have a
+// separate connection, with threads that sleep between messages.
 #include "comm/hier/link/engine.h"
 
 #include <gloo/allreduce.h>
@@ -32,6 +31,7 @@ namespace
 // lockstep has its own deadlines, because it knows which ranks still have heartbeats.
 constexpr auto never = std::chrono::hours(24 * 365);
 constexpr auto last_message = std::chrono::seconds(2);
+constexpr auto longest_rest = std::chrono::milliseconds(20); // as hier/operations.c asks for
 constexpr uint64_t message_slot = 1;
 
 void say(char *why, size_t why_bytes, const char *text)
@@ -96,15 +96,13 @@ struct Member {
     uint64_t number = 0; // number of the last operation: its tag
 
     std::mutex lock;
-    std::condition_variable changed, queued, ended;
+    std::condition_variable changed;
     bool stop = false;
 
-    std::thread worker;
     Posted posted[LKS__ENGINE_SLOTS];
-    std::deque<int> queue;             // slots in progress, the oldest first; guarded by lock
-    bool busy[LKS__ENGINE_SLOTS] = {}; // guarded by lock
-    bool failed = false;
-    std::string why;
+    Posted *awaited = nullptr; // guarded by lock
+    std::string why;           // a failed wait's
+    std::thread interrupter;
 
     std::thread sender;
     bool telling = false;
@@ -195,12 +193,13 @@ void post(Member &m, Posted &p, const lks__engine_op &op)
     }
 }
 
+// Returns early if interrupted.
 void finish(Posted &p)
 {
-    for (; p.recvs > 0; p.recvs--)
-        p.in->waitRecv(never);
-    for (; p.sends > 0; p.sends--)
-        p.out->waitSend(never);
+    for (; p.recvs > 0 && p.in->waitRecv(never); p.recvs--)
+        ;
+    for (; p.recvs == 0 && p.sends > 0 && p.out->waitSend(never); p.sends--)
+        ;
 }
 
 // The text of an exception that `fn` throws; empty if it doesn't.
@@ -216,24 +215,15 @@ template <typename Fn> std::string caught(Fn fn)
     return "";
 }
 
-void work(Member *m)
+// Limits each wait to `longest_rest`: Gloo closes its connections when its own time limits end.
+void interrupt_waits(Member *m)
 {
     std::unique_lock<std::mutex> held(m->lock);
-    while (true) {
-        m->queued.wait(held, [m] { return m->stop || !m->queue.empty(); });
-        if (m->stop)
-            return;
-        const int slot = m->queue.front();
-        held.unlock();
-        std::string why = caught([&] { finish(m->posted[slot]); });
-        held.lock();
-        m->queue.pop_front();
-        m->busy[slot] = false;
-        if (!why.empty() && !m->failed) {
-            m->failed = true;
-            m->why = why;
-        }
-        m->ended.notify_all();
+    while (!m->changed.wait_for(held, longest_rest, [m] { return m->stop; })) {
+        if (m->awaited == nullptr)
+            continue;
+        m->awaited->in->abortWaitRecv();
+        m->awaited->out->abortWaitSend();
     }
 }
 
@@ -244,32 +234,31 @@ int gloo_start(void *engine, int slot, const lks__engine_op *op, char *why, size
     if (m->n_hosts == 1)
         return 0;
     std::string text = caught([&] { post(*m, m->posted[slot], *op); });
-    if (!text.empty()) {
+    if (!text.empty())
         say(why, why_bytes, text.c_str());
-        return -1;
-    }
-    std::lock_guard<std::mutex> held(m->lock);
-    m->busy[slot] = true;
-    m->queue.push_back(slot);
-    m->queued.notify_all();
-    return 0;
+    return text.empty() ? 0 : -1;
 }
 
 int gloo_test(void *engine, int slot, char *why, size_t why_bytes)
 {
     auto *m = static_cast<Member *>(engine);
-    std::lock_guard<std::mutex> held(m->lock);
-    if (m->failed)
+    if (!m->why.empty())
         say(why, why_bytes, m->why.c_str());
-    return m->failed ? -1 : !m->busy[slot];
+    return !m->why.empty() ? -1 : m->posted[slot].recvs + m->posted[slot].sends == 0;
+}
+
+void set_awaited(Member *m, Posted *p)
+{
+    std::lock_guard<std::mutex> held(m->lock);
+    m->awaited = p;
 }
 
 void gloo_rest(void *engine, int slot, double seconds)
 {
     auto *m = static_cast<Member *>(engine);
-    std::unique_lock<std::mutex> held(m->lock);
-    m->ended.wait_for(held, std::chrono::duration<double>(seconds),
-                      [&] { return m->failed || !m->busy[slot]; });
+    set_awaited(m, &m->posted[slot]);
+    m->why = caught([&] { finish(m->posted[slot]); });
+    set_awaited(m, nullptr);
 }
 
 int gloo_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
@@ -391,7 +380,7 @@ void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, 
             }
         }
         Member *raw = m.release();
-        raw->worker = std::thread(work, raw);
+        raw->interrupter = std::thread(interrupt_waits, raw);
         raw->sender = std::thread(send_messages, raw);
         for (int h = 0; h < raw->n_hosts; h++)
             if (h != raw->host)
@@ -416,12 +405,14 @@ void gloo_leave(void *engine, int orderly)
             // would be reported as the failure.
             std::unique_lock<std::mutex> held(m->lock);
             m->changed.wait_for(held, last_message, [m] { return !m->telling; });
+            m->stop = true;
+            m->changed.notify_all();
         }
+        m->interrupter.join();
         std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
         for (auto *context : {m->data.get(), m->messages.get()})
             if (context != nullptr)
                 context->closeConnections();
-        m->worker.detach();
         m->sender.detach();
         for (auto &peer : m->peers)
             if (peer.thread.joinable())
@@ -432,12 +423,11 @@ void gloo_leave(void *engine, int orderly)
         std::unique_lock<std::mutex> held(m->lock);
         m->stop = true;
         m->changed.notify_all();
-        m->queued.notify_all();
     }
     for (auto &peer : m->peers)
         if (peer.buffer)
             peer.buffer->abortWaitRecv();
-    m->worker.join();
+    m->interrupter.join();
     m->sender.join();
     for (auto &peer : m->peers)
         if (peer.thread.joinable())
