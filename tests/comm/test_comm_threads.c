@@ -524,6 +524,36 @@ static void test_wrong_segment(void **state)
     lks__segment_close(s);
 }
 
+/* Messages name the first count that differs, if counts fit into a descriptor. */
+static void test_counts_in_text(void **state)
+{
+    static const struct {
+        size_t n, differs;
+        const char *says;
+    } cases[] = {{2, 1, "of 2 bytes with counts[1] = 1"},
+                 {60, 59, "of 60 bytes with counts[59] = 1"},
+                 {61, 60, "of 61 bytes with other counts"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct lks__shm_descriptor a = {.args[2] = LKS_UINT8}, b = {.args[2] = LKS_UINT8};
+        size_t counts[64];
+        char text[256];
+        for (size_t r = 0; r < cases[i].n; r++)
+            counts[r] = 1;
+        lks__shm_describe_counts(&a, counts, cases[i].n);
+        lks__shm_describe(&a, &a, text, sizeof text);
+        assert_string_equal(strstr(text, "bytes"), "bytes");
+        counts[cases[i].differs] = 2;
+        lks__shm_describe_counts(&b, counts, cases[i].n);
+        lks__shm_describe(&a, &b, text, sizeof text);
+        assert_contains(text, cases[i].says);
+        a.n_parts = b.n_parts = UINT32_MAX; /* from another process: it may lie */
+        b.args[3] = 0;
+        memcpy(b.payload, a.payload, sizeof b.payload);
+        lks__shm_describe(&a, &b, text, sizeof text);
+        assert_contains(text, " with other counts");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -534,7 +564,7 @@ int main(void)
         cmocka_unit_test(test_one_leaves),      cmocka_unit_test(test_wait_time),
         cmocka_unit_test(test_many_in_flight),  cmocka_unit_test(test_segment_flags),
         cmocka_unit_test(test_failure_text),    cmocka_unit_test(test_wrong_segment),
-        cmocka_unit_test(test_lazy_memory),
+        cmocka_unit_test(test_lazy_memory),     cmocka_unit_test(test_counts_in_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,15 +52,16 @@ static lks_status check_chosen(const lks_optimizer *o, const lks_rates *r)
         *(muon && o->params[i].kind == LKS_PARAM_MATRIX ? &matrices : &moments) = true;
     moments &= o->optim.optimizer != &lks__optimizer_sgd;
     if (moments && (r->epsilon == 0 || (r->beta1 == 0 && r->beta2 == 0)))
-        return lks__fail(LKS_ERR_ARG,
-                         "lks_optimizer_step: %s: Adam can't update so, and 0 is no default. Usual "
-                         "values are beta1 = 0.9, beta2 = 0.95 and epsilon = 1e-8",
-                         r->epsilon == 0 ? "epsilon is 0" : "beta1 and beta2 are 0");
+        return lks__fail(
+            LKS_ERR_ARG,
+            "lks_optimizer_step: %s: Adam can't use that, and 0 doesn't mean a default. "
+            "Usual values are beta1 = 0.9, beta2 = 0.95 and epsilon = 1e-8",
+            r->epsilon == 0 ? "epsilon is 0" : "beta1 and beta2 are 0");
     if (matrices && r->matrix_steps == 0)
         return lks__fail(
             LKS_ERR_ARG,
-            "lks_optimizer_step: matrix_steps is 0: Muon needs iterations, and 0 is no "
-            "default. Usual values are matrix_rate = 0.02, matrix_momentum = 0.95 and "
+            "lks_optimizer_step: matrix_steps is 0: Muon needs iterations, and 0 doesn't mean "
+            "a default. Usual values are matrix_rate = 0.02, matrix_momentum = 0.95 and "
             "matrix_steps = 5");
     return LKS_OK;
 }
