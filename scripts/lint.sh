@@ -56,7 +56,7 @@ tr '\n' '\0' <"$work/pages" | LC_ALL=C.UTF-8 xargs -0 grep -nE '^.{161,}' /dev/n
 not_installed() { # PAGE TARGET
     case $1:$(realpath --relative-to=. "$2") in
     docs/inside/*) false ;;
-    docs/*:docs | docs/*:docs/* | docs/*:examples/* | docs/*:[A-Z]*) false ;;
+    docs/*:docs | docs/*:docs/* | docs/*:examples/* | docs/*:[A-Z]*.md | docs/*:LICENSE) false ;;
     docs/*) true ;;
     *) false ;;
     esac
