@@ -67,7 +67,8 @@ typedef struct lks_param {
 typedef struct lks_ddp_options {
     int virtual_ranks; /* V, at least the number of ranks, at most 1024; 0: one per rank */
     int micro_steps;   /* A, per virtual rank in a step; 0: 1 */
-    double bucket_mb;  /* gradients are sent in pieces of about this size; 0: 25, as in PyTorch */
+    double bucket_mb;  /* gradients are sent in pieces of about this size, the first in one of about
+                          1 MB; 0: 25, as in PyTorch */
     lks_wire wire;     /* the form in which hosts send gradients to each other, reduce.h */
     /* The library allocates the gradients, in the memory that ranks send from: lks_ddp_gradient().
      * Otherwise it has a copy of the caller's. No parameter in the list is frozen then. */

@@ -24,13 +24,15 @@ bool lks__bucket_next(const lks__table *t, size_t bytes, int *first_p, int *end_
     return true;
 }
 
-lks_status lks__buckets_cut(const lks__table *t, size_t bytes, lks__buckets *buckets)
+lks_status lks__buckets_cut(const lks__table *t, size_t first_bytes, size_t bytes,
+                            lks__buckets *buckets)
 {
+    const size_t first = first_bytes > 0 && first_bytes < bytes ? first_bytes : bytes;
     buckets->list = calloc((size_t)t->n_groups + 1, sizeof *buckets->list);
     buckets->n = 0;
     if (buckets->list == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", t->n_groups);
-    for (int g = 0, end = 0; lks__bucket_next(t, bytes, &g, &end);) {
+    for (int g = 0, end = 0; lks__bucket_next(t, end == 0 ? first : bytes, &g, &end);) {
         lks__bucket *b = &buckets->list[buckets->n++];
         b->last_group = end - 1;
         b->first_block = t->group_block[g];

@@ -26,8 +26,10 @@ typedef struct lks__buckets {
  * left. */
 bool lks__bucket_next(const lks__table *table, size_t bytes, int *first_p, int *end_p);
 
-/* Cut all buckets. After ERR_NOMEM, lks__buckets_free() frees the part that was allocated. */
-lks_status lks__buckets_cut(const lks__table *table, size_t bytes, lks__buckets *buckets);
+/* Cut all buckets; the first one has at least the smaller of `first_bytes` (0: no limit) and
+ * `bytes`. After ERR_NOMEM, lks__buckets_free() frees the part that was allocated. */
+lks_status lks__buckets_cut(const lks__table *table, size_t first_bytes, size_t bytes,
+                            lks__buckets *buckets);
 void lks__buckets_free(lks__buckets *buckets); /* a zeroed one does nothing */
 
 #endif

@@ -269,7 +269,7 @@ static void test_own_gradients(void **state)
     check_means(true);
 }
 
-enum { LARGE = (32 << 20) / sizeof(float) + 1 };
+enum { LARGE = (32 << 20) / sizeof(float) + 1, LAST = (1 << 20) / sizeof(float) };
 
 static lks_status check_large(const float *grad, float factor, float scale)
 {
@@ -298,12 +298,18 @@ static lks_status large_step(lks_ddp *ddp)
 static lks_status run_large(struct rank *r)
 {
     lks_ddp *ddp = NULL;
-    float *value = calloc(LARGE, sizeof *value), *grad = malloc((LARGE + 2) * sizeof *grad);
+    float *value = calloc(LARGE + LAST, sizeof *value);
+    float *grad = malloc((LARGE + 2 + LAST) * sizeof *grad);
     assert_true(value != NULL && grad != NULL);
     for (size_t i = 0; i < LARGE + 2; i++)
         grad[i] = 7;
-    const lks_param param = {"large", value, r->options.own_gradients ? NULL : grad + 1, LARGE};
-    lks_status st = lks_ddp_open(r->comm, &param, 1, &r->options, &ddp);
+    lks_param params[] = {{"large", value, grad + 1, LARGE},
+                          {"last", value + LARGE, grad + LARGE + 2, LAST}};
+    if (r->options.own_gradients)
+        params[0].grad = params[1].grad = NULL;
+    lks_status st = lks_ddp_open(r->comm, params, 2, &r->options, &ddp);
+    if (st == LKS_OK && lks__reducer_memory(ddp->inner)->config.buckets->list[0].count != LAST)
+        st = lks__fail(LKS_ERR_DIVERGED, "the first bucket isn't small");
     for (int step = 0; step < STEPS && st == LKS_OK; step++)
         st = large_step(ddp);
     if (st == LKS_OK && (grad[0] != 7 || grad[LARGE + 1] != 7))
@@ -314,7 +320,7 @@ static lks_status run_large(struct rank *r)
     return st;
 }
 
-/* Gradients that bypass the caches. */
+/* Gradients that bypass the caches, and a small first bucket. */
 static void test_large(void **state)
 {
     for (int W = 1; W <= 2; W++)

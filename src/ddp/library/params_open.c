@@ -120,8 +120,12 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
     d->all = d->exchange + lks__ddp_tally_bytes(d);
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
-    const lks__reducer_config config = {
-        .V = d->V, .A = d->A, .bucket_bytes = bucket_bytes, .sums = true, .wire = wire};
+    const lks__reducer_config config = {.V = d->V,
+                                        .A = d->A,
+                                        .bucket_bytes = bucket_bytes,
+                                        .first_bytes = 1 << 20,
+                                        .sums = true,
+                                        .wire = wire};
     LKS__TRY(same_options(d, &config));
     LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
     d->ex.k = d->comm->exec.k;

@@ -257,7 +257,7 @@ static lks_status exchange_bytes(const lks__memory_mode *mode, const lks__settin
     if (st == LKS_OK)
         st = lks__optim_assign(optimizer_of(s), table, W, owners);
     if (st == LKS_OK)
-        st = lks__buckets_cut(table, ddp.bucket_bytes, &buckets);
+        st = lks__buckets_cut(table, 0, ddp.bucket_bytes, &buckets);
     for (int r = 0; r < most && st == LKS_OK; r++) {
         double bytes = 0.0;
         st = mode->exchange_bytes(&config, table, W, r, &bytes);
