@@ -188,6 +188,34 @@ static void test_printed(void **state)
     assert_null(strstr(given.out, "not "));
 }
 
+/* Data that have moved: the remedy needs those of the run that it repeats. */
+static void test_moved(void **state)
+{
+    static uint16_t ids[N];
+    const char *dirs[2], *places[2], *runs[2];
+    for (int i = 0; i < 2; i++) {
+        dirs[i] = write_data(false, -1);
+        places[i] = lks_test_text("%s/to", lks_test_folder());
+        if (i == 1)
+            lks_test_write(lks_test_text("%s/train.bin", dirs[i]), ids, sizeof ids);
+        runs[i] = train(dirs[i], "random", NULL);
+    }
+    assert_int_equal(rename(dirs[0], places[0]), 0);
+    lks_test_result r = lks_test_tool("diff", runs[0], runs[1], "--dataset=nosuch");
+    assert_contains(r.out, "trains A again, as the same run as B:\n");
+    assert_null(strstr(r.out, "--dataset=nosuch "));
+    r = lks_test_tool("diff", runs[0], runs[1], lks_test_text("--dataset=%s", places[0]));
+    assert_contains(r.out, lks_test_text("--dataset=%s --out_dir=%s-equal", places[0], runs[1]));
+    assert_int_equal(rename(dirs[1], places[1]), 0);
+    r = lks_test_tool("diff", runs[0], runs[1], lks_test_text("--dataset=%s", places[1]));
+    assert_contains(r.out, lks_test_text("run A: %s has the data of B, not of A: one --dataset "
+                                         "can't serve both, so put A's data back in %s\n",
+                                         places[1], dirs[0]));
+    assert_contains(r.out, "trains A again, as the same run as B:\n");
+    r = lks_test_tool("diff", runs[0], runs[1], "--dataset=nosuch");
+    assert_contains(r.out, "remedy            not possible here: run A: ");
+}
+
 /* Of many tokens that differ, the data's row names the one at which the execution finds the place.
  */
 static void test_same_place(void **state)
@@ -310,7 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),      cmocka_unit_test(test_printed),
         cmocka_unit_test(test_same_place), cmocka_unit_test(test_evaluations),
-        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_large),      cmocka_unit_test(test_moved),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -33,11 +33,11 @@ static void print_execution(FILE *out, const json_t *execution)
     char why[LKS__SHOWN];
     if (json_is_true(json_object_get(execution, "begun")))
         fprintf(out, "%-*snot possible here: %s\n", LKS__LABEL, "",
-                lks__show_member(execution, "why_not", why));
+                lks__show_reason(execution, "why_not", why));
     else if (json_object_get(execution, "why_not") != NULL)
         fprintf(out, "%-*sstep %" JSON_INTEGER_FORMAT " isn't executed again: %s\n", LKS__LABEL,
                 "execution", lks__show_count(execution, "step"),
-                lks__show_member(execution, "why_not", why));
+                lks__show_reason(execution, "why_not", why));
     else if (json_is_null(json_object_get(execution, "place")))
         fprintf(out, "%-*sall %" JSON_INTEGER_FORMAT " results of the step are equal\n", LKS__LABEL,
                 "place", lks__show_count(execution, "entries"));
@@ -70,6 +70,9 @@ static void print_remedy(FILE *out, const json_t *remedy)
     const char *run = json_string_value(json_object_get(remedy, "run"));
     const json_t *word;
     size_t i;
+    if (json_object_get(remedy, "why_not") != NULL)
+        fprintf(out, "%-*snot possible here: %s\n", LKS__LABEL, "remedy",
+                lks__show_reason(remedy, "why_not", text));
     if (run == NULL)
         return;
     const bool is_a = run[0] == 'a';

@@ -100,11 +100,10 @@ static void print_data(FILE *out, const json_t *data)
 {
     char text[LKS__SHOWN];
     const json_t *splits = json_object_get(data, "splits"), *split;
-    const char *why = json_string_value(json_object_get(data, "unknown"));
     size_t i;
-    if (why != NULL)
+    if (json_is_string(json_object_get(data, "unknown")))
         fprintf(out, "%-*snot compared: %s\n", LKS__LABEL, "data",
-                lks__show_value(json_object_get(data, "unknown"), text));
+                lks__show_reason(data, "unknown", text));
     json_array_foreach(splits, i, split)
     {
         const json_int_t n = lks__show_count(split, "different");

@@ -23,6 +23,13 @@ static inline const char *lks__show_member(const json_t *o, const char *key, cha
     return lks__show_value(json_object_get(o, key), out);
 }
 
+/* A sentence, which can be longer than a value. */
+static inline const char *lks__show_reason(const json_t *o, const char *key, char out[LKS__SHOWN])
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return lks__escape(out, LKS__SHOWN, text, strlen(text));
+}
+
 static inline json_int_t lks__show_count(const json_t *o, const char *key)
 {
     return json_integer_value(json_object_get(o, key));

@@ -7,6 +7,7 @@
 #include "base/text/utf8.h"
 #include "data/read/differ.h"
 #include "report/diff/facts.h"
+#include "report/record/metrics/metrics.h"
 #include "settings/family.h"
 #include "train/audit/replay.h"
 #include "train/audit/settings.h"
@@ -15,6 +16,8 @@
 
 /* One run, with its data and sampler, but no weights. */
 struct side {
+    const lks__history *both;
+    int k; /* which of both */
     const lks__claims *claims;
     lks__run run;
     lks__state state;
@@ -36,29 +39,47 @@ static void set_batch(lks__run *run)
     run->A = run->N / run->V;
 }
 
+static const char *digest_of(const lks__history *h)
+{
+    return json_string_value(json_object_get(h->claims.config, "data_digest"));
+}
+
 static lks_status check_digest(const struct side *x)
 {
-    char have[17], shown[128];
-    const char *digest = json_string_value(json_object_get(x->claims->config, "data_digest"));
+    char have[17], shown[512], used[LKS__METRICS_PATH], place[LKS__METRICS_PATH], was[512];
+    const int k = x->k;
+    const char *digest = digest_of(&x->both[k]), *other = digest_of(&x->both[!k]);
+    bool found;
     snprintf(have, sizeof have, "%016" PRIx64, x->run.data_digest);
     if (digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
     lks__escape(shown, sizeof shown, x->run.data_dir, strlen(x->run.data_dir));
-    return lks__fail(LKS_ERR_SUPPORT,
-                     "the data in %s have changed since the run: their digest is %s; move them "
-                     "away, and give the run's by --dataset=DIR",
-                     shown, have);
+    if (other == NULL || strcmp(other, have) != 0)
+        return lks__fail(LKS_ERR_SUPPORT,
+                         "the data in %s have changed since the run: their digest is %s; move them "
+                         "away, and give the run's by --dataset=DIR",
+                         shown, have);
+    LKS__TRY(lks__metrics_dataset(x->both[k].run, used, place, &found));
+    return lks__fail(
+        LKS_ERR_SUPPORT,
+        "%s has the data of %c, not of %c: one --dataset can't serve both, so put %c's "
+        "data back in %s",
+        shown, "AB"[!k], "AB"[k], "AB"[k],
+        found ? lks__escape(was, sizeof was, place, strlen(place)) : "their folder");
 }
 
-static lks_status open_run(struct side *x, lks__history *h, const lks__settings *s)
+/* Open a run's data, and check that they are the run's. */
+static lks_status open_data(struct side *x, lks__history both[2], int k, const lks__settings *s)
 {
     lks__run *run = &x->run;
-    LKS__TRY(lks__history_finish(h));
-    x->claims = &h->claims;
+    LKS__TRY(lks__history_finish(&both[k]));
+    x->both = both;
+    x->k = k;
+    x->claims = &both[k].claims;
     const char *init = json_string_value(json_object_get(x->claims->config, "init_hash"));
     if (x->claims->config == NULL || x->claims->steps[0].iter != 0)
         return lks__fail(LKS_ERR_SUPPORT, "the record doesn't begin at step 0");
-    const lks__replay r = {.asked = s, .own_data = true, .run = h->run, .claims = x->claims};
+    const lks__replay r = {.asked = s, .own_data = true, .run = both[k].run, .claims = x->claims};
     LKS__TRY(lks__audit_settings(&r, 0, &run->s));
     if (init != NULL && run->s.sampler == LKS__sampler_nanogpt)
         return lks__fail(LKS_ERR_SUPPORT, "the run began with given weights, so the first numbers "
@@ -68,7 +89,18 @@ static lks_status open_run(struct side *x, lks__history *h, const lks__settings 
     run->procedure = lks__procedure_of(&run->s);
     set_batch(run);
     LKS__TRY(run->procedure->open_data(run));
-    LKS__TRY(check_digest(x));
+    return check_digest(x);
+}
+
+static lks_status open_run(struct side *x, lks__history both[2], int k, const lks__settings *s)
+{
+    lks__run *run = &x->run;
+    const lks_status st = open_data(x, both, k, s);
+    if (st != LKS_OK) {
+        char cause[1024];
+        snprintf(cause, sizeof cause, "%s", lks_last_error());
+        return lks__fail(st, "run %c: %s", "AB"[k], cause);
+    }
     run->model_config = lks__state_model_config(&run->s, (uint32_t)run->s.vocab_size);
     LKS__TRY(lks__model_table(&run->model_config, &run->table));
     return run->procedure->open_rest(run, &x->state);
@@ -295,15 +327,21 @@ static void move_rows(json_t *report, const char *name)
 static lks_status compare(struct side x[2], lks__history both[2], const lks__settings *s,
                           json_t *splits)
 {
-    for (int i = 0; i < 2; i++) {
-        const lks_status st = open_run(&x[i], &both[i], s);
-        char cause[1024];
-        snprintf(cause, sizeof cause, "%s", lks_last_error());
-        if (st != LKS_OK)
-            return lks__fail(st, "run %c: %s", "AB"[i], cause);
-    }
+    for (int i = 0; i < 2; i++)
+        LKS__TRY(open_run(&x[i], both, i, s));
     LKS__TRY(add_split(splits, x, LKS__SPLIT_TRAIN));
     return add_split(splits, x, LKS__SPLIT_VAL);
+}
+
+lks_status lks__reads_check(lks__history both[2], int k, const lks__settings *s)
+{
+    struct side *x = calloc(1, sizeof *x);
+    if (x == NULL)
+        return out_of_memory();
+    const lks_status st = open_run(x, both, k, s);
+    close_run(x);
+    free(x);
+    return st;
 }
 
 lks_status lks__reads_diff(lks__history both[2], const lks__settings *s, json_t *report)

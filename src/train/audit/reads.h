@@ -23,4 +23,7 @@
  * s->dataset has the data of each run whose own folder is gone. */
 lks_status lks__reads_diff(lks__history both[2], const lks__settings *s, json_t *report);
 
+/* Open the data of both[k]. An error says why they aren't available here. */
+lks_status lks__reads_check(lks__history both[2], int k, const lks__settings *s);
+
 #endif

@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 
 #include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
 #include "report/diff/diff.h"
 #include "report/diff/facts.h"
 #include "settings/config/recipe.h"
 #include "settings/family.h"
 #include "train/audit/points.h"
+#include "train/audit/reads.h"
 #include "train/audit/settings.h"
 #include "train/procedure/procedure.h"
 
@@ -189,18 +191,25 @@ static lks_status write_command(const lks__history *run, const lks__settings *s,
     return LKS_OK;
 }
 
-/* Repeat the target with the config files of `run`, next to it. *command_p is NULL if one command
- * can't do that. */
-static lks_status from_start(const lks__history *run, const lks__history *target,
-                             const lks__settings *asked, const json_t *differ, json_t **command_p)
+/* Repeat the other run with the config files of both[side], next to it. *command_p is NULL if one
+ * command can't do that; `why` then says if the other run's data are missing. */
+static lks_status from_start(lks__history both[2], int side, const lks__settings *asked,
+                             const json_t *differ, char why[1024], json_t **command_p)
 {
+    const lks__history *target = &both[!side];
     if (!lks__points_seed(&target->claims) || changes_after(&target->claims, -1))
         return LKS_OK;
+    lks_status st = lks__reads_check(both, !side, asked);
+    if (st != LKS_OK) {
+        if (why[0] == '\0')
+            snprintf(why, 1024, "%s", lks_last_error());
+        return st == LKS_ERR_NOMEM ? st : LKS_OK;
+    }
     json_t *command = json_array();
     lks__settings *s = malloc(2 * sizeof *s);
-    lks_status st = s != NULL && command != NULL ? settings_of(target, asked, s) : out_of_memory();
+    st = s != NULL && command != NULL ? settings_of(target, asked, s) : out_of_memory();
     if (st == LKS_OK)
-        st = write_command(run, s, s + 1, differ, command);
+        st = write_command(&both[side], s, s + 1, differ, command);
     free(s);
     if (st == LKS_OK)
         *command_p = command;
@@ -257,6 +266,7 @@ static lks_status add_remedy(lks__history both[2], const lks__settings *asked, c
                              json_t *report)
 {
     json_t *command = NULL;
+    char why[1024] = "";
     int side = 1; /* the run that becomes equal to the other */
     json_int_t iter = resumed_at(rows, "since_b", "since_a");
     if (iter < 0 && (iter = resumed_at(rows, "since_a", "since_b")) >= 0)
@@ -265,11 +275,16 @@ static lks_status add_remedy(lks__history both[2], const lks__settings *asked, c
         command = continue_from(&both[side], &both[!side], (uint64_t)iter);
     if (command == NULL) {
         iter = -1;
-        LKS__TRY(from_start(&both[side], &both[!side], asked, rows, &command));
+        LKS__TRY(from_start(both, side, asked, rows, why, &command));
     }
     if (command == NULL) {
         side = !side;
-        LKS__TRY(from_start(&both[side], &both[!side], asked, rows, &command));
+        LKS__TRY(from_start(both, side, asked, rows, why, &command));
+    }
+    if (command == NULL && why[0] != '\0') {
+        lks__utf8_make(why);
+        json_object_set_new(report, "remedy", json_pack("{s:s}", "why_not", why));
+        return LKS_OK;
     }
     if (command == NULL || !is_whole(command)) {
         json_decref(command);
