@@ -355,7 +355,11 @@ static void test_seal(void **state)
         EXPECT(0, TEXTS("seal      equal: ", "equal (1 step"), out, by[i], "--step=0");
         EXPECT(0, TEXTS("seal      equal: ", "because only --seal was given; add"), out, by[i]);
     }
+    const char *only = lks_test_text("%s/only", lks_test_folder()); /* the last line */
+    lks_test_write(only, strstr(r.out, "seal      "), strlen(strstr(r.out, "seal      ")));
+    EXPECT(0, TEXTS("seal      equal: "), out, lks_test_text("--seal=%s", only));
     alter(weights, 70000);
+    EXPECT(3, TEXTS("FALSE     the files have the seal "), out, lks_test_text("--seal=%s", only));
     EXPECT(3, TEXTS("FALSE     the files have the seal ", "  ckpt-00000009/model.safetensors\n"),
            out, by[0], "--step=0");
     EXPECT(3, TEXTS("FALSE     ckpt-00000009/model.safetensors isn't the file that was sealed\n"),
@@ -363,6 +367,14 @@ static void test_seal(void **state)
     remove_folder(lks_test_text("%s/ckpt-00000009", out));
     EXPECT(3, TEXTS("ckpt-00000009/state.json is in the seal, but doesn't exist here\n"), out,
            by[1], "--step=0");
+    char *changed = strdup(r.out);
+    changed[0] = changed[0] == '0' ? '1' : '0';
+    lks_test_write(only, changed, strlen(changed));
+    EXPECT(3, TEXTS("only was changed: its lines have the seal "), out,
+           lks_test_text("--seal=%s", only));
+    lks_test_write(only, changed, strlen(changed) - 75); /* without its last line */
+    free(changed);
+    EXPECT(2, TEXTS("its last line must be `seal`"), out, lks_test_text("--seal=%s", only));
     EXPECT(2, TEXTS("seal=abc is neither a SHA-256"), out, "--seal=abc");
     EXPECT(2, TEXTS("is no list that"), out, lks_test_text("--seal=%s/train.log", out));
     EXPECT(2, TEXTS("--seal without a value only prints"), out, "--seal", "--step=0");
@@ -419,6 +431,10 @@ static void test_trails(void **state)
     compare(trail(out, 4, NULL), trail(out, 4, NULL), 0, TEXTS("The same step: "));
     compare(trail(out, 4, NULL), trail(out, 5, NULL), 2, TEXTS("they differ in \"step\""));
     EXPECT(2, TEXTS("--trail needs --step"), out, "--trail=x");
+    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
+    EXPECT(2, TEXTS("metrics.jsonl exists and isn't a trail"), out, "--step=4",
+           lks_test_text("--trail=%s", metrics));
+    EXPECT(0, TEXTS("equal (2 steps"), out, "--step=4");            /* the record is still there */
     const char *none = lks_test_text("%s/none", lks_test_folder()); /* no part of a trail is left */
     EXPECT(4, TEXTS("not possible here: "), reference(), "--step=3",
            lks_test_text("--dataset=%s", poison_data()), lks_test_text("--trail=%s", none));

@@ -169,33 +169,73 @@ void lks__seal_compare(lks__replay *r, const char *sealed, const char *have)
             report_line(r, &line, "is in the seal, but doesn't exist here");
 }
 
-static lks_status compare_file(lks__replay *r, const char *path, const char *have)
-{
-    char *text = NULL, shown[512];
-    struct line line;
-    size_t n;
-    LKS__TRY(lks__sys_read_file(path, LIMIT, &text, &n));
-    const char *at = text;
-    if (strlen(text) == n && next_line(&at, &line)) {
-        lks__seal_compare(r, text, have);
-        free(text);
-        return LKS_OK;
-    }
-    free(text);
-    return lks__fail(LKS_ERR_CONFIG,
-                     "%s is no list that `lockstep audit RUN --seal` has printed: it has no line "
-                     "of a SHA-256, two blanks and a name",
-                     lks__escape(shown, sizeof shown, path, strlen(path)));
-}
-
 static bool is_sum(const char *text)
 {
     return strlen(text) == DIGITS && strspn(text, "0123456789abcdef") == DIGITS;
 }
 
+/* The last line of a list, which is the seal of the lines before it; NULL: there is none. */
+static const char *own_seal(const char *text, char sum[LKS__SUM])
+{
+    static const char begin[] = "seal      ";
+    const char *at = strstr(text, begin);
+    while (at != NULL && at != text && at[-1] != '\n')
+        at = strstr(at + 1, begin);
+    if (at == NULL)
+        return NULL;
+    snprintf(sum, LKS__SUM, "%.*s", (int)strcspn(at + sizeof begin - 1, "\r\n"),
+             at + sizeof begin - 1);
+    return is_sum(sum) ? at : NULL;
+}
+
+static void compare_sum(lks__replay *r, const char *wanted, const char *have)
+{
+    char sum[LKS__SUM];
+    lks__sums_text(have, strlen(have), sum);
+    if (strcmp(wanted, sum) != 0)
+        lks__replay_false(r,
+                          "the files have the seal %s, not %s: compare these lines with those "
+                          "that were published\n%s",
+                          sum, wanted, have);
+}
+
+/* Compare a published list, which must have its own seal, or a file that has only the seal. */
+static lks_status compare_text(lks__replay *r, const char *shown, const char *text,
+                               const char *have)
+{
+    char sum[LKS__SUM], own[LKS__SUM];
+    struct line line;
+    const char *lines = text, *seal = own_seal(text, own);
+    if (seal == NULL)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is no list that `lockstep audit RUN --seal` has printed: its last "
+                         "line must be `seal` and a SHA-256",
+                         shown);
+    lks__sums_text(text, (size_t)(seal - text), sum);
+    if (!next_line(&lines, &line))
+        compare_sum(r, own, have);
+    else if (strcmp(sum, own) != 0)
+        lks__replay_false(r, "%s was changed: its lines have the seal %s, its last line says %s",
+                          shown, sum, own);
+    else
+        lks__seal_compare(r, text, have);
+    return LKS_OK;
+}
+
+static lks_status compare_file(lks__replay *r, const char *path, const char *have)
+{
+    char *text = NULL, shown[512];
+    size_t n;
+    LKS__TRY(lks__sys_read_file(path, LIMIT, &text, &n));
+    lks__escape(shown, sizeof shown, path, strlen(path));
+    const lks_status st = compare_text(r, shown, text, have);
+    free(text);
+    return st;
+}
+
 lks_status lks__seal_check(lks__replay *r, const char *wanted)
 {
-    char *list, sum[LKS__SUM], shown[512];
+    char *list, shown[512];
     const uint64_t findings = r->findings;
     const double began = lks__sys_now();
     if (!is_sum(wanted) && access(wanted, R_OK) != 0)
@@ -205,14 +245,10 @@ lks_status lks__seal_check(lks__replay *r, const char *wanted)
                          lks__escape(shown, sizeof shown, wanted, strlen(wanted)));
     LKS__TRY(make_list(r, &list));
     lks_status st = LKS_OK;
-    lks__sums_text(list, strlen(list), sum);
-    if (!is_sum(wanted))
+    if (is_sum(wanted))
+        compare_sum(r, wanted, list);
+    else
         st = compare_file(r, wanted, list);
-    else if (strcmp(wanted, sum) != 0)
-        lks__replay_false(r,
-                          "the files have the seal %s, not %s: compare these lines with those "
-                          "that were published\n%s",
-                          sum, wanted, list);
     free(list);
     if (st == LKS_OK && r->findings == findings)
         fprintf(r->out,
