@@ -11,8 +11,11 @@
  *
  * With a group, its ranks divide the updates, and each rank stores only its part of the moments, as
  * in ZeRO-1. A step then sends the new values to the other ranks. The division changes no bit: one
- * rank alone, with comm NULL, computes the same. Calls are then collective. Gradients and values
- * must be equal on all ranks.
+ * rank alone, with comm NULL, computes the same. Calls are then collective. Rates, gradients and
+ * values must be equal on all ranks. They aren't compared, and the exchange of new values hides a
+ * difference from lks_ddp_verify(), so run the program once with LOCKSTEP_CHECK=1 in its
+ * environment: then lks_optimizer_step() compares their hashes, and returns ERR_DIVERGED with the
+ * first that differs.
  *
  * Use an optimizer from one thread at a time. In a child of fork(), calls of one with a group
  * return ERR_ARG, and lks_optimizer_close() only frees the child's memory. */
@@ -58,8 +61,8 @@ typedef struct lks_optimizer_param {
 typedef struct lks_rates {
     double learning_rate; /* of AdamW, Adam and SGD */
     double weight_decay;  /* of AdamW and SGD; usual: 0.1 for AdamW */
-    double beta1, beta2;  /* of AdamW and Adam, in [0, 1), not both 0; usual: 0.9 and 0.95 (PyTorch:
-                           * 0.999). beta1 is SGD's momentum */
+    double beta1, beta2;  /* of AdamW and Adam, in [0, 1), beta2 more than 0; usual: 0.9 and 0.95
+                           * (PyTorch: 0.999). beta1 is SGD's momentum */
     double epsilon;       /* of AdamW and Adam, more than 0; usual: 1e-8 */
     /* For Muon's matrices: learning rate, momentum, decoupled decay, Newton-Schulz iterations (1 to
      * 100). Usual: 0.02, 0.95, 0, 5. */
@@ -73,10 +76,10 @@ typedef struct lks_rates {
 lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
                               const lks_optimizer_param *params, size_t n,
                               lks_optimizer **optimizer_p);
-void lks_optimizer_close(lks_optimizer *optimizer); /* NULL does nothing */
+void lks_optimizer_close(lks_optimizer *optimizer); /* once; NULL does nothing */
 
 /* Update all parameters. Rates that can't be used are ERR_ARG only on this rank, and nothing
- * changes. */
+ * changes. After ERR_PEER or ERR_TIMEOUT, some parameters have new values and others old ones. */
 lks_status lks_optimizer_step(lks_optimizer *optimizer, const lks_rates *rates);
 
 /* The state as tensors for lks_checkpoint_save() and lks_checkpoint_load(): the number of steps as

@@ -137,11 +137,13 @@ static void expect(lks_optimizer_rule rule, struct model *m)
 
 /* --- ranks ------------------------------------------------------------------------------------ */
 
+enum { KIND = 1, RATE, VALUE, GRADIENT };
+
 struct rank {
     lks_comm *comm;
     lks_optimizer_rule rule;
     const char *dir; /* NULL: no checkpoint in the middle */
-    int odd;
+    int odd;         /* what is different on rank 1 */
     struct model m;
     lks_status st;
     char said[512];
@@ -166,15 +168,23 @@ static lks_status train(struct rank *r)
 {
     lks_optimizer *o = NULL;
     set_values(&r->m);
-    if (r->odd != 0 && lks_comm_rank(r->comm) == 1)
+    const int odd = r->odd != 0 && lks_comm_rank(r->comm) == 1 ? r->odd : 0;
+    lks_rates chosen = rates;
+    if (odd == KIND)
         r->m.params[1].kind = LKS_PARAM_EMBED;
+    if (odd == RATE)
+        chosen.learning_rate *= 2;
+    if (odd == VALUE)
+        r->m.value[4][0] += 1;
     lks_status st = lks_optimizer_open(r->comm, r->rule, r->m.params, N, &o);
     for (int step = 0; step < STEPS && st == LKS_OK; step++) {
         if (step == STEPS / 2 && r->dir != NULL)
             st = reopened(r, &o);
         set_grads(&r->m, step);
+        if (odd == GRADIENT)
+            r->m.grad[2][96] += 1;
         if (st == LKS_OK)
-            st = lks_optimizer_step(o, &rates);
+            st = lks_optimizer_step(o, &chosen);
     }
     lks_optimizer_close(o);
     return st;
@@ -280,10 +290,32 @@ static void test_wrong(void **state)
     assert_fails(LKS_ERR_ARG, lks_optimizer_state(o, NULL, NULL), "is NULL");
     lks_optimizer_close(o);
     lks_optimizer_close(NULL);
-    on_ranks(2, LKS_ADAMW, NULL, 1);
+    on_ranks(2, LKS_ADAMW, NULL, KIND);
     for (int r = 0; r < 2; r++)
         assert_contains(ranks[r].said, "number 1 is w of 96 x 130 elements and kind 3 by adamw on "
                                        "rank 1");
+}
+
+/* With LOCKSTEP_CHECK=1, a step compares its inputs over ranks. */
+static void test_inputs(void **state)
+{
+    static const char *const said[] = {
+        [RATE] = "inputs: rates 0.02 0.1 0.9 0.95 1e-08 0.02 0.9 0.05 5, in lks_rates' order, on "
+                 "rank 1, and rates 0.01 ",
+        [VALUE] = "values of one with hash ",
+        [GRADIENT] = "gradient of bias with hash ",
+    };
+    setenv("LOCKSTEP_CHECK", "1", 1);
+    for (int odd = RATE; odd <= GRADIENT; odd++) {
+        on_ranks(2, LKS_MUON, NULL, odd);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(ranks[r].st, LKS_ERR_DIVERGED);
+            assert_contains(ranks[r].said, said[odd]);
+        }
+    }
+    on_ranks(2, LKS_MUON, NULL, 0);
+    assert_string_equal(ranks[1].said, "");
+    unsetenv("LOCKSTEP_CHECK");
 }
 
 static void assert_step(lks_optimizer_rule rule, size_t from, size_t n, const lks_rates *chosen,
@@ -305,13 +337,13 @@ static void assert_step(lks_optimizer_rule rule, size_t from, size_t n, const lk
 static void test_left_out(void **state)
 {
     const lks_rates only = {.learning_rate = 0.1};
-    const lks_rates no_betas = {.learning_rate = 0.1, .epsilon = 1e-8};
+    const lks_rates no_betas = {.learning_rate = 0.1, .beta1 = 0.9, .epsilon = 1e-8};
     const lks_rates no_epsilon = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.95};
     const lks_rates no_momentum = {.learning_rate = 0.1, .beta2 = 0.99, .epsilon = 1e-8};
     const lks_rates matrix = {.matrix_rate = 0.02, .matrix_steps = 5};
     assert_step(LKS_ADAMW, 0, N, &only, "epsilon is 0: ");
     assert_step(LKS_ADAMW, 0, N, &no_epsilon, "epsilon is 0: ");
-    assert_step(LKS_ADAMW, 0, N, &no_betas, "beta1 and beta2 are 0: ");
+    assert_step(LKS_ADAMW, 0, N, &no_betas, "beta2 is 0: ");
     assert_step(LKS_ADAMW, 0, N, &no_momentum, NULL);
     assert_step(LKS_SGD, 0, N, &only, NULL);
     assert_step(LKS_MUON, 0, N, &no_momentum, "matrix_steps is 0: ");
@@ -323,7 +355,7 @@ static void test_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_names),
-                                       cmocka_unit_test(test_wrong),
+                                       cmocka_unit_test(test_wrong), cmocka_unit_test(test_inputs),
                                        cmocka_unit_test(test_left_out)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -11,16 +11,24 @@ struct lks__early_mark {
     uint64_t *hashes; /* [n_params] */
 };
 
-lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p)
+lks_status lks__check_is_on(bool *on_p)
 {
     const char *text = getenv("LOCKSTEP_CHECK");
     char shown[64];
-    *check_p = NULL;
-    if (text == NULL || text[0] == '\0' || strcmp(text, "0") == 0)
+    *on_p = text != NULL && strcmp(text, "1") == 0;
+    if (text == NULL || text[0] == '\0' || strcmp(text, "0") == 0 || *on_p)
         return LKS_OK;
-    if (strcmp(text, "1") != 0)
-        return lks__fail(LKS_ERR_CONFIG, "the environment has LOCKSTEP_CHECK=%s: use 0 or 1",
-                         lks__escape(shown, sizeof shown, text, strlen(text)));
+    return lks__fail(LKS_ERR_CONFIG, "the environment has LOCKSTEP_CHECK=%s: use 0 or 1",
+                     lks__escape(shown, sizeof shown, text, strlen(text)));
+}
+
+lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p)
+{
+    bool on;
+    *check_p = NULL;
+    LKS__TRY(lks__check_is_on(&on));
+    if (!on)
+        return LKS_OK;
     uint64_t *hashes = calloc(n_params, sizeof *hashes);
     *check_p = calloc(1, sizeof **check_p);
     if (hashes == NULL || *check_p == NULL) {

@@ -4,11 +4,15 @@
 #ifndef LKS_DDP_LIBRARY_EARLY_MARK_H
 #define LKS_DDP_LIBRARY_EARLY_MARK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lockstep/ddp.h"
 
 typedef struct lks__early_mark lks__early_mark;
+
+/* *on_p: the environment has LOCKSTEP_CHECK=1. ERR_CONFIG: it has another value than 0 or 1. */
+lks_status lks__check_is_on(bool *on_p);
 
 /* *check_p is NULL if the check is off; the functions below then do nothing. ERR_CONFIG if the
  * variable is neither 0 nor 1; ERR_NOMEM. */

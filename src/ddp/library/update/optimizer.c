@@ -1,10 +1,15 @@
 #include "ddp/library/update/optimizer.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
 
 #include "base/number/cpu.h"
 #include "base/status.h"
 #include "comm/backend.h"
+#include "comm/samelist.h"
 
 static lks_status check_open(const lks_optimizer *o, const char *call)
 {
@@ -51,12 +56,12 @@ static lks_status check_chosen(const lks_optimizer *o, const lks_rates *r)
     for (size_t i = 0; i < o->table.n_tensors; i++)
         *(muon && o->params[i].kind == LKS_PARAM_MATRIX ? &matrices : &moments) = true;
     moments &= o->optim.optimizer != &lks__optimizer_sgd;
-    if (moments && (r->epsilon == 0 || (r->beta1 == 0 && r->beta2 == 0)))
+    if (moments && (r->epsilon == 0 || r->beta2 == 0))
         return lks__fail(
             LKS_ERR_ARG,
             "lks_optimizer_step: %s: Adam can't use that, and 0 doesn't mean a default. "
             "Usual values are beta1 = 0.9, beta2 = 0.95 and epsilon = 1e-8",
-            r->epsilon == 0 ? "epsilon is 0" : "beta1 and beta2 are 0");
+            r->epsilon == 0 ? "epsilon is 0" : "beta2 is 0");
     if (matrices && r->matrix_steps == 0)
         return lks__fail(
             LKS_ERR_ARG,
@@ -64,6 +69,50 @@ static lks_status check_chosen(const lks_optimizer *o, const lks_rates *r)
             "a default. Usual values are matrix_rate = 0.02, matrix_momentum = 0.95 and "
             "matrix_steps = 5");
     return LKS_OK;
+}
+
+struct inputs {
+    const lks_optimizer *o;
+    const lks_rates *rates;
+};
+
+/* Entry 0: the rates; then each parameter's value and gradient. */
+static uint64_t hash_input(const void *ctx, uint64_t i)
+{
+    const struct inputs *in = ctx;
+    const lks_rates *r = in->rates;
+    const double rates[] = {r->learning_rate, r->weight_decay,    r->beta1,
+                            r->beta2,         r->epsilon,         r->matrix_rate,
+                            r->matrix_decay,  r->matrix_momentum, r->matrix_steps};
+    if (i == 0)
+        return XXH3_64bits(rates, sizeof rates);
+    const lks_optimizer_param *p = &in->o->params[(i - 1) / 2];
+    return XXH3_64bits(i % 2 == 1 ? p->value : p->grad, p->rows * p->cols * sizeof(float));
+}
+
+static void show_input(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
+{
+    const struct inputs *in = ctx;
+    const lks_rates *r = in->rates;
+    char name[64];
+    if (i == 0) {
+        snprintf(out, LKS__LIST_TEXT, "rates %g %g %g %g %g %g %g %g %d, in lks_rates' order,",
+                 r->learning_rate, r->weight_decay, r->beta1, r->beta2, r->epsilon, r->matrix_rate,
+                 r->matrix_momentum, r->matrix_decay, r->matrix_steps);
+        return;
+    }
+    const lks_optimizer_param *p = &in->o->params[(i - 1) / 2];
+    snprintf(out, LKS__LIST_TEXT, "%s of %s with hash %016" PRIx64,
+             i % 2 == 1 ? "values" : "gradient",
+             lks__escape(name, sizeof name, p->name, strlen(p->name)), hash_input(ctx, i));
+}
+
+static lks_status compare_inputs(const lks_optimizer *o, const lks_rates *r)
+{
+    const struct inputs in = {o, r};
+    const lks__list list = {&in, 1 + 2 * (uint64_t)o->table.n_tensors, hash_input, show_input};
+    return lks__list_compare(o->comm, "lks_optimizer_step: ranks have different inputs", &list,
+                             true);
 }
 
 lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
@@ -75,6 +124,8 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
         return lks__fail(LKS_ERR_ARG, "lks_optimizer_step: rates is NULL");
     LKS__TRY(check_rates(r));
     LKS__TRY(check_chosen(o, r));
+    if (o->comm != NULL && o->checks)
+        LKS__TRY(compare_inputs(o, r));
     lks__rates rates = {.orthogonal_lr = r->matrix_rate,
                         .weight_decay = r->weight_decay,
                         .beta1 = r->beta1,

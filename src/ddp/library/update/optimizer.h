@@ -24,6 +24,7 @@ struct lks_optimizer {
     lks_tensor *tensors; /* [n_tensors] with their names */
     size_t n_tensors;
     int64_t steps;
+    bool checks; /* LOCKSTEP_CHECK=1: each step compares its inputs over ranks */
 };
 
 /* Call it on several ranks when their shares are known. ERR_NOMEM. */

@@ -8,6 +8,7 @@
 #include "comm/backend.h"
 #include "comm/hier/pieces.h"
 #include "comm/samelist.h"
+#include "ddp/library/early_mark.h"
 #include "ddp/library/update/optimizer.h"
 
 static const lks__optimizer *const rules[] = {
@@ -163,6 +164,7 @@ static lks_status open_optimizer(lks_optimizer *o, const lks__optimizer *rule,
     o->device = lks__device_cpu(&o->ex);
     LKS__TRY(open_pieces(o, rule));
     LKS__TRY(open_state(o));
+    LKS__TRY(lks__check_is_on(&o->checks));
     const lks__list list = {o, n, hash_param, show_param};
     return o->comm == NULL
                ? LKS_OK
