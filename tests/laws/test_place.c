@@ -73,6 +73,13 @@ static void test_seed(void **state)
     law_assert_remedy(other, reference(true), lks_test_text("%s-equal", reference(true)), other);
 }
 
+static void test_shapes(void **state)
+{
+    EXPECT(reference(false), trained(false, "--n_embd=48"),
+           "place             step 0, before the step: moments of transformer.wte.weight.exp_avg\n"
+           "                  type and shape F32 [65, 24] | F32 [65, 48]\n");
+}
+
 /* A rate that the record has, and settings that first act on weights without a figure. */
 static void test_resumed(void **state)
 {
@@ -223,9 +230,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed),         cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_config),       cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_dropout),      cmocka_unit_test(test_checkpoint),
-        cmocka_unit_test(test_false_record), cmocka_unit_test(test_not_executed),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_config),
+        cmocka_unit_test(test_updates),      cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_checkpoint),   cmocka_unit_test(test_false_record),
+        cmocka_unit_test(test_not_executed),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -174,7 +174,17 @@ static void test_printed(void **state)
         r.out, lks_test_text(" | the data end after %d tokens, the first of 3 tokens that differ\n",
                              N - 3));
     assert_contains(r.out, "the lengths differ, so samplers can draw other positions\n");
-    assert_contains(r.out, lks_test_text("the data differ: train has %d | %d tokens\n", N, N - 3));
+    assert_contains(r.out, lks_test_text("the data differ: train has %d | %d tokens, so samplers "
+                                         "can draw other positions\n",
+                                         N, N - 3));
+    uint16_t *ids = (uint16_t *)lks_test_read(lks_test_text("%s/train.bin", cut), NULL);
+    for (int i = 50; i < N - 3; i += 97) /* read later than other positions */
+        ids[i] ^= 1;
+    lks_test_write(lks_test_text("%s/train.bin", cut), ids, 2 * (N - 3));
+    const lks_test_result early = lks_test_tool("diff", a, train(cut, "random", NULL));
+    assert_contains(early.out, "The records differ first at step 0:\n");
+    assert_contains(early.out, " read such a token first in step 1, ");
+    assert_contains(early.out, "the data differ: train has ");
     const char *gone = write_data(false, 5), *c = train(gone, "random", NULL);
     remove(lks_test_text("%s/train.bin", gone));
     assert_contains(lks_test_tool("diff", a, c).out, "data              not compared: run B: ");

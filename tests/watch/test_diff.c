@@ -169,9 +169,30 @@ static void test_evaluations(void **state)
     fake_append(b, "{'kind':'eval','iter':20,'val_loss':4,'train_loss':1}\n"
                    "{'kind':'train','iter':20,'loss':1}\n");
     fake_append(c, "{'kind':'eval','iter':20,'val_loss':3,'sample':'y'}\n");
-    EXPECT(a, b, 3, "Only evaluations differ, first at iteration 20:\n  val_loss      3 | 4\n");
+    EXPECT(a, b, 3, "Only evaluations differ, first at iteration 20:\n  val_loss      3 | 4\n",
+           lks_test_text("`lockstep audit %s`, and the same for %s, evaluate again\n", a, b));
     EXPECT(a, c, 0, "The same run: 20 steps");
     assert_int_equal(lks_test_number(report(a, b), "steps"), 20);
+}
+
+/* A line that is repeated isn't a difference, before or after the true line. */
+static void test_repeated(void **state)
+{
+    static const char *const lines[][2] = {
+        {"{'kind':'train','iter':20,'loss':1}\n", "{'kind':'train','iter':20,'loss':2}\n"},
+        {"{'kind':'train','iter':20,'loss':2}\n", "{'kind':'train','iter':20,'loss':1}\n"},
+        {"{'kind':'train','iter':20,'loss':1}\n", "{'kind':'train','iter':19,'loss':1}\n"}};
+    for (int i = 0; i < 3; i++) {
+        const char *a = fake(20, 1.5), *b = fake(20, 1.5);
+        fake_append(a, lks_test_text("%s{'kind':'train','iter':21,'loss':1}\n", lines[0][0]));
+        fake_append(b, lines[i][0]);
+        fake_append(b, lines[i][1]);
+        for (int k = 0; k < 2; k++)
+            EXPECT(k == 0 ? a : b, k == 0 ? b : a, 1,
+                   lks_test_text("%s/metrics.jsonl: the line", b),
+                   i < 2 ? " repeats step 20, so lockstep hasn't written it"
+                         : " is of step 19 after step 20, so ");
+    }
 }
 
 /* The weights of a checkpoint differ although every figure before it is equal. */
@@ -292,7 +313,10 @@ static void test_refused(void **state)
                                         "nonsense\n",   "{'kind':1}\n"};
     EXPECT(a, empty, 2, "it contains no metrics.jsonl and no state.json");
     EXPECT("missing", a, 1, "can't read missing");
-    EXPECT(a, lks_test_text("%s/metrics.jsonl", a), 2, "a run can't be compared with a weights");
+    EXPECT(a, lks_test_text("%s/metrics.jsonl", a), 2,
+           "metrics.jsonl is neither a file of weights (.safetensors) nor a trail");
+    EXPECT(a, lks_test_text("%s/ckpt-00000006/model.safetensors", reference()), 2,
+           "a run can't be compared with a file of weights");
     assert_int_equal(lks_test_tool("diff", a).exit_code, 2);
     assert_int_equal(lks_test_tool("diff", a, a, a).exit_code, 2);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
@@ -373,7 +397,8 @@ static void test_checkpoints(void **state)
     EXPECT(lks_test_text("%s/ckpt-00000006", reference()), lks_test_text("%s/ckpt-00000009", b), 3,
            "can change bits   iter 6 | 9\n", "first transformer.wte.weight, element ");
     EXPECT(lks_test_text("%s/ckpt-00000006/model.safetensors", reference()),
-           lks_test_text("%s/ckpt-00000006/model.safetensors", a), 3, "element 777");
+           lks_test_text("%s/ckpt-00000006/model.safetensors", a), 3, "element 777",
+           "cause             not known, because files of weights don't tell how they were made\n");
     EXPECT(lks_test_text("%s/ckpt-00000006/model.safetensors", reference()),
            lks_test_text("%s/ckpt-00000006/optimizer.safetensors", a), 3, "which only A has\n");
     const json_t *r = report(reference(), a);
@@ -394,6 +419,7 @@ static void test_damaged(void **state)
     text[bytes - 1] ^= 1;
     lks_test_write(file, text, bytes);
     EXPECT(reference(), a, 1, "is altered or damaged");
+    assert_null(strstr(diff(reference(), a).err, "--out_dir"));
 }
 
 int main(void)
@@ -406,7 +432,8 @@ int main(void)
         cmocka_unit_test(test_fingerprint),       cmocka_unit_test(test_effects),
         cmocka_unit_test(test_trail_remedies),    cmocka_unit_test(test_refused),
         cmocka_unit_test(test_escaped),           cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_damaged),           cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_repeated),          cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_gradient),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -286,7 +286,8 @@ static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
     lks_status st = open_folder(dir, parts, ckpt);
     if (st == LKS_OK)
         ckpt->itself = true;
-    if (st == LKS_OK || lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
+    if (st == LKS_OK || parts == LKS__CKPT_ALL_ALONE ||
+        lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
         return st;
     if (!slash)
         snprintf(parent, sizeof parent, ".");

@@ -1,5 +1,6 @@
 #include "report/diff/diff.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +38,8 @@ static lks_status compare_open(const lks__ckpt *a, const lks__ckpt *b, json_t *w
 /* Open both checkpoints, whose bytes are verified, and compare them. */
 static lks_status open_both(const char *a, const char *b, lks__ckpt both[2])
 {
-    LKS__TRY(lks__ckpt_open(a, LKS__CKPT_ALL, &both[0]));
-    return lks__ckpt_open(b, LKS__CKPT_ALL, &both[1]);
+    LKS__TRY(lks__ckpt_open(a, LKS__CKPT_ALL_ALONE, &both[0]));
+    return lks__ckpt_open(b, LKS__CKPT_ALL_ALONE, &both[1]);
 }
 
 static void add_member(json_t *rows, const char *name, const json_t *a, const json_t *b)
@@ -179,6 +180,7 @@ static lks_status compare_runs(const char *a, const char *b, lks__history both[2
 enum kind { RUN, CHECKPOINT, WEIGHTS, TRAIL };
 
 static const char *const kind_names[] = {"run", "checkpoint", "weights", "trail"};
+static const char *const kind_phrases[] = {"a run", "a checkpoint", "a file of weights", "a trail"};
 
 static bool has(const char *folder, const char *name)
 {
@@ -187,12 +189,29 @@ static bool has(const char *folder, const char *name)
     return lks__ckpt_join(path, folder, name) == LKS_OK && lstat(path, &info) == 0;
 }
 
+/* True if the file begins neither as weights, whose header comes after its length, nor as a trail.
+ */
+static bool is_other(const char *path)
+{
+    char text[9];
+    const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
+    const bool weights =
+        fd < 0 || (lks__sys_read_at(fd, text, sizeof text, 0) == 0 && text[8] == '{');
+    if (fd >= 0)
+        lks__sys_close(fd);
+    return !weights && !lks__trail_is(path);
+}
+
 static lks_status kind_of(const char *path, enum kind *kind_p)
 {
     struct stat info;
     char shown[512];
     if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
+    if (!S_ISDIR(info.st_mode) && is_other(path))
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s is neither a file of weights (.safetensors) nor a trail",
+                         lks__escape(shown, sizeof shown, path, strlen(path)));
     if (!S_ISDIR(info.st_mode))
         *kind_p = lks__trail_is(path) ? TRAIL : WEIGHTS;
     else if (has(path, "metrics.jsonl"))
@@ -251,9 +270,9 @@ static lks_status compare(const char *a, const char *b, lks__history both[2], js
     LKS__TRY(kind_of(b, &kinds[1]));
     if (kinds[0] != kinds[1])
         return lks__fail(LKS_ERR_CONFIG,
-                         "a %s can't be compared with a %s: give two runs, two checkpoints, two "
+                         "%s can't be compared with %s: give two runs, two checkpoints, two "
                          "files of weights or two trails",
-                         kind_names[kinds[0]], kind_names[kinds[1]]);
+                         kind_phrases[kinds[0]], kind_phrases[kinds[1]]);
     json_object_set_new(report, "kind", json_string(kind_names[kinds[0]]));
     LKS__TRY(kinds[0] == RUN ? compare_runs(a, b, both, report) : by_kind[kinds[0]](a, b, report));
     const bool same =

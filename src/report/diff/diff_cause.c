@@ -100,7 +100,10 @@ static void print_data_cause(FILE *out, const json_t *report)
     const json_t *read = json_array_get(json_object_get(split, "read"), 0);
     const json_t *lengths = json_object_get(split, "tokens");
     const json_t *pair = json_object_get(json_is_object(read) ? read : split, "ids");
-    const bool cut = !json_is_object(read) &&
+    const json_t *first = json_object_get(report, "first");
+    const bool early =
+        json_is_object(first) && lks__show_count(first, "iter") < lks__show_count(read, "step");
+    const bool cut = (!json_is_object(read) || early) &&
                      !json_equal(json_array_get(lengths, 0), json_array_get(lengths, 1));
     fprintf(out, "%-*sthe data differ", LKS__LABEL, "cause");
     if (split != NULL) {
@@ -110,9 +113,10 @@ static void print_data_cause(FILE *out, const json_t *report)
             fprintf(out, "token %" JSON_INTEGER_FORMAT " is ",
                     lks__show_count(json_is_object(read) ? read : split, "token"));
         fprintf(out, "%s%s | %s%s", cut ? "has " : "", lks__show_value(json_array_get(pair, 0), a),
-                lks__show_value(json_array_get(pair, 1), b), cut ? " tokens" : "");
+                lks__show_value(json_array_get(pair, 1), b),
+                cut ? " tokens, so samplers can draw other positions" : "");
     }
-    if (json_is_object(read))
+    if (json_is_object(read) && !cut)
         fprintf(out, ", read first in step %" JSON_INTEGER_FORMAT, lks__show_count(read, "step"));
     fputc('\n', out);
 }
@@ -185,14 +189,35 @@ static void print_trails(FILE *out, const json_t *report, const json_t *rows)
                 lks__show_count(json_object_get(report, "execution"), "step"));
 }
 
+/* No recorded fact differs. */
+static void print_unknown(FILE *out, const json_t *report)
+{
+    static const char *const sources[][2] = {
+        {"run", "the records"}, {"checkpoint", "state.json"}, {"trail", "the trails' first lines"}};
+    char a[LKS__SHOWN], b[LKS__SHOWN];
+    const char *kind = json_string_value(json_object_get(report, "kind")), *source = NULL;
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        if (strcmp(sources[i][0], kind) == 0)
+            source = sources[i][1];
+    if (source == NULL)
+        fprintf(out, "%-*snot known, because files of weights don't tell how they were made\n",
+                LKS__LABEL, "cause");
+    else
+        fprintf(out, "%-*sno setting, data, commit or device in %s differs\n", LKS__LABEL, "cause",
+                source);
+    if (lks__diff_same_steps(report))
+        fprintf(out, "%-*s`lockstep audit %s`, and the same for %s, evaluate again\n", LKS__LABEL,
+                "", word_of(report, "a", a), word_of(report, "b", b));
+    else
+        print_audits(out, report);
+}
+
 static void print_explanation(FILE *out, const json_t *report, const json_t *rows)
 {
     const size_t n = json_array_size(rows);
     const char *name = json_string_value(json_object_get(json_array_get(rows, 0), "name"));
     if (n == 0) {
-        fprintf(out, "%-*sno setting, data, commit or device in the records differs\n", LKS__LABEL,
-                "cause");
-        print_audits(out, report);
+        print_unknown(out, report);
     } else if (n == 1 && lks__facts_data(name)) {
         print_data_cause(out, report);
     } else if (n == 1) {
@@ -218,6 +243,8 @@ void lks__diff_print_cause(FILE *out, const json_t *report)
         print_execution(out, execution);
     if (json_array_size(json_object_get(execution, "false")) > 0)
         print_false(out, report);
+    else if (json_is_null(json_object_get(execution, "place")))
+        fprintf(out, "%-*sA's or B's record doesn't follow from its run\n", LKS__LABEL, "cause");
     else
         print_explanation(out, report, rows);
     json_decref(rows);

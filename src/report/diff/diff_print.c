@@ -272,9 +272,14 @@ static void print_both(FILE *out, const char *name, const json_t *a, const json_
                 lks__show_value(b, y));
 }
 
-static void print_entries(FILE *out, const json_t *a, const json_t *b)
+/* `forms`: NULL, or the types and shapes, which differ. */
+static void print_entries(FILE *out, const json_t *a, const json_t *b, const json_t *forms)
 {
     const json_t *x = json_object_get(a, "first"), *y = json_object_get(b, "first");
+    if (forms != NULL) {
+        print_both(out, "type and shape", json_array_get(forms, 0), json_array_get(forms, 1));
+        return;
+    }
     print_both(out, "value", json_object_get(a, "value"), json_object_get(b, "value"));
     print_both(out, "hash", json_object_get(a, "hash"), json_object_get(b, "hash"));
     for (size_t i = 0; i < json_array_size(x) && i < json_array_size(y); i++)
@@ -299,7 +304,7 @@ void lks__diff_print_place(FILE *out, const json_t *o)
                 lks__show_count(o, "entries"));
     fputc('\n', out);
     if (json_object_get(place, "element") == NULL) {
-        print_entries(out, a, b);
+        print_entries(out, a, b, json_object_get(place, "forms"));
         return;
     }
     fprintf(out, "%-*s", LKS__LABEL, "");

@@ -15,6 +15,7 @@ struct side {
     lks__history *history;
     json_t *between[N_BETWEEN]; /* since the step before; NULL: no such line */
     json_t *step;               /* NULL: the record ends */
+    json_int_t last;            /* iteration of the step before; -1 after a rollback */
     uint64_t steps;
 };
 
@@ -43,6 +44,22 @@ static bool is_step(const char *kind)
     return strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0;
 }
 
+/* Resumes cut the file, so only a rollback lets a run repeat a step. */
+static lks_status check_order(struct side *s)
+{
+    char what[64];
+    const json_int_t iter = iter_of(s->step), last = s->last;
+    const bool back = strcmp(kind_of(s->step), "rollback") == 0;
+    s->last = back ? -1 : iter;
+    if (back || iter > last)
+        return LKS_OK;
+    snprintf(what, sizeof what,
+             iter == last ? "repeats step %" JSON_INTEGER_FORMAT
+                          : "is of step %" JSON_INTEGER_FORMAT " after step %" JSON_INTEGER_FORMAT,
+             iter, last);
+    return lks__lines_bad(&s->history->lines, what);
+}
+
 /* Read up to the next step. */
 static lks_status advance(struct side *s)
 {
@@ -62,7 +79,7 @@ static lks_status advance(struct side *s)
         }
     }
     s->steps++;
-    return LKS_OK;
+    return check_order(s);
 }
 
 /* --- two lines -------------------------------------------------------------------------------- */
@@ -184,19 +201,28 @@ static lks_status compare(struct walk *w)
     }
 }
 
-/* Count the steps that only the longer run has. */
+/* Count the steps that only the longer run has. After a difference, read one more step: one of the
+ * lines that differ may be repeated. */
 static lks_status read_rest(struct walk *w)
 {
-    while (w->first == NULL && w->a.step != NULL)
+    const uint64_t steps[2] = {w->a.steps, w->b.steps};
+    if (w->first != NULL) {
         LKS__TRY(advance(&w->a));
-    while (w->first == NULL && w->b.step != NULL)
+        LKS__TRY(advance(&w->b));
+        w->a.steps = steps[0];
+        w->b.steps = steps[1];
+        return LKS_OK;
+    }
+    while (w->a.step != NULL)
+        LKS__TRY(advance(&w->a));
+    while (w->b.step != NULL)
         LKS__TRY(advance(&w->b));
     return LKS_OK;
 }
 
 lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report)
 {
-    struct walk w = {.a.history = a, .b.history = b};
+    struct walk w = {.a = {.history = a, .last = -1}, .b = {.history = b, .last = -1}};
     lks_status st = compare(&w);
     if (st == LKS_OK)
         st = read_rest(&w);

@@ -237,7 +237,7 @@ static json_int_t resumed_at(const json_t *rows, const char *since, const char *
     return iter;
 }
 
-/* True if settings or data explain the difference. */
+/* True if settings or data can explain the difference. */
 static bool is_explained(const json_t *rows, const json_t *report)
 {
     const json_t *execution = json_object_get(report, "execution"), *row;
@@ -247,7 +247,8 @@ static bool is_explained(const json_t *rows, const json_t *report)
         if (!lks__facts_given(row))
             return false;
     }
-    return i > 0 && json_array_size(json_object_get(execution, "false")) == 0;
+    return i > 0 && json_array_size(json_object_get(execution, "false")) == 0 &&
+           !json_is_null(json_object_get(execution, "place"));
 }
 
 static bool is_whole(const json_t *command)
