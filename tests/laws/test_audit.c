@@ -289,6 +289,42 @@ static void test_missing(void **state)
            forged("\"eval\",\"iter\":4,", NULL));
 }
 
+/* A copy of the run with the line of metrics.jsonl that contains `line` twice. The first one has
+ * another digit after `member`; NULL: the same line. */
+static const char *doubled(const char *line, const char *member)
+{
+    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, line);
+    assert_non_null(at);
+    while (at > text && at[-1] != '\n')
+        at--;
+    const int length = (int)(strchr(at, '\n') + 1 - at);
+    char *first = (char *)lks_test_text("%.*s", length, at);
+    if (member != NULL) {
+        char *digit = strstr(first, member) + strlen(member);
+        *digit = *digit == '7' ? '3' : '7';
+    }
+    text = lks_test_text("%.*s%s%s", (int)(at - text), text, first, at);
+    lks_test_write(path, text, strlen(text));
+    return out;
+}
+
+/* The newest line of a step, an evaluation or a checkpoint is true, but not the only one. */
+static void test_doubled(void **state)
+{
+    const char *const step =
+        "FALSE     step 7: metrics.jsonl has another line of it, or of a later "
+        "step, before its line\n";
+    EXPECT(3, TEXTS(step, "FALSE: 1 claim (14 steps, "), doubled("\"train\",\"iter\":7,", NULL));
+    EXPECT(3, TEXTS(step), doubled("\"train\",\"iter\":7,", "\"loss\":"), "--step=7");
+    EXPECT(3, TEXTS("FALSE     evaluation 8: val_loss is ", "FALSE: 1 claim (14 steps, "),
+           doubled("\"eval\",\"iter\":8,", "\"val_loss\":"));
+    EXPECT(3, TEXTS("FALSE     evaluation 14: val_loss is ", "FALSE: 1 claim (14 steps, "),
+           doubled("\"final\",\"iter\":14,", "\"val_loss\":"));
+    EXPECT(3, TEXTS("FALSE     checkpoint 9: the weights have the hash ", "FALSE: 1 claim (14 "),
+           doubled("\"checkpoint\",\"iter\":9,", "\"params_hash\":\""));
+}
+
 static void change_weight(const char *name, float *x, size_t n, size_t width)
 {
     if (strcmp(name, "transformer.h.1.mlp.c_proj.weight") == 0)
@@ -508,19 +544,13 @@ static void test_impossible(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_false_hashes),
-        cmocka_unit_test(test_false_figures),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_false_checkpoint),
-        cmocka_unit_test(test_moved_data),
-        cmocka_unit_test(test_seal),
-        cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_trails),
+        cmocka_unit_test(test_whole),         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
+        cmocka_unit_test(test_false_figures), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
+        cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
+        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
         cmocka_unit_test(test_trail_places),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

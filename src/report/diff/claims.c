@@ -28,7 +28,9 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
                                           .grad_norm = lks__json_number(line, "grad_norm"),
                                           .tokens = lks__json_number(line, "tokens"),
                                           .ms = lks__json_number(line, "ms"),
-                                          .skipped = skipped};
+                                          .skipped = skipped,
+                                          .again = iter < c->next};
+    c->next = iter + 1;
     return LKS_OK;
 }
 
@@ -64,6 +66,7 @@ static void go_back(lks__claims *c, const json_t *line)
         c->n_saves--;
     while (c->n_evals > 0 && c->evals[c->n_evals - 1].iter > to)
         c->n_evals--;
+    c->next = to;
     c->data_shift = (uint64_t)json_integer_value(json_object_get(line, "data_shift"));
 }
 

@@ -15,6 +15,7 @@ typedef struct lks__claim {
     uint64_t data_shift; /* it read the data of iteration iter + data_shift */
     double loss, lr, grad_norm, tokens, ms;
     bool skipped; /* no update, and none of these figures */
+    bool again;   /* a line of this or a later step precedes it, without a rollback between them */
 } lks__claim;
 
 /* An `eval` or `final` line. NAN: it doesn't have the figure. */
@@ -37,6 +38,7 @@ typedef struct lks__claims {
     lks__claimed_eval *evals; /* [n_evals] in the same order */
     size_t n_evals, evals_room;
     uint64_t data_shift; /* of the next step */
+    uint64_t next;       /* the least iteration that the next step can have */
     json_t *config;      /* the config line */
     json_t *starts;      /* host lines of the start and of each resume, in order */
 } lks__claims;

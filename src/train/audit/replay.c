@@ -143,6 +143,12 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
                           step->iter);
         return LKS_OK;
     }
+    if (claim->again)
+        lks__replay_false(r,
+                          "step %" PRIu64
+                          ": metrics.jsonl has another line of it, or of a later step, before its "
+                          "line",
+                          step->iter);
     if (claim->skipped != (step->outcome == LKS__STEP_SKIPPED)) {
         lks__replay_false(
             r, "step %" PRIu64 ": the record says that it was %s; it was%s when computed",
@@ -161,16 +167,29 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
     return LKS_OK;
 }
 
+static void compare_losses(lks__replay *r, const lks__claimed_eval *claim,
+                           const lks__eval_result *eval)
+{
+    compare_figure(r, "evaluation", claim->iter, "val_loss", claim->val_loss,
+                   nine_digits(eval->val_loss));
+    if (eval->has_train)
+        compare_figure(r, "evaluation", claim->iter, "train_loss", claim->train_loss,
+                       nine_digits(eval->train_loss));
+    if (eval->has_bpb)
+        compare_figure(r, "evaluation", claim->iter, "val_bpb", claim->val_bpb,
+                       nine_digits(eval->val_bpb));
+}
+
 /* Compare the evaluation before step t->state.iter, if the record has one. After a resume that
  * changed settings, it is unknown which of them it had. `due`: an honest record has one. */
 static lks_status compare_evaluation(lks__replay *r, lks__trainer *t, bool due)
 {
     const uint64_t iter = t->state.iter;
-    const lks__claimed_eval *claim = lks__claims_eval(r->claims, iter);
+    const bool any = lks__claims_eval(r->claims, iter) != NULL;
     lks__eval_result eval;
-    if (!r->evaluates || lks__claims_changed(r->claims, iter) != NULL || (claim == NULL && !due))
+    if (!r->evaluates || lks__claims_changed(r->claims, iter) != NULL || (!any && !due))
         return LKS_OK;
-    if (claim == NULL) {
+    if (!any) {
         lks__replay_false(r, "evaluation %" PRIu64 ": metrics.jsonl has no line of it", iter);
         return LKS_OK;
     }
@@ -178,12 +197,9 @@ static lks_status compare_evaluation(lks__replay *r, lks__trainer *t, bool due)
     LKS__TRY(t->run.procedure->evaluate(&t->run, &t->ses, &t->state, &t->work, &eval));
     lks__batch_sampler_back(t->state.sampler);
     r->evals++;
-    compare_figure(r, "evaluation", iter, "val_loss", claim->val_loss, nine_digits(eval.val_loss));
-    if (eval.has_train)
-        compare_figure(r, "evaluation", iter, "train_loss", claim->train_loss,
-                       nine_digits(eval.train_loss));
-    if (eval.has_bpb)
-        compare_figure(r, "evaluation", iter, "val_bpb", claim->val_bpb, nine_digits(eval.val_bpb));
+    for (size_t i = 0; i < r->claims->n_evals; i++) /* an `eval` and a `final` line, for example */
+        if (r->claims->evals[i].iter == iter)
+            compare_losses(r, &r->claims->evals[i], &eval);
     return LKS_OK;
 }
 

@@ -90,19 +90,20 @@ static lks_status compare_folder(lks__replay *r, const lks__trainer *t)
 
 lks_status lks__replay_saved(lks__replay *r, lks__trainer *t)
 {
-    const lks__claimed_save *claim = lks__claims_save(r->claims, t->state.iter);
+    const lks__claims *c = r->claims;
     char hash[17];
     const bool folder = exists(r->run, t->state.iter);
-    if (claim == NULL && !folder)
+    if (lks__claims_save(c, t->state.iter) == NULL && !folder)
         return LKS_OK;
     r->saves++;
     LKS__TRY(lks__memory_fetch(t->state.memory));
     LKS__TRY(lks__state_params_hash(&t->run, &t->state, &t->work, hash));
-    if (claim != NULL && strcmp(claim->params_hash, hash) != 0)
-        lks__replay_false(r,
-                          "checkpoint %" PRIu64 ": the weights have the hash %s in metrics.jsonl, "
-                          "%s computed",
-                          t->state.iter, claim->params_hash, hash);
+    for (size_t i = 0; i < c->n_saves; i++)
+        if (c->saves[i].iter == t->state.iter && strcmp(c->saves[i].params_hash, hash) != 0)
+            lks__replay_false(r,
+                              "checkpoint %" PRIu64
+                              ": the weights have the hash %s in metrics.jsonl, %s computed",
+                              t->state.iter, c->saves[i].params_hash, hash);
     const lks_status st = folder ? compare_folder(r, t) : LKS_OK;
     lks__memory_fetched(t->state.memory);
     return st;
