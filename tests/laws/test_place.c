@@ -200,6 +200,13 @@ static void test_false_record(void **state)
     EXPECT(out, reference(false),
            "cause             A's record doesn't follow from its settings: step 5: the gradient of "
            "virtual rank 3 of 8 has the hash ");
+    /* A figure that no run writes, so no claim is refuted. */
+    const char *text = (const char *)lks_test_read(metrics(reference(false)), NULL);
+    const char *more = trained(false, NULL), *at = strstr(text, "\"loss\":");
+    text = lks_test_text("%.*s\"x\":1,%s", (int)(at - text), text, at);
+    lks_test_write(metrics(more), text, strlen(text));
+    EXPECT(more, reference(false), "place             all ",
+           "cause             A's or B's record doesn't follow from its run\n");
 }
 
 static void test_not_executed(void **state)

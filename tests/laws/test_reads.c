@@ -224,6 +224,14 @@ static void test_moved(void **state)
     assert_contains(r.out, "trains A again, as the same run as B:\n");
     r = lks_test_tool("diff", runs[0], runs[1], "--dataset=nosuch");
     assert_contains(r.out, "remedy            not possible here: run A: ");
+    assert_int_equal(rename(places[0], dirs[0]), 0);
+    const char *resumed = train(dirs[0], "random", "--learning_rate=0.1");
+    assert_int_equal(rename(dirs[0], places[0]), 0);
+    r = lks_test_tool("diff", runs[0], resumed, lks_test_text("--dataset=%s", places[0]));
+    assert_contains(r.out, "this command continues B from checkpoint 6 ");
+    assert_contains(r.out, lks_test_text(" --dataset=%s\n", places[0]));
+    r = lks_test_tool("diff", runs[0], resumed);
+    assert_contains(r.out, "remedy            not possible here: run B: ");
 }
 
 /* Of many tokens that differ, the data's row names the one at which the execution finds the place.

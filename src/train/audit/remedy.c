@@ -16,6 +16,7 @@
 #include "train/audit/reads.h"
 #include "train/audit/settings.h"
 #include "train/procedure/procedure.h"
+#include "train/setup/remember.h"
 
 enum { MOST_WORDS = 64 };
 
@@ -81,6 +82,21 @@ static json_t *continue_from(const lks__history *run, const lks__history *target
             add_setting(command, key, json_object_get(target->settings, key));
     }
     return command;
+}
+
+/* Add --dataset if the folder of the run's data is gone. False if the data aren't available. */
+static bool add_data(lks__history both[2], int side, const lks__settings *asked, char why[1024],
+                     json_t *command)
+{
+    char data[LKS__SETTING_STR];
+    if (lks__remembered_data(both[side].run, data) == LKS_OK)
+        return true;
+    if (lks__reads_check(both, side, asked) != LKS_OK) {
+        snprintf(why, 1024, "%s", lks_last_error());
+        return false;
+    }
+    add_word(command, json_sprintf("--dataset=%s", asked->dataset));
+    return true;
 }
 
 /* --- from the start --------------------------------------------------------------------------- */
@@ -274,6 +290,10 @@ static lks_status add_remedy(lks__history both[2], const lks__settings *asked, c
         side = 0;
     if (iter >= 0)
         command = continue_from(&both[side], &both[!side], (uint64_t)iter);
+    if (command != NULL && !add_data(both, side, asked, why, command)) {
+        json_decref(command);
+        command = NULL;
+    }
     if (command == NULL) {
         iter = -1;
         LKS__TRY(from_start(both, side, asked, rows, why, &command));

@@ -391,9 +391,9 @@ static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64
     if (start > 0 || digest == NULL || strcmp(digest, have) == 0)
         return LKS_OK;
     return lks__fail(
-        LKS_ERR_SUPPORT,
-        "the data in %s are not the run's: their digest is %s, not %s; give the run's by --dataset",
-        t->run.shown_data_dir, have, lks__escape(shown, sizeof shown, digest, strlen(digest)));
+        LKS_ERR_SUPPORT, "the data in %s are not the run's: their digest is %s, not %s%s",
+        t->run.shown_data_dir, have, lks__escape(shown, sizeof shown, digest, strlen(digest)),
+        r->own_data ? "" : "; give the run's by --dataset"); /* diff has given advice */
 }
 
 static bool is_damaged(const lks__replay *r, uint64_t start)
