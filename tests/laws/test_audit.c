@@ -95,6 +95,8 @@ static void test_parts(void **state)
            out, "--step=10");
     EXPECT(0,
            TEXTS("10-11  from checkpoint 9, 2", "equal (1 step, 9 gradients, ",
+                 "not compared: the step's own loss, norm and rate, evaluations, times, hosts, "
+                 "parameters, settings without an effect, ",
                  "that the gradient was used"),
            out, "--step=10", "--leaf=5", "--threads=1");
     EXPECT(0,
@@ -222,12 +224,19 @@ static void test_false_hashes(void **state)
     EXPECT(0, TEXTS("equal"), out);
     /* An iteration twice, and a file that is too short. */
     alter(lks_test_text("%s/leaves.bin", out), 32 + 6 * (1 + LAW_V) * 8);
-    EXPECT(3,
-           TEXTS("FALSE     ", "leaves.bin: no run has written the record at offset 464",
-                 "          there are no hashes of the gradients of 8 steps\n"),
-           out);
+    EXPECT(
+        3,
+        TEXTS("FALSE     ", "leaves.bin: no run has written the record at offset 464",
+              "          there are no hashes of the gradients of 8 steps, the first is step 6\n"),
+        out);
     assert_int_equal(truncate(lks_test_text("%s/leaves.bin", out), 470), 0);
-    EXPECT(0, TEXTS("equal (14 steps, 48 gradients, ", "of 8 steps\n"), out);
+    EXPECT(3,
+           TEXTS("FALSE     step 6: leaves.bin has no hashes of its gradients\n",
+                 "FALSE: 1 claim (14 steps, 48 gradients, ", "of 8 steps, the first is step 6\n"),
+           out);
+    EXPECT(3, TEXTS("FALSE     step 8: leaves.bin has no hashes"), out, "--step=8", "--leaf=1");
+    assert_int_equal(unlink(lks_test_text("%s/leaves.bin", out)), 0); /* as on a GPU */
+    EXPECT(0, TEXTS("equal (14 steps, ", "of 14 steps, the first is step 0\n"), out);
 }
 
 /* Change a digit of a figure in the line of metrics.jsonl that contains `line`; NULL: delete the
@@ -352,9 +361,18 @@ static void test_false_checkpoint(void **state)
            out, "--from=12");
     out = copy_of(reference()); /* and the checkpoint from which steps are computed */
     alter(lks_test_text("%s/ckpt-00000009/model.safetensors", out), 60000);
-    EXPECT(4, TEXTS("not possible here: ", "hash: --from below 9 starts before this checkpoint\n"),
+    EXPECT(3,
+           TEXTS("FALSE     checkpoint 9: ",
+                 "hash: --from below 9 with --to starts before this checkpoint\n"),
            out, "--step=9");
+    const lks_test_result all = lks_test_tool("audit", out, "--sample=99");
+    assert_int_equal(all.exit_code, 3);
+    assert_contains(all.out, "drawn     7 of 7 segments ");
+    assert_contains(all.out, "one false segment passes such a sample in 14.3 % of all draws");
     EXPECT(3, TEXTS("FALSE     checkpoint 9: ", "is altered or damaged", " their hash\n"), out,
+           "--step=8");
+    remove_folder(lks_test_text("%s/ckpt-00000009", out));
+    EXPECT(0, TEXTS("equal (1 step, 8 gradients, 1 checkpoint, 1 by its hash only, "), out,
            "--step=8");
 }
 
@@ -531,14 +549,22 @@ static void test_impossible(void **state)
     law_run(&args);
     EXPECT(4, TEXTS("not possible here: with max_wallclock_seconds"), clock);
     EXPECT(0, TEXTS("equal (1 gradient, "), clock, "--step=3", "--leaf=2");
-    EXPECT(2, TEXTS("the record has steps 0 to 13"), reference(), "--step=14");
+    EXPECT(2, TEXTS("step=14, but the record has steps 0 to 13: give 0 to 13"), reference(),
+           "--step=14");
+    EXPECT(2, TEXTS("to=99, but the record has steps 0 to 13: give 1 to 14"), reference(),
+           "--to=99");
+    EXPECT(2, TEXTS("from=14, but the record has steps 0 to 13: give 0 to 13"), reference(),
+           "--from=14");
     EXPECT(2, TEXTS("leaf=8, but step 10 has 8 virtual ranks: give 0 to 7"), reference(),
            "--step=10", "--leaf=8");
     EXPECT(2, TEXTS("from=9 isn't below to=3"), reference(), "--from=9", "--to=3");
     EXPECT(2, TEXTS("--leaf needs --step"), reference(), "--leaf=1");
     EXPECT(2, TEXTS("give one of --step"), reference(), "--step=1", "--sample=2");
+    const char *none = lks_test_text("%s/none", nothing);
     EXPECT(2, TEXTS("draw must be"), reference(), "--draw=xyz", "--sample=2");
     EXPECT(2, TEXTS("contains no metrics.jsonl"), lks_test_folder());
+    EXPECT(2, TEXTS("/none doesn't exist"), none);
+    EXPECT(2, TEXTS("metrics.jsonl is a file: give the folder of a run"), path);
 }
 
 int main(void)

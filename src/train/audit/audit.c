@@ -27,6 +27,7 @@ struct audit {
     uint64_t first, end; /* the record's steps */
     lks__points points;
     bool impossible; /* a part couldn't be executed */
+    size_t executed; /* parts that were */
 };
 
 /* --- one part --------------------------------------------------------------------------------- */
@@ -89,12 +90,14 @@ static void print_result(const struct audit *a, const lks__replay *before, lks_s
     print_some(a->out, r->steps - before->steps, "step");
     print_some(a->out, r->gradients - before->gradients, "gradient");
     print_some(a->out, r->saves - before->saves, "checkpoint");
+    if (r->hashed > before->hashed)
+        fprintf(a->out, "%" PRIu64 " by its hash only, ", r->hashed - before->hashed);
     print_some(a->out, r->evals - before->evals, "evaluation");
     fprintf(a->out, "%.1f s)\n", seconds);
     if (unhashed > 0)
         print_count(a->out, "          there are no hashes of the gradients of ", unhashed, "step");
     if (unhashed > 0)
-        fputc('\n', a->out);
+        fprintf(a->out, ", the first is step %" PRIu64 "\n", r->first_unhashed);
 }
 
 static lks_status audit_part(struct audit *a, const struct part *p)
@@ -103,6 +106,7 @@ static lks_status audit_part(struct audit *a, const struct part *p)
     const double began = lks__sys_now();
     lks__replay *r = &a->replay;
     uint64_t start;
+    r->first_unhashed = UINT64_MAX;
     lks_status st = lks__points_before(&a->points, p->from, &start);
     if (st == LKS_OK) {
         print_start(a, p, start);
@@ -116,6 +120,7 @@ static lks_status audit_part(struct audit *a, const struct part *p)
         a->impossible = true;
         fprintf(a->out, "          not possible here: %s\n", lks_last_error());
     }
+    a->executed += st == LKS_OK;
     print_result(a, &before, st, lks__sys_now() - began);
     return LKS_OK;
 }
@@ -202,11 +207,11 @@ static lks_status audit_sample(struct audit *a)
         st = audit_part(a, &p);
     }
     free(order);
-    if (st == LKS_OK && n > 0)
+    if (st == LKS_OK && a->executed > 0)
         fprintf(a->out,
                 "          a record with one false segment passes such a sample in %.3g %% of all "
                 "draws, one with three in %.3g %%\n",
-                100 * passes(n_all, n, 1), 100 * passes(n_all, n, 3));
+                100 * passes(n_all, a->executed, 1), 100 * passes(n_all, a->executed, 3));
     return st;
 }
 
@@ -248,11 +253,16 @@ static lks_status choose_part(const struct audit *a, struct part *p)
     if (a->s->to_step > 0)
         p->end = (uint64_t)a->s->to_step;
     const json_int_t V = virtual_ranks(&a->record.claims, p->from);
-    if (p->from < a->first || p->end > a->end || p->from >= a->end)
+    const bool high = p->from < a->first || p->from >= a->end; /* the first step is wrong */
+    if (high || p->end > a->end)
         return lks__fail(LKS_ERR_CONFIG,
-                         "the record has steps %" PRIu64 " to %" PRIu64
-                         ": give --step, or --from and --to, in that range",
-                         a->first, a->end - 1);
+                         "%s=%" PRIu64 ", but the record has steps %" PRIu64 " to %" PRIu64
+                         ": give %" PRIu64 " to %" PRIu64,
+                         !high                         ? "to"
+                         : given(a, LKS__SETTING_step) ? "step"
+                                                       : "from",
+                         high ? p->from : p->end, a->first, a->end - 1, a->first + !high,
+                         a->end - high);
     if (p->from >= p->end)
         return lks__fail(LKS_ERR_CONFIG,
                          "from=%" PRIu64 " isn't below to=%" PRIu64 ", before which an audit ends",
@@ -293,8 +303,10 @@ static void print_limits(const struct audit *a)
         fputs(": one setting that is false makes all steps false, so look at the first ones\n",
               a->out);
     fprintf(a->out,
-            "not compared: %stimes, hosts, text samples, golf's artifact, and files other than "
-            "metrics.jsonl, leaves.bin and checkpoints\n",
+            "not compared: %s%stimes, hosts, parameters, settings without an effect, text "
+            "samples, golf's artifact, and all files but metrics.jsonl, leaves.bin and "
+            "checkpoints\n",
+            a->replay.leaf >= 0 ? "the step's own loss, norm and rate, " : "",
             a->replay.evaluates ? "" : "evaluations, ");
     fputs("not shown: where the data come from, and how many runs were made before this one was "
           "chosen\n",

@@ -92,13 +92,30 @@ static lks_status find_hashes(lks__replay *r, uint64_t iter, bool *any_p)
     bool any = true;
     lks_status st = LKS_OK;
     while (st == LKS_OK && any && (r->leaves.last.at == 0 || r->leaves.last.iter < iter))
-        st = lks__leaves_next(&r->leaves, &any);
+        if ((st = lks__leaves_next(&r->leaves, &any)) == LKS_OK && any &&
+            r->leaves.last.iter < r->leaves_first)
+            r->leaves_first = r->leaves.last.iter;
     if (st == LKS_ERR_FORMAT) { /* the rest of the file is useless */
         lks__replay_false(r, "%s", lks_last_error());
         st = lks__leaves_close(&r->leaves);
     }
     *any_p = any && r->leaves.fd >= 0 && r->leaves.last.iter == iter;
     return st;
+}
+
+/* An honest file has all steps from its first one to a checkpoint, but for skipped ones. A gap is
+ * one false claim. */
+static void add_unhashed(lks__replay *r, const lks__trainer *t, uint64_t iter)
+{
+    const lks__claims *c = r->claims;
+    const bool saved = c->n_saves > 0 && c->saves[c->n_saves - 1].iter > iter;
+    const bool readable = r->leaves.fd >= 0 && lks__reducer_hashes(t->work.reducer) != NULL;
+    if (readable && saved && r->leaves_first < iter && r->next_unhashed != iter)
+        lks__replay_false(r, "step %" PRIu64 ": leaves.bin has no hashes of its gradients", iter);
+    r->unhashed++;
+    r->next_unhashed = iter + 1;
+    if (iter < r->first_unhashed)
+        r->first_unhashed = iter;
 }
 
 static void compare_hash(lks__replay *r, const lks__run *run, uint64_t iter, int v,
@@ -121,7 +138,7 @@ static lks_status compare_hashes(lks__replay *r, const lks__trainer *t, uint64_t
     bool any;
     LKS__TRY(find_hashes(r, iter, &any));
     if (!any || lks__reducer_hashes(t->work.reducer) == NULL) {
-        r->unhashed++;
+        add_unhashed(r, t, iter);
         return LKS_OK;
     }
     if (r->leaves.last.V != (uint32_t)run->V || r->leaves.last.A != (uint32_t)run->A) {
@@ -210,6 +227,8 @@ static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
     bool any;
     LKS__TRY(find_hashes(r, t->state.iter, &any));
     any = any && lks__reducer_hashes(t->work.reducer) != NULL;
+    if (!any)
+        add_unhashed(r, t, t->state.iter);
     if (!any && r->trail == NULL)
         return lks__fail(LKS_ERR_SUPPORT, "there is no hash of step %" PRIu64, t->state.iter);
     if (r->leaf >= t->run.V)
@@ -396,6 +415,7 @@ static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64
         r->own_data ? "" : "; give the run's by --dataset"); /* diff has given advice */
 }
 
+/* True if the checkpoint doesn't match its own hashes. */
 static bool is_damaged(const lks__replay *r, uint64_t start)
 {
     lks__ckpt c = {.iter = 0};
@@ -420,15 +440,16 @@ static bool lacks_data(const lks__replay *r, lks__settings *s)
 }
 
 /* The trainer couldn't be opened, and its message is for someone who trains. Changes *s. */
-static lks_status explain(const lks__replay *r, uint64_t start, lks_status st, lks__settings *s)
+static lks_status explain(lks__replay *r, uint64_t start, lks_status st, lks__settings *s)
 {
     char cause[1024], shown[512];
     if (st == LKS_OK || st == LKS_ERR_NOMEM)
         return st;
     if (st == LKS_ERR_FORMAT && is_damaged(r, start)) {
         snprintf(cause, sizeof cause, "%s", lks_last_error());
-        return lks__fail(st, "%s: --from below %" PRIu64 " starts before this checkpoint", cause,
-                         start);
+        lks__replay_false(r, "checkpoint %" PRIu64 ": %s", start, cause);
+        return lks__fail(st, "%s: --from below %" PRIu64 " with --to starts before this checkpoint",
+                         cause, start);
     }
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     if (lacks_data(r, s))
@@ -449,6 +470,7 @@ lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
     const bool opened = st == LKS_OK;
     if (st == LKS_OK)
         st = lks__leaves_open(r->run, &r->leaves);
+    r->leaves_first = UINT64_MAX;
     if (st == LKS_OK)
         st = check_data(r, t, start);
     if (st == LKS_OK)

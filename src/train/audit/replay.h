@@ -23,11 +23,13 @@ typedef struct lks__replay {
     const struct lks__trail *trail; /* NULL, or the trail of the last step (train/audit/trail.h) */
     /* Results, added up. */
     uint64_t steps, gradients, saves, evals; /* compared */
-    uint64_t unhashed;                       /* steps without hashes of gradients */
-    uint64_t findings, printed;              /* claims that are false */
-    char first[800];                         /* the first of them */
-    bool files_checked;                      /* token files have the hash in the record */
+    uint64_t unhashed, first_unhashed;       /* steps without hashes of gradients, and the first */
+    uint64_t hashed;            /* saves without files, of which the hash is compared */
+    uint64_t findings, printed; /* claims that are false */
+    char first[800];            /* the first of them */
+    bool files_checked;         /* token files have the hash in the record */
     lks__leaves leaves;
+    uint64_t leaves_first, next_unhashed; /* first step in leaves.bin; the last unhashed one + 1 */
 } lks__replay;
 
 /* The setting, changed by a resume at this iteration, for which steps from there on must start from

@@ -96,6 +96,7 @@ lks_status lks__replay_saved(lks__replay *r, lks__trainer *t)
     if (lks__claims_save(c, t->state.iter) == NULL && !folder)
         return LKS_OK;
     r->saves++;
+    r->hashed += !folder;
     LKS__TRY(lks__memory_fetch(t->state.memory));
     LKS__TRY(lks__state_params_hash(&t->run, &t->state, &t->work, hash));
     for (size_t i = 0; i < c->n_saves; i++)
