@@ -12,6 +12,7 @@
  * If it is killed, or started again with another number of ranks, it continues after the last whole
  * epoch. It ends with the same bytes in out/ckpt-00000010 as an undisturbed run. The folder is on
  * rank 0's host. A second argument sets the number of epochs. */
+#define _POSIX_C_SOURCE 200809L /* gethostname() */
 #include <lockstep/lockstep.h>
 #include <stdio.h>
 #include <stdlib.h>

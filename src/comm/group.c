@@ -117,7 +117,7 @@ lks_status lks_comm_barrier(lks_comm *comm)
     LKS__FLOAT_MODE();
     if (comm == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_barrier: comm is NULL");
-    LKS__TRY(lks__comm_check_open(comm, "barrier"));
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_barrier"));
     return comm->ops->barrier(comm);
 }
 
@@ -142,9 +142,10 @@ lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
         return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: an argument is NULL");
     LKS__TRY(check_elements("lks_comm_broadcast", count, dtype, 1));
     if (root < 0 || root >= comm->world.world_size)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: root is %d in a world of %d", root,
-                         comm->world.world_size);
-    LKS__TRY(lks__comm_check_open(comm, "broadcast"));
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_broadcast: root is %d, but the group has ranks 0 to %d", root,
+                         comm->world.world_size - 1);
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_broadcast"));
     return comm->ops->broadcast(comm, buf, count, dtype, root);
 }
 
@@ -168,7 +169,7 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
     if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
     LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
-    LKS__TRY(lks__comm_check_open(comm, "all_gather"));
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_all_gather"));
     const size_t bytes = count * lks_dtype_bytes(dtype);
     LKS__TRY(check_apart("lks_comm_all_gather", mine, bytes, all,
                          bytes * (size_t)comm->world.world_size, bytes * (size_t)comm->world.rank));
@@ -192,7 +193,7 @@ lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
     if ((mine == NULL && count > 0) || (all == NULL && total > 0))
         return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
     LKS__TRY(check_elements(call, total, dtype, 1));
-    LKS__TRY(lks__comm_check_open(comm, "all_gather_v"));
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_all_gather_v"));
     LKS__TRY(check_apart(call, mine, count * size, all, total * size, before * size));
     return comm->ops->all_gather_v(comm, mine, all, counts, dtype);
 }
@@ -215,8 +216,8 @@ static lks_status check_combine(const char *call, lks_dtype dtype, lks_op op)
                          call, (int)op);
     if (!lks__can_combine(dtype, LKS_SUM))
         return lks__fail(LKS_ERR_ARG,
-                         "%s: %s elements can't be reduced: use float32, float64, int32, int64, "
-                         "float16 or bfloat16",
+                         "%s: %s elements can't be reduced: use float32, float64, int32, float16, "
+                         "bfloat16, or int64, whose sums have the same bits as uint64's",
                          call, lks_dtype_name(dtype));
     if (!lks__can_combine(dtype, op))
         return lks__fail(LKS_ERR_ARG,
@@ -236,7 +237,7 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
     LKS__TRY(check_combine(call, dtype, op));
     LKS__TRY(check_aligned(call, "all", all, dtype));
     LKS__TRY(check_aligned(call, "mine", mine, dtype));
-    LKS__TRY(lks__comm_check_open(comm, "reduce_scatter"));
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_reduce_scatter"));
     const size_t bytes = count * lks_dtype_bytes(dtype);
     LKS__TRY(check_apart(call, mine, bytes, all, bytes * (size_t)comm->world.world_size,
                          bytes * (size_t)comm->world.rank));
@@ -314,7 +315,7 @@ lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block
     if (comm == NULL || block_start == NULL || (mem == NULL && n_blocks > 0))
         return lks__fail(LKS_ERR_ARG, "lks_comm_gather_shares: an argument is NULL");
     LKS__TRY(check_order("lks_comm_gather_shares", block_start, n_blocks));
-    LKS__TRY(lks__comm_check_open(comm, "barrier"));
+    LKS__TRY(lks__comm_check_open(comm, "lks_comm_gather_shares"));
     return comm->ops->gather_shares(comm, mem, block_start, n_blocks, to_first);
 }
 

@@ -341,9 +341,9 @@ static const size_t much = SIZE_MAX, two = 2;
     X(broadcast_null_buf, lks_comm_broadcast(h->comm, NULL, 1, LKS_UINT8, 0), ERR_ARG, "is NULL")  \
     X(broadcast_nothing, lks_comm_broadcast(h->comm, NULL, 0, LKS_UINT8, 0), OK, "")               \
     X(broadcast_root, lks_comm_broadcast(h->comm, h->bytes, 1, LKS_UINT8, 1), ERR_ARG,             \
-      "root is 1 in a")                                                                            \
+      "root is 1, but the group has ranks 0 to 0")                                                 \
     X(broadcast_root_low, lks_comm_broadcast(h->comm, h->bytes, 1, LKS_UINT8, -1), ERR_ARG,        \
-      "root is -1")                                                                                \
+      "root is -1, but")                                                                           \
     X(all_gather_null, lks_comm_all_gather(NULL, h->bytes, h->bytes, 1, LKS_UINT8), ERR_ARG,       \
       "is NULL")                                                                                   \
     X(all_gather_mine, lks_comm_all_gather(h->comm, NULL, h->bytes, 1, LKS_UINT8), ERR_ARG,        \

@@ -375,7 +375,10 @@ lks_status lks_ddp_clip(lks_ddp *d, double max_norm, double *factor_p)
                          "lks_ddp_clip: out of turn: call it once after lks_ddp_step(), "
                          "before the next lks_ddp_begin()");
     if (!isfinite(d->norm))
-        return lks__fail(LKS_ERR_NAN, "lks_ddp_clip: the norm of the gradient is %g", d->norm);
+        return lks__fail(
+            LKS_ERR_NAN,
+            "lks_ddp_clip: the norm of the gradient is %g: skip this update, or end with an error",
+            d->norm);
     const double factor = lks__clip_factor(d->norm, max_norm);
     for (size_t i = 0; i < d->n_params && factor < 1; i++)
         if (d->params[i].tensor >= 0)

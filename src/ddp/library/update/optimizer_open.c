@@ -33,7 +33,7 @@ static const char *fault_of(const lks_optimizer_param *p)
     if (p->value == NULL || p->grad == NULL)
         return "it has no values or no gradient";
     if (p->kind < LKS_PARAM_VECTOR || p->kind > LKS_PARAM_EMBED)
-        return "there is no such kind of parameter";
+        return "its kind is none of LKS_PARAM_VECTOR, LKS_PARAM_MATRIX and LKS_PARAM_EMBED";
     if (__builtin_mul_overflow(p->rows, p->cols, &count) || count == 0 ||
         count > SIZE_MAX / (4 * sizeof(float)))
         return "its rows or columns are 0, or more than memory can address";
@@ -42,13 +42,17 @@ static const char *fault_of(const lks_optimizer_param *p)
 
 static lks_status check_params(const lks_optimizer_param *params, size_t n)
 {
+    char shown[64];
     if (n == 0 || n > INT32_MAX)
         return lks__fail(LKS_ERR_ARG, "lks_optimizer_open: %zu parameters: 1 to %d are possible", n,
                          INT32_MAX);
     for (size_t i = 0; i < n; i++) {
-        const char *why = fault_of(&params[i]);
+        const char *why = fault_of(&params[i]), *name = params[i].name;
         if (why != NULL)
-            return lks__fail(LKS_ERR_ARG, "lks_optimizer_open: parameter %zu: %s", i, why);
+            return lks__fail(LKS_ERR_ARG, "lks_optimizer_open: parameter %zu (%s): %s", i,
+                             lks__escape(shown, sizeof shown, name != NULL ? name : "",
+                                         name != NULL ? strlen(name) : 0),
+                             why);
     }
     return LKS_OK;
 }
@@ -66,10 +70,13 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
     const lks_optimizer *o = ctx;
     const lks_optimizer_param *p = &o->params[i];
+    static const char *const words[] = {[LKS_PARAM_VECTOR] = "vector",
+                                        [LKS_PARAM_MATRIX] = "matrix",
+                                        [LKS_PARAM_EMBED] = "embedding"};
     char name[64];
-    snprintf(out, LKS__LIST_TEXT, "%s of %zu x %zu elements and kind %d by %s",
-             lks__escape(name, sizeof name, p->name, strlen(p->name)), p->rows, p->cols,
-             (int)p->kind, o->optim.optimizer->name);
+    snprintf(out, LKS__LIST_TEXT, "%s, %s of %zu x %zu, for %s",
+             lks__escape(name, sizeof name, p->name, strlen(p->name)), words[p->kind], p->rows,
+             p->cols, o->optim.optimizer->name);
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
