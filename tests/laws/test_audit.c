@@ -296,6 +296,18 @@ static void test_missing(void **state)
                forged(lks_test_text("\"train\",\"iter\":%d,", steps[i]), NULL));
     EXPECT(3, TEXTS("FALSE     evaluation 4: metrics.jsonl has no line of it\n", "FALSE: 1 claim"),
            forged("\"eval\",\"iter\":4,", NULL));
+    EXPECT(3,
+           TEXTS("FALSE     metrics.jsonl has no config line\n",
+                 "0-3  not compared, because there is no checkpoint before\n3-14  from "),
+           forged("\"config\",", NULL));
+    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *text = lks_test_read(path, NULL);
+    lks_test_write(path, text, (size_t)(strstr(text, "\"iter\":10,") - text));
+    EXPECT(3,
+           TEXTS("FALSE     metrics.jsonl ends before step 10, but checkpoint 14 exists\n",
+                 "the last line of metrics.jsonl is incomplete, so it isn't compared\n",
+                 "equal (10 steps, "),
+           out);
 }
 
 /* A copy of the run with the line of metrics.jsonl that contains `line` twice. The first one has

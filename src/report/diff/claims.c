@@ -31,6 +31,8 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
                                           .skipped = skipped,
                                           .again = iter < c->next};
     c->next = iter + 1;
+    if (c->longest < c->next)
+        c->longest = c->next;
     return LKS_OK;
 }
 

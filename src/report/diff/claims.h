@@ -39,6 +39,7 @@ typedef struct lks__claims {
     size_t n_evals, evals_room;
     uint64_t data_shift; /* of the next step */
     uint64_t next;       /* the least iteration that the next step can have */
+    uint64_t longest;    /* `next` at most, before rollbacks */
     json_t *config;      /* the config line */
     json_t *starts;      /* host lines of the start and of each resume, in order */
 } lks__claims;

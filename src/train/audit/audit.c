@@ -8,6 +8,7 @@
 
 #include "base/number/rng.h"
 #include "base/system/sys.h"
+#include "files/checkpoint/folder.h"
 #include "report/diff/history.h"
 #include "train/audit/points.h"
 #include "train/audit/replay.h"
@@ -342,10 +343,42 @@ static bool executes(const struct audit *a)
            given(a, LKS__SETTING_from_step) || given(a, LKS__SETTING_to_step);
 }
 
+static lks_status newest_checkpoint(const char *run, uint64_t *iter_p)
+{
+    lks__entry *entries;
+    size_t n;
+    *iter_p = 0;
+    LKS__TRY(lks__ckpt_scan(run, &entries, &n));
+    for (size_t i = n; i-- > 0;)
+        if (entries[i].kind == LKS__ENTRY_CKPT)
+            *iter_p = entries[i].iter;
+    free(entries);
+    return LKS_OK;
+}
+
+/* `newest`: checkpoint that existed before the record was read. Its steps are durable. */
+static void check_record(struct audit *a, uint64_t newest)
+{
+    const lks__lines *lines = &a->record.lines;
+    const uint64_t longest = a->record.claims.longest;
+    if (a->record.claims.config == NULL)
+        lks__replay_false(&a->replay, "metrics.jsonl has no config line");
+    if (newest > longest && newest > a->end)
+        lks__replay_false(&a->replay,
+                          "metrics.jsonl ends before step %" PRIu64 ", but checkpoint %" PRIu64
+                          " exists",
+                          longest, newest);
+    if (lines->offset + lines->at < lines->bytes)
+        fputs("          the last line of metrics.jsonl is incomplete, so it isn't compared\n",
+              a->out);
+}
+
 static lks_status audit(struct audit *a)
 {
     struct part p;
+    uint64_t newest;
     LKS__TRY(lks__history_open(a->replay.run, &a->record));
+    LKS__TRY(newest_checkpoint(a->replay.run, &newest));
     LKS__TRY(lks__history_finish(&a->record));
     if (strcmp(a->s->seal, "true") == 0)
         return lks__seal_print(&a->replay);
@@ -361,6 +394,12 @@ static lks_status audit(struct audit *a)
               a->out);
         return LKS_OK;
     }
+    check_record(a, newest);
+    if (a->s->sample == 0 && p.from > a->first && !given(a, LKS__SETTING_step) &&
+        !given(a, LKS__SETTING_from_step))
+        fprintf(a->out,
+                "%" PRIu64 "-%" PRIu64 "  not compared, because there is no checkpoint before\n",
+                a->first, p.from);
     LKS__TRY(a->s->sample > 0 ? audit_sample(a) : audit_step(a, &p));
     print_limits(a);
     return LKS_OK;
