@@ -15,7 +15,7 @@ static void expect(const char *const argv[], int code, const char *const texts[]
     if (r.exit_code != code)
         fail_msg("exit code %d instead of %d: %s%s", r.exit_code, code, r.out, r.err);
     for (int i = 0; texts[i] != NULL; i++)
-        assert_contains(code == 2 ? r.err : r.out, texts[i]);
+        assert_contains(code == 1 || code == 2 ? r.err : r.out, texts[i]);
 }
 #define TEXTS(...)                                                                                 \
     (const char *const[])                                                                          \
@@ -500,7 +500,8 @@ static void test_trails(void **state)
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     EXPECT(2, TEXTS("metrics.jsonl exists and isn't a trail"), out, "--step=4",
            lks_test_text("--trail=%s", metrics));
-    EXPECT(0, TEXTS("equal (2 steps"), out, "--step=4");            /* the record is still there */
+    EXPECT(0, TEXTS("equal (2 steps"), out, "--step=4"); /* the record is still there */
+    EXPECT(1, TEXTS("can't write "), out, "--step=4", lks_test_text("--trail=%s/no/trail", out));
     const char *none = lks_test_text("%s/none", lks_test_folder()); /* no part of a trail is left */
     EXPECT(4, TEXTS("not possible here: "), reference(), "--step=3",
            lks_test_text("--dataset=%s", poison_data()), lks_test_text("--trail=%s", none));

@@ -234,7 +234,7 @@ static void test_moved(void **state)
     assert_contains(r.out, "remedy            not possible here: run B: ");
 }
 
-/* Of many tokens that differ, the data's row names the one at which the execution finds the place.
+/* If many tokens differ, the data's row names the token at which the execution finds the place.
  */
 static void test_same_place(void **state)
 {

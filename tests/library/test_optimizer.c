@@ -143,7 +143,7 @@ struct rank {
     lks_comm *comm;
     lks_optimizer_rule rule;
     const char *dir; /* NULL: no checkpoint in the middle */
-    int odd;         /* what is different on rank 1 */
+    int odd;         /* the difference on rank 1: KIND to GRADIENT; 0: none */
     struct model m;
     lks_status st;
     char said[512];

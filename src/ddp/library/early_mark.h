@@ -21,7 +21,7 @@ void lks__early_mark_close(lks__early_mark *check);
 
 /* Record the gradient of `p`, parameter number `i`, when it is marked. */
 void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p);
-/* Compare the gradient with the recorded one at the end of micro-step `m` (from 1) of virtual rank
+/* Compare the gradient with the recorded one at the end of micro-step `m` (from 0) of virtual rank
  * `v`. ERR_ARG names the parameter. */
 lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
                                    int v, int m);

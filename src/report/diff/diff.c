@@ -189,17 +189,17 @@ static bool has(const char *folder, const char *name)
     return lks__ckpt_join(path, folder, name) == LKS_OK && lstat(path, &info) == 0;
 }
 
-/* True if the file begins neither as weights, whose header comes after its length, nor as a trail.
- */
-static bool is_other(const char *path)
+/* True if the file begins like weights, whose header comes after its length, or can't be opened:
+ * reading weights then reports the reason. */
+static bool begins_like_weights(const char *path)
 {
     char text[9];
     const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
-    const bool weights =
-        fd < 0 || (lks__sys_read_at(fd, text, sizeof text, 0) == 0 && text[8] == '{');
-    if (fd >= 0)
-        lks__sys_close(fd);
-    return !weights && !lks__trail_is(path);
+    if (fd < 0)
+        return true;
+    const bool is = lks__sys_read_at(fd, text, sizeof text, 0) == 0 && text[8] == '{';
+    lks__sys_close(fd);
+    return is;
 }
 
 static lks_status kind_of(const char *path, enum kind *kind_p)
@@ -208,21 +208,21 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
     char shown[512];
     if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
-    if (!S_ISDIR(info.st_mode) && is_other(path))
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s is neither a file of weights (.safetensors) nor a trail",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
-    if (!S_ISDIR(info.st_mode))
-        *kind_p = lks__trail_is(path) ? TRAIL : WEIGHTS;
-    else if (has(path, "metrics.jsonl"))
+    const bool folder = S_ISDIR(info.st_mode);
+    if (folder && has(path, "metrics.jsonl"))
         *kind_p = RUN;
-    else if (has(path, LKS__CKPT_STATE))
+    else if (folder && has(path, LKS__CKPT_STATE))
         *kind_p = CHECKPOINT;
+    else if (!folder && lks__trail_is(path))
+        *kind_p = TRAIL;
+    else if (!folder && begins_like_weights(path))
+        *kind_p = WEIGHTS;
     else
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s is neither a run's folder nor a checkpoint: it contains no "
-                         "metrics.jsonl and no state.json",
-                         lks__escape(shown, sizeof shown, path, strlen(path)));
+        return lks__fail(LKS_ERR_CONFIG, "%s is neither %s",
+                         lks__escape(shown, sizeof shown, path, strlen(path)),
+                         folder ? "a run's folder nor a checkpoint: it contains no metrics.jsonl "
+                                  "and no state.json"
+                                : "a file of weights (.safetensors) nor a trail");
     return LKS_OK;
 }
 

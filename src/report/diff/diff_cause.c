@@ -144,7 +144,7 @@ static void print_settings(FILE *out, const json_t *rows)
     fputc('\n', out);
 }
 
-/* Print what to do next after two trails: their runs aren't at hand. */
+/* Print the next step after a comparison of two trails, whose runs aren't available. */
 static void print_next(FILE *out, const json_t *report, const json_t *rows)
 {
     const json_t *entry = json_object_get(json_object_get(report, "place"), "a"), *row;

@@ -15,7 +15,6 @@ struct side {
     lks__history *history;
     json_t *between[N_BETWEEN]; /* since the step before; NULL: no such line */
     json_t *step;               /* NULL: the record ends */
-    json_int_t last;            /* iteration of the step before; -1 after a rollback */
     uint64_t steps;
 };
 
@@ -44,14 +43,13 @@ static bool is_step(const char *kind)
     return strcmp(kind, "train") == 0 || strcmp(kind, "skip") == 0 || strcmp(kind, "rollback") == 0;
 }
 
-/* Resumes cut the file, so only a rollback lets a run repeat a step. */
-static lks_status check_order(struct side *s)
+/* Resumes cut the file, so only a rollback lets a run repeat a step. `next`: the least iteration
+ * that the step can have. */
+static lks_status check_order(const struct side *s, uint64_t next)
 {
     char what[64];
-    const json_int_t iter = iter_of(s->step), last = s->last;
-    const bool back = strcmp(kind_of(s->step), "rollback") == 0;
-    s->last = back ? -1 : iter;
-    if (back || iter > last)
+    const json_int_t iter = iter_of(s->step), last = (json_int_t)next - 1;
+    if (iter > last || strcmp(kind_of(s->step), "rollback") == 0)
         return LKS_OK;
     snprintf(what, sizeof what,
              iter == last ? "repeats step %" JSON_INTEGER_FORMAT
@@ -64,6 +62,7 @@ static lks_status check_order(struct side *s)
 static lks_status advance(struct side *s)
 {
     const json_t *line;
+    const uint64_t next = s->history->claims.next;
     forget(s);
     while (s->step == NULL) {
         LKS__TRY(lks__history_next(s->history, &line));
@@ -79,7 +78,7 @@ static lks_status advance(struct side *s)
         }
     }
     s->steps++;
-    return check_order(s);
+    return check_order(s, next);
 }
 
 /* --- two lines -------------------------------------------------------------------------------- */
@@ -222,7 +221,7 @@ static lks_status read_rest(struct walk *w)
 
 lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report)
 {
-    struct walk w = {.a = {.history = a, .last = -1}, .b = {.history = b, .last = -1}};
+    struct walk w = {.a.history = a, .b.history = b};
     lks_status st = compare(&w);
     if (st == LKS_OK)
         st = read_rest(&w);

@@ -1,4 +1,4 @@
-/* report/diff/show.h - what diff_print.c and diff_cause.c share. */
+/* report/diff/show.h - helpers of diff_print.c and diff_cause.c. */
 #ifndef LKS_REPORT_DIFF_SHOW_H
 #define LKS_REPORT_DIFF_SHOW_H
 

@@ -73,15 +73,18 @@ static void print_start(const struct audit *a, const struct part *p, uint64_t st
     fflush(a->out);
 }
 
+static uint64_t compared(const lks__replay *r)
+{
+    return r->steps + r->gradients + r->saves + r->evals;
+}
+
 static void print_result(const struct audit *a, const lks__replay *before, lks_status st,
                          double seconds)
 {
     const lks__replay *r = &a->replay;
     const uint64_t findings = r->findings - before->findings;
     const uint64_t unhashed = r->unhashed - before->unhashed;
-    const uint64_t compared = r->steps + r->gradients + r->saves + r->evals - before->steps -
-                              before->gradients - before->saves - before->evals;
-    if (st != LKS_OK && findings + compared == 0)
+    if (st != LKS_OK && findings == 0 && compared(r) == compared(before))
         return;
     if (findings > 0)
         print_count(a->out, "          FALSE: ", findings, "claim");
@@ -95,10 +98,10 @@ static void print_result(const struct audit *a, const lks__replay *before, lks_s
         fprintf(a->out, "%" PRIu64 " by its hash only, ", r->hashed - before->hashed);
     print_some(a->out, r->evals - before->evals, "evaluation");
     fprintf(a->out, "%.1f s)\n", seconds);
-    if (unhashed > 0)
+    if (unhashed > 0) {
         print_count(a->out, "          there are no hashes of the gradients of ", unhashed, "step");
-    if (unhashed > 0)
         fprintf(a->out, ", the first is step %" PRIu64 "\n", r->first_unhashed);
+    }
 }
 
 static lks_status audit_part(struct audit *a, const struct part *p)
@@ -238,6 +241,15 @@ static json_int_t virtual_ranks(const lks__claims *c, uint64_t iter)
     return json_integer_value(V);
 }
 
+/* `after`: 0 for the number of a step, 1 for the number after a step. */
+static lks_status outside(const struct audit *a, const char *name, uint64_t value, uint64_t after)
+{
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s=%" PRIu64 ", but the record has steps %" PRIu64 " to %" PRIu64
+                     ": give %" PRIu64 " to %" PRIu64,
+                     name, value, a->first, a->end - 1, a->first + after, a->end - 1 + after);
+}
+
 /* The part that the settings ask for, without a sample. */
 static lks_status choose_part(const struct audit *a, struct part *p)
 {
@@ -254,16 +266,10 @@ static lks_status choose_part(const struct audit *a, struct part *p)
     if (a->s->to_step > 0)
         p->end = (uint64_t)a->s->to_step;
     const json_int_t V = virtual_ranks(&a->record.claims, p->from);
-    const bool high = p->from < a->first || p->from >= a->end; /* the first step is wrong */
-    if (high || p->end > a->end)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "%s=%" PRIu64 ", but the record has steps %" PRIu64 " to %" PRIu64
-                         ": give %" PRIu64 " to %" PRIu64,
-                         !high                         ? "to"
-                         : given(a, LKS__SETTING_step) ? "step"
-                                                       : "from",
-                         high ? p->from : p->end, a->first, a->end - 1, a->first + !high,
-                         a->end - high);
+    if (p->from < a->first || p->from >= a->end)
+        return outside(a, given(a, LKS__SETTING_step) ? "step" : "from", p->from, 0);
+    if (p->end > a->end)
+        return outside(a, "to", p->end, 1);
     if (p->from >= p->end)
         return lks__fail(LKS_ERR_CONFIG,
                          "from=%" PRIu64 " isn't below to=%" PRIu64 ", before which an audit ends",
@@ -298,11 +304,11 @@ static lks_status check_settings(const struct audit *a)
 static void print_limits(const struct audit *a)
 {
     const uint64_t unprinted = a->replay.findings - a->replay.printed;
-    if (unprinted > 0)
+    if (unprinted > 0) {
         print_count(a->out, "          ", unprinted, "more false claim");
-    if (unprinted > 0)
         fputs(": one setting that is false makes all steps false, so look at the first ones\n",
               a->out);
+    }
     fprintf(a->out,
             "not compared: %s%stimes, hosts, parameters, settings without an effect, text "
             "samples, golf's artifact, and all files but metrics.jsonl, leaves.bin and "
@@ -349,7 +355,7 @@ static lks_status newest_checkpoint(const char *run, uint64_t *iter_p)
     size_t n;
     *iter_p = 0;
     LKS__TRY(lks__ckpt_scan(run, &entries, &n));
-    for (size_t i = n; i-- > 0;)
+    for (size_t i = 0; i < n && *iter_p == 0; i++) /* the newest is the first */
         if (entries[i].kind == LKS__ENTRY_CKPT)
             *iter_p = entries[i].iter;
     free(entries);

@@ -91,10 +91,11 @@ static lks_status find_hashes(lks__replay *r, uint64_t iter, bool *any_p)
 {
     bool any = true;
     lks_status st = LKS_OK;
-    while (st == LKS_OK && any && (r->leaves.last.at == 0 || r->leaves.last.iter < iter))
-        if ((st = lks__leaves_next(&r->leaves, &any)) == LKS_OK && any &&
-            r->leaves.last.iter < r->leaves_first)
+    while (st == LKS_OK && any && (r->leaves.last.at == 0 || r->leaves.last.iter < iter)) {
+        st = lks__leaves_next(&r->leaves, &any);
+        if (st == LKS_OK && any && r->leaves.last.iter < r->leaves_first)
             r->leaves_first = r->leaves.last.iter;
+    }
     if (st == LKS_ERR_FORMAT) { /* the rest of the file is useless */
         lks__replay_false(r, "%s", lks_last_error());
         st = lks__leaves_close(&r->leaves);

@@ -1,5 +1,7 @@
 #include "train/audit/trail_file.h"
 
+#include <libgen.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,12 +20,12 @@ static lks_status write_entry(void *ctx, const json_t *entry, const lks__st_tens
     const bool written = fprintf(t->file, "%s\n", text) > 0;
     free(text);
     t->complete = lks__trail_entry_is(entry, LKS__TRAIL_END);
-    return written ? LKS_OK : lks__sys_fail("can't write", t->path);
+    return written ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
 }
 
 lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
 {
-    char shown[512];
+    char shown[512], target[PATH_MAX];
     struct stat old;
     *t = (lks__trail_file){.path = path, .trail = {write_entry, t}};
     if (stat(path, &old) == 0 &&
@@ -31,30 +33,22 @@ lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
         return lks__fail(LKS_ERR_CONFIG,
                          "trail=%s exists and isn't a trail: give the name of a new file",
                          lks__escape(shown, sizeof shown, path, strlen(path)));
-    if (asprintf(&t->unfinished, "%s.tmp", path) < 0) {
-        t->unfinished = NULL;
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
-    }
-    t->file = fopen(t->unfinished, "we");
-    if (t->file != NULL)
-        return LKS_OK;
-    const lks_status st = lks__sys_fail("can't write", t->unfinished);
-    free(t->unfinished);
-    return st;
+    LKS__TRY(lks__sys_target(path, target));
+    if (access(dirname(target), W_OK) != 0) /* now, and not after the steps have been computed */
+        return lks__sys_fail("can't write", path);
+    t->file = open_memstream(&t->text, &t->bytes);
+    return t->file != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
 }
 
 lks_status lks__trail_file_close(lks__trail_file *t)
 {
     lks_status st = LKS_OK;
-    if (t->file != NULL &&
-        (fclose(t->file) != 0 || (t->complete && lks__sys_rename(t->unfinished, t->path) != 0))) {
-        st = lks__sys_fail("can't write", t->path);
-        t->complete = false;
-    }
-    if (t->file != NULL && !t->complete)
-        unlink(t->unfinished);
-    free(t->unfinished);
+    if (t->file != NULL && fclose(t->file) != 0)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
+    else if (t->complete)
+        st = lks__sys_write_file(t->path, t->text, t->bytes);
+    free(t->text);
     t->file = NULL;
-    t->unfinished = NULL;
+    t->text = NULL;
     return st;
 }

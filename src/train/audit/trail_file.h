@@ -9,16 +9,17 @@
 
 typedef struct lks__trail_file {
     const char *path; /* borrowed */
-    char *unfinished; /* the file's name until it is complete */
-    FILE *file;
-    bool complete; /* its end was written */
+    FILE *file;       /* to `text` */
+    char *text;
+    size_t bytes;
+    bool complete; /* `text` has the trail's end */
     lks__trail trail;
 } lks__trail_file;
 
-/* Create the file, or replace a trail when the new one is complete. ERR_CONFIG: the file exists and
- * isn't a trail. ERR_IO names it. Don't move `t` while it is open. */
+/* Collect a trail in memory for a new file, or in place of an older trail. ERR_CONFIG: the file
+ * exists and isn't a trail. ERR_IO names it. Don't move `t` while it is open. */
 lks_status lks__trail_file_open(const char *path, lks__trail_file *t);
-/* Remove the file unless it is complete. A zeroed
+/* Write the file if the trail is complete. A zeroed
  * one does nothing. */
 lks_status lks__trail_file_close(lks__trail_file *t);
 

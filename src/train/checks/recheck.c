@@ -132,7 +132,8 @@ static void count_errors(const json_t *line, struct lks__recheck *c)
     }
 }
 
-/* Count what the run's record has before iteration `end`. Its end may be damaged. */
+/* Count gradients and errors in the run's record before iteration `end`. The record's end may be
+ * damaged. */
 static lks_status read_record(const lks__run *run, uint64_t end, struct lks__recheck *c)
 {
     lks__history h;
