@@ -18,7 +18,7 @@ static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)
 {
     const uint64_t iter = (uint64_t)json_integer_value(json_object_get(line, "iter"));
     while (c->n_steps > 0 && c->steps[c->n_steps - 1].iter >= iter)
-        c->n_steps--; /* undone by a rollback */
+        c->n_steps--; /* the newest line of a step counts */
     if (!lks__list_grow(&c->steps, c->n_steps, &c->steps_room, sizeof *c->steps))
         return out_of_memory();
     c->steps[c->n_steps++] = (lks__claim){.iter = iter,
@@ -60,10 +60,12 @@ static lks_status add_eval(lks__claims *c, const json_t *line)
     return LKS_OK;
 }
 
-/* Drop the checkpoints and evaluations of steps that a rollback discarded. */
+/* Drop the steps that a rollback discarded, with their checkpoints and evaluations. */
 static void go_back(lks__claims *c, const json_t *line)
 {
     const uint64_t to = (uint64_t)json_integer_value(json_object_get(line, "to"));
+    while (c->n_steps > 0 && c->steps[c->n_steps - 1].iter >= to)
+        c->n_steps--;
     while (c->n_saves > 0 && c->saves[c->n_saves - 1].iter > to)
         c->n_saves--;
     while (c->n_evals > 0 && c->evals[c->n_evals - 1].iter > to)
