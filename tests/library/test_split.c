@@ -364,7 +364,8 @@ static lks_status killed(void)
     if (part != NULL) {
         EXPECT(lks_comm_barrier(part) == LKS_ERR_PEER);
         snprintf(said, sizeof said, "rank %d", last - 1); /* its number in the part */
-        if (strstr(lks_last_error(), said) == NULL)
+        if (strstr(lks_last_error(), said) == NULL ||
+            strstr(lks_last_error(), "; this is a part of a group: ") == NULL)
             return lks__fail(LKS_ERR_DIVERGED, "the part said: %s", lks_last_error());
     }
     EXPECT(lks_comm_barrier(comm) == LKS_ERR_PEER);

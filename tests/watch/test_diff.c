@@ -312,6 +312,8 @@ static void test_refused(void **state)
                                         "{'iter':3}\n", "{'kind':'eval','iter':-1}\n",
                                         "nonsense\n",   "{'kind':1}\n"};
     EXPECT(a, empty, 2, "it contains no metrics.jsonl and no state.json");
+    assert_int_equal(symlink("ckpt-00000001", lks_test_text("%s/latest", empty)), 0);
+    EXPECT(a, empty, 2, "contains checkpoints: give one of them, such as its latest");
     EXPECT("missing", a, 1, "can't read missing");
     EXPECT(a, lks_test_text("%s/metrics.jsonl", a), 2,
            "metrics.jsonl is neither a file of weights (.safetensors) nor a trail");

@@ -32,7 +32,10 @@ lks_status lks__shm_failure(const lks_comm *comm)
     int rank;
     char text[1536];
     lks__segment_failure(g->segment, &st, &rank, text, sizeof text);
-    return lks__fail(st, "%s", text);
+    return lks__fail(st, "%s%s", text,
+                     comm->whole != NULL
+                         ? "; this is a part of a group: lks_comm_split() numbers its ranks from 0"
+                         : "");
 }
 
 lks_status lks__shm_abort(struct lks__shm *g, lks_status status, int rank, const char *text)

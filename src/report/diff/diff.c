@@ -9,6 +9,7 @@
 #include "base/system/sys.h"
 #include "base/text/utf8.h"
 #include "files/checkpoint/folder.h"
+#include "files/checkpoint/name.h"
 #include "report/diff/facts.h"
 #include "report/diff/history.h"
 #include "report/diff/records.h"
@@ -202,6 +203,16 @@ static bool begins_like_weights(const char *path)
     return is;
 }
 
+static const char *what_it_lacks(const char *path, bool folder)
+{
+    if (!folder)
+        return "a file of weights (.safetensors) nor a trail";
+    if (has(path, LKS__NAME_LATEST))
+        return "a run's folder nor a checkpoint, but contains checkpoints: give one of them, such "
+               "as its " LKS__NAME_LATEST;
+    return "a run's folder nor a checkpoint: it contains no metrics.jsonl and no state.json";
+}
+
 static lks_status kind_of(const char *path, enum kind *kind_p)
 {
     struct stat info;
@@ -220,9 +231,7 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
     else
         return lks__fail(LKS_ERR_CONFIG, "%s is neither %s",
                          lks__escape(shown, sizeof shown, path, strlen(path)),
-                         folder ? "a run's folder nor a checkpoint: it contains no metrics.jsonl "
-                                  "and no state.json"
-                                : "a file of weights (.safetensors) nor a trail");
+                         what_it_lacks(path, folder));
     return LKS_OK;
 }
 
