@@ -267,8 +267,8 @@ lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op); /* sta
 /* Exchange the descriptors of this operation with all hosts, into h->descs. */
 lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor *desc);
 /* Call it while there is nothing to do: checks heartbeats, and rests briefly. Fails if the group
- * has failed. */
-lks_status lks__hier_pause(struct lks__hier *h);
+ * has failed. `for_hosts`: this host waits for other hosts. */
+lks_status lks__hier_pause(struct lks__hier *h, bool for_hosts);
 
 /* --- heartbeat.c: only the leader's thread calls these ------------------------------------- */
 

@@ -12,11 +12,11 @@ enum { YIELDS = 200, NAPS = 2000 };
 
 static const double REST_S = 0.02; /* sleep in an engine, between checks of heartbeats */
 
-lks_status lks__hier_pause(struct lks__hier *h)
+lks_status lks__hier_pause(struct lks__hier *h, bool for_hosts)
 {
     h->idle++;
     if (h->idle % 64 == 0 || h->idle > YIELDS)
-        LKS__TRY(lks__hier_look(h, true));
+        LKS__TRY(lks__hier_look(h, for_hosts));
     if (h->idle <= YIELDS)
         sched_yield();
     else
@@ -74,7 +74,7 @@ static lks_status finish_oldest(struct lks__hier *h)
         if (st < 0)
             return lks__hier_engine_failed(h, why);
         if (h->ops->rest == NULL) {
-            LKS__TRY(lks__hier_pause(h));
+            LKS__TRY(lks__hier_pause(h, true));
         } else {
             LKS__TRY(lks__hier_look(h, true));
             h->ops->rest(h->engine, slot, REST_S);
