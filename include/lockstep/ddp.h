@@ -83,10 +83,11 @@ typedef struct lks_ddp_options {
 lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params,
                         const lks_ddp_options *options, lks_ddp **ddp_p);
 /* Frees `ddp`, which must not be used afterwards; NULL does nothing. Call it before the comm is
- * closed. It never waits. In mid-step it abandons the step. If all ranks do so after the same
- * buckets (after the last lks_ddp_accumulate() these are all buckets), they may continue with
- * another lks_ddp. If only some ranks do, their next collective doesn't match the others' step:
- * every rank gets ERR_ARG, or ERR_PEER if they close the comm. */
+ * closed. It waits only for an all-reduce that was started and not waited for. In mid-step it
+ * abandons the step. If all ranks do so after the same buckets (after the last lks_ddp_accumulate()
+ * these are all buckets), they may continue with another lks_ddp. If only some ranks do, their next
+ * collective doesn't match the others' step: every rank gets ERR_ARG, or ERR_PEER if they close the
+ * comm. */
 void lks_ddp_close(lks_ddp *ddp);
 
 /* The gradient of `param` (its index in `params`): the caller's, or with own_gradients the

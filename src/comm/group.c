@@ -96,16 +96,22 @@ lks_status lks_comm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem
     return comm->ops->alloc(comm, kind, bytes, mem_p);
 }
 
+/* False if the group is closed. The thread of started operations uses the same lists, so it must
+ * have nothing to do. */
+static bool is_idle(const lks_comm *comm)
+{
+    return !lks__comm_is_closed(comm) && lks__works_idle(comm, true);
+}
+
 void lks__comm_free(lks_comm *comm, void *mem)
 {
-    if (mem != NULL && !lks__comm_is_closed(comm))
+    if (mem != NULL && is_idle(comm))
         comm->host->ops->free(comm->host, mem);
 }
 
 void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer)
 {
-    if (comm == NULL || lks__comm_is_closed(comm) || mem == NULL || peer < 0 ||
-        peer >= comm->world.world_size)
+    if (comm == NULL || mem == NULL || peer < 0 || peer >= comm->world.world_size || !is_idle(comm))
         return NULL;
     return comm->ops->peer(comm, mem, peer);
 }
@@ -285,7 +291,7 @@ lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
 
 void lks_comm_drop(lks_comm *comm, void *mem, size_t from, size_t end)
 {
-    if (comm != NULL && !lks__comm_is_closed(comm) && mem != NULL && from < end)
+    if (comm != NULL && mem != NULL && from < end && is_idle(comm))
         comm->host->ops->drop(comm->host, mem, from, end);
 }
 
@@ -413,6 +419,6 @@ void lks__work_forget(lks_work *work)
     if (work == NULL || !work->live)
         return;
     work->live = false;
-    if (!lks__comm_is_closed(work->comm))
+    if (is_idle(work->comm))
         work->comm->host->ops->forget(work->comm->host, work);
 }

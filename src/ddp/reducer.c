@@ -344,6 +344,11 @@ void lks__reducer_last(lks__reducer *d)
     d->last = true;
 }
 
+lks_status lks__reducer_failed(const lks__reducer *d)
+{
+    return d->failed;
+}
+
 /* Merge the leaf with the nodes that it completes. The last leaf, and a leaf in the staging buffer,
  * were already merged bucket by bucket. */
 lks_status lks__reducer_leaf_end(lks__reducer *d)

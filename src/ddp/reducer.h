@@ -102,5 +102,6 @@ uint64_t lks__reducer_hash(const lks__reducer *reducer, const float *grads);
 float *lks__reducer_leaf(lks__reducer *reducer); /* the arena to fill next; contains old values */
 void lks__reducer_last(lks__reducer *reducer);
 lks_status lks__reducer_leaf_end(lks__reducer *reducer);
+lks_status lks__reducer_failed(const lks__reducer *reducer); /* the first failure of this step */
 
 #endif

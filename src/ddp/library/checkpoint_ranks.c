@@ -88,6 +88,8 @@ lks_status lks__all_tensors_open(lks_comm *comm, const char *call, const lks_ten
     if (st == LKS_OK && all->n_each > 0)
         st = set_data(comm, more->per_rank, all);
     free(packed);
+    if (st != LKS_OK && lks_comm_rank(comm) != 0) /* rank 0 tells its own status */
+        lks_comm_abort(comm, lks_last_error());
     return st;
 }
 

@@ -224,7 +224,8 @@ lks_status lks_ddp_mark_ready(lks_ddp *d, size_t param)
         if (d->early == NULL) /* else when the marks are checked: a sum may replace the gradient */
             announce(d, false);
     }
-    return LKS_OK;
+    const lks_status st = lks__reducer_failed(d->inner); /* its text is this thread's */
+    return st == LKS_OK ? LKS_OK : give_up(d, st);
 }
 
 lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
