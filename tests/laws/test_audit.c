@@ -330,6 +330,65 @@ static void test_missing(void **state)
            out);
 }
 
+/* A copy of the run whose record ends with one more line. */
+static const char *with_line(const char *line)
+{
+    const char *out = copy_of(reference()), *path = lks_test_text("%s/metrics.jsonl", out);
+    const char *text = lks_test_text("%s%s\n", lks_test_read(path, NULL), line);
+    lks_test_write(path, text, strlen(text));
+    return out;
+}
+
+/* Lines that no run writes there: claims that nothing else would compare, or that would lead an
+ * audit away from the others. */
+static void test_added(void **state)
+{
+    EXPECT(3, TEXTS("FALSE     evaluation 5000: metrics.jsonl has no steps before it", "FALSE: 0"),
+           with_line("{\"kind\":\"eval\",\"iter\":5000,\"val_loss\":1.01}"));
+    EXPECT(3, TEXTS("0-4000000000000  from", "FALSE     step 14: the run's settings end it before"),
+           with_line("{\"kind\":\"checkpoint\",\"iter\":4000000000000}"));
+    EXPECT(3, TEXTS("FALSE     step 13: metrics.jsonl has a rollback that no run makes there"),
+           with_line("{\"kind\":\"rollback\",\"iter\":13,\"to\":7,\"data_shift\":7}"));
+    EXPECT(3, TEXTS("FALSE     step 14: metrics.jsonl has a rollback that no run makes there"),
+           with_line("{\"kind\":\"rollback\",\"iter\":14,\"to\":7,\"data_shift\":0}"));
+    EXPECT(3,
+           TEXTS("FALSE     metrics.jsonl ends before step 3, but checkpoint ", "reasons of roll"),
+           with_line("{\"kind\":\"rollback\",\"iter\":14,\"to\":3,\"data_shift\":12}"));
+    static const char *const changes[] = {"block_size\":1048576", "n_layer\":3",
+                                          "out_dir\":\"/tmp\"", "trace\":\"/tmp/x\""};
+    for (int i = 0; i < 4; i++)
+        EXPECT(4, TEXTS("not possible here: a resume can't have changed "),
+               with_line(lks_test_text("{\"kind\":\"host\",\"resumed_iter\":5,\"changed\":{\"%s}}",
+                                       changes[i])));
+}
+
+/* A copy of the run with another text in a file. */
+static const char *replaced(const char *file, const char *was, const char *is)
+{
+    const char *out = copy_of(reference()), *path = lks_test_text("%s/%s", out, file);
+    const char *text = lks_test_text("%s", lks_test_read(path, NULL)), *at = strstr(text, was);
+    assert_non_null(at);
+    text = lks_test_text("%.*s%s%s", (int)(at - text), text, is, at + strlen(was));
+    lks_test_write(path, text, strlen(text));
+    return out;
+}
+
+/* Figures that such a run doesn't have, and settings of other steps. */
+static void test_other_claims(void **state)
+{
+    EXPECT(3, TEXTS("FALSE     evaluation 0: val_bpb is ", "FALSE: 1 claim"),
+           replaced("metrics.jsonl", "\"val_loss\":", "\"val_bpb\":0.91,\"val_loss\":"));
+    const char *out = replaced("metrics.jsonl", "\"seed\":", "\"seed\":1");
+    EXPECT(3, TEXTS("FALSE     checkpoint 9: seed is "), out, "--from=9", "--to=12");
+    EXPECT(3, TEXTS("FALSE     checkpoint 9: seed is "), out, "--step=9", "--leaf=1");
+    EXPECT(1, TEXTS("or has a member twice"),
+           replaced("metrics.jsonl", ",\"grad_norm\":", ",\"loss\":1.5,\"grad_norm\":"));
+    out = copy_of(reference()); /* a head of other virtual ranks */
+    alter(lks_test_text("%s/leaves.bin", out), 16);
+    EXPECT(3, TEXTS("FALSE     step 0: leaves.bin is of other virtual ranks"), out, "--step=0",
+           "--leaf=7");
+}
+
 /* A copy of the run with the line of metrics.jsonl that contains `line` twice. The first one has
  * another digit after `member`; NULL: the same line. */
 static const char *doubled(const char *line, const char *member)
@@ -453,6 +512,10 @@ static void test_seal(void **state)
     remove_folder(lks_test_text("%s/ckpt-00000009", out));
     EXPECT(3, TEXTS("ckpt-00000009/state.json is in the seal, but doesn't exist here\n"), out,
            by[1], "--step=0");
+    const char *after = lks_test_text("%s%s", r.out, r.out);
+    lks_test_write(only, after, strlen(after));
+    EXPECT(3, TEXTS("only was changed: there is text after its seal"), out,
+           lks_test_text("--seal=%s", only));
     char *changed = strdup(r.out);
     changed[0] = changed[0] == '0' ? '1' : '0';
     lks_test_write(only, changed, strlen(changed));
@@ -607,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_resumed),       cmocka_unit_test(test_segments),
         cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_false_hashes),
         cmocka_unit_test(test_false_figures), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_added),         cmocka_unit_test(test_other_claims),
         cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
         cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
         cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),

@@ -60,10 +60,45 @@ static lks_status add_eval(lks__claims *c, const json_t *line)
     return LKS_OK;
 }
 
-/* Drop the steps that a rollback discarded, with their checkpoints and evaluations. */
-static void go_back(lks__claims *c, const json_t *line)
+/* 0 for the first start of a run. */
+static uint64_t resumed_iter(const json_t *host)
 {
+    const json_int_t iter = json_integer_value(json_object_get(host, "resumed_iter"));
+    return iter > 0 ? (uint64_t)iter : 0;
+}
+
+/* A run that goes back beyond its resumes keeps their settings: they apply from `to` on. */
+static lks_status restart(lks__claims *c, uint64_t to)
+{
+    json_t *newest = NULL, *changed = json_object(), *start;
+    bool good = changed != NULL;
+    size_t n = json_array_size(c->starts);
+    while (n > 0 && resumed_iter(start = json_array_get(c->starts, n - 1)) > to) {
+        json_t *own = json_object_get(start, "changed");
+        if (newest == NULL)
+            good &= (newest = json_copy(start)) != NULL;
+        good &= !json_is_object(own) || json_object_update_missing(changed, own) == 0;
+        json_array_remove(c->starts, --n);
+    }
+    if (newest != NULL)
+        good &= json_object_set(newest, "changed", changed) == 0 &&
+                json_object_set_new(newest, "resumed_iter", json_integer((json_int_t)to)) == 0 &&
+                json_array_append(c->starts, newest) == 0;
+    json_decref(newest);
+    json_decref(changed);
+    return good ? LKS_OK : out_of_memory();
+}
+
+/* Drop the steps that a rollback discarded, with their checkpoints and evaluations. */
+static lks_status go_back(lks__claims *c, const json_t *line)
+{
+    const uint64_t iter = (uint64_t)json_integer_value(json_object_get(line, "iter"));
     const uint64_t to = (uint64_t)json_integer_value(json_object_get(line, "to"));
+    const uint64_t shift = (uint64_t)json_integer_value(json_object_get(line, "data_shift"));
+    const bool first = c->n_steps == 0 && c->n_rollbacks == 0;
+    if ((iter != c->next && !first) || to > iter || shift != c->data_shift + iter + 1 - to)
+        c->odd_rollback = iter + 1;
+    c->n_rollbacks++;
     while (c->n_steps > 0 && c->steps[c->n_steps - 1].iter >= to)
         c->n_steps--;
     while (c->n_saves > 0 && c->saves[c->n_saves - 1].iter > to)
@@ -71,7 +106,8 @@ static void go_back(lks__claims *c, const json_t *line)
     while (c->n_evals > 0 && c->evals[c->n_evals - 1].iter > to)
         c->n_evals--;
     c->next = to;
-    c->data_shift = (uint64_t)json_integer_value(json_object_get(line, "data_shift"));
+    c->data_shift = shift;
+    return restart(c, to);
 }
 
 lks_status lks__claims_add(lks__claims *c, const json_t *line)
@@ -83,7 +119,7 @@ lks_status lks__claims_add(lks__claims *c, const json_t *line)
     if (strcmp(kind, "eval") == 0 || strcmp(kind, "final") == 0)
         return add_eval(c, line);
     if (strcmp(kind, "rollback") == 0)
-        go_back(c, line);
+        return go_back(c, line);
     return strcmp(kind, "checkpoint") == 0 ? add_save(c, line) : LKS_OK;
 }
 
@@ -124,13 +160,6 @@ const lks__claimed_eval *lks__claims_eval(const lks__claims *c, uint64_t iter)
         if (c->evals[i].iter == iter)
             return &c->evals[i];
     return NULL;
-}
-
-/* 0 for the first start of a run. */
-static uint64_t resumed_iter(const json_t *host)
-{
-    const json_int_t iter = json_integer_value(json_object_get(host, "resumed_iter"));
-    return iter > 0 ? (uint64_t)iter : 0;
 }
 
 void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p)

@@ -40,6 +40,8 @@ typedef struct lks__claims {
     uint64_t data_shift; /* of the next step */
     uint64_t next;       /* the least iteration that the next step can have */
     uint64_t longest;    /* `next` at most, before rollbacks */
+    size_t n_rollbacks;
+    uint64_t odd_rollback; /* step + 1 of a `rollback` line that no run can have written; 0: none */
     json_t *config;      /* the config line */
     json_t *starts;      /* host lines of the start and of each resume, in order */
 } lks__claims;

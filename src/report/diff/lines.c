@@ -65,6 +65,20 @@ static lks_status fill(lks__lines *l)
     return LKS_OK;
 }
 
+/* True if the text from `at` to the line's end has only the times of a step. */
+static bool only_times(const char *at, const char *end)
+{
+    static const char *const names[] = {
+        ",\"ms\":", ",\"tok_per_s\":", ",\"mfu\":", ",\"comm_exposed_ms\":"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const size_t n = strlen(names[i]);
+        if ((size_t)(end - at) > n && memcmp(at, names[i], n) == 0)
+            for (at += n; at < end && *at != ',' && *at != '}' && *at != '"';)
+                at++;
+    }
+    return end - at == 1 && *at == '}';
+}
+
 /* End a train line, *n_p bytes long, before its times. */
 static bool cut_times(const lks__lines *l, char *text, size_t *n_p)
 {
@@ -72,7 +86,7 @@ static bool cut_times(const lks__lines *l, char *text, size_t *n_p)
     char *at = l->untimed && *n_p > sizeof begin && memcmp(text, begin, sizeof begin - 1) == 0
                    ? memmem(text, *n_p, times, sizeof times - 1)
                    : NULL;
-    if (at == NULL)
+    if (at == NULL || !only_times(at, text + *n_p))
         return false;
     *at = '}';
     *n_p = (size_t)(at - text) + 1;
@@ -90,7 +104,7 @@ static lks_status parse(const lks__lines *l, const char *text, size_t n, json_t 
 {
     json_error_t error;
     const bool zeros = memchr(text, '\0', n) != NULL;
-    json_t *json = zeros ? NULL : lks__json_load(text, n, 0, &error);
+    json_t *json = zeros ? NULL : lks__json_load(text, n, JSON_REJECT_DUPLICATES, &error);
     if (json == NULL && !zeros && lks__json_no_memory(&error))
         return lks__fail(LKS_ERR_NOMEM, "no memory for a line of JSON");
     if (json_is_object(json)) {
@@ -98,7 +112,7 @@ static lks_status parse(const lks__lines *l, const char *text, size_t n, json_t 
         return LKS_OK;
     }
     json_decref(json);
-    return lks__lines_bad(l, "is not a JSON object");
+    return lks__lines_bad(l, "is not a JSON object, or has a member twice");
 }
 
 lks_status lks__lines_next(lks__lines *l, json_t **object_p)

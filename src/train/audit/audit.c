@@ -204,6 +204,12 @@ static lks_status audit_sample(struct audit *a)
             "drawn     %zu of %zu segments between checkpoints; --draw=%" PRIx64
             " draws the same ones\n",
             n, n_all, draw);
+    if (n_all == 0) {
+        a->impossible = true;
+        fputs("          not possible here: the run's first weights aren't in its folder, and "
+              "there is no checkpoint before its end\n",
+              a->out);
+    }
     lks_status st = LKS_OK;
     for (size_t i = 0; i < n && st == LKS_OK; i++) {
         const size_t k = order[i];
@@ -310,11 +316,13 @@ static void print_limits(const struct audit *a)
               a->out);
     }
     fprintf(a->out,
-            "not compared: %s%stimes, hosts, parameters, settings without an effect, text "
+            "not compared: %s%s%s%stimes, hosts, parameters, settings without an effect, text "
             "samples, golf's artifact, and all files but metrics.jsonl, leaves.bin and "
             "checkpoints\n",
             a->replay.leaf >= 0 ? "the step's own loss, norm and rate, " : "",
-            a->replay.evaluates ? "" : "evaluations, ");
+            a->replay.evaluates ? "" : "evaluations, ",
+            a->replay.lacks_bpb ? "val_bpb because the tokenizer isn't here, " : "",
+            a->record.claims.n_rollbacks > 0 ? "the reasons of rollbacks, " : "");
     fputs("not shown: where the data come from, and how many runs were made before this one was "
           "chosen\n",
           a->out);
@@ -349,31 +357,62 @@ static bool executes(const struct audit *a)
            given(a, LKS__SETTING_from_step) || given(a, LKS__SETTING_to_step);
 }
 
-static lks_status newest_checkpoint(const char *run, uint64_t *iter_p)
+/* The newest checkpoints, of any kind and of those to which a rollback goes; 0: none. */
+struct newest {
+    uint64_t any, scheduled;
+};
+
+static lks_status newest_checkpoints(const char *run, struct newest *newest)
 {
     lks__entry *entries;
+    lks__ckpt target = {.iter = 0};
     size_t n;
-    *iter_p = 0;
+    *newest = (struct newest){0, 0};
     LKS__TRY(lks__ckpt_scan(run, &entries, &n));
-    for (size_t i = 0; i < n && *iter_p == 0; i++) /* the newest is the first */
+    for (size_t i = 0; i < n && newest->any == 0; i++) /* the newest is the first */
         if (entries[i].kind == LKS__ENTRY_CKPT)
-            *iter_p = entries[i].iter;
+            newest->any = entries[i].iter;
     free(entries);
+    if (lks__ckpt_open_target(run, UINT64_MAX, LKS__CKPT_ONLY_STATE, &target) == LKS_OK)
+        newest->scheduled = target.iter;
+    lks__ckpt_close(&target);
     return LKS_OK;
 }
 
-/* `newest`: checkpoint that existed before the record was read. Its steps are durable. */
-static void check_record(struct audit *a, uint64_t newest)
+/* Claims after the record's end would never be compared. */
+static void check_end(struct audit *a)
+{
+    const lks__claims *c = &a->record.claims;
+    for (size_t i = 0; i < c->n_saves; i++)
+        if (c->saves[i].iter > a->end)
+            lks__replay_false(&a->replay,
+                              "checkpoint %" PRIu64 ": metrics.jsonl has no steps before it",
+                              c->saves[i].iter);
+    for (size_t i = 0; i < c->n_evals; i++)
+        if (c->evals[i].iter > a->end)
+            lks__replay_false(&a->replay,
+                              "evaluation %" PRIu64 ": metrics.jsonl has no steps before it",
+                              c->evals[i].iter);
+}
+
+/* `newest`: checkpoints that existed before the record was read. Their steps are durable. */
+static void check_record(struct audit *a, const struct newest *newest)
 {
     const lks__lines *lines = &a->record.lines;
-    const uint64_t longest = a->record.claims.longest;
-    if (a->record.claims.config == NULL)
+    const lks__claims *c = &a->record.claims;
+    if (c->config == NULL)
         lks__replay_false(&a->replay, "metrics.jsonl has no config line");
-    if (newest > longest && newest > a->end)
+    if ((newest->any > c->longest && newest->any > a->end) || newest->scheduled > a->end)
         lks__replay_false(&a->replay,
                           "metrics.jsonl ends before step %" PRIu64 ", but checkpoint %" PRIu64
                           " exists",
-                          longest, newest);
+                          newest->any > c->longest ? c->longest : a->end,
+                          newest->any > c->longest ? newest->any : newest->scheduled);
+    if (c->odd_rollback > 0)
+        lks__replay_false(&a->replay,
+                          "step %" PRIu64 ": metrics.jsonl has a rollback that no run makes there",
+                          c->odd_rollback - 1);
+    check_end(a);
     if (lines->offset + lines->at < lines->bytes)
         fputs("          the last line of metrics.jsonl is incomplete, so it isn't compared\n",
               a->out);
@@ -382,9 +421,9 @@ static void check_record(struct audit *a, uint64_t newest)
 static lks_status audit(struct audit *a)
 {
     struct part p;
-    uint64_t newest;
+    struct newest newest;
     LKS__TRY(lks__history_open(a->replay.run, &a->record));
-    LKS__TRY(newest_checkpoint(a->replay.run, &newest));
+    LKS__TRY(newest_checkpoints(a->replay.run, &newest));
     LKS__TRY(lks__history_finish(&a->record));
     if (strcmp(a->s->seal, "true") == 0)
         return lks__seal_print(&a->replay);
@@ -400,12 +439,14 @@ static lks_status audit(struct audit *a)
               a->out);
         return LKS_OK;
     }
-    check_record(a, newest);
+    check_record(a, &newest);
     if (a->s->sample == 0 && p.from > a->first && !given(a, LKS__SETTING_step) &&
-        !given(a, LKS__SETTING_from_step))
+        !given(a, LKS__SETTING_from_step)) {
+        a->impossible = true;
         fprintf(a->out,
                 "%" PRIu64 "-%" PRIu64 "  not compared, because there is no checkpoint before\n",
                 a->first, p.from);
+    }
     LKS__TRY(a->s->sample > 0 ? audit_sample(a) : audit_step(a, &p));
     print_limits(a);
     return LKS_OK;
@@ -428,8 +469,8 @@ lks_status lks__audit(const char *run, const lks__settings *s, FILE *out,
         st = audit(&a);
     lks__history_close(&a.record);
     lks__points_free(&a.points);
-    *verdict_p = a.replay.findings > 0 ? LKS__VERDICT_FALSE
-                 : a.impossible        ? LKS__VERDICT_IMPOSSIBLE
-                                       : LKS__VERDICT_EQUAL;
+    *verdict_p = a.replay.findings > 0                ? LKS__VERDICT_FALSE
+                 : a.impossible || a.replay.lacks_bpb ? LKS__VERDICT_IMPOSSIBLE
+                                                      : LKS__VERDICT_EQUAL;
     return st;
 }

@@ -133,6 +133,15 @@ static void compare_hash(lks__replay *r, const lks__run *run, uint64_t iter, int
                           lks__replay_maker(r->claims, iter, run->V, v, maker), computed);
 }
 
+/* True if the record of leaves.bin has the run's virtual ranks. */
+static bool has_ranks(lks__replay *r, const lks__run *run, uint64_t iter)
+{
+    if (r->leaves.last.V == (uint32_t)run->V && r->leaves.last.A == (uint32_t)run->A)
+        return true;
+    lks__replay_false(r, "step %" PRIu64 ": leaves.bin is of other virtual ranks", iter);
+    return false;
+}
+
 static lks_status compare_hashes(lks__replay *r, const lks__trainer *t, uint64_t iter)
 {
     const lks__run *run = &t->run;
@@ -142,12 +151,9 @@ static lks_status compare_hashes(lks__replay *r, const lks__trainer *t, uint64_t
         add_unhashed(r, t, iter);
         return LKS_OK;
     }
-    if (r->leaves.last.V != (uint32_t)run->V || r->leaves.last.A != (uint32_t)run->A) {
-        lks__replay_false(r, "step %" PRIu64 ": leaves.bin is of other virtual ranks", iter);
-        return LKS_OK;
-    }
     const uint64_t *hashes = lks__reducer_hashes(t->work.reducer); /* of the only rank: all */
-    for (int v = 0; v < run->V; v++)
+    const int V = has_ranks(r, run, iter) ? run->V : 0;
+    for (int v = 0; v < V; v++)
         compare_hash(r, run, iter, v, hashes[v]);
     return LKS_OK;
 }
@@ -185,17 +191,26 @@ static lks_status compare_step(lks__replay *r, const lks__trainer *t, const lks_
     return LKS_OK;
 }
 
-static void compare_losses(lks__replay *r, const lks__claimed_eval *claim,
+/* `computed`: NAN if such a run has no such figure. */
+static void compare_loss(lks__replay *r, const lks__claimed_eval *claim, const char *name,
+                         double claimed, double computed)
+{
+    if (!(isnan(claimed) && isnan(computed)))
+        compare_figure(r, "evaluation", claim->iter, name, claimed, nine_digits(computed));
+}
+
+static void compare_losses(lks__replay *r, const lks__run *run, const lks__claimed_eval *claim,
                            const lks__eval_result *eval)
 {
     compare_figure(r, "evaluation", claim->iter, "val_loss", claim->val_loss,
                    nine_digits(eval->val_loss));
-    if (eval->has_train)
-        compare_figure(r, "evaluation", claim->iter, "train_loss", claim->train_loss,
-                       nine_digits(eval->train_loss));
-    if (eval->has_bpb)
-        compare_figure(r, "evaluation", claim->iter, "val_bpb", claim->val_bpb,
-                       nine_digits(eval->val_bpb));
+    compare_loss(r, claim, "train_loss", claim->train_loss,
+                 eval->has_train ? eval->train_loss : (double)NAN);
+    if (!eval->has_bpb && run->golf != NULL && !isnan(claim->val_bpb))
+        r->lacks_bpb = true;
+    else
+        compare_loss(r, claim, "val_bpb", claim->val_bpb,
+                     eval->has_bpb ? eval->val_bpb : (double)NAN);
 }
 
 /* Compare the evaluation before step t->state.iter, if the record has one. After a resume that
@@ -217,7 +232,7 @@ static lks_status compare_evaluation(lks__replay *r, lks__trainer *t, bool due)
     r->evals++;
     for (size_t i = 0; i < r->claims->n_evals; i++) /* an `eval` and a `final` line, for example */
         if (r->claims->evals[i].iter == iter)
-            compare_losses(r, &r->claims->evals[i], &eval);
+            compare_losses(r, &t->run, &r->claims->evals[i], &eval);
     return LKS_OK;
 }
 
@@ -239,7 +254,7 @@ static lks_status replay_leaf(lks__replay *r, lks__trainer *t)
     LKS__TRY(r->trail != NULL
                  ? lks__trail_leaves(r->trail, t, r->leaf, r->leaf + 1, &hash)
                  : lks__train_leaf(&t->run, &t->ses, &t->state, &t->work, r->leaf, &hash));
-    if (any)
+    if (any && has_ranks(r, &t->run, t->state.iter))
         compare_hash(r, &t->run, t->state.iter, r->leaf, hash);
     return LKS_OK;
 }
@@ -278,8 +293,10 @@ const char *lks__replay_reopens(const lks__claims *claims, uint64_t iter)
 static lks_status apply_resume(const lks__replay *r, lks__trainer *t)
 {
     const char *name = lks__replay_reopens(r->claims, t->state.iter);
-    if (name == NULL)
-        return lks__audit_change(&t->run.s, lks__claims_changed(r->claims, t->state.iter));
+    if (name == NULL) {
+        LKS__TRY(lks__audit_change(&t->run.s, lks__claims_changed(r->claims, t->state.iter)));
+        return lks__settings_check(&t->run.s, 1);
+    }
     return lks__fail(LKS_ERR_SUPPORT,
                      "a resume changed %s at iteration %" PRIu64
                      ", and that checkpoint doesn't exist any more",
@@ -358,6 +375,16 @@ static lks_status replay_one(lks__replay *r, lks__trainer *t, bool trail, bool *
     return *again_p ? lks__replay_saved(r, t) : LKS_OK;
 }
 
+/* True, and a false claim, if the run's settings end it before step t->state.iter. */
+static bool is_beyond(lks__replay *r, const lks__trainer *t)
+{
+    if (t->state.iter < t->run.procedure->n_steps(&t->run.s))
+        return false;
+    lks__replay_false(r, "step %" PRIu64 ": the run's settings end it before this step",
+                      t->state.iter);
+    return true;
+}
+
 static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
 {
     const uint64_t start = t->state.iter;
@@ -368,6 +395,8 @@ static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
         LKS__TRY(check_kernels(r, t, t->state.iter));
         if (t->state.iter > start)
             LKS__TRY(apply_resume(r, t));
+        if (is_beyond(r, t))
+            return LKS_OK;
         if (t->state.iter > start || start == 0) /* else the steps before it lead to it */
             LKS__TRY(compare_evaluation(
                 r, t, t->run.procedure->evaluation_due(&t->run, &t->state, &t->checks)));
@@ -414,6 +443,18 @@ static lks_status check_data(const lks__replay *r, const lks__trainer *t, uint64
         LKS_ERR_SUPPORT, "the data in %s are not the run's: their digest is %s, not %s%s",
         t->run.shown_data_dir, have, lks__escape(shown, sizeof shown, digest, strlen(digest)),
         r->own_data ? "" : "; give the run's by --dataset"); /* diff has given advice */
+}
+
+static lks_status check_start(lks__replay *r, uint64_t start)
+{
+    lks__ckpt c = {.iter = 0};
+    if (start == 0)
+        return LKS_OK;
+    const lks_status st = lks__ckpt_open_iter(r->run, start, LKS__CKPT_ONLY_STATE, &c);
+    if (st == LKS_OK)
+        lks__audit_state(r, &c);
+    lks__ckpt_close(&c);
+    return st;
 }
 
 /* True if the checkpoint doesn't match its own hashes. */
@@ -474,6 +515,8 @@ lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
     r->leaves_first = UINT64_MAX;
     if (st == LKS_OK)
         st = check_data(r, t, start);
+    if (st == LKS_OK)
+        st = check_start(r, start);
     if (st == LKS_OK)
         st = check_files(r, t);
     if (st == LKS_OK)

@@ -27,6 +27,7 @@ typedef struct lks__replay {
     uint64_t hashed;            /* saves without files, of which the hash is compared */
     uint64_t findings, printed; /* claims that are false */
     char first[800];            /* the first of them */
+    bool lacks_bpb;             /* golf's tokenizer isn't here, so val_bpb wasn't compared */
     bool files_checked;         /* token files have the hash in the record */
     lks__leaves leaves;
     uint64_t leaves_first, next_unhashed; /* first step in leaves.bin; the last unhashed one + 1 */

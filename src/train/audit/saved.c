@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "files/checkpoint/folder.h"
+#include "train/audit/settings.h"
 #include "train/checkpoint.h"
 #include "weights/forms/saved.h"
 
@@ -82,6 +83,8 @@ static lks_status compare_folder(lks__replay *r, const lks__trainer *t)
         lks__replay_false(r, "checkpoint %" PRIu64 ": %s", t->state.iter, lks_last_error());
         return LKS_OK;
     }
+    if (st == LKS_OK)
+        lks__audit_state(r, &c);
     if (st == LKS_OK)
         st = lks__replay_each(t, compare_tensor, &(struct comparison){r, &c});
     lks__ckpt_close(&c);

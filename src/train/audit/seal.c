@@ -174,8 +174,9 @@ static bool is_sum(const char *text)
     return strlen(text) == DIGITS && strspn(text, "0123456789abcdef") == DIGITS;
 }
 
-/* The last line of a list, which is the seal of the lines before it; NULL: there is none. */
-static const char *own_seal(const char *text, char sum[LKS__SUM])
+/* The line of a list that is the seal of the lines before it; NULL: there is none. `after_p`: what
+ * follows it. */
+static const char *own_seal(const char *text, char sum[LKS__SUM], const char **after_p)
 {
     static const char begin[] = "seal      ";
     const char *at = strstr(text, begin);
@@ -183,8 +184,10 @@ static const char *own_seal(const char *text, char sum[LKS__SUM])
         at = strstr(at + 1, begin);
     if (at == NULL)
         return NULL;
-    snprintf(sum, LKS__SUM, "%.*s", (int)strcspn(at + sizeof begin - 1, "\r\n"),
-             at + sizeof begin - 1);
+    const size_t n = strcspn(at + sizeof begin - 1, "\r\n");
+    snprintf(sum, LKS__SUM, "%.*s", (int)n, at + sizeof begin - 1);
+    *after_p = at + sizeof begin - 1 + n;
+    *after_p += strspn(*after_p, "\r\n");
     return is_sum(sum) ? at : NULL;
 }
 
@@ -205,14 +208,16 @@ static lks_status compare_text(lks__replay *r, const char *shown, const char *te
 {
     char sum[LKS__SUM], own[LKS__SUM];
     struct line line;
-    const char *lines = text, *seal = own_seal(text, own);
+    const char *lines = text, *after = "", *seal = own_seal(text, own, &after);
     if (seal == NULL)
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is no list that `lockstep audit RUN --seal` has printed: its last "
                          "line must be `seal` and a SHA-256",
                          shown);
     lks__sums_text(text, (size_t)(seal - text), sum);
-    if (!next_line(&lines, &line))
+    if (after[0] != '\0')
+        lks__replay_false(r, "%s was changed: there is text after its seal", shown);
+    else if (!next_line(&lines, &line))
         compare_sum(r, own, have);
     else if (strcmp(sum, own) != 0)
         lks__replay_false(r, "%s was changed: its lines have the seal %s, its last line says %s",

@@ -8,6 +8,7 @@
 #include "base/text/jsontext.h"
 #include "files/checkpoint/folder.h"
 #include "report/diff/facts.h"
+#include "settings/settings_table.h"
 #include "train/setup/remember.h"
 
 static const char where[] = "the run's record";
@@ -17,6 +18,18 @@ static lks_status set(lks__settings *s, const char *key, const char *value)
     return lks__settings_set(s, LKS__CMD_TRAIN, key, value, LKS__FROM_ARG, where);
 }
 
+/* What else sizes memory, or names files, was the same in all parts of the run. */
+static lks_status check_change(const char *key)
+{
+    const int setting = lks__setting_find_for(LKS__CMD_TRAIN, key);
+    const unsigned may = LKS__SETTING_FREE | LKS__SETTING_SEGMENT;
+    char shown[LKS__SETTING_KEY * 4];
+    if (setting >= 0 && (lks__setting_table[setting].flags & may) != 0)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_FORMAT, "a resume can't have changed %s, as %s says",
+                     lks__escape(shown, sizeof shown, key, strlen(key)), where);
+}
+
 lks_status lks__audit_change(lks__settings *s, const json_t *changed)
 {
     const char *key;
@@ -24,8 +37,10 @@ lks_status lks__audit_change(lks__settings *s, const json_t *changed)
     char text[256];
     json_object_foreach((json_t *)changed, key, value)
     {
-        if (!lks__facts_follow(changed, key))
-            LKS__TRY(set(s, key, lks__json_text(value, text)));
+        if (lks__facts_follow(changed, key))
+            continue;
+        LKS__TRY(check_change(key));
+        LKS__TRY(set(s, key, lks__json_text(value, text)));
     }
     return LKS_OK;
 }
@@ -78,4 +93,43 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
     s->threads = r->asked->threads;
     s->lock = LKS__lock_off; /* the run may be in progress */
     return LKS_OK;
+}
+
+/* What the record says of a setting after the resumes before iteration `end`; NULL: nothing. */
+static const json_t *claimed(const lks__claims *c, const char *key, uint64_t end)
+{
+    const json_t *value = json_object_get(c->config, key), *start, *changed;
+    size_t i;
+    json_array_foreach(c->starts, i, start)
+    {
+        changed = json_object_get(json_object_get(start, "changed"), key);
+        if (changed != NULL &&
+            (uint64_t)json_integer_value(json_object_get(start, "resumed_iter")) < end)
+            value = changed;
+    }
+    return value;
+}
+
+void lks__audit_state(lks__replay *r, const lks__ckpt *c)
+{
+    json_t *settings = json_object_get(c->state, "settings"), *value;
+    const json_t *digest = json_object_get(c->state, "data_digest");
+    const json_t *own = json_object_get(r->claims->config, "data_digest");
+    const char *key;
+    char shown[LKS__SETTING_KEY * 4], text[2][256];
+    json_object_foreach(settings, key, value)
+    {
+        /* A resume at this iteration may have saved it again. */
+        const json_t *before = claimed(r->claims, key, c->iter);
+        const json_t *after = claimed(r->claims, key, c->iter + 1);
+        if (before == NULL || json_equal(value, before) || json_equal(value, after))
+            continue;
+        lks__replay_false(r, "checkpoint %" PRIu64 ": %s is %s in state.json, %s in metrics.jsonl",
+                          c->iter, lks__escape(shown, sizeof shown, key, strlen(key)),
+                          lks__json_text(value, text[0]), lks__json_text(before, text[1]));
+    }
+    if (json_is_string(own) && !json_equal(own, digest))
+        lks__replay_false(
+            r, "checkpoint %" PRIu64 ": state.json has another data_digest than metrics.jsonl",
+            c->iter);
 }

@@ -2,10 +2,14 @@
 #ifndef LKS_TRAIN_AUDIT_SETTINGS_H
 #define LKS_TRAIN_AUDIT_SETTINGS_H
 
+#include "files/checkpoint/ckpt.h"
 #include "train/audit/replay.h"
 
 /* For lks__trainer_open(): start from checkpoint `start`, or with 0 from the seed. */
 lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settings *s);
+
+/* Compare a checkpoint's state.json with the record: its settings, and the digest of its data. */
+void lks__audit_state(lks__replay *r, const lks__ckpt *c);
 
 /* Set the settings that a resume changed. */
 lks_status lks__audit_change(lks__settings *s, const json_t *changed);

@@ -9,7 +9,6 @@
 struct lks__golf_run {
     lks__stream stream;
     uint64_t val_tokens; /* in whole sequences of the validation split, and one more */
-    size_t eval_batch;   /* sequences per batch: depends on settings only, not on W */
     bool has_bpb;        /* the tokenizer is known, so losses can be given per byte */
     lks__byte_table bytes;
     uint64_t code_bytes; /* size of the file of --code */

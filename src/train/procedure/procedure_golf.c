@@ -62,10 +62,8 @@ static lks_status open_rest(const lks__run *run, lks__state *state)
 {
     struct lks__golf_run *g = run->golf;
     size_t B = (size_t)run->s.batch_size, T = (size_t)run->s.block_size;
-    size_t most = (size_t)(run->s.val_batch_size / run->V) / T;
     g->stream = (lks__stream){
         .shards = run->data[LKS__SPLIT_TRAIN], .V = run->V, .A = run->A, .local_tokens = B * T};
-    g->eval_batch = most < B ? most : B;
     return LKS_OK;
 }
 
@@ -170,6 +168,14 @@ static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *o
     return lks__shards_read(val, first, n, out);
 }
 
+/* Sequences per batch: depends on settings only, not on W. */
+static size_t eval_batch(const lks__run *run)
+{
+    const size_t most = (size_t)(run->s.val_batch_size / run->V / run->s.block_size);
+    const size_t B = (size_t)run->s.batch_size;
+    return most < B ? most : B;
+}
+
 /* Evaluation of the whole split. A stride makes windows overlap, and every token counts then. */
 static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const lks__state *state,
                                   const lks__step_work *work, size_t stride)
@@ -180,7 +186,7 @@ static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const 
         .session = ses,
         .model = work->model,
         .params = state->memory->params.dev,
-        .B = g->eval_batch,
+        .B = eval_batch(run),
         .T = (size_t)run->s.block_size,
         .stride = stride,
         .path = lks__shards_path(val, 0),
