@@ -311,12 +311,13 @@ static lks_status after_failure(struct rank *r, bool first)
 static lks_status fails_in_backward(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
-    LKS__TRY(half_backward(r, r->ddp));
+    lks_status st = half_backward(r, r->ddp);
     if (first)
         lks_comm_abort(r->comm, "the data is torn");
     for (int i = 0; i < lks_test_tries(10000) && lks_comm_progress(r->comm) == LKS_OK; i++)
         usleep(1000); /* until the failure is known here */
-    lks_status st = lks_ddp_accumulate(r->ddp, 1);
+    if (st == LKS_OK) /* else a mark has found it */
+        st = lks_ddp_accumulate(r->ddp, 1);
     return st == LKS_ERR_PEER ? lks_ddp_step(r->ddp, NULL) : LKS_ERR_DIVERGED;
 }
 
