@@ -388,10 +388,13 @@ def paragraph(text):
 
 
 def block(*lines):
-    """Lines as they are, but for long commands, which continue on the next line."""
-    joined = "\n".join(lines).splitlines()
-    return ["```"] + [" \\\n".join(textwrap.wrap(line, 140, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
-                      if re.match("lockstep |python3 |[A-Z0-9_]+=", line) else line for line in joined] + ["```", ""]
+    """Lines as they are, but for long ones, which continue on the next line: commands behind a backslash."""
+    def fold(line):
+        end = " \\\n" if re.match("lockstep |python3 |[A-Z0-9_]+=", line) else "\n"
+        parts = textwrap.wrap(line, 140, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        return end.join(parts) if len(line) > 140 else line
+
+    return ["```"] + [fold(line) for line in "\n".join(lines).splitlines()] + ["```", ""]
 
 
 def bytes_of(row):

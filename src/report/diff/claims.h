@@ -42,8 +42,8 @@ typedef struct lks__claims {
     uint64_t longest;    /* `next` at most, before rollbacks */
     size_t n_rollbacks;
     uint64_t odd_rollback; /* step + 1 of a `rollback` line that no run can have written; 0: none */
-    json_t *config;      /* the config line */
-    json_t *starts;      /* host lines of the start and of each resume, in order */
+    json_t *config;        /* the config line */
+    json_t *starts;        /* host lines of the start and of each resume, in order */
 } lks__claims;
 
 /* Add the claims of a line that has an iteration. */
