@@ -546,7 +546,7 @@ static bool dies_without_a_note(lks_comm *comm)
     usleep(100 * 1000);
     CHECK(lks_comm_barrier(comm) == LKS_ERR_PEER);
     CHECK(rank >= 2 || says("failed with host %s (ranks 2 to 3) at"));
-    CHECK(lks__sys_now() - start < 6 * lks_test_patience());
+    CHECK(lks__sys_now() - start < 5 * lks_test_patience());
     return true;
 }
 

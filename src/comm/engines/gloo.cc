@@ -409,6 +409,7 @@ void gloo_leave(void *engine, int orderly)
             m->changed.notify_all();
         }
         m->interrupter.join();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
         for (auto *context : {m->data.get(), m->messages.get()})
             if (context != nullptr)
                 context->closeConnections();

@@ -48,13 +48,13 @@ static bool is_step(const char *kind)
 static lks_status check_order(const struct side *s, uint64_t next)
 {
     char what[64];
-    const json_int_t iter = iter_of(s->step), last = (json_int_t)next - 1;
-    if (iter > last || strcmp(kind_of(s->step), "rollback") == 0)
+    const uint64_t iter = (uint64_t)iter_of(s->step);
+    if (iter >= next || strcmp(kind_of(s->step), "rollback") == 0)
         return LKS_OK;
     snprintf(what, sizeof what,
-             iter == last ? "repeats step %" JSON_INTEGER_FORMAT
-                          : "is of step %" JSON_INTEGER_FORMAT " after step %" JSON_INTEGER_FORMAT,
-             iter, last);
+             iter + 1 == next ? "repeats step %" PRIu64
+                              : "is of step %" PRIu64 " after step %" PRIu64,
+             iter, next - 1);
     return lks__lines_bad(&s->history->lines, what);
 }
 

@@ -14,7 +14,6 @@ static const double FRESH_S = 1.0;   /* maximal age of a heartbeat that counts *
 static const double STOPPED_S = 1.0; /* after a pause this long, this process itself was stopped */
 static const double LAST_SEND_S = 0.5;
 static const double LEAVE_S = 5.0; /* time for the others to leave, too */
-static const double LEARN_S = 1.0; /* time for the others to learn of a failure */
 static const double CAUSE_S = 3.0; /* time for the cause of an engine's error to arrive */
 
 /* --- failures ----------------------------------------------------------------------------- */
@@ -271,42 +270,37 @@ lks_status lks__hier_engine_failed(struct lks__hier *h, const char *why)
 
 /* --- leaving ------------------------------------------------------------------------------- */
 
-/* True if all others have reported that they leave or fail, or have gone. If one has failed, the
- * end isn't orderly. */
-static bool all_know(struct lks__hier *h, bool *orderly_p)
+/* True if all others have reported that they leave, or have gone. If one has failed, the end isn't
+ * orderly. */
+static bool all_have_left(struct lks__hier *h, bool *orderly_p)
 {
     unsigned char bytes[LKS__ENGINE_MESSAGE];
     char why[256];
     bool all = true;
     for (int i = 0; i < h->n_hosts; i++) {
         struct lks__hier_host *other = &h->hosts[i];
-        bool knows = i == h->host || other->gone;
-        for (int heard = 1; !knows && heard != 0;) {
+        for (int heard = 1; i != h->host && !other->gone && !other->last.left && heard != 0;) {
             heard = h->ops->hear(h->engine, i, bytes, why, sizeof why);
             other->gone = heard < 0;
             if (heard > 0)
                 memcpy(&other->last, bytes, sizeof other->last);
-            knows = other->gone || other->last.left || other->last.status != LKS_OK;
         }
-        all = all && knows;
+        all = all && (i == h->host || other->gone || other->last.left);
         *orderly_p = *orderly_p && other->last.status == LKS_OK;
     }
     return all;
 }
 
-/* Each host closes only after all have its last message and, in an orderly end, its data: closing a
- * connection can lose unread bytes, and would then be taken for the failure. */
+/* In an orderly end each host closes only after all have received its data: closing a connection
+ * can lose unread bytes. */
 void lks__hier_end_engine(struct lks__hier *h, bool orderly)
 {
-    const double end = lks__sys_now() + LAST_SEND_S;
+    double end = lks__sys_now() + LAST_SEND_S;
     while ((orderly || !h->sent_failure) && !send_heartbeat(h, orderly) && lks__sys_now() < end)
         usleep(1000);
-    const double told = lks__sys_now();
-    while (!all_know(h, &orderly) && lks__sys_now() < told + (orderly ? LEAVE_S : LEARN_S)) {
-        if (!orderly && !h->sent_failure)
-            send_heartbeat(h, false);
+    for (end = lks__sys_now() + LEAVE_S;
+         orderly && !all_have_left(h, &orderly) && lks__sys_now() < end;)
         usleep(200);
-    }
     h->ops->leave(h->engine, orderly);
     h->engine = NULL;
 }

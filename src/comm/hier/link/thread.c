@@ -105,10 +105,8 @@ static void serve(struct lks__hier *h)
     lks_status st = LKS_OK;
     while (!stopping(h)) {
         struct lks__hier_task *task = next_task(h);
-        if (h->engine != NULL) { /* the other hosts must learn of a failure, too */
-            const lks_status seen = lks__hier_look(h, false);
-            st = st == LKS_OK ? seen : st;
-        }
+        if (st == LKS_OK)
+            st = lks__hier_look(h, false);
         if (task == NULL)
             continue;
         if (st == LKS_OK) {
