@@ -12,8 +12,8 @@ LOCKSTEP_CPU=avx2 "$tool" info >"$work/log" 2>&1 || lacks avx2 "$(cat "$work/log
 awk 'BEGIN { x = 7; for (i = 0; i < 4000; i++) { x = (x * 75 + 74) % 65537; printf "%s", substr("abcdefghijkl", x % 12 + 1, 1) } }' >"$work/text"
 "$tool" prep char --input="$work/text" --out="$work/data" >"$work/log" 2>&1 || fail prep
 
-# train NAME: in the same folder each time. What counts is steps, evaluations, checkpoints and what is written about
-# them, without measurements of the processor's peak: the clock ends those.
+# train NAME: in the same folder each time. Instructions of steps, evaluations, checkpoints and their records are counted,
+# but not those that measure the processor's peak, because the clock ends a measurement.
 train() {
     valgrind --tool=callgrind --trace-syscalls=yes --log-file="$work/$1.calls" --callgrind-out-file="$work/$1.out" \
         --toggle-collect=lks__train_step --toggle-collect=lks__report_train --toggle-collect=lks__report_eval \

@@ -181,6 +181,19 @@ const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *f
     return host;
 }
 
+const json_t *lks__claims_setting(const lks__claims *c, const char *key, uint64_t end)
+{
+    const json_t *value = json_object_get(c->config, key), *start, *changed;
+    size_t i;
+    json_array_foreach(c->starts, i, start)
+    {
+        changed = json_object_get(json_object_get(start, "changed"), key);
+        if (changed != NULL && resumed_iter(start) < end)
+            value = changed;
+    }
+    return value;
+}
+
 const json_t *lks__claims_changed(const lks__claims *c, uint64_t iter)
 {
     uint64_t first;

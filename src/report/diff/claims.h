@@ -43,7 +43,9 @@ typedef struct lks__claims {
     size_t n_rollbacks;
     uint64_t odd_rollback; /* step + 1 of a `rollback` line that no run can have written; 0: none */
     json_t *config;        /* the config line */
-    json_t *starts;        /* host lines of the start and of each resume, in order */
+    /* Host lines of the start and of each resume, in order. A rollback behind resumes leaves one,
+     * with the changes of all. */
+    json_t *starts;
 } lks__claims;
 
 /* Add the claims of a line that has an iteration. */
@@ -56,6 +58,9 @@ const lks__claimed_eval *lks__claims_eval(const lks__claims *c, uint64_t iter); 
 
 /* The record describes steps [*first_p, *end_p), though lines of steps may be missing. */
 void lks__claims_range(const lks__claims *c, uint64_t *first_p, uint64_t *end_p);
+
+/* The record's value of a setting after the resumes before iteration `end`; NULL: none. */
+const json_t *lks__claims_setting(const lks__claims *c, const char *key, uint64_t end);
 
 /* The host line of the start that made step `iter`, and its first iteration. */
 const json_t *lks__claims_start(const lks__claims *c, uint64_t iter, uint64_t *first_p);

@@ -50,7 +50,7 @@ static bool is_repeated(const char *name, const json_t *row, const json_t *a, co
             !json_equal(json_object_get(a, "data_digest"), json_object_get(b, "data_digest")));
 }
 
-static bool is_one_of(const char *name, const char *const *names)
+bool lks__facts_one_of(const char *name, const char *const *names)
 {
     while (*names != NULL && strcmp(*names, name) != 0)
         names++;
@@ -72,24 +72,24 @@ static const char *effect_of(const char *name, const json_t *a, const json_t *b)
                                               "eval_stride", NULL};
     const bool rollback = has(a, "on_nan", "rollback") || has(b, "on_nan", "rollback");
     const bool draws = has(a, "sampler", "nanogpt") || has(b, "sampler", "nanogpt");
-    if (is_one_of(name, lengths) || (is_one_of(name, saves) && !rollback))
+    if (lks__facts_one_of(name, lengths) || (lks__facts_one_of(name, saves) && !rollback))
         return "changes_no_bit";
-    return is_one_of(name, evaluations) && !rollback && !draws ? "changes_evaluations"
-                                                               : "can_change_bits";
+    return lks__facts_one_of(name, evaluations) && !rollback && !draws ? "changes_evaluations"
+                                                                       : "can_change_bits";
 }
 
 /* True if a command line can set it: the config line has other members, too. */
 static bool is_setting(const char *name)
 {
     static const char *const others[] = {"version", "data_digest", "data_hash", "init_hash", NULL};
-    return !is_one_of(name, others);
+    return !lks__facts_one_of(name, others);
 }
 
 bool lks__facts_machine(const json_t *row)
 {
     static const char *const names[] = {"version", "commit",      "device", "kernels",
                                         "gemm",    "fingerprint", NULL};
-    return is_one_of(json_string_value(json_object_get(row, "name")), names);
+    return lks__facts_one_of(json_string_value(json_object_get(row, "name")), names);
 }
 
 bool lks__facts_given(const json_t *row)

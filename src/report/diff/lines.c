@@ -65,15 +65,24 @@ static lks_status fill(lks__lines *l)
     return LKS_OK;
 }
 
+const char *const lks__lines_times[] = {"ms", "tok_per_s", "mfu", "comm_exposed_ms", NULL};
+
+/* The value behind `,"name":` at `at`; NULL: there is another text. */
+static const char *value_of(const char *at, const char *end, const char *name)
+{
+    const size_t n = strlen(name);
+    const bool is = (size_t)(end - at) > n + 4 && memcmp(at, ",\"", 2) == 0 &&
+                    memcmp(at + 2, name, n) == 0 && memcmp(at + 2 + n, "\":", 2) == 0;
+    return is ? at + n + 4 : NULL;
+}
+
 /* True if the text from `at` to the line's end has only the times of a step. */
 static bool only_times(const char *at, const char *end)
 {
-    static const char *const names[] = {
-        ",\"ms\":", ",\"tok_per_s\":", ",\"mfu\":", ",\"comm_exposed_ms\":"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const size_t n = strlen(names[i]);
-        if ((size_t)(end - at) > n && memcmp(at, names[i], n) == 0)
-            for (at += n; at < end && *at != ',' && *at != '}' && *at != '"';)
+    for (size_t i = 0; lks__lines_times[i] != NULL; i++) {
+        const char *value = value_of(at, end, lks__lines_times[i]);
+        if (value != NULL)
+            for (at = value; at < end && strchr(",}\"", *at) == NULL;)
                 at++;
     }
     return end - at == 1 && *at == '}';

@@ -26,6 +26,9 @@ typedef struct lks__lines {
     size_t length;  /* and its text's */
 } lks__lines;
 
+/* Members that tell a step's times, at the end of its line; NULL after the last. */
+extern const char *const lks__lines_times[];
+
 /* Open a regular file; a link isn't followed. ERR_IO names it. */
 lks_status lks__lines_open(const char *path, lks__lines *l);
 /* Read the next complete line as an object, which the caller frees; NULL: none is left. ERR_FORMAT

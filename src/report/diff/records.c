@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "report/diff/facts.h"
 #include "report/record/leaves.h"
 
 /* Lines between two steps. */
@@ -86,12 +87,8 @@ static lks_status advance(struct side *s)
 /* True for members that tell time and place, or the line itself. */
 static bool is_ignored(const char *key)
 {
-    static const char *const ignored[] = {
-        "kind", "iter", "ms", "tok_per_s", "mfu", "comm_exposed_ms", "sample", "asked", "path"};
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
-        if (strcmp(key, ignored[i]) == 0)
-            return true;
-    return false;
+    static const char *const ignored[] = {"kind", "iter", "sample", "asked", "path", NULL};
+    return lks__facts_one_of(key, ignored) || lks__facts_one_of(key, lks__lines_times);
 }
 
 /* Append a member of both lines, unless `figures` is NULL; false if it differs. */

@@ -232,21 +232,6 @@ static bool given(const struct audit *a, int setting)
     return a->s->from[setting] != LKS__FROM_DEFAULT;
 }
 
-/* Virtual ranks in this step, according to the record. */
-static json_int_t virtual_ranks(const lks__claims *c, uint64_t iter)
-{
-    const json_t *V = json_object_get(c->config, "virtual_ranks"), *start, *changed;
-    size_t i;
-    json_array_foreach(c->starts, i, start)
-    {
-        changed = json_object_get(json_object_get(start, "changed"), "virtual_ranks");
-        if (changed != NULL &&
-            (uint64_t)json_integer_value(json_object_get(start, "resumed_iter")) <= iter)
-            V = changed;
-    }
-    return json_integer_value(V);
-}
-
 /* `after`: 0 for the number of a step, 1 for the number after a step. */
 static lks_status outside(const struct audit *a, const char *name, uint64_t value, uint64_t after)
 {
@@ -271,7 +256,8 @@ static lks_status choose_part(const struct audit *a, struct part *p)
         p->from = a->points.at[0];
     if (a->s->to_step > 0)
         p->end = (uint64_t)a->s->to_step;
-    const json_int_t V = virtual_ranks(&a->record.claims, p->from);
+    const json_int_t V =
+        json_integer_value(lks__claims_setting(&a->record.claims, "virtual_ranks", p->from + 1));
     if (p->from < a->first || p->from >= a->end)
         return outside(a, given(a, LKS__SETTING_step) ? "step" : "from", p->from, 0);
     if (p->end > a->end)

@@ -184,10 +184,9 @@ static const char *own_seal(const char *text, char sum[LKS__SUM], const char **a
         at = strstr(at + 1, begin);
     if (at == NULL)
         return NULL;
-    const size_t n = strcspn(at + sizeof begin - 1, "\r\n");
-    snprintf(sum, LKS__SUM, "%.*s", (int)n, at + sizeof begin - 1);
-    *after_p = at + sizeof begin - 1 + n;
-    *after_p += strspn(*after_p, "\r\n");
+    const char *digits = at + sizeof begin - 1, *end = digits + strcspn(digits, "\r\n");
+    snprintf(sum, LKS__SUM, "%.*s", (int)(end - digits), digits);
+    *after_p = end + strspn(end, "\r\n");
     return is_sum(sum) ? at : NULL;
 }
 

@@ -18,7 +18,7 @@ static lks_status set(lks__settings *s, const char *key, const char *value)
     return lks__settings_set(s, LKS__CMD_TRAIN, key, value, LKS__FROM_ARG, where);
 }
 
-/* What else sizes memory, or names files, was the same in all parts of the run. */
+/* Settings of other kinds size memory or name files, so they must not change within an audit. */
 static lks_status check_change(const char *key)
 {
     const int setting = lks__setting_find_for(LKS__CMD_TRAIN, key);
@@ -95,22 +95,7 @@ lks_status lks__audit_settings(const lks__replay *r, uint64_t start, lks__settin
     return LKS_OK;
 }
 
-/* What the record says of a setting after the resumes before iteration `end`; NULL: nothing. */
-static const json_t *claimed(const lks__claims *c, const char *key, uint64_t end)
-{
-    const json_t *value = json_object_get(c->config, key), *start, *changed;
-    size_t i;
-    json_array_foreach(c->starts, i, start)
-    {
-        changed = json_object_get(json_object_get(start, "changed"), key);
-        if (changed != NULL &&
-            (uint64_t)json_integer_value(json_object_get(start, "resumed_iter")) < end)
-            value = changed;
-    }
-    return value;
-}
-
-/* Both files write numbers without a fraction differently. */
+/* state.json and metrics.jsonl write numbers without a fraction differently. */
 static bool same_value(const json_t *a, const json_t *b)
 {
     return json_equal(a, b) ||
@@ -127,8 +112,8 @@ void lks__audit_state(lks__replay *r, const lks__ckpt *c)
     json_object_foreach(settings, key, value)
     {
         /* A resume at this iteration may have saved it again. */
-        const json_t *before = claimed(r->claims, key, c->iter);
-        const json_t *after = claimed(r->claims, key, c->iter + 1);
+        const json_t *before = lks__claims_setting(r->claims, key, c->iter);
+        const json_t *after = lks__claims_setting(r->claims, key, c->iter + 1);
         if (before == NULL || same_value(value, before) || same_value(value, after))
             continue;
         lks__replay_false(r, "checkpoint %" PRIu64 ": %s is %s in state.json, %s in metrics.jsonl",

@@ -128,7 +128,7 @@ lks_status lks_optimizer_step(lks_optimizer *o, const lks_rates *r)
         return lks__fail(LKS_ERR_ARG,
                          "lks_optimizer_step: optimizer.steps is %" PRIi64
                          ": no optimizer has made that number of steps",
-                         (int64_t)o->steps);
+                         o->steps);
     if (o->comm != NULL && o->checks)
         LKS__TRY(compare_inputs(o, r));
     lks__rates rates = {.orthogonal_lr = r->matrix_rate,
