@@ -618,6 +618,8 @@ static const size_t much = SIZE_MAX, two = 2;
     X(save_nothing, (h->state[1].shape[0] = 0, SAVE(data = NULL)), OK, "")                         \
     X(save_there, lks_checkpoint_save(h->comm, "/dev/null/here", 1, h->state, 2, 0), ERR_IO,       \
       "checkpoint ckpt-00000001 is not saved")                                                     \
+    X(load_more_null, lks_checkpoint_load_more(NULL, h->dir, h->state, 2, NULL, NULL, NULL),       \
+      ERR_ARG, "lks_checkpoint_load_more: comm or dir is NULL")                                    \
     X(load_null, lks_checkpoint_load(NULL, h->dir, h->state, 2, NULL, &h->found), ERR_ARG,         \
       "comm or dir is NULL")                                                                       \
     X(load_null_dir, lks_checkpoint_load(h->comm, NULL, h->state, 2, NULL, &h->found), ERR_ARG,    \

@@ -18,8 +18,6 @@
 #include "ddp/library/checkpoint_ranks.h"
 #include "files/checkpoint/name.h"
 
-static const char save_call[] = "lks_checkpoint_save", load_call[] = "lks_checkpoint_load";
-
 /* lockstep's name of a safetensors type, or that type's name if lockstep has none. */
 static const char *name_of(const char *dtype)
 {
@@ -32,6 +30,7 @@ static const char *name_of(const char *dtype)
 /* The arguments of a call; ranks compare them. */
 struct call {
     const char *name;
+    bool saves;
     uint64_t step;
     int keep;
     const lks_tensor *tensors;
@@ -158,14 +157,14 @@ static void show_name(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 static uint64_t hash_call(const void *ctx, uint64_t i)
 {
     const struct call *c = ctx;
-    uint64_t parts[3] = {c->name == save_call, c->step, (uint64_t)c->keep};
+    uint64_t parts[3] = {c->saves, c->step, (uint64_t)c->keep};
     return XXH3_64bits(parts, sizeof parts);
 }
 
 static void show_call(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 {
     const struct call *c = ctx;
-    if (c->name == load_call)
+    if (!c->saves)
         snprintf(out, LKS__LIST_TEXT, "%s", c->name);
     else
         snprintf(out, LKS__LIST_TEXT, "%s of step %llu with keep = %d", c->name,
@@ -266,36 +265,44 @@ static lks_status write_on_first(lks_comm *comm, const char *dir, const struct c
     return lks__share_outcome(comm, c->name, st, &o);
 }
 
+static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
+{
+    LKS__FLOAT_MODE();
+    if (comm == NULL || dir == NULL || dir[0] == '\0')
+        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c->name);
+    if (c->step > INT64_MAX || c->keep < 0)
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: step %llu, keep %d: a step is below 2^63, and keep is at "
+                         "least 0",
+                         c->name, (unsigned long long)c->step, c->keep);
+    LKS__TRY(lks__comm_check_fork(comm, c->name));
+    LKS__TRY(check_lists(c));
+    LKS__TRY(compare(comm, c));
+    lks__all_tensors all = {0};
+    lks_status st = collect(comm, c, &all);
+    if (st == LKS_OK)
+        st = write_on_first(comm, dir, c, &all);
+    lks__all_tensors_close(&all);
+    return st;
+}
+
 lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
                                const lks_tensor *tensors, size_t n, int keep)
 {
-    return lks_checkpoint_save_more(comm, dir, step, tensors, n, NULL, keep);
+    LKS__CALLED_BY(CHECKPOINT_SAVE);
+    return save(comm, dir,
+                &(struct call){"lks_checkpoint_save", true, step, keep, tensors, n, {0}});
 }
 
 lks_status lks_checkpoint_save_more(lks_comm *comm, const char *dir, uint64_t step,
                                     const lks_tensor *tensors, size_t n,
                                     const lks_checkpoint_more *more, int keep)
 {
-    LKS__FLOAT_MODE();
-    LKS__CALLED_BY(CHECKPOINT_SAVE);
-    const struct call c = {save_call, step, keep,
-                           tensors,   n,    more != NULL ? *more : (lks_checkpoint_more){0}};
-    if (comm == NULL || dir == NULL || dir[0] == '\0')
-        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
-    if (step > INT64_MAX || keep < 0)
-        return lks__fail(LKS_ERR_ARG,
-                         "%s: step %llu, keep %d: a step is below 2^63, and keep is at "
-                         "least 0",
-                         c.name, (unsigned long long)step, keep);
-    LKS__TRY(lks__comm_check_fork(comm, c.name));
-    LKS__TRY(check_lists(&c));
-    LKS__TRY(compare(comm, &c));
-    lks__all_tensors all = {0};
-    lks_status st = collect(comm, &c, &all);
-    if (st == LKS_OK)
-        st = write_on_first(comm, dir, &c, &all);
-    lks__all_tensors_close(&all);
-    return st;
+    LKS__CALLED_BY(CHECKPOINT_SAVE_MORE);
+    struct call c = {"lks_checkpoint_save_more", true, step, keep, tensors, n, {0}};
+    if (more != NULL)
+        c.more = *more;
+    return save(comm, dir, &c);
 }
 
 /* --- loading ---------------------------------------------------------------------------------- */
@@ -350,9 +357,9 @@ static lks_status read_files(const char *dir, const struct call *c, const lks__a
 }
 
 /* Rank 0 reads, and all ranks get the common tensors and their own. */
-static lks_status load(lks_comm *comm, const char *dir, const struct call *c,
-                       const lks__all_tensors *all, lks_status st, bool needed,
-                       struct lks__outcome *o)
+static lks_status read_on_first(lks_comm *comm, const char *dir, const struct call *c,
+                                const lks__all_tensors *all, lks_status st, bool needed,
+                                struct lks__outcome *o)
 {
     if (st == LKS_OK && lks_comm_rank(comm) == 0) {
         sigset_t before;
@@ -371,31 +378,21 @@ static lks_status load(lks_comm *comm, const char *dir, const struct call *c,
     return lks__all_tensors_move(comm, all, false);
 }
 
-lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
-                               uint64_t *step_p, bool *found_p)
-{
-    return lks_checkpoint_load_more(comm, dir, tensors, n, NULL, step_p, found_p);
-}
-
-lks_status lks_checkpoint_load_more(lks_comm *comm, const char *dir, const lks_tensor *tensors,
-                                    size_t n, const lks_checkpoint_more *more, uint64_t *step_p,
-                                    bool *found_p)
+static lks_status load(lks_comm *comm, const char *dir, const struct call *c, uint64_t *step_p,
+                       bool *found_p)
 {
     LKS__FLOAT_MODE();
-    LKS__CALLED_BY(CHECKPOINT_LOAD);
-    const struct call c = {load_call, 0, 0,
-                           tensors,   n, more != NULL ? *more : (lks_checkpoint_more){0}};
     struct lks__outcome o = {0};
     int32_t needed = found_p == NULL;
     if (comm == NULL || dir == NULL || dir[0] == '\0')
-        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c.name);
-    LKS__TRY(lks__comm_check_fork(comm, c.name));
-    LKS__TRY(check_lists(&c));
-    LKS__TRY(compare(comm, &c));
+        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c->name);
+    LKS__TRY(lks__comm_check_fork(comm, c->name));
+    LKS__TRY(check_lists(c));
+    LKS__TRY(compare(comm, c));
     LKS__TRY(lks_comm_all_reduce(comm, &needed, 1, LKS_INT32, LKS_MAX));
     lks__all_tensors all = {0};
-    lks_status st = lks__all_tensors_open(comm, c.name, tensors, n, &c.more, &all);
-    st = load(comm, dir, &c, &all, st, needed != 0, &o);
+    lks_status st = lks__all_tensors_open(comm, c->name, c->tensors, c->n, &c->more, &all);
+    st = read_on_first(comm, dir, c, &all, st, needed != 0, &o);
     lks__all_tensors_close(&all);
     LKS__TRY(st);
     if (found_p != NULL)
@@ -403,4 +400,23 @@ lks_status lks_checkpoint_load_more(lks_comm *comm, const char *dir, const lks_t
     if (o.found && step_p != NULL)
         *step_p = o.step;
     return LKS_OK;
+}
+
+lks_status lks_checkpoint_load(lks_comm *comm, const char *dir, const lks_tensor *tensors, size_t n,
+                               uint64_t *step_p, bool *found_p)
+{
+    LKS__CALLED_BY(CHECKPOINT_LOAD);
+    return load(comm, dir, &(struct call){"lks_checkpoint_load", false, 0, 0, tensors, n, {0}},
+                step_p, found_p);
+}
+
+lks_status lks_checkpoint_load_more(lks_comm *comm, const char *dir, const lks_tensor *tensors,
+                                    size_t n, const lks_checkpoint_more *more, uint64_t *step_p,
+                                    bool *found_p)
+{
+    LKS__CALLED_BY(CHECKPOINT_LOAD_MORE);
+    struct call c = {"lks_checkpoint_load_more", false, 0, 0, tensors, n, {0}};
+    if (more != NULL)
+        c.more = *more;
+    return load(comm, dir, &c, step_p, found_p);
 }

@@ -32,7 +32,9 @@ static const char *const callers[LKS__CALLERS] = {
     [LKS__CALLER_DDP_BROADCAST] = "lks_ddp_broadcast",
     [LKS__CALLER_DDP_VERIFY] = "lks_ddp_verify",
     [LKS__CALLER_CHECKPOINT_SAVE] = "lks_checkpoint_save",
+    [LKS__CALLER_CHECKPOINT_SAVE_MORE] = "lks_checkpoint_save_more",
     [LKS__CALLER_CHECKPOINT_LOAD] = "lks_checkpoint_load",
+    [LKS__CALLER_CHECKPOINT_LOAD_MORE] = "lks_checkpoint_load_more",
     [LKS__CALLER_CHECKPOINT_LIST] = "lks_checkpoint_list",
     [LKS__CALLER_CHECKPOINT_JSON] = "lks_checkpoint_json",
     [LKS__CALLER_SPLIT] = "lks_comm_split",
@@ -155,7 +157,7 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
 {
     unsigned long long size = m->size;
     const char *name = kind_name(m->kind), *caller = caller_of(m);
-    const uint32_t kind = caller != NULL && m->kind != LKS__OP_REDUCE ? LKS__OP_END : m->kind;
+    const uint32_t kind = caller != NULL ? LKS__OP_END : m->kind;
     switch (kind) {
     case LKS__OP_BARRIER:
         snprintf(text, bytes, "lks_comm_barrier");
@@ -188,8 +190,7 @@ void lks__shm_describe(const struct lks__shm_descriptor *m, const struct lks__sh
                                                 : "lazy");
         break;
     case LKS__OP_REDUCE:
-        snprintf(text, bytes, "%s of %llu elements",
-                 caller != NULL ? caller : "lks_comm_reduce_start", size);
+        snprintf(text, bytes, "lks_comm_reduce_start of %llu elements", size);
         break;
     case LKS__OP_END: /* two operations of one call differ only in the data that they move */
         if (m->caller == other->caller)
