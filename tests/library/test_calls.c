@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -448,18 +449,22 @@ static bool is_named(const char *text, int rank)
 }
 
 /* `--rank CALL WHEN VICTIM`: `before`: the victim doesn't call; `inside`: it waits inside for the
- * others; `between`: all call again and again. */
+ * others, which call once it has ended; `between`: all call again and again. */
 static lks_status with_victim(struct use *u, const struct call *call, const char *when, int victim)
 {
     static const double seconds = 0.2;
     const bool mine = u->rank == victim, again = strcmp(when, "between") == 0;
+    const int lock = open(u->dir, O_RDONLY | O_CLOEXEC);
     pthread_t thread;
+    if (mine)
+        EXPECT(flock(lock, LOCK_EX) == 0);
+    LKS__TRY(lks_comm_barrier(u->comm));
     if (mine)
         EXPECT(pthread_create(&thread, NULL, killer, (void *)(uintptr_t)&seconds) == 0);
     while (mine && strcmp(when, "before") == 0)
         pause();
     if (strcmp(when, "inside") == 0 && !mine)
-        usleep((useconds_t)(2 * seconds * 1e6));
+        EXPECT(flock(lock, LOCK_SH) == 0);
     const double start = lks__sys_now();
     lks_status st = LKS_OK;
     do
