@@ -106,7 +106,8 @@ void lks__pass_attention(const lks__pass *p, int layer, const lks__attention_sha
  * BLOCK, frame.c calls layer_forward() once more before; that call may omit the activations that
  * ROWS recomputes.
  * `work`: this shared memory is the family's work space. It has no other use from the time when
- * forward or backward computes the activation until its last read. */
+ * forward or backward computes the activation until its last read. If *work is NULL, so is the
+ * field, and the family chooses memory for each use. */
 typedef struct lks__activation_row {
     size_t field; /* the pointer's offset in the family's struct of a layer's activations */
     enum { LKS__OF_ACTS, LKS__OF_FLOATS } of;
@@ -120,7 +121,7 @@ typedef struct lks__activation_row {
 #define LKS__ELEMENT_ACTS                     lks__act
 #define LKS__ELEMENT_FLOATS                   float
 
-enum { LKS__MOST_ACTIVATIONS = 16 };
+enum { LKS__MOST_ACTIVATIONS = 20 };
 
 struct lks__model_ops {
     /* --- tensors and activations --- */

@@ -382,7 +382,7 @@ enum {
       "smallest size of a bucket (a part of the gradient that is reduced as one), in MiB")         \
     X(CHOICE, recompute, none, WORDS, TRAIN | BENCH, HOST, CLUSTER,                                \
       "values that backward computes again, to save memory: rows: norms and activation functions " \
-      "(gpt2; golf always does); block: everything in a block except its output; the same bytes")  \
+      "(golf's default); block: everything in a block except its output; the same bytes")          \
     X(STR, device, "auto", BUILT(LKS__DEVICE_CHOICES), TRAIN | SAMPLE | EVAL | BENCH,              \
       HOST | SHORT, GPU,                                                                           \
       "device to compute on; auto: the CPU (CUDA is experimental); cuda: each rank uses the GPU "  \

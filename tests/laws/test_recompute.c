@@ -26,11 +26,13 @@ static const struct recomputed runs[] = {
      {NULL},
      {{"--recompute=block", "--nproc_per_node=2"},
       {"--recompute=block", "--nproc_per_node=8", "--replicas=private"},
-      {"--recompute=rows", "--threads=2"}}},
-    {true, {"--dtype=bfloat16"}, {{"--recompute=block"}, {NULL}, {NULL}}},
+      {"--recompute=none", "--threads=2"}}}, /* golf's default: rows */
+    {true, {"--dtype=bfloat16"}, {{"--recompute=block"}, {"--recompute=none"}, {NULL}}},
     {true,
      {"--freeze=tok_emb|blocks\\.0|skip", "--tie_embeddings=0"},
-     {{"--recompute=block", "--nproc_per_node=4"}, {NULL}, {NULL}}},
+     {{"--recompute=block", "--nproc_per_node=4"},
+      {"--recompute=none", "--nproc_per_node=2"},
+      {NULL}}},
 };
 enum { N_RUNS = sizeof runs / sizeof runs[0] };
 

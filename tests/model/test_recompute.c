@@ -164,8 +164,8 @@ static double a_layer(lks__model_config c, lks__recompute way)
     return (double)(bytes_of(c, way, BATCH) - n) / sizeof(float) / BATCH / c.block_size;
 }
 
-/* 16 vectors a token and layer, of which `rows` keeps 10 and `block` one; beside them mean and
- * deviation of the norms, and attention's sums. */
+/* gpt2: 16 vectors per token and layer, of which `rows` keeps 10 and `block` one; golf: 15.5, 8 and
+ * one with this MLP. In addition mean and deviation of the norms, and attention's sums. */
 static void test_memory(void **state)
 {
     lks__model_config c = small_models[0].config;
@@ -178,8 +178,8 @@ static void test_memory(void **state)
     c = small_models[2].config; /* 4 heads, 2 of keys; MLP of 3 */
     c.n_embd = 96;
     c.block_size = 64;
-    assert_true(a_layer(c, LKS__RECOMPUTE_NONE) == (4 + 2 * 0.5 + 3) * C + 2 + 2 * 4 + 2);
-    assert_true(a_layer(c, LKS__RECOMPUTE_ROWS) == a_layer(c, LKS__RECOMPUTE_NONE));
+    assert_true(a_layer(c, LKS__RECOMPUTE_NONE) == (8 + 3 * 0.5 + 2 * 3) * C + 2 + 2 * 4 + 2);
+    assert_true(a_layer(c, LKS__RECOMPUTE_ROWS) == (4 + 2 * 0.5 + 3) * C + 2 + 2 * 4 + 2);
     assert_true(a_layer(c, LKS__RECOMPUTE_BLOCK) == C);
 }
 
@@ -235,6 +235,25 @@ static void count_norm(const lks__exec *ex, lks__act *y, float *mean, float *rst
     lks__layers_cpu.layernorm_rows_fwd(ex, y, mean, rstd, x, gain, bias, rows, C);
 }
 
+static void count_golf_norm(const lks__exec *ex, lks__act *y, float *rms, const lks__act *x,
+                            size_t rows, size_t C)
+{
+    n_norms++;
+    lks__layers_cpu.golf_norm_fwd(ex, y, rms, x, rows, C);
+}
+
+static void count_golf_entry(const lks__exec *ex, const lks__golf_entry *e, size_t rows, size_t C)
+{
+    n_norms++;
+    lks__layers_cpu.golf_entry_fwd(ex, e, rows, C);
+}
+
+static void count_golf_heads(const lks__exec *ex, const lks__golf_heads *h)
+{
+    n_norms++;
+    lks__layers_cpu.golf_heads_fwd(ex, h);
+}
+
 /* Operations of a training pass; the head is one product. */
 static void count(int model, lks__recompute way, int fwd, int attention, int activations, int norms)
 {
@@ -250,6 +269,9 @@ static void count(int model, lks__recompute way, int fwd, int attention, int act
     counting.attention_fwd = count_attention;
     counting.activation_fwd = count_activation;
     counting.layernorm_rows_fwd = count_norm;
+    counting.golf_norm_fwd = count_golf_norm;
+    counting.golf_entry_fwd = count_golf_entry;
+    counting.golf_heads_fwd = count_golf_heads;
     device.layers = &counting;
     assert_ok(lks__model_open(&run.config, &run.table, SMALL_B, &device, &counted));
     float *grads = calloc(run.table.count, sizeof *grads);
@@ -274,9 +296,9 @@ static void test_work(void **state)
     count(1, LKS__RECOMPUTE_NONE, 4 * L + 1, L, 0, 2 * L + 1);
     count(1, LKS__RECOMPUTE_ROWS, 4 * L + 1, L, L, 4 * L + 1);
     count(1, LKS__RECOMPUTE_BLOCK, 4 * L + 1 + 3 * (L - 1), 2 * L - 1, L, 4 * L + 1 + 2 * (L - 1));
-    count(2, LKS__RECOMPUTE_NONE, 6 * L + 1, L, L, 0);
-    count(2, LKS__RECOMPUTE_ROWS, 6 * L + 1, L, L, 0);
-    count(2, LKS__RECOMPUTE_BLOCK, 6 * L + 1 + 5 * (L - 1), 2 * L - 1, L, 0);
+    count(2, LKS__RECOMPUTE_NONE, 6 * L + 1, L, 0, 3 * L + 1);
+    count(2, LKS__RECOMPUTE_ROWS, 6 * L + 1, L, L, 6 * L + 1);
+    count(2, LKS__RECOMPUTE_BLOCK, 6 * L + 1 + 5 * (L - 1), 2 * L - 1, L, 6 * L + 1 + 3 * (L - 1));
 }
 
 int main(void)

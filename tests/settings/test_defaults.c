@@ -266,6 +266,7 @@ static void test_recipes(void **state)
     parse(&s, "--family=golf");
     assert_int_equal(s.sampler, LKS__sampler_stream);
     assert_int_equal(s.gradient_accumulation_steps, 8);
+    assert_int_equal(s.recompute, LKS__recompute_rows);
     for (size_t i = 0; i < sizeof golf / sizeof golf[0]; i++)
         if (strcmp(golf[i].name, "vocab_size") != 0 && strcmp(golf[i].name, "tokenizer_path") != 0)
             check(&s, lks__setting_find(golf[i].name), &golf[i]);

@@ -53,14 +53,15 @@ static int golf_activations(const void *model, lks__activation_row *rows)
     const struct lks__golf *m = model;
     const size_t C = m->f.C, KV = m->KV, H = m->H;
     const size_t NH = (size_t)m->f.c.n_head, NKV = (size_t)m->f.c.n_kv_head;
+    static lks__act *const varies = NULL; /* golf_block.c chooses memory for each use */
     int n = 0;
-#define X(field, of, width, module, again)                                                         \
+#define X(field, of, width, module, again, work)                                                   \
     rows[n++] = (lks__activation_row){offsetof(struct lks__golf_acts, field),                      \
                                       LKS__OF_##of,                                                \
                                       width,                                                       \
                                       module,                                                      \
                                       LKS__RECOMPUTE_##again,                                      \
-                                      NULL};
+                                      work};
     LKS__GOLF_ACTIVATIONS(X)
 #undef X
     return n;

@@ -27,23 +27,28 @@
 #define LKS__GOLF_LAST(X) X(head, "lm_head.weight", (V, C), ZEROED, HEAD) /* if it isn't tied */
 
 /* The activations that a layer's forward stores for backward: field, type, elements per row, the
- * module whose output it is, and the level of --recompute from which it is recomputed. Values that
- * follow from these by element or by row (norms, mixed inputs, rotated heads, relu²) are always
- * recomputed, so ROWS equals NONE. Recomputing costs less than keeping them: later layers would
- * have pushed them out of the caches anyway. */
+ * module whose output it is, the level of --recompute from which it is recomputed, and its work
+ * space then. On a CPU recomputing rows costs less than keeping them: later layers would have
+ * pushed them out of the caches anyway. */
 #define LKS__GOLF_ACTIVATIONS(X)                                                                   \
-    X(rms, FLOATS, 1, NULL, BLOCK) /* of the mixed input */                                        \
-    X(q_raw, ACTS, C, "attn.c_q", BLOCK)                                                           \
-    X(q_rms, FLOATS, NH, NULL, BLOCK)                                                              \
-    X(k_raw, ACTS, KV, "attn.c_k", BLOCK)                                                          \
-    X(k_rms, FLOATS, NKV, NULL, BLOCK)                                                             \
-    X(v, ACTS, KV, "attn.c_v", BLOCK)                                                              \
-    X(att, ACTS, C, "attn", BLOCK)                                                                 \
-    X(lse, FLOATS, NH, NULL, BLOCK) /* [B, NH, T] */                                               \
-    X(x_mid, ACTS, C, "attn.proj", BLOCK)                                                          \
-    X(rms2, FLOATS, 1, NULL, BLOCK)                                                                \
-    X(fc, ACTS, H, "mlp.fc", BLOCK) /* before the activation */                                    \
-    X(out, ACTS, C, "mlp.proj", NEVER)
+    X(x, ACTS, C, NULL, ROWS, &varies)   /* the mixed input */                                     \
+    X(rms, FLOATS, 1, NULL, BLOCK, NULL) /* of x */                                                \
+    X(norm1, ACTS, C, NULL, ROWS, &m->norm)                                                        \
+    X(q_raw, ACTS, C, "attn.c_q", BLOCK, NULL)                                                     \
+    X(q_rms, FLOATS, NH, NULL, BLOCK, NULL)                                                        \
+    X(q, ACTS, C, NULL, ROWS, &m->norm) /* normed and rotated */                                   \
+    X(k_raw, ACTS, KV, "attn.c_k", BLOCK, NULL)                                                    \
+    X(k_rms, FLOATS, NKV, NULL, BLOCK, NULL)                                                       \
+    X(k, ACTS, KV, NULL, ROWS, &varies)                                                            \
+    X(v, ACTS, KV, "attn.c_v", BLOCK, NULL)                                                        \
+    X(att, ACTS, C, "attn", BLOCK, NULL)                                                           \
+    X(lse, FLOATS, NH, NULL, BLOCK, NULL) /* [B, NH, T] */                                         \
+    X(x_mid, ACTS, C, "attn.proj", BLOCK, NULL)                                                    \
+    X(rms2, FLOATS, 1, NULL, BLOCK, NULL)                                                          \
+    X(norm2, ACTS, C, NULL, ROWS, &m->norm)                                                        \
+    X(fc, ACTS, H, "mlp.fc", BLOCK, NULL) /* before the activation */                              \
+    X(relu2, ACTS, H, NULL, ROWS, &m->wide)                                                        \
+    X(out, ACTS, C, "mlp.proj", NEVER, NULL)
 
 /* Arena offsets; SIZE_MAX: the model has no such tensor. */
 struct lks__golf_once {
@@ -67,18 +72,18 @@ struct lks__golf {
     lks__mirror rotary;         /* cosines, followed by sines: */
     const float *cosine, *sine; /* [block_size, hs / 2] */
     float *x0_rms, *final_rms;
-    /* Work space. Each comment gives the use in forward | in backward. Each is [rows, C], except
-     * wide, and norm, which has room for product. Forward's mixed input is in the layer's out until
-     * that is computed. In backward, a layer's x_mid, att and out become work space after their
-     * last read. Between two layers of backward only dx and dx0 are in use, so a layer's forward
-     * can run there again. */
+    /* Work space. Each comment gives the use in forward | in backward, without kept activations
+     * (--recompute=none). Each is [rows, C], except wide, and norm, which has room for product.
+     * Forward's x is in the layer's out until that is computed. In backward, a layer's x_mid, att
+     * and out become work space after their last read. Between two layers of backward only dx and
+     * dx0 are in use, so a layer's forward can run there again. */
     lks__act *dx;   /* – | gradient of the residual stream */
     lks__act *dx0;  /* the final norm's output (y) | gradient of x0 */
-    lks__act *norm; /* a norm's output, or a branch's before its scale | the head's gradient (dy), a
-                     * norm's, its gradient, or queries */
+    lks__act *norm; /* a norm's output, queries, or a branch's output before its scale | the head's
+                     * gradient (dy), a norm's output, its gradient, or queries */
     float *product; /* – | a projection's gradient without its scale: in norm's memory */
-    lks__act *wide; /* [rows, max(H, C + 2 KV)] rotated heads, relu² | relu², gradients of the MLP,
-                     * of q, k and v; between the two the head's logits */
+    lks__act *wide; /* [rows, max(H, C + 2 KV)] keys, relu² | relu², gradients of the MLP, of q, k
+                     * and v; between the two the head's logits */
     float *partial; /* partial gradients of vectors, per block of rows */
 };
 

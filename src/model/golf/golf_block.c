@@ -10,18 +10,24 @@ static lks__attention_shape attention_shape(const lks__pass *p)
                                   (size_t)m->f.c.n_kv_head};
 }
 
-/* Buffers for normed and rotated queries and keys during attention. */
-struct rotated {
-    lks__act *q, *k;
-};
-
-static lks__attention_in attention_in(const lks__pass *p, int l, const struct rotated *w)
+static bool recomputes(const struct lks__golf *m)
 {
-    const struct lks__golf *m = p->m;
-    return (lks__attention_in){w->q, w->k, lks__golf_acts_of(m, l)->v, m->f.C, m->KV};
+    return m->f.recompute >= LKS__RECOMPUTE_ROWS;
 }
 
-static lks__golf_heads heads_of(const lks__pass *p, int l, const struct rotated *w)
+/* The activation's own memory if it is kept for backward, else `work`. */
+static lks__act *kept_or(lks__act *kept, lks__act *work)
+{
+    return kept != NULL ? kept : work;
+}
+
+static lks__attention_in attention_in(const struct lks__golf *m, int l, const lks__golf_heads *h)
+{
+    return (lks__attention_in){h->q, h->k, lks__golf_acts_of(m, l)->v, m->f.C, m->KV};
+}
+
+/* `k`: where rotated keys are, unless they are kept. */
+static lks__golf_heads heads_of(const lks__pass *p, int l, lks__act *k)
 {
     const struct lks__golf *m = p->m;
     const struct lks__golf_acts *a = lks__golf_acts_of(m, l);
@@ -35,8 +41,8 @@ static lks__golf_heads heads_of(const lks__pass *p, int l, const struct rotated 
                              .gain = p->params + lks__golf_tensors_of(m, l)->gain,
                              .q_raw = a->q_raw,
                              .k_raw = a->k_raw,
-                             .q = w->q,
-                             .k = w->k,
+                             .q = a->q,
+                             .k = kept_or(a->k, k),
                              .q_rms = a->q_rms,
                              .k_rms = a->k_rms};
 }
@@ -48,7 +54,7 @@ static size_t skip_row(const struct lks__golf *m, int l)
     return (size_t)l >= m->n_enc && i < m->n_enc ? i : SIZE_MAX;
 }
 
-/* Writes the layer's mixed input to x, and that input's norm to m->norm. */
+/* `x`: where the layer's mixed input is, unless it is kept. */
 static lks__golf_entry entry_of(const lks__pass *p, int l, lks__act *x)
 {
     const struct lks__golf *m = p->m;
@@ -57,8 +63,8 @@ static lks__golf_entry entry_of(const lks__pass *p, int l, lks__act *x)
     lks__golf_entry e = {.prev = lks__golf_input(m, l),
                          .x0 = m->f.x0,
                          .mix = p->params + lks__golf_tensors_of(m, l)->mix,
-                         .x = x,
-                         .norm = m->norm,
+                         .x = kept_or(a->x, x),
+                         .norm = a->norm1,
                          .rms = a->rms};
     if (i != SIZE_MAX) {
         e.skip = lks__golf_acts_of(m, (int)(m->n_enc - 1 - i))->out;
@@ -77,19 +83,18 @@ static void attention_forward(const lks__pass *p, int l)
     const float *w = p->params;
     const size_t rows = p->rows, C = m->f.C, KV = m->KV;
     lks__linear_fwd_fn *linear = lks__pass_linear(p, m->f.layers);
-    const struct rotated rotated = {m->wide, lks__act_at(m->wide, rows * C, m->f.act_bytes)};
 
     const lks__golf_entry entry = entry_of(p, l, a->out); /* not in use yet */
     m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
-    linear(m->f.ex, a->q_raw, C, m->norm, w + t->wq, rows, C, C, NULL);
-    linear(m->f.ex, a->k_raw, KV, m->norm, w + t->wk, rows, KV, C, NULL);
-    linear(m->f.ex, a->v, KV, m->norm, w + t->wv, rows, KV, C, NULL);
-    const lks__golf_heads heads = heads_of(p, l, &rotated);
+    linear(m->f.ex, a->q_raw, C, a->norm1, w + t->wq, rows, C, C, NULL);
+    linear(m->f.ex, a->k_raw, KV, a->norm1, w + t->wk, rows, KV, C, NULL);
+    linear(m->f.ex, a->v, KV, a->norm1, w + t->wv, rows, KV, C, NULL);
+    const lks__golf_heads heads = heads_of(p, l, m->wide);
     m->f.layers->golf_heads_fwd(m->f.ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
-    const lks__attention_in in = attention_in(p, l, &rotated);
+    const lks__attention_in in = attention_in(m, l, &heads);
     lks__pass_attention(p, l, &shape, a->att, a->lse, &in, NULL);
-    const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->x_mid, .in = a->out,
+    const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->x_mid, .in = entry.x,
                                   .scale = w + t->attn_scale};
     linear(m->f.ex, m->norm, C, a->att, w + t->wo, rows, C, C, &branch);
 }
@@ -103,14 +108,14 @@ static void mlp_forward(const lks__pass *p, int l)
     const size_t rows = p->rows, C = m->f.C, H = m->H;
     lks__linear_fwd_fn *linear = lks__pass_linear(p, m->f.layers);
 
-    m->f.layers->golf_norm_fwd(m->f.ex, m->norm, a->rms2, a->x_mid, rows, C);
-    const lks__epilogue relu2 = {LKS__EPILOGUE_RELU2, .out = m->wide};
-    linear(m->f.ex, a->fc, H, m->norm, w + t->fc, rows, H, C, p->again ? NULL : &relu2);
+    m->f.layers->golf_norm_fwd(m->f.ex, a->norm2, a->rms2, a->x_mid, rows, C);
+    const lks__epilogue relu2 = {LKS__EPILOGUE_RELU2, .out = a->relu2};
+    linear(m->f.ex, a->fc, H, a->norm2, w + t->fc, rows, H, C, p->again ? NULL : &relu2);
     if (p->again)
         return;
     const lks__epilogue branch = {LKS__EPILOGUE_BRANCH, .out = a->out, .in = a->x_mid,
                                   .scale = w + t->mlp_scale};
-    linear(m->f.ex, m->norm, C, m->wide, w + t->fc2, rows, C, H, &branch);
+    linear(m->f.ex, m->norm, C, a->relu2, w + t->fc2, rows, C, H, &branch);
 }
 
 void lks__golf_block_forward(const lks__pass *p, int l)
@@ -158,13 +163,14 @@ static bool needs_attention(const lks__pass *p, int l)
            grad_of(p, l, t->wo) != NULL;
 }
 
-/* Compute the gradient of a matrix w[out, C] that multiplies the norm, if it is needed. */
-static void matrix_grad(const lks__pass *p, int l, size_t w, const lks__act *dy, size_t out)
+/* Compute the gradient of a matrix w[out, C] that multiplies a norm's output x, if it is needed. */
+static void matrix_grad(const lks__pass *p, int l, size_t w, const lks__act *dy, const lks__act *x,
+                        size_t out)
 {
     const struct lks__golf *m = p->m;
     float *dw = grad_of(p, l, w);
     if (dw != NULL)
-        m->f.layers->linear_bwd_w(m->f.ex, dw, NULL, dy, out, m->norm, p->rows, out, m->f.C,
+        m->f.layers->linear_bwd_w(m->f.ex, dw, NULL, dy, out, x, p->rows, out, m->f.C,
                                   p->bw->fresh);
 }
 
@@ -210,20 +216,22 @@ static void mlp_backward(const lks__pass *p, int l)
                                      .scale = w + t->mlp_scale,
                                      .add = (size_t)l < m->n_enc ? dskip_of(m, l) : NULL};
     m->f.layers->golf_branch_bwd(m->f.ex, &branch, rows, C);
-    m->f.layers->activation_fwd(m->f.ex, LKS__EPILOGUE_RELU2, m->wide, a->fc, rows, H);
-    projection_backward(p, l, t->fc2, t->mlp_scale, m->wide, H);
+    if (recomputes(m))
+        m->f.layers->activation_fwd(m->f.ex, LKS__EPILOGUE_RELU2, a->relu2, a->fc, rows, H);
+    projection_backward(p, l, t->fc2, t->mlp_scale, a->relu2, H);
     if (!needs_attention(p, l) && grad_of(p, l, t->fc) == NULL)
         return;
     const lks__epilogue relu2_bwd = {LKS__EPILOGUE_RELU2_BWD, .in = a->fc};
     m->f.layers->linear_bwd_x(m->f.ex, m->wide, a->out, C, w + t->fc2, rows, C, H, &relu2_bwd);
-    m->f.layers->golf_norm_fwd(m->f.ex, m->norm, a->rms2, a->x_mid, rows, C);
-    matrix_grad(p, l, t->fc, m->wide, H);
+    if (recomputes(m))
+        m->f.layers->golf_norm_fwd(m->f.ex, a->norm2, a->rms2, a->x_mid, rows, C);
+    matrix_grad(p, l, t->fc, m->wide, a->norm2, H);
     if (needs_attention(p, l))
         m->f.layers->linear_bwd_x(m->f.ex, m->norm, m->wide, H, w + t->fc, rows, H, C, NULL);
 }
 
-/* Stores the gradient of the mixed input's norm in the layer's att, and the mixed input in its
- * x_mid; both are no longer needed. */
+/* Stores the gradient of the mixed input's norm in the layer's att, and a recomputed mixed input in
+ * its x_mid; both are no longer needed. */
 static void attention_backward(const lks__pass *p, int l)
 {
     const struct lks__golf *m = p->m;
@@ -246,19 +254,20 @@ static void attention_backward(const lks__pass *p, int l)
         return;
     m->f.layers->linear_bwd_x(m->f.ex, a->x_mid, a->out, C, w + t->wo, rows, C, C, NULL);
 
-    const struct rotated rotated = {m->norm, a->out};
-    const lks__golf_heads heads = heads_of(p, l, &rotated);
-    m->f.layers->golf_heads_fwd(m->f.ex, &heads);
+    const lks__golf_heads heads = heads_of(p, l, a->out);
+    if (recomputes(m))
+        m->f.layers->golf_heads_fwd(m->f.ex, &heads);
     const lks__attention_shape shape = attention_shape(p);
-    const lks__attention_in in = attention_in(p, l, &rotated);
+    const lks__attention_in in = attention_in(m, l, &heads);
     const lks__attention_grads grads = {dq, dk, dv, C, KV};
     m->f.layers->attention_bwd(m->f.ex, &shape, &grads, a->x_mid, &in, a->att, a->lse, NULL);
     m->f.layers->golf_heads_bwd(m->f.ex, &heads, dq, dk, grad_of(p, l, t->gain), m->partial);
     const lks__golf_entry entry = entry_of(p, l, a->x_mid);
-    m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
-    matrix_grad(p, l, t->wq, dq, C);
-    matrix_grad(p, l, t->wk, dk, KV);
-    matrix_grad(p, l, t->wv, dv, KV);
+    if (recomputes(m))
+        m->f.layers->golf_entry_fwd(m->f.ex, &entry, rows, C);
+    matrix_grad(p, l, t->wq, dq, a->norm1, C);
+    matrix_grad(p, l, t->wk, dk, a->norm1, KV);
+    matrix_grad(p, l, t->wv, dv, a->norm1, KV);
     if (!needs_entry(p, l))
         return;
     m->f.layers->linear_bwd_x(m->f.ex, a->att, dq, C, w + t->wq, rows, C, C, NULL);

@@ -105,6 +105,7 @@ static void test_planned_is_measured(void **state)
         {false, {"--sample_tokens=7", "--eval_interval=1", "--recompute=rows"}},
         {true, {"--nproc_per_node=1"}},
         {true, {"--nproc_per_node=2", "--tie_embeddings=false", "--exchange=staged"}},
+        {true, {"--nproc_per_node=1", "--recompute=none"}},
     };
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         const double plan = planned(runs[i].golf, runs[i].more);

@@ -141,6 +141,7 @@ static void test_recompute_bf16(void **state)
     law_assert_same(RUN(false, "--recompute=rows"), rounded[0]);
     law_assert_same(RUN(false, "--recompute=block"), rounded[0]);
     law_assert_same(RUN(true, "--recompute=block"), rounded[1]);
+    law_assert_same(RUN(true, "--recompute=none"), rounded[1]);
 }
 
 static const char *recorded_dtype(const char *out)
