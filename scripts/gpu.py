@@ -6,6 +6,7 @@ entry for each check or measurement: name, outcome ("passed", "failed", "left ou
 "complete": it came to its end. "whole": it wasn't asked for less (--only, --short), and the time sufficed.
 """
 import argparse
+import concurrent.futures
 import datetime
 import glob
 import hashlib
@@ -19,6 +20,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -107,9 +109,10 @@ def unshown(folder):
 
 class Result:
     def __init__(self, what, a):
-        self.path, self.begin, self.only = a.out, time.monotonic(), a.only
+        self.path, self.begin, self.only, self.at_once = a.out, time.monotonic(), a.only, getattr(a, "at_once", 1)
         self.on_entry = lambda entry: None
-        self.deadline = self.until = self.begin + 60 * a.minutes
+        self.deadline = self.begin + 60 * a.minutes
+        self.entry, self.lock = threading.local(), threading.Lock()  # entry.until: of the one that this thread is doing
         self.data = {"what": what, "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                      "seconds": 0.0, "complete": False, "whole": not (a.short or a.only), "gpus": [], "software": [], "sources": sources(), "entries": []}
 
@@ -123,7 +126,7 @@ class Result:
 
     def left(self):
         """Seconds of the entry that is under way."""
-        return self.until - time.monotonic()
+        return getattr(self.entry, "until", self.deadline) - time.monotonic()
 
     def over(self):
         """Is all of the time over, and not just that of an entry?"""
@@ -135,7 +138,7 @@ class Result:
             return
         start = time.monotonic()
         entry = {"name": name, "outcome": "passed", "why": "", "figures": {}}
-        self.until = min(start + seconds, self.deadline)
+        self.entry.until = min(start + seconds, self.deadline)
         try:
             if self.over():
                 raise OutOfTime("the time is over (--minutes)")
@@ -147,7 +150,30 @@ class Result:
             entry["outcome"], entry["why"] = "failed", str(e) if isinstance(e, Failed) else repr(e)
             entry["figures"] = getattr(e, "figures", {})
         entry["seconds"] = round(time.monotonic() - start, 2)
-        self.keep(entry)
+        with self.lock:
+            if not signals["came"]:
+                self.keep(entry)
+
+    def side_by_side(self, jobs):
+        """Do all, --at_once of them at a time. A signal ends their processes."""
+        until = getattr(self.entry, "until", self.deadline)
+
+        def one(job):
+            self.entry.until = until
+            return job()
+
+        if self.at_once == 1:
+            for job in jobs:
+                job()
+            return
+        with concurrent.futures.ThreadPoolExecutor(self.at_once) as pool:
+            try:
+                list(pool.map(one, jobs))
+            finally:
+                if signals["came"]:
+                    for p in signals["started"]:
+                        if p.poll() is None:
+                            end(p)
 
     def keep(self, entry):
         shown = json.dumps(entry["figures"]) if entry["figures"] else ""
@@ -185,8 +211,9 @@ class Tool:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def new_folder(self):
-        self.n += 1
-        return os.path.join(self.folder, str(self.n))
+        with self.result.lock:
+            self.n += 1
+            return os.path.join(self.folder, str(self.n))
 
     def run(self, *words, before=(), env=None, limit=120):
         """Its output; Failed with the end of what it wrote, or if it takes longer than it, or the entry, may."""
@@ -196,7 +223,9 @@ class Tool:
         if done is None:
             raise (OutOfTime if self.result.over() else Failed)(f"{' '.join(command)}: not done after {limit:.0f} s")
         if done.returncode != 0:
-            raise Failed(f"{' '.join(command)}: exit code {done.returncode}: {(done.stderr or done.stdout)[-1500:].strip()}")
+            found = [line for line in done.stdout.splitlines() if line.startswith("=========")]  # compute-sanitizer's
+            text = "\n".join(found[:20]) or done.stderr or done.stdout
+            raise Failed(f"{' '.join(command)}: exit code {done.returncode}: {text[-1500:].strip()}")
         return done.stdout
 
     def run_together(self, commands, limit=60):
@@ -225,7 +254,13 @@ class Tool:
         return {"gpus": self.result.data["gpus"]}
 
 
-signals = {"held": False, "came": 0}
+signals = {"held": 0, "came": 0, "started": []}
+holding = threading.Lock()
+
+
+def hold(more):
+    with holding:
+        signals["held"] += more
 
 
 def on_signal(signo, _):
@@ -237,11 +272,12 @@ def on_signal(signo, _):
 
 def start(running, command, **how):
     """A process in a group of its own. It is in `running` before a signal ends this run."""
-    signals["held"] = True
+    hold(1)
     try:
         running.append(subprocess.Popen(command, text=True, start_new_session=True, **how))
+        signals["started"].append(running[-1])
     finally:
-        signals["held"] = False
+        hold(-1)
     if signals["came"]:
         sys.exit(128 + signals["came"])
     return running[-1]

@@ -22,7 +22,7 @@
 #include "compute/cuda/questions.h"
 
 enum { WORK_BYTES = LKS__CUDA_PRODUCT_BYTES, ASKED = 8 };
-enum { NAME = 320, ATTRIBUTES = 256, DIGITS = 2 * sizeof(cublasLtMatmulAlgo_t) };
+enum { NAME = 320, ATTRIBUTES = 256, N_ATTRIBUTES = 9 };
 
 _Static_assert(sizeof(lks__cuda_key) == 10 * sizeof(size_t) + 8, "a key has no padding");
 
@@ -32,7 +32,8 @@ struct plan {
     cublasLtMatmulDesc_t what;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
-    bool free; /* the table has no line for it */
+    uint32_t attributes[N_ATTRIBUTES]; /* of the algorithm */
+    bool free;                         /* the table has no line for it */
 };
 
 struct lks__cuda_plans {
@@ -61,33 +62,61 @@ static void name_of(const lks__cuda_key *k, char out[NAME])
                  k->stride_c);
 }
 
-/* The attributes of an algorithm as "name=value name=value …". */
-static cublasStatus_t describe(const cublasLtMatmulAlgo_t *algorithm, char out[ATTRIBUTES])
+/* Values of the attributes of an algorithm. They are all of it: the rest of cuBLASLt's struct is
+ * unset, and differs between processes. */
+static const struct {
+    cublasLtMatmulAlgoConfigAttributes_t which;
+    uint32_t bytes;
+    const char *name;
+} attributes[N_ATTRIBUTES] = {{CUBLASLT_ALGO_CONFIG_ID, 4, "id"},
+                              {CUBLASLT_ALGO_CONFIG_TILE_ID, 4, "tile"},
+                              {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4, "split_k"},
+                              {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4, "reduction"},
+                              {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4, "swizzling"},
+                              {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4, "custom"},
+                              {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4, "stages"},
+                              {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2, "inner"},
+                              {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2, "cluster"}};
+
+static bool read_attributes(lks__cuda *c, const cublasLtMatmulAlgo_t *algorithm,
+                            uint32_t values[N_ATTRIBUTES])
 {
-    static const struct {
-        cublasLtMatmulAlgoConfigAttributes_t which;
-        uint32_t bytes;
-        const char *name;
-    } attributes[] = {{CUBLASLT_ALGO_CONFIG_ID, 4, "id"},
-                      {CUBLASLT_ALGO_CONFIG_TILE_ID, 4, " tile"},
-                      {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4, " split_k"},
-                      {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4, " reduction"},
-                      {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4, " swizzling"},
-                      {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4, " custom"},
-                      {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4, " stages"},
-                      {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2, " inner"},
-                      {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2, " cluster"}};
-    size_t used = 0, written;
-    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
-        uint32_t value = 0;
-        const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(
-            algorithm, attributes[i].which, &value, attributes[i].bytes, &written);
-        if (status != CUBLAS_STATUS_SUCCESS)
-            return status;
-        used += (size_t)snprintf(out + used, ATTRIBUTES - used, "%s=%" PRIu32, attributes[i].name,
-                                 value);
+    size_t written;
+    bool ok = true;
+    for (int i = 0; i < N_ATTRIBUTES && ok; i++) {
+        values[i] = 0;
+        ok = LKS__CUDA_PRODUCT(c, cublasLtMatmulAlgoConfigGetAttribute, algorithm,
+                               attributes[i].which, &values[i], attributes[i].bytes, &written);
     }
-    return CUBLAS_STATUS_SUCCESS;
+    return ok;
+}
+
+/* Make the algorithm that has these values. *call: the last call's name. */
+static cublasStatus_t make_algorithm(const lks__cuda *c, struct plan *p,
+                                     const uint32_t values[N_ATTRIBUTES], const char **call)
+{
+    const cudaDataType in = p->key.bf16 ? CUDA_R_16BF : CUDA_R_32F,
+                       out = p->key.half ? CUDA_R_16BF : CUDA_R_32F;
+    memset(&p->algorithm, 0, sizeof p->algorithm);
+    memcpy(p->attributes, values, sizeof p->attributes);
+    *call = "cublasLtMatmulAlgoInit";
+    cublasStatus_t status = cublasLtMatmulAlgoInit(c->plans->handle, CUBLAS_COMPUTE_32F, CUDA_R_32F,
+                                                   in, in, out, out, (int)values[0], &p->algorithm);
+    for (int i = 1; i < N_ATTRIBUTES && status == CUBLAS_STATUS_SUCCESS; i++) {
+        *call = "cublasLtMatmulAlgoConfigSetAttribute";
+        status = cublasLtMatmulAlgoConfigSetAttribute(&p->algorithm, attributes[i].which,
+                                                      &values[i], attributes[i].bytes);
+    }
+    return status;
+}
+
+/* As "name=value name=value …". */
+static void describe(const uint32_t values[N_ATTRIBUTES], char out[ATTRIBUTES])
+{
+    size_t used = 0;
+    for (int i = 0; i < N_ATTRIBUTES; i++)
+        used += (size_t)snprintf(out + used, ATTRIBUTES - used, "%s%s=%" PRIu32, i > 0 ? " " : "",
+                                 attributes[i].name, values[i]);
 }
 
 /* The text after "NAME: " in the table; NULL if it has no such line. */
@@ -102,21 +131,19 @@ static const char *find_line(const char *table, const char *name)
     return line != NULL ? line + n + 2 : NULL;
 }
 
-/* Read "ATTRIBUTES DIGITS\n". False: it isn't that. */
-static bool read_line(const char *line, char attributes[ATTRIBUTES], cublasLtMatmulAlgo_t *out)
+/* Read what describe() writes, and the line's end. False: it isn't that. */
+static bool read_line(const char *line, uint32_t values[N_ATTRIBUTES])
 {
-    const size_t n = strcspn(line, "\n");
-    if (n <= DIGITS + 1 || n - DIGITS > ATTRIBUTES || line[n - DIGITS - 1] != ' ')
-        return false;
-    snprintf(attributes, ATTRIBUTES, "%.*s", (int)(n - DIGITS - 1), line);
-    unsigned char *bytes = (unsigned char *)out;
-    for (size_t i = 0; i < sizeof *out; i++) {
-        char digits[3] = {line[n - DIGITS + 2 * i], line[n - DIGITS + 2 * i + 1]}, *end;
-        bytes[i] = (unsigned char)strtoul(digits, &end, 16);
-        if (end != digits + 2)
-            return false;
+    char again[ATTRIBUTES];
+    const char *at = line;
+    for (int i = 0; i < N_ATTRIBUTES && at != NULL; i++) {
+        at = strchr(at, '=');
+        at = at != NULL ? at + 1 : NULL;
+        values[i] = at != NULL ? (uint32_t)strtoul(at, NULL, 10) : 0;
     }
-    return true;
+    describe(values, again);
+    const size_t n = strlen(again);
+    return strncmp(line, again, n) == 0 && line[n] == '\n';
 }
 
 /* --- plans ----------------------------------------------------------------------------------- */
@@ -188,8 +215,9 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint32_t *alignment = &p->key.alignment;
     const cublasLtMatmulPreference_t wanted = c->plans->preferences[p->key.count > 0];
-    /* Zeros, because the library leaves parts of it unset, and checkpoints contain it. */
-    cublasLtMatmulHeuristicResult_t found = {0};
+    cublasLtMatmulHeuristicResult_t found;
+    uint32_t values[N_ATTRIBUTES];
+    const char *call;
     int n = 0;
     for (int i = 0; i < 4; i++)
         if (!prefer(c, wanted, alignments[i], alignment, sizeof *alignment))
@@ -200,8 +228,11 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
     if (n != 1)
         return lks__cuda_check_product(c, CUBLAS_STATUS_NOT_SUPPORTED,
                                        "cublasLtMatmulAlgoGetHeuristic");
-    p->algorithm = found.algo;
-    return lks__cuda_check_product(c, found.state, "cublasLtMatmulAlgoGetHeuristic");
+    if (!lks__cuda_check_product(c, found.state, "cublasLtMatmulAlgoGetHeuristic") ||
+        !read_attributes(c, &found.algo, values))
+        return false;
+    const cublasStatus_t status = make_algorithm(c, p, values, &call);
+    return lks__cuda_check_product(c, status, call);
 }
 
 /* The table can't be used. In a rehearsal the caller learns why; later it is a failure. */
@@ -218,15 +249,19 @@ static bool refuse(lks__cuda *c, const char *name, const char *why)
 /* Take the algorithm of the table's line. */
 static bool take_algorithm(lks__cuda *c, struct plan *p, const char *name, const char *line)
 {
-    char attributes[ATTRIBUTES], found[ATTRIBUTES];
+    uint32_t values[N_ATTRIBUTES];
     cublasLtMatmulHeuristicResult_t result = {0};
-    if (!read_line(line, attributes, &p->algorithm) ||
-        describe(&p->algorithm, found) != CUBLAS_STATUS_SUCCESS || strcmp(attributes, found) != 0)
+    if (!read_line(line, values))
         return refuse(c, name, "its line in the table is damaged");
-    const cublasStatus_t status = cublasLtMatmulAlgoCheck(c->plans->handle, p->what, p->a, p->b,
-                                                          p->c, p->c, &p->algorithm, &result);
+    const char *call;
+    cublasStatus_t status = make_algorithm(c, p, values, &call);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        call = "cublasLtMatmulAlgoCheck";
+        status = cublasLtMatmulAlgoCheck(c->plans->handle, p->what, p->a, p->b, p->c, p->c,
+                                         &p->algorithm, &result);
+    }
     char why[160];
-    snprintf(why, sizeof why, "cublasLtMatmulAlgoCheck: %s", cublasLtGetStatusString(status));
+    snprintf(why, sizeof why, "%s: %s", call, cublasLtGetStatusString(status));
     if (status != CUBLAS_STATUS_SUCCESS)
         return refuse(c, name, why);
     return result.workspaceSize <= WORK_BYTES || refuse(c, name, "it needs too much work space");
@@ -293,8 +328,8 @@ static bool write_table(lks__cuda *c, char **text_p, uint64_t *hash, int *n_p)
 {
     size_t bytes = sizeof c->kind + 2, used;
     for (const struct plan *p = c->plans->first; p != NULL; p = p->next)
-        bytes += NAME + ATTRIBUTES + DIGITS + 4;
-    char *text = *text_p = calloc(1, bytes), name[NAME], attributes[ATTRIBUTES];
+        bytes += NAME + ATTRIBUTES + 4;
+    char *text = *text_p = calloc(1, bytes), name[NAME], algorithm[ATTRIBUTES];
     if (text == NULL)
         return lks__cuda_check(c, cudaErrorMemoryAllocation, "the table of algorithms");
     used = (size_t)sprintf(text, "%s\n", c->kind);
@@ -303,16 +338,10 @@ static bool write_table(lks__cuda *c, char **text_p, uint64_t *hash, int *n_p)
         name_of(&p->key, name);
         if (find_line(text, name) != NULL) /* another number of products at once */
             continue;
-        if (!lks__cuda_check_product(c, describe(&p->algorithm, attributes),
-                                     "cublasLtMatmulAlgoConfigGetAttribute"))
-            return false;
+        describe(p->attributes, algorithm);
         const size_t from = used;
-        used += (size_t)sprintf(text + used, "%s: %s ", name, attributes);
+        used += (size_t)sprintf(text + used, "%s: %s\n", name, algorithm);
         *hash = XXH3_64bits_withSeed(text + from, used - from, *hash);
-        const unsigned char *of = (const unsigned char *)&p->algorithm;
-        for (size_t i = 0; i < sizeof p->algorithm; i++)
-            used += (size_t)sprintf(text + used, "%02x", of[i]);
-        text[used++] = '\n';
         ++*n_p;
     }
     return true;

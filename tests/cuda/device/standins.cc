@@ -800,14 +800,28 @@ struct preference {
     uint32_t alignments[4];
     uint32_t reductions;
 };
-/* What an algorithm was made for; a product must use it for nothing else. Each choice begins its
- * sums at another term. One for a batch adds from the end on if it was made for an odd number of
- * products; and if it may add parts, some products of the batch do so, too. */
+/* An algorithm is its attributes: the id is that of the shape it was made for; the tile has the
+ * four matrices' alignments, the stages the pages of work space; the split is 2 if parts may be
+ * added. Each choice (the custom option) begins its sums at another term. One for a batch adds from
+ * the end on (swizzling) if it was made for an odd number of products; and if it may add parts,
+ * some products of the batch do so, too. A product must use it for nothing else. The rest of
+ * cuBLASLt's struct is unset, and differs between processes, as has been seen on an H200. */
 struct algorithm {
-    uint32_t shape, choice;
-    uint32_t alignments[4];
-    uint32_t work;
-    bool backwards, parts;
+    uint32_t is[CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID + 1];
+    uint32_t unset;
+
+    uint32_t alignment(int i) const
+    {
+        return is[CUBLASLT_ALGO_CONFIG_TILE_ID] >> 8 * i & 0xff;
+    }
+    size_t work() const
+    {
+        return (size_t)is[CUBLASLT_ALGO_CONFIG_STAGES_ID] * 4096;
+    }
+    bool parts() const
+    {
+        return is[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] == 2;
+    }
 };
 static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm has 64 bytes");
 
@@ -1039,14 +1053,68 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
     algorithm found = {};
-    found.shape = shape_of((const description *)what, la, lb, lc);
-    found.choice = algorithms_here();
-    memcpy(found.alignments, pref->alignments, sizeof found.alignments);
-    found.work = (uint32_t)pref->work;
-    found.backwards = la->count > 1 && la->count % 2 != 0;
-    found.parts = pref->reductions != CUBLASLT_REDUCTION_SCHEME_NONE;
+    found.is[CUBLASLT_ALGO_CONFIG_ID] = shape_of((const description *)what, la, lb, lc);
+    for (int i = 0; i < 4; i++)
+        found.is[CUBLASLT_ALGO_CONFIG_TILE_ID] |= (pref->alignments[i] & 0xff) << 8 * i;
+    found.is[CUBLASLT_ALGO_CONFIG_SPLITK_NUM] =
+        1 + (pref->reductions != CUBLASLT_REDUCTION_SCHEME_NONE);
+    found.is[CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING] = la->count > 1 && la->count % 2 != 0;
+    found.is[CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION] = algorithms_here();
+    found.is[CUBLASLT_ALGO_CONFIG_STAGES_ID] = (uint32_t)(pref->work / 4096);
+    found.unset = (uint32_t)getpid();
     memcpy(&results->algo, &found, sizeof found);
     *n = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t compute,
+                                      cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
+                                      cudaDataType_t c, cudaDataType_t d, int id,
+                                      cublasLtMatmulAlgo_t *out)
+{
+    PRODUCT_CALL("");
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F || a != b || c != d)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    algorithm made = {};
+    made.is[CUBLASLT_ALGO_CONFIG_ID] = (uint32_t)id;
+    made.unset = (uint32_t)getpid();
+    memcpy(out, &made, sizeof made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Bytes of an attribute. */
+size_t bytes_of(cublasLtMatmulAlgoConfigAttributes_t which)
+{
+    return which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
+                   which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID
+               ? 2
+               : 4;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *to,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which,
+                                                    const void *value, size_t bytes)
+{
+    PRODUCT_CALL("");
+    if (which == CUBLASLT_ALGO_CONFIG_ID || bytes != bytes_of(which))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    algorithm changed;
+    memcpy(&changed, to, sizeof changed);
+    memcpy(&changed.is[which], value, bytes);
+    memcpy(to, &changed, sizeof changed);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *given,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which,
+                                                    void *value, size_t bytes, size_t *written)
+{
+    PRODUCT_CALL("");
+    algorithm found;
+    memcpy(&found, given, sizeof found);
+    if (bytes != bytes_of(which) || written == NULL)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(value, &found.is[which], *written = bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -1060,31 +1128,11 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t wh
     const layout *la = (const layout *)a, *lb = (const layout *)b, *lc = (const layout *)c;
     algorithm found;
     memcpy(&found, given, sizeof found);
-    if (c != d || found.shape != shape_of((const description *)what, la, lb, lc) ||
-        found.choice == number_here("CUDA_STANDIN_REFUSED", ~0u))
+    if (c != d ||
+        found.is[CUBLASLT_ALGO_CONFIG_ID] != shape_of((const description *)what, la, lb, lc) ||
+        found.is[CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION] == number_here("CUDA_STANDIN_REFUSED", ~0u))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    result->workspaceSize = found.work;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* The id is that of the shape, the custom option the choice; the split is 2 if parts may be added;
- * other attributes are 0. */
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *given,
-                                                    cublasLtMatmulAlgoConfigAttributes_t which,
-                                                    void *value, size_t bytes, size_t *written)
-{
-    PRODUCT_CALL("");
-    algorithm found;
-    memcpy(&found, given, sizeof found);
-    const bool narrow = which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
-                        which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
-    const uint32_t is = which == CUBLASLT_ALGO_CONFIG_ID              ? found.shape % 1000
-                        : which == CUBLASLT_ALGO_CONFIG_SPLITK_NUM    ? 1 + found.parts
-                        : which == CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION ? found.choice
-                                                                      : 0;
-    if (bytes != (narrow ? 2 : 4) || written == NULL)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(value, &is, *written = bytes);
+    result->workspaceSize = found.work();
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -1112,10 +1160,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     if (k != (d.tb ? lb.cols : lb.rows) || lc.rows != (d.ta ? la.cols : la.rows) ||
         lc.cols != (d.tb ? lb.rows : lb.cols) || la.count != lc.count || lb.count != lc.count ||
         c_layout != d_layout || la.bf16 != lb.bf16 || (lc.bf16 && !la.bf16) ||
-        how_to.shape != shape_of(&d, &la, &lb, &lc) || work_bytes < how_to.work ||
-        memory_of("work space", work, work_bytes) == NULL ||
-        !fits("a", a, &la, how_to.alignments[0]) || !fits("b", b, &lb, how_to.alignments[1]) ||
-        !fits("c", c, &lc, how_to.alignments[2]) || !fits("d", out, &lc, how_to.alignments[3]))
+        how_to.is[CUBLASLT_ALGO_CONFIG_ID] != shape_of(&d, &la, &lb, &lc) ||
+        work_bytes < how_to.work() || memory_of("work space", work, work_bytes) == NULL ||
+        !fits("a", a, &la, how_to.alignment(0)) || !fits("b", b, &lb, how_to.alignment(1)) ||
+        !fits("c", c, &lc, how_to.alignment(2)) || !fits("d", out, &lc, how_to.alignment(3)))
         return CUBLAS_STATUS_INVALID_VALUE;
     apart("a", a, &la, out, &lc);
     apart("b", b, &lb, out, &lc);
@@ -1126,12 +1174,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     e.run = [=] {
         memset(work, 0xff, work_bytes > 4096 ? 4096 : work_bytes); /* its own, and nobody else's */
         for (uint64_t i = 0; i < lc.count; i++) {
-            const bool in_parts = how_to.parts && lc.count > 1 && i % 2 != 0;
+            const bool in_parts = how_to.parts() && lc.count > 1 && i % 2 != 0;
             multiply(d, la, lb, lc, x, (const char *)a + i * la.stride * size_of(&la),
                      (const char *)b + i * lb.stride * size_of(&lb), y,
                      (const char *)c + i * lc.stride * size_of(&lc),
-                     (char *)out + i * lc.stride * size_of(&lc), how_to.choice,
-                     how_to.backwards != in_parts);
+                     (char *)out + i * lc.stride * size_of(&lc),
+                     how_to.is[CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION],
+                     (how_to.is[CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING] != 0) != in_parts);
         }
     };
     put(stream, std::move(e));

@@ -713,7 +713,10 @@ static void test_tables(void **state)
     assert_string_equal(device->ops->algorithms(device), table);
 
     strcpy(other, table);
-    strstr(other, "custom=0")[7] = '1';
+    strstr(other, "custom=0")[7] = '1'; /* another algorithm */
+    assert_ok(rehearse(x, y, other, false));
+    assert_string_equal(device->ops->algorithms(device), other);
+    strstr(other, "custom=1")[3] = 'x';
     assert_fails(LKS_ERR_SUPPORT, rehearse(x, y, other, false), "its line in the table is damaged");
     strcpy(other, table);
     strchr(other, '\n')[strcspn(line, "\n")] = 'x'; /* its last digit */
