@@ -113,39 +113,43 @@ static double *numbers_of(const void *x, size_t ld, bool half, bool transposed, 
     return y;
 }
 
-static void multiply_one(const lks__cuda_key *s, float alpha, const void *x, const void *y,
-                         float beta, const void *add, void *out)
+static void multiply_one(const lks__cuda_key *s, const lks__cuda_factors *of)
 {
-    double *a = numbers_of(x, s->lda, s->bf16, s->ta == 'T', s->m, s->k);
-    double *b = numbers_of(y, s->ldb, s->bf16, s->tb != 'T', s->n, s->k);
+    double *a = numbers_of(of->a, s->lda, s->bf16, s->ta == 'T', s->m, s->k);
+    double *b = numbers_of(of->b, s->ldb, s->bf16, s->tb != 'T', s->n, s->k);
     for (size_t i = 0; i < s->m; i++)
         for (size_t j = 0; j < s->n; j++) {
             const size_t at = i * s->ldc + j;
             double sum = 0.0;
             for (size_t k = 0; k < s->k; k++)
                 sum += a[i * s->k + k] * b[j * s->k + k];
-            const float c = alpha * (float)sum +
-                            (beta == 0.0f ? 0.0f : beta * (float)element(add, s->half, at));
+            float c = of->alpha * (float)sum;
+            if (of->beta != 0.0f)
+                c += of->beta * (float)element(of->add, s->half, at);
+            if (s->bias)
+                c += lks__bf16_to_float(of->bias[j]);
             if (s->half)
-                ((uint16_t *)out)[at] = lks__bf16_from_float(c);
+                ((uint16_t *)of->out)[at] = lks__bf16_from_float(c);
             else
-                ((float *)out)[at] = c;
+                ((float *)of->out)[at] = c;
         }
     free(a);
     free(b);
 }
 
 /* The plain product. */
-void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, float alpha, const void *a,
-                        const void *b, float beta, const void *add, void *out)
+void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, const lks__cuda_factors *of)
 {
     const size_t n = key->count == 0 ? 1 : key->count, operand = key->bf16 ? 2 : 4,
                  result = key->half ? 2 : 4;
-    for (size_t i = 0; i < n; i++)
-        multiply_one(key, alpha, (const char *)a + i * key->stride_a * operand,
-                     (const char *)b + i * key->stride_b * operand, beta,
-                     (const char *)add + i * key->stride_c * result,
-                     (char *)out + i * key->stride_c * result);
+    for (size_t i = 0; i < n; i++) {
+        lks__cuda_factors one = *of;
+        one.a = (const char *)of->a + i * key->stride_a * operand;
+        one.b = (const char *)of->b + i * key->stride_b * operand;
+        one.add = (const char *)of->add + i * key->stride_c * result;
+        one.out = (char *)of->out + i * key->stride_c * result;
+        multiply_one(key, &one);
+    }
 }
 
 /* --- what tests share --------------------------------------------------------------------------

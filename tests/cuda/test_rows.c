@@ -331,6 +331,8 @@ static void test_xent(void **state)
         check_xent(3, 1030, 1056, cap);
         check_xent(33, 7, 16, cap);
         check_xent(2, 9003, 9008, cap); /* more than a thread has at once */
+        check_xent(1, 50257, 50260, cap);
+        check_xent(1, 53253, 53256, cap); /* more than registers keep */
     }
 }
 

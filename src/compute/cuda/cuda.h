@@ -35,6 +35,7 @@ typedef struct lks__cuda_rounding {
     const float *x;
     size_t rows, width, ldy, ldx;
     size_t count, stride_y, stride_x;
+    const float *scale; /* a factor for each row; NULL: none */
 } lks__cuda_rounding;
 void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *rounding);
 
@@ -45,8 +46,8 @@ typedef enum lks__cuda_kind {
     LKS__CUDA_ACTS,
 } lks__cuda_kind;
 
-/* c[m, n] = op(a) op(b) + beta * c, row-major: op is 'N' or 'T', op(a) is [m, k], op(b) is [k, n].
- * beta 0 doesn't read c. With products in bfloat16 operands are rounded to it, unless they are
+/* c[m, n] = op(a) op(b) + beta * add, row-major: op is 'N' or 'T', op(a) is [m, k], op(b) is [k,
+ * n]. beta 0 reads no `add`. With products in bfloat16 operands are rounded to it, unless they are
  * stored so; sums are float32, and c is rounded once, if it is stored in bfloat16. */
 typedef struct lks__cuda_product {
     char ta, tb;
@@ -62,6 +63,10 @@ typedef struct lks__cuda_product {
         size_t ld;
         lks__cuda_kind kind; /* no parameters */
     } c;
+    const void *add; /* of the kind and shape of c; NULL: c itself */
+    /* The next two only if all three matrices are stored in bfloat16. NULL: none. */
+    const float *scale;   /* a factor for each stored row of b, before it is rounded */
+    const uint16_t *bias; /* bfloat16, added to each row of c */
 } lks__cuda_product;
 
 /* Its bits depend only on the shape. It has separate work space: lks__cuda_work()'s memory is

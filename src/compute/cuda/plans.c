@@ -57,7 +57,9 @@ static void name_of(const lks__cuda_key *k, char out[NAME])
                            : k->bf16 ? "bfloat16-float32"
                                      : "float32",
                            k->alignment);
-    if (k->count > 0)
+    if (k->bias)
+        snprintf(out + n, NAME - (size_t)n, " bias");
+    else if (k->count > 0)
         snprintf(out + n, NAME - (size_t)n, " strides=%zu,%zu,%zu", k->stride_a, k->stride_b,
                  k->stride_c);
 }
@@ -201,6 +203,16 @@ static bool set_transposed(lks__cuda *c, cublasLtMatmulDesc_t what,
     return LKS__CUDA_PRODUCT(c, cublasLtMatmulDescSetAttribute, what, which, &op, sizeof op);
 }
 
+static bool set_bias(lks__cuda *c, const struct plan *p, const uint16_t *bias)
+{
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    return p->key.bias == 0 ||
+           (LKS__CUDA_PRODUCT(c, cublasLtMatmulDescSetAttribute, p->what,
+                              CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+            LKS__CUDA_PRODUCT(c, cublasLtMatmulDescSetAttribute, p->what,
+                              CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+}
+
 static bool prefer(lks__cuda *c, cublasLtMatmulPreference_t p,
                    cublasLtMatmulPreferenceAttributes_t which, const void *value, size_t bytes)
 {
@@ -213,14 +225,14 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint32_t *alignment = &p->key.alignment;
+    const uint32_t alignment = p->key.alignment;
     const cublasLtMatmulPreference_t wanted = c->plans->preferences[p->key.count > 0];
     cublasLtMatmulHeuristicResult_t found;
     uint32_t values[N_ATTRIBUTES];
     const char *call;
     int n = 0;
     for (int i = 0; i < 4; i++)
-        if (!prefer(c, wanted, alignments[i], alignment, sizeof *alignment))
+        if (!prefer(c, wanted, alignments[i], &alignment, sizeof alignment))
             return false;
     if (!LKS__CUDA_PRODUCT(c, cublasLtMatmulAlgoGetHeuristic, c->plans->handle, p->what, p->a, p->b,
                            p->c, p->c, wanted, 1, &found, &n))
@@ -292,8 +304,8 @@ static bool fill_plan(lks__cuda *c, struct plan *p)
            set_transposed(c, p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta) &&
            open_layout(c, &p->a, k->bf16, tb ? k->k : k->n, tb ? k->n : k->k, k->ldb) &&
            open_layout(c, &p->b, k->bf16, ta ? k->m : k->k, ta ? k->k : k->m, k->lda) &&
-           open_layout(c, &p->c, k->half, k->n, k->m, k->ldc) && set_counts(c, p, ASKED) &&
-           choose_algorithm(c, p) && set_counts(c, p, k->count);
+           open_layout(c, &p->c, k->half, k->n, k->m, k->ldc) && set_bias(c, p, NULL) &&
+           set_counts(c, p, ASKED) && choose_algorithm(c, p) && set_counts(c, p, k->count);
 }
 
 /* Found again by its shape. NULL: the device has failed, or the table is refused. */
@@ -430,26 +442,26 @@ static uint32_t lesser(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, float alpha, const void *a,
-                        const void *b, float beta, const void *add, void *out)
+void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, const lks__cuda_factors *of)
 {
     lks__cuda *c = lks__cuda_of(ex);
     if (lks__cuda_failed(c))
         return;
-    key->alignment = lesser(lesser(alignment_of(a, key->lda | key->stride_a, key->bf16),
-                                   alignment_of(b, key->ldb | key->stride_b, key->bf16)),
-                            lesser(alignment_of(add, key->ldc | key->stride_c, key->half),
-                                   alignment_of(out, key->ldc | key->stride_c, key->half)));
+    key->alignment =
+        (uint16_t)lesser(lesser(alignment_of(of->a, key->lda | key->stride_a, key->bf16),
+                                alignment_of(of->b, key->ldb | key->stride_b, key->bf16)),
+                         lesser(alignment_of(of->add, key->ldc | key->stride_c, key->half),
+                                alignment_of(of->out, key->ldc | key->stride_c, key->half)));
     const struct plan *p = plan_for(c, key);
     const double count = (double)(key->count > 0 ? key->count : 1), m = (double)key->m,
                  n = (double)key->n, k = (double)key->k;
     const double of_operands = (key->bf16 ? 2 : 4) * (m * k + k * n);
-    const double of_result = (key->half ? 2 : 4) * (beta == 0.0f ? 1 : 2) * m * n;
+    const double of_result = (key->half ? 2 : 4) * (of->beta == 0.0f ? 1 : 2) * m * n;
     lks__cuda_count(ex, count * (of_operands + of_result), 2 * count * m * n * k);
-    if (p != NULL && !c->rehearses)
-        LKS__CUDA_PRODUCT(c, cublasLtMatmul, c->plans->handle, p->what, &alpha, b, p->a, a, p->b,
-                          &beta, add, p->c, out, p->c, &p->algorithm, c->plans->work, WORK_BYTES,
-                          c->queues[LKS__QUEUE_COMPUTE].stream);
+    if (p != NULL && !c->rehearses && set_bias(c, p, of->bias))
+        LKS__CUDA_PRODUCT(c, cublasLtMatmul, c->plans->handle, p->what, &of->alpha, of->b, p->a,
+                          of->a, p->b, &of->beta, of->add, p->c, of->out, p->c, &p->algorithm,
+                          c->plans->work, WORK_BYTES, c->queues[LKS__QUEUE_COMPUTE].stream);
 }
 
 /* --- open and close -------------------------------------------------------------------------- */

@@ -14,13 +14,21 @@ typedef struct lks__cuda_key {
     size_t count, stride_a, stride_b, stride_c; /* 0: one product, without strides */
     char ta, tb;
     bool bf16, half;    /* operands, and the result, are bfloat16, else float32 */
-    uint32_t alignment; /* bytes: divides the address of every row; 16, or an element */
+    uint16_t bias;      /* 1: a vector is added to each row; it and the result are bfloat16 */
+    uint16_t alignment; /* bytes: divides the address of every row; 16, or an element */
 } lks__cuda_key;
 
-/* out = alpha * op(a) op(b) + beta * add, for each of key->count products. The key is complete
- * except for its alignment. Its matrices are stored in its types. */
-void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, float alpha, const void *a,
-                        const void *b, float beta, const void *add, void *out);
+/* Matrices and factors of a product. */
+typedef struct lks__cuda_factors {
+    float alpha, beta;
+    const void *a, *b, *add;
+    void *out;
+    const uint16_t *bias; /* if the key has one */
+} lks__cuda_factors;
+
+/* out = alpha * op(a) op(b) + beta * add + bias, for each of key->count products. The key is
+ * complete except for its alignment. Its matrices are stored in its types. */
+void lks__cuda_multiply(const lks__exec *ex, lks__cuda_key *key, const lks__cuda_factors *of);
 
 /* `bytes` of device memory for the rounded operand 0 or 1 of a product. NULL: the device has
  * failed. */

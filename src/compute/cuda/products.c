@@ -13,11 +13,12 @@ static size_t padded(size_t width)
 }
 
 /* Operand 0 or 1, of which `count` matrices [rows, width] are stored, rounded; *ld and *stride
- * become those of the result. NULL: the device has failed. */
-static const void *rounded(const lks__exec *ex, int operand, const float *x, size_t rows,
-                           size_t width, size_t *ld, size_t count, size_t *stride)
+ * become those of the result. scale: as in lks__cuda_rounding. NULL: the device has failed. */
+static const void *rounded(const lks__exec *ex, int operand, const float *x, const float *scale,
+                           size_t rows, size_t width, size_t *ld, size_t count, size_t *stride)
 {
     lks__cuda_rounding r = {.x = x,
+                            .scale = scale,
                             .rows = rows,
                             .width = width,
                             .ldy = padded(width),
@@ -43,9 +44,10 @@ static const void *stored(const lks__exec *ex, const struct lks__cuda_factor *x)
 }
 
 /* Both operands of a product, *x and *y; key->lda … are those of a and b, and become those of the
- * operands. */
+ * operands. scale: as in lks__cuda_product. */
 static bool find_both(const lks__exec *ex, lks__cuda_key *key, const struct lks__cuda_factor *a,
-                      const struct lks__cuda_factor *b, const void **x, const void **y)
+                      const struct lks__cuda_factor *b, const float *scale, const void **x,
+                      const void **y)
 {
     const bool ta = key->ta == 'T', tb = key->tb == 'T';
     const size_t rows_a = ta ? key->k : key->m, width_a = ta ? key->m : key->k;
@@ -55,15 +57,15 @@ static bool find_both(const lks__exec *ex, lks__cuda_key *key, const struct lks_
                       key->lda == key->ldb && key->stride_a == key->stride_b;
     key->bf16 = true;
     *x = stored(ex, a);
-    *y = stored(ex, b);
+    *y = scale == NULL ? stored(ex, b) : NULL;
     if (*x == NULL)
-        *x = rounded(ex, 0, a->at, rows_a, width_a, &key->lda, count, &key->stride_a);
+        *x = rounded(ex, 0, a->at, NULL, rows_a, width_a, &key->lda, count, &key->stride_a);
     if (*y == NULL && same) {
         *y = *x;
         key->ldb = key->lda;
         key->stride_b = key->stride_a;
     } else if (*y == NULL) {
-        *y = rounded(ex, 1, b->at, rows_b, width_b, &key->ldb, count, &key->stride_b);
+        *y = rounded(ex, 1, b->at, scale, rows_b, width_b, &key->ldb, count, &key->stride_b);
     }
     if (key->count == 0)
         key->stride_a = key->stride_b = 0;
@@ -90,48 +92,72 @@ static lks__cuda_key key_of(char ta, char tb, size_t m, size_t n, size_t k)
 
 void lks__cuda_gemm(const lks__exec *ex, const lks__cuda_product *s)
 {
-    const void *a = s->a.at, *b = s->b.at;
+    lks__cuda_factors of = {1.0f,    s->beta, s->a.at, s->b.at, s->add != NULL ? s->add : s->c.at,
+                            s->c.at, s->bias};
     const bool bf16 = lks__cuda_halves(ex);
     lks__cuda_key key = key_of(s->ta, s->tb, s->m, s->n, s->k);
     key.lda = s->a.ld;
     key.ldb = s->b.ld;
     key.ldc = s->c.ld;
     key.half = s->c.kind == LKS__CUDA_ACTS && bf16;
-    if (!bf16 || find_both(ex, &key, &s->a, &s->b, &a, &b))
-        lks__cuda_multiply(ex, &key, 1.0f, a, b, s->beta, s->c.at, s->c.at);
+    if (bf16 && !find_both(ex, &key, &s->a, &s->b, s->scale, &of.a, &of.b))
+        return;
+    key.bias = s->bias != NULL;
+    lks__cuda_multiply(ex, &key, &of);
 }
 
 void lks__cuda_gemm_batch(const lks__exec *ex, const lks__cuda_batch *s)
 {
-    const void *a = s->a, *b = s->b;
+    lks__cuda_factors of = {s->alpha, s->beta, s->a, s->b, s->c, s->d, NULL};
     lks__cuda_key key = key_of(s->ta, s->tb, s->m, s->n, s->k);
     key.count = s->count;
     key.stride_a = s->stride_a;
     key.stride_b = s->stride_b;
     key.stride_c = s->stride_d;
-    const struct lks__cuda_factor x = {a, key.lda, LKS__CUDA_FLOATS},
-                                  y = {b, key.ldb, LKS__CUDA_FLOATS};
-    if (!lks__cuda_halves(ex) || find_both(ex, &key, &x, &y, &a, &b))
-        lks__cuda_multiply(ex, &key, s->alpha, a, b, s->beta, s->c, s->d);
+    const struct lks__cuda_factor x = {s->a, key.lda, LKS__CUDA_FLOATS},
+                                  y = {s->b, key.ldb, LKS__CUDA_FLOATS};
+    if (!lks__cuda_halves(ex) || find_both(ex, &key, &x, &y, NULL, &of.a, &of.b))
+        lks__cuda_multiply(ex, &key, &of);
 }
 
 /* --- layers ---------------------------------------------------------------------------------- */
+
+/* Move those parts of the epilogue into the product that cost no pass over its result there. */
+static void merge(const lks__exec *ex, lks__cuda_product *p, lks__epilogue *e)
+{
+    const bool drops = e->drop != NULL && e->drop->threshold != 0;
+    p->bias = e->bias != NULL ? lks__cuda_rounded(ex, e->bias) : NULL;
+    if (p->bias != NULL)
+        e->bias = NULL;
+    if (e->kind == LKS__EPILOGUE_BRANCH) {
+        p->scale = e->scale;
+        p->c.at = e->out;
+    }
+    if (e->kind == LKS__EPILOGUE_BRANCH ||
+        (e->kind == LKS__EPILOGUE_RESIDUAL && !drops && e->bias == NULL)) {
+        p->add = e->in;
+        p->beta = 1;
+        e->kind = LKS__EPILOGUE_NONE;
+    }
+}
 
 void lks__cuda_linear_fwd(const lks__exec *ex, lks__act *y, size_t ldy, const lks__act *x,
                           const float *w, size_t rows, size_t out, size_t in,
                           const lks__epilogue *epilogue)
 {
-    const lks__cuda_product p = {.ta = 'N',
-                                 .tb = 'T',
-                                 .m = rows,
-                                 .n = out,
-                                 .k = in,
-                                 .a = {x, in, LKS__CUDA_ACTS},
-                                 .b = {w, in, LKS__CUDA_PARAMS},
-                                 .c = {y, ldy, LKS__CUDA_ACTS}};
+    lks__cuda_product p = {.ta = 'N',
+                           .tb = 'T',
+                           .m = rows,
+                           .n = out,
+                           .k = in,
+                           .a = {x, in, LKS__CUDA_ACTS},
+                           .b = {w, in, LKS__CUDA_PARAMS},
+                           .c = {y, ldy, LKS__CUDA_ACTS}};
+    lks__epilogue rest = epilogue != NULL ? *epilogue : (lks__epilogue){LKS__EPILOGUE_NONE};
+    if (lks__cuda_halves(ex))
+        merge(ex, &p, &rest);
     lks__cuda_gemm(ex, &p);
-    if (epilogue != NULL)
-        lks__cuda_epilogue(ex, y, ldy, rows, out, epilogue);
+    lks__cuda_epilogue(ex, y, ldy, rows, out, &rest);
 }
 
 /* dx = dy w + beta dx. */

@@ -789,6 +789,8 @@ namespace
 
 struct description {
     bool ta, tb;
+    bool has_bias;
+    const uint16_t *bias; /* a number for each row of the result */
 };
 struct layout {
     uint64_t rows, cols, ld;
@@ -874,7 +876,8 @@ void multiply(description d, layout la, layout lb, layout lc, float alpha, const
         }
         for (uint64_t i = 0, at = lc.ld * j; i < lc.rows; i++, at++)
             put_element(lc, out, at,
-                        alpha * column[i] + (beta == 0.0f ? 0.0f : beta * element(lc, c, at)));
+                        alpha * column[i] + (beta == 0.0f ? 0.0f : beta * element(lc, c, at)) +
+                            (d.has_bias ? lks__bf16_to_float(d.bias[i]) : 0.0f));
     }
 }
 
@@ -955,13 +958,20 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t what,
                                               cublasLtMatmulDescAttributes_t which,
                                               const void *value, size_t bytes)
 {
-    PRODUCT_CALL(which == CUBLASLT_MATMUL_DESC_TRANSA ? "CUBLASLT_MATMUL_DESC_TRANSA"
-                                                      : "CUBLASLT_MATMUL_DESC_TRANSB");
+    PRODUCT_CALL(which == CUBLASLT_MATMUL_DESC_TRANSA     ? "CUBLASLT_MATMUL_DESC_TRANSA"
+                 : which == CUBLASLT_MATMUL_DESC_TRANSB   ? "CUBLASLT_MATMUL_DESC_TRANSB"
+                 : which == CUBLASLT_MATMUL_DESC_EPILOGUE ? "CUBLASLT_MATMUL_DESC_EPILOGUE"
+                                                          : "CUBLASLT_MATMUL_DESC_BIAS_POINTER");
     description *d = (description *)what;
-    if (bytes != sizeof(int32_t) ||
-        (which != CUBLASLT_MATMUL_DESC_TRANSA && which != CUBLASLT_MATMUL_DESC_TRANSB))
+    if (bytes != (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : sizeof(int32_t)))
         return CUBLAS_STATUS_INVALID_VALUE;
-    (which == CUBLASLT_MATMUL_DESC_TRANSA ? d->ta : d->tb) = *(const int32_t *)value == CUBLAS_OP_T;
+    if (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+        d->bias = *(const uint16_t *const *)value;
+    else if (which == CUBLASLT_MATMUL_DESC_EPILOGUE)
+        d->has_bias = *(const cublasLtEpilogue_t *)value == CUBLASLT_EPILOGUE_BIAS;
+    else
+        (which == CUBLASLT_MATMUL_DESC_TRANSA ? d->ta : d->tb) =
+            *(const int32_t *)value == CUBLAS_OP_T;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -1152,7 +1162,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
                              (lc.bf16   ? "bfloat16"
                               : la.bf16 ? "bfloat16 to float32"
                                         : "float32") +
-                             (lc.count > 1 ? ", batch" : "");
+                             (lc.count > 1 ? ", batch" : "") + (d.has_bias ? ", bias" : "");
     PRODUCT_CALL(name.c_str());
     algorithm how_to;
     memcpy(&how_to, given, sizeof how_to);
@@ -1164,6 +1174,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
         work_bytes < how_to.work() || memory_of("work space", work, work_bytes) == NULL ||
         !fits("a", a, &la, how_to.alignment(0)) || !fits("b", b, &lb, how_to.alignment(1)) ||
         !fits("c", c, &lc, how_to.alignment(2)) || !fits("d", out, &lc, how_to.alignment(3)))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    const layout lbias = {lc.rows, 1, lc.rows, 1, 0, true};
+    if (d.has_bias && (!lc.bf16 || lc.count > 1 || !fits("bias", d.bias, &lbias, 2)))
         return CUBLAS_STATUS_INVALID_VALUE;
     apart("a", a, &la, out, &lc);
     apart("b", b, &lb, out, &lc);

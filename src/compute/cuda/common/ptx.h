@@ -1,5 +1,5 @@
-/* compute/cuda/common/ptx.h - copies into shared memory during arithmetic, and 2^x by one
- * instruction. fibers.h has C++ code for both. */
+/* compute/cuda/common/ptx.h - copies into shared memory during arithmetic, and 2^x and 1/x by one
+ * instruction. fibers.h has C++ code for copies. */
 #ifndef LKS_COMPUTE_CUDA_COMMON_PTX_H
 #define LKS_COMPUTE_CUDA_COMMON_PTX_H
 
@@ -39,6 +39,18 @@ static __device__ inline float lks_exp2(float x)
     return y;
 #else
     return exp2f(x);
+#endif
+}
+
+/* 1 / x, off by 2^-22 of the result. */
+static __device__ inline float lks_reciprocal(float x)
+{
+#ifdef __CUDACC__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1.0f / x;
 #endif
 }
 

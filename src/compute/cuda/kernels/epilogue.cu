@@ -75,7 +75,7 @@ static __global__ void __launch_bounds__(MOST)
                 break;
 #pragma unroll
             for (int k = 0; k < N; k++)
-                v[i].at[k] = lks_activation(kind, v[i].at[k]);
+                v[i].at[k] = lks_activation<E>(kind, v[i].at[k]);
             lks_store<N>(y + row + c0 + i * step, v[i]);
         }
     }

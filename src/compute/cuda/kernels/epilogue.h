@@ -4,6 +4,7 @@
 #ifndef LKS_COMPUTE_CUDA_KERNELS_EPILOGUE_H
 #define LKS_COMPUTE_CUDA_KERNELS_EPILOGUE_H
 
+#include "compute/cuda/common/ptx.h"
 #include "compute/cuda/common/rows.h"
 #include "compute/layers.h"
 
@@ -41,16 +42,46 @@ static inline lks_epilogue<E> lks_epilogue_of(const lks__epilogue *e, bool store
     return of;
 }
 
-static __device__ inline float lks_gelu(float x)
-{
-    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
-}
+/* gelu(x) and its slope. E: as in rows.h. */
+template <typename E> struct lks_gelu {
+    static __device__ inline float of(float x)
+    {
+        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
+    }
+    static __device__ inline float slope(float x)
+    {
+        const float cdf = 0.5f * (1.0f + erff(x * 0.70710678118654752440f));
+        return cdf + x * (expf(-0.5f * x * x) * 0.39894228040143267794f);
+    }
+};
 
-static __device__ inline float lks_gelu_slope(float x)
-{
-    const float cdf = 0.5f * (1.0f + erff(x * 0.70710678118654752440f));
-    return cdf + x * (expf(-0.5f * x * x) * 0.39894228040143267794f);
-}
+/* For bfloat16, from exp(-x²/2) and a polynomial (Abramowitz and Stegun, Handbook of Mathematical
+ * Functions, 7.1.26): the distribution function is off by less than 10^-7. */
+template <> struct lks_gelu<lks_half> {
+    /* *bell = exp(-x²/2); returns the distribution function. */
+    static __device__ inline float cdf(float x, float *bell)
+    {
+        const float t = lks_reciprocal(fmaf(fabsf(x), 0.3275911f * 0.70710678118654752440f, 1.0f));
+        *bell = lks_exp2(x * x * (-0.5f * 1.44269504088896340736f));
+        float p = fmaf(t, 1.061405429f, -1.453152027f);
+        p = fmaf(t, p, 1.421413741f);
+        p = fmaf(t, p, -0.284496736f);
+        p = fmaf(t, p, 0.254829592f);
+        const float tail = 0.5f * p * t * *bell;
+        return x < 0.0f ? tail : 1.0f - tail;
+    }
+    static __device__ inline float of(float x)
+    {
+        float bell;
+        return x * cdf(x, &bell);
+    }
+    static __device__ inline float slope(float x)
+    {
+        float bell;
+        const float c = cdf(x, &bell);
+        return fmaf(x * bell, 0.39894228040143267794f, c);
+    }
+};
 
 /* tanh's argument in GPT-2's form: sqrt(2 / pi) (x + 0.044715 x^3) */
 static __device__ inline float lks_gelu_tanh_of(float x)
@@ -76,17 +107,19 @@ static __device__ inline float lks_relu(float x)
 }
 
 /* gelu(x) or relu(x)^2: GELU, GELU_TANH, RELU2. */
+template <typename E>
 static __device__ inline float lks_activation(lks__epilogue_kind kind, float x)
 {
-    return kind == LKS__EPILOGUE_GELU        ? lks_gelu(x)
+    return kind == LKS__EPILOGUE_GELU        ? lks_gelu<E>::of(x)
            : kind == LKS__EPILOGUE_GELU_TANH ? lks_gelu_tanh(x)
                                              : lks_relu(x) * lks_relu(x);
 }
 
 /* Its slope: the kinds of backward. */
+template <typename E>
 static __device__ inline float lks_activation_slope(lks__epilogue_kind kind, float x)
 {
-    return kind == LKS__EPILOGUE_GELU_BWD        ? lks_gelu_slope(x)
+    return kind == LKS__EPILOGUE_GELU_BWD        ? lks_gelu<E>::slope(x)
            : kind == LKS__EPILOGUE_GELU_TANH_BWD ? lks_gelu_tanh_slope(x)
                                                  : 2.0f * lks_relu(x);
 }
@@ -116,7 +149,7 @@ static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t 
     case LKS__EPILOGUE_RELU2:
 #pragma unroll
         for (int k = 0; k < N; k++)
-            second.at[k] = lks_activation(e.kind, second.at[k]);
+            second.at[k] = lks_activation<E>(e.kind, second.at[k]);
         lks_store<N>(e.out + at, second);
         break;
     case LKS__EPILOGUE_GELU_BWD:
@@ -124,7 +157,7 @@ static __device__ inline void lks_finish(const lks_epilogue<E> &e, E *y, size_t 
     case LKS__EPILOGUE_RELU2_BWD:
 #pragma unroll
         for (int k = 0; k < N; k++)
-            v.at[k] *= lks_activation_slope(e.kind, in.at[k]);
+            v.at[k] *= lks_activation_slope<E>(e.kind, in.at[k]);
         break;
     case LKS__EPILOGUE_RESIDUAL:
         v = lks_dropout_of<N>(e.drop, at, v);

@@ -2,6 +2,7 @@
  * reference/ref_xent.c. */
 #include <float.h>
 
+#include "compute/cuda/common/ptx.h"
 #include "compute/cuda/common/reduce.h"
 #include "compute/cuda/common/rows.h"
 #include "compute/cuda/cuda.h"
@@ -97,9 +98,8 @@ static __device__ inline void put_slopes(E *row, const row_result &r, size_t c, 
     }
 }
 
-/* One block per row. It reads the row twice, the second time mostly from the second-level cache,
- * since rows are too long for a block's own memory: so few rows are processed at once. A thread's
- * first elements stay in registers, which is all of a short row. */
+/* One block per row. A thread's first elements stay in registers, which is all of a short row. It
+ * reads the rest of the row twice, the second time mostly from the second-level cache. */
 template <typename E, int N>
 static __global__ void __launch_bounds__(MOST)
     xent_row(lks__xent o, E *logits, const int32_t *targets, double *row_loss)
@@ -139,6 +139,85 @@ static __global__ void __launch_bounds__(MOST)
                 slope(r, capped(lks_element(row + rest), o.softcap), rest == target ? 1.0f : 0.0f));
 }
 
+/* --- long rows in bfloat16 without a cap: each is read once, and stays in registers ----------- */
+
+static const unsigned LONG = 1024, FOURS = 13; /* threads of a row; fours of logits of a thread */
+
+/* Four logits as they are stored. */
+struct alignas(8) four_logits {
+    uint32_t pair[2];
+};
+
+static __device__ inline float logit(const four_logits &x, int k)
+{
+    const uint32_t pair = x.pair[k / 2];
+    return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+}
+
+/* Those from column c on. Beyond the row's end they are -inf. */
+static __device__ inline four_logits logits_at(const lks_half *row, unsigned c, unsigned end)
+{
+    four_logits x = {{0xff80ff80u, 0xff80ff80u}};
+    if (c + 4 <= end)
+        return *(const four_logits *)(row + c);
+    for (unsigned k = 0; k < 3 && c + k < end; k++) {
+        const uint32_t bits = row[c + k].bits;
+        x.pair[k / 2] = k % 2 == 0 ? 0xff800000u | bits : (x.pair[0] & 0xffffu) | bits << 16;
+    }
+    return x;
+}
+
+/* e^x by one instruction, off by 2^-22 of the result. */
+static __device__ inline float fast_exp(float x)
+{
+    return lks_exp2(1.44269504088896340736f * x);
+}
+
+static __global__ void __launch_bounds__(LONG)
+    xent_long(lks__xent o, lks_half *logits, const int32_t *targets, double *row_loss)
+{
+    lks_half *row = logits + (size_t)blockIdx.x * o.ld;
+    const unsigned V = (unsigned)o.V, target = (unsigned)targets[blockIdx.x];
+    four_logits x[FOURS];
+    const float of_target = lks_element(row + target);
+    float max = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (unsigned i = 0; i < FOURS; i++)
+        x[i] = logits_at(row, (i * LONG + threadIdx.x) * 4, V);
+#pragma unroll
+    for (unsigned i = 0; i < FOURS; i++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            max = fmaxf(max, logit(x[i], k));
+    max = lks_block_max(max);
+#pragma unroll
+    for (unsigned i = 0; i < FOURS; i++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sum += fast_exp(logit(x[i], k) - max);
+    const double all = lks_block_sum((double)sum);
+    if (threadIdx.x == 0)
+        row_loss[blockIdx.x] = log(all) - ((double)of_target - (double)max);
+    if (!o.grad)
+        return;
+    const float by_sum = (float)(1.0 / all); /* all threads have read the target's logit */
+#pragma unroll
+    for (unsigned i = 0; i < FOURS; i++) {
+        const unsigned c = (i * LONG + threadIdx.x) * 4;
+        lks_floats<4> v;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const float hot = c + k == target ? 1.0f : 0.0f;
+            v.at[k] = (fast_exp(logit(x[i], k) - max) * by_sum - hot) * o.scale;
+        }
+        if (c + 4 <= V)
+            lks_store<4>(row + c, v);
+        else
+            for (unsigned k = 0; k < 3 && c + k < V; k++)
+                lks_put(row + c + k, k == 0 ? v.at[0] : k == 1 ? v.at[1] : v.at[2]);
+    }
+}
+
 extern "C" void lks__cuda_xent_rows(const lks__exec *ex, const lks__xent *xent, lks__act *logits,
                                     const int32_t *targets, double *row_loss)
 {
@@ -149,9 +228,14 @@ extern "C" void lks__cuda_xent_rows(const lks__exec *ex, const lks__xent *xent, 
     lks__cuda_count(ex, lks_act_bytes(halves) * passes * n,
                     ((xent->grad ? 30 : 12) + (xent->softcap != 0 ? 20 : 0) * passes) * n);
     const bool fours = lks_in_fours(xent->ld, logits);
-    LKS_LAUNCH_ACTS(xent_row, halves, fours, dim3((unsigned)xent->rows),
-                    dim3(lks_row_threads((xent->V + AT_ONCE - 1) / AT_ONCE, fours, MOST)),
-                    lks__cuda_stream(ex), *xent, LKS_ACTS(E, logits), targets, row_loss);
+    if (halves && fours && xent->softcap == 0 && xent->V > (size_t)MOST * AT_ONCE * 4 &&
+        xent->V <= (size_t)LONG * FOURS * 4)
+        LKS_LAUNCH(xent_long, dim3((unsigned)xent->rows), dim3(LONG), lks__cuda_stream(ex), *xent,
+                   LKS_ACTS(lks_half, logits), targets, row_loss);
+    else
+        LKS_LAUNCH_ACTS(xent_row, halves, fours, dim3((unsigned)xent->rows),
+                        dim3(lks_row_threads((xent->V + AT_ONCE - 1) / AT_ONCE, fours, MOST)),
+                        lks__cuda_stream(ex), *xent, LKS_ACTS(E, logits), targets, row_loss);
 }
 
 static const unsigned MEAN_THREADS = 1024, MEAN_LOADS = 8;

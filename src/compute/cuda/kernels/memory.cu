@@ -152,8 +152,14 @@ static __global__ void __launch_bounds__(256) round_rows(const lks__cuda_roundin
     const float *x = r.x + blockIdx.y * r.stride_x + blockIdx.x * r.ldx;
     lks_half *y = (lks_half *)r.y + blockIdx.y * r.stride_y + blockIdx.x * r.ldy;
     const size_t left = n - blockIdx.x * r.ldx, width = r.width < left ? r.width : left;
-    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N)
-        lks_store<N>(y + c, lks_load<N>(x + c));
+    const float scale = r.scale != NULL ? r.scale[blockIdx.x] : 1.0f;
+    for (size_t c = (size_t)threadIdx.x * N; c < width; c += (size_t)blockDim.x * N) {
+        lks_floats<N> v = lks_load<N>(x + c);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            v.at[k] *= scale;
+        lks_store<N>(y + c, v);
+    }
 }
 
 extern "C" void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *rounding)
@@ -162,7 +168,7 @@ extern "C" void lks__cuda_round(const lks__exec *ex, const lks__cuda_rounding *r
     size_t n = r.rows * r.ldx;
     if (r.rows == 0 || r.width == 0 || r.count == 0)
         return;
-    if (r.ldx == r.width && r.ldy == r.width) { /* no gaps: other rows will do */
+    if (r.scale == NULL && r.ldx == r.width && r.ldy == r.width) { /* other rows will do */
         r.ldx = r.ldy = r.width = n < CHUNK ? n : CHUNK;
         r.rows = (n + r.width - 1) / r.width;
     }
