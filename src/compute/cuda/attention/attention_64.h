@@ -54,12 +54,20 @@ static __device__ inline int lks_sums_column(int n, int which)
     return n * 8 + lks_lane() % 4 * 2 + which % 2;
 }
 
-/* Operands of one instruction. The left one: 16 rows of a tile from `row` on, in a step of 16
- * columns. */
+/* The chunk of 16 rows that this lane names when its warp loads four matrices of 8 rows: a matrix's
+ * neighbour is below it, then to the right, or else first to the right. For the next 16 columns,
+ * flip bit 1 of it: rows begin at multiples of 8. */
+static __device__ inline int lks_lane_slot(bool below_first)
+{
+    const int l = lks_lane(), low = l / 8 % 2, high = l / 16;
+    return lks_slot((below_first ? low : high) * 8 + l % 8, below_first ? high : low);
+}
+
+/* Operands of one instruction. The left one: 16 rows of a tile from `row` on, a multiple of 8, in a
+ * step of 16 columns. */
 static __device__ inline void lks_load_left(uint32_t a[4], const lks_chunk *tile, int row, int step)
 {
-    const int l = lks_lane(), quarter = l / 8;
-    lks_load_matrices(a, &tile[lks_slot(row + quarter % 2 * 8 + l % 8, step * 2 + quarter / 2)]);
+    lks_load_matrices(a, &tile[row * LKS_CHUNKS + (lks_lane_slot(true) ^ 2 * step)]);
 }
 
 /* The same 16 rows and columns of the left one, from sums, which are rounded. */
@@ -72,19 +80,17 @@ static __device__ inline void lks_left_of(uint32_t a[4], const lks_sums &p, int 
     a[3] = lks_bf16_pair(right[2], right[3]);
 }
 
-/* Two right ones, b and b + 2, of a product with y^T: groups n and n + 1 of 8 rows of y. */
+/* Two right ones, b and b + 2, of a product with y^T: groups n and n + 1 of 8 rows of y, n even. */
 static __device__ inline void lks_load_right(uint32_t b[4], const lks_chunk *y, int n, int step)
 {
-    const int l = lks_lane(), quarter = l / 8;
-    lks_load_matrices(b, &y[lks_slot(n * 8 + quarter / 2 * 8 + l % 8, step * 2 + quarter % 2)]);
+    lks_load_matrices(b, &y[n * 8 * LKS_CHUNKS + (lks_lane_slot(false) ^ 2 * step)]);
 }
 
-/* Two of a product with y, whose rows are summed over: groups n and n + 1 of 8 columns. */
+/* Two of a product with y, whose rows are summed over: groups n and n + 1 of 8 columns, n even. */
 static __device__ inline void lks_load_right_of_rows(uint32_t b[4], const lks_chunk *y, int n,
                                                      int step)
 {
-    const int l = lks_lane(), quarter = l / 8;
-    lks_load_transposed(b, &y[lks_slot(step * 16 + quarter % 2 * 8 + l % 8, n + quarter / 2)]);
+    lks_load_transposed(b, &y[step * 16 * LKS_CHUNKS + (lks_lane_slot(true) ^ n)]);
 }
 
 /* Head h of sequence b in a matrix of B sequences. */
