@@ -15,8 +15,9 @@ enum {
     WARPS = 4,
     THREADS = WARPS * 32,
     CELLS = TILE * LKS_CHUNKS, /* chunks of a tile */
-    SIDES = 2,                 /* of a warp's queries in the forward pass, 16 each */
-    QUERIES = TILE * SIDES,    /* of a block, there */
+    SIDES = 2,                 /* of a warp's rows, 16 each */
+    LENGTH = TILE * SIDES,     /* rows of a block */
+    PART = 2,                  /* groups of 8 columns that the backward pass computes at once */
     GROUP = 64,                /* heads: 16 MiB of keys and values of 1,024 tokens */
 };
 
@@ -34,9 +35,9 @@ __device__ static void begin_tile(lks_chunk *tile, const lks_operand &m, unsigne
     }
 }
 
-/* A warp's 16 rows in a product's operand layout, for each step. */
+/* A warp's rows in a product's operand layout, for each step. */
 struct rows {
-    uint32_t at[LKS_STEPS][4];
+    uint32_t at[LKS_STEPS][SIDES][4];
 };
 
 __device__ static rows all_rows(const lks_chunk *tile, int row)
@@ -44,19 +45,21 @@ __device__ static rows all_rows(const lks_chunk *tile, int row)
     rows r;
 #pragma unroll
     for (int k = 0; k < LKS_STEPS; k++)
-        lks_load_left(r.at[k], tile, row, k);
+#pragma unroll
+        for (int m = 0; m < SIDES; m++)
+            lks_load_left(r.at[k][m], tile, row + 16 * m, k);
     return r;
 }
 
 /* s += a y^T, of one step and 16 rows of y from row 8 n on; the first step begins the sums. */
 template <int N>
-__device__ static void add_step(lks_sums *s, const uint32_t (*a)[4], const lks_chunk *y, int n,
-                                int step)
+__device__ static void add_step(lks_part<N> s[SIDES], const uint32_t a[SIDES][4],
+                                const lks_chunk *y, int n, int step)
 {
     uint32_t b[4];
     lks_load_right(b, y, n, step);
 #pragma unroll
-    for (int m = 0; m < N; m++)
+    for (int m = 0; m < SIDES; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             if (step == 0)
@@ -66,31 +69,33 @@ __device__ static void add_step(lks_sums *s, const uint32_t (*a)[4], const lks_c
         }
 }
 
-/* s = x y^T */
-__device__ static void multiply_x_yt(lks_sums &s, const rows &x, const lks_chunk *y)
+/* s = x y^T for 8 N rows of y */
+template <int N>
+__device__ static void multiply_x_yt(lks_part<N> s[SIDES], const rows &x, const lks_chunk *y)
 {
 #pragma unroll
     for (int step = 0; step < LKS_STEPS; step++)
 #pragma unroll
-        for (int n = 0; n < LKS_COLUMNS; n += 2)
-            add_step<1>(&s, &x.at[step], y, n, step);
+        for (int n = 0; n < N; n += 2)
+            add_step(s, x.at[step], y, n, step);
 }
 
-/* s[m] += p[m] y, for N groups of 16 rows. p is rounded. */
-template <int N> __device__ static void add_p_y(lks_sums *s, const lks_sums *p, const lks_chunk *y)
+/* s[m] += p[m] y, for 8 N rows of y. p is rounded. */
+template <int N>
+__device__ static void add_p_y(lks_sums s[SIDES], const lks_part<N> p[SIDES], const lks_chunk *y)
 {
 #pragma unroll
-    for (int step = 0; step < LKS_STEPS; step++) {
-        uint32_t a[N][4];
+    for (int step = 0; step < N / 2; step++) {
+        uint32_t a[SIDES][4];
 #pragma unroll
-        for (int m = 0; m < N; m++)
+        for (int m = 0; m < SIDES; m++)
             lks_left_of(a[m], p[m], step);
 #pragma unroll
         for (int n = 0; n < LKS_COLUMNS; n += 2) {
             uint32_t b[4];
             lks_load_right_of_rows(b, y, n, step);
 #pragma unroll
-            for (int m = 0; m < N; m++) {
+            for (int m = 0; m < SIDES; m++) {
                 lks_multiply_add(s[m].at[n], a[m], b);
                 lks_multiply_add(s[m].at[n + 1], a[m], b + 2);
             }
@@ -118,14 +123,14 @@ __device__ static place place_of(const lks_attention &a, size_t n_heads, unsigne
 
 /* --- dropout --------------------------------------------------------------------------------- */
 
-/* The scores of queries from i0 on with keys from j0 on that dropout keeps: bit 4 n + k for
+/* The scores of 16 queries from i0 on with keys from j0 on that dropout keeps: bit 4 n + k for
  * at[n][k] of their sums. As bits, and before the products, they take few registers. */
 __device__ static uint32_t kept_keys(const lks_attention &a, unsigned row0, unsigned i0,
-                                     unsigned j0)
+                                     unsigned j0, int columns = LKS_COLUMNS)
 {
     uint32_t kept = 0;
 #pragma unroll 1
-    for (int n = 0; n < LKS_COLUMNS; n++)
+    for (int n = 0; n < columns; n++)
 #pragma unroll
         for (int k = 0; k < 4; k += 2) {
             const unsigned i = i0 + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
@@ -135,19 +140,37 @@ __device__ static uint32_t kept_keys(const lks_attention &a, unsigned row0, unsi
     return kept;
 }
 
+/* The bit for number at[n][k] of a warp's rows 16 m on, in a part. */
+__device__ static int bit_of(int m, int n, int k)
+{
+    return (m * PART + n) * 4 + k;
+}
+
+/* Those of all of a warp's queries with the keys of a part. */
+__device__ static uint32_t kept_keys_of_part(const lks_attention &a, unsigned row0, unsigned i0,
+                                             unsigned j0)
+{
+    uint32_t kept = 0;
+    for (int m = 0; m < SIDES; m++)
+        kept |= kept_keys(a, row0, i0 + 16 * m, j0, PART) << bit_of(m, 0, 0);
+    return kept;
+}
+
 /* The same for sums whose rows are keys. */
 __device__ static uint32_t kept_queries(const lks_attention &a, unsigned row0, unsigned i0,
                                         unsigned j0)
 {
     uint32_t kept = 0;
 #pragma unroll 1
-    for (int n = 0; n < LKS_COLUMNS; n++)
+    for (int n = 0; n < PART; n++)
+#pragma unroll 1
+        for (int m = 0; m < SIDES; m++)
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const unsigned i = i0 + lks_sums_column(n, k), j = j0 + lks_sums_row(k);
-            if (j <= i)
-                kept |= lks_kept<1>(a, row0 + i, j) << (4 * n + k);
-        }
+            for (int k = 0; k < 4; k++) {
+                const unsigned i = i0 + lks_sums_column(n, k), j = j0 + 16 * m + lks_sums_row(k);
+                if (j <= i)
+                    kept |= lks_kept<1>(a, row0 + i, j) << bit_of(m, n, k);
+            }
     return kept;
 }
 
@@ -216,7 +239,7 @@ __device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDE
             lks_load_left(x[m], query, own + 16 * m, step);
 #pragma unroll
         for (int n = 0; n < LKS_COLUMNS; n += 2)
-            add_step<SIDES>(s, x, key, n, step);
+            add_step(s, x, key, n, step);
     }
 #pragma unroll
     for (int m = 0; m < SIDES; m++) {
@@ -230,7 +253,7 @@ __device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDE
                 if (DROP)
                     s[m].at[n][k] *= lks_factor(a, kept[m], 4 * n + k);
     }
-    add_p_y<SIDES>(f.out, s, value);
+    add_p_y(f.out, s, value);
 }
 
 template <bool DROP>
@@ -239,13 +262,13 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
     LKS_SHARED(lks_chunk, query, SIDES * CELLS);
     LKS_SHARED(lks_chunk, keys, 2 * CELLS);
     LKS_SHARED(lks_chunk, values, 2 * CELLS);
-    const place at = place_of(a, a.shape.NH, QUERIES, true);
+    const place at = place_of(a, a.shape.NH, LENGTH, true);
     const unsigned T = (unsigned)a.shape.T;
     const lks_operand q = lks_head(a, a.in.q, a.in.ldq, at.b, at.h);
     const lks_operand k = lks_head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
     const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
-    const unsigned i0 = at.t0 + own, end = at.t0 + QUERIES < T ? at.t0 + QUERIES : T;
+    const unsigned i0 = at.t0 + own, end = at.t0 + LENGTH < T ? at.t0 + LENGTH : T;
     const unsigned row0 = lks_first_row(a, at.b, at.h);
     const float scale = a.scale * LKS_LOG2_E;
     forward f = {};
@@ -325,31 +348,33 @@ __device__ static void grad_of(float &s, float &d, const lks_of_query &of, float
     s = mask * p;
 }
 
-/* For queries from i0 on, and this warp's keys from j0 on. ALL: every key counts for every
- * query. */
+/* For 8 PART queries from i0 on, which begin in `query` and `grad`, and this warp's keys from j0
+ * on. ALL: every key counts for every query. */
 template <bool DROP, bool ALL>
-__device__ static void add_queries(const lks_attention &a, uint32_t kept, lks_sums &dk,
-                                   lks_sums &dv, const rows &key, const rows &value,
+__device__ static void add_queries(const lks_attention &a, uint32_t kept, lks_sums dk[SIDES],
+                                   lks_sums dv[SIDES], const rows &key, const rows &value,
                                    const lks_chunk *query, const lks_chunk *grad,
                                    const lks_of_query *of, unsigned i0, unsigned j0, float scale)
 {
-    lks_sums s, d;
+    lks_part<PART> s[SIDES], d[SIDES];
     multiply_x_yt(s, key, query);
     multiply_x_yt(d, value, grad);
 #pragma unroll
-    for (int n = 0; n < LKS_COLUMNS; n++) {
+    for (int n = 0; n < PART; n++) {
         const lks_of_query pair[2] = {of[lks_sums_column(n, 0)], of[lks_sums_column(n, 1)]};
 #pragma unroll
-        for (int m = 0; m < 4; m++) {
-            const unsigned i = i0 + lks_sums_column(n, m), j = j0 + lks_sums_row(m);
-            const float mask = DROP ? lks_factor(a, kept, 4 * n + m) : 1.0f;
-            grad_of(s.at[n][m], d.at[n][m], pair[m % 2], scale, mask);
-            if (!ALL && j > i)
-                s.at[n][m] = d.at[n][m] = 0.0f;
-        }
+        for (int m = 0; m < SIDES; m++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const unsigned i = i0 + lks_sums_column(n, k), j = j0 + 16 * m + lks_sums_row(k);
+                const float mask = DROP ? lks_factor(a, kept, bit_of(m, n, k)) : 1.0f;
+                grad_of(s[m].at[n][k], d[m].at[n][k], pair[k % 2], scale, mask);
+                if (!ALL && j > i)
+                    s[m].at[n][k] = d[m].at[n][k] = 0.0f;
+            }
     }
-    add_p_y<1>(&dv, &s, grad);
-    add_p_y<1>(&dk, &d, query);
+    add_p_y(dv, s, grad);
+    add_p_y(dk, d, query);
 }
 
 /* Rows of products are keys here, so that P and dS are in the layout that the next products
@@ -357,124 +382,159 @@ __device__ static void add_queries(const lks_attention &a, uint32_t kept, lks_su
 template <bool DROP>
 static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const lks_attention a)
 {
-    LKS_SHARED(lks_chunk, queries, 2 * CELLS);
-    LKS_SHARED(lks_chunk, grads, 2 * CELLS);
+    LKS_SHARED(lks_chunk, tiles, 4 * CELLS); /* queries, gradients, and the next ones */
     LKS_SHARED(lks_of_query, ofs, 2 * TILE);
-    const place at = place_of(a, a.shape.NKV, TILE, false);
+    const place at = place_of(a, a.shape.NKV, LENGTH, false);
     const unsigned T = (unsigned)a.shape.T;
-    const int own = (int)threadIdx.x / 32 * 16;
+    const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
     const unsigned j0 = at.t0 + own;
+    lks_chunk *values = tiles + 2 * CELLS;
     const float scale = a.scale * LKS_LOG2_E;
-    begin_tile(queries, lks_head(a, a.in.k, a.in.ldkv, at.b, at.h), at.t0, T);
-    begin_tile(grads, lks_head(a, a.in.v, a.in.ldkv, at.b, at.h), at.t0, T);
+    for (int m = 0; m < SIDES; m++) {
+        begin_tile(tiles + m * CELLS, lks_head(a, a.in.k, a.in.ldkv, at.b, at.h), at.t0 + m * TILE,
+                   T);
+        begin_tile(values + m * CELLS, lks_head(a, a.in.v, a.in.ldkv, at.b, at.h), at.t0 + m * TILE,
+                   T);
+    }
     lks_wait_copies();
     __syncthreads();
-    const rows key = all_rows(queries, own), value = all_rows(grads, own);
-    lks_sums dk = {}, dv = {};
-    int turn = 1; /* keys and values may still be read at place 0 */
+    const rows key = all_rows(tiles, own), value = all_rows(values, own);
+    lks_sums dk[SIDES] = {}, dv[SIDES] = {};
+    int turn = 0;
     const unsigned first = at.h * (unsigned)a.group, end = first + (unsigned)a.group;
-    begin_tile(queries + CELLS, lks_head(a, a.in.q, a.in.ldq, at.b, first), at.t0, T);
-    begin_tile(grads + CELLS, lks_head(a, a.dout, a.c, at.b, first), at.t0, T);
+    __syncthreads(); /* all have their rows */
+    begin_tile(tiles, lks_head(a, a.in.q, a.in.ldq, at.b, first), at.t0, T);
+    begin_tile(tiles + CELLS, lks_head(a, a.dout, a.c, at.b, first), at.t0, T);
     if (threadIdx.x < TILE)
-        ofs[TILE + threadIdx.x] =
-            lks_query_of(a, lks_first_row(a, at.b, first), at.t0 + threadIdx.x);
+        ofs[threadIdx.x] = lks_query_of(a, lks_first_row(a, at.b, first), at.t0 + threadIdx.x);
     for (unsigned h = first; h < end; h++)
 #pragma unroll 1
         for (unsigned i0 = at.t0; i0 < T; i0 += TILE, turn = 1 - turn) {
-            const lks_chunk *query = queries + turn * CELLS, *grad = grads + turn * CELLS;
-            const lks_of_query *of = ofs + turn * TILE;
             const int next = 1 - turn;
             const bool last = i0 + TILE >= T; /* of this head */
             const unsigned next_h = last ? h + 1 : h, next_i = last ? at.t0 : i0 + TILE;
             const bool more = next_h < end;
-            const uint32_t kept = DROP ? kept_queries(a, lks_first_row(a, at.b, h), i0, j0) : 0;
             lks_of_query mine = {};
             lks_wait_copies();
             __syncthreads(); /* all have these tiles, and are done with the last ones */
             if (more) {
-                begin_tile(queries + next * CELLS, lks_head(a, a.in.q, a.in.ldq, at.b, next_h),
-                           next_i, T);
-                begin_tile(grads + next * CELLS, lks_head(a, a.dout, a.c, at.b, next_h), next_i, T);
+                lks_chunk *to = tiles + next * 2 * CELLS;
+                begin_tile(to, lks_head(a, a.in.q, a.in.ldq, at.b, next_h), next_i, T);
+                begin_tile(to + CELLS, lks_head(a, a.dout, a.c, at.b, next_h), next_i, T);
                 if (threadIdx.x < TILE)
                     mine = lks_query_of(a, lks_first_row(a, at.b, next_h), next_i + threadIdx.x);
             }
-            if (i0 > at.t0)
-                add_queries<DROP, true>(a, kept, dk, dv, key, value, query, grad, of, i0, j0,
-                                        scale);
-            else
-                add_queries<DROP, false>(a, kept, dk, dv, key, value, query, grad, of, i0, j0,
-                                         scale);
+#pragma unroll 1
+            for (int r = 0; r < TILE; r += 8 * PART) {
+                const unsigned i = i0 + r;
+                if (i + 8 * PART <= j0)
+                    continue; /* all queries come before this warp's keys */
+                const lks_chunk *query = tiles + turn * 2 * CELLS + r * LKS_CHUNKS;
+                const lks_chunk *grad = query + CELLS;
+                const lks_of_query *of = ofs + turn * TILE + r;
+                const uint32_t kept = DROP ? kept_queries(a, lks_first_row(a, at.b, h), i, j0) : 0;
+                if (i + 1 >= j0 + 16 * SIDES)
+                    add_queries<DROP, true>(a, kept, dk, dv, key, value, query, grad, of, i, j0,
+                                            scale);
+                else
+                    add_queries<DROP, false>(a, kept, dk, dv, key, value, query, grad, of, i, j0,
+                                             scale);
+            }
             if (more && threadIdx.x < TILE)
                 ofs[next * TILE + threadIdx.x] = mine;
         }
     const float ones[2] = {1.0f, 1.0f}, scales[2] = {a.scale, a.scale};
-    lks_store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, j0, dk, scales);
-    lks_store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, j0, dv, ones);
+#pragma unroll
+    for (int m = 0; m < SIDES; m++) {
+        lks_store_sums(a, a.grads.dk, a.grads.ldkv, at.b, at.h, j0 + 16 * m, dk[m], scales);
+        lks_store_sums(a, a.grads.dv, a.grads.ldkv, at.b, at.h, j0 + 16 * m, dv[m], ones);
+    }
 }
 
-/* For keys from j0 on, and this warp's queries from i0 on. ALL: every key counts for every
- * query. */
+/* For 8 PART keys from j0 on, which begin in `key` and `value`, and this warp's queries from i0 on.
+ * ALL: every key counts for every query. */
 template <bool DROP, bool ALL>
-__device__ static void add_keys(const lks_attention &a, uint32_t kept, lks_sums &dq,
+__device__ static void add_keys(const lks_attention &a, uint32_t kept, lks_sums dq[SIDES],
                                 const rows &query, const rows &grad, const lks_chunk *key,
-                                const lks_chunk *value, const lks_of_query of[2], unsigned i0,
-                                unsigned j0, float scale)
+                                const lks_chunk *value, const lks_of_query of[SIDES][2],
+                                unsigned i0, unsigned j0, float scale)
 {
-    lks_sums s, d;
+    lks_part<PART> s[SIDES], d[SIDES];
     multiply_x_yt(s, query, key);
     multiply_x_yt(d, grad, value);
 #pragma unroll
-    for (int n = 0; n < LKS_COLUMNS; n++)
+    for (int m = 0; m < SIDES; m++)
 #pragma unroll
-        for (int m = 0; m < 4; m++) {
-            const unsigned i = i0 + lks_sums_row(m), j = j0 + lks_sums_column(n, m);
-            const float mask = DROP ? lks_factor(a, kept, 4 * n + m) : 1.0f;
-            grad_of(s.at[n][m], d.at[n][m], of[m / 2], scale, mask);
-            if (!ALL && j > i)
-                d.at[n][m] = 0.0f;
-        }
-    add_p_y<1>(&dq, &d, key);
+        for (int n = 0; n < PART; n++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const unsigned i = i0 + 16 * m + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
+                const float mask = DROP ? lks_factor(a, kept, bit_of(m, n, k)) : 1.0f;
+                grad_of(s[m].at[n][k], d[m].at[n][k], of[m][k / 2], scale, mask);
+                if (!ALL && j > i)
+                    d[m].at[n][k] = 0.0f;
+            }
+    add_p_y(dq, d, key);
 }
 
 template <bool DROP>
-static __global__ void __launch_bounds__(THREADS, 3) attention_bwd_queries_64(const lks_attention a)
+static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_queries_64(const lks_attention a)
 {
-    LKS_SHARED(lks_chunk, keys, 2 * CELLS);
-    LKS_SHARED(lks_chunk, values, 2 * CELLS);
-    const place at = place_of(a, a.shape.NH, TILE, true);
+    LKS_SHARED(lks_chunk, tiles, 4 * CELLS); /* keys, values, and the next ones */
+    const place at = place_of(a, a.shape.NH, LENGTH, true);
     const unsigned T = (unsigned)a.shape.T;
     const lks_operand k = lks_head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
     const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
-    const int own = (int)threadIdx.x / 32 * 16;
-    const unsigned i0 = at.t0 + own, i = i0 + lks_sums_row(0);
+    const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
+    const unsigned i0 = at.t0 + own, end = at.t0 + LENGTH < T ? at.t0 + LENGTH : T;
+    lks_chunk *grads = tiles + 2 * CELLS;
     const float scale = a.scale * LKS_LOG2_E;
     const unsigned row0 = lks_first_row(a, at.b, at.h);
-    const lks_of_query of[2] = {lks_query_of(a, row0, i), lks_query_of(a, row0, i + 8)};
-    begin_tile(keys, lks_head(a, a.in.q, a.in.ldq, at.b, at.h), at.t0, T);
-    begin_tile(values, lks_head(a, a.dout, a.c, at.b, at.h), at.t0, T);
+    lks_of_query of[SIDES][2];
+    for (int m = 0; m < SIDES; m++) {
+        begin_tile(tiles + m * CELLS, lks_head(a, a.in.q, a.in.ldq, at.b, at.h), at.t0 + m * TILE,
+                   T);
+        begin_tile(grads + m * CELLS, lks_head(a, a.dout, a.c, at.b, at.h), at.t0 + m * TILE, T);
+    }
+#pragma unroll
+    for (int m = 0; m < SIDES; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            of[m][r] = lks_query_of(a, row0, i0 + 16 * m + lks_sums_row(2 * r));
     lks_wait_copies();
     __syncthreads();
-    const rows query = all_rows(keys, own), grad = all_rows(values, own);
-    lks_sums dq = {};
-    int turn = 1; /* queries may still be read at place 0 */
-    begin_tile(keys + CELLS, k, 0, T);
-    begin_tile(values + CELLS, v, 0, T);
+    const rows query = all_rows(tiles, own), grad = all_rows(grads, own);
+    lks_sums dq[SIDES] = {};
+    int turn = 0;
+    __syncthreads(); /* all have their rows */
+    begin_tile(tiles, k, 0, T);
+    begin_tile(tiles + CELLS, v, 0, T);
 #pragma unroll 1
-    for (unsigned j0 = 0; j0 <= at.t0; j0 += TILE, turn = 1 - turn) {
-        const lks_chunk *key = keys + turn * CELLS, *value = values + turn * CELLS;
-        const uint32_t kept = DROP ? kept_keys(a, row0, i0, j0) : 0;
+    for (unsigned j0 = 0; j0 < end; j0 += TILE, turn = 1 - turn) {
         lks_wait_copies();
         __syncthreads(); /* all have these tiles, and are done with the last ones */
-        if (j0 < at.t0) {
-            begin_tile(keys + (1 - turn) * CELLS, k, j0 + TILE, T);
-            begin_tile(values + (1 - turn) * CELLS, v, j0 + TILE, T);
-            add_keys<DROP, true>(a, kept, dq, query, grad, key, value, of, i0, j0, scale);
-        } else {
-            add_keys<DROP, false>(a, kept, dq, query, grad, key, value, of, i0, j0, scale);
+        if (j0 + TILE < end) {
+            begin_tile(tiles + (1 - turn) * 2 * CELLS, k, j0 + TILE, T);
+            begin_tile(tiles + (1 - turn) * 2 * CELLS + CELLS, v, j0 + TILE, T);
+        }
+#pragma unroll 1
+        for (int r = 0; r < TILE; r += 8 * PART) {
+            const unsigned j = j0 + r;
+            if (j >= i0 + 16 * SIDES)
+                break; /* all keys come after this warp's queries */
+            const lks_chunk *key = tiles + turn * 2 * CELLS + r * LKS_CHUNKS;
+            const lks_chunk *value = key + CELLS;
+            const uint32_t kept = DROP ? kept_keys_of_part(a, row0, i0, j) : 0;
+            if (j + 8 * PART <= i0 + 1)
+                add_keys<DROP, true>(a, kept, dq, query, grad, key, value, of, i0, j, scale);
+            else
+                add_keys<DROP, false>(a, kept, dq, query, grad, key, value, of, i0, j, scale);
         }
     }
     const float scales[2] = {a.scale, a.scale};
-    lks_store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, i0, dq, scales);
+#pragma unroll
+    for (int m = 0; m < SIDES; m++)
+        lks_store_sums(a, a.grads.dq, a.grads.ldq, at.b, at.h, i0 + 16 * m, dq[m], scales);
 }
 
 /* --- launches -------------------------------------------------------------------------------- */
@@ -500,7 +560,7 @@ static dim3 grid_of(const lks_attention &a, size_t heads, size_t length)
 
 void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a)
 {
-    LAUNCH(attention_fwd_64, grid_of(a, a.shape.NH, QUERIES), stream, a);
+    LAUNCH(attention_fwd_64, grid_of(a, a.shape.NH, LENGTH), stream, a);
 }
 
 void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a)
@@ -512,10 +572,10 @@ void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a)
 
 void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a)
 {
-    LAUNCH(attention_bwd_keys_64, grid_of(a, a.shape.NKV, TILE), stream, a);
+    LAUNCH(attention_bwd_keys_64, grid_of(a, a.shape.NKV, LENGTH), stream, a);
 }
 
 void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a)
 {
-    LAUNCH(attention_bwd_queries_64, grid_of(a, a.shape.NH, TILE), stream, a);
+    LAUNCH(attention_bwd_queries_64, grid_of(a, a.shape.NH, LENGTH), stream, a);
 }

@@ -37,12 +37,13 @@ static __device__ inline int lks_lane(void)
     return (int)threadIdx.x % 32;
 }
 
-/* A warp's sums: 16 rows of 64 columns. This thread has columns 8 n + 2 (lane % 4) and the next
+/* A warp's sums: 16 rows of 8 N columns. This thread has columns 8 n + 2 (lane % 4) and the next
  * one of row lane / 4 in at[n][0] and at[n][1], and of the eighth row after it in at[n][2] and
  * at[n][3]. */
-struct lks_sums {
-    float at[LKS_COLUMNS][4];
+template <int N> struct lks_part {
+    float at[N][4];
 };
+typedef lks_part<LKS_COLUMNS> lks_sums;
 
 static __device__ inline int lks_sums_row(int which)
 {
@@ -71,7 +72,8 @@ static __device__ inline void lks_load_left(uint32_t a[4], const lks_chunk *tile
 }
 
 /* The same 16 rows and columns of the left one, from sums, which are rounded. */
-static __device__ inline void lks_left_of(uint32_t a[4], const lks_sums &p, int step)
+template <int N>
+static __device__ inline void lks_left_of(uint32_t a[4], const lks_part<N> &p, int step)
 {
     const float *left = p.at[2 * step], *right = p.at[2 * step + 1];
     a[0] = lks_bf16_pair(left[0], left[1]);
