@@ -18,7 +18,7 @@ enum {
     SIDES = 2,                 /* of a warp's rows, 16 each */
     LENGTH = TILE * SIDES,     /* rows of a block */
     PART = 2,                  /* groups of 8 columns that the backward pass computes at once */
-    GROUP = 64,                /* heads: 16 MiB of keys and values of 1,024 tokens */
+    GROUP = 64,                /* most heads: 16 MiB of keys and values of 1,024 tokens */
 };
 
 /* --- tiles ----------------------------------------------------------------------------------- */
@@ -109,14 +109,17 @@ struct place {
     unsigned b, h, t0;
 };
 
-/* Heads are processed by groups, so that the data of a group stay in the second-level cache. In a
- * group, blocks with the most work begin first: `last_first` if those are the tiles at the end. */
+/* Heads are processed by groups of about the same size, so that the data of a group stay in the
+ * second-level cache. In a group, blocks with the most work begin first, so that the GPU's
+ * processors finish together: `last_first` if those are the tiles at the end. */
 __device__ static place place_of(const lks_attention &a, size_t n_heads, unsigned length,
                                  bool last_first)
 {
     const unsigned heads = (unsigned)n_heads, tiles = ((unsigned)a.shape.T + length - 1) / length;
-    const unsigned all = (unsigned)a.shape.B * heads, first = blockIdx.x / (GROUP * tiles) * GROUP;
-    const unsigned n = all - first < (unsigned)GROUP ? all - first : (unsigned)GROUP;
+    const unsigned all = (unsigned)a.shape.B * heads, groups = (all + GROUP - 1) / GROUP;
+    const unsigned group = (all + groups - 1) / groups;
+    const unsigned first = blockIdx.x / (group * tiles) * group;
+    const unsigned n = all - first < group ? all - first : group;
     const unsigned task = blockIdx.x - first * tiles, tile = task / n, head = first + task % n;
     return {head / heads, head % heads, (last_first ? tiles - 1 - tile : tile) * length};
 }
