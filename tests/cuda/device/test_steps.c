@@ -115,9 +115,9 @@ static void test_steps(void **state)
         struct costs want;
     } cases[] = {
         {false, "float32", {56069120, 328858880, 203, 108, 10}},
-        {false, "bfloat16", {43597568, 328858880, 204, 108, 10}},
+        {false, "bfloat16", {42680064, 328367360, 180, 108, 10}},
         {true, "float32", {94372984, 635215452, 372, 312, 10}},
-        {true, "bfloat16", {89957496, 635215452, 485, 312, 10}},
+        {true, "bfloat16", {93299832, 635067996, 485, 312, 10}},
     };
     bool same = true;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
