@@ -1,6 +1,7 @@
 /* lks_comm_split(): groups of some of a group's ranks. The ranks exchange their wishes, then
  * offers: the first rank of each host in a part offers shared memory, and the part's first rank an
  * address at which its hosts meet. A part then opens like any group. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 /* The request of a rank, and the facts that the other ranks of its part need. */
 struct wish {
     int32_t color, key;
-    int32_t rank, machine, pid, number; /* number: in the engine */
+    int32_t rank, machine, pid;
+    int32_t number, tag; /* in the engine; of the part, if this rank is its first one */
     char address[64];
 };
 
@@ -57,7 +59,15 @@ static void close_split(struct split *s)
 
 static lks_status exchange_wishes(struct split *s, int color, int key)
 {
-    struct wish own = {color, key, s->comm->world.rank, s->comm->machine, (int32_t)getpid(), 0, ""};
+    static atomic_uint n_splits;
+    struct wish own = {color,
+                       key,
+                       s->comm->world.rank,
+                       s->comm->machine,
+                       (int32_t)getpid(),
+                       0,
+                       (int32_t)(atomic_fetch_add(&n_splits, 1) % INT32_MAX),
+                       ""};
     if (s->engine != NULL && s->engine->number != NULL)
         own.number = s->engine->number();
     if (s->engine != NULL && s->engine->needs_store)
@@ -119,6 +129,7 @@ static lks_status prepare(struct split *s)
     s->part->ranks = numbers + s->n;
     s->part->host = s->host;
     s->part->n_hosts = s->n_hosts;
+    s->part->tag = s->all[0].tag;
     for (int r = 0; r < s->n; r++) {
         numbers[r] = s->all[r].number;
         s->part->ranks[r] = s->all[r].rank;

@@ -277,6 +277,7 @@ static int fake_hear(void *engine, int host, void *note, char *why, size_t why_b
 
 const lks__engine fake_engine = {.version = LKS__ENGINE_VERSION,
                                  .name = "fake",
+                                 .most_bytes = 16384, /* more than all hosts' descriptors */
                                  .probe = fake_probe,
                                  .join = fake_join,
                                  .leave = fake_leave,

@@ -230,6 +230,20 @@ static int body_wrong_host(void)
                          "of 2");
 }
 
+/* A rank that doesn't lead its host never comes: nobody waits for it longer than the deadline. */
+static int body_absent(void)
+{
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 3 * lks_test_patience()};
+    lks_comm *comm = NULL;
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    if (world.rank < 3) {
+        EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_TIMEOUT && comm == NULL);
+        EXPECT(strstr(lks_last_error(), " s: are all ranks started, with the same backend?"));
+    }
+    return seen_by(world.rank, 4);
+}
+
 /* One collective of each kind; small, sometimes larger. */
 static bool mixed(lks_comm *comm, int i)
 {
@@ -384,6 +398,11 @@ static void test_wrong_numbers(void **state)
     expect_all("11", "wrong_host");
 }
 
+static void test_absent(void **state)
+{
+    expect_all("22", "absent");
+}
+
 /* Without lockstep's launcher, rank 0 serves the store. */
 static void test_at_master(void **state)
 {
@@ -428,6 +447,7 @@ int main(int argc, char **argv)
         {"killed", body_killed},
         {"wrong_world", body_wrong_world},
         {"wrong_host", body_wrong_host},
+        {"absent", body_absent},
         {"many", body_many},
         {NULL, NULL},
     };
@@ -446,7 +466,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many),
     };
     const struct CMUnitTest gloos[] = {cmocka_unit_test(test_at_master)};
-    const struct CMUnitTest mpis[] = {cmocka_unit_test(test_wrong_numbers)};
+    const struct CMUnitTest mpis[] = {cmocka_unit_test(test_wrong_numbers),
+                                      cmocka_unit_test(test_absent)};
     int failed = cmocka_run_group_tests(tests, make_marks, NULL);
     if (strcmp(engine, "gloo") == 0)
         failed += cmocka_run_group_tests(gloos, make_marks, NULL);

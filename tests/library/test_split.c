@@ -250,6 +250,38 @@ static lks_status two_threads(void)
     return st;
 }
 
+/* Split a group often. Returns NULL, or the group after a failure. */
+static void *split_often(void *group)
+{
+    lks_comm *part;
+    float x = 1;
+    lks_status st = LKS_OK;
+    for (int i = 0; i < 20 && st == LKS_OK; i++) {
+        st = lks_comm_split(group, 0, 0, &part);
+        if (st == LKS_OK)
+            st = lks_comm_all_reduce(part, &x, 1, LKS_FLOAT32, LKS_MIN);
+        lks_comm_close(part);
+    }
+    if (st != LKS_OK)
+        fprintf(stderr, "split_often: %s\n", lks_last_error());
+    return st == LKS_OK ? NULL : group;
+}
+
+/* Two threads split two groups of the same ranks at the same time. */
+static lks_status two_splits(void)
+{
+    lks_comm *other;
+    pthread_t thread;
+    void *failed;
+    LKS__TRY(lks_comm_split(comm, 0, 0, &other));
+    EXPECT(pthread_create(&thread, NULL, split_often, other) == 0);
+    void *also = split_often(comm);
+    pthread_join(thread, &failed);
+    lks_comm_close(other);
+    EXPECT(failed == NULL && also == NULL);
+    return LKS_OK;
+}
+
 /* A part works for longer than the deadline while the others wait for it. */
 static lks_status patient(void)
 {
@@ -433,6 +465,7 @@ static const struct row {
     {"nested 1", nested_1, 0, false, false},
     {"nested 2", nested_2, 0, false, false},
     {"two threads", two_threads, 0, false, false},
+    {"two splits", two_splits, 0, false, false},
     {"patient", patient, 0, false, false},
     {"training in a part", train_in_part, 0, false, false},
     {"gradients of the library", train_with_own_gradients, 0, false, false},

@@ -44,6 +44,8 @@ static struct {
     int n_members;
     bool torn; /* a group was left out of order */
     bool serial;
+    int n_joining;
+    MPI_Errhandler programs; /* of MPI_COMM_WORLD, while groups join */
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Held during each call if MPI allows only one thread at a time: each group has its own. */
@@ -228,6 +230,33 @@ static int need_mpi(char *why, size_t why_bytes)
     return 0;
 }
 
+/* While any thread joins, errors on MPI_COMM_WORLD are returned; then the program's handler is
+ * restored. */
+static void count_joining(int change)
+{
+    pthread_mutex_lock(&mpi.lock);
+    if (change > 0 && mpi.n_joining == 0) {
+        MPI_Comm_get_errhandler(MPI_COMM_WORLD, &mpi.programs);
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    }
+    mpi.n_joining += change;
+    if (change < 0 && mpi.n_joining == 0) {
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, mpi.programs);
+        MPI_Errhandler_free(&mpi.programs);
+    }
+    pthread_mutex_unlock(&mpi.lock);
+}
+
+/* A number that two groups which meet at the same time share only if no rank is in both. */
+static int tag_of(const lks__engine_join *join)
+{
+    int size, found, *most;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &found);
+    const uint64_t number = (uint64_t)join->tag * (uint64_t)size + (uint64_t)join->members[0];
+    return (int)(number % (found ? (uint64_t)*most : 32767));
+}
+
 /* A communicator of the group's ranks. Only they call this function, and it comes from the world's:
  * communicators of other groups may have been freed. */
 static int make_world(const lks__engine_join *join, MPI_Comm *world_p)
@@ -241,7 +270,7 @@ static int make_world(const lks__engine_join *join, MPI_Comm *world_p)
     MPI_Group_free(&all);
     if (rc != MPI_SUCCESS)
         return rc;
-    rc = MPI_Comm_create_group(MPI_COMM_WORLD, some, 0, world_p);
+    rc = MPI_Comm_create_group(MPI_COMM_WORLD, some, tag_of(join), world_p);
     MPI_Group_free(&some);
     return rc;
 }
@@ -276,7 +305,6 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
                       size_t why_bytes)
 {
     struct member *m = calloc(1, sizeof *m);
-    MPI_Errhandler programs;
     if (m == NULL) {
         snprintf(why, why_bytes, "no memory");
         return NULL;
@@ -289,11 +317,9 @@ static void *mpi_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char 
     if (rc != 0)
         return NULL;
     MPI_CALL();
-    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &programs);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    count_joining(1);
     rc = meet(m, join, why, why_bytes);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, programs);
-    MPI_Errhandler_free(&programs);
+    count_joining(-1);
     *host_p = m->host;
     *n_hosts_p = m->n_hosts;
     return rc == 0 ? m : NULL;
@@ -437,4 +463,5 @@ LKS__MODULE_EXPORT const lks__engine lks__module_table = {
     .own_sum = mpi_own_sum,
     .tell = mpi_tell,
     .hear = mpi_hear,
+    .most_bytes = 1 << 30, /* sizes are int */
 };

@@ -143,13 +143,8 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
 
 static lks_status join_engine(struct lks__hier *h, lks__segment **segment_p)
 {
-    char why[256] = "";
-    if (h->leads)
-        return lks__hier_thread_open(h);
-    h->engine = h->ops->join(&h->join, &h->host, &h->n_hosts, why, sizeof why);
-    if (h->engine == NULL)
-        return lks__fail(LKS_ERR_PEER, "can't join the other ranks by %s: %s", h->ops->name, why);
-    return take_segment(h, segment_p);
+    LKS__TRY(lks__hier_thread_open(h));
+    return h->leads ? LKS_OK : take_segment(h, segment_p);
 }
 
 lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segment *segment,
@@ -175,7 +170,8 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
                                  .local_rank = comm->world.local_rank,
                                  .local_world_size = comm->world.local_world_size,
                                  .timeout_s = comm->timeout_s,
-                                 .members = part != NULL ? part->numbers : NULL};
+                                 .members = part != NULL ? part->numbers : NULL,
+                                 .tag = part != NULL ? part->tag : 0};
     if (engine->every_rank) {
         lks_status st = h->leads ? offer_segment(h, &segment) : LKS_OK;
         if (st == LKS_OK)

@@ -82,6 +82,7 @@ struct lks__hier_host {
 struct lks__hier_part {
     int host, n_hosts;
     int *numbers; /* [world_size] of the ranks in the engine (engine.h) */
+    int tag;      /* engine.h */
     int *ranks;   /* [world_size] their numbers in the group that was split */
     /* For an engine that needs a store: this host's address, the part's store, and rank 0's server
      * of it. */
@@ -263,7 +264,8 @@ lks_status lks__hier_call(struct lks__hier *h, const struct lks__shm_descriptor 
 lks_status lks__hier_start(struct lks__hier *h, const lks__engine_op *op, uint64_t *ticket_p);
 /* Wait for all operations up to `ticket`, while exchanging heartbeats. */
 lks_status lks__hier_finish(struct lks__hier *h, uint64_t ticket);
-lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op); /* start and finish */
+/* Start and finish, in parts if it is too large for the engine. Pieces are consecutive. */
+lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op);
 /* Exchange the descriptors of this operation with all hosts, into h->descs. */
 lks_status lks__hier_meet(struct lks__hier *h, const struct lks__shm_descriptor *desc);
 /* Call it while there is nothing to do: checks heartbeats, and rests briefly. Fails if the group

@@ -89,9 +89,35 @@ lks_status lks__hier_finish(struct lks__hier *h, uint64_t ticket)
     return LKS_OK;
 }
 
+/* The consecutive pieces of `op` as broadcasts of at most `most` bytes. */
+static lks_status move_in_parts(struct lks__hier *h, const lks__engine_op *op, int n, size_t most)
+{
+    uint64_t ticket = 0;
+    char *piece = op->recv;
+    for (int i = 0; i < n; i++) {
+        for (size_t at = 0; at < op->recv_bytes[i]; at += most) {
+            const size_t left = op->recv_bytes[i] - at, bytes = left < most ? left : most;
+            const lks__engine_op part = {.kind = LKS__ENGINE_BROADCAST,
+                                         .root = n == 1 ? op->root : i,
+                                         .recv = piece + at,
+                                         .recv_bytes = &bytes};
+            LKS__TRY(lks__hier_start(h, &part, &ticket));
+        }
+        piece += op->recv_bytes[i];
+    }
+    return lks__hier_finish(h, ticket);
+}
+
 lks_status lks__hier_move(struct lks__hier *h, const lks__engine_op *op)
 {
+    const int n = op->kind == LKS__ENGINE_BROADCAST ? 1 : h->n_hosts;
+    const size_t most = h->ops->most_bytes;
     uint64_t ticket;
+    size_t bytes = 0;
+    for (int i = 0; i < n && op->kind != LKS__ENGINE_ALL_TO_ALL; i++)
+        bytes += op->recv_bytes[i];
+    if (most > 0 && bytes > most)
+        return move_in_parts(h, op, n, most);
     LKS__TRY(lks__hier_start(h, op, &ticket));
     return lks__hier_finish(h, ticket);
 }

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-    LKS__ENGINE_VERSION = 3,
+    LKS__ENGINE_VERSION = 4,
     LKS__ENGINE_MESSAGE = 1024,
     LKS__ENGINE_HELLO = 128,
     LKS__ENGINE_SLOTS = 8, /* operations that may be in progress together */
@@ -31,6 +31,7 @@ typedef struct lks__engine_join {
     int rank, world_size, local_rank, local_world_size;
     double timeout_s;
     const int *members; /* [world_size] number() of each rank; NULL: all processes, in rank order */
+    int tag; /* with `members`: differs between groups of the same first rank that meet at once */
     /* For engines that need a store: our host's number, our address as others see it, and the
      * store. Keys and values are copied; the caller frees the value that get returns. 0, or -1
      * after a deadline. */
@@ -95,6 +96,9 @@ typedef struct lks__engine {
     int (*tell)(void *engine, const void *message);
     /* The next message of `host`: 1 if one has arrived; 0 if not yet; -1 if no more will come. */
     int (*hear)(void *engine, int host, void *message, char *why, size_t why_bytes);
+
+    /* Most bytes of a broadcast or an all-gather of consecutive pieces; 0: any number. */
+    size_t most_bytes;
 } lks__engine;
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
 /* The leader's thread, which is the only one that calls the engine. Tasks arrive in the order in
- * which the ranks of the host start them, and run one after the other. */
+ * which the ranks of the host start them, and run one after the other. On other ranks, if they join
+ * the engine, too, the thread ends once it has joined. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -133,13 +134,13 @@ static void *thread_main(void *arg)
     memcpy(h->open_why, why, sizeof why);
     h->joined = h->engine != NULL ? 1 : -1;
     pthread_cond_broadcast(&h->changed);
-    while (!h->ready && !h->stop)
+    while (h->leads && !h->ready && !h->stop)
         pthread_cond_wait(&h->changed, &h->lock);
     bool ready = h->ready;
     pthread_mutex_unlock(&h->lock);
     if (ready)
         serve(h);
-    else if (h->engine != NULL)
+    else if (h->leads && h->engine != NULL)
         h->ops->leave(h->engine, 0);
     return NULL;
 }
