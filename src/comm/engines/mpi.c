@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,11 +40,11 @@ struct member {
  * finalizes MPI, if it has initialized it, when the process ends, provided that all groups were
  * left in order: otherwise the other processes may never come to finalize it. */
 static struct {
-    pthread_mutex_t lock; /* guards the other fields */
+    pthread_mutex_t lock; /* guards the other fields; `serial` is also read without it */
     pid_t initialized_by; /* 0: MPI belongs to the program. Not a forked child */
     int n_members;
     bool torn; /* a group was left out of order */
-    bool serial;
+    atomic_bool serial;
     int n_joining;
     MPI_Errhandler programs; /* of MPI_COMM_WORLD, while groups join */
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -53,9 +54,10 @@ static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
 
 static bool begin_call(void)
 {
-    if (mpi.serial)
+    const bool serial = mpi.serial; /* another group may join now */
+    if (serial)
         pthread_mutex_lock(&calls);
-    return mpi.serial;
+    return serial;
 }
 
 static void end_call(const bool *serial)
