@@ -66,7 +66,7 @@ typedef enum lks__epilogue_kind {
     LKS__EPILOGUE_RELU2,     /* out = relu(y)^2 */
     LKS__EPILOGUE_RELU2_BWD, /* y = y * 2 relu(in) */
     LKS__EPILOGUE_RESIDUAL,  /* y = in + dropout(y) */
-    LKS__EPILOGUE_BRANCH,    /* out = in + scale * y */
+    LKS__EPILOGUE_BRANCH,    /* out = in + scale * y; a device needn't store y */
 } lks__epilogue_kind;
 
 /* Matrices have the product's shape and leading dimension, vectors one element per column. Fields

@@ -46,9 +46,9 @@ typedef enum lks__cuda_kind {
     LKS__CUDA_ACTS,
 } lks__cuda_kind;
 
-/* c[m, n] = op(a) op(b) + beta * add, row-major: op is 'N' or 'T', op(a) is [m, k], op(b) is [k,
- * n]. beta 0 reads no `add`. With products in bfloat16 operands are rounded to it, unless they are
- * stored so; sums are float32, and c is rounded once, if it is stored in bfloat16. */
+/* c[m, n] = op(a) op(b) + beta * add, row-major: op is 'N' or 'T', op(a) is [m, k], and
+ * op(b) [k, n]. beta 0 reads no `add`. With products in bfloat16 operands are rounded to it, unless
+ * they are stored so; sums are float32, and c is rounded once, if it is stored in bfloat16. */
 typedef struct lks__cuda_product {
     char ta, tb;
     size_t m, n, k;

@@ -138,10 +138,11 @@ static bool read_line(const char *line, uint32_t values[N_ATTRIBUTES])
 {
     char again[ATTRIBUTES];
     const char *at = line;
-    for (int i = 0; i < N_ATTRIBUTES && at != NULL; i++) {
+    for (int i = 0; i < N_ATTRIBUTES; i++) {
         at = strchr(at, '=');
-        at = at != NULL ? at + 1 : NULL;
-        values[i] = at != NULL ? (uint32_t)strtoul(at, NULL, 10) : 0;
+        if (at == NULL)
+            return false;
+        values[i] = (uint32_t)strtoul(++at, NULL, 10);
     }
     describe(values, again);
     const size_t n = strlen(again);
