@@ -46,7 +46,8 @@ bool lks__still_look(struct lks__supervisor *sup)
     while (!a->ranks[sup->first_rank = sup->first_rank < 0 ? 0 : sup->first_rank].running)
         sup->first_rank++;
     snprintf(sup->first_text, sizeof sup->first_text,
-             "none of the %d running ranks has had a heartbeat for %.0f s (--timeout and a little)",
+             "none of the %d running ranks has had a heartbeat for %.0f s, which is longer than "
+             "their limit (train: --timeout; other programs: LOCKSTEP_TIMEOUT or timeout_s)",
              a->n_running, deadline(sup) + MARGIN_S);
     lks__segment_table(a->segment, a->nproc, a->first_global, report, sizeof report);
     lks__segment_abort_report(a->segment, LKS_ERR_TIMEOUT, sup->first_rank, sup->first_text,
