@@ -128,11 +128,18 @@ static int run_mpi(const char *engine, const char *hosts, const char *const argv
         n++;
     for (; *argv != NULL && n < 63; argv++)
         all[n++] = *argv;
+    /* In /tmp, two runs of mpirun that begin at once may fail to make the same folder. */
+    char folder[] = "/tmp/lockstep-test-mpi-XXXXXX";
+    assert_non_null(mkdtemp(folder));
     pid_t pid = fork();
     assert_true(pid >= 0);
-    if (pid > 0)
-        return code_of(pid);
+    if (pid > 0) {
+        const int code = code_of(pid);
+        rmdir(folder);
+        return code;
+    }
     be_quiet();
+    setenv("OMPI_MCA_orte_tmpdir_base", folder, 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     execvp(all[0], (char **)all);
