@@ -43,8 +43,8 @@ typedef struct lks__claims {
     size_t n_rollbacks;
     uint64_t odd_rollback; /* step + 1 of a `rollback` line that no run can have written; 0: none */
     json_t *config;        /* the config line */
-    /* Host lines of the start and of each resume, in order. A rollback behind resumes leaves one,
-     * with the changes of all. */
+    /* The host line of the start and of each resume, in order. If a rollback returns to a step
+     * before some resumes, their lines become one, which has all of their changes. */
     json_t *starts;
 } lks__claims;
 

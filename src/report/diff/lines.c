@@ -67,7 +67,7 @@ static lks_status fill(lks__lines *l)
 
 const char *const lks__lines_times[] = {"ms", "tok_per_s", "mfu", "comm_exposed_ms", NULL};
 
-/* The value behind `,"name":` at `at`; NULL: there is another text. */
+/* If the text at `at` begins with `,"NAME":`, what follows that; else NULL. */
 static const char *value_of(const char *at, const char *end, const char *name)
 {
     const size_t n = strlen(name);
