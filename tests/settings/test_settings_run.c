@@ -87,7 +87,6 @@ static void test_golf(void **state)
         set(&s, "family", "golf");
         set(&s, "vocab_size", "64");
         set(&s, "gradient_accumulation_steps", "8");
-        set(&s, "virtual_ranks", "8");
         set(&s, "train_batch_tokens", rows[i].train);
         set(&s, "val_batch_size", rows[i].val);
         set(&s, "sampler", rows[i].sampler);

@@ -10,6 +10,7 @@
 #include "files/pickle/torch/torchfile.h"
 #include "files/pickle/torch/torchsave.h"
 #include "laws.h"
+#include "model/table/freeze.h"
 #include "weights/forms/nanogpt.h"
 #include "weights/forms/saved.h"
 
@@ -324,6 +325,7 @@ static void test_golf(void **state)
 
 typedef struct lie {
     const char *without, *left_out, *longer, *bad_type;
+    const char *frozen; /* tensors that the run doesn't train */
     const char *narrow; /* type of the shared table, BF16 or F16, which counts up then */
     int64_t n_embd, iter;
     double step, eps, decay;
@@ -525,6 +527,7 @@ static lks_status use_with(const lie *l, bool run, uint32_t vocab_size)
     const lks__model_config config = lks__state_model_config(&w->model, vocab_size);
     assert_ok(lks__model_table(&config, &table));
     assert_true(table.count <= 4096);
+    assert_ok(lks__table_freeze(&table, l->frozen ? l->frozen : ""));
     if (run)
         st = lks__nanogpt_run_of(w, &taken);
     if (st == LKS_OK)
@@ -584,6 +587,7 @@ static void test_lies(void **state)
     assert_fails(LKS_ERR_SUPPORT, use(&(lie){.step = 2}, true), "2 times in 3 iterations");
     assert_fails(LKS_ERR_CONFIG, use_with(&(lie){0}, true, V + 1), "continued in its own shape");
     assert_fails(LKS_ERR_NAN, use(&(lie){.nan_moment = true}, true), "ln_f.weight is not finite");
+    assert_ok(use(&(lie){.nan_moment = true, .frozen = "ln_f"}, true)); /* not read */
 }
 
 /* A state_dict of the script: what its first tensors give, and no others. */
@@ -682,6 +686,13 @@ static void test_export_refused(void **state)
     r = TRAIN(generated_data(), nanogpts_folder(), "--init_from=resume", "--optimizer=sgd");
     assert_int_equal(r.exit_code, 2);
     assert_contains(r.err, "has the state of AdamW");
+    forge_model m = forge_open(true);
+    const char *out_of_llmc = lks_test_folder();
+    copy_file(forge_llmc(&m, 3, NULL), lks_test_text("%s/ckpt.pt", out_of_llmc));
+    forge_close(&m);
+    r = TRAIN(generated_data(), out_of_llmc, "--init_from=resume");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "nanoGPT's ckpt.pt: it is a model file of llm.c");
 }
 
 int main(void)

@@ -305,6 +305,11 @@ static lks_status read_group(lks__weights *w, size_t i, double *beta1, double *b
 lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run)
 {
     double beta1, beta2, no_decay;
+    char why[160];
+    if (w->form != &lks__weights_nanogpt) {
+        snprintf(why, sizeof why, "it is %s", w->form->about);
+        return bad(w, why);
+    }
     const struct nanogpt *n = w->source;
     const lks__pickle_value *iter = lks__pickle_find(n->root, "iter_num");
     if (lks__pickle_find(n->root, "optimizer") == NULL)
@@ -355,6 +360,8 @@ static lks_status read_state(lks__weights *w, const char *name, const lks__pickl
                          "%s: a run is continued in its own shape: leave --block_size and "
                          "--vocab_size out",
                          w->shown);
+    if (t->frozen)
+        return LKS_OK;
     LKS__TRY(
         read_moment(w, t->name, lks__pickle_find(state, "exp_avg"), t, a->exp_avg + t->offset));
     return read_moment(w, t->name, lks__pickle_find(state, "exp_avg_sq"), t,

@@ -17,9 +17,9 @@ typedef struct lks__nanogpt_run {
 
 /* True if this folder contains nanoGPT's ckpt.pt. */
 bool lks__nanogpt_in(const char *folder);
-/* Check the optimizer's state and read its small members. `w` was opened from a ckpt.pt. */
+/* Check the optimizer's state and read its small members. ERR_FORMAT if `w` has another form. */
 lks_status lks__nanogpt_run_of(lks__weights *w, lks__nanogpt_run *run);
-/* Read both moments of every tensor of the table into arenas. */
+/* Read both moments of every trained tensor of the table into arenas. */
 lks_status lks__nanogpt_moments(lks__weights *w, const lks__table *table, float *exp_avg,
                                 float *exp_avg_sq);
 

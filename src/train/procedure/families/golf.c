@@ -93,7 +93,7 @@ static lks_status check(lks__settings *s)
                          " sequences; 65536 are the most",
                          s->train_batch_tokens, local / T);
     s->batch_size = local / T;
-    if (s->virtual_ranks != 0 && s->val_batch_size / s->virtual_ranks < T)
+    if (s->val_batch_size / s->virtual_ranks < T)
         return lks__fail(LKS_ERR_CONFIG,
                          "val_batch_size=%" PRId64 " over %" PRId64
                          " virtual ranks is less than one sequence of train_seq_len=%" PRId64,
