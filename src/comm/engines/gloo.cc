@@ -85,23 +85,27 @@ struct Peer {
     std::string why;
 };
 
-// The posted parts of one operation, to wait for.
+// The posted parts of one operation in one direction, to wait for.
 struct Posted {
     std::unique_ptr<gloo::transport::UnboundBuffer> out, in;
     int sends = 0, recvs = 0;
 };
 
+// Data have a connection for each direction: up, from lower to higher hosts, and down. While a
+// thread writes to a connection, Gloo's thread can't read from it, and polls until it can.
+enum { UP, DOWN, DIRECTIONS };
+
 struct Member {
     int host, n_hosts;
-    std::shared_ptr<gloo::Context> data, messages;
+    std::shared_ptr<gloo::Context> data[DIRECTIONS], messages;
     uint64_t number = 0; // number of the last operation: its tag
 
     std::mutex lock;
     std::condition_variable changed;
     bool stop = false;
 
-    Posted posted[LKS__ENGINE_SLOTS];
-    Posted *awaited = nullptr; // guarded by lock
+    Posted posted[LKS__ENGINE_SLOTS][DIRECTIONS];
+    Posted *awaited = nullptr; // both directions; guarded by lock
     std::string why;           // a failed wait's
     std::thread interrupter;
 
@@ -151,24 +155,26 @@ struct Pieces {
     }
 };
 
-void send(Member &m, Posted &p, int to, const Pieces &from, int piece)
+void send(Member &m, Posted *both, int to, const Pieces &from, int piece)
 {
     if (to == m.host || from.bytes[piece] == 0)
         return;
+    Posted &p = both[to > m.host ? UP : DOWN];
     p.out->send(to, m.number, from.at[piece], from.bytes[piece]);
     p.sends++;
 }
 
-void receive(Member &m, Posted &p, int from, const Pieces &to, int piece)
+void receive(Member &m, Posted *both, int from, const Pieces &to, int piece)
 {
     if (from == m.host || to.bytes[piece] == 0)
         return;
+    Posted &p = both[from < m.host ? UP : DOWN];
     p.in->recv(from, m.number, to.at[piece], to.bytes[piece]);
     p.recvs++;
 }
 
 // Post receives first, so that arriving data have a destination.
-void post(Member &m, Posted &p, const lks__engine_op &op)
+void post(Member &m, Posted *p, const lks__engine_op &op)
 {
     const bool all_to_all = op.kind == LKS__ENGINE_ALL_TO_ALL;
     const int n = op.kind == LKS__ENGINE_BROADCAST ? 1 : m.n_hosts;
@@ -176,9 +182,11 @@ void post(Member &m, Posted &p, const lks__engine_op &op)
     Pieces out = in;
     if (all_to_all)
         out = {static_cast<char *>(const_cast<void *>(op.send)), op.send_at, op.send_bytes, n};
-    p.in = m.data->createUnboundBuffer(in.base, in.extent());
-    p.out = m.data->createUnboundBuffer(out.base, out.extent());
-    p.sends = p.recvs = 0;
+    for (int d = 0; d < DIRECTIONS; d++) {
+        p[d].in = m.data[d]->createUnboundBuffer(in.base, in.extent());
+        p[d].out = m.data[d]->createUnboundBuffer(out.base, out.extent());
+        p[d].sends = p[d].recvs = 0;
+    }
     if (op.kind == LKS__ENGINE_BROADCAST) {
         if (m.host != op.root)
             receive(m, p, op.root, in, 0);
@@ -196,13 +204,22 @@ void post(Member &m, Posted &p, const lks__engine_op &op)
     }
 }
 
-// Returns early if interrupted.
-void finish(Posted &p)
+bool is_done(const Posted *p)
 {
-    for (; p.recvs > 0 && p.in->waitRecv(never); p.recvs--)
-        ;
-    for (; p.recvs == 0 && p.sends > 0 && p.out->waitSend(never); p.sends--)
-        ;
+    return p[UP].recvs + p[UP].sends + p[DOWN].recvs + p[DOWN].sends == 0;
+}
+
+// Returns early if interrupted.
+void finish(Posted *both)
+{
+    for (int d = 0; d < DIRECTIONS; d++)
+        for (Posted &p = both[d]; p.recvs > 0; p.recvs--)
+            if (!p.in->waitRecv(never))
+                return;
+    for (int d = 0; d < DIRECTIONS; d++)
+        for (Posted &p = both[d]; p.sends > 0; p.sends--)
+            if (!p.out->waitSend(never))
+                return;
 }
 
 // The text of an exception that `fn` throws; empty if it doesn't.
@@ -225,8 +242,10 @@ void interrupt_waits(Member *m)
     while (!m->changed.wait_for(held, longest_rest, [m] { return m->stop; })) {
         if (m->awaited == nullptr)
             continue;
-        m->awaited->in->abortWaitRecv();
-        m->awaited->out->abortWaitSend();
+        for (int d = 0; d < DIRECTIONS; d++) {
+            m->awaited[d].in->abortWaitRecv();
+            m->awaited[d].out->abortWaitSend();
+        }
     }
 }
 
@@ -247,7 +266,7 @@ int gloo_test(void *engine, int slot, char *why, size_t why_bytes)
     auto *m = static_cast<Member *>(engine);
     if (!m->why.empty())
         say(why, why_bytes, m->why.c_str());
-    return !m->why.empty() ? -1 : m->posted[slot].recvs + m->posted[slot].sends == 0;
+    return !m->why.empty() ? -1 : is_done(m->posted[slot]);
 }
 
 void set_awaited(Member *m, Posted *p)
@@ -259,7 +278,7 @@ void set_awaited(Member *m, Posted *p)
 void gloo_rest(void *engine, int slot, double seconds)
 {
     auto *m = static_cast<Member *>(engine);
-    set_awaited(m, &m->posted[slot]);
+    set_awaited(m, m->posted[slot]);
     m->why = caught([&] { finish(m->posted[slot]); });
     set_awaited(m, nullptr);
 }
@@ -270,7 +289,7 @@ int gloo_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_b
     if (m->n_hosts == 1)
         return 0;
     std::string text = caught([&] {
-        gloo::AllreduceOptions options(m->data);
+        gloo::AllreduceOptions options(m->data[UP]);
         options.setOutput(buf, count);
         options.setReduceFunction(
             static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
@@ -372,7 +391,8 @@ void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, 
         m->peers = std::vector<Peer>(static_cast<size_t>(m->n_hosts));
         m->outs.resize(static_cast<size_t>(m->n_hosts));
         if (m->n_hosts > 1) {
-            m->data = connect(*join, "data");
+            m->data[UP] = connect(*join, "data up");
+            m->data[DOWN] = connect(*join, "data down");
             m->messages = connect(*join, "notes");
             for (int h = 0; h < m->n_hosts; h++) {
                 if (h == m->host)
@@ -416,7 +436,7 @@ void gloo_leave(void *engine, int orderly)
         }
         m->interrupter.join();
         std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
-        for (auto *context : {m->data.get(), m->messages.get()})
+        for (auto *context : {m->data[UP].get(), m->data[DOWN].get(), m->messages.get()})
             if (context != nullptr)
                 context->closeConnections();
         m->sender.detach();
