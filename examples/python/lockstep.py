@@ -33,7 +33,7 @@ class _Param(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("virtual_ranks", ctypes.c_int), ("micro_steps", ctypes.c_int), ("bucket_mb", ctypes.c_double), ("wire", ctypes.c_int),
-                ("own_gradients", ctypes.c_bool)]
+                ("own_gradients", ctypes.c_bool), ("weight", ctypes.c_double), ("overwrites", ctypes.c_bool)]
 
 
 class _SamplerOptions(ctypes.Structure):
@@ -225,10 +225,12 @@ class DDP(_Object):
     """Parameters {name: float32 array}, in the order in which forward uses them. Backward adds to the
     array of the same name in `grads`. Parameters named in `frozen` have no gradient. With
     `own_gradients` the library allocates `grads`, which saves a copy of them. They are valid until
-    close(), and parameters can't be frozen."""
+    close(), and parameters can't be frozen. `weight`: the samples of each micro-step, if always the same.
+    `overwrites`: the first micro-step of a virtual rank stores gradients, and they aren't zeroed."""
     _close = _lib.lks_ddp_close
 
-    def __init__(self, comm, params, virtual_ranks=0, micro_steps=1, bucket_mb=0, wire="float32", frozen=(), own_gradients=False):
+    def __init__(self, comm, params, virtual_ranks=0, micro_steps=1, bucket_mb=0, wire="float32", frozen=(), own_gradients=False,
+                 weight=0, overwrites=False):
         super().__init__()
         if own_gradients and frozen:
             raise Error(f"DDP: own_gradients, so {', '.join(frozen)} can't be frozen: leave it out of params")
@@ -239,7 +241,7 @@ class DDP(_Object):
             slot.name = name.encode()
             slot.value, slot.count, _ = _memory(value, ["float32"])
             slot.grad = self.grads[name].ctypes.data if name in self.grads else None
-        options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire], own_gradients)
+        options = _Options(virtual_ranks, micro_steps, bucket_mb, _WIRES[wire], own_gradients, weight, overwrites)
         _check(_lib.lks_ddp_open(comm.handle, self.list, len(params), ctypes.byref(options), ctypes.byref(self.handle)))
         if own_gradients:
             self.grads = {name: _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape) for name, i in self.names.items()}

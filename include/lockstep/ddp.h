@@ -73,6 +73,14 @@ typedef struct lks_ddp_options {
     /* The library allocates the gradients, in the memory that ranks send from: lks_ddp_gradient().
      * Otherwise it has a copy of the caller's. No parameter in the list is frozen then. */
     bool own_gradients;
+    /* The weight of every micro-step: lks_ddp_accumulate() then takes no other, and gradients are
+     * divided while they are added, which saves one pass over them. 0: weights may differ. */
+    double weight;
+    /* Backward stores gradients in a virtual rank's first micro-step and adds to them in the
+     * others, so lks_ddp_begin() needn't zero them. That micro-step stores each gradient. Without
+     * samples, lks_ddp_accumulate(ddp, 0) zeroes those that weren't marked. With LOCKSTEP_CHECK=1,
+     * lks_ddp_accumulate() returns ERR_ARG for an element that wasn't stored. */
+    bool overwrites;
 } lks_ddp_options;
 
 /* Collective. All ranks give the same names, counts and frozen parameters in the same order. If
@@ -109,8 +117,8 @@ lks_status lks_ddp_verify(lks_ddp *ddp);
 int lks_ddp_first(const lks_ddp *ddp);
 int lks_ddp_end(const lks_ddp *ddp);
 
-/* Begin virtual rank `v` and zero the gradients. Begin virtual ranks in order, each once per
- * step. */
+/* Begin virtual rank `v` and zero the gradients (unless `overwrites`). Begin virtual ranks in
+ * order, each once per step. */
 lks_status lks_ddp_begin(lks_ddp *ddp, int v);
 /* Optional, from the caller's backward: the gradient of `param` (its index in `params`) is complete
  * in this micro-step. In the last micro-step it is then sent while backward continues. Mark each

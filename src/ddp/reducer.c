@@ -104,7 +104,7 @@ static lks_status open_memory(lks__reducer *d, const lks__tree_nodes *left, bool
     bool merges;
     lks__memory_config config = {
         .V = c->V,
-        .scale = c->sums ? 1.0f : (float)(1.0 / ((double)c->V * c->A)),
+        .scale = (float)(1.0 / (c->divisor > 0 ? c->divisor : (double)c->V * c->A)),
         .wire = c->wire,
         .zero = c->zero,
         .owners = c->owners,

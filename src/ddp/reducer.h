@@ -24,7 +24,7 @@ typedef struct lks__reducer_config {
     bool zero;           /* each host updates only its share of every bucket, as in ZeRO-1 */
     size_t bucket_bytes; /* a bucket gets groups of the table until it has this many bytes */
     size_t first_bytes;  /* limit of the first bucket, which starts early; 0: bucket_bytes */
-    bool sums;           /* keep the sum over micro-batches: no division by N */
+    double divisor;      /* of the sum over all micro-batches; 0: their number */
     bool staging;        /* if A is 1, leaves that are merged at once use a staging buffer */
     bool hashes;         /* hash the leaves, if the device's memory is the host's */
     /* [n_tensors] the rank that updates a tensor as a whole, -1 if ranks divide it by blocks; NULL:

@@ -216,7 +216,8 @@ static int ddp_step(lks_comm *comm, enum mode mode, const struct step *want)
                                         {"b", value[1], grad[1], COUNT}};
     lks_ddp *ddp = NULL;
     lks_ddp_result r;
-    CALL(mode, lks_ddp_open(comm, params, N_PARAMS, &(lks_ddp_options){V, 1, 0.01, 0, 0}, &ddp));
+    CALL(mode, lks_ddp_open(comm, params, N_PARAMS,
+                            &(lks_ddp_options){.virtual_ranks = V, .bucket_mb = 0.01}, &ddp));
     CALL(mode, lks_ddp_broadcast(ddp));
     for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
         CALL(mode, lks_ddp_begin(ddp, v));

@@ -102,6 +102,7 @@ static lks_status open_sampler(struct here *h, uint64_t n, int replicas, bool dr
 /* SET changes the second tensor. */
 #define SAVE(set) (h->state[1].set, lks_checkpoint_save(h->comm, h->dir, 1, h->state, 2, 0))
 
+#define OPENED(...) open_ddp(h, (lks_ddp_options){__VA_ARGS__})
 #define BEGUN(call) (lks_ddp_begin(h->ddp, 0) != LKS_OK ? LKS_ERR_PEER : (call))
 
 static lks_status no_gradient(struct here *h)
@@ -158,6 +159,19 @@ static lks_status weigh_too_much(struct here *h)
     LKS__TRY(lks_ddp_begin(h->ddp, 0));
     LKS__TRY(lks_ddp_accumulate(h->ddp, 1e308));
     return lks_ddp_accumulate(h->ddp, 1e308);
+}
+
+static lks_status weigh_other(struct here *h)
+{
+    LKS__TRY(open_ddp(h, (lks_ddp_options){.weight = 2}));
+    LKS__TRY(lks_ddp_begin(h->other_ddp, 0));
+    LKS__TRY(lks_ddp_accumulate(h->other_ddp, 2) == LKS_OK ? LKS_OK : LKS_ERR_IO);
+    LKS__TRY(lks_ddp_step(h->other_ddp, NULL) == LKS_OK ? LKS_OK : LKS_ERR_IO);
+    LKS__TRY(lks_ddp_begin(h->other_ddp, 0));
+    const lks_status st = lks_ddp_accumulate(h->other_ddp, 3);
+    lks_ddp_close(h->other_ddp);
+    h->other_ddp = NULL;
+    return st;
 }
 
 static lks_status weigh(struct here *h, double each)
@@ -498,18 +512,18 @@ static const size_t much = SIZE_MAX, two = 2;
     X(ddp_odd, open_param(h, (lks_param){"b", (float *)(h->bytes + 1), h->grad[1], 8}), ERR_ARG,   \
       "parameter 1 are not aligned")                                                               \
     X(ddp_frozen, no_gradient(h), ERR_ARG, "no parameter has a gradient")                          \
-    X(ddp_v_low, open_ddp(h, (lks_ddp_options){-1, 1, 1, 0, false}), ERR_ARG,                      \
-      "-1 virtual ranks: 1 to 1024")                                                               \
-    X(ddp_v_high, open_ddp(h, (lks_ddp_options){1025, 1, 1, 0, false}), ERR_ARG,                   \
-      "1025 virtual ranks")                                                                        \
-    X(ddp_a_low, open_ddp(h, (lks_ddp_options){1, -1, 1, 0, false}), ERR_ARG, "-1 micro-steps")    \
-    X(ddp_a_high, open_ddp(h, (lks_ddp_options){1, INT_MAX, 1, 0, false}), ERR_ARG,                \
-      "2147483647 micro-st")                                                                       \
-    X(ddp_mb_low, open_ddp(h, (lks_ddp_options){1, 1, -1, 0, false}), ERR_ARG, "buckets of -1 MB") \
-    X(ddp_mb_nan, open_ddp(h, (lks_ddp_options){1, 1, NAN, 0, false}), ERR_ARG, "MB: more than 0") \
-    X(ddp_mb_high, open_ddp(h, (lks_ddp_options){1, 1, INFINITY, 0, false}), ERR_ARG,              \
-      "buckets of inf MB")                                                                         \
-    X(ddp_wire, open_ddp(h, (lks_ddp_options){1, 1, 1, 2, false}), ERR_ARG, "no wire format 2")
+    X(ddp_v_low, OPENED(.virtual_ranks = -1), ERR_ARG, "-1 virtual ranks: 1 to 1024")              \
+    X(ddp_v_high, OPENED(.virtual_ranks = 1025), ERR_ARG, "1025 virtual ranks")                    \
+    X(ddp_a_low, OPENED(.micro_steps = -1), ERR_ARG, "-1 micro-steps")                             \
+    X(ddp_a_high, OPENED(.micro_steps = INT_MAX), ERR_ARG, "2147483647 micro-st")                  \
+    X(ddp_mb_low, OPENED(.bucket_mb = -1), ERR_ARG, "buckets of -1 MB")                            \
+    X(ddp_mb_nan, OPENED(.bucket_mb = NAN), ERR_ARG, "MB: more than 0")                            \
+    X(ddp_mb_high, OPENED(.bucket_mb = INFINITY), ERR_ARG, "buckets of inf MB")                    \
+    X(ddp_wire, OPENED(.wire = (lks_wire)2), ERR_ARG, "no wire format 2")                          \
+    X(ddp_weight_low, OPENED(.weight = -1), ERR_ARG, "the weight is -1: it is")                    \
+    X(ddp_weight_nan, OPENED(.weight = NAN), ERR_ARG, "the weight is")                             \
+    X(ddp_weight_large, OPENED(.weight = 1e60), ERR_ARG,                                           \
+      "lks_ddp_open: the weights of a step's micro-steps add up to 1e+60")
 
 #define DDP_ROWS(X)                                                                                \
     X(ddp_broadcast_null, lks_ddp_broadcast(NULL), ERR_ARG, "lks_ddp_broadcast: ddp is NULL")      \
@@ -538,6 +552,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(weight_nan, BEGUN(lks_ddp_accumulate(h->ddp, NAN)), ERR_ARG, "the weight is")                \
     X(weight_inf, BEGUN(lks_ddp_accumulate(h->ddp, INFINITY)), ERR_ARG, "the weight is inf")       \
     X(weight_overflow, weigh_too_much(h), ERR_ARG, "the weight is 1e+308")                         \
+    X(weight_other, weigh_other(h), ERR_ARG, "the weight is 3, and lks_ddp_open() was given 2")    \
     X(weight_sum, weigh(h, 1e308), ERR_ARG, "add up to inf")                                       \
     X(weight_large, weigh(h, 1e60), ERR_ARG, "add up to 2e+60, by which no float")                 \
     X(weight_small, weigh(h, 1e-60), ERR_ARG, "add up to 2e-60, by which no float")                \
@@ -688,8 +703,9 @@ static void set_up(struct here *h)
                            .dst = h->common};
     h->params[0] = (lks_param){"a", h->value[0], h->grad[0], N};
     h->params[1] = (lks_param){"b", h->value[1], h->grad[1], N};
-    assert_ok(
-        lks_ddp_open(h->comm, h->params, 2, &(lks_ddp_options){2, 2, 1e-4, 0, false}, &h->ddp));
+    assert_ok(lks_ddp_open(
+        h->comm, h->params, 2,
+        &(lks_ddp_options){.virtual_ranks = 2, .micro_steps = 2, .bucket_mb = 1e-4}, &h->ddp));
     assert_ok(lks_sampler_open(&h->sampled, &h->sampler));
     h->dir = lks_test_folder();
     h->state[0] = (lks_tensor){"a", LKS_FLOAT32, 1, {N}, h->value[0]};

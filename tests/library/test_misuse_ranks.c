@@ -148,6 +148,12 @@ static lks_status other_wire(struct rank *r, bool first)
     return open_ddp(r);
 }
 
+static lks_status other_weight(struct rank *r, bool first)
+{
+    r->options.weight = first ? 4 : 0.5;
+    return open_ddp(r);
+}
+
 /* Hosts send 1 + 2^-10 as 1; one host sends nothing. */
 static lks_status narrow_wire(struct rank *r, bool first)
 {
@@ -735,6 +741,8 @@ static const struct row rows[] = {
      "virtual_ranks: 16 on rank 1, and 8 on rank 0"},
     {"other wire", other_wire, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
      "wire: 1 on rank 1, and 0 on rank 0", "wire: 1 on rank 1, and 0 on rank 0"},
+    {"other weight", other_weight, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
+     "weight: 0.5 on rank 1, and 4 on rank 0", "weight: 0.5 on rank 1, and 4 on rank 0"},
     {"narrow wire", narrow_wire, LKS_OK, LKS_OK, "", ""},
     {"other buckets", other_buckets, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED, "bytes of a bucket",
      "bytes of a bucket: 104 on rank 1, and 26214400 on rank 0"},

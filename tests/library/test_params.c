@@ -36,9 +36,11 @@ static struct model *new_model(void)
 
 /* ---- what is expected -------------------------------------------------------------------- */
 
+static double same_weight; /* of all micro-batches; 0: they differ */
+
 static double weight_of(int v, int m)
 {
-    return (v * 3 + m) % 5; /* some are 0 */
+    return same_weight > 0 ? same_weight : (v * 3 + m) % 5; /* some are 0 */
 }
 
 static double loss_of(int step, int v, int m)
@@ -90,9 +92,12 @@ static struct expected *expect(int V, int A)
 {
     struct expected *e = calloc(1, sizeof *e);
     assert_non_null(e);
-    for (int v = 0; v < V; v++)
+    for (int v = 0; v < V; v++) {
+        double leaf = 0;
         for (int m = 0; m < A; m++)
-            e->weight += weight_of(v, m);
+            leaf += weight_of(v, m);
+        e->weight += leaf;
+    }
     for (int s = 0; s < STEPS; s++) {
         double squares = 0;
         for (int v = 0; v < V; v++) {
@@ -130,12 +135,17 @@ struct rank {
 /* Each parameter's gradient is there when it is marked, and not before. */
 static lks_status backward(struct rank *r, lks_ddp *ddp, int step, int v, int m)
 {
+    const bool stores = r->options.overwrites && m == 0;
+    if (stores && weight_of(v, m) == 0) /* without data it stores nothing */
+        return LKS_OK;
     for (int i = 0; i < N_PARAMS; i++) {
         int p = r->marks == FORWARDS ? i : N_PARAMS - 1 - i;
         if (r->marks == EARLY && p == r->odd)
             LKS__TRY(lks_ddp_mark_ready(ddp, (size_t)p));
+        if (p == FROZEN && stores)
+            memset(r->grads[p], 0, counts[p] * sizeof(float));
         for (size_t k = 0; p != FROZEN && k < counts[p]; k++)
-            r->grads[p][k] += made_up(step, v, m, p, k);
+            r->grads[p][k] = (stores ? 0 : r->grads[p][k]) + made_up(step, v, m, p, k);
         if (r->marks == NONE || r->marks == EARLY || (r->marks == HALF && p % 2 == 0) ||
             (p == RARE && !has_rare(step, v)))
             continue;
@@ -230,43 +240,57 @@ static void run_ranks(struct rank *ranks, int W)
 
 /* ---- tests ------------------------------------------------------------------------------- */
 
-static void check_means(bool own)
+static void check_means(lks_ddp_options options)
 {
     static const struct {
         int V, A;
     } shapes[] = {{2, 1}, {3, 2}, {4, 1}, {8, 3}, {5, 1}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         int V = shapes[s].V, A = shapes[s].A;
+        same_weight = options.weight;
         struct expected *e = expect(V, A);
         for (int W = 1; W <= V; W++)
             for (int marks = 0; marks < N_MARKS; marks++) {
                 struct rank ranks[MAX_RANKS];
+                options.virtual_ranks = V;
+                options.micro_steps = A;
+                options.bucket_mb = marks == HALF ? 25 : 0.001;
                 for (int i = 0; i < W; i++)
                     ranks[i] = (struct rank){.run = run_steps,
-                                             .options = {.virtual_ranks = V,
-                                                         .micro_steps = A,
-                                                         .bucket_mb = marks == HALF ? 25 : 0.001,
-                                                         .own_gradients = own},
+                                             .options = options,
                                              .marks = (enum marks)marks,
                                              .expected = e};
                 run_ranks(ranks, W);
                 for (int i = 0; i < W; i++)
                     if (ranks[i].status != LKS_OK)
-                        fail_msg("V = %d, A = %d, W = %d, marks %d, own %d, rank %d: %s", V, A, W,
-                                 marks, own, i, ranks[i].said);
+                        fail_msg("V = %d, A = %d, W = %d, marks %d, rank %d: %s", V, A, W, marks, i,
+                                 ranks[i].said);
             }
         free(e);
     }
+    same_weight = 0;
 }
 
 static void test_mean(void **state)
 {
-    check_means(false);
+    check_means((lks_ddp_options){0});
 }
 
 static void test_own_gradients(void **state)
 {
-    check_means(true);
+    check_means((lks_ddp_options){.own_gradients = true});
+}
+
+static void test_same_weight(void **state)
+{
+    check_means((lks_ddp_options){.weight = 3});
+    check_means((lks_ddp_options){.weight = 3, .own_gradients = true});
+}
+
+static void test_overwrites(void **state)
+{
+    check_means((lks_ddp_options){.overwrites = true});
+    check_means((lks_ddp_options){.overwrites = true, .weight = 0.1, .own_gradients = true});
 }
 
 enum { LARGE = (32 << 20) / sizeof(float) + 1, LAST = (1 << 20) / sizeof(float) };
@@ -279,19 +303,22 @@ static lks_status check_large(const float *grad, float factor, float scale)
     return LKS_OK;
 }
 
-static lks_status large_step(lks_ddp *ddp)
+static lks_status large_step(const struct rank *r, lks_ddp *ddp)
 {
+    const lks_ddp_options *o = &r->options;
     float *grad = lks_ddp_gradient(ddp, 0);
     for (int v = lks_ddp_first(ddp); v < lks_ddp_end(ddp); v++) {
         LKS__TRY(lks_ddp_begin(ddp, v));
-        LKS__TRY(check_large(grad, 0, 1));
+        LKS__TRY(o->overwrites ? LKS_OK : check_large(grad, 0, 1));
+        if (o->overwrites)
+            memset(lks_ddp_gradient(ddp, 1), 0, LAST * sizeof(float));
         for (size_t i = 0; i < LARGE; i++)
-            grad[i] += (float)((v + 1) * (int)(i % 1000));
+            grad[i] = (o->overwrites ? 0 : grad[i]) + (float)((v + 1) * (int)(i % 1000));
         LKS__TRY(lks_ddp_mark_ready(ddp, 0));
-        LKS__TRY(lks_ddp_accumulate(ddp, v + 2));
+        LKS__TRY(lks_ddp_accumulate(ddp, o->weight > 0 ? o->weight : v + 2));
     }
     LKS__TRY(lks_ddp_step(ddp, NULL));
-    return check_large(grad, 3, 1.0f / 5);
+    return check_large(grad, 3, o->weight > 0 ? (float)(1 / (2 * o->weight)) : 1.0f / 5);
 }
 
 /* Its gradient isn't aligned, and must keep its neighbours. */
@@ -311,7 +338,7 @@ static lks_status run_large(struct rank *r)
     if (st == LKS_OK && lks__reducer_memory(ddp->inner)->config.buckets->list[0].count != LAST)
         st = lks__fail(LKS_ERR_DIVERGED, "the first bucket isn't small");
     for (int step = 0; step < STEPS && st == LKS_OK; step++)
-        st = large_step(ddp);
+        st = large_step(r, ddp);
     if (st == LKS_OK && (grad[0] != 7 || grad[LARGE + 1] != 7))
         st = lks__fail(LKS_ERR_DIVERGED, "another array was written to");
     lks_ddp_close(ddp);
@@ -324,15 +351,18 @@ static lks_status run_large(struct rank *r)
 static void test_large(void **state)
 {
     for (int W = 1; W <= 2; W++)
-        for (int own = 0; own < 2; own++) {
+        for (int k = 0; k < 4; k++) {
             struct rank ranks[2];
             for (int i = 0; i < W; i++)
-                ranks[i] = (struct rank){
-                    .run = run_large, .options = {.virtual_ranks = 2, .own_gradients = own != 0}};
+                ranks[i] = (struct rank){.run = run_large,
+                                         .options = {.virtual_ranks = 2,
+                                                     .own_gradients = k % 2 != 0,
+                                                     .weight = k < 2 ? 0 : 3,
+                                                     .overwrites = k >= 2}};
             run_ranks(ranks, W);
             for (int i = 0; i < W; i++)
                 if (ranks[i].status != LKS_OK)
-                    fail_msg("W = %d, own %d, rank %d: %s", W, own, i, ranks[i].said);
+                    fail_msg("W = %d, options %d, rank %d: %s", W, k, i, ranks[i].said);
         }
 }
 
@@ -419,7 +449,7 @@ static void test_other_params(void **state)
 
 /* With LOCKSTEP_CHECK=1, a mark before the gradient is complete is an error on every rank, and
  * marks in time are none. */
-static void check_early_marks(const struct expected *e, bool own)
+static void check_early_marks(const struct expected *e, bool own, bool overwrites)
 {
     for (int W = 1; W <= 4; W++)
         for (int marks = NONE; marks <= EARLY; marks++) {
@@ -431,7 +461,8 @@ static void check_early_marks(const struct expected *e, bool own)
                                          .options = {.virtual_ranks = 4,
                                                      .micro_steps = 2,
                                                      .bucket_mb = marks == HALF ? 25 : 0.001,
-                                                     .own_gradients = own},
+                                                     .own_gradients = own,
+                                                     .overwrites = overwrites},
                                          .marks = (enum marks)marks,
                                          .expected = e,
                                          .odd = 3};
@@ -454,15 +485,48 @@ static void test_early_mark(void **state)
 {
     struct expected *e = expect(4, 2);
     setenv("LOCKSTEP_CHECK", "1", 1);
-    check_early_marks(e, false);
-    check_early_marks(e, true);
+    check_early_marks(e, false, false);
+    check_early_marks(e, true, true);
     setenv("LOCKSTEP_CHECK", "yes", 1);
-    struct rank one = {.run = run_steps, .options = {4, 2, 1}, .expected = e};
+    struct rank one = {
+        .run = run_steps, .options = {.virtual_ranks = 4, .micro_steps = 2}, .expected = e};
     run_ranks(&one, 1);
     assert_int_equal(one.status, LKS_ERR_CONFIG);
     assert_contains(one.said, "LOCKSTEP_CHECK=yes: use 0 or 1");
     unsetenv("LOCKSTEP_CHECK");
     free(e);
+}
+
+/* With LOCKSTEP_CHECK=1, a gradient is found that backward doesn't store, or adds to. */
+static void test_unstored(void **state)
+{
+    static const struct {
+        size_t first; /* that is stored */
+        bool adds;
+        const char *text;
+    } rows[] = {
+        {0, true, "element 0 of the gradient of in.bias wasn't stored in micro-step 0 of "},
+        {1, false, "element 0 of the gradient of in.bias wasn't stored in micro-step 0 of "},
+        {0, false, ""}};
+    struct model *m = new_model();
+    setenv("LOCKSTEP_CHECK", "1", 1);
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+        lks_comm *comm;
+        lks_ddp *d;
+        assert_ok(lks_comm_init(&comm));
+        assert_ok(lks_ddp_open(comm, m->params, 1, &(lks_ddp_options){.overwrites = true}, &d));
+        assert_ok(lks_ddp_begin(d, 0));
+        for (size_t i = rows[k].first; i < counts[0]; i++)
+            m->grad[0][i] = (rows[k].adds ? m->grad[0][i] : 0) + 1;
+        if (rows[k].text[0] != '\0')
+            assert_fails(LKS_ERR_ARG, lks_ddp_accumulate(d, 1), rows[k].text);
+        else
+            assert_ok(lks_ddp_accumulate(d, 1));
+        lks_ddp_close(d);
+        lks_comm_close(comm);
+    }
+    unsetenv("LOCKSTEP_CHECK");
+    free(m);
 }
 
 /* One rank, V = 2, A = 2: each call when another is due. */
@@ -574,11 +638,12 @@ static void test_clip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mean),         cmocka_unit_test(test_values),
-        cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
-        cmocka_unit_test(test_no_data),      cmocka_unit_test(test_early_mark),
-        cmocka_unit_test(test_clip),         cmocka_unit_test(test_own_gradients),
-        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_mean),          cmocka_unit_test(test_values),
+        cmocka_unit_test(test_other_params),  cmocka_unit_test(test_out_of_turn),
+        cmocka_unit_test(test_no_data),       cmocka_unit_test(test_early_mark),
+        cmocka_unit_test(test_same_weight),   cmocka_unit_test(test_overwrites),
+        cmocka_unit_test(test_unstored),      cmocka_unit_test(test_clip),
+        cmocka_unit_test(test_own_gradients), cmocka_unit_test(test_large),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -70,3 +70,27 @@ lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const
         "its gradient is complete",
         lks__escape(name, sizeof name, p->name, strlen(p->name)), m, v);
 }
+
+/* A quiet NaN: processors keep its bits when a gradient is added to it. */
+enum { UNSTORED = 0x7fd15a17 };
+
+void lks__unstored_fill(const lks__early_mark *check, const lks_param *p)
+{
+    const uint32_t bits = UNSTORED;
+    for (size_t k = 0; check != NULL && k < p->count; k++)
+        memcpy(p->grad + k, &bits, sizeof bits);
+}
+
+lks_status lks__unstored_find(const lks__early_mark *check, const lks_param *p, int v)
+{
+    char name[128];
+    const uint32_t bits = UNSTORED;
+    for (size_t k = 0; check != NULL && k < p->count; k++)
+        if (memcmp(p->grad + k, &bits, sizeof bits) == 0)
+            return lks__fail(LKS_ERR_ARG,
+                             "lks_ddp_accumulate: element %zu of the gradient of %s wasn't stored "
+                             "in micro-step 0 of virtual rank %d (both counted from 0): with "
+                             "`overwrites`, that micro-step stores each gradient, and adds to none",
+                             k, lks__escape(name, sizeof name, p->name, strlen(p->name)), v);
+    return LKS_OK;
+}

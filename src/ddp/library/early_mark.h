@@ -26,4 +26,10 @@ void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p);
 lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
                                    int v, int m);
 
+/* For gradients that backward stores, and nothing zeroes. Fill the gradient of `p` with a NaN that
+ * no computation gives; find one that is left at the end of virtual rank v's first micro-step.
+ * ERR_ARG names parameter and element. */
+void lks__unstored_fill(const lks__early_mark *check, const lks_param *p);
+lks_status lks__unstored_find(const lks__early_mark *check, const lks_param *p, int v);
+
 #endif

@@ -165,9 +165,12 @@ lks_status lks_ddp_begin(lks_ddp *d, int v)
         lks__reducer_begin(d->inner);
         memset(d->used, 0, d->n_params + 1);
     }
-    for (size_t i = 0; i < d->n_params; i++)
-        if (d->params[i].tensor >= 0)
+    for (size_t i = 0; i < d->n_params; i++) {
+        if (d->params[i].tensor >= 0 && d->overwrites)
+            lks__unstored_fill(d->early, &d->params[i].p);
+        else if (d->params[i].tensor >= 0)
             clear_gradient(d, &d->params[i]);
+    }
     *tally_of(d, v) = (struct lks__ddp_tally){0, 0};
     d->leaf = lks__reducer_leaf(d->inner);
     d->begun = true;
@@ -238,13 +241,20 @@ lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
     return LKS_OK;
 }
 
+static lks_status check_gradient(const lks_ddp *d, size_t i)
+{
+    const struct lks__ddp_param *p = &d->params[i];
+    if (d->overwrites && d->m == 0 && p->tensor >= 0)
+        LKS__TRY(lks__unstored_find(d->early, &p->p, d->v));
+    return p->ready ? lks__early_mark_compare(d->early, i, &p->p, d->v, d->m) : LKS_OK;
+}
+
 /* A gradient that was marked too early would have been sent, so the step can't be completed. The
  * other ranks needn't wait for it. */
-static lks_status check_marks(lks_ddp *d)
+static lks_status check_gradients(lks_ddp *d)
 {
     for (size_t i = 0; d->early != NULL && i < d->n_params; i++) {
-        const struct lks__ddp_param *p = &d->params[i];
-        if (!p->ready || lks__early_mark_compare(d->early, i, &p->p, d->v, d->m) == LKS_OK)
+        if (check_gradient(d, i) == LKS_OK)
             continue;
         (void)give_up(d, LKS_ERR_ARG);
         lks_comm_abort(d->comm, d->why);
@@ -264,7 +274,15 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
                          "lks_ddp_accumulate: the weight is %g: it is the number of samples, "
                          "finite and at least 0",
                          weight);
-    LKS__TRY(check_marks(d));
+    if (d->weight > 0 && weight != d->weight)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_accumulate: the weight is %g, and lks_ddp_open() was given %g as "
+                         "that of every micro-step: give it 0 if weights differ",
+                         weight, d->weight);
+    for (size_t i = 0; d->overwrites && d->m == 0 && weight == 0 && i < d->n_params; i++)
+        if (d->params[i].tensor >= 0 && !d->params[i].ready)
+            clear_gradient(d, &d->params[i]);
+    LKS__TRY(check_gradients(d));
     tally_of(d, d->v)->weight += weight;
     lks_comm_beat(d->comm);
     if (d->m + 1 < d->A) {
@@ -308,12 +326,13 @@ static lks_status gather(lks_ddp *d, struct lks__ddp_tally *sum)
     return LKS_OK;
 }
 
-static void store_means(lks_ddp *d, const float *sums, double weight)
+static void store_means(lks_ddp *d, const float *sums, float scale)
 {
-    float scale = weight > 0 ? (float)(1.0 / weight) : 0.0f;
     for (int t = 0; t < d->table.n_groups; t++) {
         const lks_param *p = &d->params[d->param_of[t]].p;
         const float *from = sums + d->table.tensors[t].offset;
+        if (from == p->grad && scale == 1)
+            continue;
         if (exceeds_caches(d) && from != p->grad)
             stream_scaled(d, p->grad, from, scale, p->count);
         else
@@ -321,18 +340,26 @@ static void store_means(lks_ddp *d, const float *sums, double weight)
     }
 }
 
+/* What the reducer has left to do: it divides by the sum of the weights if it knows that sum. */
+static double factor_of(const lks_ddp *d, double weight)
+{
+    return d->weight > 0 ? 1.0 : weight > 0 ? 1.0 / weight : 0.0;
+}
+
 static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
 {
     const float *sums;
     LKS__TRY(lks__reducer_finish(d->inner, &sums, norm_p));
     LKS__TRY(gather(d, sum)); /* after it no rank waits for sums, which are made of all gradients */
+    const double factor = factor_of(d, sum->weight);
+    *norm_p *= factor;
     /* Only one rank of a host has the sum where its gradients are. The others read it there. */
     const bool in_place = sums + d->table.tensors[0].offset == d->params[d->param_of[0]].p.grad;
     if (!in_place)
-        store_means(d, sums, sum->weight);
+        store_means(d, sums, (float)factor);
     LKS__TRY(lks__memory_release(lks__reducer_memory(d->inner)));
     if (in_place)
-        store_means(d, sums, sum->weight);
+        store_means(d, sums, (float)factor);
     return LKS_OK;
 }
 
@@ -351,11 +378,11 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
         return give_up(d, st);
     d->v = d->first;
     lks__comm_note_for(d->comm, ++d->steps, "between steps");
-    LKS__TRY(lks__params_check_weight(sum.weight)); /* the same sum on all ranks */
-    const double scale = sum.weight > 0 ? 1.0 / sum.weight : 0.0;
-    d->norm = norm * scale;
+    LKS__TRY(lks__params_check_weight("lks_ddp_step", sum.weight)); /* the same on all ranks */
+    d->norm = norm;
     if (result != NULL)
-        *result = (lks_ddp_result){sum.weight, sum.loss * scale, d->norm};
+        *result = (lks_ddp_result){sum.weight, sum.weight > 0 ? sum.loss * (1.0 / sum.weight) : 0.0,
+                                   norm};
     return LKS_OK;
 }
 

@@ -40,9 +40,11 @@ struct lks_ddp {
     bool begun;     /* v has begun */
     lks_status failed; /* a step failed for the reason in why[] */
     char why[512];
-    bool own;       /* the gradients are in the reducer's last arena, and the caller's are NULL */
-    float *leaf;    /* sum of v's gradients */
-    int next_group; /* next to announce in the last micro-step */
+    bool own;        /* the gradients are in the reducer's last arena, and the caller's are NULL */
+    bool overwrites; /* a virtual rank's first micro-step stores gradients */
+    double weight;   /* of each micro-step, and the reducer divides; 0: they may differ */
+    float *leaf;     /* sum of v's gradients */
+    int next_group;  /* next to announce in the last micro-step */
     unsigned char *exchange, *all; /* buffers of gather() */
     unsigned char *used;     /* [n_params] in the current step; used[n_params]: any was marked */
     unsigned char *was_used; /* `used` of the last step, over all ranks */

@@ -112,13 +112,13 @@ lks_status lks__params_check_numbers(int V, int W, int A, double mb)
     return LKS_OK;
 }
 
-lks_status lks__params_check_weight(double weight)
+lks_status lks__params_check_weight(const char *call, double weight)
 {
     float scale = (float)(1.0 / weight);
     if (weight == 0 || (scale > 0 && isfinite(scale)))
         return LKS_OK;
     return lks__fail(LKS_ERR_ARG,
-                     "lks_ddp_step: the weights given to lks_ddp_accumulate() add up to %g, by "
-                     "which no float can be divided: they are numbers of samples",
-                     weight);
+                     "%s: the weights of a step's micro-steps add up to %g, by which no float can "
+                     "be divided: they are numbers of samples",
+                     call, weight);
 }

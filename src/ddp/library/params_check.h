@@ -10,6 +10,6 @@ lks_status lks__params_check_list(const lks_param *params, size_t n, bool own);
 /* `mb`: megabytes per bucket. ERR_ARG. */
 lks_status lks__params_check_numbers(int V, int W, int A, double mb);
 /* `weight`: the sum of all weights, by which lks_ddp_step() divides. ERR_ARG. */
-lks_status lks__params_check_weight(double weight);
+lks_status lks__params_check_weight(const char *call, double weight);
 
 #endif

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,23 +30,22 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
              param->tensor < 0 ? ", frozen" : "");
 }
 
-enum { OPTIONS = 4 };
+enum { OPTIONS = 5 };
 
 static lks_status same_options(const lks_ddp *d, const lks__reducer_config *config)
 {
     int W = lks_comm_world_size(d->comm);
-    uint64_t mine[OPTIONS] = {(uint64_t)d->V, (uint64_t)d->A, config->bucket_bytes, config->wire};
+    double mine[OPTIONS] = {d->V, d->A, (double)config->bucket_bytes, config->wire, d->weight};
     static const char *const names[OPTIONS] = {"virtual_ranks", "micro_steps", "bytes of a bucket",
-                                               "wire"};
-    uint64_t *all = calloc((size_t)W, sizeof mine);
+                                               "wire", "weight"};
+    double *all = calloc((size_t)W, sizeof mine);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
     lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine, LKS_UINT8);
     for (int i = 0; i < OPTIONS * W && st == LKS_OK; i++)
         if (all[i] != all[i % OPTIONS])
-            st = lks__fail(LKS_ERR_DIVERGED, "%s: %llu on rank %d, and %llu on rank 0",
-                           names[i % OPTIONS], (unsigned long long)all[i], i / OPTIONS,
-                           (unsigned long long)all[i % OPTIONS]);
+            st = lks__fail(LKS_ERR_DIVERGED, "%s: %.17g on rank %d, and %.17g on rank 0",
+                           names[i % OPTIONS], all[i], i / OPTIONS, all[i % OPTIONS]);
     free(all);
     return st;
 }
@@ -110,6 +110,17 @@ static void own_gradients(lks_ddp *d)
             m->arena[m->config.n_arenas - 1] + d->table.tensors[i].offset;
 }
 
+/* The sum of all weights of a step, in the order of gather() in params.c. */
+static double sum_of_weights(const lks_ddp *d)
+{
+    double leaf = 0, sum = 0;
+    for (int m = 0; m < d->A; m++)
+        leaf += d->weight;
+    for (int v = 0; v < d->V; v++)
+        sum += leaf;
+    return sum;
+}
+
 static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
 {
     LKS__CALLED_BY(DDP_OPEN);
@@ -124,8 +135,9 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
                                         .A = d->A,
                                         .bucket_bytes = bucket_bytes,
                                         .first_bytes = 1 << 20,
-                                        .sums = true,
+                                        .divisor = d->weight > 0 ? sum_of_weights(d) : 1,
                                         .wire = wire};
+    LKS__TRY(lks__params_check_weight("lks_ddp_open", config.divisor));
     LKS__TRY(same_options(d, &config));
     LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
     d->ex.k = d->comm->exec.k;
@@ -157,6 +169,11 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     if (options->wire != LKS_WIRE_FLOAT32 && options->wire != LKS_WIRE_BFLOAT16)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: there is no wire format %d",
                          (int)options->wire);
+    if (!(options->weight >= 0 && isfinite(options->weight)))
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_ddp_open: the weight is %g: it is the number of samples of each "
+                         "micro-step, or 0 if they differ",
+                         options->weight);
     lks_ddp *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
@@ -165,6 +182,8 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     d->V = V;
     d->A = A;
     d->own = options->own_gradients;
+    d->overwrites = options->overwrites;
+    d->weight = options->weight;
     d->first = d->v = lks__first_leaf(V, W, rank);
     d->end = lks__first_leaf(V, W, rank + 1);
     lks_status st = copy_params(d, params, n_params);
