@@ -233,6 +233,15 @@ static void test_forms(void **state)
     from = lks_test_member(from, "model");
     assert_true(json_equal(json_object_get(model, "vocab"), lks_test_member(from, "vocab")));
     assert_true(json_equal(json_object_get(model, "merges"), lks_test_member(from, "merges")));
+    /* as in GPT-2's published file */
+    assert_int_equal(json_object_del(model, "type"), 0);
+    char *untyped = json_dumps(json, 0);
+    assert_ok(lks__bpe_parse(untyped, strlen(untyped), "here", &other));
+    assert_ok(lks__bpe_text(other, &again, &n, &hash_again));
+    assert_true(hash_again == hash);
+    free(again);
+    free(untyped);
+    lks__bpe_close(other);
     char *vocab = json_dumps(json_object_get(model, "vocab"), 0);
     const char *merges = "#version: 0.2\n";
     for (size_t i = 0; i < json_array_size(json_object_get(model, "merges")); i++) {
@@ -462,6 +471,7 @@ static void test_hostile(void **state)
         {"", "not valid JSON"},
         {"[]", "\"model\" must be"},
         {"{\"model\":{\"type\":\"WordPiece\"}}", "\"model\" must be"},
+        {"{\"model\":{\"type\":null}}", "\"model\" must be"},
         {"{\"model\":{\"type\":\"BPE\"}}", "\"pre_tokenizer\" must be"},
         {"{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\"}}", "a \"normalizer\""},
         {"{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true},"

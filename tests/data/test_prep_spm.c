@@ -413,7 +413,11 @@ static void test_bad_input(void **state)
     o.vocab_size = 261;
     o.out_dir = lks_test_folder();
     assert_ok(prep(&o, &r));
+    o.tokenizer = lks_test_text("%s/%s", o.out_dir, LKS__META_MODEL);
     o.out_dir = out;
+    o.input = write_input("t.txt", "", 0);
+    assert_fails(LKS_ERR_FORMAT, prep(&o, &r), o.input, "is empty");
+    o.tokenizer = NULL;
     o.input = write_input("empty.jsonl", "{\"text\":\" \"}\n{\"text\":\"\"}\n", 25);
     assert_fails(LKS_ERR_FORMAT, prep(&o, &r), o.input, "its training documents have no text");
     o.input = write_input("t.txt", "a\n\nb", 4);

@@ -18,11 +18,7 @@ static lks_status encode(const void *ctx, const char *text, size_t bytes, int32_
 
 static lks_status write_all(lks__prep_docs *d)
 {
-    char name[256];
     const lks__meta meta = {.vocab_size = LKS__BYTE_TOKENS, .is_bytes = true};
-    if (d->n == 0)
-        return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is no text to make tokens from",
-                         lks__prep_input(d->job, name));
     LKS__TRY(lks__prep_docs_write(d, LKS__BYTE_TOKENS, LKS__BYTE_BOS, encode, NULL));
     return lks__prep_describe(d->job, &meta);
 }

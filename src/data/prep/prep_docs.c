@@ -13,12 +13,16 @@ static void show_progress(const lks__prep_docs *d, int pass)
 
 static lks_status count(lks__prep_docs *d)
 {
+    char name[256];
     for (bool found = true;; d->n++) {
         LKS__TRY(lks__docs_skip(d->docs, &found));
         if (!found)
             break;
         show_progress(d, 0);
     }
+    if (d->n == 0)
+        return lks__fail(LKS_ERR_FORMAT, "%s is empty: there is no text to make tokens from",
+                         lks__prep_input(d->job, name));
     return lks__prep_val_documents(d->job, d->n,
                                    "separate documents by blank lines, or give JSON lines (in a "
                                    "file NAME.jsonl), or --val_fraction=0",

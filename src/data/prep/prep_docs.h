@@ -12,7 +12,8 @@ typedef struct lks__prep_docs {
     uint64_t n, n_val;
 } lks__prep_docs;
 
-/* Open the input and count its documents. Always close it, also after a failure. */
+/* Open the input and count its documents; ERR_FORMAT if there is none. Always close it, also after
+ * a failure. */
 lks_status lks__prep_docs_open(lks__prep_job *job, bool any_bytes, lks__prep_docs *d);
 void lks__prep_docs_close(lks__prep_docs *d);
 

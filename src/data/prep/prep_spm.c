@@ -90,10 +90,6 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
 static lks_status train_model(struct prep *p)
 {
     char name[256];
-    if (p->d.n == 0)
-        return lks__fail(LKS_ERR_FORMAT,
-                         "%s is empty: there is no text to make tokens and a vocabulary from",
-                         lks__prep_input(p->job, name));
     struct sentences s = {.p = p, .st = LKS_OK};
     lks__docs_rewind(p->d.docs);
     if (p->job->o.training != NULL)

@@ -250,7 +250,8 @@ static lks_status check_kind(const json_t *json, const char *where)
                                          "ignore_merges",
                                          "byte_fallback",
                                          "fuse_unk"};
-    if (!json_is_object(model) || !is_text(json_object_get(model, "type"), "BPE"))
+    const json_t *type = json_object_get(model, "type"); /* GPT-2's published file has none */
+    if (!json_is_object(model) || (type != NULL && !is_text(type, "BPE")))
         return lks__fail(LKS_ERR_SUPPORT, "%s: \"model\" must be of \"type\" \"BPE\"", where);
     for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
         if (!is_absent(json_object_get(model, absent[i])))
