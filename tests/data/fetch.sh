@@ -16,8 +16,8 @@ awk 'BEGIN { srand(1); for (n = 0; n < 1115394; n += 44) printf "%.43s\n", "Line
     head -c 1115394 >"$work/root/input.txt"
 printf '{"model_type": "gpt2", "n_layer": 1}\n' >"$work/root/config.json"
 python3 "${0%/*}/fetch_server.py" "$work/root" "$work/port" >"$work/requests" 2>"$work/server.log" &
-server=$!
-trap 'kill $server 2>/dev/null || :; rm -rf "$work"' EXIT
+server=$! first=
+trap 'kill -9 $server $first 2>/dev/null || :; rm -rf "$work"' EXIT
 tries=$(patient 200)
 while [ ! -e "$work/port" ] && [ "$tries" -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
 [ -e "$work/port" ] || fail 'the server has no port'
@@ -81,8 +81,21 @@ grep -q 'continues after the 557697 bytes that are in .*; or download the file b
     fail 'how to continue'
 [ "$(ls -A dead | tr '\n' ' ')" = 'input.txt.part input.txt.part.tag ' ] || fail 'the rest of a broken download'
 fetches good shakespeare --out=dead
-grep -qx '/good/input.txt bytes=557697-' "$work/requests" || fail 'a later call began again'
+grep -qx '/good/input.txt bytes=557696-' "$work/requests" || fail 'a later call began again'
 [ "$(ls -A dead | tr '\n' ' ')" = '.sha256sums input.txt ' ] || fail 'a continued download left something'
+LOCKSTEP_FAULT=rename:2:hang "$lockstep" fetch shakespeare --out=late --from="$from/good" >"$work/log" 2>&1 &
+first=$!
+tries=$(patient 200)
+while [ "$(stat -c %s late/input.txt.part 2>/dev/null)" != 1115394 ] && [ "$tries" -gt 0 ]; do sleep 0.1; tries=$((tries - 1)); done
+sleep 1
+! "$lockstep" fetch shakespeare --out=late --from="$from/good" >"$work/log" 2>&1 || fail 'two at once'
+grep -q 'another lockstep fetch writes the same file' "$work/log" || fail 'the first one has no lock while it verifies'
+kill -9 $first
+wait $first || first=
+: >"$work/requests"
+fetches good shakespeare --out=late
+[ "$(cat "$work/requests")" = '/good/input.txt bytes=1115393-' ] || fail 'a complete part is downloaded again'
+cmp late/input.txt "$work/root/input.txt" || fail 'a complete part: another text'
 
 echo '== refused, and nothing stays'
 refused short 'it has 1115387 bytes there; 1115394 are expected' shakespeare

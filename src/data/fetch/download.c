@@ -57,17 +57,21 @@ static void tag_path(const char *part, char path[PATH_MAX])
     snprintf(path, PATH_MAX, "%s.tag", part);
 }
 
-lks_status lks__download_finish(const char *part, const char *path)
+/* Verify the complete partial file and rename it. */
+static lks_status finish(const job *j)
 {
     char tag[PATH_MAX];
-    tag_path(part, tag);
-    if (lks__sys_rename(part, path) < 0)
-        return lks__sys_fail("cannot write", path);
+    tag_path(j->d->part, tag);
+    if (lks__sys_fsync(j->fd) < 0)
+        return lks__sys_fail("cannot write", j->d->part);
+    LKS__TRY(j->d->verify(j->d->ctx));
+    if (lks__sys_rename(j->d->part, j->d->path) < 0)
+        return lks__sys_fail("cannot write", j->d->path);
     unlink(tag);
     return LKS_OK;
 }
 
-void lks__download_drop(const char *part)
+static void drop(const char *part)
 {
     char path[PATH_MAX];
     tag_path(part, path);
@@ -257,15 +261,17 @@ static lks_status request(job *j, bool *cut_p)
                          : lks__escape(shown, sizeof shown, why, strlen(why)));
 }
 
-/* A part without a tag, and a complete one, can't be continued by a request for the rest. */
+/* A part without a tag can't be continued. Ask for the last byte again: a server refuses a range
+ * that begins after a complete part. */
 static lks_status from_web(job *j)
 {
     lks_status st = LKS_OK;
     int tries = 0;
     char path[PATH_MAX];
     tag_path(j->d->part, path);
-    if (j->have > 0 && (access(path, R_OK) < 0 || j->have > j->d->most))
-        LKS__TRY(set_size(j, 0));
+    const bool continues = access(path, R_OK) == 0 && j->have <= j->d->most;
+    if (j->have > 0)
+        LKS__TRY(set_size(j, continues ? j->have - 1 : 0));
     for (;;) {
         const uint64_t before = j->have;
         bool cut = false;
@@ -336,11 +342,11 @@ lks_status lks__download_get(const lks__download *d)
         return st;
     }
     st = web ? from_web(&j) : from_file(&j);
-    if (st == LKS_OK && lks__sys_fsync(j.fd) < 0)
-        st = lks__sys_fail("cannot write", d->part);
+    if (st == LKS_OK)
+        st = finish(&j);
     /* While this process holds the lock. Keep only bytes that the next call can continue. */
     if (st != LKS_OK && (!web || j.have == 0 || (st != LKS_ERR_IO && st != LKS_ERR_STOPPED)))
-        lks__download_drop(d->part);
+        drop(d->part);
     lks__sys_close(j.fd);
     return st;
 }

@@ -1,5 +1,5 @@
-/* data/fetch/download.h - one file from a server or a folder, into a partial file that a later call
- * continues. */
+/* data/fetch/download.h - one file from a server or a folder, by way of a partial file that a later
+ * call continues. */
 #ifndef LKS_DATA_FETCH_DOWNLOAD_H
 #define LKS_DATA_FETCH_DOWNLOAD_H
 
@@ -10,9 +10,12 @@
 
 typedef struct lks__download {
     const char *from;     /* an http or https address, or the path of a file */
+    const char *path;     /* of the complete file */
     const char *part;     /* partial file; PART.tag describes its source */
     uint64_t bytes, most; /* exact size or 0, and the largest */
     void (*progress)(uint64_t done, uint64_t all); /* or NULL */
+    lks_status (*verify)(void *ctx);               /* check the complete partial file */
+    void *ctx;
 } lks__download;
 
 /* True for http:// and https:// */
@@ -21,16 +24,10 @@ bool lks__download_is_web(const char *from);
 /* OK if libcurl's module can be loaded. */
 lks_status lks__download_available(void);
 
-/* Bring all bytes into the partial file and sync it. A file of another size, a server that
- * announces no size, and more bytes than announced are ERR_FORMAT; the partial file is then
- * removed. After a broken connection, ERR_IO, and after a stop it stays, and the next call
- * continues it, if the server's file is still the same. */
+/* Bring all bytes into the partial file, sync, verify and rename it, all under its lock. A file of
+ * another size, a server that announces no size, and more bytes than announced are ERR_FORMAT; the
+ * partial file is then removed. After a broken connection, ERR_IO, and after a stop it stays, and
+ * the next call continues it, if the server's file is still the same. */
 lks_status lks__download_get(const lks__download *d);
-
-/* Give the complete partial file its name, and remove its description. */
-lks_status lks__download_finish(const char *part, const char *path);
-
-/* Remove the partial file and its description. */
-void lks__download_drop(const char *part);
 
 #endif

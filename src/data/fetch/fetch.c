@@ -110,20 +110,23 @@ static lks_status verify(target *t, const char *path)
     return check_sum(t);
 }
 
+static lks_status verify_part(void *ctx)
+{
+    target *t = ctx;
+    return verify(t, t->part);
+}
+
 static lks_status bring(target *t)
 {
     const lks__download d = {.from = t->from,
+                             .path = t->path,
                              .part = t->part,
                              .bytes = t->file->bytes,
                              .most = t->file->most,
-                             .progress = reading};
-    LKS__TRY(lks__download_get(&d));
-    const lks_status st = verify(t, t->part);
-    if (st == LKS_OK)
-        return lks__download_finish(t->part, t->path);
-    if (st != LKS_ERR_STOPPED)
-        lks__download_drop(t->part);
-    return st;
+                             .progress = reading,
+                             .verify = verify_part,
+                             .ctx = t};
+    return lks__download_get(&d);
 }
 
 /* Make the folder of a file. */
