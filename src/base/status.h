@@ -24,6 +24,14 @@ const char *lks__explanation(void); /* "" if none were recorded */
  * "...". Returns `out`. */
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes);
 
+/* ERR_ARG that names the call and the argument `p` if `p` is NULL; and only in a case. */
+#define LKS__NEED(call, p) LKS__NEED_IF(1, call, p)
+#define LKS__NEED_IF(when, call, p)                                                                \
+    do {                                                                                           \
+        if ((when) && (p) == NULL)                                                                 \
+            return lks__fail(LKS_ERR_ARG, "%s: %s is NULL", call, #p);                             \
+    } while (0)
+
 #define LKS__TRY(expr)                                                                             \
     do {                                                                                           \
         lks_status lks__try_st = (expr);                                                           \

@@ -84,8 +84,8 @@ double lks_comm_take_wait_s(lks_comm *comm)
 lks_status lks_comm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || mem_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: an argument is NULL");
+    LKS__NEED("lks_comm_alloc", comm);
+    LKS__NEED("lks_comm_alloc", mem_p);
     if (kind != LKS_MEM_OWN && kind != LKS_MEM_COMMON && kind != LKS_MEM_LAZY)
         return lks__fail(LKS_ERR_ARG, "lks_comm_alloc: there is no kind of memory %d", (int)kind);
     /* Far above any machine, and far below sizes at which offsets of all ranks could wrap. */
@@ -121,8 +121,7 @@ void *lks_comm_peer(const lks_comm *comm, const void *mem, int peer)
 lks_status lks_comm_barrier(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_barrier: comm is NULL");
+    LKS__NEED("lks_comm_barrier", comm);
     LKS__TRY(lks__comm_check_open(comm, "lks_comm_barrier"));
     return comm->ops->barrier(comm);
 }
@@ -144,8 +143,8 @@ static lks_status check_elements(const char *call, size_t count, lks_dtype dtype
 lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, int root)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || (buf == NULL && count > 0))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_broadcast: an argument is NULL");
+    LKS__NEED("lks_comm_broadcast", comm);
+    LKS__NEED_IF(count > 0, "lks_comm_broadcast", buf);
     LKS__TRY(check_elements("lks_comm_broadcast", count, dtype, 1));
     if (root < 0 || root >= comm->world.world_size)
         return lks__fail(LKS_ERR_ARG,
@@ -172,8 +171,9 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
                                lks_dtype dtype)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_all_gather: an argument is NULL");
+    LKS__NEED("lks_comm_all_gather", comm);
+    LKS__NEED_IF(count > 0, "lks_comm_all_gather", mine);
+    LKS__NEED_IF(count > 0, "lks_comm_all_gather", all);
     LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
     LKS__TRY(lks__comm_check_open(comm, "lks_comm_all_gather"));
     const size_t bytes = count * lks_dtype_bytes(dtype);
@@ -188,16 +188,16 @@ lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
     LKS__FLOAT_MODE();
     static const char call[] = "lks_comm_all_gather_v";
     size_t total = 0, before = 0;
-    if (comm == NULL || counts == NULL)
-        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__NEED(call, comm);
+    LKS__NEED(call, counts);
     for (int r = 0; r < comm->world.world_size; r++) {
         before = r == comm->world.rank ? total : before;
         if (__builtin_add_overflow(total, counts[r], &total))
             return lks__fail(LKS_ERR_ARG, "%s: the counts are more than memory can address", call);
     }
     const size_t count = counts[comm->world.rank], size = lks_dtype_bytes(dtype);
-    if ((mine == NULL && count > 0) || (all == NULL && total > 0))
-        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__NEED_IF(count > 0, call, mine);
+    LKS__NEED_IF(total > 0, call, all);
     LKS__TRY(check_elements(call, total, dtype, 1));
     LKS__TRY(lks__comm_check_open(comm, "lks_comm_all_gather_v"));
     LKS__TRY(check_apart(call, mine, count * size, all, total * size, before * size));
@@ -237,8 +237,9 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
 {
     LKS__FLOAT_MODE();
     static const char call[] = "lks_comm_reduce_scatter";
-    if (comm == NULL || ((mine == NULL || all == NULL) && count > 0))
-        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__NEED(call, comm);
+    LKS__NEED_IF(count > 0, call, all);
+    LKS__NEED_IF(count > 0, call, mine);
     LKS__TRY(check_elements(call, count, dtype, comm->world.world_size));
     LKS__TRY(check_combine(call, dtype, op));
     LKS__TRY(check_aligned(call, "all", all, dtype));
@@ -253,8 +254,8 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
 static lks_status check_all_reduce(const char *call, const lks_comm *comm, const void *buf,
                                    size_t count, lks_dtype dtype, lks_op op)
 {
-    if (comm == NULL || (buf == NULL && count > 0))
-        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__NEED(call, comm);
+    LKS__NEED_IF(count > 0, call, buf);
     LKS__TRY(check_elements(call, count, dtype, 1));
     LKS__TRY(check_combine(call, dtype, op));
     LKS__TRY(check_aligned(call, "buf", buf, dtype));
@@ -274,8 +275,7 @@ lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lk
 {
     LKS__FLOAT_MODE();
     static const char call[] = "lks_comm_all_reduce_start";
-    if (work_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL", call);
+    LKS__NEED(call, work_p);
     LKS__TRY(check_all_reduce(call, comm, buf, count, dtype, op));
     return lks__works_start(comm, buf, count, dtype, op, work_p);
 }
@@ -283,8 +283,8 @@ lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lk
 lks_status lks_comm_replicate(lks_comm *comm, void *mem, size_t bytes)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || (mem == NULL && bytes > 0))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_replicate: an argument is NULL");
+    LKS__NEED("lks_comm_replicate", comm);
+    LKS__NEED_IF(bytes > 0, "lks_comm_replicate", mem);
     LKS__TRY(lks__comm_check_open(comm, "replicate"));
     return comm->ops->replicate(comm, mem, bytes);
 }
@@ -318,8 +318,9 @@ lks_status lks_comm_gather_shares(lks_comm *comm, void *mem, const size_t *block
                                   size_t n_blocks, int to_first)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || block_start == NULL || (mem == NULL && n_blocks > 0))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_gather_shares: an argument is NULL");
+    LKS__NEED("lks_comm_gather_shares", comm);
+    LKS__NEED("lks_comm_gather_shares", block_start);
+    LKS__NEED_IF(n_blocks > 0, "lks_comm_gather_shares", mem);
     LKS__TRY(check_order("lks_comm_gather_shares", block_start, n_blocks));
     LKS__TRY(lks__comm_check_open(comm, "lks_comm_gather_shares"));
     return comm->ops->gather_shares(comm, mem, block_start, n_blocks, to_first);
@@ -339,10 +340,14 @@ static lks_status check_blocks(const lks_reduction *r)
 lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_work **work_p)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || r == NULL || work_p == NULL || (r->parts == NULL && r->n_parts > 0) ||
-        (r->n_blocks > 0 && (r->block_start == NULL || r->block_sumsq == NULL)) ||
-        (r->dst == NULL && r->count > 0))
-        return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: an argument is NULL");
+    static const char call[] = "lks_comm_reduce_start";
+    LKS__NEED(call, comm);
+    LKS__NEED(call, r);
+    LKS__NEED(call, work_p);
+    LKS__NEED_IF(r->n_parts > 0, call, r->parts);
+    LKS__NEED_IF(r->n_blocks > 0, call, r->block_start);
+    LKS__NEED_IF(r->n_blocks > 0, call, r->block_sumsq);
+    LKS__NEED_IF(r->count > 0, call, r->dst);
     if (r->n_leaves < 1 || r->n_leaves > LKS__TREE_MAX_LEAVES)
         return lks__fail(LKS_ERR_ARG, "lks_comm_reduce_start: %d leaves: 1 to %d are possible",
                          r->n_leaves, LKS__TREE_MAX_LEAVES);
@@ -375,8 +380,7 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
 lks_status lks_comm_progress(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_progress: comm is NULL");
+    LKS__NEED("lks_comm_progress", comm);
     LKS__TRY(lks__comm_check_fork(comm, "lks_comm_progress"));
     return comm->closed || !lks__works_idle(comm, false) ? LKS_OK
                                                          : comm->host->ops->progress(comm->host);
@@ -385,8 +389,8 @@ lks_status lks_comm_progress(lks_comm *comm)
 lks_status lks_work_test(lks_work *work, bool *done_p)
 {
     LKS__FLOAT_MODE();
-    if (work == NULL || done_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_work_test: an argument is NULL");
+    LKS__NEED("lks_work_test", work);
+    LKS__NEED("lks_work_test", done_p);
     if (!work->live)
         return lks__fail(LKS_ERR_ARG, "lks_work_test: lks_work_wait() has released this work");
     *done_p = false;
@@ -401,8 +405,7 @@ lks_status lks_work_test(lks_work *work, bool *done_p)
 lks_status lks_work_wait(lks_work *work)
 {
     LKS__FLOAT_MODE();
-    if (work == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_work_wait: work is NULL");
+    LKS__NEED("lks_work_wait", work);
     if (!work->live)
         return lks__fail(LKS_ERR_ARG, "lks_work_wait: an earlier lks_work_wait() has released "
                                       "this work: wait for each work once");

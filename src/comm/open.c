@@ -124,10 +124,15 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options, lks_comm **comm_p)
 {
     LKS__FLOAT_MODE();
-    if (world == NULL || options == NULL || comm_p == NULL || options->backend == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_open: an argument is NULL");
+    LKS__NEED("lks_comm_open", world);
+    LKS__NEED("lks_comm_open", options);
+    LKS__NEED("lks_comm_open", comm_p);
+    if (options->backend == NULL)
+        return lks__fail(LKS_ERR_ARG, "lks_comm_open: options->backend is NULL: \"auto\" chooses");
     if (!(options->timeout_s > 0))
-        return lks__fail(LKS_ERR_ARG, "the deadline of waits is %g s: it must be more than 0",
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_comm_open: options->timeout_s is %g: waits end after that many "
+                         "seconds, so it must be more than 0",
                          options->timeout_s);
     LKS__TRY(lks__world_check(LKS_ERR_ARG, world));
     const struct lks_comm_ops *ops;

@@ -210,8 +210,8 @@ lks_status lks_comm_split(lks_comm *comm, int color, int key, lks_comm **part_p)
 {
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(SPLIT);
-    if (comm == NULL || part_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_comm_split: an argument is NULL");
+    LKS__NEED("lks_comm_split", comm);
+    LKS__NEED("lks_comm_split", part_p);
     *part_p = NULL;
     if (color < -1)
         return lks__fail(LKS_ERR_ARG,

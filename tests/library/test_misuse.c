@@ -327,14 +327,14 @@ static const size_t much = SIZE_MAX, two = 2;
     X(from_env_below, from_env(h, "RANK", "-1"), ERR_CONFIG, "RANK=-1: a whole number")            \
     X(from_env_alone, from_env(h, "RANK", "3"), ERR_CONFIG, "RANK is 3 and WORLD_SIZE 1")          \
     X(from_env_no_rank, from_env(h, "WORLD_SIZE", "2"), ERR_CONFIG, "RANK is not set")             \
-    X(open_null_world, lks_comm_open(NULL, &h->options, &h->other), ERR_ARG, "is NULL")            \
-    X(open_null_options, lks_comm_open(&h->world, NULL, &h->other), ERR_ARG, "is NULL")            \
-    X(open_null_out, lks_comm_open(&h->world, &h->options, NULL), ERR_ARG, "is NULL")              \
+    X(open_null_world, lks_comm_open(NULL, &h->options, &h->other), ERR_ARG, "world is NULL")      \
+    X(open_null_options, lks_comm_open(&h->world, NULL, &h->other), ERR_ARG, "options is NULL")    \
+    X(open_null_out, lks_comm_open(&h->world, &h->options, NULL), ERR_ARG, "comm_p is NULL")       \
     X(init_timeout, init_with(h, "ten"), ERR_CONFIG, "LOCKSTEP_TIMEOUT=ten: seconds")              \
     X(init_no_time, init_with(h, "0"), ERR_CONFIG, "LOCKSTEP_TIMEOUT=0: seconds")                  \
     X(init_time, init_with(h, "2.5"), OK, "")                                                      \
-    X(init_null_out, lks_comm_init(NULL), ERR_ARG, "is NULL")                                      \
-    X(open_no_backend, open_with(h, NULL, 60), ERR_ARG, "is NULL")                                 \
+    X(init_null_out, lks_comm_init(NULL), ERR_ARG, "comm_p is NULL")                               \
+    X(open_no_backend, open_with(h, NULL, 60), ERR_ARG, "options->backend is NULL")                \
     X(open_odd_backend, open_with(h, "nc\033cl", 60), ERR_SUPPORT, "no backend \"nc\\x1bcl\"")     \
     X(open_no_time, open_with(h, "auto", 0), ERR_ARG, "must be more than 0")                       \
     X(open_back_in_time, open_with(h, "auto", -1), ERR_ARG, "must be more than 0")                 \
@@ -351,19 +351,21 @@ static const size_t much = SIZE_MAX, two = 2;
 #define COMM_ROWS(X)                                                                               \
     X(barrier_null, lks_comm_barrier(NULL), ERR_ARG, "comm is NULL")                               \
     X(progress_null, lks_comm_progress(NULL), ERR_ARG, "comm is NULL")                             \
-    X(broadcast_null, lks_comm_broadcast(NULL, h->bytes, 1, LKS_UINT8, 0), ERR_ARG, "is NULL")     \
-    X(broadcast_null_buf, lks_comm_broadcast(h->comm, NULL, 1, LKS_UINT8, 0), ERR_ARG, "is NULL")  \
+    X(broadcast_null, lks_comm_broadcast(NULL, h->bytes, 1, LKS_UINT8, 0), ERR_ARG,                \
+      "comm is NULL")                                                                              \
+    X(broadcast_null_buf, lks_comm_broadcast(h->comm, NULL, 1, LKS_UINT8, 0), ERR_ARG,             \
+      "buf is NULL")                                                                               \
     X(broadcast_nothing, lks_comm_broadcast(h->comm, NULL, 0, LKS_UINT8, 0), OK, "")               \
     X(broadcast_root, lks_comm_broadcast(h->comm, h->bytes, 1, LKS_UINT8, 1), ERR_ARG,             \
       "root is 1, but the group has ranks 0 to 0")                                                 \
     X(broadcast_root_low, lks_comm_broadcast(h->comm, h->bytes, 1, LKS_UINT8, -1), ERR_ARG,        \
       "root is -1, but")                                                                           \
     X(all_gather_null, lks_comm_all_gather(NULL, h->bytes, h->bytes, 1, LKS_UINT8), ERR_ARG,       \
-      "is NULL")                                                                                   \
+      "comm is NULL")                                                                              \
     X(all_gather_mine, lks_comm_all_gather(h->comm, NULL, h->bytes, 1, LKS_UINT8), ERR_ARG,        \
-      "is NULL")                                                                                   \
+      "mine is NULL")                                                                              \
     X(all_gather_all, lks_comm_all_gather(h->comm, h->bytes, NULL, 1, LKS_UINT8), ERR_ARG,         \
-      "is NULL")                                                                                   \
+      "all is NULL")                                                                               \
     X(all_gather_nothing, lks_comm_all_gather(h->comm, NULL, NULL, 0, LKS_UINT8), OK, "")          \
     X(all_gather_overlap, lks_comm_all_gather(h->comm, h->bytes + 1, h->bytes, 9, LKS_UINT8),      \
       ERR_ARG, "mine overlaps all")                                                                \
@@ -378,8 +380,10 @@ static const size_t much = SIZE_MAX, two = 2;
       ERR_ARG, "no data type -1")                                                                  \
     X(all_gather_more, lks_comm_all_gather(h->comm, h->bytes, h->bytes, SIZE_MAX, LKS_FLOAT16),    \
       ERR_ARG, "float16 elements of 1 ranks are more than memory")                                 \
-    X(all_reduce_null, reduce_all(NULL, h->common, 1, LKS_FLOAT32, LKS_SUM), ERR_ARG, "is NULL")   \
-    X(all_reduce_null_buf, reduce_all(h->comm, NULL, 1, LKS_INT64, LKS_MAX), ERR_ARG, "is NULL")   \
+    X(all_reduce_null, reduce_all(NULL, h->common, 1, LKS_FLOAT32, LKS_SUM), ERR_ARG,              \
+      "comm is NULL")                                                                              \
+    X(all_reduce_null_buf, reduce_all(h->comm, NULL, 1, LKS_INT64, LKS_MAX), ERR_ARG,              \
+      "buf is NULL")                                                                               \
     X(all_reduce_overflow, reduce_all(h->comm, h->common, SIZE_MAX / 2, LKS_FLOAT32, LKS_SUM),     \
       ERR_ARG, "elements of 1 ranks are more than memory can address")                             \
     X(all_reduce_nothing, reduce_all(h->comm, NULL, 0, LKS_FLOAT64, LKS_MIN), OK, "")              \
@@ -392,9 +396,9 @@ static const size_t much = SIZE_MAX, two = 2;
     X(all_reduce_mean, reduce_all(h->comm, h->common, 1, LKS_INT64, LKS_MEAN), ERR_ARG,            \
       "a mean of int64 elements would be cut: use LKS_SUM")                                        \
     X(scatter_null, lks_comm_reduce_scatter(NULL, h->common, h->common, 1, LKS_INT32, LKS_SUM),    \
-      ERR_ARG, "lks_comm_reduce_scatter: an argument is NULL")                                     \
+      ERR_ARG, "lks_comm_reduce_scatter: comm is NULL")                                            \
     X(scatter_null_mine, lks_comm_reduce_scatter(h->comm, h->common, NULL, 1, LKS_INT32, LKS_SUM), \
-      ERR_ARG, "lks_comm_reduce_scatter: an argument is NULL")                                     \
+      ERR_ARG, "lks_comm_reduce_scatter: mine is NULL")                                            \
     X(scatter_much,                                                                                \
       lks_comm_reduce_scatter(h->comm, h->common, h->common, SIZE_MAX, LKS_INT32, LKS_SUM),        \
       ERR_ARG, "more than memory can address")                                                     \
@@ -404,7 +408,7 @@ static const size_t much = SIZE_MAX, two = 2;
       lks_comm_reduce_scatter(h->comm, h->common, (char *)h->common + 4, 2, LKS_INT32, LKS_SUM),   \
       ERR_ARG, "mine overlaps all")                                                                \
     X(gather_v_null, lks_comm_all_gather_v(h->comm, h->bytes, h->bytes, NULL, LKS_UINT8), ERR_ARG, \
-      "lks_comm_all_gather_v: an argument is NULL")                                                \
+      "lks_comm_all_gather_v: counts is NULL")                                                     \
     X(gather_v_much, lks_comm_all_gather_v(h->comm, h->bytes, h->bytes, &much, LKS_FLOAT64),       \
       ERR_ARG, "are more than memory can address")                                                 \
     X(gather_v_overlap, lks_comm_all_gather_v(h->comm, h->bytes, h->bytes + 1, &two, LKS_UINT8),   \
@@ -418,22 +422,23 @@ static const size_t much = SIZE_MAX, two = 2;
       "no data type 101")                                                                          \
     X(all_reduce_odd, reduce_all(h->comm, (char *)h->common + 4, 1, LKS_INT64, LKS_SUM), ERR_ARG,  \
       "buf is not aligned as int64 elements are")                                                  \
-    X(alloc_null, lks_comm_alloc(NULL, LKS_MEM_OWN, 1, &h->mem), ERR_ARG, "is NULL")               \
-    X(alloc_null_out, lks_comm_alloc(h->comm, LKS_MEM_OWN, 1, NULL), ERR_ARG, "is NULL")           \
+    X(alloc_null, lks_comm_alloc(NULL, LKS_MEM_OWN, 1, &h->mem), ERR_ARG, "comm is NULL")          \
+    X(alloc_null_out, lks_comm_alloc(h->comm, LKS_MEM_OWN, 1, NULL), ERR_ARG, "mem_p is NULL")     \
     X(alloc_kind, lks_comm_alloc(h->comm, 3, 1, &h->mem), ERR_ARG, "no kind of memory 3")          \
     X(alloc_kind_low, lks_comm_alloc(h->comm, -1, 1, &h->mem), ERR_ARG, "no kind of memory -1")    \
     X(alloc_all, lks_comm_alloc(h->comm, LKS_MEM_OWN, SIZE_MAX, &h->mem), ERR_NOMEM, "can't res")  \
     X(alloc_much, lks_comm_alloc(h->comm, LKS_MEM_COMMON, (size_t)1 << 45, &h->mem), ERR_NOMEM,    \
       "can't reserve")                                                                             \
     X(alloc_nothing, lks_comm_alloc(h->comm, LKS_MEM_OWN, 0, &h->mem), OK, "")                     \
-    X(replicate_null, lks_comm_replicate(NULL, h->common, 1), ERR_ARG, "is NULL")                  \
-    X(replicate_null_mem, lks_comm_replicate(h->comm, NULL, 1), ERR_ARG, "is NULL")                \
+    X(replicate_null, lks_comm_replicate(NULL, h->common, 1), ERR_ARG, "comm is NULL")             \
+    X(replicate_null_mem, lks_comm_replicate(h->comm, NULL, 1), ERR_ARG, "mem is NULL")            \
     X(replicate_private, lks_comm_replicate(h->comm, h->bytes, 1), ERR_ARG,                        \
       "not in common memory")                                                                      \
     X(replicate_own, lks_comm_replicate(h->comm, h->own, 1), ERR_ARG, "not in common memory")      \
     X(replicate_beyond, lks_comm_replicate(h->comm, h->common, 1 << 20), ERR_ARG, "1048576 bytes") \
     X(shares_null, lks_comm_gather_shares(NULL, h->common, h->start, BLOCKS, 0), ERR_ARG, "NULL")  \
-    X(shares_null_mem, lks_comm_gather_shares(h->comm, NULL, h->start, 2, 0), ERR_ARG, "is NULL")  \
+    X(shares_null_mem, lks_comm_gather_shares(h->comm, NULL, h->start, 2, 0), ERR_ARG,             \
+      "mem is NULL")                                                                               \
     X(shares_null_start, lks_comm_gather_shares(h->comm, h->common, NULL, 2, 0), ERR_ARG, "NULL")  \
     X(shares_private, lks_comm_gather_shares(h->comm, h->bytes, h->start, BLOCKS, 0), ERR_ARG,     \
       "not in common or lazy memory")                                                              \
@@ -445,13 +450,13 @@ static const size_t much = SIZE_MAX, two = 2;
     X(no_status, no_status(h), OK, "")
 
 #define REDUCE_ROWS(X)                                                                             \
-    X(reduce_null, lks_comm_reduce_start(NULL, &h->r, &h->work), ERR_ARG, "is NULL")               \
-    X(reduce_null_r, lks_comm_reduce_start(h->comm, NULL, &h->work), ERR_ARG, "is NULL")           \
-    X(reduce_null_out, lks_comm_reduce_start(h->comm, &h->r, NULL), ERR_ARG, "is NULL")            \
-    X(reduce_no_parts, REDUCE(h->r.parts = NULL), ERR_ARG, "is NULL")                              \
-    X(reduce_no_blocks, REDUCE(h->r.block_start = NULL), ERR_ARG, "is NULL")                       \
-    X(reduce_no_sumsq, REDUCE(h->r.block_sumsq = NULL), ERR_ARG, "is NULL")                        \
-    X(reduce_no_dst, REDUCE(h->r.dst = NULL), ERR_ARG, "is NULL")                                  \
+    X(reduce_null, lks_comm_reduce_start(NULL, &h->r, &h->work), ERR_ARG, "comm is NULL")          \
+    X(reduce_null_r, lks_comm_reduce_start(h->comm, NULL, &h->work), ERR_ARG, "r is NULL")         \
+    X(reduce_null_out, lks_comm_reduce_start(h->comm, &h->r, NULL), ERR_ARG, "work_p is NULL")     \
+    X(reduce_no_parts, REDUCE(h->r.parts = NULL), ERR_ARG, "r->parts is NULL")                     \
+    X(reduce_no_blocks, REDUCE(h->r.block_start = NULL), ERR_ARG, "r->block_start is NULL")        \
+    X(reduce_no_sumsq, REDUCE(h->r.block_sumsq = NULL), ERR_ARG, "r->block_sumsq is NULL")         \
+    X(reduce_no_dst, REDUCE(h->r.dst = NULL), ERR_ARG, "r->dst is NULL")                           \
     X(reduce_no_buf, REDUCE(h->part.buf = NULL), ERR_ARG, "part 0 is no node of the tree over 1")  \
     X(reduce_no_leaves, REDUCE(h->r.n_leaves = 0), ERR_ARG, "0 leaves: 1 to ")                     \
     X(reduce_many_leaves, REDUCE(h->r.n_leaves = INT_MAX), ERR_ARG, "2147483647 leaves: 1 to ")    \
@@ -485,9 +490,10 @@ static const size_t much = SIZE_MAX, two = 2;
     X(reduce_borders_gone, borders_gone(h), OK, "")
 
 #define DDP_OPEN_ROWS(X)                                                                           \
-    X(ddp_null, lks_ddp_open(NULL, h->params, 2, NULL, &h->other_ddp), ERR_ARG, "is NULL")         \
-    X(ddp_null_params, lks_ddp_open(h->comm, NULL, 2, NULL, &h->other_ddp), ERR_ARG, "is NULL")    \
-    X(ddp_null_out, lks_ddp_open(h->comm, h->params, 2, NULL, NULL), ERR_ARG, "is NULL")           \
+    X(ddp_null, lks_ddp_open(NULL, h->params, 2, NULL, &h->other_ddp), ERR_ARG, "comm is NULL")    \
+    X(ddp_null_params, lks_ddp_open(h->comm, NULL, 2, NULL, &h->other_ddp), ERR_ARG,               \
+      "params is NULL")                                                                            \
+    X(ddp_null_out, lks_ddp_open(h->comm, h->params, 2, NULL, NULL), ERR_ARG, "ddp_p is NULL")     \
     X(ddp_no_params, lks_ddp_open(h->comm, h->params, 0, NULL, &h->other_ddp), ERR_ARG,            \
       "0 parameters: 1 to ")                                                                       \
     X(ddp_many_params, lks_ddp_open(h->comm, h->params, SIZE_MAX, NULL, &h->other_ddp), ERR_ARG,   \
@@ -570,8 +576,8 @@ static const size_t much = SIZE_MAX, two = 2;
     X(closed_verify, closed_group(h, true, lks_ddp_verify), ERR_ARG, "group was closed already")
 
 #define SAMPLER_ROWS(X)                                                                            \
-    X(sampler_null, lks_sampler_open(NULL, &h->other_sampler), ERR_ARG, "is NULL")                 \
-    X(sampler_null_out, lks_sampler_open(&h->sampled, NULL), ERR_ARG, "is NULL")                   \
+    X(sampler_null, lks_sampler_open(NULL, &h->other_sampler), ERR_ARG, "options is NULL")         \
+    X(sampler_null_out, lks_sampler_open(&h->sampled, NULL), ERR_ARG, "sampler_p is NULL")         \
     X(sampler_empty, open_sampler(h, 0, 1, false), ERR_ARG, "0 samples for 1")                     \
     X(sampler_large, open_sampler(h, (uint64_t)1 << 32, 1, false), ERR_ARG,                        \
       "4294967296 samples for 1 replicas")                                                         \
@@ -588,12 +594,10 @@ static const size_t much = SIZE_MAX, two = 2;
       "there are 0 samples for each of 0 replicas")
 
 #define CHECKPOINT_ROWS(X)                                                                         \
-    X(save_null, lks_checkpoint_save(NULL, h->dir, 1, h->state, 2, 0), ERR_ARG,                    \
-      "comm or dir is NULL")                                                                       \
+    X(save_null, lks_checkpoint_save(NULL, h->dir, 1, h->state, 2, 0), ERR_ARG, "comm is NULL")    \
     X(save_null_dir, lks_checkpoint_save(h->comm, NULL, 1, h->state, 2, 0), ERR_ARG,               \
-      "comm or dir is NULL")                                                                       \
-    X(save_no_dir, lks_checkpoint_save(h->comm, "", 1, h->state, 2, 0), ERR_ARG,                   \
-      "or dir is empty")                                                                           \
+      "dir is NULL")                                                                               \
+    X(save_no_dir, lks_checkpoint_save(h->comm, "", 1, h->state, 2, 0), ERR_ARG, "dir is empty")   \
     X(save_step, lks_checkpoint_save(h->comm, h->dir, UINT64_MAX, h->state, 2, 0), ERR_ARG,        \
       "step 18446744073709551615, keep 0: a step is below 2^63")                                   \
     X(save_keep, lks_checkpoint_save(h->comm, h->dir, 1, h->state, 2, -1), ERR_ARG, "keep -1")     \
@@ -614,10 +618,8 @@ static const size_t much = SIZE_MAX, two = 2;
       "tensor 0 (r): there is no such data type")                                                  \
     X(save_more_json, save_more(h, (lks_checkpoint_more){NULL, 0, "{"}), ERR_ARG,                  \
       "the program's own text is not valid JSON")                                                  \
-    X(json_null, lks_checkpoint_json(NULL, h->dir, &h->text, NULL), ERR_ARG,                       \
-      "an argument is NULL")                                                                       \
-    X(json_null_out, lks_checkpoint_json(h->comm, h->dir, NULL, NULL), ERR_ARG,                    \
-      "an argument is NULL")                                                                       \
+    X(json_null, lks_checkpoint_json(NULL, h->dir, &h->text, NULL), ERR_ARG, "comm is NULL")       \
+    X(json_null_out, lks_checkpoint_json(h->comm, h->dir, NULL, NULL), ERR_ARG, "json_p is NULL")  \
     X(json_no_dir, lks_checkpoint_json(h->comm, "", &h->text, NULL), ERR_ARG, "dir is empty")      \
     X(save_name_twice, SAVE(name = "a"), ERR_ARG, "the name a is in the list twice")               \
     X(save_no_type, SAVE(dtype = (lks_dtype)0), ERR_ARG,                                           \
@@ -634,11 +636,11 @@ static const size_t much = SIZE_MAX, two = 2;
     X(save_there, lks_checkpoint_save(h->comm, "/dev/null/here", 1, h->state, 2, 0), ERR_IO,       \
       "checkpoint ckpt-00000001 is not saved")                                                     \
     X(load_more_null, lks_checkpoint_load_more(NULL, h->dir, h->state, 2, NULL, NULL, NULL),       \
-      ERR_ARG, "lks_checkpoint_load_more: comm or dir is NULL")                                    \
+      ERR_ARG, "lks_checkpoint_load_more: comm is NULL")                                           \
     X(load_null, lks_checkpoint_load(NULL, h->dir, h->state, 2, NULL, &h->found), ERR_ARG,         \
-      "comm or dir is NULL")                                                                       \
+      "comm is NULL")                                                                              \
     X(load_null_dir, lks_checkpoint_load(h->comm, NULL, h->state, 2, NULL, &h->found), ERR_ARG,    \
-      "comm or dir is NULL")                                                                       \
+      "dir is NULL")                                                                               \
     X(load_no_dir, lks_checkpoint_load(h->comm, "", h->state, 2, NULL, &h->found), ERR_ARG,        \
       "dir is empty")                                                                              \
     X(load_null_list, lks_checkpoint_load(h->comm, h->dir, NULL, 2, NULL, &h->found), ERR_ARG,     \

@@ -20,8 +20,8 @@ static void shuffle(lks_sampler *s, uint64_t epoch)
 
 lks_status lks_sampler_open(const lks_sampler_options *options, lks_sampler **sampler_p)
 {
-    if (options == NULL || sampler_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_sampler_open: an argument is NULL");
+    LKS__NEED("lks_sampler_open", options);
+    LKS__NEED("lks_sampler_open", sampler_p);
     uint64_t n = options->dataset_size, R = (uint64_t)options->replicas;
     if (n < 1 || n > UINT32_MAX || options->replicas < 1)
         return lks__fail(LKS_ERR_ARG,

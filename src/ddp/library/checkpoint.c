@@ -268,8 +268,7 @@ static lks_status write_on_first(lks_comm *comm, const char *dir, const struct c
 static lks_status save(lks_comm *comm, const char *dir, const struct call *c)
 {
     LKS__FLOAT_MODE();
-    if (comm == NULL || dir == NULL || dir[0] == '\0')
-        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c->name);
+    LKS__TRY(lks__checkpoint_check_dir(c->name, comm, dir));
     if (c->step > INT64_MAX || c->keep < 0)
         return lks__fail(LKS_ERR_ARG,
                          "%s: step %llu, keep %d: a step is below 2^63, and keep is at "
@@ -384,8 +383,7 @@ static lks_status load(lks_comm *comm, const char *dir, const struct call *c, ui
     LKS__FLOAT_MODE();
     struct lks__outcome o = {0};
     int32_t needed = found_p == NULL;
-    if (comm == NULL || dir == NULL || dir[0] == '\0')
-        return lks__fail(LKS_ERR_ARG, "%s: comm or dir is NULL, or dir is empty", c->name);
+    LKS__TRY(lks__checkpoint_check_dir(c->name, comm, dir));
     LKS__TRY(lks__comm_check_fork(comm, c->name));
     LKS__TRY(check_lists(c));
     LKS__TRY(compare(comm, c));

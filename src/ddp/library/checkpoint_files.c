@@ -53,6 +53,13 @@ lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
     return lks__fail((lks_status)o->status, "%s: rank 0: %s", call, o->text);
 }
 
+lks_status lks__checkpoint_check_dir(const char *call, const lks_comm *comm, const char *dir)
+{
+    LKS__NEED(call, comm);
+    LKS__NEED(call, dir);
+    return dir[0] != '\0' ? LKS_OK : lks__fail(LKS_ERR_ARG, "%s: dir is empty", call);
+}
+
 lks_status lks__share_block(lks_comm *comm, const char *call, const char *what, char **block_p,
                             size_t bytes)
 {

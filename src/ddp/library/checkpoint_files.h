@@ -22,6 +22,9 @@ struct lks__packed_tensor {
 };
 _Static_assert((int)LKS_MAX_DIMS == (int)LKS__ST_MAX_DIMS, "shapes of both have one size");
 
+/* ERR_ARG: the group is NULL, or no folder was named. */
+lks_status lks__checkpoint_check_dir(const char *call, const lks_comm *comm, const char *dir);
+
 /* Broadcast rank 0's block of `bytes` to every rank. On rank 0 *block_p is the block, elsewhere
  * NULL; the caller frees. `what` is for messages. ERR_NOMEM ends the group. */
 lks_status lks__share_block(lks_comm *comm, const char *call, const char *what, char **block_p,

@@ -76,8 +76,8 @@ lks_status lks_checkpoint_json(lks_comm *comm, const char *dir, char **json_p, u
     LKS__CALLED_BY(CHECKPOINT_JSON);
     struct lks__outcome o = {0};
     char *text = NULL;
-    if (comm == NULL || dir == NULL || dir[0] == '\0' || json_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL, or dir is empty", call);
+    LKS__NEED(call, json_p);
+    LKS__TRY(lks__checkpoint_check_dir(call, comm, dir));
     LKS__TRY(lks__comm_check_open(comm, call));
     lks_status st = LKS_OK;
     if (lks_comm_rank(comm) == 0)

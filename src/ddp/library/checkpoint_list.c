@@ -78,8 +78,9 @@ lks_status lks_checkpoint_list(lks_comm *comm, const char *dir, lks_tensor **ten
     struct lks__outcome o = {0};
     lks_tensor *tensors = NULL;
     char *list = NULL;
-    if (comm == NULL || dir == NULL || dir[0] == '\0' || tensors_p == NULL || n_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "%s: an argument is NULL, or dir is empty", call);
+    LKS__NEED(call, tensors_p);
+    LKS__NEED(call, n_p);
+    LKS__TRY(lks__checkpoint_check_dir(call, comm, dir));
     LKS__TRY(lks__comm_check_open(comm, call));
     lks_status st = LKS_OK;
     if (lks_comm_rank(comm) == 0)

@@ -153,8 +153,9 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
 {
     LKS__FLOAT_MODE();
     static const lks_ddp_options defaults;
-    if (comm == NULL || params == NULL || ddp_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_ddp_open: an argument is NULL");
+    LKS__NEED("lks_ddp_open", comm);
+    LKS__NEED("lks_ddp_open", params);
+    LKS__NEED("lks_ddp_open", ddp_p);
     if (n_params == 0 || n_params > INT32_MAX)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %zu parameters: 1 to %d are possible",
                          n_params, INT32_MAX);

@@ -153,8 +153,8 @@ lks_status lks_optimizer_state(lks_optimizer *o, const lks_tensor **tensors_p, s
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(OPTIMIZER_STATE);
     LKS__TRY(check_open(o, "lks_optimizer_state"));
-    if (tensors_p == NULL || n_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_optimizer_state: an argument is NULL");
+    LKS__NEED("lks_optimizer_state", tensors_p);
+    LKS__NEED("lks_optimizer_state", n_p);
     for (int s = 0; s < LKS__OPTIM_STATES; s++)
         LKS__TRY(lks__exchange_pieces(o, s));
     *tensors_p = o->tensors;

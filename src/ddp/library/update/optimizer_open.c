@@ -184,8 +184,8 @@ lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
 {
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(OPTIMIZER_OPEN);
-    if (params == NULL || optimizer_p == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_optimizer_open: an argument is NULL");
+    LKS__NEED("lks_optimizer_open", params);
+    LKS__NEED("lks_optimizer_open", optimizer_p);
     if (rule < LKS_ADAMW || rule > LKS_MUON)
         return lks__fail(LKS_ERR_ARG,
                          "lks_optimizer_open: there is no rule %d: use LKS_ADAMW, LKS_SGD or "
