@@ -303,6 +303,29 @@ static void test_full_disk(void **state)
         }
 }
 
+/* An old file that can't be restored, either: its backup stays, and the message names it. */
+static void test_no_way_back(void **state)
+{
+    const char *old = text_file("the old text", 12), *input = text_file("another text, longer", 20);
+    static const char *const faults[] = {
+        "rename:3:EACCES,rename:5:EIO",             /* val.bin, then back to the old train.bin */
+        "link:1:EPERM,rename:3:EACCES,rename:4:EIO" /* without hard links */
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        const char *out = lks_test_folder(), *reference = lks_test_folder();
+        lks__prep_result r;
+        assert_ok(prep(old, out, 0.1, &r));
+        assert_ok(prep(old, reference, 0.1, &r));
+        lks_test_result run = prep_with(input, out, faults[i]);
+        assert_int_equal(run.exit_code, 1);
+        const char *backup = strstr(run.out, "; rename ");
+        assert_non_null(backup);
+        backup += strlen("; rename ");
+        assert_same_file(lks_test_text("%.*s", (int)strcspn(backup, " "), backup),
+                         lks_test_text("%s/train.bin", reference));
+    }
+}
+
 static int pieces_left;
 
 static bool stop_asked(void)
@@ -339,7 +362,8 @@ static void test_stopped(void **state)
     assert_int_equal(r.n_train + r.n_val, BYTES);
 }
 
-/* Killed at any write or rename: the files under the three names are complete. */
+/* Killed at any write or rename: the files under the three names are complete, and the next call
+ * removes all others. */
 static void test_killed(void **state)
 {
     const char *input = text_file("another text, longer", 20), *good = lks_test_folder();
@@ -359,6 +383,8 @@ static void test_killed(void **state)
             if (lks_test_exists(path))
                 assert_same_file(path, lks_test_text("%s/%s", good, names[f]));
         }
+        assert_ok(prep(input, out, 0.1, &r));
+        assert_int_equal(lks_test_count_files(out), 3);
     }
     assert_in_range(deaths, 15, 38);
 }
@@ -379,6 +405,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bad_text),         cmocka_unit_test(test_bad_places),
         cmocka_unit_test(test_vocabulary_limit), cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_killed),           cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_no_way_back),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,20 @@ static bool is_token_file(const char *name)
            fnmatch(LKS__SHARDS_VAL, name, FNM_PERIOD) == 0;
 }
 
+/* True for NAME.new-N and NAME.old-N, of process N that was killed while it replaced NAME. */
+static bool is_left(const lks__staged *staged, const char *name)
+{
+    char of[256], *end;
+    const char *mark = strstr(name, ".new-");
+    if (mark == NULL && (mark = strstr(name, ".old-")) == NULL)
+        return false;
+    const long process = strtol(mark + 5, &end, 10);
+    snprintf(of, sizeof of, "%.*s", (int)(mark - name), name);
+    return (*end == '\0' || strncmp(end, ".tmp-", 5) == 0) && process > 0 && process <= INT_MAX &&
+           lks__sys_process_state((pid_t)process) == 0 &&
+           (is_token_file(of) || lks__staged_has(staged, of));
+}
+
 static lks_status remove_file(const char *dir, const char *name)
 {
     char *path;
@@ -196,7 +211,8 @@ lks_status lks__split_remove_others(const lks__staged *staged)
     if (dir == NULL)
         return lks__sys_fail("cannot list", staged->dir);
     for (struct dirent *e; st == LKS_OK && (e = readdir(dir)) != NULL;)
-        if (is_token_file(e->d_name) && !lks__staged_has(staged, e->d_name))
+        if ((is_token_file(e->d_name) && !lks__staged_has(staged, e->d_name)) ||
+            is_left(staged, e->d_name))
             st = remove_file(staged->dir, e->d_name);
     closedir(dir);
     return st;

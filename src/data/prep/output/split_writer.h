@@ -40,7 +40,7 @@ enum { LKS__SPLIT_SHARDS = 10000 };
 lks_status lks__split_too_many(uint64_t shard_tokens);
 
 /* Remove token files of an earlier preparation, of either form, unless `staged` replaces them: a
- * run would read them together with the new ones. */
+ * run would read them together with the new ones. Also remove files of killed preparations. */
 lks_status lks__split_remove_others(const lks__staged *staged);
 
 #endif

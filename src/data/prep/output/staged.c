@@ -75,12 +75,24 @@ static lks_status keep_old(const char *to, const char *old)
     return lks__sys_fail("cannot replace", to);
 }
 
-/* Restore the old files of the first `n` names. */
-static void roll_back(const lks__staged *s, int n)
+/* Restore the file `to`, after the failure `st`, from its backup; without a backup, remove the new
+ * file. If that fails, the message names the backup, and *old becomes "" so that it is kept. */
+static lks_status restore(lks_status st, char *old, const char *to)
 {
-    for (int i = 0; i < n; i++)
-        if (rename(s->from[i], s->to[i]) < 0)
-            unlink(s->to[i]);
+    char shown[2][512];
+    if (lks__sys_rename(old, to) == 0) {
+        unlink(old); /* rename() does nothing if both names are links to one file */
+        return st;
+    }
+    if (errno == ENOENT) {
+        unlink(to);
+        return st;
+    }
+    st = lks__fail(st, "%s; rename %s to %s, which could not be restored", lks_last_error(),
+                   lks__escape(shown[0], sizeof shown[0], old, strlen(old)),
+                   lks__escape(shown[1], sizeof shown[1], to, strlen(to)));
+    *old = '\0';
+    return st;
 }
 
 static lks_status publish(char *from, const char *to)
@@ -93,12 +105,8 @@ static lks_status publish(char *from, const char *to)
     memcpy(path, from, strlen(from) + 1);
     rename_to_old(path);
     LKS__TRY(keep_old(to, path));
-    if (lks__sys_rename(from, to) < 0) {
-        lks_status st = lks__sys_fail("cannot write", to);
-        rename(path, to); /* does nothing if both names are links to one file */
-        unlink(path);
-        return st;
-    }
+    if (lks__sys_rename(from, to) < 0)
+        return restore(lks__sys_fail("cannot write", to), path, to);
     memcpy(from, path, strlen(from));
     return LKS_OK;
 }
@@ -111,8 +119,8 @@ lks_status lks__staged_commit(lks__staged *s)
         n++;
     if (st == LKS_OK)
         st = lks__sys_sync_dir(s->dir);
-    if (st != LKS_OK)
-        roll_back(s, n);
+    for (int i = 0; st != LKS_OK && i < n; i++)
+        st = restore(st, s->from[i], s->to[i]);
     return st;
 }
 

@@ -20,7 +20,7 @@ lks_status lks__staged_add(lks__staged *staged, const char *name, const void *da
 /* Create a file under a temporary name. The caller writes and syncs it, and closes *fd_p. */
 lks_status lks__staged_open(lks__staged *staged, const char *name, int *fd_p);
 /* Rename all files, in the order in which they were added, and sync the folder. On failure every
- * name has its old file again. */
+ * name has its old file again, or the message names its backup. */
 lks_status lks__staged_commit(lks__staged *staged);
 bool lks__staged_has(const lks__staged *staged, const char *name);
 /* Free the set, and remove files that were not committed. */
