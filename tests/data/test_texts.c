@@ -246,7 +246,7 @@ static void test_encodings(void **state)
         size_t bytes;
         const char *says[2];
     } cases[] = {
-        {"caf\xe9 noir", 9, {"byte 0xe9 at offset 3", "iconv -f LATIN1 -t UTF-8"}},
+        {"caf\xe9 noir", 9, {"byte 0xe9 at offset 3", "iconv -f LATIN1 -t UTF-8 '/"}},
         {"caf\xe9", 4, {"byte 0xe9 at offset 3", "iconv -f LATIN1 -t UTF-8"}},
         {"\x93so\x94 caf\xe9", 9, {"byte 0x93 at offset 0", "iconv -f WINDOWS-1252 -t UTF-8"}},
         {"\xff\xfe"
@@ -257,13 +257,13 @@ static void test_encodings(void **state)
         {"\xc3\xa9t\xc3\xa9 \xff x", 8, {"byte 0xff at offset 6", "iconv -c -f UTF-8"}},
         {"\xc3\xa9t\xc3", 4, {"byte 0xc3 at offset 3", "cut off within a character"}},
         {"\x82\xb1\x82\xf1\x82\xc9\x82\xbf", 8, {"byte 0x82 at offset 0", "iconv -f ENCODING"}},
-        {"\x1f\x8b\x08\0", 4, {"is a gzip file", "gzip -dc "}},
+        {"\x1f\x8b\x08\0", 4, {"is a gzip file", "gzip -dc '/"}},
         {"\x28\xb5\x2f\xfd", 4, {"is a zstd file", "zstd -dc "}},
         {"PK\3\4", 4, {"is a zip file", "unzip -p "}},
         {"%PDF-1.7", 8, {"is a PDF file", "plain text"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *path = lks_test_text("%s/t", lks_test_folder());
+        const char *path = lks_test_text("%s/my text", lks_test_folder());
         const char *out = lks_test_text("%s/out", lks_test_folder());
         lks_test_write(path, cases[i].text, cases[i].bytes);
         assert_fails(LKS_ERR_FORMAT, prep((lks__prep_options){.input = path, .out_dir = out}), path,
@@ -391,9 +391,14 @@ static void test_stdin(void **state)
     r = shell("printf 'caf\\351 noir' |", "", out, "");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "standard input is not valid UTF-8");
+    assert_contains(r.err, "`iconv -f LATIN1 -t UTF-8 > utf8.txt`");
+    r = shell("printf '\\037\\213' |", "", out, "");
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "`gzip -dc | lockstep prep ... --input=-`");
     r = shell("printf '\\357\\273\\277some text' |", "", out, "");
     assert_int_equal(r.exit_code, 0);
-    assert_contains(r.err, "note: standard input begins with a byte order mark, which is kept");
+    assert_contains(r.err, "note: standard input begins with a byte order mark, which is kept: "
+                           "`tail -c +4 > new.txt`");
     r = shell("printf text | TMPDIR=/nowhere", "", out, "");
     assert_int_equal(r.exit_code, 1);
     assert_contains(r.err, "/nowhere");
@@ -419,6 +424,14 @@ static void test_bad_inputs(void **state)
     o.input = file(dir, "x.jsonl", "{\"text\":\"a\"}\n7\n");
     assert_fails(LKS_ERR_FORMAT, prep(o), "line 2 (byte offset 13)");
     assert_int_equal(lks_test_count_files(out), 0);
+
+    lks__texts texts;
+    int fd;
+    const char *odd = file(dir, "\33[1m", "a text");
+    assert_ok(lks__texts_open(odd, false, &texts));
+    assert_int_equal(rename(pipe, odd), 0);
+    assert_fails(LKS_ERR_IO, lks__texts_file(&texts, 0, &fd), "\\x1b[1m is no longer a regular");
+    lks__texts_close(&texts);
 }
 
 /* Memory doesn't grow with the text. */

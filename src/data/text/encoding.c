@@ -4,7 +4,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/shell.h"
 #include "base/text/utf8.h"
+
+enum { WORD = 256 };
+
+/* The file as a command's operand, after `before`; "" for standard input. */
+static const char *operand(const char *before, const char *path, char out[WORD])
+{
+    const int n = snprintf(out, WORD, "%s", before);
+    if (strcmp(path, LKS__STDIN_NAME) == 0)
+        out[0] = '\0';
+    else
+        lks__shell_word(out + n, (size_t)(WORD - n), path);
+    return out;
+}
 
 /* --- containers ------------------------------------------------------------------------------ */
 
@@ -41,7 +55,7 @@ const char *lks__container_name(const char *head, size_t bytes)
 
 lks_status lks__check_container(const char *path, const char *head, size_t bytes)
 {
-    char name[256];
+    char name[256], word[WORD];
     const struct container *c = container_of(head, bytes);
     lks__escape(name, sizeof name, path, strlen(path));
     if (c == NULL)
@@ -51,9 +65,9 @@ lks_status lks__check_container(const char *path, const char *head, size_t bytes
                          "%s is a %s file: convert it to plain text or JSON lines first", name,
                          c->name);
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s is a %s file: unpack it first, for example with `%s %s | lockstep "
+                     "%s is a %s file: unpack it first, for example with `%s%s | lockstep "
                      "prep ... --input=-` (JSON lines: and --field=text)",
-                     name, c->name, c->unpack, name);
+                     name, c->name, c->unpack, operand(" ", path, word));
 }
 
 /* --- encodings ------------------------------------------------------------------------------- */
@@ -99,25 +113,27 @@ static const char *encoding_of(const char *text, size_t bytes, size_t i, uint64_
 }
 
 /* Write a message's second half, about text[i]. */
-static void advise(const char *name, const char *text, size_t bytes, size_t i, uint64_t offset,
+static void advise(const char *path, const char *text, size_t bytes, size_t i, uint64_t offset,
                    char *out, size_t out_bytes)
 {
+    char word[WORD];
     const char *encoding = encoding_of(text, bytes, i, offset);
     const struct looks l = look(text, bytes, i);
+    operand(" ", path, word);
     if (encoding != NULL)
-        snprintf(out, out_bytes, "it looks like %s: `iconv -f %s -t UTF-8 %s > utf8.txt`", encoding,
-                 encoding, name);
+        snprintf(out, out_bytes, "it looks like %s: `iconv -f %s -t UTF-8%s > utf8.txt`", encoding,
+                 encoding, word);
     else if (l.has_utf8 && l.is_cut)
         snprintf(out, out_bytes, "it is cut off within a character");
     else if (l.has_utf8)
         snprintf(out, out_bytes,
-                 "text before it is UTF-8, so bytes were damaged: `iconv -c -f UTF-8 -t UTF-8 %s > "
+                 "text before it is UTF-8, so bytes were damaged: `iconv -c -f UTF-8 -t UTF-8%s > "
                  "utf8.txt` drops them",
-                 name);
+                 word);
     else
         snprintf(out, out_bytes,
-                 "convert it first, for example with `iconv -f ENCODING -t UTF-8 %s > utf8.txt`",
-                 name);
+                 "convert it first, for example with `iconv -f ENCODING -t UTF-8%s > utf8.txt`",
+                 word);
 }
 
 lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_t i,
@@ -128,7 +144,7 @@ lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_
     LKS__TRY(offset == i ? lks__check_container(path, text, bytes) : LKS_OK);
     if (line > 0)
         snprintf(where, sizeof where, " (line %llu)", (unsigned long long)line);
-    advise(name, text, bytes, i, offset, what, sizeof what);
+    advise(path, text, bytes, i, offset, what, sizeof what);
     return lks__fail(LKS_ERR_FORMAT, "%s is not valid UTF-8: byte 0x%02x at offset %llu%s; %s",
                      name, (unsigned char)text[i], (unsigned long long)offset, where, what);
 }
@@ -138,7 +154,7 @@ lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_
 const char *lks__text_remark(const char *path, const char *head, size_t bytes, int keeps,
                              char out[LKS__REMARK])
 {
-    char name[128], what[384];
+    char name[128], what[384], word[WORD];
     uint32_t cp;
     out[0] = '\0';
     lks__escape(name, sizeof name, path, strlen(path));
@@ -148,7 +164,7 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes, i
             continue;
         if (bytes - i < 4) /* the head may end within a character */
             break;
-        advise(name, head, bytes, i, i, what, sizeof what);
+        advise(path, head, bytes, i, i, what, sizeof what);
         snprintf(out, LKS__REMARK,
                  "%s is not valid UTF-8 (byte 0x%02x at offset %zu), and its bytes are kept; %s",
                  name, (unsigned char)head[i], i, what);
@@ -156,12 +172,12 @@ const char *lks__text_remark(const char *path, const char *head, size_t bytes, i
     }
     if (keeps & LKS__KEEPS_MARK && bytes >= 3 && memcmp(head, "\xef\xbb\xbf", 3) == 0)
         snprintf(out, LKS__REMARK,
-                 "%s begins with a byte order mark, which is kept: `tail -c +4 %s > new.txt` drops "
+                 "%s begins with a byte order mark, which is kept: `tail -c +4%s > new.txt` drops "
                  "it",
-                 name, name);
+                 name, operand(" ", path, word));
     else if (keeps & LKS__KEEPS_CRLF && bytes > 0 && memmem(head, bytes, "\r\n", 2) != NULL)
         snprintf(out, LKS__REMARK,
-                 "lines of %s end in CRLF, which is kept: `tr -d '\\r' < %s > new.txt` makes it LF",
-                 name, name);
+                 "lines of %s end in CRLF, which is kept: `tr -d '\\r'%s > new.txt` makes it LF",
+                 name, operand(" < ", path, word));
     return out;
 }

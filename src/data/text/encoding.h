@@ -8,6 +8,9 @@
 
 #include "base/status.h"
 
+/* The path of standard input, for messages. */
+#define LKS__STDIN_NAME "standard input"
+
 /* ERR_FORMAT for text[i], a byte that isn't UTF-8. The message contains file, offset, line (0: not
  * known), and the likely encoding. `offset` is the byte's position in the file. */
 lks_status lks__not_utf8(const char *path, const char *text, size_t bytes, size_t i,

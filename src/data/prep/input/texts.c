@@ -13,8 +13,6 @@
 #include "base/system/sys.h"
 #include "data/text/encoding.h"
 
-static const char stdin_name[] = "standard input";
-
 static lks_status no_memory(void)
 {
     return lks__fail(LKS_ERR_NOMEM, "no memory to list the input's files");
@@ -80,7 +78,7 @@ static lks_status copy_stdin(const char *dir, int to, uint64_t *bytes_p)
         *bytes_p += (uint64_t)n;
     }
     if (n < 0)
-        st = lks__sys_fail("cannot read", stdin_name);
+        st = lks__sys_fail("cannot read", LKS__STDIN_NAME);
     free(block);
     return st;
 }
@@ -96,14 +94,14 @@ static lks_status add_stdin(lks__texts *t, bool lines)
         lseek(STDIN_FILENO, 0, SEEK_CUR) == 0) {
         t->spool = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
         if (t->spool < 0)
-            return lks__sys_fail("cannot read", stdin_name);
+            return lks__sys_fail("cannot read", LKS__STDIN_NAME);
         bytes = (uint64_t)info.st_size;
     } else {
         const char *tmp = getenv("TMPDIR"), *dir = tmp == NULL || *tmp == '\0' ? "/tmp" : tmp;
         LKS__TRY(open_spool(dir, &t->spool));
         LKS__TRY(copy_stdin(dir, t->spool, &bytes));
     }
-    char *path = strdup(stdin_name);
+    char *path = strdup(LKS__STDIN_NAME);
     if (path == NULL)
         return no_memory();
     t->spooled = t->n;
@@ -319,6 +317,7 @@ void lks__texts_close(lks__texts *t)
 lks_status lks__texts_file(const lks__texts *t, size_t i, int *fd_p)
 {
     struct stat info;
+    char name[256];
     const char *path = t->files[i].path;
     if (t->spool >= 0 && i == t->spooled) {
         *fd_p = fcntl(t->spool, F_DUPFD_CLOEXEC, 0);
@@ -333,7 +332,8 @@ lks_status lks__texts_file(const lks__texts *t, size_t i, int *fd_p)
         return LKS_OK;
     }
     lks__sys_close(fd);
-    return lks__fail(LKS_ERR_IO, "%s is no longer a regular file", path);
+    return lks__fail(LKS_ERR_IO, "%s is no longer a regular file",
+                     lks__escape(name, sizeof name, path, strlen(path)));
 }
 
 lks_status lks__texts_read(const lks__texts *t, size_t i, int fd, uint64_t at, size_t n, char *to)
