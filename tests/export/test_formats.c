@@ -475,6 +475,10 @@ static void test_any_refused(void **state)
 {
     const char *given = given_folder(), *run = trained("--bias=true", "--gelu=exact");
     const char *out = lks_test_text("%s/ckpt.pt", lks_test_folder());
+    const char *words = lks_test_folder(), *file = lks_test_text("%s/tokenizer.json", words);
+    size_t bytes;
+    const char *text = lks_test_read(lks_test_text("%s/tokenizer.json", given), &bytes);
+    lks_test_write(file, text, bytes);
     const struct {
         const char *format, *source, *out, *more, *says;
     } rows[] = {
@@ -484,6 +488,10 @@ static void test_any_refused(void **state)
         {"hf", given, given, NULL, "the weights are in the folder of --out"},
         {"hf", lks_test_text("%s/model.safetensors", given), given, NULL,
          "the weights are in the folder of --out"},
+        {"hf", given, words, lks_test_text("--tokenizer=%s", words),
+         "the vocabulary is in the folder of --out"},
+        {"hf", given, words, lks_test_text("--tokenizer=%s", file),
+         "the vocabulary is in the folder of --out"},
         {"hf", given, lks_test_folder(), lks_test_text("--tokenizer=%s", lks_test_folder()),
          "there is no vocabulary in"},
         {"hf", run, lks_test_folder(), lks_test_text("--tokenizer=%s", given),
@@ -497,6 +505,7 @@ static void test_any_refused(void **state)
         assert_contains(r.err, rows[i].says);
     }
     assert_true(access(out, F_OK) != 0);
+    assert_true(access(file, F_OK) == 0);
     /* characters that mean other text than the run's */
     const char *other = lks_test_folder();
     const char *meta = "{\"kind\": \"char\", \"vocab_size\": 3, \"chars\": \"xyz\"}";

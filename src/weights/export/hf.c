@@ -125,12 +125,12 @@ static lks_status write_weights(const lks__export_model *e)
     return st;
 }
 
-/* True if the weights are read from the output folder: writing would destroy its tokenizer before
- * it is read. */
-static bool is_source(const lks__export_model *e)
+/* True if `path` is the output folder or a file in it: writing would destroy a tokenizer there
+ * before it is read. */
+static bool is_in_out(const lks__export_model *e, const char *path)
 {
     char folder[LKS__CKPT_PATH];
-    const char *path = e->w->path, *slash = strrchr(path, '/');
+    const char *slash = strrchr(path, '/');
     if (lks__sys_is_folder(path))
         return lks__sys_same_folder(e->s->out, path);
     if (slash == NULL)
@@ -151,9 +151,10 @@ static lks_status make_folder(const lks__export_model *e)
                              "there is %s: that folder belongs to lockstep; give another --out",
                              lks__escape(shown, sizeof shown, path, strlen(path)));
     }
-    if (is_source(e))
-        return lks__fail(LKS_ERR_CONFIG,
-                         "the weights are in the folder of --out; give another one");
+    const bool weights = is_in_out(e, e->w->path);
+    if (weights || (e->vocabulary[0] != '\0' && is_in_out(e, e->vocabulary)))
+        return lks__fail(LKS_ERR_CONFIG, "the %s in the folder of --out; give another one",
+                         weights ? "weights are" : "vocabulary is");
     return lks__sys_make_dirs(e->s->out);
 }
 
