@@ -241,6 +241,42 @@ static void test_no_token(void **state)
     free(r);
 }
 
+/* Data of tokens only: the vocabulary is that of the weights, also in a resumed run. A copied
+ * checkpoint folder has none. */
+static void test_moved(void **state)
+{
+    const char *folder = lks_test_folder(), *input = lks_test_text("%s/text", folder);
+    const char *data = lks_test_text("--dataset=%s/data", folder), *text = "";
+    const char *out = lks_test_text("%s/out", folder), *copy = lks_test_text("%s/copy", folder);
+    for (int i = 0; i < 100; i++)
+        text = lks_test_text("%sword %d, ", text, i);
+    lks_test_write(input, text, strlen(text));
+    run_ok(lks_test_tool("prep", "gpt2", lks_test_text("--input=%s", input), "--val_fraction=0.3",
+                         lks_test_text("--out=%s/data", folder),
+                         lks_test_text("--tokenizer=%s", vocabulary)));
+    assert_int_equal(unlink(lks_test_text("%s/data/meta.json", folder)), 0);
+    assert_int_equal(unlink(lks_test_text("%s/data/tokenizer.json", folder)), 0);
+    forge_model m = model_of(IDS);
+    const char *model = saved(&m);
+    assert_int_equal(symlink(lks_test_text("%s/tokenizer.json", vocabulary),
+                             lks_test_text("%s/tokenizer.json", model)),
+                     0);
+#define TRAIN(from, to, ...)                                                                       \
+    lks_test_tool("train", data, lks_test_text("--init_from=%s", from),                            \
+                  lks_test_text("--out_dir=%s", to), "--gradient_accumulation_steps=1",            \
+                  "--batch_size=2", "--eval_iters=1", __VA_ARGS__)
+    run_ok(TRAIN(model, out, "--max_iters=1", "--sample_tokens=8"));
+    run_ok(TRAIN("resume", out, "--max_iters=2", "--sample_tokens=8"));
+    const char *const cp[] = {"cp", "-RL", lks_test_text("%s/latest", out), copy, NULL};
+    run_ok(lks_test_run(cp, NULL, 60));
+    lks_test_result r =
+        run_ok(TRAIN(copy, lks_test_text("%s/out2", folder), "--max_iters=1", NULL));
+    assert_contains(r.err, "the vocabulary was not found, so ");
+    r = lks_test_tool("sample", lks_test_text("--init_from=%s", copy), "--start=word");
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "without their vocabulary: give it as --tokenizer_path=DIR");
+}
+
 static double number_before(const char *line, const char *words)
 {
     const char *at = strstr(line, words);
@@ -293,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_special),        cmocka_unit_test(test_padded),
         cmocka_unit_test(test_cut_characters), cmocka_unit_test(test_no_token),
         cmocka_unit_test(test_beside),         cmocka_unit_test(test_bits_per_byte),
+        cmocka_unit_test(test_moved),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, write_vocabulary, NULL));
 }

@@ -100,6 +100,7 @@ static lks_status restore_tokenizer(lks__run *run, const lks__ckpt *resume)
     LKS__TRY(lks__state_meta(resume, &kept));
     lks__meta_free(&run->meta);
     run->meta = kept;
+    snprintf(run->vocabulary, sizeof run->vocabulary, "%s", run->s.out_dir);
     return LKS_OK;
 }
 

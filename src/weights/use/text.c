@@ -15,6 +15,9 @@ static lks_status open_vocabulary(const char *path, const lks__replica *r, lks__
 {
     char kept[4200], shown[256];
     uint64_t hash;
+    if (path[0] == '\0' && r->vocabulary[0] == '\0')
+        return lks__fail(LKS_ERR_CONFIG, "the weights come without their vocabulary: give it as "
+                                         "--tokenizer_path=DIR");
     snprintf(kept, sizeof kept, "%s/" LKS__BPE_FILE, r->vocabulary);
     if (path[0] == '\0')
         path = kept;

@@ -306,7 +306,7 @@ static lks_status probe_names(lks__report *r, const lks__run *run)
 }
 
 /* Copy the vocabulary into the run's folder, because the data may be gone at sampling. */
-static lks_status keep_vocabulary(const lks__run *run)
+static lks_status keep_vocabulary(lks__report *r, const lks__run *run)
 {
     char to[LKS__SETTING_STR + 32], from[LKS__CKPT_PATH + 32], *text = NULL;
     size_t bytes;
@@ -315,6 +315,13 @@ static lks_status keep_vocabulary(const lks__run *run)
     lks_status st;
     if (!run->meta.is_bpe)
         return LKS_OK;
+    if (run->vocabulary[0] == '\0' || !lks__bpe_is_at(run->vocabulary)) {
+        lks__log_message(&r->log,
+                         "the vocabulary was not found, so %s gets no " LKS__BPE_FILE
+                         ": `lockstep sample` will need --tokenizer=DIR",
+                         run->shown_out_dir);
+        return LKS_OK;
+    }
     snprintf(to, sizeof to, "%s/" LKS__BPE_FILE, run->s.out_dir);
     snprintf(from, sizeof from, "%s/" LKS__BPE_FILE, run->vocabulary);
     if (access(from, F_OK) == 0) { /* copied without the memory that its tokens would take */
@@ -345,7 +352,7 @@ static lks_status open_files(lks__report *r, const lks__trainer *t)
         if (!goes_on) /* otherwise these are files of this run, which has no checkpoint yet */
             LKS__TRY(lks__outdir_start(t->run.s.out_dir, t->run.data_dir, moved));
         LKS__TRY(lks__metrics_create(t->run.s.out_dir, &r->metrics));
-        LKS__TRY(keep_vocabulary(&t->run));
+        LKS__TRY(keep_vocabulary(r, &t->run));
     }
     if (t->run.s.tensorboard)
         LKS__TRY(lks__report_events_open(r, &t->run, &t->state));
