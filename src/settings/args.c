@@ -258,9 +258,9 @@ lks_status lks__settings_parse(lks__settings *s, unsigned command, int argc, cha
             LKS__TRY(read_word(s, command, arg, max_positional, args));
     }
     LKS__TRY(check_run(s, args));
-    /* A resumed run brings its family, and its variables are read then (lks__settings_resume). */
+    /* A resumed run and weights bring their family, and its variables are read then. */
     const bool known = s->from[LKS__SETTING_family] != LKS__FROM_DEFAULT ||
-                       lks__settings_init(s) != LKS__INIT_RESUME;
+                       lks__settings_init(s) == LKS__INIT_SCRATCH;
     LKS__TRY(lks__family_environment(s, command, known ? args : NULL));
     return lks__family_presets(s, command);
 }

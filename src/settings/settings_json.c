@@ -223,14 +223,21 @@ static const char *instead(const lks__settings *s, const lks__setting *d, const 
     return out;
 }
 
+/* Adopt the family of a run or of weights, with its variables and defaults, if none was given. */
+static lks_status adopt_family(lks__settings *s, const lks__settings *theirs)
+{
+    if (s->from[LKS__SETTING_family] != LKS__FROM_DEFAULT || s->family == theirs->family)
+        return LKS_OK;
+    s->family = theirs->family;
+    LKS__TRY(lks__family_environment(s, LKS__CMD_TRAIN, NULL));
+    return lks__family_presets(s, LKS__CMD_TRAIN);
+}
+
 lks_status lks__settings_resume(lks__settings *s, const lks__settings *run, const char *where)
 {
     const unsigned flags = LKS__SETTING_CONFIG;
     lks__settings merged = *s;
-    if (s->from[LKS__SETTING_family] == LKS__FROM_DEFAULT && s->family != run->family) {
-        merged.family = run->family; /* not given explicitly, but its variables count */
-        LKS__TRY(lks__family_environment(&merged, LKS__CMD_TRAIN, NULL));
-    }
+    LKS__TRY(adopt_family(&merged, run));
     for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, flags); d;
          d = next(d, LKS__CMD_TRAIN, flags)) {
         lks__setting_value mine = lks__setting_load(&merged, d), theirs = lks__setting_load(run, d);
@@ -279,13 +286,15 @@ static bool may_keep(const lks__setting *d, lks__setting_value mine, lks__settin
 lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, const char *where)
 {
     lks__settings merged = *s;
+    LKS__TRY(adopt_family(&merged, source));
     for (const lks__setting *d = next(NULL, LKS__CMD_TRAIN, LKS__SETTING_SHAPE); d;
          d = next(d, LKS__CMD_TRAIN, LKS__SETTING_SHAPE)) {
         const int i = (int)(d - lks__setting_table);
-        lks__setting_value mine = lks__setting_load(s, d), theirs = lks__setting_load(source, d);
+        lks__setting_value mine = lks__setting_load(&merged, d),
+                           theirs = lks__setting_load(source, d);
         if (source->from[i] != LKS__FROM_CHECKPOINT || !lks__setting_is_used(source, d))
             continue;
-        bool given = s->from[i] >= LKS__FROM_FILE;
+        bool given = merged.from[i] >= LKS__FROM_FILE;
         if (given && may_keep(d, mine, theirs))
             continue;
         if (given && !lks__setting_same(d, mine, theirs) &&
@@ -293,13 +302,14 @@ lks_status lks__settings_begin(lks__settings *s, const lks__settings *source, co
             char a[LKS__SETTING_STR], b[LKS__SETTING_STR], way[LKS__SETTING_STR + 200];
             char name[LKS__SETTING_KEY];
             lks__settings_text(source, i, b);
-            lks__family_name_of(s, i, name);
-            return lks__fail(
-                LKS_ERR_CONFIG, "%s=%s was given%s, but the weights in %s have %s=%s: %s%s", name,
-                lks__settings_text(s, i, a), given_in(s, d), where, name, b, instead(s, d, b, way),
-                i == LKS__SETTING_block_size   ? ", or give a smaller one"
-                : i == LKS__SETTING_vocab_size ? ", or give a larger one"
-                                               : "");
+            lks__family_name_of(&merged, i, name);
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s=%s was given%s, but the weights in %s have %s=%s: %s%s", name,
+                             lks__settings_text(&merged, i, a), given_in(&merged, d), where, name,
+                             b, instead(&merged, d, b, way),
+                             i == LKS__SETTING_block_size   ? ", or give a smaller one"
+                             : i == LKS__SETTING_vocab_size ? ", or give a larger one"
+                                                            : "");
         }
         lks__setting_store(&merged, d, theirs, LKS__FROM_CHECKPOINT);
     }

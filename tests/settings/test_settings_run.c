@@ -393,6 +393,28 @@ static void test_begin(void **state)
     }
 }
 
+/* A run or weights of golf bring the script's defaults and variables. */
+static void test_brings_family(void **state)
+{
+    for (int resumed = 0; resumed < 2; resumed++) {
+        lks__settings golf, s;
+        lks__settings_defaults(&golf);
+        assert_ok(lks__settings_set(&golf, TRAIN, "family", "golf", LKS__FROM_CHECKPOINT, "test"));
+        setenv("ITERATIONS", "77", 1);
+        golf.iterations = 77;
+        lks__settings_defaults(&s);
+        if (resumed)
+            assert_ok(lks__settings_resume(&s, &golf, "there"));
+        else
+            assert_ok(lks__settings_begin(&s, &golf, "there"));
+        unsetenv("ITERATIONS");
+        assert_int_equal(s.recompute, LKS__recompute_rows);
+        assert_int_equal(s.iterations, 77);
+        if (!resumed)
+            assert_true(s.gradient_accumulation_steps == 8 && s.grad_clip == 0.0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,7 +422,7 @@ int main(void)
         cmocka_unit_test(test_exchange),      cmocka_unit_test(test_data_dir),
         cmocka_unit_test(test_config_line),   cmocka_unit_test(test_json_round_trip),
         cmocka_unit_test(test_altered_json),  cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_begin),
+        cmocka_unit_test(test_begin),         cmocka_unit_test(test_brings_family),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
