@@ -143,6 +143,33 @@ static void test_advice(void **state)
     assert_true(less.host_bytes < room.bytes);
 }
 
+/* golf computes its batch from the tokens of a step, and refuses --batch_size. */
+static void test_golf_advice(void **state)
+{
+    char *const argv[] = {"--family=golf",
+                          "--n_layer=2",
+                          "--n_embd=64",
+                          "--n_head=2",
+                          "--num_kv_heads=1",
+                          "--block_size=256",
+                          "--train_batch_tokens=65536"};
+    const lks__place here = {1, 1};
+    lks__settings s;
+    lks__args args;
+    lks__device device;
+    lks__needs all;
+    char text[LKS__ADVICE_TEXT];
+    assert_ok(lks__session_describe("cpu", &device));
+    lks__settings_defaults(&s);
+    assert_ok(lks__settings_parse(&s, LKS__CMD_TRAIN, 7, argv, 0, &args));
+    assert_ok(lks__settings_check(&s, 1));
+    assert_ok(lks__needs_on(&device, &s, 65, &here, &process, &all));
+    const lks__room room = {&device, 0.4 * all.host_bytes, 0};
+    assert_ok(lks__advice_find(&room, &s, 65, &here, &process, text));
+    assert_contains(text, "--gradient_accumulation_steps=");
+    assert_null(strstr(text, "--batch_size="));
+}
+
 /* The run of needs() fits into `bytes` if it is divided over more hosts. */
 static void test_more_hosts(void **state)
 {
@@ -199,11 +226,11 @@ static void test_doubt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adds_up), cmocka_unit_test(test_zero),
-        cmocka_unit_test(test_uneven),  cmocka_unit_test(test_private),
-        cmocka_unit_test(test_wire),    cmocka_unit_test(test_device),
-        cmocka_unit_test(test_advice),  cmocka_unit_test(test_more_hosts),
-        cmocka_unit_test(test_doubt),
+        cmocka_unit_test(test_adds_up),     cmocka_unit_test(test_zero),
+        cmocka_unit_test(test_uneven),      cmocka_unit_test(test_private),
+        cmocka_unit_test(test_wire),        cmocka_unit_test(test_device),
+        cmocka_unit_test(test_advice),      cmocka_unit_test(test_more_hosts),
+        cmocka_unit_test(test_golf_advice), cmocka_unit_test(test_doubt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/number/units.h"
+#include "settings/family.h"
 
 /* Error of the needs, as a part of the whole or per rank, whichever is more. */
 static const double ERROR = 0.03, ERROR_OF_RANK = 5e6;
@@ -106,10 +107,19 @@ static void try_recompute(struct advice *a, const lks__place *place)
     }
 }
 
+/* True if the family computes batch_size from other settings. */
+static bool computes_batch(const lks__settings *s)
+{
+    for (const lks__setting_alias *a = lks__family_of(s)->unused; a && a->theirs; a++)
+        if (strcmp(a->theirs, "batch_size") == 0)
+            return true;
+    return false;
+}
+
 /* Keep the tokens per step, in smaller micro-batches. */
 static void try_smaller_batch(struct advice *a, const lks__place *place)
 {
-    char what[160];
+    char what[160], batch[40] = "";
     double bytes;
     for (int64_t by = 2; by <= a->s->batch_size; by++) {
         lks__settings s = *a->s;
@@ -119,8 +129,9 @@ static void try_smaller_batch(struct advice *a, const lks__place *place)
         s.gradient_accumulation_steps *= by;
         if (!fits(a, &s, place, &bytes))
             continue;
-        snprintf(what, sizeof what,
-                 "--batch_size=%" PRId64 " --gradient_accumulation_steps=%" PRId64, s.batch_size,
+        if (!computes_batch(&s))
+            snprintf(batch, sizeof batch, "--batch_size=%" PRId64 " ", s.batch_size);
+        snprintf(what, sizeof what, "%s--gradient_accumulation_steps=%" PRId64, batch,
                  s.gradient_accumulation_steps);
         add(a, what, bytes, "a different run, with the same number of tokens per step");
         return;
