@@ -24,7 +24,7 @@ static void print_wrapped(FILE *out, const char *text)
 static bool is_for(const char *line, unsigned commands)
 {
     const size_t n = strcspn(line, ":\n");
-    for (unsigned bit = 1; bit <= LKS__CMD_PLAN; bit *= 2) {
+    for (unsigned bit = 1; bit <= LKS__CMD_AUDIT; bit *= 2) {
         const char *name = lks__command_name(bit);
         if (bit & commands && strlen(name) == n && memcmp(name, line, n) == 0)
             return true;

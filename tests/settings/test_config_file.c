@@ -175,6 +175,10 @@ static void test_arithmetic(void **state)
     assert_ok(read_as("a.conf", "keep = 'all'\ngrad_clip = \"off\" # x\n"));
     assert_int_equal(s.keep, 0);
     assert_true(s.grad_clip == 0.0);
+    for (int quoted = 0; quoted < 2; quoted++) {
+        assert_ok(read_as("a.conf", quoted ? "batch_size = 'auto'\n" : "batch_size = auto # x\n"));
+        assert_int_equal(s.auto_batch, LKS__FROM_FILE);
+    }
 }
 
 /* What has no meaning here is listed once; its value may still be used. */

@@ -184,19 +184,20 @@ static bool is_about_the_machine(const char *key)
     return strcmp(key, "device") == 0 || strcmp(key, "backend") == 0 || strcmp(key, "dtype") == 0;
 }
 
-/* Read a value that is not a string, except the word for 0, which may be in quotes. A single number
- * or word is passed on unchanged. */
+/* Read a value that is not a string, except the word for 0, or "auto" for batch_size, which may be
+ * in quotes. A single number or word is passed on unchanged. */
 static lks_status read_number(reader *r, const char *key, const char *text, const char *line)
 {
     lks__config_value v = {.kind = LKS__CONFIG_FOREIGN, .text = ""};
     char out[40], word[MAX_LINE + 1];
     double f;
     const lks__setting *d = &lks__setting_table[lks__setting_find(key)];
-    if (d->zero != NULL && read_string(text, word) == STRING && strcmp(word, d->zero) == 0)
-        text = d->zero;
-    const bool is_zero = d->zero != NULL && strcmp(text, d->zero) == 0;
-    const bool plain = *text == '\0' || lks__parse_float(text, &f) || is_zero;
-    if (*text != '\0' && !is_zero)
+    const char *own = d == &lks__setting_table[LKS__SETTING_batch_size] ? "auto" : d->zero;
+    if (own != NULL && read_string(text, word) == STRING && strcmp(word, own) == 0)
+        text = own;
+    const bool is_own = own != NULL && strcmp(text, own) == 0;
+    const bool plain = *text == '\0' || lks__parse_float(text, &f) || is_own;
+    if (*text != '\0' && !is_own)
         LKS__TRY(evaluate(r, text, &v));
     LKS__TRY(remember(r, key, &v, true));
     if (plain)
