@@ -101,16 +101,31 @@ static lks_status read_slurm_tasks(int *tasks_p)
                      node);
 }
 
-/* The first launcher whose variables are all set, else NULL. */
+/* The first of the launcher's variables that isn't set, else NULL. */
+static const char *find_missing(const struct launcher *l)
+{
+    const char *const names[] = {l->rank, l->world_size, l->local_rank, l->local_world_size};
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && names[i] != NULL; i++)
+        if (!lks__env_set(names[i]))
+            return names[i];
+    return NULL;
+}
+
+/* The first launcher whose variables are all set, else the first that tells of several ranks, else
+ * NULL. `srun --mpi=pmi2` sets SLURM's variables and some of MPICH's. */
 static const struct launcher *find_launcher(void)
 {
+    const struct launcher *partial = NULL;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         const struct launcher *l = &others[i];
-        if (lks__env_set(l->rank) && lks__env_set(l->world_size) && lks__env_set(l->local_rank) &&
-            (l->local_world_size == NULL || lks__env_set(l->local_world_size)))
+        int size = 0;
+        if (find_missing(l) == NULL)
             return l;
+        if (partial == NULL && lks__env_set(l->rank) &&
+            lks__env_int(l->world_size, INT_MAX, &size) && size > 1)
+            partial = l;
     }
-    return NULL;
+    return partial;
 }
 
 bool lks__world_foreign(void)
@@ -136,7 +151,11 @@ lks_status lks__world_check(lks_status st, const lks_world *w)
 
 static lks_status read_world(const struct launcher *l, lks_world *w)
 {
+    const char *missing = find_missing(l);
     LKS__TRY(read_int(l->rank, 0, &w->rank));
+    if (missing != NULL && (l != &torchrun || missing == l->world_size))
+        return lks__fail(LKS_ERR_CONFIG, "%s is set, but %s is not: a launcher sets both", l->rank,
+                         missing);
     LKS__TRY(read_int(l->world_size, 1, &w->world_size));
     LKS__TRY(read_int(l->local_rank, w->rank, &w->local_rank));
     if (l->local_world_size != NULL)

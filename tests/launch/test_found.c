@@ -234,7 +234,19 @@ static void test_reading(void **state)
          "SLURM_STEP_TASKS_PER_NODE"},
         /* a batch script is no step */
         {{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"}, {0, 1, 0, 1}, NULL},
-        {{"PMI_RANK=1", "PMI_SIZE=2"}, {0, 1, 0, 1}, NULL}, /* nothing about hosts */
+        /* a single rank needs nothing about hosts */
+        {{"PMI_RANK=0", "PMI_SIZE=1"}, {0, 1, 0, 1}, NULL},
+        {{"PMI_RANK=1", "PMI_SIZE=2"}, {0, 0, 0, 0}, "MPI_LOCALRANKID is not"},
+        {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=1"},
+         {0, 0, 0, 0},
+         "OMPI_COMM_WORLD_LOCAL_SIZE is not"},
+        {{"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=8"}, {0, 0, 0, 0}, "SLURM_LOCALID is not"},
+        /* srun --mpi=pmi2 */
+        {{"PMI_RANK=1", "PMI_SIZE=2", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=1",
+          "SLURM_STEP_TASKS_PER_NODE=2"},
+         {1, 2, 1, 2},
+         NULL},
+        {{"RANK=0"}, {0, 0, 0, 0}, "RANK is set, but WORLD_SIZE is not"},
         {{"PMI_RANK=x", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"},
          {0, 0, 0, 0},
          "PMI_RANK=x"},

@@ -299,7 +299,7 @@ static void test_ranks(void **state)
                                 "--eval_interval=0",
                                 "--nproc_per_node=2",
                                 NULL};
-    const char *const left[] = {"RANK=0", NULL};
+    const char *const left[] = {"RANK=0", "WORLD_SIZE=1", NULL};
     expect(lks_test_run(argv, left, 60), 2, "", "has RANK=0, as if a launcher");
     lks_test_child run = lks_test_start(argv, NULL);
     const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
