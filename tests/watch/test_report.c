@@ -513,6 +513,23 @@ static void test_folder(void **state)
                     "[\"lr=1\",\"run2\",\"run10\"]");
 }
 
+/* More runs than a command line can name. */
+static void test_many(void **state)
+{
+    const char *base = lks_test_folder();
+    for (int i = 0; i < 70; i++)
+        assert_int_equal(
+            rename(fake_run("run", i, 2, 1.5, "\"n_layer\":2"), lks_test_text("%s/run%d", base, i)),
+            0);
+    static const char *const forms[] = {"--markdown", "--csv", NULL};
+    for (int i = 0; i < 3; i++) {
+        lks_test_result r = tool("report", forms[i], (const char *const[]){base, NULL});
+        assert_int_equal(r.exit_code, 0);
+        assert_contains(r.out, "run0");
+        assert_contains(r.out, "run69");
+    }
+}
+
 /* Runs of one name have their parents' names, too, unless a name was given. */
 static void test_same_name(void **state)
 {
@@ -555,15 +572,15 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),        cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_extended),      cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_t),
-        cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
-        cmocka_unit_test(test_rows_of_steps), cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
-        cmocka_unit_test(test_odd_run),
+        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_extended),  cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_t),
+        cmocka_unit_test(test_many),      cmocka_unit_test(test_two),
+        cmocka_unit_test(test_last_row),  cmocka_unit_test(test_rows_of_steps),
+        cmocka_unit_test(test_seeds),     cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_same_name), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_no_spread),
+        cmocka_unit_test(test_margin),    cmocka_unit_test(test_odd_run),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -34,18 +34,19 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
         .alpha = s->alpha,
     };
     LKS__TRY(lks__compare(runs->all, runs->n, &how, &report));
+    lks_status st = LKS_OK;
     if (!s->json)
-        lks__compare_print(stdout, report,
-                           s->markdown ? LKS__COMPARE_MARKDOWN
-                           : s->csv    ? LKS__COMPARE_CSV
-                                       : LKS__COMPARE_TEXT);
+        st = lks__compare_print(stdout, report,
+                                s->markdown ? LKS__COMPARE_MARKDOWN
+                                : s->csv    ? LKS__COMPARE_CSV
+                                            : LKS__COMPARE_TEXT);
     else if ((text = lks__json_dump(report, JSON_INDENT(1))) != NULL)
         puts(text);
+    else
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for the report");
     json_decref(report);
-    const bool dumped = !s->json || text != NULL;
     free(text);
-    if (!dumped)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the report");
+    LKS__TRY(st);
     for (size_t i = 0; i < runs->n; i++)
         if (runs->all[i].bad > 0)
             fprintf(stderr,

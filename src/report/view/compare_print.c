@@ -1,6 +1,7 @@
 /* report/view/compare_print.c - prints a comparison as text, Markdown or CSV. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/number/units.h"
@@ -8,7 +9,7 @@
 #include "base/text/utf8.h"
 #include "report/view/compare.h"
 
-enum { CELL = 128, MOST_COLUMNS = 65 };
+enum { CELL = 128 };
 
 enum kind { PLAIN, COUNT, SECONDS, MILLISECONDS, SHARE, BYTES };
 
@@ -18,8 +19,9 @@ struct printer {
     const json_t *runs;
     size_t n; /* runs */
     const char *table;
-    enum kind kind; /* of the row's values */
-    int widths[MOST_COLUMNS];
+    enum kind kind;        /* of the row's values */
+    int *widths;           /* of the first column and each run's */
+    const json_t **values; /* one row's, one per run */
 };
 
 static void number_cell(enum kind kind, double x, char out[CELL])
@@ -62,7 +64,7 @@ static const char *cell(const json_t *value, char out[CELL])
 static void title(struct printer *p, const char *table, const char *text)
 {
     p->table = table;
-    memset(p->widths, 0, sizeof p->widths);
+    memset(p->widths, 0, (p->n + 1) * sizeof *p->widths);
     if (p->form != LKS__COMPARE_CSV)
         fprintf(p->out, p->form == LKS__COMPARE_MARKDOWN ? "\n### %s\n\n" : "\n%s\n", text);
 }
@@ -81,7 +83,7 @@ static void csv_text(FILE *out, const char *text)
         fputc('"', out);
 }
 
-static void csv_row(struct printer *p, const char *row, const json_t *const values[])
+static void csv_row(struct printer *p, const char *row)
 {
     char text[CELL];
     for (size_t i = 0; i < p->n; i++) {
@@ -92,10 +94,10 @@ static void csv_row(struct printer *p, const char *row, const json_t *const valu
         fputc(',', p->out);
         csv_text(p->out, json_string_value(run));
         fputc(',', p->out);
-        if (json_is_real(values[i]))
-            fprintf(p->out, "%.17g", json_real_value(values[i]));
-        else if (!json_is_null(values[i]))
-            csv_text(p->out, cell(values[i], text));
+        if (json_is_real(p->values[i]))
+            fprintf(p->out, "%.17g", json_real_value(p->values[i]));
+        else if (!json_is_null(p->values[i]))
+            csv_text(p->out, cell(p->values[i], text));
         fputc('\n', p->out);
     }
 }
@@ -121,16 +123,16 @@ static void print_cell(struct printer *p, size_t column, const char *text)
 }
 
 /* Widen the columns for a row, or print it. A table needs both passes over its rows. */
-static void row(struct printer *p, bool print, const char *name, const json_t *const values[])
+static void row(struct printer *p, bool print, const char *name)
 {
     char text[CELL];
     if (p->form == LKS__COMPARE_CSV) {
         if (print)
-            csv_row(p, name, values);
+            csv_row(p, name);
         return;
     }
     for (size_t i = 0; i <= p->n; i++) {
-        const char *shown = i == 0 ? name : cell_of(p->kind, values[i - 1], text);
+        const char *shown = i == 0 ? name : cell_of(p->kind, p->values[i - 1], text);
         if (print)
             print_cell(p, i, shown);
         else if (lks__utf8_length(shown) > p->widths[i])
@@ -142,12 +144,11 @@ static void row(struct printer *p, bool print, const char *name, const json_t *c
 
 static void head(struct printer *p, bool print, const char *name)
 {
-    const json_t *names[MOST_COLUMNS];
     if (p->form == LKS__COMPARE_CSV)
         return;
     for (size_t i = 0; i < p->n; i++)
-        names[i] = json_object_get(json_array_get(p->runs, i), "run");
-    row(p, print, name, names);
+        p->values[i] = json_object_get(json_array_get(p->runs, i), "run");
+    row(p, print, name);
     if (print && p->form == LKS__COMPARE_MARKDOWN) {
         fputs("|---|", p->out);
         for (size_t i = 0; i < p->n; i++)
@@ -191,15 +192,14 @@ static void print_runs(struct printer *p)
     for (int print = 0; print < 2; print++) {
         head(p, print, "");
         for (size_t f = 0; f < sizeof facts / sizeof facts[0]; f++) {
-            const json_t *values[MOST_COLUMNS];
             bool any = false;
             for (size_t i = 0; i < p->n; i++) {
-                values[i] = json_object_get(json_array_get(p->runs, i), facts[f].key);
-                any = any || !json_is_null(values[i]);
+                p->values[i] = json_object_get(json_array_get(p->runs, i), facts[f].key);
+                any = any || !json_is_null(p->values[i]);
             }
             p->kind = facts[f].kind;
             if (any)
-                row(p, print, p->form == LKS__COMPARE_CSV ? facts[f].key : facts[f].name, values);
+                row(p, print, p->form == LKS__COMPARE_CSV ? facts[f].key : facts[f].name);
             p->kind = PLAIN;
         }
     }
@@ -237,15 +237,15 @@ static void print_values(struct printer *p, const json_t *rows, const char *tabl
         head(p, print, key);
         json_array_foreach(rows, k, r)
         {
-            const json_t *values[MOST_COLUMNS], *name = json_object_get(r, key);
+            const json_t *name = json_object_get(r, key);
             char shown[CELL];
             for (size_t i = 0; i < p->n; i++)
-                values[i] = json_array_get(json_object_get(r, "values"), i);
+                p->values[i] = json_array_get(json_object_get(r, "values"), i);
             if (strcmp(key, "iter") == 0)
                 snprintf(shown, sizeof shown, "%.0f", json_number_value(name));
             else
                 cell(name, shown);
-            row(p, print, shown, values);
+            row(p, print, shown);
         }
     }
 }
@@ -300,12 +300,19 @@ static void print_seeds(struct printer *p, const json_t *report)
     }
 }
 
-void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
+lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
 {
     const json_t *runs = json_object_get(report, "runs");
     const char *compared = json_string_value(json_object_get(report, "compared"));
     const bool val = strcmp(compared, "val_loss") == 0;
     struct printer p = {.out = out, .form = form, .runs = runs, .n = json_array_size(runs)};
+    p.widths = calloc(p.n + 1, sizeof *p.widths);
+    p.values = calloc(p.n + 1, sizeof *p.values);
+    if (p.widths == NULL || p.values == NULL) {
+        free(p.widths);
+        free(p.values);
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a table of %zu runs", p.n);
+    }
     if (form == LKS__COMPARE_CSV)
         fputs("table,row,run,value\n", out);
     print_runs(&p);
@@ -322,4 +329,7 @@ void lks__compare_print(FILE *out, const json_t *report, lks__compare_form form)
     if (val && form != LKS__COMPARE_CSV)
         print_chance(&p);
     print_seeds(&p, report);
+    free(p.widths);
+    free(p.values);
+    return LKS_OK;
 }
