@@ -63,7 +63,6 @@ static void test_settings(void **state)
         {"--virtual_ranks=$((2 + RANK))", "virtual_ranks", "2,", "3:"},
         {"--freeze=w$([ $RANK = 0 ] && echo p || echo t)e", "freeze", "wpe,", "wte:"},
         {"--freeze=$([ $RANK = 0 ] || echo wte)", "freeze", "(none),", "wte:"},
-        {"--dry_run=$RANK", "dry_run", "false,", "true:"},
         {"--dtype=$([ $RANK = 0 ] && echo float32 || echo bfloat16)", "dtype", "float32,",
          "bfloat16:"},
         {"--replicas=$([ $RANK = 0 ] && echo private || echo shared)", "replicas", "private,",

@@ -285,22 +285,26 @@ static void test_ranks(void **state)
 {
     const char *dir = lks_test_folder();
     lks_test_generated_tokens(dir);
-    const char *const argv[] = {"lockstep",
-                                "train",
-                                lks_test_text("--dataset=%s", dir),
-                                lks_test_text("--out_dir=%s/out", dir),
-                                "--n_layer=1",
-                                "--n_head=1",
-                                "--n_embd=16",
-                                "--block_size=16",
-                                "--batch_size=1",
-                                "--gradient_accumulation_steps=2",
-                                "--vocab_size=65",
-                                "--eval_interval=0",
-                                "--nproc_per_node=2",
-                                NULL};
+    const char *argv[] = {"lockstep",
+                          "train",
+                          lks_test_text("--dataset=%s", dir),
+                          lks_test_text("--out_dir=%s/out", dir),
+                          "--n_layer=1",
+                          "--n_head=1",
+                          "--n_embd=16",
+                          "--block_size=16",
+                          "--batch_size=1",
+                          "--gradient_accumulation_steps=2",
+                          "--vocab_size=65",
+                          "--eval_interval=0",
+                          "--nproc_per_node=2",
+                          NULL};
     const char *const left[] = {"RANK=0", "WORLD_SIZE=1", NULL};
     expect(lks_test_run(argv, left, 60), 2, "", "has RANK=0, as if a launcher");
+    argv[12] = "--dry_run";
+    expect(lks_test_run(argv, left, 60), 2, "", "--dry_run starts no ranks");
+    assert_false(lks_test_exists(lks_test_text("%s/out", dir)));
+    argv[12] = "--nproc_per_node=2";
     lks_test_child run = lks_test_start(argv, NULL);
     const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);
     for (int i = 0; i < lks_test_tries(600) && !lks_test_exists(metrics); i++)

@@ -261,6 +261,14 @@ static lks_status check_start(const lks__settings *s)
     return init == LKS__INIT_SCRATCH ? print_size(&checked, n_ranks) : LKS_OK;
 }
 
+static lks_status check_dry_run(const lks__settings *s)
+{
+    if (!s->dry_run || !tool_is_rank())
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG, "--dry_run starts no ranks: use --nproc_per_node instead of a "
+                                     "launcher, and unset RANK if an earlier one left it");
+}
+
 static lks_status check_no_launcher_option(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -287,7 +295,7 @@ int tool_train(int argc, char **argv)
         return code;
     if (args.n_positional > 0)
         return train_text(argc, argv, &s, &args);
-    if (check_failure_commands(&s) != LKS_OK)
+    if (check_failure_commands(&s) != LKS_OK || check_dry_run(&s) != LKS_OK)
         return tool_fail("train", LKS_ERR_CONFIG);
     if (tool_is_rank())
         return run_rank(&s);
