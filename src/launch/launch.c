@@ -117,7 +117,7 @@ static lks_status judge(struct lks__supervisor *sup, int *exit_code_p, bool *aga
     if (v.culprit >= 0) {
         if (!v.elsewhere)
             lks__output_tail(job->output, v.culprit, tail);
-        *again_p = a->number < job->options->max_restarts && !no_room;
+        *again_p = a->number < job->options->max_restarts && !no_room && !sup->signalled;
     }
     if (sup->nodes == NULL) {
         lks__show(job, table);

@@ -111,7 +111,12 @@ void lks__verdict(const struct lks__supervisor *sup, struct lks__verdict *v)
         return;
     }
     v->culprit = find_culprit(sup);
-    if (v->culprit < 0)
+    if (v->culprit < 0 && sup->stood_still) { /* asked to end, all exited with code 0 */
+        v->culprit = sup->first_rank;
+        v->exit_code = 1;
+        snprintf(v->text, sizeof v->text, "%s", sup->first_text);
+    }
+    if (v->exit_code != 0 || v->culprit < 0)
         return;
     const struct lks__rank_process *p = &a->ranks[v->culprit];
     char text[LKS__LAUNCH_MESSAGE];

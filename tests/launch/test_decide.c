@@ -792,11 +792,13 @@ static void test_code_of_ranks(void **state)
                                       .user_signal = reason & 1 ? SIGTERM : 0,
                                       .first_by_rank = (reason & 2) != 0,
                                       .first_rank = reason & 4 ? 1 : -1,
-                                      .stood_still = (reason & 8) != 0,
+                                      .stood_still = (reason & 12) == 12,
                                       .first_text = "x"};
         struct lks__verdict v;
         lks__verdict(&sup, &v);
-        assert_int_equal(v.exit_code == 0, one == 0 && other == 0);
+        const bool hung = sup.stood_still && sup.user_signal == 0;
+        assert_int_equal(v.exit_code == 0, one == 0 && other == 0 && !hung);
+        assert_true(!hung || (v.culprit >= 0 && v.text[0] != '\0'));
     }
     lks__segment_close(segment);
 }

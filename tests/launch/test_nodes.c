@@ -182,6 +182,27 @@ static void test_restart(void **state)
     }
 }
 
+/* A signal to stop, to either launcher, while the ranks are ended after a failure. The rank of that
+ * node sends it. */
+static void test_stop_after_failure(void **state)
+{
+    for (int node = 0; node < 2; node++) {
+        const int port = lks_test_free_port();
+        const char *folder = lks_test_folder();
+        const char *script =
+            lks_test_text("trap 'kill -TERM $PPID; exec sleep 9' TERM; cd \"%s\"; : >$RANK; "
+                          "while [ $RANK = %d ] || [ ! -e %d ]; do sleep 0.05; done; exit 3",
+                          folder, node, node);
+        struct node a = START(port, script, "--nnodes=2", "--node-rank=0", "--max-restarts=1"),
+                    b = START(port, script, "--nnodes=2", "--node-rank=1", "--max-restarts=1");
+        lks_test_result r[2] = {end_of(&a), end_of(&b)};
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(r[i].exit_code, 3);
+            assert_null(strstr(r[i].err, "restart 1"));
+        }
+    }
+}
+
 /* Ranks of two starts of a job find each other at their own start's addresses, and not at those of
  * the start before, which the job's store still has. */
 static void test_restart_of_groups(void **state)
@@ -1042,6 +1063,7 @@ int main(void)
         cmocka_unit_test(test_failure),
         cmocka_unit_test(test_failure_not_utf8),
         cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_stop_after_failure),
         cmocka_unit_test(test_restart_of_groups),
         cmocka_unit_test(test_signal),
         cmocka_unit_test(test_signal_stands_still),

@@ -275,6 +275,22 @@ static void test_ignored_by_launcher(void **state)
     }
 }
 
+/* A signal to stop while the ranks are ended after a failure. Rank 1 sends it to the launcher. */
+static void test_stop_after_failure(void **state)
+{
+    const char *armed = lks_test_text("%s/armed", lks_test_folder());
+    const char *script = lks_test_text("trap 'kill -TERM $PPID; exec sleep 9' TERM; f='%s'; "
+                                       "[ $RANK = 0 ] || : >\"$f\"; "
+                                       "while [ $RANK = 1 ] || [ ! -e \"$f\" ]; do sleep 0.05; "
+                                       "done; exit 3",
+                                       armed);
+    const char *const argv[] = {
+        "lockstep", "run", "--nproc-per-node=2", "--max-restarts=1", "sh", "-c", script, NULL};
+    lks_test_result r = lks_test_run(argv, NULL, 60);
+    assert_int_equal(r.exit_code, 3);
+    assert_null(strstr(r.err, "restart 1"));
+}
+
 /* --- before all have joined --------------------------------------------------------------- */
 
 static void check_nothing_done(const lks_test_result *r, int sig)
@@ -343,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_early_stops),
         cmocka_unit_test(test_early_saves),
         cmocka_unit_test(test_programs_of_others),
+        cmocka_unit_test(test_stop_after_failure),
         cmocka_unit_test(test_inherited),
         cmocka_unit_test(test_blocked),
         cmocka_unit_test(test_ignored),

@@ -314,7 +314,7 @@ static void decide(struct lks__nodes *n)
     int code = first == NULL ? 0 : killed && !has_stopped(first) ? 128 + SIGKILL : first->code;
     /* A coordinator whose own ranks don't end can't begin another round. */
     bool stuck = n->self >= 0 && n->nodes[n->self].dropped;
-    bool again = first != NULL && !stop && !no_room && !stuck &&
+    bool again = first != NULL && !stop && !n->stopping && !no_room && !stuck &&
                  n->part.attempt < n->job->options->max_restarts;
     char *table = all_tables(n);
     describe(n, first, stop, text);

@@ -304,6 +304,9 @@ static void on_signal(struct lks__supervisor *sup, int sig)
         sup->signalled = true;
         sup->user_signal_at = now;
     } else if (sup->failed || now - sup->user_signal_at > SAME_CAUSE_S) {
+        if (sup->failed && !sup->signalled) /* the other nodes must not restart the ranks, either */
+            lks__nodes_signal(sup->nodes, sig);
+        sup->signalled = true;
         insist(sup);
     }
 }
