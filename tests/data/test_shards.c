@@ -140,6 +140,18 @@ static void test_beyond_vocabulary(void **state)
     assert_null(t);
 }
 
+/* The name of an existing shard isn't a pattern. */
+static void test_odd_name(void **state)
+{
+    const char *path = lks_test_text("%s/x[1].bin", lks_test_folder());
+    lks__shards *shards;
+    lks_test_write_shard(path, (const uint16_t[]){1}, 1);
+    assert_ok(lks__shards_open_any(path, 65, &shards));
+    assert_false(lks__shards_are_raw(shards));
+    assert_int_equal(lks__shards_count(shards), 1);
+    lks__shards_close(shards);
+}
+
 /* Ids that begin as a shard does, in a file of another size, are ids. */
 static void test_alike(void **state)
 {
@@ -390,12 +402,13 @@ static void test_usable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),     cmocka_unit_test(test_both_widths),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_beyond_vocabulary),
-        cmocka_unit_test(test_large),         cmocka_unit_test(test_alike),
-        cmocka_unit_test(test_order),         cmocka_unit_test(test_wrong_lists),
-        cmocka_unit_test(test_list_digest),   cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_stream_worlds), cmocka_unit_test(test_usable),
+        cmocka_unit_test(test_generated),   cmocka_unit_test(test_both_widths),
+        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_beyond_vocabulary),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_odd_name),    cmocka_unit_test(test_order),
+        cmocka_unit_test(test_wrong_lists), cmocka_unit_test(test_list_digest),
+        cmocka_unit_test(test_stream),      cmocka_unit_test(test_stream_worlds),
+        cmocka_unit_test(test_usable),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/list.h"
 #include "base/number/checked.h"
 #include "base/system/sys.h"
 #include "data/read/sampler.h"
@@ -41,7 +42,7 @@ static lks_status list(lks__shards *s, const char *pattern)
         return lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
     DIR *dir = opendir(dir_name);
     lks_status st = dir || errno == ENOENT ? LKS_OK : lks__sys_fail("cannot list", dir_name);
-    int room = 0;
+    size_t room = 0;
     for (struct dirent *e; st == LKS_OK && dir;) {
         errno = 0;
         if (!(e = readdir(dir))) {
@@ -51,16 +52,8 @@ static lks_status list(lks__shards *s, const char *pattern)
         }
         if (fnmatch(name, e->d_name, FNM_PERIOD | FNM_NOESCAPE) != 0)
             continue;
-        if (s->n_files == room) {
-            room = room ? 2 * room : 64;
-            char **grown = realloc(s->paths, (size_t)room * sizeof *grown);
-            if (!grown) {
-                st = lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
-                break;
-            }
-            s->paths = grown;
-        }
-        if (asprintf(&s->paths[s->n_files], "%.*s%s", dir_bytes, pattern, e->d_name) < 0)
+        if (!lks__list_grow(&s->paths, (size_t)s->n_files, &room, sizeof *s->paths) ||
+            asprintf(&s->paths[s->n_files], "%.*s%s", dir_bytes, pattern, e->d_name) < 0)
             st = lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
         else
             s->n_files++;
@@ -79,6 +72,15 @@ static lks_status list(lks__shards *s, const char *pattern)
     return LKS_OK;
 }
 
+static lks_status list_one(lks__shards *s, const char *path)
+{
+    s->paths = calloc(1, sizeof *s->paths);
+    if (s->paths == NULL || (s->paths[0] = strdup(path)) == NULL)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to open a token file");
+    s->n_files = 1;
+    return LKS_OK;
+}
+
 /* True if the files are small enough to be checked completely. A file with unknown size fails when
  * it is opened. */
 static bool is_small(const lks__shards *s)
@@ -92,13 +94,17 @@ static bool is_small(const lks__shards *s)
     return bytes <= LKS__TOKENS_WHOLE;
 }
 
-lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shards **shards_p)
+enum form { PATTERN, SHARD, RAW };
+
+static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
+                          lks__shards **shards_p)
 {
     lks__shards *s = calloc(1, sizeof *s);
     if (!s)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a list of shards");
-    lks__escape(s->name, sizeof s->name, pattern, strlen(pattern));
-    lks_status st = list(s, pattern);
+    s->is_raw = form == RAW;
+    lks__escape(s->name, sizeof s->name, path, strlen(path));
+    lks_status st = form == PATTERN ? list(s, path) : list_one(s, path);
     if (st != LKS_OK)
         goto fail;
     s->files = calloc((size_t)s->n_files, sizeof(lks__tokens *));
@@ -110,7 +116,8 @@ lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shard
     bool whole = is_small(s);
     uint64_t end = 0; /* at most 2^31 files of 2^31 tokens: no overflow */
     for (int i = 0; i < s->n_files; i++) {
-        st = lks__tokens_open_shard(s->paths[i], vocab_size, whole, &s->files[i]);
+        st = form == RAW ? lks__tokens_open(path, vocab_size, &s->files[i])
+                         : lks__tokens_open_shard(s->paths[i], vocab_size, whole, &s->files[i]);
         if (st != LKS_OK)
             goto fail;
         s->end[i] = end += lks__tokens_count(s->files[i]);
@@ -127,30 +134,14 @@ fail:
     return st;
 }
 
+lks_status lks__shards_open(const char *pattern, uint32_t vocab_size, lks__shards **shards_p)
+{
+    return open_as(PATTERN, pattern, vocab_size, shards_p);
+}
+
 lks_status lks__shards_open_raw(const char *path, uint32_t vocab_size, lks__shards **shards_p)
 {
-    lks__shards *s = calloc(1, sizeof *s);
-    if (s != NULL) {
-        s->paths = calloc(1, sizeof *s->paths);
-        s->files = calloc(1, sizeof(lks__tokens *));
-        s->end = calloc(1, sizeof *s->end);
-    }
-    if (s == NULL || s->paths == NULL || s->files == NULL || s->end == NULL ||
-        (s->paths[0] = strdup(path)) == NULL) {
-        lks__shards_close(s);
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open a token file");
-    }
-    s->is_raw = true;
-    s->n_files = 1;
-    lks__escape(s->name, sizeof s->name, path, strlen(path));
-    lks_status st = lks__tokens_open(path, vocab_size, &s->files[0]);
-    if (st != LKS_OK) {
-        lks__shards_close(s);
-        return st;
-    }
-    s->end[0] = lks__tokens_count(s->files[0]);
-    *shards_p = s;
-    return LKS_OK;
+    return open_as(RAW, path, vocab_size, shards_p);
 }
 
 /* --- splits ----------------------------------------------------------------------------------- */
@@ -210,9 +201,8 @@ static bool is_shard(const char *path)
 lks_status lks__shards_open_any(const char *path, uint32_t vocab_size, lks__shards **shards_p)
 {
     struct stat info;
-    if ((stat(path, &info) != 0 && strpbrk(path, "*?[") != NULL) || is_shard(path))
-        return lks__shards_open(path, vocab_size, shards_p);
-    return lks__shards_open_raw(path, vocab_size, shards_p);
+    const bool is_pattern = stat(path, &info) != 0 && strpbrk(path, "*?[") != NULL;
+    return open_as(is_pattern ? PATTERN : is_shard(path) ? SHARD : RAW, path, vocab_size, shards_p);
 }
 
 lks_status lks__split_open(const char *dir, int split, bool shards_first, uint32_t vocab_size,
