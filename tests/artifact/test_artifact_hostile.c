@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "base/system/sys.h"
+
 static const char *path; /* the file under test */
 static forge_model model;
 static float *arena;
@@ -48,6 +50,20 @@ static void test_good(void **state)
     forge_write(path, list.tensors, list.n, meta, 0);
     assert_ok(forge_load(path, &model.table, arena));
     json_decref(meta);
+}
+
+static bool stop_asked(void)
+{
+    return true;
+}
+
+static void test_stopped(void **state)
+{
+    assert_ok(old_artifact_write(path, &model.table, model.params, &model.about));
+    lks__sys_stop_when(stop_asked);
+    const lks_status st = forge_load(path, &model.table, arena);
+    lks__sys_stop_when(NULL);
+    assert_int_equal(st, LKS_ERR_STOPPED);
 }
 
 static void test_truncated(void **state)
@@ -336,10 +352,15 @@ static void test_wrong_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),          cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_altered),       cmocka_unit_test(test_not_an_artifact),
-        cmocka_unit_test(test_bombs),         cmocka_unit_test(test_empty_giant),
-        cmocka_unit_test(test_wrong_tensors), cmocka_unit_test(test_wrong_metadata),
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_altered),
+        cmocka_unit_test(test_not_an_artifact),
+        cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_empty_giant),
+        cmocka_unit_test(test_wrong_tensors),
+        cmocka_unit_test(test_wrong_metadata),
         cmocka_unit_test(test_wrong_values),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, set_up, tear_down));

@@ -403,6 +403,7 @@ static void same_iter(void **state)
 static void latest_link(void **state)
 {
     const char *out = fresh();
+    lks__ckpt ckpt;
     refused(out, LKS_ERR_IO, "there is no checkpoint", "No such file", NULL);
     assert_int_equal(mkdir(out, 0777), 0);
     refused(out, LKS_ERR_IO, "there is no checkpoint in", out, NULL);
@@ -437,6 +438,8 @@ static void latest_link(void **state)
         assert_int_equal(symlink(targets[i], inside(out, "latest")), 0);
         refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000020");
         assert_null(strchr(lks_last_error(), '\x1b'));
+        assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ALL_ALONE, &ckpt), LKS_ERR_FORMAT);
+        assert_null(strstr(lks_last_error(), "--out_dir="));
     }
     /* Nor is a link with the name of a checkpoint. */
     assert_int_equal(unlink(inside(out, "latest")), 0);

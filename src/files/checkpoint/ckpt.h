@@ -59,7 +59,8 @@ void lks__ckpt_params_hash(const lks__st_tensor *model, size_t n, char out[17]);
  * Never deleted: the targets of `latest` and `best`, multiples of `keep_every`, checkpoints newer
  * than `iter`, and folders that contain foreign files. A failed deletion is not an error: the next
  * save tries again. On failure everything is unchanged and the incomplete folder is removed. If
- * only `best` couldn't move, the checkpoint is saved and nothing is deleted.
+ * only the last sync failed, or `best` couldn't move, the checkpoint is saved and nothing is
+ * deleted.
  *
  * An existing ckpt-%08d of the same iter is first renamed to ckpt-%08d.old, which lks__ckpt_open()
  * can open, so a good checkpoint exists at every moment. Only one process may save into OUT at a

@@ -227,7 +227,7 @@ static lks_status offer(lks_status st, const char *out, const char *except, int 
     lks__ckpt good;
     char cause[1024];
     shown_path shown;
-    if (st != LKS_ERR_FORMAT && st != LKS_ERR_IO)
+    if (parts == LKS__CKPT_ALL_ALONE || (st != LKS_ERR_FORMAT && st != LKS_ERR_IO))
         return st;
     snprintf(cause, sizeof cause, "%s", lks_last_error());
     if (open_newest(out, except, parts, &good) != LKS_OK)
@@ -261,7 +261,7 @@ static lks_status open_found(const char *out, const lks__entry *e, const char *p
                              lks__ckpt *ckpt)
 {
     lks_status st = open_folder(path, parts, ckpt);
-    return st == LKS_OK || parts == LKS__CKPT_ALL_ALONE ? st : offer(st, out, e->name, parts);
+    return st == LKS_OK ? st : offer(st, out, e->name, parts);
 }
 
 /* True if OUT is a checkpoint, judged by its name or its files. */
@@ -286,8 +286,7 @@ static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
     lks_status st = open_folder(dir, parts, ckpt);
     if (st == LKS_OK)
         ckpt->itself = true;
-    if (st == LKS_OK || parts == LKS__CKPT_ALL_ALONE ||
-        lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
+    if (st == LKS_OK || lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
         return st;
     if (!slash)
         snprintf(parent, sizeof parent, ".");

@@ -248,8 +248,7 @@ static lks_status write_files(const places *p, const lks__ckpt_content *c, const
 
 /* ---- the save ------------------------------------------------------------------------------ */
 
-/* Rename the written folder and move `latest`. On failure all names are unchanged. If only the last
- * sync failed, both checkpoints are complete, and nothing is deleted. */
+/* Rename the written folder and move `latest`. On failure all names are unchanged. */
 static lks_status publish(const places *p)
 {
     lks_status st;
@@ -265,7 +264,7 @@ static lks_status publish(const places *p)
     if (st == LKS_OK)
         st = lks__name_set(p->out, LKS__NAME_LATEST, p->name);
     if (st == LKS_OK)
-        return lks__sys_sync_dir(p->out);
+        return st;
 
     rename(p->final, p->temp);
 restore:
@@ -301,6 +300,10 @@ lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content,
     }
     if (st != LKS_OK)
         return lks__fail_in(st, "checkpoint %s is not saved", p.name);
+    st = lks__sys_sync_dir(out_dir);
+    if (st != LKS_OK)
+        return lks__fail_in(st, "checkpoint %s is saved, but a power failure may undo `latest`",
+                            p.name);
 
     if (content->best) {
         st = lks__name_set(out_dir, LKS__NAME_BEST, p.name);

@@ -21,6 +21,8 @@ static lks_status next_piece(lks__unzip *s)
     if (lks__sys_read_at(s->fd, s->piece, bytes, s->at) < 0) {
         if (errno == 0)
             return lks__unzip_bad(s, "it became shorter while it was read");
+        if (errno == ECANCELED)
+            return lks__fail(LKS_ERR_STOPPED, "stopped while %s was read", s->shown);
         return lks__fail(LKS_ERR_IO, "cannot read %s: %s", s->shown, strerror(errno));
     }
     s->at += bytes;
