@@ -3,9 +3,11 @@
 #include "forge.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "files/checkpoint/ckpt.h"
 #include "laws.h"
 
 /* The laws' model (tests/laws/laws.c), with made-up weights; `more` is added to the last one. */
@@ -254,6 +256,71 @@ static void test_other_weights(void **state)
     }
 }
 
+/* Open a tensor file's tensors with their bytes. */
+static lks__st_tensor *tensors_of(lks__st_file *file, size_t *n_p)
+{
+    *n_p = lks__st_count(file);
+    lks__st_tensor *list = calloc(*n_p, sizeof *list);
+    assert_non_null(list);
+    for (size_t i = 0; i < *n_p; i++) {
+        list[i] = *lks__st_get(file, i);
+        void *data = malloc(list[i].bytes);
+        assert_non_null(data);
+        assert_ok(lks__st_read(file, lks__st_get(file, i), data));
+        list[i].data = data;
+    }
+    return list;
+}
+
+static void free_tensors(lks__st_tensor *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free((void *)(uintptr_t)list[i].data);
+    free(list);
+}
+
+/* Text of a checkpoint that another person made can't control the terminal. */
+static void test_escaped(void **state)
+{
+    static const char bad[] = "\x1b[31m";
+    enum { DIGEST, KERNELS, TENSOR, N };
+    static const char *const says[N] = {"(digest ", NULL, "\\x1b[31m is not of type F32"};
+    const char *run = law_output("random", "--max_iters=1");
+    for (int what = 0; what < N; what++) {
+        lks__ckpt from;
+        assert_ok(lks__ckpt_open(run, LKS__CKPT_ALL, &from));
+        size_t n_model, n_optimizer;
+        lks__st_tensor *model = tensors_of(from.model, &n_model);
+        lks__st_tensor *optimizer = tensors_of(from.optimizer, &n_optimizer);
+        if (what == DIGEST)
+            json_object_set_new(from.state, "data_digest", json_string(bad));
+        if (what == TENSOR) {
+            model[0].name = bad;
+            model[0].dtype = "I32";
+        }
+        const lks__ckpt_content content = {.iter = from.iter,
+                                           .model = model,
+                                           .n_model = n_model,
+                                           .optimizer = optimizer,
+                                           .n_optimizer = n_optimizer,
+                                           .fingerprint = what == KERNELS ? bad : NULL,
+                                           .state = from.state};
+        const char *out = lks_test_folder(), *data = lks_test_text("--dataset=%s", law_data());
+        char name[32], hash[17];
+        assert_ok(lks__ckpt_save(out, &content, 0, name, hash));
+        lks__ckpt_close(&from);
+        free_tensors(model, n_model);
+        free_tensors(optimizer, n_optimizer);
+        const lks_test_result r =
+            what == TENSOR ? lks_test_tool("sample", lks_test_text("--init_from=%s", out))
+                           : lks_test_tool("resume", out, data, "--max_iters=3");
+        assert_int_equal(r.exit_code == 0, what == KERNELS);
+        if (says[what] != NULL)
+            assert_contains(r.err, says[what]);
+        assert_null(strchr(r.err, '\x1b'));
+    }
+}
+
 /* The launcher knows the shape for --dry_run. */
 static void test_dry_run(void **state)
 {
@@ -270,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_gelu),       cmocka_unit_test(test_refused),
         cmocka_unit_test(test_given_by),   cmocka_unit_test(test_dry_run),
         cmocka_unit_test(test_drawn_rows), cmocka_unit_test(test_other_weights),
+        cmocka_unit_test(test_escaped),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -120,9 +120,11 @@ static lks_status open_weights(lks__run *run)
     return lks__settings_begin(&run->s, &run->weights->model, run->weights->shown);
 }
 
+/* Copy 16 hex digits of a file; other text gives "". */
 static void copy_hash(const char *text, char out[17])
 {
-    snprintf(out, 17, "%s", text == NULL ? "" : text);
+    const bool valid = text != NULL && strspn(text, "0123456789abcdef") == 16 && text[16] == '\0';
+    snprintf(out, 17, "%s", valid ? text : "");
 }
 
 /* Complete the settings without other ranks. `resume` is NULL for a run from scratch. */

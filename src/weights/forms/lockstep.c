@@ -57,14 +57,16 @@ static void find_run(const lks__ckpt *c, char run_dir[LKS__CKPT_PATH])
 
 static lks_status add_tensors(lks__weights *w, const lks__st_file *file)
 {
+    char name[120];
     for (size_t i = 0; i < lks__st_count(file); i++) {
         const lks__st_tensor *from = lks__st_get(file, i);
         lks__weights_tensor *t = lks__weights_add(w, "", from->name);
         if (t == NULL)
             return LKS_ERR_NOMEM;
-        if (strcmp(from->dtype, "F32") != 0)
-            return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s is not of type F32", w->shown, t->name);
         t->own = from->name;
+        if (strcmp(from->dtype, "F32") != 0)
+            return lks__fail(LKS_ERR_FORMAT, "%s: tensor %s is not of type F32", w->shown,
+                             lks__weights_own_name(t, name));
         t->n_dims = from->n_dims;
         t->shape[0] = from->shape[0];
         t->shape[1] = from->shape[1];
