@@ -485,6 +485,7 @@ static void test_any_refused(void **state)
         {"nanogpt", given, out, NULL, "--gelu=exact writes it anyway"},
         {"nanogpt", given, out, lks_test_text("--out_dir=%s", run), "leave one of them out"},
         {"nanogpt", given, out, "--which=2", "leave one of them out"},
+        {"hf", given, words, "--n_head=4", "n_head=4 was given, but the model has n_head=2"},
         {"hf", given, given, NULL, "the weights are in the folder of --out"},
         {"hf", lks_test_text("%s/model.safetensors", given), given, NULL,
          "the weights are in the folder of --out"},

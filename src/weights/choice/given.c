@@ -1,5 +1,6 @@
 #include "weights/choice/given.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 lks_status lks__given_alone(const lks__settings *s, const char *other, int setting)
@@ -14,17 +15,27 @@ lks_status lks__given_alone(const lks__settings *s, const char *other, int setti
                      other);
 }
 
+lks_status lks__given_heads(const lks__settings *s, const lks__settings *model)
+{
+    if (s->from[LKS__SETTING_n_head] != LKS__FROM_ARG || s->n_head == model->n_head)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "n_head=%" PRId64 " was given, but the model has n_head=%" PRId64
+                     ": leave the setting out",
+                     s->n_head, model->n_head);
+}
+
 lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p)
 {
     const bool given = s->from[LKS__SETTING_n_head] == LKS__FROM_ARG;
     const lks__weights_want want = {.which = s->checkpoint, .n_head = given ? s->n_head : 0};
+    const bool run = !lks__settings_uses_weights(s);
     lks__weights *w;
-    if (!lks__settings_uses_weights(s))
-        return lks__weights_open_run(out_dir, &want, w_p);
     LKS__TRY(lks__given_alone(s, "out_dir", LKS__SETTING_out_dir));
-    LKS__TRY(lks__weights_open(s->init_from, &want, &w));
-    lks_status st = LKS_OK;
-    if (lks__weights_checkpoint(w) == NULL)
+    LKS__TRY(run ? lks__weights_open_run(out_dir, &want, &w)
+                 : lks__weights_open(s->init_from, &want, &w));
+    lks_status st = lks__given_heads(s, &w->model);
+    if (st == LKS_OK && lks__weights_checkpoint(w) == NULL)
         st = lks__given_alone(s, "checkpoint", LKS__SETTING_checkpoint);
     if (st == LKS_OK)
         *w_p = w;

@@ -13,6 +13,9 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
  * weights. */
 lks_status lks__given_alone(const lks__settings *s, const char *other, int setting);
 
+/* ERR_CONFIG if the command line has another n_head than the model. */
+lks_status lks__given_heads(const lks__settings *s, const lks__settings *model);
+
 /* ERR_CONFIG if the ids of `data` (the tokenizer of the tokens, or the vocabulary at `path`) mean
  * other text than the ids of the model, whose weights are `shown`. */
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/text/jsontext.h"
 #include "lockstep/reduce.h"
 #include "weights/artifact/artifact.h"
 #include "weights/choice/given.h"
@@ -20,11 +21,6 @@ static lks_status open_model(const lks__settings *s, lks__session *session, lks_
     lks__state_choose_dtype(&r->run, session->device);
     if (s->from[LKS__SETTING_gelu] == LKS__FROM_ARG && s->gelu != LKS__gelu_auto)
         r->run.gelu = s->gelu;
-    if (s->from[LKS__SETTING_n_head] == LKS__FROM_ARG && s->n_head != r->run.n_head)
-        return lks__fail(LKS_ERR_CONFIG,
-                         "n_head=%" PRId64 " was given, but the model has n_head=%" PRId64
-                         ": leave the setting out",
-                         s->n_head, r->run.n_head);
     r->config = lks__state_model_config(&r->run, (uint32_t)r->run.vocab_size);
     LKS__TRY(lks__model_table(&r->config, &r->table));
     void *host;
@@ -42,9 +38,9 @@ static lks_status load(lks__weights *w, const lks__settings *s, lks__session *se
     snprintf(r->run_dir, sizeof r->run_dir, "%s", w->run_dir);
     snprintf(r->vocabulary, sizeof r->vocabulary, "%s", w->vocabulary);
     const lks__ckpt *ckpt = lks__weights_checkpoint(w);
-    const json_t *digest = ckpt == NULL ? NULL : json_object_get(ckpt->state, "data_digest");
-    if (json_is_string(digest))
-        snprintf(r->data_digest, sizeof r->data_digest, "%s", json_string_value(digest));
+    uint64_t digest;
+    if (ckpt != NULL && lks__json_hash(ckpt->state, "data_digest", &digest))
+        snprintf(r->data_digest, sizeof r->data_digest, "%016" PRIx64, digest);
     r->iter = w->iter;
     r->run = w->model;
     r->meta = w->meta;
@@ -67,6 +63,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__s
     lks__settings_defaults(&r->run);
     LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
                                      &r->run));
+    LKS__TRY(lks__given_heads(s, &r->run));
     if (a->tokenizer != NULL)
         LKS__TRY(lks__meta_from_json(a->tokenizer, r->path, &r->meta));
     r->iter = a->iter;
@@ -110,15 +107,16 @@ static lks_status make_ready(lks__session *session, lks_status st, bool compare,
 lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
                                       lks__session *session, lks__replica *r)
 {
-    lks__artifact artifact;
+    lks__artifact artifact = {0};
     memset(r, 0, sizeof *r);
     snprintf(r->path, sizeof r->path, "%s", path);
     snprintf(r->took, sizeof r->took, "artifact");
     LKS__TRY(lks__given_alone(s, "artifact", LKS__SETTING_artifact));
-    LKS__TRY(lks__session_agree(session, lks__artifact_open(path, &artifact)));
-    lks_status st = load_artifact(&artifact, s, session, r);
+    lks_status st = lks__session_agree(session, lks__artifact_open(path, &artifact));
+    if (st == LKS_OK)
+        st = lks__session_agree(session, load_artifact(&artifact, s, session, r));
     lks__artifact_close(&artifact);
-    return make_ready(session, lks__session_agree(session, st), true, r);
+    return make_ready(session, st, true, r);
 }
 
 /* Open the weights that `s` names, on this rank. If they are in out_dir's run, all ranks open one
