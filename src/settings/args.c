@@ -130,7 +130,7 @@ static lks_status read_option(lks__settings *s, unsigned command, struct words *
     memcpy(key, arg + 2, n_key);
     key[n_key] = '\0';
     const char *value = arg[2 + n_key] == '=' ? arg + 3 + n_key : NULL;
-    int i = lks__setting_find(key);
+    int i = lks__setting_find_for(command, key);
     if (lks__setting_is_foreign(key)) {
         lks__args_note(args, "command line", key);
         if (value == NULL && next_word(w) != NULL && !lks__recipe_is_file(next_word(w)))

@@ -58,7 +58,7 @@ static void test_refused(void **state)
     static const char *const rows[][2] = {
         {TEXT("2", ""), "lockstep_machine must be 1"},
         {"{}", "lockstep_machine is missing"},
-        {"[1]", "not a JSON object"},
+        {"[1]", ".json is not a JSON object"},
         {"{\"lockstep_machine\": 1", "line 1"},
         {"{\"lockstep_machine\": 1, \"cores\": 2}", "ranks is missing"},
         {TEXT("1", ", \"link_bandwidth\": 0, \"round_trip_s\": 0"), "link_bandwidth must be"},

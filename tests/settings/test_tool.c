@@ -29,6 +29,7 @@ static void test_dispatch(void **state)
     expect(lks_test_tool("help"), 0, "Exit codes", "");
     expect(lks_test_tool("help", "prep"), 0, "--val_fraction=0.1", "");
     expect(lks_test_tool("help", "run"), 0, "--nproc-per-node", "");
+    expect(lks_test_tool("fetch", "gpt2", "--from"), 2, "", "--from: mirror needs a value: ");
     expect(lks_test_tool("fetch", "--help=all"), 0, " folder for the files; empty: see NAME\n", "");
     expect(lks_test_tool("help", "gelu", "freeze"), 0, "freeze, a setting of", "");
     expect(lks_test_tool("help", "mfu"), 0, "share of `peak` that training uses", "");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/system/sys.h"
+#include "base/text/jsontext.h"
 
 #define MARK "lockstep_machine"
 
@@ -170,15 +171,14 @@ lks_status lks__machine_read(const char *path, lks__machine *m)
 {
     char shown[512], *text;
     size_t bytes;
-    json_error_t error;
+    json_t *file;
     memset(m, 0, sizeof *m);
     lks__escape(shown, sizeof shown, path, strlen(path));
     LKS__TRY(lks__sys_read_file(path, 1 << 20, &text, &bytes));
-    json_t *file = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    lks_status st = lks__json_parse(text, bytes, JSON_REJECT_DUPLICATES, shown, &file);
     free(text);
-    lks_status st = LKS_OK;
-    if (!json_is_object(file))
-        st = lks__fail(LKS_ERR_FORMAT, "%s: line %d: this is not a JSON object", shown, error.line);
+    if (st == LKS_OK && !json_is_object(file))
+        st = lks__fail(LKS_ERR_FORMAT, "%s is not a JSON object", shown);
     if (st == LKS_OK)
         st = check_members(shown, file);
     if (st == LKS_OK)
