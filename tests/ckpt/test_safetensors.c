@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/system/sys.h"
 #include "ckpt/scratch.h"
 #include "files/safetensors/safetensors.h"
 
@@ -434,6 +435,31 @@ static void flipped_data(void **state)
     free(out);
 }
 
+/* Finding all of many tensors takes less time than reading the header. */
+static void many(void **state)
+{
+    enum { MANY = 50000, ROOM = 200 };
+    char *header = malloc((size_t)MANY * ROOM), *name = malloc((size_t)MANY * 64);
+    assert_true(header != NULL && name != NULL);
+    size_t n = 0;
+    for (int i = 0; i < MANY; i++) {
+        snprintf(name + i * 64, 64, "transformer.h.%d.attention.weight", i);
+        n += (size_t)snprintf(header + n, ROOM, "%c\"%s\":" T("[1]", "[%d,%d]"), i ? ',' : '{',
+                              name + i * 64, 4 * i, 4 * i + 4);
+    }
+    header[n++] = '}';
+    lks__st_file *file;
+    const double start = lks__sys_cpu_seconds();
+    assert_int_equal(lks__st_parse("many", header, n, &file), LKS_OK);
+    const double parsed = lks__sys_cpu_seconds();
+    for (size_t i = 0; i < MANY; i++)
+        assert_ptr_equal(lks__st_find(file, name + i * 64), lks__st_get(file, i));
+    assert_true(lks__sys_cpu_seconds() - parsed < parsed - start);
+    lks__st_close(file);
+    free(header);
+    free(name);
+}
+
 /* Files of other programs have no hashes: they are read, but not verified. */
 static void without_hashes(void **state)
 {
@@ -509,8 +535,8 @@ int main(void)
         cmocka_unit_test(hostile_headers),  cmocka_unit_test(deep_header),
         cmocka_unit_test(lying_lengths),    cmocka_unit_test(lying_numbers),
         cmocka_unit_test(every_truncation), cmocka_unit_test(flipped_data),
-        cmocka_unit_test(without_hashes),   cmocka_unit_test(not_a_file),
-        cmocka_unit_test(mutations),
+        cmocka_unit_test(without_hashes),   cmocka_unit_test(many),
+        cmocka_unit_test(not_a_file),       cmocka_unit_test(mutations),
     };
     return cmocka_run_group_tests(tests, open_scratch, scratch_close);
 }

@@ -29,7 +29,7 @@ struct lks__st_file {
     char shown[512]; /* the path, safe to print */
     uint64_t data_start;
     uint64_t header_hash;
-    json_t *header; /* owns the names and the metadata */
+    json_t *header; /* owns the names and the metadata; a tensor's value is its index below */
     entry *entries; /* in data order */
     size_t n;
 };
@@ -143,6 +143,11 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
     }
     if (at != data_bytes && data_bytes != DATA_ELSEWHERE)
         return bad(file, "bytes follow its last tensor");
+    for (size_t i = 0; i < n; i++)
+        if (json_object_iter_set_new(file->header,
+                                     json_object_key_to_iter(file->entries[i].tensor.name),
+                                     json_integer((json_int_t)i)) < 0)
+            return lks__fail(LKS_ERR_NOMEM, "no memory for the %zu tensors of %s", n, file->shown);
     return LKS_OK;
 }
 
@@ -297,10 +302,8 @@ const lks__st_tensor *lks__st_get(const lks__st_file *file, size_t i)
 
 const lks__st_tensor *lks__st_find(const lks__st_file *file, const char *name)
 {
-    for (size_t i = 0; i < file->n; i++)
-        if (strcmp(file->entries[i].tensor.name, name) == 0)
-            return &file->entries[i].tensor;
-    return NULL;
+    const json_t *index = json_object_get(file->header, name);
+    return json_is_integer(index) ? lks__st_get(file, (size_t)json_integer_value(index)) : NULL;
 }
 
 const char *lks__st_metadata(const lks__st_file *file, const char *key)

@@ -35,7 +35,7 @@ struct lks__docs {
     uint64_t read_bytes;  /* bytes of the file read so far */
     bool has_lines;       /* whether lines are counted; not after a seek */
     bool any_bytes;       /* see lks__docs_any_bytes() */
-    uint64_t line;        /* number of the line returned last, from 1 */
+    uint64_t line;        /* number of the line that next_line() returns, from 1 */
     uint64_t line_offset; /* offset of its first byte in the file */
     struct bytes doc;     /* lines of a text document, joined */
     json_t *json;         /* JSON lines: the object that owns the current document */
@@ -160,7 +160,7 @@ static lks_status fill(lks__docs *d, bool *more_p)
     return LKS_OK;
 }
 
-/* Position of the line returned last, for messages. */
+/* Position of the last line, for messages. */
 static const char *place(const lks__docs *d, char out[64])
 {
     const unsigned long long line = d->line, offset = d->line_offset;
@@ -174,10 +174,11 @@ static const char *place(const lks__docs *d, char out[64])
 static lks_status too_long(const lks__docs *d)
 {
     char where[64];
-    return lks__fail(LKS_ERR_FORMAT,
-                     "%s, %s: a document of more than %d bytes; separate documents by blank lines, "
-                     "or give JSON lines",
-                     d->name, place(d, where), MAX_DOC_BYTES);
+    return lks__fail(LKS_ERR_FORMAT, "%s, %s: a document of more than %d bytes; %s", d->name,
+                     place(d, where), MAX_DOC_BYTES,
+                     file_of(d)->is_jsonl
+                         ? "divide it"
+                         : "separate documents by blank lines, or give JSON lines");
 }
 
 /* The next line, without its line feed; NULL after the last. Valid until the next call. */
@@ -185,6 +186,7 @@ static lks_status next_line(lks__docs *d, const char **line_p, size_t *bytes_p)
 {
     size_t seen = 0; /* bytes of the line searched for a line feed so far */
     d->line++;
+    d->line_offset = d->read_bytes - (d->chunk.n - d->chunk_at);
     for (;;) {
         const char *start = d->chunk.data ? d->chunk.data + d->chunk_at : NULL;
         size_t have = d->chunk.n - d->chunk_at;
@@ -204,7 +206,6 @@ static lks_status next_line(lks__docs *d, const char **line_p, size_t *bytes_p)
         }
         *line_p = start;
         *bytes_p = end ? (size_t)(end - start) : have;
-        d->line_offset = d->read_bytes - have;
         d->chunk_at += *bytes_p + (end != NULL);
         return LKS_OK;
     }
