@@ -12,6 +12,7 @@
 
 #include "base/system/early.h"
 #include "base/system/sys.h"
+#include "comm/world.h"
 
 enum { TEXT = 120, LINE = 240, REDRAW_MS = 250 };
 
@@ -30,9 +31,9 @@ static struct {
 /* True if stderr is a terminal, on the first of several ranks. */
 static bool has_reader(void)
 {
-    const char *term = getenv("TERM"), *rank = getenv("RANK");
+    const char *term = getenv("TERM");
     return isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0 &&
-           (rank == NULL || strcmp(rank, "0") == 0);
+           (!lks__env_set("RANK") || strcmp(getenv("RANK"), "0") == 0);
 }
 
 static void erase(void)

@@ -24,7 +24,7 @@ static bool launched;
 int tool_fail(const char *name, lks_status st)
 {
     const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE");
-    bool several = rank != NULL && world != NULL && strcmp(world, "1") != 0;
+    bool several = tool_is_rank() && world != NULL && strcmp(world, "1") != 0;
     char shown[32];
     progress_end();
     fflush(stdout);
@@ -157,13 +157,12 @@ void tool_wrote(const char *name, const char *path)
 
 bool tool_is_rank(void)
 {
-    return getenv("RANK") != NULL;
+    return lks__env_set("RANK");
 }
 
 bool tool_speaks(void)
 {
-    const char *rank = getenv("RANK");
-    return rank == NULL || strcmp(rank, "0") == 0 || lks__world_foreign();
+    return !tool_is_rank() || strcmp(getenv("RANK"), "0") == 0 || lks__world_foreign();
 }
 
 bool tool_launches(const lks__settings *s)

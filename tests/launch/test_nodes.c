@@ -835,6 +835,7 @@ static const char *make_rsh(const char *folder)
                                      "[ \"$1\" != dies ] || kill -9 $$\n"
                                      "[ \"$1\" != detaches ] || exit 0\n"
                                      "[ \"$1\" != lacks ] || PATH=/usr/bin:/bin\n"
+                                     "[ \"$1\" != hangs ] || { trap '' TERM; sleep 99; }\n"
                                      "echo \"$2\" >\"%s\"/line-$1\n"
                                      "exec sh -c \"$2\"\n",
                                      folder);
@@ -910,6 +911,15 @@ static void test_hosts(void **state)
     const char *told = strstr(r.err, "lockstep run: rank 2 (pid ");
     assert_non_null(told);
     assert_null(strstr(told + 1, "lockstep run: rank 2"));
+    /* Options in the environment, which the launchers inherit. */
+    setenv("PET_HOSTS", "one:1,localhost:1", 1);
+    setenv("PET_RSH", "lks-rsh option", 1);
+    r = HOSTS("echo rank $RANK", port);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "rank 1\n");
+    unsetenv("PET_HOSTS");
+    assert_int_equal(HOSTS("true", port).exit_code, 0);
+    unsetenv("PET_RSH");
 }
 
 static void test_hosts_end(void **state)
@@ -934,6 +944,23 @@ static void test_hosts_end(void **state)
     }
 }
 
+/* A host is lost: its command waits, and ignores the lifeline's end and SIGTERM. */
+static void test_hosts_hang(void **state)
+{
+    const char *rsh = make_rsh(lks_test_folder()), *mark = marked_variable();
+    lks_test_child child = lks_test_start(
+        (const char *const[]){"lockstep", "run", rsh, "--hosts=refuses:1,hangs:1", "true", NULL},
+        (const char *const[]){mark, NULL});
+    for (int i = 0; i < 40 && kill(child.pid, 0) == 0; i++) {
+        sleep(1);
+        kill(child.pid, SIGTERM);
+    }
+    lks_test_result r = lks_test_wait(&child, 1);
+    assert_false(r.timed_out);
+    assert_int_equal(r.exit_code, 3);
+    marked_assert_gone(mark, 2);
+}
+
 static void test_hosts_wrong(void **state)
 {
     const char *folder = lks_test_folder(), *rsh = make_rsh(folder);
@@ -953,6 +980,15 @@ static void test_hosts_wrong(void **state)
         lks_test_result r = run_hosts(marked_variable(), cases[i].options, "touch /nowhere");
         assert_int_equal(r.exit_code, 2);
         assert_contains(r.err, cases[i].text);
+    }
+    static const char *const lines[] = {"a slots = 4", "a 4", "a max_slots=8 slots=4",
+                                        "a slots=4 max_slots=8"};
+    const char *file = lks_test_text("%s/hosts", folder);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        lks_test_write(file, lines[i], strlen(lines[i]));
+        lks_test_result wrong = HOSTS("true", lks_test_text("--hostfile=%s", file), rsh);
+        assert_int_equal(wrong.exit_code, 2);
+        assert_contains(wrong.err, "expected HOST, HOST:N or HOST slots=N");
     }
     lks_test_result r = HOSTS("true", "--hostfile=/no/such/file");
     assert_int_equal(r.exit_code, 1);
@@ -1085,6 +1121,7 @@ int main(void)
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_hosts_end),
+        cmocka_unit_test(test_hosts_hang),
         cmocka_unit_test(test_hosts_wrong),
         cmocka_unit_test(test_hosts_file),
         cmocka_unit_test(test_lifeline),

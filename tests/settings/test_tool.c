@@ -305,6 +305,8 @@ static void test_ranks(void **state)
     argv[12] = "--dry_run";
     expect(lks_test_run(argv, left, 60), 2, "", "--dry_run starts no ranks");
     assert_false(lks_test_exists(lks_test_text("%s/out", dir)));
+    const char *const empty[] = {"RANK=", NULL};
+    expect(lks_test_run(argv, empty, 60), 0, "total on 1 rank", "");
     argv[12] = "--nproc_per_node=2";
     lks_test_child run = lks_test_start(argv, NULL);
     const char *metrics = lks_test_text("%s/out/metrics.jsonl", dir);

@@ -54,11 +54,32 @@ static void test_follow(void **state)
     unlink(file); /* moved away: a new run begins */
     assert_ok(lks__series_read(&s, &changed));
     assert_true(changed && s.n_points == 0);
+    assert_ok(lks__series_read(&s, &changed));
+    assert_false(changed);
+    fake_append(dir, "{'kind':'train','iter':0,'loss':3}\n");
+    assert_ok(lks__series_read(&s, &changed));
+    assert_true(changed && s.n_points == 1);
     lks__series_close(&s);
+    unlink(file);
     /* a link isn't followed */
     assert_int_equal(symlink("elsewhere", file), 0);
     lks_test_write(lks_test_text("%s/elsewhere", dir), text, bytes);
     assert_fails(LKS_ERR_IO, lks__series_open(dir, &s), "metrics.jsonl");
+}
+
+static void test_long_path(void **state)
+{
+    const char *path = lks_test_folder();
+    lks__series s;
+    for (int i = 0; i < 3; i++) {
+        path = lks_test_text("%s/%0200d", path, i);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    const char *dir = lks_test_text("%s/run", path);
+    assert_int_equal(rename(fake_run("run", 1, 20, 1.5, ""), dir), 0);
+    assert_ok(lks__series_open(dir, &s));
+    assert_int_equal(s.n_points, 20);
+    lks__series_close(&s);
 }
 
 static void test_rollback(void **state)
@@ -572,15 +593,16 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_follow),    cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_extended),  cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_t),
-        cmocka_unit_test(test_many),      cmocka_unit_test(test_two),
-        cmocka_unit_test(test_last_row),  cmocka_unit_test(test_rows_of_steps),
-        cmocka_unit_test(test_seeds),     cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_same_name), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_no_spread),
-        cmocka_unit_test(test_margin),    cmocka_unit_test(test_odd_run),
+        cmocka_unit_test(test_follow),        cmocka_unit_test(test_rollback),
+        cmocka_unit_test(test_extended),      cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_t),
+        cmocka_unit_test(test_many),          cmocka_unit_test(test_long_path),
+        cmocka_unit_test(test_two),           cmocka_unit_test(test_last_row),
+        cmocka_unit_test(test_rows_of_steps), cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_folder),        cmocka_unit_test(test_same_name),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_no_spread),     cmocka_unit_test(test_margin),
+        cmocka_unit_test(test_odd_run),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

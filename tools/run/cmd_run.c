@@ -16,7 +16,8 @@ static lks_status read_hosts(struct run *r)
     const char *list = r->given[OPT_hosts], *file = r->given[OPT_hostfile];
     if (list != NULL && file != NULL)
         return lks__fail(LKS_ERR_CONFIG, "give either --hosts or --hostfile, not both");
-    if (list == NULL && file == NULL && r->given[OPT_rsh] != NULL)
+    if (list == NULL && file == NULL && r->given[OPT_rsh] != NULL &&
+        r->given[OPT_rsh] != getenv("PET_RSH"))
         return lks__fail(LKS_ERR_CONFIG, "--rsh needs --hosts or --hostfile");
     if ((list != NULL || file != NULL) &&
         (r->given[OPT_nnodes] != NULL || r->given[OPT_node_rank] != NULL))
@@ -89,6 +90,9 @@ static lks_status launch_hosts(struct run *r, int *code_p)
         words[n - 1] = NULL;
         st = lks__fail(LKS_ERR_NOMEM, "no memory for a command");
     } else {
+        unsetenv("PET_HOSTS"); /* this host's launcher would read them */
+        unsetenv("PET_HOSTFILE");
+        unsetenv("PET_RSH");
         st = lks__hosts_launch(&o, code_p);
     }
     for (int i = 0; i < n; i++)

@@ -7,6 +7,7 @@
 
 #include "base/number/checked.h"
 #include "base/system/sys.h"
+#include "comm/world.h"
 
 /* A wait polls this long before it sleeps, if each rank has a core. It is longer than the usual
  * delay between ranks, and too short to matter. Under load the yields in it help, and a longer spin
@@ -109,7 +110,7 @@ static lks_status shm_open_group(lks_comm *comm)
     lks__segment *segment;
     /* A single process needs no launcher. If it has one, it uses the launcher's segment, so that
      * the launcher can report the rank's last action. */
-    if (world->world_size > 1 || getenv("RANK") != NULL) {
+    if (world->world_size > 1 || lks__env_set("RANK")) {
         bool given = getenv(LKS__SEGMENT_ENV) != NULL;
         lks_status st = given || world->world_size == 1
                             ? lks__segment_inherit(world->world_size, &segment)

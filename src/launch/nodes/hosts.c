@@ -17,8 +17,8 @@
 #include "base/system/sys.h"
 #include "comm/store/store.h"
 
-/* Time for the other nodes' launchers to end after one has failed. */
-static const double GRACE_S = 15.0;
+/* Time for the other nodes' launchers to end after one has failed, and then for their commands. */
+static const double GRACE_S = 15.0, END_S = 10.0;
 
 enum { COMMAND_BYTES = 128 << 10, MAX_WORDS = 64 };
 
@@ -76,16 +76,21 @@ lks_status lks__hosts_parse(const char *text, int slots, struct lks__host *hosts
 static lks_status read_line(const char *path, char *line, int slots, struct lks__host *hosts,
                             int *n_p)
 {
-    char word[300], more[32] = "";
+    char word[300], more[32] = "", shown[300];
+    int end = 0, end_of_more = 0;
     line[strcspn(line, "#")] = '\0';
-    int n = sscanf(line, "%299s slots=%31s", word, more);
-    if (n < 1)
+    if (sscanf(line, "%299s %n", word, &end) < 1)
         return LKS_OK;
     size_t len = strlen(word);
-    if (n == 2)
+    const char *rest = line + end;
+    if (sscanf(rest, "slots=%31s %n", more, &end_of_more) == 1)
         len += (size_t)snprintf(word + len, sizeof word - len, ":%s", more);
-    lks_status st = len < sizeof word ? add_host(word, len, slots, hosts, n_p)
-                                      : lks__fail(LKS_ERR_CONFIG, "a line is too long");
+    lks_status st =
+        rest[end_of_more] != '\0'
+            ? lks__fail(LKS_ERR_CONFIG, "\"%s\": expected HOST, HOST:N or HOST slots=N on a line",
+                        lks__escape(shown, sizeof shown, line, strlen(line)))
+        : len < sizeof word ? add_host(word, len, slots, hosts, n_p)
+                            : lks__fail(LKS_ERR_CONFIG, "a line is too long");
     return st == LKS_OK ? st : lks__fail_in(st, "%s", path);
 }
 
@@ -201,7 +206,9 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
         if (!remote_line(line, sizeof line, cwd, role, words))
             return lks__fail(LKS_ERR_CONFIG, "the command for another host is too long");
         snprintf(rsh, sizeof rsh, "%s",
-                 o->rsh != NULL ? o->rsh : "ssh -o BatchMode=yes -o ConnectTimeout=10");
+                 o->rsh != NULL ? o->rsh
+                                : "ssh -o BatchMode=yes -o ConnectTimeout=10 "
+                                  "-o ServerAliveInterval=5");
         for (char *w = strtok_r(rsh, " ", &save); w != NULL && n < MAX_WORDS;
              w = strtok_r(NULL, " ", &save))
             remote[n++] = w;
@@ -292,11 +299,20 @@ static void reap(const lks__hosts_options *o, struct agent *agents, bool asked, 
         }
 }
 
+/* End the commands that still run without a lifeline, and what they have started. */
+static void end_agents(const lks__hosts_options *o, const struct agent *agents, int sig)
+{
+    for (int i = 0; i < o->n; i++)
+        if (agents[i].running)
+            kill(-agents[i].pid, sig); /* the leader of a session */
+}
+
 static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int signals)
 {
     int n_running = 0, code = 0;
     bool asked = false; /* by a signal to end */
-    double cut_at = 0;
+    double cut_at = 0, end_at = 0;
+    int sig = SIGTERM;
     for (int i = 0; i < o->n; i++)
         n_running += agents[i].running;
     while (n_running > 0) {
@@ -305,6 +321,8 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
         poll(&p, 1, cut_at > 0 ? 100 : -1);
         while (read(signals, &info, sizeof info) == (ssize_t)sizeof info) {
             asked = asked || info.ssi_signo != SIGCHLD;
+            if (end_at > 0 && info.ssi_signo != SIGCHLD)
+                end_at = lks__sys_now();
             for (int i = 0; i < o->n && info.ssi_signo != SIGCHLD; i++)
                 if (agents[i].lifeline >= 0)
                     dprintf(agents[i].lifeline, "%d\n", (int)info.ssi_signo);
@@ -313,11 +331,18 @@ static int wait_for_all(const lks__hosts_options *o, struct agent *agents, int s
         for (int i = 0; i < o->n && cut_at == 0; i++)
             if (!agents[i].running && agents[i].code != 0)
                 cut_at = lks__sys_now() + GRACE_S;
-        if (cut_at > 0 && lks__sys_now() >= cut_at)
-            for (int i = 0; i < o->n; i++) {
-                agents[i].ended_by_us = agents[i].ended_by_us || agents[i].running;
-                cut(&agents[i]);
-            }
+        if (end_at > 0 && lks__sys_now() >= end_at) {
+            end_agents(o, agents, sig);
+            sig = SIGKILL;
+            end_at = lks__sys_now() + END_S;
+        }
+        if (cut_at == 0 || end_at > 0 || lks__sys_now() < cut_at)
+            continue;
+        for (int i = 0; i < o->n; i++) {
+            agents[i].ended_by_us = agents[i].running;
+            cut(&agents[i]);
+        }
+        end_at = lks__sys_now() + END_S;
     }
     for (int i = o->n - 1; i >= 0; i--)
         if (agents[i].code != 0 && !agents[i].ended_by_us &&

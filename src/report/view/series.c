@@ -363,9 +363,10 @@ lks_status lks__series_read(lks__series *s, bool *changed_p)
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
     *changed_p = false;
     int fd = lks__sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-    if (fd < 0 && errno == ENOENT && s->offset > 0) { /* moved away; a new run begins */
-        forget(s);
-        *changed_p = true;
+    if (fd < 0 && errno == ENOENT) { /* moved away; a new run begins */
+        *changed_p = s->offset > 0;
+        if (*changed_p)
+            forget(s);
         return LKS_OK;
     }
     if (fd < 0)
@@ -396,7 +397,7 @@ const char *lks__series_dir(const char *arg)
 lks_status lks__series_open(const char *arg, lks__series *s)
 {
     struct stat info;
-    char shown[600];
+    char path[4200], shown[600];
     bool changed;
     *s = (lks__series){.artifact_loss = (double)NAN, .artifact_bpb = (double)NAN};
     const char *dir = lks__series_dir(arg);
@@ -409,8 +410,8 @@ lks_status lks__series_open(const char *arg, lks__series *s)
     else
         snprintf(s->name, sizeof s->name, "%s", last != NULL && last[1] ? last + 1 : s->dir);
     lks__utf8_make(s->name);
-    snprintf(shown, sizeof shown, "%s/metrics.jsonl", s->dir);
-    if (stat(shown, &info) != 0)
+    snprintf(path, sizeof path, "%s/metrics.jsonl", s->dir);
+    if (stat(path, &info) != 0)
         return lks__fail(
             LKS_ERR_CONFIG,
             "%s is not a run's folder or a folder of runs: it contains no metrics.jsonl",
