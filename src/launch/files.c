@@ -8,6 +8,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsonw.h"
+#include "base/text/utf8.h"
 #include "launch/ranks/supervisor.h"
 
 static bool files_wanted(const lks__launch_options *o)
@@ -123,6 +124,7 @@ static void write_error(const struct lks__attempt *a, int rank, const char *mess
         return;
     lks__segment_status(a->segment, rank, &s);
     lks__output_tail(a->job->output, rank, tail);
+    lks__utf8_make(tail);
     lks__jsonw_open(&w, text, sizeof text);
     lks__jsonw_object(&w, NULL);
     lks__jsonw_object(&w, "message");

@@ -123,6 +123,10 @@ static void test_problems(void **state)
         r = lks_test_run(argv, NULL, 30);
         check_problem(&r, limits[i].topic);
     }
+    r = lks_test_run((const char *const[]){"sh", "-c", "ulimit -f 500000000; exec \"$0\" doctor",
+                                           LKS_TEST_TOOL, NULL},
+                     NULL, 30);
+    assert_int_equal(strncmp(line_of(r.out, "file size"), "note ", 5), 0);
 }
 
 /* The text after `label` in a child's output so far. */

@@ -193,6 +193,12 @@ static void test_log_dir(void **state)
     json_decref(error);
     /* Rank 0 was ended because of rank 1, so it has no failure of its own. */
     assert_false(lks_test_exists(lks_test_text("%s/attempt_0/0/error.json", job)));
+    /* Last lines that aren't text. */
+    dir = lks_test_folder();
+    r = RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",
+            "head -c 4000 /dev/zero | tr '\\0' '\\377' >&2; exit 3");
+    assert_int_equal(r.exit_code, 3);
+    assert_true(lks_test_exists(lks_test_text("%s/attempt_0/0/error.json", only_entry(dir))));
     /* An error file that the program wrote itself is kept. */
     dir = lks_test_folder();
     r = RUN(lks_test_text("--log-dir=%s", dir), "sh", "-c",

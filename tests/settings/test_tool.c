@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/number/cpu.h"
@@ -278,6 +279,44 @@ static void test_bench_step(void **state)
     lks_test_write(file, "n_layer = 1\n", 12);
     expect(lks_test_tool("bench", file), 2, "",
            lks_test_text("for example `lockstep bench step %s`", file));
+}
+
+/* A signal while the model is made leaves no data. */
+static void test_bench_stop(void **state)
+{
+    const char *dir = lks_test_folder();
+    lks_test_child run =
+        lks_test_start((const char *const[]){"lockstep", "bench", "step", "--n_layer=4",
+                                             "--n_embd=512", "--n_head=4", NULL},
+                       (const char *const[]){lks_test_text("TMPDIR=%s", dir), NULL});
+    for (int i = 0; i < lks_test_tries(5000) && lks_test_count_files(dir) == 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(lks_test_count_files(dir), 1);
+    kill(run.pid, SIGTERM);
+    assert_int_equal(lks_test_wait(&run, 60).signal, SIGTERM);
+    assert_int_equal(lks_test_count_files(dir), 0);
+}
+
+/* The launcher that `bench comm` starts ends with it. Without MPI it starts none. */
+static void test_bench_launcher(void **state)
+{
+    const char *dir = lks_test_folder(), *mpirun = lks_test_text("%s/mpirun", dir),
+               *file = lks_test_text("%s/pid", dir);
+    const char *text = lks_test_text("#!/bin/sh\necho $$ >'%s'\nexec sleep 60\n", file);
+    lks_test_write(mpirun, text, strlen(text));
+    assert_int_equal(chmod(mpirun, 0700), 0);
+    lks_test_child run = lks_test_start(
+        (const char *const[]){"lockstep", "bench", "comm", "--backend=mpi", "--nproc_per_node=2",
+                              NULL},
+        (const char *const[]){lks_test_text("PATH=%s:%s", dir, getenv("PATH")), NULL});
+    for (int i = 0; i < lks_test_tries(1000) && !lks_test_exists(file); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    kill(run.pid, SIGTERM);
+    lks_test_wait(&run, 60);
+    const int pid = lks_test_exists(file) ? atoi(lks_test_read(file, NULL)) : -1;
+    for (int i = 0; i < lks_test_tries(1000) && pid > 0 && kill(pid, 0) == 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    assert_true(pid < 0 || kill(pid, 0) != 0);
 }
 
 /* Ranks have the program's name. A variable that an earlier launch left must not turn two ranks
@@ -672,6 +711,8 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_lost_output),
         cmocka_unit_test(test_bench_step),
+        cmocka_unit_test(test_bench_stop),
+        cmocka_unit_test(test_bench_launcher),
         cmocka_unit_test(test_without_zip),
         cmocka_unit_test(test_bench_comm),
         cmocka_unit_test(test_bench_engine),

@@ -2,11 +2,13 @@
  * the engine's own all-reduce and the link. bench_reduce.c measures the reduction of gradients. */
 #include <errno.h>
 #include <inttypes.h>
-#include <spawn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "../progress.h"
 #include "../tool.h"
@@ -269,21 +271,24 @@ lks_status bench_comm(lks__settings *s)
 
 /* --- a launch for each backend ---------------------------------------------------------------- */
 
-extern char **environ;
-
 /* Run the launcher that an engine needs, and wait for it. Returns the exit code. */
 static int spawn(const char *launcher, char **words, const char *backend)
 {
-    pid_t pid;
     int status;
     /* Allow more ranks than cores. Don't bind a rank to one core: it has two threads. */
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
-    int rc = posix_spawnp(&pid, launcher, NULL, NULL, words, environ);
-    if (rc != 0) {
-        printf("%s: %s can't be started: %s\n", backend, launcher, strerror(rc));
-        return TOOL_OK;
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        execvp(launcher, words);
+        dprintf(STDOUT_FILENO, "%s: %s can't be started: %s\n", backend, launcher, strerror(errno));
+        _exit(TOOL_OK);
     }
+    if (pid < 0)
+        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "can't start %s: %s", launcher,
+                                            lks__sys_reason(errno)));
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return TOOL_FAILED;

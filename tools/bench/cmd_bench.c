@@ -7,6 +7,7 @@
 
 #include "../progress.h"
 #include "../tool.h"
+#include "base/system/early.h"
 #include "base/system/sys.h"
 #include "base/text/shell.h"
 #include "base/trace.h"
@@ -294,11 +295,13 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
     s->gradient_accumulation_steps = s->virtual_ranks * micro_batches;
     if (lks__family_of(s)->prepare_bench != NULL)
         lks__family_of(s)->prepare_bench(s);
+    lks__early_hold(); /* until the data is removed */
     lks_status st = write_data(s, dir);
     snprintf(s->dataset, sizeof s->dataset, "%s", dir);
     if (st == LKS_OK)
         st = lks__trainer_open(s, t, &(int){0});
     remove_data(s, dir);
+    lks__early_release();
     return st;
 }
 

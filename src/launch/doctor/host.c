@@ -185,16 +185,19 @@ struct limit {
     int which;
     const char *topic, *unit, *advice;
     double least, scale; /* less than `least` is a problem */
+    lks__finding more;   /* a limit of more than that */
 };
 
 static void look_at_limits(lks__doctor *d)
 {
     static const struct limit limits[] = {
-        {RLIMIT_NOFILE, "open files", "", "ulimit -n 1024, or LimitNOFILE= of the service", 256, 1},
+        {RLIMIT_NOFILE, "open files", "", "ulimit -n 1024, or LimitNOFILE= of the service", 256, 1,
+         LKS__FINE},
         {RLIMIT_FSIZE, "file size", " MB",
-         "ulimit -f unlimited: checkpoints and shared memory are files", 1e12, 1e6},
-        {RLIMIT_AS, "address space", " MB", "ulimit -v unlimited", 1e12, 1e6},
-        {RLIMIT_NPROC, "processes", "", "ulimit -u: each thread of each rank counts", 64, 1},
+         "ulimit -f unlimited: checkpoints and shared memory are files", 8e9, 1e6, LKS__NOTE},
+        {RLIMIT_AS, "address space", " MB", "ulimit -v unlimited", 8e9, 1e6, LKS__NOTE},
+        {RLIMIT_NPROC, "processes", "", "ulimit -u: each thread of each rank counts", 64, 1,
+         LKS__FINE},
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         const struct limit *l = &limits[i];
@@ -204,7 +207,7 @@ static void look_at_limits(lks__doctor *d)
         if (r.rlim_cur == RLIM_INFINITY)
             lks__doctor_say(d, LKS__FINE, l->topic, NULL, "no limit");
         else
-            lks__doctor_say(d, (double)r.rlim_cur < l->least ? LKS__PROBLEM : LKS__FINE, l->topic,
+            lks__doctor_say(d, (double)r.rlim_cur < l->least ? LKS__PROBLEM : l->more, l->topic,
                             l->advice, "at most %.0f%s", (double)r.rlim_cur / l->scale, l->unit);
     }
     struct rlimit r;
