@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/jsontext.h"
 #include "settings/family.h"
 #include "settings/settings.h"
 #include "settings/settings_table.h"
@@ -77,17 +78,6 @@ void lks__settings_write(const lks__settings *s, unsigned command, unsigned flag
     }
 }
 
-/* Write the number with the fewest digits that read back as the same value: "0.001", not
- * "0.001000…02". */
-static void shortest(double x, char out[LKS__SETTING_STR])
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, LKS__SETTING_STR, "%.*g", digits, x);
-        if (strtod(out, NULL) == x)
-            return;
-    }
-}
-
 lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *out, size_t bytes)
 {
     const unsigned flags = LKS__SETTING_CONFIG | LKS__SETTING_SAME;
@@ -101,7 +91,7 @@ lks_status lks__settings_lines(const lks__settings *s, unsigned command, char *o
             s->from[d - lks__setting_table] < LKS__FROM_ARG)
             text[0] = '\0'; /* the model's own value applies */
         else if (d->type == LKS__SETTING_IS_FLOAT)
-            shortest(v.f, text);
+            lks__json_shortest(v.f, text, sizeof text);
         else
             lks__settings_text(s, (int)(d - lks__setting_table), text);
         lks__escape(shown, sizeof shown, text, strlen(text));

@@ -294,8 +294,8 @@ static lks_status print_advice(const struct plan *p)
     if (n > 0)
         LKS__TRY(lks__settings_check(&s, lks__place_world(&last->needs.place)));
     for (int i = 0; i < n; i++) {
-        LKS__TRY(lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place,
-                                  &p->process[last->nodes > 1], text));
+        lks__advice_find(&lacks[i], &s, p->vocab, &last->needs.place, &p->process[last->nodes > 1],
+                         text);
         printf("it doesn't fit: %s of %s per %s%s%s\n",
                lks__units_memory(lks__room_needs(&lacks[i], &last->needs), size[0]),
                lks__units_memory(lacks[i].bytes, size[1]), lacks[i].ranks == 0 ? "host" : "GPU",

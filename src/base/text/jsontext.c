@@ -125,10 +125,10 @@ json_t *lks__json_float(float x)
     return lks__json_real(strtod(text, NULL));
 }
 
-static void real_text(double x, char out[256])
+void lks__json_shortest(double x, char *out, size_t bytes)
 {
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, 256, "%.*g", digits, x);
+        snprintf(out, bytes, "%.*g", digits, x);
         if (strtod(out, NULL) == x)
             return;
     }
@@ -140,7 +140,7 @@ const char *lks__json_text(const json_t *value, char out[256])
     if (json_is_string(value))
         snprintf(out, 256, "%s", json_string_value(value));
     else if (json_is_real(value))
-        real_text(json_real_value(value), out);
+        lks__json_shortest(json_real_value(value), out, 256);
     else if (value != NULL && !json_is_null(value) &&
              (text = lks__json_dump(value, JSON_ENCODE_ANY | JSON_COMPACT)) != NULL)
         snprintf(out, 256, "%s", text);

@@ -33,8 +33,12 @@ double lks__json_number(const json_t *object, const char *key);
  * it isn't one. */
 bool lks__json_hash(const json_t *object, const char *key, uint64_t *hash_p);
 
-/* The value as text: strings unchanged, reals with the fewest digits that strtod() reads as the
- * same number, others as JSON; "-" if `value` is NULL or null. Valid UTF-8. Returns `out`. */
+/* Write the number with the fewest digits that read back as the same value: "0.001", not
+ * "0.001000…02". */
+void lks__json_shortest(double x, char *out, size_t bytes);
+
+/* The value as text: strings unchanged, reals by lks__json_shortest(), others as JSON; "-" if
+ * `value` is NULL or null. Valid UTF-8. Returns `out`. */
 const char *lks__json_text(const json_t *value, char out[256]);
 
 /* json_dumps(): the caller frees the text; NULL if out of memory. */

@@ -99,6 +99,15 @@ lks_status lks__ckpt_join(char out[LKS__CKPT_PATH], const char *dir, const char 
     return lks__sys_fail("cannot use the folder", dir);
 }
 
+void lks__ckpt_parent(const char *path, char out[LKS__CKPT_PATH])
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL)
+        strcpy(out, ".");
+    else
+        snprintf(out, LKS__CKPT_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
 static bool is_our_file(const char *name)
 {
     for (size_t i = 0; i < N_FILES; i++)

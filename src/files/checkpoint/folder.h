@@ -58,6 +58,9 @@ lks_status lks__entry_asked(const char *out, const lks__entry *e, lks__asked *as
 /* "dir/name"; ERR_IO if it's too long. */
 lks_status lks__ckpt_join(char out[LKS__CKPT_PATH], const char *dir, const char *name);
 
+/* The folder that `path` is in; "." if it is only a name. */
+void lks__ckpt_parent(const char *path, char out[LKS__CKPT_PATH]);
+
 /* True if the folder contains only files that a save writes. */
 bool lks__ckpt_only_ours(const char *path);
 

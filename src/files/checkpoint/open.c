@@ -288,10 +288,7 @@ static lks_status open_itself(const char *dir, int parts, lks__ckpt *ckpt)
         ckpt->itself = true;
     if (st == LKS_OK || lks__entry_parse(name).kind == LKS__ENTRY_OTHER)
         return st;
-    if (!slash)
-        snprintf(parent, sizeof parent, ".");
-    else
-        snprintf(parent, sizeof parent, "%.*s", slash == dir ? 1 : (int)(slash - dir), dir);
+    lks__ckpt_parent(dir, parent);
     return offer(st, parent, name, parts);
 }
 

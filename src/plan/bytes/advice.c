@@ -173,9 +173,9 @@ static void try_more_hosts(struct advice *a, const lks__place *place)
     }
 }
 
-lks_status lks__advice_find(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
-                            const lks__place *place, const lks__process *process,
-                            char text[LKS__ADVICE_TEXT])
+void lks__advice_find(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
+                      const lks__place *place, const lks__process *process,
+                      char text[LKS__ADVICE_TEXT])
 {
     struct advice a = {room, s, vocab_size, process, text, 0};
     text[0] = '\0';
@@ -184,7 +184,6 @@ lks_status lks__advice_find(const lks__room *room, const lks__settings *s, uint3
     try_smaller_batch(&a, place);
     try_one_arena(&a, place);
     try_more_hosts(&a, place);
-    return LKS_OK;
 }
 
 lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
@@ -195,7 +194,7 @@ lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint
     LKS__TRY(lks__needs_on(room->device, s, vocab_size, place, process, &needs));
     if (least_bytes(room, &needs) <= room->bytes)
         return LKS_OK;
-    LKS__TRY(lks__advice_find(room, s, vocab_size, place, process, advice));
+    lks__advice_find(room, s, vocab_size, place, process, advice);
     if (room->ranks == 0)
         snprintf(where, sizeof where,
                  "on this host, and %s are available to this machine or container",

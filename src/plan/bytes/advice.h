@@ -29,8 +29,8 @@ lks_status lks__advice_check(const lks__room *room, const lks__settings *s, uint
                              const lks__place *place, const lks__process *process);
 
 /* Settings that fit instead, with their savings and costs; "" if there are none. */
-lks_status lks__advice_find(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
-                            const lks__place *place, const lks__process *process,
-                            char text[LKS__ADVICE_TEXT]);
+void lks__advice_find(const lks__room *room, const lks__settings *s, uint32_t vocab_size,
+                      const lks__place *place, const lks__process *process,
+                      char text[LKS__ADVICE_TEXT]);
 
 #endif

@@ -3,8 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-lks_status lks__given_alone(const lks__settings *s, const char *other, int setting)
+lks_status lks__given_alone(const lks__settings *s, int setting)
 {
+    const char *other = lks__setting_name(setting);
     char shown[512];
     if (!lks__settings_uses_weights(s) || s->from[setting] != LKS__FROM_ARG)
         return LKS_OK;
@@ -31,12 +32,12 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
     const lks__weights_want want = {.which = s->checkpoint, .n_head = given ? s->n_head : 0};
     const bool run = !lks__settings_uses_weights(s);
     lks__weights *w;
-    LKS__TRY(lks__given_alone(s, "out_dir", LKS__SETTING_out_dir));
+    LKS__TRY(lks__given_alone(s, LKS__SETTING_out_dir));
     LKS__TRY(run ? lks__weights_open_run(out_dir, &want, &w)
                  : lks__weights_open(s->init_from, &want, &w));
     lks_status st = lks__given_heads(s, &w->model);
     if (st == LKS_OK && lks__weights_checkpoint(w) == NULL)
-        st = lks__given_alone(s, "checkpoint", LKS__SETTING_checkpoint);
+        st = lks__given_alone(s, LKS__SETTING_checkpoint);
     if (st == LKS_OK)
         *w_p = w;
     else

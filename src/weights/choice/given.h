@@ -9,9 +9,9 @@
  * of the checkpoint --checkpoint in out_dir. ERR_CONFIG if the command line names both. */
 lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p);
 
-/* ERR_CONFIG if the command line has both --init_from and the setting `other`, which chooses other
- * weights. */
-lks_status lks__given_alone(const lks__settings *s, const char *other, int setting);
+/* ERR_CONFIG if the command line has both --init_from and `setting`, which chooses other weights.
+ */
+lks_status lks__given_alone(const lks__settings *s, int setting);
 
 /* ERR_CONFIG if the command line has another n_head than the model. */
 lks_status lks__given_heads(const lks__settings *s, const lks__settings *model);

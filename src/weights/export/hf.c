@@ -130,13 +130,8 @@ static lks_status write_weights(const lks__export_model *e)
 static bool is_in_out(const lks__export_model *e, const char *path)
 {
     char folder[LKS__CKPT_PATH];
-    const char *slash = strrchr(path, '/');
-    if (lks__sys_is_folder(path))
-        return lks__sys_same_folder(e->s->out, path);
-    if (slash == NULL)
-        return lks__sys_same_folder(e->s->out, ".");
-    snprintf(folder, sizeof folder, "%.*s/.", (int)(slash - path), path);
-    return lks__sys_same_folder(e->s->out, folder);
+    lks__ckpt_parent(path, folder);
+    return lks__sys_same_folder(e->s->out, lks__sys_is_folder(path) ? path : folder);
 }
 
 /* Refuses a folder with other contents. */

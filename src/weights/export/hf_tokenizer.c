@@ -97,20 +97,12 @@ static lks_status write_characters(const lks__export_model *e, const lks__meta *
     return write_config(e, "PreTrainedTokenizerFast", false);
 }
 
-static bool has_nul(const lks__meta *meta)
-{
-    for (uint32_t id = 0; id < meta->vocab_size; id++)
-        if (meta->chars[id] == 0)
-            return true;
-    return false;
-}
-
 static lks_status write_tokenizer(const lks__export_model *e, int32_t *end_of_text_p)
 {
     const lks__meta *meta = &e->meta;
     if (meta->is_bpe)
         return write_bpe(e, end_of_text_p);
-    if (meta->chars != NULL && !has_nul(meta))
+    if (meta->chars != NULL && meta->chars[0] != 0) /* they ascend */
         return write_characters(e, meta);
     lks__export_note(e, "no tokenizer is written: %s",
                      meta->chars != NULL      ? "U+0000 is one of its characters"

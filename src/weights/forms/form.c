@@ -42,10 +42,8 @@ lks__weights_tensor *lks__weights_add(lks__weights *w, const char *prefix, const
 
 const lks__weights_tensor *lks__weights_untied(const lks__weights *w, const char *name)
 {
-    for (size_t i = 0; i < w->n_tensors; i++)
-        if (!w->tensors[i].tied && strcmp(w->tensors[i].name, name) == 0)
-            return &w->tensors[i];
-    return NULL;
+    size_t at = 0;
+    return lks__weights_find(w, name, &at);
 }
 
 bool lks__weights_has(const char *folder, const char *name)

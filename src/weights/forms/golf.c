@@ -111,7 +111,7 @@ static lks_status open_state_dict(lks__weights *w, struct golf *g)
         const char *key = lks__weights_torch_key(root, i);
         if (key == NULL)
             return lks__fail(LKS_ERR_FORMAT, "%s: a key is not a tensor's name", w->shown);
-        LKS__TRY(lks__weights_torch_add(w, key, "", lks__pickle_item(root, i), false));
+        LKS__TRY(lks__weights_torch_add(w, key, lks__pickle_item(root, i), false));
     }
     snprintf(w->took, sizeof w->took, "parameter-golf's state_dict");
     return set_shape(w);

@@ -117,12 +117,7 @@ static lks_status open_folder(struct hf *hf, const lks__weights *w)
 /* Open a single file; its config may be next to it. */
 static lks_status open_file(struct hf *hf, const lks__weights *w, char folder[LKS__CKPT_PATH])
 {
-    const char *slash = strrchr(w->path, '/');
-    if (slash == NULL)
-        strcpy(folder, ".");
-    else
-        snprintf(folder, LKS__CKPT_PATH, "%.*s", slash == w->path ? 1 : (int)(slash - w->path),
-                 w->path);
+    lks__ckpt_parent(w->path, folder);
     LKS__TRY(lks__st_open(w->path, &hf->parts[0]));
     hf->n_parts = 1;
     return LKS_OK;

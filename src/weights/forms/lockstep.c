@@ -15,10 +15,7 @@ static bool folder_of(const char *path, char folder[LKS__CKPT_PATH])
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     if (strcmp(name, LKS__CKPT_MODEL) != 0)
         return false;
-    if (slash == NULL)
-        strcpy(folder, ".");
-    else
-        snprintf(folder, LKS__CKPT_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    lks__ckpt_parent(path, folder);
     return lks__weights_has(folder, LKS__CKPT_STATE);
 }
 
@@ -49,10 +46,8 @@ static void find_run(const lks__ckpt *c, char run_dir[LKS__CKPT_PATH])
     lks__entry e = lks__entry_parse(slash != NULL ? slash + 1 : path);
     if (e.kind != LKS__ENTRY_CKPT && e.kind != LKS__ENTRY_OLD)
         run_dir[0] = '\0';
-    else if (slash == NULL)
-        strcpy(run_dir, ".");
     else
-        snprintf(run_dir, LKS__CKPT_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+        lks__ckpt_parent(path, run_dir);
 }
 
 static lks_status add_tensors(lks__weights *w, const lks__st_file *file)

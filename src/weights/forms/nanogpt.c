@@ -63,10 +63,10 @@ static lks_status add_tensors(lks__weights *w, const lks__pickle_value *model)
             return bad(w, "a key of its \"model\" is not a name");
         const char *name = plain(key);
         if (strcmp(name, "lm_head.weight") == 0) {
-            LKS__TRY(lks__weights_torch_add(w, "transformer.wte.weight", "", v, true));
+            LKS__TRY(lks__weights_torch_add(w, "transformer.wte.weight", v, true));
             w->tensors[w->n_tensors - 1].own = "lm_head.weight";
         } else if (is_parameter(name, v)) {
-            LKS__TRY(lks__weights_torch_add(w, name, "", v, false));
+            LKS__TRY(lks__weights_torch_add(w, name, v, false));
         }
     }
     return LKS_OK;

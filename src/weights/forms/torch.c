@@ -8,8 +8,8 @@ static bool is_type(const lks__pickle_tensor *t, const char *dtype)
     return strcmp(t->storage->dtype, dtype) == 0;
 }
 
-lks_status lks__weights_torch_add(lks__weights *w, const char *name, const char *prefix,
-                                  const lks__pickle_value *value, bool tied)
+lks_status lks__weights_torch_add(lks__weights *w, const char *name, const lks__pickle_value *value,
+                                  bool tied)
 {
     char shown[120];
     lks__escape(shown, sizeof shown, name, strlen(name));
@@ -21,7 +21,7 @@ lks_status lks__weights_torch_add(lks__weights *w, const char *name, const char 
         return lks__fail(LKS_ERR_FORMAT,
                          "%s: tensor %s is of type %s; lockstep reads F32, F16 and BF16", w->shown,
                          shown, from->storage->dtype);
-    lks__weights_tensor *t = lks__weights_add(w, prefix, name);
+    lks__weights_tensor *t = lks__weights_add(w, "", name);
     if (t == NULL)
         return LKS_ERR_NOMEM;
     t->n_dims = from->n_dims;

@@ -5,10 +5,9 @@
 #include "files/pickle/torch/torchfile.h"
 #include "weights/forms/form.h"
 
-/* Add a tensor: a value of the file, under its name there, shown without `prefix`. Accepts only
- * F32, F16 and BF16. */
-lks_status lks__weights_torch_add(lks__weights *w, const char *name, const char *prefix,
-                                  const lks__pickle_value *value, bool tied);
+/* Add a tensor: a value of the file, under its name there. Accepts only F32, F16 and BF16. */
+lks_status lks__weights_torch_add(lks__weights *w, const char *name, const lks__pickle_value *value,
+                                  bool tied);
 /* Read elements of a tensor that lks__weights_torch_add() added. */
 lks_status lks__weights_torch_read(lks__weights *w, lks__torchfile *file,
                                    const lks__weights_tensor *t, uint64_t first, size_t n,

@@ -111,7 +111,7 @@ lks_status lks__replica_open_artifact(const char *path, const lks__settings *s,
     memset(r, 0, sizeof *r);
     snprintf(r->path, sizeof r->path, "%s", path);
     snprintf(r->took, sizeof r->took, "artifact");
-    LKS__TRY(lks__given_alone(s, "artifact", LKS__SETTING_artifact));
+    LKS__TRY(lks__given_alone(s, LKS__SETTING_artifact));
     lks_status st = lks__session_agree(session, lks__artifact_open(path, &artifact));
     if (st == LKS_OK)
         st = lks__session_agree(session, load_artifact(&artifact, s, session, r));
