@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -291,6 +292,26 @@ long lks_test_pages(void)
     assert_int_equal(fscanf(f, "%ld", &pages), 1);
     fclose(f);
     return pages;
+}
+
+int lks_test_in_little_memory(int (*fn)(const char *arg), const char *arg, size_t more)
+{
+    int code;
+    fflush(NULL);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        const rlim_t most = (rlim_t)lks_test_pages() * 4096 + more;
+        const struct rlimit limit = {most, most};
+        if (setrlimit(RLIMIT_AS, &limit) != 0)
+            _exit(99);
+#endif
+        _exit(fn(arg));
+    }
+    assert_int_equal(waitpid(pid, &code, 0), pid);
+    assert_true(WIFEXITED(code));
+    return WEXITSTATUS(code);
 }
 
 const char *lks_test_sha256(const char *path)

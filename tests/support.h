@@ -89,6 +89,9 @@ bool lks_test_exists(const char *path);
 int lks_test_count_files(const char *folder);  /* entries except . and .. */
 const char *lks_test_sha256(const char *path); /* hex, by sha256sum */
 long lks_test_pages(void);                     /* that this process has mapped */
+/* Run fn(arg) in a child that may map `more` bytes more than now; with sanitizers, which map
+ * terabytes, there is no limit. Returns fn's result, 0 to 255. */
+int lks_test_in_little_memory(int (*fn)(const char *arg), const char *arg, size_t more);
 
 /* Path of data that may lie beside the repository (../shared/NAME); the test is skipped if they
  * don't. */

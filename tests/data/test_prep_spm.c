@@ -388,6 +388,37 @@ static void test_bad_model(void **state)
     assert_false(lks_test_exists(out));
 }
 
+static lks__spm *opened;
+
+static int encode_long(const char *text)
+{
+    int32_t *ids;
+    size_t n;
+    return -lks__spm_encode(opened, text, strlen(text), &ids, &n);
+}
+
+/* Without memory a good text isn't called wrong. */
+static void test_no_memory(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    lks_test_need_sentencepiece();
+    lks__prep_options o = options_for(words_input(), lks_test_folder());
+    lks__prep_result r;
+    assert_ok(prep(&o, &r));
+    assert_ok(lks__spm_open(lks_test_text("%s/%s", o.out_dir, LKS__META_MODEL), &opened));
+    char *text = calloc(BYTES + 1, 1);
+    assert_non_null(text);
+    memset(text, 'a', BYTES);
+    const int st = lks_test_in_little_memory(encode_long, text, 256 << 10);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_int_equal(st, -LKS_ERR_NOMEM);
+#else
+    assert_int_equal(st, 0);
+#endif
+    free(text);
+    lks__spm_close(opened);
+}
+
 static void test_bad_input(void **state)
 {
     lks_test_need_sentencepiece();
@@ -615,13 +646,14 @@ int main(int argc, char **argv)
     }
     lks_test_choose(argc, argv, "test_exporter");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_docs),      cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_long_docs), cmocka_unit_test(test_bad_docs),
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_model_beside),
-        cmocka_unit_test(test_stopped),   cmocka_unit_test(test_bad_model),
-        cmocka_unit_test(test_bad_input), cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_tool),      cmocka_unit_test(test_no_module),
-        cmocka_unit_test(test_exporter),  cmocka_unit_test(test_model_unseen),
+        cmocka_unit_test(test_docs),         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_long_docs),    cmocka_unit_test(test_bad_docs),
+        cmocka_unit_test(test_shards),       cmocka_unit_test(test_model_beside),
+        cmocka_unit_test(test_stopped),      cmocka_unit_test(test_bad_model),
+        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_tool),
+        cmocka_unit_test(test_no_module),    cmocka_unit_test(test_exporter),
+        cmocka_unit_test(test_model_unseen),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -7,7 +7,9 @@
 #include "../zip_file.h"
 #include "files/pickle/torch/torchfile.h"
 #include "files/zip/zip.h"
+#include "files/zip/zip_load.h"
 #include "files/zip/zip_module.h"
+#include "files/zip/zip_write.h"
 
 static const char *figure(const char *name)
 {
@@ -351,6 +353,36 @@ static void test_info(void **state)
     assert_contains(r.out, "libzip: ready");
 }
 
+static int make_many(const char *path)
+{
+    lks__zip_writer *w;
+    lks_status st = lks__zip_writer_open(path, &w);
+    for (int i = 0; st == LKS_OK && i < 30000; i++)
+        st = lks__zip_writer_add(w, lks_test_text("an-entry/%d", i), 0, 0, NULL, NULL);
+    return lks__zip_writer_close(w, st == LKS_OK ? lks__zip_writer_finish(w) : st) != LKS_OK;
+}
+
+static int open_many(const char *path)
+{
+    lks__zip *zip;
+    return -lks__zip_open(path, &zip);
+}
+
+/* Without memory a sound archive isn't called damaged. With much less than it needs, libzip says so
+ * itself. */
+static void test_no_memory(void **state)
+{
+    const char *path = lks_test_text("%s/many.zip", lks_test_folder());
+    assert_ok(lks__zip_available());
+    assert_int_equal(lks_test_in_little_memory(make_many, path, 1 << 30), 0);
+    int st = -LKS_ERR_NOMEM, last = st;
+    for (size_t more = 1 << 20; st != 0; more *= 2) {
+        last = st;
+        st = lks_test_in_little_memory(open_many, path, more);
+    }
+    assert_int_equal(last, -LKS_ERR_NOMEM);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,7 +390,7 @@ int main(void)
         cmocka_unit_test(test_cut),         cmocka_unit_test(test_sound),
         cmocka_unit_test(test_entries),     cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_tensor_lies), cmocka_unit_test(test_other_forms),
-        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_info),        cmocka_unit_test(test_no_memory),
     };
     lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));

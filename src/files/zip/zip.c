@@ -50,6 +50,8 @@ static int read_for_module(void *ctx, void *out, size_t bytes, uint64_t offset)
 static lks_status bad(const lks__zip *z, const char *why)
 {
     char shown[WHY_BYTES];
+    if (why[0] == '\0')
+        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", z->name);
     return lks__fail(LKS_ERR_FORMAT, "%s is not a sound zip file of torch.save: %s", z->name,
                      lks__escape(shown, sizeof shown, why, strlen(why)));
 }

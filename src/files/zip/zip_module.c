@@ -119,8 +119,11 @@ static zip_int64_t source(void *ctx, void *data, zip_uint64_t bytes, zip_source_
 
 static void reason(zip_error_t *error, char *why, size_t why_bytes)
 {
-    bool twice = zip_error_code_zip(error) == ZIP_ER_EXISTS;
-    snprintf(why, why_bytes, "%s", twice ? "an entry occurs twice" : zip_error_strerror(error));
+    const int code = zip_error_code_zip(error);
+    snprintf(why, why_bytes, "%s",
+             code == ZIP_ER_MEMORY   ? ""
+             : code == ZIP_ER_EXISTS ? "an entry occurs twice"
+                                     : zip_error_strerror(error));
 }
 
 static void zip_module_close(void *zip)
@@ -142,7 +145,7 @@ static void *open_with(const lks__zip_io *io, int flags, char *why, size_t why_b
 {
     archive *a = calloc(1, sizeof *a);
     if (!a) {
-        snprintf(why, why_bytes, "no memory");
+        why[0] = '\0';
         return NULL;
     }
     zip_error_t error;
@@ -237,7 +240,7 @@ static int zip_module_add(void *zip, const char *name, const lks__zip_io *io, un
     archive *a = zip;
     stream *part = calloc(1, sizeof *part);
     if (!part) {
-        snprintf(why, why_bytes, "no memory");
+        why[0] = '\0';
         return 1;
     }
     zip_error_init(&part->error);

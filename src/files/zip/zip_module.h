@@ -11,7 +11,7 @@
 
 #define LKS__ZIP_MODULE_FILE "lockstep_zip.so"
 
-enum { LKS__ZIP_MODULE_VERSION = 1 }; /* increase it with every change below */
+enum { LKS__ZIP_MODULE_VERSION = 2 }; /* increase it with every change below */
 
 /* Callbacks that read or write bytes. They return 0, or an errno. */
 typedef struct lks__zip_io {
@@ -29,7 +29,8 @@ typedef struct lks__zip_raw {
     bool stored; /* neither compressed nor encrypted */
 } lks__zip_raw;
 
-/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`. */
+/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`; "" if
+ * out of memory. */
 typedef struct lks__zip_module {
     int version;
     void *(*open)(const lks__zip_io *io, char *why, size_t why_bytes);

@@ -87,6 +87,8 @@ static lks_status failed(const lks__zip_writer *w, const char *why)
     char shown[WHY_BYTES];
     if (w->failed != LKS_OK)
         return w->failed;
+    if (why[0] == '\0')
+        return lks__fail(LKS_ERR_NOMEM, "no memory to write a zip file");
     return lks__fail(LKS_ERR_IO, "cannot write a zip file: %s",
                      lks__escape(shown, sizeof shown, why, strlen(why)));
 }

@@ -45,6 +45,11 @@ lks_status lks__spm_available(void)
     return module_open(&module);
 }
 
+static lks_status no_memory(void)
+{
+    return lks__fail(LKS_ERR_NOMEM, "no memory for SentencePiece");
+}
+
 /* ---- models ------------------------------------------------------------------------------ */
 
 lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *where, lks__spm **spm_p)
@@ -66,6 +71,8 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
     free(plain);
     if (!spm->sp) {
         free(spm);
+        if (why[0] == '\0')
+            return no_memory();
         return lks__fail(LKS_ERR_FORMAT, "%s is not a SentencePiece model, or it is damaged: %s",
                          where, lks__escape(shown, sizeof shown, why, strlen(why)));
     }
@@ -137,8 +144,10 @@ lks_status lks__spm_encode(const lks__spm *spm, const char *text, size_t bytes, 
         return lks__fail(LKS_ERR_ARG, "a text of %zu bytes is too long; %d are the most", bytes,
                          MAX_TEXT_BYTES);
     if (spm->module->encode(spm->sp, text, bytes, &ids, &n, why, sizeof why) != 0)
-        return lks__fail(LKS_ERR_FORMAT, "SentencePiece can't encode a text of %zu bytes: %s",
-                         bytes, lks__escape(shown, sizeof shown, why, strlen(why)));
+        return why[0] == '\0'
+                   ? no_memory()
+                   : lks__fail(LKS_ERR_FORMAT, "SentencePiece can't encode a text of %zu bytes: %s",
+                               bytes, lks__escape(shown, sizeof shown, why, strlen(why)));
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= spm->size) {
             int32_t id = ids[i];
@@ -213,6 +222,6 @@ lks_status lks__spm_train(uint32_t vocab_size, lks__spm_next *next, void *ctx, c
         NULL,
     };
     if (module->train(options, next, ctx, model_p, bytes_p, why, sizeof why) != 0)
-        return cannot_train(vocab_size, why);
+        return why[0] == '\0' ? no_memory() : cannot_train(vocab_size, why);
     return LKS_OK;
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,17 +31,14 @@ template <typename Work> int guarded(char *why, size_t why_bytes, Work work)
         if (status.ok())
             return 0;
         say(why, why_bytes, status.error_message());
+    } catch (const std::bad_alloc &) {
+        say(why, why_bytes, "");
     } catch (const std::exception &e) {
         say(why, why_bytes, e.what());
     } catch (...) {
         say(why, why_bytes, "an exception of an unknown kind");
     }
     return 1;
-}
-
-sentencepiece::util::Status no_memory()
-{
-    return {sentencepiece::util::StatusCode::kResourceExhausted, "no memory"};
 }
 
 const SentencePieceProcessor &of(const void *sp)
@@ -107,7 +105,7 @@ int spm_encode(const void *sp, const char *text, size_t bytes, int32_t **ids_p, 
             return status;
         auto *out = static_cast<int32_t *>(std::malloc((ids.size() + 1) * sizeof(int32_t)));
         if (out == nullptr)
-            return no_memory();
+            throw std::bad_alloc();
         for (size_t i = 0; i < ids.size(); i++)
             out[i] = ids[i];
         *ids_p = out;
@@ -165,7 +163,7 @@ int spm_train(const char *const *options, lks__spm_next *next, void *ctx, char *
             return status;
         auto *out = static_cast<char *>(std::malloc(model.size() + 1));
         if (out == nullptr)
-            return no_memory();
+            throw std::bad_alloc();
         std::memcpy(out, model.data(), model.size());
         *model_p = out;
         *bytes_p = model.size();

@@ -18,7 +18,7 @@ extern "C" {
 
 #define LKS__SPM_MODULE_FILE "lockstep_sentencepiece.so"
 
-enum { LKS__SPM_MODULE_VERSION = 1 }; /* increase it with every change below */
+enum { LKS__SPM_MODULE_VERSION = 2 }; /* increase it with every change below */
 
 /* Properties of a token id, as bits. */
 enum {
@@ -32,8 +32,8 @@ enum {
  * call. */
 typedef int lks__spm_next(void *ctx, const char **text_p, size_t *bytes_p);
 
-/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`.
- * Returned memory comes from malloc(). Ids are in [0, size). */
+/* Functions that can fail return NULL or nonzero and put the reason, cut to fit, into `why`;
+ * "" if out of memory. Returned memory comes from malloc(). Ids are in [0, size). */
 typedef struct lks__spm_module {
     int version;
     void *(*open)(const char *model, size_t bytes, char *why, size_t why_bytes);
