@@ -27,16 +27,9 @@ static lks_status add(const char *what, tool_runs *runs)
     return LKS_OK;
 }
 
-static bool has(const char *folder, const char *name)
-{
-    char path[4400];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return access(path, F_OK) == 0;
-}
-
 static bool is_run(const char *dir)
 {
-    return has(dir, "metrics.jsonl");
+    return lks__sys_has(dir, "metrics.jsonl");
 }
 
 static void print_found(const char *tool, const char *dir, const tool_runs *runs, size_t first)
@@ -96,7 +89,7 @@ static bool has_checkpoint(const char *folder)
 {
     lks__entry *entries;
     size_t n;
-    if (has(folder, LKS__CKPT_STATE)) /* `folder` is itself a checkpoint */
+    if (lks__sys_has(folder, LKS__CKPT_STATE)) /* `folder` is itself a checkpoint */
         return true;
     if (lks__ckpt_scan(folder, &entries, &n) != LKS_OK)
         return true; /* opening it will tell why it can't be read */
@@ -207,7 +200,8 @@ lks_status tool_run_check(const char *command, const char *folder)
         LKS_ERR_IO,
         "there is no checkpoint in %s, so it is not the folder of a run: `lockstep "
         "train TEXT` makes one%s",
-        shown, has(folder, "ckpt.pt") ? "; --init_from=FOLDER uses nanoGPT's ckpt.pt in it" : "");
+        shown,
+        lks__sys_has(folder, "ckpt.pt") ? "; --init_from=FOLDER uses nanoGPT's ckpt.pt in it" : "");
 }
 
 /* --- several runs ----------------------------------------------------------------------------- */

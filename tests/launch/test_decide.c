@@ -69,8 +69,8 @@ static void hear(struct job *j, const char *text)
 
 static const char *hello_among(char key, int nproc, int min, int max)
 {
-    return lks_test_text("{\"is\":\"hello\",\"key\":\"%c\",\"host\":\"host-%c\",\"address\":"
-                         "\"127.0.0.1\",\"nproc\":%d,\"rank\":-1,\"version\":\"" LKS_VERSION_TEXT
+    return lks_test_text("{\"is\":\"hello\",\"key\":\"%c\",\"host\":\"host-%c\","
+                         "\"nproc\":%d,\"rank\":-1,\"version\":\"" LKS_VERSION_TEXT
                          "\",\"nnodes\":\"%d:%d\",\"run_id\":\"none\",\"max_restarts\":\"0\"}",
                          key, key, nproc, min, max);
 }

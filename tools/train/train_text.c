@@ -59,14 +59,6 @@ static const char *longer_commands(const struct text *t, char out[2 * PATH_BYTES
     return out;
 }
 
-static bool has(const char *folder, const char *name)
-{
-    char path[PATH_MAX + 16];
-    struct stat info;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return lstat(path, &info) == 0;
-}
-
 static lks_status check_path(const struct text *t)
 {
     char share[PATH_MAX], word[PATH_BYTES], run[PATH_BYTES];
@@ -85,7 +77,7 @@ static lks_status check_path(const struct text *t)
     if (!S_ISDIR(info.st_mode))
         return LKS_OK;
     lks__shell_word(word, sizeof word, t->path);
-    if (has(t->path, "metrics.jsonl") || has(t->path, LKS__NAME_LATEST))
+    if (lks__sys_has(t->path, "metrics.jsonl") || lks__sys_has(t->path, LKS__NAME_LATEST))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s is the folder of a run: `lockstep resume %s` continues the run",
                          t->shown, word);
@@ -154,13 +146,13 @@ static lks_status check_out(const struct text *t)
 {
     char shown[512], word[PATH_BYTES];
     LKS__TRY(lks__outdir_free(t->out, t->given->lock == LKS__lock_on));
-    if (t->given->eval_only && has(t->out, "metrics.jsonl"))
+    if (t->given->eval_only && lks__sys_has(t->out, "metrics.jsonl"))
         return lks__fail(LKS_ERR_CONFIG,
                          "--eval_only would evaluate new weights in place of the run in %s: "
                          "`lockstep eval %s` evaluates that run",
                          lks__escape(shown, sizeof shown, t->out, strlen(t->out)),
                          lks__shell_word(word, sizeof word, t->out));
-    if (!has(t->out, LKS__DATA_FOLDER) || lks__run_has_data(t->out))
+    if (!lks__sys_has(t->out, LKS__DATA_FOLDER) || lks__run_has_data(t->out))
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,
                      "%s exists, and `lockstep train TEXT` has not made it: move it away, or give "

@@ -116,6 +116,8 @@ lks_status lks__sys_make_dirs(const char *path);
 /* True if the path is a folder or a link to one; true if both are the same folder. */
 bool lks__sys_is_folder(const char *path);
 bool lks__sys_same_folder(const char *a, const char *b);
+/* True if the folder has an entry of this name, even a link to a missing file. */
+bool lks__sys_has(const char *folder, const char *name);
 
 /* fsync a folder, so that renames in it survive a crash. */
 lks_status lks__sys_sync_dir(const char *path);

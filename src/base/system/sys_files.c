@@ -191,6 +191,14 @@ bool lks__sys_is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool lks__sys_has(const char *folder, const char *name)
+{
+    char path[PATH_MAX + 300];
+    struct stat info;
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
+           lstat(path, &info) == 0;
+}
+
 bool lks__sys_same_folder(const char *a, const char *b)
 {
     struct stat one, two;

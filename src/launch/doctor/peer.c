@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "base/system/memory.h"
 #include "comm/store/address.h"
@@ -30,13 +29,6 @@ struct stream_door {
 
 static const double CONNECT_S = 5, MEASURE_S = 1.5;
 static const double CLOCK_OFF_S = 1.0; /* far more than the delay of a round trip */
-
-static double wall_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* --- facts -------------------------------------------------------------------------------- */
 
@@ -74,7 +66,7 @@ static lks_status keep_facts(const lks__doctor *d, lks__store *store)
     lks_status st = lks__store_set(store, "facts", facts, strlen(facts));
     free(facts);
     while (st == LKS_OK && stopped == 0) {
-        double now = wall_clock();
+        double now = lks__sys_wall();
         st = lks__store_set(store, "clock", &now, sizeof now);
         poll(NULL, 0, CLOCK_MS);
     }
@@ -138,7 +130,7 @@ static void compare_clock(lks__doctor *d, lks__store *store, const char *where)
     if (bytes == sizeof theirs)
         memcpy(&theirs, data, sizeof theirs);
     free(data);
-    double off = fabs(wall_clock() - theirs);
+    double off = fabs(lks__sys_wall() - theirs);
     bool apart = !(off < CLOCK_OFF_S);
     lks__doctor_say(d, apart ? LKS__NOTE : LKS__FINE, "clocks",
                     "synchronize both with a time server: runs don't depend on it, but their logs "

@@ -114,12 +114,11 @@ static lks_status connect_both(struct lks__nodes *n)
     /* The id may be any bytes, but JSON has only text. */
     lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
     /* Ranks find each other at the coordinator's address, because it has the first ranks. */
-    lks__nodes_post(n, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "is",
-                                 "hello", "key", n->key, "host", n->job->host, "address",
-                                 n->job->local_address, "nproc", n->job->options->nproc, "rank",
-                                 n->coordinator ? 0 : n->job->options->node_rank, "version",
-                                 LKS_VERSION_TEXT, "nnodes", range, "run_id", run_id,
-                                 "max_restarts", restarts));
+    lks__nodes_post(
+        n, json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "is", "hello", "key", n->key,
+                     "host", n->job->host, "nproc", n->job->options->nproc, "rank",
+                     n->coordinator ? 0 : n->job->options->node_rank, "version", LKS_VERSION_TEXT,
+                     "nnodes", range, "run_id", run_id, "max_restarts", restarts));
     return lks__nodes_ask_next(n);
 }
 

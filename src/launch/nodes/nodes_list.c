@@ -190,7 +190,6 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
     if (strcmp(node->key, n->key) == 0)
         n->self = n->n_nodes - 1;
     lks__nodes_copy(node->host, sizeof node->host, m, "host");
-    lks__nodes_copy(node->address, sizeof node->address, m, "address");
     n->joined_at = lks__sys_now();
     if (n->coordinator && !lks__nodes_fit(n, m, node, why)) {
         node->here = false;

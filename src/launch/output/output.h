@@ -18,7 +18,7 @@
 #include "launch/output/consoles.h"
 
 /* torchrun's bits of --redirects and --tee. */
-enum { LKS__STD_NONE = 0, LKS__STD_OUT = 1, LKS__STD_ERR = 2, LKS__STD_BOTH = 3 };
+enum { LKS__STD_OUT = 1, LKS__STD_ERR = 2, LKS__STD_BOTH = 3 };
 
 /* Destinations of one rank's streams; bits as above. */
 struct lks__output_plan {

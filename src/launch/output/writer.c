@@ -31,8 +31,8 @@ struct lks__writer {
     size_t first, used;
     struct sink *sinks;
     int n_sinks, sink_out;
-    char *out; /* the output that is being written, for one sink */
-    size_t out_size, n_out, done;
+    char *out; /* [capacity] the output that is being written, for one sink */
+    size_t n_out, done;
     double progress;
     bool refused, quit;
     bool in_write;  /* the thread is in write(), without the lock */
@@ -170,9 +170,8 @@ lks_status lks__writer_open(size_t capacity, size_t chunk, int event, lks__write
 {
     lks__writer *w = calloc(1, sizeof *w);
     if (w != NULL) {
-        w->out_size = capacity;
         w->ring = malloc(capacity);
-        w->out = malloc(w->out_size);
+        w->out = malloc(capacity);
         pthread_mutex_init(&w->lock, NULL);
         pthread_cond_init(&w->work, NULL);
     }

@@ -183,13 +183,6 @@ enum kind { RUN, CHECKPOINT, WEIGHTS, TRAIL };
 static const char *const kind_names[] = {"run", "checkpoint", "weights", "trail"};
 static const char *const kind_phrases[] = {"a run", "a checkpoint", "a file of weights", "a trail"};
 
-static bool has(const char *folder, const char *name)
-{
-    char path[LKS__CKPT_PATH];
-    struct stat info;
-    return lks__ckpt_join(path, folder, name) == LKS_OK && lstat(path, &info) == 0;
-}
-
 /* True if the file begins like weights, whose header comes after its length, or can't be opened:
  * reading weights then reports the reason. */
 static bool begins_like_weights(const char *path)
@@ -207,7 +200,7 @@ static const char *what_it_lacks(const char *path, bool folder)
 {
     if (!folder)
         return "a file of weights (.safetensors) nor a trail";
-    if (has(path, LKS__NAME_LATEST))
+    if (lks__sys_has(path, LKS__NAME_LATEST))
         return "a run's folder nor a checkpoint, but contains checkpoints: give one of them, such "
                "as its " LKS__NAME_LATEST;
     return "a run's folder nor a checkpoint: it contains no metrics.jsonl and no state.json";
@@ -220,9 +213,9 @@ static lks_status kind_of(const char *path, enum kind *kind_p)
     if (stat(path, &info) != 0)
         return lks__sys_fail("can't read", path);
     const bool folder = S_ISDIR(info.st_mode);
-    if (folder && has(path, "metrics.jsonl"))
+    if (folder && lks__sys_has(path, "metrics.jsonl"))
         *kind_p = RUN;
-    else if (folder && has(path, LKS__CKPT_STATE))
+    else if (folder && lks__sys_has(path, LKS__CKPT_STATE))
         *kind_p = CHECKPOINT;
     else if (!folder && lks__trail_is(path))
         *kind_p = TRAIL;
