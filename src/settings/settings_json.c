@@ -1,6 +1,5 @@
 /* settings/settings_json.c - settings in checkpoints and metrics. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text/jsontext.h"

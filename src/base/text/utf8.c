@@ -92,3 +92,9 @@ int lks__utf8_length(const char *text)
         n += ((unsigned char)*text & 0xc0) != 0x80;
     return n;
 }
+
+bool lks__ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}

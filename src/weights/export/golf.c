@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "files/pickle/torch/torchsave.h"
 #include "weights/artifact/artifact.h"
 #include "weights/export/export.h"
@@ -129,15 +130,10 @@ static lks_status write_raw_and_print(const lks__export_model *e, uint64_t code_
     return LKS_OK;
 }
 
-static bool is_raw(const char *name)
-{
-    size_t n = strlen(name);
-    return n >= 3 && strcmp(name + n - 3, ".pt") == 0;
-}
-
 lks_status lks__export_golf(const lks__export_model *e)
 {
     uint64_t code_bytes;
     LKS__TRY(lks__artifact_code_bytes(e->s->code, &code_bytes));
-    return is_raw(e->s->out) ? write_raw_and_print(e, code_bytes) : write_artifact(e, code_bytes);
+    return lks__ends_with(e->s->out, ".pt") ? write_raw_and_print(e, code_bytes)
+                                            : write_artifact(e, code_bytes);
 }

@@ -10,6 +10,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 #include "files/safetensors/safetensors.h"
 #include "weights/forms/form.h"
 
@@ -25,16 +26,10 @@ struct hf {
     json_t *config; /* NULL if there is none */
 };
 
-static bool ends_in(const char *text, const char *end)
-{
-    const size_t n = strlen(text), n_end = strlen(end);
-    return n >= n_end && strcmp(text + n - n_end, end) == 0;
-}
-
 static bool looks(const lks__weights_path *p)
 {
     if (!p->folder)
-        return ends_in(p->path, ".safetensors");
+        return lks__ends_with(p->path, ".safetensors");
     return lks__weights_has(p->path, CONFIG) || lks__weights_has(p->path, WHOLE) ||
            lks__weights_has(p->path, INDEX);
 }
@@ -127,15 +122,16 @@ static lks_status open_file(struct hf *hf, const lks__weights *w, char folder[LK
 
 static bool is_matrix_of_layer(const char *name)
 {
-    return ends_in(name, "attn.c_attn.weight") || ends_in(name, "attn.c_proj.weight") ||
-           ends_in(name, "mlp.c_fc.weight") || ends_in(name, "mlp.c_proj.weight");
+    return lks__ends_with(name, "attn.c_attn.weight") ||
+           lks__ends_with(name, "attn.c_proj.weight") || lks__ends_with(name, "mlp.c_fc.weight") ||
+           lks__ends_with(name, "mlp.c_proj.weight");
 }
 
 /* Buffers that old versions saved. */
 static bool is_buffer(const char *name)
 {
     return strncmp(name, "h.", 2) == 0 &&
-           (ends_in(name, ".attn.bias") || ends_in(name, ".attn.masked_bias"));
+           (lks__ends_with(name, ".attn.bias") || lks__ends_with(name, ".attn.masked_bias"));
 }
 
 static lks_status add_tensor(lks__weights *w, const lks__st_tensor *from, uint64_t part)
@@ -353,7 +349,8 @@ static lks_status open_model(const lks__weights_want *want, lks__weights *w)
         return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
     w->source = hf;
     memcpy(folder, w->path, sizeof folder);
-    LKS__TRY(ends_in(w->path, ".safetensors") ? open_file(hf, w, folder) : open_folder(hf, w));
+    LKS__TRY(lks__ends_with(w->path, ".safetensors") ? open_file(hf, w, folder)
+                                                     : open_folder(hf, w));
     if (lks__weights_has(folder, CONFIG))
         LKS__TRY(read_json(folder, CONFIG, &hf->config));
     for (int p = 0; p < hf->n_parts; p++)

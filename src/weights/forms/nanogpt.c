@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "weights/forms/torch.h"
 
 struct nanogpt {
@@ -40,16 +41,11 @@ static const char *plain(const char *name)
     return strncmp(name, compiled, n) == 0 ? name + n : name;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 /* Excludes the causal mask, which old versions of PyTorch need, and the embedding's other name. */
 static bool is_parameter(const char *name, const lks__pickle_value *v)
 {
-    bool mask = ends_with(name, ".attn.bias") && lks__pickle_kind_of(v) == LKS__PICKLE_TENSOR &&
+    bool mask = lks__ends_with(name, ".attn.bias") &&
+                lks__pickle_kind_of(v) == LKS__PICKLE_TENSOR &&
                 lks__pickle_tensor_of(v)->n_dims == 4;
     return !mask && strcmp(name, "lm_head.weight") != 0;
 }
@@ -129,7 +125,7 @@ static lks_status open_file(const lks__weights_want *want, lks__weights *w)
     if (n == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
     w->source = n;
-    if (!ends_with(w->path, ".pt") && lks__weights_has(w->path, LKS__NANOGPT_FILE) &&
+    if (!lks__ends_with(w->path, ".pt") && lks__weights_has(w->path, LKS__NANOGPT_FILE) &&
         length + sizeof LKS__NANOGPT_FILE < sizeof w->path) {
         strcpy(w->path + length, "/" LKS__NANOGPT_FILE);
         lks__escape(w->shown, sizeof w->shown, w->path, strlen(w->path));

@@ -11,6 +11,7 @@
 
 #include "base/list.h"
 #include "base/system/sys.h"
+#include "base/text/utf8.h"
 #include "data/text/encoding.h"
 
 static lks_status no_memory(void)
@@ -20,8 +21,7 @@ static lks_status no_memory(void)
 
 static bool is_jsonl(const char *path)
 {
-    const size_t n = strlen(path);
-    return n >= 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    return lks__ends_with(path, ".jsonl");
 }
 
 /* As lks__list_grow(). If out of memory, free `path`, which the list would have owned. */

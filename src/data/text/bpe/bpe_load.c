@@ -9,6 +9,7 @@
 
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
+#include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"
 #include "data/text/bpe/bpe_build.h"
 
@@ -346,12 +347,6 @@ static lks_status open_json(const char *path, lks__bpe **bpe_p)
 
 /* --- all forms ------------------------------------------------------------------------------- */
 
-static bool ends_in(const char *path, const char *suffix)
-{
-    const size_t n = strlen(path), m = strlen(suffix);
-    return n > m && strcmp(path + n - m, suffix) == 0;
-}
-
 static bool has(const char *dir, const char *name)
 {
     char path[4200];
@@ -377,7 +372,7 @@ static bool has_words(const char *dir)
 
 bool lks__bpe_is_at(const char *path)
 {
-    if (ends_in(path, ".tiktoken") || ends_in(path, ".json"))
+    if (lks__ends_with(path, ".tiktoken") || lks__ends_with(path, ".json"))
         return true;
     if (has(path, LKS__BPE_FILE))
         return !has_words(path);
@@ -404,9 +399,9 @@ lks_status lks__bpe_open(const char *path, lks__bpe **bpe_p)
             return open_pair(path, "vocab.bpe", "encoder.json", bpe_p);
         if (has(path, "merges.txt"))
             return open_pair(path, "merges.txt", "vocab.json", bpe_p);
-    } else if (ends_in(path, ".tiktoken")) {
+    } else if (lks__ends_with(path, ".tiktoken")) {
         return open_tiktoken(path, bpe_p);
-    } else if (ends_in(path, ".json")) {
+    } else if (lks__ends_with(path, ".json")) {
         return open_json(path, bpe_p);
     }
     return lks__fail(
