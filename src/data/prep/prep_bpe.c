@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "data/prep/input/docs.h"
 #include "data/read/numpy_order.h"
@@ -55,14 +56,8 @@ static lks_status add_place(struct prep *p, size_t file, uint64_t at)
         return lks__fail(LKS_ERR_SUPPORT,
                          "the input has too many documents to shuffle, or one beyond 1 TiB of a "
                          "file: `lockstep prep gpt2` doesn't shuffle");
-    if (p->n_docs == p->places_room) {
-        const size_t room = p->places_room == 0 ? 1024 : 2 * p->places_room;
-        uint64_t *grown = realloc(p->places, room * sizeof *grown);
-        if (grown == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the places of %zu documents", room);
-        p->places = grown;
-        p->places_room = room;
-    }
+    if (!lks__list_grow(&p->places, (size_t)p->n_docs, &p->places_room, sizeof *p->places))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the places of documents");
     p->places[p->n_docs] = (uint64_t)file << OFFSET_BITS | at;
     return LKS_OK;
 }

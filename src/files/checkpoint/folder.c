@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 
 static const char *const files[] = {LKS__CKPT_MODEL, LKS__CKPT_OPTIMIZER, LKS__CKPT_STATE};
@@ -64,15 +65,10 @@ lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n
             (fstatat(dirfd(dir), d->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
              !S_ISDIR(info.st_mode)))
             continue;
-        if (n == room) {
-            room = room ? 2 * room : 16;
-            lks__entry *more = realloc(entries, room * sizeof *entries);
-            if (!more) {
-                free(entries);
-                closedir(dir);
-                return lks__fail(LKS_ERR_NOMEM, "no memory for the list of checkpoints");
-            }
-            entries = more;
+        if (!lks__list_grow(&entries, n, &room, sizeof *entries)) {
+            free(entries);
+            closedir(dir);
+            return lks__fail(LKS_ERR_NOMEM, "no memory for the list of checkpoints");
         }
         entries[n++] = e;
     }
@@ -106,6 +102,19 @@ void lks__ckpt_parent(const char *path, char out[LKS__CKPT_PATH])
         strcpy(out, ".");
     else
         snprintf(out, LKS__CKPT_PATH, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+lks_status lks__ckpt_write(const char *path, const char *text, size_t bytes)
+{
+    lks_status st = LKS_OK;
+    int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        return lks__sys_fail("cannot create", path);
+    if (lks__sys_write_all(fd, text, bytes) < 0 || lks__sys_fsync(fd) < 0)
+        st = lks__sys_fail("cannot write", path);
+    if (lks__sys_close(fd) < 0 && st == LKS_OK)
+        st = lks__sys_fail("cannot write", path);
+    return st;
 }
 
 static bool is_our_file(const char *name)

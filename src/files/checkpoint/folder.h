@@ -61,6 +61,9 @@ lks_status lks__ckpt_join(char out[LKS__CKPT_PATH], const char *dir, const char 
 /* The folder that `path` is in; "." if it is only a name. */
 void lks__ckpt_parent(const char *path, char out[LKS__CKPT_PATH]);
 
+/* Write a new file, and sync it. */
+lks_status lks__ckpt_write(const char *path, const char *text, size_t bytes);
+
 /* True if the folder contains only files that a save writes. */
 bool lks__ckpt_only_ours(const char *path);
 

@@ -71,24 +71,10 @@ static bool no_links_here(int err)
     return err == EPERM || err == EACCES || err == EOPNOTSUPP || err == ENOSYS || err == EINVAL;
 }
 
-static lks_status write_small(const char *path, const char *target)
-{
-    char text[LKS__CKPT_NAME + 1];
-    int n = snprintf(text, sizeof text, "%s\n", target);
-    int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return lks__sys_fail("cannot create", path);
-    lks_status st = LKS_OK;
-    if (lks__sys_write_all(fd, text, (size_t)n) < 0 || lks__sys_fsync(fd) < 0)
-        st = lks__sys_fail("cannot write", path);
-    if (lks__sys_close(fd) < 0 && st == LKS_OK)
-        st = lks__sys_fail("cannot write", path);
-    return st;
-}
-
 /* `path` is new. *err_p: 0, or the errno of the link if a small file was written instead. */
 static lks_status make(const char *path, const char *target, int *err_p)
 {
+    char text[LKS__CKPT_NAME + 1];
     *err_p = 0;
     if (lks__sys_unlink(path) < 0 && errno != ENOENT)
         return lks__sys_fail("cannot remove", path);
@@ -97,7 +83,8 @@ static lks_status make(const char *path, const char *target, int *err_p)
     *err_p = errno;
     if (!no_links_here(errno))
         return lks__sys_fail("cannot make the link", path);
-    return write_small(path, target);
+    const int n = snprintf(text, sizeof text, "%s\n", target);
+    return lks__ckpt_write(path, text, (size_t)n);
 }
 
 static lks_status temp_path(char out[LKS__CKPT_PATH], const char *out_dir, const char *name)

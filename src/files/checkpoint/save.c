@@ -172,19 +172,6 @@ static lks_status write_tensors(const places *p, const char *name, const lks__st
     return LKS_OK;
 }
 
-static lks_status write_text(const char *path, const char *text, size_t bytes)
-{
-    lks_status st = LKS_OK;
-    int fd = lks__sys_open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return lks__sys_fail("cannot create", path);
-    if (lks__sys_write_all(fd, text, bytes) < 0 || lks__sys_fsync(fd) < 0)
-        st = lks__sys_fail("cannot write", path);
-    if (lks__sys_close(fd) < 0 && st == LKS_OK)
-        st = lks__sys_fail("cannot write", path);
-    return st;
-}
-
 static lks_status write_state(const places *p, const lks__ckpt_content *content,
                               const char *params_hash, json_t *hashes)
 {
@@ -218,7 +205,7 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
         else
             st = lks__ckpt_join(path, p->temp, LKS__CKPT_STATE);
         if (st == LKS_OK)
-            st = write_text(path, text, bytes);
+            st = lks__ckpt_write(path, text, bytes);
     }
     free(text);
     json_decref(state);

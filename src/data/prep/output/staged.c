@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 
 static lks_status no_memory(const char *name)
@@ -19,26 +20,14 @@ static lks_status no_memory(const char *name)
 static lks_status list(lks__staged *s, const char *name, const char **from_p)
 {
     char *from = NULL, *to = NULL;
-    if (s->n == s->room) {
-        int room = s->room ? 2 * s->room : 8;
-        char **grown_from = realloc(s->from, (size_t)room * sizeof *grown_from);
-        if (!grown_from)
-            return no_memory(name);
-        s->from = grown_from;
-        char **grown_to = realloc(s->to, (size_t)room * sizeof *grown_to);
-        if (!grown_to)
-            return no_memory(name);
-        s->to = grown_to;
-        s->room = room;
-    }
-    if (asprintf(&from, "%s/%s.new-%ld", s->dir, name, (long)getpid()) < 0)
+    if (!lks__list_grow(&s->files, s->n, &s->room, sizeof *s->files) ||
+        asprintf(&from, "%s/%s.new-%ld", s->dir, name, (long)getpid()) < 0)
         return no_memory(name);
     if (asprintf(&to, "%s/%s", s->dir, name) < 0) {
         free(from);
         return no_memory(name);
     }
-    s->from[s->n] = from;
-    s->to[s->n++] = to;
+    s->files[s->n++] = (lks__staged_file){from, to};
     *from_p = from;
     return LKS_OK;
 }
@@ -114,34 +103,33 @@ static lks_status publish(char *from, const char *to)
 lks_status lks__staged_commit(lks__staged *s)
 {
     lks_status st = LKS_OK;
-    int n = 0;
-    while (n < s->n && (st = publish(s->from[n], s->to[n])) == LKS_OK)
+    size_t n = 0;
+    while (n < s->n && (st = publish(s->files[n].from, s->files[n].to)) == LKS_OK)
         n++;
     if (st == LKS_OK)
         st = lks__sys_sync_dir(s->dir);
-    for (int i = 0; st != LKS_OK && i < n; i++)
-        st = restore(st, s->from[i], s->to[i]);
+    for (size_t i = 0; st != LKS_OK && i < n; i++)
+        st = restore(st, s->files[i].from, s->files[i].to);
     return st;
 }
 
 bool lks__staged_has(const lks__staged *s, const char *name)
 {
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(strrchr(s->to[i], '/') + 1, name) == 0)
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(strrchr(s->files[i].to, '/') + 1, name) == 0)
             return true;
     return false;
 }
 
 void lks__staged_close(lks__staged *s)
 {
-    for (int i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < s->n; i++) {
         /* Remove a new file that wasn't renamed, or an old file. Bypasses the planted faults: clean
          * up even if a test made a step fail. */
-        unlink(s->from[i]);
-        free(s->from[i]);
-        free(s->to[i]);
+        unlink(s->files[i].from);
+        free(s->files[i].from);
+        free(s->files[i].to);
     }
-    free(s->from);
-    free(s->to);
+    free(s->files);
     *s = (lks__staged){0};
 }

@@ -9,10 +9,14 @@
 
 #include "base/status.h"
 
+typedef struct lks__staged_file {
+    char *from, *to;
+} lks__staged_file;
+
 typedef struct lks__staged {
     const char *dir; /* must stay valid while this is open */
-    char **from, **to;
-    int n, room;
+    lks__staged_file *files;
+    size_t n, room;
 } lks__staged; /* {.dir = …} is an empty set */
 
 /* Write one file under a temporary name. */

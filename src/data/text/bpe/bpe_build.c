@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/list.h"
 #include "base/text/jsontext.h"
 #include "base/text/utf8.h"
 #include "data/text/bpe/bpe.h"
@@ -134,14 +135,8 @@ lks_status lks__bpe_build_token(lks__bpe_build *l, const char *bytes, size_t n, 
 lks_status lks__bpe_build_merge(lks__bpe_build *l, uint32_t left, uint32_t right, uint32_t id,
                                 uint32_t priority)
 {
-    if (l->n_merges == l->room) {
-        const size_t room = l->room == 0 ? 1 << 16 : 2 * l->room;
-        lks__bpe_merge *grown = realloc(l->merges, room * sizeof *grown);
-        if (grown == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the merges of %s", l->where);
-        l->merges = grown;
-        l->room = room;
-    }
+    if (!lks__list_grow(&l->merges, l->n_merges, &l->room, sizeof *l->merges))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the merges of %s", l->where);
     l->merges[l->n_merges++] = (lks__bpe_merge){left, right, id, priority};
     return LKS_OK;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/pool.h"
 #include "base/system/sys.h"
 
@@ -196,14 +197,8 @@ lks_status lks__bpe_pipe_text(lks__bpe_pipe *p, const char *text, size_t bytes)
 lks_status lks__bpe_pipe_end(lks__bpe_pipe *p)
 {
     struct chunk *c = &p->chunks[p->n_full];
-    if (c->n_ends == c->ends_room) {
-        const size_t room = c->ends_room == 0 ? 64 : 2 * c->ends_room;
-        size_t *grown = realloc(c->ends, room * sizeof *grown);
-        if (grown == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the places of %zu documents", room);
-        c->ends = grown;
-        c->ends_room = room;
-    }
+    if (!lks__list_grow(&c->ends, c->n_ends, &c->ends_room, sizeof *c->ends))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the places of documents");
     c->ends[c->n_ends++] = c->bytes;
     return c->n_ends < CHUNK_BYTES ? LKS_OK : end_chunk(p); /* many documents, all empty */
 }
