@@ -43,7 +43,7 @@ lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {
     const char *backend; /* "auto", "shm", "mpi", "gloo" */
-    double timeout_s;    /* deadline of every wait, see below; > 0, at most 10^6 */
+    double timeout_s;    /* deadline of every wait, see below; > 0; more than 10^6 is 10^6 */
 } lks_comm_options;
 
 /* Join the group; every rank calls it. ERR_SUPPORT names the backends that can't be used, and the

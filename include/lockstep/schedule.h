@@ -16,7 +16,8 @@ double lks_lr_cosine(double learning_rate, double min_lr, uint64_t warmup_steps,
                      uint64_t decay_steps, uint64_t step);
 
 /* A factor of the learning rate: 1, then linearly down to 0 over the last `warmdown_steps` of
- * `steps`, as in modded-nanogpt and parameter-golf. 1 if warmdown_steps is 0. */
+ * `steps`, as in modded-nanogpt and parameter-golf. 1 if warmdown_steps is 0, and from step `steps`
+ * on, as in parameter-golf. */
 double lks_lr_warmdown(uint64_t steps, uint64_t warmdown_steps, uint64_t step);
 
 #pragma GCC visibility pop

@@ -1,6 +1,6 @@
 /* compute/device.h - memory of a device, copies, two queues, marks.
  *
- * Work is put on a queue and done later, in the queue's order. Only lks__device_follow() orders
+ * Work is put on a queue and done later, in the queue's order. Only `follow` below orders
  * work of different queues. A mark stands for all work that was on its queue when it was made. The
  * host learns only from marks that work is done: until lks__device_wait() for a mark has returned
  * LKS_OK, the results of its work are undefined, and its inputs must not change.

@@ -28,10 +28,13 @@ static lks_status report(const lks__named_floats *values, const struct verdict *
     for (int r = 0; r < W; r++) {
         if (!all[r].differs)
             continue;
+        const char *name = values[all[r].tensor].name;
+        char shown[128];
         return lks__fail(LKS_ERR_DIVERGED,
                          "model parameters are not the same across all ranks: rank %d has %.9g in "
                          "tensor %s at index %llu, but rank 0 has %.9g",
-                         r, (double)all[r].mine, values[all[r].tensor].name,
+                         r, (double)all[r].mine,
+                         lks__escape(shown, sizeof shown, name, strlen(name)),
                          (unsigned long long)all[r].index, (double)all[r].rank0);
     }
     return LKS_OK;

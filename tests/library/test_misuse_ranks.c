@@ -711,6 +711,19 @@ static lks_status found_by_one(struct rank *r, bool first)
                                lks_comm_rank(r->comm) == 1 ? NULL : &found);
 }
 
+/* Neither sends what the other one expects. A rank that notices it may have told a third one. */
+static lks_status other_reading(struct rank *r, bool first)
+{
+    lks_tensor *list;
+    char *text;
+    size_t n;
+    lks_status st = first ? lks_checkpoint_list(r->comm, "/nonexistent/lks", &list, &n, NULL)
+                          : lks_checkpoint_json(r->comm, "/nonexistent/lks", &text, NULL);
+    if (st == LKS_OK)
+        st = lks_comm_barrier(r->comm);
+    return st == LKS_ERR_PEER && !first ? LKS_ERR_ARG : st;
+}
+
 static lks_status other_tensor(struct rank *r, bool first)
 {
     const lks_tensor state = {"a", first ? LKS_FLOAT32 : LKS_INT32, 1, {N}, r->value[0]};
@@ -853,6 +866,9 @@ static const struct row rows[] = {
      "lks_checkpoint_save: rank 0: checkpoint ckpt-00000001 is not saved"},
     {"found by one", found_by_one, LKS_ERR_IO, LKS_ERR_IO,
      "lks_checkpoint_load: rank 0: ", "lks_checkpoint_load: rank 0: "},
+    {"other reading", other_reading, LKS_ERR_PEER, LKS_ERR_ARG,
+     "lks_checkpoint_json: rank 0 called another function of lockstep/checkpoint.h",
+     "lks_checkpoint_json: rank 0 called another function of lockstep/checkpoint.h"},
     {"other tensor", other_tensor, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
      "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0",
      "number 0 is a int32 [5000] on rank 1, and a float32 [5000] on rank 0"},

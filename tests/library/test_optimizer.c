@@ -276,8 +276,24 @@ static void test_wrong(void **state)
     m->params[1].grad = NULL;
     assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o), "no gradient");
     set_values(m);
+    m->params[2].value = m->params[1].value + 1; /* tied, and listed twice */
+    assert_fails(
+        LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_ADAMW, m->params, N, &o),
+        "memory of parameter 2 overlaps memory of parameter 1: give a tied parameter once");
+    set_values(m);
+    m->params[2].value = (float *)((char *)m->params[2].value + 1);
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_ADAMW, m->params, N, &o),
+                 "parameter 2 (bias): its values or its gradient aren't aligned");
+    set_values(m);
+    m->params[2].name = "w";
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_ADAMW, m->params, N, &o),
+                 "lks_optimizer_open: the name w is in the list twice");
+    set_values(m);
     assert_ok(lks_optimizer_open(NULL, LKS_ADAMW, m->params, N, &o));
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, NULL), "rates is NULL");
+    bad.learning_rate = 1e60; /* more than a float */
+    assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "learning_rate is 1e+60");
+    bad = rates;
     bad.beta2 = 1;
     assert_fails(LKS_ERR_ARG, lks_optimizer_step(o, &bad), "beta2 is 1");
     bad.beta2 = NAN;
@@ -345,13 +361,15 @@ static void test_left_out(void **state)
     const lks_rates no_epsilon = {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.95};
     const lks_rates no_momentum = {.learning_rate = 0.1, .beta2 = 0.99, .epsilon = 1e-8};
     const lks_rates matrix = {.matrix_rate = 0.02, .matrix_steps = 5};
-    assert_step(LKS_ADAMW, 0, N, &only, "epsilon is 0: ");
-    assert_step(LKS_ADAMW, 0, N, &no_epsilon, "epsilon is 0: ");
+    const lks_rates tiny = {.learning_rate = 0.1, .beta2 = 0.95, .epsilon = 1e-46};
+    assert_step(LKS_ADAMW, 0, N, &only, "epsilon is 0 as a float: ");
+    assert_step(LKS_ADAMW, 0, N, &no_epsilon, "epsilon is 0 as a float: ");
+    assert_step(LKS_ADAMW, 0, N, &tiny, "epsilon is 0 as a float: ");
     assert_step(LKS_ADAMW, 0, N, &no_betas, "beta2 is 0: ");
     assert_step(LKS_ADAMW, 0, N, &no_momentum, NULL);
     assert_step(LKS_SGD, 0, N, &only, NULL);
     assert_step(LKS_MUON, 0, N, &no_momentum, "matrix_steps is 0: ");
-    assert_step(LKS_MUON, 0, N, &matrix, "epsilon is 0: ");
+    assert_step(LKS_MUON, 0, N, &matrix, "epsilon is 0 as a float: ");
     assert_step(LKS_MUON, 1, 1, &matrix, NULL); /* no parameter for Adam */
     assert_step(LKS_MUON, 2, 1, &no_momentum, NULL);
 }

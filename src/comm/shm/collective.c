@@ -8,8 +8,6 @@
 #include "comm/shm/shm.h"
 #include "comm/tree/combine.h"
 
-_Static_assert((int)LKS__SEGMENT_MAX_RANKS <= (int)LKS__COMBINE_PARTS, "one part per rank");
-
 static lks_status meet(struct lks__shm *g, const struct lks__shm_descriptor *desc,
                        const void *payload, size_t n, uint64_t *seq_p)
 {

@@ -266,6 +266,8 @@ static lks_status shm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **m
     if (st != LKS_OK) {
         if (reserved)
             lks__segment_release(g->segment, slice, region.stride);
+        if (mem != NULL)
+            lks__segment_unmap(g->segment, mem);
         return st;
     }
     region.mem = mem;

@@ -193,10 +193,7 @@ static void combine_chunk(const struct lks__combine *c, combine_fn *fn, size_t a
 
 static void sum_floats(const struct lks__combine *c, size_t first, size_t n)
 {
-    const float *parts[LKS__COMBINE_PARTS];
-    for (int i = 0; i < c->n_parts; i++)
-        parts[i] = c->parts[i];
-    struct lks__sum sum = {.parts = parts,
+    struct lks__sum sum = {.parts = (const float *const *)c->parts,
                            .merges = c->merges,
                            .n_parts = c->n_parts,
                            .dst = c->dst,

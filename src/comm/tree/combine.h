@@ -10,14 +10,12 @@
 #include "compute/cpu/exec.h"
 #include "lockstep/comm.h"
 
-enum { LKS__COMBINE_PARTS = 1024 };
-
 struct lks__combine {
     lks_dtype dtype; /* a type that lks__can_combine() allows */
     lks_op op;
     const void *const *parts; /* [n_parts] each with the same count, aligned as its type */
     const uint8_t *merges;    /* [n_parts] from lks__tree_plan() */
-    int n_parts;              /* 1 to LKS__COMBINE_PARTS */
+    int n_parts;              /* >= 1 */
     void *dst;                /* out; may be parts[0] */
     const lks__exec *exec;    /* its kernel adds floats */
     /* Partial results have the type lks__partial_type(), and means aren't divided yet. */

@@ -234,8 +234,8 @@ typedef struct lks__kernels {
 LKS__KERNEL_MAP(X)
 #undef X
 
-/* Fill the table for `level`. Levels above plain load the GEMM library (oneDNN), capped at that
- * level's instructions, for the kinds of products that it computes with our bits
+/* Fill the table for `level`. AVX2 and levels above it load the GEMM library (oneDNN), capped at
+ * that level's instructions, for the kinds of products that it computes with our bits
  * (products/kinds.h). ERR_SUPPORT if it is installed but can't be used. Call it once per process.
  */
 lks_status lks__kernels_open(lks__cpu_level level, lks__kernels *k);

@@ -16,6 +16,7 @@
 #include "comm/samelist.h"
 #include "ddp/library/checkpoint_files.h"
 #include "ddp/library/checkpoint_ranks.h"
+#include "ddp/library/params_check.h"
 #include "files/checkpoint/name.h"
 
 /* lockstep's name of a safetensors type, or that type's name if lockstep has none. */
@@ -60,25 +61,14 @@ static const char *fault_of(const lks_tensor *t)
     return t->data == NULL && !empty ? "its data are NULL" : NULL;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static lks_status check_names(const char *call, const lks_tensor *tensors, size_t n)
 {
     const char **names = malloc(n * sizeof *names);
-    char shown[128];
-    lks_status st = LKS_OK;
     if (names == NULL)
         return lks__fail(LKS_ERR_NOMEM, "%s: no memory for the names of %zu tensors", call, n);
     for (size_t i = 0; i < n; i++)
         names[i] = tensors[i].name;
-    qsort(names, n, sizeof *names, by_name);
-    for (size_t i = 1; i < n && st == LKS_OK; i++)
-        if (strcmp(names[i - 1], names[i]) == 0)
-            st = lks__fail(LKS_ERR_ARG, "%s: the name %s is in the list twice", call,
-                           lks__escape(shown, sizeof shown, names[i], strlen(names[i])));
+    lks_status st = lks__check_unique(call, names, n);
     free(names);
     return st;
 }

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/system/sys.h"
+#include "comm/backend.h"
 #include "comm/liveness.h"
 #include "files/checkpoint/folder.h"
 #include "files/checkpoint/name.h"
@@ -41,10 +42,19 @@ lks_status lks__share_outcome(lks_comm *comm, const char *call, lks_status st,
                               struct lks__outcome *o)
 {
     o->status = st;
+    o->caller = (int32_t)lks__comm_caller();
     if (st != LKS_OK)
         snprintf(o->text, sizeof o->text, "%s", lks_last_error());
     LKS__TRY(lks_comm_broadcast(comm, o, sizeof *o, LKS_UINT8, 0));
     o->text[sizeof o->text - 1] = '\0';
+    if (o->caller != (int32_t)lks__comm_caller()) {
+        (void)lks__fail(LKS_ERR_ARG,
+                        "%s: rank 0 called another function of lockstep/checkpoint.h: all ranks "
+                        "must make the same calls in the same order",
+                        call);
+        lks_comm_abort(comm, lks_last_error());
+        return LKS_ERR_ARG;
+    }
     if (o->status == LKS_OK)
         return LKS_OK;
     for (char *c = o->text; *c != '\0'; c++) /* names in it were escaped by rank 0 */
@@ -132,7 +142,7 @@ static lks_status find_any(const char *dir, bool *any_p)
 static lks_status advise(lks_status st, const char *dir)
 {
     static const char option[] = ": use --out_dir=";
-    char text[1024], shown[512];
+    char text[2048], shown[512];
     snprintf(text, sizeof text, "%s", lks_last_error());
     char *good = strstr(text, option);
     if (good == NULL)
@@ -142,8 +152,9 @@ static lks_status advise(lks_status st, const char *dir)
     const size_t n = strlen(lks__escape(shown, sizeof shown, dir, strlen(dir)));
     if (strncmp(good, shown, n) != 0)
         return lks__fail(st, "%s: pass dir = \"%s\" to load it", text, good);
+    const char *name = strrchr(good, '/');
     return lks__fail(st, "%s: move the damaged one out of %s, and the next load takes %s", text,
-                     shown, strrchr(good, '/') + 1);
+                     shown, name != NULL ? name + 1 : "another one");
 }
 
 lks_status lks__find_checkpoint(const char *dir, bool needed, lks__ckpt *ckpt,

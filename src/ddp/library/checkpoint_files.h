@@ -10,8 +10,8 @@
 
 /* Rank 0's result. */
 struct lks__outcome {
-    uint64_t step, n, bytes; /* n, bytes: of a listing */
-    int32_t status, found;
+    uint64_t step, n, bytes;       /* n, bytes: of a listing */
+    int32_t status, found, caller; /* rank 0's call, enum lks__caller */
     char text[1024];
 };
 

@@ -14,8 +14,7 @@ typedef struct lks__early_mark lks__early_mark;
 /* *on_p: the environment has LOCKSTEP_CHECK=1. ERR_CONFIG: it has another value than 0 or 1. */
 lks_status lks__check_is_on(bool *on_p);
 
-/* *check_p is NULL if the check is off; the functions below then do nothing. ERR_CONFIG if the
- * variable is neither 0 nor 1; ERR_NOMEM. */
+/* The functions below do nothing if `check` is NULL. ERR_NOMEM. */
 lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p);
 void lks__early_mark_close(lks__early_mark *check);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -29,9 +30,11 @@ static lks_status check_params(const lks_param *params, size_t n, bool own)
                              "lks_ddp_open: values or gradient of parameter %zu are not aligned as "
                              "floats are",
                              i);
-        if (__builtin_add_overflow(total, p->count, &total) || total > most)
+        const size_t gradients = p->grad != NULL || own ? p->count : 0;
+        if (p->count > SIZE_MAX / sizeof(float) ||
+            __builtin_add_overflow(total, gradients, &total) || total > most)
             return lks__fail(LKS_ERR_ARG,
-                             "lks_ddp_open: the parameters up to number %zu, with %zu elements, "
+                             "lks_ddp_open: the gradients up to number %zu, with %zu elements, "
                              "are more than the %zu floats that fit into this machine's memory: "
                              "are the counts right?",
                              i, p->count, most);
@@ -47,40 +50,54 @@ static lks_status check_params(const lks_param *params, size_t n, bool own)
     return LKS_OK;
 }
 
-/* Values or a gradient of one parameter. */
-struct range {
-    const float *from, *end;
-    size_t param;
-};
-
 static int by_address(const void *a, const void *b)
 {
-    uintptr_t x = (uintptr_t)((const struct range *)a)->from;
-    uintptr_t y = (uintptr_t)((const struct range *)b)->from;
+    uintptr_t x = (uintptr_t)((const struct lks__range *)a)->from;
+    uintptr_t y = (uintptr_t)((const struct lks__range *)b)->from;
     return (x > y) - (x < y);
 }
 
-/* A tied parameter that is listed twice would be summed and updated twice. */
-static lks_status check_apart(const lks_param *params, size_t n)
+lks_status lks__check_apart(const char *call, struct lks__range *ranges, size_t n)
 {
-    struct range *ranges = calloc(2 * n, sizeof *ranges);
+    qsort(ranges, n, sizeof *ranges, by_address);
+    for (size_t i = 1; i < n; i++)
+        if ((uintptr_t)ranges[i].from < (uintptr_t)ranges[i - 1].end)
+            return lks__fail(LKS_ERR_ARG,
+                             "%s: memory of parameter %zu overlaps memory of parameter %zu: give a "
+                             "tied parameter once, and apart from its gradient",
+                             call, ranges[i].param, ranges[i - 1].param);
+    return LKS_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+lks_status lks__check_unique(const char *call, const char **names, size_t n)
+{
+    char shown[128];
+    qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return lks__fail(LKS_ERR_ARG, "%s: the name %s is in the list twice", call,
+                             lks__escape(shown, sizeof shown, names[i], strlen(names[i])));
+    return LKS_OK;
+}
+
+static lks_status check_memory(const lks_param *params, size_t n)
+{
+    struct lks__range *ranges = calloc(2 * n, sizeof *ranges);
     size_t n_ranges = 0;
-    lks_status st = LKS_OK;
     if (ranges == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory to compare %zu parameters", n);
     for (size_t i = 0; i < n; i++) {
         const lks_param *p = &params[i];
-        ranges[n_ranges++] = (struct range){p->value, p->value + p->count, i};
+        ranges[n_ranges++] = (struct lks__range){p->value, p->value + p->count, i};
         if (p->grad != NULL)
-            ranges[n_ranges++] = (struct range){p->grad, p->grad + p->count, i};
+            ranges[n_ranges++] = (struct lks__range){p->grad, p->grad + p->count, i};
     }
-    qsort(ranges, n_ranges, sizeof *ranges, by_address);
-    for (size_t i = 1; i < n_ranges && st == LKS_OK; i++)
-        if ((uintptr_t)ranges[i].from < (uintptr_t)ranges[i - 1].end)
-            st = lks__fail(LKS_ERR_ARG,
-                           "lks_ddp_open: memory of parameter %zu overlaps memory of parameter "
-                           "%zu: give a tied parameter once, and apart from its gradient",
-                           ranges[i].param, ranges[i - 1].param);
+    lks_status st = lks__check_apart("lks_ddp_open", ranges, n_ranges);
     free(ranges);
     return st;
 }
@@ -88,7 +105,7 @@ static lks_status check_apart(const lks_param *params, size_t n)
 lks_status lks__params_check_list(const lks_param *params, size_t n, bool own)
 {
     LKS__TRY(check_params(params, n, own));
-    return check_apart(params, n);
+    return check_memory(params, n);
 }
 
 lks_status lks__params_check_numbers(int V, int W, int A, double mb)

@@ -4,12 +4,23 @@
 
 #include "lockstep/ddp.h"
 
+/* Floats of a program: those of parameter `param`. */
+struct lks__range {
+    const float *from, *end;
+    size_t param;
+};
+/* ERR_ARG if two ranges overlap, as with a tied parameter that is listed twice: it would be summed
+ * and updated twice. Sorts them. */
+lks_status lks__check_apart(const char *call, struct lks__range *ranges, size_t n);
+/* ERR_ARG if two names are equal. Sorts them. */
+lks_status lks__check_unique(const char *call, const char **names, size_t n);
+
 /* ERR_ARG for a parameter that isn't valid, or that shares memory with another one. ERR_NOMEM.
  * `own`: the library allocates the gradients. */
 lks_status lks__params_check_list(const lks_param *params, size_t n, bool own);
 /* `mb`: megabytes per bucket. ERR_ARG. */
 lks_status lks__params_check_numbers(int V, int W, int A, double mb);
-/* `weight`: the sum of all weights, by which lks_ddp_step() divides. ERR_ARG. */
+/* `weight`: the sum of a step's weights, to divide by. ERR_ARG. */
 lks_status lks__params_check_weight(const char *call, double weight);
 
 #endif

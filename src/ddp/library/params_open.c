@@ -110,18 +110,18 @@ static void own_gradients(lks_ddp *d)
             m->arena[m->config.n_arenas - 1] + d->table.tensors[i].offset;
 }
 
-/* The sum of all weights of a step, in the order of gather() in params.c. */
-static double sum_of_weights(const lks_ddp *d)
+/* The sum of a step's weights, in the order of gather() in params.c; 1: they aren't known. */
+static double sum_of_weights(int V, int A, double weight)
 {
     double leaf = 0, sum = 0;
-    for (int m = 0; m < d->A; m++)
-        leaf += d->weight;
-    for (int v = 0; v < d->V; v++)
+    for (int m = 0; m < A; m++)
+        leaf += weight;
+    for (int v = 0; v < V; v++)
         sum += leaf;
-    return sum;
+    return weight > 0 ? sum : 1;
 }
 
-static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
+static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire, bool checks)
 {
     LKS__CALLED_BY(DDP_OPEN);
     int W = lks_comm_world_size(d->comm);
@@ -135,11 +135,11 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire)
                                         .A = d->A,
                                         .bucket_bytes = bucket_bytes,
                                         .first_bytes = 1 << 20,
-                                        .divisor = d->weight > 0 ? sum_of_weights(d) : 1,
+                                        .divisor = sum_of_weights(d->V, d->A, d->weight),
                                         .wire = wire};
-    LKS__TRY(lks__params_check_weight("lks_ddp_open", config.divisor));
     LKS__TRY(same_options(d, &config));
-    LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
+    if (checks)
+        LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
     d->ex.k = d->comm->exec.k;
     d->device = lks__device_cpu(&d->ex);
     LKS__TRY(lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner));
@@ -175,6 +175,9 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
                          "lks_ddp_open: the weight is %g: it is the number of samples of each "
                          "micro-step, or 0 if they differ",
                          options->weight);
+    bool checks;
+    LKS__TRY(lks__params_check_weight("lks_ddp_open", sum_of_weights(V, A, options->weight)));
+    LKS__TRY(lks__check_is_on(&checks));
     lks_ddp *d = calloc(1, sizeof *d);
     if (d == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
@@ -191,7 +194,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     if (st == LKS_OK)
         st = lay_out(d);
     if (st == LKS_OK)
-        st = open_inner(d, (size_t)(mb * 1048576.0), options->wire);
+        st = open_inner(d, (size_t)(mb * 1048576.0), options->wire, checks);
     if (st != LKS_OK) {
         lks_ddp_close(d);
         return st;

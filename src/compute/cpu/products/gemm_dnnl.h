@@ -1,5 +1,5 @@
-/* compute/cpu/products/gemm_dnnl.h - oneDNN's sgemm, loaded when the first level above ref is
- * opened. */
+/* compute/cpu/products/gemm_dnnl.h - oneDNN's sgemm, loaded when AVX2 or a level above it
+ * is opened. */
 #ifndef LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
 #define LKS_COMPUTE_CPU_PRODUCTS_GEMM_DNNL_H
 

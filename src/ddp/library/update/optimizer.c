@@ -36,7 +36,7 @@ static lks_status check_rates(const lks_rates *r)
         {"matrix_decay", r->matrix_decay, INFINITY},
     };
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
-        if (!(rates[i].value >= 0 && rates[i].value < rates[i].below))
+        if (!(rates[i].value >= 0 && (float)rates[i].value < rates[i].below))
             return lks__fail(LKS_ERR_ARG, "lks_optimizer_step: %s is %g: it must be %s",
                              rates[i].name, rates[i].value,
                              rates[i].below == 1 ? "at least 0 and below 1"
@@ -56,12 +56,12 @@ static lks_status check_chosen(const lks_optimizer *o, const lks_rates *r)
     for (size_t i = 0; i < o->table.n_tensors; i++)
         *(muon && o->params[i].kind == LKS_PARAM_MATRIX ? &matrices : &moments) = true;
     moments &= o->optim.optimizer != &lks__optimizer_sgd;
-    if (moments && (r->epsilon == 0 || r->beta2 == 0))
+    if (moments && ((float)r->epsilon == 0 || r->beta2 == 0))
         return lks__fail(
             LKS_ERR_ARG,
             "lks_optimizer_step: %s: Adam can't use that, and 0 doesn't mean a default. "
             "Usual values are beta1 = 0.9, beta2 = 0.95 and epsilon = 1e-8",
-            r->epsilon == 0 ? "epsilon is 0" : "beta2 is 0");
+            (float)r->epsilon == 0 ? "epsilon is 0 as a float" : "beta2 is 0");
     if (matrices && r->matrix_steps == 0)
         return lks__fail(
             LKS_ERR_ARG,

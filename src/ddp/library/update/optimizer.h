@@ -10,7 +10,8 @@
 struct lks_optimizer {
     lks_comm *comm; /* NULL: not divided */
     int W, rank;
-    lks_optimizer_param *params; /* [table.n_tensors] with our copies of names */
+    lks_optimizer_param *params; /* [n_params] with our copies of names */
+    size_t n_params;
     lks__table table;
     lks__kernels kernels;
     lks__pool *pool;

@@ -9,6 +9,7 @@
 #include "comm/hier/pieces.h"
 #include "comm/samelist.h"
 #include "ddp/library/early_mark.h"
+#include "ddp/library/params_check.h"
 #include "ddp/library/update/optimizer.h"
 
 static const lks__optimizer *const rules[] = {
@@ -37,7 +38,31 @@ static const char *fault_of(const lks_optimizer_param *p)
     if (__builtin_mul_overflow(p->rows, p->cols, &count) || count == 0 ||
         count > SIZE_MAX / (4 * sizeof(float)))
         return "its rows or columns are 0, or more than memory can address";
+    if (((uintptr_t)p->value | (uintptr_t)p->grad) % sizeof(float) != 0)
+        return "its values or its gradient aren't aligned as floats are";
     return NULL;
+}
+
+/* Names are those of moments in checkpoints. */
+static lks_status check_apart(const lks_optimizer_param *params, size_t n)
+{
+    struct lks__range *ranges = malloc(n * sizeof *ranges);
+    const char **names = malloc(n * sizeof *names);
+    lks_status st = LKS_OK;
+    if (ranges == NULL || names == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to compare %zu parameters", n);
+    for (size_t i = 0; i < n && st == LKS_OK; i++) {
+        const lks_optimizer_param *p = &params[i];
+        names[i] = p->name;
+        ranges[i] = (struct lks__range){p->value, p->value + p->rows * p->cols, i};
+    }
+    if (st == LKS_OK)
+        st = lks__check_apart("lks_optimizer_open", ranges, n);
+    if (st == LKS_OK)
+        st = lks__check_unique("lks_optimizer_open", names, n);
+    free(ranges);
+    free(names);
+    return st;
 }
 
 static lks_status check_params(const lks_optimizer_param *params, size_t n)
@@ -54,7 +79,7 @@ static lks_status check_params(const lks_optimizer_param *params, size_t n)
                                          name != NULL ? strlen(name) : 0),
                              why);
     }
-    return LKS_OK;
+    return check_apart(params, n);
 }
 
 static uint64_t hash_param(const void *ctx, uint64_t i)
@@ -84,6 +109,7 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
 static lks_status copy_params(lks_optimizer *o, const lks_optimizer_param *params, size_t n)
 {
     o->params = calloc(n, sizeof *o->params);
+    o->n_params = n;
     if (o->params == NULL || lks__table_open(&o->table, n, 1) != LKS_OK)
         return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu parameters", n);
     for (size_t i = 0; i < n; i++) {
@@ -222,7 +248,7 @@ void lks_optimizer_close(lks_optimizer *o)
     lks__exchange_close(o->exchange);
     for (size_t i = 1; i < o->n_tensors; i++)
         free((char *)(uintptr_t)o->tensors[i].name);
-    for (size_t i = 0; i < o->table.n_tensors; i++)
+    for (size_t i = 0; i < o->n_params && o->params != NULL; i++)
         free((char *)(uintptr_t)o->params[i].name);
     for (int s = 0; s < LKS__OPTIM_STATES; s++)
         free(o->state[s]);
