@@ -306,9 +306,8 @@ def iteration_times(p):
 
 def two_ranks(a):
     """Tokens per second: two ranks with a thread each, and two runs of one rank at once."""
-    import tempfile
 
-    data, out = sides.Data(65), tempfile.mkdtemp(prefix="lockstep-out-")
+    data, out = sides.Data(65), sides.folder("lockstep-out-")
     together, apart = [], []
     n = 4 if a.quick else 6
     for turn in range(a.turns):

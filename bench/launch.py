@@ -36,7 +36,7 @@ def main():
     p = argparse.ArgumentParser(description="Start of ranks by lockstep run and torchrun.")
     p.add_argument("--pairs", type=int, default=5, help="turns of each side (5)")
     p.add_argument("--nproc", type=int, default=2, help="ranks (2)")
-    p.add_argument("--build", default=os.path.join(HERE, "..", "build"), help="folder of the build")
+    p.add_argument("--build", default=os.path.join(HERE, "..", "build-check"), help="a build with tests: ./check makes one")
     a = p.parse_args()
     n = f"--nproc-per-node={a.nproc}"
     body = os.path.join(a.build, "tests", "launch", "test_launch")

@@ -300,7 +300,7 @@ def shakespeare_char(a):
     ours = train(a, "lockstep", settings + [f"--max_iters={last}", "--lr_decay_iters=5000"], steps)
     rows = [ours | {"program": "lockstep"}]
     recipe = CPU | {"block_size": 256, "batch_size": 64, "n_layer": 6, "n_head": 6, "n_embd": 384, "dropout": 0.2,
-                    "max_iters": every, "lr_decay_iters": 5000, "eval_interval": every}
+                    "max_iters": last, "lr_decay_iters": 5000, "eval_interval": every}
     summary(a, rows=rows, steps=steps, plans={}, whole=5001)
     plans = {name: planned(a, *more) for name, more in
              {"this machine": [], "16 cores": ["--nproc_per_node=1", "--threads=16"],

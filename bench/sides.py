@@ -82,6 +82,13 @@ def lead(command, **how):
     return process
 
 
+def folder(prefix):
+    """A new folder, which the end of this process removes."""
+    path = tempfile.mkdtemp(prefix=prefix)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
 @atexit.register
 def end_all():
     for process in leaders:
@@ -109,7 +116,7 @@ class Data:
     def __init__(self, vocab_size):
         import random
 
-        self.dir = tempfile.mkdtemp(prefix="lockstep-compare-")
+        self.dir = folder("lockstep-compare-")
         rng = random.Random(1337)
         ids = struct.pack(f"<{self.N}H", *(rng.randrange(vocab_size) for _ in range(self.N)))
         header = struct.pack("<256i", 20240520, 1, self.N, *([0] * 253))
@@ -160,7 +167,7 @@ class Lockstep:
     def first(self):
         """`lockstep train` until its first step's line; the dataset is there, the run is new. The
         line that says how many ranks there are comes just before the first step."""
-        data, out = Data(self.work.shape["vocab_size"]), tempfile.mkdtemp(prefix="lockstep-out-")
+        data, out = Data(self.work.shape["vocab_size"]), folder("lockstep-out-")
         shape = [f"--{k}={v}" for k, v in self.work.shape.items()]
         command = [self.a.lockstep, "train", f"--dataset={data.dir}", f"--out_dir={out}/run",
                    f"--family={self.work.family}", f"--nproc_per_node={self.ranks}",
@@ -213,6 +220,7 @@ class Torch:
         slow = answer["first_step_s"] > 20 and not compiled
         self.only_s = answer["first_step_s"] if slow else None
         self.version = answer["torch"]
+        self.peak = 0
 
     def answer(self):
         limit = patience(self.a)
@@ -226,17 +234,28 @@ class Torch:
                           else lines[-1][:160] if lines else "it ended")
         return json.loads(line)
 
+    def sample(self, ended):
+        while not ended.wait(0.25):
+            self.peak = max(self.peak, pss(self.p.pid))
+
     def turn(self, n):
         if self.only_s is not None:  # one step of that length is enough
             return self.only_s, None
-        self.p.stdin.write(f"{n}\n")
-        self.p.stdin.flush()
-        answer = self.answer()
+        ended = threading.Event()
+        sampler = threading.Thread(target=self.sample, args=[ended])
+        sampler.start()  # between turns it has no gradients and activations
+        try:
+            self.p.stdin.write(f"{n}\n")
+            self.p.stdin.flush()
+            answer = self.answer()
+        finally:
+            ended.set()
+            sampler.join()
         time.sleep(0.3)  # let its threads sleep, so that the other side has the cores
         return answer["median"], answer["optimizer"] or None
 
     def memory(self):
-        return pss(self.p.pid)
+        return self.peak or pss(self.p.pid)
 
     def first(self):
         return None, self.first_s
@@ -289,7 +308,7 @@ class NanoGPT(Script):
     def __init__(self, a, work, compiled):
         self.name = f"nanoGPT train.py {'compiled' if compiled else 'eager'}"
         self.a, self.threads = a, a.threads
-        self.dir = tempfile.mkdtemp(prefix="lockstep-nanogpt-")
+        self.dir = folder("lockstep-nanogpt-")
         for name in ("train.py", "model.py", "configurator.py"):
             shutil.copy(os.path.join(a.nanogpt, name), self.dir)
         self.data = Data(work.shape["vocab_size"])
@@ -324,7 +343,7 @@ class LlmC(Script):
             raise Skipped("train_gpt2 is made for a batch of 4 of 64 tokens")
         self.name = "llm.c train_gpt2"
         self.a, self.threads = a, a.threads
-        self.dir = tempfile.mkdtemp(prefix="lockstep-llmc-")
+        self.dir = folder("lockstep-llmc-")
         for name in ("train_gpt2.c", "Makefile", "llmc"):
             source = os.path.join(a.llmc, name)
             copy = shutil.copytree if os.path.isdir(source) else shutil.copy

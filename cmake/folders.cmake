@@ -1,10 +1,13 @@
-# Before the first file is installed: add the folders that the install is about to make to a list, which
-# uninstall.cmake reads. Include this before all other install rules.
-set(lks_shared_folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_INCLUDEDIR} lib ${CMAKE_INSTALL_LIBDIR}/cmake
-    ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-foreach(folder doc man/man1 man/man5 bash-completion/completions zsh/vendor-completions fish/vendor_completions.d)
-  list(APPEND lks_shared_folders ${CMAKE_INSTALL_DATADIR}/${folder})
-endforeach()
+# Before the first file is installed: make the folders that others must be able to read whatever the umask
+# is, and add them to a list, which uninstall.cmake reads. Include this before all other install rules.
+set(lks_shared_folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_INCLUDEDIR}/lockstep lib/lockstep
+    ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(NOT LKS_LIBRARY_ONLY)
+  foreach(folder doc/lockstep man/man1 man/man5 lockstep bash-completion/completions zsh/vendor-completions
+          fish/vendor_completions.d)
+    list(APPEND lks_shared_folders ${CMAKE_INSTALL_DATADIR}/${folder})
+  endforeach()
+endif()
 install(CODE "set(shared \"${lks_shared_folders}\")\nset(list \"${CMAKE_BINARY_DIR}/install_folders.txt\")")
 install(CODE [[
   set(made)
@@ -13,12 +16,21 @@ install(CODE [[
   endif()
   foreach(folder ${shared})
     get_filename_component(folder "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${folder}" ABSOLUTE)
+    set(new "${folder}")
     while(NOT EXISTS "${folder}")
       list(APPEND made "${folder}")
       get_filename_component(folder "${folder}" DIRECTORY)
     endwhile()
+    file(MAKE_DIRECTORY "${new}")
+    while(NOT new STREQUAL folder)
+      file(CHMOD "${new}" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ
+        WORLD_EXECUTE)
+      get_filename_component(new "${new}" DIRECTORY)
+    endwhile()
   endforeach()
   list(REMOVE_DUPLICATES made)
   list(JOIN made "\n" made)
+  # Another user may have installed before: root, by sudo.
+  file(REMOVE "${list}" "${CMAKE_BINARY_DIR}/install_manifest.txt")
   file(WRITE "${list}" "${made}\n")
 ]])

@@ -8,6 +8,12 @@ die() {
     exit 1
 }
 
+# own_folder DIR: stop if it has files of someone else's. A script's own folder contains logs/.
+own_folder() {
+    [ ! -e "$1" ] || [ -d "$1/logs" ] || [ -z "$(ls -A "$1")" ] ||
+        die "$1 isn't empty, and none of this script's runs made it: give --out another folder"
+}
+
 # show_progress NAME LOG: every second rewrite a line of the terminal: NAME, ninja's newest [n/m] in LOG,
 # and the time. It ends with the shell that started it, which Ctrl-C may end at any time.
 show_progress() {

@@ -104,7 +104,7 @@ for deb in "$work"/debs/*.deb; do
     found=$(dpkg-deb -f "$deb" Version)
     [ "$found" = "$(echo "$version" | sed 's/-dev$/~dev/')-1" ] || die "${deb##*/} has the version $found"
 done
-rm -f "$out"/*.deb
+rm -f "$out"/lockstep*.deb "$out"/liblockstep*.deb
 cp "$work"/debs/*.deb "$out"
 if command -v lintian >/dev/null; then
     # The maintainer's address is the commits' own, whatever it is.
@@ -124,7 +124,7 @@ sed -n "/^## ${version%-dev}/,/^## /{/^## /d;p}" "${tree:-.}/CHANGELOG.md" >"$wo
 END
     cat "$work/changes"
 } >"$out/NOTES.md"
-(cd "$out" && find . -maxdepth 1 \( -name '*.deb' -o -name '*.tar.gz' \) -exec sha256sum {} + | LC_ALL=C sort -k 2) >"$out/SHA256SUMS"
+(cd "$out" && find . -maxdepth 1 \( -name 'lockstep*.deb' -o -name 'liblockstep*.deb' -o -name "lockstep-$version.tar.gz" \) -exec sha256sum {} + | LC_ALL=C sort -k 2) >"$out/SHA256SUMS"
 say "the packages are in $out"
 cat "$out/SHA256SUMS"
 [ -n "$chroot" ] || exit 0

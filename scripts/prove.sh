@@ -31,6 +31,7 @@ for arg; do
 done
 [ -x "$lockstep" ] || die "no program $lockstep: build it with ./quickstart"
 
+own_folder "$out"
 logs=$out/logs
 mkdir -p "$logs"
 if [ -z "$dataset" ]; then
@@ -56,8 +57,10 @@ train_at_level() { # LEVEL
 train_killed() { # RUN RANKS
     # shellcheck disable=SC2086
     "$lockstep" train --dataset="$dataset" --out_dir="$out/$1" --nproc_per_node="$2" $settings &
+    trap 'kill -9 $!; exit 130' INT TERM # a program in the background ignores Ctrl-C
     while kill -0 $! 2>/dev/null && [ ! -e "$out/$1/ckpt-00000040" ]; do sleep 0.02; done
     kill -9 $! || return 1
+    trap - INT TERM
     wait $! || killed=$?
     [ "${killed-0}" -eq 137 ] && [ ! -e "$out/$1/ckpt-00000120" ]
 }

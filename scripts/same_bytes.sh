@@ -38,6 +38,7 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || set -- here=build/tools/lockstep
 
+own_folder "$out"
 logs=$out/logs data=$out/data
 rm -rf "${out:?}/data" "${out:?}"/*.first
 mkdir -p "$logs" "$data/char" "$data/wide" "$out/no_dnnl"
@@ -88,7 +89,10 @@ train() {
             MASTER_PORT=29517 $program train --out_dir="$run" --threads=1 "$@" &
         others="$others $!"
     done
+    # shellcheck disable=SC2064 # programs in the background ignore Ctrl-C
+    trap "kill -9 $others; exit 130" INT TERM
     for other in $others; do wait "$other" || return 1; done
+    trap - INT TERM
 }
 
 hash_of() { # RUN

@@ -99,8 +99,8 @@ def _check(status):
 
 def _memory(array, types=_TYPES, writes=True):
     """An array's address, number of elements and type."""
-    if not (array.flags.c_contiguous and (array.flags.writeable or not writes) and array.dtype.name in types):
-        raise Error(f"an array of {array.dtype.name}: it must be contiguous, writeable and one of {', '.join(types)}")
+    if not (array.flags.c_contiguous and (array.flags.writeable or not writes) and array.dtype.name in types and array.dtype.isnative):
+        raise Error(f"an array of {array.dtype.name}: it must be contiguous, writeable, in this machine's byte order and one of {', '.join(types)}")
     return array.ctypes.data, array.size, _TYPES[array.dtype.name]
 
 
@@ -245,6 +245,7 @@ class DDP(_Object):
         _check(_lib.lks_ddp_open(comm.handle, self.list, len(params), ctypes.byref(options), ctypes.byref(self.handle)))
         if own_gradients:
             self.grads = {name: _view(_lib.lks_ddp_gradient(self.handle, i), numpy.float32, params[name].shape) for name, i in self.names.items()}
+        self._kept = list(params.values()), list(self.grads.values())  # the library has their addresses
         _check(_lib.lks_ddp_broadcast(self.handle))
 
     def virtual_ranks(self):
@@ -297,6 +298,7 @@ class Optimizer(_Object):
             slot.grad, _, _ = _memory(grads[name], ["float32"])
             slot.rows = len(value) if value.ndim > 1 else count
             slot.cols = count // slot.rows
+        self._kept = list(params.values()), list(grads.values())  # the library has their addresses
         _check(_lib.lks_optimizer_open(comm and comm.handle, 1 + ["adamw", "sgd", "muon"].index(rule), self.list, len(params), ctypes.byref(self.handle)))
 
     def step(self, rates):

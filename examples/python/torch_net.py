@@ -50,6 +50,8 @@ def train_with_lockstep():
 def train_with_ddp():
     torch.distributed.init_process_group("gloo", rank=comm.rank, world_size=comm.world_size)
     net = torch.nn.parallel.DistributedDataParallel(model)
+    if V % comm.world_size != 0:
+        raise SystemExit(f"--ddp: {V} virtual ranks can't be divided among {comm.world_size} ranks: use 1, 2, 4 or 8")
     share = V // comm.world_size
     for step in range(STEPS):
         optimizer.zero_grad()
