@@ -1,8 +1,9 @@
 # Before the first file is installed: make the folders that others must be able to read whatever the umask
 # is, and add them to a list, which uninstall.cmake reads. Include this before all other install rules.
-set(lks_shared_folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_INCLUDEDIR}/lockstep lib/lockstep
-    ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(lks_shared_folders ${CMAKE_INSTALL_INCLUDEDIR}/lockstep lib/lockstep ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep
+    ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 if(NOT LKS_LIBRARY_ONLY)
+  list(APPEND lks_shared_folders ${CMAKE_INSTALL_BINDIR})
   foreach(folder doc/lockstep man/man1 man/man5 lockstep bash-completion/completions zsh/vendor-completions
           fish/vendor_completions.d)
     list(APPEND lks_shared_folders ${CMAKE_INSTALL_DATADIR}/${folder})
