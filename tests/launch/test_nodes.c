@@ -951,7 +951,7 @@ static void test_hosts_hang(void **state)
     lks_test_child child = lks_test_start(
         (const char *const[]){"lockstep", "run", rsh, "--hosts=refuses:1,hangs:1", "true", NULL},
         (const char *const[]){mark, NULL});
-    for (int i = 0; i < 40 && kill(child.pid, 0) == 0; i++) {
+    for (int i = 0; i < 40 && lks__sys_process_state(child.pid) != 'Z'; i++) {
         sleep(1);
         kill(child.pid, SIGTERM);
     }
