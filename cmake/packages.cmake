@@ -89,7 +89,7 @@ file(WRITE ${CMAKE_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA
   "${CMAKE_BINARY_DIR}/debian/shlibs;${CMAKE_BINARY_DIR}/debian/triggers")
 lks_package(dev liblockstep-dev libdevel
-  "liblockstep0 (= ${lks_version}), libjansson-dev, libxxhash-dev, zlib1g-dev, libmd-dev"
+  "liblockstep0 (= ${lks_version}), libjansson-dev, libxxhash-dev, libmd-dev"
   "data-parallel training for C programs (headers)"
   "Headers, files for CMake and pkg-config, and examples of liblockstep. The\nlauncher, lockstep run, is in the package lockstep.")
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS lockstep)
