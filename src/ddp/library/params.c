@@ -138,8 +138,14 @@ static void stream_scaled(const lks_ddp *d, float *to, const float *from, float 
     float piece[PIECE] = {0};
     for (size_t at = 0; at < n; at += PIECE) {
         const size_t some = n - at < PIECE ? n - at : PIECE;
-        if (from != NULL)
-            d->ex.k->sum_scaled(piece, from + at, NULL, scale, NULL, some);
+        if (from != NULL && scale == 1) {
+            lks__stream(to + at, from + at, some);
+            continue;
+        }
+        if (from != NULL) {
+            memcpy(piece, from + at, some * sizeof(float));
+            d->ex.k->scale(piece, scale, some);
+        }
         lks__stream(to + at, piece, some);
     }
     lks__stream_end();
@@ -335,7 +341,9 @@ static void store_means(lks_ddp *d, const float *sums, float scale)
         const float *from = sums + d->table.tensors[t].offset;
         if (from == p->grad && scale == 1)
             continue;
-        if (exceeds_caches(d) && from != p->grad)
+        if (from == p->grad)
+            d->ex.k->scale(p->grad, scale, p->count);
+        else if (exceeds_caches(d))
             stream_scaled(d, p->grad, from, scale, p->count);
         else
             d->ex.k->sum_scaled(p->grad, from, NULL, scale, NULL, p->count);
