@@ -173,6 +173,7 @@ lks_status lks_comm_init(lks_comm **comm_p)
 {
     lks_world world;
     double timeout_s;
+    LKS__NEED("lks_comm_init", comm_p);
     LKS__TRY(lks_world_from_env(&world));
     LKS__TRY(default_timeout(&timeout_s));
     return lks_comm_open(&world, &(lks_comm_options){"auto", timeout_s}, comm_p);

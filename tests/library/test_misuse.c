@@ -333,7 +333,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(init_timeout, init_with(h, "ten"), ERR_CONFIG, "LOCKSTEP_TIMEOUT=ten: seconds")              \
     X(init_no_time, init_with(h, "0"), ERR_CONFIG, "LOCKSTEP_TIMEOUT=0: seconds")                  \
     X(init_time, init_with(h, "2.5"), OK, "")                                                      \
-    X(init_null_out, lks_comm_init(NULL), ERR_ARG, "comm_p is NULL")                               \
+    X(init_null_out, lks_comm_init(NULL), ERR_ARG, "lks_comm_init: comm_p is NULL")                \
     X(open_no_backend, open_with(h, NULL, 60), ERR_ARG, "options->backend is NULL")                \
     X(open_odd_backend, open_with(h, "nc\033cl", 60), ERR_SUPPORT, "no backend \"nc\\x1bcl\"")     \
     X(open_no_time, open_with(h, "auto", 0), ERR_ARG, "must be more than 0")                       \

@@ -284,8 +284,8 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
                          weight);
     if (d->weight > 0 && weight != d->weight)
         return lks__fail(LKS_ERR_ARG,
-                         "lks_ddp_accumulate: the weight is %g, and lks_ddp_open() was given %g as "
-                         "that of every micro-step: give it 0 if weights differ",
+                         "lks_ddp_accumulate: the weight is %.9g, and lks_ddp_open() was given "
+                         "%.9g as that of every micro-step: leave that option 0 if weights differ",
                          weight, d->weight);
     for (size_t i = 0; d->overwrites && d->m == 0 && weight == 0 && i < d->n_params; i++)
         if (d->params[i].tensor >= 0 && !d->params[i].ready)
