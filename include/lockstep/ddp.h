@@ -74,8 +74,9 @@ typedef struct lks_ddp_options {
      * Otherwise it has a copy of the caller's. No parameter in the list is frozen then. */
     bool own_gradients;
     /* The weight of every micro-step: lks_ddp_accumulate() then takes no other, nor 0, and
-     * gradients are divided while they are added, which saves one pass over them. Their bits stay;
-     * lks_ddp_result.norm may have other last digits. 0: weights may differ. */
+     * gradients are divided while they are added, which saves one pass over them. Their bits stay
+     * with the float32 wire; lks_ddp_result.norm may have other last digits. 0: weights may
+     * differ. */
     double weight;
     /* Backward stores gradients in a virtual rank's first micro-step and adds to them in the
      * others, so lks_ddp_begin() needn't zero them. That micro-step stores each gradient. Without
