@@ -24,7 +24,8 @@ const char *lks__explanation(void); /* "" if none were recorded */
  * "...". Returns `out`. */
 char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_bytes);
 
-/* ERR_ARG that names the call and the argument `p` if `p` is NULL; and only in a case. */
+/* Return ERR_ARG, which names the call and the argument `p`, if `p` is NULL; _IF: and `when` is
+ * true. */
 #define LKS__NEED(call, p) LKS__NEED_IF(1, call, p)
 #define LKS__NEED_IF(when, call, p)                                                                \
     do {                                                                                           \

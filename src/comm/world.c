@@ -167,8 +167,7 @@ static lks_status read_world(const struct launcher *l, lks_world *w)
 
 lks_status lks_world_from_env(lks_world *world)
 {
-    if (world == NULL)
-        return lks__fail(LKS_ERR_ARG, "lks_world_from_env: world is NULL");
+    LKS__NEED("lks_world_from_env", world);
     const struct launcher *l = lks__env_set(torchrun.rank) ? &torchrun : find_launcher();
     lks_world w = {0, 1, 0, 1};
     if (l != NULL) {

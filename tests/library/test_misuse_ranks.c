@@ -711,7 +711,8 @@ static lks_status found_by_one(struct rank *r, bool first)
                                lks_comm_rank(r->comm) == 1 ? NULL : &found);
 }
 
-/* Neither sends what the other one expects. A rank that notices it may have told a third one. */
+/* Rank 0 lists the checkpoint, the others ask for its text. The first rank that notices tells the
+ * others, so a third rank may get ERR_PEER. */
 static lks_status other_reading(struct rank *r, bool first)
 {
     lks_tensor *list;

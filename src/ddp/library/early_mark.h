@@ -1,6 +1,7 @@
-/* ddp/library/early_mark.h - finds gradients that a program marks ready before they are complete:
- * they are sent while backward still changes them, so the result depends on the number of ranks.
- * Active only if the environment has LOCKSTEP_CHECK=1, since it reads each gradient twice more. */
+/* ddp/library/early_mark.h - finds gradients that a program marks ready before they are complete
+ * (they are sent while backward still changes them, so the result depends on the number of ranks),
+ * or doesn't store although nothing zeroes them. Active only if the environment has
+ * LOCKSTEP_CHECK=1, since it reads each gradient twice more. */
 #ifndef LKS_DDP_LIBRARY_EARLY_MARK_H
 #define LKS_DDP_LIBRARY_EARLY_MARK_H
 

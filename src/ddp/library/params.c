@@ -136,12 +136,13 @@ static void stream_scaled(const lks_ddp *d, float *to, const float *from, float 
 {
     enum { PIECE = 1024 }; /* stays in the first-level cache */
     float piece[PIECE] = {0};
+    if (from != NULL && scale == 1) {
+        lks__stream(to, from, n);
+        lks__stream_end();
+        return;
+    }
     for (size_t at = 0; at < n; at += PIECE) {
         const size_t some = n - at < PIECE ? n - at : PIECE;
-        if (from != NULL && scale == 1) {
-            lks__stream(to + at, from + at, some);
-            continue;
-        }
         if (from != NULL) {
             memcpy(piece, from + at, some * sizeof(float));
             d->ex.k->scale(piece, scale, some);
@@ -249,6 +250,14 @@ lks_status lks_ddp_add_loss(lks_ddp *d, double loss)
     return LKS_OK;
 }
 
+/* Without samples, backward stores no gradient. */
+static void clear_unmarked(const lks_ddp *d)
+{
+    for (size_t i = 0; i < d->n_params; i++)
+        if (d->params[i].tensor >= 0 && !d->params[i].ready)
+            clear_gradient(d, &d->params[i]);
+}
+
 static lks_status check_gradient(const lks_ddp *d, size_t i)
 {
     const struct lks__ddp_param *p = &d->params[i];
@@ -287,9 +296,8 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
                          "lks_ddp_accumulate: the weight is %.9g, and lks_ddp_open() was given "
                          "%.9g as that of every micro-step: leave that option 0 if weights differ",
                          weight, d->weight);
-    for (size_t i = 0; d->overwrites && d->m == 0 && weight == 0 && i < d->n_params; i++)
-        if (d->params[i].tensor >= 0 && !d->params[i].ready)
-            clear_gradient(d, &d->params[i]);
+    if (d->overwrites && d->m == 0 && weight == 0)
+        clear_unmarked(d);
     LKS__TRY(check_gradients(d));
     tally_of(d, d->v)->weight += weight;
     lks_comm_beat(d->comm);
@@ -350,10 +358,10 @@ static void store_means(lks_ddp *d, const float *sums, float scale)
     }
 }
 
-/* What the reducer has left to do: it divides by the sum of the weights if it knows that sum. */
-static double factor_of(const lks_ddp *d, double weight)
+/* Turns a sum over all samples into their mean; 0 if there were none. */
+static double mean_factor(double weight)
 {
-    return d->weight > 0 ? 1.0 : weight > 0 ? 1.0 / weight : 0.0;
+    return weight > 0 ? 1.0 / weight : 0.0;
 }
 
 static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
@@ -361,7 +369,8 @@ static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
     const float *sums;
     LKS__TRY(lks__reducer_finish(d->inner, &sums, norm_p));
     LKS__TRY(gather(d, sum)); /* after it no rank waits for sums, which are made of all gradients */
-    const double factor = factor_of(d, sum->weight);
+    /* With the same weight everywhere, the reducer has divided already. */
+    const double factor = d->weight > 0 ? 1.0 : mean_factor(sum->weight);
     *norm_p *= factor;
     /* Only one rank of a host has the sum where its gradients are. The others read it there. */
     const bool in_place = sums + d->table.tensors[0].offset == d->params[d->param_of[0]].p.grad;
@@ -391,8 +400,7 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     LKS__TRY(lks__params_check_weight("lks_ddp_step", sum.weight)); /* the same on all ranks */
     d->norm = norm;
     if (result != NULL)
-        *result = (lks_ddp_result){sum.weight, sum.weight > 0 ? sum.loss * (1.0 / sum.weight) : 0.0,
-                                   norm};
+        *result = (lks_ddp_result){sum.weight, sum.loss * mean_factor(sum.weight), norm};
     return LKS_OK;
 }
 

@@ -121,7 +121,7 @@ static double sum_of_weights(int V, int A, double weight)
     return weight > 0 ? sum : 1;
 }
 
-static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire, bool checks)
+static lks_status open_inner(lks_ddp *d, const lks__reducer_config *config, bool checks)
 {
     LKS__CALLED_BY(DDP_OPEN);
     int W = lks_comm_world_size(d->comm);
@@ -131,18 +131,12 @@ static lks_status open_inner(lks_ddp *d, size_t bucket_bytes, lks_wire wire, boo
     d->all = d->exchange + lks__ddp_tally_bytes(d);
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
-    const lks__reducer_config config = {.V = d->V,
-                                        .A = d->A,
-                                        .bucket_bytes = bucket_bytes,
-                                        .first_bytes = 1 << 20,
-                                        .divisor = sum_of_weights(d->V, d->A, d->weight),
-                                        .wire = wire};
-    LKS__TRY(same_options(d, &config));
+    LKS__TRY(same_options(d, config));
     if (checks)
         LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
     d->ex.k = d->comm->exec.k;
     d->device = lks__device_cpu(&d->ex);
-    LKS__TRY(lks__reducer_open(&config, d->comm, &d->table, &d->device, &d->inner));
+    LKS__TRY(lks__reducer_open(config, d->comm, &d->table, &d->device, &d->inner));
     if (d->own)
         own_gradients(d);
     return LKS_OK;
@@ -176,7 +170,13 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
                          "micro-step, or 0 if they differ",
                          options->weight);
     bool checks;
-    LKS__TRY(lks__params_check_weight("lks_ddp_open", sum_of_weights(V, A, options->weight)));
+    const lks__reducer_config config = {.V = V,
+                                        .A = A,
+                                        .bucket_bytes = (size_t)(mb * 1048576.0),
+                                        .first_bytes = 1 << 20,
+                                        .divisor = sum_of_weights(V, A, options->weight),
+                                        .wire = options->wire};
+    LKS__TRY(lks__params_check_weight("lks_ddp_open", config.divisor));
     LKS__TRY(lks__check_is_on(&checks));
     lks_ddp *d = calloc(1, sizeof *d);
     if (d == NULL)
@@ -194,7 +194,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     if (st == LKS_OK)
         st = lay_out(d);
     if (st == LKS_OK)
-        st = open_inner(d, (size_t)(mb * 1048576.0), options->wire, checks);
+        st = open_inner(d, &config, checks);
     if (st != LKS_OK) {
         lks_ddp_close(d);
         return st;

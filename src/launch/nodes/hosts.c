@@ -299,7 +299,7 @@ static void reap(const lks__hosts_options *o, struct agent *agents, bool asked, 
         }
 }
 
-/* End the commands that still run without a lifeline, and what they have started. */
+/* Send `sig` to the commands that still run, and to the processes that they have started. */
 static void end_agents(const lks__hosts_options *o, const struct agent *agents, int sig)
 {
     for (int i = 0; i < o->n; i++)
