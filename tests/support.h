@@ -179,6 +179,8 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 /* Until the file at `path`, such as a child's out_path, has `text` in it: 20 s times
  * lks_test_patience(), then the test fails. */
 void lks_test_wait_for_text(const char *path, const char *text);
+/* A process's state letter, as in ps; '?' for none. Without an init, an orphan stays 'Z'. */
+char lks_test_state(pid_t pid);
 /* Wait; a child that runs longer than lks_test_patience() times `timeout_s` is killed. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);

@@ -733,26 +733,11 @@ static void test_second_signal_kills(void **state)
     expect_within(&l, 3);
 }
 
-/* The state letter of a process, as in ps. */
-static char state_of(pid_t pid)
-{
-    char path[64], text[256] = "", *p;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return '?';
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = '\0';
-    p = strrchr(text, ')');
-    return p != NULL ? p[2] : '?';
-}
-
 static void wait_for_state(pid_t pid, bool stopped)
 {
-    for (int i = 0; i < lks_test_tries(500) && (state_of(pid) == 'T') != stopped; i++)
+    for (int i = 0; i < lks_test_tries(500) && (lks_test_state(pid) == 'T') != stopped; i++)
         usleep(10000);
-    assert_int_equal(state_of(pid) == 'T', stopped);
+    assert_int_equal(lks_test_state(pid) == 'T', stopped);
 }
 
 /* The ranks don't fork: a shell whose child stops between vfork() and exec() is in state D, not T.
