@@ -124,12 +124,13 @@ int lks_ddp_end(const lks_ddp *ddp);
 lks_status lks_ddp_begin(lks_ddp *ddp, int v);
 /* Optional, from the caller's backward: the gradient of `param` (its index in `params`) is complete
  * in this micro-step. In the last micro-step it is then sent while backward continues. Mark each
- * parameter at most once, in any order; the reverse order of `params` is best.
+ * parameter at most once per micro-step, in any order; the reverse order of `params` is best.
  *
  * If a gradient changes after its mark, the change may be lost, or be added to a finished sum: the
  * result is wrong on any number of ranks, also on one, and not equally wrong on each. Run the
  * program once with LOCKSTEP_CHECK=1 in its environment: then lks_ddp_accumulate() returns ERR_ARG
- * and names the parameter, and the other ranks get ERR_PEER with the same sentence. */
+ * and names the parameter, and the other ranks get ERR_PEER with the same sentence. So does
+ * lks_ddp_step() if one of the caller's gradients changed after the last lks_ddp_accumulate(). */
 lks_status lks_ddp_mark_ready(lks_ddp *ddp, size_t param);
 /* Optional: add to the sum of losses whose mean lks_ddp_step() returns. */
 lks_status lks_ddp_add_loss(lks_ddp *ddp, double loss);

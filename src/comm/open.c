@@ -124,9 +124,10 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
 lks_status lks_comm_open(const lks_world *world, const lks_comm_options *options, lks_comm **comm_p)
 {
     LKS__FLOAT_MODE();
+    LKS__NEED("lks_comm_open", comm_p);
+    *comm_p = NULL;
     LKS__NEED("lks_comm_open", world);
     LKS__NEED("lks_comm_open", options);
-    LKS__NEED("lks_comm_open", comm_p);
     if (options->backend == NULL)
         return lks__fail(LKS_ERR_ARG, "lks_comm_open: options->backend is NULL: \"auto\" chooses");
     if (!(options->timeout_s > 0))
@@ -174,6 +175,7 @@ lks_status lks_comm_init(lks_comm **comm_p)
     lks_world world;
     double timeout_s;
     LKS__NEED("lks_comm_init", comm_p);
+    *comm_p = NULL;
     LKS__TRY(lks_world_from_env(&world));
     LKS__TRY(default_timeout(&timeout_s));
     return lks_comm_open(&world, &(lks_comm_options){"auto", timeout_s}, comm_p);

@@ -111,8 +111,9 @@ static const char *find_missing(const struct launcher *l)
     return NULL;
 }
 
-/* The first launcher whose variables are all set, else the first that tells of several ranks, else
- * NULL. `srun --mpi=pmi2` sets SLURM's variables and some of MPICH's. */
+/* The first launcher whose variables are all set, else the first that tells of several ranks or
+ * lacks a rank or a size, else NULL. `srun --mpi=pmi2` sets SLURM's variables and some of MPICH's.
+ * A batch script of SLURM has a rank without a size, and is a single process. */
 static const struct launcher *find_launcher(void)
 {
     const struct launcher *partial = NULL;
@@ -121,8 +122,9 @@ static const struct launcher *find_launcher(void)
         int size = 0;
         if (find_missing(l) == NULL)
             return l;
-        if (partial == NULL && lks__env_set(l->rank) &&
-            lks__env_int(l->world_size, INT_MAX, &size) && size > 1)
+        const bool several = lks__env_int(l->world_size, INT_MAX, &size) && size > 1;
+        const bool alone = lks__env_set(l->rank) != lks__env_set(l->world_size);
+        if (partial == NULL && (several || (alone && l->local_world_size != NULL)))
             partial = l;
     }
     return partial;
@@ -154,8 +156,8 @@ static lks_status read_world(const struct launcher *l, lks_world *w)
     const char *missing = find_missing(l);
     LKS__TRY(read_int(l->rank, 0, &w->rank));
     if (missing != NULL && (l != &torchrun || missing == l->world_size))
-        return lks__fail(LKS_ERR_CONFIG, "%s is set, but %s is not: a launcher sets both", l->rank,
-                         missing);
+        return lks__fail(LKS_ERR_CONFIG, "%s is set, but %s is not: a launcher sets both",
+                         missing == l->rank ? l->world_size : l->rank, missing);
     LKS__TRY(read_int(l->world_size, 1, &w->world_size));
     LKS__TRY(read_int(l->local_rank, w->rank, &w->local_rank));
     if (l->local_world_size != NULL)
@@ -165,21 +167,34 @@ static lks_status read_world(const struct launcher *l, lks_world *w)
     return lks__world_check(LKS_ERR_CONFIG, w);
 }
 
+/* Without a rank, the other variables of torchrun may only tell of a single process. */
+static lks_status check_single(void)
+{
+    const struct {
+        const char *name;
+        int single;
+    } rows[] = {{torchrun.world_size, 1}, {torchrun.local_rank, 0}, {torchrun.local_world_size, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int value;
+        LKS__TRY(read_int(rows[i].name, rows[i].single, &value));
+        if (value != rows[i].single)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s is %d, but RANK is not set: a launcher sets both, and a single "
+                             "process needs neither",
+                             rows[i].name, value);
+    }
+    return LKS_OK;
+}
+
 lks_status lks_world_from_env(lks_world *world)
 {
     LKS__NEED("lks_world_from_env", world);
     const struct launcher *l = lks__env_set(torchrun.rank) ? &torchrun : find_launcher();
     lks_world w = {0, 1, 0, 1};
-    if (l != NULL) {
+    if (l != NULL)
         LKS__TRY(read_world(l, &w));
-    } else {
-        LKS__TRY(read_int(torchrun.world_size, 1, &w.world_size));
-        if (w.world_size != 1)
-            return lks__fail(LKS_ERR_CONFIG,
-                             "WORLD_SIZE is %d, but RANK is not set: a launcher sets both, and a "
-                             "single process needs neither",
-                             w.world_size);
-    }
+    else
+        LKS__TRY(check_single());
     *world = w;
     return LKS_OK;
 }

@@ -157,8 +157,12 @@ static lks_status step_early(struct here *h)
 static lks_status weigh_too_much(struct here *h)
 {
     LKS__TRY(lks_ddp_begin(h->ddp, 0));
-    LKS__TRY(lks_ddp_accumulate(h->ddp, 1e308));
-    return lks_ddp_accumulate(h->ddp, 1e308);
+    LKS__TRY(lks_ddp_accumulate(h->ddp, 1e308) == LKS_OK ? LKS_OK : LKS_ERR_IO);
+    LKS__TRY(lks_ddp_accumulate(h->ddp, 1e308) == LKS_OK ? LKS_OK : LKS_ERR_IO);
+    LKS__TRY(lks_ddp_begin(h->ddp, 1));
+    LKS__TRY(lks_ddp_accumulate(h->ddp, 1));
+    LKS__TRY(lks_ddp_accumulate(h->ddp, 1));
+    return lks_ddp_step(h->ddp, NULL);
 }
 
 static lks_status weigh_other(struct here *h)
@@ -499,10 +503,11 @@ static const size_t much = SIZE_MAX, two = 2;
     X(ddp_many_params, lks_ddp_open(h->comm, h->params, SIZE_MAX, NULL, &h->other_ddp), ERR_ARG,   \
       "18446744073709551615 parameters")                                                           \
     X(ddp_no_name, open_param(h, (lks_param){NULL, h->value[1], h->grad[1], N}), ERR_ARG,          \
-      "parameter 1 has no name")                                                                   \
-    X(ddp_no_value, open_param(h, (lks_param){"b", NULL, h->grad[1], N}), ERR_ARG, "parameter 1")  \
+      "parameter 1: its name is NULL")                                                             \
+    X(ddp_no_value, open_param(h, (lks_param){"b", NULL, h->grad[1], N}), ERR_ARG,                 \
+      "parameter 1: its value is NULL")                                                            \
     X(ddp_no_count, open_param(h, (lks_param){"b", h->value[1], h->grad[1], 0}), ERR_ARG,          \
-      "parameter 1 has no name, no values or no elements")                                         \
+      "parameter 1: its count is 0")                                                               \
     X(ddp_overflow, open_param(h, (lks_param){"b", h->value[1], h->grad[1], SIZE_MAX}), ERR_ARG,   \
       "are the counts right?")                                                                     \
     X(ddp_overflow_4, open_param(h, (lks_param){"b", h->value[1], h->grad[1], SIZE_MAX / 4}),      \
@@ -557,7 +562,7 @@ static const size_t much = SIZE_MAX, two = 2;
     X(weight_low, BEGUN(lks_ddp_accumulate(h->ddp, -1)), ERR_ARG, "the weight is -1")              \
     X(weight_nan, BEGUN(lks_ddp_accumulate(h->ddp, NAN)), ERR_ARG, "the weight is")                \
     X(weight_inf, BEGUN(lks_ddp_accumulate(h->ddp, INFINITY)), ERR_ARG, "the weight is inf")       \
-    X(weight_overflow, weigh_too_much(h), ERR_ARG, "the weight is 1e+308")                         \
+    X(weight_overflow, weigh_too_much(h), ERR_ARG, "micro-steps add up to inf, ")                  \
     X(weight_other, weigh_other(h), ERR_ARG, "the weight is 3, and lks_ddp_open() was given 2")    \
     X(weight_sum, weigh(h, 1e308), ERR_ARG, "add up to inf")                                       \
     X(weight_large, weigh(h, 1e60), ERR_ARG, "add up to 2e+60, by which no float")                 \
@@ -777,8 +782,36 @@ static void test_rows(void **state)
     }
 }
 
+/* A call that opens something leaves no address of an earlier one if it fails. */
+static void test_given_nothing(void **state)
+{
+    static struct here h;
+    set_up(&h);
+    lks_comm *comm = h.comm, *part = h.comm;
+    lks_ddp *ddp = h.ddp;
+    lks_sampler *sampler = h.sampler;
+    lks_optimizer *optimizer = (lks_optimizer *)&h;
+    assert_int_equal(lks_comm_open(NULL, &h.options, &comm), LKS_ERR_ARG);
+    assert_null(comm);
+    setenv("LOCKSTEP_TIMEOUT", "soon", 1);
+    comm = h.comm;
+    assert_int_equal(lks_comm_init(&comm), LKS_ERR_CONFIG);
+    assert_null(comm);
+    unsetenv("LOCKSTEP_TIMEOUT");
+    assert_int_equal(lks_comm_split(h.comm, -2, 0, &part), LKS_ERR_ARG);
+    assert_null(part);
+    assert_int_equal(lks_ddp_open(h.comm, NULL, 1, NULL, &ddp), LKS_ERR_ARG);
+    assert_null(ddp);
+    assert_int_equal(lks_sampler_open(NULL, &sampler), LKS_ERR_ARG);
+    assert_null(sampler);
+    assert_int_equal(lks_optimizer_open(NULL, LKS_SGD, NULL, 1, &optimizer), LKS_ERR_ARG);
+    assert_null(optimizer);
+    tear_down(&h);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_given_nothing)};
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -154,6 +154,12 @@ static lks_status other_weight(struct rank *r, bool first)
     return open_ddp(r);
 }
 
+static lks_status other_stores(struct rank *r, bool first)
+{
+    r->options.overwrites = first;
+    return open_ddp(r);
+}
+
 /* Hosts send 1 + 2^-10 as 1; one host sends nothing. */
 static lks_status narrow_wire(struct rank *r, bool first)
 {
@@ -757,13 +763,15 @@ static const struct row rows[] = {
      "wire: 1 on rank 1, and 0 on rank 0", "wire: 1 on rank 1, and 0 on rank 0"},
     {"other weight", other_weight, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
      "weight: 0.5 on rank 1, and 4 on rank 0", "weight: 0.5 on rank 1, and 4 on rank 0"},
+    {"other stores", other_stores, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED,
+     "overwrites: 0 on rank 1, and 1 on rank 0", "overwrites: 0 on rank 1, and 1 on rank 0"},
     {"narrow wire", narrow_wire, LKS_OK, LKS_OK, "", ""},
     {"other buckets", other_buckets, LKS_ERR_DIVERGED, LKS_ERR_DIVERGED, "bytes of a bucket",
      "bytes of a bucket: 104 on rank 1, and 26214400 on rank 0"},
     {"opened by one", opened_by_one, LKS_ERR_ARG, LKS_ERR_ARG,
      "rank 0 called lks_ddp_open, rank 1 called lks_comm_barrier;", DISAGREE},
     {"bad list of one", bad_list_of_one, LKS_ERR_PEER, LKS_ERR_ARG, "left the group",
-     "lks_ddp_open: parameter 0 has no name, no values or no elements"},
+     "lks_ddp_open: parameter 0: its value is NULL"},
     {"all give up", all_give_up, LKS_OK, LKS_OK, "", ""},
     {"all give up often", all_give_up_often, LKS_OK, LKS_OK, "", ""},
     {"one gives up", one_gives_up, LKS_ERR_ARG, LKS_ERR_ARG, DISAGREE, DISAGREE},

@@ -274,7 +274,12 @@ static void test_wrong(void **state)
                  "embed): its kind is none of ");
     set_values(m);
     m->params[1].grad = NULL;
-    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o), "no gradient");
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o),
+                 "its grad is NULL");
+    set_values(m);
+    m->params[1].grad = m->params[2].value;
+    assert_fails(LKS_ERR_ARG, lks_optimizer_open(NULL, LKS_SGD, m->params, N, &o),
+                 "and apart from its gradient");
     set_values(m);
     m->params[2].value = m->params[1].value + 1; /* tied, and listed twice */
     assert_fails(

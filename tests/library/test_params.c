@@ -497,6 +497,38 @@ static void test_early_mark(void **state)
     free(e);
 }
 
+/* With LOCKSTEP_CHECK=1, a gradient that changes after the step's last micro-step is found; the
+ * change would be lost. */
+static void test_late_change(void **state)
+{
+    struct model *m = new_model();
+    setenv("LOCKSTEP_CHECK", "1", 1);
+    for (int late = 0; late < 2; late++) {
+        lks_comm *comm;
+        lks_ddp *d;
+        lks_ddp_result result;
+        assert_ok(lks_comm_init(&comm));
+        assert_ok(lks_ddp_open(comm, m->params, 2, NULL, &d));
+        assert_ok(lks_ddp_begin(d, 0));
+        m->grad[1][0] += 1;
+        assert_ok(lks_ddp_accumulate(d, 3));
+        m->grad[1][0] += (float)late;
+        if (late)
+            assert_fails(LKS_ERR_ARG, lks_ddp_step(d, NULL),
+                         lks_test_text("the gradient of %s changed after the last "
+                                       "lks_ddp_accumulate()",
+                                       m->params[1].name));
+        else
+            assert_ok(lks_ddp_step(d, &result));
+        if (!late) /* a third, rounded once */
+            assert_true(result.norm == m->grad[1][0] && m->grad[1][0] == 1.0f / 3);
+        lks_ddp_close(d);
+        lks_comm_close(comm);
+    }
+    unsetenv("LOCKSTEP_CHECK");
+    free(m);
+}
+
 /* With LOCKSTEP_CHECK=1, a gradient is found that backward doesn't store, or adds to. */
 static void test_unstored(void **state)
 {
@@ -564,7 +596,8 @@ static void test_out_of_turn(void **state)
     lks_param bad[1] = {{"w", m->value[0], NULL, 7}};
     assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "no parameter has a gradient");
     bad[0] = (lks_param){"w", NULL, m->grad[0], 7};
-    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d), "parameter 0 has no name");
+    assert_fails(LKS_ERR_ARG, lks_ddp_open(comm, bad, 1, NULL, &d),
+                 "parameter 0: its value is NULL");
     bad[0] = (lks_param){"w", m->value[0], m->grad[0], 7};
     assert_fails(LKS_ERR_ARG,
                  lks_ddp_open(comm, bad, 1, &(lks_ddp_options){.own_gradients = true}, &d),
@@ -638,12 +671,13 @@ static void test_clip(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mean),          cmocka_unit_test(test_values),
-        cmocka_unit_test(test_other_params),  cmocka_unit_test(test_out_of_turn),
-        cmocka_unit_test(test_no_data),       cmocka_unit_test(test_early_mark),
-        cmocka_unit_test(test_same_weight),   cmocka_unit_test(test_overwrites),
-        cmocka_unit_test(test_unstored),      cmocka_unit_test(test_clip),
-        cmocka_unit_test(test_own_gradients), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_mean),         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_other_params), cmocka_unit_test(test_out_of_turn),
+        cmocka_unit_test(test_no_data),      cmocka_unit_test(test_early_mark),
+        cmocka_unit_test(test_late_change),  cmocka_unit_test(test_same_weight),
+        cmocka_unit_test(test_overwrites),   cmocka_unit_test(test_unstored),
+        cmocka_unit_test(test_clip),         cmocka_unit_test(test_own_gradients),
+        cmocka_unit_test(test_large),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

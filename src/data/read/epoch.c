@@ -20,8 +20,9 @@ static void shuffle(lks_sampler *s, uint64_t epoch)
 
 lks_status lks_sampler_open(const lks_sampler_options *options, lks_sampler **sampler_p)
 {
-    LKS__NEED("lks_sampler_open", options);
     LKS__NEED("lks_sampler_open", sampler_p);
+    *sampler_p = NULL;
+    LKS__NEED("lks_sampler_open", options);
     uint64_t n = options->dataset_size, R = (uint64_t)options->replicas;
     if (n < 1 || n > UINT32_MAX || options->replicas < 1)
         return lks__fail(LKS_ERR_ARG,

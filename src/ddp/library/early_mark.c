@@ -66,6 +66,17 @@ lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const
         lks__escape(name, sizeof name, p->name, strlen(p->name)), m, v);
 }
 
+lks_status lks__settled_compare(const lks__early_mark *check, size_t i, const lks_param *p)
+{
+    char name[128];
+    if (check->hashes[i] == hash_of(p))
+        return LKS_OK;
+    return lks__fail(LKS_ERR_ARG,
+                     "lks_ddp_step: the gradient of %s changed after the last "
+                     "lks_ddp_accumulate(), which had taken it: complete it before that call",
+                     lks__escape(name, sizeof name, p->name, strlen(p->name)));
+}
+
 /* A quiet NaN: processors keep its bits when a gradient is added to it. */
 enum { UNSTORED = 0x7fd15a17 };
 

@@ -1,7 +1,7 @@
 /* ddp/library/early_mark.h - finds gradients that a program marks ready before they are complete
  * (they are sent while backward still changes them, so the result depends on the number of ranks),
- * or doesn't store although nothing zeroes them. Active only if the environment has
- * LOCKSTEP_CHECK=1, since it reads each gradient twice more. */
+ * changes after they were added, or doesn't store although nothing zeroes them. Active only if the
+ * environment has LOCKSTEP_CHECK=1, since it reads each gradient twice more. */
 #ifndef LKS_DDP_LIBRARY_EARLY_MARK_H
 #define LKS_DDP_LIBRARY_EARLY_MARK_H
 
@@ -15,16 +15,21 @@ typedef struct lks__early_mark lks__early_mark;
 /* *on_p: the environment has LOCKSTEP_CHECK=1. ERR_CONFIG: it has another value than 0 or 1. */
 lks_status lks__check_is_on(bool *on_p);
 
-/* The functions below do nothing if `check` is NULL. ERR_NOMEM. */
+/* ERR_NOMEM. But for lks__settled_compare(), the functions below do nothing if `check` is NULL. */
 lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p);
 void lks__early_mark_close(lks__early_mark *check);
 
-/* Record the gradient of `p`, parameter number `i`, when it is marked. */
+/* Record the gradient of `p`, parameter number `i`, when it is complete. */
 void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p);
 /* Compare the gradient with the recorded one at the end of micro-step `m` (from 0) of virtual rank
  * `v`. ERR_ARG names the parameter. */
 lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
                                    int v, int m);
+
+/* In lks_ddp_step(): the same for the caller's gradients, recorded by the last
+ * lks_ddp_accumulate().
+ */
+lks_status lks__settled_compare(const lks__early_mark *check, size_t i, const lks_param *p);
 
 /* For gradients that backward stores, and nothing zeroes. Fill the gradient of `p` with a NaN that
  * no computation gives; find one that is left at the end of virtual rank v's first micro-step.

@@ -266,17 +266,32 @@ static lks_status check_gradient(const lks_ddp *d, size_t i)
     return p->ready ? lks__early_mark_compare(d->early, i, &p->p, d->v, d->m) : LKS_OK;
 }
 
-/* A gradient that was marked too early would have been sent, so the step can't be completed. The
- * other ranks needn't wait for it. */
+/* A wrong gradient may have been sent, so the step can't be completed. The other ranks needn't wait
+ * for it. */
+static lks_status refuse_gradient(lks_ddp *d)
+{
+    (void)give_up(d, LKS_ERR_ARG);
+    lks_comm_abort(d->comm, d->why);
+    return lks__fail(LKS_ERR_ARG, "%s", d->why);
+}
+
 static lks_status check_gradients(lks_ddp *d)
 {
     for (size_t i = 0; d->early != NULL && i < d->n_params; i++) {
-        if (check_gradient(d, i) == LKS_OK)
-            continue;
-        (void)give_up(d, LKS_ERR_ARG);
-        lks_comm_abort(d->comm, d->why);
-        return lks__fail(LKS_ERR_ARG, "%s", d->why);
+        if (check_gradient(d, i) != LKS_OK)
+            return refuse_gradient(d);
+        if (!d->params[i].ready)
+            lks__early_mark_note(d->early, i, &d->params[i].p);
     }
+    return LKS_OK;
+}
+
+/* Other ranks may have added to the library's own gradients since. */
+static lks_status check_settled(lks_ddp *d)
+{
+    for (size_t i = 0; d->early != NULL && !d->own && i < d->n_params; i++)
+        if (lks__settled_compare(d->early, i, &d->params[i].p) != LKS_OK)
+            return refuse_gradient(d);
     return LKS_OK;
 }
 
@@ -286,7 +301,7 @@ lks_status lks_ddp_accumulate(lks_ddp *d, double weight)
     LKS__TRY(check_whole(d, "lks_ddp_accumulate"));
     if (!d->begun)
         return out_of_turn(d, "lks_ddp_accumulate");
-    if (!(weight >= 0 && isfinite(tally_of(d, d->v)->weight + weight)))
+    if (!(weight >= 0 && isfinite(weight)))
         return lks__fail(LKS_ERR_ARG,
                          "lks_ddp_accumulate: the weight is %g: it is the number of samples, "
                          "finite and at least 0",
@@ -371,7 +386,7 @@ static lks_status finish(lks_ddp *d, struct lks__ddp_tally *sum, double *norm_p)
     LKS__TRY(gather(d, sum)); /* after it no rank waits for sums, which are made of all gradients */
     /* With the same weight everywhere, the reducer has divided already. */
     const double factor = d->weight > 0 ? 1.0 : mean_factor(sum->weight);
-    *norm_p *= factor;
+    *norm_p *= (float)factor; /* as the gradients are */
     /* Only one rank of a host has the sum where its gradients are. The others read it there. */
     const bool in_place = sums + d->table.tensors[0].offset == d->params[d->param_of[0]].p.grad;
     if (!in_place)
@@ -391,6 +406,7 @@ lks_status lks_ddp_step(lks_ddp *d, lks_ddp_result *result)
     LKS__TRY(check_whole(d, "lks_ddp_step"));
     if (d->begun || d->v != d->end)
         return out_of_turn(d, "lks_ddp_step");
+    LKS__TRY(check_settled(d));
     lks__comm_note_for(d->comm, d->steps, "lks_ddp_step");
     lks_status st = finish(d, &sum, &norm);
     if (st != LKS_OK)

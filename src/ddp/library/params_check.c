@@ -22,9 +22,10 @@ static lks_status check_params(const lks_param *params, size_t n, bool own)
     for (size_t i = 0; i < n; i++) {
         const lks_param *p = &params[i];
         if (p->name == NULL || p->value == NULL || p->count == 0)
-            return lks__fail(LKS_ERR_ARG,
-                             "lks_ddp_open: parameter %zu has no name, no values or no elements",
-                             i);
+            return lks__fail(LKS_ERR_ARG, "lks_ddp_open: parameter %zu: its %s", i,
+                             p->name == NULL    ? "name is NULL"
+                             : p->value == NULL ? "value is NULL"
+                                                : "count is 0");
         if (((uintptr_t)p->value | (uintptr_t)p->grad) % sizeof(float) != 0)
             return lks__fail(LKS_ERR_ARG,
                              "lks_ddp_open: values or gradient of parameter %zu are not aligned as "

@@ -30,14 +30,15 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
              param->tensor < 0 ? ", frozen" : "");
 }
 
-enum { OPTIONS = 5 };
+enum { OPTIONS = 6 };
 
 static lks_status same_options(const lks_ddp *d, const lks__reducer_config *config)
 {
     int W = lks_comm_world_size(d->comm);
-    double mine[OPTIONS] = {d->V, d->A, (double)config->bucket_bytes, config->wire, d->weight};
+    double mine[OPTIONS] = {d->V,         d->A,      (double)config->bucket_bytes,
+                            config->wire, d->weight, d->overwrites};
     static const char *const names[OPTIONS] = {"virtual_ranks", "micro_steps", "bytes of a bucket",
-                                               "wire", "weight"};
+                                               "wire",          "weight",      "overwrites"};
     double *all = calloc((size_t)W, sizeof mine);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
@@ -147,9 +148,10 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
 {
     LKS__FLOAT_MODE();
     static const lks_ddp_options defaults;
+    LKS__NEED("lks_ddp_open", ddp_p);
+    *ddp_p = NULL;
     LKS__NEED("lks_ddp_open", comm);
     LKS__NEED("lks_ddp_open", params);
-    LKS__NEED("lks_ddp_open", ddp_p);
     if (n_params == 0 || n_params > INT32_MAX)
         return lks__fail(LKS_ERR_ARG, "lks_ddp_open: %zu parameters: 1 to %d are possible",
                          n_params, INT32_MAX);

@@ -31,8 +31,10 @@ static const char *fault_of(const lks_optimizer_param *p)
     size_t count;
     if (p->name == NULL || p->name[0] == '\0')
         return "it has no name";
-    if (p->value == NULL || p->grad == NULL)
-        return "it has no values or no gradient";
+    if (p->value == NULL)
+        return "its value is NULL";
+    if (p->grad == NULL)
+        return "its grad is NULL";
     if (p->kind < LKS_PARAM_VECTOR || p->kind > LKS_PARAM_EMBED)
         return "its kind is none of LKS_PARAM_VECTOR, LKS_PARAM_MATRIX and LKS_PARAM_EMBED";
     if (__builtin_mul_overflow(p->rows, p->cols, &count) || count == 0 ||
@@ -46,7 +48,7 @@ static const char *fault_of(const lks_optimizer_param *p)
 /* Names are those of moments in checkpoints. */
 static lks_status check_apart(const lks_optimizer_param *params, size_t n)
 {
-    struct lks__range *ranges = malloc(n * sizeof *ranges);
+    struct lks__range *ranges = malloc(2 * n * sizeof *ranges);
     const char **names = malloc(n * sizeof *names);
     lks_status st = LKS_OK;
     if (ranges == NULL || names == NULL)
@@ -54,10 +56,11 @@ static lks_status check_apart(const lks_optimizer_param *params, size_t n)
     for (size_t i = 0; i < n && st == LKS_OK; i++) {
         const lks_optimizer_param *p = &params[i];
         names[i] = p->name;
-        ranges[i] = (struct lks__range){p->value, p->value + p->rows * p->cols, i};
+        ranges[2 * i] = (struct lks__range){p->value, p->value + p->rows * p->cols, i};
+        ranges[2 * i + 1] = (struct lks__range){p->grad, p->grad + p->rows * p->cols, i};
     }
     if (st == LKS_OK)
-        st = lks__check_apart("lks_optimizer_open", ranges, n);
+        st = lks__check_apart("lks_optimizer_open", ranges, 2 * n);
     if (st == LKS_OK)
         st = lks__check_unique("lks_optimizer_open", names, n);
     free(ranges);
@@ -210,8 +213,9 @@ lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
 {
     LKS__FLOAT_MODE();
     LKS__CALLED_BY(OPTIMIZER_OPEN);
-    LKS__NEED("lks_optimizer_open", params);
     LKS__NEED("lks_optimizer_open", optimizer_p);
+    *optimizer_p = NULL;
+    LKS__NEED("lks_optimizer_open", params);
     if (rule < LKS_ADAMW || rule > LKS_MUON)
         return lks__fail(LKS_ERR_ARG,
                          "lks_optimizer_open: there is no rule %d: use LKS_ADAMW, LKS_SGD or "
