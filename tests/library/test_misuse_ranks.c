@@ -323,6 +323,7 @@ static lks_status after_failure(struct rank *r, bool first)
 static lks_status fails_in_backward(struct rank *r, bool first)
 {
     LKS__TRY(open_ddp(r));
+    (void)lks_comm_barrier(r->comm); /* the others have opened theirs when the first fails */
     lks_status st = half_backward(r, r->ddp);
     if (first)
         lks_comm_abort(r->comm, "the data is torn");

@@ -303,6 +303,12 @@ int gloo_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_b
 
 // --- messages ----------------------------------------------------------------------------------
 
+bool is_gone(Member *m, int host)
+{
+    std::lock_guard<std::mutex> held(m->lock);
+    return m->peers[host].gone;
+}
+
 void send_messages(Member *m)
 {
     std::unique_lock<std::mutex> held(m->lock);
@@ -312,7 +318,7 @@ void send_messages(Member *m)
             return;
         held.unlock();
         for (int h = 0; h < m->n_hosts; h++) {
-            if (h == m->host)
+            if (h == m->host || is_gone(m, h))
                 continue;
             try { // the receiver reports a connection that has failed
                 m->outs[h]->send(h, message_slot);
@@ -346,6 +352,7 @@ void receive_messages(Member *m, int host)
     std::lock_guard<std::mutex> held(m->lock);
     peer.gone = true;
     peer.why = why;
+    m->outs[host]->abortWaitSend(); // Gloo can forget a send that begins while its connection fails
 }
 
 int gloo_tell(void *engine, const void *message)
