@@ -7,8 +7,9 @@ install(DIRECTORY config DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep COMPONENT
   FILES_MATCHING PATTERN *.conf)
 install(FILES README.md CONTRIBUTING.md CHANGELOG.md LICENSE DESTINATION ${lks_doc_dir} COMPONENT lockstep)
 install(DIRECTORY docs DESTINATION ${lks_doc_dir} COMPONENT lockstep)
-install(DIRECTORY examples DESTINATION ${lks_doc_dir} COMPONENT dev USE_SOURCE_PERMISSIONS
-  PATTERN build EXCLUDE PATTERN *.egg-info EXCLUDE PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY examples DESTINATION ${lks_doc_dir} COMPONENT dev
+  PATTERN build EXCLUDE PATTERN *.egg-info EXCLUDE PATTERN __pycache__ EXCLUDE
+  REGEX "[.](sh|sbatch)$" PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
 # Man pages and completions, from the settings table. Not with sanitizers, nor for another architecture
 # without an emulator: the program would have to run while it is built.

@@ -7,8 +7,14 @@ source=$1 build=$2
 work_folder
 plain_build "$build" 'what is installed would need the sanitizer everywhere'
 
+install_with() { # UMASK
+    (umask "$1" && DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where) >"$work/log" 2>&1 || fail 'cmake --install'
+    wrong=$(find "$work/dest" ! -type l \( -perm /022 -o ! -perm -444 -o -type d ! -perm -555 \))
+    [ -z "$wrong" ] || fail "umask $1: others can't read, or can change $wrong"
+}
+
 echo '== all files lie below DESTDIR and the prefix'
-DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where >"$work/log" 2>&1 || fail 'cmake --install'
+install_with 000
 [ "$(cd "$work/dest" && find . -path ./opt/some/where -prune -o -type f -print)" = '' ] ||
     fail "files beside the prefix: $(find "$work/dest")"
 there=$work/dest/opt/some/where
@@ -34,9 +40,8 @@ grep -q 'Nothing is left to uninstall' "$work/log" || fail "a second uninstall s
 echo '== folders that the install found are left, even empty ones, and others go, also after two installs'
 mkdir -p "$there/bin" "$there/share/man"
 touch "$there/bin/other"
-for turn in 1 2; do
-    DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where >"$work/log" 2>&1 || fail "install $turn"
-done
+install_with 077
+install_with 077
 uninstall
 left=$(cd "$there" && find . | sort | tr '\n' ' ')
 [ "$left" = '. ./bin ./bin/other ./share ./share/man ' ] || fail "uninstall left $left"
