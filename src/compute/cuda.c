@@ -114,18 +114,16 @@ lks_status lks__device_open_cuda(const lks__device_place *place, lks__device **d
         return lks__fail(LKS_ERR_SUPPORT, "no NVIDIA GPU");
     const char *why = why_not(&module, &n, text);
     if (place->note != NULL) {
-        /* Until GPUs have run these kernels, they are only for users who ask for them. */
+        /* Until more kinds of GPUs have run these kernels, they are only for users who ask. */
         snprintf(place->note, LKS__DEVICE_TEXT,
                  "this machine has an NVIDIA GPU or its driver, but device=auto uses the CPU: %s",
-                 why != NULL
-                     ? why
-                     : "these kernels have not been run on a GPU yet; --device=cuda uses the GPU");
+                 why != NULL ? why : "GPUs are experimental; --device=cuda uses it");
         return lks__fail(LKS_ERR_SUPPORT, "%s", place->note);
     }
     if (why != NULL)
         return lks__fail(LKS_ERR_SUPPORT, "--device=cuda: %s", why);
     LKS__TRY(choose(module, place, n, &gpu));
-    LKS__TRY(module->open(gpu, lks__fail, load_nccl, device_p));
+    LKS__TRY(module->open(gpu, lks__fail, lks__device_wait, load_nccl, device_p));
     visible((*device_p)->which + strlen((*device_p)->which));
     return LKS_OK;
 }

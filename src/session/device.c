@@ -109,11 +109,12 @@ lks_status lks__session_same(lks__session *s, const char *what, uint64_t value)
 }
 
 /* The bits of a run depend on the CPU's kernels, in bfloat16 also on the kind of their products,
- * and, if the device has its own kernels, on those. */
+ * or, if the device has its own kernels and products, on those. */
 static lks_status agree_on_fingerprint(lks__session *s)
 {
-    const uint64_t prints[] = {s->ex.bf16 ? lks__kernels_fingerprint(&s->kernels, true)
-                                          : LKS__FINGERPRINT, /* set_up() has verified it */
+    const uint64_t prints[] = {s->ex.bf16 && s->device->ops->host_memory
+                                   ? lks__kernels_fingerprint(&s->kernels, true)
+                                   : LKS__FINGERPRINT, /* set_up() has verified it */
                                s->device->fingerprint};
     const uint64_t print = prints[1] == 0 ? prints[0] : XXH3_64bits(prints, sizeof prints);
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016" PRIx64, print);

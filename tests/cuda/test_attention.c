@@ -1,5 +1,5 @@
 /* Attention, and attention over kept keys: src/compute/cuda/attention/attention.cu and, with
- * operands in bfloat16, attention_bf16.cu. Results are compared with the formula in double
+ * heads of 64 in bfloat16, attention_64.cu. Results are compared with the formula in double
  * (attention/reference.h), with the CPU's operations, and with their own bits in other orders. */
 #include "support.h"
 

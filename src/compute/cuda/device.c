@@ -25,11 +25,13 @@ void lks__cuda_record(lks__cuda *c, const char *fmt, ...)
 bool lks__cuda_check(lks__cuda *c, cudaError_t error, const char *call)
 {
     if (error != cudaSuccess)
-        lks__cuda_record(c, "%s failed on GPU %d (%s): %s (CUDA error %d); %s", call, c->gpu,
-                         c->about.name, cudaGetErrorString(error), (int)error,
-                         error == cudaErrorMemoryAllocation
-                             ? "use a smaller batch, --recompute=block, or fewer ranks on this GPU"
-                             : "the kernel log (dmesg) may have more");
+        lks__cuda_record(
+            c, "%s failed on GPU %d (%s): %s (CUDA error %d); %s", call, c->gpu, c->about.name,
+            cudaGetErrorString(error), (int)error,
+            error != cudaErrorMemoryAllocation ? "the kernel log (dmesg) may have more"
+            : c->blocks == NULL
+                ? "other programs use its memory (nvidia-smi), or too many ranks"
+                : "use a smaller batch, --recompute=block, or fewer ranks on this GPU");
     return error == cudaSuccess;
 }
 
@@ -102,6 +104,16 @@ static lks__device_counts counts(lks__device *device)
     return ((lks__cuda *)device)->counts;
 }
 
+static lks__mark mark(lks__device *device, lks__queue queue)
+{
+    lks__cuda *c = (lks__cuda *)device;
+    lks__cuda_queue *q = &c->queues[queue];
+    q->made++;
+    if (!lks__cuda_failed(c))
+        LKS__CUDA_CALL(c, cudaEventRecord, q->events[q->made % LKS__CUDA_EVENTS], q->stream);
+    return (lks__mark){queue, q->made};
+}
+
 /* --- copies ---------------------------------------------------------------------------------- */
 
 static enum cudaMemoryType type_of(lks__cuda *c, const void *p)
@@ -115,7 +127,6 @@ static void CUDART_CB run_call(void *arg)
 {
     lks__cuda_call *call = arg;
     memcpy(call->dst, call->src, call->bytes);
-    atomic_fetch_add(call->done, 1);
 }
 
 static bool open_pinned(lks__cuda *c, lks__cuda_queue *q)
@@ -130,31 +141,35 @@ static bool open_pinned(lks__cuda *c, lks__cuda_queue *q)
     return q->calls != NULL;
 }
 
-/* Queue a host call that copies. */
-static bool call_later(lks__cuda *c, lks__cuda_queue *q, void *dst, const void *src, size_t bytes)
+/* Queue a host call that copies. After a failure of the group the copy is missing, and each later
+ * wait reports the same failure. */
+static bool call_later(lks__cuda *c, lks__queue queue, void *dst, const void *src, size_t bytes)
 {
-    while (q->called - atomic_load(&q->done) >= LKS__CUDA_CALLS) {
-        const cudaError_t error = cudaStreamQuery(q->stream);
-        if (error != cudaErrorNotReady && !lks__cuda_check(c, error, "cudaStreamQuery"))
+    lks__cuda_queue *q = &c->queues[queue];
+    if (q->called > 0 && q->called % (LKS__CUDA_CALLS / 2) == 0) {
+        const lks__mark now = mark(&c->device, queue);
+        if (q->called >= LKS__CUDA_CALLS && c->wait(&c->device, q->half) != LKS_OK)
             return false;
+        q->half = now;
     }
     lks__cuda_call *call = &q->calls[q->called++ % LKS__CUDA_CALLS];
-    *call = (lks__cuda_call){dst, src, bytes, &q->done};
+    *call = (lks__cuda_call){dst, src, bytes};
     return LKS__CUDA_CALL(c, cudaLaunchHostFunc, q->stream, run_call, call);
 }
 
 /* The queue's order keeps a piece's pinned memory until its second half is done. */
-static void copy_pieces(lks__cuda *c, lks__cuda_queue *q, char *dst, const char *src, size_t bytes,
+static void copy_pieces(lks__cuda *c, lks__queue queue, char *dst, const char *src, size_t bytes,
                         bool to_host)
 {
+    lks__cuda_queue *q = &c->queues[queue];
     if (!open_pinned(c, q))
         return;
     for (size_t n; bytes > 0; bytes -= n, dst += n, src += n) {
         n = bytes < LKS__CUDA_PIECE ? bytes : LKS__CUDA_PIECE;
         const bool put = to_host ? LKS__CUDA_CALL(c, cudaMemcpyAsync, q->pinned, src, n,
                                                   cudaMemcpyDeviceToHost, q->stream) &&
-                                       call_later(c, q, dst, q->pinned, n)
-                                 : call_later(c, q, q->pinned, src, n) &&
+                                       call_later(c, queue, dst, q->pinned, n)
+                                 : call_later(c, queue, q->pinned, src, n) &&
                                        LKS__CUDA_CALL(c, cudaMemcpyAsync, dst, q->pinned, n,
                                                       cudaMemcpyHostToDevice, q->stream);
         if (!put)
@@ -173,22 +188,12 @@ static void copy(lks__device *device, lks__queue queue, void *dst, const void *s
     if (lks__cuda_failed(c)) /* unknown for some types */
         return;
     if (to == cudaMemoryTypeUnregistered || from == cudaMemoryTypeUnregistered)
-        copy_pieces(c, q, dst, src, bytes, to == cudaMemoryTypeUnregistered);
+        copy_pieces(c, queue, dst, src, bytes, to == cudaMemoryTypeUnregistered);
     else
         LKS__CUDA_CALL(c, cudaMemcpyAsync, dst, src, bytes, cudaMemcpyDefault, q->stream);
 }
 
 /* --- queues ---------------------------------------------------------------------------------- */
-
-static lks__mark mark(lks__device *device, lks__queue queue)
-{
-    lks__cuda *c = (lks__cuda *)device;
-    lks__cuda_queue *q = &c->queues[queue];
-    q->made++;
-    if (!lks__cuda_failed(c))
-        LKS__CUDA_CALL(c, cudaEventRecord, q->events[q->made % LKS__CUDA_EVENTS], q->stream);
-    return (lks__mark){queue, q->made};
-}
 
 static void follow(lks__device *device, lks__queue queue, lks__mark after)
 {
@@ -297,7 +302,8 @@ static bool open_queue(lks__cuda *c, lks__cuda_queue *q)
 }
 
 lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
-                          lks__cuda_load_nccl *load_nccl, lks__device **device_p)
+                          lks__cuda_wait *wait, lks__cuda_load_nccl *load_nccl,
+                          lks__device **device_p)
 {
     lks__cuda *c = calloc(1, sizeof *c);
     char why[200];
@@ -306,6 +312,7 @@ lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fa
     c->device =
         (lks__device){.ops = &ops, .layers = layers, .ex = (const lks__exec *)c, .bf16 = true};
     c->fail = fail;
+    c->wait = wait;
     c->load_nccl = load_nccl;
     c->gpu = gpu;
     own_device = c;

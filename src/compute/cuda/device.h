@@ -22,7 +22,6 @@ typedef struct lks__cuda_call {
     void *dst;
     const void *src;
     size_t bytes;
-    atomic_uint_least64_t *done;
 } lks__cuda_call;
 
 typedef struct lks__cuda_queue {
@@ -32,7 +31,7 @@ typedef struct lks__cuda_queue {
     void *pinned;          /* of LKS__CUDA_PIECE bytes; NULL until it is needed */
     lks__cuda_call *calls; /* LKS__CUDA_CALLS of them, used in turn */
     uint64_t called;
-    atomic_uint_least64_t done; /* of these calls */
+    lks__mark half; /* after it, the half of `calls` whose turn comes next can be used again */
 } lks__cuda_queue;
 
 /* Memory that grows when it is too small, which happens only in the first step. */
@@ -74,6 +73,7 @@ typedef struct lks__cuda {
     bool bf16;      /* operands of products, and activations as they are stored */
     bool rehearses; /* nothing is queued: compute/device.h */
     char kind[240]; /* the facts on which algorithms depend: GPU and version of cuBLASLt */
+    lks__cuda_wait *wait;
     lks__cuda_load_nccl *load_nccl;
     const lks__nccl_module *nccl; /* NULL until it is asked for */
     void *peers;                  /* of its join(); NULL: none, or no longer */
@@ -114,7 +114,8 @@ void lks__cuda_moves_close(lks__cuda *c); /* nothing is queued */
 /* As module.h's functions. */
 bool lks__cuda_look(int gpu, lks__cuda_gpu *out, char *why, size_t why_bytes);
 lks_status lks__cuda_open(int gpu, const lks__layers *layers, lks__cuda_fail *fail,
-                          lks__cuda_load_nccl *load_nccl, lks__device **device_p);
+                          lks__cuda_wait *wait, lks__cuda_load_nccl *load_nccl,
+                          lks__device **device_p);
 
 /* memory.c. As in lks__device_ops. */
 lks_status lks__cuda_alloc(lks__device *device, size_t bytes, void **p);

@@ -7,7 +7,7 @@
 #include "compute/cuda/plans.h"
 
 #define NO_MEMORY                                                                                  \
-    "no %s memory for %.1f MB: GPU %d (%s) has %.1f of %.1f MB left: use a smaller batch, "        \
+    "no GPU memory for %.1f MB: GPU %d (%s) has %.1f of %.1f MB left: use a smaller batch, "       \
     "--recompute=block, or fewer ranks on this GPU"
 
 static void look_at_memory(double *left_mb, double *all_mb)
@@ -19,14 +19,6 @@ static void look_at_memory(double *left_mb, double *all_mb)
     *all_mb = (double)all / 1e6;
 }
 
-static lks_status no_memory(const lks__cuda *c, const char *what, size_t bytes)
-{
-    double left, all;
-    look_at_memory(&left, &all);
-    return c->fail(LKS_ERR_NOMEM, NO_MEMORY, what, (double)bytes / 1e6, c->gpu, c->about.name, left,
-                   all);
-}
-
 /* Memory for operations under way. False: the device has failed. */
 static bool take(lks__cuda *c, void **p, size_t bytes)
 {
@@ -35,7 +27,7 @@ static bool take(lks__cuda *c, void **p, size_t bytes)
     if (error != cudaErrorMemoryAllocation)
         return lks__cuda_check(c, error, "cudaMalloc");
     look_at_memory(&left, &all);
-    lks__cuda_record(c, NO_MEMORY, "GPU", (double)bytes / 1e6, c->gpu, c->about.name, left, all);
+    lks__cuda_record(c, NO_MEMORY, (double)bytes / 1e6, c->gpu, c->about.name, left, all);
     return false;
 }
 
@@ -65,8 +57,12 @@ lks_status lks__cuda_alloc(lks__device *device, size_t bytes, void **p)
     lks__cuda *c = (lks__cuda *)device;
     *p = NULL;
     const cudaError_t error = cudaMalloc(p, bytes > 0 ? bytes : 1);
-    if (error == cudaErrorMemoryAllocation)
-        return no_memory(c, "GPU", bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        double left, all;
+        look_at_memory(&left, &all);
+        return c->fail(LKS_ERR_NOMEM, NO_MEMORY, (double)bytes / 1e6, c->gpu, c->about.name, left,
+                       all);
+    }
     if (!lks__cuda_check(c, error, "cudaMalloc") || !remember(c, *p, bytes) ||
         !LKS__CUDA_CALL(c, cudaMemsetAsync, *p, 0, bytes, c->set_up) ||
         !LKS__CUDA_CALL(c, cudaStreamSynchronize, c->set_up))
@@ -91,8 +87,13 @@ lks_status lks__cuda_alloc_staging(lks__device *device, size_t bytes, void **p)
     lks__cuda *c = (lks__cuda *)device;
     *p = NULL;
     const cudaError_t error = cudaHostAlloc(p, bytes > 0 ? bytes : 1, cudaHostAllocDefault);
-    if (error == cudaErrorMemoryAllocation)
-        return no_memory(c, "pinned host", bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError(); /* a later call must not report it */
+        return c->fail(LKS_ERR_NOMEM,
+                       "no pinned memory for %.1f MB on this host: its memory, or its container's, "
+                       "is used up; start fewer ranks here",
+                       (double)bytes / 1e6);
+    }
     if (!lks__cuda_check(c, error, "cudaHostAlloc"))
         return lks__cuda_failure(c);
     memset(*p, 0, bytes);

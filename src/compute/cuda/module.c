@@ -38,10 +38,10 @@ static const lks__layers layers = {
 #undef X
 };
 
-static lks_status open_gpu(int gpu, lks__cuda_fail *fail, lks__cuda_load_nccl *load_nccl,
-                           lks__device **device_p)
+static lks_status open_gpu(int gpu, lks__cuda_fail *fail, lks__cuda_wait *wait,
+                           lks__cuda_load_nccl *load_nccl, lks__device **device_p)
 {
-    return lks__cuda_open(gpu, &layers, fail, load_nccl, device_p);
+    return lks__cuda_open(gpu, &layers, fail, wait, load_nccl, device_p);
 }
 
 LKS__MODULE_EXPORT const lks__cuda_module lks__module_table = {

@@ -21,6 +21,8 @@
 #include "compute/cuda/plans.h"
 #include "compute/cuda/questions.h"
 
+#define NO_MEMORY "no memory on this host for the algorithms of matrix products"
+
 enum { WORK_BYTES = LKS__CUDA_PRODUCT_BYTES, ASKED = 8 };
 enum { NAME = 320, ATTRIBUTES = 256, N_ATTRIBUTES = 9 };
 
@@ -320,7 +322,7 @@ static const struct plan *plan_for(lks__cuda *c, const lks__cuda_key *key)
         return NULL;
     struct plan *p = calloc(1, sizeof *p);
     if (p == NULL) {
-        lks__cuda_check(c, cudaErrorMemoryAllocation, "a plan for a product");
+        lks__cuda_record(c, NO_MEMORY);
         return NULL;
     }
     p->key = *key;
@@ -343,8 +345,10 @@ static bool write_table(lks__cuda *c, char **text_p, uint64_t *hash, int *n_p)
     for (const struct plan *p = c->plans->first; p != NULL; p = p->next)
         bytes += NAME + ATTRIBUTES + 4;
     char *text = *text_p = calloc(1, bytes), name[NAME], algorithm[ATTRIBUTES];
-    if (text == NULL)
-        return lks__cuda_check(c, cudaErrorMemoryAllocation, "the table of algorithms");
+    if (text == NULL) {
+        lks__cuda_record(c, NO_MEMORY);
+        return false;
+    }
     used = (size_t)sprintf(text, "%s\n", c->kind);
     *n_p = 0;
     for (const struct plan *p = c->plans->first; p != NULL; p = p->next) {
@@ -383,7 +387,7 @@ void lks__cuda_rehearse(lks__device *device, const char *table, bool complete)
     all->complete = complete;
     all->table = strdup(table);
     if (all->table == NULL)
-        lks__cuda_check(c, cudaErrorMemoryAllocation, "the table of algorithms");
+        lks__cuda_record(c, NO_MEMORY);
     else if (strncmp(table, c->kind, n) != 0 || table[n] != '\n')
         snprintf(all->refused, sizeof all->refused, "it is of %.*s, and GPU %d is %s",
                  line < sizeof c->kind ? (int)line : (int)sizeof c->kind, table, c->gpu, c->kind);
@@ -485,8 +489,10 @@ bool lks__cuda_plans_open(lks__cuda *c)
 {
     lks__cuda_plans *all = calloc(1, sizeof *all);
     c->plans = all;
-    if (all == NULL)
-        return lks__cuda_check(c, cudaErrorMemoryAllocation, "the plans of products");
+    if (all == NULL) {
+        lks__cuda_record(c, NO_MEMORY);
+        return false;
+    }
     all->end = &all->first;
     return LKS__CUDA_PRODUCT(c, cublasLtCreate, &all->handle) && open_preference(c, false) &&
            open_preference(c, true) && LKS__CUDA_CALL(c, cudaMalloc, &all->work, WORK_BYTES);

@@ -19,7 +19,7 @@ enum {
     LKS__CUDA_HEAD_BYTES = 512 << 20,   /* of a chunk of logits in float32 */
     LKS__CUDA_PRODUCT_BYTES = 32 << 20, /* work space of matrix products */
     /* Memory of the GPU for CUDA's context, and for code that is loaded when it is first used. Both
-     * are estimates: no GPU has been asked. */
+     * are estimates. */
     LKS__CUDA_CONTEXT_BYTES = 500 << 20,
     LKS__CUDA_LATER_BYTES = 256 << 20,
 };

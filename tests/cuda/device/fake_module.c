@@ -37,8 +37,8 @@ static void close_gpu(lks__device *device)
 {
 }
 
-static lks_status open_gpu(int gpu, lks__cuda_fail *fail, lks__cuda_load_nccl *load_nccl,
-                           lks__device **device_p)
+static lks_status open_gpu(int gpu, lks__cuda_fail *fail, lks__cuda_wait *wait,
+                           lks__cuda_load_nccl *load_nccl, lks__device **device_p)
 {
     static const struct lks__device_ops ops = {.name = "cuda", .close = close_gpu};
     static lks__device device = {.ops = &ops, .unit = 1, .which = "GPU of a test"};

@@ -23,7 +23,7 @@ static const lks__layers layers = {.clear = lks__cuda_clear, .accumulate = lks__
 
 static int open_one(void **state)
 {
-    assert_ok(lks__cuda_open(GPU, &layers, lks__fail, NULL, &device));
+    assert_ok(lks__cuda_open(GPU, &layers, lks__fail, lks__device_wait, NULL, &device));
     return 0;
 }
 
@@ -770,7 +770,7 @@ static lks_status use_everything(void)
     enum { N = 64 };
     void *p = NULL, *q = NULL, *s = NULL;
     float pageable[N] = {1};
-    LKS__TRY(lks__cuda_open(GPU, &layers, lks__fail, NULL, &device));
+    LKS__TRY(lks__cuda_open(GPU, &layers, lks__fail, lks__device_wait, NULL, &device));
     lks_status st = device->ops->alloc(device, N * sizeof(float), &p);
     if (st == LKS_OK)
         st = device->ops->alloc(device, N * sizeof(float), &q);

@@ -34,7 +34,7 @@ static const struct lks__exchange_ops *ops;
 static lks_status open_rank(int rank, int n_ranks, const lks__exchange_id *id)
 {
     char why[100];
-    LKS__TRY(lks__cuda_open(rank, &layers, lks__fail, load, &device));
+    LKS__TRY(lks__cuda_open(rank, &layers, lks__fail, lks__device_wait, load, &device));
     ops = device->ops->exchange;
     assert_true(ops->can(device, why, sizeof why));
     LKS__TRY(ops->join(device, rank, n_ranks, id));
@@ -310,7 +310,7 @@ static lks_status learn_in_a_wait(int rank, int n_ranks, const lks__exchange_id 
 static lks_status join_alone(int rank, int n_ranks, const lks__exchange_id *id)
 {
     char why[100];
-    assert_ok(lks__cuda_open(rank, &layers, lks__fail, load, &device));
+    assert_ok(lks__cuda_open(rank, &layers, lks__fail, lks__device_wait, load, &device));
     assert_true(device->ops->exchange->can(device, why, sizeof why));
     calls = 100;
     device->waiter.failure = fails_later;
@@ -378,7 +378,7 @@ static void test_no_module(void **state)
 {
     char why[100];
     setenv("NO_NCCL", "1", 1);
-    assert_ok(lks__cuda_open(0, &layers, lks__fail, load, &device));
+    assert_ok(lks__cuda_open(0, &layers, lks__fail, lks__device_wait, load, &device));
     assert_false(device->ops->exchange->can(device, why, sizeof why));
     assert_string_equal(why, "there is no NCCL");
     lks__device_close(device);
@@ -390,7 +390,7 @@ static lks_status use(void)
     lks__exchange_id id;
     char why[100];
     lks__device *asked;
-    LKS__TRY(lks__cuda_open(0, &layers, lks__fail, load, &asked));
+    LKS__TRY(lks__cuda_open(0, &layers, lks__fail, lks__device_wait, load, &asked));
     assert_true(asked->ops->exchange->can(asked, why, sizeof why));
     asked->ops->exchange->about(asked, why, sizeof why);
     assert_string_equal(why, "NCCL 2.28.9");

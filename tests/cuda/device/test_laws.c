@@ -607,6 +607,26 @@ static void test_hanging(void **state)
     }
 }
 
+/* The same in a checkpoint's exchange, behind which more copies are due than can be queued. */
+static void test_hanging_checkpoint(void **state)
+{
+    static const char *const more[] = {"--nproc_per_node=2", "--exchange=nccl",
+                                       "--timeout=1",        "--n_layer=50",
+                                       "--max_iters=1",      "--checkpoint_interval=1",
+                                       "--eval_interval=0",  "--gradient_accumulation_steps=2",
+                                       "--virtual_ranks=2",  "--bucket_mb=25"};
+    const char *const env[] = {"CUDA_STANDIN_STOP=ncclGroupStart:4", "CUDA_STANDIN_ONLY_RANK=1",
+                               NULL};
+    law_args args = run_of(false, lks_test_folder());
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
+        law_add(&args, "%s", more[i]);
+    const lks_test_result r = lks_test_run(args.argv, env, 120);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(last_line(r.err),
+                    "no answer for 1 s in an exchange between GPUs from rank 1 (");
+    assert_contains(last_line(r.err), "stopped by a signal");
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -624,7 +644,7 @@ static void test_refused(void **state)
          "start at most 2 ranks here"},
         {"CUDA_STANDIN_GPUS=none", "--nproc_per_node=1", "cudaGetDeviceCount failed"},
         {"CUDA_STANDIN_MAJOR=7", "--nproc_per_node=1", "has capability 7.0"},
-        {"CUDA_STANDIN_MB=1", "--nproc_per_node=1", "out of memory (CUDA error 2); use a smaller"},
+        {"CUDA_STANDIN_MB=1", "--nproc_per_node=1", "(CUDA error 2); other programs use its mem"},
         {"CUDA_STANDIN_MB=32", "--nproc_per_node=1", "and 0.0 MB of it are free"},
     };
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
@@ -664,14 +684,30 @@ int main(int argc, char **argv)
 #define FLOAT32(test) cmocka_unit_test_setup(test, use_float32)
 #define BF16(test)    cmocka_unit_test_setup(test, use_bf16)
     const struct CMUnitTest tests[] = {
-        FLOAT32(test_ranks),          BF16(test_ranks_bf16),      BF16(test_recompute_bf16),
-        FLOAT32(test_shared_gpu),     FLOAT32(test_exchanges),    BF16(test_dtype),
-        FLOAT32(test_resume),         BF16(test_resume),          BF16(test_stop),
-        FLOAT32(test_losses),         BF16(test_losses_bf16),     FLOAT32(test_gradients),
-        FLOAT32(test_gradients_bf16), BF16(test_failures),        FLOAT32(test_refused),
-        FLOAT32(test_algorithms),     BF16(test_algorithms),      FLOAT32(test_new_algorithms),
-        FLOAT32(test_from_cpu),       FLOAT32(test_without_nccl), BF16(test_killed),
-        BF16(test_hanging),           FLOAT32(test_list),
+        FLOAT32(test_ranks),
+        BF16(test_ranks_bf16),
+        BF16(test_recompute_bf16),
+        FLOAT32(test_shared_gpu),
+        FLOAT32(test_exchanges),
+        BF16(test_dtype),
+        FLOAT32(test_resume),
+        BF16(test_resume),
+        BF16(test_stop),
+        FLOAT32(test_losses),
+        BF16(test_losses_bf16),
+        FLOAT32(test_gradients),
+        FLOAT32(test_gradients_bf16),
+        BF16(test_failures),
+        FLOAT32(test_refused),
+        FLOAT32(test_algorithms),
+        BF16(test_algorithms),
+        FLOAT32(test_new_algorithms),
+        FLOAT32(test_from_cpu),
+        FLOAT32(test_without_nccl),
+        BF16(test_killed),
+        BF16(test_hanging),
+        FLOAT32(test_hanging_checkpoint),
+        FLOAT32(test_list),
     };
     cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
     return lks_test_exit(cmocka_run_group_tests(tests, train_whole, NULL));

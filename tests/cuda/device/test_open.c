@@ -197,7 +197,7 @@ static void test_auto(void **state)
     assert_int_equal(r.exit_code, 0);
     const char *line = strstr(r.err, "this machine has an NVIDIA GPU or its driver");
     assert_non_null(line);
-    assert_contains(line, "--device=cuda uses the GPU");
+    assert_contains(line, "--device=cuda uses it");
     assert_null(strstr(line + 1, "this machine has")); /* rank 0 alone */
     const char *broken[] = {none[0], "FAKE_GPUS=none", env[2], "PRETEND=/proc/driver/nvidia", NULL};
     r = train(broken, "auto", NULL, "1");
