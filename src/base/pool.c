@@ -17,6 +17,9 @@
  * polls. */
 enum { SPINS = 4000 };
 
+/* Looks after which a polling thread lets another process have its core. */
+enum { LOOKS_PER_YIELD = 64 };
+
 /* The gate of a round: the number of workers inside, and two flags. A round ends when its tasks are
  * done and the workers inside have left. A worker that sleeps, or has lost its core to another
  * process, isn't inside, so it delays no one. */
@@ -50,6 +53,13 @@ struct worker {
     int index;
     lks__pool alone; /* a pool of only this thread */
 };
+
+static void relax(int spins)
+{
+    if (spins % LOOKS_PER_YIELD == 0)
+        sched_yield();
+    lks__cpu_relax();
+}
 
 static void run_tasks(lks__pool *p, int thread)
 {
@@ -89,7 +99,7 @@ static void end_round(lks__pool *p)
     for (int spins = 0; spins <= p->spins; spins++) {
         if (atomic_load_explicit(&p->gate, memory_order_acquire) == GATE_CLOSED)
             return;
-        lks__cpu_relax();
+        relax(spins + 1);
     }
     atomic_fetch_or_explicit(&p->gate, GATE_AWAITED, memory_order_relaxed);
     pthread_mutex_lock(&p->lock);
@@ -110,7 +120,7 @@ static void *worker_main(void *arg)
         int spins = 0;
         while (atomic_load_explicit(&p->round, memory_order_acquire) == seen) {
             if (++spins < p->spins) {
-                lks__cpu_relax();
+                relax(spins);
                 continue;
             }
             pthread_mutex_lock(&p->lock);
