@@ -554,6 +554,58 @@ bool lks_test_on_device(void)
     return strcmp(lks_test_program(), LKS_TEST_TOOL) != 0;
 }
 
+/* `environ` with these variables instead of others of their names. */
+static const char **environment(const char *count, const char *const env[])
+{
+    size_t n_env = 0, n = 0, n_own;
+    while (env != NULL && env[n_env] != NULL)
+        n_env++;
+    while (environ[n] != NULL)
+        n++;
+    const char **all = malloc((1 + n_env + n + 1) * sizeof *all);
+    assert_non_null(all);
+    all[0] = count;
+    for (n = 1; n <= n_env; n++)
+        all[n] = env[n_env - n]; /* the last of a name counts */
+    n_own = n;
+    for (char **e = environ; *e != NULL; e++) {
+        size_t i = 0;
+        while (i < n_own && strncmp(all[i], *e, strcspn(*e, "=") + 1) != 0)
+            i++;
+        if (i == n_own)
+            all[n++] = *e;
+    }
+    all[n] = NULL;
+    return all;
+}
+
+/* In a child that shares its parent's memory. */
+_Noreturn static void become(const lks_test_child *child, const char *program,
+                             const char *const argv[], const char *const env[])
+{
+    setpgid(0, 0);
+    lks_test_default_signals();
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if a test is killed, its children end too */
+    int in = open("/dev/null", O_RDONLY), flags = O_WRONLY | O_CREAT | O_TRUNC;
+    int out = open(child->out_path, flags, 0600), err = open(child->err_path, flags, 0600);
+    if (in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
+        _exit(126);
+    /* execvpe's declaration lacks a const; it changes nothing. */
+    execvpe(program, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)env);
+    dprintf(2, "cannot run %s: %s\n", program, strerror(errno));
+    _exit(127);
+}
+
+/* vfork(), since fork() would copy the tables of all pages, which costs as much as a short run. */
+__attribute__((noinline)) static pid_t start(const lks_test_child *child, const char *program,
+                                             const char *const argv[], const char *const env[])
+{
+    const pid_t pid = vfork();
+    if (pid == 0)
+        become(child, program, argv, env);
+    return pid;
+}
+
 lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 {
     /* Files instead of pipes: nobody has to read while the child writes, however much that is. */
@@ -562,28 +614,11 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
                             .err_path = lks_test_text("%s/err", folder)};
     static int n_started;
     const char *program = strcmp(argv[0], "lockstep") == 0 ? lks_test_program() : argv[0];
-    const char *count = lks_test_text("LKS_TEST_START=%d", n_started++);
-    fflush(NULL);
-    child.pid = fork();
-    assert_true(child.pid >= 0);
-    if (child.pid > 0) {
-        setpgid(child.pid, child.pid); /* in parent and child, whichever runs first */
-        return child;
-    }
-    setpgid(0, 0);
-    lks_test_default_signals();
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* if a test is killed, its children end too */
-    int in = open("/dev/null", O_RDONLY), flags = O_WRONLY | O_CREAT | O_TRUNC;
-    int out = open(child.out_path, flags, 0600), err = open(child.err_path, flags, 0600);
-    if (in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
-        _exit(126);
-    putenv((char *)(uintptr_t)count);
-    for (; env && *env; env++)
-        putenv((char *)(uintptr_t)*env);
-    /* execvp's declaration lacks a const; it changes nothing. */
-    execvp(program, (char *const *)(uintptr_t)argv);
-    fprintf(stderr, "cannot run %s: %s\n", program, strerror(errno));
-    _exit(127);
+    const char **all = environment(lks_test_text("LKS_TEST_START=%d", n_started++), env);
+    child.pid = start(&child, program, argv, all);
+    free(all);
+    assert_true(child.pid > 0);
+    return child;
 }
 
 void lks_test_wait_for_text(const char *path, const char *text)

@@ -137,7 +137,6 @@ lks_status lks__segment_reserve(lks__segment *s, uint64_t offset, uint64_t bytes
     if (bytes == 0)
         return LKS_OK;
     LKS__TRY(check_file(s));
-    LKS__TRY(lks__segment_fits(bytes));
     sigset_t before;
     lks__sys_limit_begin(&before);
     const int rc = lks__sys_fallocate(s->fd, offset, bytes), err = errno;
@@ -253,6 +252,8 @@ lks_status lks__segment_create(int world_size, lks__segment **segment_p)
     if (world_size < 1 || world_size > LKS__SEGMENT_MAX_RANKS)
         return lks__fail(LKS_ERR_ARG, "%d ranks on one host: 1 to %d are possible", world_size,
                          LKS__SEGMENT_MAX_RANKS);
+    const size_t base_bytes = layout_for(world_size).end;
+    LKS__TRY(lks__segment_fits(base_bytes));
     uint64_t token;
     if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
         return lks__fail(LKS_ERR_IO, "can't draw the job's token: %s", strerror(errno));
@@ -264,7 +265,6 @@ lks_status lks__segment_create(int world_size, lks__segment **segment_p)
                          world_size, lks__sys_reason(errno));
     struct lks__segment probe = {.fd = fd};
     (void)fstat(fd, &probe.file);
-    size_t base_bytes = layout_for(world_size).end;
     lks_status st = lks__segment_reserve(&probe, 0, base_bytes);
     if (st == LKS_OK && fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
         st = lks__fail(LKS_ERR_IO, "can't mark the shared segment close-on-exec: %s",

@@ -73,7 +73,8 @@ struct lks__shm_descriptor *lks__segment_descriptor(const lks__segment *segment,
 void *lks__segment_bounce(const lks__segment *segment, int rank, int half);
 
 /* ERR_NOMEM, with the available bytes, if `bytes` more don't fit into the limits of the machine and
- * its control groups. A memfd takes pages until the kernel kills a process. */
+ * its control groups. A memfd takes pages until the kernel kills a process, so ask before
+ * lks__segment_reserve(). */
 lks_status lks__segment_fits(uint64_t bytes);
 
 /* Regions are memory after the base, at offsets that all ranks compute alike. Reserve makes
