@@ -125,6 +125,22 @@ static void test_training_only(void **state)
     assert_contains(svg, "height=\"394\"");
 }
 
+/* Numbers that no run writes are left out. */
+static void test_hostile(void **state)
+{
+    static const char *const bad[] = {"'loss':2,'tokens':-1000000", "'loss':1e308,'tokens':5",
+                                      "'loss':-1e308,'tokens':6"};
+    const char *dir = lks_test_folder();
+    for (int i = 0; i < 9; i++)
+        fake_append(
+            dir, lks_test_text("{'kind':'train','iter':%d,%s}\n", i,
+                               i < 3 ? bad[i] : lks_test_text("'loss':%d,'tokens':%d", 9 - i, i)));
+    const lks_test_result r = plot("--axis=tokens", (const char *const[]){dir, NULL});
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "     6 |");
+    assert_contains(r.out, "        0 ");
+}
+
 /* A run whose losses fall from 8 to 1.7. */
 static const char *falling_run(void)
 {
@@ -466,12 +482,13 @@ static void test_flat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),    cmocka_unit_test(test_training_only),
-        cmocka_unit_test(test_range),  cmocka_unit_test(test_equal_runs),
-        cmocka_unit_test(test_legend), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_marks),  cmocka_unit_test(test_long_curve),
-        cmocka_unit_test(test_png),    cmocka_unit_test(test_text),
-        cmocka_unit_test(test_flat),   cmocka_unit_test(test_large_numbers),
+        cmocka_unit_test(test_one),           cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_training_only), cmocka_unit_test(test_range),
+        cmocka_unit_test(test_equal_runs),    cmocka_unit_test(test_legend),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_long_curve),    cmocka_unit_test(test_png),
+        cmocka_unit_test(test_text),          cmocka_unit_test(test_flat),
+        cmocka_unit_test(test_large_numbers),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

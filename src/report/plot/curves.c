@@ -3,6 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Differences of two losses are finite. */
+#define MOST_LOSS 1e300
+/* Its quotients are finite. */
+#define LEAST_WIDTH 1e-300
+
 /* --- points ----------------------------------------------------------------------------------- */
 
 static double x_of(const lks__plot *p, uint64_t iter, double tokens, double seconds)
@@ -24,7 +29,7 @@ double lks__curves_x(const lks__plot *p, const lks__series *s, uint64_t iter)
 static void add(const lks__plot *p, lks__plot_point *all, size_t *n, lks__plot_point point)
 {
     point.y = p->log_scale ? log10(point.y) : point.y;
-    if (isfinite(point.x) && isfinite(point.y))
+    if (isfinite(point.x) && point.x >= 0.0 && fabs(point.y) <= MOST_LOSS)
         all[(*n)++] = point;
 }
 
@@ -121,7 +126,7 @@ lks_status lks__curves_read(const lks__plot *p, lks__curve **curves_p, lks__boun
         points += curves[i].n_train;
         compare(p, curves, i);
     }
-    if (st == LKS_OK && (points < 2 || !(b->x_high > b->x_low)))
+    if (st == LKS_OK && (points < 2 || !(b->x_high - b->x_low > LEAST_WIDTH)))
         st = lks__fail(LKS_ERR_CONFIG, "there is nothing to draw yet: a run of at least two "
                                        "iterations with a loss is needed");
     if (st != LKS_OK) {
