@@ -20,8 +20,6 @@ static const char *suffix_of(const lks__optimizer *optimizer, const lks__table_t
     return arena == PARAMS ? "" : lks__optimizer_state(optimizer, t, arena);
 }
 
-static const char sampler_name[] = "sampler.state";
-
 /* --- saving ---------------------------------------------------------------------------------- */
 
 struct names {
@@ -159,7 +157,7 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
         add_arena(&optim, run, work, i, state->memory->moments[i].host);
     if (sampler_bytes > 0) {
         lks__batch_sampler_state_save(state->sampler, sampler);
-        optim.tensors[optim.n++] = (lks__st_tensor){.name = sampler_name,
+        optim.tensors[optim.n++] = (lks__st_tensor){.name = LKS__STATE_SAMPLER,
                                                     .dtype = "U8",
                                                     .n_dims = 1,
                                                     .shape = {sampler_bytes},
@@ -219,7 +217,7 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
     size_t bytes = lks__state_sampler_bytes(state);
     if (bytes == 0)
         return LKS_OK;
-    const lks__st_tensor *found = lks__st_find(c->optimizer, sampler_name);
+    const lks__st_tensor *found = lks__st_find(c->optimizer, LKS__STATE_SAMPLER);
     if (found == NULL || found->bytes != bytes)
         return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's state is missing or has another size",
                          c->path);
@@ -250,8 +248,9 @@ uint64_t lks__state_tokens(const lks__run *run, const lks__state *state)
     return tokens_at(&state->segment, &run->s, state->iter);
 }
 
-static lks_status read_segment(const lks__ckpt *c, uint64_t shift, lks__segment *s)
+lks_status lks__state_segment(const lks__ckpt *c, lks__segment *s)
 {
+    const uint64_t shift = (uint64_t)json_integer_value(json_object_get(c->state, "data_shift"));
     const json_t *all = json_object_get(c->state, "segment");
     const char *name;
     bool good = all == NULL || json_is_object(all);
@@ -276,7 +275,7 @@ static lks_status load_segment(const lks__run *run, lks__state *state, lks__ckpt
 {
     lks__settings old;
     lks__segment s;
-    LKS__TRY(read_segment(c, state->data_shift, &s));
+    LKS__TRY(lks__state_segment(c, &s));
     lks__settings_defaults(&old);
     LKS__TRY(lks__state_settings(c, &old));
     LKS__TRY(lks__settings_check(&old, 1)); /* V divides N */

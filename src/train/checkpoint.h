@@ -25,6 +25,12 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
 lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
                                   const lks__step_work *work, char params_hash[17]);
 
+/* Read the segment that a checkpoint was written in. */
+lks_status lks__state_segment(const lks__ckpt *ckpt, lks__segment *segment);
+
+/* Tensor of optimizer.safetensors with the sampler's state. */
+#define LKS__STATE_SAMPLER "sampler.state"
+
 /* Bytes of the sampler's state; 0 for sampler=stream, which has none. */
 size_t lks__state_sampler_bytes(const lks__state *state);
 

@@ -96,10 +96,10 @@ static void release(lks__st_tensor *tensors, size_t n)
 
 enum { NEWEST = -1 };
 
-/* Open a checkpoint, apply `change`, if any, and set best_val_loss; then write it again with new
- * hashes. */
+/* Open a checkpoint, apply `change`, if any, and set a member of state.json, unless that is NULL;
+ * then write it again with new hashes. */
 static void alter(const char *out, int64_t iter, enum poison_part part, poison_change *change,
-                  bool value, const char *fingerprint)
+                  const char *member, json_t *value, const char *fingerprint)
 {
     lks__ckpt ckpt;
     if (iter == NEWEST)
@@ -119,8 +119,8 @@ static void alter(const char *out, int64_t iter, enum poison_part part, poison_c
     for (size_t i = 0; i < n && change != NULL; i++)
         change(of[i].name, (float *)(uintptr_t)of[i].data, of[i].bytes / sizeof(float),
                of[i].n_dims == 2 ? of[i].shape[1] : 1);
-    if (value)
-        assert_int_equal(json_object_set_new(ckpt.state, "best_val_loss", json_real(0.125)), 0);
+    if (member != NULL)
+        assert_int_equal(json_object_set_new(ckpt.state, member, value), 0);
     char name[32], hash[17];
     assert_ok(lks__ckpt_save(out, &content, 0, name, hash));
     release(model, content.n_model);
@@ -130,12 +130,12 @@ static void alter(const char *out, int64_t iter, enum poison_part part, poison_c
 
 void poison_alter(const char *out, enum poison_part part, poison_change *change)
 {
-    alter(out, NEWEST, part, change, false, NULL);
+    alter(out, NEWEST, part, change, NULL, NULL, NULL);
 }
 
 void poison_alter_at(const char *out, uint64_t iter, enum poison_part part, poison_change *change)
 {
-    alter(out, (int64_t)iter, part, change, false, NULL);
+    alter(out, (int64_t)iter, part, change, NULL, NULL, NULL);
 }
 
 static void spoil_embedding(const char *name, float *x, size_t n, size_t width)
@@ -165,12 +165,17 @@ void poison_moment(const char *out)
     poison_alter(out, POISON_OPTIMIZER, change_last);
 }
 
+void poison_state(const char *out, const char *member, json_t *value)
+{
+    alter(out, NEWEST, POISON_MODEL, NULL, member, value, NULL);
+}
+
 void poison_value(const char *out)
 {
-    alter(out, NEWEST, POISON_MODEL, NULL, true, NULL);
+    poison_state(out, "best_val_loss", json_real(0.125));
 }
 
 void poison_fingerprint(const char *out)
 {
-    alter(out, NEWEST, POISON_MODEL, NULL, false, "0123456789abcdef");
+    alter(out, NEWEST, POISON_MODEL, NULL, NULL, NULL, "0123456789abcdef");
 }

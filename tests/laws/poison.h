@@ -31,7 +31,8 @@ void poison_alter_at(const char *out, uint64_t iter, enum poison_part part, pois
 void poison_embedding(const char *out);
 void poison_weight(const char *out);
 void poison_moment(const char *out);
-/* Change only the best validation loss in state.json; or the kernels' fingerprint. */
+/* Set only a member of state.json; its best validation loss; or the kernels' fingerprint. */
+void poison_state(const char *out, const char *member, json_t *value);
 void poison_value(const char *out);
 void poison_fingerprint(const char *out);
 

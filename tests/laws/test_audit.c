@@ -125,6 +125,16 @@ static void test_parts(void **state)
     assert_string_not_equal(texts[0], texts[1]); /* other numbers draw another segment */
 }
 
+/* The first weights are gone, and no segment has the steps before the first checkpoint. */
+static void test_no_start(void **state)
+{
+    static const char lacks[] = "0-3  not compared, because there is no checkpoint before\n";
+    const char *first = lks_test_text("%s/ckpt-00000003", reference());
+    const char *out = law_output("random", lks_test_text("--init_from=%s", first));
+    EXPECT(4, TEXTS(lacks, "3-14  from checkpoint 3, 11 steps"), out);
+    EXPECT(4, TEXTS(lacks, "passes such a sample in 14.3 % of all draws"), out, "--sample=99");
+}
+
 /* A resume changed the learning rate: from the checkpoint, and over it from an earlier one. */
 static void test_resumed(void **state)
 {
@@ -293,10 +303,11 @@ static void test_false_figures(void **state)
     EXPECT(3, TEXTS("FALSE     evaluation 0: train_loss is ", "FALSE: 1 claim"),
            forged("\"eval\",\"iter\":0,", "train_loss"));
     const char *out = forged("\"eval\",\"iter\":8,", "val_loss");
-    EXPECT(3, TEXTS("FALSE     evaluation 8: val_loss is ", "FALSE: 1 claim (14 steps, "), out);
+    EXPECT(3, TEXTS("FALSE     evaluation 8: val_loss is ", "FALSE: 3 claims (14 steps, "), out);
     EXPECT(3, TEXTS("FALSE     evaluation 8: "), out, "--from=6", "--to=8");
-    EXPECT(0, TEXTS("2 evaluations, "), out, "--from=8");
-    EXPECT(0, TEXTS("not compared: evaluations, times, "), out, "--step=8");
+    EXPECT(3, TEXTS("FALSE     checkpoint 8: best_val_loss is ", "2 evaluations, "), out,
+           "--from=8");
+    EXPECT(0, TEXTS("not compared: evaluations, times, "), out, "--step=3");
     EXPECT(3, TEXTS("FALSE     evaluation 14: val_loss is ", "FALSE: 1 claim"),
            forged("\"final\",\"iter\":14,", "val_loss"));
     /* One false setting, and more claims than are printed. */
@@ -314,7 +325,9 @@ static void test_missing(void **state)
                                    steps[i]),
                      "FALSE: 1 claim (14 steps, "),
                forged(lks_test_text("\"train\",\"iter\":%d,", steps[i]), NULL));
-    EXPECT(3, TEXTS("FALSE     evaluation 4: metrics.jsonl has no line of it\n", "FALSE: 1 claim"),
+    EXPECT(3,
+           TEXTS("FALSE     evaluation 4: metrics.jsonl has no line of it\n",
+                 "FALSE     checkpoint 4: eval_done is true in state.json, but "),
            forged("\"eval\",\"iter\":4,", NULL));
     EXPECT(3,
            TEXTS("FALSE     metrics.jsonl has no config line\n",
@@ -425,6 +438,12 @@ static void test_doubled(void **state)
            doubled("\"checkpoint\",\"iter\":9,", "\"params_hash\":\""));
 }
 
+static void change_sampler(const char *name, float *x, size_t n, size_t width)
+{
+    if (strcmp(name, "sampler.state") == 0)
+        ((char *)x)[30] ^= 1;
+}
+
 static void change_weight(const char *name, float *x, size_t n, size_t width)
 {
     if (strcmp(name, "transformer.h.1.mlp.c_proj.weight") == 0)
@@ -465,6 +484,35 @@ static void test_false_checkpoint(void **state)
     remove_folder(lks_test_text("%s/ckpt-00000009", out));
     EXPECT(0, TEXTS("equal (1 step, 8 gradients, 1 checkpoint, 1 by its hash only, "), out,
            "--step=8");
+}
+
+/* The rest of state.json, by which a resume continues; also of the checkpoint where an audit
+ * starts. */
+static void test_false_state(void **state)
+{
+    const struct {
+        const char *member;
+        json_t *value;
+        const char *text;
+    } cases[] = {
+        {"data_shift", json_integer(7), "data_shift is 7 in state.json, 0 in metrics.jsonl\n"},
+        {"eval_done", json_true(), "eval_done is true in state.json, but "},
+        {"best_val_loss", json_real(0.5), "best_val_loss is 0.5 in state.json, 4."},
+        {"segment", json_pack("{s:i}", "iter", 3), "segment in state.json isn't the run's\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *out = copy_of(reference());
+        poison_state(out, cases[i].member, cases[i].value);
+        EXPECT(3, TEXTS("FALSE     checkpoint 14: ", cases[i].text, "FALSE: 1 claim"), out,
+               "--from=13");
+    }
+    const char *out = copy_of(reference());
+    remove_folder(lks_test_text("%s/ckpt-00000014", out));
+    remove_folder(lks_test_text("%s/ckpt-00000012", out));
+    assert_int_equal(unlink(lks_test_text("%s/latest", out)), 0);
+    poison_state(out, "data_shift", json_integer(7));
+    EXPECT(3, TEXTS("9-10  from", "FALSE     checkpoint 9: data_shift is 7 in state.json, 0 in "),
+           out, "--step=9");
 }
 
 /* An auditor elsewhere names the data, whose recorded folder doesn't exist there. */
@@ -516,6 +564,9 @@ static void test_seal(void **state)
     lks_test_write(only, after, strlen(after));
     EXPECT(3, TEXTS("only was changed: there is text after its seal"), out,
            lks_test_text("--seal=%s", only));
+    const char *longer = lks_test_text("%.*s00\n", (int)strlen(r.out) - 1, r.out);
+    lks_test_write(only, longer, strlen(longer));
+    EXPECT(2, TEXTS("its last line must be `seal`"), out, lks_test_text("--seal=%s", only));
     char *changed = strdup(r.out);
     changed[0] = changed[0] == '0' ? '1' : '0';
     lks_test_write(only, changed, strlen(changed));
@@ -573,6 +624,10 @@ static void test_trails(void **state)
     /* The sampler's generators don't notice that the gradients are computed twice. */
     const char *drawn = law_output("nanogpt", "--nproc_per_node=2");
     EXPECT(0, TEXTS("equal (4 steps, 32 "), drawn, "--from=6", "--to=10");
+    const char *altered = copy_of(drawn);
+    poison_alter_at(altered, 9, POISON_OPTIMIZER, change_sampler);
+    EXPECT(3, TEXTS("FALSE     checkpoint 9: sampler.state isn't the computed one\n", "1 claim"),
+           altered, "--from=8", "--to=9");
     trail(drawn, 7, NULL);
     law_args golf = law_family(true, lks_test_folder());
     law_run(&golf);
@@ -674,7 +729,8 @@ int main(void)
         cmocka_unit_test(test_doubled),       cmocka_unit_test(test_false_checkpoint),
         cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
         cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
-        cmocka_unit_test(test_trail_places),
+        cmocka_unit_test(test_trail_places),  cmocka_unit_test(test_false_state),
+        cmocka_unit_test(test_no_start),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -48,7 +48,7 @@ static lks_status add_save(lks__claims *c, const json_t *line)
     return LKS_OK;
 }
 
-static lks_status add_eval(lks__claims *c, const json_t *line)
+static lks_status add_eval(lks__claims *c, const json_t *line, bool final)
 {
     if (!lks__list_grow(&c->evals, c->n_evals, &c->evals_room, sizeof *c->evals))
         return out_of_memory();
@@ -56,7 +56,8 @@ static lks_status add_eval(lks__claims *c, const json_t *line)
         (lks__claimed_eval){.iter = (uint64_t)json_integer_value(json_object_get(line, "iter")),
                             .train_loss = lks__json_number(line, "train_loss"),
                             .val_loss = lks__json_number(line, "val_loss"),
-                            .val_bpb = lks__json_number(line, "val_bpb")};
+                            .val_bpb = lks__json_number(line, "val_bpb"),
+                            .final = final};
     return LKS_OK;
 }
 
@@ -117,7 +118,7 @@ lks_status lks__claims_add(lks__claims *c, const json_t *line)
     if (skipped || strcmp(kind, "train") == 0)
         return add_step(c, line, skipped);
     if (strcmp(kind, "eval") == 0 || strcmp(kind, "final") == 0)
-        return add_eval(c, line);
+        return add_eval(c, line, kind[0] == 'f');
     if (strcmp(kind, "rollback") == 0)
         return go_back(c, line);
     return strcmp(kind, "checkpoint") == 0 ? add_save(c, line) : LKS_OK;

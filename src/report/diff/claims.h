@@ -22,6 +22,7 @@ typedef struct lks__claim {
 typedef struct lks__claimed_eval {
     uint64_t iter;
     double train_loss, val_loss, val_bpb;
+    bool final;
 } lks__claimed_eval;
 
 typedef struct lks__claimed_save {

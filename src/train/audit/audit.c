@@ -189,6 +189,18 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Steps before `end` can't be computed, if there are any. */
+static bool lacks_start(struct audit *a, uint64_t end)
+{
+    if (end <= a->first)
+        return false;
+    a->impossible = true;
+    fprintf(a->out,
+            "%" PRIu64 "-%" PRIu64 "  not compared, because there is no checkpoint before\n",
+            a->first, end);
+    return true;
+}
+
 static lks_status audit_sample(struct audit *a)
 {
     const size_t n_all = a->points.n, asked = (size_t)a->s->sample;
@@ -210,6 +222,7 @@ static lks_status audit_sample(struct audit *a)
               "there is no checkpoint before its end\n",
               a->out);
     }
+    const size_t n_false = n_all + (n_all > 0 && lacks_start(a, a->points.at[0]));
     lks_status st = LKS_OK;
     for (size_t i = 0; i < n && st == LKS_OK; i++) {
         const size_t k = order[i];
@@ -221,7 +234,7 @@ static lks_status audit_sample(struct audit *a)
         fprintf(a->out,
                 "          a record with one false segment passes such a sample in %.3g %% of all "
                 "draws, one with three in %.3g %%\n",
-                100 * passes(n_all, a->executed, 1), 100 * passes(n_all, a->executed, 3));
+                100 * passes(n_false, a->executed, 1), 100 * passes(n_false, a->executed, 3));
     return st;
 }
 
@@ -303,7 +316,8 @@ static void print_limits(const struct audit *a)
     }
     fprintf(a->out,
             "not compared: %s%s%s%stimes, hosts, parameters, settings without an effect, text "
-            "samples, golf's artifact, and all files but metrics.jsonl, leaves.bin and "
+            "samples, golf's artifact, state.json's val_loss, nonfinite and tokenizer, and all "
+            "files but metrics.jsonl, leaves.bin and "
             "checkpoints\n",
             a->replay.leaf >= 0 ? "the step's own loss, norm and rate, " : "",
             a->replay.evaluates ? "" : "evaluations, ",
@@ -426,13 +440,8 @@ static lks_status audit(struct audit *a)
         return LKS_OK;
     }
     check_record(a, &newest);
-    if (a->s->sample == 0 && p.from > a->first && !given(a, LKS__SETTING_step) &&
-        !given(a, LKS__SETTING_from_step)) {
-        a->impossible = true;
-        fprintf(a->out,
-                "%" PRIu64 "-%" PRIu64 "  not compared, because there is no checkpoint before\n",
-                a->first, p.from);
-    }
+    if (a->s->sample == 0 && !given(a, LKS__SETTING_step) && !given(a, LKS__SETTING_from_step))
+        lacks_start(a, p.from);
     LKS__TRY(a->s->sample > 0 ? audit_sample(a) : audit_step(a, &p));
     print_limits(a);
     return LKS_OK;

@@ -318,12 +318,16 @@ static lks_status add_remedy(lks__history both[2], const lks__settings *asked, c
 
 lks_status lks__remedy_add(lks__history both[2], const lks__settings *asked, json_t *report)
 {
-    if (both[0].run == NULL || lks__diff_same(report) || lks__history_finish(&both[0]) != LKS_OK ||
-        lks__history_finish(&both[1]) != LKS_OK)
+    if (both[0].run == NULL || lks__diff_same(report))
         return LKS_OK;
+    lks_status st = lks__history_finish(&both[0]);
+    if (st == LKS_OK)
+        st = lks__history_finish(&both[1]);
+    if (st != LKS_OK)
+        return st == LKS_ERR_CONFIG ? LKS_OK : st; /* no step */
     json_t *rows = lks__diff_causes(report);
-    const lks_status st =
-        is_explained(rows, report) ? add_remedy(both, asked, rows, report) : LKS_OK;
+    if (is_explained(rows, report))
+        st = add_remedy(both, asked, rows, report);
     json_decref(rows);
     return st;
 }

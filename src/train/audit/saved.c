@@ -75,6 +75,60 @@ static bool exists(const char *run, uint64_t iter)
     return lks__ckpt_join(path, run, name) == LKS_OK && lstat(path, &info) == 0;
 }
 
+/* Compare the generators, which have drawn the checkpoint's evaluation if that was made. */
+static lks_status compare_sampler(const struct comparison *x, const lks__trainer *t)
+{
+    lks__batch_sampler *sampler = t->state.sampler;
+    const size_t bytes = lks__state_sampler_bytes(&t->state);
+    const lks__st_tensor *found = lks__st_find(x->c->optimizer, LKS__STATE_SAMPLER);
+    const bool evaluated = json_is_true(json_object_get(x->c->state, "eval_done"));
+    if (bytes == 0)
+        return LKS_OK;
+    char *both = malloc(2 * bytes);
+    lks__batch_sampler_mark(sampler);
+    const bool drawn = !evaluated || lks__batch_sampler_eval(sampler, t->state.iter,
+                                                             (int)t->run.s.eval_iters) != NULL;
+    if (both != NULL)
+        lks__batch_sampler_state_save(sampler, both);
+    lks__batch_sampler_back(sampler);
+    lks_status st = both != NULL && drawn
+                        ? LKS_OK
+                        : lks__fail(LKS_ERR_NOMEM, "no memory to compare generators");
+    const bool whole = found != NULL && found->bytes == bytes;
+    if (st == LKS_OK && whole)
+        st = lks__st_read(x->c->optimizer, found, both + bytes);
+    if (st == LKS_OK && (!whole || memcmp(both, both + bytes, bytes) != 0))
+        lks__replay_false(x->r,
+                          "checkpoint %" PRIu64 ": " LKS__STATE_SAMPLER " isn't the computed one",
+                          x->c->iter);
+    free(both);
+    return st;
+}
+
+static bool same_segment(const lks__replay *r, const lks__ckpt *c, lks__segment have)
+{
+    lks__segment saved;
+    if (lks__state_segment(c, &saved) != LKS_OK)
+        return false;
+    if (r->claims->n_rollbacks > 0) /* they move the data */
+        saved.data = have.data;
+    return memcmp(&saved, &have, sizeof saved) == 0;
+}
+
+/* Compare all that isn't a weight or a moment. A resume at this iteration may have saved it again,
+ * with other settings. */
+static lks_status compare_rest(const struct comparison *x, const lks__trainer *t)
+{
+    uint64_t first;
+    lks__claims_start(x->r->claims, x->c->iter, &first);
+    if (first == x->c->iter)
+        return LKS_OK;
+    if (!same_segment(x->r, x->c, t->state.segment))
+        lks__replay_false(x->r, "checkpoint %" PRIu64 ": segment in state.json isn't the run's",
+                          x->c->iter);
+    return compare_sampler(x, t);
+}
+
 static lks_status compare_folder(lks__replay *r, const lks__trainer *t)
 {
     lks__ckpt c = {.iter = 0};
@@ -85,8 +139,11 @@ static lks_status compare_folder(lks__replay *r, const lks__trainer *t)
     }
     if (st == LKS_OK)
         lks__audit_state(r, &c);
+    struct comparison x = {.r = r, .c = &c};
     if (st == LKS_OK)
-        st = lks__replay_each(t, compare_tensor, &(struct comparison){r, &c});
+        st = lks__replay_each(t, compare_tensor, &x);
+    if (st == LKS_OK)
+        st = compare_rest(&x, t);
     lks__ckpt_close(&c);
     return st;
 }

@@ -187,7 +187,7 @@ static const char *own_seal(const char *text, char sum[LKS__SUM], const char **a
     const char *digits = at + sizeof begin - 1, *end = digits + strcspn(digits, "\r\n");
     snprintf(sum, LKS__SUM, "%.*s", (int)(end - digits), digits);
     *after_p = end + strspn(end, "\r\n");
-    return is_sum(sum) ? at : NULL;
+    return end - digits == DIGITS && is_sum(sum) ? at : NULL;
 }
 
 static void compare_sum(lks__replay *r, const char *wanted, const char *have)

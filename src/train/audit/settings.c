@@ -102,6 +102,60 @@ static bool same_value(const json_t *a, const json_t *b)
            (json_is_number(a) && json_is_number(b) && json_number_value(a) == json_number_value(b));
 }
 
+/* Compare the place in the data, to which only rollbacks add. */
+static void compare_shift(lks__replay *r, const lks__ckpt *c)
+{
+    const lks__claims *all = r->claims;
+    const lks__claim *before = lks__claims_step(all, c->iter - 1);
+    const lks__claim *after = lks__claims_step(all, c->iter);
+    const uint64_t next = after != NULL ? after->data_shift : all->data_shift;
+    const uint64_t shift = (uint64_t)json_integer_value(json_object_get(c->state, "data_shift"));
+    if (before != NULL && shift != before->data_shift && shift != next)
+        lks__replay_false(r,
+                          "checkpoint %" PRIu64 ": data_shift is %" PRIu64
+                          " in state.json, %" PRIu64 " in metrics.jsonl",
+                          c->iter, shift, before->data_shift);
+}
+
+/* True if the record has all evaluations of the run: it neither continues nanoGPT's run nor lacks
+ * the first steps. */
+static bool all_evaluations(const lks__claims *c)
+{
+    return c->n_steps > 0 && c->steps[0].iter == 0;
+}
+
+/* Compare eval_done and best_val_loss with the evaluations up to the checkpoint. */
+static void compare_evaluations(lks__replay *r, const lks__ckpt *c)
+{
+    const lks__claims *all = r->claims;
+    const bool done = json_is_true(json_object_get(c->state, "eval_done"));
+    const double best = json_number_value(json_object_get(c->state, "best_val_loss"));
+    double least = LKS__NO_VAL_LOSS;
+    char saved[40], claimed[40];
+    bool any = false;
+    uint64_t first;
+    for (size_t i = 0; i < all->n_evals; i++) {
+        const lks__claimed_eval *eval = &all->evals[i];
+        if (eval->final || eval->iter > c->iter)
+            continue;
+        any |= eval->iter == c->iter;
+        if ((eval->iter < c->iter || done) && eval->val_loss < least)
+            least = eval->val_loss;
+    }
+    lks__claims_start(all, c->iter, &first); /* a resume there repeats an evaluation */
+    if (done ? !any : any && first != c->iter)
+        lks__replay_false(r,
+                          "checkpoint %" PRIu64 ": eval_done is %s in state.json, but "
+                          "metrics.jsonl has %s evaluation",
+                          c->iter, done ? "true" : "false", done ? "no" : "its");
+    snprintf(saved, sizeof saved, "%.9g", best);
+    snprintf(claimed, sizeof claimed, "%.9g", least);
+    if (strcmp(saved, claimed) != 0)
+        lks__replay_false(
+            r, "checkpoint %" PRIu64 ": best_val_loss is %s in state.json, %s in metrics.jsonl",
+            c->iter, saved, claimed);
+}
+
 void lks__audit_state(lks__replay *r, const lks__ckpt *c)
 {
     json_t *settings = json_object_get(c->state, "settings"), *value;
@@ -124,4 +178,7 @@ void lks__audit_state(lks__replay *r, const lks__ckpt *c)
         lks__replay_false(
             r, "checkpoint %" PRIu64 ": state.json has another data_digest than metrics.jsonl",
             c->iter);
+    compare_shift(r, c);
+    if (all_evaluations(r->claims))
+        compare_evaluations(r, c);
 }
