@@ -9,6 +9,7 @@
 #include "files/checkpoint/ckpt.h"
 #include "files/checkpoint/folder.h"
 #include "laws.h"
+#include "poison.h"
 #include "report/diff/diff.h"
 #include "scratch.h"
 
@@ -193,6 +194,31 @@ static void test_repeated(void **state)
                    i < 2 ? " repeats step 20, so lockstep hasn't written it"
                          : " is of step 19 after step 20, so ");
     }
+}
+
+/* Rounded sums depend on the hosts' virtual ranks. */
+static void test_rounded(void **state)
+{
+    const char *a = fake_run("a", 1, 2, 1.5, "'wire':'bfloat16'");
+    const char *b = fake_run("b", 1, 2, 1.5, "'wire':'bfloat16'");
+    fake_append(a, "{'kind':'host','world_size':2}\n{'kind':'train','iter':2,'loss':1}\n");
+    fake_append(b, "{'kind':'host','world_size':4}\n{'kind':'train','iter':2,'loss':2}\n");
+    EXPECT(a, b, 3, "can change bits   ranks 2 | 4\n", "cause             ranks 2 | 4\n");
+    const char *c = fake_run("c", 1, 2, 1.5, "'wire':'bfloat16'");
+    fake_append(c, "{'kind':'host','world_size':2,'hosts':[{'host':'a','ranks':2}]}\n"
+                   "{'kind':'train','iter':2,'loss':3}\n");
+    EXPECT(a, c, 3, "cause             ranks by host [] | [2]\n");
+}
+
+/* What follows the first difference is read for the remedy. */
+static void test_damaged_rest(void **state)
+{
+    const char *a = fake(20, 1.5), *b = fake(20, 1.5);
+    fake_append(a, "{'kind':'train','iter':20,'loss':1}\n");
+    fake_append(b, "{'kind':'train','iter':20,'loss':2}\nnonsense\n");
+    const lks_test_result r = lks_test_tool("diff", "--execute=0", a, b);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "metrics.jsonl: the line at offset ");
 }
 
 /* The weights of a checkpoint differ although every figure before it is equal. */
@@ -403,12 +429,33 @@ static void test_checkpoints(void **state)
            "cause             not known, because files of weights don't tell how they were made\n");
     EXPECT(lks_test_text("%s/ckpt-00000006/model.safetensors", reference()),
            lks_test_text("%s/ckpt-00000006/optimizer.safetensors", a), 3, "which only A has\n");
+    const char *one = lks_test_text("%s/ckpt-00000006/model.safetensors", reference());
+    const char *two = lks_test_text("%s/ckpt-00000006/model.safetensors", b);
+    EXPECT(one, two, 0, "The same tensors.\n");
+    size_t bytes;
+    char *text = (char *)lks_test_read(two, &bytes);
+    text[bytes - 1] ^= 1; /* the file's own hashes don't tell */
+    lks_test_write(two, text, bytes);
+    EXPECT(one, two, 3, " elements differ; 1 of ");
     const json_t *r = report(reference(), a);
     const char *bits[2];
     for (int i = 0; i < 2; i++)
         bits[i] =
             json_string_value(lks_test_member(r, i == 0 ? "weights.0.bits.0" : "weights.0.bits.1"));
     assert_int_equal(strtoul(bits[0], NULL, 16) ^ strtoul(bits[1], NULL, 16), 1);
+}
+
+/* The tensors are equal, but a resume reads other data. */
+static void test_state(void **state)
+{
+    const char *out = lks_test_text("%s/run", lks_test_folder());
+    const char *last = lks_test_text("%s/ckpt-00000014", reference());
+    copy_tree(reference(), out);
+    poison_state(out, "data_shift", json_integer(7));
+    const char *altered = lks_test_text("%s/ckpt-00000014", out);
+    EXPECT(last, altered, 3, "can change bits   data_shift 0 | 7\n",
+           "The same tensors, but a resume from them can differ.\n");
+    assert_non_null(lks_test_member(report(last, altered), "state.0.name"));
 }
 
 /* A damaged checkpoint is no difference: the comparison fails. */
@@ -435,7 +482,8 @@ int main(void)
         cmocka_unit_test(test_trail_remedies),    cmocka_unit_test(test_refused),
         cmocka_unit_test(test_escaped),           cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_repeated),          cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_gradient),          cmocka_unit_test(test_state),
+        cmocka_unit_test(test_rounded),           cmocka_unit_test(test_damaged_rest),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

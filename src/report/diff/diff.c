@@ -23,17 +23,18 @@ static lks_status out_of_memory(void)
 
 /* --- checkpoints ------------------------------------------------------------------------------ */
 
-static lks_status add_tensors(json_t *weights, const char *part, lks__st_file *a, lks__st_file *b)
+static lks_status add_tensors(json_t *weights, const char *part, lks__st_file *a, lks__st_file *b,
+                              bool verified)
 {
     json_t *diff;
-    LKS__TRY(lks__tensors_diff(part, a, b, &diff));
+    LKS__TRY(lks__tensors_diff(part, a, b, verified, &diff));
     return diff == NULL || json_array_append_new(weights, diff) == 0 ? LKS_OK : out_of_memory();
 }
 
 static lks_status compare_open(const lks__ckpt *a, const lks__ckpt *b, json_t *weights)
 {
-    LKS__TRY(add_tensors(weights, "weights", a->model, b->model));
-    return add_tensors(weights, "moments", a->optimizer, b->optimizer);
+    LKS__TRY(add_tensors(weights, "weights", a->model, b->model, true));
+    return add_tensors(weights, "moments", a->optimizer, b->optimizer, true);
 }
 
 /* Open both checkpoints, whose bytes are verified, and compare them. */
@@ -53,10 +54,10 @@ static void add_member(json_t *rows, const char *name, const json_t *a, const js
 
 static lks_status compare_checkpoints(const char *a, const char *b, json_t *report)
 {
-    static const char *const members[] = {"iter", "data_digest", "data_shift", "init_hash"};
+    static const char *const members[] = {"iter",    "data_digest", "data_shift",    "init_hash",
+                                          "segment", "eval_done",   "best_val_loss", "nonfinite"};
     lks__ckpt both[2] = {{.iter = 0}, {.iter = 0}};
-    json_t *weights = json_object_get(report, "weights"),
-           *rows = json_object_get(report, "can_change_bits");
+    json_t *weights = json_object_get(report, "weights"), *rows = json_array();
     lks_status st = open_both(a, b, both);
     if (st == LKS_OK) {
         const json_t *x = both[0].state, *y = both[1].state;
@@ -66,8 +67,12 @@ static lks_status compare_checkpoints(const char *a, const char *b, json_t *repo
         for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
             add_member(rows, members[i], json_object_get(x, members[i]),
                        json_object_get(y, members[i]));
+        json_array_extend(json_object_get(report, "can_change_bits"), rows);
         st = compare_open(&both[0], &both[1], weights);
     }
+    if (json_array_size(rows) > 0)
+        json_object_set(report, "state", rows);
+    json_decref(rows);
     lks__ckpt_close(&both[0]);
     lks__ckpt_close(&both[1]);
     return st;
@@ -80,7 +85,7 @@ static lks_status compare_files(const char *a, const char *b, json_t *report)
     if (st == LKS_OK)
         st = lks__st_open(b, &y);
     if (st == LKS_OK)
-        st = add_tensors(json_object_get(report, "weights"), "weights", x, y);
+        st = add_tensors(json_object_get(report, "weights"), "weights", x, y, false);
     lks__st_close(x);
     lks__st_close(y);
     return st;
@@ -238,6 +243,7 @@ static bool others_differ(const json_t *report)
 {
     const json_t *gradients = json_object_get(report, "gradients");
     return json_array_size(json_object_get(report, "weights")) > 0 ||
+           json_array_size(json_object_get(report, "state")) > 0 ||
            json_is_object(json_object_get(report, "first")) ||
            json_is_object(json_object_get(gradients, "first")) ||
            json_is_object(json_object_get(report, "place"));

@@ -230,6 +230,9 @@ static void print_first(FILE *out, const json_t *report)
     else if (kind != NULL)
         fprintf(out, "The records differ first at step %" JSON_INTEGER_FORMAT ":\n",
                 lks__show_count(first, "iter"));
+    else if (json_object_get(report, "state") != NULL &&
+             json_array_size(json_object_get(report, "weights")) == 0)
+        fputs("The same tensors, but a resume from them can differ.\n", out);
     print_figures(out, first);
     print_gradients(out, report);
     if (json_object_get(report, "checkpoint") != NULL)

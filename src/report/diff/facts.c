@@ -94,8 +94,9 @@ bool lks__facts_machine(const json_t *row)
 
 bool lks__facts_given(const json_t *row)
 {
+    static const char *const others[] = {"init_hash", "ranks", "ranks by host", NULL};
     const char *name = json_string_value(json_object_get(row, "name"));
-    return !lks__facts_machine(row) && strcmp(name, "init_hash") != 0;
+    return !lks__facts_machine(row) && !lks__facts_one_of(name, others);
 }
 
 static void add_settings(json_t *report, const lks__history *a, const lks__history *b)
@@ -150,15 +151,43 @@ static void add_kernels(json_t *report, const lks__history *a, const lks__histor
     json_decref(fingerprint);
 }
 
+/* The ranks of each host: [2, 2]. */
+static json_t *ranks_by_host(const json_t *host)
+{
+    json_t *all = json_array();
+    const json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(host, "hosts"), i, row)
+        json_array_append(all, json_object_get(row, "ranks"));
+    return all;
+}
+
+/* Add the ranks. With wire=bfloat16 the sums depend on those of each host. */
+static void add_ranks(json_t *report, const lks__history *a, const lks__history *b)
+{
+    const bool rounded =
+        has(a->settings, "wire", "bfloat16") || has(b->settings, "wire", "bfloat16");
+    json_t *rows = json_object_get(report, rounded ? "can_change_bits" : "changes_no_bit");
+    add_row(rows, "ranks", "world_size", a->host, b->host);
+    if (!rounded)
+        return;
+    json_t *x = json_pack("{s:o}", "ranks", ranks_by_host(a->host));
+    json_t *y = json_pack("{s:o}", "ranks", ranks_by_host(b->host));
+    add_row(rows, "ranks by host", "ranks", x, y);
+    json_decref(x);
+    json_decref(y);
+}
+
 void lks__facts_add(json_t *report, const lks__history *a, const lks__history *b)
 {
     static const struct fact never[] = {
-        {"world_size", "ranks"}, {"threads", "threads"},   {"host", "host"},         {"cpu", "cpu"},
-        {"backend", "backend"},  {"replicas", "replicas"}, {"exchange", "exchange"},
+        {"threads", "threads"}, {"host", "host"},         {"cpu", "cpu"},
+        {"backend", "backend"}, {"replicas", "replicas"}, {"exchange", "exchange"},
     };
     static const struct fact can[] = {{"commit", "commit"}, {"device", "device"}};
     json_t *no_bit = json_object_get(report, "changes_no_bit");
     json_t *can_change = json_object_get(report, "can_change_bits");
+    add_ranks(report, a, b);
     for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
         add_row(no_bit, never[i].name, never[i].key, a->host, b->host);
     add_settings(report, a, b);

@@ -16,8 +16,10 @@
  *      "element": the first that differs, "index": the same by dimensions, "values": [x, y],
  *      "bits": ["3f800000", "3f800001"], "different_elements": n, "elements": n}
  *
- * A value is null if it isn't finite. Tensors with equal hashes in both files aren't read. */
-lks_status lks__tensors_diff(const char *part, lks__st_file *a, lks__st_file *b, json_t **diff_p);
+ * A value is null if it isn't finite. `verified`: the files match their own hashes, so tensors with
+ * equal hashes aren't read. */
+lks_status lks__tensors_diff(const char *part, lks__st_file *a, lks__st_file *b, bool verified,
+                             json_t **diff_p);
 
 /* For two tensors in memory: add "forms", or "element" to "elements" as above, to `o`. */
 void lks__tensor_diff(const lks__st_tensor *a, const lks__st_tensor *b, json_t *o);
