@@ -514,6 +514,19 @@ static void test_units(void **state)
     assert_true(acts != NULL && strstr(acts + 1, "activations") == NULL);
 }
 
+/* In a shell of mpirun the process that is measured is alone, too. */
+static void test_launched(void **state)
+{
+    const char *const argv[] = {"lockstep",   "plan",        "--n_layer=2",
+                                "--n_head=2", "--n_embd=32", NULL};
+    const char *const env[] = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
+                               "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                               NULL};
+    const lks_test_result r = lks_test_run(argv, env, 20);
+    assert_int_equal(r.exit_code, 0);
+    assert_contains(r.out, "\nprocess: ");
+}
+
 /* What bench machine writes is read. */
 static void test_bench(void **state)
 {
@@ -537,15 +550,25 @@ static void test_bench(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_units),           cmocka_unit_test(test_read),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_even),
-        cmocka_unit_test(test_uneven),          cmocka_unit_test(test_delays),
-        cmocka_unit_test(test_window),          cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_halves),          cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_exposed),         cmocka_unit_test(test_ranks_of_a_host),
-        cmocka_unit_test(test_hosts),           cmocka_unit_test(test_checkpoints),
-        cmocka_unit_test(test_needs_link),      cmocka_unit_test(test_command),
-        cmocka_unit_test(test_command_figures), cmocka_unit_test(test_command_refuses),
+        cmocka_unit_test(test_launched),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_even),
+        cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_delays),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_exposed),
+        cmocka_unit_test(test_ranks_of_a_host),
+        cmocka_unit_test(test_hosts),
+        cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_needs_link),
+        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_command_figures),
+        cmocka_unit_test(test_command_refuses),
         cmocka_unit_test(test_bench),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -474,6 +474,14 @@ static void test_prometheus(void **state)
     assert_contains(text, "\nlockstep_loss{");
     assert_null(strstr(text, "best_val_loss"));
     assert_null(strstr(text, "nan"));
+    /* The longest name of a run, in each line. */
+    const char *deep = folder;
+    for (int i = 0; i < 4; i++)
+        deep = lks_test_text("%s/%0200d", deep, i);
+    const char *const mkdir[] = {"mkdir", "-p", deep, NULL};
+    assert_int_equal(lks_test_run(mkdir, NULL, 10).exit_code, 0);
+    train(deep, "0", lks_test_text("--prometheus=%s", bare), "--eval_interval=0");
+    assert_contains(lks_test_read(bare, NULL), deep);
     /* A file that can't be written: the run says so, once, and goes on. */
     lks_test_result r = lks_test_tool(
         "train", lks_test_text("--dataset=%s", data()), lks_test_text("--out_dir=%s/other", folder),

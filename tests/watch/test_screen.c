@@ -57,7 +57,7 @@ static void test_facts(void **state)
     fake_ranks(again, "{'iter':10,'compute_ms':[1],'wait_ms':[9],'memory_bytes':[1]}\n");
     assert_ok(lks__series_open(again, &s[0]));
     wide = screen_of(s, 1, 24, 200, true);
-    assert_memory_equal(wide, "caf??  running  iter 31  ", 25);
+    assert_memory_equal(wide, "caf??  running, or stopped without an end  iter 31  ", 52);
     assert_contains(wide, "  1 resume  1 not finite  1 wrong gradient\n    1.969 |\xe2");
     lks__series_close(&s[0]);
 }

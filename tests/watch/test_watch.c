@@ -188,6 +188,7 @@ static void test_live(void **state)
     got = read_until(fd, "[37,\"text 37\"]]");
     assert_contains(got, "\"rows\":[[24,\"text 24\"],");
     assert_contains(got, "[39,\"rollback\",\"wte\"]");
+    assert_contains(got, "{\"kind\":\"run\",\"run\":0}"); /* the page begins again */
     fake_append(dir,
                 "{'kind':'recheck','iter':40,'right':'0','wrong':[{'host':'a'},{'host':'b'}]}\n"
                 "{'kind':'recheck','iter':41,'wrong':[{'host':'a'},{'host':'c'}]}\n");

@@ -213,11 +213,16 @@ static lks_status measure_link(lks__trainer *t, lks__machine *m)
     for (int i = 0; i < TIMES && m->has_link; i++) {
         struct bench_link link = {0};
         LKS__TRY(bench_link(t->ses.comm, w->local_world_size, false, &link));
+        m->has_link = link.rate > 0;
         rates[i] = link.rate;
         rounds[i] = link.round_s;
         windows[i] = link.window;
         bursts[i] = link.burst;
     }
+    if (w->world_size > w->local_world_size && !m->has_link && w->rank == 0)
+        fputs("lockstep bench machine: the link isn't measured, as the second host can't reach a "
+              "free port of the first\n",
+              stderr);
     if (m->has_link) {
         m->link_bandwidth = figure_of(rates, TIMES);
         m->round_trip_s = figure_of(rounds, TIMES);

@@ -399,7 +399,12 @@ int tool_bench(int argc, char **argv)
                                             "bench %s measures the host: --device=%s is for peak, "
                                             "kernels and step",
                                             what, s.device));
-    if ((on_host || trains) && tool_launches(&s))
+    if (!on_host && !trains && tool_launches(&s))
+        return tool_fail("bench", lks__fail(LKS_ERR_CONFIG,
+                                            "bench %s measures one process: --nproc_per_node and "
+                                            "--max_restarts are for step, comm and machine",
+                                            what));
+    if (tool_launches(&s))
         return trains ? tool_launch("bench", &s, argc, argv) : bench_comm_launch(&s, argc, argv);
     has_config_file = args.n_files > 0;
     if (trains && !bench_has_model(&s))

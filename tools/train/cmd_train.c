@@ -144,9 +144,11 @@ static int run_rank(const lks__settings *s)
 static bool is_launcher_option(const char *arg)
 {
     char key[LKS__SETTING_KEY];
+    if (!run_has_option(arg))
+        return false;
     snprintf(key, sizeof key, "%.*s", (int)strcspn(arg, "="), arg);
     const int setting = lks__setting_find(key + 2);
-    return run_has_option(arg) && strcmp(key, "--help") != 0 &&
+    return strcmp(key, "--help") != 0 &&
            (setting < 0 || (lks__setting_table[setting].commands & LKS__CMD_TRAIN) == 0);
 }
 

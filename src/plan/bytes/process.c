@@ -36,9 +36,11 @@ static lks_status measure(const lks__settings *s, const lks__place *place, lks__
 static void child(const lks__settings *s, const lks__place *place, int out)
 {
     lks__process process;
-    static const char *const of_ranks[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-    for (size_t i = 0; i < sizeof of_ranks / sizeof of_ranks[0]; i++)
-        unsetenv(of_ranks[i]);
+    /* Those of a launcher, such as mpirun, count only without these. */
+    static const char *const alone[][2] = {
+        {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}};
+    for (size_t i = 0; i < sizeof alone / sizeof alone[0]; i++)
+        setenv(alone[i][0], alone[i][1], 1);
     if (measure(s, place, &process) != LKS_OK)
         _exit(1);
     _exit(lks__sys_write_all(out, &process, sizeof process) == 0 ? 0 : 1);

@@ -265,8 +265,8 @@ lks_status lks__forecast_step(const lks__settings *s, uint32_t vocab_size, const
     if (place->n_hosts > 1 && !m->has_link)
         return lks__fail(LKS_ERR_CONFIG,
                          "the machine file has no link between hosts: add link_bandwidth (bytes/s) "
-                         "and round_trip_s, or measure them with `lockstep run --nnodes=2 … bench "
-                         "machine`");
+                         "and round_trip_s, or measure them with `lockstep run --nnodes=2 … "
+                         "lockstep bench machine`");
     LKS__TRY(lks__model_table(&config, &table));
     lks_status st = lks__table_freeze(&table, s->freeze);
     if (st == LKS_OK)

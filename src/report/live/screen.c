@@ -159,7 +159,7 @@ static void put_run(struct page *p, const lks__series *s, int rows, bool utf8)
     for (char *c = name; *c != '\0'; c++)
         *c = (unsigned char)*c < 0x80 ? *c : '?'; /* one byte, one column */
     put(p, "%s", name);
-    put(p, "%s", s->end != NULL ? "ended" : "running");
+    put(p, "%s", s->end != NULL ? "ended" : "running, or stopped without an end");
     if (last == NULL)
         put(p, "no step yet");
     if (last != NULL) {

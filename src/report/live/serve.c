@@ -74,6 +74,8 @@ static void next_message(struct reader *r)
     r->at = r->bytes = 0;
     if (message != NULL) {
         int bytes = asprintf(&r->text, "data: %s\n\n", message);
+        if (bytes < 0)
+            r->text = NULL; /* undefined then */
         r->bytes = bytes > 0 ? (size_t)bytes : 0;
         free(message);
     } else if (lks__sys_now() > r->sign_at && (r->text = strdup(":\n\n")) != NULL) {

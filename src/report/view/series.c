@@ -101,6 +101,7 @@ static lks_status add_mark(lks__series *s, const char *kind, uint64_t iter, cons
 /* The run went back to `to`; it doesn't repeat evaluation `to`. */
 static lks_status go_back(lks__series *s, uint64_t to)
 {
+    s->epoch++;
     while (s->n_points > 0 && s->points[s->n_points - 1].iter >= to)
         s->n_points--;
     while (s->n_evals > 0 && s->evals[s->n_evals - 1].iter > to)

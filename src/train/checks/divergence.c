@@ -146,11 +146,8 @@ static lks_status fail_replicas(const lks__run *run, const lks__session *ses,
     while (vote_of(votes, stride, odd).hash == right || vote_of(votes, stride, odd).hash == 0)
         odd++;
     *rank_p = odd;
-    uint64_t *all = calloc(n * (size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %d ranks", W);
-    lks_status st =
-        lks_comm_all_gather(ses->comm, checks->divergence.hashes, all, n * sizeof *all, LKS_UINT8);
+    lks_status st = LKS_OK;
+    uint64_t *all = lks__session_gather(ses, checks->divergence.hashes, n * sizeof *all, &st);
     size_t i = 0;
     while (st == LKS_OK && i + 1 < n && all[(size_t)odd * n + i] == all[(size_t)good * n + i])
         i++;

@@ -425,7 +425,7 @@ lks_status lks__train_loop(lks__trainer *t, int *stopped_p)
         return LKS_OK;
     }
     if (st == LKS_OK && t->run.procedure->can_finish != NULL && !t->run.s.eval_only)
-        st = t->run.procedure->can_finish();
+        st = lks__session_agree(&t->ses, t->run.procedure->can_finish());
     if (st == LKS_OK)
         st = lks__report_open(&r.report, t);
     if (st == LKS_OK)

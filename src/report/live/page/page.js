@@ -369,7 +369,7 @@ function showTables() {
     ["tokens", newest(TOKENS, v => count(v))], ["time of all steps", newest(SECONDS, duration)],
     ["tokens/s", newest(SPEED, v => count(v, 3))], ["share of the peak (MFU)", newest(MFU, v => (100 * v).toFixed(1) + "%")],
     ["ranks x threads", r => `${value(r.host.world_size)} x ${value(r.host.threads)}`], ["host", r => r.host.host], ["processor", r => r.host.cpu],
-    ["memory of all ranks", r => r.end && size(r.end.memory_bytes)], ["micro-batches of each rank", r => r.end && r.end.micro_batches.join(", ")],
+    ["memory of all ranks", r => r.end && size(r.end.memory_bytes)], ["micro-batches of each rank", r => r.end && Array.isArray(r.end.micro_batches) && r.end.micro_batches.join(", ")],
     ["started", r => r.host.time]];
   table("facts", [{ head: true, cells: ["", ...runs.map(r => r.name)] }, ...facts.map(f => ({ cells: [f[0], ...runs.map(r => f[1](r))] }))]);
   const events = runs.flatMap(r => r.marks.map(m => ({ cells: [r.name, m[0], m[1], m[2]] })));

@@ -131,7 +131,7 @@ void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state 
 static void estimate(lks__report *r, const lks__run *run, const lks__state *state, double step_s)
 {
     const uint64_t n_steps = run->procedure->n_steps(&run->s);
-    if (r->estimated || state->iter - r->first_iter < ESTIMATE_AFTER || n_steps <= state->iter)
+    if (r->estimated || r->n_steps < ESTIMATE_AFTER || n_steps <= state->iter)
         return;
     r->estimated = true;
     const double steps_s = step_s * (double)(n_steps - state->iter);
@@ -213,16 +213,17 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
     lks__report_ranks_add(r, step);
     if (!r->on)
         return LKS_OK;
+    r->n_steps += step->outcome == LKS__STEP_DONE || step->outcome == LKS__STEP_SKIPPED;
     if (step->outcome == LKS__STEP_AGAIN)
         return lks__report_recheck(r, checks, step);
     if (step->outcome != LKS__STEP_DONE)
         return report_nonfinite(r, run, ses, state, work, step);
     /* state->iter already counts this step. */
-    uint64_t iter = state->iter - 1, done = state->iter - r->first_iter;
+    uint64_t iter = state->iter - 1;
     double now = lks__sys_now(), dt = step->seconds;
     double rate = r->tokens_a_step / dt;
     double mfu = lks__peak_share(&r->peak, rate * r->flops_a_token);
-    if (done > MFU_AFTER)
+    if (r->n_steps > MFU_AFTER)
         r->mfu = r->mfu < 0.0 ? mfu : 0.9 * r->mfu + 0.1 * mfu;
 
     lks__jsonw *w = lks__metrics_begin(r->metrics, "train");
@@ -251,7 +252,7 @@ lks_status lks__report_train(lks__report *r, const lks__run *run, const lks__ses
     run->procedure->train_line(run, state, checks, step, r->mfu, line);
     uint64_t n_steps = run->procedure->n_steps(&run->s),
              to_go = n_steps > state->iter ? n_steps - state->iter : 0;
-    say_time(left, (now - r->started) / (double)done * (double)to_go);
+    say_time(left, (now - r->started) / (double)r->n_steps * (double)to_go);
     snprintf(live, sizeof live,
              "iter %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f tok/s  mfu %.0f%%  %s left", iter,
              n_steps - 1, step->loss, rate, mfu * 100.0, left);

@@ -31,9 +31,9 @@ typedef struct lks__report {
     char *hosts;           /* host of each rank, [W][LKS__HOST_NAME] */
     double flops_a_token;
     double tokens_a_step;
-    double started;      /* lks__sys_now() */
-    uint64_t first_iter; /* of this process */
-    double mfu;          /* running mean, as in nanoGPT; < 0: none yet */
+    double started;   /* lks__sys_now() */
+    uint64_t n_steps; /* that this process made, repeated and skipped ones included */
+    double mfu;       /* running mean, as in nanoGPT; < 0: none yet */
     /* The current work, for lines about its progress. */
     const char *work; /* "evaluation", "iter" */
     uint64_t work_iter;

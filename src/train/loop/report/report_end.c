@@ -93,7 +93,6 @@ void lks__report_end(lks__report *r, const lks__run *run, const lks__session *se
                      const double *loss, const lks__eval_result *final)
 {
     char time[32], best[48] = "", summary[LKS__RECHECK_SUMMARY];
-    uint64_t steps = state->iter - r->first_iter;
     if (!r->on)
         return;
     r->ended = true;
@@ -103,8 +102,8 @@ void lks__report_end(lks__report *r, const lks__run *run, const lks__session *se
         lks__log_line(&r->log, "stopped by signal %d before iteration %" PRIu64 ", after %s",
                       stop_signal, state->iter, time);
     else
-        lks__log_line(&r->log, "done: %" PRIu64 " step%s in %s", steps, steps == 1 ? "" : "s",
-                      time);
+        lks__log_line(&r->log, "done: %" PRIu64 " step%s in %s", r->n_steps,
+                      r->n_steps == 1 ? "" : "s", time);
     losses_line(r, loss, final);
     say_above(r, run, state, final);
     if (checks->recheck != NULL)

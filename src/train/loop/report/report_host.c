@@ -68,7 +68,9 @@ static void write_algorithms(lks__jsonw *w, const char *table)
     lks__jsonw_object(w, "algorithms");
     for (const char *line = table; (line = strchr(line, '\n')) != NULL;)
         if (sscanf(++line, "%399[^:\n]: %399[^\n]", name, attributes) == 2) {
-            *strrchr(attributes, ' ') = '\0';
+            char *data = strrchr(attributes, ' ');
+            if (data != NULL)
+                *data = '\0';
             lks__jsonw_str(w, name, attributes);
         }
     lks__jsonw_end(w);

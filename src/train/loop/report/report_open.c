@@ -425,7 +425,6 @@ lks_status lks__report_open(lks__report *r, lks__trainer *t)
     LKS__TRY(gather_hosts(&t->ses, &r->hosts));
     r->on = t->ses.world.rank == 0;
     r->started = lks__sys_now();
-    r->first_iter = t->state.iter;
     r->mfu = -1.0;
     r->newest = (lks__newest){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     r->tokens_a_step = (double)t->run.N * (double)t->run.s.batch_size * (double)t->run.s.block_size;

@@ -2,12 +2,11 @@
  * node_exporter's textfile collector reads. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/system/sys.h"
 #include "train/checkpoint.h"
 #include "train/loop/report/report.h"
-
-enum { TEXT_BYTES = 8 << 10 };
 
 static const double EVERY_S = 5.0;
 
@@ -33,10 +32,11 @@ static void gauge(FILE *out, const char *name, const char *help, const char *run
 
 static lks_status write_file(const lks__report *r, const lks__run *run, const lks__state *state)
 {
-    char text[TEXT_BYTES], name[2 * LKS__SETTING_STR + 4];
+    char *text = NULL, name[2 * LKS__SETTING_STR + 4];
+    size_t bytes;
     const lks__newest *n = &r->newest;
     escape(run->s.out_dir, name, sizeof name);
-    FILE *out = fmemopen(text, sizeof text, "w");
+    FILE *out = open_memstream(&text, &bytes);
     if (out == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for %s", run->s.prometheus);
     gauge(out, "iteration", "Steps that are done.", name, (double)state->iter);
@@ -52,10 +52,13 @@ static lks_status write_file(const lks__report *r, const lks__run *run, const lk
     gauge(out, "best_val_loss", "Lowest validation loss of a checkpoint.", name,
           r->best.found ? r->best.loss : (double)NAN);
     gauge(out, "updated_seconds", "When this was written, since 1970.", name, lks__sys_wall());
-    long bytes = ftell(out);
-    if (fclose(out) != 0 || bytes < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", run->s.prometheus);
-    return lks__sys_write_file(run->s.prometheus, text, (size_t)bytes);
+    lks_status st = LKS_OK;
+    if (fclose(out) != 0)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory for %s", run->s.prometheus);
+    if (st == LKS_OK)
+        st = lks__sys_write_file(run->s.prometheus, text, bytes);
+    free(text);
+    return st;
 }
 
 void lks__report_prometheus(lks__report *r, const lks__run *run, const lks__state *state, bool now)
