@@ -319,7 +319,7 @@ static const char *ended(lks__report *r, lks__trainer *t, int signal, const doub
     assert_non_null(out);
     lks__log_open(&r->log, "t", out, out);
     r->on = true;
-    r->first_iter = 10;
+    r->n_steps = 60;
     r->started = lks__sys_now() - 3755.01;
     t->state.iter = 70;
     lks__report_end(r, &t->run, &t->ses, &t->state, &t->checks, signal, loss, final);
