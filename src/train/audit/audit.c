@@ -316,9 +316,9 @@ static void print_limits(const struct audit *a)
     }
     fprintf(a->out,
             "not compared: %s%s%s%stimes, hosts, parameters, settings without an effect, text "
-            "samples, golf's artifact, state.json's val_loss, nonfinite and tokenizer, and all "
-            "files but metrics.jsonl, leaves.bin and "
-            "checkpoints\n",
+            "samples, golf's artifact, and all files but metrics.jsonl, leaves.bin and "
+            "checkpoints;\n"
+            "              of state.json: val_loss, nonfinite and tokenizer\n",
             a->replay.leaf >= 0 ? "the step's own loss, norm and rate, " : "",
             a->replay.evaluates ? "" : "evaluations, ",
             a->replay.lacks_bpb ? "val_bpb because the tokenizer isn't here, " : "",
