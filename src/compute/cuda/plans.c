@@ -97,10 +97,12 @@ static bool read_attributes(lks__cuda *c, const cublasLtMatmulAlgo_t *algorithm,
 
 /* Make the algorithm that has these values. *call: the last call's name. */
 static cublasStatus_t make_algorithm(const lks__cuda *c, struct plan *p,
-                                     const uint32_t values[N_ATTRIBUTES], const char **call)
+                                     const uint32_t values[N_ATTRIBUTES], size_t *work_bytes,
+                                     const char **call)
 {
     const cudaDataType in = p->key.bf16 ? CUDA_R_16BF : CUDA_R_32F,
                        out = p->key.half ? CUDA_R_16BF : CUDA_R_32F;
+    cublasLtMatmulHeuristicResult_t result = {0};
     memset(&p->algorithm, 0, sizeof p->algorithm);
     memcpy(p->attributes, values, sizeof p->attributes);
     *call = "cublasLtMatmulAlgoInit";
@@ -111,6 +113,12 @@ static cublasStatus_t make_algorithm(const lks__cuda *c, struct plan *p,
         status = cublasLtMatmulAlgoConfigSetAttribute(&p->algorithm, attributes[i].which,
                                                       &values[i], attributes[i].bytes);
     }
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        *call = "cublasLtMatmulAlgoCheck";
+        status = cublasLtMatmulAlgoCheck(c->plans->handle, p->what, p->a, p->b, p->c, p->c,
+                                         &p->algorithm, &result);
+    }
+    *work_bytes = result.workspaceSize;
     return status;
 }
 
@@ -233,6 +241,7 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
     cublasLtMatmulHeuristicResult_t found;
     uint32_t values[N_ATTRIBUTES];
     const char *call;
+    size_t work_bytes;
     int n = 0;
     for (int i = 0; i < 4; i++)
         if (!prefer(c, wanted, alignments[i], &alignment, sizeof alignment))
@@ -246,7 +255,7 @@ static bool find_algorithm(lks__cuda *c, struct plan *p)
     if (!lks__cuda_check_product(c, found.state, "cublasLtMatmulAlgoGetHeuristic") ||
         !read_attributes(c, &found.algo, values))
         return false;
-    const cublasStatus_t status = make_algorithm(c, p, values, &call);
+    const cublasStatus_t status = make_algorithm(c, p, values, &work_bytes, &call);
     return lks__cuda_check_product(c, status, call);
 }
 
@@ -265,21 +274,16 @@ static bool refuse(lks__cuda *c, const char *name, const char *why)
 static bool take_algorithm(lks__cuda *c, struct plan *p, const char *name, const char *line)
 {
     uint32_t values[N_ATTRIBUTES];
-    cublasLtMatmulHeuristicResult_t result = {0};
+    size_t work_bytes;
     if (!read_line(line, values))
         return refuse(c, name, "its line in the table is damaged");
     const char *call;
-    cublasStatus_t status = make_algorithm(c, p, values, &call);
-    if (status == CUBLAS_STATUS_SUCCESS) {
-        call = "cublasLtMatmulAlgoCheck";
-        status = cublasLtMatmulAlgoCheck(c->plans->handle, p->what, p->a, p->b, p->c, p->c,
-                                         &p->algorithm, &result);
-    }
+    const cublasStatus_t status = make_algorithm(c, p, values, &work_bytes, &call);
     char why[160];
     snprintf(why, sizeof why, "%s: %s", call, cublasLtGetStatusString(status));
     if (status != CUBLAS_STATUS_SUCCESS)
         return refuse(c, name, why);
-    return result.workspaceSize <= WORK_BYTES || refuse(c, name, "it needs too much work space");
+    return work_bytes <= WORK_BYTES || refuse(c, name, "it needs too much work space");
 }
 
 static bool choose_algorithm(lks__cuda *c, struct plan *p)
