@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <ftw.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -192,6 +193,18 @@ void lks_test_choose(int argc, char **argv, const char *pattern)
         cmocka_set_test_filter(pattern);
     else
         cmocka_set_skip_filter(pattern);
+}
+
+void lks_test_select(const struct CMUnitTest *tests, size_t n, const char *pattern)
+{
+    size_t i = 0;
+    while (pattern != NULL && i < n && fnmatch(pattern, tests[i].name, 0) != 0)
+        i++;
+    if (i == n) {
+        printf("no test is named %s\n", pattern);
+        exit(1);
+    }
+    cmocka_set_test_filter(pattern);
 }
 
 int lks_test_exit(int n_failed)
@@ -611,7 +624,12 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
     /* Files instead of pipes: nobody has to read while the child writes, however much that is. */
     const char *folder = lks_test_folder();
     lks_test_child child = {.out_path = lks_test_text("%s/out", folder),
-                            .err_path = lks_test_text("%s/err", folder)};
+                            .err_path = lks_test_text("%s/err", folder),
+                            .command = ""};
+    for (int i = 0; env && env[i]; i++)
+        child.command = lks_test_text("%s%s ", child.command, env[i]);
+    for (int i = 0; argv[i]; i++)
+        child.command = lks_test_text("%s%s ", child.command, argv[i]);
     static int n_started;
     const char *program = strcmp(argv[0], "lockstep") == 0 ? lks_test_program() : argv[0];
     const char **all = environment(lks_test_text("LKS_TEST_START=%d", n_started++), env);
@@ -643,32 +661,45 @@ char lks_test_state(pid_t pid)
     return end != NULL ? end[2] : '?';
 }
 
+bool lks_test_is_running(const lks_test_child *child)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
+}
+
+int lks_test_kill(pid_t pid, int sig)
+{
+    assert_true(pid > 1);
+    return kill(pid, sig);
+}
+
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
 {
     lks_test_result r = {.exit_code = -1};
+    bool timed_out = false;
     double start = now();
     int status;
     pid_t done;
     while ((done = waitpid(child->pid, &status, WNOHANG)) == 0) {
-        if (now() - start > lks_test_patience() * timeout_s && !r.timed_out) {
-            r.timed_out = true;
+        if (now() - start > lks_test_patience() * timeout_s && !timed_out) {
+            timed_out = true;
             kill(-child->pid, SIGKILL);
         }
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
     assert_int_equal(done, child->pid);
     r.seconds = now() - start;
-    if (r.timed_out) /* who reads "signal 9" must not look for a fault first */
-        print_message(
-            "the test ended its program after %.0f s; LKS_TEST_PATIENCE=5 gives each five "
-            "times as long\n",
-            r.seconds);
     if (WIFEXITED(status))
         r.exit_code = WEXITSTATUS(status);
     else
         r.signal = WTERMSIG(status);
     r.out = lks_test_exists(child->out_path) ? lks_test_read(child->out_path, NULL) : "";
     r.err = lks_test_exists(child->err_path) ? lks_test_read(child->err_path, NULL) : "";
+    if (timed_out)
+        fail_msg("%swas killed after %.0f s (LKS_TEST_PATIENCE=5 allows five times as long). Its "
+                 "stderr: %s",
+                 child->command, r.seconds, r.err);
     /* A sanitizer's report is a failure, whatever exit code the caller expects. */
     if (strstr(r.err, "Sanitizer: ") != NULL || strstr(r.err, ": runtime error: ") != NULL)
         fail_msg("%s", r.err);

@@ -73,6 +73,10 @@ void lks_test_need_gloo(void);
  * argument `shared` only the tests whose names match run, without it only the others. So missing
  * data skip only those tests (lks_add_shared_test() in CMake). */
 void lks_test_choose(int argc, char **argv, const char *pattern);
+/* Run only the tests whose names match `pattern` (NULL: all). If none does, the program fails. */
+#define lks_test_only(tests, pattern)                                                              \
+    lks_test_select((tests), sizeof(tests) / sizeof(tests)[0], (pattern))
+void lks_test_select(const struct CMUnitTest *tests, size_t n, const char *pattern);
 /* The exit code for main(), from what cmocka_run_group_tests() returned. */
 int lks_test_exit(int n_failed);
 
@@ -148,14 +152,14 @@ int lks_test_free_port(void);
 /* ---- child processes --------------------------------------------------------------------- */
 
 typedef struct lks_test_child {
-    pid_t pid; /* leader of a process group of its own */
-    const char *out_path, *err_path;
+    pid_t pid;                       /* leader of a process group of its own */
+    const char *out_path, *err_path; /* exist from the start */
+    const char *command;             /* for messages */
 } lks_test_child;
 
 typedef struct lks_test_result {
-    int exit_code;  /* -1 if a signal ended it */
-    int signal;     /* 0 if it exited */
-    bool timed_out; /* it ran longer than allowed, and its process group was killed */
+    int exit_code; /* -1 if a signal ended it */
+    int signal;    /* 0 if it exited */
     double seconds;
     const char *out, *err; /* all that it wrote to stdout and stderr */
 } lks_test_result;
@@ -181,7 +185,13 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 void lks_test_wait_for_text(const char *path, const char *text);
 /* A process's state letter, as in ps; '?' for none. Without an init, an orphan stays 'Z'. */
 char lks_test_state(pid_t pid);
-/* Wait; a child that runs longer than lks_test_patience() times `timeout_s` is killed. */
+/* True until the child ends; it can still be waited for. */
+bool lks_test_is_running(const lks_test_child *child);
+/* kill() of one process. Use it for process ids that were searched for: kill(-1, ...), after a
+ * search that found none, would signal all processes of the machine. */
+int lks_test_kill(pid_t pid, int sig);
+/* Wait; if the child runs longer than lks_test_patience() times `timeout_s`, its process group is
+ * killed and the test fails. */
 lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s);
 lks_test_result lks_test_run(const char *const argv[], const char *const env[], double timeout_s);
 

@@ -1,7 +1,6 @@
 #include "faults/chance.h"
 
 #include <errno.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include "ckpt/scratch.h"
@@ -34,11 +33,4 @@ void sleep_us(int us)
     struct timespec t = {us / 1000000, us % 1000000 * 1000L};
     while (nanosleep(&t, &t) < 0 && errno == EINTR)
         ;
-}
-
-bool is_running(const lks_test_child *child)
-{
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == 0;
 }

@@ -1,4 +1,4 @@
-/* chance.h - random numbers, pauses and processes of the campaigns. */
+/* chance.h - random numbers and pauses of the campaigns. */
 #ifndef LKS_TESTS_CHANCE_H
 #define LKS_TESTS_CHANCE_H
 
@@ -14,8 +14,5 @@ bool chance_options(int argc, char **argv, int *n_runs, int *seed, int *only);
 int draw(int n); /* 0 .. n - 1 */
 
 void sleep_us(int us); /* signals don't shorten it */
-
-/* True until the process ends; it can still be waited for. */
-bool is_running(const lks_test_child *child);
 
 #endif

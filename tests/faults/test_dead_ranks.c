@@ -74,7 +74,7 @@ static void pause_ms(double ms)
 
 static pid_t wait_for_rank(const char *mark, int rank)
 {
-    for (int i = 0; i < 2000; i++, pause_ms(1)) {
+    for (int i = 0; i < lks_test_tries(2000); i++, pause_ms(1)) {
         pid_t pid = marked_rank(mark, rank);
         if (pid > 0)
             return pid;
@@ -95,7 +95,7 @@ static fault_run endless(int W)
 
 static void wait_for(const char *path)
 {
-    for (int i = 0; i < 10000 && !lks_test_exists(path); i++)
+    for (int i = 0; i < lks_test_tries(10000) && !lks_test_exists(path); i++)
         pause_ms(1);
     assert_true(lks_test_exists(path));
 }

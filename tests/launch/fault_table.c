@@ -200,10 +200,8 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
         wait_until_gone(r);
     double gone = lks__sys_now();
     lks_test_result results[STRIKE_NODES];
-    for (int node = 0; node < r->n_nodes; node++) {
+    for (int node = 0; node < r->n_nodes; node++)
         results[node] = lks_test_wait(&r->nodes[node], 120);
-        assert_false(results[node].timed_out);
-    }
     marked_assert_gone(r->mark, 2);
     strike_heal(r);
     const lks_test_result *last = &results[survivor(r)];

@@ -14,12 +14,17 @@
 
 static const char *alone;
 
+/* Ranks find each other by the variables that name their job. This one keeps them apart from the
+ * ranks of the same test in another build. */
+static char run_id[64];
+
 static int train_alone(void **state)
 {
     /* Remove the variables of a launcher that runs this test. */
     static const char *const names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
+    snprintf(run_id, sizeof run_id, "TORCHELASTIC_RUN_ID=%d", (int)getpid());
     alone = law_output("random", "--threads=1");
     return 0;
 }
@@ -33,12 +38,13 @@ struct environment {
 };
 
 static const struct environment environments[] = {
-    {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}},
+    {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+      run_id}},
     {{"OMPI_COMM_WORLD_RANK=%d", "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=%d",
       "OMPI_COMM_WORLD_LOCAL_SIZE=2"}},
     {{"PMI_RANK=%d", "PMI_SIZE=2", "MPI_LOCALRANKID=%d", "MPI_LOCALNRANKS=2"}},
     {{"SLURM_PROCID=%d", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=%d", "SLURM_NODEID=0",
-      "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_JOB_ID=17"}},
+      "SLURM_STEP_TASKS_PER_NODE=2", "SLURM_JOB_ID=17", run_id}},
 };
 enum { N_ENVIRONMENTS = sizeof environments / sizeof environments[0] };
 
@@ -94,7 +100,7 @@ static void test_two_jobs(void **state)
         const char *command = lks_test_text("%swait $p1 && wait $p0", ranks);
         const char *const argv[] = {proxy, "-c", command, NULL};
         jobs[j] = lks_test_start(argv, (const char *const[]){"PMI_SIZE=2", "MPI_LOCALNRANKS=2",
-                                                             "SLURM_JOB_ID=17", NULL});
+                                                             "SLURM_JOB_ID=17", run_id, NULL});
     }
     for (int j = 0; j < JOBS; j++) {
         const lks_test_result r = lks_test_wait(&jobs[j], 60);
@@ -133,7 +139,7 @@ static void test_absent(void **state)
 {
     static const struct environment left = {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d",
                                              "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-                                             "MASTER_PORT=2000%d"}};
+                                             "MASTER_PORT=2000%d", run_id}};
     lks_test_child ranks[2];
     for (int r = 0; r < 2; r++) {
         const char *out;
@@ -180,10 +186,11 @@ static void test_twice(void **state)
 /* A rank that counts another number of ranks on this host isn't taken for one of ours. */
 static void test_another_number(void **state)
 {
-    static const struct environment of[2] = {{{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d",
-                                               "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}},
-                                             {{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d",
-                                               "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1"}}};
+    static const struct environment of[2] = {
+        {{"RANK=%d", "WORLD_SIZE=2", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+          run_id}},
+        {{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
+          run_id}}};
     const char *out;
     law_args args = law_train("random", &out);
     law_add(&args, "--allow_uneven");

@@ -610,7 +610,7 @@ static void check_killed(bool front)
         read_until(&l, names[i]);
     read_until(&l, "ready"); /* "two" has no parent by now */
     pid_t launcher = marked_child_of(l.pid);
-    kill(front ? l.pid : launcher, SIGKILL);
+    lks_test_kill(front ? l.pid : launcher, SIGKILL);
     int status = finish(&l);
     for (int i = 0; i < 3; i++)
         assert_gone(pid_behind(&l, names[i]));
@@ -640,7 +640,7 @@ static void test_earlier_child(void **state)
     read_until(&l, "launcher-");
     read_until(&l, "\n");
     pid_t earlier = pid_behind(&l, "earlier-");
-    kill(pid_behind(&l, "launcher-"), SIGKILL);
+    lks_test_kill(pid_behind(&l, "launcher-"), SIGKILL);
     assert_int_equal(WEXITSTATUS(finish(&l)), 128 + SIGKILL);
     assert_false(is_gone(earlier));
     kill(earlier, SIGKILL);
@@ -656,7 +656,7 @@ static void test_both_killed(void **state)
     read_until(&l, "ready-1");
     pid_t launcher = marked_child_of(l.pid);
     pid_t child = pid_behind(&l, "child-");
-    kill(launcher, SIGSTOP);
+    assert_int_equal(lks_test_kill(launcher, SIGSTOP), 0);
     kill(l.pid, SIGKILL);
     kill(launcher, SIGKILL);
     assert_true(WIFSIGNALED(finish(&l)));

@@ -623,7 +623,6 @@ static void test_places(void **state)
 /* argv[1]: the only test to run. */
 int main(int argc, char **argv)
 {
-    cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_stop),
@@ -641,5 +640,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_data_behind),
     };
+    lks_test_only(tests, argc > 1 ? argv[1] : NULL);
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -38,7 +38,6 @@ static lks_test_result disturbed(int W, int restarts, const char *deaths, const 
         law_add(&args, "%s", run.argv[i]);
     law_add(&args, "%s", more);
     lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 120);
-    assert_false(r.timed_out);
     marked_assert_gone(mark, 2);
     return r;
 }
@@ -202,7 +201,7 @@ static void test_train_itself(void **state)
         law_add(&args, "--nproc_per_node=2");
         law_add(&args, "--max_restarts=1");
         lks_test_child child = lks_test_start(args.argv, (const char *const[]){mark, NULL});
-        while (law_count_checkpoints(out) < 1 && kill(child.pid, 0) == 0)
+        while (law_count_checkpoints(out) < 1 && lks_test_is_running(&child))
             usleep(1000);
         pid_t pids[16];
         int n = marked_processes(mark, pids, 16);

@@ -29,7 +29,6 @@ static lks_test_result started(const char *each, const char *more, const char **
     for (int i = 1; i < run.n; i++)
         law_add(&args, "%s", run.argv[i]);
     lks_test_result r = lks_test_run(args.argv, (const char *const[]){mark, NULL}, 60);
-    assert_false(r.timed_out);
     marked_assert_gone(mark, 2);
     return r;
 }

@@ -111,18 +111,14 @@ static void test_saved_once(void **state)
     law_add(&args, "--eval_interval=0"); /* otherwise improvements would be saved, too */
     lks_test_child run = lks_test_start(args.argv, env);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    for (int i = 0; i < lks_test_tries(10000); i++) {
-        if (lks_test_exists(metrics) && strstr(lks_test_read(metrics, NULL), "\"train\"") != NULL)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
+    lks_test_wait_for_text(metrics, "\"train\"");
     pid_t ranks[2] = {marked_rank(mark, 0), marked_rank(mark, 1)};
-    assert_int_equal(kill(ranks[0], SIGUSR1), 0);
+    assert_int_equal(lks_test_kill(ranks[0], SIGUSR1), 0);
     wait_for_checkpoints(&run, out, 1);
-    assert_int_equal(kill(ranks[1], SIGUSR1), 0);
+    assert_int_equal(lks_test_kill(ranks[1], SIGUSR1), 0);
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     wait_for_checkpoints(&run, out, 1);
-    assert_int_equal(kill(ranks[0], SIGUSR1), 0);
+    assert_int_equal(lks_test_kill(ranks[0], SIGUSR1), 0);
     wait_for_checkpoints(&run, out, 2);
     assert_int_equal(kill(run.pid, SIGTERM), 0);
     assert_int_equal(lks_test_wait(&run, 60).exit_code, 128 + SIGTERM);
@@ -339,7 +335,7 @@ static void test_saved_alone(void **state)
     assert_true(other > 0);
     assert_int_equal(kill(child.pid, SIGTERM), 0);
     lks_test_wait_for_text(lks_test_text("%s/train.log", out), "stopped by signal 15");
-    assert_int_equal(kill(other, SIGKILL), 0);
+    assert_int_equal(lks_test_kill(other, SIGKILL), 0);
     lks_test_result r = lks_test_wait(&child, 60);
     assert_contains(r.err, "rank 1 (pid ");
     assert_contains(r.out, "saving checkpoint to ");

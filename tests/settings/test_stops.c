@@ -25,7 +25,7 @@ static void nap(void)
 static void wait_for_handler(pid_t pid)
 {
     char line[256];
-    for (int i = 0; i < 20000; i++, nap()) {
+    for (int i = 0; i < lks_test_tries(20000); i++, nap()) {
         FILE *f = fopen(lks_test_text("/proc/%d/status", (int)pid), "r");
         unsigned long long caught = 0;
         while (f != NULL && fgets(line, sizeof line, f) != NULL)
@@ -36,6 +36,14 @@ static void wait_for_handler(pid_t pid)
             return;
     }
     fail_msg("process %d takes no signals", (int)pid);
+}
+
+/* Until there are `n` files in the folder, or the child has ended, which expect_stop() reports. */
+static void wait_for_files(const lks_test_child *child, const char *folder, int n)
+{
+    for (int i = 0; lks_test_is_running(child) && i < lks_test_tries(20000); i++, nap())
+        if (lks_test_exists(folder) && lks_test_count_files(folder) >= n)
+            return;
 }
 
 static void expect_stop(const lks_test_child *child, int which, const char *err)
@@ -51,7 +59,7 @@ static void expect_stop(const lks_test_child *child, int which, const char *err)
 static void test_prep(void **state)
 {
     const char *dir = lks_test_folder(), *text = lks_test_text("%s/text", dir);
-    const char *env[] = {"LOCKSTEP_FAULT=fsync:1:slow", NULL};
+    const char *env[] = {"LOCKSTEP_FAULT=fsync:1:slower", NULL};
     lks_test_write(text, "another text", 12);
     for (int i = 0; i < 3; i++) {
         const char *out = lks_test_text("%s/out-%d", dir, i);
@@ -72,10 +80,7 @@ static void test_prep(void **state)
                               lks_test_text("--out=%s", out),
                               NULL};
         lks_test_child child = lks_test_start(argv, env);
-        const int n_before = i > 0 ? 3 : 0;
-        for (int k = 0; k < 20000; k++, nap())
-            if (lks_test_exists(out) && lks_test_count_files(out) > n_before)
-                break;
+        wait_for_files(&child, out, i > 0 ? 4 : 1);
         assert_int_equal(kill(child.pid, signals[i]), 0);
         expect_stop(&child, i, "nothing was written, and --out is unchanged");
         if (i > 0) {
@@ -151,13 +156,13 @@ static void test_eval(void **state)
         lks_test_child child = lks_test_start(argv, env);
         pid_t ranks[2] = {child.pid, child.pid};
         for (int r = 0; r < 2 && i > 0; r++)
-            while ((ranks[r] = marked_rank(mark, r)) < 0)
+            while ((ranks[r] = marked_rank(mark, r)) < 0 && lks_test_is_running(&child))
                 nap();
         for (int r = 0; r < 2; r++)
             wait_for_handler(ranks[r]);
         for (int k = 0; k < 25; k++)
             nap(); /* set-up, or its batches: either is stopped */
-        assert_int_equal(kill(i < 2 ? child.pid : ranks[1], signals[i]), 0);
+        assert_int_equal(lks_test_kill(i < 2 ? child.pid : ranks[1], signals[i]), 0);
         expect_stop(&child, i, "there is no loss, and nothing was written");
         assert_string_equal(lks_test_read(child.out_path, NULL), "");
         marked_assert_gone(mark, 2);
@@ -192,9 +197,8 @@ static void test_sample(void **state)
                               NULL};
         lks_test_child child = lks_test_start(argv, NULL);
         size_t bytes = 0;
-        for (int k = 0; k < 20000 && bytes < 100; k++, nap())
-            if (lks_test_exists(child.out_path))
-                lks_test_read(child.out_path, &bytes);
+        for (int k = 0; k < lks_test_tries(20000) && bytes < 100; k++, nap())
+            lks_test_read(child.out_path, &bytes);
         assert_int_equal(kill(child.pid, signals[i]), 0);
         expect_stop(&child, i, "of 3 samples 0 are complete, and any text after them is cut short");
         const char *got = lks_test_read(child.out_path, &bytes);
@@ -207,7 +211,7 @@ static void test_export(void **state)
 {
     const char *dir = lks_test_folder(), *data = lks_test_text("%s/data", dir);
     const char *run = lks_test_text("--out_dir=%s/run", dir);
-    const char *fault[] = {"LOCKSTEP_FAULT=fsync:1:slow", NULL};
+    const char *fault[] = {"LOCKSTEP_FAULT=fsync:1:slower", NULL};
     assert_int_equal(mkdir(data, 0755), 0);
     lks_test_generated_tokens(data);
     assert_int_equal(lks_test_tool("train", run, lks_test_text("--dataset=%s", data), "--n_layer=1",
@@ -221,9 +225,7 @@ static void test_export(void **state)
         const char *to = lks_test_text("--out=%s", out);
         const char *argv[] = {"lockstep", "export", run, "--format=hf", to, NULL};
         lks_test_child child = lks_test_start(argv, fault);
-        for (int k = 0; k < 20000; k++, nap())
-            if (lks_test_exists(out) && lks_test_count_files(out) > 0)
-                break;
+        wait_for_files(&child, out, 1);
         assert_int_equal(kill(child.pid, signals[i]), 0);
         expect_stop(&child, i, "the output is incomplete; run the command again");
         /* the first file may be whole, and have its name */

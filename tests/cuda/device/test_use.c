@@ -361,6 +361,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_mixed_hosts), cmocka_unit_test(test_info),
         cmocka_unit_test(test_list),        cmocka_unit_test(test_steps),
     };
-    cmocka_set_test_filter(argc > 2 ? argv[2] : NULL);
+    lks_test_only(tests, argc > 2 ? argv[2] : NULL);
     return lks_test_exit(cmocka_run_group_tests(tests, prepare, NULL));
 }
