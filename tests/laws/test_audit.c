@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "files/checkpoint/ckpt.h"
 #include "poison.h"
 
 static void expect(const char *const argv[], int code, const char *const texts[])
@@ -172,6 +173,23 @@ static void test_segments(void **state)
     law_add(&args, "--virtual_ranks=4");
     law_run(&args);
     EXPECT(0, TEXTS("equal (3 steps, 12 gradients"), golf, "--from=3");
+}
+
+/* A resume with another batch evaluates again, and keeps the lower loss of before. */
+static void test_evaluated_again(void **state)
+{
+    const char *out = law_output("nanogpt", "--max_iters=8", "--eval_iters=1",
+                                 "--learning_rate=0.01", "--seed=11");
+    law_resume("nanogpt", lks_test_text("%s/ckpt-00000008", out), "--batch_size=3",
+               "--gradient_accumulation_steps=24");
+    const json_t *evals = lks_test_metrics(lks_test_text("%s/metrics.jsonl", out), "eval");
+    lks__ckpt c = {.iter = 0};
+    assert_ok(lks__ckpt_open_iter(out, 8, LKS__CKPT_ONLY_STATE, &c));
+    for (int i = 0; i < 3; i++)
+        assert_true(lks_test_number(c.state, "best_val_loss") + 1e-3 <
+                    lks_test_number(evals, lks_test_text("%d.val_loss", i)));
+    lks__ckpt_close(&c);
+    EXPECT(0, TEXTS("0-8  from the seed", "8-14  from checkpoint 8"), out);
 }
 
 /* Take the line that contains `at` out of the text. */
@@ -730,7 +748,7 @@ int main(void)
         cmocka_unit_test(test_moved_data),    cmocka_unit_test(test_seal),
         cmocka_unit_test(test_impossible),    cmocka_unit_test(test_trails),
         cmocka_unit_test(test_trail_places),  cmocka_unit_test(test_false_state),
-        cmocka_unit_test(test_no_start),
+        cmocka_unit_test(test_no_start),      cmocka_unit_test(test_evaluated_again),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }
