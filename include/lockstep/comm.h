@@ -36,9 +36,10 @@ typedef struct lks_world {
     int local_rank, local_world_size;
 } lks_world;
 
-/* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE. Without RANK, read the variables of Open
- * MPI's mpirun, of MPICH's, or of srun. Without any of these: a world of one rank. ERR_CONFIG if a
- * value isn't a number or is missing, or if values contradict each other. */
+/* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE; without the local ones, one host has all
+ * ranks. If you start ranks by hand, also give all of them the same MASTER_PORT. Without RANK, read
+ * the variables of Open MPI's mpirun, of MPICH's, or of srun. Without any of these: a world of one
+ * rank. ERR_CONFIG if a value isn't a number or is missing, or if values contradict each other. */
 lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {

@@ -133,7 +133,7 @@ static lks_status check_elements(const char *call, size_t count, lks_dtype dtype
     if (size == 0)
         return lks__fail(LKS_ERR_ARG, "%s: there is no data type %d: use LKS_FLOAT32, ...", call,
                          (int)dtype);
-    if (count > SIZE_MAX / size / (size_t)ranks)
+    if (count > PTRDIFF_MAX / size / (size_t)ranks)
         return lks__fail(LKS_ERR_ARG,
                          "%s: %zu %s elements of %d ranks are more than memory can address", call,
                          count, lks_dtype_name(dtype), ranks);
@@ -355,7 +355,7 @@ lks_status lks_comm_reduce_start(lks_comm *comm, const lks_reduction *r, lks_wor
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_reduce_start: %d parts: a rank has at most %d maximal nodes",
                          r->n_parts, LKS__TREE_MAX_COVER);
-    if (r->count > SIZE_MAX / sizeof(float))
+    if (r->count > PTRDIFF_MAX / sizeof(float))
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_reduce_start: %zu elements are more than memory can address",
                          r->count);

@@ -148,6 +148,12 @@ lks_status lks__world_check(lks_status st, const lks_world *w)
                          "count from 0 to LOCAL_WORLD_SIZE - 1, and no host has more ranks than "
                          "the world",
                          w->local_rank, w->local_world_size, w->world_size);
+    if (w->rank < w->local_rank ||
+        (w->local_world_size == w->world_size && w->local_rank != w->rank))
+        return lks__fail(st,
+                         "RANK is %d of %d and LOCAL_RANK %d of %d: local ranks count the ranks of "
+                         "a host in their order",
+                         w->rank, w->world_size, w->local_rank, w->local_world_size);
     return LKS_OK;
 }
 

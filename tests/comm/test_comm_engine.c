@@ -205,7 +205,7 @@ static int body_killed(void)
 }
 
 /* MPI counts other ranks than the environment does: no rank joins. */
-static int joins_wrongly(const char *name, const char *value, const char *says)
+static int joins_wrongly(const char *name, const char *value, const char *says, int n)
 {
     lks_world world;
     lks_comm_options options = {getenv("ENGINE"), 10};
@@ -214,20 +214,21 @@ static int joins_wrongly(const char *name, const char *value, const char *says)
     EXPECT(lks_world_from_env(&world) == LKS_OK);
     EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_PEER && comm == NULL);
     EXPECT(strstr(lks_last_error(), says) != NULL);
-    return seen_by(world.rank, 2);
+    return seen_by(world.rank, n);
 }
 
 static int body_wrong_world(void)
 {
     return joins_wrongly("WORLD_SIZE", "3",
-                         "MPI has 2 processes, WORLD_SIZE is 3: start all by one mpirun");
+                         "MPI has 2 processes, WORLD_SIZE is 3: start all by one mpirun", 2);
 }
 
 static int body_wrong_host(void)
 {
     return joins_wrongly("LOCAL_WORLD_SIZE", "2",
                          "MPI finds local rank 0 of 1 on this machine, but the environment has 0 "
-                         "of 2");
+                         "of 2",
+                         3);
 }
 
 /* A rank that doesn't lead its host never comes: nobody waits for it longer than the deadline. */
@@ -395,7 +396,7 @@ static void test_alloc_fails(void **state)
 static void test_wrong_numbers(void **state)
 {
     expect_all("11", "wrong_world");
-    expect_all("11", "wrong_host");
+    expect_all("111", "wrong_host");
 }
 
 static void test_absent(void **state)

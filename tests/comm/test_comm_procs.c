@@ -511,6 +511,10 @@ static void test_world_from_env(void **state)
         {{"0", "99999999999", NULL, NULL}, LKS_ERR_CONFIG, {0}},
         {{"0", "0", NULL, NULL}, LKS_ERR_CONFIG, {0}},
         {{"0", "2", "2", "2"}, LKS_ERR_CONFIG, {0}},
+        {{"0", "2", "1", "2"}, LKS_ERR_CONFIG, {0}},
+        {{"1", "2", "0", "2"}, LKS_ERR_CONFIG, {0}},
+        {{"1", "4", "0", "2"}, LKS_OK, {1, 4, 0, 2}}, /* hosts in turn */
+        {{"2", "4", "1", "2"}, LKS_OK, {2, 4, 1, 2}},
         {{"0", "2", "0", "3"}, LKS_ERR_CONFIG, {0}},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {

@@ -201,7 +201,7 @@ static void define_step(struct step *want)
             }
             squares += lks__sumsq_of_lanes(lanes);
         }
-    want->norm = sqrt(squares) * (1.0 / (V * weight));
+    want->norm = sqrt(squares) * scale;
     want->loss = 0;
     for (int v = 0; v < V; v++)
         want->loss += number64(v, 0) + number64(v, 1);

@@ -388,7 +388,7 @@ static const size_t much = SIZE_MAX, two = 2;
       "comm is NULL")                                                                              \
     X(all_reduce_null_buf, reduce_all(h->comm, NULL, 1, LKS_INT64, LKS_MAX), ERR_ARG,              \
       "buf is NULL")                                                                               \
-    X(all_reduce_overflow, reduce_all(h->comm, h->common, SIZE_MAX / 2, LKS_FLOAT32, LKS_SUM),     \
+    X(all_reduce_overflow, reduce_all(h->comm, h->common, SIZE_MAX / 4, LKS_FLOAT32, LKS_SUM),     \
       ERR_ARG, "elements of 1 ranks are more than memory can address")                             \
     X(all_reduce_nothing, reduce_all(h->comm, NULL, 0, LKS_FLOAT64, LKS_MIN), OK, "")              \
     X(all_reduce_type, reduce_all(h->comm, h->common, 1, (lks_dtype)0, LKS_SUM), ERR_ARG,          \

@@ -98,6 +98,51 @@ static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
     return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
 }
 
+/* Wait for another host, and compare its world with ours. */
+static lks_status compare_world(struct lks__hier *h, int host, const int mine[2])
+{
+    const double end = lks__sys_now() + h->comm->timeout_s;
+    char key[32], full[LKS__STORE_KEY_BYTES];
+    void *data = NULL;
+    size_t bytes = 0;
+    int theirs[2];
+    lks_status st;
+    snprintf(key, sizeof key, "world/%d", host);
+    LKS__TRY(key_of(h, key, full));
+    while ((st = lks__store_get(h->store, full, 0.1, &data, &bytes)) == LKS_ERR_TIMEOUT &&
+           lks__sys_now() < end)
+        lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
+    if (st == LKS_ERR_TIMEOUT)
+        return lks__fail(st, "host %d of %d has not joined within %g s", host, mine[1],
+                         h->comm->timeout_s);
+    LKS__TRY(st);
+    const bool whole = bytes == sizeof theirs;
+    if (whole)
+        memcpy(theirs, data, sizeof theirs);
+    free(data);
+    if (!whole || memcmp(theirs, mine, sizeof theirs) == 0)
+        return whole ? LKS_OK
+                     : lks__fail(LKS_ERR_FORMAT, "the store has no world of host %d", host);
+    return lks__fail(LKS_ERR_CONFIG,
+                     "host %d has a world of %d ranks on %d hosts, and host %d one of %d ranks on "
+                     "%d: WORLD_SIZE and GROUP_WORLD_SIZE must be the same everywhere",
+                     h->join.host, mine[0], mine[1], host, theirs[0], theirs[1]);
+}
+
+/* Engines would report a difference in words of their own. */
+static lks_status compare_worlds(struct lks__hier *h)
+{
+    const lks__engine_join *j = &h->join;
+    const int mine[2] = {j->world_size, j->n_hosts};
+    char key[32], full[LKS__STORE_KEY_BYTES];
+    snprintf(key, sizeof key, "world/%d", j->host);
+    LKS__TRY(key_of(h, key, full));
+    LKS__TRY(lks__store_set(h->store, full, mine, sizeof mine));
+    for (int i = j->host == 0; i < (j->host == 0 ? j->n_hosts : 1); i++)
+        LKS__TRY(compare_world(h, i, mine));
+    return LKS_OK;
+}
+
 static lks_status meet_world(struct lks__hier *h)
 {
     static atomic_uint n_groups; /* all hosts open the same groups in the same order */
@@ -108,6 +153,7 @@ static lks_status meet_world(struct lks__hier *h)
         LKS__TRY(lks__store_open_env(h->comm->timeout_s, &h->store));
     else
         LKS__TRY(meet_at_master(h, &h->store));
+    LKS__TRY(compare_worlds(h));
     const char *given =
         getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
     if (given == NULL)
