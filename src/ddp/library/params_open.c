@@ -30,15 +30,16 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
              param->tensor < 0 ? ", frozen" : "");
 }
 
-enum { OPTIONS = 6 };
+enum { OPTIONS = 7 };
 
-static lks_status same_options(const lks_ddp *d, const lks__reducer_config *config)
+static lks_status same_options(const lks_ddp *d, const lks__reducer_config *config, bool checks)
 {
     int W = lks_comm_world_size(d->comm);
-    double mine[OPTIONS] = {d->V,         d->A,      (double)config->bucket_bytes,
-                            config->wire, d->weight, d->overwrites};
+    double mine[OPTIONS] = {
+        d->V, d->A, (double)config->bucket_bytes, config->wire, d->weight, d->overwrites, checks};
     static const char *const names[OPTIONS] = {"virtual_ranks", "micro_steps", "bytes of a bucket",
-                                               "wire",          "weight",      "overwrites"};
+                                               "wire",          "weight",      "overwrites",
+                                               "LOCKSTEP_CHECK"};
     double *all = calloc((size_t)W, sizeof mine);
     if (all == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
@@ -132,7 +133,7 @@ static lks_status open_inner(lks_ddp *d, const lks__reducer_config *config, bool
     d->all = d->exchange + lks__ddp_tally_bytes(d);
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
-    LKS__TRY(same_options(d, config));
+    LKS__TRY(same_options(d, config, checks));
     if (checks)
         LKS__TRY(lks__early_mark_open(d->n_params, &d->early));
     d->ex.k = d->comm->exec.k;

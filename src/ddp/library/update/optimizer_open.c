@@ -89,7 +89,11 @@ static uint64_t hash_param(const void *ctx, uint64_t i)
 {
     const lks_optimizer *o = ctx;
     const lks_optimizer_param *p = &o->params[i];
-    uint64_t parts[5] = {XXH3_64bits(p->name, strlen(p->name)), p->kind, p->rows, p->cols,
+    uint64_t parts[6] = {XXH3_64bits(p->name, strlen(p->name)),
+                         p->kind,
+                         p->rows,
+                         p->cols,
+                         o->checks,
                          XXH3_64bits(o->optim.optimizer->name, strlen(o->optim.optimizer->name))};
     return XXH3_64bits(parts, sizeof parts);
 }
@@ -102,9 +106,9 @@ static void show_param(const void *ctx, uint64_t i, char out[LKS__LIST_TEXT])
                                         [LKS_PARAM_MATRIX] = "matrix",
                                         [LKS_PARAM_EMBED] = "embedding"};
     char name[64];
-    snprintf(out, LKS__LIST_TEXT, "%s, %s of %zu x %zu, for %s",
+    snprintf(out, LKS__LIST_TEXT, "%s, %s of %zu x %zu, for %s%s",
              lks__escape(name, sizeof name, p->name, strlen(p->name)), words[p->kind], p->rows,
-             p->cols, o->optim.optimizer->name);
+             p->cols, o->optim.optimizer->name, o->checks ? ", with LOCKSTEP_CHECK=1" : "");
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
