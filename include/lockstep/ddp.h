@@ -108,7 +108,8 @@ void lks_ddp_close(lks_ddp *ddp);
  * frozen parameter, a NULL ddp, and a `param` that isn't in the list. */
 float *lks_ddp_gradient(const lks_ddp *ddp, size_t param);
 
-/* Copy rank 0's parameters, frozen ones included, to every rank. Collective. */
+/* Copy rank 0's parameters, frozen ones included, to every rank. Collective; also in mid-step, as
+ * lks_ddp_verify(). */
 lks_status lks_ddp_broadcast(lks_ddp *ddp);
 /* Check that the parameters are the same on all ranks, bit for bit. If not, every rank gets
  * ERR_DIVERGED with the first rank, parameter and index that differ, and both values. Collective.

@@ -394,7 +394,7 @@ lks_status lks_work_test(lks_work *work, bool *done_p)
     if (!work->live)
         return lks__fail(LKS_ERR_ARG, "lks_work_test: lks_work_wait() has released this work");
     *done_p = false;
-    LKS__TRY(check_there(work->comm, "operations in flight"));
+    LKS__TRY(check_there(work->comm, "lks_work_test"));
     if (work->queued)
         return lks__works_test(work, done_p);
     if (!lks__works_idle(work->comm, false))
@@ -410,7 +410,7 @@ lks_status lks_work_wait(lks_work *work)
         return lks__fail(LKS_ERR_ARG, "lks_work_wait: an earlier lks_work_wait() has released "
                                       "this work: wait for each work once");
     work->live = false;
-    LKS__TRY(check_there(work->comm, "operations in flight"));
+    LKS__TRY(check_there(work->comm, "lks_work_wait"));
     if (work->queued)
         return lks__works_wait(work);
     lks__works_idle(work->comm, true);

@@ -224,6 +224,19 @@ static void shm_free(lks_comm *comm, void *mem)
         give_back_unused(g);
 }
 
+/* Piece by piece: pages of a large region take seconds, in which the others wait. */
+static lks_status reserve(lks_comm *comm, uint64_t offset, uint64_t bytes)
+{
+    static const uint64_t PIECE = 256 << 20;
+    const struct lks__shm *g = comm->state;
+    for (uint64_t at = 0; at < bytes; at += PIECE) {
+        const uint64_t some = bytes - at < PIECE ? bytes - at : PIECE;
+        LKS__TRY(lks__segment_reserve(g->segment, offset + at, some));
+        lks_comm_beat(comm);
+    }
+    return LKS_OK;
+}
+
 static lks_status shm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p)
 {
     struct lks__shm *g = comm->state;
@@ -254,17 +267,15 @@ static lks_status shm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **m
         st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of shared regions");
     else
         g->regions = regions;
-    bool reserved = false;
-    if (st == LKS_OK && reserves) {
+    reserves = reserves && st == LKS_OK;
+    if (reserves)
         st = kind == LKS_MEM_LAZY ? lks__segment_extend(g->segment, slice + region.stride)
-                                  : lks__segment_reserve(g->segment, slice, region.stride);
-        reserved = st == LKS_OK;
-    }
+                                  : reserve(comm, slice, region.stride);
     if (st == LKS_OK)
         st = lks__segment_map(g->segment, region.offset, region.bytes, &mem);
     st = share_result(g, &desc, st);
     if (st != LKS_OK) {
-        if (reserved)
+        if (reserves)
             lks__segment_release(g->segment, slice, region.stride);
         if (mem != NULL)
             lks__segment_unmap(g->segment, mem);
