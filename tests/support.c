@@ -7,6 +7,7 @@
 #include <ftw.h>
 #include <math.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -681,13 +683,16 @@ lks_test_result lks_test_wait(const lks_test_child *child, double timeout_s)
     double start = now();
     int status;
     pid_t done;
+    struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, child->pid, 0), .events = POLLIN};
     while ((done = waitpid(child->pid, &status, WNOHANG)) == 0) {
         if (now() - start > lks_test_patience() * timeout_s && !timed_out) {
             timed_out = true;
             kill(-child->pid, SIGKILL);
         }
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        poll(&ended, 1, ended.fd >= 0 ? 100 : 2);
     }
+    if (ended.fd >= 0)
+        close(ended.fd);
     assert_int_equal(done, child->pid);
     r.seconds = now() - start;
     if (WIFEXITED(status))

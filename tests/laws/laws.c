@@ -402,7 +402,7 @@ static bool wait_for_checkpoint(const lks_test_child *child, const char *out, in
     const char *begins = lks_test_text("{\"kind\":\"checkpoint\",\"iter\":%d,", iter);
     const char *metrics = lks_test_text("%s/metrics.jsonl", out);
     char line[4096];
-    for (int i = 0; i < lks_test_tries(20000); i++) {
+    for (int i = 0; i < lks_test_tries(5000); i++) {
         FILE *f = fopen(metrics, "r");
         while (f != NULL && fgets(line, sizeof line, f) != NULL)
             if (strstr(line, begins) == line) {
@@ -411,7 +411,7 @@ static bool wait_for_checkpoint(const lks_test_child *child, const char *out, in
             }
         if (f != NULL)
             fclose(f);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL);
     }
     return false;
 }

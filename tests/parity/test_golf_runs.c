@@ -215,13 +215,9 @@ static const char *check_ranks(const json_t *figure, const char *dir, const char
                                bool all_ways)
 {
     static const char *const ways[][6] = {
-        {"--nproc_per_node=1"},
-        {"--nproc_per_node=2"},
-        {"--threads=3"},
-        {"--nproc_per_node=7", "--allow_uneven"},
-        {"--nproc_per_node=3", "--allow_uneven"},
-        {"--nproc_per_node=8"},
-        {"--nproc_per_node=2", "--replicas=private"},
+        {"--nproc_per_node=1"}, {"--nproc_per_node=2"},
+        {"--threads=3"},        {"--nproc_per_node=7", "--allow_uneven"},
+        {"--nproc_per_node=8"}, {"--nproc_per_node=2", "--replicas=private"},
     };
     const size_t n_ways = all_ways ? sizeof ways / sizeof ways[0] : 4;
     const char *first = NULL;
