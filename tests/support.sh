@@ -23,10 +23,11 @@ find_python() {
     lacks "$1" "no Python imports $2 (LOCKSTEP_TEST_PYTHON names one)"
 }
 
-# work_folder: sets `work` to a new folder, which is removed when the test ends.
+# work_folder: sets `work` to a new folder. When the test ends, the folder is removed, and processes that the
+# test's shell started and that still run are killed.
 work_folder() {
     work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
+    trap 'pkill -KILL -P $$ 2>/dev/null || :; rm -rf "$work" || { sleep 1; rm -rf "$work"; }' EXIT
     trap 'exit 1' INT TERM HUP
 }
 

@@ -90,9 +90,14 @@ cut -d ' ' -f 2- rules | expect '1: what-clause: ' lines.txt
 grep '^lines' out | cut -d : -f 3 | cut -c 2- | tr ' ' _ >found
 cut -d ' ' -f 1 rules | diff - found || fail 'words.py finds other rules than these'
 
-for command in '' $("$lockstep" help --table | sed -n 's/^command\t\([a-z]*\)\t.*/\1/p'); do
+"$lockstep" help --table | sed -n 's/^command\t\([a-z]*\)\t.*/\1/p' >commands
+[ "$(wc -l <commands)" -ge 10 ] || fail "few commands: $(cat commands)"
+failed=
+for command in '' $(cat commands); do
     # shellcheck disable=SC2086 # none or one word
-    "$lockstep" $command --help
-    case $command in '' | run) ;; *) "$lockstep" $command --help=all ;; esac
-done | expect '' help.txt
+    "$lockstep" $command --help || failed="lockstep $command --help"
+    case $command in '' | run) ;; *) "$lockstep" $command --help=all || failed="lockstep $command --help=all" ;; esac
+done >help
+[ -z "$failed" ] || fail "$failed"
+expect '' help.txt <help
 awk 'length > 100 { print; wide = 1 } END { exit wide }' help.txt >wide || fail "lines of help over 100 columns: $(cat wide)"

@@ -318,7 +318,8 @@ static bool one_beside_is_late(lks_comm *comm)
 static bool one_is_busy(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    for (int i = 0; i < 20 && lks_comm_rank(comm) == 2; i++) { /* longer than a wait's 1.8 s */
+    /* Longer than a wait's 1.8 s. */
+    for (int i = 0; i < lks_test_tries(20) && lks_comm_rank(comm) == 2; i++) {
         usleep(100 * 1000);
         lks_comm_beat(comm);
     }
@@ -338,7 +339,10 @@ static bool one_is_cut_off(lks_comm *comm)
     CHECK(says(first ? "host %s (ranks 0 to 1) has had " : "host %s (rank 2) has had "));
     CHECK(says(first ? "no heartbeat from host %s (rank 2) for "
                      : "no heartbeat from host %s (ranks 0 to 1) for "));
-    CHECK(strstr(lks_last_error(), " for more than 1.5 s, in the barrier: the processes") != NULL);
+    char text[64];
+    snprintf(text, sizeof text, " for more than %g s, in the barrier: the processes",
+             1.5 * lks_test_patience());
+    CHECK(strstr(lks_last_error(), text) != NULL);
     return true;
 }
 
@@ -593,11 +597,11 @@ static bool one_has_no_answer(lks_comm *comm)
 static bool nobody_is_late(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    for (int i = 0; i < 20 && lks_comm_rank(comm) == 2; i++) {
+    for (int i = 0; i < lks_test_tries(20) && lks_comm_rank(comm) == 2; i++) {
         usleep(100 * 1000);
         lks_comm_beat(comm);
     }
-    CHECK(stay(comm, true, lks_comm_rank(comm) == 2 ? 2 : 4) == LKS_OK);
+    CHECK(stay(comm, true, (lks_comm_rank(comm) == 2 ? 2 : 4) * lks_test_patience()) == LKS_OK);
     CHECK(lks__comm_among_devices(comm, false) == LKS_OK);
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     return true;
@@ -619,10 +623,10 @@ static bool host_has_no_answer(lks_comm *comm)
 
 static void test_devices(void **state)
 {
-    run_hosts("4", 0.5, one_has_no_answer);
-    run_hosts("21", 0.5, one_has_no_answer);
-    run_hosts("22", 0.5, nobody_is_late);
-    run_hosts("21", 0.5, host_has_no_answer);
+    run_hosts("4", 0.5 * lks_test_patience(), one_has_no_answer);
+    run_hosts("21", 0.5 * lks_test_patience(), one_has_no_answer);
+    run_hosts("22", 0.5 * lks_test_patience(), nobody_is_late);
+    run_hosts("21", 0.5 * lks_test_patience(), host_has_no_answer);
 }
 
 /* Does this host's launcher see that ranks anywhere save, or that none does? */
@@ -723,14 +727,14 @@ static void test_waits_end(void **state)
     run_hosts("22", 20, one_gives_up);
     expect_left(2, 0);
     run_hosts("13", 20, one_gives_up);
-    run_hosts("22", 0.8, one_is_late);
-    run_hosts("21", 0.8, one_is_late);
-    run_hosts("12", 0.8, one_beside_is_late);
-    run_hosts("22", 0.8, one_is_late_with_its_share);
+    run_hosts("22", 0.8 * lks_test_patience(), one_is_late);
+    run_hosts("21", 0.8 * lks_test_patience(), one_is_late);
+    run_hosts("12", 0.8 * lks_test_patience(), one_beside_is_late);
+    run_hosts("22", 0.8 * lks_test_patience(), one_is_late_with_its_share);
     run_hosts("11", 20, other_build);
     run_hosts("22", 20, one_asks_to_stop);
-    run_hosts("211", 0.8, one_is_busy);
-    run_hosts("21", 1.5, one_is_cut_off);
+    run_hosts("211", 0.8 * lks_test_patience(), one_is_busy);
+    run_hosts("21", 1.5 * lks_test_patience(), one_is_cut_off);
     run_hosts("22", 20, one_host_dies);
 }
 

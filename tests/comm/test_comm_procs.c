@@ -112,7 +112,7 @@ static int body_killed_among_devices(void)
     EXPECT(lks__comm_among_devices(comm, true) == LKS_OK);
     if (lks_comm_rank(comm) == 1)
         kill(getpid(), SIGKILL);
-    for (int i = 0; i < 10000 && st == LKS_OK; i++, usleep(1000))
+    for (int i = 0; i < lks_test_tries(10000) && st == LKS_OK; i++, usleep(1000))
         st = lks__comm_among_devices(comm, true);
     EXPECT(st == LKS_ERR_PEER);
     EXPECT(strstr(lks_last_error(), "rank 1 (pid ") != NULL);
@@ -123,7 +123,7 @@ static int body_killed_among_devices(void)
 
 static int body_stopped(void)
 {
-    lks_comm *comm = ranks_open(0.5);
+    lks_comm *comm = ranks_open(0.5 * lks_test_patience());
     EXPECT(comm != NULL);
     lks_comm_note(comm, 9, "update");
     EXPECT(lks_comm_barrier(comm) == LKS_OK);
@@ -141,11 +141,11 @@ static int body_stopped(void)
 static int body_never_joins(void)
 {
     if (strcmp(getenv("RANK"), "1") == 0) {
-        usleep(1500 * 1000);
+        usleep((unsigned)(1.5e6 * lks_test_patience()));
         return 0;
     }
     lks_world world;
-    lks_comm_options options = {"shm", 0.3};
+    lks_comm_options options = {"shm", 0.3 * lks_test_patience()};
     lks_comm *comm = NULL;
     EXPECT(lks_world_from_env(&world) == LKS_OK);
     EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_TIMEOUT);
@@ -376,8 +376,13 @@ static void test_killed_anywhere(void **state)
 static void test_stopped(void **state)
 {
     struct ranks r;
+    int status;
+    siginfo_t ended = {.si_pid = 0};
     ranks_start(&r, 3, "stopped", NULL);
-    usleep(1200 * 1000);
+    assert_int_equal(waitpid(r.pids[2], &status, WUNTRACED), r.pids[2]);
+    assert_true(WIFSTOPPED(status));
+    for (int i = 0; i < lks_test_tries(10000) && ended.si_pid == 0; i++, usleep(1000))
+        waitid(P_PID, (id_t)r.pids[0], &ended, WEXITED | WNOHANG | WNOWAIT);
     kill(r.pids[2], SIGKILL);
     ranks_wait(&r, 30);
     assert_int_equal(r.status[0], 0);
@@ -395,11 +400,14 @@ static void test_joining(void **state)
  * parent. */
 static void test_jobs_at_once(void **state)
 {
-    static const char *const envs[] = {"MASTER_ADDR=1",     "MASTER_PORT=29500",
-                                       "MASTER_PORT=29501", "SLURM_STEP_ID=1",
-                                       "SLURM_JOB_ID=1",    "TORCHELASTIC_RESTART_COUNT=1",
-                                       "PMIX_NAMESPACE=1",  "TORCHELASTIC_RUN_ID=1"};
-    enum { JOBS = sizeof envs / sizeof envs[0], PARENTS = 2 };
+    static const char *const variables[] = {"MASTER_ADDR",    "MASTER_PORT",
+                                            "MASTER_PORT",    "SLURM_STEP_ID",
+                                            "SLURM_JOB_ID",   "TORCHELASTIC_RESTART_COUNT",
+                                            "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID"};
+    enum { JOBS = sizeof variables / sizeof variables[0], PARENTS = 2 };
+    const char *envs[JOBS];
+    for (int i = 0; i < JOBS; i++) /* not those of this test in another build */
+        envs[i] = lks_test_text("%s=%d", variables[i], 10000 + (int)getpid() % 40000 + i);
     struct ranks jobs[JOBS];
     pid_t parents[PARENTS];
     for (int i = 0; i < JOB_NAMES; i++)

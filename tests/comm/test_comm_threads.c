@@ -277,7 +277,7 @@ static bool one_is_late(lks_comm *comm)
     lks_comm_note(comm, 12, "back\x1bward");
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     if (lks_comm_rank(comm) == 1) {
-        usleep(900 * 1000);
+        usleep((unsigned)(0.9e6 * lks_test_patience()));
         CHECK(lks_comm_barrier(comm) == LKS_ERR_TIMEOUT); /* too late: the group has failed */
         return true;
     }
@@ -295,7 +295,7 @@ static bool one_is_late(lks_comm *comm)
 static bool one_is_busy(lks_comm *comm)
 {
     CHECK(lks_comm_barrier(comm) == LKS_OK);
-    for (int i = 0; i < 8 && lks_comm_rank(comm) == 1; i++) {
+    for (int i = 0; i < lks_test_tries(8) && lks_comm_rank(comm) == 1; i++) {
         usleep(100 * 1000);
         lks_comm_beat(comm);
     }
@@ -332,9 +332,9 @@ static bool most_are_late(lks_comm *comm)
 
 static void test_waits_end(void **state)
 {
-    run_ranks(11, 0.3, most_are_late);
-    run_ranks(3, 0.4, one_is_late);
-    run_ranks(2, 0.4, one_is_busy);
+    run_ranks(11, 0.3 * lks_test_patience(), most_are_late);
+    run_ranks(3, 0.4 * lks_test_patience(), one_is_late);
+    run_ranks(2, 0.4 * lks_test_patience(), one_is_busy);
     run_ranks(4, 20, one_gives_up);
 }
 

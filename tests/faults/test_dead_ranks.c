@@ -187,11 +187,18 @@ static void test_says_how_to_continue(void **state)
     }
 }
 
+/* Ranks must also start within their deadline. */
+static fault_run endless_with_deadline(void)
+{
+    fault_run run = endless(2);
+    fault_add(&run, "--timeout=%g", lks_test_patience());
+    return run;
+}
+
 /* A rank that stands still is given up after --timeout, and named. */
 static void check_hung(int rank)
 {
-    fault_run run = endless(2);
-    fault_add(&run, "--timeout=1");
+    fault_run run = endless_with_deadline();
     const char *mark = marked_variable(), *env[] = {mark, NULL};
     lks_test_child child = lks_test_start(run.args.argv, env);
     pid_t pid = wait_for_rank(mark, rank);
@@ -217,8 +224,7 @@ static void test_hung_rank(void **state)
 /* All stand still: then the launcher notices. */
 static void test_all_hung(void **state)
 {
-    fault_run run = endless(2);
-    fault_add(&run, "--timeout=1");
+    fault_run run = endless_with_deadline();
     const char *mark = marked_variable(), *env[] = {mark, NULL};
     lks_test_child child = lks_test_start(run.args.argv, env);
     pid_t pids[2] = {wait_for_rank(mark, 0), wait_for_rank(mark, 1)};
@@ -239,14 +245,12 @@ static void test_all_hung(void **state)
 /* A rank that runs but makes no progress: inside a checkpoint, and before it has joined. */
 static void test_stuck_rank(void **state)
 {
-    fault_run run = endless(2);
-    fault_add(&run, "--timeout=1");
-    const char *err =
-        fault_expect(&run, 1, FAULT_ENV("LOCKSTEP_FAULT=fsync:7:hang", "LOCKSTEP_FAULT_RANK=0"),
-                     "rank 0", "phase checkpoint", "no answer for 1 s");
+    fault_run run = endless_with_deadline();
+    const char *err = fault_expect(
+        &run, 1, FAULT_ENV("LOCKSTEP_FAULT=fsync:7:hang", "LOCKSTEP_FAULT_RANK=0"), "rank 0",
+        "phase checkpoint", lks_test_text("no answer for %g s", lks_test_patience()));
     assert_table(err, 0, "running");
-    run = endless(2);
-    fault_add(&run, "--timeout=1");
+    run = endless_with_deadline();
     err = fault_expect(&run, 1, FAULT_ENV("LOCKSTEP_FAULT=mmap:1:hang", "LOCKSTEP_FAULT_RANK=1"),
                        "rank 1 (never joined)");
     assert_table(err, 1, "absent");

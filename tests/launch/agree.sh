@@ -97,7 +97,7 @@ used() {
 }
 # All hosts ended badly within seconds, and before a step; the first one's log has each TEXT.
 refused() { # TEXT...
-    [ "$seconds" -le 20 ] || fail "it took $seconds s"
+    [ "$seconds" -le "$(patient 20)" ] || fail "it took $seconds s"
     for h in $(used); do
         read -r code <"$work/now/$h.code"
         [ "$code" != 0 ] && [ "$code" != 124 ] || fail "host $h ended with $code"

@@ -188,7 +188,7 @@ static bool try_cell(strike_run *r, const struct phase *p, unsigned *dice_state,
         law_add(&args, "--nproc_per_node=%d", r->W);
     law_add(&args, "--allow_uneven");
     law_add(&args, "--threads=1");
-    law_add(&args, "--timeout=%d", hosts ? 10 : 2);
+    law_add(&args, "--timeout=%g", (hosts ? 10 : 2) * lks_test_patience());
     if (again)
         law_add(&args, "--max_restarts=1");
     strike_before(r);

@@ -62,9 +62,11 @@ cable() { # HOST up|down
     "$hosts" cable "$net" "$1" "$2"
 }
 
+silence=$(patient 3)
+
 echo '== cut for a second: the job goes on'
 for host in a b c; do
-    start "$host" "$host" --nnodes=3 -- sh -c 'echo ready; sleep 4; echo done'
+    start "$host" "$host" --nnodes=3 -- sh -c 'echo ready; until [ -e "$0" ]; do sleep 0.1; done' "$work/connected"
 done
 until_log c ready
 # A client without the token, from another host.
@@ -73,6 +75,8 @@ ip netns exec "$net-b" bash -c 'exec 3<>/dev/tcp/10.77.0.1/29500 && head -c 3000
 cable c down
 sleep 1
 cable c up
+sleep 2
+touch "$work/connected"
 for host in a b c; do
     ended "$host" 20 0
 done
@@ -134,7 +138,7 @@ echo '== a rank that stands still: both hosts show the table of all ranks'
 for host in a b; do
     # shellcheck disable=SC2046
     start "$host" "$host" --nnodes=2 --node-rank="$(echo $host | tr ab 01)" --nproc-per-node=2 -- \
-        "$tool" $(train still) --max_iters=100000000 --keep=2 --timeout=3
+        "$tool" $(train still) --max_iters=100000000 --keep=2 --timeout="$silence"
 done
 until_log a ckpt-00000050
 for pid in $(ip netns pids "$net-b"); do
@@ -151,14 +155,14 @@ for host in a b; do
     done
     grep -Eq "^ +0 +[0-9]+  waiting .* 3$" "$work/$host.log" || fail "rank 0 waits for 3"
     grep -Eq "^ +3 +$victim  stopped .* -$" "$work/$host.log" || fail "$host doesn't show rank 3"
-    said "$host" "rank 3 (pid $victim, host .* was ended by lockstep run: no answer for 3 s"
+    said "$host" "rank 3 (pid $victim, host .* was ended by lockstep run: no answer for $silence s"
 done
 
 echo '== the only rank of a host stands still: both hosts name that host, and show all ranks'
 for host in a b; do
     # shellcheck disable=SC2046
     start "$host" "$host" --nnodes=2 --node-rank="$(echo $host | tr ab 01)" -- \
-        "$tool" $(train leader) --max_iters=100000000 --keep=2 --timeout=3
+        "$tool" $(train leader) --max_iters=100000000 --keep=2 --timeout="$silence"
 done
 until_log a leader/ckpt-00000050
 for pid in $(ip netns pids "$net-b"); do
@@ -171,7 +175,7 @@ for host in a b; do
     [ "$(grep -c "^ host $(hostname)" "$work/$host.log")" = 2 ] || fail "$host shows no two hosts"
     grep -Eq "^ +1 +$victim  stopped " "$work/$host.log" || fail "$host doesn't show rank 1"
     silent="host $(hostname) \(rank 0\) has had no heartbeat from host $(hostname) \(rank 1\)"
-    tail -n 1 "$work/$host.log" | grep -Eq "$silent for more than 3 s, in .*: the processes of .* fails$" ||
+    tail -n 1 "$work/$host.log" | grep -Eq "$silent for more than $silence s, in .*: the processes of .* fails$" ||
         fail "$host doesn't name the silent host: $(tail -n 1 "$work/$host.log")"
 done
 echo 'all as it should be'

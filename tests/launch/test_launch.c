@@ -52,7 +52,7 @@ static void make_child(void)
     pid_t pid = fork();
     if (pid == 0) {
         close_range(0, ~0u, 0);
-        pause();
+        sleep((unsigned)(60 * lks_test_patience()));
         _exit(0);
     }
     dprintf(2, "earlier-%d\n", (int)pid);
@@ -584,7 +584,7 @@ static bool is_gone(pid_t pid)
 
 static void assert_gone(pid_t pid)
 {
-    for (int i = 0; i < 200 && !is_gone(pid); i++)
+    for (int i = 0; i < lks_test_tries(200) && !is_gone(pid); i++)
         usleep(10000);
     if (!is_gone(pid)) {
         kill(pid, SIGKILL);

@@ -495,7 +495,7 @@ static void test_launcher_stopped(void **state)
         const char *out, *port = lks_test_text("%d", lks_test_free_port());
         law_args args = law_train("random", &out);
         law_add(&args, "--max_iters=%d", cases[i].rank_too ? 1000000 : 20);
-        law_add(&args, "--timeout=4");
+        law_add(&args, "--timeout=%g", 4 * lks_test_patience());
         const char *script = lks_test_text("%s exec %s", slower, law_words(&args));
         for (int n = 0; n < 2; n++)
             nodes[i][n] =
@@ -972,7 +972,7 @@ static void test_hosts_hang(void **state)
     lks_test_child child = lks_test_start(
         (const char *const[]){"lockstep", "run", rsh, "--hosts=refuses:1,hangs:1", "true", NULL},
         (const char *const[]){mark, NULL});
-    for (int i = 0; i < 40 && lks__sys_process_state(child.pid) != 'Z'; i++) {
+    for (int i = 0; i < lks_test_tries(40) && lks__sys_process_state(child.pid) != 'Z'; i++) {
         sleep(1);
         kill(child.pid, SIGTERM);
     }

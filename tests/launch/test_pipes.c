@@ -262,11 +262,11 @@ static void check_train(int W)
     law_add(&args, "--max_iters=1000000");
     law_add(&args, "--checkpoint_interval=1000000");
     law_add(&args, "--log_interval=1");
-    law_add(&args, "--timeout=2");
+    law_add(&args, "--timeout=%g", 2 * lks_test_patience());
     struct run r = start_any(args.argv, false);
     assert_true(fcntl(r.out, F_SETPIPE_SZ, 4096) >= 4096);
     wait_until_full(&r);
-    pause_ms(W > 1 ? 6000 : 500);
+    pause_ms(W > 1 ? 6000 * lks_test_patience() : 500);
     assert_int_equal(waitpid(r.pid, NULL, WNOHANG), 0);
     kill(r.pid, SIGTERM);
     assert_int_equal(finish(&r, 25), 128 + SIGTERM);

@@ -48,7 +48,7 @@ static bool is_copy(pid_t pid)
 /* Wait until main() has begun: the signal is blocked, or has its handler already. */
 static void wait_for_main(pid_t pid, int sig)
 {
-    for (int i = 0; i < 100000; i++) {
+    for (int i = 0; i < lks_test_tries(100000); i++) {
         if (!is_copy(pid) && (has_signal(pid, "SigBlk", sig) || has_signal(pid, "SigCgt", sig)))
             return;
         pause_ms(0.1);
@@ -228,7 +228,7 @@ static void check_ignored(int sig, int W)
     size_t before, after;
     lks_test_read(metrics, &before);
     pause_ms(100);
-    for (int i = 0; i < 1000; i++, pause_ms(5)) {
+    for (int i = 0; i < lks_test_tries(1000); i++, pause_ms(5)) {
         lks_test_read(metrics, &after);
         if (after > before)
             break;

@@ -11,13 +11,16 @@ trap 'rm -rf "$work"' EXIT INT TERM
 sed "s,^OUTPUT_DIRECTORY .*,OUTPUT_DIRECTORY = $work," "$build/api/Doxyfile" >"$work/Doxyfile"
 doxygen "$work/Doxyfile" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
 [ ! -s "$work/log" ] || fail "doxygen warns: $(cat "$work/log")"
+found=0
 for header in "$source"/include/lockstep/*.h; do
     page=$work/html/$(basename "$header" .h)_8h.html
     [ -f "$page" ] || fail "no page of $header"
     for name in $(grep -ohE '^[a-z].*lks_[a-z][a-z0-9_]*\(' "$header" | grep -oE 'lks_[a-z0-9_]*\($' | tr -d '('); do
         grep -q ">$name<" "$page" || fail "$header: no entry of $name"
+        found=$((found + 1))
     done
 done
+[ $found -gt 60 ] || fail "only $found functions"
 for words in 'Copy rank 0.s parameters, frozen ones included' 'at least the number of ranks, at most 1024'; do
     grep -rq "$words" "$work/html" || fail "no description: $words"
 done

@@ -164,7 +164,7 @@ first=$! refused=yes
 tries=0
 until ls o/data.tmp/*.new-* >/dev/null 2>&1; do
     tries=$((tries + 1))
-    [ $tries -lt 3000 ] || fail "the first one doesn't begin: $(cat "$work/hang")"
+    [ $tries -lt "$(patient 3000)" ] || fail "the first one doesn't begin: $(cat "$work/hang")"
     sleep 0.02
 done
 # shellcheck disable=SC2086

@@ -42,7 +42,6 @@ until grep -q '"kind":"train"' "$work/run/metrics.jsonl" 2>/dev/null; do
 done
 "$tool" watch --port=0 "$work/run" >"$work/url" 2>"$work/watch.log" &
 watch=$!
-trap 'kill $watch 2>/dev/null || :; rm -rf "$work"' EXIT
 tries=0
 until [ -s "$work/url" ]; do
     ! grep -qs "can't serve the page" "$work/watch.log" || { wait $run; lacks libmicrohttpd libmicrohttpd-dev; }

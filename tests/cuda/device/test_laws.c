@@ -342,26 +342,26 @@ static void test_new_algorithms(void **state)
 /* A signal: all ranks stop after the same step, with a checkpoint from which the run goes on. */
 static void test_stop(void **state)
 {
-    const char *out = lks_test_folder();
-    law_args args = run_of(true, out);
-    law_add(&args, "--nproc_per_node=2");
-    const char *const env[] = {"LOCKSTEP_FAULT=read:12:slow", NULL};
-    lks_test_child child = lks_test_start(args.argv, env);
-    const char *metrics = lks_test_text("%s/metrics.jsonl", out);
-    for (int i = 0; i < lks_test_tries(20000); i++) {
-        if (lks_test_exists(metrics) &&
-            strstr(lks_test_read(metrics, NULL), "{\"kind\":\"train\",") != NULL)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (int attempt = 0; attempt < 10; attempt++) {
+        const char *out = lks_test_folder();
+        law_args args = run_of(true, out);
+        law_add(&args, "--nproc_per_node=2");
+        const char *const env[] = {"LOCKSTEP_FAULT=read:12:slower", NULL};
+        lks_test_child child = lks_test_start(args.argv, env);
+        lks_test_wait_for_text(lks_test_text("%s/metrics.jsonl", out), "{\"kind\":\"train\",");
+        kill(child.pid, SIGTERM);
+        lks_test_result r = lks_test_wait(&child, 120);
+        if (r.exit_code == 0) /* it ended first */
+            continue;
+        if (r.exit_code != 128 + SIGTERM)
+            fail_msg("exit code %d: %s", r.exit_code, r.err);
+        args = run_of(true, out);
+        law_add(&args, "--init_from=resume");
+        law_run(&args);
+        law_assert_same_checkpoint(out, rounded[1], "ckpt-00000004");
+        return;
     }
-    kill(child.pid, SIGTERM);
-    lks_test_result r = lks_test_wait(&child, 120);
-    if (r.exit_code != 128 + SIGTERM && r.exit_code != 0) /* 0: it ended first */
-        fail_msg("exit code %d: %s", r.exit_code, r.err);
-    args = run_of(true, out);
-    law_add(&args, "--init_from=resume");
-    law_run(&args);
-    law_assert_same_checkpoint(out, rounded[1], "ckpt-00000004");
+    fail_msg("ten runs ended before the signal reached them");
 }
 
 /* --- beside the CPU -------------------------------------------------------------------------- */
@@ -571,9 +571,12 @@ static const char *last_line(const char *err)
  * all the others stand still, too: they only wait for it. */
 static void test_hanging(void **state)
 {
-    static const char kernels[] = "has finished nothing for 1 s (--timeout): its kernels hang",
-                      waited[] = "no answer for 1 s in an exchange between GPUs from rank 1 (pid ";
-    static const struct {
+    const double limit_s = lks_test_patience();
+    const char *kernels =
+        lks_test_text("has finished nothing for %g s (--timeout): its kernels hang", limit_s);
+    const char *waited =
+        lks_test_text("no answer for %g s in an exchange between GPUs from rank 1 (pid ", limit_s);
+    const struct {
         const char *ranks, *more, *event, *says, *also;
     } runs[] = {
         {"--nproc_per_node=1", "--exchange=auto", "HANG=kernel:200", kernels, "GPU 0 (Stand-in"},
@@ -595,7 +598,7 @@ static void test_hanging(void **state)
         law_args args = run_of(false, lks_test_folder());
         law_add(&args, "%s", runs[i].ranks);
         law_add(&args, "%s", runs[i].more);
-        law_add(&args, "--timeout=1");
+        law_add(&args, "--timeout=%g", limit_s);
         lks_test_result r = lks_test_run(args.argv, env, 120);
         const char *last = last_line(r.err);
         if (r.exit_code != 1 || strstr(last, runs[i].says) == NULL ||
@@ -610,20 +613,26 @@ static void test_hanging(void **state)
 /* The same in a checkpoint's exchange, behind which more copies are due than can be queued. */
 static void test_hanging_checkpoint(void **state)
 {
-    static const char *const more[] = {"--nproc_per_node=2", "--exchange=nccl",
-                                       "--timeout=1",        "--n_layer=50",
-                                       "--max_iters=1",      "--checkpoint_interval=1",
-                                       "--eval_interval=0",  "--gradient_accumulation_steps=2",
-                                       "--virtual_ranks=2",  "--bucket_mb=25"};
+    static const char *const more[] = {"--nproc_per_node=2",
+                                       "--exchange=nccl",
+                                       "--n_layer=50",
+                                       "--max_iters=1",
+                                       "--checkpoint_interval=1",
+                                       "--eval_interval=0",
+                                       "--gradient_accumulation_steps=2",
+                                       "--virtual_ranks=2",
+                                       "--bucket_mb=25"};
     const char *const env[] = {"CUDA_STANDIN_STOP=ncclGroupStart:4", "CUDA_STANDIN_ONLY_RANK=1",
                                NULL};
     law_args args = run_of(false, lks_test_folder());
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
         law_add(&args, "%s", more[i]);
+    law_add(&args, "--timeout=%g", lks_test_patience());
     const lks_test_result r = lks_test_run(args.argv, env, 120);
     assert_int_equal(r.exit_code, 1);
     assert_contains(last_line(r.err),
-                    "no answer for 1 s in an exchange between GPUs from rank 1 (");
+                    lks_test_text("no answer for %g s in an exchange between GPUs from rank 1 (",
+                                  lks_test_patience()));
     assert_contains(last_line(r.err), "stopped by a signal");
 }
 
