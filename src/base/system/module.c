@@ -78,7 +78,9 @@ static void *find(const char *file, char *why, size_t why_bytes)
 
 const void *lks__module_load(const char *file, int version, char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes, MISSING " (%s is neither next to the program nor in ../lib/lockstep)",
+    snprintf(why, why_bytes,
+             MISSING " (%s is neither next to the program nor in ../lib/lockstep, nor in a folder "
+                     "that LOCKSTEP_MODULES names)",
              file);
     void *lib = find(file, why, why_bytes);
     if (lib == NULL)

@@ -10,11 +10,14 @@
 /* Add rows to three arrays of `report`, which are {"name": …, "a": value, "b": value}; a value that
  * a run lacks is null:
  *
- *     "changes_no_bit": threads, hosts, ranks without wire=bfloat16, and in float32 the kernels'
- * level; settings that change no step, as max_iters "changes_evaluations": settings that only
- * evaluations use "can_change_bits": settings, data, versions, device; a row of a setting has
- * "setting": true, and "since_a" or "since_b" if a resume of that run changed the setting, at that
- * iteration */
+ *     "changes_no_bit": threads, hosts, ranks without wire=bfloat16, and in float32 the level of
+ *         kernels; settings that change no step, as max_iters
+ *
+ *     "changes_evaluations": settings that only evaluations use
+ *
+ *     "can_change_bits": settings, data, versions, device; a row of a setting has "setting": true,
+ *         and "since_a" or "since_b" if a resume of that run changed the setting, at that iteration
+ */
 void lks__facts_add(json_t *report, const lks__history *a, const lks__history *b);
 
 /* True if a member of the config line follows from others, as golf's batch_size from its tokens. */
