@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "base/system/sys.h"
 #include "base/text/jsontext.h"
 #include "files/checkpoint/ckpt.h"
@@ -55,14 +56,8 @@ struct record {
 
 static lks_status add(struct record *r, const char *params_hash)
 {
-    if (r->n == r->room) {
-        size_t room = r->room > 0 ? 2 * r->room : 64;
-        struct candidate *more = realloc(r->all, room * sizeof *more);
-        if (more == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluations", room);
-        r->all = more;
-        r->room = room;
-    }
+    if (!lks__list_grow(&r->all, r->n, &r->room, sizeof *r->all))
+        return lks__fail(LKS_ERR_NOMEM, "no memory for a run's evaluations");
     r->all[r->n] = r->last;
     snprintf(r->all[r->n++].params_hash, sizeof r->last.params_hash, "%s", params_hash);
     return LKS_OK;
