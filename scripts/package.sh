@@ -179,6 +179,8 @@ kill -INT $! && wait $!
 lockstep export --format=nanogpt --out_dir=two --out=ckpt.pt
 cc -Wall -Werror -o mlp /usr/share/doc/lockstep/examples/mlp.c $(pkg-config --cflags --libs lockstep) -lm
 ./mlp >1
+cc -Wall -Werror -o static /usr/share/doc/lockstep/examples/mlp.c $(pkg-config --cflags --static --libs lockstep | sed s/-llockstep/-l:liblockstep.a/) -lm
+./static | cmp - 1
 lockstep run --standalone --nproc-per-node=2 ./mlp | sed 's/^\[[^]]*\] //' | cmp - 1
 END
 stage 'using them' use in_root sh /tmp/use.sh
