@@ -93,6 +93,8 @@ static lks_status open_between(struct lks__hier *h)
 {
     if (!h->ops->every_rank) {
         lks_status st = h->ops->needs_store ? lks__hier_rendezvous_open(h) : LKS_OK;
+        if (st == LKS_OK && h->ops->needs_store)
+            st = lks__hier_compare_worlds(h);
         if (st == LKS_OK)
             st = lks__hier_thread_open(h);
         if (!h->stuck)
@@ -113,6 +115,8 @@ static lks_status open_between(struct lks__hier *h)
         h->server = NULL;
         st = meet_hosts(h); /* no host looks for the next group's store in this one's */
     }
+    if (st == LKS_ERR_PEER)
+        LKS__TRY(lks__hier_whole_failed(h, true)); /* it knows which rank of a part has ended */
     return st;
 }
 

@@ -193,6 +193,9 @@ lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *s
 bool lks__hier_can_meet(void);
 /* Set the fields for an engine that finds its hosts through the job's store. */
 lks_status lks__hier_rendezvous_open(struct lks__hier *h);
+/* ERR_CONFIG if WORLD_SIZE or the number of hosts differs between hosts: engines would report it in
+ * words of their own. Waits for all hosts. Nothing for a part. */
+lks_status lks__hier_compare_worlds(struct lks__hier *h);
 /* The address of this host in the job's network; every rank of the host calls it. */
 lks_status lks__hier_address(lks_comm *comm, char address[64]);
 /* On the first rank of a part: serve a store at part->address. */
@@ -244,10 +247,10 @@ void lks__wire_widen(float *out, const uint16_t *x, size_t n);
 
 /* Start the thread and wait until it has joined the engine. */
 lks_status lks__hier_thread_open(struct lks__hier *h);
-/* The failure, within `wait_s` seconds, of the group that this one becomes a part of: an engine or
- * a store that can't be reached doesn't tell which rank has ended, but that group's threads do. A
- * heartbeat in both groups. */
-lks_status lks__hier_whole_failed(struct lks__hier *h, double wait_s);
+/* The failure, now or if it `waits` within 2 s, of the group that this one becomes a part of: an
+ * engine or a store that can't be reached doesn't tell which rank has ended, but that group's
+ * threads do. A heartbeat in both groups. */
+lks_status lks__hier_whole_failed(struct lks__hier *h, bool waits);
 void lks__hier_thread_ready(struct lks__hier *h); /* all that it needs is set */
 void lks__hier_thread_close(struct lks__hier *h); /* orderly, unless the group has failed */
 bool lks__hier_is_busy(struct lks__hier *h);      /* true if operations are queued or running */

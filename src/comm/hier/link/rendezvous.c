@@ -129,12 +129,13 @@ static lks_status compare_world(struct lks__hier *h, int host, const int mine[2]
                      h->join.host, mine[0], mine[1], host, theirs[0], theirs[1]);
 }
 
-/* Engines would report a difference in words of their own. */
-static lks_status compare_worlds(struct lks__hier *h)
+lks_status lks__hier_compare_worlds(struct lks__hier *h)
 {
     const lks__engine_join *j = &h->join;
     const int mine[2] = {j->world_size, j->n_hosts};
     char key[32], full[LKS__STORE_KEY_BYTES];
+    if (h->part != NULL)
+        return LKS_OK;
     snprintf(key, sizeof key, "world/%d", j->host);
     LKS__TRY(key_of(h, key, full));
     LKS__TRY(lks__store_set(h->store, full, mine, sizeof mine));
@@ -153,7 +154,6 @@ static lks_status meet_world(struct lks__hier *h)
         LKS__TRY(lks__store_open_env(h->comm->timeout_s, &h->store));
     else
         LKS__TRY(meet_at_master(h, &h->store));
-    LKS__TRY(compare_worlds(h));
     const char *given =
         getenv("LOCKSTEP_LOCAL_ADDR"); /* the launcher's --local-addr; otherwise see below */
     if (given == NULL)
@@ -201,7 +201,7 @@ static lks_status open_store(struct lks__hier *h, const char *token)
                                               left < TRY_S ? left : TRY_S, &h->store);
         if (st != LKS_ERR_TIMEOUT)
             return st;
-        LKS__TRY(lks__hier_whole_failed(h, 0));
+        LKS__TRY(lks__hier_whole_failed(h, false));
     }
     return lks__fail(LKS_ERR_TIMEOUT,
                      "the first rank of the part has not answered at %s, port %d, within %g s",

@@ -164,10 +164,10 @@ static lks_status check_ended(const struct lks__hier_part *part, int n, lks_comm
     return LKS_OK;
 }
 
-lks_status lks__hier_whole_failed(struct lks__hier *h, double wait_s)
+lks_status lks__hier_whole_failed(struct lks__hier *h, bool waits)
 {
     lks_comm *whole = h->comm->whole;
-    const double end = lks__sys_now() + wait_s;
+    const double end = lks__sys_now() + (waits ? NOTICED_S : 0);
     if (whole == NULL)
         return LKS_OK;
     do {
@@ -197,7 +197,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     double end = lks__sys_now() + h->comm->timeout_s;
     lks_status st = LKS_OK;
     for (double left; h->joined == 0 && (st = lks__sys_give_up_check()) == LKS_OK &&
-                      (st = lks__hier_whole_failed(h, 0)) == LKS_OK &&
+                      (st = lks__hier_whole_failed(h, false)) == LKS_OK &&
                       (left = end - lks__sys_now()) > 0;) {
         wait_for_change(h, left < 0.05 ? left : 0.05);
         lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
@@ -207,7 +207,7 @@ lks_status lks__hier_thread_open(struct lks__hier *h)
     if (joined > 0)
         return LKS_OK;
     if (joined < 0) {
-        LKS__TRY(lks__hier_whole_failed(h, NOTICED_S));
+        LKS__TRY(lks__hier_whole_failed(h, true));
         return lks__fail(LKS_ERR_PEER, "can't join the other hosts by %s: %s", h->ops->name,
                          h->open_why);
     }
