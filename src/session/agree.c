@@ -60,6 +60,9 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     int W = s->world.world_size;
     if (W == 1)
         return st;
+    /* Other ranks' devices may wait for this one's: then those ranks don't get here. */
+    if (st == LKS_ERR_DEVICE)
+        return lks__session_fail(s, st);
     char kept[1024]; /* the exchange below must not replace the recorded message */
     snprintf(kept, sizeof kept, "%s", lks_last_error());
     struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};

@@ -23,9 +23,11 @@ static bool all_still(struct lks__supervisor *sup)
 {
     struct lks__attempt *a = sup->attempt;
     double now = lks__sys_now();
-    if (now - sup->looked_at > 2 * LOOK_S) /* we were stopped ourselves */
+    /* We were stopped ourselves; or a rank has ended, for which the others may have waited. */
+    if (now - sup->looked_at > 2 * LOOK_S || a->n_running != sup->looked_running)
         sup->look_from = now;
     sup->looked_at = now;
+    sup->looked_running = a->n_running;
     for (int r = 0; r < a->n_started; r++) {
         lks__rank_status s;
         if (!a->ranks[r].running)

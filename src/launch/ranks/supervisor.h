@@ -21,6 +21,7 @@ struct lks__supervisor {
     int passed_on;        /* the SIGUSR1 or SIGUSR2 that was passed on last, or 0 */
     bool stood_still;     /* all ranks stopped making progress, and were ended for it (still.c) */
     double look_from, looked_at; /* of still.c */
+    int looked_running;          /* ranks, at looked_at */
     int user_signal;             /* the first signal that asks to stop, or 0 */
     double user_signal_at;       /* ... and the time of the latest one */
     bool signalled;              /* this launcher itself received a signal to stop */
