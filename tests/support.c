@@ -651,18 +651,6 @@ void lks_test_wait_for_text(const char *path, const char *text)
     fail_msg("no \"%s\" in %s", text, lks_test_exists(path) ? lks_test_read(path, NULL) : path);
 }
 
-char lks_test_state(pid_t pid)
-{
-    char text[256] = "";
-    FILE *f = fopen(lks_test_text("/proc/%d/stat", (int)pid), "re");
-    if (f == NULL)
-        return '?';
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
-    const char *end = strrchr(text, ')');
-    return end != NULL ? end[2] : '?';
-}
-
 bool lks_test_is_running(const lks_test_child *child)
 {
     siginfo_t info = {.si_pid = 0};

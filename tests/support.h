@@ -183,8 +183,6 @@ lks_test_child lks_test_start(const char *const argv[], const char *const env[])
 /* Until the file at `path`, such as a child's out_path, has `text` in it: 20 s times
  * lks_test_patience(), then the test fails. */
 void lks_test_wait_for_text(const char *path, const char *text);
-/* A process's state letter, as in ps; '?' for none. Without an init, an orphan stays 'Z'. */
-char lks_test_state(pid_t pid);
 /* True until the child ends; it can still be waited for. */
 bool lks_test_is_running(const lks_test_child *child);
 /* kill() of one process. Use it for process ids that were searched for: kill(-1, ...), after a

@@ -231,6 +231,23 @@ static int body_wrong_host(void)
                          3);
 }
 
+/* The second host was given another world: both say so before Gloo connects them. */
+static int body_other_world(void)
+{
+    lks_world world;
+    lks_comm_options options = {getenv("ENGINE"), 10};
+    lks_comm *comm = NULL;
+    if (strcmp(getenv("RANK"), "1") == 0)
+        setenv("WORLD_SIZE", "3", 1);
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    EXPECT(lks_comm_open(&world, &options, &comm) == LKS_ERR_CONFIG && comm == NULL);
+    EXPECT(strstr(lks_last_error(),
+                  world.rank == 0
+                      ? "host 0 has a world of 2 ranks on 2 hosts, and host 1 one of 3 "
+                      : "host 1 has a world of 3 ranks on 2 hosts, and host 0 one of 2 ") != NULL);
+    return seen_by(world.rank, 2);
+}
+
 /* A rank that doesn't lead its host never comes: nobody waits for it longer than the deadline. */
 static int body_absent(void)
 {
@@ -399,6 +416,11 @@ static void test_wrong_numbers(void **state)
     expect_all("111", "wrong_host");
 }
 
+static void test_other_world(void **state)
+{
+    assert_int_equal(expect_all("11", "other_world"), 0);
+}
+
 static void test_absent(void **state)
 {
     expect_all("22", "absent");
@@ -448,6 +470,7 @@ int main(int argc, char **argv)
         {"killed", body_killed},
         {"wrong_world", body_wrong_world},
         {"wrong_host", body_wrong_host},
+        {"other_world", body_other_world},
         {"absent", body_absent},
         {"many", body_many},
         {NULL, NULL},
@@ -466,7 +489,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_many),
     };
-    const struct CMUnitTest gloos[] = {cmocka_unit_test(test_at_master)};
+    const struct CMUnitTest gloos[] = {cmocka_unit_test(test_at_master),
+                                       cmocka_unit_test(test_other_world)};
     const struct CMUnitTest mpis[] = {cmocka_unit_test(test_wrong_numbers),
                                       cmocka_unit_test(test_absent)};
     int failed = cmocka_run_group_tests(tests, make_marks, NULL);

@@ -735,9 +735,9 @@ static void test_second_signal_kills(void **state)
 
 static void wait_for_state(pid_t pid, bool stopped)
 {
-    for (int i = 0; i < lks_test_tries(500) && (lks_test_state(pid) == 'T') != stopped; i++)
+    for (int i = 0; i < lks_test_tries(500) && (lks__sys_process_state(pid) == 'T') != stopped; i++)
         usleep(10000);
-    assert_int_equal(lks_test_state(pid) == 'T', stopped);
+    assert_int_equal(lks__sys_process_state(pid) == 'T', stopped);
 }
 
 /* The ranks don't fork: a shell whose child stops between vfork() and exec() is in state D, not T.

@@ -972,7 +972,7 @@ static void test_hosts_hang(void **state)
     lks_test_child child = lks_test_start(
         (const char *const[]){"lockstep", "run", rsh, "--hosts=refuses:1,hangs:1", "true", NULL},
         (const char *const[]){mark, NULL});
-    for (int i = 0; i < lks_test_tries(40) && lks__sys_process_state(child.pid) != 'Z'; i++) {
+    for (int i = 0; i < lks_test_tries(40) && lks_test_is_running(&child); i++) {
         sleep(1);
         kill(child.pid, SIGTERM);
     }

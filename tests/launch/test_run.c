@@ -14,8 +14,7 @@
 
 static lks_test_result run_env(const char *const env[], const char *const argv[])
 {
-    lks_test_result r = lks_test_run(argv, env, 60);
-    return r;
+    return lks_test_run(argv, env, 60);
 }
 #define RUN(...) run_env(NULL, (const char *const[]){"lockstep", "run", __VA_ARGS__, NULL})
 #define RUN_ENV(variable, ...)                                                                     \

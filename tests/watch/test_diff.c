@@ -210,7 +210,7 @@ static void test_rounded(void **state)
     EXPECT(a, c, 3, "cause             ranks by host [] | [2]\n");
 }
 
-/* What follows the first difference is read for the remedy. */
+/* The remedy reads the records after the first difference, too. */
 static void test_damaged_rest(void **state)
 {
     const char *a = fake(20, 1.5), *b = fake(20, 1.5);

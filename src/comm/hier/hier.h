@@ -193,8 +193,8 @@ lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *s
 bool lks__hier_can_meet(void);
 /* Set the fields for an engine that finds its hosts through the job's store. */
 lks_status lks__hier_rendezvous_open(struct lks__hier *h);
-/* ERR_CONFIG if WORLD_SIZE or the number of hosts differs between hosts: engines would report it in
- * words of their own. Waits for all hosts. Nothing for a part. */
+/* ERR_CONFIG if WORLD_SIZE or the number of hosts differs between hosts: an engine's
+ * own message wouldn't say so. Host 0 waits for all hosts. Does nothing for a part. */
 lks_status lks__hier_compare_worlds(struct lks__hier *h);
 /* The address of this host in the job's network; every rank of the host calls it. */
 lks_status lks__hier_address(lks_comm *comm, char address[64]);

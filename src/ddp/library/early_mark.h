@@ -15,7 +15,7 @@ typedef struct lks__early_mark lks__early_mark;
 /* *on_p: the environment has LOCKSTEP_CHECK=1. ERR_CONFIG: it has another value than 0 or 1. */
 lks_status lks__check_is_on(bool *on_p);
 
-/* ERR_NOMEM. But for lks__settled_compare(), the functions below do nothing if `check` is NULL. */
+/* The functions below do nothing if `check` is NULL. ERR_NOMEM. */
 lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p);
 void lks__early_mark_close(lks__early_mark *check);
 
@@ -26,9 +26,8 @@ void lks__early_mark_note(lks__early_mark *check, size_t i, const lks_param *p);
 lks_status lks__early_mark_compare(const lks__early_mark *check, size_t i, const lks_param *p,
                                    int v, int m);
 
-/* In lks_ddp_step(): the same for the caller's gradients, recorded by the last
- * lks_ddp_accumulate().
- */
+/* Compare a gradient of the caller's, in lks_ddp_step(), with the one that was recorded when the
+ * rank's last micro-step ended. ERR_ARG names the parameter. */
 lks_status lks__settled_compare(const lks__early_mark *check, size_t i, const lks_param *p);
 
 /* For gradients that backward stores, and nothing zeroes. Fill the gradient of `p` with a NaN that

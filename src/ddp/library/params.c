@@ -280,7 +280,7 @@ static lks_status check_gradients(lks_ddp *d)
     for (size_t i = 0; d->early != NULL && i < d->n_params; i++) {
         if (check_gradient(d, i) != LKS_OK)
             return refuse_gradient(d);
-        if (!d->params[i].ready)
+        if (in_last(d) && !d->own && !d->params[i].ready) /* for check_settled() */
             lks__early_mark_note(d->early, i, &d->params[i].p);
     }
     return LKS_OK;

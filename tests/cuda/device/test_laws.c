@@ -610,7 +610,7 @@ static void test_hanging(void **state)
     }
 }
 
-/* The same in a checkpoint's exchange, behind which more copies are due than can be queued. */
+/* Rank 1 stops in a checkpoint's exchange. More copies follow than rank 0 can queue. */
 static void test_hanging_checkpoint(void **state)
 {
     static const char *const more[] = {"--nproc_per_node=2",

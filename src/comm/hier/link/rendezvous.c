@@ -98,49 +98,64 @@ static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
     return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
 }
 
-/* Wait for another host, and compare its world with ours. */
-static lks_status compare_world(struct lks__hier *h, int host, const int mine[2])
+/* The size of the world and the number of its hosts, as a host knows them. */
+struct world {
+    int n_ranks, n_hosts;
+};
+
+static lks_status key_of_world(const struct lks__hier *h, int host, char out[LKS__STORE_KEY_BYTES])
 {
-    const double end = lks__sys_now() + h->comm->timeout_s;
-    char key[32], full[LKS__STORE_KEY_BYTES];
+    char key[32];
+    snprintf(key, sizeof key, "world/%d", host);
+    return key_of(h, key, out);
+}
+
+/* Wait until another host has stored its world. */
+static lks_status world_of(struct lks__hier *h, int host, double end, struct world *world)
+{
+    char key[LKS__STORE_KEY_BYTES];
     void *data = NULL;
     size_t bytes = 0;
-    int theirs[2];
     lks_status st;
-    snprintf(key, sizeof key, "world/%d", host);
-    LKS__TRY(key_of(h, key, full));
-    while ((st = lks__store_get(h->store, full, 0.1, &data, &bytes)) == LKS_ERR_TIMEOUT &&
+    LKS__TRY(key_of_world(h, host, key));
+    while ((st = lks__store_get(h->store, key, 0.1, &data, &bytes)) == LKS_ERR_TIMEOUT &&
            lks__sys_now() < end)
         lks_comm_beat(h->local); /* keeps the host's other ranks from reporting us */
     if (st == LKS_ERR_TIMEOUT)
-        return lks__fail(st, "host %d of %d has not joined within %g s", host, mine[1],
+        return lks__fail(st, "host %d of %d has not joined within %g s", host, h->join.n_hosts,
                          h->comm->timeout_s);
     LKS__TRY(st);
-    const bool whole = bytes == sizeof theirs;
-    if (whole)
-        memcpy(theirs, data, sizeof theirs);
+    if (bytes == sizeof *world)
+        memcpy(world, data, sizeof *world);
+    else
+        st = lks__fail(LKS_ERR_FORMAT, "the store has no world of host %d", host);
     free(data);
-    if (!whole || memcmp(theirs, mine, sizeof theirs) == 0)
-        return whole ? LKS_OK
-                     : lks__fail(LKS_ERR_FORMAT, "the store has no world of host %d", host);
-    return lks__fail(LKS_ERR_CONFIG,
-                     "host %d has a world of %d ranks on %d hosts, and host %d one of %d ranks on "
-                     "%d: WORLD_SIZE and GROUP_WORLD_SIZE must be the same everywhere",
-                     h->join.host, mine[0], mine[1], host, theirs[0], theirs[1]);
+    return st;
 }
 
 lks_status lks__hier_compare_worlds(struct lks__hier *h)
 {
     const lks__engine_join *j = &h->join;
-    const int mine[2] = {j->world_size, j->n_hosts};
-    char key[32], full[LKS__STORE_KEY_BYTES];
+    const struct world mine = {j->world_size, j->n_hosts};
+    const double end = lks__sys_now() + h->comm->timeout_s;
+    char key[LKS__STORE_KEY_BYTES];
     if (h->part != NULL)
         return LKS_OK;
-    snprintf(key, sizeof key, "world/%d", j->host);
-    LKS__TRY(key_of(h, key, full));
-    LKS__TRY(lks__store_set(h->store, full, mine, sizeof mine));
-    for (int i = j->host == 0; i < (j->host == 0 ? j->n_hosts : 1); i++)
-        LKS__TRY(compare_world(h, i, mine));
+    LKS__TRY(key_of_world(h, j->host, key));
+    LKS__TRY(lks__store_set(h->store, key, &mine, sizeof mine));
+    /* Host 0 compares itself with all others, and they with host 0. */
+    const int first = j->host == 0 ? 1 : 0, last = j->host == 0 ? j->n_hosts - 1 : 0;
+    for (int host = first; host <= last; host++) {
+        struct world theirs;
+        LKS__TRY(world_of(h, host, end, &theirs));
+        if (theirs.n_ranks != mine.n_ranks || theirs.n_hosts != mine.n_hosts)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "host %d has a world of %d ranks on %d hosts, and host %d one of %d "
+                             "ranks on %d: WORLD_SIZE and GROUP_WORLD_SIZE must be the same "
+                             "everywhere",
+                             j->host, mine.n_ranks, mine.n_hosts, host, theirs.n_ranks,
+                             theirs.n_hosts);
+    }
     return LKS_OK;
 }
 
