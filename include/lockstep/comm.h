@@ -172,11 +172,12 @@ lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lk
                                      lks_op op, lks_work **work_p);
 
 /* *done_p is true if the operation is complete or has failed; the status is then the operation's.
- * Doesn't wait, and doesn't release `work`. ERR_ARG after lks_work_wait(). */
+ * Doesn't wait, and doesn't release `work`. ERR_ARG if `work` was released. */
 lks_status lks_work_test(lks_work *work, bool *done_p);
 
-/* Wait for an operation, at most until the group's deadline. Always releases `work`. A second wait
- * returns ERR_ARG, unless a later operation has the same handle. */
+/* Wait for an operation, at most until the group's deadline. Always releases `work`, as
+ * lks_comm_close() does. A wait after that returns ERR_ARG, unless a later operation has the same
+ * handle. */
 lks_status lks_work_wait(lks_work *work);
 
 #pragma GCC visibility pop

@@ -94,12 +94,13 @@ struct lks_comm {
     void *state;              /* data of the backend */
 };
 
-/* The head of every backend's operation in flight. Backends keep the memory of works until the
- * group is closed, so that a second wait can be refused. */
+/* The head of every backend's operation in flight. The memory of works is never freed, so that a
+ * second wait can be refused, and one after lks_comm_close(). */
 struct lks_work {
     lks_comm *comm;
-    bool queued; /* of works.c */
-    bool live;   /* set by the backend at the start; cleared by a wait or lks__work_forget() */
+    lks_work *next; /* among those of closed groups */
+    bool queued;    /* of works.c */
+    bool live;      /* set by the backend at the start; cleared when it is released */
 };
 
 extern const struct lks_comm_ops lks__comm_shm;
@@ -161,6 +162,11 @@ void lks__comm_free(lks_comm *comm, void *mem);
  * thread. */
 void lks__comm_hold(lks_comm *comm);
 void lks__comm_release(lks_comm *comm);
+/* A zeroed work of `bytes` bytes, or one of a closed group; NULL: out of memory. All works with
+ * equal `queued` have the same size. */
+lks_work *lks__work_new(bool queued, size_t bytes);
+/* Release a work whose group is being closed, for later groups. */
+void lks__work_retire(lks_work *work);
 bool lks__comm_is_closed(const lks_comm *comm); /* or inherited by a fork() */
 /* `part` was split from `whole`, or belongs to a group that was; NULL: neither. */
 void lks__comm_part_of(lks_comm *part, lks_comm *whole);

@@ -386,13 +386,21 @@ lks_status lks_comm_progress(lks_comm *comm)
                                                          : comm->host->ops->progress(comm->host);
 }
 
+static lks_status released(const char *call)
+{
+    return lks__fail(LKS_ERR_ARG,
+                     "%s: lks_work_wait() or lks_comm_close() has released this work: wait for "
+                     "each work once, before its group is closed",
+                     call);
+}
+
 lks_status lks_work_test(lks_work *work, bool *done_p)
 {
     LKS__FLOAT_MODE();
     LKS__NEED("lks_work_test", work);
     LKS__NEED("lks_work_test", done_p);
     if (!work->live)
-        return lks__fail(LKS_ERR_ARG, "lks_work_test: lks_work_wait() has released this work");
+        return released("lks_work_test");
     *done_p = false;
     LKS__TRY(check_there(work->comm, "lks_work_test"));
     if (work->queued)
@@ -407,8 +415,7 @@ lks_status lks_work_wait(lks_work *work)
     LKS__FLOAT_MODE();
     LKS__NEED("lks_work_wait", work);
     if (!work->live)
-        return lks__fail(LKS_ERR_ARG, "lks_work_wait: an earlier lks_work_wait() has released "
-                                      "this work: wait for each work once");
+        return released("lks_work_wait");
     work->live = false;
     LKS__TRY(check_there(work->comm, "lks_work_wait"));
     if (work->queued)

@@ -73,8 +73,10 @@ static lks_status choose(const char *name, const lks_world *world,
 static atomic_uint n_forks;
 
 /* Guards handles that several threads may use, because a group and its parts may belong to
- * different threads: holders, and the state of a group that has parts. */
+ * different threads: holders, the state of a group that has parts, and `retired`. */
 static pthread_mutex_t handles = PTHREAD_MUTEX_INITIALIZER;
+
+static lks_work *retired[2]; /* works of closed groups; [1]: those of works.c */
 
 static void before_fork(void)
 {
@@ -223,6 +225,28 @@ void lks__comm_release(lks_comm *comm)
     pthread_mutex_lock(&handles);
     comm->n_holders--;
     free_unused(comm);
+    pthread_mutex_unlock(&handles);
+}
+
+lks_work *lks__work_new(bool queued, size_t bytes)
+{
+    pthread_mutex_lock(&handles);
+    lks_work *work = retired[queued];
+    if (work != NULL)
+        retired[queued] = work->next;
+    pthread_mutex_unlock(&handles);
+    work = work != NULL ? work : calloc(1, bytes);
+    if (work != NULL)
+        work->queued = queued;
+    return work;
+}
+
+void lks__work_retire(lks_work *work)
+{
+    pthread_mutex_lock(&handles);
+    work->live = false;
+    work->next = retired[work->queued];
+    retired[work->queued] = work;
     pthread_mutex_unlock(&handles);
 }
 

@@ -91,7 +91,7 @@ static struct started *take(struct lks__works *q)
         q->free = w->next;
         return w;
     }
-    w = calloc(1, sizeof *w);
+    w = (struct started *)lks__work_new(true, sizeof *w);
     if (w == NULL)
         return NULL;
     w->next_made = q->all;
@@ -108,7 +108,8 @@ lks_status lks__works_start(lks_comm *comm, void *buf, size_t count, lks_dtype d
     pthread_mutex_lock(&q->lock);
     struct started *w = take(q);
     if (w != NULL) {
-        w->head = (lks_work){.comm = comm, .live = true, .queued = true};
+        w->head.comm = comm;
+        w->head.live = true;
         w->buf = buf;
         w->count = count;
         w->dtype = dtype;
@@ -186,7 +187,7 @@ void lks__works_close(lks_comm *comm)
     while (q->all != NULL) {
         struct started *w = q->all;
         q->all = w->next_made;
-        free(w);
+        lks__work_retire(&w->head);
     }
     free(q);
     comm->works = NULL;

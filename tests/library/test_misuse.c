@@ -204,6 +204,25 @@ static lks_status wait_twice(struct here *h)
     return st == LKS_ERR_ARG ? lks_work_wait(one) : st;
 }
 
+/* The group is closed before its works are waited for. */
+static lks_status wait_closed(struct here *h, bool queued, lks_status (*call)(lks_work *work))
+{
+    lks_comm *comm;
+    lks_work *work;
+    h->r.count = h->r.n_blocks = 0;
+    LKS__TRY(lks_comm_open(&h->world, &h->options, &comm));
+    LKS__TRY(queued ? lks_comm_all_reduce_start(comm, h->value, 1, LKS_FLOAT32, LKS_SUM, &work)
+                    : lks_comm_reduce_start(comm, &h->r, &work));
+    lks_comm_close(comm);
+    return call(work);
+}
+
+static lks_status test_only(lks_work *work)
+{
+    bool done;
+    return lks_work_test(work, &done);
+}
+
 /* Two leaves; the second is `apart` elements after the first. */
 static lks_status reduce_two(struct here *h, size_t apart)
 {
@@ -451,6 +470,9 @@ static const size_t much = SIZE_MAX, two = 2;
       ERR_ARG, "block 1 starts at 101 and ends at 100")                                            \
     X(wait_null, lks_work_wait(NULL), ERR_ARG, "work is NULL")                                     \
     X(wait_twice, wait_twice(h), ERR_ARG, "has released this work")                                \
+    X(wait_closed, wait_closed(h, true, lks_work_wait), ERR_ARG, "or lks_comm_close() has")        \
+    X(reduce_closed, wait_closed(h, false, lks_work_wait), ERR_ARG, "or lks_comm_close() has")     \
+    X(test_closed, wait_closed(h, true, test_only), ERR_ARG, "lks_work_test: lks_work_wait() or")  \
     X(no_status, no_status(h), OK, "")
 
 #define REDUCE_ROWS(X)                                                                             \

@@ -58,7 +58,9 @@ void lks__shm_reduce_close(struct lks__shm *g)
         struct lks__shm_work *k = g->all_works;
         g->all_works = k->next_made;
         free(k->borders);
-        free(k);
+        k->borders = NULL;
+        k->borders_room = 0;
+        lks__work_retire(&k->head);
     }
     lks__shm_plan_free(g->plan);
 }
@@ -91,7 +93,7 @@ static struct lks__shm_work *take_work(struct lks__shm *g, size_t n_borders)
     if (k != NULL) {
         g->free_works = k->next_free;
     } else {
-        k = calloc(1, sizeof *k);
+        k = (struct lks__shm_work *)lks__work_new(false, sizeof *k);
         if (k == NULL)
             return NULL;
         k->next_made = g->all_works;
