@@ -121,6 +121,8 @@ static void test_master(void **state)
         assert_int_equal(lks__store_port(first.h.server), port + cases[i].beside);
         assert_ok(meet(&second, (lks_world){2, 4, 0, 2}));
         assert_null(second.h.server);
+        assert_fails(LKS_ERR_CONFIG, meet(&stranger, (lks_world){0, 4, 0, 2}),
+                     "only one process may have RANK=0: can't listen on 127.0.0.1:");
         second.h.group = first.h.group; /* as in a separate process */
         lks__engine_join *a = &first.h.join, *b = &second.h.join;
         assert_int_equal(a->store_set(a->store, "key", "value", 6), 0);

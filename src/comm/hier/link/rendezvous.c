@@ -93,8 +93,13 @@ static lks_status meet_at_master(struct lks__hier *h, lks__store **store_p)
     int port;
     LKS__TRY(find_port(&port));
     find_token(token, sizeof token);
-    if (h->join.rank == 0)
-        LKS__TRY(lks__store_serve(host, port, token, &h->server));
+    if (h->join.rank == 0) {
+        const lks_status st = lks__store_serve(host, port, token, &h->server);
+        if (st == LKS_ERR_SUPPORT)
+            return lks__fail_in(LKS_ERR_CONFIG, "rank 0 listens at MASTER_ADDR and MASTER_PORT, so "
+                                                "only one process may have RANK=0");
+        LKS__TRY(st);
+    }
     return lks__store_open(host, port, token, h->comm->timeout_s, store_p);
 }
 
