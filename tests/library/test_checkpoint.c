@@ -514,6 +514,14 @@ static void test_no_run(void **state)
     assert_contains(r.out, "/ckpt-00000001\n");
     assert_contains(r.out, "step         1\n");
     assert_contains(r.out, "tensors      9 in model.safetensors, 3449 bytes\n");
+    assert_int_equal(unlink(lks_test_text("%s/ckpt-00000001/optimizer.safetensors", dir)), 0);
+    r = lks_test_tool("info", dir);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "/ckpt-00000001 is torn: it has no optimizer.safetensors");
+    assert_int_equal(truncate(lks_test_text("%s/latest/state.json", dir), 100), 0);
+    r = lks_test_tool("info", dir);
+    assert_int_equal(r.exit_code, 1);
+    assert_contains(r.err, "/ckpt-00000001/state.json is not a sound checkpoint state: ");
 }
 
 int main(void)

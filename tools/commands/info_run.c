@@ -100,15 +100,18 @@ static void print_data(const char *run, const char *path)
     print_path("data", path);
 }
 
-/* Describe `folder` if it contains a checkpoint of a program that uses liblockstep. */
-static bool print_library(const char *folder)
+/* Describe `folder` if it contains a checkpoint of a program that uses liblockstep. ERR_FORMAT if
+ * its checkpoint is damaged. */
+static lks_status print_library(const char *folder, bool *yes_p)
 {
     lks__ckpt ckpt;
     uint64_t bytes = 0;
-    if (lks__ckpt_open(folder, LKS__CKPT_ONLY_MODEL, &ckpt) != LKS_OK)
-        return false;
-    const bool yes = lks__state_of_library(&ckpt);
-    if (yes) {
+    *yes_p = false;
+    const lks_status st = lks__ckpt_open(folder, LKS__CKPT_ALL_ALONE, &ckpt);
+    if (st != LKS_OK)
+        return st == LKS_ERR_FORMAT ? st : LKS_OK;
+    *yes_p = lks__state_of_library(&ckpt);
+    if (*yes_p) {
         const size_t n = lks__st_count(ckpt.model);
         for (size_t i = 0; i < n; i++)
             bytes += lks__st_get(ckpt.model, i)->bytes;
@@ -118,7 +121,7 @@ static bool print_library(const char *folder)
         printf("%-13s%zu in %s, %" PRIu64 " bytes\n", "tensors", n, LKS__CKPT_MODEL, bytes);
     }
     lks__ckpt_close(&ckpt);
-    return yes;
+    return LKS_OK;
 }
 
 static lks_status print_run(const char *folder)
@@ -126,11 +129,13 @@ static lks_status print_run(const char *folder)
     char run[PATH_MAX], metrics[PATH_MAX + 16];
     char used[LKS__METRICS_PATH], absolute[LKS__METRICS_PATH];
     lks__series s;
-    bool found;
+    bool found = false;
     LKS__TRY(tool_run_check("info", folder));
     lks__outdir_of(folder, run, sizeof run);
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run);
-    if (access(metrics, F_OK) != 0 && print_library(folder))
+    if (access(metrics, F_OK) != 0)
+        LKS__TRY(print_library(folder, &found));
+    if (found)
         return LKS_OK;
     LKS__TRY(lks__series_open(run, &s));
     print_path("run", run);
