@@ -63,7 +63,7 @@ lks_status lks_checkpoint_save(lks_comm *comm, const char *dir, uint64_t step,
 
 /* Load the tensors of the newest checkpoint in `dir`, or of `dir` if that is a checkpoint's folder,
  * into the caller's memory on every rank. The newest is the one that the link `latest` names; if
- * that is missing or names none, it is the newest one that is whole. Every hash is verified before
+ * that is missing or names none, it is the one of the highest step. Every hash is verified before
  * any memory is written. A tensor that the checkpoint lacks, or has with another type or shape, is
  * ERR_CONFIG; tensors that aren't in the list are ignored. A torn or altered checkpoint is
  * ERR_FORMAT, and the sentence names the newest good one.

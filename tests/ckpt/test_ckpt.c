@@ -629,12 +629,20 @@ static void offers(void **state)
     assert_int_equal(still, unused);
     refused(inside(out, "ckpt-00000030"), LKS_ERR_FORMAT, "model.safetensors", "/ckpt-00000020",
             NULL);
-    /* Without `latest` the newest good one opens. */
+    /* The same without `latest`, and if it names a folder that is gone. */
     assert_int_equal(unlink(inside(out, "latest")), 0);
+    refused(out, LKS_ERR_FORMAT, "40/state.json", "checkpoint is ckpt-00000020", "/ckpt-00000020");
+    assert_int_equal(symlink("ckpt-00000050", inside(out, "latest")), 0);
+    refused(out, LKS_ERR_FORMAT, "40/state.json", "checkpoint is ckpt-00000020", "/ckpt-00000020");
+    /* Saves that died are no damage. */
+    assert_int_equal(mkdir(inside(out, "ckpt-00000050.tmp"), 0777), 0);
+    assert_int_equal(rename(inside(out, "ckpt-00000040"), inside(out, "ckpt-00000040.tmp")), 0);
+    assert_int_equal(rename(inside(out, "ckpt-00000030"), inside(out, "ckpt-00000030.tmp")), 0);
     assert_true(opens_as(out, 20, 0));
+    assert_int_equal(rename(inside(out, "ckpt-00000040.tmp"), inside(out, "ckpt-00000040")), 0);
     assert_int_equal(truncate(inside(out, "ckpt-00000020/state.json"), 0), 0);
     assert_int_equal(unlink(inside(out, "ckpt-00000010/state.json")), 0);
-    refused(out, LKS_ERR_FORMAT, "ckpt-00000040/state.json", "no other checkpoint in", NULL);
+    refused(out, LKS_ERR_FORMAT, "ckpt-00000040/state.json", "no other good checkpoint", NULL);
     refused(inside(out, "ckpt-00000010"), LKS_ERR_FORMAT, "torn", "no other good checkpoint", NULL);
 }
 

@@ -93,8 +93,9 @@ enum {
  * fields, both files' headers and the hash of every tensor (all bytes are read). A torn, truncated
  * or altered checkpoint is ERR_FORMAT. The message contains the file, the reason, and the newest
  * good checkpoint in OUT (`--out_dir=OUT/ckpt-…`), or says that OUT has none. If `latest` is
- * missing or its folder is gone, the newest good ckpt-* folder is opened. ERR_IO if OUT has no
- * checkpoint. Reads only: any number of processes may open it at once. */
+ * missing or its folder is gone, the newest ckpt-* folder is opened; a save that died never leaves
+ * one incomplete, so a torn one is an error here, too. ERR_IO if OUT has no checkpoint. Reads only:
+ * any number of processes may open it at once. */
 lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt);
 /* Open the newest good checkpoint in OUT and ignore `latest`. Errors as above. */
 lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt);

@@ -184,6 +184,12 @@ lks__asked lks__asked_of(const json_t *state)
 
 /* ---- choosing the folder -------------------------------------------------------------------- */
 
+static lks_status no_checkpoint(const char *out)
+{
+    shown_path shown;
+    return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
+}
+
 /* Open the newest good checkpoint of OUT except `except` (NULL: none). ERR_IO if OUT has no
  * checkpoint. If all are bad, the status and message of the newest. */
 static lks_status open_newest(const char *out, const char *except, int parts, lks__ckpt *ckpt)
@@ -213,7 +219,7 @@ static lks_status open_newest(const char *out, const char *except, int parts, lk
     if (first != LKS_OK)
         return lks__fail(first, "%s; no other checkpoint in %s is good", first_cause,
                          show(shown, out));
-    return lks__fail(LKS_ERR_IO, "there is no checkpoint in %s", show(shown, out));
+    return no_checkpoint(out);
 }
 
 lks_status lks__ckpt_open_newest(const char *out_dir, int parts, lks__ckpt *ckpt)
@@ -262,6 +268,21 @@ static lks_status open_found(const char *out, const lks__entry *e, const char *p
 {
     lks_status st = open_folder(path, parts, ckpt);
     return st == LKS_OK ? st : offer(st, out, e->name, parts);
+}
+
+/* Find the newest checkpoint of OUT, even a damaged one. ERR_IO if OUT has none. */
+static lks_status find_newest(const char *out, lks__entry *e, char path[LKS__CKPT_PATH])
+{
+    lks__entry *entries;
+    size_t n, i = 0;
+    LKS__TRY(lks__ckpt_scan(out, &entries, &n));
+    while (i < n && entries[i].kind == LKS__ENTRY_TMP)
+        i++;
+    lks_status st = i < n ? lks__ckpt_join(path, out, entries[i].name) : no_checkpoint(out);
+    if (st == LKS_OK)
+        *e = entries[i];
+    free(entries);
+    return st;
 }
 
 /* True if OUT is a checkpoint, judged by its name or its files. */
@@ -320,9 +341,9 @@ lks_status lks__ckpt_open(const char *out_dir, int parts, lks__ckpt *ckpt)
     LKS__TRY(st);
     if (e.kind == LKS__ENTRY_OTHER && is_checkpoint(out))
         return open_itself(out, parts, ckpt);
-    if (e.kind == LKS__ENTRY_CKPT && find_folder(out, &e, path))
-        return open_found(out, &e, path, parts, ckpt);
-    return open_newest(out, NULL, parts, ckpt);
+    if (e.kind != LKS__ENTRY_CKPT || !find_folder(out, &e, path))
+        LKS__TRY(find_newest(out, &e, path));
+    return open_found(out, &e, path, parts, ckpt);
 }
 
 lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
@@ -332,7 +353,7 @@ lks_status lks__ckpt_open_best(const char *out_dir, int parts, lks__ckpt *ckpt)
     lks__entry e;
     LKS__TRY(clean_path(out_dir, out));
     LKS__TRY(lks__name_read(out, LKS__NAME_BEST, &e));
-    if (e.kind == LKS__ENTRY_OTHER || !find_folder(out, &e, path))
+    if (e.kind != LKS__ENTRY_CKPT || !find_folder(out, &e, path))
         return lks__fail(LKS_ERR_CONFIG,
                          "%s has no best checkpoint: none has been evaluated, or it was deleted; "
                          "a resume finds it again",
