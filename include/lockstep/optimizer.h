@@ -57,7 +57,8 @@ typedef struct lks_optimizer_param {
 } lks_optimizer_param;
 
 /* The numbers of one step. 0 means 0: no member has a default. If an update needs a member that is
- * 0, lks_optimizer_step() returns ERR_ARG, with the usual values. */
+ * 0, lks_optimizer_step() returns ERR_ARG, with the usual values. Muon refuses a weight_decay other
+ * than 0, because it decays only matrices, by matrix_decay. */
 typedef struct lks_rates {
     double learning_rate; /* of AdamW, Adam and SGD */
     double weight_decay;  /* of AdamW and SGD; usual: 0.1 for AdamW */

@@ -170,6 +170,7 @@ static lks_status train(struct rank *r)
     set_values(&r->m);
     const int odd = r->odd != 0 && lks_comm_rank(r->comm) == 1 ? r->odd : 0;
     lks_rates chosen = rates;
+    chosen.weight_decay = r->rule == LKS_MUON ? 0 : rates.weight_decay;
     if (odd == KIND)
         r->m.params[1].kind = LKS_PARAM_EMBED;
     if (odd == RATE)
@@ -325,7 +326,7 @@ static void test_wrong(void **state)
 static void test_inputs(void **state)
 {
     static const char *const said[] = {
-        [RATE] = "inputs: rates 0.02 0.1 0.9 0.95 1e-08 0.02 0.9 0.05 5, in lks_rates' order, on "
+        [RATE] = "inputs: rates 0.02 0 0.9 0.95 1e-08 0.02 0.9 0.05 5, in lks_rates' order, on "
                  "rank 1, and rates 0.01 ",
         [VALUE] = "values of one with hash ",
         [GRADIENT] = "gradient of bias with hash ",
@@ -375,6 +376,7 @@ static void test_left_out(void **state)
     assert_step(LKS_SGD, 0, N, &only, NULL);
     assert_step(LKS_MUON, 0, N, &no_momentum, "matrix_steps is 0: ");
     assert_step(LKS_MUON, 0, N, &matrix, "epsilon is 0 as a float: ");
+    assert_step(LKS_MUON, 0, N, &rates, "weight_decay is 0.1, but Muon doesn't apply it: ");
     assert_step(LKS_MUON, 1, 1, &matrix, NULL); /* no parameter for Adam */
     assert_step(LKS_MUON, 2, 1, &no_momentum, NULL);
 }

@@ -56,6 +56,12 @@ static lks_status check_chosen(const lks_optimizer *o, const lks_rates *r)
     for (size_t i = 0; i < o->table.n_tensors; i++)
         *(muon && o->params[i].kind == LKS_PARAM_MATRIX ? &matrices : &moments) = true;
     moments &= o->optim.optimizer != &lks__optimizer_sgd;
+    if (r->weight_decay != 0 && !o->optim.optimizer->decays)
+        return lks__fail(LKS_ERR_ARG,
+                         "lks_optimizer_step: weight_decay is %g, but Muon doesn't apply it: "
+                         "matrix_decay is the decay of its matrices, and other parameters don't "
+                         "decay",
+                         r->weight_decay);
     if (moments && ((float)r->epsilon == 0 || r->beta2 == 0))
         return lks__fail(
             LKS_ERR_ARG,
