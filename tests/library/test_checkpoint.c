@@ -449,6 +449,45 @@ static void test_disk(void **state)
     check_untouched(2);
 }
 
+/* A rank of a program whose save fails. Rank 1 ends the group, if the program does that at all. */
+static int be_rank(const char *dir, bool aborts)
+{
+    lks_comm *comm;
+    float x = 1;
+    const lks_tensor t = {"x", LKS_FLOAT32, 0, {0}, &x};
+    if (lks_comm_init(&comm) != LKS_OK)
+        return 2;
+    const lks_status st = lks_checkpoint_save(comm, dir, 1, &t, 1, 0);
+    fprintf(stderr, "%s\n", lks_last_error());
+    if (aborts && lks_comm_rank(comm) == 1)
+        lks_comm_abort(comm, lks_last_error());
+    (void)lks_comm_barrier(comm);
+    lks_comm_close(comm);
+    return st == LKS_ERR_IO ? 1 : 2;
+}
+
+/* The launcher doesn't restart a program that has told it of a full disk. */
+static void test_full_disk(void **state)
+{
+    static const char not_restarted[] = "; not restarted: free space there, then start it again";
+    char self[4096];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = '\0';
+    for (int i = 0; i < 3; i++) {
+        const char *const env[] = {i < 2 ? "LOCKSTEP_FAULT=fsync:1:ENOSPC"
+                                         : "LOCKSTEP_FAULT=fsync:1:EIO",
+                                   "LOCKSTEP_FAULT_RANK=0", NULL};
+        const char *const argv[] = {"lockstep",         "run", "--nproc-per-node=2",
+                                    "--max-restarts=1", self,  i == 1 ? "--ends" : "--aborts",
+                                    lks_test_folder(),  NULL};
+        lks_test_result r = lks_test_run(argv, env, 60);
+        assert_int_equal(r.exit_code, 1);
+        assert_int_equal(strstr(r.err, not_restarted) != NULL, i == 0);
+        assert_int_equal(strstr(r.err, "restart 1 of 1") != NULL, i > 0);
+    }
+}
+
 /* Looks at rank 0's line all the time. */
 struct watch {
     pthread_t thread;
@@ -524,8 +563,10 @@ static void test_no_run(void **state)
     assert_contains(r.err, "/ckpt-00000001/state.json is not a sound checkpoint state: ");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3)
+        return be_rank(argv[2], strcmp(argv[1], "--aborts") == 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_ranks),     cmocka_unit_test(test_format),
         cmocka_unit_test(test_keep),          cmocka_unit_test(test_none),
@@ -533,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_other_tensors), cmocka_unit_test(test_ranks_differ),
         cmocka_unit_test(test_disk),          cmocka_unit_test(test_no_run),
         cmocka_unit_test(test_while_saving),  cmocka_unit_test(test_into_itself),
+        cmocka_unit_test(test_full_disk),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -130,5 +130,7 @@ lks_status lks__sys_fail(const char *what, const char *path);
 /* True if the message, which may have more words around it, reports a failure of this thread
  * because a disk or quota is full (ENOSPC, EDQUOT). Then another attempt would fail, too. */
 bool lks__sys_is_no_room(const char *failure);
+/* This thread reports that failure of another rank's thread. */
+void lks__sys_set_no_room(const char *failure);
 
 #endif

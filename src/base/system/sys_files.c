@@ -35,6 +35,11 @@ bool lks__sys_is_no_room(const char *failure)
     return no_room[0] != '\0' && strstr(failure, no_room) != NULL;
 }
 
+void lks__sys_set_no_room(const char *failure)
+{
+    snprintf(no_room, sizeof no_room, "%s", failure);
+}
+
 lks_status lks__sys_fail(const char *what, const char *path)
 {
     int err = errno;
@@ -43,7 +48,7 @@ lks_status lks__sys_fail(const char *what, const char *path)
     lks_status st = lks__fail(err == ECANCELED ? LKS_ERR_STOPPED : LKS_ERR_IO, "%s %s: %s", what,
                               name, err ? lks__sys_reason(err) : "the file ended early");
     if (err == ENOSPC || err == EDQUOT)
-        snprintf(no_room, sizeof no_room, "%s", lks_last_error());
+        lks__sys_set_no_room(lks_last_error());
     return st;
 }
 
