@@ -37,9 +37,10 @@ typedef struct lks_world {
 } lks_world;
 
 /* Read RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE; without the local ones, one host has all
- * ranks. If you start ranks by hand, also give all of them the same MASTER_PORT. Without RANK, read
- * the variables of Open MPI's mpirun, of MPICH's, or of srun. Without any of these: a world of one
- * rank. ERR_CONFIG if a value isn't a number or is missing, or if values contradict each other. */
+ * ranks. If you start ranks by hand, also give all of them the same MASTER_PORT, and for several
+ * hosts the address of rank 0's host as MASTER_ADDR. Without RANK, read the variables of Open MPI's
+ * mpirun, of MPICH's, or of srun. Without any of these: a world of one rank. ERR_CONFIG if a value
+ * isn't a number or is missing, or if values contradict each other. */
 lks_status lks_world_from_env(lks_world *world);
 
 typedef struct lks_comm_options {
@@ -72,6 +73,11 @@ void lks_comm_close(lks_comm *comm);
  * about a part count its ranks, from 0. The operations of a part count as heartbeats in `comm`,
  * too. Ranks of one host that follow each other in the part's order share memory; if other hosts'
  * ranks are between them, they count as several hosts (lks_comm_world()).
+ *
+ * To know a part's ranks in `comm`, gather them in the part:
+ *
+ *     int32_t mine = lks_comm_rank(comm), ranks[64];
+ *     lks_comm_all_gather(part, &mine, ranks, 1, LKS_INT32);
  *
  * If a rank can't prepare its part, every rank of `comm` gets its status and its sentence, and
  * `comm` stays usable. After any error *part_p is NULL. */
