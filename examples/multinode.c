@@ -21,13 +21,16 @@
 
 enum { SAMPLES = 4096, IN = 16, V = 8, BATCH = 32, KEEP = 3 };
 
+static lks_comm *comm;
 static float w[IN], grad[IN];
 
+/* The launcher learns the cause from lks_comm_abort(), and doesn't restart over a full disk. */
 static void check(lks_status st)
 {
     if (st == LKS_OK)
         return;
     fprintf(stderr, "%s\n", lks_last_error());
+    lks_comm_abort(comm, lks_last_error());
     exit(1);
 }
 
@@ -56,8 +59,7 @@ static size_t list_state(lks_optimizer *optimizer, lks_tensor state[3])
     return 1 + n;
 }
 
-static double epoch(lks_comm *comm, lks_ddp *ddp, lks_optimizer *optimizer, lks_sampler *sampler,
-                    uint64_t number)
+static double epoch(lks_ddp *ddp, lks_optimizer *optimizer, lks_sampler *sampler, uint64_t number)
 {
     const lks_rates rates = {.learning_rate = 0.25, .beta1 = 0.5}; /* beta1: SGD's momentum */
     lks_ddp_result r = {0};
@@ -78,7 +80,6 @@ static double epoch(lks_comm *comm, lks_ddp *ddp, lks_optimizer *optimizer, lks_
 
 int main(int argc, char **argv)
 {
-    lks_comm *comm;
     lks_ddp *ddp;
     lks_optimizer *optimizer;
     lks_sampler *sampler;
@@ -106,7 +107,7 @@ int main(int argc, char **argv)
             (unsigned long long)epochs);
 
     while (epochs < last) {
-        double loss = epoch(comm, ddp, optimizer, sampler, epochs++);
+        double loss = epoch(ddp, optimizer, sampler, epochs++);
         n = list_state(optimizer, state);
         check(lks_checkpoint_save(comm, dir, epochs, state, n, KEEP));
         if (lks_comm_rank(comm) == 0)

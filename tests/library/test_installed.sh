@@ -115,6 +115,9 @@ for file in model.safetensors state.json; do
     cmp "$work/a/ckpt-00000010/$file" "$work/b/ckpt-00000010/$file" ||
         fail "multinode's checkpoint depends on ranks or on resuming"
 done
+LOCKSTEP_FAULT=fsync:1:ENOSPC LOCKSTEP_FAULT_RANK=0 run 2 --max-restarts=1 "$work/examples/multinode" "$work/c" \
+    2>"$work/log" && fail 'multinode, full disk: exit code 0'
+grep -q 'not restarted: free space there' "$work/log" || fail "multinode, full disk: $(cat "$work/log")"
 
 # pkg-config, and C++.
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name lockstep.pc)")
