@@ -540,8 +540,8 @@ void *lks_fibers::shared(const void *site, size_t bytes)
     /* The host's thread makes it, so that it doesn't order the first thread and the others. */
     __tsan_switch_to_fiber(home.tsan, __tsan_switch_to_fiber_no_sync);
 #endif
-    void *memory = malloc(bytes);
-    if (memory == NULL)
+    void *memory = NULL;
+    if (posix_memalign(&memory, 1024, bytes) != 0)
         die("%s: there is no memory for %zu bytes of shared memory", running->name, bytes);
     for (size_t i = 0; i < bytes; i++)
         ((volatile unsigned char *)memory)[i] = 0xff; /* floats: NaN */

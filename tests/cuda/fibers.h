@@ -222,6 +222,30 @@ static inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t 
         }
 }
 
+/* wgmma.mma_async.sync.aligned of one warp's 16 rows, done at once: y's rows of 64 numbers are
+ * swizzled by 128 bytes. */
+static inline void group_step(float c[][4], unsigned n_columns, const uint32_t a[4], const void *y,
+                              unsigned step, bool rows, bool add)
+{
+    if ((uintptr_t)y % 1024 != 0)
+        die_of("wgmma of rows that don't begin at a multiple of 1,024 bytes");
+    const uint16_t *numbers = (const uint16_t *)y;
+    const unsigned lane = at.thread.x % 32;
+    for (unsigned n = 0; n < n_columns; n++) {
+        uint16_t of[4];
+        for (unsigned i = 0; i < 4; i++) { /* pairs of the instruction's b */
+            const unsigned summed = step * 16 + i / 2 * 8 + lane % 4 * 2 + i % 2;
+            const unsigned column = n * 8 + lane / 4;
+            const unsigned r = rows ? summed : column, k = rows ? column : summed;
+            of[i] = numbers[(r * 8 + (k / 8 ^ r % 8)) * 8 + k % 8];
+        }
+        const uint32_t b[2] = {(uint32_t)of[1] << 16 | of[0], (uint32_t)of[3] << 16 | of[2]};
+        for (unsigned i = 0; i < 4 && !add; i++)
+            c[n][i] = 0.0f;
+        multiply_add(c[n], a, b);
+    }
+}
+
 /* cp.async of 16 bytes; from NULL: zeros. They are copied at once or, as late as may be, when this
  * thread waits for them: the seed decides. */
 struct copy {

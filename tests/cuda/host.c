@@ -15,11 +15,21 @@ cudaStream_t lks__cuda_stream(const lks__exec *ex)
     return NULL;
 }
 
-static bool halves;
+static bool halves, together;
 
 bool lks__cuda_halves(const lks__exec *ex)
 {
     return halves;
+}
+
+bool lks__cuda_together(const lks__exec *ex)
+{
+    return together;
+}
+
+void host_together(bool on)
+{
+    together = on;
 }
 
 bool host_halves(bool on)

@@ -14,6 +14,8 @@ const lks__exec *host_exec(void);
 /* Are activations stored in bfloat16, and operands of products rounded to it? Not at first. Returns
  * what was before. */
 bool host_halves(bool on);
+/* Do warps multiply together (cuda.h)? Not at first. */
+void host_together(bool on);
 
 /* A test twice in a list of tests: with activations in float32, and in bfloat16. */
 #define HOST_BOTH(test)                                                                            \

@@ -13,23 +13,30 @@
 static bool halves;
 static double tolerance;
 
-static int use(bool on)
+static int use(bool on, bool together)
 {
     host_halves(halves = on);
+    host_together(together);
     tolerance = on ? 1e-2 : 1e-5;
     return 0;
 }
 
 static int use_float32(void **state)
 {
-    return use(false);
+    return use(false, false);
 }
 
 /* Activations are stored in bfloat16. Probabilities and gradients of scores are rounded on their
  * way to the next product, too. */
 static int use_bf16(void **state)
 {
-    return use(true);
+    return use(true, false);
+}
+
+/* As on a GPU whose warps multiply together: heads of 64 elements. */
+static int use_together(void **state)
+{
+    return use(true, true);
 }
 
 static const lks__exec *cpu_exec(void)
@@ -418,6 +425,10 @@ static void test_cached(void **state)
         check_cached(&all[i]);
 }
 
+#define TOGETHER(test)                                                                             \
+    {                                                                                              \
+#test "_together", test, use_together, NULL, NULL                                          \
+    }
 #define BOTH(test)                                                                                 \
     {#test, test, use_float32, NULL, NULL},                                                        \
     {                                                                                              \
@@ -431,10 +442,14 @@ int main(void)
         cmocka_unit_test_setup(test_heads_of_64, use_bf16),
         BOTH(test_matches_formula_with_dropout),
         BOTH(test_large_scores),
+        TOGETHER(test_heads_of_64),
+        TOGETHER(test_large_scores),
+        TOGETHER(test_causal),
         BOTH(test_options),
         BOTH(test_unaligned_output),
 #ifndef LKS_TEST_THREAD
         BOTH(test_same_bits_alone),
+        TOGETHER(test_same_bits_alone),
 #endif
         BOTH(test_cached),
         BOTH(test_causal),

@@ -24,6 +24,9 @@ void *lks__cuda_work(const lks__exec *ex, size_t bytes);
  * to it. If not, they are float32. */
 bool lks__cuda_halves(const lks__exec *ex);
 
+/* True if the GPU multiplies by four warps together (common/warpgroup.h). */
+bool lks__cuda_together(const lks__exec *ex);
+
 /* Call after queueing a write to memory that may hold parameters: products keep rounded copies of
  * parameters. */
 void lks__cuda_written(const lks__exec *ex, const void *p, size_t bytes);

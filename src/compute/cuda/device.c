@@ -85,6 +85,11 @@ bool lks__cuda_halves(const lks__exec *ex)
     return lks__cuda_of(ex)->bf16;
 }
 
+bool lks__cuda_together(const lks__exec *ex)
+{
+    return lks__cuda_of(ex)->about.major == 9; /* no later capability has these instructions */
+}
+
 cudaStream_t lks__cuda_stream(const lks__exec *ex)
 {
     return lks__cuda_of(ex)->queues[LKS__QUEUE_COMPUTE].stream;

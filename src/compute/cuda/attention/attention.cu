@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(THREADS, PIECES == 1 ? 2 : 1)
         softmax_square(w, s, factor, i, j);
         if (a.drop.threshold != 0)
             for (int r = 0; r < SIDE && j <= i + SIDE - 1; r++) {
-                const uint32_t mask = lks_kept<SIDE>(a, row0 + i + r, j);
+                const uint32_t mask = lks_kept(a, row0 + i + r, j);
                 for (int n = 0; n < SIDE; n++)
                     s.at[r][n] *= lks_factor(a, mask, n);
             }
@@ -149,6 +149,7 @@ lks_attention lks_attention_of(const lks__exec *ex, const lks__attention_shape *
     a.group = a.shape.NH / a.shape.NKV;
     a.c = shape->NH * shape->hs;
     a.halves = lks__cuda_halves(ex);
+    a.together = lks__cuda_together(ex);
     a.wide = lks_in_fours(shape->hs, in->q, in->k, in->v) &&
              (shape->hs | in->ldq | in->ldkv) % (a.halves ? 8 : 4) == 0;
     return a;
@@ -250,7 +251,7 @@ __device__ static void grad_squares(const lks_attention &a, square &s, square &d
         const bool inside = i + r < a.shape.T;
         const float lse = inside ? a.f_lse[row] : 0.0f, delta = inside ? a.delta[row] : 0.0f;
         const bool drops = a.drop.threshold != 0 && j <= i + r;
-        const uint32_t kept = drops ? lks_kept<SIDE>(a, row, j) : 0;
+        const uint32_t kept = drops ? lks_kept(a, row, j) : 0;
         for (int n = 0; n < SIDE; n++) {
             const float p = inside && j + n <= i + r ? expf(s.at[r][n] - lse) : 0.0f;
             const float mask = drops ? lks_factor(a, kept, n) : 1.0f;

@@ -24,6 +24,7 @@ struct lks_attention {
     float scale;       /* 1 / sqrt(hs) */
     size_t group, c;   /* query heads of a key/value head; NH * hs */
     bool halves;       /* E is lks_half, else float */
+    bool together;     /* the GPU has the instructions of warpgroup.h */
     bool wide;         /* rows can be moved by fours, and in bfloat16 by eights */
 };
 
@@ -31,24 +32,21 @@ struct lks_attention {
 lks_attention lks_attention_of(const lks__exec *ex, const lks__attention_shape *shape,
                                const lks__attention_in *in, const lks__dropout *drop);
 
-/* The scores that dropout keeps, of a query with N keys from j on: bit n for key j + n. row:
+/* The scores that dropout keeps, of a query with four keys from j on: bit n for key j + n. row:
  * (b * NH + h) * T + i for query i of head h of sequence b. */
-template <int N>
 static __device__ inline uint32_t lks_kept(const lks_attention &a, size_t row, unsigned j)
 {
     const uint64_t e = row * a.shape.T + j;
+    const unsigned skip = (unsigned)e % 4; /* words of the first call */
     uint32_t kept = 0;
 #pragma unroll 1
-    for (uint64_t four = e / 4; four <= (e + N - 1) / 4; four++) { /* mostly once */
-        const uint4 words = lks_dropout_words(a.drop, (uint32_t)four);
+    for (unsigned calls = 0; calls <= (skip > 0); calls++) {
+        const uint4 words = lks_dropout_words(a.drop, (uint32_t)(e / 4) + calls);
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            const unsigned k = (unsigned)(e + n - four * 4); /* large: not one of these words */
-            if (k < 4 && lks_word(words, k) >= a.drop.threshold)
-                kept |= 1u << n;
-        }
+        for (int n = 0; n < 4; n++)
+            kept |= (uint32_t)(lks_word(words, n) >= a.drop.threshold) << (4 * calls + n);
     }
-    return kept;
+    return kept >> skip & 15;
 }
 
 /* Dropout's factor of the score that bit n stands for. */

@@ -1,58 +1,103 @@
 /* compute/cuda/attention/attention_64.cu - causal attention on tensor cores, for heads of 64
  * elements in bfloat16, as in GPT-2 and parameter-golf.
  *
- * Like attention.cu, but a warp computes a product of two tiles: instructions multiply [16, 16] by
- * [16, 8] and add in float32. All sizes are constants, and the next tiles are loaded while a warp
- * computes. A block of the forward pass processes 128 queries, 32 per warp, so that keys and values
- * that a warp loads from shared memory serve two products. Probabilities pass from one product to
- * the next in registers, since the sums of one have the layout of the other's operands. Operands
- * that a warp uses again in each tile stay in registers. */
+ * Like attention.cu, but a warp computes a product of two tiles, and adds in float32. All sizes are
+ * constants, and the next tiles are loaded while a warp computes. Probabilities pass from one
+ * product to the next in registers, since the sums of one have the layout of the other's operands.
+ * Operands that a warp uses again in each tile stay in registers.
+ *
+ * Where the GPU has the instructions, the block's four warps multiply together (TOGETHER,
+ * warpgroup.h), and a block has 64 queries or keys. Elsewhere instructions of a warp multiply
+ * [16, 16] by [16, 8], and a block has 128, so that what a warp loads from shared memory serves two
+ * products. */
 #include "compute/cuda/attention/attention_64.h"
 #include "compute/cuda/common/ptx.h"
+#include "compute/cuda/common/warpgroup.h"
 
 enum {
     TILE = LKS_TILE,
     WARPS = 4,
     THREADS = WARPS * 32,
-    CELLS = TILE * LKS_CHUNKS, /* chunks of a tile */
-    SIDES = 2,                 /* of a warp's rows, 16 each */
-    LENGTH = TILE * SIDES,     /* rows of a block */
-    PART = 2,                  /* groups of 8 columns that the backward pass computes at once */
-    GROUP = 64,                /* most heads: 16 MiB of keys and values of 1,024 tokens */
+    AT_ONCE = 64, /* most heads: 16 MiB of keys and values of 1,024 tokens */
+};
+
+template <bool TOGETHER> struct sizes {
+    enum {
+        SIDES = TOGETHER ? 1 : 2,                /* of a warp's rows, 16 each */
+        LENGTH = TILE * SIDES,                   /* rows of a block */
+        UNIT = TOGETHER ? TILE : LENGTH / WARPS, /* rows that take the same branches */
+        /* Groups of 8 columns that the backward pass computes at once. */
+        KEYS_PART = TOGETHER ? 4 : 2,
+        QUERIES_PART = TOGETHER ? 8 : 2,
+        /* Blocks per processor of the GPU, at least. */
+        FWD_BLOCKS = TOGETHER ? 4 : 2,
+        BWD_BLOCKS = TOGETHER ? 3 : 2,
+    };
 };
 
 /* --- tiles ----------------------------------------------------------------------------------- */
 
 /* Begin to copy 64 rows from r0 on. Rows beyond T become zeros. */
-__device__ static void begin_tile(lks_chunk *tile, const lks_operand &m, unsigned r0, unsigned T)
+__device__ static void begin_tile(lks_tile &tile, const lks_operand &m, unsigned r0, unsigned T)
 {
     const unsigned number = threadIdx.x % LKS_CHUNKS, first = threadIdx.x / LKS_CHUNKS;
 #pragma unroll
     for (unsigned k = 0; k < TILE; k += THREADS / LKS_CHUNKS) {
         const bool inside = r0 + first + k < T;
         const lks_half *row = m.at + (inside ? (size_t)(r0 + first + k) * m.ld : 0);
-        lks_copy_16(&tile[lks_slot((int)(first + k), (int)number)], row + number * 8, inside);
+        lks_copy_16(&tile.at[lks_slot((int)(first + k), (int)number)], row + number * 8, inside);
     }
 }
 
+/* Wait until all have the tiles whose copies this thread has begun, and are done with the last. */
+template <bool TOGETHER> __device__ static void wait_tiles(void)
+{
+    lks_wait_copies();
+    if (TOGETHER)
+        lks_group_show();
+    __syncthreads();
+}
+
 /* A warp's rows in a product's operand layout, for each step. */
-struct rows {
+template <int SIDES> struct rows {
     uint32_t at[LKS_STEPS][SIDES][4];
 };
 
-__device__ static rows all_rows(const lks_chunk *tile, int row)
+/* From row `row` on, SIDES times 16 of them. */
+template <int SIDES> __device__ static rows<SIDES> all_rows(const lks_tile *tiles, int row)
 {
-    rows r;
+    rows<SIDES> r;
 #pragma unroll
     for (int k = 0; k < LKS_STEPS; k++)
 #pragma unroll
         for (int m = 0; m < SIDES; m++)
-            lks_load_left(r.at[k][m], tile, row + 16 * m, k);
+            lks_load_left(r.at[k][m], tiles->at, row + 16 * m, k);
     return r;
 }
 
+/* A warp's rows, from `own` on, of two matrices; t0: the block's first row. The four tiles are free
+ * again afterwards. */
+template <int SIDES>
+__device__ static void own_rows(rows<SIDES> &x, rows<SIDES> &y, lks_tile *tiles,
+                                const lks_operand &mx, const lks_operand &my, unsigned t0,
+                                unsigned T, int own)
+{
+    for (int m = 0; m < SIDES; m++) {
+        begin_tile(tiles[m], mx, t0 + m * TILE, T);
+        begin_tile(tiles[SIDES + m], my, t0 + m * TILE, T);
+    }
+    wait_tiles<SIDES == 1>();
+    x = all_rows<SIDES>(tiles, own);
+    y = all_rows<SIDES>(tiles + SIDES, own);
+    __syncthreads(); /* all have their rows */
+}
+
+/* --- products -------------------------------------------------------------------------------- */
+
+/* Each begins; wait_for() makes its sums readable. TOGETHER is what SIDES == 1 means. */
+
 /* s += a y^T, of one step and 16 rows of y from row 8 n on; the first step begins the sums. */
-template <int N>
+template <int SIDES, int N>
 __device__ static void add_step(lks_part<N> s[SIDES], const uint32_t a[SIDES][4],
                                 const lks_chunk *y, int n, int step)
 {
@@ -70,37 +115,66 @@ __device__ static void add_step(lks_part<N> s[SIDES], const uint32_t a[SIDES][4]
 }
 
 /* s = x y^T for 8 N rows of y */
-template <int N>
-__device__ static void multiply_x_yt(lks_part<N> s[SIDES], const rows &x, const lks_chunk *y)
+template <int SIDES, int N>
+__device__ static void multiply_x_yt(lks_part<N> s[SIDES], const rows<SIDES> &x, const lks_chunk *y)
 {
+    if constexpr (SIDES == 1) {
+        lks_group_begin();
 #pragma unroll
-    for (int step = 0; step < LKS_STEPS; step++)
+        for (int step = 0; step < LKS_STEPS; step++)
+            lks_group_step<false, N>(s->at, x.at[step][0], y, step, step > 0);
+        lks_group_end();
+    } else {
 #pragma unroll
-        for (int n = 0; n < N; n += 2)
-            add_step(s, x.at[step], y, n, step);
+        for (int step = 0; step < LKS_STEPS; step++)
+#pragma unroll
+            for (int n = 0; n < N; n += 2)
+                add_step<SIDES>(s, x.at[step], y, n, step);
+    }
 }
 
-/* s[m] += p[m] y, for 8 N rows of y. p is rounded. */
-template <int N>
-__device__ static void add_p_y(lks_sums s[SIDES], const lks_part<N> p[SIDES], const lks_chunk *y)
+/* The left operands of p, which is rounded. */
+template <int SIDES, int N> struct lefts {
+    uint32_t at[N / 2][SIDES][4];
+};
+
+/* s[m] += p[m] y, for 8 N rows of y. p is rounded into `left`, which must stay until the end. */
+template <int SIDES, int N>
+__device__ static void add_p_y(lks_sums s[SIDES], lefts<SIDES, N> &left, const lks_part<N> p[SIDES],
+                               const lks_chunk *y)
 {
 #pragma unroll
-    for (int step = 0; step < N / 2; step++) {
-        uint32_t a[SIDES][4];
+    for (int step = 0; step < N / 2; step++)
 #pragma unroll
         for (int m = 0; m < SIDES; m++)
-            lks_left_of(a[m], p[m], step);
+            lks_left_of(left.at[step][m], p[m], step);
+    if constexpr (SIDES == 1) {
+        lks_group_begin();
 #pragma unroll
-        for (int n = 0; n < LKS_COLUMNS; n += 2) {
-            uint32_t b[4];
-            lks_load_right_of_rows(b, y, n, step);
+        for (int step = 0; step < N / 2; step++)
+            lks_group_step<true, LKS_COLUMNS>(s->at, left.at[step][0], y, step, true);
+        lks_group_end();
+    } else {
 #pragma unroll
-            for (int m = 0; m < SIDES; m++) {
-                lks_multiply_add(s[m].at[n], a[m], b);
-                lks_multiply_add(s[m].at[n + 1], a[m], b + 2);
+        for (int step = 0; step < N / 2; step++)
+#pragma unroll
+            for (int n = 0; n < LKS_COLUMNS; n += 2) {
+                uint32_t b[4];
+                lks_load_right_of_rows(b, y, n, step);
+#pragma unroll
+                for (int m = 0; m < SIDES; m++) {
+                    lks_multiply_add(s[m].at[n], left.at[step][m], b);
+                    lks_multiply_add(s[m].at[n + 1], left.at[step][m], b + 2);
+                }
             }
-        }
     }
+}
+
+/* The sums are complete, and at most PENDING products that began later aren't. */
+template <int PENDING, int SIDES, int N> __device__ static void wait_for(lks_part<N> s[SIDES])
+{
+    if constexpr (SIDES == 1)
+        lks_group_wait<PENDING, N>(s->at);
 }
 
 /* --- where a block works --------------------------------------------------------------------- */
@@ -116,7 +190,7 @@ __device__ static place place_of(const lks_attention &a, size_t n_heads, unsigne
                                  bool last_first)
 {
     const unsigned heads = (unsigned)n_heads, tiles = ((unsigned)a.shape.T + length - 1) / length;
-    const unsigned all = (unsigned)a.shape.B * heads, groups = (all + GROUP - 1) / GROUP;
+    const unsigned all = (unsigned)a.shape.B * heads, groups = (all + AT_ONCE - 1) / AT_ONCE;
     const unsigned group = (all + groups - 1) / groups;
     const unsigned first = blockIdx.x / (group * tiles) * group;
     const unsigned n = all - first < group ? all - first : group;
@@ -126,54 +200,67 @@ __device__ static place place_of(const lks_attention &a, size_t n_heads, unsigne
 
 /* --- dropout --------------------------------------------------------------------------------- */
 
+/* Four keys of a query share a call of the generator. So lanes that hold scores of the same four
+ * share the calls, and then the bits. */
+
 /* The scores of 16 queries from i0 on with keys from j0 on that dropout keeps: bit 4 n + k for
- * at[n][k] of their sums. As bits, and before the products, they take few registers. */
+ * at[n][k] of their sums. As bits, and before the products, they take few registers. All lanes take
+ * part. */
 __device__ static uint32_t kept_keys(const lks_attention &a, unsigned row0, unsigned i0,
                                      unsigned j0, int columns = LKS_COLUMNS)
 {
+    const int half = lks_lane() % 2; /* of the four keys; and of the rows, for which it calls */
+    const unsigned i = i0 + lks_sums_row(2 * half);
     uint32_t kept = 0;
 #pragma unroll 1
-    for (int n = 0; n < columns; n++)
-#pragma unroll
-        for (int k = 0; k < 4; k += 2) {
-            const unsigned i = i0 + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
-            if (j <= i) /* else no key counts */
-                kept |= lks_kept<2>(a, row0 + i, j) << (4 * n + k);
-        }
+    for (int n = 0; n < columns; n++) {
+        const unsigned j = j0 + n * 8 + lks_lane() % 4 / 2 * 4;
+        uint32_t bits = j <= i ? lks_kept(a, row0 + i, j) << 4 * half : 0; /* 0: no key counts */
+        bits |= __shfl_xor_sync(0xffffffffu, bits, 1);
+        bits >>= 2 * half;
+        kept |= ((bits & 3) | (bits >> 4 & 3) << 2) << 4 * n;
+    }
     return kept;
 }
 
-/* The bit for number at[n][k] of a warp's rows 16 m on, in a part. */
-__device__ static int bit_of(int m, int n, int k)
+/* The bit for number at[n][k] of a warp's rows 16 m on, in a part of `columns` groups of columns.
+ */
+__device__ static int bit_of(int columns, int m, int n, int k)
 {
-    return (m * PART + n) * 4 + k;
+    return (m * columns + n) * 4 + k;
 }
 
 /* Those of all of a warp's queries with the keys of a part. */
+template <int SIDES, int PART>
 __device__ static uint32_t kept_keys_of_part(const lks_attention &a, unsigned row0, unsigned i0,
                                              unsigned j0)
 {
     uint32_t kept = 0;
     for (int m = 0; m < SIDES; m++)
-        kept |= kept_keys(a, row0, i0 + 16 * m, j0, PART) << bit_of(m, 0, 0);
+        kept |= kept_keys(a, row0, i0 + 16 * m, j0, PART) << bit_of(PART, m, 0, 0);
     return kept;
 }
 
 /* The same for sums whose rows are keys. */
+template <int SIDES, int PART>
 __device__ static uint32_t kept_queries(const lks_attention &a, unsigned row0, unsigned i0,
                                         unsigned j0)
 {
+    const int key = lks_lane() / 4 % 4; /* of the four; and the score of at[n] for which it calls */
     uint32_t kept = 0;
 #pragma unroll 1
     for (int n = 0; n < PART; n++)
 #pragma unroll 1
-        for (int m = 0; m < SIDES; m++)
+        for (int m = 0; m < SIDES; m++) {
+            const unsigned i = i0 + lks_sums_column(n, key);
+            const unsigned j = j0 + 16 * m + lks_sums_row(key) / 4 * 4;
+            uint32_t bits = j <= i ? lks_kept(a, row0 + i, j) << 4 * key : 0;
+            bits |= __shfl_xor_sync(0xffffffffu, bits, 4);
+            bits |= __shfl_xor_sync(0xffffffffu, bits, 8);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const unsigned i = i0 + lks_sums_column(n, k), j = j0 + 16 * m + lks_sums_row(k);
-                if (j <= i)
-                    kept |= lks_kept<1>(a, row0 + i, j) << bit_of(m, n, k);
-            }
+            for (int k = 0; k < 4; k++)
+                kept |= (bits >> (4 * k + key) & 1) << bit_of(PART, m, n, k);
+        }
     return kept;
 }
 
@@ -221,29 +308,35 @@ __device__ static void hide_later(lks_sums &s, unsigned i0, unsigned j0)
 }
 
 /* A warp's sums in the forward pass. */
-struct forward {
+template <int SIDES> struct forward {
     softmax w[SIDES];
     lks_sums out[SIDES];
 };
 
-/* For queries from i0 on, in `query` from row `own` on, and keys from j0 on. ALL: every key counts
- * for every query. */
-template <bool DROP, bool ALL>
-__device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDES], forward &f,
-                                const lks_chunk *query, int own, const lks_chunk *key,
-                                const lks_chunk *value, unsigned i0, unsigned j0, float scale)
+/* For queries from i0 on, in `query` from row `own` on, or in `mine`, and keys from j0 on. ALL:
+ * every key counts for every query. */
+template <bool DROP, bool ALL, int SIDES>
+__device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDES],
+                                forward<SIDES> &f, const lks_tile *query, const rows<SIDES> &mine,
+                                int own, const lks_tile &key, const lks_tile &value, unsigned i0,
+                                unsigned j0, float scale)
 {
     lks_sums s[SIDES];
+    if constexpr (SIDES == 1) {
+        multiply_x_yt<SIDES>(s, mine, key.at);
+    } else { /* both sides' would take too many registers */
 #pragma unroll
-    for (int step = 0; step < LKS_STEPS; step++) {
-        uint32_t x[SIDES][4];
+        for (int step = 0; step < LKS_STEPS; step++) {
+            uint32_t x[SIDES][4];
 #pragma unroll
-        for (int m = 0; m < SIDES; m++)
-            lks_load_left(x[m], query, own + 16 * m, step);
+            for (int m = 0; m < SIDES; m++)
+                lks_load_left(x[m], query->at, own + 16 * m, step);
 #pragma unroll
-        for (int n = 0; n < LKS_COLUMNS; n += 2)
-            add_step(s, x, key, n, step);
+            for (int n = 0; n < LKS_COLUMNS; n += 2)
+                add_step<SIDES>(s, x, key.at, n, step);
+        }
     }
+    wait_for<0, SIDES>(s);
 #pragma unroll
     for (int m = 0; m < SIDES; m++) {
         if (!ALL)
@@ -256,15 +349,22 @@ __device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDE
                 if (DROP)
                     s[m].at[n][k] *= lks_factor(a, kept[m], 4 * n + k);
     }
-    add_p_y(f.out, s, value);
+    lefts<SIDES, LKS_COLUMNS> left;
+    add_p_y<SIDES>(f.out, left, s, value.at);
+    wait_for<0, SIDES>(f.out);
 }
 
-template <bool DROP>
-static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_attention a)
+template <bool DROP, bool TOGETHER>
+static __global__ void __launch_bounds__(THREADS, sizes<TOGETHER>::FWD_BLOCKS)
+    attention_fwd_64(const lks_attention a)
 {
-    LKS_SHARED(lks_chunk, query, SIDES * CELLS);
-    LKS_SHARED(lks_chunk, keys, 2 * CELLS);
-    LKS_SHARED(lks_chunk, values, 2 * CELLS);
+    enum { SIDES = sizes<TOGETHER>::SIDES, UNIT = sizes<TOGETHER>::UNIT };
+    enum { LENGTH = sizes<TOGETHER>::LENGTH };
+    LKS_SHARED(lks_tile, query, SIDES);
+    LKS_SHARED(lks_tile, keys, 2);
+    LKS_SHARED(lks_tile, values, 2);
+    if (TOGETHER && !LKS_GROUPS)
+        return;
     const place at = place_of(a, a.shape.NH, LENGTH, true);
     const unsigned T = (unsigned)a.shape.T;
     const lks_operand q = lks_head(a, a.in.q, a.in.ldq, at.b, at.h);
@@ -272,34 +372,40 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_fwd_64(const lks_
     const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
     const unsigned i0 = at.t0 + own, end = at.t0 + LENGTH < T ? at.t0 + LENGTH : T;
+    const unsigned unit = at.t0 + own / UNIT * UNIT;
     const unsigned row0 = lks_first_row(a, at.b, at.h);
     const float scale = a.scale * LKS_LOG2_E;
-    forward f = {};
+    forward<SIDES> f = {};
 #pragma unroll
     for (int m = 0; m < SIDES; m++)
         f.w[m].max[0] = f.w[m].max[1] = -INFINITY;
     for (int m = 0; m < SIDES; m++)
-        begin_tile(query + m * CELLS, q, at.t0 + m * TILE, T);
-    begin_tile(keys, k, 0, T);
-    begin_tile(values, v, 0, T);
+        begin_tile(query[m], q, at.t0 + m * TILE, T);
+    begin_tile(keys[0], k, 0, T);
+    begin_tile(values[0], v, 0, T);
+    rows<SIDES> mine;
+    if (TOGETHER) {
+        wait_tiles<TOGETHER>();
+        mine = all_rows<SIDES>(query, own);
+    }
     int turn = 0; /* of the two places of tiles */
 #pragma unroll 1
     for (unsigned j0 = 0; j0 < end; j0 += TILE, turn = 1 - turn) {
-        const lks_chunk *key = keys + turn * CELLS, *value = values + turn * CELLS;
         uint32_t kept[SIDES];
 #pragma unroll
         for (int m = 0; m < SIDES; m++)
             kept[m] = DROP ? kept_keys(a, row0, i0 + 16 * m, j0) : 0;
-        lks_wait_copies();
-        __syncthreads(); /* all have these tiles, and are done with the last ones */
+        wait_tiles<TOGETHER>();
         if (j0 + TILE < end) {
-            begin_tile(keys + (1 - turn) * CELLS, k, j0 + TILE, T);
-            begin_tile(values + (1 - turn) * CELLS, v, j0 + TILE, T);
+            begin_tile(keys[1 - turn], k, j0 + TILE, T);
+            begin_tile(values[1 - turn], v, j0 + TILE, T);
         }
-        if (j0 + TILE <= i0 + 1)
-            add_tile<DROP, true>(a, kept, f, query, own, key, value, i0, j0, scale);
-        else if (j0 < i0 + 16 * SIDES) /* else all keys come after this warp's queries */
-            add_tile<DROP, false>(a, kept, f, query, own, key, value, i0, j0, scale);
+        if (j0 + TILE <= unit + 1)
+            add_tile<DROP, true, SIDES>(a, kept, f, query, mine, own, keys[turn], values[turn], i0,
+                                        j0, scale);
+        else if (j0 < unit + UNIT) /* else all keys come after these queries */
+            add_tile<DROP, false, SIDES>(a, kept, f, query, mine, own, keys[turn], values[turn], i0,
+                                         j0, scale);
     }
 #pragma unroll
     for (int m = 0; m < SIDES; m++) {
@@ -343,71 +449,74 @@ static __global__ void attention_delta_64(const lks_attention a)
         a.delta[((size_t)(row / T) * heads + h) * T + row % T] = sum;
 }
 
-/* A score and the gradient of its probability become P*M and dS; mask: dropout's factor. */
-__device__ static void grad_of(float &s, float &d, const lks_of_query &of, float scale, float mask)
-{
-    const float p = lks_exp2(fmaf(s, scale, -of.lse));
-    d = p * (mask * d - of.delta);
-    s = mask * p;
-}
-
 /* For 8 PART queries from i0 on, which begin in `query` and `grad`, and this warp's keys from j0
  * on. ALL: every key counts for every query. */
-template <bool DROP, bool ALL>
-__device__ static void add_queries(const lks_attention &a, uint32_t kept, lks_sums dk[SIDES],
-                                   lks_sums dv[SIDES], const rows &key, const rows &value,
-                                   const lks_chunk *query, const lks_chunk *grad,
-                                   const lks_of_query *of, unsigned i0, unsigned j0, float scale)
+template <bool DROP, bool ALL, int SIDES, int PART>
+__device__ static void
+add_queries(const lks_attention &a, uint32_t kept, lks_sums dk[SIDES], lks_sums dv[SIDES],
+            const rows<SIDES> &key, const rows<SIDES> &value, const lks_chunk *query,
+            const lks_chunk *grad, const lks_of_query *of, unsigned i0, unsigned j0, float scale)
 {
     lks_part<PART> s[SIDES], d[SIDES];
-    multiply_x_yt(s, key, query);
-    multiply_x_yt(d, value, grad);
+    multiply_x_yt<SIDES>(s, key, query);
+    multiply_x_yt<SIDES>(d, value, grad);
+    wait_for<1, SIDES>(s);
 #pragma unroll
-    for (int n = 0; n < PART; n++) {
-        const lks_of_query pair[2] = {of[lks_sums_column(n, 0)], of[lks_sums_column(n, 1)]};
+    for (int n = 0; n < PART; n++)
 #pragma unroll
         for (int m = 0; m < SIDES; m++)
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 const unsigned i = i0 + lks_sums_column(n, k), j = j0 + 16 * m + lks_sums_row(k);
-                const float mask = DROP ? lks_factor(a, kept, bit_of(m, n, k)) : 1.0f;
-                grad_of(s[m].at[n][k], d[m].at[n][k], pair[k % 2], scale, mask);
-                if (!ALL && j > i)
-                    s[m].at[n][k] = d[m].at[n][k] = 0.0f;
+                const float p =
+                    lks_exp2(fmaf(s[m].at[n][k], scale, -of[lks_sums_column(n, k)].lse));
+                s[m].at[n][k] = ALL || j <= i ? p : 0.0f;
             }
-    }
-    add_p_y(dv, s, grad);
-    add_p_y(dk, d, query);
+    wait_for<0, SIDES>(d);
+#pragma unroll
+    for (int n = 0; n < PART; n++)
+#pragma unroll
+        for (int m = 0; m < SIDES; m++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const unsigned i = i0 + lks_sums_column(n, k), j = j0 + 16 * m + lks_sums_row(k);
+                const float mask = DROP ? lks_factor(a, kept, bit_of(PART, m, n, k)) : 1.0f;
+                const float delta = of[lks_sums_column(n, k)].delta, p = s[m].at[n][k];
+                d[m].at[n][k] = ALL || j <= i ? p * (mask * d[m].at[n][k] - delta) : 0.0f;
+                s[m].at[n][k] = mask * p;
+            }
+    lefts<SIDES, PART> p_left, d_left;
+    add_p_y<SIDES>(dv, p_left, s, grad);
+    add_p_y<SIDES>(dk, d_left, d, query);
+    wait_for<0, SIDES>(dv);
+    wait_for<0, SIDES>(dk);
 }
 
 /* Rows of products are keys here, so that P and dS are in the layout that the next products
  * need. */
-template <bool DROP>
-static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const lks_attention a)
+template <bool DROP, bool TOGETHER>
+static __global__ void __launch_bounds__(THREADS, sizes<TOGETHER>::BWD_BLOCKS)
+    attention_bwd_keys_64(const lks_attention a)
 {
-    LKS_SHARED(lks_chunk, tiles, 4 * CELLS); /* queries, gradients, and the next ones */
+    enum { SIDES = sizes<TOGETHER>::SIDES, UNIT = sizes<TOGETHER>::UNIT };
+    enum { LENGTH = sizes<TOGETHER>::LENGTH, PART = sizes<TOGETHER>::KEYS_PART };
+    LKS_SHARED(lks_tile, tiles, 4); /* queries, gradients, and the next ones */
     LKS_SHARED(lks_of_query, ofs, 2 * TILE);
+    if (TOGETHER && !LKS_GROUPS)
+        return;
     const place at = place_of(a, a.shape.NKV, LENGTH, false);
     const unsigned T = (unsigned)a.shape.T;
     const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
-    const unsigned j0 = at.t0 + own;
-    lks_chunk *values = tiles + 2 * CELLS;
+    const unsigned j0 = at.t0 + own, unit = at.t0 + own / UNIT * UNIT;
     const float scale = a.scale * LKS_LOG2_E;
-    for (int m = 0; m < SIDES; m++) {
-        begin_tile(tiles + m * CELLS, lks_head(a, a.in.k, a.in.ldkv, at.b, at.h), at.t0 + m * TILE,
-                   T);
-        begin_tile(values + m * CELLS, lks_head(a, a.in.v, a.in.ldkv, at.b, at.h), at.t0 + m * TILE,
-                   T);
-    }
-    lks_wait_copies();
-    __syncthreads();
-    const rows key = all_rows(tiles, own), value = all_rows(values, own);
+    rows<SIDES> key, value;
+    own_rows(key, value, tiles, lks_head(a, a.in.k, a.in.ldkv, at.b, at.h),
+             lks_head(a, a.in.v, a.in.ldkv, at.b, at.h), at.t0, T, own);
     lks_sums dk[SIDES] = {}, dv[SIDES] = {};
     int turn = 0;
     const unsigned first = at.h * (unsigned)a.group, end = first + (unsigned)a.group;
-    __syncthreads(); /* all have their rows */
-    begin_tile(tiles, lks_head(a, a.in.q, a.in.ldq, at.b, first), at.t0, T);
-    begin_tile(tiles + CELLS, lks_head(a, a.dout, a.c, at.b, first), at.t0, T);
+    begin_tile(tiles[0], lks_head(a, a.in.q, a.in.ldq, at.b, first), at.t0, T);
+    begin_tile(tiles[1], lks_head(a, a.dout, a.c, at.b, first), at.t0, T);
     if (threadIdx.x < TILE)
         ofs[threadIdx.x] = lks_query_of(a, lks_first_row(a, at.b, first), at.t0 + threadIdx.x);
     for (unsigned h = first; h < end; h++)
@@ -418,30 +527,30 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const
             const unsigned next_h = last ? h + 1 : h, next_i = last ? at.t0 : i0 + TILE;
             const bool more = next_h < end;
             lks_of_query mine = {};
-            lks_wait_copies();
-            __syncthreads(); /* all have these tiles, and are done with the last ones */
+            wait_tiles<TOGETHER>();
             if (more) {
-                lks_chunk *to = tiles + next * 2 * CELLS;
-                begin_tile(to, lks_head(a, a.in.q, a.in.ldq, at.b, next_h), next_i, T);
-                begin_tile(to + CELLS, lks_head(a, a.dout, a.c, at.b, next_h), next_i, T);
+                lks_tile *to = tiles + next * 2;
+                begin_tile(to[0], lks_head(a, a.in.q, a.in.ldq, at.b, next_h), next_i, T);
+                begin_tile(to[1], lks_head(a, a.dout, a.c, at.b, next_h), next_i, T);
                 if (threadIdx.x < TILE)
                     mine = lks_query_of(a, lks_first_row(a, at.b, next_h), next_i + threadIdx.x);
             }
 #pragma unroll 1
             for (int r = 0; r < TILE; r += 8 * PART) {
                 const unsigned i = i0 + r;
-                if (i + 8 * PART <= j0)
-                    continue; /* all queries come before this warp's keys */
-                const lks_chunk *query = tiles + turn * 2 * CELLS + r * LKS_CHUNKS;
-                const lks_chunk *grad = query + CELLS;
+                if (i + 8 * PART <= unit)
+                    continue; /* all queries come before these keys */
+                const lks_chunk *query = tiles[turn * 2].at + r * LKS_CHUNKS;
+                const lks_chunk *grad = tiles[turn * 2 + 1].at + r * LKS_CHUNKS;
                 const lks_of_query *of = ofs + turn * TILE + r;
-                const uint32_t kept = DROP ? kept_queries(a, lks_first_row(a, at.b, h), i, j0) : 0;
-                if (i + 1 >= j0 + 16 * SIDES)
-                    add_queries<DROP, true>(a, kept, dk, dv, key, value, query, grad, of, i, j0,
-                                            scale);
+                const uint32_t kept =
+                    DROP ? kept_queries<SIDES, PART>(a, lks_first_row(a, at.b, h), i, j0) : 0;
+                if (i + 1 >= unit + UNIT)
+                    add_queries<DROP, true, SIDES, PART>(a, kept, dk, dv, key, value, query, grad,
+                                                         of, i, j0, scale);
                 else
-                    add_queries<DROP, false>(a, kept, dk, dv, key, value, query, grad, of, i, j0,
-                                             scale);
+                    add_queries<DROP, false, SIDES, PART>(a, kept, dk, dv, key, value, query, grad,
+                                                          of, i, j0, scale);
             }
             if (more && threadIdx.x < TILE)
                 ofs[next * TILE + threadIdx.x] = mine;
@@ -456,15 +565,16 @@ static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_keys_64(const
 
 /* For 8 PART keys from j0 on, which begin in `key` and `value`, and this warp's queries from i0 on.
  * ALL: every key counts for every query. */
-template <bool DROP, bool ALL>
-__device__ static void add_keys(const lks_attention &a, uint32_t kept, lks_sums dq[SIDES],
-                                const rows &query, const rows &grad, const lks_chunk *key,
-                                const lks_chunk *value, const lks_of_query of[SIDES][2],
-                                unsigned i0, unsigned j0, float scale)
+template <bool DROP, bool ALL, int SIDES, int PART>
+__device__ static void
+add_keys(const lks_attention &a, uint32_t kept, lks_sums dq[SIDES], const rows<SIDES> &query,
+         const rows<SIDES> &grad, const lks_chunk *key, const lks_chunk *value,
+         const lks_of_query of[SIDES][2], unsigned i0, unsigned j0, float scale)
 {
     lks_part<PART> s[SIDES], d[SIDES];
-    multiply_x_yt(s, query, key);
-    multiply_x_yt(d, grad, value);
+    multiply_x_yt<SIDES>(s, query, key);
+    multiply_x_yt<SIDES>(d, grad, value);
+    wait_for<1, SIDES>(s);
 #pragma unroll
     for (int m = 0; m < SIDES; m++)
 #pragma unroll
@@ -472,66 +582,78 @@ __device__ static void add_keys(const lks_attention &a, uint32_t kept, lks_sums 
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 const unsigned i = i0 + 16 * m + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
-                const float mask = DROP ? lks_factor(a, kept, bit_of(m, n, k)) : 1.0f;
-                grad_of(s[m].at[n][k], d[m].at[n][k], of[m][k / 2], scale, mask);
-                if (!ALL && j > i)
-                    d[m].at[n][k] = 0.0f;
+                const float p = lks_exp2(fmaf(s[m].at[n][k], scale, -of[m][k / 2].lse));
+                s[m].at[n][k] = ALL || j <= i ? p : 0.0f;
             }
-    add_p_y(dq, d, key);
+    wait_for<0, SIDES>(d);
+#pragma unroll
+    for (int m = 0; m < SIDES; m++)
+#pragma unroll
+        for (int n = 0; n < PART; n++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const unsigned i = i0 + 16 * m + lks_sums_row(k), j = j0 + lks_sums_column(n, k);
+                const float mask = DROP ? lks_factor(a, kept, bit_of(PART, m, n, k)) : 1.0f;
+                const float delta = of[m][k / 2].delta, p = s[m].at[n][k];
+                d[m].at[n][k] = ALL || j <= i ? p * (mask * d[m].at[n][k] - delta) : 0.0f;
+            }
+    lefts<SIDES, PART> left;
+    add_p_y<SIDES>(dq, left, d, key);
+    wait_for<0, SIDES>(dq);
 }
 
-template <bool DROP>
-static __global__ void __launch_bounds__(THREADS, 2) attention_bwd_queries_64(const lks_attention a)
+template <bool DROP, bool TOGETHER>
+static __global__ void __launch_bounds__(THREADS, sizes<TOGETHER>::BWD_BLOCKS)
+    attention_bwd_queries_64(const lks_attention a)
 {
-    LKS_SHARED(lks_chunk, tiles, 4 * CELLS); /* keys, values, and the next ones */
+    enum { SIDES = sizes<TOGETHER>::SIDES, UNIT = sizes<TOGETHER>::UNIT };
+    enum { LENGTH = sizes<TOGETHER>::LENGTH, PART = sizes<TOGETHER>::QUERIES_PART };
+    LKS_SHARED(lks_tile, tiles, 4); /* keys, values, and the next ones */
+    if (TOGETHER && !LKS_GROUPS)
+        return;
     const place at = place_of(a, a.shape.NH, LENGTH, true);
     const unsigned T = (unsigned)a.shape.T;
     const lks_operand k = lks_head(a, a.in.k, a.in.ldkv, at.b, at.h / a.group);
     const lks_operand v = lks_head(a, a.in.v, a.in.ldkv, at.b, at.h / a.group);
     const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
     const unsigned i0 = at.t0 + own, end = at.t0 + LENGTH < T ? at.t0 + LENGTH : T;
-    lks_chunk *grads = tiles + 2 * CELLS;
+    const unsigned unit = at.t0 + own / UNIT * UNIT;
     const float scale = a.scale * LKS_LOG2_E;
     const unsigned row0 = lks_first_row(a, at.b, at.h);
     lks_of_query of[SIDES][2];
-    for (int m = 0; m < SIDES; m++) {
-        begin_tile(tiles + m * CELLS, lks_head(a, a.in.q, a.in.ldq, at.b, at.h), at.t0 + m * TILE,
-                   T);
-        begin_tile(grads + m * CELLS, lks_head(a, a.dout, a.c, at.b, at.h), at.t0 + m * TILE, T);
-    }
 #pragma unroll
     for (int m = 0; m < SIDES; m++)
 #pragma unroll
         for (int r = 0; r < 2; r++)
             of[m][r] = lks_query_of(a, row0, i0 + 16 * m + lks_sums_row(2 * r));
-    lks_wait_copies();
-    __syncthreads();
-    const rows query = all_rows(tiles, own), grad = all_rows(grads, own);
+    rows<SIDES> query, grad;
+    own_rows(query, grad, tiles, lks_head(a, a.in.q, a.in.ldq, at.b, at.h),
+             lks_head(a, a.dout, a.c, at.b, at.h), at.t0, T, own);
     lks_sums dq[SIDES] = {};
     int turn = 0;
-    __syncthreads(); /* all have their rows */
-    begin_tile(tiles, k, 0, T);
-    begin_tile(tiles + CELLS, v, 0, T);
+    begin_tile(tiles[0], k, 0, T);
+    begin_tile(tiles[1], v, 0, T);
 #pragma unroll 1
     for (unsigned j0 = 0; j0 < end; j0 += TILE, turn = 1 - turn) {
-        lks_wait_copies();
-        __syncthreads(); /* all have these tiles, and are done with the last ones */
+        wait_tiles<TOGETHER>();
         if (j0 + TILE < end) {
-            begin_tile(tiles + (1 - turn) * 2 * CELLS, k, j0 + TILE, T);
-            begin_tile(tiles + (1 - turn) * 2 * CELLS + CELLS, v, j0 + TILE, T);
+            begin_tile(tiles[(1 - turn) * 2], k, j0 + TILE, T);
+            begin_tile(tiles[(1 - turn) * 2 + 1], v, j0 + TILE, T);
         }
 #pragma unroll 1
         for (int r = 0; r < TILE; r += 8 * PART) {
             const unsigned j = j0 + r;
-            if (j >= i0 + 16 * SIDES)
-                break; /* all keys come after this warp's queries */
-            const lks_chunk *key = tiles + turn * 2 * CELLS + r * LKS_CHUNKS;
-            const lks_chunk *value = key + CELLS;
-            const uint32_t kept = DROP ? kept_keys_of_part(a, row0, i0, j) : 0;
-            if (j + 8 * PART <= i0 + 1)
-                add_keys<DROP, true>(a, kept, dq, query, grad, key, value, of, i0, j, scale);
+            if (j >= unit + UNIT)
+                break; /* all keys come after these queries */
+            const lks_chunk *key = tiles[turn * 2].at + r * LKS_CHUNKS;
+            const lks_chunk *value = tiles[turn * 2 + 1].at + r * LKS_CHUNKS;
+            const uint32_t kept = DROP ? kept_keys_of_part<SIDES, PART>(a, row0, i0, j) : 0;
+            if (j + 8 * PART <= unit + 1)
+                add_keys<DROP, true, SIDES, PART>(a, kept, dq, query, grad, key, value, of, i0, j,
+                                                  scale);
             else
-                add_keys<DROP, false>(a, kept, dq, query, grad, key, value, of, i0, j, scale);
+                add_keys<DROP, false, SIDES, PART>(a, kept, dq, query, grad, key, value, of, i0, j,
+                                                   scale);
         }
     }
     const float scales[2] = {a.scale, a.scale};
@@ -547,23 +669,32 @@ bool lks_attention_is_64(const lks_attention &a)
     return a.halves && a.shape.hs == TILE && a.wide;
 }
 
-/* Puts the kernel with or without dropout on the stream. */
-#define LAUNCH(kernel, grid, stream, a)                                                            \
-    do {                                                                                           \
-        if ((a).drop.threshold != 0)                                                               \
-            LKS_LAUNCH(kernel<true>, grid, dim3(THREADS), stream, a);                              \
-        else                                                                                       \
-            LKS_LAUNCH(kernel<false>, grid, dim3(THREADS), stream, a);                             \
-    } while (0)
-
-static dim3 grid_of(const lks_attention &a, size_t heads, size_t length)
+static dim3 grid_of(const lks_attention &a, size_t heads)
 {
+    const size_t length = a.together ? (size_t)sizes<true>::LENGTH : (size_t)sizes<false>::LENGTH;
     return dim3((unsigned)((a.shape.T + length - 1) / length * a.shape.B * heads));
 }
 
+/* Put the kernel for this call, of `heads`, on the stream. */
+#define LAUNCH(kernel, stream, a, heads)                                                           \
+    do {                                                                                           \
+        const bool drops = (a).drop.threshold != 0;                                                \
+        if ((a).together && drops)                                                                 \
+            LAUNCH_ONE(kernel, true, true, stream, a, heads);                                      \
+        else if ((a).together)                                                                     \
+            LAUNCH_ONE(kernel, false, true, stream, a, heads);                                     \
+        else if (drops)                                                                            \
+            LAUNCH_ONE(kernel, true, false, stream, a, heads);                                     \
+        else                                                                                       \
+            LAUNCH_ONE(kernel, false, false, stream, a, heads);                                    \
+    } while (0)
+#define LAUNCH_ONE(kernel, drops, together, stream, a, heads)                                      \
+    LKS_LAUNCH_NAMED(#kernel "<" #drops ", " #together ">", (kernel<drops, together>),             \
+                     grid_of(a, heads), dim3(THREADS), stream, a)
+
 void lks_attention_fwd_64(cudaStream_t stream, const lks_attention &a)
 {
-    LAUNCH(attention_fwd_64, grid_of(a, a.shape.NH, LENGTH), stream, a);
+    LAUNCH(attention_fwd_64, stream, a, a.shape.NH);
 }
 
 void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a)
@@ -575,10 +706,10 @@ void lks_attention_delta_64(cudaStream_t stream, const lks_attention &a)
 
 void lks_attention_bwd_keys_64(cudaStream_t stream, const lks_attention &a)
 {
-    LAUNCH(attention_bwd_keys_64, grid_of(a, a.shape.NKV, LENGTH), stream, a);
+    LAUNCH(attention_bwd_keys_64, stream, a, a.shape.NKV);
 }
 
 void lks_attention_bwd_queries_64(cudaStream_t stream, const lks_attention &a)
 {
-    LAUNCH(attention_bwd_queries_64, grid_of(a, a.shape.NH, LENGTH), stream, a);
+    LAUNCH(attention_bwd_queries_64, stream, a, a.shape.NH);
 }

@@ -19,6 +19,11 @@ struct alignas(16) lks_chunk {
     uint32_t pair[4];
 };
 
+/* 64 rows of a head in shared memory; instructions of a warpgroup want this alignment. */
+struct alignas(1024) lks_tile {
+    lks_chunk at[LKS_TILE * LKS_CHUNKS];
+};
+
 /* Where a tile keeps a chunk of a row: eight rows' chunks of one number are in all of the 32 banks.
  */
 static __device__ inline int lks_slot(int row, int number)
