@@ -11,8 +11,6 @@
  * [16, 16] by [16, 8], and a block has 128, so that what a warp loads from shared memory serves two
  * products. */
 #include "compute/cuda/attention/attention_64.h"
-#include "compute/cuda/common/ptx.h"
-#include "compute/cuda/common/warpgroup.h"
 
 enum {
     TILE = LKS_TILE,
@@ -58,27 +56,10 @@ template <bool TOGETHER> __device__ static void wait_tiles(void)
     __syncthreads();
 }
 
-/* A warp's rows in a product's operand layout, for each step. */
-template <int SIDES> struct rows {
-    uint32_t at[LKS_STEPS][SIDES][4];
-};
-
-/* From row `row` on, SIDES times 16 of them. */
-template <int SIDES> __device__ static rows<SIDES> all_rows(const lks_tile *tiles, int row)
-{
-    rows<SIDES> r;
-#pragma unroll
-    for (int k = 0; k < LKS_STEPS; k++)
-#pragma unroll
-        for (int m = 0; m < SIDES; m++)
-            lks_load_left(r.at[k][m], tiles->at, row + 16 * m, k);
-    return r;
-}
-
 /* A warp's rows, from `own` on, of two matrices; t0: the block's first row. The four tiles are free
  * again afterwards. */
 template <int SIDES>
-__device__ static void own_rows(rows<SIDES> &x, rows<SIDES> &y, lks_tile *tiles,
+__device__ static void own_rows(lks_rows<SIDES> &x, lks_rows<SIDES> &y, lks_tile *tiles,
                                 const lks_operand &mx, const lks_operand &my, unsigned t0,
                                 unsigned T, int own)
 {
@@ -87,94 +68,9 @@ __device__ static void own_rows(rows<SIDES> &x, rows<SIDES> &y, lks_tile *tiles,
         begin_tile(tiles[SIDES + m], my, t0 + m * TILE, T);
     }
     wait_tiles<SIDES == 1>();
-    x = all_rows<SIDES>(tiles, own);
-    y = all_rows<SIDES>(tiles + SIDES, own);
+    x = lks_all_rows<SIDES>(tiles, own);
+    y = lks_all_rows<SIDES>(tiles + SIDES, own);
     __syncthreads(); /* all have their rows */
-}
-
-/* --- products -------------------------------------------------------------------------------- */
-
-/* Each begins; wait_for() makes its sums readable. TOGETHER is what SIDES == 1 means. */
-
-/* s += a y^T, of one step and 16 rows of y from row 8 n on; the first step begins the sums. */
-template <int SIDES, int N>
-__device__ static void add_step(lks_part<N> s[SIDES], const uint32_t a[SIDES][4],
-                                const lks_chunk *y, int n, int step)
-{
-    uint32_t b[4];
-    lks_load_right(b, y, n, step);
-#pragma unroll
-    for (int m = 0; m < SIDES; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if (step == 0)
-                lks_multiply(s[m].at[n + half], a[m], b + 2 * half);
-            else
-                lks_multiply_add(s[m].at[n + half], a[m], b + 2 * half);
-        }
-}
-
-/* s = x y^T for 8 N rows of y */
-template <int SIDES, int N>
-__device__ static void multiply_x_yt(lks_part<N> s[SIDES], const rows<SIDES> &x, const lks_chunk *y)
-{
-    if constexpr (SIDES == 1) {
-        lks_group_begin();
-#pragma unroll
-        for (int step = 0; step < LKS_STEPS; step++)
-            lks_group_step<false, N>(s->at, x.at[step][0], y, step, step > 0);
-        lks_group_end();
-    } else {
-#pragma unroll
-        for (int step = 0; step < LKS_STEPS; step++)
-#pragma unroll
-            for (int n = 0; n < N; n += 2)
-                add_step<SIDES>(s, x.at[step], y, n, step);
-    }
-}
-
-/* The left operands of p, which is rounded. */
-template <int SIDES, int N> struct lefts {
-    uint32_t at[N / 2][SIDES][4];
-};
-
-/* s[m] += p[m] y, for 8 N rows of y. p is rounded into `left`, which must stay until the end. */
-template <int SIDES, int N>
-__device__ static void add_p_y(lks_sums s[SIDES], lefts<SIDES, N> &left, const lks_part<N> p[SIDES],
-                               const lks_chunk *y)
-{
-#pragma unroll
-    for (int step = 0; step < N / 2; step++)
-#pragma unroll
-        for (int m = 0; m < SIDES; m++)
-            lks_left_of(left.at[step][m], p[m], step);
-    if constexpr (SIDES == 1) {
-        lks_group_begin();
-#pragma unroll
-        for (int step = 0; step < N / 2; step++)
-            lks_group_step<true, LKS_COLUMNS>(s->at, left.at[step][0], y, step, true);
-        lks_group_end();
-    } else {
-#pragma unroll
-        for (int step = 0; step < N / 2; step++)
-#pragma unroll
-            for (int n = 0; n < LKS_COLUMNS; n += 2) {
-                uint32_t b[4];
-                lks_load_right_of_rows(b, y, n, step);
-#pragma unroll
-                for (int m = 0; m < SIDES; m++) {
-                    lks_multiply_add(s[m].at[n], left.at[step][m], b);
-                    lks_multiply_add(s[m].at[n + 1], left.at[step][m], b + 2);
-                }
-            }
-    }
-}
-
-/* The sums are complete, and at most PENDING products that began later aren't. */
-template <int PENDING, int SIDES, int N> __device__ static void wait_for(lks_part<N> s[SIDES])
-{
-    if constexpr (SIDES == 1)
-        lks_group_wait<PENDING, N>(s->at);
 }
 
 /* --- where a block works --------------------------------------------------------------------- */
@@ -317,13 +213,13 @@ template <int SIDES> struct forward {
  * every key counts for every query. */
 template <bool DROP, bool ALL, int SIDES>
 __device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDES],
-                                forward<SIDES> &f, const lks_tile *query, const rows<SIDES> &mine,
-                                int own, const lks_tile &key, const lks_tile &value, unsigned i0,
-                                unsigned j0, float scale)
+                                forward<SIDES> &f, const lks_tile *query,
+                                const lks_rows<SIDES> &mine, int own, const lks_tile &key,
+                                const lks_tile &value, unsigned i0, unsigned j0, float scale)
 {
     lks_sums s[SIDES];
     if constexpr (SIDES == 1) {
-        multiply_x_yt<SIDES>(s, mine, key.at);
+        lks_multiply_x_yt<SIDES>(s, mine, key.at);
     } else { /* both sides' would take too many registers */
 #pragma unroll
         for (int step = 0; step < LKS_STEPS; step++) {
@@ -333,10 +229,10 @@ __device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDE
                 lks_load_left(x[m], query->at, own + 16 * m, step);
 #pragma unroll
             for (int n = 0; n < LKS_COLUMNS; n += 2)
-                add_step<SIDES>(s, x, key.at, n, step);
+                lks_add_step<SIDES>(s, x, key.at, n, step);
         }
     }
-    wait_for<0, SIDES>(s);
+    lks_wait_for<0, SIDES>(s);
 #pragma unroll
     for (int m = 0; m < SIDES; m++) {
         if (!ALL)
@@ -349,9 +245,9 @@ __device__ static void add_tile(const lks_attention &a, const uint32_t kept[SIDE
                 if (DROP)
                     s[m].at[n][k] *= lks_factor(a, kept[m], 4 * n + k);
     }
-    lefts<SIDES, LKS_COLUMNS> left;
-    add_p_y<SIDES>(f.out, left, s, value.at);
-    wait_for<0, SIDES>(f.out);
+    lks_lefts<SIDES, LKS_COLUMNS> left;
+    lks_add_p_y<SIDES>(f.out, left, s, value.at);
+    lks_wait_for<0, SIDES>(f.out);
 }
 
 template <bool DROP, bool TOGETHER>
@@ -383,10 +279,10 @@ static __global__ void __launch_bounds__(THREADS, sizes<TOGETHER>::FWD_BLOCKS)
         begin_tile(query[m], q, at.t0 + m * TILE, T);
     begin_tile(keys[0], k, 0, T);
     begin_tile(values[0], v, 0, T);
-    rows<SIDES> mine;
+    lks_rows<SIDES> mine;
     if (TOGETHER) {
         wait_tiles<TOGETHER>();
-        mine = all_rows<SIDES>(query, own);
+        mine = lks_all_rows<SIDES>(query, own);
     }
     int turn = 0; /* of the two places of tiles */
 #pragma unroll 1
@@ -454,13 +350,13 @@ static __global__ void attention_delta_64(const lks_attention a)
 template <bool DROP, bool ALL, int SIDES, int PART>
 __device__ static void
 add_queries(const lks_attention &a, uint32_t kept, lks_sums dk[SIDES], lks_sums dv[SIDES],
-            const rows<SIDES> &key, const rows<SIDES> &value, const lks_chunk *query,
+            const lks_rows<SIDES> &key, const lks_rows<SIDES> &value, const lks_chunk *query,
             const lks_chunk *grad, const lks_of_query *of, unsigned i0, unsigned j0, float scale)
 {
     lks_part<PART> s[SIDES], d[SIDES];
-    multiply_x_yt<SIDES>(s, key, query);
-    multiply_x_yt<SIDES>(d, value, grad);
-    wait_for<1, SIDES>(s);
+    lks_multiply_x_yt<SIDES>(s, key, query);
+    lks_multiply_x_yt<SIDES>(d, value, grad);
+    lks_wait_for<1, SIDES>(s);
 #pragma unroll
     for (int n = 0; n < PART; n++)
 #pragma unroll
@@ -472,7 +368,7 @@ add_queries(const lks_attention &a, uint32_t kept, lks_sums dk[SIDES], lks_sums 
                     lks_exp2(fmaf(s[m].at[n][k], scale, -of[lks_sums_column(n, k)].lse));
                 s[m].at[n][k] = ALL || j <= i ? p : 0.0f;
             }
-    wait_for<0, SIDES>(d);
+    lks_wait_for<0, SIDES>(d);
 #pragma unroll
     for (int n = 0; n < PART; n++)
 #pragma unroll
@@ -485,11 +381,11 @@ add_queries(const lks_attention &a, uint32_t kept, lks_sums dk[SIDES], lks_sums 
                 d[m].at[n][k] = ALL || j <= i ? p * (mask * d[m].at[n][k] - delta) : 0.0f;
                 s[m].at[n][k] = mask * p;
             }
-    lefts<SIDES, PART> p_left, d_left;
-    add_p_y<SIDES>(dv, p_left, s, grad);
-    add_p_y<SIDES>(dk, d_left, d, query);
-    wait_for<0, SIDES>(dv);
-    wait_for<0, SIDES>(dk);
+    lks_lefts<SIDES, PART> p_left, d_left;
+    lks_add_p_y<SIDES>(dv, p_left, s, grad);
+    lks_add_p_y<SIDES>(dk, d_left, d, query);
+    lks_wait_for<0, SIDES>(dv);
+    lks_wait_for<0, SIDES>(dk);
 }
 
 /* Rows of products are keys here, so that P and dS are in the layout that the next products
@@ -509,7 +405,7 @@ static __global__ void __launch_bounds__(THREADS, sizes<TOGETHER>::BWD_BLOCKS)
     const int own = (int)threadIdx.x / 32 * 16 * SIDES; /* first of this warp's rows */
     const unsigned j0 = at.t0 + own, unit = at.t0 + own / UNIT * UNIT;
     const float scale = a.scale * LKS_LOG2_E;
-    rows<SIDES> key, value;
+    lks_rows<SIDES> key, value;
     own_rows(key, value, tiles, lks_head(a, a.in.k, a.in.ldkv, at.b, at.h),
              lks_head(a, a.in.v, a.in.ldkv, at.b, at.h), at.t0, T, own);
     lks_sums dk[SIDES] = {}, dv[SIDES] = {};
@@ -567,14 +463,14 @@ static __global__ void __launch_bounds__(THREADS, sizes<TOGETHER>::BWD_BLOCKS)
  * ALL: every key counts for every query. */
 template <bool DROP, bool ALL, int SIDES, int PART>
 __device__ static void
-add_keys(const lks_attention &a, uint32_t kept, lks_sums dq[SIDES], const rows<SIDES> &query,
-         const rows<SIDES> &grad, const lks_chunk *key, const lks_chunk *value,
+add_keys(const lks_attention &a, uint32_t kept, lks_sums dq[SIDES], const lks_rows<SIDES> &query,
+         const lks_rows<SIDES> &grad, const lks_chunk *key, const lks_chunk *value,
          const lks_of_query of[SIDES][2], unsigned i0, unsigned j0, float scale)
 {
     lks_part<PART> s[SIDES], d[SIDES];
-    multiply_x_yt<SIDES>(s, query, key);
-    multiply_x_yt<SIDES>(d, grad, value);
-    wait_for<1, SIDES>(s);
+    lks_multiply_x_yt<SIDES>(s, query, key);
+    lks_multiply_x_yt<SIDES>(d, grad, value);
+    lks_wait_for<1, SIDES>(s);
 #pragma unroll
     for (int m = 0; m < SIDES; m++)
 #pragma unroll
@@ -585,7 +481,7 @@ add_keys(const lks_attention &a, uint32_t kept, lks_sums dq[SIDES], const rows<S
                 const float p = lks_exp2(fmaf(s[m].at[n][k], scale, -of[m][k / 2].lse));
                 s[m].at[n][k] = ALL || j <= i ? p : 0.0f;
             }
-    wait_for<0, SIDES>(d);
+    lks_wait_for<0, SIDES>(d);
 #pragma unroll
     for (int m = 0; m < SIDES; m++)
 #pragma unroll
@@ -597,9 +493,9 @@ add_keys(const lks_attention &a, uint32_t kept, lks_sums dq[SIDES], const rows<S
                 const float delta = of[m][k / 2].delta, p = s[m].at[n][k];
                 d[m].at[n][k] = ALL || j <= i ? p * (mask * d[m].at[n][k] - delta) : 0.0f;
             }
-    lefts<SIDES, PART> left;
-    add_p_y<SIDES>(dq, left, d, key);
-    wait_for<0, SIDES>(dq);
+    lks_lefts<SIDES, PART> left;
+    lks_add_p_y<SIDES>(dq, left, d, key);
+    lks_wait_for<0, SIDES>(dq);
 }
 
 template <bool DROP, bool TOGETHER>
@@ -626,7 +522,7 @@ static __global__ void __launch_bounds__(THREADS, sizes<TOGETHER>::BWD_BLOCKS)
 #pragma unroll
         for (int r = 0; r < 2; r++)
             of[m][r] = lks_query_of(a, row0, i0 + 16 * m + lks_sums_row(2 * r));
-    rows<SIDES> query, grad;
+    lks_rows<SIDES> query, grad;
     own_rows(query, grad, tiles, lks_head(a, a.in.q, a.in.ldq, at.b, at.h),
              lks_head(a, a.dout, a.c, at.b, at.h), at.t0, T, own);
     lks_sums dq[SIDES] = {};

@@ -1,10 +1,12 @@
 /* compute/cuda/attention/attention_64.h - tiles of bfloat16 in shared memory, a warp's sums, and
- * products of both on tensor cores: for attention_64.cu. */
+ * products of both on tensor cores, by a warp alone or by four together: for attention_64.cu. */
 #ifndef LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_64_H
 #define LKS_COMPUTE_CUDA_ATTENTION_ATTENTION_64_H
 
 #include "compute/cuda/attention/attention.h"
 #include "compute/cuda/common/bf16.h"
+#include "compute/cuda/common/ptx.h"
+#include "compute/cuda/common/warpgroup.h"
 
 enum {
     LKS_CHUNKS = LKS_TILE / 8,  /* of a tile's row: 8 numbers, which a thread moves as one */
@@ -13,7 +15,7 @@ enum {
 };
 
 /* The logarithms here are to base 2, as the GPU's instruction is. */
-static const float LKS_LOG2_E = 1.44269504088896340736f, LKS_LN_2 = 0.69314718055994530942f;
+static const float LKS_LN_2 = 0.69314718055994530942f;
 
 struct alignas(16) lks_chunk {
     uint32_t pair[4];
@@ -77,10 +79,9 @@ static __device__ inline void lks_load_left(uint32_t a[4], const lks_chunk *tile
 }
 
 /* The same 16 rows and columns of the left one, from sums, which are rounded. */
-template <int N>
-static __device__ inline void lks_left_of(uint32_t a[4], const lks_part<N> &p, int step)
+static __device__ inline void lks_left_of(uint32_t a[4], const float sums[][4], int step)
 {
-    const float *left = p.at[2 * step], *right = p.at[2 * step + 1];
+    const float *left = sums[2 * step], *right = sums[2 * step + 1];
     a[0] = lks_bf16_pair(left[0], left[1]);
     a[1] = lks_bf16_pair(left[2], left[3]);
     a[2] = lks_bf16_pair(right[0], right[1]);
@@ -98,6 +99,110 @@ static __device__ inline void lks_load_right_of_rows(uint32_t b[4], const lks_ch
                                                      int step)
 {
     lks_load_transposed(b, &y[step * 16 * LKS_CHUNKS + (lks_lane_slot(true) ^ n)]);
+}
+
+/* A warp's rows in a product's operand layout, for each step. */
+template <int SIDES> struct lks_rows {
+    uint32_t at[LKS_STEPS][SIDES][4];
+};
+
+/* From row `row` on, SIDES times 16 of them. */
+template <int SIDES>
+static __device__ inline lks_rows<SIDES> lks_all_rows(const lks_tile *tiles, int row)
+{
+    lks_rows<SIDES> r;
+#pragma unroll
+    for (int k = 0; k < LKS_STEPS; k++)
+#pragma unroll
+        for (int m = 0; m < SIDES; m++)
+            lks_load_left(r.at[k][m], tiles->at, row + 16 * m, k);
+    return r;
+}
+
+/* Products begin, and lks_wait_for() makes their sums readable. SIDES is 1 if four warps multiply
+ * together (warpgroup.h): each has 16 rows. Otherwise a warp multiplies alone, for 16 SIDES. */
+
+/* s += a y^T, of one step and 16 rows of y from row 8 n on; the first step begins the sums. */
+template <int SIDES, int N>
+static __device__ inline void lks_add_step(lks_part<N> s[SIDES], const uint32_t a[SIDES][4],
+                                           const lks_chunk *y, int n, int step)
+{
+    uint32_t b[4];
+    lks_load_right(b, y, n, step);
+#pragma unroll
+    for (int m = 0; m < SIDES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            if (step == 0)
+                lks_multiply(s[m].at[n + half], a[m], b + 2 * half);
+            else
+                lks_multiply_add(s[m].at[n + half], a[m], b + 2 * half);
+        }
+}
+
+/* s = x y^T for 8 N rows of y */
+template <int SIDES, int N>
+static __device__ inline void lks_multiply_x_yt(lks_part<N> s[SIDES], const lks_rows<SIDES> &x,
+                                                const lks_chunk *y)
+{
+    if constexpr (SIDES == 1) {
+        lks_group_begin();
+#pragma unroll
+        for (int step = 0; step < LKS_STEPS; step++)
+            lks_group_step<false, N>(s->at, x.at[step][0], y, step, step > 0);
+        lks_group_end();
+    } else {
+#pragma unroll
+        for (int step = 0; step < LKS_STEPS; step++)
+#pragma unroll
+            for (int n = 0; n < N; n += 2)
+                lks_add_step<SIDES>(s, x.at[step], y, n, step);
+    }
+}
+
+/* The left operands of p, which is rounded. */
+template <int SIDES, int N> struct lks_lefts {
+    uint32_t at[N / 2][SIDES][4];
+};
+
+/* s[m] += p[m] y, for 8 N rows of y. p is rounded into `left`, which must stay until the end. */
+template <int SIDES, int N>
+static __device__ inline void lks_add_p_y(lks_sums s[SIDES], lks_lefts<SIDES, N> &left,
+                                          const lks_part<N> p[SIDES], const lks_chunk *y)
+{
+#pragma unroll
+    for (int step = 0; step < N / 2; step++)
+#pragma unroll
+        for (int m = 0; m < SIDES; m++)
+            lks_left_of(left.at[step][m], p[m].at, step);
+    if constexpr (SIDES == 1) {
+        lks_group_begin();
+#pragma unroll
+        for (int step = 0; step < N / 2; step++)
+            lks_group_step<true, LKS_COLUMNS>(s->at, left.at[step][0], y, step, true);
+        lks_group_end();
+    } else {
+#pragma unroll
+        for (int step = 0; step < N / 2; step++)
+#pragma unroll
+            for (int n = 0; n < LKS_COLUMNS; n += 2) {
+                uint32_t b[4];
+                lks_load_right_of_rows(b, y, n, step);
+#pragma unroll
+                for (int m = 0; m < SIDES; m++) {
+                    lks_multiply_add(s[m].at[n], left.at[step][m], b);
+                    lks_multiply_add(s[m].at[n + 1], left.at[step][m], b + 2);
+                }
+            }
+    }
+}
+
+/* The sums are complete, and at most PENDING products that began later aren't. */
+template <int PENDING, int SIDES, int N>
+static __device__ inline void lks_wait_for(lks_part<N> s[SIDES])
+{
+    if constexpr (SIDES == 1)
+        lks_group_wait<PENDING, N>(s->at);
 }
 
 /* Head h of sequence b in a matrix of B sequences. */

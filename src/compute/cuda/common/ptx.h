@@ -30,6 +30,9 @@ static __device__ inline void lks_wait_copies(void)
 #endif
 }
 
+/* Logarithm of e, so that e^x = 2^(LKS_LOG2_E x). */
+static const float LKS_LOG2_E = 1.44269504088896340736f;
+
 /* Off by 2^-22 of the result at most; 0 for results below 2^-126. */
 static __device__ inline float lks_exp2(float x)
 {

@@ -62,7 +62,7 @@ template <> struct lks_gelu<lks_half> {
     static __device__ inline float cdf(float x, float *bell)
     {
         const float t = lks_reciprocal(fmaf(fabsf(x), 0.3275911f * 0.70710678118654752440f, 1.0f));
-        *bell = lks_exp2(x * x * (-0.5f * 1.44269504088896340736f));
+        *bell = lks_exp2(x * x * (-0.5f * LKS_LOG2_E));
         float p = fmaf(t, 1.061405429f, -1.453152027f);
         p = fmaf(t, p, 1.421413741f);
         p = fmaf(t, p, -0.284496736f);

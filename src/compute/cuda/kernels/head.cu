@@ -170,7 +170,7 @@ static __device__ inline four_logits logits_at(const lks_half *row, unsigned c, 
 /* e^x by one instruction, off by 2^-22 of the result. */
 static __device__ inline float fast_exp(float x)
 {
-    return lks_exp2(1.44269504088896340736f * x);
+    return lks_exp2(LKS_LOG2_E * x);
 }
 
 static __global__ void __launch_bounds__(LONG)
