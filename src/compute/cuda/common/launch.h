@@ -4,8 +4,8 @@
  *
  * Kernels use threadIdx, blockIdx, blockDim, gridDim, __syncthreads(), __syncwarp(),
  * __shfl_xor_sync() with a full mask, and the macros below; no atomics on floats, no inline PTX but
- * that of bf16.h, ptx.h and warpgroup.h. A block has a multiple of 32 threads, at most 1024. All threads of a
- * warp reach a shuffle, and all of a block reach __syncthreads(). */
+ * that of bf16.h, ptx.h and warpgroup.h. A block has a multiple of 32 threads, at most 1024. All
+ * threads of a warp reach a shuffle, and all of a block reach __syncthreads(). */
 #ifndef LKS_COMPUTE_CUDA_COMMON_LAUNCH_H
 #define LKS_COMPUTE_CUDA_COMMON_LAUNCH_H
 
