@@ -77,6 +77,8 @@ static atomic_uint n_forks;
 static pthread_mutex_t handles = PTHREAD_MUTEX_INITIALIZER;
 
 static lks_work *retired[2]; /* works of closed groups; [1]: those of works.c */
+/* Handles of closed groups, linked by `state`: never freed, so that use after close is refused. */
+static lks_comm *unused;
 
 static void before_fork(void)
 {
@@ -104,9 +106,16 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    lks_comm *comm = calloc(1, sizeof *comm);
+    pthread_mutex_lock(&handles);
+    lks_comm *comm = unused;
+    if (comm != NULL)
+        unused = comm->state;
+    pthread_mutex_unlock(&handles);
+    if (comm == NULL)
+        comm = malloc(sizeof *comm);
     if (comm == NULL)
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's handle");
+    memset(comm, 0, sizeof *comm);
     comm->ops = ops;
     comm->liveness = ops->liveness;
     comm->backend = ops->name;
@@ -183,12 +192,15 @@ lks_status lks_comm_init(lks_comm **comm_p)
     return lks_comm_open(&world, &(lks_comm_options){"auto", timeout_s}, comm_p);
 }
 
-/* Free a closed handle without holders, and then those that it has held. Call it with the lock. */
-static void free_unused(lks_comm *comm)
+/* Keep a closed handle without holders for another group, and then those that it has held. Call it
+ * with the lock. */
+static void retire_unused(lks_comm *comm)
 {
     while (comm != NULL && comm->closed && comm->n_holders == 0) {
         lks_comm *whole = comm->whole;
-        free(comm);
+        comm->whole = NULL;
+        comm->state = unused;
+        unused = comm;
         if (whole != NULL)
             whole->n_holders--;
         comm = whole;
@@ -209,7 +221,7 @@ void lks_comm_close(lks_comm *comm)
     pthread_mutex_lock(&handles);
     comm->ops = &nothing;
     comm->closed = true;
-    free_unused(comm);
+    retire_unused(comm);
     pthread_mutex_unlock(&handles);
 }
 
@@ -224,7 +236,7 @@ void lks__comm_release(lks_comm *comm)
 {
     pthread_mutex_lock(&handles);
     comm->n_holders--;
-    free_unused(comm);
+    retire_unused(comm);
     pthread_mutex_unlock(&handles);
 }
 

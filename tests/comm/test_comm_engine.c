@@ -186,6 +186,20 @@ static int body_stands_still(void)
     return code;
 }
 
+/* All ranks compute for longer than the deadline, and none is late. */
+static int body_compute(void)
+{
+    const double timeout_s = 5 * lks_test_patience();
+    lks_comm *comm = ranks_open(timeout_s);
+    EXPECT(comm != NULL);
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    usleep((useconds_t)((timeout_s + 2) * 1e6));
+    EXPECT(lks_comm_barrier(comm) == LKS_OK);
+    const int code = seen_by_all(comm);
+    lks_comm_close(comm);
+    return code;
+}
+
 static int body_killed(void)
 {
     lks_comm *comm = ranks_open(60);
@@ -390,6 +404,7 @@ static void test_failures(void **state)
     expect_all("22", "scale");
     expect_all("22", "gives_up");
     expect_all("22", "stands_still");
+    assert_int_equal(expect_all("21", "compute"), 0);
 }
 
 static int fail_mmap(void **state)
@@ -467,6 +482,7 @@ int main(int argc, char **argv)
         {"mixed", body_mixed},
         {"gives_up", body_gives_up},
         {"stands_still", body_stands_still},
+        {"compute", body_compute},
         {"killed", body_killed},
         {"wrong_world", body_wrong_world},
         {"wrong_host", body_wrong_host},

@@ -204,6 +204,21 @@ static lks_status wait_twice(struct here *h)
     return st == LKS_ERR_ARG ? lks_work_wait(one) : st;
 }
 
+/* What asks a closed part is answered without its memory. */
+static lks_status closed_part(struct here *h)
+{
+    lks_comm *part = NULL;
+    size_t first = 1, end = 1;
+    lks_status st = lks_comm_split(h->comm, 0, 0, &part);
+    if (st != LKS_OK)
+        return st;
+    lks_comm_close(part);
+    lks_comm_host_share(part, 4, &first, &end);
+    if (strcmp(lks_comm_backend(part), "closed") != 0 || first != 0 || end != 4)
+        return LKS_OK;
+    return lks_comm_barrier(part);
+}
+
 /* The group is closed before its works are waited for. */
 static lks_status wait_closed(struct here *h, bool queued, lks_status (*call)(lks_work *work))
 {
@@ -470,6 +485,7 @@ static const size_t much = SIZE_MAX, two = 2;
       ERR_ARG, "block 1 starts at 101 and ends at 100")                                            \
     X(wait_null, lks_work_wait(NULL), ERR_ARG, "work is NULL")                                     \
     X(wait_twice, wait_twice(h), ERR_ARG, "has released this work")                                \
+    X(closed_part, closed_part(h), ERR_ARG, "this group was closed before")                        \
     X(wait_closed, wait_closed(h, true, lks_work_wait), ERR_ARG, "or lks_comm_close() has")        \
     X(reduce_closed, wait_closed(h, false, lks_work_wait), ERR_ARG, "or lks_comm_close() has")     \
     X(test_closed, wait_closed(h, true, test_only), ERR_ARG, "lks_work_test: lks_work_wait() or")  \

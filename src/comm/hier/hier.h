@@ -144,6 +144,7 @@ struct lks__hier {
     size_t narrow_bytes;
     uint64_t number; /* of the current operation between hosts */
     double sent_s, looked_s;
+    double began_s; /* when the current operation between hosts began to wait */
     bool sent_failure;
     int32_t sent_stop, sent_saving;
     int late;      /* the rank of another host that caused a failure; -1: not known */

@@ -60,6 +60,18 @@ static void describe_silence(const struct lks__hier *h, int host, double limit, 
         us, who, limit, in, name_of(h, host, number));
 }
 
+static void name_late(const struct lks__hier_host *other, double limit, const char *in,
+                      const char *who, char text[768])
+{
+    const struct lks__hier_heartbeat *last = &other->last;
+    char at[96] = "";
+    if (last->phase[0] != '\0')
+        snprintf(at, sizeof at, " (at step %llu, phase %s)", (unsigned long long)last->step,
+                 last->phase);
+    snprintf(text, 768, "no answer for %g s in %s from rank %d on %s%s", limit, in, last->rank, who,
+             at);
+}
+
 /* --- heartbeats --------------------------------------------------------------------------- */
 
 /* Find the rank of this host that computes (doesn't wait) and has been silent for longest. */
@@ -185,11 +197,13 @@ static bool waits_for_devices(const struct lks__hier *h)
     return s.among_devices;
 }
 
-/* During an operation that makes no progress, or an exchange between devices: report a host, or a
- * rank of a host, that has been silent for the deadline. */
+/* During an operation that makes no progress, or an exchange between devices: report a host that
+ * has been silent for the deadline, or a rank of a host, if the operation has also waited for so
+ * long: ranks may all compute for longer than that. */
 static lks_status look_for_silence(struct lks__hier *h, double now, bool operation)
 {
     double limit = h->comm->timeout_s + (operation ? 0 : LKS__OWN_WORD_S);
+    const bool waited = !operation || now - h->began_s > limit;
     char who[LKS__HIER_WHO], in[96], text[768];
     /* Omit its number among hosts: the status table has the numbers within each host. */
     if (operation)
@@ -210,11 +224,8 @@ static lks_status look_for_silence(struct lks__hier *h, double now, bool operati
             continue;
         else if (silent > limit)
             describe_silence(h, i, limit, in, text);
-        else if (other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
-            snprintf(text, sizeof text,
-                     "no answer for %g s in %s from rank %d on %s (at step %llu, phase %s)", limit,
-                     in, other->last.rank, who, (unsigned long long)other->last.step,
-                     other->last.phase);
+        else if (waited && other->last.rank >= 0 && other->last.age_s > limit && silent < FRESH_S)
+            name_late(other, limit, in, who, text);
         else
             continue;
         lks_status st = left ? LKS_ERR_PEER : LKS_ERR_TIMEOUT;
@@ -236,10 +247,14 @@ lks_status lks__hier_look(struct lks__hier *h, bool waits)
 {
     lks__segment *segment = lks__shm_segment(h->local);
     double now = lks__sys_now(), away = now - h->looked_s;
-    if (h->looked_s > 0 && away > STOPPED_S)
+    if (h->looked_s > 0 && away > STOPPED_S) {
+        h->began_s += away;
         for (int i = 0; i < h->n_hosts; i++)
             h->hosts[i].last_s += away;
+    }
     h->looked_s = now;
+    if (!waits)
+        h->began_s = now;
     bool failed = lks__segment_aborted(segment);
     if (failed ? !h->sent_failure : now - h->sent_s >= LKS__HIER_HEARTBEAT_S || is_urgent(h))
         send_heartbeat(h, false);
