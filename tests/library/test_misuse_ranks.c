@@ -646,6 +646,20 @@ static lks_status too_many_ranks(struct rank *r, bool first)
     return open_ddp(r);
 }
 
+/* Rank 0's parameter has moments for which no machine has memory; nothing reads its addresses. */
+static lks_status optimizer_memory(struct rank *r, bool first)
+{
+    const size_t most = (size_t)1 << 50;
+    lks_optimizer_param p = {"w", r->value[0], r->grad[0], LKS_PARAM_VECTOR, N, 1};
+    lks_optimizer *o;
+    if (first) {
+        p.value = (float *)most;
+        p.grad = (float *)(most << 8);
+        p.rows = most;
+    }
+    return lks_optimizer_open(r->comm, LKS_ADAMW, &p, 1, &o);
+}
+
 /* The program's own step is named, and lks_ddp's count isn't. */
 static lks_status program_counts(struct rank *r, bool first)
 {
@@ -867,6 +881,8 @@ static const struct row rows[] = {
      "rank 0 called lks_comm_barrier at step 0, rank 1 called lks_ddp_step at step 0;", DISAGREE},
     {"too many ranks", too_many_ranks, LKS_ERR_ARG, LKS_ERR_ARG, "1 virtual rank for the ",
      "or use a group of at most 1 rank"},
+    {"optimizer memory", optimizer_memory, LKS_ERR_NOMEM, LKS_ERR_NOMEM,
+     "lks_optimizer_open: rank 0: no memory for ", "lks_optimizer_open: rank 0: no memory for "},
     {"program counts", program_counts, LKS_ERR_ARG, LKS_ERR_ARG,
      " at step 70, rank 1 called lks_comm_barrier at step 71;",
      " at step 70, rank 1 called lks_comm_barrier at step 71;"},

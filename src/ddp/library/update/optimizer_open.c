@@ -192,8 +192,9 @@ static lks_status open_state(lks_optimizer *o)
     return LKS_OK;
 }
 
-static lks_status open_optimizer(lks_optimizer *o, const lks__optimizer *rule,
-                                 const lks_optimizer_param *params, size_t n)
+/* This rank's memory and tables. */
+static lks_status open_own(lks_optimizer *o, const lks__optimizer *rule,
+                           const lks_optimizer_param *params, size_t n)
 {
     lks__cpu_level level;
     LKS__TRY(copy_params(o, params, n));
@@ -204,11 +205,37 @@ static lks_status open_optimizer(lks_optimizer *o, const lks__optimizer *rule,
     o->device = lks__device_cpu(&o->ex);
     LKS__TRY(open_pieces(o, rule));
     LKS__TRY(open_state(o));
-    LKS__TRY(lks__check_is_on(&o->checks));
+    return lks__check_is_on(&o->checks);
+}
+
+/* If ranks have failed, all get the status and the sentence of the first of them. */
+static lks_status share_failure(lks_optimizer *o, lks_status st)
+{
+    int32_t first = st == LKS_OK ? o->W : o->rank;
+    struct {
+        int32_t status;
+        char text[400];
+    } said = {st, ""};
+    if (st != LKS_OK)
+        snprintf(said.text, sizeof said.text, "%s", lks_last_error());
+    LKS__TRY(lks_comm_all_reduce(o->comm, &first, 1, LKS_INT32, LKS_MIN));
+    if (first == o->W)
+        return LKS_OK;
+    LKS__TRY(lks_comm_broadcast(o->comm, &said, sizeof said, LKS_UINT8, first));
+    said.text[sizeof said.text - 1] = '\0';
+    return lks__fail((lks_status)said.status, "lks_optimizer_open: rank %d: %s", (int)first,
+                     said.text);
+}
+
+static lks_status open_optimizer(lks_optimizer *o, const lks__optimizer *rule,
+                                 const lks_optimizer_param *params, size_t n)
+{
     const lks__list list = {o, n, hash_param, show_param};
-    return o->comm == NULL
-               ? LKS_OK
-               : lks__list_compare(o->comm, "ranks were given different parameters", &list, false);
+    const lks_status st = open_own(o, rule, params, n);
+    if (o->comm == NULL)
+        return st;
+    LKS__TRY(share_failure(o, st));
+    return lks__list_compare(o->comm, "ranks were given different parameters", &list, false);
 }
 
 lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
