@@ -73,7 +73,7 @@ static lks_status choose(const char *name, const lks_world *world,
 static atomic_uint n_forks;
 
 /* Guards handles that several threads may use, because a group and its parts may belong to
- * different threads: holders, the state of a group that has parts, and `retired`. */
+ * different threads: holders, the state of a group that has parts, and the two lists below. */
 static pthread_mutex_t handles = PTHREAD_MUTEX_INITIALIZER;
 
 static lks_work *retired[2]; /* works of closed groups; [1]: those of works.c */

@@ -250,7 +250,8 @@ static void test_matches_formula(void **state)
 
 static void test_heads_of_64(void **state)
 {
-    for (size_t i = 0; i < (together ? 3 : SHAPES_64); i++) /* the last is of what both share */
+    /* Both kinds of products share the code that the last shape tests. */
+    for (size_t i = 0; i < (together ? 3 : SHAPES_64); i++)
         check(&shapes_64[i], 0.0, 1.0f);
     check(&shapes_64[1], 0.3, 1.0f);
 }

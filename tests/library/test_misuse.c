@@ -204,14 +204,12 @@ static lks_status wait_twice(struct here *h)
     return st == LKS_ERR_ARG ? lks_work_wait(one) : st;
 }
 
-/* What asks a closed part is answered without its memory. */
+/* Questions about a closed part, and an operation of it. */
 static lks_status closed_part(struct here *h)
 {
     lks_comm *part = NULL;
     size_t first = 1, end = 1;
-    lks_status st = lks_comm_split(h->comm, 0, 0, &part);
-    if (st != LKS_OK)
-        return st;
+    LKS__TRY(lks_comm_split(h->comm, 0, 0, &part));
     lks_comm_close(part);
     lks_comm_host_share(part, 4, &first, &end);
     if (strcmp(lks_comm_backend(part), "closed") != 0 || first != 0 || end != 4)

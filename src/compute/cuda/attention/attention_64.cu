@@ -6,10 +6,9 @@
  * product to the next in registers, since the sums of one have the layout of the other's operands.
  * Operands that a warp uses again in each tile stay in registers.
  *
- * Where the GPU has the instructions, the block's four warps multiply together (TOGETHER,
- * warpgroup.h), and a block has 64 queries or keys. Elsewhere instructions of a warp multiply
- * [16, 16] by [16, 8], and a block has 128, so that what a warp loads from shared memory serves two
- * products. */
+ * On GPUs with these instructions, a block's four warps multiply together (TOGETHER, warpgroup.h),
+ * and the block processes 64 queries or keys. On others, each warp multiplies [16, 16] by [16, 8].
+ * There a block processes 128, because each load from shared memory then serves two products. */
 #include "compute/cuda/attention/attention_64.h"
 
 enum {
