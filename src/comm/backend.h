@@ -86,12 +86,13 @@ struct lks_comm {
     /* Of the last lks_comm_note(), if has_step; the thread of works.c reads both. */
     _Atomic uint64_t step;
     atomic_bool has_step;
-    struct lks__works *works; /* NULL: no operation was started */
-    bool noted;               /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
-    int n_holders;            /* number of lks__comm_hold() calls */
-    bool closed;              /* only the handle is still valid */
-    unsigned forks;           /* lks__comm_forks() of the process that opened it */
-    void *state;              /* data of the backend */
+    struct lks__works *works;     /* NULL: no operation was started */
+    bool noted;                   /* the program calls lks_comm_note() itself, so lks_ddp doesn't */
+    int n_holders;                /* number of lks__comm_hold() calls */
+    bool closed;                  /* only the handle is still valid */
+    _Atomic(const char *) inside; /* the collective that a thread of the program is in, or NULL */
+    unsigned forks;               /* lks__comm_forks() of the process that opened it */
+    void *state;                  /* data of the backend */
 };
 
 /* The head of every backend's operation in flight. The memory of works is never freed, so that a

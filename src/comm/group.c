@@ -40,6 +40,30 @@ lks_status lks__comm_check_open(const lks_comm *comm, const char *what)
     return LKS_OK;
 }
 
+static void leave(lks_comm **comm)
+{
+    atomic_store_explicit(&(*comm)->inside, NULL, memory_order_release);
+}
+
+/* lks__comm_check_open(), and ERR_ARG if another thread is in a collective of the group. */
+static lks_status enter(lks_comm *comm, const char *call)
+{
+    const char *other = NULL;
+    LKS__TRY(check_there(comm, call));
+    if (!atomic_compare_exchange_strong(&comm->inside, &other, call))
+        return lks__fail(LKS_ERR_ARG,
+                         "%s: another thread is in %s on this group: use a group from one thread "
+                         "at a time, and give each thread its own group by lks_comm_split()",
+                         call, other);
+    lks__works_idle(comm, true);
+    return LKS_OK;
+}
+
+/* Refuse other threads for the rest of the function. */
+#define ENTER(comm, call)                                                                          \
+    LKS__TRY(enter(comm, call));                                                                   \
+    __attribute__((cleanup(leave))) lks_comm *entered_ = comm
+
 int lks_comm_rank(const lks_comm *comm)
 {
     return comm != NULL ? comm->world.rank : -1;
@@ -122,9 +146,12 @@ lks_status lks_comm_barrier(lks_comm *comm)
 {
     LKS__FLOAT_MODE();
     LKS__NEED("lks_comm_barrier", comm);
-    LKS__TRY(lks__comm_check_open(comm, "lks_comm_barrier"));
+    ENTER(comm, "lks_comm_barrier");
     return comm->ops->barrier(comm);
 }
+
+/* More than any machine addresses, which has 57 bits at most. */
+static const size_t MOST_BYTES = (size_t)1 << 57;
 
 /* Check the type, and that `count` elements of `ranks` ranks fit into memory. */
 static lks_status check_elements(const char *call, size_t count, lks_dtype dtype, int ranks)
@@ -133,10 +160,11 @@ static lks_status check_elements(const char *call, size_t count, lks_dtype dtype
     if (size == 0)
         return lks__fail(LKS_ERR_ARG, "%s: there is no data type %d: use LKS_FLOAT32, ...", call,
                          (int)dtype);
-    if (count > PTRDIFF_MAX / size / (size_t)ranks)
+    if (count > MOST_BYTES / size / (size_t)ranks)
         return lks__fail(LKS_ERR_ARG,
-                         "%s: %zu %s elements of %d ranks are more than memory can address", call,
-                         count, lks_dtype_name(dtype), ranks);
+                         "%s: %zu %s elements per rank are more than memory can "
+                         "address",
+                         call, count, lks_dtype_name(dtype));
     return LKS_OK;
 }
 
@@ -150,7 +178,7 @@ lks_status lks_comm_broadcast(lks_comm *comm, void *buf, size_t count, lks_dtype
         return lks__fail(LKS_ERR_ARG,
                          "lks_comm_broadcast: root is %d, but the group has ranks 0 to %d", root,
                          comm->world.world_size - 1);
-    LKS__TRY(lks__comm_check_open(comm, "lks_comm_broadcast"));
+    ENTER(comm, "lks_comm_broadcast");
     return comm->ops->broadcast(comm, buf, count, dtype, root);
 }
 
@@ -175,7 +203,7 @@ lks_status lks_comm_all_gather(lks_comm *comm, const void *mine, void *all, size
     LKS__NEED_IF(count > 0, "lks_comm_all_gather", mine);
     LKS__NEED_IF(count > 0, "lks_comm_all_gather", all);
     LKS__TRY(check_elements("lks_comm_all_gather", count, dtype, comm->world.world_size));
-    LKS__TRY(lks__comm_check_open(comm, "lks_comm_all_gather"));
+    ENTER(comm, "lks_comm_all_gather");
     const size_t bytes = count * lks_dtype_bytes(dtype);
     LKS__TRY(check_apart("lks_comm_all_gather", mine, bytes, all,
                          bytes * (size_t)comm->world.world_size, bytes * (size_t)comm->world.rank));
@@ -199,7 +227,7 @@ lks_status lks_comm_all_gather_v(lks_comm *comm, const void *mine, void *all, co
     LKS__NEED_IF(count > 0, call, mine);
     LKS__NEED_IF(total > 0, call, all);
     LKS__TRY(check_elements(call, total, dtype, 1));
-    LKS__TRY(lks__comm_check_open(comm, "lks_comm_all_gather_v"));
+    ENTER(comm, "lks_comm_all_gather_v");
     LKS__TRY(check_apart(call, mine, count * size, all, total * size, before * size));
     return comm->ops->all_gather_v(comm, mine, all, counts, dtype);
 }
@@ -244,7 +272,7 @@ lks_status lks_comm_reduce_scatter(lks_comm *comm, const void *all, void *mine, 
     LKS__TRY(check_combine(call, dtype, op));
     LKS__TRY(check_aligned(call, "all", all, dtype));
     LKS__TRY(check_aligned(call, "mine", mine, dtype));
-    LKS__TRY(lks__comm_check_open(comm, "lks_comm_reduce_scatter"));
+    ENTER(comm, "lks_comm_reduce_scatter");
     const size_t bytes = count * lks_dtype_bytes(dtype);
     LKS__TRY(check_apart(call, mine, bytes, all, bytes * (size_t)comm->world.world_size,
                          bytes * (size_t)comm->world.rank));
@@ -258,15 +286,14 @@ static lks_status check_all_reduce(const char *call, const lks_comm *comm, const
     LKS__NEED_IF(count > 0, call, buf);
     LKS__TRY(check_elements(call, count, dtype, 1));
     LKS__TRY(check_combine(call, dtype, op));
-    LKS__TRY(check_aligned(call, "buf", buf, dtype));
-    return check_there(comm, call);
+    return check_aligned(call, "buf", buf, dtype);
 }
 
 lks_status lks_comm_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dtype dtype, lks_op op)
 {
     LKS__FLOAT_MODE();
     LKS__TRY(check_all_reduce("lks_comm_all_reduce", comm, buf, count, dtype, op));
-    lks__works_idle(comm, true);
+    ENTER(comm, "lks_comm_all_reduce");
     return comm->ops->all_reduce(comm, buf, count, dtype, op);
 }
 
@@ -277,6 +304,7 @@ lks_status lks_comm_all_reduce_start(lks_comm *comm, void *buf, size_t count, lk
     static const char call[] = "lks_comm_all_reduce_start";
     LKS__NEED(call, work_p);
     LKS__TRY(check_all_reduce(call, comm, buf, count, dtype, op));
+    LKS__TRY(check_there(comm, call));
     return lks__works_start(comm, buf, count, dtype, op, work_p);
 }
 

@@ -194,7 +194,9 @@ static lks_status check_single(void)
 
 lks_status lks_world_from_env(lks_world *world)
 {
+    int port;
     LKS__NEED("lks_world_from_env", world);
+    LKS__TRY(read_int("MASTER_PORT", 0, &port));
     const struct launcher *l = lks__env_set(torchrun.rank) ? &torchrun : find_launcher();
     lks_world w = {0, 1, 0, 1};
     if (l != NULL)

@@ -1,9 +1,11 @@
 
 #include "support.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -99,6 +101,20 @@ static void save_and_open(void **state)
     lks__ckpt_close(&ckpt);
     refused(out, LKS_ERR_FORMAT, "torn: it has no optimizer.safetensors", "ckpt-00000300",
             "no other good checkpoint");
+}
+
+/* Another program saves into the folder at the same time. */
+static void saved_by_two(void **state)
+{
+    const char *out = fresh();
+    assert_int_equal(save_content(out, 10, 0, 0), LKS_OK);
+    const int fd = open(out, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(save_content(out, 20, 0, 0), LKS_ERR_CONFIG);
+    assert_non_null(strstr(lks_last_error(), "another program is saving a checkpoint into"));
+    close(fd);
+    assert_true(opens_as(out, 10, 0));
+    assert_int_equal(save_content(out, 20, 0, 0), LKS_OK);
 }
 
 /* Equal content gives equal files: no time, place or host is in them. */
@@ -717,15 +733,16 @@ static void unwritable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(save_and_open), cmocka_unit_test(same_bytes),
-        cmocka_unit_test(params_hash),   cmocka_unit_test(numbers),
-        cmocka_unit_test(keeps),         cmocka_unit_test(keeps_multiples),
-        cmocka_unit_test(stale_folders), cmocka_unit_test(unnamed),
-        cmocka_unit_test(same_iter),     cmocka_unit_test(best_stays),
-        cmocka_unit_test(latest_link),   cmocka_unit_test(flipped_bits),
-        cmocka_unit_test(swapped_files), cmocka_unit_test(huge_header),
-        cmocka_unit_test(offers),        cmocka_unit_test(forged_states),
-        cmocka_unit_test(unwritable),    cmocka_unit_test(asked_for),
+        cmocka_unit_test(save_and_open),   cmocka_unit_test(saved_by_two),
+        cmocka_unit_test(same_bytes),      cmocka_unit_test(params_hash),
+        cmocka_unit_test(numbers),         cmocka_unit_test(keeps),
+        cmocka_unit_test(keeps_multiples), cmocka_unit_test(stale_folders),
+        cmocka_unit_test(unnamed),         cmocka_unit_test(same_iter),
+        cmocka_unit_test(best_stays),      cmocka_unit_test(latest_link),
+        cmocka_unit_test(flipped_bits),    cmocka_unit_test(swapped_files),
+        cmocka_unit_test(huge_header),     cmocka_unit_test(offers),
+        cmocka_unit_test(forged_states),   cmocka_unit_test(unwritable),
+        cmocka_unit_test(asked_for),
     };
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

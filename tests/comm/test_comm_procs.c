@@ -300,6 +300,32 @@ static int body_of_job(void)
     return 0;
 }
 
+/* Without lockstep's launcher, by mistake rank 2 has the rank that SAME names, and comes last. */
+static int body_same_rank(void)
+{
+    const char *same = getenv("SAME");
+    lks_world world;
+    lks_comm_options options = {"shm", 2 * lks_test_patience()};
+    lks_comm *comm;
+    const bool second = strcmp(getenv("RANK"), "2") == 0;
+    unsetenv("LOCKSTEP_SEGMENT");
+    if (second) {
+        setenv("RANK", same, 1);
+        setenv("LOCAL_RANK", same, 1);
+        usleep(500 * 1000);
+    }
+    EXPECT(lks_world_from_env(&world) == LKS_OK);
+    const lks_status st = lks_comm_open(&world, &options, &comm);
+    EXPECT(st != LKS_OK && comm == NULL);
+    if (second && *same == '0')
+        EXPECT(strstr(lks_last_error(), "a second process has LOCAL_RANK 0") != NULL);
+    else if (second)
+        EXPECT(strstr(lks_last_error(), "another process has joined as local rank 1") != NULL);
+    else
+        EXPECT(st == LKS_ERR_TIMEOUT);
+    return 0;
+}
+
 static int body_no_memfd(void)
 {
     lks_world alone = {0, 1, 0, 1};
@@ -394,6 +420,8 @@ static void test_joining(void **state)
     ranks_run(2, "never_joins", NULL, 30);
     ranks_run(2, "joins_twice", NULL, 30);
     ranks_run(2, "bad_segment", NULL, 30);
+    ranks_run(3, "same_rank", "SAME=0", 30);
+    ranks_run(3, "same_rank", "SAME=1", 30);
 }
 
 /* Jobs of other launchers at the same time: one variable differs, or, without any of them, only the
@@ -709,6 +737,7 @@ int main(int argc, char **argv)
         {"alloc_fails", body_alloc_fails},
         {"too_much_memory", body_too_much_memory},
         {"of_job", body_of_job},
+        {"same_rank", body_same_rank},
         {"paused", body_paused},
         {"no_memfd", body_no_memfd},
         {"file_limit", body_file_limit},

@@ -322,8 +322,8 @@ static void test_altered(void **state)
         assert_int_equal(on_ranks(3, dir, 0, run_load), LKS_ERR_FORMAT);
         assert_contains(ranks[2].said, "ckpt-00000002/model.safetensors");
         assert_contains(ranks[2].said, "the newest good checkpoint is ckpt-00000001");
-        assert_contains(ranks[2].said, lks_test_text("move the damaged one out of %s, and the next "
-                                                     "load takes ckpt-00000001",
+        assert_contains(ranks[2].said, lks_test_text("move newer ones out of %s, and the next load "
+                                                     "takes ckpt-00000001",
                                                      dir));
         check_untouched(3);
         check_loaded(2, lks_test_text("%s/ckpt-00000001", dir), 1);
@@ -335,6 +335,15 @@ static void test_altered(void **state)
     }
     free(now);
     lks_test_write(model, was, bytes);
+    check_loaded(2, dir, 2);
+
+    const char *latest = lks_test_text("%s/latest", dir);
+    assert_int_equal(unlink(latest), 0);
+    lks_test_write(latest, "rubbish", 7);
+    assert_int_equal(on_ranks(2, dir, 0, run_load), LKS_ERR_FORMAT);
+    assert_contains(ranks[1].said,
+                    lks_test_text("delete %s, and the next load takes ckpt-00000002", latest));
+    assert_int_equal(unlink(latest), 0);
     check_loaded(2, dir, 2);
 }
 

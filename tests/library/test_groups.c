@@ -3,6 +3,7 @@
  * of several. */
 #include "support.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,6 +177,43 @@ static lks_status without_launcher(void)
 }
 
 /* Shared memory in use, in KB. */
+static void *wait_at_barrier(void *comm)
+{
+    return lks_comm_barrier(comm) == LKS_OK ? comm : NULL;
+}
+
+/* On rank 0 two threads use the group at the same time; the other ranks come afterwards. */
+static lks_status another_thread(void)
+{
+    lks_comm *comm, *other;
+    pthread_t thread;
+    void *passed = NULL;
+    float x = 1;
+    lks_status st = LKS_ERR_ARG;
+    LKS__TRY(open_group(&comm));
+    LKS__TRY(open_group(&other));
+    if (world.rank == 0) {
+        if (pthread_create(&thread, NULL, wait_at_barrier, comm) != 0)
+            return lks__fail(LKS_ERR_NOMEM, "there is no thread");
+        for (int i = 0; i < lks_test_tries(10000) && comm->inside == NULL; i++)
+            usleep(1000);
+        st = lks_comm_all_reduce(comm, &x, 1, LKS_FLOAT32, LKS_SUM);
+        if (strstr(lks_last_error(), "another thread is in lks_comm_barrier") == NULL)
+            st = LKS_OK;
+    }
+    LKS__TRY(lks_comm_barrier(other));
+    if (world.rank != 0)
+        LKS__TRY(lks_comm_barrier(comm));
+    else
+        pthread_join(thread, &passed);
+    if (st != LKS_ERR_ARG || (world.rank == 0 && passed == NULL))
+        return lks__fail(LKS_ERR_DIVERGED, "status %d: %s", st, lks_last_error());
+    LKS__TRY(check_sum(comm));
+    lks_comm_close(comm);
+    lks_comm_close(other);
+    return LKS_OK;
+}
+
 static long shared_kb(void)
 {
     char line[256];
@@ -268,13 +306,10 @@ static const struct row {
     const char *name;
     lks_status (*run)(void);
 } rows[] = {
-    {"one after another", one_after_another},
-    {"at the same time", at_the_same_time},
-    {"forked child", forked_child},
-    {"without a launcher", without_launcher},
-    {"memory returned", memory_returned},
-    {"limited files", limited_files},
-    {"closed descriptors", closed_descriptors},
+    {"one after another", one_after_another}, {"at the same time", at_the_same_time},
+    {"forked child", forked_child},           {"without a launcher", without_launcher},
+    {"another thread", another_thread},       {"memory returned", memory_returned},
+    {"limited files", limited_files},         {"closed descriptors", closed_descriptors},
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };

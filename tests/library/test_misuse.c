@@ -415,13 +415,13 @@ static const size_t much = SIZE_MAX, two = 2;
     X(all_gather_type, lks_comm_all_gather(h->comm, h->bytes, h->bytes, 1, (lks_dtype)-1),         \
       ERR_ARG, "no data type -1")                                                                  \
     X(all_gather_more, lks_comm_all_gather(h->comm, h->bytes, h->bytes, SIZE_MAX, LKS_FLOAT16),    \
-      ERR_ARG, "float16 elements of 1 ranks are more than memory")                                 \
+      ERR_ARG, "float16 elements per rank are more than memory")                                   \
     X(all_reduce_null, reduce_all(NULL, h->common, 1, LKS_FLOAT32, LKS_SUM), ERR_ARG,              \
       "comm is NULL")                                                                              \
     X(all_reduce_null_buf, reduce_all(h->comm, NULL, 1, LKS_INT64, LKS_MAX), ERR_ARG,              \
       "buf is NULL")                                                                               \
     X(all_reduce_overflow, reduce_all(h->comm, h->common, SIZE_MAX / 4, LKS_FLOAT32, LKS_SUM),     \
-      ERR_ARG, "elements of 1 ranks are more than memory can address")                             \
+      ERR_ARG, "elements per rank are more than memory can address")                               \
     X(all_reduce_nothing, reduce_all(h->comm, NULL, 0, LKS_FLOAT64, LKS_MIN), OK, "")              \
     X(all_reduce_type, reduce_all(h->comm, h->common, 1, (lks_dtype)0, LKS_SUM), ERR_ARG,          \
       "lks_comm_all_reduce: there is no data type 0")                                              \

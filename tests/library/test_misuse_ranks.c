@@ -589,8 +589,8 @@ static lks_status scatter_or_gather(struct rank *r, bool first)
 /* One rank's elements would fit into memory's addresses, and all ranks' don't. */
 static lks_status gathers_too_much(struct rank *r, bool first)
 {
-    return lks_comm_all_gather(r->comm, r->value[1], r->value[0], SIZE_MAX / sizeof(double),
-                               LKS_FLOAT64);
+    return lks_comm_all_gather(r->comm, r->value[1], r->value[0],
+                               ((size_t)1 << 57) / sizeof(double), LKS_FLOAT64);
 }
 
 /* --- messages name the step --------------------------------------------------------------------

@@ -290,6 +290,8 @@ static lks_status timed_out(struct lks__shm *g, const struct wait *w, int culpri
             used += (size_t)snprintf(text + used, sizeof text - used, ", ");
         used += name_rank(g, r, text + used, sizeof text - used);
     }
+    if (g->comm->whole != NULL)
+        snprintf(text + used, sizeof text - used, "; perhaps it waits in another group");
     char report[LKS__SHM_REPORT];
     lks__shm_table(g, report, sizeof report);
     if (lks__segment_abort_report(g->segment, LKS_ERR_TIMEOUT, culprit, text, report))

@@ -155,9 +155,12 @@ static lks_status advise(lks_status st, const char *dir)
     const size_t n = strlen(lks__escape(shown, sizeof shown, dir, strlen(dir)));
     if (strncmp(good, shown, n) != 0)
         return lks__fail(st, "%s: pass dir = \"%s\" to load it", text, good);
-    const char *name = strrchr(good, '/');
-    return lks__fail(st, "%s: move the damaged one out of %s, and the next load takes %s", text,
-                     shown, name != NULL ? name + 1 : "another one");
+    const char *name = strrchr(good, '/') + 1;
+    if (strstr(text, "/" LKS__NAME_LATEST " ") != NULL)
+        return lks__fail(st, "%s: delete %s/%s, and the next load takes %s", text, shown,
+                         LKS__NAME_LATEST, name);
+    return lks__fail(st, "%s: move newer ones out of %s, and the next load takes %s", text, shown,
+                     name);
 }
 
 lks_status lks__find_checkpoint(const char *dir, bool needed, lks__ckpt *ckpt,

@@ -47,6 +47,23 @@ static lks_status find_places(const char *out, uint64_t iter, places *p)
     return lks__ckpt_join(p->old, out, name);
 }
 
+/* Lock the folder against saves of other programs; *fd_p is -1 if its file system can't. */
+static lks_status lock_folder(const char *out, int *fd_p)
+{
+    char shown[512];
+    *fd_p = lks__sys_open(out, O_RDONLY | O_DIRECTORY, 0);
+    if (*fd_p < 0 || lks__sys_lock(*fd_p) == 0)
+        return LKS_OK;
+    const bool used = errno == EWOULDBLOCK;
+    lks__sys_close(*fd_p);
+    *fd_p = -1;
+    return !used ? LKS_OK
+                 : lks__fail(LKS_ERR_CONFIG,
+                             "another program is saving a checkpoint into %s: give each its own "
+                             "folder",
+                             lks__escape(shown, sizeof shown, out, strlen(out)));
+}
+
 /* ---- before and after ---------------------------------------------------------------------- */
 
 /* Clean up after saves that died. A checkpoint that was being replaced gets its name back, unless
@@ -260,46 +277,61 @@ restore:
     return st;
 }
 
+/* Save into the locked folder. */
+static lks_status save(const places *p, const lks__ckpt_content *content, int keep, char digits[17])
+{
+    char cause[1024];
+    lks_status st = clear_leftovers(p->out);
+    if (st == LKS_OK && lks__sys_mkdir(p->temp, 0777) < 0)
+        st = lks__sys_fail("cannot make the folder", p->temp);
+    else if (st == LKS_OK) {
+        lks__ckpt_params_hash(content->model, content->n_model, digits);
+        st = write_files(p, content, digits);
+        if (st == LKS_OK)
+            st = publish(p);
+        snprintf(cause, sizeof cause, "%s", lks_last_error());
+        if (st != LKS_OK) {
+            lks__ckpt_remove(p->temp);
+            lks__fail(st, "%s", cause);
+        }
+    }
+    if (st != LKS_OK)
+        return lks__fail_in(st, "checkpoint %s is not saved", p->name);
+    st = lks__sys_sync_dir(p->out);
+    if (st != LKS_OK)
+        return lks__fail_in(st, "checkpoint %s is saved, but a power failure may undo `latest`",
+                            p->name);
+
+    if (content->best) {
+        st = lks__name_set(p->out, LKS__NAME_BEST, p->name);
+        if (st == LKS_OK)
+            st = lks__sys_sync_dir(p->out);
+        if (st != LKS_OK)
+            return lks__fail_in(st, "checkpoint %s is saved, but `best` can't name it", p->name);
+    }
+    prune(p, content, keep);
+    return LKS_OK;
+}
+
 lks_status lks__ckpt_save(const char *out_dir, const lks__ckpt_content *content, int keep,
                           char name[32], char params_hash[17])
 {
-    char cause[1024], digits[17];
+    char digits[17];
     places p;
+    int lock = -1;
     if (keep < 0 || content->iter > INT64_MAX)
         return lks__fail(LKS_ERR_ARG, "a checkpoint's number is out of range");
     lks_status st = find_places(out_dir, content->iter, &p);
     if (st == LKS_OK)
         st = lks__sys_make_dirs(out_dir);
     if (st == LKS_OK)
-        st = clear_leftovers(out_dir);
-    if (st == LKS_OK && lks__sys_mkdir(p.temp, 0777) < 0)
-        st = lks__sys_fail("cannot make the folder", p.temp);
-    else if (st == LKS_OK) {
-        lks__ckpt_params_hash(content->model, content->n_model, digits);
-        st = write_files(&p, content, digits);
-        if (st == LKS_OK)
-            st = publish(&p);
-        snprintf(cause, sizeof cause, "%s", lks_last_error());
-        if (st != LKS_OK) {
-            lks__ckpt_remove(p.temp);
-            lks__fail(st, "%s", cause);
-        }
-    }
+        st = lock_folder(out_dir, &lock);
     if (st != LKS_OK)
         return lks__fail_in(st, "checkpoint %s is not saved", p.name);
-    st = lks__sys_sync_dir(out_dir);
-    if (st != LKS_OK)
-        return lks__fail_in(st, "checkpoint %s is saved, but a power failure may undo `latest`",
-                            p.name);
-
-    if (content->best) {
-        st = lks__name_set(out_dir, LKS__NAME_BEST, p.name);
-        if (st == LKS_OK)
-            st = lks__sys_sync_dir(out_dir);
-        if (st != LKS_OK)
-            return lks__fail_in(st, "checkpoint %s is saved, but `best` can't name it", p.name);
-    }
-    prune(&p, content, keep);
+    st = save(&p, content, keep, digits);
+    if (lock >= 0)
+        lks__sys_close(lock);
+    LKS__TRY(st);
     memcpy(name, p.name, sizeof p.name);
     memcpy(params_hash, digits, sizeof digits);
     return LKS_OK;

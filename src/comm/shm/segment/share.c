@@ -19,7 +19,7 @@
 #include "base/system/sys.h"
 #include "comm/shm/segment/segment.h"
 
-enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500 };
+enum { HELLO_MAGIC = 0x6c6b7348, RETRY_MS = 5, HELLO_MS = 500, TAKEN = -2 };
 static const double SAY_S = 5.0;   /* time after which a rank prints that it waits, and for whom */
 static const double SLICE_S = 0.1; /* time between checks for a signal to stop */
 #define START                                                                                      \
@@ -144,7 +144,8 @@ static void say_wait(double *say_at_p, const lks_world *w, int rank, double time
     *say_at_p = INFINITY;
 }
 
-/* A connection from another job is closed without an answer. */
+/* A connection from another job is closed without an answer, and a second process with the same
+ * local rank gets a shorter one. */
 static void serve_one(int fd, const lks_world *w, const lks__segment *segment, bool *served,
                       int *n_served)
 {
@@ -153,8 +154,12 @@ static void serve_one(int fd, const lks_world *w, const lks__segment *segment, b
     if (!is_ours(fd) || !readable(fd, HELLO_MS * 1e-3) ||
         recv(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != HELLO_MAGIC ||
         h.local_world_size != w->local_world_size || h.local_rank < 1 ||
-        h.local_rank >= w->local_world_size || served[h.local_rank])
+        h.local_rank >= w->local_world_size)
         return;
+    if (served[h.local_rank]) {
+        (void)send(fd, "", 1, MSG_NOSIGNAL);
+        return;
+    }
     lks__segment_env(segment, env); /* "FD:TOKEN" */
     if (!send_segment(fd, segment, strchr(env, ':') + 1))
         return;
@@ -222,8 +227,9 @@ static lks_status serve(const lks_world *w, double timeout_s, lks__segment **seg
         listen(fd, w->local_world_size) != 0)
         st = lks__fail(LKS_ERR_IO, "can't offer shared memory to this host's other ranks: %s%s",
                        lks__sys_reason(errno),
-                       errno == EADDRINUSE ? "; another job here has the same variables "
-                                             "(MASTER_PORT and the like), or its end is not over"
+                       errno == EADDRINUSE ? "; a second process has LOCAL_RANK 0, or another job "
+                                             "here has the same variables (MASTER_PORT and the "
+                                             "like), or its end is not over"
                                            : "");
     else
         st = offer(fd, w, timeout_s, segment_p);
@@ -234,7 +240,8 @@ static lks_status serve(const lks_world *w, double timeout_s, lks__segment **seg
 
 /* --- the others --------------------------------------------------------------------------- */
 
-/* Receive the descriptor and the token; -1 if they don't arrive. */
+/* Receive the descriptor and the token; -1 if they don't arrive, TAKEN if another process has this
+ * local rank. */
 static int receive(int fd, char token[17])
 {
     union {
@@ -247,8 +254,9 @@ static int receive(int fd, char token[17])
                        .msg_control = control.space,
                        .msg_controllen = sizeof control.space};
     int shared = -1;
-    if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_WAITALL) != 16)
-        return -1;
+    const ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    if (n != 16)
+        return n == 1 ? TAKEN : -1;
     token[16] = '\0';
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
@@ -275,8 +283,13 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
         shared = receive(fd, token);
     if (fd >= 0)
         lks__sys_close(fd);
+    if (shared == TAKEN)
+        *st_p = lks__fail(LKS_ERR_ARG,
+                          "another process has joined as local rank %d of this host: each rank "
+                          "joins once; " START,
+                          w->local_rank);
     if (shared < 0)
-        return false;
+        return shared == TAKEN;
     snprintf(env, sizeof env, "%d:%s", shared, token);
     *st_p = lks__segment_attach(env, w->local_world_size, segment_p);
     if (*st_p != LKS_OK)
