@@ -86,9 +86,9 @@ have() {
     libsentencepiece-dev) echo '#include <sentencepiece_trainer.h>' | c++ -x c++ -E - ;;
     libzip-dev) pkg-config --exists libzip ;;
     libcurl4-openssl-dev) pkg-config --exists libcurl ;;
-    libopenmpi-dev) command -v mpicc ;;
+    libopenmpi-dev) mpicc --showme:version | grep -q 'Open MPI' ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
-    openmpi-bin) command -v mpirun ;;
+    openmpi-bin) mpirun --version | grep -q 'Open MPI' ;;
     libgloo-dev) echo '#include <gloo/config.h>' | c++ -x c++ -E - ;;
     *) dpkg-query -W -f '${Status}' "$1" | grep -q ' installed$' ;;
     esac >/dev/null 2>&1

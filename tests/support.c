@@ -173,6 +173,12 @@ void lks_test_need_level(lks__kernels *k)
     open_level(st, name && *name ? name : lks__cpu_level_name(level), level, k);
 }
 
+bool lks_test_on_level(void)
+{
+    const char *asked = getenv("LOCKSTEP_CPU");
+    return asked != NULL && *asked != '\0';
+}
+
 void lks_test_need_level_of(lks__cpu_level level, lks__kernels *k)
 {
     setenv("LOCKSTEP_CPU", lks__cpu_level_name(level), 1);

@@ -67,6 +67,7 @@ void lks_test_exit_lacks(const char *what, const char *why) __attribute__((noret
  * (lks_add_levels() in CMake). */
 void lks_test_need_level(lks__kernels *k);
 void lks_test_need_level_of(lks__cpu_level level, lks__kernels *k);
+bool lks_test_on_level(void); /* True if LOCKSTEP_CPU names a level. */
 /* The same for Gloo's module, which is built if libgloo-dev and g++ are installed. */
 void lks_test_need_gloo(void);
 /* Call it first in main() if some tests need data that may lie beside the repository. With the

@@ -52,8 +52,9 @@ static lks_status enter(lks_comm *comm, const char *call)
     LKS__TRY(check_there(comm, call));
     if (!atomic_compare_exchange_strong(&comm->inside, &other, call))
         return lks__fail(LKS_ERR_ARG,
-                         "%s: another thread is in %s on this group: use a group from one thread "
-                         "at a time, and give each thread its own group by lks_comm_split()",
+                         "%s: this group is in %s, called by another thread or interrupted by a "
+                         "signal handler: use a group from one thread at a time; lks_comm_split() "
+                         "makes one for another thread",
                          call, other);
     lks__works_idle(comm, true);
     return LKS_OK;

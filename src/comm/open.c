@@ -1,4 +1,5 @@
 /* Chooses a backend, opens the group and closes it. */
+#include <locale.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -165,7 +166,7 @@ lks_status lks__comm_opened(lks_comm *comm, lks_status st, lks_comm **comm_p)
     return st;
 }
 
-/* Seconds of LOCKSTEP_TIMEOUT. */
+/* Seconds of LOCKSTEP_TIMEOUT, with a decimal point in any locale of the program. */
 static lks_status default_timeout(double *seconds_p)
 {
     const char *text = getenv("LOCKSTEP_TIMEOUT");
@@ -173,7 +174,11 @@ static lks_status default_timeout(double *seconds_p)
     *seconds_p = 60;
     if (text == NULL || text[0] == '\0')
         return LKS_OK;
-    *seconds_p = strtod(text, &end);
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c == (locale_t)0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory for the C locale");
+    *seconds_p = strtod_l(text, &end, c);
+    freelocale(c);
     if (*end == '\0' && *seconds_p > 0)
         return LKS_OK;
     return lks__fail(LKS_ERR_CONFIG,

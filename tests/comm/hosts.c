@@ -88,8 +88,9 @@ void hosts_need(const char *engine)
     unsetenv("OMPI_COMM_WORLD_SIZE");
     unsetenv("PMI_RANK");
     unsetenv(LKS__STORE_ENV);
-    if (can && strcmp(engine, "mpi") == 0 && system("command -v mpirun >/dev/null") != 0) {
-        snprintf(why, sizeof why, "there is no mpirun");
+    if (can && strcmp(engine, "mpi") == 0 &&
+        system("mpirun --version 2>/dev/null | grep -q 'Open MPI'") != 0) {
+        snprintf(why, sizeof why, "there is no mpirun of Open MPI");
         can = false;
     }
     if (can && mpich &&

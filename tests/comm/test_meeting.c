@@ -14,6 +14,9 @@ static int forget_all(void **state)
 {
     static const char *const names[] = {"GROUP_RANK",
                                         "GROUP_WORLD_SIZE",
+                                        "SLURM_NODEID",
+                                        "SLURM_STEP_NUM_NODES",
+                                        "SLURM_STEP_NUM_TASKS",
                                         "MASTER_ADDR",
                                         "MASTER_PORT",
                                         "TORCHELASTIC_RUN_ID",
@@ -97,6 +100,21 @@ static void test_places(void **state)
                             cases[i].address != NULL ? cases[i].address : "127.0.0.1");
         part(&l);
     }
+    /* srun started all ranks, in turn over the nodes; then only some of them. */
+    struct leader l;
+    set("GROUP_RANK", NULL);
+    set("GROUP_WORLD_SIZE", NULL);
+    setenv("SLURM_NODEID", "1", 1);
+    setenv("SLURM_STEP_NUM_NODES", "3", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "6", 1);
+    assert_ok(meet(&l, (lks_world){1, 6, 0, 2}));
+    assert_int_equal(l.h.join.host, 1);
+    assert_int_equal(l.h.join.n_hosts, 3);
+    part(&l);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    assert_ok(meet(&l, (lks_world){4, 6, 0, 2}));
+    assert_int_equal(l.h.join.host, 2);
+    part(&l);
     lks__store_stop(server);
     forget_all(NULL);
 }

@@ -84,7 +84,7 @@ static void assert_threads(const char *out, int W)
 
 static void test_even_ranks(void **state)
 {
-    for (int W = 2; W <= 8; W *= only_kernels() ? 4 : 2)
+    for (int W = lks_test_on_level() ? 8 : 2; W <= 8; W *= only_kernels() ? 4 : 2)
         assert_threads(check_ranks(W, NULL), W);
 }
 
@@ -110,9 +110,10 @@ static void test_private_replicas(void **state)
 
 static void test_threads(void **state)
 {
-    check_ranks(1, "--threads=2");
     check_ranks(1, "--threads=3");
     check_ranks(2, "--threads=2");
+    if (!lks_test_on_level())
+        check_ranks(1, "--threads=2");
 }
 
 /* The size of buckets changes nothing either. */

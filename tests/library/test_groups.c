@@ -198,7 +198,7 @@ static lks_status another_thread(void)
         for (int i = 0; i < lks_test_tries(10000) && comm->inside == NULL; i++)
             usleep(1000);
         st = lks_comm_all_reduce(comm, &x, 1, LKS_FLOAT32, LKS_SUM);
-        if (strstr(lks_last_error(), "another thread is in lks_comm_barrier") == NULL)
+        if (strstr(lks_last_error(), "this group is in lks_comm_barrier") == NULL)
             st = LKS_OK;
     }
     LKS__TRY(lks_comm_barrier(other));
@@ -212,6 +212,32 @@ static lks_status another_thread(void)
     lks_comm_close(comm);
     lks_comm_close(other);
     return LKS_OK;
+}
+
+/* A program that a rank has started, with the rank's variables. */
+static lks_status started_by_a_rank(void)
+{
+    lks_comm *comm;
+    lks_comm_options o = {"shm", 1};
+    const lks_status st = lks_comm_open(&world, &o, &comm);
+    return st == LKS_ERR_TIMEOUT ? LKS_OK : lks__fail(LKS_ERR_DIVERGED, "it joined: status %d", st);
+}
+
+/* Between its groups, rank 0 runs such a program, which must not join the second group. */
+static lks_status starts_a_program(void)
+{
+    lks_comm *comm;
+    int status = 0;
+    LKS__TRY(open_group(&comm));
+    lks_comm_close(comm);
+    const pid_t pid = world.rank == 0 ? fork() : 0;
+    if (world.rank == 0 && pid == 0) {
+        execl("/proc/self/exe", "child", engine, "--rank", "started by a rank", (char *)NULL);
+        _exit(127);
+    }
+    if (world.rank == 0 && (waitpid(pid, &status, 0) != pid || status != 0))
+        return lks__fail(LKS_ERR_DIVERGED, "the program ended with wait status %d", status);
+    return one_after_another();
 }
 
 static long shared_kb(void)
@@ -305,11 +331,18 @@ static lks_status closed_descriptors(void)
 static const struct row {
     const char *name;
     lks_status (*run)(void);
+    bool one_host; /* only on one host */
 } rows[] = {
-    {"one after another", one_after_another}, {"at the same time", at_the_same_time},
-    {"forked child", forked_child},           {"without a launcher", without_launcher},
-    {"another thread", another_thread},       {"memory returned", memory_returned},
-    {"limited files", limited_files},         {"closed descriptors", closed_descriptors},
+    {"one after another", one_after_another, false},
+    {"at the same time", at_the_same_time, false},
+    {"forked child", forked_child, false},
+    {"without a launcher", without_launcher, false},
+    {"another thread", another_thread, false},
+    {"memory returned", memory_returned, false},
+    {"limited files", limited_files, false},
+    {"closed descriptors", closed_descriptors, false},
+    {"starts a program", starts_a_program, true},
+    {"started by a rank", started_by_a_rank, false}, /* by the row above it */
 };
 
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
@@ -335,8 +368,10 @@ static void test_rows(void **state)
     const char *hosts[] = {"2", "21", "22"};
     const bool one_host = strcmp(engine, "shm") == 0;
     const bool gloo = strcmp(engine, "gloo") == 0;
-    for (int i = 0; i < N_ROWS; i++)
+    for (int i = 0; i < N_ROWS - 1; i++)
         for (int h = one_host ? 0 : 1; h < (one_host ? 1 : 3); h++) {
+            if (rows[i].one_host && !one_host)
+                continue;
             const char *const args[] = {"/proc/self/exe", engine, "--rank", rows[i].name, NULL};
             int code = hosts_run(engine, hosts[h], args);
             if (code == 0 && gloo)

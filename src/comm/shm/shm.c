@@ -106,7 +106,11 @@ static bool shm_probe(const struct lks_comm_ops *ops, const lks_world *world, ch
 
 static lks_status shm_open_group(lks_comm *comm)
 {
+    /* A child process that has this rank's variables begins with 0, so that it can't join a later
+     * group in this rank's place. */
+    static atomic_uint n_groups;
     const lks_world *world = &comm->world;
+    const unsigned group = atomic_fetch_add(&n_groups, 1);
     lks__segment *segment;
     /* A single process needs no launcher. If it has one, it uses the launcher's segment, so that
      * the launcher can report the rank's last action. */
@@ -114,7 +118,7 @@ static lks_status shm_open_group(lks_comm *comm)
         bool given = getenv(LKS__SEGMENT_ENV) != NULL;
         lks_status st = given || world->world_size == 1
                             ? lks__segment_inherit(world->world_size, &segment)
-                            : lks__segment_share(world, comm->timeout_s, &segment);
+                            : lks__segment_share(world, group, comm->timeout_s, &segment);
         if (st != LKS_OK && world->world_size > 1)
             return st;
         if (st != LKS_OK)

@@ -1,6 +1,7 @@
 /* Leaders find each other through the job's store if the engine doesn't have a launcher. `lockstep
  * run` serves a store. Under torchrun, and any launcher that sets rank 0's address (MASTER_ADDR,
  * MASTER_PORT), rank 0 serves one until all are connected. */
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,13 +37,24 @@ static int store_get(void *hier, const char *key, double timeout_s, void **data_
            lks__store_get(h->store, full, timeout_s, data_p, bytes_p) != LKS_OK;
 }
 
-/* Use GROUP_RANK and GROUP_WORLD_SIZE or, without them, assume hosts of equal size in the order of
- * ranks. */
+/* srun has started each of the ranks; its variables are in the environment of other launchers, too.
+ */
+static bool find_slurm_node(lks__engine_join *j)
+{
+    int tasks;
+    return lks__env_int("SLURM_STEP_NUM_TASKS", INT_MAX, &tasks) && tasks == j->world_size &&
+           lks__env_int("SLURM_STEP_NUM_NODES", LKS__HIER_MAX_HOSTS, &j->n_hosts) &&
+           lks__env_int("SLURM_NODEID", LKS__HIER_MAX_HOSTS, &j->host);
+}
+
+/* Use GROUP_RANK and GROUP_WORLD_SIZE, or srun's variables. Without them, assume hosts of equal
+ * size in the order of ranks. */
 static lks_status find_host(lks__engine_join *j)
 {
     bool even = j->world_size % j->local_world_size == 0;
-    if (!lks__env_int("GROUP_RANK", LKS__HIER_MAX_HOSTS, &j->host) ||
-        !lks__env_int("GROUP_WORLD_SIZE", LKS__HIER_MAX_HOSTS, &j->n_hosts)) {
+    if ((!lks__env_int("GROUP_RANK", LKS__HIER_MAX_HOSTS, &j->host) ||
+         !lks__env_int("GROUP_WORLD_SIZE", LKS__HIER_MAX_HOSTS, &j->n_hosts)) &&
+        !find_slurm_node(j)) {
         j->n_hosts = even ? j->world_size / j->local_world_size : 0;
         j->host = j->rank / j->local_world_size;
     }

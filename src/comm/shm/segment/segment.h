@@ -48,8 +48,10 @@ void lks__segment_offer(const lks__segment *segment, char offer[LKS__SEGMENT_OFF
 lks_status lks__segment_take(const char *offer, int world_size, lks__segment **segment_p);
 
 /* The segment of this host's ranks if another program launched them (share.c). All ranks call it;
- * local rank 0 makes the segment. ERR_TIMEOUT names the missing rank. */
-lks_status lks__segment_share(const lks_world *world, double timeout_s, lks__segment **segment_p);
+ * local rank 0 makes the segment. `group` is the number of the group among those that each of the
+ * ranks opens. ERR_TIMEOUT names the missing rank. */
+lks_status lks__segment_share(const lks_world *world, unsigned group, double timeout_s,
+                              lks__segment **segment_p);
 
 lks__segment *lks__segment_ref(lks__segment *segment); /* returns `segment` with another owner */
 void lks__segment_close(lks__segment *segment);        /* NULL does nothing */

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,9 +73,8 @@ static int mpich_proxy(void)
     return 0;
 }
 
-static socklen_t make_name(struct sockaddr_un *name)
+static socklen_t make_name(unsigned group, struct sockaddr_un *name)
 {
-    static atomic_uint n_groups; /* a program may open several groups, one after the other */
     bool known = false;
     XXH3_state_t *hash = XXH3_createState();
     XXH3_64bits_reset(hash);
@@ -85,7 +83,7 @@ static socklen_t make_name(struct sockaddr_un *name)
         known = known || value != NULL;
         XXH3_64bits_update(hash, value != NULL ? value : "", value != NULL ? strlen(value) + 1 : 1);
     }
-    uint32_t facts[3] = {(uint32_t)geteuid(), atomic_fetch_add(&n_groups, 1), 0};
+    uint32_t facts[3] = {(uint32_t)geteuid(), group, 0};
     if (getenv("PMI_RANK") != NULL)
         facts[2] = (uint32_t)mpich_proxy();
     if (facts[2] == 0 && !known)
@@ -217,10 +215,11 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     return st;
 }
 
-static lks_status serve(const lks_world *w, double timeout_s, lks__segment **segment_p)
+static lks_status serve(const lks_world *w, unsigned group, double timeout_s,
+                        lks__segment **segment_p)
 {
     struct sockaddr_un name;
-    socklen_t n = make_name(&name);
+    socklen_t n = make_name(group, &name);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     lks_status st;
     if (fd < 0 || bind(fd, (struct sockaddr *)&name, n) != 0 ||
@@ -297,10 +296,11 @@ static bool ask(const lks_world *w, const struct sockaddr_un *name, socklen_t n,
     return true;
 }
 
-static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **segment_p)
+static lks_status fetch(const lks_world *w, unsigned group, double timeout_s,
+                        lks__segment **segment_p)
 {
     struct sockaddr_un name;
-    socklen_t n = make_name(&name);
+    socklen_t n = make_name(group, &name);
     double end = lks__sys_now() + timeout_s, say_at = lks__sys_now() + SAY_S;
     lks_status st = LKS_OK;
     while (!ask(w, &name, n, end, &st, segment_p)) {
@@ -308,8 +308,9 @@ static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **seg
         if (lks__sys_now() >= end)
             return lks__fail(LKS_ERR_TIMEOUT,
                              "local rank 0 of this host has offered no shared memory within %g s: "
-                             "it has ended, or has another job's variables; " START,
-                             timeout_s);
+                             "it has ended, has another job's variables, or has all its ranks "
+                             "already, one of them with this process's LOCAL_RANK=%d; " START,
+                             timeout_s, w->local_rank);
         if (lks__sys_now() >= say_at)
             say_wait(&say_at, w, 0, timeout_s);
         poll(NULL, 0, RETRY_MS);
@@ -317,7 +318,8 @@ static lks_status fetch(const lks_world *w, double timeout_s, lks__segment **seg
     return st;
 }
 
-lks_status lks__segment_share(const lks_world *w, double timeout_s, lks__segment **segment_p)
+lks_status lks__segment_share(const lks_world *w, unsigned group, double timeout_s,
+                              lks__segment **segment_p)
 {
-    return w->local_rank == 0 ? serve(w, timeout_s, segment_p) : fetch(w, timeout_s, segment_p);
+    return (w->local_rank == 0 ? serve : fetch)(w, group, timeout_s, segment_p);
 }
