@@ -438,6 +438,22 @@ static void *killer(void *seconds)
     return NULL;
 }
 
+/* Children that live until run_row() deletes `dir`: a forked one, and a program. They keep whatever
+ * a child inherits. */
+static void leave_children(const char *dir)
+{
+    if (fork() == 0) {
+        while (access(dir, F_OK) == 0)
+            usleep(100 * 1000);
+        _exit(0);
+    }
+    if (fork() == 0) {
+        execlp("sh", "sh", "-c", "while [ -e \"$1\" ]; do sleep 0.1; done", "sh", dir,
+               (char *)NULL);
+        _exit(127);
+    }
+}
+
 /* True if a message names this rank, or a host's ranks with it. */
 static bool is_named(const char *text, int rank)
 {
@@ -451,7 +467,8 @@ static bool is_named(const char *text, int rank)
 
 /* `--rank CALL WHEN VICTIM`: `before`: the victim doesn't call; `inside`: it waits inside for the
  * others, which call once it has ended; `between`: all call again and again. */
-static lks_status with_victim(struct use *u, const struct call *call, const char *when, int victim)
+static lks_status with_victim(struct use *u, const struct call *call, const char *when, int victim,
+                              const char *children)
 {
     static const double seconds = 0.2;
     const bool mine = u->rank == victim, again = strcmp(when, "between") == 0;
@@ -460,6 +477,8 @@ static lks_status with_victim(struct use *u, const struct call *call, const char
     if (mine)
         EXPECT(flock(lock, LOCK_EX) == 0);
     LKS__TRY(lks_comm_barrier(u->comm));
+    if (mine && strcmp(when, "before") == 0 && strcmp(hosts_backend(engine), "mpi") != 0)
+        leave_children(children);
     if (mine)
         EXPECT(pthread_create(&thread, NULL, killer, (void *)(uintptr_t)&seconds) == 0);
     while (mine && strcmp(when, "before") == 0)
@@ -496,7 +515,8 @@ static int be_rank(int argc, char **argv)
             call++;
         st = open_use(&u, SOME);
         if (st == LKS_OK)
-            st = with_victim(&u, call, argv[5], atoi(argv[6]));
+            st = with_victim(&u, call, argv[5], atoi(argv[6]),
+                             lks_test_text("%s/children", argv[3]));
     }
     if (st != LKS_OK)
         fprintf(stderr, "%s %s, rank %d: %s\n", argv[4], argc > 5 ? argv[5] : "", u.rank,
@@ -541,8 +561,12 @@ static int run_row(const struct call *call, const char *when, int victim)
         return 2;
     const char *const args[] = {"/proc/self/exe", engine, "--rank", dir,
                                 call->name,       when,   number,   NULL};
+    const char *children = lks_test_text("%s/children", dir);
+    if (lks__sys_mkdir(children, 0700) != 0)
+        return 2;
     const double start = lks__sys_now();
     const int code = hosts_run(engine, divided(), args);
+    (void)lks__sys_rmdir(children);
     if (by_mpirun()) {
         const double seconds = lks__sys_now() - start;
         if (code == 128 + SIGKILL && seconds < TIMEOUT_S * lks_test_patience())

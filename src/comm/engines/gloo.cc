@@ -10,8 +10,15 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -24,6 +31,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace
@@ -119,8 +127,79 @@ struct Member {
     Member *left_before; // if this one was left out of order
 };
 
+// --- connections and children ---------------------------------------------------------------
+
+// Gloo's sockets would stay open in programs that a rank starts and in its forked children. Then a
+// rank's connections would survive the rank, and the others would notice its end only after their
+// deadline. So programs don't inherit them, and a forked child replaces them by /dev/null, since it
+// may close them later.
+std::mutex sockets_lock;
+std::vector<std::pair<const void *, int>> sockets; // of a context
+
+std::vector<int> open_files()
+{
+    std::vector<int> files;
+    DIR *dir = opendir("/proc/self/fd");
+    while (const dirent *entry = dir != nullptr ? readdir(dir) : nullptr)
+        if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])))
+            files.push_back(std::atoi(entry->d_name));
+    if (dir != nullptr)
+        closedir(dir);
+    return files;
+}
+
+void before_fork()
+{
+    sockets_lock.lock();
+}
+
+void after_fork()
+{
+    sockets_lock.unlock();
+}
+
+void in_child()
+{
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (const auto &socket : sockets)
+        if (nothing >= 0)
+            dup3(nothing, socket.second, O_CLOEXEC);
+    if (nothing >= 0)
+        close(nothing);
+    sockets.clear();
+    sockets_lock.unlock();
+}
+
+// Keep the TCP sockets that were opened since `before` from children.
+void hide_sockets(const void *context, const std::vector<int> &before)
+{
+    static std::once_flag once;
+    std::call_once(once, [] { pthread_atfork(before_fork, after_fork, in_child); });
+    std::lock_guard<std::mutex> held(sockets_lock);
+    for (const int file : open_files()) {
+        sockaddr_storage peer;
+        socklen_t bytes = sizeof peer;
+        if (std::find(before.begin(), before.end(), file) != before.end() ||
+            getpeername(file, reinterpret_cast<sockaddr *>(&peer), &bytes) != 0 ||
+            (peer.ss_family != AF_INET && peer.ss_family != AF_INET6))
+            continue;
+        fcntl(file, F_SETFD, FD_CLOEXEC);
+        sockets.emplace_back(context, file);
+    }
+}
+
+// Before Gloo closes a context's sockets.
+void forget_sockets(const void *context)
+{
+    std::lock_guard<std::mutex> held(sockets_lock);
+    sockets.erase(std::remove_if(sockets.begin(), sockets.end(),
+                                 [context](const auto &s) { return s.first == context; }),
+                  sockets.end());
+}
+
 std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char *name)
 {
+    const std::vector<int> before = open_files();
     gloo::transport::tcp::attr attr;
     const char *iface = std::getenv("GLOO_SOCKET_IFNAME");
     if (iface != nullptr && iface[0] != '\0')
@@ -134,6 +213,7 @@ std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char 
     gloo::rendezvous::PrefixStore named(name, store);
     context->connectFullMesh(named, device);
     context->setTimeout(never);
+    hide_sockets(context.get(), before);
     return context;
 }
 
@@ -443,9 +523,11 @@ void gloo_leave(void *engine, int orderly)
         }
         m->interrupter.join();
         std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
-        for (auto *context : {m->data[UP].get(), m->data[DOWN].get(), m->messages.get()})
+        for (auto *context : {m->data[UP].get(), m->data[DOWN].get(), m->messages.get()}) {
+            forget_sockets(context);
             if (context != nullptr)
                 context->closeConnections();
+        }
         m->sender.detach();
         for (auto &peer : m->peers)
             if (peer.thread.joinable())
@@ -465,6 +547,8 @@ void gloo_leave(void *engine, int orderly)
     for (auto &peer : m->peers)
         if (peer.thread.joinable())
             peer.thread.join();
+    for (const auto &context : {m->data[UP], m->data[DOWN], m->messages})
+        forget_sockets(context.get());
     delete m;
 }
 
