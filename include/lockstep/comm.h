@@ -1,8 +1,8 @@
 /* lockstep/comm.h - groups of ranks and their collectives.
  *
- * Use a group from one thread at a time; only lks_comm_abort() may be called from another. Buffers
- * are the caller's, and a call no longer uses them after it returns, except those of
- * lks_comm_all_reduce_start(). Reductions of shared memory are in lockstep/reduce.h.
+ * Use a group from one thread at a time; only lks_comm_abort() and lks_comm_beat() may be called
+ * from another. Buffers are the caller's, and a call no longer uses them after it returns, except
+ * those of lks_comm_all_reduce_start(). Reductions of shared memory are in lockstep/reduce.h.
  *
  * A group belongs to the process that opened it. In a child of fork(), every call on it returns
  * ERR_ARG, calls without a status do nothing, and lks_comm_close() only frees the child's memory.
@@ -72,7 +72,7 @@ void lks_comm_close(lks_comm *comm);
  * another thread; split it again; close it with lks_comm_close() before or after `comm`, but close
  * `comm` only while no call of a part runs. Sums use the tree over the part's ranks, and messages
  * about a part count its ranks, from 0. The operations of a part count as heartbeats in `comm`,
- * too, also those of a thread next to one that hangs. Ranks of one host that follow each other in
+ * too. Ranks of one host that follow each other in
  * the part's order share memory; if other hosts' ranks are between them, they count as several
  * hosts (lks_comm_world()).
  *
@@ -102,7 +102,8 @@ void lks_comm_abort(lks_comm *comm, const char *why);
  * reports the step of each rank that it names. `phase` is a string that stays valid, such as a
  * literal, or NULL. If the program never calls this, lks_ddp notes its own steps, counted from
  * lks_ddp_open(): after a restart they begin at 0 again. Both functions increase the heartbeat, and
- * cost a few stores. */
+ * cost a few stores. A thread that beats, or works in a part, hides another one that hangs: then
+ * the others wait for this rank without a limit. */
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase);
 void lks_comm_beat(lks_comm *comm);
 

@@ -106,11 +106,11 @@ static bool shm_probe(const struct lks_comm_ops *ops, const lks_world *world, ch
 
 static lks_status shm_open_group(lks_comm *comm)
 {
-    /* A child process that has this rank's variables begins with 0, so that it can't join a later
-     * group in this rank's place. */
+    /* A child process may have this rank's variables, but must not join a later group in its place:
+     * a program begins with 0, and a forked child far above its parent. */
     static atomic_uint n_groups;
     const lks_world *world = &comm->world;
-    const unsigned group = atomic_fetch_add(&n_groups, 1);
+    const unsigned group = atomic_fetch_add(&n_groups, 1) + (comm->forks << 16);
     lks__segment *segment;
     /* A single process needs no launcher. If it has one, it uses the launcher's segment, so that
      * the launcher can report the rank's last action. */
