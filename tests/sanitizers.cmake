@@ -3,7 +3,7 @@
 # exitcode=66: the thread sanitizer's default, for all sanitizers; lockstep's programs don't use it.
 # intercept_tls_get_addr=0: gcc 12 guesses where the thread-local memory of a library that is loaded late
 # begins. For SentencePiece the guess is wrong, and the search for leaks crashes.
-set(ENV{ASAN_OPTIONS} exitcode=66:intercept_tls_get_addr=0:$ENV{ASAN_OPTIONS})
+set(ENV{ASAN_OPTIONS} exitcode=66:intercept_tls_get_addr=0:allocator_may_return_null=1:$ENV{ASAN_OPTIONS})
 set(ENV{LSAN_OPTIONS} suppressions=${CMAKE_CURRENT_LIST_DIR}/lsan.supp:print_suppressions=0:$ENV{LSAN_OPTIONS})
 set(ENV{UBSAN_OPTIONS} exitcode=66:$ENV{UBSAN_OPTIONS})
 set(ENV{TSAN_OPTIONS}
