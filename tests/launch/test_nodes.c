@@ -630,6 +630,34 @@ static void test_resize(void **state)
     assert_contains(r[1].err, "1 of this node's ranks stay idle");
 }
 
+/* More nodes than the job needs: the restart has the ranks of two, and the third is told nothing of
+ * ranks that stay idle. */
+static void test_spare_node(void **state)
+{
+    int port = lks_test_free_port();
+    const char *folder = lks_test_folder();
+    const char *script =
+        lks_test_text("echo $$ >\"%s\"/$TORCHELASTIC_RESTART_COUNT-$RANK-$WORLD_SIZE; "
+                      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec sleep 50",
+                      folder);
+    const char *two = "--nproc-per-node=2", *n = "--nnodes=2", *restarts = "--max-restarts=2";
+    struct node a = START(port, script, n, two, restarts),
+                b = START(port, script, n, two, restarts);
+    wait_for_files(folder, 4);
+    const int connected = wait_for_connections(port, 0);
+    struct node c = START(port, script, n, two, restarts);
+    wait_for_connections(port, connected);
+    usleep(300000);
+    assert_int_equal(system(lks_test_text("kill -9 $(cat \"%s\"/0-3-4)", folder)), 0);
+    lks_test_result r[3] = {end_of(&a), end_of(&b), end_of(&c)};
+    for (int rank = 0; rank < 4; rank++)
+        assert_true(lks_test_exists(lks_test_text("%s/1-%d-4", folder, rank)));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(r[i].exit_code, 0);
+        assert_null(strstr(r[i].err, "stay idle"));
+    }
+}
+
 /* All ranks of all nodes, if virtual ranks needn't be divided evenly, but no more ranks than
  * those. */
 static void test_uneven(void **state)
@@ -1134,6 +1162,7 @@ int main(void)
         cmocka_unit_test(test_coordinator_lost),
         cmocka_unit_test(test_coordinator_lost_later),
         cmocka_unit_test(test_resize),
+        cmocka_unit_test(test_spare_node),
         cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_strangers),

@@ -90,27 +90,42 @@ static int world_size_of(const struct lks__nodes *n, int most)
     return W;
 }
 
-static void start_round(struct lks__nodes *n)
+/* Choose n->max nodes at most, in the order of their group ranks; others that are here wait for a
+ * later round. Returns their number, and the number of their ranks; -1: no memory. */
+static int choose(const struct lks__nodes *n, int *chosen, int *ranks_p)
 {
-    bool *taken = calloc((size_t)n->n_nodes, sizeof *taken), whole = taken != NULL;
-    json_t *members = json_array();
-    int total = 0, first = 0, n_groups = 0, size = n->max;
-    for (int i = 0; i < n->n_nodes; i++)
-        total += n->nodes[i].here ? n->nodes[i].nproc : 0;
-    int W = world_size_of(n, total);
-    for (int g = 0; whole && g < size; g++) {
-        int i = pick(n, g, taken);
+    bool *taken = calloc((size_t)n->n_nodes, sizeof *taken);
+    int count = taken != NULL ? 0 : -1;
+    *ranks_p = 0;
+    for (int g = 0; taken != NULL && g < n->max; g++) {
+        const int i = pick(n, g, taken);
         if (i < 0)
             continue; /* with fewer than all nodes, some ranks are missing: renumber */
         taken[i] = true;
-        int ranks = n->nodes[i].nproc < W - first ? n->nodes[i].nproc : W - first;
+        chosen[count++] = i;
+        *ranks_p += n->nodes[i].nproc;
+    }
+    free(taken);
+    return count;
+}
+
+static void start_round(struct lks__nodes *n)
+{
+    int *chosen = calloc((size_t)n->n_nodes, sizeof *chosen);
+    json_t *members = json_array();
+    int total = 0, first = 0, n_groups = 0;
+    const int count = chosen != NULL ? choose(n, chosen, &total) : -1;
+    bool whole = count >= 0;
+    const int W = world_size_of(n, total);
+    for (int k = 0; whole && k < count; k++) {
+        const int nproc = n->nodes[chosen[k]].nproc, ranks = nproc < W - first ? nproc : W - first;
         whole = json_array_append_new(members,
-                                      json_pack("{s:i, s:i, s:i, s:i}", "node", i, "group",
+                                      json_pack("{s:i, s:i, s:i, s:i}", "node", chosen[k], "group",
                                                 n_groups, "first", first, "ranks", ranks)) == 0;
         first += ranks;
         n_groups += ranks > 0;
     }
-    free(taken);
+    free(chosen);
     if (!whole) {
         json_decref(members);
         lks__nodes_post(n, NULL);

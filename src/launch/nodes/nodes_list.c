@@ -223,11 +223,12 @@ static bool is_complete(struct lks__nodes *n, const json_t *members)
     return true;
 }
 
-static void take_part(struct lks__nodes *n, const json_t *message)
+/* `chosen`: the round includes this node, though perhaps without ranks. */
+static void take_part(struct lks__nodes *n, const json_t *message, bool chosen)
 {
     const struct lks__job_node *me = n->self >= 0 ? &n->nodes[n->self] : NULL;
     const int nproc = n->job->options->nproc, world_size = int_of(message, "world", MAX_COUNT, 1);
-    if (me != NULL && me->here && me->n_ranks < nproc)
+    if (chosen && me->here && me->n_ranks < nproc)
         lks__say(n->job,
                  "%d of this node's ranks stay idle: of the world sizes that divide "
                  "--virtual-ranks=%d, %d is the largest for so many",
@@ -247,6 +248,7 @@ static void take_part(struct lks__nodes *n, const json_t *message)
 static void on_round(struct lks__nodes *n, const json_t *message)
 {
     size_t i;
+    bool chosen = false;
     json_t *member, *members = json_object_get(message, "members");
     n->starting = false;
     /* A node has left before this message. All nodes see that, so they all skip the round, and the
@@ -274,12 +276,13 @@ static void on_round(struct lks__nodes *n, const json_t *message)
         m->first_rank = int_of(member, "first", MAX_COUNT, 0);
         m->n_ranks = int_of(member, "ranks", LKS__SEGMENT_MAX_RANKS, 0);
         m->in_round = m->n_ranks > 0;
+        chosen |= n->self >= 0 && m == &n->nodes[n->self];
     }
     n->running = true;
     n->ended = n->again = n->failing = n->asked = n->stopping = false;
     n->end_by = 0;
     n->patience_s = n->asked_at = n->asked_next = 0;
-    take_part(n, message);
+    take_part(n, message, chosen);
 }
 
 static void on_verdict(struct lks__nodes *n, struct lks__job_node *m, const json_t *message)
