@@ -7,7 +7,7 @@
  * A group belongs to the process that opened it. In a child of fork(), every call on it returns
  * ERR_ARG, calls without a status do nothing, and lks_comm_close() only frees the child's memory.
  * The child may exit or call exec(), and the parent continues as if it hadn't forked. Don't open a
- * group in the child with the parent's RANK: it would take the parent's place.
+ * group in the child with the parent's RANK.
  *
  * The library computes in one floating-point mode, whatever mode the caller's thread has: it rounds
  * to nearest, ignores exceptions, and keeps subnormal numbers. Each call sets this mode, and
@@ -72,9 +72,8 @@ void lks_comm_close(lks_comm *comm);
  * another thread; split it again; close it with lks_comm_close() before or after `comm`, but close
  * `comm` only while no call of a part runs. Sums use the tree over the part's ranks, and messages
  * about a part count its ranks, from 0. The operations of a part count as heartbeats in `comm`,
- * too. Ranks of one host that follow each other in
- * the part's order share memory; if other hosts' ranks are between them, they count as several
- * hosts (lks_comm_world()).
+ * too. Ranks of one host that follow each other in the part's order share memory; if other hosts'
+ * ranks are between them, they count as several hosts (lks_comm_world()).
  *
  * To know a part's ranks in `comm`, gather them in the part:
  *

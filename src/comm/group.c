@@ -163,9 +163,8 @@ static lks_status check_elements(const char *call, size_t count, lks_dtype dtype
                          (int)dtype);
     if (count > MOST_BYTES / size / (size_t)ranks)
         return lks__fail(LKS_ERR_ARG,
-                         "%s: %zu %s elements per rank are more than memory can "
-                         "address",
-                         call, count, lks_dtype_name(dtype));
+                         "%s: %zu %s elements per rank are more than memory can address", call,
+                         count, lks_dtype_name(dtype));
     return LKS_OK;
 }
 

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +32,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace
@@ -99,6 +99,83 @@ struct Posted {
     int sends = 0, recvs = 0;
 };
 
+// --- connections and children ---------------------------------------------------------------
+
+// Gloo's sockets would stay open in programs that a rank starts and in its forked children. Then a
+// rank's connections would survive the rank, and the others would notice its end only after their
+// deadline. So programs don't inherit them, and a forked child replaces them by /dev/null, since it
+// may close them later.
+struct Socket {
+    const void *context;
+    int file;
+    ino_t number; // Gloo closes it if its peer fails; then `file` may be another one
+};
+std::mutex sockets_lock;
+std::vector<Socket> sockets;
+
+std::vector<int> open_files()
+{
+    std::vector<int> files;
+    DIR *dir = opendir("/proc/self/fd");
+    while (const dirent *entry = dir != nullptr ? readdir(dir) : nullptr)
+        if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])))
+            files.push_back(std::atoi(entry->d_name));
+    if (dir != nullptr)
+        closedir(dir);
+    return files;
+}
+
+void before_fork()
+{
+    sockets_lock.lock();
+}
+
+void after_fork()
+{
+    sockets_lock.unlock();
+}
+
+void in_child()
+{
+    struct stat info;
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (const Socket &socket : sockets)
+        if (nothing >= 0 && fstat(socket.file, &info) == 0 && info.st_ino == socket.number)
+            dup3(nothing, socket.file, O_CLOEXEC);
+    if (nothing >= 0)
+        close(nothing);
+    sockets.clear();
+    sockets_lock.unlock();
+}
+
+// Keep the TCP sockets that were opened since `before` from children.
+void hide_sockets(const void *context, const std::vector<int> &before)
+{
+    static std::once_flag once;
+    std::call_once(once, [] { pthread_atfork(before_fork, after_fork, in_child); });
+    std::lock_guard<std::mutex> held(sockets_lock);
+    for (const int file : open_files()) {
+        struct stat info;
+        sockaddr_storage peer;
+        socklen_t bytes = sizeof peer;
+        if (std::find(before.begin(), before.end(), file) != before.end() ||
+            getpeername(file, reinterpret_cast<sockaddr *>(&peer), &bytes) != 0 ||
+            (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) || fstat(file, &info) != 0)
+            continue;
+        fcntl(file, F_SETFD, FD_CLOEXEC);
+        sockets.push_back({context, file, info.st_ino});
+    }
+}
+
+// Before Gloo closes a context's sockets.
+void forget_sockets(const void *context)
+{
+    std::lock_guard<std::mutex> held(sockets_lock);
+    sockets.erase(std::remove_if(sockets.begin(), sockets.end(),
+                                 [context](const Socket &s) { return s.context == context; }),
+                  sockets.end());
+}
+
 // Data have a connection for each direction: up, from lower to higher hosts, and down. While a
 // thread writes to a connection, Gloo's thread can't read from it, and polls until it can.
 enum { UP, DOWN, DIRECTIONS };
@@ -125,77 +202,13 @@ struct Member {
     std::vector<Peer> peers;
 
     Member *left_before; // if this one was left out of order
-};
 
-// --- connections and children ---------------------------------------------------------------
-
-// Gloo's sockets would stay open in programs that a rank starts and in its forked children. Then a
-// rank's connections would survive the rank, and the others would notice its end only after their
-// deadline. So programs don't inherit them, and a forked child replaces them by /dev/null, since it
-// may close them later.
-std::mutex sockets_lock;
-std::vector<std::pair<const void *, int>> sockets; // of a context
-
-std::vector<int> open_files()
-{
-    std::vector<int> files;
-    DIR *dir = opendir("/proc/self/fd");
-    while (const dirent *entry = dir != nullptr ? readdir(dir) : nullptr)
-        if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])))
-            files.push_back(std::atoi(entry->d_name));
-    if (dir != nullptr)
-        closedir(dir);
-    return files;
-}
-
-void before_fork()
-{
-    sockets_lock.lock();
-}
-
-void after_fork()
-{
-    sockets_lock.unlock();
-}
-
-void in_child()
-{
-    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (const auto &socket : sockets)
-        if (nothing >= 0)
-            dup3(nothing, socket.second, O_CLOEXEC);
-    if (nothing >= 0)
-        close(nothing);
-    sockets.clear();
-    sockets_lock.unlock();
-}
-
-// Keep the TCP sockets that were opened since `before` from children.
-void hide_sockets(const void *context, const std::vector<int> &before)
-{
-    static std::once_flag once;
-    std::call_once(once, [] { pthread_atfork(before_fork, after_fork, in_child); });
-    std::lock_guard<std::mutex> held(sockets_lock);
-    for (const int file : open_files()) {
-        sockaddr_storage peer;
-        socklen_t bytes = sizeof peer;
-        if (std::find(before.begin(), before.end(), file) != before.end() ||
-            getpeername(file, reinterpret_cast<sockaddr *>(&peer), &bytes) != 0 ||
-            (peer.ss_family != AF_INET && peer.ss_family != AF_INET6))
-            continue;
-        fcntl(file, F_SETFD, FD_CLOEXEC);
-        sockets.emplace_back(context, file);
+    ~Member()
+    {
+        for (const auto &context : {data[UP], data[DOWN], messages})
+            forget_sockets(context.get());
     }
-}
-
-// Before Gloo closes a context's sockets.
-void forget_sockets(const void *context)
-{
-    std::lock_guard<std::mutex> held(sockets_lock);
-    sockets.erase(std::remove_if(sockets.begin(), sockets.end(),
-                                 [context](const auto &s) { return s.first == context; }),
-                  sockets.end());
-}
+};
 
 std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char *name)
 {
@@ -547,8 +560,6 @@ void gloo_leave(void *engine, int orderly)
     for (auto &peer : m->peers)
         if (peer.thread.joinable())
             peer.thread.join();
-    for (const auto &context : {m->data[UP], m->data[DOWN], m->messages})
-        forget_sockets(context.get());
     delete m;
 }
 
