@@ -125,6 +125,18 @@ std::vector<int> open_files()
     return files;
 }
 
+// A socket's inode, read without the descriptor, which may belong to another thread; 0: not a
+// socket.
+ino_t number_of(int file)
+{
+    unsigned long number = 0;
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    char target[64] = "";
+    if (readlink(link.c_str(), target, sizeof target - 1) > 0)
+        std::sscanf(target, "socket:[%lu]", &number);
+    return number;
+}
+
 void before_fork()
 {
     sockets_lock.lock();
@@ -155,15 +167,15 @@ void hide_sockets(const void *context, const std::vector<int> &before)
     std::call_once(once, [] { pthread_atfork(before_fork, after_fork, in_child); });
     std::lock_guard<std::mutex> held(sockets_lock);
     for (const int file : open_files()) {
-        struct stat info;
         sockaddr_storage peer;
         socklen_t bytes = sizeof peer;
-        if (std::find(before.begin(), before.end(), file) != before.end() ||
+        const ino_t number = number_of(file);
+        if (number == 0 || std::find(before.begin(), before.end(), file) != before.end() ||
             getpeername(file, reinterpret_cast<sockaddr *>(&peer), &bytes) != 0 ||
-            (peer.ss_family != AF_INET && peer.ss_family != AF_INET6) || fstat(file, &info) != 0)
+            (peer.ss_family != AF_INET && peer.ss_family != AF_INET6))
             continue;
         fcntl(file, F_SETFD, FD_CLOEXEC);
-        sockets.push_back({context, file, info.st_ino});
+        sockets.push_back({context, file, number});
     }
 }
 
