@@ -312,7 +312,7 @@ static int body_same_rank(void)
     if (second) {
         setenv("RANK", same, 1);
         setenv("LOCAL_RANK", same, 1);
-        usleep(500 * 1000);
+        usleep((useconds_t)(0.5e6 * lks_test_patience()));
     }
     EXPECT(lks_world_from_env(&world) == LKS_OK);
     const lks_status st = lks_comm_open(&world, &options, &comm);

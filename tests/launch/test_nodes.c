@@ -647,7 +647,7 @@ static void test_spare_node(void **state)
     const int connected = wait_for_connections(port, 0);
     struct node c = START(port, script, n, two, restarts);
     wait_for_connections(port, connected);
-    usleep(300000);
+    usleep((useconds_t)(0.3e6 * lks_test_patience()));
     assert_int_equal(system(lks_test_text("kill -9 $(cat \"%s\"/0-3-4)", folder)), 0);
     lks_test_result r[3] = {end_of(&a), end_of(&b), end_of(&c)};
     for (int rank = 0; rank < 4; rank++)

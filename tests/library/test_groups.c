@@ -176,7 +176,6 @@ static lks_status without_launcher(void)
     return one_after_another();
 }
 
-/* Shared memory in use, in KB. */
 static void *wait_at_barrier(void *comm)
 {
     return lks_comm_barrier(comm) == LKS_OK ? comm : NULL;
@@ -244,6 +243,7 @@ static lks_status starts_a_program(void)
     return one_after_another();
 }
 
+/* Shared memory in use, in KB. */
 static long shared_kb(void)
 {
     char line[256];

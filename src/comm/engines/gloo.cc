@@ -106,7 +106,7 @@ struct Posted {
 // deadline. So programs don't inherit them, and a forked child replaces them by /dev/null, since it
 // may close them later.
 struct Socket {
-    const void *context;
+    const void *member;
     int file;
     ino_t number; // Gloo closes it if its peer fails; then `file` may be another one
 };
@@ -161,7 +161,7 @@ void in_child()
 }
 
 // Keep the TCP sockets that were opened since `before` from children.
-void hide_sockets(const void *context, const std::vector<int> &before)
+void hide_sockets(const void *member, const std::vector<int> &before)
 {
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(before_fork, after_fork, in_child); });
@@ -175,16 +175,16 @@ void hide_sockets(const void *context, const std::vector<int> &before)
             (peer.ss_family != AF_INET && peer.ss_family != AF_INET6))
             continue;
         fcntl(file, F_SETFD, FD_CLOEXEC);
-        sockets.push_back({context, file, number});
+        sockets.push_back({member, file, number});
     }
 }
 
-// Before Gloo closes a context's sockets.
-void forget_sockets(const void *context)
+// Before Gloo closes a member's sockets.
+void forget_sockets(const void *member)
 {
     std::lock_guard<std::mutex> held(sockets_lock);
     sockets.erase(std::remove_if(sockets.begin(), sockets.end(),
-                                 [context](const Socket &s) { return s.context == context; }),
+                                 [member](const Socket &s) { return s.member == member; }),
                   sockets.end());
 }
 
@@ -217,14 +217,12 @@ struct Member {
 
     ~Member()
     {
-        for (const auto &context : {data[UP], data[DOWN], messages})
-            forget_sockets(context.get());
+        forget_sockets(this);
     }
 };
 
 std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char *name)
 {
-    const std::vector<int> before = open_files();
     gloo::transport::tcp::attr attr;
     const char *iface = std::getenv("GLOO_SOCKET_IFNAME");
     if (iface != nullptr && iface[0] != '\0')
@@ -238,7 +236,6 @@ std::shared_ptr<gloo::Context> connect(const lks__engine_join &join, const char 
     gloo::rendezvous::PrefixStore named(name, store);
     context->connectFullMesh(named, device);
     context->setTimeout(never);
-    hide_sockets(context.get(), before);
     return context;
 }
 
@@ -503,9 +500,11 @@ void *gloo_join(lks__engine_join *join, int *host_p, int *n_hosts_p, char *why, 
         m->peers = std::vector<Peer>(static_cast<size_t>(m->n_hosts));
         m->outs.resize(static_cast<size_t>(m->n_hosts));
         if (m->n_hosts > 1) {
+            const std::vector<int> before = open_files();
             m->data[UP] = connect(*join, "data up");
             m->data[DOWN] = connect(*join, "data down");
             m->messages = connect(*join, "notes");
+            hide_sockets(m.get(), before);
             for (int h = 0; h < m->n_hosts; h++) {
                 if (h == m->host)
                     continue;
@@ -548,11 +547,10 @@ void gloo_leave(void *engine, int orderly)
         }
         m->interrupter.join();
         std::this_thread::sleep_for(std::chrono::milliseconds(100)); // give it time to arrive
-        for (auto *context : {m->data[UP].get(), m->data[DOWN].get(), m->messages.get()}) {
-            forget_sockets(context);
+        forget_sockets(m);
+        for (auto *context : {m->data[UP].get(), m->data[DOWN].get(), m->messages.get()})
             if (context != nullptr)
                 context->closeConnections();
-        }
         m->sender.detach();
         for (auto &peer : m->peers)
             if (peer.thread.joinable())
