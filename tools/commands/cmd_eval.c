@@ -44,6 +44,7 @@ struct evaluation {
     char dataset[LKS__SETTING_STR + 8];
     bool is_file; /* a file or a pattern of files; false: a folder */
     lks__byte_table bytes;
+    lks__step_work work;
     lks__split_eval eval;
 };
 
@@ -261,12 +262,14 @@ static lks_status open_evaluation(struct evaluation *e)
                              &r->model));
     LKS__TRY(open_split(e));
     e->eval.session = e->session;
-    e->eval.model = r->model;
+    e->eval.work = &e->work;
     e->eval.params = r->params.dev;
     e->eval.B = (size_t)e->s->batch_size;
     e->eval.T = (size_t)r->config.block_size;
     e->eval.stride = (size_t)e->s->stride;
-    return LKS_OK;
+    e->work.model = r->model;
+    LKS__TRY(lks__mirror_open(e->session->device, sizeof(float), &e->work.losses));
+    return lks__batch_open(e->session->device, e->eval.B * e->eval.T, &e->work.batch);
 }
 
 static lks_status print_result(const struct evaluation *e, const lks__split_result *r)
@@ -359,6 +362,8 @@ static int run_rank(lks__settings *s)
         stopped(stop);
     lks__byte_table_free(&e.bytes);
     lks__shards_close(e.data);
+    lks__batch_close(&e.work.batch);
+    lks__mirror_close(&e.work.losses);
     lks__replica_close(&e.replica);
     lks__session_close(&session);
     return code;

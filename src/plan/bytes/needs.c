@@ -167,7 +167,8 @@ static lks_status find_samples(const lks__settings *s, const lks__model_config *
     const lks__decoder_size size =
         lks__decoder_size_for(config, 1, (uint64_t)s->sample_tokens + 1, &chunk);
     LKS__TRY(lks__decoder_bytes(config, &size, device->layers, &bytes));
-    n->samples = (double)bytes;
+    n->samples = (double)bytes + /* and the context, the newest token, logits */
+                 bytes_of(size.positions + 1 + (size_t)config->vocab_size);
     return LKS_OK;
 }
 
@@ -244,27 +245,19 @@ static size_t most_columns(const lks__table *table)
 /* Bytes for gradients from other devices, for the first ranks; with many more ranks a rank needs no
  * more. */
 static lks_status exchange_bytes(const lks__memory_mode *mode, const lks__settings *s,
-                                 const lks__table *table, lks__needs *n)
+                                 const lks__table *table, const int *owners, lks__needs *n)
 {
     const lks__reducer_config ddp = lks__chosen_ddp(s);
     const int W = lks__place_world(&n->place), most = W < 8 ? W : 8;
-    int *owners = calloc(table->n_tensors + 1, sizeof *owners);
     lks__buckets buckets = {0};
     const lks__memory_config config = {.V = ddp.V, .owners = owners, .buckets = &buckets};
-    lks_status st = LKS_OK;
-    if (owners == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", table->n_tensors);
-    if (st == LKS_OK)
-        st = lks__optim_assign(optimizer_of(s), table, W, owners);
-    if (st == LKS_OK)
-        st = lks__buckets_cut(table, 0, ddp.bucket_bytes, &buckets);
+    lks_status st = lks__buckets_cut(table, 0, ddp.bucket_bytes, &buckets);
     for (int r = 0; r < most && st == LKS_OK; r++) {
         double bytes = 0.0;
         st = mode->exchange_bytes(&config, table, W, r, &bytes);
         n->device.exchange = bytes > n->device.exchange ? bytes : n->device.exchange;
     }
     lks__buckets_free(&buckets);
-    free(owners);
     return st;
 }
 
@@ -273,34 +266,51 @@ static void enlarge(size_t *most, size_t floats)
     *most = floats > *most ? floats : *most;
 }
 
-/* Matrices of one shape that one of W ranks orthogonalizes at once. */
-static size_t updated_at_once(const lks__table *table, const lks__table_tensor *t, int W)
+/* Matrices that the owner of matrix i updates together with it, if activations lend that much work
+ * space. */
+static size_t updated_at_once(const lks__table *table, const int *owners, size_t i)
 {
+    const lks__table_tensor *t = &table->tensors[i];
     size_t n = 0;
-    for (size_t i = 0; i < table->n_tensors; i++) {
-        const lks__table_tensor *other = &table->tensors[i];
-        n += !other->frozen && other->kind == t->kind && other->shape[0] == t->shape[0] &&
+    for (size_t k = 0; k < table->n_tensors; k++) {
+        const lks__table_tensor *other = &table->tensors[k];
+        n += owners[k] == owners[i] && other->shape[0] == t->shape[0] &&
              other->shape[1] == t->shape[1];
     }
-    n = (n + (size_t)W - 1) / (size_t)W;
     return n < LKS__UPDATE_PIECES ? n : LKS__UPDATE_PIECES;
 }
 
-/* Matrices of updates' products. A pass's matrices are activations and parameters. */
-static void find_factors(const lks__settings *s, const lks__table *table, lks__work_use *use, int W)
+/* Matrices that products round: those of updates, and golf's projections, with their scales. All
+ * others of a pass are activations and parameters. */
+static void find_factors(const lks__table *table, const int *owners, lks__work_use *use)
 {
-    const lks__optimizer *optimizer = optimizer_of(s);
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__table_tensor *t = &table->tensors[i];
-        if (t->kind != LKS__PARAM_MATRIX || t->n_dims != 2)
-            continue;
-        const size_t in = lks__round_up(t->shape[1], 8);
-        if (optimizer->whole[t->kind] && optimizer->work_bytes != NULL && !t->frozen) {
-            const size_t n = updated_at_once(table, t, W);
-            enlarge(&use->factors[0], n * t->shape[0] * in);
-            enlarge(&use->factors[1], n * t->shape[0] * in);
-        }
+        const size_t floats = t->shape[0] * lks__round_up(t->shape[1], 8);
+        if (owners[i] >= 0)
+            enlarge(&use->factors[0], updated_at_once(table, owners, i) * floats);
+        if (t->kind == LKS__PARAM_MATRIX && t->init == LKS__INIT_ZEROED)
+            enlarge(&use->factors[1], floats);
     }
+    enlarge(&use->factors[1], use->factors[0]);
+}
+
+/* What depends on the ranks that update whole matrices: the exchange, and products' factors. */
+static lks_status find_owned(const lks__memory_mode *mode, const lks__settings *s,
+                             const lks__table *table, lks__work_use *use, lks__needs *n)
+{
+    int *owners = calloc(table->n_tensors + 1, sizeof *owners);
+    lks_status st = LKS_OK;
+    if (owners == NULL)
+        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", table->n_tensors);
+    if (st == LKS_OK)
+        st = lks__optim_assign(optimizer_of(s), table, lks__place_world(&n->place), owners);
+    if (st == LKS_OK)
+        find_factors(table, owners, use);
+    if (st == LKS_OK && mode->exchange_bytes != NULL)
+        st = exchange_bytes(mode, s, table, owners, n);
+    free(owners);
+    return st;
 }
 
 static lks_status find_device(const lks__device *device, const lks__settings *s,
@@ -322,12 +332,12 @@ static lks_status find_device(const lks__device *device, const lks__settings *s,
         .params = table->count,
         .bf16 = config->bf16,
     };
-    find_factors(s, table, &use, lks__place_world(&n->place));
+    LKS__TRY(find_owned(mode, s, table, &use, n));
     d->work = (double)device->layers->work_bytes(&use);
-    if (mode->exchange_bytes != NULL)
-        LKS__TRY(exchange_bytes(mode, s, table, n));
     d->buffers = (double)lks__batch_bytes(device, rows) +
-                 bytes_of((size_t)s->gradient_accumulation_steps) + sizeof(float); /* losses */
+                 bytes_of((size_t)s->gradient_accumulation_steps); /* losses */
+    if (s->eval_stride > 0) /* losses of overlapping windows */
+        d->buffers += (double)(rows * sizeof(double));
     if (s->check_interval > 0 && lks__place_world(&n->place) > 1) /* replicas are compared */
         d->buffers += LKS__MEMORY_PIECE;
     d->samples = n->samples;

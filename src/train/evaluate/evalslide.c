@@ -3,16 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/batch.h"
 #include "train/evaluate/evaluate.h"
 
 /* Window k predicts the tokens after [k * stride, k * stride + T). Those that window k - 1 has not
  * predicted count. A shorter last window gets its own batch. */
 struct sliding {
     const lks__split_eval *e;
-    uint64_t n_whole; /* windows of T */
-    size_t last;      /* length of the shorter last window; 0: none */
-    lks__batch batch;
+    uint64_t n_whole;   /* windows of T */
+    size_t last;        /* length of the shorter last window; 0: none */
     lks__mirror losses; /* double [B * T] */
 };
 
@@ -37,15 +35,15 @@ static lks_status windows(struct sliding *s, uint64_t first, size_t n, size_t le
 {
     const lks__split_eval *e = s->e;
     int32_t *tokens, *targets;
-    LKS__TRY(lks__batch_next(&s->batch, &tokens, &targets));
+    LKS__TRY(lks__batch_next(&e->work->batch, &tokens, &targets));
     for (size_t w = 0; w < n; w++) {
         int32_t *row = tokens + w * length; /* its last element is also the first of the next row,
                                                which overwrites it */
         LKS__TRY(e->read(e->source, (first + w) * e->stride, length + 1, row));
         memcpy(targets + w * length, row + 1, length * sizeof *row);
     }
-    const lks__micro_batch mb = lks__batch_send(&s->batch, (int)n, (int)length);
-    lks__model_row_losses(e->model, e->params, &mb, s->losses.dev);
+    const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)n, (int)length);
+    lks__model_row_losses(e->work->model, e->params, &mb, s->losses.dev);
     lks__mirror_to_host(&s->losses, LKS__QUEUE_COMPUTE, 0, n * length * sizeof(double));
     LKS__TRY(lks__device_finish(s->losses.device, LKS__QUEUE_COMPUTE));
     const double *losses = s->losses.host;
@@ -77,11 +75,8 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
                          e->path);
     divide(&s, e->n_tokens - 1);
     const size_t n_batches = whole_batches(&s) + (s.last > 0);
-    lks__device *device = lks__model_device(e->model);
     double *values = calloc(n_batches, 2 * sizeof *values);
-    lks_status st = lks__batch_open(device, e->B * e->T, &s.batch);
-    if (st == LKS_OK)
-        st = lks__mirror_open(device, e->B * e->T * sizeof(double), &s.losses);
+    lks_status st = lks__mirror_open(e->session->device, e->B * e->T * sizeof(double), &s.losses);
     if (values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of windows", n_batches);
     st = lks__session_agree(e->session, st);
@@ -89,7 +84,6 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
     *result = (lks__split_result){.n_windows = s.n_whole + (s.last > 0)};
     if (st == LKS_OK)
         st = lks__eval_means(&job, e, e->n_tokens - 1, values, result);
-    lks__batch_close(&s.batch);
     lks__mirror_close(&s.losses);
     free(values);
     return st;
@@ -100,7 +94,7 @@ static void rehearse(const lks__split_eval *e, uint64_t windows, size_t length)
 {
     const lks__micro_batch mb = {.B = (int)windows, .T = (int)length};
     if (windows > 0 && length > 0)
-        lks__model_loss(e->model, e->params, &mb, NULL);
+        lks__model_loss(e->work->model, e->params, &mb, NULL);
 }
 
 lks_status lks__eval_rehearse(void *ctx)

@@ -2,14 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/batch.h"
 #include "train/evaluate/evaluate.h"
 
 struct split {
     const lks__split_eval *e;
     uint64_t n_windows;
-    lks__batch batch;
-    lks__mirror loss;
 };
 
 /* Sum of losses and bytes of one batch's targets. Windows are adjacent, so a batch is one span of
@@ -21,12 +18,12 @@ static lks_status split_batch(void *ctx, size_t batch, double *values)
     uint64_t first = (uint64_t)batch * e->B, left = s->n_windows - first;
     size_t rows = (left < e->B ? (size_t)left : e->B) * e->T;
     int32_t *tokens, *targets;
-    LKS__TRY(lks__batch_next(&s->batch, &tokens, &targets));
+    LKS__TRY(lks__batch_next(&e->work->batch, &tokens, &targets));
     LKS__TRY(e->read(e->source, first * e->T, rows + 1, tokens));
     memcpy(targets, tokens + 1, rows * sizeof *tokens);
-    const lks__micro_batch mb = lks__batch_send(&s->batch, (int)(rows / e->T), (int)e->T);
+    const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)(rows / e->T), (int)e->T);
     double loss;
-    LKS__TRY(lks__eval_loss(e->model, e->params, &mb, &s->loss, &loss));
+    LKS__TRY(lks__eval_loss(e->work, e->params, &mb, &loss));
     values[0] = (double)rows * loss;
     if (e->bytes != NULL)
         values[1] = (double)lks__byte_count(e->bytes, tokens, targets, rows);
@@ -42,11 +39,8 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
                          " tokens: too few for one window of block_size + 1 = %zu",
                          e->path, e->n_tokens, e->T + 1);
     size_t n_batches = (size_t)((s.n_windows + e->B - 1) / e->B);
-    lks__device *device = lks__model_device(e->model);
     double *values = calloc(n_batches, 2 * sizeof *values);
-    lks_status st = lks__batch_open(device, e->B * e->T, &s.batch);
-    if (st == LKS_OK)
-        st = lks__mirror_open(device, sizeof(float), &s.loss);
+    lks_status st = LKS_OK;
     if (values == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);
     st = lks__session_agree(e->session, st);
@@ -54,8 +48,6 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
     *result = (lks__split_result){.n_windows = s.n_windows};
     if (st == LKS_OK)
         st = lks__eval_means(&job, e, s.n_windows * e->T, values, result);
-    lks__batch_close(&s.batch);
-    lks__mirror_close(&s.loss);
     free(values);
     return st;
 }

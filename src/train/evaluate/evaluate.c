@@ -31,10 +31,11 @@ lks_status lks__eval_batches(const lks__eval_job *job, double *values)
     return st;
 }
 
-lks_status lks__eval_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
-                          const lks__mirror *slot, double *loss_p)
+lks_status lks__eval_loss(const lks__step_work *work, const float *params,
+                          const lks__micro_batch *mb, double *loss_p)
 {
-    lks__model_loss(model, params, mb, slot->dev);
+    const lks__mirror *slot = &work->losses;
+    lks__model_loss(work->model, params, mb, slot->dev);
     lks__mirror_to_host(slot, LKS__QUEUE_COMPUTE, 0, sizeof(float));
     LKS__TRY(lks__device_finish(slot->device, LKS__QUEUE_COMPUTE));
     *loss_p = (double)*(const float *)slot->host;

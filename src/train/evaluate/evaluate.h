@@ -3,10 +3,9 @@
 #ifndef LKS_TRAIN_EVALUATE_EVALUATE_H
 #define LKS_TRAIN_EVALUATE_EVALUATE_H
 
-#include "compute/mirror.h"
 #include "data/text/bpb.h"
-#include "model/model.h"
 #include "session/session.h"
+#include "train/work.h"
 
 typedef struct lks__eval_job {
     lks__session *session;
@@ -20,16 +19,17 @@ typedef struct lks__eval_job {
  * ERR_STOPPED, on all ranks, if one was asked to stop and has left out batches. */
 lks_status lks__eval_batches(const lks__eval_job *job, double *values);
 
-/* The mean loss of one batch. `slot` holds one float. */
-lks_status lks__eval_loss(lks__model *model, const float *params, const lks__micro_batch *mb,
-                          const lks__mirror *slot, double *loss_p);
+/* The mean loss of one batch. Overwrites the first of work->losses. */
+lks_status lks__eval_loss(const lks__step_work *work, const float *params,
+                          const lks__micro_batch *mb, double *loss_p);
 
 /* The mean loss over a split, in batches of windows. */
 typedef struct lks__split_eval {
     lks__session *session;
-    lks__model *model;
+    lks__step_work *work; /* its batch and losses are overwritten */
     const float *params;
-    size_t B, T;   /* windows per batch (the last may have fewer), tokens per window */
+    size_t B, T;   /* windows per batch (the last may have fewer), at most those of a micro-batch,
+                      and tokens per window */
     size_t stride; /* lks__eval_sliding(): tokens between starts of windows, 1 to T */
 
     const char *path; /* for messages */

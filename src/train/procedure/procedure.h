@@ -76,7 +76,7 @@ struct lks__procedure {
 
     /* Call evaluate()'s passes for a rehearsal (compute/device.h). NULL: they are a step's. */
     lks_status (*rehearse_evaluation)(const lks__run *run, lks__session *ses,
-                                      const lks__state *state, const lks__step_work *work);
+                                      const lks__state *state, lks__step_work *work);
 
     /* Called before a run's first step: fails if finish() would fail, perhaps hours later. NULL: it
      * can't fail. */

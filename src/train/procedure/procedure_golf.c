@@ -178,13 +178,13 @@ static size_t eval_batch(const lks__run *run)
 
 /* Evaluation of the whole split. A stride makes windows overlap, and every token counts then. */
 static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const lks__state *state,
-                                  const lks__step_work *work, size_t stride)
+                                  lks__step_work *work, size_t stride)
 {
     const struct lks__golf_run *g = run->golf;
     const lks__shards *val = run->data[LKS__SPLIT_VAL];
     return (lks__split_eval){
         .session = ses,
-        .model = work->model,
+        .work = work,
         .params = state->memory->params.dev,
         .B = eval_batch(run),
         .T = (size_t)run->s.block_size,
@@ -216,7 +216,7 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
 
 /* Also the evaluation of finish(). */
 static lks_status rehearse_evaluation(const lks__run *run, lks__session *ses,
-                                      const lks__state *state, const lks__step_work *work)
+                                      const lks__state *state, lks__step_work *work)
 {
     lks__split_eval e = evaluation(run, ses, state, work, 0);
     LKS__TRY(lks__eval_rehearse(&e));

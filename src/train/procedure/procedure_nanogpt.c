@@ -136,7 +136,6 @@ struct estimate {
     lks__step_work *work;
     const float *params;
     const uint64_t *offsets; /* [2][eval_iters][B] */
-    lks__mirror loss;
 };
 
 /* Compute batch i of both splits' batches, train first. */
@@ -150,7 +149,7 @@ static lks_status estimate_batch(void *ctx, size_t i, double *loss_p)
     LKS__TRY(lks__shards_samples(e->run->data[i / (size_t)s->eval_iters], e->offsets + i * B, B, T,
                                  tokens, targets));
     const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)B, (int)T);
-    return lks__eval_loss(e->work->model, e->params, &mb, &e->loss, loss_p);
+    return lks__eval_loss(e->work, e->params, &mb, loss_p);
 }
 
 /* The script's estimate_loss: the mean over eval_iters batches of each split. */
@@ -163,7 +162,7 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
                          .work = work,
                          .params = state->memory->params.dev,
                          .offsets = lks__batch_sampler_eval(state->sampler, state->iter, (int)n)};
-    lks_status st = lks__mirror_open(ses->device, sizeof(float), &e.loss);
+    lks_status st = LKS_OK;
     if (losses == NULL || e.offsets == NULL)
         st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
     st = lks__session_agree(ses, st);
@@ -172,7 +171,6 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
         st = lks__eval_batches(&job, losses);
     for (size_t i = 0; i < 2 * n && st == LKS_OK; i++)
         mean[i / n] += losses[i];
-    lks__mirror_close(&e.loss);
     free(losses);
     *result = (lks__eval_result){.has_train = true,
                                  .train_loss = mean[LKS__SPLIT_TRAIN] / (double)n,
