@@ -32,6 +32,7 @@ install(CODE [[
   list(REMOVE_DUPLICATES made)
   list(JOIN made "\n" made)
   # Another user may have installed before: root, by sudo.
-  file(REMOVE "${list}" "${CMAKE_BINARY_DIR}/install_manifest.txt")
+  get_filename_component(build "${list}" DIRECTORY)
+  file(REMOVE "${list}" "${build}/install_manifest.txt")
   file(WRITE "${list}" "${made}\n")
 ]])

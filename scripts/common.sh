@@ -114,7 +114,9 @@ apt() {
 install_packages() {
     apt install -y --no-install-recommends "$@" && return 0
     echo 'The installation failed with the current package lists: fetching new ones.'
-    apt update && apt install -y --no-install-recommends "$@"
+    apt update && apt install -y --no-install-recommends "$@" && return 0
+    echo "These packages couldn't be installed. Once, this needs the network, or a mirror that apt can reach: $*"
+    return 1
 }
 
 # check_cmake: fail if the cmake in PATH is too old. A missing one is fine, because Debian's is new enough.

@@ -7,14 +7,17 @@ source=$1 build=$2
 work_folder
 plain_build "$build" 'what is installed would need the sanitizer everywhere'
 
+: >"$work/install_manifest.txt" # another program's
+
 install_with() { # UMASK
-    (umask "$1" && DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where) >"$work/log" 2>&1 || fail 'cmake --install'
+    (cd "$work" && umask "$1" && DESTDIR=$work/dest cmake --install "$build" --prefix /opt/some/where) >"$work/log" 2>&1 || fail 'cmake --install'
     wrong=$(find "$work/dest" ! -type l \( -perm /022 -o ! -perm -444 -o -type d ! -perm -555 \))
     [ -z "$wrong" ] || fail "umask $1: others can't read, or can change $wrong"
 }
 
 echo '== all files lie below DESTDIR and the prefix'
 install_with 000
+[ -f "$work/install_manifest.txt" ] || fail "install removed another program's list"
 [ "$(cd "$work/dest" && find . -path ./opt/some/where -prune -o -type f -print)" = '' ] ||
     fail "files beside the prefix: $(find "$work/dest")"
 there=$work/dest/opt/some/where

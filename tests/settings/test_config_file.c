@@ -181,6 +181,21 @@ static void test_arithmetic(void **state)
     }
 }
 
+/* Several statements in a line of Python; a text may contain what separates them. */
+static void test_statements(void **state)
+{
+    assert_ok(read_as("a.py",
+                      "import os; from math import pi;n_layer = 2 ;n_head = 1 # ; n_embd = 5\n"
+                      "compile = False; max_iters = 600_000; out_dir = 'a;b';;\n"));
+    assert_int_equal(s.n_layer, 2);
+    assert_int_equal(s.n_head, 1);
+    assert_int_equal(s.n_embd, 768);
+    assert_int_equal(s.max_iters, 600000);
+    assert_string_equal(s.out_dir, "a;b");
+    assert_int_equal(args.n_notes, 3);
+    assert_contains(args.notes[1], "a.py:1: from math import pi");
+}
+
 /* What has no meaning here is listed once; its value may still be used. */
 static void test_listed_once(void **state)
 {
@@ -274,8 +289,13 @@ static void test_mistakes(void **state)
          "doesn't fit into 64 bits"}, /* 2^64 + 4 */
         {"a.conf", "n_layer = 4# x\n",
          "a.conf:1:12: this follows the end of an expression"}, /* no white space */
-        {"a.py", "n_layer = 4; n_head = 2\n",
-         "a.py:1:12: `;` isn't read: give each setting its own line"},
+        {"a.conf", "n_layer = 4; n_head = 2\n",
+         "a.conf:1:12: `;` isn't read: give each setting its own line"},
+        {"a.py", "x = 1; n_layer = 4 * y\n", "a.py:1:22: y has no value at this point"},
+        {"a.py", "from config.base import *\n", "a.py:1: lockstep can't import settings"},
+        {"a.py", "import os; from base import (pi, n_layer as n)\n", "can't import settings"},
+        {"a.py", "n_layer = 1_2_\n", "this is not a number"},
+        {"a.py", "n_layer = 1__2\n", "this is not a number"},
         {"a.conf", "n_layer =\n", "not \"\""},
         {"a.conf", "n_layer = '12'\n", "without quotes"},
         {"a.py", "bias = 'True'\n", "without quotes"},
@@ -414,9 +434,9 @@ int main(void)
         cmocka_unit_test(test_recipe),      cmocka_unit_test(test_command_line_wins),
         cmocka_unit_test(test_nanogpt),     cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_arithmetic),  cmocka_unit_test(test_listed_once),
-        cmocka_unit_test(test_beginnings),  cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_hostile),     cmocka_unit_test(test_our_recipes),
-        cmocka_unit_test(test_among_words),
+        cmocka_unit_test(test_statements),  cmocka_unit_test(test_beginnings),
+        cmocka_unit_test(test_deep),        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_our_recipes), cmocka_unit_test(test_among_words),
     };
     return lks_test_exit(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -197,20 +197,28 @@ static lks_status apply(const parser *p, const char *at, char sign, const lks__c
 static lks_status sum(parser *p, lks__config_value *v);
 static lks_status factor(parser *p, lks__config_value *v);
 
+/* An underscore between two digits: 600_000. */
+static bool is_separator(const char *from, const char *at)
+{
+    return *at == '_' && at > from && isdigit((unsigned char)at[-1]) &&
+           isdigit((unsigned char)at[1]);
+}
+
 static lks_status number(parser *p, lks__config_value *v)
 {
-    const char *from = p->at;
+    const char *from = p->at, *at = from;
     char token[MAX_TOKEN];
     size_t n = 0;
-    while (
-        isdigit((unsigned char)from[n]) || from[n] == '.' || from[n] == 'e' || from[n] == 'E' ||
-        ((from[n] == '+' || from[n] == '-') && n > 0 && (from[n - 1] == 'e' || from[n - 1] == 'E')))
-        n++;
-    if (n >= sizeof token || is_letter(from[n]))
+    for (; isdigit((unsigned char)*at) || *at == '.' || *at == 'e' || *at == 'E' ||
+           ((*at == '+' || *at == '-') && at > from && (at[-1] == 'e' || at[-1] == 'E')) ||
+           is_separator(from, at);
+         at++)
+        if (*at != '_' && n < sizeof token)
+            token[n++] = *at;
+    if (n >= sizeof token || is_letter(*at))
         return fail_at(p, from, "this is not a number");
-    memcpy(token, from, n);
     token[n] = '\0';
-    p->at += n;
+    p->at = at;
     if (lks__parse_int(token, &v->i)) {
         v->kind = LKS__CONFIG_INT;
         return LKS_OK;

@@ -26,8 +26,8 @@ typedef struct reader {
     unsigned command;
     lks__args *args;
     bool python;
-    char where[160];  /* FILE:LINE, escaped */
-    const char *line; /* its first byte, in the read buffer */
+    char where[160]; /* FILE:LINE, escaped */
+    char line[MAX_LINE + 1];
     variable names[MOST_NAMES];
     int n_names;
 } reader;
@@ -49,8 +49,9 @@ static char *trim(char *text)
 }
 
 /* End the line at its comment: a '#' outside strings; in recipes only after white space, so that a
- * path may contain '#'. */
-static void cut_comment(char *line, bool python)
+ * path may contain '#'. In Python at a ';' outside strings, too: returns what follows it, or NULL.
+ */
+static char *cut_line(char *line, bool python)
 {
     char quote = 0;
     for (char *c = line; *c; c++) {
@@ -61,12 +62,16 @@ static void cut_comment(char *line, bool python)
                 quote = 0;
         } else if (*c == '#' && (python || c == line || is_space(c[-1]))) {
             *c = '\0';
-            return;
+            return NULL;
+        } else if (*c == ';' && python) {
+            *c = '\0';
+            return c + 1;
         } else if ((*c == '\'' || *c == '"') &&
                    (python || c == line || is_space(c[-1]) || c[-1] == '=')) {
             quote = *c; /* an apostrophe inside a bare word begins no string */
         }
     }
+    return NULL;
 }
 
 typedef enum literal { NOT_A_STRING, STRING, BROKEN } literal;
@@ -297,14 +302,32 @@ static lks_status read_value(reader *r, const char *key, const char *text, const
                                          : read_number(r, key, text, line);
 }
 
-static lks_status read_line(reader *r, char *line)
+/* Note an import. It must not be one of settings. */
+static lks_status read_import(reader *r, const char *line)
 {
-    cut_comment(line, r->python);
+    static const char ends[] = " \t,()";
+    for (const char *at = line + strcspn(line, ends); *at != '\0';) {
+        char name[LKS__SETTING_KEY];
+        at += strspn(at, ends);
+        const size_t n = strcspn(at, ends);
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        if (strcmp(name, "*") == 0 || lks__setting_find(name) >= 0)
+            return lks__fail(LKS_ERR_CONFIG,
+                             "%s: lockstep can't import settings: write them into this file, or "
+                             "give both files",
+                             r->where);
+        at += n;
+    }
+    return note(r, line);
+}
+
+static lks_status read_statement(reader *r, char *line)
+{
     line = trim(line);
     if (!*line)
         return LKS_OK;
     if (r->python && (strncmp(line, "import ", 7) == 0 || strncmp(line, "from ", 5) == 0))
-        return note(r, line);
+        return read_import(r, line);
     size_t n_key = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
     char *equals = line + n_key;
     while (is_space(*equals))
@@ -322,6 +345,15 @@ static lks_status read_line(reader *r, char *line)
     return read_value(r, key, trim(equals + 1), line);
 }
 
+static lks_status read_line(reader *r)
+{
+    for (char *line = r->line, *next; line != NULL; line = next) {
+        next = cut_line(line, r->python);
+        LKS__TRY(read_statement(r, line));
+    }
+    return LKS_OK;
+}
+
 /* Read line by line; `data` ends with a 0 byte that isn't counted. */
 static lks_status read_text(reader *r, const char *shown, char *data, size_t bytes)
 {
@@ -329,7 +361,6 @@ static lks_status read_text(reader *r, const char *shown, char *data, size_t byt
     if (bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0)
         at = 3; /* skip a byte order mark */
     for (; at < bytes; number++) {
-        char line[MAX_LINE + 1];
         const char *end = memchr(data + at, '\n', bytes - at);
         size_t n = end ? (size_t)(end - (data + at)) : bytes - at;
         snprintf(r->where, sizeof r->where, "%s:%zu", shown, number);
@@ -344,10 +375,9 @@ static lks_status read_text(reader *r, const char *shown, char *data, size_t byt
                                  "%s: byte 0x%02x at column %zu does not belong in a UTF-8 text",
                                  r->where, (unsigned char)data[at + i], i + 1);
         }
-        memcpy(line, data + at, n);
-        line[n] = '\0';
-        r->line = line;
-        LKS__TRY(read_line(r, line));
+        memcpy(r->line, data + at, n);
+        r->line[n] = '\0';
+        LKS__TRY(read_line(r));
         at += n + 1;
     }
     return check_names(r);
