@@ -139,9 +139,12 @@ int tool_stopped(const char *name, int signo, const char *left)
 
 lks_status tool_flush(void)
 {
+    errno = 0; /* the reason of an earlier failure is lost */
     if (!ferror(stdout) && fflush(stdout) == 0)
         return LKS_OK;
-    return lks__fail(LKS_ERR_IO, "writing to the standard output failed: %s", strerror(errno));
+    const int err = errno;
+    return lks__fail(LKS_ERR_IO, "writing to the standard output failed%s%s", err != 0 ? ": " : "",
+                     err != 0 ? strerror(err) : "");
 }
 
 void tool_wrote(const char *name, const char *path)

@@ -452,7 +452,7 @@ static void latest_link(void **state)
     for (size_t i = 0; i < COUNT(targets); i++) {
         assert_int_equal(unlink(inside(out, "latest")), 0);
         assert_int_equal(symlink(targets[i], inside(out, "latest")), 0);
-        refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000020");
+        refused(out, LKS_ERR_FORMAT, "latest names", "give its folder, ", "/ckpt-00000020");
         assert_null(strchr(lks_last_error(), '\x1b'));
         assert_int_equal(lks__ckpt_open(out, LKS__CKPT_ALL_ALONE, &ckpt), LKS_ERR_FORMAT);
         assert_null(strstr(lks_last_error(), "--out_dir="));
@@ -490,11 +490,11 @@ static void latest_link(void **state)
         if (names[i].good)
             assert_true(opens_as(out, 10, 0));
         else
-            refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000040");
+            refused(out, LKS_ERR_FORMAT, "latest names", "give its folder, ", "/ckpt-00000040");
     }
     for (size_t i = 0; i < COUNT(targets); i++) {
         lks_test_write(inside(out, "latest"), targets[i], strlen(targets[i]));
-        refused(out, LKS_ERR_FORMAT, "latest names", "use --out_dir=", "/ckpt-00000040");
+        refused(out, LKS_ERR_FORMAT, "latest names", "give its folder, ", "/ckpt-00000040");
     }
     assert_int_equal(truncate(inside(out, "latest"), 1 << 30), 0);
     refused(out, LKS_ERR_FORMAT, "latest names", NULL, NULL);
@@ -505,7 +505,7 @@ static void latest_link(void **state)
     assert_int_equal(unlink(inside(out, "latest")), 0);
     assert_int_equal(mkdir(inside(out, "latest"), 0777), 0);
     refused(out, LKS_ERR_FORMAT, "neither a symbolic link nor a small file",
-            "use --out_dir=", "/ckpt-00000040");
+            "give its folder, ", "/ckpt-00000040");
     assert_int_equal(save_content(out, 50, 0, 0), LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), "checkpoint ckpt-00000050 is not saved"));
     assert_non_null(strstr(lks_last_error(), "latest: "));
@@ -532,7 +532,7 @@ static void flipped_bits(void **state)
             const char bit = (char)(1 << (next_random(&random) % 8));
             data[at] ^= bit;
             lks_test_write(path, data, bytes);
-            refused(out, LKS_ERR_FORMAT, "ckpt-00000020", "use --out_dir=", "/ckpt-00000010");
+            refused(out, LKS_ERR_FORMAT, "ckpt-00000020", "give its folder, ", "/ckpt-00000010");
             if (!strstr(lks_last_error(), files[f]))
                 fail_msg("%s at %zu: %s", files[f], at, lks_last_error());
             data[at] ^= bit;

@@ -169,10 +169,20 @@ until ls o/data.tmp/*.new-* >/dev/null 2>&1; do
 done
 # shellcheck disable=SC2086
 (refused 2 "o is the folder of a run that is still in progress (pid $first " two/text.txt $small --max_iters=1 --out_dir=o) || refused=no
+! lockstep prep char --input=text.txt --out=o/data >"$work/log" 2>&1 || refused=no
+grep -q "o is the folder of a run that is still in progress (pid $first " "$work/log" || refused=no
 kill -9 $first
 wait $first 2>/dev/null || :
 [ $refused = yes ] || exit 1
 # shellcheck disable=SC2086
 lockstep train two/text.txt $small --max_iters=1 --out_dir=o >"$work/log" 2>&1 || fail 'after a preparation that was killed'
 [ "$(cd o/data && echo *)" = 'meta.json source.json train.bin val.bin' ] || fail "OUT/data has $(cd o/data && echo *)"
+
+echo '== a limit on file sizes, and a run whose record is lost'
+mkdir few
+code=0
+(ulimit -f 1 && exec lockstep train text.txt --out_dir=few/o) >"$work/log" 2>&1 || code=$?
+[ $code = 1 ] && grep -q 'File too large' "$work/log" && [ -z "$(ls few)" ] || fail "ulimit -f: $code, $(cat "$work/log")"
+rm o/metrics.jsonl
+lockstep resume o --max_iters=2 >"$work/log" 2>&1 || fail "without metrics.jsonl: $(cat "$work/log")"
 echo 'all as it should be'

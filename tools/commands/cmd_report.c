@@ -50,8 +50,8 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
     for (size_t i = 0; i < runs->n; i++)
         if (runs->all[i].bad > 0)
             fprintf(stderr,
-                    "lockstep report: %zu lines of run %zu are not a run's, and were left out\n",
-                    runs->all[i].bad, i + 1);
+                    "lockstep report: lines of run %zu that are not a run's were left out: %zu\n",
+                    i + 1, runs->all[i].bad);
     return tool_flush();
 }
 

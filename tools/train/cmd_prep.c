@@ -12,6 +12,7 @@
 #include "base/number/cpu.h"
 #include "base/system/sys.h"
 #include "prep.h"
+#include "report/record/outdir.h"
 #include "session/signals.h"
 
 #define NOTHING_LEFT "nothing was written, and --out is unchanged"
@@ -135,6 +136,17 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
                : lks__fail(LKS_ERR_CONFIG, "--%s doesn't apply to %s tokens", unused, name);
 }
 
+/* Refuse the folder of a run in progress, and one in it, such as its data. */
+static lks_status check_out(const char *out)
+{
+    char parent[LKS__SETTING_STR];
+    const char *slash = strrchr(out, '/');
+    snprintf(parent, sizeof parent, "%.*s", slash == NULL ? 1 : (int)(slash - out),
+             slash == NULL ? "." : out);
+    LKS__TRY(lks__outdir_free(out, true));
+    return lks__outdir_free(parent, true);
+}
+
 static lks_status prep(const char *name, const lks__settings *s, lks__prep_result *result)
 {
     const lks__prep_kind *kind = lks__prep_kind_of(name);
@@ -157,6 +169,7 @@ static lks_status prep(const char *name, const lks__settings *s, lks__prep_resul
         .training = training,
     };
     LKS__TRY(check(name, kind, s));
+    LKS__TRY(check_out(s->out));
     return lks__prep(kind, &options, result);
 }
 

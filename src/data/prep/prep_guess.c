@@ -30,7 +30,8 @@ static lks_status not_a_text(const char *path, uint64_t offset)
 {
     char name[256];
     return lks__fail(LKS_ERR_FORMAT,
-                     "%s is not a text: byte %llu is 0; give a text in UTF-8, or a folder of them",
+                     "%s is not a text: byte %llu is 0; give a text in UTF-8, or a folder of them "
+                     "(or lockstep prep raw, which keeps every byte)",
                      lks__escape(name, sizeof name, path, strlen(path)),
                      (unsigned long long)offset);
 }

@@ -267,6 +267,8 @@ lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *option
     if (o->shard_tokens == 0)
         o->shard_tokens = kind->shard_tokens;
     LKS__TRY(check(kind, o));
+    sigset_t before;
+    lks__sys_limit_begin(&before);
     lks_status st = run(kind, &job);
     lks__prep_progress(&job, 1, 1);
     if (st == LKS_OK)
@@ -274,5 +276,6 @@ lks_status lks__prep(const lks__prep_kind *kind, const lks__prep_options *option
     lks__split_writer_close(&job.writer);
     lks__staged_close(&job.staged);
     lks__texts_close(&job.texts);
+    lks__sys_limit_end(&before);
     return st;
 }

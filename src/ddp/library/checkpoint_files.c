@@ -140,11 +140,11 @@ static lks_status find_any(const char *dir, bool *any_p)
     return LKS_OK;
 }
 
-/* The recorded sentence advises to use --out_dir, an option of `lockstep`. Replace that by advice
+/* The recorded sentence advises to give another folder to `lockstep`. Replace that by advice
  * about `dir`, which is a folder of checkpoints or one of them. */
 static lks_status advise(lks_status st, const char *dir)
 {
-    static const char option[] = ": use --out_dir=";
+    static const char option[] = ": give its folder, ";
     char text[2048], shown[512];
     snprintf(text, sizeof text, "%s", lks_last_error());
     char *good = strstr(text, option);

@@ -239,7 +239,7 @@ static lks_status offer(lks_status st, const char *out, const char *except, int 
     if (open_newest(out, except, parts, &good) != LKS_OK)
         return lks__fail(st, "%s; there is no other good checkpoint in %s", cause,
                          show(shown, out));
-    lks__fail(st, "%s; the newest good checkpoint is %s: use --out_dir=%s", cause, good.name,
+    lks__fail(st, "%s; the newest good checkpoint is %s: give its folder, %s", cause, good.name,
               show(shown, good.path));
     lks__ckpt_close(&good);
     return st;

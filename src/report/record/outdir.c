@@ -39,7 +39,7 @@ static lks_status in_use(const char *out_dir, int fd)
     return lks__fail(
         LKS_ERR_CONFIG,
         "%s is the folder of a run that is still in progress (%s): wait for its end, stop "
-        "it, or give another --out_dir",
+        "it, or give another folder",
         lks__escape(path, sizeof path, out_dir, strlen(out_dir)),
         len > 0 ? lks__escape(shown, sizeof shown, text, len) : "by an unknown process");
 }

@@ -160,7 +160,12 @@ lks_status lks__export_hf(const lks__export_model *e)
     LKS__TRY(check(e));
     LKS__TRY(make_folder(e));
     LKS__TRY(lks__export_hf_remove(e, "config.json"));
-    LKS__TRY(lks__export_hf_tokenizer(e, &end_of_text));
-    LKS__TRY(write_weights(e));
-    return write_config(e, end_of_text);
+    lks_status st = lks__export_hf_tokenizer(e, &end_of_text);
+    if (st == LKS_OK)
+        st = write_weights(e);
+    if (st == LKS_OK)
+        st = write_config(e, end_of_text);
+    if (st != LKS_OK)
+        lks__fail(st, "%s; the folder is no complete model now: export again", lks_last_error());
+    return st;
 }
