@@ -19,7 +19,7 @@ static const char *in_folder(const char *name)
     return lks_test_text("%s/%s", folder, name);
 }
 
-static void train(const char *out, const char *ranks)
+static void train(const char *out, const char *ranks, const char *const env[])
 {
     lks_test_result r = lks_test_run(
         (const char *const[]){
@@ -29,7 +29,7 @@ static void train(const char *out, const char *ranks)
             "--num_kv_heads=1", "--train_seq_len=32", "--train_batch_tokens=512",
             "--val_batch_size=32768", "--iterations=2", "--val_loss_every=0", "--threads=1", ranks,
             NULL},
-        NULL, 120);
+        env, 120);
     if (r.exit_code != 0)
         fail_msg("train: %s", r.err);
 }
@@ -39,7 +39,7 @@ static int set_up(void **state)
     folder = lks_test_folder();
     lks_test_generated_golf(folder);
     run = in_folder("run");
-    train(run, "--nproc_per_node=1");
+    train(run, "--nproc_per_node=1", NULL);
     return 0;
 }
 
@@ -142,13 +142,50 @@ static void test_content(void **state)
 static void test_any_ranks(void **state)
 {
     const char *one = in_folder("1.ptz"), *two = in_folder("2.ptz"), *other = in_folder("run2");
-    train(other, "--nproc_per_node=2");
+    train(other, "--nproc_per_node=2", NULL);
     assert_int_equal(export_to(one, NULL).exit_code, 0);
     const char *keep = run;
     run = other;
     assert_int_equal(export_to(two, NULL).exit_code, 0);
     run = keep;
     assert_same_file(one, two);
+}
+
+static lks_test_result evaluate(const char *from, const char *const more[], const char *const env[])
+{
+    const char *argv[12] = {"lockstep", "eval", from, lks_test_text("--dataset=%s", folder)};
+    for (int n = 4; *more != NULL; more++)
+        argv[n++] = *more;
+    return lks_test_run(argv, env, 60);
+}
+
+/* The script's file shows neither the cap of the logits nor RoPE's base: they are given by setting
+ * or by the script's variables. A run has its own. */
+static void test_unshown(void **state)
+{
+    const char *const none[] = {NULL};
+    const char *const given[] = {"--block_size=32", "--logit_softcap=1.5", "--rope_base=50", NULL};
+    const char *const length[] = {"--block_size=32", NULL};
+    const char *const env[] = {"LOGIT_SOFTCAP=1.5", "ROPE_BASE=50", NULL};
+    const char *other = in_folder("capped"), *pt = in_folder("capped.pt");
+    train(other, "--nproc_per_node=1", env);
+    assert_int_equal(lks_test_tool("export", "--format=golf", lks_test_text("--out_dir=%s", other),
+                                   lks_test_text("--out=%s", pt))
+                         .exit_code,
+                     0);
+    const char *of_run = lks_test_text("--out_dir=%s", other),
+               *of_file = lks_test_text("--init_from=%s", pt);
+    const char *loss = strstr(evaluate(of_run, none, NULL).out, " loss ");
+    assert_non_null(loss);
+    loss = lks_test_text("%.*s", (int)strcspn(loss, "("), loss);
+    assert_contains(evaluate(of_file, given, NULL).out, loss);
+    assert_contains(evaluate(of_file, length, env).out, loss);
+    assert_contains(evaluate(of_run, length, (const char *const[]){"LOGIT_SOFTCAP=7", NULL}).out,
+                    loss);
+    assert_null(strstr(evaluate(of_file, length, NULL).out, loss));
+    lks_test_result r = evaluate(of_run, (const char *const[]){"--rope_base=60", NULL}, NULL);
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "rope_base=60 was given, but the model has its own");
 }
 
 static void test_limit(void **state)
@@ -201,7 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines),     cmocka_unit_test(test_content),
         cmocka_unit_test(test_any_ranks), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_wrong),     cmocka_unit_test(test_unshown),
     };
     lks_test_need_zip();
     return lks_test_exit(cmocka_run_group_tests(tests, set_up, NULL));

@@ -363,6 +363,10 @@ static void test_pickle(void **state)
     assert_ok(LOAD(PKL("\2", "b", "a", "b", "a"), &meta));
     assert_int_equal(meta.vocab_size, 2);
     assert_null(meta.chars);
+    assert_true(meta.has_other_texts);
+    assert_ok(LOAD(PKL("\3", "a", "b", "a", "b"), &meta));
+    assert_int_equal(meta.vocab_size, 3);
+    assert_true(meta.chars == NULL && meta.has_other_texts);
     /* {"vocab_size": 1, "stoi": {"ab": 0}, "itos": {0: "ab"}}: no characters either */
     assert_ok(LOAD("\x80\4}(\x8c\12vocab_sizeK\1\x8c\4stoi}\x8c\2abK\0s\x8c\4itos}K\0\x8c\2ab"
                    "su.",
@@ -378,14 +382,14 @@ static void test_hostile_pickle(void **state)
     assert_non_null(meta.chars);
     lks__meta_free(&meta);
 #define REFUSED(text, ...) assert_fails(LKS_ERR_FORMAT, LOAD(text, &meta), "meta.pkl", __VA_ARGS__)
-    REFUSED(PKL("\3", "a", "b", "a", "b"), "\"vocab_size\" items each, 3");
+    REFUSED(PKL("\1", "a", "b", "a", "b"), "at most \"vocab_size\" = 1,");
     REFUSED(PKL("\2", "a", "b", "b", "a"), "id 0 has no text");
     REFUSED(PKL("\2", "a", "b", "a", "c"), "id 1 has no text");
     REFUSED(PKL("\0", "a", "b", "a", "b"), "whole number from 1");
     /* {"vocab_size": 1, "stoi": {"a": 0}, "itos": {0: "a", 1: "b"}} */
     REFUSED("\x80\4}(\x8c\12vocab_sizeK\1\x8c\4stoi}\x8c\1aK\0s\x8c\4itos}(K\0\x8c\1aK\1\x8c\1bu"
             "u.",
-            "\"vocab_size\" items each, 1");
+            "equally many items");
     REFUSED(PKL("\2", "a", "a", "a", "b"), "occurs twice in a dict");
     REFUSED("\x80\4].", "a dict with");
     REFUSED("\x80\4}.", "\"vocab_size\" must be");
@@ -395,16 +399,30 @@ static void test_hostile_pickle(void **state)
 #undef REFUSED
 }
 
-/* meta.json comes first. */
+/* meta.json comes first, if meta.pkl says the same. */
 static void test_both(void **state)
 {
     static const char text[] = PKL("\2", "a", "b", "a", "b");
-    const char *folder = folder_with("{\"kind\":\"ids\",\"vocab_size\":7}", 29);
-    bool found = false;
-    lks__meta meta = {0};
-    lks_test_write(lks_test_text("%s/meta.pkl", folder), text, sizeof text - 1);
-    assert_ok(lks__meta_load(folder, &found, &meta));
-    assert_int_equal(meta.vocab_size, 7);
+    static const struct {
+        const char *json;
+        bool same;
+    } rows[] = {{"{\"kind\":\"ids\",\"vocab_size\":2}", true},
+                {"{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"ab\"}", true},
+                {"{\"kind\":\"char\",\"vocab_size\":2,\"chars\":\"ac\"}", false},
+                {"{\"kind\":\"ids\",\"vocab_size\":7}", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *folder = folder_with(rows[i].json, strlen(rows[i].json));
+        bool found = false;
+        lks__meta meta = {0};
+        lks_test_write(lks_test_text("%s/meta.pkl", folder), text, sizeof text - 1);
+        const lks_status st = lks__meta_load(folder, &found, &meta);
+        if (rows[i].same)
+            assert_ok(st);
+        else
+            assert_fails(LKS_ERR_CONFIG, st, "contradict each other", folder);
+        assert_int_equal(found, rows[i].same);
+        lks__meta_free(&meta);
+    }
 }
 
 int main(void)

@@ -725,6 +725,8 @@ static const struct row other_rows[] = {
     ROW(SAMPLE, "n_head", "4", REFUSED, .says = "the model has n_head=2"),
     ROW(SAMPLE, "gelu", "tanh", 0,
         .may = TEXT), /* small values: the forms are equal; weights_use differs */
+    ROW(SAMPLE, "rope_base", "100", REFUSED, .says = "the model has its own"),
+    ROW(SAMPLE, "logit_softcap", "5", REFUSED, .says = "the model has its own"),
     ROW(SAMPLE, "seed", "5", TEXT),
     ROW(SAMPLE, "special", "true", REFUSED, .says = "--special is only for GPT-2's tokens"),
     ROW(SAMPLE, "start", "ba", TEXT),
@@ -745,6 +747,8 @@ static const struct row other_rows[] = {
     ROW(EVAL, "init_from", "@run2", REFUSED, .says = "leave one of them out"),
     ROW(EVAL, "n_head", "4", REFUSED, .says = "the model has n_head=2"),
     ROW(EVAL, "gelu", "tanh", 0, .may = TEXT),
+    ROW(EVAL, "rope_base", "100", REFUSED, .says = "the model has its own"),
+    ROW(EVAL, "logit_softcap", "5", REFUSED, .says = "the model has its own"),
     ROW(EVAL, "split", "train", TEXT, .says = "train loss"),
     ROW(EVAL, "stride", "3", TEXT, .says = "stride 3"),
     ROW(EVAL, "block_size", "5", TEXT, .says = "windows of 5 tokens"),

@@ -40,12 +40,13 @@ typedef struct lks__meta {
     uint32_t vocab_size;
     uint32_t *chars; /* [vocab_size] code points, ascending; NULL for other kinds */
     bool is_sentencepiece, is_bpe, is_bytes;
-    uint64_t model_hash; /* for the first two: hash of the model file's bytes */
+    bool has_other_texts; /* of a meta.pkl, which aren't such characters: left out */
+    uint64_t model_hash;  /* for the first two: hash of the model file's bytes */
 } lks__meta;
 
 /* Read DIR/meta.json, or DIR/meta.pkl if meta.json doesn't exist. Sets *found_p = false, and
- * returns OK, if neither exists. ERR_FORMAT names an invalid file. `meta` and *found_p are set only
- * on success. */
+ * returns OK, if neither exists. ERR_FORMAT names an invalid file, ERR_CONFIG two files that
+ * contradict each other. `meta` and *found_p are set only on success. */
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta);
 /* Read the hashes of token files from DIR/meta.json: an object that the caller releases, or NULL if
  * there are none. */

@@ -67,12 +67,16 @@ static lks_status read_both(const char *where, const lks__pickle_value *stoi,
 {
     bool is_char;
     if (lks__pickle_kind_of(stoi) != LKS__PICKLE_DICT ||
-        lks__pickle_kind_of(itos) != LKS__PICKLE_DICT || lks__pickle_count(stoi) != n ||
-        lks__pickle_count(itos) != n || n > LKS__META_MAX_CHARS)
+        lks__pickle_kind_of(itos) != LKS__PICKLE_DICT || lks__pickle_count(stoi) > n ||
+        lks__pickle_count(itos) != lks__pickle_count(stoi) || n > LKS__META_MAX_CHARS)
         return lks__fail(LKS_ERR_FORMAT,
-                         "%s: \"stoi\" and \"itos\" must be dicts with \"vocab_size\" items each, "
-                         "%u, and at most %d",
+                         "%s: \"stoi\" and \"itos\" must be dicts with equally many items, at most "
+                         "\"vocab_size\" = %u, and that at most %d",
                          where, n, LKS__META_MAX_CHARS);
+    if (lks__pickle_count(stoi) < n) { /* vocab_size was rounded up */
+        *meta = (lks__meta){.vocab_size = n, .has_other_texts = true};
+        return LKS_OK;
+    }
     uint32_t *chars = malloc((size_t)n * sizeof *chars);
     if (!chars)
         return lks__fail(LKS_ERR_NOMEM, "%s: no memory for %u characters", where, n);
@@ -82,7 +86,7 @@ static lks_status read_both(const char *where, const lks__pickle_value *stoi,
         chars = NULL;
     }
     if (st == LKS_OK)
-        *meta = (lks__meta){.vocab_size = n, .chars = chars};
+        *meta = (lks__meta){.vocab_size = n, .chars = chars, .has_other_texts = chars == NULL};
     return st;
 }
 
@@ -157,12 +161,41 @@ static lks_status load_file(const char *dir, const char *name,
     return st;
 }
 
+/* A meta.pkl beside meta.json: prepare.py has written other tokens since, perhaps. */
+static lks_status check_other(const char *dir, const lks__meta *meta)
+{
+    char shown[256];
+    lks__meta other;
+    bool found = false;
+    LKS__TRY(load_file(dir, "meta.pkl", load_pickle, &found, &other));
+    if (!found)
+        return LKS_OK;
+    const bool same = other.vocab_size == meta->vocab_size && !lks__meta_differ(meta, &other);
+    const uint32_t size = other.vocab_size;
+    lks__meta_free(&other);
+    if (same)
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "meta.json (vocab_size = %u) and meta.pkl (%u) in %s contradict each other: "
+                     "delete the one that isn't about the tokens there",
+                     meta->vocab_size, size, lks__escape(shown, sizeof shown, dir, strlen(dir)));
+}
+
 lks_status lks__meta_load(const char *dir, bool *found_p, lks__meta *meta)
 {
+    lks__meta loaded = {0};
     bool found = false;
-    LKS__TRY(load_file(dir, "meta.json", load_json, &found, meta));
-    if (!found)
-        LKS__TRY(load_file(dir, "meta.pkl", load_pickle, &found, meta));
+    lks_status st = load_file(dir, "meta.json", load_json, &found, &loaded);
+    if (st == LKS_OK && found)
+        st = check_other(dir, &loaded);
+    else if (st == LKS_OK)
+        st = load_file(dir, "meta.pkl", load_pickle, &found, &loaded);
+    if (st != LKS_OK) {
+        lks__meta_free(&loaded);
+        return st;
+    }
+    if (found)
+        *meta = loaded;
     *found_p = found;
     return LKS_OK;
 }

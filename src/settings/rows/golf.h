@@ -16,10 +16,10 @@
       "width of the MLP, as a multiple of n_embd")                                                 \
     X(BOOL, tie_embeddings, true, ANY, TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,                    \
       "use one matrix for embedding and head")                                                     \
-    X(FLOAT, rope_base, 10000, OVER_TO(0, 1e12), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
-      "base of the rotary frequencies")                                                            \
-    X(FLOAT, logit_softcap, 30, OVER_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,          \
-      "soft limit c of the logits: c tanh(x / c)")                                                 \
+    X(FLOAT, rope_base, 10000, OVER_TO(0, 1e12), TRAIN | SAMPLE | EVAL | BENCH | EXPORT,           \
+      SHAPE | GOLF, MODEL_GOLF, "base of the rotary frequencies")                                  \
+    X(FLOAT, logit_softcap, 30, OVER_TO(0, 1e6), TRAIN | SAMPLE | EVAL | BENCH | EXPORT,           \
+      SHAPE | GOLF, MODEL_GOLF, "soft limit c of the logits: c tanh(x / c)")                       \
     X(FLOAT, qk_gain_init, 1.5, FROM_TO(-1e6, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF,       \
       "initial query gain of every head")                                                          \
     X(FLOAT, tied_embed_init_std, 0.005, FROM_TO(0, 1e6), TRAIN | BENCH, SHAPE | GOLF, MODEL_GOLF, \

@@ -3,6 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "settings/family.h"
+#include "settings/settings_table.h"
+
 lks_status lks__given_alone(const lks__settings *s, int setting)
 {
     const char *other = lks__setting_name(setting);
@@ -26,6 +29,31 @@ lks_status lks__given_heads(const lks__settings *s, const lks__settings *model)
                      s->n_head, model->n_head);
 }
 
+static lks_status given_number(const lks__settings *s, int setting, double given,
+                               const lks__settings *model, double *own)
+{
+    const char *name = lks__setting_name(setting);
+    if (s->from[setting] == LKS__FROM_DEFAULT || given == *own)
+        return LKS_OK;
+    const bool used = lks__family_of(model)->settings & lks__setting_table[setting].flags;
+    if (used && model->from[setting] == LKS__FROM_DEFAULT) {
+        *own = given;
+        return LKS_OK;
+    }
+    if (s->from[setting] != LKS__FROM_ARG) /* the environment is for other models, too */
+        return LKS_OK;
+    return lks__fail(LKS_ERR_CONFIG,
+                     "%s=%g was given, but the model has its own: leave the setting out", name,
+                     given);
+}
+
+lks_status lks__given_golf(const lks__settings *s, lks__settings *model)
+{
+    LKS__TRY(given_number(s, LKS__SETTING_rope_base, s->rope_base, model, &model->rope_base));
+    return given_number(s, LKS__SETTING_logit_softcap, s->logit_softcap, model,
+                        &model->logit_softcap);
+}
+
 lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__weights **w_p)
 {
     const bool given = s->from[LKS__SETTING_n_head] == LKS__FROM_ARG;
@@ -36,6 +64,8 @@ lks_status lks__given_weights(const char *out_dir, const lks__settings *s, lks__
     LKS__TRY(run ? lks__weights_open_run(out_dir, &want, &w)
                  : lks__weights_open(s->init_from, &want, &w));
     lks_status st = lks__given_heads(s, &w->model);
+    if (st == LKS_OK)
+        st = lks__given_golf(s, &w->model);
     if (st == LKS_OK && lks__weights_checkpoint(w) == NULL)
         st = lks__given_alone(s, LKS__SETTING_checkpoint);
     if (st == LKS_OK)

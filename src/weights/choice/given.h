@@ -16,6 +16,10 @@ lks_status lks__given_alone(const lks__settings *s, int setting);
 /* ERR_CONFIG if the command line has another n_head than the model. */
 lks_status lks__given_heads(const lks__settings *s, const lks__settings *model);
 
+/* Weights of parameter-golf's script don't show rope_base and logit_softcap: use those of `s`.
+ * ERR_CONFIG if the command line has others than a model that has its own. */
+lks_status lks__given_golf(const lks__settings *s, lks__settings *model);
+
 /* ERR_CONFIG if the ids of `data` (the tokenizer of the tokens, or the vocabulary at `path`) mean
  * other text than the ids of the model, whose weights are `shown`. */
 lks_status lks__given_same_meaning(const lks__meta *data, const char *path, const lks__meta *model,

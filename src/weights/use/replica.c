@@ -64,6 +64,7 @@ static lks_status load_artifact(lks__artifact *a, const lks__settings *s, lks__s
     LKS__TRY(lks__settings_from_json(a->settings, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, r->path,
                                      &r->run));
     LKS__TRY(lks__given_heads(s, &r->run));
+    LKS__TRY(lks__given_golf(s, &r->run));
     if (a->tokenizer != NULL)
         LKS__TRY(lks__meta_from_json(a->tokenizer, r->path, &r->meta));
     r->iter = a->iter;

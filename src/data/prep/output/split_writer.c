@@ -174,6 +174,7 @@ lks_status lks__split_end(lks__split_writer *w, uint64_t *n_tokens_p)
 static bool is_token_file(const char *name)
 {
     return strcmp(name, LKS__TRAIN_FILE) == 0 || strcmp(name, LKS__VAL_FILE) == 0 ||
+           strcmp(name, "meta.pkl") == 0 || /* of nanoGPT's prepare.py */
            fnmatch(LKS__SHARDS_TRAIN, name, FNM_PERIOD) == 0 ||
            fnmatch(LKS__SHARDS_VAL, name, FNM_PERIOD) == 0;
 }
