@@ -139,7 +139,7 @@ need() {
     command -v apt-get >/dev/null ||
         die "these Debian packages (or their files) are missing, and there is no apt-get to install them:$missing"
     [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
-        die "packages are missing and there is no sudo; run this once as root: apt-get install$missing"
+        die "packages are missing and there is no sudo; run this once as root: apt-get update && apt-get install$missing"
     echo "Installing Debian packages:$missing"
     ask_for_password
     # shellcheck disable=SC2086 # a list of names

@@ -41,7 +41,7 @@ out=$(cd "$out" && pwd)
 logs=$out/logs
 mkdir -p "$logs"
 # shellcheck disable=SC2086 # a list of names
-need $build_packages g++ libgloo-dev libzip-dev libsentencepiece-dev libopenmpi-dev libcairo2-dev libmicrohttpd-dev libcurl4-openssl-dev libncurses-dev libhwloc-dev dpkg-dev file
+need $build_packages g++ libgloo-dev libzip-dev libsentencepiece-dev libopenmpi-dev libcairo2-dev libmicrohttpd-dev libcurl4-openssl-dev libncurses-dev libhwloc-dev dpkg-dev file git
 work=$(mktemp -d)
 root='' began=$(date +%s)
 # shellcheck disable=SC2317 # by trap
