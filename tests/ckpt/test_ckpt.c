@@ -504,8 +504,8 @@ static void latest_link(void **state)
     refused(out, LKS_ERR_FORMAT, "neither a symbolic link nor a small file", NULL, NULL);
     assert_int_equal(unlink(inside(out, "latest")), 0);
     assert_int_equal(mkdir(inside(out, "latest"), 0777), 0);
-    refused(out, LKS_ERR_FORMAT, "neither a symbolic link nor a small file",
-            "give its folder, ", "/ckpt-00000040");
+    refused(out, LKS_ERR_FORMAT, "neither a symbolic link nor a small file", "give its folder, ",
+            "/ckpt-00000040");
     assert_int_equal(save_content(out, 50, 0, 0), LKS_ERR_IO);
     assert_non_null(strstr(lks_last_error(), "checkpoint ckpt-00000050 is not saved"));
     assert_non_null(strstr(lks_last_error(), "latest: "));
