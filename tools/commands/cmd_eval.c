@@ -115,11 +115,6 @@ static lks_status open_bytes(struct evaluation *e, bool pieces)
     return LKS_OK;
 }
 
-static lks_status read_tokens(const void *source, uint64_t first, size_t n, int32_t *out)
-{
-    return lks__shards_read(source, first, n, out);
-}
-
 static lks_status find_data(struct evaluation *e)
 {
     struct stat info;
@@ -209,7 +204,6 @@ static lks_status open_split(struct evaluation *e)
     LKS__TRY(open_bytes(e, golf));
     e->eval.path = lks__shards_path(e->data, 0);
     e->eval.n_tokens = lks__shards_count(e->data);
-    e->eval.read = read_tokens;
     e->eval.source = e->data;
     return LKS_OK;
 }

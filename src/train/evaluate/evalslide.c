@@ -39,7 +39,7 @@ static lks_status windows(struct sliding *s, uint64_t first, size_t n, size_t le
     for (size_t w = 0; w < n; w++) {
         int32_t *row = tokens + w * length; /* its last element is also the first of the next row,
                                                which overwrites it */
-        LKS__TRY(e->read(e->source, (first + w) * e->stride, length + 1, row));
+        LKS__TRY(lks__shards_read(e->source, (first + w) * e->stride, length + 1, row));
         memcpy(targets + w * length, row + 1, length * sizeof *row);
     }
     const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)n, (int)length);

@@ -19,7 +19,7 @@ static lks_status split_batch(void *ctx, size_t batch, double *values)
     size_t rows = (left < e->B ? (size_t)left : e->B) * e->T;
     int32_t *tokens, *targets;
     LKS__TRY(lks__batch_next(&e->work->batch, &tokens, &targets));
-    LKS__TRY(e->read(e->source, first * e->T, rows + 1, tokens));
+    LKS__TRY(lks__shards_read(e->source, first * e->T, rows + 1, tokens));
     memcpy(targets, tokens + 1, rows * sizeof *tokens);
     const lks__micro_batch mb = lks__batch_send(&e->work->batch, (int)(rows / e->T), (int)e->T);
     double loss;

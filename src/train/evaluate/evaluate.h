@@ -3,6 +3,7 @@
 #ifndef LKS_TRAIN_EVALUATE_EVALUATE_H
 #define LKS_TRAIN_EVALUATE_EVALUATE_H
 
+#include "data/read/shards.h"
 #include "data/text/bpb.h"
 #include "session/session.h"
 #include "train/work.h"
@@ -34,8 +35,7 @@ typedef struct lks__split_eval {
 
     const char *path; /* for messages */
     uint64_t n_tokens;
-    lks_status (*read)(const void *source, uint64_t first, size_t n, int32_t *out);
-    const void *source;
+    const lks__shards *source;
     const lks__byte_table *bytes; /* for bits per byte; NULL: leave them out */
 } lks__split_eval;
 

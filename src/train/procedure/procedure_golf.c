@@ -163,11 +163,6 @@ static bool evaluation_due(const lks__run *run, const lks__state *state, const l
     return run->s.eval_interval > 0 && state->iter % (uint64_t)run->s.eval_interval == 0;
 }
 
-static lks_status read_val(const void *val, uint64_t first, size_t n, int32_t *out)
-{
-    return lks__shards_read(val, first, n, out);
-}
-
 /* Sequences per batch: depends on settings only, not on W. */
 static size_t eval_batch(const lks__run *run)
 {
@@ -191,7 +186,6 @@ static lks__split_eval evaluation(const lks__run *run, lks__session *ses, const 
         .stride = stride,
         .path = lks__shards_path(val, 0),
         .n_tokens = stride > 0 ? lks__shards_count(val) : g->val_tokens,
-        .read = read_val,
         .source = val,
         .bytes = g->has_bpb ? &g->bytes : NULL,
     };
