@@ -29,8 +29,6 @@ typedef struct lks__artifact_about {
 
 /* The names are those of the script. */
 typedef struct lks__artifact_stats {
-    uint64_t param_count, num_tensors;
-    uint64_t num_float_tensors;     /* tensors that became int8 */
     uint64_t baseline_tensor_bytes; /* before, as fp32 */
     uint64_t int8_payload_bytes;    /* in the container, except its header */
     uint64_t container_bytes;       /* before zlib */

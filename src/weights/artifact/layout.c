@@ -55,12 +55,9 @@ size_t lks__part_room(const lks__table *table)
 void lks__artifact_count(const lks__table *table, lks__artifact_stats *stats)
 {
     memset(stats, 0, sizeof *stats);
-    stats->num_tensors = table->n_tensors;
     for (size_t i = 0; i < table->n_tensors; i++) {
         lks__artifact_part part;
         lks__artifact_part_of(&table->tensors[i], &part);
-        stats->param_count += part.tensor->count;
-        stats->num_float_tensors += part.has_scales;
         stats->baseline_tensor_bytes += part.tensor->count * sizeof(float);
         stats->int8_payload_bytes += part.values.bytes + part.scales.bytes;
     }
