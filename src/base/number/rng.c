@@ -55,7 +55,8 @@ uint32_t lks__mt_u32(lks__mt *g)
     return temper(g->state[g->pos++]);
 }
 
-uint64_t lks__mt_u64(lks__mt *g)
+/* Two draws, high half first, as in torch. */
+static uint64_t mt_u64(lks__mt *g)
 {
     uint64_t high = lks__mt_u32(g);
     return high << 32 | lks__mt_u32(g);
@@ -170,8 +171,8 @@ static double normal_one(lks__mt *g)
         return g->normal;
     }
     const uint64_t mask = (UINT64_C(1) << 53) - 1;
-    double u1 = (double)(lks__mt_u64(g) & mask) * 0x1p-53;
-    double u2 = (double)(lks__mt_u64(g) & mask) * 0x1p-53;
+    double u1 = (double)(mt_u64(g) & mask) * 0x1p-53;
+    double u2 = (double)(mt_u64(g) & mask) * 0x1p-53;
     double radius = sqrt(-2.0 * lks__math_log(1.0 - u2)), theta = 2.0 * 3.14159265358979323846 * u1;
     g->normal = radius * lks__math_sin(theta);
     g->has_normal = true;
@@ -203,7 +204,7 @@ uint64_t lks__mt_normal_draws(size_t n)
 
 uint64_t lks__mt_randint(lks__mt *g, uint64_t range)
 {
-    return range >= UINT64_C(1) << 28 ? lks__mt_u64(g) % range : lks__mt_u32(g) % (uint32_t)range;
+    return range >= UINT64_C(1) << 28 ? mt_u64(g) % range : lks__mt_u32(g) % (uint32_t)range;
 }
 
 void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
@@ -212,7 +213,7 @@ void lks__mt_randperm(lks__mt *g, uint32_t *out, size_t n)
         /* For such sizes PyTorch uses 64-bit draws and shuffles in the other direction: value i
          * moves to a random index among the first i + 1, and the value there moves to the end. */
         for (size_t i = 0; i < n; i++) {
-            size_t j = (size_t)(lks__mt_u64(g) % (i + 1));
+            size_t j = (size_t)(mt_u64(g) % (i + 1));
             out[i] = (uint32_t)i; /* j may equal i */
             out[i] = out[j];
             out[j] = (uint32_t)i;

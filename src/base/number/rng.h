@@ -22,7 +22,6 @@ typedef struct lks__mt {
 
 void lks__mt_seed(lks__mt *g, uint64_t seed); /* uses the low 32 bits, as torch.manual_seed */
 uint32_t lks__mt_u32(lks__mt *g);
-uint64_t lks__mt_u64(lks__mt *g); /* two draws, high half first, as in torch */
 void lks__mt_skip(lks__mt *g, uint64_t n_u32);
 
 /* tensor.uniform_(lo, hi) and torch.rand (0, 1), float32. */

@@ -15,8 +15,9 @@ static int ranks_of(const struct lks__hier *h, int host)
     return h->first[host + 1] - h->first[host];
 }
 
-lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
-                              struct lks__hier_wait *wait)
+/* All ranks of the host arrive at this call, then the hosts do. Finds calls that don't match. */
+static lks_status meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
+                           struct lks__hier_wait *wait)
 {
     LKS__TRY(lks__shm_call(h->local, desc));
     return h->leads ? lks__hier_call(h, desc, wait) : LKS_OK;
@@ -27,7 +28,7 @@ lks_status lks__hier_barrier(lks_comm *comm)
     struct lks__hier *h = comm->state;
     struct lks__shm_descriptor desc = {.kind = LKS__OP_BARRIER};
     struct lks__hier_wait wait = {.op.kind = -1};
-    LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
+    LKS__TRY(meet_all(h, &desc, &wait));
     return lks__shm_call(h->local, &desc);
 }
 
@@ -113,8 +114,7 @@ lks_status lks__hier_all_gather_v(lks_comm *comm, const void *mine, void *all, c
     struct lks__shm_descriptor desc = {.args[2] = dtype};
     struct lks__hier_wait wait = {.op.kind = -1};
     lks__shm_describe_counts(&desc, counts, (size_t)W);
-    LKS__TRY(
-        lks__hier_meet_all(h, &desc, &wait)); /* the ranks of a host may agree on other counts */
+    LKS__TRY(meet_all(h, &desc, &wait)); /* the ranks of a host may agree on other counts */
     LKS__TRY(lks_comm_all_gather_v(h->local, mine, out + before, counts + first, dtype));
     if (h->leads) {
         size_t *pieces = calloc((size_t)h->n_hosts, sizeof *pieces);
@@ -189,7 +189,7 @@ lks_status lks__hier_replicate(lks_comm *comm, void *mem, size_t bytes)
     LKS__TRY(lks__shm_location(h->local, "lks_comm_replicate", mem, bytes, false, &desc.args[0]));
     struct lks__hier_wait wait = {
         .op = {bytes > 0 ? LKS__ENGINE_BROADCAST : -1, .recv = mem, .recv_bytes = &bytes}};
-    LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
+    LKS__TRY(meet_all(h, &desc, &wait));
     return lks__shm_call(h->local, &desc);
 }
 
@@ -322,7 +322,7 @@ lks_status lks__hier_all_reduce(lks_comm *comm, void *buf, size_t count, lks_dty
     struct lks__hier_wait wait = {.op.kind = -1};
     desc.args[1] = op;
     desc.args[2] = dtype;
-    LKS__TRY(lks__hier_meet_all(h, &desc, &wait));
+    LKS__TRY(meet_all(h, &desc, &wait));
     return dtype == LKS_FLOAT32 && op == LKS_SUM
                ? sum_floats(comm, buf, count)
                : lks__hier_combine(comm, &desc, buf, buf, count, dtype, op, false);
@@ -335,6 +335,6 @@ lks_status lks__hier_reduce_scatter(lks_comm *comm, const void *all, void *mine,
     struct lks__hier_wait wait = {.op.kind = -1};
     desc.args[1] = op;
     desc.args[2] = dtype;
-    LKS__TRY(lks__hier_meet_all(comm->state, &desc, &wait));
+    LKS__TRY(meet_all(comm->state, &desc, &wait));
     return lks__hier_combine(comm, &desc, all, mine, count, dtype, op, true);
 }

@@ -216,9 +216,6 @@ lks_status lks__hier_reduce_scatter(lks_comm *comm, const void *all, void *mine,
                                     lks_dtype dtype, lks_op op);
 lks_status lks__hier_all_gather_v(lks_comm *comm, const void *mine, void *all, const size_t *counts,
                                   lks_dtype dtype);
-/* All ranks of the host arrive at this call, then the hosts do. Finds calls that don't match. */
-lks_status lks__hier_meet_all(struct lks__hier *h, const struct lks__shm_descriptor *desc,
-                              struct lks__hier_wait *wait);
 /* Make room in h->sums for `count` floats, or for a piece of them: h->sum_room. */
 lks_status lks__hier_open_sums(struct lks__hier *h, size_t count);
 void lks__hier_host_share(const lks_comm *comm, size_t n_blocks, size_t *first, size_t *end);

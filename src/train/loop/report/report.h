@@ -95,8 +95,6 @@ void lks__report_slow_run(lks__report *r, const lks__run *run, const lks__state 
 /* Begin a host line, with the members that are known at the start. */
 lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lks__session *ses,
                                    const lks__state *state);
-/* Add members to a host line: schema, time, host, command, commit. */
-void lks__report_host(lks__jsonw *w);
 
 /* --- report_events.c: TensorBoard files; these calls do nothing if `events` is NULL --- */
 

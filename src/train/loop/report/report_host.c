@@ -30,7 +30,8 @@ static void write_command(lks__jsonw *w)
     lks__jsonw_end(w);
 }
 
-void lks__report_host(lks__jsonw *w)
+/* Add members to a host line: schema, time, host, command, commit. */
+static void write_host(lks__jsonw *w)
 {
     char host[65] = "", when[32];
     struct tm utc;
@@ -81,7 +82,7 @@ lks__jsonw *lks__report_begin_host(lks__report *r, const lks__run *run, const lk
 {
     char *absolute = realpath(run->data_dir, NULL);
     lks__jsonw *w = lks__metrics_begin(r->metrics, "host");
-    lks__report_host(w);
+    write_host(w);
     lks__jsonw_int(w, "world_size", ses->world.world_size);
     lks__jsonw_int(w, "threads", ses->threads);
     lks__jsonw_str(w, "backend", lks_comm_backend(ses->comm));
