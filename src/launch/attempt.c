@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system/sys.h"
 #include "launch/attempt.h"
 
 lks_status lks__attempt_open(struct lks__attempt *a)
@@ -32,14 +33,8 @@ bool lks__rank_failed(const struct lks__rank_process *p)
 
 long lks__oom_kills(void)
 {
-    long n = 0;
-    char key[64];
-    FILE *f = fopen("/proc/vmstat", "re");
-    while (f != NULL && fscanf(f, "%63s %ld", key, &n) == 2 && strcmp(key, "oom_kill") != 0)
-        n = 0;
-    if (f != NULL)
-        fclose(f);
-    return n;
+    uint64_t n = 0;
+    return lks__sys_field("/proc/vmstat", "oom_kill", &n) ? (long)n : 0;
 }
 
 void lks__describe_end(const struct lks__attempt *a, int rank, char text[LKS__LAUNCH_MESSAGE])

@@ -1,6 +1,5 @@
 #include "base/system/memory.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,29 +7,7 @@
 #include <string.h>
 
 #include "base/system/cgroup.h"
-
-/* Read the number after `key` in a file of "key number" or "key: number kB" lines. */
-static bool read_field(const char *path, const char *key, uint64_t *value_p)
-{
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return false;
-    char line[256];
-    size_t key_len = strlen(key);
-    bool found = false;
-    while (!found && fgets(line, sizeof line, f) != NULL) {
-        if (strncmp(line, key, key_len) != 0 || strchr(": ", line[key_len]) == NULL)
-            continue;
-        char *end;
-        errno = 0;
-        unsigned long long v = strtoull(line + key_len + 1, &end, 10);
-        found = errno == 0 && end != line + key_len + 1;
-        if (found)
-            *value_p = strstr(end, "kB") != NULL ? v * 1024 : v;
-    }
-    fclose(f);
-    return found;
-}
+#include "base/system/sys.h"
 
 /* Bytes that one control group still allows: its limit minus its use, without file cache, which can
  * be dropped. */
@@ -41,7 +18,7 @@ static uint64_t group_room(const char *dir, int version, uint64_t limit)
     lks__cgroup_number(dir, version == 2 ? "memory.current" : "memory.usage_in_bytes", &used);
     int n = snprintf(stat, sizeof stat, "%s/memory.stat", dir);
     if (n > 0 && (size_t)n < sizeof stat)
-        read_field(stat, version == 2 ? "inactive_file" : "total_inactive_file", &cache);
+        lks__sys_field(stat, version == 2 ? "inactive_file" : "total_inactive_file", &cache);
     used = used > cache ? used - cache : 0;
     return limit > used ? limit - used : 0;
 }
@@ -73,8 +50,8 @@ uint64_t lks__memory_available_in(const char *root)
     char path[PATH_MAX];
     uint64_t machine = UINT64_MAX, swap, groups = UINT64_MAX;
     int n = snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    if (n > 0 && (size_t)n < sizeof path && read_field(path, "MemAvailable", &machine) &&
-        read_field(path, "SwapFree", &swap))
+    if (n > 0 && (size_t)n < sizeof path && lks__sys_field(path, "MemAvailable", &machine) &&
+        lks__sys_field(path, "SwapFree", &swap))
         machine += swap;
     lks__cgroup_walk(root, "memory", look_at_group, &groups);
     return groups < machine ? groups : machine;

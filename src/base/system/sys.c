@@ -457,19 +457,32 @@ ssize_t lks__sys_recv(int fd, void *buf, size_t bytes)
     FAULTY(recv, -1, recv(fd, buf, bytes, 0));
 }
 
-uint64_t lks__sys_proc_bytes(const char *path, const char *key)
+bool lks__sys_field(const char *path, const char *key, uint64_t *value_p)
 {
-    unsigned long long kb = 0;
-    char line[256];
-    size_t n = strlen(key);
     FILE *f = fopen(path, "re");
     if (f == NULL)
-        return 0;
-    while (fgets(line, sizeof line, f) != NULL)
-        if (strncmp(line, key, n) == 0 && sscanf(line + n, ": %llu", &kb) == 1)
-            break;
+        return false;
+    char line[256];
+    size_t key_len = strlen(key);
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f) != NULL) {
+        if (strncmp(line, key, key_len) != 0 || strchr(": ", line[key_len]) == NULL)
+            continue;
+        char *end;
+        errno = 0;
+        unsigned long long v = strtoull(line + key_len + 1, &end, 10);
+        found = errno == 0 && end != line + key_len + 1;
+        if (found)
+            *value_p = strstr(end, "kB") != NULL ? v * 1024 : v;
+    }
     fclose(f);
-    return (uint64_t)kb * 1024;
+    return found;
+}
+
+uint64_t lks__sys_proc_bytes(const char *path, const char *key)
+{
+    uint64_t bytes = 0;
+    return lks__sys_field(path, key, &bytes) ? bytes : 0;
 }
 
 double lks__sys_now(void)

@@ -67,8 +67,10 @@ double lks__sys_now(void);         /* seconds, monotonic */
 size_t lks__sys_page_bytes(void);  /* 4, 16 or 64 KiB */
 double lks__sys_wall(void);        /* seconds since 1970 */
 double lks__sys_cpu_seconds(void); /* of all threads of this process */
-/* The value of `key` ("VmHWM", "Pss"), in bytes, from a file of /proc/self that contains it in kB;
- * 0 if it is missing. */
+/* Read the number after `key` in a file of "key number" or "key: number kB" lines; kB as bytes.
+ * False, and *value_p unchanged, if it is missing. */
+bool lks__sys_field(const char *path, const char *key, uint64_t *value_p);
+/* The value of `key` ("VmHWM", "Pss"), in bytes, from a file of /proc/self; 0 if it is missing. */
 uint64_t lks__sys_proc_bytes(const char *path, const char *key);
 
 /* State of a process: the letter of /proc/PID/stat ('R', 'S', 'D', 'T' stopped, 't' traced, 'Z'
