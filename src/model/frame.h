@@ -7,6 +7,8 @@
 #ifndef LKS_MODEL_FRAME_H
 #define LKS_MODEL_FRAME_H
 
+#include <stddef.h>
+
 #include "model/carve.h"
 #include "model/head.h"
 #include "model/model.h"
@@ -120,6 +122,9 @@ typedef struct lks__activation_row {
 #define LKS__ACTIVATION_FIELD(field, of, ...) LKS__ELEMENT_##of *field;
 #define LKS__ELEMENT_ACTS                     lks__act
 #define LKS__ELEMENT_FLOATS                   float
+#define LKS__ACTIVATION_ROW(acts, field, of, width, module, again, work)                           \
+    ((lks__activation_row){offsetof(acts, field), LKS__OF_##of, width, module,                     \
+                           LKS__RECOMPUTE_##again, work})
 
 enum { LKS__MOST_ACTIVATIONS = 20 };
 

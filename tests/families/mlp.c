@@ -114,9 +114,7 @@ static int mlp_activations(const void *model, lks__activation_row *rows)
 {
     const size_t C = ((const struct mlp *)model)->f.C;
     int n = 0;
-#define X(field, of, width, module, again)                                                         \
-    rows[n++] = (lks__activation_row){offsetof(struct acts, field), LKS__OF_##of, width, module,   \
-                                      LKS__RECOMPUTE_##again,       NULL};
+#define X(...) rows[n++] = LKS__ACTIVATION_ROW(struct acts, __VA_ARGS__, NULL);
     ACTIVATIONS(X)
 #undef X
     return n;

@@ -55,13 +55,7 @@ static int golf_activations(const void *model, lks__activation_row *rows)
     const size_t NH = (size_t)m->f.c.n_head, NKV = (size_t)m->f.c.n_kv_head;
     static lks__act *const varies = NULL; /* golf_block.c chooses memory for each use */
     int n = 0;
-#define X(field, of, width, module, again, work)                                                   \
-    rows[n++] = (lks__activation_row){offsetof(struct lks__golf_acts, field),                      \
-                                      LKS__OF_##of,                                                \
-                                      width,                                                       \
-                                      module,                                                      \
-                                      LKS__RECOMPUTE_##again,                                      \
-                                      work};
+#define X(...) rows[n++] = LKS__ACTIVATION_ROW(struct lks__golf_acts, __VA_ARGS__);
     LKS__GOLF_ACTIVATIONS(X)
 #undef X
     return n;

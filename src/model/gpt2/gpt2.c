@@ -89,13 +89,7 @@ static int gpt2_activations(const void *model, lks__activation_row *rows)
     const struct lks__gpt2 *m = model;
     const size_t C = m->f.C, NH = (size_t)m->f.c.n_head;
     int n = 0;
-#define X(field, of, width, module, again, work)                                                   \
-    rows[n++] = (lks__activation_row){offsetof(struct lks__gpt2_acts, field),                      \
-                                      LKS__OF_##of,                                                \
-                                      width,                                                       \
-                                      module,                                                      \
-                                      LKS__RECOMPUTE_##again,                                      \
-                                      work};
+#define X(...) rows[n++] = LKS__ACTIVATION_ROW(struct lks__gpt2_acts, __VA_ARGS__);
     LKS__GPT2_ACTIVATIONS(X)
 #undef X
     return n;
