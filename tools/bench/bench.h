@@ -28,10 +28,9 @@ lks_status bench_open_trainer(lks__settings *s, int micro_batches, lks__trainer 
 /* The state of `bench comm` in a rank. */
 struct bench_group {
     lks_comm *comm;
-    int rank, W, n_hosts, per_host; /* per_host: ranks of the first host */
-    int other;                      /* the first rank of the second host */
-    bool pretended;                 /* ranks of this one machine act as hosts */
-    const char *engine;             /* "Gloo", "Open MPI"; NULL: one host, with shared memory */
+    int rank, W, n_hosts;
+    int other;      /* the first rank of the second host */
+    bool pretended; /* ranks of this one machine act as hosts */
     int iters, warm_up;
 };
 

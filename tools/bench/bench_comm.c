@@ -1,5 +1,5 @@
-/* lockstep bench comm: launches each available backend, and compares its collectives by size with
- * the engine's own all-reduce and the link. bench_reduce.c measures the reduction of gradients. */
+/* lockstep bench comm: launches each available backend, and measures its collectives by size
+ * and the link. bench_reduce.c measures the reduction of gradients. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -15,7 +15,7 @@
 #include "base/system/sys.h"
 #include "bench.h"
 #include "comm/backend.h"
-#include "comm/hier/hier.h"
+#include "comm/shm/segment/segment.h"
 #include "comm/world.h"
 
 enum {
@@ -69,12 +69,10 @@ static int times_for(const struct bench_group *b, size_t bytes)
     return n < MAX_TIMES ? n : MAX_TIMES;
 }
 
-/* Seconds of an operation that all ranks begin together; NULL: the engine's own all-reduce. */
+/* Seconds of an operation that all ranks begin together. */
 static lks_status time_once(struct bench_group *b, struct buffers *m, operation *op, size_t bytes,
                             double *seconds_p)
 {
-    if (op == NULL)
-        return lks__hier_own_sum(b->comm, m->all, bytes / sizeof(float), seconds_p);
     LKS__TRY(lks_comm_barrier(b->comm));
     const double started = lks__sys_now();
     LKS__TRY(op(b, m, bytes));
@@ -108,19 +106,16 @@ static lks_status collectives(struct bench_group *b, struct buffers *m)
     static const struct {
         const char *name;
         operation *op;
-    } ops[] = {{"broadcast", op_broadcast},
-               {"all-gather", op_all_gather},
-               {"all-reduce", op_all_reduce},
-               {NULL, NULL}}; /* the engine's own */
-    const int n_ops = (int)(sizeof ops / sizeof ops[0]) - (b->engine == NULL);
+    } ops[] = {
+        {"broadcast", op_broadcast}, {"all-gather", op_all_gather}, {"all-reduce", op_all_reduce}};
+    const int n_ops = (int)(sizeof ops / sizeof ops[0]);
     double seconds;
     LKS__TRY(time_operation(b, m, op_barrier, 0, &seconds));
     progress_hide();
     if (b->rank == 0) {
         printf("  barrier %.2f us\n  %10s", seconds * 1e6, "");
         for (int o = 0; o < n_ops; o++)
-            printf(ops[o].op != NULL ? "  %24s" : "  %18s's own",
-                   ops[o].op != NULL ? ops[o].name : b->engine);
+            printf("  %24s", ops[o].name);
         printf("\n");
     }
     for (int i = 0; i < N_SIZES; i++) {
@@ -164,7 +159,6 @@ static lks_status find_hosts(struct bench_group *b)
     lks_status st = lks_comm_all_gather(b->comm, &mine, leaders, sizeof mine, LKS_UINT8);
     for (int r = 0; r < b->W && st == LKS_OK; r++) {
         b->n_hosts += leaders[r] == r;
-        b->per_host += leaders[r] == 0;
         if (leaders[r] == r && b->other == 0)
             b->other = r;
     }
@@ -236,7 +230,6 @@ static lks_status bench_backend(lks__settings *s, const struct lks_comm_ops *ops
         LKS__TRY(lks__session_open(ops->name, s->timeout, 1, LKS__BIND_NONE, ses));
     }
     b.comm = ses->comm;
-    b.engine = lks__hier_engine_name(b.comm);
     b.rank = ses->world.rank;
     b.W = ses->world.world_size;
     const lks_status st = measure(&b, ses, model ? &t : NULL);

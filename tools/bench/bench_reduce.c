@@ -1,5 +1,5 @@
-/* lockstep bench comm: compares training's reduction with the limits of memory, the engine and the
- * link, and measures the reduction of a given model in its steps. */
+/* lockstep bench comm: compares training's reduction with the limits of memory and the link, and
+ * measures the reduction of a given model in its steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "base/system/sys.h"
 #include "base/trace.h"
 #include "bench.h"
-#include "comm/hier/hier.h"
 #include "compute/cpu/kernels.h"
 
 enum {
@@ -93,12 +92,10 @@ static lks_status sum_bare(struct bench_group *b, const struct reduce *r)
     return lks_comm_barrier(b->comm);
 }
 
-/* Reduce the same bytes by the engine itself or, on one host, by two cores without a group. */
-static lks_status other_way(struct bench_group *b, const struct reduce *r, double *seconds_p)
+/* Reduce the same bytes by two cores of one host without a group. */
+static lks_status time_bare(struct bench_group *b, const struct reduce *r, double *seconds_p)
 {
     *seconds_p = 0.0;
-    if (b->engine != NULL)
-        return lks__hier_own_sum(b->comm, r->mine, r->count, seconds_p);
     if (r->other == NULL)
         return LKS_OK;
     LKS__TRY(lks_comm_barrier(b->comm));
@@ -109,19 +106,15 @@ static lks_status other_way(struct bench_group *b, const struct reduce *r, doubl
 }
 
 static void report(const struct bench_group *b, const struct reduce *r,
-                   const struct bench_link *link, double ours_s, double theirs_s)
+                   const struct bench_link *link, double ours_s, double bare_s)
 {
     double bytes = (double)r->count * sizeof(float);
     progress_hide();
     printf("  reduction of %d MB of gradients, with sums of squares: %.2f ms, %.1f GB/s\n",
            REDUCE_MB, ours_s * 1e3, bytes / ours_s * 1e-9);
     if (r->other != NULL)
-        printf("    a bare sum by two cores: %.2f ms (%.0f%% of its speed)\n", theirs_s * 1e3,
-               theirs_s / ours_s * 100.0);
-    if (b->engine != NULL)
-        printf("    %s's own all-reduce%s: %.2f ms (%.0f%% of its speed)\n", b->engine,
-               b->per_host > 1 ? " of one rank per host" : "", theirs_s * 1e3,
-               theirs_s / ours_s * 100.0);
+        printf("    a bare sum by two cores: %.2f ms (%.0f%% of its speed)\n", bare_s * 1e3,
+               bare_s / ours_s * 100.0);
     if (link->rate > 0) { /* each host sends its part of the sums, then of the result */
         double least_s = 2.0 * bytes * (b->n_hosts - 1) / b->n_hosts / link->rate;
         printf("    the link would need %.2f ms (%.0f%% of its speed)\n", least_s * 1e3,
@@ -129,9 +122,9 @@ static void report(const struct bench_group *b, const struct reduce *r,
     }
 }
 
-/* Our reduction and the other one alternate, so that a busy moment affects both. */
+/* Our reduction and the bare sum alternate, so that a busy moment affects both. */
 static lks_status alternate(struct bench_group *b, const struct reduce *r, int turns, double *ours,
-                            double *theirs)
+                            double *bare)
 {
     for (int i = -b->warm_up; i < turns; i++) {
         const int at = i < 0 ? 0 : i;
@@ -139,7 +132,7 @@ static lks_status alternate(struct bench_group *b, const struct reduce *r, int t
         const double started = lks__sys_now();
         LKS__TRY(reduce_once(b, r));
         ours[at] = lks__sys_now() - started;
-        LKS__TRY(other_way(b, r, &theirs[at]));
+        LKS__TRY(time_bare(b, r, &bare[at]));
     }
     return LKS_OK;
 }
@@ -147,17 +140,17 @@ static lks_status alternate(struct bench_group *b, const struct reduce *r, int t
 lks_status bench_reduction(struct bench_group *b, const struct bench_link *link)
 {
     struct reduce r = {0};
-    double ours[MAX_TURNS], theirs[MAX_TURNS], ours_s, theirs_s;
+    double ours[MAX_TURNS], bare[MAX_TURNS], ours_s, bare_s;
     const int turns = 2 * b->iters < MAX_TURNS ? 2 * b->iters : MAX_TURNS;
     lks_status st = open_reduce(b, (size_t)REDUCE_MB * 1000000 / sizeof(float), 0, &r);
     if (st == LKS_OK)
-        st = alternate(b, &r, turns, ours, theirs);
+        st = alternate(b, &r, turns, ours, bare);
     if (st == LKS_OK)
         st = bench_slowest(b, ours, turns, &ours_s);
     if (st == LKS_OK)
-        st = bench_slowest(b, theirs, turns, &theirs_s);
+        st = bench_slowest(b, bare, turns, &bare_s);
     if (st == LKS_OK && b->rank == 0)
-        report(b, &r, link, ours_s, theirs_s);
+        report(b, &r, link, ours_s, bare_s);
     close_reduce(&r);
     return st;
 }

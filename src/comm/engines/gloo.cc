@@ -3,8 +3,6 @@
 // separate connection, with threads that sleep between messages.
 #include "comm/hier/link/engine.h"
 
-#include <gloo/allreduce.h>
-#include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/rendezvous/store.h>
@@ -385,24 +383,6 @@ void gloo_rest(void *engine, int slot, double seconds)
     set_awaited(m, nullptr);
 }
 
-int gloo_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
-{
-    auto *m = static_cast<Member *>(engine);
-    if (m->n_hosts == 1)
-        return 0;
-    std::string text = caught([&] {
-        gloo::AllreduceOptions options(m->data[UP]);
-        options.setOutput(buf, count);
-        options.setReduceFunction(
-            static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
-        options.setTag(static_cast<uint32_t>(++m->number));
-        gloo::allreduce(options);
-    });
-    if (!text.empty())
-        say(why, why_bytes, text.c_str());
-    return text.empty() ? 0 : -1;
-}
-
 // --- messages ----------------------------------------------------------------------------------
 
 bool is_gone(Member *m, int host)
@@ -578,7 +558,6 @@ void gloo_leave(void *engine, int orderly)
 extern "C" LKS__MODULE_EXPORT const lks__engine lks__module_table;
 
 const lks__engine lks__module_table = {
-    LKS__ENGINE_VERSION, "Gloo",     0,          1,         gloo_probe, nullptr,
-    gloo_join,           gloo_leave, gloo_start, gloo_test, gloo_rest,  gloo_own_sum,
-    gloo_tell,           gloo_hear,  0,
+    LKS__ENGINE_VERSION, "Gloo",     0,         1,         gloo_probe, nullptr,   gloo_join,
+    gloo_leave,          gloo_start, gloo_test, gloo_rest, gloo_tell,  gloo_hear, 0,
 };

@@ -406,16 +406,6 @@ static int mpi_test(void *engine, int slot, char *why, size_t why_bytes)
     return done != 0;
 }
 
-static int mpi_own_sum(void *engine, float *buf, size_t count, char *why, size_t why_bytes)
-{
-    MPI_CALL();
-    struct member *m = engine;
-    int rc = count > INT_MAX
-                 ? MPI_ERR_COUNT
-                 : MPI_Allreduce(MPI_IN_PLACE, buf, (int)count, MPI_FLOAT, MPI_SUM, m->leaders);
-    return failed(rc, why, why_bytes) ? -1 : 0;
-}
-
 /* --- messages -------------------------------------------------------------------------------- */
 
 static int mpi_tell(void *engine, const void *message)
@@ -462,7 +452,6 @@ LKS__MODULE_EXPORT const lks__engine lks__module_table = {
     .leave = mpi_leave,
     .start = mpi_start,
     .test = mpi_test,
-    .own_sum = mpi_own_sum,
     .tell = mpi_tell,
     .hear = mpi_hear,
     .most_bytes = 1 << 30, /* sizes are int */

@@ -242,37 +242,8 @@ void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer)
     return peer < first || peer >= end ? NULL : lks_comm_peer(h->local, mem, peer - first);
 }
 
-static const struct lks__hier *state_of(const lks_comm *comm)
-{
-    return comm->ops->close == lks__hier_close ? comm->state : NULL;
-}
-
 const lks__engine *lks__hier_engine(const lks_comm *comm)
 {
-    const struct lks__hier *h = state_of(comm);
+    const struct lks__hier *h = comm->ops->close == lks__hier_close ? comm->state : NULL;
     return h != NULL ? h->ops : NULL;
-}
-
-const char *lks__hier_engine_name(const lks_comm *comm)
-{
-    const lks__engine *engine = lks__hier_engine(comm);
-    return engine != NULL ? engine->name : NULL;
-}
-
-lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p)
-{
-    if (state_of(comm) == NULL)
-        return lks__fail(LKS_ERR_SUPPORT, "the backend %s has no engine", comm->ops->name);
-    struct lks__hier *h = comm->state;
-    size_t bytes = count * sizeof *buf;
-    struct lks__shm_descriptor desc = {.kind = LKS__OP_ALL_REDUCE, .size = count};
-    struct lks__hier_wait wait = {
-        .op = {.kind = LKS__HIER_OWN_SUM, .recv = buf, .recv_bytes = &bytes}};
-    desc.args[1] = LKS_SUM;
-    desc.args[2] = LKS_FLOAT32;
-    LKS__TRY(lks__shm_call(h->local, &desc));
-    if (h->leads)
-        LKS__TRY(lks__hier_call(h, &desc, &wait));
-    *seconds_p = wait.seconds;
-    return lks_comm_broadcast(h->local, seconds_p, sizeof *seconds_p, LKS_UINT8, 0);
 }

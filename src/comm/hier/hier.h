@@ -42,12 +42,9 @@ struct lks__hier_task {
     struct lks__hier_wait *wait;
 };
 
-enum { LKS__HIER_OWN_SUM = 100 }; /* after the engine's kinds */
-
 struct lks__hier_wait {
-    lks__engine_op op; /* the transfer; kind also LKS__HIER_OWN_SUM, or -1: only descriptors */
+    lks__engine_op op;                 /* the transfer; kind -1: only descriptors */
     struct lks__shm_descriptor *descs; /* [n_hosts] out; NULL: not needed */
-    double seconds;                    /* out, for LKS__HIER_OWN_SUM */
     bool done;
     lks_status st;
 };
@@ -169,8 +166,6 @@ const struct lks_comm_ops *lks__hier_backend(int index);
 
 /* The engine that `comm` uses; NULL if it uses none. */
 const lks__engine *lks__hier_engine(const lks_comm *comm);
-/* Its name in messages: "Open MPI". */
-const char *lks__hier_engine_name(const lks_comm *comm);
 
 /* The slots of a backend with an engine; each sets name, probe and open itself. */
 #define LKS__HIER_OPS                                                                              \
@@ -183,10 +178,6 @@ const char *lks__hier_engine_name(const lks_comm *comm);
     .wait = lks__hier_work_wait
 
 void *lks__hier_peer(const lks_comm *comm, const void *mem, int peer);
-
-/* Time in seconds of the engine's own sum of `count` floats at `buf` among the hosts, in the
- * engine's order; every rank calls it. ERR_SUPPORT if `comm` has no engine. */
-lks_status lks__hier_own_sum(lks_comm *comm, float *buf, size_t count, double *seconds_p);
 
 /* --- rendezvous.c ------------------------------------------------------------------------- */
 

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-    LKS__ENGINE_VERSION = 4,
+    LKS__ENGINE_VERSION = 5,
     LKS__ENGINE_MESSAGE = 1024,
     LKS__ENGINE_HELLO = 128,
     LKS__ENGINE_SLOTS = 8, /* operations that may be in progress together */
@@ -88,9 +88,6 @@ typedef struct lks__engine {
     /* Sleep until the operation in `slot` has ended, but at most `seconds`. NULL if operations make
      * progress only in test(). */
     void (*rest)(void *engine, int slot, double seconds);
-    /* The engine's own sum of `count` floats over all members, in place and in the engine's order.
-     * Blocks. `lockstep bench comm` compares reductions with it. 0, or -1. */
-    int (*own_sum)(void *engine, float *buf, size_t count, char *why, size_t why_bytes);
     /* Send a message of LKS__ENGINE_MESSAGE bytes to all other hosts; copied. 0 if the previous
      * message is still being sent. */
     int (*tell)(void *engine, const void *message);

@@ -26,17 +26,6 @@ static void learn_ranks(struct lks__hier *h)
     }
 }
 
-static lks_status own_sum(struct lks__hier *h, struct lks__hier_wait *w)
-{
-    char why[256] = "";
-    double started = lks__sys_now();
-    if (h->ops->own_sum(h->engine, w->op.recv, w->op.recv_bytes[0] / sizeof(float), why,
-                        sizeof why) != 0)
-        return lks__hier_engine_failed(h, why);
-    w->seconds = lks__sys_now() - started;
-    return LKS_OK;
-}
-
 static lks_status run(struct lks__hier *h, struct lks__hier_task *task)
 {
     struct lks__hier_wait *w = task->wait;
@@ -47,11 +36,7 @@ static lks_status run(struct lks__hier *h, struct lks__hier_task *task)
         learn_ranks(h);
     if (w->descs != NULL)
         memcpy(w->descs, h->descs, (size_t)h->n_hosts * sizeof *h->descs);
-    if (w->op.kind < 0)
-        return LKS_OK;
-    if (w->op.kind == LKS__HIER_OWN_SUM)
-        return own_sum(h, w);
-    return lks__hier_move(h, &w->op);
+    return w->op.kind < 0 ? LKS_OK : lks__hier_move(h, &w->op);
 }
 
 /* --- the queue ---------------------------------------------------------------------------- */
