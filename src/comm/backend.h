@@ -9,8 +9,6 @@
 #include "compute/cpu/exec.h"
 #include "lockstep/reduce.h"
 
-struct lks__liveness_ops; /* comm/liveness.h */
-
 /* The module of an engine between hosts: a row of comm/engines.h. */
 struct lks__engine_module {
     const char *file, *package; /* the module, and the Debian package that it is built against */
@@ -36,7 +34,6 @@ struct lks_comm_ops {
                   size_t why_bytes);
     lks_status (*open)(lks_comm *comm); /* fills comm->state */
     void (*close)(lks_comm *comm);
-    const struct lks__liveness_ops *liveness;
 
     lks_status (*alloc)(lks_comm *comm, lks_mem kind, size_t bytes, void **mem_p);
     void *(*peer)(const lks_comm *comm, const void *mem, int peer);
@@ -70,7 +67,6 @@ struct lks_comm_ops {
 
 struct lks_comm {
     const struct lks_comm_ops *ops;
-    const struct lks__liveness_ops *liveness;
     /* The group of this host's ranks; this group itself if there is only one host. NULL: this group
      * isn't open. */
     lks_comm *host;

@@ -2,6 +2,7 @@
 
 #include "base/number/cpu.h"
 #include "comm/backend.h"
+#include "comm/shm/host.h"
 
 /* NULL if the group isn't open in this process. */
 static lks_comm *host_of(const lks_comm *comm)
@@ -13,7 +14,7 @@ void lks_comm_abort(lks_comm *comm, const char *why)
 {
     LKS__FLOAT_MODE();
     if (host_of(comm) != NULL)
-        comm->liveness->abort(comm->host, why != NULL ? why : "no reason was given");
+        lks__shm_rank_failed(comm->host, why != NULL ? why : "no reason was given");
 }
 
 void lks_comm_note(lks_comm *comm, uint64_t step, const char *phase)
@@ -32,7 +33,7 @@ void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase)
         return;
     comm->step = comm->host->step = step;
     comm->has_step = comm->host->has_step = true;
-    comm->liveness->note(comm->host, step, phase != NULL ? phase : "");
+    lks__shm_note(comm->host, step, phase != NULL ? phase : "");
 }
 
 void lks_comm_beat(lks_comm *comm)
@@ -40,34 +41,34 @@ void lks_comm_beat(lks_comm *comm)
     LKS__FLOAT_MODE();
     if (host_of(comm) == NULL)
         return;
-    comm->liveness->beat(comm->host);
+    lks__shm_beat(comm->host);
     lks__comm_beat_whole(comm);
 }
 
 void lks__comm_ask_stop(lks_comm *comm, int signo)
 {
     if (host_of(comm) != NULL)
-        comm->liveness->ask_stop(comm->host, signo);
+        lks__segment_ask_stop(lks__shm_segment(comm->host), signo);
 }
 
 int lks__comm_asked_stop(const lks_comm *comm)
 {
-    return host_of(comm) != NULL ? comm->liveness->asked_stop(comm->host) : 0;
+    return host_of(comm) != NULL ? lks__segment_asked_stop(lks__shm_segment(comm->host)) : 0;
 }
 
 void lks__comm_saving(lks_comm *comm, bool saving)
 {
     if (host_of(comm) != NULL)
-        comm->liveness->saving(comm->host, saving);
+        lks__shm_saving(comm->host, saving);
 }
 
 void lks__comm_uses(lks_comm *comm, const char *device)
 {
     if (host_of(comm) != NULL)
-        comm->liveness->uses(comm->host, device);
+        lks__shm_uses(comm->host, device);
 }
 
 lks_status lks__comm_among_devices(lks_comm *comm, bool waits)
 {
-    return host_of(comm) != NULL ? comm->liveness->among_devices(comm->host, waits) : LKS_OK;
+    return host_of(comm) != NULL ? lks__shm_among_devices(comm->host, waits) : LKS_OK;
 }

@@ -15,18 +15,6 @@ enum {
     LKS__SHM_REPORT = 16 << 10, /* size of the status table of all ranks */
 };
 
-/* Called with the group of this host's ranks. */
-struct lks__liveness_ops {
-    void (*abort)(lks_comm *comm, const char *why); /* from any thread; makes waiters return */
-    void (*note)(lks_comm *comm, uint64_t step, const char *phase);
-    void (*beat)(lks_comm *comm);
-    void (*ask_stop)(lks_comm *comm, int signo); /* may be called in a signal handler */
-    int (*asked_stop)(const lks_comm *comm);
-    void (*saving)(lks_comm *comm, bool saving);
-    void (*uses)(lks_comm *comm, const char *device);
-    lks_status (*among_devices)(lks_comm *comm, bool waits);
-};
-
 /* lks_comm_note(), called by the library for a program that never calls it. */
 void lks__comm_note_for(lks_comm *comm, uint64_t step, const char *phase);
 

@@ -118,7 +118,6 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
         return lks__fail(LKS_ERR_NOMEM, "no memory for the group's handle");
     memset(comm, 0, sizeof *comm);
     comm->ops = ops;
-    comm->liveness = ops->liveness;
     comm->backend = ops->name;
     comm->world = *world;
     comm->timeout_s = timeout_s;
@@ -281,7 +280,7 @@ void lks__comm_beat_whole(const lks_comm *comm)
     pthread_mutex_lock(&handles);
     for (lks_comm *c = comm->whole; c != NULL; c = c->whole)
         if (c->host != NULL)
-            c->liveness->beat(c->host);
+            lks__shm_beat(c->host);
     pthread_mutex_unlock(&handles);
 }
 

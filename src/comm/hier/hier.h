@@ -169,8 +169,8 @@ const lks__engine *lks__hier_engine(const lks_comm *comm);
 
 /* The slots of a backend with an engine; each sets name, probe and open itself. */
 #define LKS__HIER_OPS                                                                              \
-    .close = lks__hier_close, .liveness = &lks__shm_liveness, .alloc = lks__hier_alloc,            \
-    .peer = lks__hier_peer, .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,        \
+    .close = lks__hier_close, .alloc = lks__hier_alloc, .peer = lks__hier_peer,                    \
+    .barrier = lks__hier_barrier, .broadcast = lks__hier_broadcast,                                \
     .all_gather = lks__hier_all_gather, .all_reduce = lks__hier_all_reduce,                        \
     .reduce_scatter = lks__hier_reduce_scatter, .all_gather_v = lks__hier_all_gather_v,            \
     .replicate = lks__hier_replicate, .host_share = lks__hier_host_share,                          \

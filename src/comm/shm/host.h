@@ -13,8 +13,6 @@
 #include "comm/shm/segment/descriptors.h"
 #include "comm/shm/segment/status.h"
 
-extern const struct lks__liveness_ops lks__shm_liveness;
-
 /* --- the group ------------------------------------------------------------------------------ */
 
 /* Open `local` for the ranks that share `segment`; takes the segment over, also on failure.
@@ -47,6 +45,17 @@ lks_status lks__shm_failure(const lks_comm *local);
 int lks__shm_ended(const lks_comm *local);
 /* Record that this rank waits for other hosts in its current call, or no longer does. */
 void lks__shm_wait_for_hosts(lks_comm *local, bool waits);
+
+/* --- facts about this rank (comm/liveness.h) ------------------------------------------------ */
+
+/* Record a failure of this rank, which makes waiters return. Any thread. */
+void lks__shm_rank_failed(lks_comm *local, const char *why);
+/* Record the step and the phase, with a heartbeat of this group and all that it is a part of. */
+void lks__shm_note(lks_comm *local, uint64_t step, const char *phase);
+void lks__shm_beat(lks_comm *local); /* a heartbeat of this group only */
+void lks__shm_saving(lks_comm *local, bool saves);
+void lks__shm_uses(lks_comm *local, const char *device);
+lks_status lks__shm_among_devices(lks_comm *local, bool waits);
 
 /* --- reductions that also have parts on other hosts --------------------------------------------
  *

@@ -1,22 +1,20 @@
 /* A rank's facts in the shared memory of its host. */
-#include "comm/liveness.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "base/system/sys.h"
 #include "comm/shm/shm.h"
 
-static void beat(lks_comm *comm)
+void lks__shm_beat(lks_comm *comm)
 {
     struct lks__shm *g = comm->state;
     atomic_store_explicit(&g->line->beat_us, (unsigned long long)(lks__sys_now() * 1e6),
                           memory_order_relaxed);
 }
 
-void lks__shm_beat(struct lks__shm *g)
+void lks__shm_beat_all(struct lks__shm *g)
 {
-    beat(g->comm);
+    lks__shm_beat(g->comm);
     lks__comm_beat_whole(g->comm);
 }
 
@@ -32,39 +30,27 @@ static void write_text(atomic_ullong *words, size_t bytes, const char *text)
     }
 }
 
-static void note(lks_comm *comm, uint64_t step, const char *phase)
+void lks__shm_note(lks_comm *comm, uint64_t step, const char *phase)
 {
     struct lks__shm *g = comm->state;
     atomic_store_explicit(&g->line->step, step, memory_order_relaxed);
     write_text(g->line->phase, LKS__SHM_PHASE, phase);
-    lks__shm_beat(g);
+    lks__shm_beat_all(g);
 }
 
-static void uses(lks_comm *comm, const char *device)
+void lks__shm_uses(lks_comm *comm, const char *device)
 {
     struct lks__shm *g = comm->state;
     write_text(g->line->device, LKS__SHM_DEVICE, device);
 }
 
-static void ask_stop(lks_comm *comm, int signo)
-{
-    struct lks__shm *g = comm->state;
-    lks__segment_ask_stop(g->segment, signo);
-}
-
-static int asked_stop(const lks_comm *comm)
-{
-    const struct lks__shm *g = comm->state;
-    return lks__segment_asked_stop(g->segment);
-}
-
-static void saving(lks_comm *comm, bool saves)
+void lks__shm_saving(lks_comm *comm, bool saves)
 {
     struct lks__shm *g = comm->state;
     atomic_store(&g->line->saving, saves);
 }
 
-static void abort_group(lks_comm *comm, const char *why)
+void lks__shm_rank_failed(lks_comm *comm, const char *why)
 {
     struct lks__shm *g = comm->state;
     lks__rank_status s;
@@ -78,14 +64,3 @@ static void abort_group(lks_comm *comm, const char *why)
     if (lks__segment_abort(g->segment, LKS_ERR_PEER, g->rank, text) && no_room)
         lks__segment_set_no_room(g->segment);
 }
-
-const struct lks__liveness_ops lks__shm_liveness = {
-    .abort = abort_group,
-    .note = note,
-    .beat = beat,
-    .ask_stop = ask_stop,
-    .asked_stop = asked_stop,
-    .saving = saving,
-    .uses = uses,
-    .among_devices = lks__shm_among_devices,
-};

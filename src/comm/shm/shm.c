@@ -386,7 +386,6 @@ const struct lks_comm_ops lks__comm_shm = {
     .probe = shm_probe,
     .open = shm_open_group,
     .close = shm_close,
-    .liveness = &lks__shm_liveness,
     .alloc = shm_alloc,
     .peer = shm_peer,
     .barrier = lks__shm_barrier,

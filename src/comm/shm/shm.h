@@ -84,7 +84,7 @@ struct lks__shm {
 
 /* --- shm.c ------------------------------------------------------------------------------- */
 
-void lks__shm_beat(struct lks__shm *g); /* heartbeat, also of groups that this is a part of */
+void lks__shm_beat_all(struct lks__shm *g); /* heartbeat, also of groups that this is a part of */
 
 /* The segment's offset of `count` floats at `p` (or doubles: `size` bytes in all), if they are in a
  * region of `kind`, for LKS_MEM_OWN in the slice of `rank`; otherwise false. */
@@ -116,7 +116,6 @@ lks_status lks__shm_wait_finished(struct lks__shm *g, uint64_t seq);
  * (host.h) when the rest is done, too. */
 bool lks__shm_all_between(const struct lks__shm *g, uint64_t seq, uint32_t goal);
 lks_status lks__shm_wait_between(struct lks__shm *g, uint64_t seq, uint32_t goal);
-lks_status lks__shm_among_devices(lks_comm *comm, bool waits);
 
 /* Record `text` as the group's failure, unless there is one already, and return the recorded
  * one. */

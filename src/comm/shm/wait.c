@@ -104,7 +104,7 @@ lks_status lks__shm_arrive(struct lks__shm *g, const struct lks__shm_descriptor 
     m->step = g->comm->step;
     if (n > 0)
         memcpy(m->payload, payload, n);
-    lks__shm_beat(g);
+    lks__shm_beat_all(g);
     atomic_store_explicit(&g->line->posted, (uint32_t)seq + 1, memory_order_release);
     count_in(&slot->arrived, &slot->arrive_sleepers, arrive_goal(g, seq));
     *seq_p = seq;
@@ -448,7 +448,7 @@ lks_status lks__shm_among_devices(lks_comm *comm, bool waits)
     const double now = waits ? lks__sys_now() : 0;
     if (waits != (g->among_s > 0)) {
         g->among_s = g->looked_s = now;
-        lks__shm_beat(g);
+        lks__shm_beat_all(g);
         atomic_store(&g->line->waiting, waits ? LKS__WAIT_DEVICES : LKS__WAIT_NONE);
     }
     if (!waits || now - g->looked_s < 1e-3 * SLICE_MS)
