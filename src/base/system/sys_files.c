@@ -1,4 +1,5 @@
 /* base/system/sys_files.c - whole files and folders, with one sentence for a failure. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -209,6 +210,23 @@ bool lks__sys_same_folder(const char *a, const char *b)
     struct stat one, two;
     return stat(a, &one) == 0 && stat(b, &two) == 0 && one.st_dev == two.st_dev &&
            one.st_ino == two.st_ino;
+}
+
+lks_status lks__sys_each_name(const char *what, const char *folder,
+                              lks_status (*fn)(const char *folder, const char *name, void *ctx),
+                              void *ctx)
+{
+    lks_status st = LKS_OK;
+    DIR *dir = opendir(folder);
+    if (dir == NULL)
+        return errno == ENOENT ? LKS_OK : lks__sys_fail(what, folder);
+    for (const struct dirent *e; st == LKS_OK && (errno = 0, e = readdir(dir)) != NULL;)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            st = fn(folder, e->d_name, ctx);
+    if (st == LKS_OK && errno != 0)
+        st = lks__sys_fail(what, folder);
+    closedir(dir);
+    return st;
 }
 
 lks_status lks__sys_sync_dir(const char *path)

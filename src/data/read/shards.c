@@ -1,6 +1,5 @@
 #include "data/read/shards.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -31,35 +30,36 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* List all entries of the folder that match; an entry that isn't a file fails when it is opened. As
- * in Python's glob, a name that begins with a dot needs a pattern that begins with a dot. */
+struct listing {
+    lks__shards *s;
+    const char *pattern;
+    int dir_bytes; /* of the pattern: its folder, with the slash */
+    size_t room;
+};
+
+/* As in Python's glob, a name that begins with a dot needs a pattern that begins with a dot. */
+static lks_status add_match(const char *dir, const char *name, void *ctx)
+{
+    struct listing *l = ctx;
+    lks__shards *s = l->s;
+    if (fnmatch(l->pattern + l->dir_bytes, name, FNM_PERIOD | FNM_NOESCAPE) != 0)
+        return LKS_OK;
+    if (!lks__list_grow(&s->paths, (size_t)s->n_files, &l->room, sizeof *s->paths) ||
+        asprintf(&s->paths[s->n_files], "%.*s%s", l->dir_bytes, l->pattern, name) < 0)
+        return lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
+    s->n_files++;
+    return LKS_OK;
+}
+
+/* List all entries of the folder that match; an entry that isn't a file fails when it is opened. */
 static lks_status list(lks__shards *s, const char *pattern)
 {
-    const char *slash = strrchr(pattern, '/'), *name = slash ? slash + 1 : pattern;
-    int dir_bytes = slash ? (int)(slash + 1 - pattern) : 0;
-    char *dir_name = slash ? strndup(pattern, (size_t)dir_bytes) : strdup(".");
+    const char *slash = strrchr(pattern, '/');
+    struct listing l = {s, pattern, slash ? (int)(slash + 1 - pattern) : 0, 0};
+    char *dir_name = slash ? strndup(pattern, (size_t)l.dir_bytes) : strdup(".");
     if (!dir_name)
         return lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
-    DIR *dir = opendir(dir_name);
-    lks_status st = dir || errno == ENOENT ? LKS_OK : lks__sys_fail("cannot list", dir_name);
-    size_t room = 0;
-    for (struct dirent *e; st == LKS_OK && dir;) {
-        errno = 0;
-        if (!(e = readdir(dir))) {
-            if (errno != 0)
-                st = lks__sys_fail("cannot list", dir_name);
-            break;
-        }
-        if (fnmatch(name, e->d_name, FNM_PERIOD | FNM_NOESCAPE) != 0)
-            continue;
-        if (!lks__list_grow(&s->paths, (size_t)s->n_files, &room, sizeof *s->paths) ||
-            asprintf(&s->paths[s->n_files], "%.*s%s", dir_bytes, pattern, e->d_name) < 0)
-            st = lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
-        else
-            s->n_files++;
-    }
-    if (dir)
-        closedir(dir);
+    lks_status st = lks__sys_each_name("cannot list", dir_name, add_match, &l);
     free(dir_name);
     if (st != LKS_OK)
         return st;

@@ -6,7 +6,6 @@
  *     `latest` hasn't moved: the folder is unchanged, and earlier.tmp contains only copies.
  *     `latest` has moved: the next start finds later checkpoints in OUT or in earlier.tmp, and
  *         completes the move. metrics.jsonl is still whole then, because a resume cuts it last. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,21 +43,6 @@ static lks_status move(const char *from_dir, const char *to_dir, const char *nam
     snprintf(from, sizeof from, "%s/%s", from_dir, name);
     snprintf(to, sizeof to, "%s/%s", to_dir, name);
     return lks__sys_rename(from, to) == 0 ? LKS_OK : lks__sys_fail("can't move", from);
-}
-
-/* Call fn for each name in the folder; a folder that is missing is empty. */
-static lks_status each_name(const char *dir_path,
-                            lks_status (*fn)(const char *dir, const char *name, void *ctx),
-                            void *ctx)
-{
-    lks_status st = LKS_OK;
-    DIR *dir = opendir(dir_path);
-    if (dir == NULL)
-        return errno == ENOENT ? LKS_OK : lks__sys_fail("can't read", dir_path);
-    for (struct dirent *e; st == LKS_OK && (e = readdir(dir)) != NULL;)
-        st = fn(dir_path, e->d_name, ctx);
-    closedir(dir);
-    return st;
 }
 
 /* --- copies ----------------------------------------------------------------------------------- */
@@ -135,7 +119,7 @@ void lks__outdir_discard(const char *temp)
     struct stat info;
     if (lstat(temp, &info) != 0 || !S_ISDIR(info.st_mode))
         return;
-    each_name(temp, remove_file, NULL);
+    lks__sys_each_name("can't read", temp, remove_file, NULL);
     lks__sys_rmdir(temp);
 }
 
@@ -230,7 +214,7 @@ static lks_status make_copies(const char *out_dir, char *temp, uint64_t iter)
 {
     if (lks__sys_mkdir(temp, 0777) != 0 && errno != EEXIST)
         return lks__sys_fail("can't make", temp);
-    LKS__TRY(each_name(out_dir, copy_if_later, temp));
+    LKS__TRY(lks__sys_each_name("can't read", out_dir, copy_if_later, temp));
     LKS__TRY(copy_name(out_dir, temp, LKS__NAME_LATEST, iter));
     LKS__TRY(copy_name(out_dir, temp, LKS__NAME_BEST, iter));
     return lks__sys_sync_dir(temp);
@@ -262,7 +246,7 @@ static lks_status finish(const char *out_dir, char *temp, const struct later *l,
 {
     for (size_t i = 0; i < l->n; i++)
         LKS__TRY(move(out_dir, temp, l->all[i].name));
-    LKS__TRY(each_name(out_dir, move_if_later, temp));
+    LKS__TRY(lks__sys_each_name("can't read", out_dir, move_if_later, temp));
     LKS__TRY(lks__sys_sync_dir(temp));
     LKS__TRY(lks__sys_sync_dir(out_dir));
     LKS__TRY(free_name(out_dir, moved));
@@ -370,5 +354,5 @@ lks_status lks__outdir_start(const char *out_dir, const char *data_dir, char mov
     moved[0] = '\0';
     LKS__TRY(lks__sys_make_dirs(out_dir));
     LKS__TRY(name_begun(out_dir));
-    return each_name(out_dir, move_earlier, &start);
+    return lks__sys_each_name("can't read", out_dir, move_earlier, &start);
 }

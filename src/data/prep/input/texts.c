@@ -1,6 +1,5 @@
 #include "data/prep/input/texts.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -211,8 +210,9 @@ static lks_status look_at_entry(const char *path, struct stat *info, const char 
     return is_jsonl(path) ? LKS_OK : look_at_file(path, why_p);
 }
 
-static lks_status add_entry(struct walk *w, const char *dir, const char *name)
+static lks_status add_entry(const char *dir, const char *name, void *ctx)
 {
+    struct walk *w = ctx;
     struct stat info;
     char *path;
     const char *why = "hidden";
@@ -228,26 +228,6 @@ static lks_status add_entry(struct walk *w, const char *dir, const char *name)
     if (S_ISDIR(info.st_mode))
         return add_folder(w, path);
     return add(w->t, path, (uint64_t)info.st_size, is_jsonl(path));
-}
-
-static lks_status read_folder(struct walk *w, const char *path)
-{
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return lks__sys_fail("cannot read", path);
-    lks_status st = LKS_OK;
-    for (struct dirent *e; st == LKS_OK;) {
-        errno = 0;
-        e = readdir(dir);
-        if (e == NULL && errno != 0)
-            st = lks__sys_fail("cannot read", path);
-        if (e == NULL)
-            break;
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            st = add_entry(w, path, e->d_name);
-    }
-    closedir(dir);
-    return st;
 }
 
 static int by_path(const void *a, const void *b)
@@ -267,7 +247,7 @@ static lks_status add_tree(lks__texts *t, const char *path)
     char *copy = strdup(path);
     lks_status st = copy == NULL ? no_memory() : add_folder(&w, copy);
     for (size_t i = 0; st == LKS_OK && i < w.n; i++)
-        st = read_folder(&w, w.folders[i]);
+        st = lks__sys_each_name("cannot read", w.folders[i], add_entry, &w);
     for (size_t i = 0; i < w.n; i++)
         free(w.folders[i]);
     free(w.folders);

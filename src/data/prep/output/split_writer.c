@@ -1,6 +1,5 @@
 #include "data/prep/output/split_writer.h"
 
-#include <dirent.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -193,10 +192,13 @@ static bool is_left(const lks__staged *staged, const char *name)
            (is_token_file(of) || lks__staged_has(staged, of));
 }
 
-static lks_status remove_file(const char *dir, const char *name)
+static lks_status remove_other(const char *dir, const char *name, void *ctx)
 {
+    const lks__staged *staged = *(const lks__staged **)ctx;
     char *path;
     lks_status st = LKS_OK;
+    if ((!is_token_file(name) || lks__staged_has(staged, name)) && !is_left(staged, name))
+        return LKS_OK;
     if (asprintf(&path, "%s/%s", dir, name) < 0)
         return lks__fail(LKS_ERR_NOMEM, "no memory to remove an old token file");
     if (lks__sys_unlink(path) < 0)
@@ -207,14 +209,5 @@ static lks_status remove_file(const char *dir, const char *name)
 
 lks_status lks__split_remove_others(const lks__staged *staged)
 {
-    lks_status st = LKS_OK;
-    DIR *dir = opendir(staged->dir);
-    if (dir == NULL)
-        return lks__sys_fail("cannot list", staged->dir);
-    for (struct dirent *e; st == LKS_OK && (e = readdir(dir)) != NULL;)
-        if ((is_token_file(e->d_name) && !lks__staged_has(staged, e->d_name)) ||
-            is_left(staged, e->d_name))
-            st = remove_file(staged->dir, e->d_name);
-    closedir(dir);
-    return st;
+    return lks__sys_each_name("cannot list", staged->dir, remove_other, &staged);
 }
