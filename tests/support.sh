@@ -31,6 +31,17 @@ work_folder() {
     trap 'exit 1' INT TERM HUP
 }
 
+# make_hosts LETTER...: makes hosts of these names (tests/launch/hosts.sh) for a test in a folder next to launch,
+# with a token of their job, and sets `work`, `hosts` and `net`. They are removed when the test ends.
+make_hosts() {
+    work=$(mktemp -d) hosts=${0%/*}/../launch/hosts.sh net=lks$$ letters=$*
+    LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
+    export LOCKSTEP_TOKEN
+    trap '"$hosts" remove "$net" $letters; rm -rf "$work"' EXIT
+    trap 'exit 1' INT TERM HUP
+    "$hosts" make "$net" "$@" >"$work/hosts" 2>&1 || lacks namespaces "$(tail -n 1 "$work/hosts")"
+}
+
 # fail WHAT: the test has failed; the ends of the logs in `work` are shown.
 fail() {
     echo "FAILED: $*"

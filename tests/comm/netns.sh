@@ -5,23 +5,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1
-work=$(mktemp -d)
-net=lkc$$
-hosts=$(dirname "$0")/../launch/hosts.sh
-LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
-export LOCKSTEP_TOKEN
-
-# shellcheck disable=SC2317 # by trap
-remove() {
-    "$hosts" remove "$net" a b
-    rm -rf "$work"
-}
-trap remove EXIT
-trap 'exit 1' INT TERM HUP
-
-if ! "$hosts" make "$net" a b >"$work/hosts" 2>&1; then
-    lacks namespaces "$(tail -n 1 "$work/hosts")"
-fi
+make_hosts a b
 
 on() { # HOST COMMAND...
     host=$1

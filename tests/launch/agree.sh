@@ -7,27 +7,12 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1 fixture=$2 runs=${3:-8} seed=${4:-1}
-work=$(mktemp -d)
-net=lka$$
 RANDOM=$seed
-LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
-export LOCKSTEP_TOKEN
-hosts=${0%/*}/hosts.sh
-
-# shellcheck disable=SC2317 # by trap
-remove() {
-    "$hosts" remove "$net" a b c
-    rm -rf "$work"
-}
-trap remove EXIT
-trap 'exit 1' INT TERM HUP
 if [ ! -f "${tool%/*}/lockstep_gloo.so" ]; then
     echo 'FAILED: there is no module for gloo: ./check installs what it is built with'
     exit 1
 fi
-if ! "$hosts" make "$net" a b c >"$work/hosts" 2>&1; then
-    lacks namespaces "$(tail -n 1 "$work/hosts")"
-fi
+make_hosts a b c
 
 what=start
 fail() {

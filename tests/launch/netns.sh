@@ -4,23 +4,7 @@
 set -eu
 . "${0%/*}/../support.sh"
 tool=$1
-work=$(mktemp -d)
-net=lks$$
-LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
-export LOCKSTEP_TOKEN
-
-hosts=${0%/*}/hosts.sh
-
-# shellcheck disable=SC2317 # by trap
-remove() {
-    "$hosts" remove "$net" a b c
-    rm -rf "$work"
-}
-trap remove EXIT
-trap 'exit 1' INT TERM HUP
-if ! "$hosts" make "$net" a b c >"$work/hosts" 2>&1; then
-    lacks namespaces "$(tail -n 1 "$work/hosts")"
-fi
+make_hosts a b c
 
 # start NAME HOST OPTIONS... -- PROGRAM...: in the background; its output in NAME.log, its end in
 # NAME.code.

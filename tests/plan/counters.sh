@@ -9,25 +9,9 @@ tool=$1
 all=${2-}
 letters='a b c d'
 [ -z "$all" ] || letters='a b c d e f g h'
-work=$(mktemp -d)
-net=lkp$$
-hosts=$(dirname "$0")/../launch/hosts.sh
-LOCKSTEP_TOKEN=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
-export LOCKSTEP_TOKEN
-
-# shellcheck disable=SC2317 # by trap
-remove() {
-    # shellcheck disable=SC2086 # words
-    "$hosts" remove "$net" $letters
-    rm -rf "$work"
-}
-trap remove EXIT
-trap 'exit 1' INT TERM HUP
 [ -f "${tool%/*}/lockstep_gloo.so" ] || lacks gloo 'its module was not built'
-# shellcheck disable=SC2086
-if ! "$hosts" make "$net" $letters >"$work/hosts" 2>&1; then
-    lacks namespaces "$(tail -n 1 "$work/hosts")"
-fi
+# shellcheck disable=SC2086 # words
+make_hosts $letters
 
 cd "$work"
 "$tool" prep char --input="$0" --out=data >prep.log
