@@ -155,14 +155,19 @@ static const tolerance tolerances[] = {
 enum { N_TOLERANCES = sizeof tolerances / sizeof tolerances[0] };
 static double worst[N_TOLERANCES];
 
+/* True if rows of `of` apply to the figure. */
+static bool applies(const char *of, const char *figure)
+{
+    const char *slash = strrchr(figure, '/'), *name = slash != NULL ? slash + 1 : figure;
+    return strcmp(of, "*") == 0 || strcmp(of, figure) == 0 ||
+           (figure[0] != '/' && strncmp(of, name, strlen(of)) == 0);
+}
+
 static size_t row_of(const char *figure, const char *quantity)
 {
-    for (size_t i = 0; i < N_TOLERANCES; i++) {
-        const char *f = tolerances[i].figure;
-        if (strcmp(tolerances[i].quantity, quantity) == 0 &&
-            (strcmp(f, "*") == 0 || strcmp(f, figure) == 0))
+    for (size_t i = 0; i < N_TOLERANCES; i++)
+        if (strcmp(tolerances[i].quantity, quantity) == 0 && applies(tolerances[i].figure, figure))
             return i;
-    }
     fail_msg("tests/figures/tolerances.h has no \"%s\" of %s", quantity, figure);
     return 0;
 }
