@@ -19,8 +19,7 @@
 static lks_status add(const char *what, tool_runs *runs)
 {
     lks__series *all = realloc(runs->all, (runs->n + 1) * sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the runs");
+    LKS__MEMORY(all, "for the runs");
     runs->all = all;
     LKS__TRY(lks__series_open(what, &runs->all[runs->n]));
     runs->n++;

@@ -179,7 +179,7 @@ int tool_launch(const char *name, const lks__settings *s, int argc, char **argv)
     int code = TOOL_FAILED;
     char **words = calloc((size_t)argc + 2, sizeof *words);
     if (words == NULL)
-        return tool_fail(name, lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
+        return tool_fail(name, lks__no_memory("for %d arguments", argc));
     words[0] = program_invocation_name;
     for (int i = 0; i < argc; i++)
         words[i + 1] = argv[i];

@@ -150,8 +150,7 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
                           lks__pool **pool_p)
 {
     lks__pool *p = calloc(1, sizeof *p);
-    if (p == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the thread pool");
+    LKS__MEMORY(p, "for the thread pool");
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->left, NULL);
@@ -165,8 +164,8 @@ lks_status lks__pool_open(int n_threads, size_t scratch_bytes, void (*thread_ini
         p->scratch = aligned_alloc(4096, p->scratch_bytes * (size_t)n_threads);
     if (p->workers == NULL || (p->scratch_bytes > 0 && p->scratch == NULL)) {
         lks__pool_close(p);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads of %zu bytes of scratch",
-                         n_threads, p->scratch_bytes);
+        return lks__no_memory("for %d threads of %zu bytes of scratch", n_threads,
+                              p->scratch_bytes);
     }
     for (int i = 0; i < n_threads; i++)
         p->workers[i].alone = (lks__pool){.n_threads = 1,

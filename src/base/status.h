@@ -33,6 +33,15 @@ char *lks__escape(char *out, size_t out_bytes, const char *text, size_t text_byt
             return lks__fail(LKS_ERR_ARG, "%s: %s is NULL", call, #p);                             \
     } while (0)
 
+/* Record the failure "no memory ...", for example "for %zu runs" or "to read a line", and return
+ * ERR_NOMEM. LKS__MEMORY: return it if the allocation `p` is NULL. */
+#define lks__no_memory(...) lks__fail(LKS_ERR_NOMEM, "no memory " __VA_ARGS__)
+#define LKS__MEMORY(p, ...)                                                                        \
+    do {                                                                                           \
+        if ((p) == NULL)                                                                           \
+            return lks__no_memory(__VA_ARGS__);                                                    \
+    } while (0)
+
 #define LKS__TRY(expr)                                                                             \
     do {                                                                                           \
         lks_status lks__try_st = (expr);                                                           \

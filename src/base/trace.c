@@ -58,8 +58,7 @@ lks__trace_part lks__span_part(lks__trace_span span)
 lks_status lks__trace_open(size_t n_events, lks__trace **trace_p)
 {
     lks__trace *t = calloc(1, sizeof *t + n_events * sizeof t->events[0]);
-    if (t == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a trace of %zu events", n_events);
+    LKS__MEMORY(t, "for a trace of %zu events", n_events);
     t->n_events = n_events;
     t->opened = lks__sys_now();
     lks__trace_current = *trace_p = t;

@@ -114,8 +114,7 @@ lks_status lks__comm_new(const struct lks_comm_ops *ops, const lks_world *world,
     pthread_mutex_unlock(&handles);
     if (comm == NULL)
         comm = malloc(sizeof *comm);
-    if (comm == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the group's handle");
+    LKS__MEMORY(comm, "for the group's handle");
     memset(comm, 0, sizeof *comm);
     comm->ops = ops;
     comm->backend = ops->name;
@@ -175,7 +174,7 @@ static lks_status default_timeout(double *seconds_p)
         return LKS_OK;
     locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (c == (locale_t)0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the C locale");
+        return lks__no_memory("for the C locale");
     *seconds_p = strtod_l(text, &end, c);
     freelocale(c);
     if (*end == '\0' && *seconds_p > 0)

@@ -84,7 +84,7 @@ lks_status lks__list_compare(lks_comm *comm, const char *what, const lks__list *
     struct shown mine = {0}, *all = calloc((size_t)W, sizeof *all);
     lks_status st = first_difference(comm, list, &mine.index);
     if (st == LKS_OK && all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to compare lists of %d ranks", W);
+        st = lks__no_memory("to compare lists of %d ranks", W);
     if (st == LKS_OK) {
         mine.differs = mine.index != UINT64_MAX;
         describe(list, mine.index, mine.text);

@@ -46,7 +46,7 @@ static lks_status open_split(struct split *s)
     if (s->all != NULL && s->offers != NULL)
         return LKS_OK;
     lks_comm_abort(s->comm, "no memory to split the group");
-    return lks__fail(LKS_ERR_NOMEM, "no memory to split a group of %d ranks", s->W);
+    return lks__no_memory("to split a group of %d ranks", s->W);
 }
 
 static void close_split(struct split *s)
@@ -123,7 +123,7 @@ static lks_status prepare(struct split *s)
     int *numbers = calloc(2 * (size_t)s->n, sizeof *numbers);
     if (s->part == NULL || numbers == NULL) {
         free(numbers);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a part of %d ranks", s->n);
+        return lks__no_memory("for a part of %d ranks", s->n);
     }
     s->part->numbers = numbers;
     s->part->ranks = numbers + s->n;

@@ -69,8 +69,7 @@ static void *work(void *arg)
 static lks_status open_works(lks_comm *comm)
 {
     struct lks__works *q = calloc(1, sizeof *q);
-    if (q == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for operations in flight");
+    LKS__MEMORY(q, "for operations in flight");
     q->comm = comm;
     q->end = &q->first;
     pthread_mutex_init(&q->lock, NULL);
@@ -122,7 +121,7 @@ lks_status lks__works_start(lks_comm *comm, void *buf, size_t count, lks_dtype d
         pthread_cond_broadcast(&q->changed);
     }
     pthread_mutex_unlock(&q->lock);
-    return w != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for one more operation");
+    return w != NULL ? LKS_OK : lks__no_memory("for one more operation");
 }
 
 static lks_status result_of(const struct started *w)

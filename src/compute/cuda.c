@@ -97,8 +97,7 @@ static lks_status open_asked(lks__device **device_p)
         .close = close_asked,
     };
     *device_p = calloc(1, sizeof **device_p);
-    if (*device_p == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a device");
+    LKS__MEMORY(*device_p, "for a device");
     **device_p = (lks__device){.ops = &ops, .layers = &lks__cuda_questions, .bf16 = true};
     return LKS_OK;
 }

@@ -106,7 +106,7 @@ static lks_status check_whole(lks__tokens *t)
     uint8_t *block = malloc(BLOCK_IDS * t->id_bytes);
     XXH3_state_t *hash = XXH3_createState();
     if (!block || !hash || XXH3_64bits_reset(hash) != XXH_OK)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to check %s", t->name);
+        st = lks__no_memory("to check %s", t->name);
     if (st == LKS_OK && t->start > 0) { /* the digest includes the header */
         st = read_bytes(t, 0, (size_t)t->start, block);
         XXH3_64bits_update(hash, block, (size_t)t->start);
@@ -139,7 +139,7 @@ static lks_status hash_pages(const lks__tokens *t, uint64_t *digest_p)
     uint8_t page[DIGEST_PAGE], size[8];
     XXH3_state_t *hash = XXH3_createState();
     if (!hash || XXH3_64bits_reset(hash) != XXH_OK)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to hash %s", t->name);
+        return lks__no_memory("to hash %s", t->name);
     for (int i = 0; i < 8; i++)
         size[i] = (uint8_t)(t->bytes >> (8 * i));
     XXH3_64bits_update(hash, size, sizeof size);
@@ -164,14 +164,13 @@ static lks_status open_file(const char *path, uint32_t vocab_size, const char *w
     lks_status st;
     struct stat info;
     lks__tokens *t = calloc(1, sizeof *t);
-    if (!t)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open a token file");
+    LKS__MEMORY(t, "to open a token file");
     t->fd = -1;
     t->vocab_size = vocab_size;
     lks__escape(t->name, sizeof t->name, path, strlen(path));
     t->path = strdup(path);
     if (!t->path) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to open %s", t->name);
+        st = lks__no_memory("to open %s", t->name);
         goto fail;
     }
 
@@ -324,7 +323,7 @@ lks_status lks__tokens_hash(const lks__tokens *t, uint64_t *hash_p)
     uint8_t *block = malloc(most);
     XXH3_state_t *hash = XXH3_createState();
     if (!block || !hash || XXH3_64bits_reset(hash) != XXH_OK)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to hash %s", t->name);
+        st = lks__no_memory("to hash %s", t->name);
     for (uint64_t at = t->start; at < t->bytes && st == LKS_OK; at += most) {
         const size_t n = t->bytes - at < most ? (size_t)(t->bytes - at) : most;
         st = read_bytes(t, at, n, block);

@@ -30,8 +30,7 @@ lks_status lks__buckets_cut(const lks__table *t, size_t first_bytes, size_t byte
     const size_t first = first_bytes > 0 && first_bytes < bytes ? first_bytes : bytes;
     buckets->list = calloc((size_t)t->n_groups + 1, sizeof *buckets->list);
     buckets->n = 0;
-    if (buckets->list == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", t->n_groups);
+    LKS__MEMORY(buckets->list, "for %d buckets", t->n_groups);
     for (int g = 0, end = 0; lks__bucket_next(t, end == 0 ? first : bytes, &g, &end);) {
         lks__bucket *b = &buckets->list[buckets->n++];
         b->last_group = end - 1;
@@ -42,7 +41,7 @@ lks_status lks__buckets_cut(const lks__table *t, size_t first_bytes, size_t byte
         b->block_start = calloc(b->n_blocks + 1, sizeof *b->block_start);
         b->block_bytes = calloc(b->n_blocks + 1, sizeof *b->block_bytes);
         if (b->block_start == NULL || b->block_bytes == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for a bucket of %zu blocks", b->n_blocks);
+            return lks__no_memory("for a bucket of %zu blocks", b->n_blocks);
         for (size_t i = 0; i <= b->n_blocks; i++) {
             b->block_start[i] = t->block_start[b->first_block + i] - b->start;
             b->block_bytes[i] = b->block_start[i] * sizeof(float);

@@ -77,8 +77,7 @@ static lks_status open_staging(lks__reducer *d)
     d->staging = aligned_alloc(64, lks__round_up(d->staging_floats * sizeof(float), 64));
     d->shift = calloc((size_t)d->table->n_groups, sizeof *d->shift);
     if (d->staging == NULL || d->shift == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a staging buffer of %zu gradients",
-                         d->staging_floats);
+        return lks__no_memory("for a staging buffer of %zu gradients", d->staging_floats);
     memset(d->staging, 0, d->staging_floats * sizeof(float));
     const lks__bucket *b = d->buckets.list;
     for (int g = 0; g < d->table->n_groups; g++) {
@@ -94,7 +93,7 @@ static lks_status open_hashes(lks__reducer *d)
     if (!d->config.hashes || lks__memory_mode_of(d->device)->own_memory)
         return LKS_OK;
     d->hashes = calloc(n, sizeof *d->hashes);
-    return d->hashes != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for %zu hashes", n);
+    return d->hashes != NULL ? LKS_OK : lks__no_memory("for %zu hashes", n);
 }
 
 /* `left`: the nodes that remain on this rank after its last leaf, for exchange with other ranks. */
@@ -121,8 +120,7 @@ lks_status lks__reducer_open(const lks__reducer_config *config, lks_comm *comm,
 {
     int W = lks_comm_world_size(comm), rank = lks_comm_rank(comm);
     lks__reducer *d = calloc(1, sizeof *d);
-    if (d == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
+    LKS__MEMORY(d, "for data-parallel state");
     d->config = *config;
     d->comm = comm;
     lks__comm_hold(comm);

@@ -13,8 +13,7 @@ lks_status lks__attempt_open(struct lks__attempt *a)
     a->oom_kills = lks__oom_kills();
     LKS__TRY(lks__segment_create(a->nproc, &a->segment));
     a->ranks = calloc((size_t)a->nproc, sizeof *a->ranks);
-    if (a->ranks == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", a->nproc);
+    LKS__MEMORY(a->ranks, "for %d ranks", a->nproc);
     return lks__files_attempt(a);
 }
 

@@ -71,12 +71,11 @@ static lks_status make_folders(struct lks__attempt *a)
 {
     int nproc = a->nproc;
     a->folders = calloc((size_t)nproc, sizeof(char *));
-    if (a->folders == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
+    LKS__MEMORY(a->folders, "for %d ranks", nproc);
     for (int r = 0; r < nproc; r++) {
         if (asprintf(&a->folders[r], "%s/attempt_%d/%d", a->job->log_dir, a->number, r) < 0) {
             a->folders[r] = NULL;
-            return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
+            return lks__no_memory("for %d ranks", nproc);
         }
         LKS__TRY(lks__sys_make_dirs(a->folders[r]));
     }
@@ -87,8 +86,7 @@ lks_status lks__files_attempt(struct lks__attempt *a)
 {
     int nproc = a->nproc;
     struct lks__output_plan *plans = calloc((size_t)nproc, sizeof *plans);
-    if (plans == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", nproc);
+    LKS__MEMORY(plans, "for %d ranks", nproc);
     lks_status st = a->job->log_dir[0] != '\0' ? make_folders(a) : LKS_OK;
     for (int r = 0; r < nproc; r++)
         plans[r] = plan_for(a, r);

@@ -16,10 +16,9 @@ struct lks__decoder {
 
 static lks_status no_memory(const lks__model_config *c, const lks__decoder_size *size, double bytes)
 {
-    return lks__fail(LKS_ERR_NOMEM,
-                     "no memory for %.1f MB of keys and values (%d layers, %zu sequences of %zu "
-                     "tokens): use fewer sequences or tokens",
-                     2.0 * bytes / 1e6, c->n_layer, size->sequences, size->positions);
+    return lks__no_memory("for %.1f MB of keys and values (%d layers, %zu sequences of %zu "
+                          "tokens): use fewer sequences or tokens",
+                          2.0 * bytes / 1e6, c->n_layer, size->sequences, size->positions);
 }
 
 static bool keeps(const lks__model_config *c)
@@ -99,8 +98,7 @@ lks_status lks__decoder_open(const lks__model_config *config, const lks__table *
                              lks__decoder **decoder_p)
 {
     lks__decoder *d = calloc(1, sizeof *d);
-    if (d == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a decoder");
+    LKS__MEMORY(d, "for a decoder");
     d->size = *size;
     lks_status st = lks__model_open_forward(config, table, rows_of(config, size), device, &d->m);
     if (st == LKS_OK && keeps(config))

@@ -163,8 +163,7 @@ static lks_status measure(const lks__model_config *c, const lks__table *table, s
     lks__carver v = {.act_bytes = layers->act_bytes(c->bf16)};
     LKS__TRY(c->ops->check(c, use.batch));
     lks__model *m = calloc(1, c->ops->bytes);
-    if (m == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the model");
+    LKS__MEMORY(m, "for the model");
     m->c = *c;
     m->ops = c->ops;
     m->table = table;
@@ -180,7 +179,7 @@ static lks_status measure(const lks__model_config *c, const lks__table *table, s
     m->lt = calloc((size_t)c->n_layer, c->ops->layer_tensors);
     lks_status st = LKS_OK;
     if (m->la == NULL || m->lt == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d layers", c->n_layer);
+        st = lks__no_memory("for %d layers", c->n_layer);
     if (st == LKS_OK) {
         if (table != NULL)
             find_tensors(m);
@@ -227,8 +226,8 @@ static lks_status open_arena(lks__model *m, struct use use)
     if (st != LKS_ERR_NOMEM)
         return st;
     if (m->forward_only)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %.1f MB of activations (%zu rows)",
-                         (double)m->arena_bytes / 1e6, m->max_rows);
+        return lks__no_memory("for %.1f MB of activations (%zu rows)", (double)m->arena_bytes / 1e6,
+                              m->max_rows);
     return lks__fail(LKS_ERR_NOMEM,
                      "no memory%s%s for %.1f MB of activations (%d sequences of %d tokens): use a "
                      "smaller batch_size; to train, more gradient_accumulation_steps with it, or "

@@ -68,8 +68,7 @@ lks_status lks__model_find_bad(lks__model *m, const float *params, const lks__mi
     const size_t most = ((size_t)m->c.n_layer + 2) * LKS__MOST_ACTIVATIONS;
     size_t first = 0;
     struct search s = {.m = m, .out = calloc(most, sizeof *s.out)};
-    if (s.out == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the names of %zu modules", most);
+    LKS__MEMORY(s.out, "for the names of %zu modules", most);
     lks_status st = lks__mirror_open(m->device, most * sizeof(uint64_t), &s.slots);
     if (st != LKS_OK) {
         free(s.out);

@@ -67,8 +67,7 @@ lks_status lks__session_agree(lks__session *s, lks_status st)
     snprintf(kept, sizeof kept, "%s", lks_last_error());
     struct verdict mine = {(int32_t)st, st == LKS_ERR_STOPPED ? lks__session_asked_stop(s) : 0};
     struct verdict *all = calloc((size_t)W, sizeof *all);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W);
+    LKS__MEMORY(all, "for %d ranks", W);
     lks_status comm = lks_comm_all_gather(s->comm, &mine, all, sizeof mine, LKS_UINT8);
     int first = 0, signo = 0;
     for (int r = 0; r < W && signo == 0; r++)
@@ -112,7 +111,7 @@ void *lks__session_gather(const lks__session *s, const void *mine, size_t bytes,
         return NULL;
     void *all = calloc((size_t)W, bytes);
     if (all == NULL)
-        *st_p = lks__session_fail(s, lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", W));
+        *st_p = lks__session_fail(s, lks__no_memory("for %d ranks", W));
     else
         *st_p = lks_comm_all_gather(s->comm, mine, all, bytes, LKS_UINT8);
     if (*st_p == LKS_OK)

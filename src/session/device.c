@@ -330,8 +330,8 @@ static lks_status send_table(lks__session *s, char **table_p)
     LKS__TRY(lks_comm_broadcast(s->comm, &bytes, sizeof bytes, LKS_UINT8, 0));
     char *table = *table_p = calloc(1, (size_t)bytes + 1);
     const lks_status st = table != NULL ? LKS_OK
-                                        : lks__fail(LKS_ERR_NOMEM, "no memory for the table of "
-                                                                   "algorithms");
+                                        : lks__no_memory("for the table of "
+                                                         "algorithms");
     LKS__TRY(lks__session_agree(s, st));
     if (mine != NULL)
         memcpy(table, mine, (size_t)bytes);

@@ -185,8 +185,7 @@ static void peak_task(void *ctx, size_t task, int thread)
 lks_status lks__session_peak(const lks__session *s, int threads, int bursts, double *flops_p)
 {
     double *flops = calloc((size_t)threads, sizeof *flops);
-    if (flops == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d threads", threads);
+    LKS__MEMORY(flops, "for %d threads", threads);
     struct peak p = {&s->ex, bursts, flops};
     lks__pool_run(s->pool, (size_t)threads, peak_task, &p);
     *flops_p = 0.0;

@@ -217,7 +217,7 @@ lks_status lks__trace_file_write(lks__trace_file *f, lks__session *s, uint64_t *
     struct out *out = calloc(1, sizeof *out);
     lks_status st = LKS_OK;
     if (heads == NULL || events == NULL || out == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to gather the trace");
+        st = lks__no_memory("to gather the trace");
     else
         out->fd = f->fd;
     if (st == LKS_OK && s->world.rank == 0 && lks__sys_truncate(f->fd, 0) != 0 && errno != EINVAL)

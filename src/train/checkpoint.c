@@ -127,7 +127,7 @@ lks_status lks__state_params_hash(const lks__run *run, const lks__state *state,
     struct names model = {calloc(n, 64), calloc(n, sizeof(lks__st_tensor)), 0};
     lks_status st = LKS_OK;
     if (model.text == NULL || model.tensors == NULL) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
+        st = lks__no_memory("to describe %zu tensors", n);
     } else {
         add_arena(&model, run, work, PARAMS, state->memory->params.host);
         lks__ckpt_params_hash(model.tensors, model.n, params_hash);
@@ -149,7 +149,7 @@ lks_status lks__state_save(const lks__run *run, const lks__session *ses, const l
     lks_status st = LKS_OK;
     if (model.text == NULL || model.tensors == NULL || optim.text == NULL ||
         optim.tensors == NULL || sampler == NULL || json == NULL) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to describe checkpoint %" PRIu64, state->iter);
+        st = lks__no_memory("to describe checkpoint %" PRIu64, state->iter);
         goto out;
     }
     add_arena(&model, run, work, PARAMS, state->memory->params.host);
@@ -222,8 +222,7 @@ static lks_status load_sampler(const lks__state *state, lks__ckpt *c)
         return lks__fail(LKS_ERR_FORMAT, "%s: the sampler's state is missing or has another size",
                          c->path);
     void *saved = malloc(bytes);
-    if (saved == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
+    LKS__MEMORY(saved, "for the sampler's state");
     lks_status st = lks__st_read(c->optimizer, found, saved);
     if (st == LKS_OK)
         st = lks__batch_sampler_state_load(state->sampler, saved, bytes);

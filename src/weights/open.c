@@ -58,7 +58,7 @@ static lks_status check_tensors(const lks__weights *w, const lks__settings *s, c
     if (st != LKS_OK)
         return lks__fail_in(st, "%s", w->shown);
     bool *used = calloc(w->n_tensors + 1, sizeof *used);
-    st = used == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory to check the tensors of %s", w->shown)
+    st = used == NULL ? lks__no_memory("to check the tensors of %s", w->shown)
                       : check_table(w, &table, used, whose);
     free(used);
     lks__table_free(&table);
@@ -162,8 +162,7 @@ static lks_status open_path(const char *path, const lks__weights_form *form,
     if (known != NULL)
         wanted.n_head = known->n_head;
     lks__weights *w = calloc(1, sizeof *w);
-    if (w == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open weights");
+    LKS__MEMORY(w, "to open weights");
     lks__settings_defaults(&w->model);
     w->form = form;
     lks_status st = set_path(w, path);
@@ -207,8 +206,7 @@ const struct lks__ckpt *lks__weights_checkpoint(const lks__weights *w)
 static lks_status copy_meta(const lks__weights *w, lks__meta *meta)
 {
     json_t *json = lks__meta_to_json(&w->meta);
-    if (json == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the tokenizer of %s", w->shown);
+    LKS__MEMORY(json, "for the tokenizer of %s", w->shown);
     lks_status st = lks__meta_from_json(json, w->shown, meta);
     json_decref(json);
     return st;

@@ -65,8 +65,7 @@ static lks_status read_transposed(lks__weights *w, const lks__weights_tensor *t,
     const size_t out = t->shape[0], in = t->shape[1];
     const size_t most = out == 0 || out > PIECE ? 1 : PIECE / out;
     float *rows = malloc((most * out + 1) * sizeof *rows);
-    if (rows == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a part of a tensor of %s", w->shown);
+    LKS__MEMORY(rows, "for a part of a tensor of %s", w->shown);
     lks_status st = LKS_OK;
     for (size_t i = 0, n; i < in && st == LKS_OK; i += n) {
         n = in - i < most ? in - i : most;
@@ -87,8 +86,7 @@ static lks_status compare_tied(lks__weights *w, const lks__weights_tensor *t, co
     char name[120];
     const uint64_t count = count_of(t);
     float *piece = malloc(PIECE * sizeof *piece);
-    if (piece == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a part of a tensor of %s", w->shown);
+    LKS__MEMORY(piece, "for a part of a tensor of %s", w->shown);
     lks_status st = LKS_OK;
     for (uint64_t at = 0; at < count && st == LKS_OK; at += PIECE) {
         const size_t n = count - at < PIECE ? (size_t)(count - at) : PIECE;

@@ -140,7 +140,7 @@ static lks_status measure_collectives(struct bench_group *b, lks__session *s)
     struct buffers m = {.buf = calloc(1, BIGGEST), .all = calloc(1, BIGGEST)};
     lks_status st = LKS_OK;
     if (m.buf == NULL || m.all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for buffers of %d MB", 2 * (BIGGEST >> 20));
+        st = lks__no_memory("for buffers of %d MB", 2 * (BIGGEST >> 20));
     st = lks__session_agree(s, st);
     if (st == LKS_OK)
         st = collectives(b, &m);
@@ -154,8 +154,7 @@ static lks_status measure_collectives(struct bench_group *b, lks__session *s)
 static lks_status find_hosts(struct bench_group *b)
 {
     int *leaders = calloc((size_t)b->W, sizeof *leaders), mine = lks_comm_leader(b->comm);
-    if (leaders == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", b->W);
+    LKS__MEMORY(leaders, "for %d ranks", b->W);
     lks_status st = lks_comm_all_gather(b->comm, &mine, leaders, sizeof mine, LKS_UINT8);
     for (int r = 0; r < b->W && st == LKS_OK; r++) {
         b->n_hosts += leaders[r] == r;
@@ -295,7 +294,7 @@ static int launch_backend(const struct lks_comm_ops *ops, const lks__settings *s
     char backend[64], ranks[16], self[4096], **words = calloc((size_t)argc + 10, sizeof *words);
     int n = 0;
     if (words == NULL)
-        return tool_fail("bench", lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc));
+        return tool_fail("bench", lks__no_memory("for %d arguments", argc));
     if (launcher != NULL) {
         const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
         self[length > 0 ? length : 0] = '\0';

@@ -183,7 +183,7 @@ static lks_status compare(struct bench *b, int i)
         run(&bench_items[i], &device);
         got = malloc(device.bytes);
         if (got == NULL)
-            st = lks__fail(LKS_ERR_NOMEM, "no memory for %.1f MB", (double)device.bytes / 1e6);
+            st = lks__no_memory("for %.1f MB", (double)device.bytes / 1e6);
     }
     if (st == LKS_OK) {
         b->device->ops->copy(b->device, LKS__QUEUE_COMPUTE, got, device.memory, device.bytes);
@@ -351,7 +351,7 @@ static struct bench *open_bench(lks__session *s)
 {
     struct bench *b = malloc(sizeof *b);
     if (b == NULL) {
-        lks__fail(LKS_ERR_NOMEM, "no memory for %d numbers", PATTERN);
+        lks__no_memory("for %d numbers", PATTERN);
         return NULL;
     }
     b->cpu = &s->cpu;

@@ -282,7 +282,7 @@ static lks_status measure_all(struct bench *b, const lks__session *s)
 {
     if (b->row == NULL || b->buf[0] == NULL || b->buf[1] == NULL || b->buf[2] == NULL ||
         b->buf[3] == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d buffers of %d MB", 4, FAR / 250000);
+        return lks__no_memory("for %d buffers of %d MB", 4, FAR / 250000);
     LKS__TRY(bench_peak_of(s, 1, &b->peak));
     for (int i = 0; i < 4; i++)
         for (size_t j = 0; j < FAR; j++)

@@ -59,8 +59,7 @@ static lks_status measure_add(lks__trainer *t, lks__machine *m)
 {
     double seconds[TURNS];
     float *y = calloc(2 * (size_t)ADD_FLOATS, sizeof *y);
-    if (y == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to measure additions");
+    LKS__MEMORY(y, "to measure additions");
     memset(y, 1, 2 * (size_t)ADD_FLOATS * sizeof *y); /* touch its pages before the first turn */
     lks_status st = lks_comm_barrier(t->ses.comm);
     for (int i = 0; i < TURNS; i++) {
@@ -110,8 +109,7 @@ static lks_status measure_write(const char *out, lks__figure *figure)
     double seconds[TIMES];
     char path[LKS__SETTING_STR + 8];
     char *bytes = calloc(1, WRITE_BYTES);
-    lks_status st =
-        bytes == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory to measure a disk") : LKS_OK;
+    lks_status st = bytes == NULL ? lks__no_memory("to measure a disk") : LKS_OK;
     snprintf(path, sizeof path, "%s.disk", out);
     for (int i = 0; i < TIMES && st == LKS_OK; i++) {
         const double began = lks__sys_now();
@@ -131,8 +129,7 @@ static lks_status layers_since(double began, double *forward, double *backward)
     size_t n;
     lks__trace_events(lks__trace_current, NULL, &n);
     lks__trace_event *events = malloc((n + 1) * sizeof *events);
-    if (events == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a trace of %zu events", n);
+    LKS__MEMORY(events, "for a trace of %zu events", n);
     lks__trace_events(lks__trace_current, events, &n);
     *forward = *backward = 0;
     for (size_t i = 0; i < n; i++) {

@@ -39,7 +39,7 @@ static lks_status open_reduce(struct bench_group *b, size_t count, size_t bucket
     r->block_start = calloc(r->n_blocks + 1, sizeof *r->block_start);
     r->works = calloc(r->n_blocks / r->bucket_blocks + 1, sizeof *r->works);
     if (r->block_start == NULL || r->works == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu blocks", r->n_blocks);
+        return lks__no_memory("for %zu blocks", r->n_blocks);
     for (size_t i = 0; i <= r->n_blocks; i++)
         r->block_start[i] = i * BLOCK;
     for (size_t i = 0; i < r->count; i++)

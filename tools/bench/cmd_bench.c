@@ -100,8 +100,7 @@ static lks_status write_data(const lks__settings *s, char dir[LKS__SETTING_STR])
         return lks__sys_fail("can't make", dir);
     size_t n = (size_t)s->block_size * 4 + BENCH_TOKENS;
     uint16_t *ids = calloc(n, sizeof *ids);
-    if (ids == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", n);
+    LKS__MEMORY(ids, "for %zu tokens", n);
     lks__mt g;
     lks__mt_seed(&g, (uint64_t)s->seed);
     uint64_t range = (uint64_t)(s->vocab_size < 65536 ? s->vocab_size : 65536);
@@ -230,8 +229,7 @@ static lks_status time_steps(lks__trainer *t, int iters, double *times)
 static lks_status report_parts(lks__trainer *t, int iters)
 {
     double mine[LKS__N_PARTS], *all = calloc((size_t)t->ses.world.world_size, sizeof mine);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", t->ses.world.world_size);
+    LKS__MEMORY(all, "for %d ranks", t->ses.world.world_size);
     lks__trace_take_parts(lks__trace_current, mine);
     lks_status st = lks_comm_all_gather(t->ses.comm, mine, all, sizeof mine, LKS_UINT8);
     for (int r = 0; r < t->ses.world.world_size && st == LKS_OK && t->ses.world.rank == 0; r++) {
@@ -327,7 +325,7 @@ static lks_status bench_step(lks__settings *s)
     double *times = calloc((size_t)s->iters, sizeof *times);
     lks_status st = LKS_OK;
     if (times == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %" PRId64 " times", s->iters);
+        st = lks__no_memory("for %" PRId64 " times", s->iters);
     lks__trace *parts = NULL; /* stays NULL if --trace has opened one */
     if (st == LKS_OK && lks__trace_current == NULL)
         st = lks__trace_open(0, &parts);

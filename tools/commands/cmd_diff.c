@@ -34,8 +34,7 @@ enum { DIFFER = 3 };
 static lks_status print_json(const json_t *report)
 {
     char *text = lks__json_dump(report, JSON_INDENT(1));
-    if (text == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the report");
+    LKS__MEMORY(text, "for the report");
     puts(text);
     free(text);
     return LKS_OK;

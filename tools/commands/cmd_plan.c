@@ -393,8 +393,7 @@ static lks_status print_json(const struct plan *p)
     char *text = malloc(JSON_BYTES);
     size_t len = 0;
     lks__jsonw w;
-    if (text == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the plan's text");
+    LKS__MEMORY(text, "for the plan's text");
     lks__jsonw_open(&w, text, JSON_BYTES);
     lks__jsonw_object(&w, NULL);
     lks__jsonw_int(&w, "lockstep_plan", 1);
@@ -483,7 +482,7 @@ int tool_plan(int argc, char **argv)
         return code;
     tool_print_notes("plan", &args);
     struct plan *p = calloc(1, sizeof *p);
-    lks_status st = p == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a plan") : plan(&s, p);
+    lks_status st = p == NULL ? lks__no_memory("for a plan") : plan(&s, p);
     for (int i = 0; p != NULL && i < p->n; i++)
         lks__traffic_close(&p->points[i].traffic);
     free(p);

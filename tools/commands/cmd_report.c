@@ -43,7 +43,7 @@ static lks_status report(const lks__settings *s, const tool_runs *runs)
     else if ((text = lks__json_dump(report, JSON_INDENT(1))) != NULL)
         puts(text);
     else
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the report");
+        st = lks__no_memory("for the report");
     json_decref(report);
     free(text);
     LKS__TRY(st);

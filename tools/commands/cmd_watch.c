@@ -44,8 +44,7 @@ static lks_status write_page(const tool_runs *runs, const char *path)
 {
     size_t bytes;
     char *page = lks__feed_page(runs->all, runs->n, &bytes);
-    if (page == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the page");
+    LKS__MEMORY(page, "for the page");
     lks_status st = lks__sys_write_file(path, page, bytes);
     free(page);
     if (st == LKS_OK)

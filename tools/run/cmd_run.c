@@ -88,7 +88,7 @@ static lks_status launch_hosts(struct run *r, int *code_p)
                             r->given[OPT_rsh], words,    r->launch.argv};
     if (!made) {
         words[n - 1] = NULL;
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a command");
+        st = lks__no_memory("for a command");
     } else {
         unsetenv("PET_HOSTS"); /* this host's launcher would read them */
         unsetenv("PET_HOSTFILE");
@@ -126,8 +126,7 @@ static lks_status use_python(struct run *r)
     while (given[argc] != NULL)
         argc++;
     char **words = calloc((size_t)argc + 4, sizeof *words); /* never freed */
-    if (words == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d arguments", argc);
+    LKS__MEMORY(words, "for %d arguments", argc);
     words[0] = "python3";
     words[1] = "-u";
     if (module)

@@ -197,7 +197,7 @@ lks_status run_read_values(struct run *r)
     int link_s;
     LKS__TRY(read_number(r, OPT_link_timeout, LKS__LINK_LEAST_S, LKS__LINK_MOST_S, &link_s));
     if ((text = r->given[OPT_link_timeout]) != NULL && setenv(LKS__LINK_ENV, text, 1) != 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", LKS__LINK_ENV);
+        return lks__no_memory("for %s", LKS__LINK_ENV);
     if ((text = r->given[OPT_signals_to_handle]) != NULL)
         LKS__TRY(read_signals(text, &l->signals));
     if ((text = r->given[OPT_tee]) != NULL) {

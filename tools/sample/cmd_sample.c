@@ -67,8 +67,7 @@ static lks_status begin_with_known_character(struct generation *g)
 {
     char spelling[8] = "", shown[40];
     g->prompt = calloc(1, sizeof *g->prompt);
-    if (g->prompt == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a prompt");
+    LKS__MEMORY(g->prompt, "for a prompt");
     g->n_prompt = 1;
     const size_t n = lks__utf8_encode(g->text.meta->chars[0], spelling);
     fprintf(stderr,

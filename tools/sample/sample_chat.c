@@ -118,8 +118,8 @@ lks_status sample_chat(lks__writer *w, const lks__text *text)
 {
     struct input *in = calloc(1, sizeof *in);
     char *line = malloc(MOST_LINE);
-    lks_status st = in == NULL || line == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a line")
-                                               : chat(w, text, in, line);
+    lks_status st =
+        in == NULL || line == NULL ? lks__no_memory("for a line") : chat(w, text, in, line);
     free(in);
     free(line);
     return st;

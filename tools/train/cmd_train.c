@@ -214,8 +214,7 @@ static lks_status check_resume(lks__settings *s)
     if (lks__ckpt_open(s->out_dir, LKS__CKPT_ONLY_STATE, &ckpt) != LKS_OK)
         return LKS_OK;
     lks__settings *run = malloc(sizeof *run);
-    lks_status st =
-        run == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a run's settings") : LKS_OK;
+    lks_status st = run == NULL ? lks__no_memory("for a run's settings") : LKS_OK;
     if (run != NULL)
         lks__settings_defaults(run);
     if (run != NULL && lks__state_settings(&ckpt, run) == LKS_OK) {

@@ -182,8 +182,7 @@ static lks_status write_mark(const struct text *t)
         json = json_pack("{s:n, s:s}", "text", "kind", t->kind);
     char *text = json != NULL ? lks__json_dump(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    if (text == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for " LKS__DATA_MARK);
+    LKS__MEMORY(text, "for " LKS__DATA_MARK);
     snprintf(path, sizeof path, "%s/" LKS__DATA_MARK, t->temp);
     lks_status st = lks__sys_write_file(path, text, strlen(text));
     free(text);

@@ -90,7 +90,7 @@ lks_status lks__sys_read_file(const char *path, size_t limit, char **data_p, siz
     size_t bytes = (size_t)size;
     data = malloc(bytes + 1);
     if (!data) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the %zu bytes of %s", bytes, name);
+        st = lks__no_memory("for the %zu bytes of %s", bytes, name);
         goto out;
     }
     if (lks__sys_read_at(fd, data, bytes, 0) < 0) {

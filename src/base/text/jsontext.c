@@ -74,7 +74,7 @@ lks_status lks__json_parse(const char *text, size_t bytes, size_t flags, const c
     if (*json_p != NULL)
         return LKS_OK;
     if (lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);
+        return lks__no_memory("to read %s", name);
     return lks__fail(LKS_ERR_FORMAT, "%s is not valid JSON at line %d, column %d: %s", name,
                      error.line, error.column,
                      lks__escape(why, sizeof why, error.text, strlen(error.text)));

@@ -64,7 +64,7 @@ static lks_status gather_pieces(struct lks__hier *h, const struct lks__shm_descr
 {
     if (pieces == NULL) {
         lks_comm_abort(h->comm, "no memory for a gathering");
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a gathering");
+        return lks__no_memory("for a gathering");
     }
     struct lks__hier_wait wait = {
         .op = {total > 0 ? LKS__ENGINE_ALL_GATHER : -1, .recv = all, .recv_bytes = pieces}};
@@ -143,7 +143,7 @@ static lks_status share_outcome(struct lks__hier *h, struct lks__shm_descriptor 
     struct lks__hier_wait wait = {.op.kind = -1, .descs = descs};
     if (descs == NULL) {
         lks_comm_abort(h->comm, "no memory for the answers of all hosts");
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the answers of %d hosts", h->n_hosts);
+        return lks__no_memory("for the answers of %d hosts", h->n_hosts);
     }
     memcpy(desc->payload, result, sizeof *result);
     lks_status st = lks__hier_call(h, desc, &wait);
@@ -210,7 +210,7 @@ static lks_status gather_shares(struct lks__hier *h, const struct lks__shm_descr
     size_t *sent = share + h->n_hosts, *got = sent + h->n_hosts;
     if (share == NULL) {
         lks_comm_abort(h->comm, "no memory for a gathering of shares");
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a gathering of shares");
+        return lks__no_memory("for a gathering of shares");
     }
     for (int i = 0; i < h->n_hosts; i++) {
         share[i] = start[lks__share_start(n_blocks, h->n_hosts, i + 1)] -

@@ -59,7 +59,7 @@ static lks_status open_hosts(struct lks__hier *h)
     h->descs = lks__hier_descriptors(h->n_hosts);
     h->slots = calloc(n * (4 * LKS__ENGINE_SLOTS + 6), sizeof *h->slots);
     if (h->hosts == NULL || h->descs == NULL || h->slots == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+        return lks__no_memory("for %d hosts", h->n_hosts);
     size_t **lists[] = {&h->desc_bytes,  &h->send_bytes, &h->recv_bytes,
                         &h->sumsq_bytes, &h->send_at,    &h->recv_at};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
@@ -68,7 +68,7 @@ static lks_status open_hosts(struct lks__hier *h)
         h->desc_bytes[i] = sizeof *h->descs;
     LKS__TRY(lks__shm_plan_new(h->local, &h->shm_plan));
     if (!lks__plan_open(&h->plan, h->n_hosts))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d hosts", h->n_hosts);
+        return lks__no_memory("for the sums of %d hosts", h->n_hosts);
     return LKS_OK;
 }
 
@@ -105,8 +105,7 @@ static lks_status open_between(struct lks__hier *h)
         return lks__fail(LKS_ERR_CONFIG, "%d hosts: 1 to %d are possible", h->n_hosts,
                          LKS__HIER_MAX_HOSTS);
     h->first = calloc((size_t)h->n_hosts + 1, sizeof *h->first);
-    if (h->first == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+    LKS__MEMORY(h->first, "for %d hosts", h->n_hosts);
     LKS__TRY(open_hosts(h));
     lks__hier_thread_ready(h);
     lks_status st = meet_hosts(h);
@@ -133,8 +132,7 @@ static lks_status learn_hosts(struct lks__hier *h, lks_status st)
         h->n_hosts = numbers[1];
         h->first = calloc((size_t)h->n_hosts + 1, sizeof *h->first);
     }
-    if (h->first == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", h->n_hosts);
+    LKS__MEMORY(h->first, "for %d hosts", h->n_hosts);
     LKS__TRY(lks_comm_broadcast(h->local, h->first, ((size_t)h->n_hosts + 1) * sizeof *h->first,
                                 LKS_UINT8, 0));
     /* Ranks are in the order of (host, local rank), whatever the launcher's numbers are. */
@@ -159,7 +157,7 @@ lks_status lks__hier_open(lks_comm *comm, const lks__engine *engine, lks__segmen
     if (h == NULL) {
         lks__segment_close(segment);
         lks__hier_part_free(part);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
+        return lks__no_memory("for the group's state");
     }
     *h = (struct lks__hier){.comm = comm, .part = part};
     comm->state = h;

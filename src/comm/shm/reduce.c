@@ -46,7 +46,7 @@ lks_status lks__shm_plan_new(const lks_comm *comm, struct lks__shm_plan **plan_p
     }
     if (!room) {
         lks__shm_plan_free(p);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d ranks", g->world_size);
+        return lks__no_memory("for the sums of %d ranks", g->world_size);
     }
     *plan_p = p;
     return LKS_OK;
@@ -188,8 +188,7 @@ static lks_status start(struct lks__shm *g, const lks_reduction *r, bool between
     while (g->n_pending > 0 && g->seq - g->pending[g->first_pending]->seq >= LKS__SHM_IN_FLIGHT)
         LKS__TRY(complete_oldest(g));
     struct lks__shm_work *k = take_work(g, r->n_blocks + 1);
-    if (k == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for one more reduction in flight");
+    LKS__MEMORY(k, "for one more reduction in flight");
     lks_status st = lks__shm_arrive(g, &desc, parts, (size_t)r->n_parts * sizeof parts[0], &k->seq);
     if (st != LKS_OK) {
         give_work(g, k);

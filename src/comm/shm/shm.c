@@ -25,7 +25,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
         g->late_elsewhere = -1;
     if (g == NULL) {
         lks__segment_close(segment);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the group's state");
+        return lks__no_memory("for the group's state");
     }
     comm->state = g;
     comm->host = comm;
@@ -41,7 +41,7 @@ static lks_status join(lks_comm *comm, lks__segment *segment, uint64_t *seq_p)
     lks_node *leaves = calloc(W, sizeof *leaves);
     if (g->pidfds == NULL || g->merges == NULL || leaves == NULL) {
         free(leaves);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the state of %d ranks", g->world_size);
+        return lks__no_memory("for the state of %d ranks", g->world_size);
     }
     for (int r = 0; r < g->world_size; r++) {
         g->pidfds[r] = -1;
@@ -268,7 +268,7 @@ static lks_status shm_alloc(lks_comm *comm, lks_mem kind, size_t bytes, void **m
     void *mem = NULL;
     struct lks__shm_region *regions = realloc(g->regions, (g->n_regions + 1) * sizeof *regions);
     if (regions == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of shared regions");
+        st = lks__no_memory("for the list of shared regions");
     else
         g->regions = regions;
     reserves = reserves && st == LKS_OK;

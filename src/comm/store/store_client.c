@@ -154,7 +154,7 @@ lks_status lks__store_on(int fd, const char *where, const char *token, double ti
     lks__store *s = calloc(1, sizeof *s);
     if (s == NULL) {
         lks__sys_close(fd);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a connection");
+        return lks__no_memory("for a connection");
     }
     s->fd = fd;
     snprintf(s->where, sizeof s->where, "%s", where);
@@ -263,8 +263,7 @@ static lks_status take_some(lks__store *s)
             if (s->reply.value_bytes > LKS__STORE_VALUE_BYTES)
                 return lost(s, EPROTO);
             if (s->value == NULL && (s->value = malloc((size_t)s->reply.value_bytes + 1)) == NULL)
-                return lks__fail(LKS_ERR_NOMEM, "no memory for %u bytes from %s",
-                                 s->reply.value_bytes, s->where);
+                return lks__no_memory("for %u bytes from %s", s->reply.value_bytes, s->where);
             to = s->value + have;
             want = s->reply.value_bytes - have;
             if (want == 0)

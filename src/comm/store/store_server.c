@@ -232,8 +232,7 @@ lks_status lks__store_serve(const char *host, int port, const char *token,
 {
     lks__store_server *s = calloc(1, sizeof *s);
     lks_status st = LKS_OK;
-    if (s == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the store");
+    LKS__MEMORY(s, "for the store");
     s->listener = -1;
     s->stop_fd = eventfd(0, EFD_CLOEXEC);
     s->token = strdup(token);

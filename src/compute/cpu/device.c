@@ -8,8 +8,7 @@
 static lks_status alloc(lks__device *device, size_t bytes, void **p)
 {
     *p = lks__sys_mmap(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (*p == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %.1f MB", (double)bytes / 1e6);
+    LKS__MEMORY(*p, "for %.1f MB", (double)bytes / 1e6);
     return LKS_OK;
 }
 

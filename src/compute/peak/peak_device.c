@@ -21,8 +21,7 @@ struct product {
 static lks_status fill(lks__device *device, char *memory, size_t bytes)
 {
     uint32_t *pattern = malloc(PATTERN), random = 1;
-    if (pattern == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d bytes of random numbers", (int)PATTERN);
+    LKS__MEMORY(pattern, "for %d bytes of random numbers", (int)PATTERN);
     for (size_t i = 0; i < PATTERN / sizeof *pattern; i++) {
         random = random * 1664525u + 1013904223u;
         const uint32_t half = 0x3f00 + (random >> 24);

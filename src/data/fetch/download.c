@@ -322,7 +322,7 @@ static lks_status from_file(job *j)
     if (st == LKS_OK)
         st = check_room(j);
     if (st == LKS_OK && (piece = malloc(PIECE)) == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a file's piece");
+        st = lks__no_memory("for a file's piece");
     if (st == LKS_OK)
         st = copy(j, from, piece);
     free(piece);

@@ -80,7 +80,7 @@ lks_status lks__sums_add(const char *folder, const char *name, const char sum[LK
     sums_path(folder, path);
     LKS__TRY(load(path, &text));
     const int n = asprintf(&all, "%s%s  %s\n", text, sum, name);
-    lks_status st = n < 0 ? lks__fail(LKS_ERR_NOMEM, "no memory for %s", LKS__SUMS_FILE)
+    lks_status st = n < 0 ? lks__no_memory("for %s", LKS__SUMS_FILE)
                           : lks__sys_write_file(path, all, (size_t)n);
     if (n >= 0)
         free(all);
@@ -115,7 +115,7 @@ lks_status lks__sums_of(const char *path, void (*progress)(uint64_t done, uint64
     const int fd = lks__sys_open(path, O_RDONLY | O_NONBLOCK, 0);
     SHA256Init(&state);
     if (piece == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a file's piece");
+        st = lks__no_memory("for a file's piece");
     else if (fd < 0 || fstat(fd, &info) < 0)
         st = lks__sys_fail("cannot read", path);
     else if (!S_ISREG(info.st_mode))

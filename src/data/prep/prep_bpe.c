@@ -57,7 +57,7 @@ static lks_status add_place(struct prep *p, size_t file, uint64_t at)
                          "the input has too many documents to shuffle, or one beyond 1 TiB of a "
                          "file: `lockstep prep gpt2` doesn't shuffle");
     if (!lks__list_grow(&p->places, (size_t)p->n_docs, &p->places_room, sizeof *p->places))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the places of documents");
+        return lks__no_memory("for the places of documents");
     p->places[p->n_docs] = (uint64_t)file << OFFSET_BITS | at;
     return LKS_OK;
 }
@@ -167,9 +167,7 @@ static lks_status put_shuffled(struct prep *p)
 {
     const lks__texts *texts = &p->job->texts;
     p->order = malloc((size_t)(p->n_docs + 1) * sizeof *p->order);
-    if (p->order == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the order of %llu documents",
-                         (unsigned long long)p->n_docs);
+    LKS__MEMORY(p->order, "for the order of %llu documents", (unsigned long long)p->n_docs);
     lks__numpy_permutation(SHUFFLE_SEED, p->order, (uint32_t)p->n_docs);
     LKS__TRY(lks__docs_open(texts, 0, texts->n, p->job->o.field, &p->lines));
     for (uint64_t i = 0; i < p->n_docs; i++)
@@ -200,8 +198,7 @@ static lks_status count_characters(const struct prep *p, int fd, uint64_t stop, 
     uint64_t n = 0;
     const uint64_t bytes = p->job->texts.files[0].bytes;
     char *block = malloc(BLOCK_BYTES);
-    if (block == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read a text");
+    LKS__MEMORY(block, "to read a text");
     lks_status st = LKS_OK;
     *at_p = bytes;
     for (uint64_t at = 0; at < bytes && st == LKS_OK; at += BLOCK_BYTES) {

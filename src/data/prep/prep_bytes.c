@@ -8,8 +8,7 @@ static lks_status encode(const void *ctx, const char *text, size_t bytes, int32_
                          size_t *n_p)
 {
     int32_t *ids = malloc((bytes + 1) * sizeof *ids);
-    if (ids == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the ids of %zu bytes of text", bytes);
+    LKS__MEMORY(ids, "for the ids of %zu bytes of text", bytes);
     lks__byte_tokens(text, bytes, ids);
     *ids_p = ids;
     *n_p = bytes;

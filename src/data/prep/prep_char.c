@@ -212,8 +212,7 @@ static lks_status number_chars(struct pass *p, lks__meta *meta)
                          "%s has %u different characters; token files hold at most %d",
                          lks__prep_input(p->job, name), n, MAX_CHARS);
     meta->chars = malloc((n + 1) * sizeof *meta->chars);
-    if (meta->chars == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %u characters", n);
+    LKS__MEMORY(meta->chars, "for %u characters", n);
     for (uint32_t cp = 0; cp < N_CODE_POINTS; cp++)
         if (p->ids[cp] == 0) {
             p->ids[cp] = (int32_t)meta->vocab_size;
@@ -281,7 +280,7 @@ static lks_status prepare(lks__prep_job *job, bool is_raw)
     p.ids = malloc(N_CODE_POINTS * sizeof *p.ids);
     p.chars = malloc((BLOCK_BYTES + 2 * MAX_UTF8) * sizeof *p.chars);
     p.block = malloc(BLOCK_BYTES + 2 * MAX_UTF8);
-    lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory for the character table");
+    lks_status st = lks__no_memory("for the character table");
     if (p.ids != NULL && p.chars != NULL && p.block != NULL) {
         memset(p.ids, 0xff, N_CODE_POINTS * sizeof *p.ids);
         st = both_passes(&p, &meta);

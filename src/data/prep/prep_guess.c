@@ -96,7 +96,7 @@ lks_status lks__prep_guess(const char *input, const char **kind_p)
 {
     lks__texts texts;
     struct look l = {.block = malloc(BLOCK_BYTES + MAX_UTF8), .is_utf8 = true};
-    lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory to read a text");
+    lks_status st = lks__no_memory("to read a text");
     texts = (lks__texts){.spool = -1};
     if (l.block != NULL)
         st = lks__texts_open(input, false, &texts);

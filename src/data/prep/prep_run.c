@@ -97,8 +97,7 @@ lks_status lks__prep_describe(lks__prep_job *job, const lks__meta *meta)
     const bool complete = json_object_set(json, LKS__META_HASHES, job->writer.hashes) == 0;
     char *text = complete ? lks__json_dump(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    if (text == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for meta.json");
+    LKS__MEMORY(text, "for meta.json");
     lks_status st = lks__staged_add(&job->staged, "meta.json", text, strlen(text));
     free(text);
     return st;
@@ -173,8 +172,7 @@ static lks_status look_at_all(const lks__prep_job *job, int keeps)
     int n_remarks = 0;
     lks_status st = LKS_OK;
     char *head = malloc(HEAD_BYTES);
-    if (head == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read a text");
+    LKS__MEMORY(head, "to read a text");
     for (size_t i = 0; i < job->texts.n && st == LKS_OK; i++)
         st = look_at(job, keeps, i, head, &n_remarks);
     free(head);
@@ -228,8 +226,7 @@ static lks_status check_folders(const lks__prep_options *o)
     char shown[256];
     lks_status st = LKS_OK;
     char *lines = strdup(o->input), *rest = lines;
-    if (lines == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to list the input's files");
+    LKS__MEMORY(lines, "to list the input's files");
     for (char *line; st == LKS_OK && (line = strsep(&rest, "\n")) != NULL;)
         if (lks__sys_is_folder(line) && lks__sys_same_folder(line, o->out_dir))
             st = lks__fail(LKS_ERR_CONFIG,

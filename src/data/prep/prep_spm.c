@@ -67,7 +67,7 @@ static int next_sentence(void *ctx, const char **text_p, size_t *bytes_p)
             return 0;
         char *copy = realloc(s->text, n + 1);
         if (!copy) {
-            s->st = lks__fail(LKS_ERR_NOMEM, "no memory for a document of %zu bytes", n);
+            s->st = lks__no_memory("for a document of %zu bytes", n);
             return no_sentence(s);
         }
         s->text = copy;

@@ -62,9 +62,8 @@ lks_status lks__differ_open(const lks__shards *a, const lks__shards *b, lks__dif
         (lks__differ){.sides = {a, b}, .common = least(lks__shards_count(a), lks__shards_count(b))};
     int32_t *chunks = malloc(2 * CHUNK * sizeof *chunks);
     d->blocks = calloc((size_t)(d->common / BLOCK / WORD + 1), sizeof *d->blocks);
-    lks_status st = chunks != NULL && d->blocks != NULL
-                        ? compare_common(d, chunks, chunks + CHUNK)
-                        : lks__fail(LKS_ERR_NOMEM, "no memory to compare tokens");
+    lks_status st = chunks != NULL && d->blocks != NULL ? compare_common(d, chunks, chunks + CHUNK)
+                                                        : lks__no_memory("to compare tokens");
     if (st == LKS_OK)
         st = compare_rest(d);
     free(chunks);

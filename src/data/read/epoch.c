@@ -35,16 +35,14 @@ lks_status lks_sampler_open(const lks_sampler_options *options, lks_sampler **sa
                          "replicas",
                          (unsigned long long)n, (unsigned long long)R);
     lks_sampler *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a sampler");
+    LKS__MEMORY(s, "for a sampler");
     s->o = *options;
     s->count = options->drop_last ? n / R : (n + R - 1) / R;
     if (!options->in_order) {
         s->permutation = malloc((size_t)n * sizeof *s->permutation);
         if (s->permutation == NULL) {
             lks_sampler_close(s);
-            return lks__fail(LKS_ERR_NOMEM, "no memory for a permutation of %llu samples",
-                             (unsigned long long)n);
+            return lks__no_memory("for a permutation of %llu samples", (unsigned long long)n);
         }
         shuffle(s, 0);
     }

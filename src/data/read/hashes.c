@@ -32,7 +32,7 @@ static lks_status combine(lks__shards *const data[2], const json_t *hashes, bool
     XXH3_state_t *sum = XXH3_createState();
     *changed_p = NULL;
     if (sum == NULL || XXH3_64bits_reset(sum) != XXH_OK)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to hash token files");
+        st = lks__no_memory("to hash token files");
     for (int split = 0; split < 2 && st == LKS_OK; split++) {
         const int n = data[split] != NULL ? lks__shards_n_files(data[split]) : 0;
         XXH3_64bits_update(sum, &n, sizeof n);

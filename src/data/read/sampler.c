@@ -187,8 +187,7 @@ lks_status lks__batch_sampler_open(const lks__batch_sampler_config *config,
     return LKS_OK;
 nomem:
     lks__batch_sampler_close(s);
-    return lks__fail(LKS_ERR_NOMEM, "no memory for the offsets of %llu samples",
-                     (unsigned long long)count);
+    return lks__no_memory("for the offsets of %llu samples", (unsigned long long)count);
 }
 
 void lks__batch_sampler_close(lks__batch_sampler *s)
@@ -235,8 +234,7 @@ const uint64_t *lks__batch_sampler_eval(lks__batch_sampler *s, uint64_t step, in
     if (n_batches > s->eval_batches) {
         uint64_t *grown = realloc(s->eval, 2 * (size_t)n_batches * B * sizeof *grown);
         if (!grown) {
-            lks__fail(LKS_ERR_NOMEM, "no memory for the offsets of %d evaluation batches",
-                      n_batches);
+            lks__no_memory("for the offsets of %d evaluation batches", n_batches);
             return NULL;
         }
         s->eval = grown;

@@ -46,7 +46,7 @@ static lks_status add_match(const char *dir, const char *name, void *ctx)
         return LKS_OK;
     if (!lks__list_grow(&s->paths, (size_t)s->n_files, &l->room, sizeof *s->paths) ||
         asprintf(&s->paths[s->n_files], "%.*s%s", l->dir_bytes, l->pattern, name) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
+        return lks__no_memory("to list %s", s->name);
     s->n_files++;
     return LKS_OK;
 }
@@ -57,8 +57,7 @@ static lks_status list(lks__shards *s, const char *pattern)
     const char *slash = strrchr(pattern, '/');
     struct listing l = {s, pattern, slash ? (int)(slash + 1 - pattern) : 0, 0};
     char *dir_name = slash ? strndup(pattern, (size_t)l.dir_bytes) : strdup(".");
-    if (!dir_name)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to list %s", s->name);
+    LKS__MEMORY(dir_name, "to list %s", s->name);
     lks_status st = lks__sys_each_name("cannot list", dir_name, add_match, &l);
     free(dir_name);
     if (st != LKS_OK)
@@ -76,7 +75,7 @@ static lks_status list_one(lks__shards *s, const char *path)
 {
     s->paths = calloc(1, sizeof *s->paths);
     if (s->paths == NULL || (s->paths[0] = strdup(path)) == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open a token file");
+        return lks__no_memory("to open a token file");
     s->n_files = 1;
     return LKS_OK;
 }
@@ -100,8 +99,7 @@ static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
                           lks__shards **shards_p)
 {
     lks__shards *s = calloc(1, sizeof *s);
-    if (!s)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of shards");
+    LKS__MEMORY(s, "for a list of shards");
     s->is_raw = form == RAW;
     lks__escape(s->name, sizeof s->name, path, strlen(path));
     lks_status st = form == PATTERN ? list(s, path) : list_one(s, path);
@@ -110,7 +108,7 @@ static lks_status open_as(enum form form, const char *path, uint32_t vocab_size,
     s->files = calloc((size_t)s->n_files, sizeof(lks__tokens *));
     s->end = calloc((size_t)s->n_files, sizeof *s->end);
     if (!s->files || !s->end) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a list of %d shards", s->n_files);
+        st = lks__no_memory("for a list of %d shards", s->n_files);
         goto fail;
     }
     bool whole = is_small(s);
@@ -153,7 +151,7 @@ static lks_status split_path(const char *dir, int split, bool shards, char **pat
     const char *name = shards ? (val ? LKS__SHARDS_VAL : LKS__SHARDS_TRAIN)
                               : (val ? LKS__VAL_FILE : LKS__TRAIN_FILE);
     if (asprintf(path_p, "%s/%s", dir, name) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the name of a token file");
+        return lks__no_memory("for the name of a token file");
     return LKS_OK;
 }
 
@@ -258,8 +256,7 @@ lks_status lks__shards_digest(const lks__shards *s, uint64_t *digest_p)
     if (s->is_raw)
         return lks__tokens_digest(s->files[0], digest_p);
     uint64_t *digests = malloc((size_t)s->n_files * sizeof *digests);
-    if (!digests)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to hash %d shards", s->n_files);
+    LKS__MEMORY(digests, "to hash %d shards", s->n_files);
     lks_status st = LKS_OK;
     for (int i = 0; i < s->n_files && st == LKS_OK; i++)
         st = lks__tokens_digest(s->files[i], &digests[i]);

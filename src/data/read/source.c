@@ -19,8 +19,7 @@ const struct lks__source_ops lks__source_tokens = {
 static lks_status write_shard(const char *path, const uint16_t *ids, size_t n)
 {
     uint8_t *shard = malloc(LKS__SHARD_HEADER + n * sizeof *ids);
-    if (shard == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu tokens", n);
+    LKS__MEMORY(shard, "for %zu tokens", n);
     lks__shard_header(2, (uint32_t)n, shard);
     memcpy(shard + LKS__SHARD_HEADER, ids, n * sizeof *ids);
     lks_status st = lks__sys_write_file(path, shard, LKS__SHARD_HEADER + n * sizeof *ids);

@@ -21,7 +21,7 @@ static lks_status alloc(uint32_t size, lks__byte_table *t)
     if (t->bytes && t->leading_space && t->boundary)
         return LKS_OK;
     lks__byte_table_free(t);
-    return lks__fail(LKS_ERR_NOMEM, "no memory for the bytes of %u tokens", size);
+    return lks__no_memory("for the bytes of %u tokens", size);
 }
 
 static lks_status table_of(const lks__spm *spm, const char *where, lks__byte_table *table)
@@ -119,7 +119,7 @@ lks_status lks__byte_table_in(const char *dir, uint32_t vocab_size, bool *found_
         return table_of_bytes(dir, vocab_size, table);
     if (found) {
         if (asprintf(&path, "%s/%s", dir, LKS__META_MODEL) < 0)
-            return lks__fail(LKS_ERR_NOMEM, "no memory to open a SentencePiece model");
+            return lks__no_memory("to open a SentencePiece model");
         lks_status st = open_table(path, vocab_size, &hash, table);
         free(path);
         LKS__TRY(st);

@@ -239,8 +239,7 @@ lks_status lks__meta_encode(const lks__meta *meta, const char *text, size_t byte
     if (bytes >= SIZE_MAX / sizeof(int32_t))
         return lks__fail(LKS_ERR_ARG, "a text of %zu bytes is too long", bytes);
     int32_t *ids = malloc((bytes + 1) * sizeof *ids); /* an id needs at least one byte */
-    if (!ids)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the ids of %zu bytes of text", bytes);
+    LKS__MEMORY(ids, "for the ids of %zu bytes of text", bytes);
     lks_status st = LKS_OK;
     if (meta->is_bytes)
         lks__byte_tokens(text, *n_p = bytes, ids);

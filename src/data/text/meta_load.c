@@ -152,7 +152,7 @@ static lks_status load_file(const char *dir, const char *name,
     char *path = NULL;
     struct stat info;
     if (asprintf(&path, "%s/%s", dir, name) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", name);
+        return lks__no_memory("to read %s", name);
     bool is_there = stat(path, &info) == 0 || errno != ENOENT;
     lks_status st = is_there ? load(path, meta) : LKS_OK;
     free(path);
@@ -246,7 +246,7 @@ static lks_status load_words(const char *path, lks__meta *meta)
     const size_t n = json_object_size(vocabulary);
     uint32_t *chars = calloc(n + 1, sizeof *chars);
     if (chars == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu characters", n);
+        st = lks__no_memory("for %zu characters", n);
     else if (n > LKS__META_MAX_CHARS || !read_words(vocabulary, n, chars))
         st = lks__fail(LKS_ERR_SUPPORT,
                        "%s contains words (WordLevel), and lockstep reads such a file only if "

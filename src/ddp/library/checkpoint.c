@@ -182,7 +182,7 @@ static lks_status write_files(const char *dir, const struct call *c, const lks__
     lks__st_tensor *list = calloc(all->n, sizeof *list);
     if (list == NULL) {
         json_decref(state);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu tensors", all->n);
+        return lks__no_memory("for a list of %zu tensors", all->n);
     }
     for (size_t i = 0; i < all->n; i++) {
         const lks_tensor *t = &all->list[i];

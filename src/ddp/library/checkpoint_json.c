@@ -25,7 +25,7 @@ static lks_status check_depth(const char *text)
     char *nested;
     json_t *value = NULL;
     if (asprintf(&nested, "[%s]", text) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the program's own text");
+        return lks__no_memory("for the program's own text");
     lks_status st = parse(nested, &value);
     json_decref(value);
     free(nested);
@@ -42,7 +42,7 @@ lks_status lks__program_state(const char *text, json_t **state_p)
     lks_status st = check_depth(text);
     json_t *state = json_object();
     if (json_object_set_new(state, LKS__PROGRAM_STATE, value) < 0 && st == LKS_OK)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the program's own text");
+        st = lks__no_memory("for the program's own text");
     if (st == LKS_OK)
         *state_p = state;
     else
@@ -61,7 +61,7 @@ static lks_status read_text(lks_comm *comm, const char *dir, char **text_p, stru
         *text_p = lks__json_dump(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY |
                                             JSON_REAL_PRECISION(17));
         if (*text_p == NULL)
-            st = lks__fail(LKS_ERR_NOMEM, "no memory for the program's own text");
+            st = lks__no_memory("for the program's own text");
         else
             o->bytes = strlen(*text_p) + 1;
     }

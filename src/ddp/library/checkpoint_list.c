@@ -23,8 +23,7 @@ static lks_status pack(const lks__ckpt *ckpt, char **list_p, struct lks__outcome
     for (size_t i = 0; i < o->n; i++)
         o->bytes += strlen(tensor_at(ckpt, i)->name) + 1;
     struct lks__packed_tensor *list = calloc(1, o->bytes + 1);
-    if (list == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu tensors", (size_t)o->n);
+    LKS__MEMORY(list, "for a list of %zu tensors", (size_t)o->n);
     char *name = (char *)(list + o->n);
     for (size_t i = 0; i < o->n; i++) {
         const lks__st_tensor *t = tensor_at(ckpt, i);

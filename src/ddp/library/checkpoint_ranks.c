@@ -39,8 +39,7 @@ static lks_status gather_shapes(lks_comm *comm, const lks_tensor *mine, lks__all
         named &= t->name != NULL;
     }
     all->n += W * n;
-    return named ? LKS_OK
-                 : lks__fail(LKS_ERR_NOMEM, "no memory for the names of %zu tensors", W * n);
+    return named ? LKS_OK : lks__no_memory("for the names of %zu tensors", W * n);
 }
 
 /* Set the data of this rank's tensors; on rank 0 allocate the other ranks'. */
@@ -54,13 +53,12 @@ static lks_status set_data(lks_comm *comm, const lks_tensor *mine, lks__all_tens
         each[rank * n + i].data = mine[i].data;
     for (size_t i = n; i < W * n && rank == 0; i++)
         if (!lks__add(bytes, lks__tensor_bytes(&each[i]), &bytes))
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the tensors of %zu ranks", W);
+            return lks__no_memory("for the tensors of %zu ranks", W);
     if (bytes == 0)
         return LKS_OK;
     all->mem = malloc(bytes);
-    if (all->mem == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %llu bytes of the tensors of %zu ranks",
-                         (unsigned long long)bytes, W);
+    LKS__MEMORY(all->mem, "for %llu bytes of the tensors of %zu ranks", (unsigned long long)bytes,
+                W);
     unsigned char *at = all->mem;
     for (size_t i = n; i < W * n; at += lks__tensor_bytes(&each[i++]))
         each[i].data = at;
@@ -125,8 +123,7 @@ static lks_status count_ranks(const lks__ckpt *ckpt, const char *name, int *rank
 {
     for (*ranks_p = 0;; ++*ranks_p) {
         char *full = lks__name_of_rank(name, *ranks_p);
-        if (full == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the name of a tensor");
+        LKS__MEMORY(full, "for the name of a tensor");
         const bool found = lks__st_find(ckpt->model, full) != NULL;
         free(full);
         if (!found)

@@ -28,7 +28,7 @@ lks_status lks__early_mark_open(size_t n_params, lks__early_mark **check_p)
     *check_p = calloc(1, sizeof **check_p);
     if (hashes == NULL || *check_p == NULL) {
         free(hashes);
-        return lks__fail(LKS_ERR_NOMEM, "no memory to check the marks of %zu parameters", n_params);
+        return lks__no_memory("to check the marks of %zu parameters", n_params);
     }
     (*check_p)->hashes = hashes;
     return LKS_OK;

@@ -76,8 +76,7 @@ lks_status lks_ddp_verify(lks_ddp *d)
     LKS__CALLED_BY(DDP_VERIFY);
     LKS__TRY(check_open(d, "lks_ddp_verify"));
     lks__named_floats *values = malloc(d->n_params * sizeof *values);
-    if (values == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare parameters");
+    LKS__MEMORY(values, "to compare parameters");
     for (size_t i = 0; i < d->n_params; i++) {
         const lks_param *p = &d->params[i].p;
         values[i] = (lks__named_floats){p->name, p->value, p->count};

@@ -90,8 +90,7 @@ static lks_status check_memory(const lks_param *params, size_t n)
 {
     struct lks__range *ranges = calloc(2 * n, sizeof *ranges);
     size_t n_ranges = 0;
-    if (ranges == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare %zu parameters", n);
+    LKS__MEMORY(ranges, "to compare %zu parameters", n);
     for (size_t i = 0; i < n; i++) {
         const lks_param *p = &params[i];
         ranges[n_ranges++] = (struct lks__range){p->value, p->value + p->count, i};

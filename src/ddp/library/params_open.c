@@ -41,8 +41,7 @@ static lks_status same_options(const lks_ddp *d, const lks__reducer_config *conf
                                                "wire",          "weight",      "overwrites",
                                                "LOCKSTEP_CHECK"};
     double *all = calloc((size_t)W, sizeof mine);
-    if (all == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the options of %d ranks", W);
+    LKS__MEMORY(all, "for the options of %d ranks", W);
     lks_status st = lks_comm_all_gather(d->comm, mine, all, sizeof mine, LKS_UINT8);
     for (int i = 0; i < OPTIONS * W && st == LKS_OK; i++)
         if (all[i] != all[i % OPTIONS])
@@ -61,14 +60,13 @@ static lks_status copy_params(lks_ddp *d, const lks_param *params, size_t n)
     d->used = calloc(2 * (n + 1), 1);
     d->table.tensors = calloc(n, sizeof *d->table.tensors);
     if (d->params == NULL || d->param_of == NULL || d->used == NULL || d->table.tensors == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu parameters", n);
+        return lks__no_memory("for a list of %zu parameters", n);
     d->was_used = d->used + n + 1;
     d->n_params = n;
     for (size_t i = 0; i < n; i++) {
         d->params[i].p = params[i];
         d->params[i].p.name = strdup(params[i].name);
-        if (d->params[i].p.name == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the name of parameter %zu", i);
+        LKS__MEMORY(d->params[i].p.name, "for the name of parameter %zu", i);
     }
     return LKS_OK;
 }
@@ -128,8 +126,7 @@ static lks_status open_inner(lks_ddp *d, const lks__reducer_config *config, bool
     LKS__CALLED_BY(DDP_OPEN);
     int W = lks_comm_world_size(d->comm);
     d->exchange = calloc((size_t)W + 1, lks__ddp_tally_bytes(d));
-    if (d->exchange == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare the parameters of %d ranks", W);
+    LKS__MEMORY(d->exchange, "to compare the parameters of %d ranks", W);
     d->all = d->exchange + lks__ddp_tally_bytes(d);
     const lks__list list = {d, d->n_params, hash_param, show_param};
     LKS__TRY(lks__list_compare(d->comm, "ranks were given different parameters", &list, false));
@@ -182,8 +179,7 @@ lks_status lks_ddp_open(lks_comm *comm, const lks_param *params, size_t n_params
     LKS__TRY(lks__params_check_weight("lks_ddp_open", config.divisor));
     LKS__TRY(lks__check_is_on(&checks));
     lks_ddp *d = calloc(1, sizeof *d);
-    if (d == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for data-parallel state");
+    LKS__MEMORY(d, "for data-parallel state");
     d->comm = comm;
     d->norm = -1;
     d->V = V;

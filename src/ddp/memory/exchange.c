@@ -181,7 +181,7 @@ static lks_status list_parts(lks__ddp_exchange *x)
     lks_status st = LKS_OK;
     int n = 0, slot = 0;
     if (nodes == NULL || merges == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the sums of %d ranks", x->config.W);
+        st = lks__no_memory("for the sums of %d ranks", x->config.W);
     for (int r = 0; r < x->config.W && st == LKS_OK; r++)
         for (int k = 0; k < x->nodes[r].n; k++) {
             nodes[n] = x->nodes[r].node[k];
@@ -200,8 +200,7 @@ static lks_status list_parts(lks__ddp_exchange *x)
 
 static lks_status no_memory(const lks__ddp_exchange *x)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to list the blocks that %d ranks exchange",
-                     x->config.W);
+    return lks__no_memory("to list the blocks that %d ranks exchange", x->config.W);
 }
 
 static lks_status open_runs(lks__ddp_exchange *x)
@@ -271,8 +270,7 @@ lks_status lks__ddp_exchange_open(const lks__ddp_exchange_config *config, const 
                                   lks__device *device, lks__ddp_exchange **x_p)
 {
     lks__ddp_exchange *x = calloc(1, sizeof *x);
-    if (x == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the exchange of gradients");
+    LKS__MEMORY(x, "for the exchange of gradients");
     x->config = *config;
     x->device = device;
     x->table = table;

@@ -46,9 +46,8 @@ lks_status lks__memory_open(const lks__memory_config *config, lks_comm *comm,
         .device = device,
         .under_way = calloc((size_t)config->buckets->n + 1, sizeof *m->under_way),
     };
-    lks_status st = m->under_way == NULL
-                        ? lks__fail(LKS_ERR_NOMEM, "no memory for %d buckets", config->buckets->n)
-                        : m->mode->open(m);
+    lks_status st = m->under_way == NULL ? lks__no_memory("for %d buckets", config->buckets->n)
+                                         : m->mode->open(m);
     m->config.owners = NULL; /* the caller's */
     return st;
 }
@@ -133,8 +132,7 @@ lks_status lks__memory_open_optimizer(lks__memory *m, const lks__optimizer *opti
     const int n = n_updates(m);
     size_t(*ranges)[2] = calloc((size_t)n + 1, sizeof *ranges);
     lks__optim_share share = {.W = 1, .n_ranges = n, .ranges = (const size_t(*)[2])ranges};
-    if (ranges == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to list %d ranges of blocks", n);
+    LKS__MEMORY(ranges, "to list %d ranges of blocks", n);
     for (int i = 0; i < n; i++)
         update_range(m, i, ranges[i]);
     if (m->mode->all_divide) {

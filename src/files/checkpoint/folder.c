@@ -68,7 +68,7 @@ lks_status lks__ckpt_scan(const char *out_dir, lks__entry **entries_p, size_t *n
         if (!lks__list_grow(&entries, n, &room, sizeof *entries)) {
             free(entries);
             closedir(dir);
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the list of checkpoints");
+            return lks__no_memory("for the list of checkpoints");
         }
         entries[n++] = e;
     }

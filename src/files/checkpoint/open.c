@@ -46,7 +46,7 @@ static lks_status parse_state(const char *path, char *text, size_t bytes, json_t
     json_t *state = lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error);
     if (!state && lks__json_no_memory(&error)) {
         shown_path shown;
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", show(shown, path));
+        return lks__no_memory("to read %s", show(shown, path));
     }
     if (!state)
         return bad_state(path, lks__escape(why, sizeof why, error.text, strlen(error.text)));
@@ -104,8 +104,8 @@ static lks_status open_tensors(const char *dir, const char *name, const json_t *
                          show(shown, path), LKS__CKPT_STATE);
     LKS__TRY(lks__st_open_known(path, LKS__CKPT_JSON_LIMIT, stored, &file));
     uint64_t *hashes = calloc(lks__st_count(file) + 1, sizeof *hashes);
-    lks_status st = hashes ? lks__st_verify(file, hashes)
-                           : lks__fail(LKS_ERR_NOMEM, "no memory to verify %s", show(shown, path));
+    lks_status st =
+        hashes ? lks__st_verify(file, hashes) : lks__no_memory("to verify %s", show(shown, path));
     if (st != LKS_OK) {
         free(hashes);
         lks__st_close(file);

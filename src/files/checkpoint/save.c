@@ -185,7 +185,7 @@ static lks_status write_tensors(const places *p, const char *name, const lks__st
     lks__hash_text(lks__st_header_hash(file), digits);
     lks__st_close(file);
     if (json_object_set_new(hashes, name, json_string(digits)) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a checkpoint's state");
+        return lks__no_memory("for a checkpoint's state");
     return LKS_OK;
 }
 
@@ -206,11 +206,11 @@ static lks_status write_state(const places *p, const lks__ckpt_content *content,
         json_object_set_new(state, "params_hash", json_string(params_hash)) < 0 ||
         json_object_set(state, "files", hashes) < 0 ||
         json_object_set_new(state, "state_hash", json_string(digits)) < 0)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a checkpoint's state");
+        st = lks__no_memory("for a checkpoint's state");
     if (st == LKS_OK) {
         text = lks__json_dump(state, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(17));
         if (!text)
-            st = lks__fail(LKS_ERR_NOMEM, "no memory for a checkpoint's state");
+            st = lks__no_memory("for a checkpoint's state");
     }
     if (st == LKS_OK) {
         size_t bytes = strlen(text);
@@ -236,7 +236,7 @@ static lks_status write_files(const places *p, const lks__ckpt_content *c, const
     if (!hashes || !metadata ||
         (c->fingerprint &&
          json_object_set_new(metadata, "kernels", json_string(c->fingerprint)) < 0))
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a checkpoint's state");
+        st = lks__no_memory("for a checkpoint's state");
     else
         st = write_tensors(p, LKS__CKPT_MODEL, c->model, c->n_model, metadata, hashes);
     if (st == LKS_OK)

@@ -44,8 +44,7 @@ static lks_status refuse_at(const machine *m, size_t at, const char *why)
 /* `why` NULL: out of memory. */
 static lks_status refuse(const machine *m, const char *why)
 {
-    if (!why)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the values of %s", m->pickle->where);
+    LKS__MEMORY(why, "for the values of %s", m->pickle->where);
     return refuse_at(m, m->op_at, why);
 }
 
@@ -562,7 +561,7 @@ static lks_status parse(const char *where, char *owned, const void *data, size_t
     lks__pickle *p = calloc(1, sizeof *p);
     if (!p) {
         free(owned);
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", where);
+        return lks__no_memory("to read %s", where);
     }
     snprintf(p->where, sizeof p->where, "%s", where);
     p->owned = owned;

@@ -118,8 +118,7 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
 
     size_t n = json_object_size(file->header) - (meta ? 1 : 0);
     file->entries = calloc(n ? n : 1, sizeof *file->entries);
-    if (!file->entries)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the %zu tensors of %s", n, file->shown);
+    LKS__MEMORY(file->entries, "for the %zu tensors of %s", n, file->shown);
     json_object_foreach(file->header, key, value)
     {
         if (value != meta) {
@@ -147,7 +146,7 @@ static lks_status parse_header(lks__st_file *file, uint64_t data_bytes)
         if (json_object_iter_set_new(file->header,
                                      json_object_key_to_iter(file->entries[i].tensor.name),
                                      json_integer((json_int_t)i)) < 0)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the %zu tensors of %s", n, file->shown);
+            return lks__no_memory("for the %zu tensors of %s", n, file->shown);
     return LKS_OK;
 }
 
@@ -170,9 +169,8 @@ static lks_status parse_text(lks__st_file *file, const char *text, size_t bytes,
         char why[JSON_ERROR_TEXT_LENGTH * 4], what[JSON_ERROR_TEXT_LENGTH * 4 + 64];
         lks__escape(why, sizeof why, error.text, strlen(error.text));
         snprintf(what, sizeof what, "its header at byte %d: %s", error.position, why);
-        return lks__json_no_memory(&error)
-                   ? lks__fail(LKS_ERR_NOMEM, "no memory for the header of %s", file->shown)
-                   : bad(file, what);
+        return lks__json_no_memory(&error) ? lks__no_memory("for the header of %s", file->shown)
+                                           : bad(file, what);
     }
     return parse_header(file, data_bytes);
 }
@@ -197,8 +195,7 @@ static lks_status read_header(lks__st_file *file, uint64_t most, const char *exp
         return bad(file, "its header reaches beyond the end of the file, which is truncated");
 
     char *block = malloc(8 + length);
-    if (!block)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of %s", file->shown);
+    LKS__MEMORY(block, "for the header of %s", file->shown);
     lks_status st = LKS_OK;
     if (lks__sys_read_at(file->fd, block, 8 + length, 0) < 0) {
         st = read_failed(file);
@@ -234,7 +231,7 @@ static lks_status new_file(const char *path, lks__st_file **file_p)
     if (!file || !copy) {
         free(file);
         free(copy);
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open a safetensors file");
+        return lks__no_memory("to open a safetensors file");
     }
     file->fd = -1;
     file->path = copy;
@@ -321,8 +318,7 @@ static lks_status stored_hash(const lks__st_file *file, const char *name, const 
 {
     size_t key_bytes = sizeof LKS__ST_HASH_KEY + strlen(name);
     char *key = malloc(key_bytes);
-    if (!key)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", file->shown);
+    LKS__MEMORY(key, "to read %s", file->shown);
     snprintf(key, key_bytes, "%s%s", LKS__ST_HASH_KEY, name);
     *hash_p = lks__st_metadata(file, key);
     free(key);
@@ -394,8 +390,7 @@ lks_status lks__st_verify(lks__st_file *file, uint64_t *hashes)
 {
     lks_status st = LKS_OK;
     void *piece = malloc(PIECE);
-    if (!piece)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to verify %s", file->shown);
+    LKS__MEMORY(piece, "to verify %s", file->shown);
     for (size_t i = 0; i < file->n && st == LKS_OK; i++) {
         const char *name = file->entries[i].tensor.name, *stored = NULL;
         uint64_t hash;

@@ -52,7 +52,7 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
                               "data_offsets", (json_int_t)begin, (json_int_t)(begin + bytes));
     if (!entry || json_array_size(shape) != (size_t)t->n_dims) {
         json_decref(entry);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+        return lks__no_memory("for the header of a safetensors file");
     }
     if (json_object_set_new(header, t->name, entry) < 0)
         return bad_tensor(t, path, "the name is not UTF-8");
@@ -61,14 +61,12 @@ static lks_status add_tensor(json_t *header, json_t *meta, const char *path,
 
     size_t key_bytes = sizeof LKS__ST_HASH_KEY + strlen(t->name);
     char *key = malloc(key_bytes), digits[17];
-    if (!key)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+    LKS__MEMORY(key, "for the header of a safetensors file");
     snprintf(key, key_bytes, "%s%s", LKS__ST_HASH_KEY, t->name);
     lks__hash_text(XXH3_64bits(t->data, t->bytes), digits);
     int rc = json_object_set_new(meta, key, json_string(digits));
     free(key);
-    return rc < 0 ? lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file")
-                  : LKS_OK;
+    return rc < 0 ? lks__no_memory("for the header of a safetensors file") : LKS_OK;
 }
 
 static lks_status build_header(const char *path, const lks__st_tensor *tensors, size_t n,
@@ -79,7 +77,7 @@ static lks_status build_header(const char *path, const lks__st_tensor *tensors, 
     json_t *value, *header = json_object(), *meta = json_object();
     uint64_t begin = 0, end;
     if (!header || json_object_set_new(header, LKS__ST_METADATA, meta) < 0) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+        st = lks__no_memory("for the header of a safetensors file");
         goto fail;
     }
     /* Older Jansson versions' macro wants a non-const object, but only reads it. */
@@ -90,7 +88,7 @@ static lks_status build_header(const char *path, const lks__st_tensor *tensors, 
             goto fail;
         }
         if (json_object_set(meta, key, value) < 0) {
-            st = lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+            st = lks__no_memory("for the header of a safetensors file");
             goto fail;
         }
     }
@@ -118,8 +116,7 @@ static lks_status header_block(const json_t *header, char **block_p, size_t *byt
     size_t text = json_dumpb(header, NULL, 0, flags);
     size_t bytes = lks__round_up(8 + text, DATA_ALIGN);
     char *block = text ? malloc(bytes) : NULL;
-    if (!block)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+    LKS__MEMORY(block, "for the header of a safetensors file");
     if (bytes - 8 > LKS__ST_MAX_HEADER) {
         free(block);
         return lks__fail(LKS_ERR_ARG,
@@ -130,7 +127,7 @@ static lks_status header_block(const json_t *header, char **block_p, size_t *byt
     memset(block + 8, ' ', bytes - 8);
     if (json_dumpb(header, block + 8, text, flags) != text) {
         free(block);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+        return lks__no_memory("for the header of a safetensors file");
     }
     *block_p = block;
     *bytes_p = bytes;

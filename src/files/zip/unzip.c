@@ -44,7 +44,7 @@ lks_status lks__unzip_some(lks__unzip *s, void *out, size_t bytes, size_t *got_p
         int rc = inflate(&s->z, Z_NO_FLUSH);
         got += room - s->z.avail_out;
         if (rc == Z_MEM_ERROR)
-            return lks__fail(LKS_ERR_NOMEM, "no memory to decompress %s", s->shown);
+            return lks__no_memory("to decompress %s", s->shown);
         if (rc == Z_BUF_ERROR && s->at == s->file_bytes)
             return lks__unzip_bad(s, "it is truncated");
         if (rc != Z_OK && rc != Z_STREAM_END && rc != Z_BUF_ERROR)
@@ -86,7 +86,7 @@ lks_status lks__unzip_open(const char *path, lks__unzip *s)
         return lks__sys_fail("cannot open", path);
     LKS__TRY(lks__sys_file_bytes(s->fd, path, &s->file_bytes));
     s->inflating = inflateInit(&s->z) == Z_OK;
-    return s->inflating ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to decompress %s", s->shown);
+    return s->inflating ? LKS_OK : lks__no_memory("to decompress %s", s->shown);
 }
 
 void lks__unzip_close(lks__unzip *s)

@@ -51,7 +51,7 @@ static lks_status bad(const lks__zip *z, const char *why)
 {
     char shown[WHY_BYTES];
     if (why[0] == '\0')
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", z->name);
+        return lks__no_memory("to read %s", z->name);
     return lks__fail(LKS_ERR_FORMAT, "%s is not a sound zip file of torch.save: %s", z->name,
                      lks__escape(shown, sizeof shown, why, strlen(why)));
 }
@@ -114,8 +114,7 @@ static lks_status read_entry(lks__zip *z, const lks__zip_module *module, void *r
     if (module->entry(raw, i, &entry, why, sizeof why) != 0)
         return z->failed ? read_failed(z, z->failed) : bad(z, why);
     e->name = strdup(entry.name);
-    if (!e->name)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the entries of %s", z->name);
+    LKS__MEMORY(e->name, "for the entries of %s", z->name);
     z->n = i + 1;
     e->bytes = entry.bytes;
     e->offset = entry.offset;
@@ -132,8 +131,7 @@ static lks_status read_entries(lks__zip *z, const lks__zip_module *module, void 
     if (n > MAX_ENTRIES)
         return bad(z, "it has more than 1,048,576 entries");
     z->entries = calloc(n + 1, sizeof *z->entries);
-    if (!z->entries)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the entries of %s", z->name);
+    LKS__MEMORY(z->entries, "for the entries of %s", z->name);
     for (size_t i = 0; i < n; i++)
         LKS__TRY(read_entry(z, module, raw, i));
     return check_entries(z);
@@ -168,8 +166,7 @@ static lks_status open_zip(const char *name, const char *path, const void *data,
                            lks__zip **zip_p)
 {
     lks__zip *z = calloc(1, sizeof *z);
-    if (!z)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read a zip file");
+    LKS__MEMORY(z, "to read a zip file");
     snprintf(z->name, sizeof z->name, "%s", name);
     z->fd = -1;
     z->data = data;
@@ -242,7 +239,7 @@ lks_status lks__zip_read_all(const lks__zip *z, const lks__zip_entry *e, void *o
     uLong crc = crc32(0, NULL, 0);
     char *piece = out ? NULL : malloc(PIECE);
     if (!out && !piece)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to check %s", z->name);
+        return lks__no_memory("to check %s", z->name);
     lks_status st = LKS_OK;
     for (uint64_t at = 0; at < e->bytes && st == LKS_OK;) {
         size_t n = e->bytes - at < PIECE ? (size_t)(e->bytes - at) : PIECE;

@@ -41,7 +41,7 @@ static int write_memory(lks__zip_writer *w, const void *data, size_t bytes, uint
         size_t room = end + end / 2 + 4096;
         unsigned char *grown = realloc(w->data, room);
         if (!grown) {
-            w->failed = lks__fail(LKS_ERR_NOMEM, "no memory for a zip file of %zu bytes", end);
+            w->failed = lks__no_memory("for a zip file of %zu bytes", end);
             return ENOMEM;
         }
         w->data = grown;
@@ -88,7 +88,7 @@ static lks_status failed(const lks__zip_writer *w, const char *why)
     if (w->failed != LKS_OK)
         return w->failed;
     if (why[0] == '\0')
-        return lks__fail(LKS_ERR_NOMEM, "no memory to write a zip file");
+        return lks__no_memory("to write a zip file");
     return lks__fail(LKS_ERR_IO, "cannot write a zip file: %s",
                      lks__escape(shown, sizeof shown, why, strlen(why)));
 }
@@ -118,8 +118,7 @@ lks_status lks__zip_writer_open(const char *path, lks__zip_writer **w_p)
     const lks__zip_module *module;
     LKS__TRY(lks__zip_module_open(&module));
     lks__zip_writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to write a zip file");
+    LKS__MEMORY(w, "to write a zip file");
     w->module = module;
     w->fd = -1;
     lks_status st = path ? open_file(path, w) : LKS_OK;
@@ -140,8 +139,7 @@ lks_status lks__zip_writer_add(lks__zip_writer *w, const char *name, uint64_t by
 {
     char why[WHY_BYTES];
     part *p = calloc(1, sizeof *p);
-    if (!p)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to write a zip file");
+    LKS__MEMORY(p, "to write a zip file");
     *p = (part){.next = w->parts, .writer = w, .read = read, .ctx = ctx};
     w->parts = p;
     const lks__zip_io io = {.read_at = read_part, .ctx = p, .bytes = bytes};

@@ -61,8 +61,7 @@ static void on_stop(int signo)
 static lks_status keep_facts(const lks__doctor *d, lks__store *store)
 {
     char *facts = facts_of(d);
-    if (facts == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for this host's facts");
+    LKS__MEMORY(facts, "for this host's facts");
     lks_status st = lks__store_set(store, "facts", facts, strlen(facts));
     free(facts);
     while (st == LKS_OK && stopped == 0) {

@@ -60,8 +60,7 @@ lks_status lks__stream_serve(const char *host, const uint8_t secret[LKS__STREAM_
                              lks__stream_sink **sink_p)
 {
     lks__stream_sink *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to take streams");
+    LKS__MEMORY(s, "to take streams");
     s->listener = -1;
     memcpy(s->secret, secret, LKS__STREAM_SECRET);
     lks_status st = lks__tcp_listen(host, &s->listener, &s->port);
@@ -103,7 +102,7 @@ static lks_status send_for(int fd, const char *where, double seconds, double *ra
     uint64_t sent = 0, arrived = 0;
     char *piece = calloc(1, PIECE);
     const double started = lks__sys_now();
-    lks_status st = piece == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a stream") : LKS_OK;
+    lks_status st = piece == NULL ? lks__no_memory("for a stream") : LKS_OK;
     while (st == LKS_OK && lks__sys_now() - started < seconds) {
         const ssize_t n = lks__sys_send(fd, piece, PIECE);
         if (n < 0)

@@ -200,8 +200,7 @@ static lks_status start_agent(const lks__hosts_options *o, int i, const char *to
     snprintf(rank, sizeof rank, "--node-rank=%d", i);
     snprintf(slots, sizeof slots, "--nproc-per-node=%d", o->hosts[i].slots);
     char **words = launcher_words(o, exe, rank, slots), **use = words;
-    if (words == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a command");
+    LKS__MEMORY(words, "for a command");
     if (!lks__host_is_here(o->hosts[i].name)) {
         if (!remote_line(line, sizeof line, cwd, role, words))
             return lks__fail(LKS_ERR_CONFIG, "the command for another host is too long");
@@ -357,8 +356,7 @@ lks_status lks__hosts_launch(const lks__hosts_options *o, int *exit_code_p)
     char token[LKS__TOKEN_BYTES];
     sigset_t mask, before;
     struct agent *agents = calloc((size_t)o->n, sizeof *agents);
-    if (agents == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d hosts", o->n);
+    LKS__MEMORY(agents, "for %d hosts", o->n);
     sigemptyset(&mask);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++)
         if (passed_on[i] == SIGCHLD || !lks__signal_is_ignored(passed_on[i]))

@@ -126,8 +126,7 @@ lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
 {
     const lks__launch_options *o = job->options;
     struct lks__nodes *n = calloc(1, sizeof *n);
-    if (n == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the job's nodes");
+    LKS__MEMORY(n, "for the job's nodes");
     *nodes_p = n;
     n->job = job;
     n->self = -1;

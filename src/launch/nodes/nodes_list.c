@@ -31,8 +31,8 @@ void lks__nodes_post(struct lks__nodes *n, json_t *message)
     json_decref(message);
     lks_status st = text != NULL
                         ? lks__store_post_later(n->say, LKS__NODES_LIST, text, strlen(text))
-                        : lks__fail(LKS_ERR_NOMEM, "no memory for a message to the job's "
-                                                   "other launchers");
+                        : lks__no_memory("for a message to the job's "
+                                         "other launchers");
     free(text);
     keep_error(n, st);
 }
@@ -177,8 +177,7 @@ static lks_status on_hello(struct lks__nodes *n, const json_t *m)
 {
     char why[600];
     struct lks__job_node *nodes = realloc(n->nodes, ((size_t)n->n_nodes + 1) * sizeof *nodes);
-    if (nodes == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %d nodes", n->n_nodes + 1);
+    LKS__MEMORY(nodes, "for %d nodes", n->n_nodes + 1);
     n->nodes = nodes;
     struct lks__job_node *node = &nodes[n->n_nodes++];
     *node = (struct lks__job_node){.here = true,
@@ -424,7 +423,7 @@ lks_status lks__nodes_hear(struct lks__nodes *n, const char *text, size_t bytes)
     n->event = (struct lks__nodes_event){0};
     json_t *m = lks__json_load(text, bytes, 0, &error);
     if (m == NULL && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a message from the job's other launchers");
+        return lks__no_memory("for a message from the job's other launchers");
     lks_status st = json_is_object(m) ? on_message(n, m) : LKS_OK;
     json_decref(m);
     return st;

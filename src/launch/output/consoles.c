@@ -46,8 +46,7 @@ static bool same_file(int a, int b)
 lks_status lks__consoles_open(lks__consoles **consoles_p)
 {
     lks__consoles *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+    LKS__MEMORY(c, "for the ranks' output");
     c->at[0].fd = c->at[1].fd = -1;
     c->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lks_status st = c->event < 0
@@ -67,7 +66,7 @@ lks_status lks__consoles_open(lks__consoles **consoles_p)
         k->name = i == 0 ? "standard output" : "standard error";
         k->colours = shows_colours(i + 1);
         if (k->sink < 0)
-            st = lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+            st = lks__no_memory("for the ranks' output");
     }
     if (st != LKS_OK) {
         lks__consoles_close(c, -1);

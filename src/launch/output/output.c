@@ -214,7 +214,7 @@ static lks_status open_file(lks__output *o, struct stream *s, const char *folder
     if (o->files == NULL)
         LKS__TRY(lks__writer_open(FILES_BYTES, READ_BYTES, o->consoles->event, &o->files));
     s->file_sink = lks__writer_sink(o->files, s->file);
-    return s->file_sink < 0 ? lks__fail(LKS_ERR_NOMEM, "no memory for \"%s\"", path) : LKS_OK;
+    return s->file_sink < 0 ? lks__no_memory("for \"%s\"", path) : LKS_OK;
 }
 
 static lks_status open_stream(lks__output *o, int local, int which,
@@ -251,8 +251,7 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
                             lks__output **output_p)
 {
     lks__output *o = calloc(1, sizeof *o + 2 * (size_t)n * sizeof o->polled[0]);
-    if (o == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the output of %d ranks", n);
+    LKS__MEMORY(o, "for the output of %d ranks", n);
     o->n = n;
     o->consoles = consoles;
     o->streams = calloc(2 * (size_t)n, sizeof *o->streams);
@@ -261,7 +260,7 @@ lks_status lks__output_open(const struct lks__output_plan *plans, int n, int fir
     lks_status st = LKS_OK;
     if (o->streams == NULL || o->tails == NULL || o->tail_bytes == NULL) {
         o->n = o->streams == NULL ? 0 : n;
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the output of %d ranks", n);
+        st = lks__no_memory("for the output of %d ranks", n);
     }
     for (int i = 0; o->streams != NULL && i < 2 * n; i++)
         o->streams[i].fd = o->streams[i].child_fd = o->streams[i].file = -1;

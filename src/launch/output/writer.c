@@ -178,7 +178,7 @@ lks_status lks__writer_open(size_t capacity, size_t chunk, int event, lks__write
     if (w == NULL || w->ring == NULL || w->out == NULL) {
         if (w != NULL)
             release(w);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the ranks' output");
+        return lks__no_memory("for the ranks' output");
     }
     w->capacity = capacity;
     w->chunk = chunk;

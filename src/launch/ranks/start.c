@@ -162,8 +162,7 @@ lks_status lks__start_rank(struct lks__attempt *a, int rank, int *exec_errno_p)
     struct vars vars;
     rank_vars(a, rank, &vars);
     char **env = make_environment(&vars);
-    if (env == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the environment of rank %d", rank);
+    LKS__MEMORY(env, "for the environment of rank %d", rank);
     int report[2], ends[2];
     lks__output_ends(a->job->output, rank, ends);
     if (pipe2(report, O_CLOEXEC) != 0) {

@@ -25,8 +25,7 @@ lks_status lks__supervisor_begin(struct lks__supervisor *sup, struct lks__attemp
     *sup = (struct lks__supervisor){
         .attempt = a, .nodes = nodes, .look_from = now, .looked_at = now, .first_rank = -1};
     sup->polls = calloc((size_t)lks__output_polls(a->nproc) + OWN_POLLS, sizeof *sup->polls);
-    return sup->polls != NULL ? LKS_OK
-                              : lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", a->nproc);
+    return sup->polls != NULL ? LKS_OK : lks__no_memory("for %d ranks", a->nproc);
 }
 
 /* --- ends --------------------------------------------------------------------------------- */

@@ -46,8 +46,7 @@ static lks_status list_whole(const lks__optimizer *optimizer, const lks__table *
                              struct entry **list_p, size_t *n_p)
 {
     struct entry *list = calloc(table->n_tensors + 1, sizeof *list);
-    if (list == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to list %zu tensors", table->n_tensors);
+    LKS__MEMORY(list, "to list %zu tensors", table->n_tensors);
     size_t n = 0;
     for (size_t i = 0; i < table->n_tensors; i++) {
         const lks__table_tensor *t = &table->tensors[i];
@@ -79,8 +78,7 @@ lks_status lks__optim_assign(const lks__optimizer *optimizer, const lks__table *
     struct entry *list;
     size_t n;
     double *load = calloc((size_t)W, sizeof *load);
-    if (load == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to divide the tensors over %d ranks", W);
+    LKS__MEMORY(load, "to divide the tensors over %d ranks", W);
     lks_status st = list_whole(optimizer, table, &list, &n);
     if (st == LKS_OK) {
         for (size_t i = 0; i < table->n_tensors; i++)
@@ -130,7 +128,7 @@ static lks_status list_pieces(lks__optim *o, const lks__optim_share *share)
     o->pieces = calloc(n * (size_t)(share->n_ranges + 1) + 1, sizeof *o->pieces);
     lks_status st = LKS_OK;
     if (owner == NULL || o->pieces == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to list the parts of %zu tensors", n);
+        st = lks__no_memory("to list the parts of %zu tensors", n);
     if (st == LKS_OK)
         st = add_whole(o, share, owner);
     for (size_t i = 0; i < n && st == LKS_OK; i++)

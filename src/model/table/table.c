@@ -12,8 +12,7 @@ lks_status lks__table_open(lks__table *table, size_t most, int n_groups)
     memset(table, 0, sizeof *table);
     table->n_groups = n_groups;
     table->tensors = calloc(most, sizeof *table->tensors);
-    if (table->tensors == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a table of %zu tensors", most);
+    LKS__MEMORY(table->tensors, "for a table of %zu tensors", most);
     return LKS_OK;
 }
 
@@ -99,9 +98,8 @@ lks_status lks__table_lay_out(lks__table *table)
     table->block_start = calloc(table->n_blocks + 1, sizeof *table->block_start);
     table->group_block = calloc((size_t)table->n_groups + 1, sizeof *table->group_block);
     if (table->block_start == NULL || table->group_block == NULL) {
-        lks_status st =
-            lks__fail(LKS_ERR_NOMEM, "no memory for the table of %zu tensors with %zu values",
-                      table->n_tensors, table->n_params);
+        lks_status st = lks__no_memory("for the table of %zu tensors with %zu values",
+                                       table->n_tensors, table->n_params);
         lks__table_free(table);
         return st;
     }

@@ -209,9 +209,7 @@ static lks_status device_moments(const lks__device *device, const lks__settings 
     const lks__place place = {d.parts, d.local};
     size_t(*ranges)[2] = calloc((size_t)table->n_groups + 1, sizeof *ranges);
     lks_status st = LKS_OK;
-    if (ranges == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to list the parts of %d groups",
-                         table->n_groups);
+    LKS__MEMORY(ranges, "to list the parts of %d groups", table->n_groups);
     for (int i = 0; i < lks__place_world(&place) && st == LKS_OK; i++) {
         size_t floats[LKS__OPTIM_STATES];
         double bytes = 0.0;
@@ -302,7 +300,7 @@ static lks_status find_owned(const lks__memory_mode *mode, const lks__settings *
     int *owners = calloc(table->n_tensors + 1, sizeof *owners);
     lks_status st = LKS_OK;
     if (owners == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", table->n_tensors);
+        st = lks__no_memory("to divide %zu tensors", table->n_tensors);
     if (st == LKS_OK)
         st = lks__optim_assign(optimizer_of(s), table, lks__place_world(&n->place), owners);
     if (st == LKS_OK)

@@ -164,7 +164,7 @@ static lks_status walk_step(struct walk *w, const lks__table *table)
     w->messages = calloc(n, sizeof *w->messages);
     w->traffic->buckets = calloc((size_t)table->n_groups + 1, sizeof *w->traffic->buckets);
     if (w->nodes == NULL || w->sent == NULL || w->messages == NULL || w->traffic->buckets == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to plan %zu hosts", n);
+        return lks__no_memory("to plan %zu hosts", n);
     for (int h = 0; h < w->place.n_hosts; h++) {
         w->nodes[h] = count_nodes(w, h);
         w->most_nodes = w->nodes[h] > w->most_nodes ? w->nodes[h] : w->most_nodes;

@@ -11,7 +11,7 @@
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for a run's record");
+    return lks__no_memory("for a run's record");
 }
 
 static lks_status add_step(lks__claims *c, const json_t *line, bool skipped)

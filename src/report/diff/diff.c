@@ -18,7 +18,7 @@
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+    return lks__no_memory("to compare runs");
 }
 
 /* --- checkpoints ------------------------------------------------------------------------------ */

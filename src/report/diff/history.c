@@ -7,7 +7,7 @@
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to read a run's metrics");
+    return lks__no_memory("to read a run's metrics");
 }
 
 lks_status lks__history_open(const char *run, lks__history *h)

@@ -18,7 +18,7 @@ static lks_status open_file(lks__lines *l)
         return lks__sys_fail("can't read", l->path);
     LKS__TRY(lks__sys_file_bytes(l->fd, l->path, &l->bytes));
     l->chunk = malloc(CHUNK);
-    return l->chunk != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to read a file's lines");
+    return l->chunk != NULL ? LKS_OK : lks__no_memory("to read a file's lines");
 }
 
 lks_status lks__lines_open(const char *path, lks__lines *l)
@@ -115,7 +115,7 @@ static lks_status parse(const lks__lines *l, const char *text, size_t n, json_t 
     const bool zeros = memchr(text, '\0', n) != NULL;
     json_t *json = zeros ? NULL : lks__json_load(text, n, JSON_REJECT_DUPLICATES, &error);
     if (json == NULL && !zeros && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a line of JSON");
+        return lks__no_memory("for a line of JSON");
     if (json_is_object(json)) {
         *object_p = json;
         return LKS_OK;

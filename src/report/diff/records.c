@@ -230,7 +230,7 @@ lks_status lks__records_diff(lks__history *a, lks__history *b, json_t *report)
     forget(&w.a);
     forget(&w.b);
     if (st == LKS_OK && (found == NULL || json_object_update(report, found) != 0))
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+        st = lks__no_memory("to compare runs");
     json_decref(found);
     return st;
 }
@@ -308,6 +308,6 @@ lks_status lks__hashes_diff(const char *a, const char *b, json_t *report)
             : json_pack("{s:I, s:I, s:I, s:o?}", "steps", (json_int_t)h.steps, "virtual_ranks",
                         (json_int_t)h.last.V, "last", (json_int_t)h.last.iter, "first", h.first);
     if (st == LKS_OK && json_object_set_new(report, "gradients", found) != 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+        return lks__no_memory("to compare runs");
     return st;
 }

@@ -222,8 +222,7 @@ lks_status lks__tensors_diff(const char *part, lks__st_file *a, lks__st_file *b,
     struct comparison c = {
         .a = a, .b = b, .verified = verified, .buffer = malloc(2 * (size_t)PIECE)};
     *diff_p = NULL;
-    if (c.buffer == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare tensors");
+    LKS__MEMORY(c.buffer, "to compare tensors");
     const lks_status st = compare(&c);
     free(c.buffer);
     if (st != LKS_OK || c.different == 0) {
@@ -234,5 +233,5 @@ lks_status lks__tensors_diff(const char *part, lks__st_file *a, lks__st_file *b,
     json_object_set_new(c.first, "tensors", json_integer((json_int_t)lks__st_count(a)));
     json_object_set_new(c.first, "different", json_integer((json_int_t)c.different));
     *diff_p = c.first;
-    return c.first != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to compare tensors");
+    return c.first != NULL ? LKS_OK : lks__no_memory("to compare tensors");
 }

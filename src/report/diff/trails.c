@@ -122,7 +122,7 @@ static lks_status compare(struct trail *a, struct trail *b, json_t *report)
         same ? json_null() : json_pack("{s:O?, s:O?}", "a", a->entry, "b", b->entry));
     const bool added = found != NULL && json_object_update(report, found) == 0;
     json_decref(found);
-    return added ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to compare trails");
+    return added ? LKS_OK : lks__no_memory("to compare trails");
 }
 
 static void close_trail(struct trail *t)

@@ -211,8 +211,7 @@ static lks_status draw(const lks__tty_module *tty, const lks__series *runs, size
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the screen");
+    LKS__MEMORY(out, "for the screen");
     tty->size(&rows, &columns);
     lks__screen(out, runs, n, rows, columns, utf8);
     if (fclose(out) == 0)

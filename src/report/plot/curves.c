@@ -38,7 +38,7 @@ static lks_status read_curve(const lks__plot *p, const lks__series *s, lks__curv
     *c = (lks__curve){.train = calloc(s->n_points + 1, sizeof *c->train),
                       .val = calloc(s->n_evals + 1, sizeof *c->val)};
     if (c->train == NULL || c->val == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
+        return lks__no_memory("for a picture");
     for (size_t i = 0; i < s->n_points; i++) {
         const lks__point *q = &s->points[i];
         add(p, c->train, &c->n_train,
@@ -117,8 +117,7 @@ lks_status lks__curves_read(const lks__plot *p, lks__curve **curves_p, lks__boun
     lks_status st = LKS_OK;
     lks__curve *curves = calloc(p->n, sizeof *curves);
     *b = (lks__bounds){INFINITY, -INFINITY, INFINITY, -INFINITY};
-    if (curves == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
+    LKS__MEMORY(curves, "for a picture");
     for (size_t i = 0; i < p->n && st == LKS_OK; i++) {
         st = read_curve(p, &p->runs[i], &curves[i]);
         widen(b, curves[i].train, curves[i].n_train);

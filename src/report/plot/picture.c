@@ -365,7 +365,7 @@ lks_status lks__picture_draw(const lks__plot *p, lks__canvas *to)
     d.xy = calloc(points, 2 * sizeof *d.xy);
     if (d.xy == NULL) {
         lks__curves_free(curves, p->n);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
+        return lks__no_memory("for a picture");
     }
     to->text(to->ctx, LEFT, 26, -1, LKS__INK_TITLE, LKS__SIZE_TITLE, lks__picture_title(p, title));
     draw_axes(&d);

@@ -95,8 +95,7 @@ static lks_status write_svg(const lks__plot *p, const char *path)
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
+    LKS__MEMORY(out, "for a picture");
     lks__canvas to = {.ctx = out,
                       .line = svg_line,
                       .dot = svg_dot,
@@ -107,7 +106,7 @@ static lks_status write_svg(const lks__plot *p, const char *path)
     lks_status st = lks__picture_draw(p, &to);
     fputs("</svg>\n", out);
     if (fclose(out) != 0 && st == LKS_OK)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
+        st = lks__no_memory("for a picture");
     if (st == LKS_OK)
         st = lks__sys_write_file(path, text, bytes);
     free(text);
@@ -146,7 +145,7 @@ static lks_status write_png(const lks__plot *p, const char *path)
     lks_status st = lks__picture_draw(p, &to);
     unsigned char *file = module->finish(&to, &bytes);
     if (st == LKS_OK && file == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a picture");
+        st = lks__no_memory("for a picture");
     if (st == LKS_OK)
         st = lks__sys_write_file(path, file, bytes);
     free(file);

@@ -57,7 +57,7 @@ struct record {
 static lks_status add(struct record *r, const char *params_hash)
 {
     if (!lks__list_grow(&r->all, r->n, &r->room, sizeof *r->all))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a run's evaluations");
+        return lks__no_memory("for a run's evaluations");
     r->all[r->n] = r->last;
     snprintf(r->all[r->n++].params_hash, sizeof r->last.params_hash, "%s", params_hash);
     return LKS_OK;
@@ -94,7 +94,7 @@ static lks_status read_line(struct record *r, const char *line, size_t bytes)
         return LKS_OK;
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
     if (o == NULL && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
+        return lks__no_memory("to read a line of the metrics");
     lks_status st = read_object(r, o);
     json_decref(o);
     return st;
@@ -160,7 +160,7 @@ static lks_status read_record(const char *out_dir, struct record *r)
     if (bytes < 0)
         st = lks__sys_fail("cannot read", path);
     else if (chunk == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
+        st = lks__no_memory("to read the metrics");
     else
         st = read_lines(fd, (uint64_t)bytes, path, chunk, r);
     free(chunk);

@@ -64,7 +64,7 @@ static lks_status copy_bytes(int from, int to, const char *path, char *chunk)
 static lks_status copy(const char *from_path, const char *to_path)
 {
     char *chunk = malloc(CHUNK);
-    lks_status st = chunk == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory to copy a file") : LKS_OK;
+    lks_status st = chunk == NULL ? lks__no_memory("to copy a file") : LKS_OK;
     int from = -1, to = -1;
     if (st == LKS_OK &&
         (from = lks__sys_open(from_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)) < 0)

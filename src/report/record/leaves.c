@@ -31,8 +31,7 @@ static lks_status open_file(lks__leaves *l, const char *out_dir, int flags)
     *l = (lks__leaves){.fd = -1};
     snprintf(l->path, sizeof l->path, "%s/" LKS__LEAVES_FILE, out_dir);
     l->window = malloc(WINDOW * WORD);
-    if (l->window == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of gradients");
+    LKS__MEMORY(l->window, "for the hashes of gradients");
     l->fd = lks__sys_open(l->path, flags | O_NOFOLLOW | O_NONBLOCK, 0666);
     return l->fd >= 0 || errno == ENOENT ? LKS_OK : lks__sys_fail("can't open", l->path);
 }

@@ -237,8 +237,7 @@ static lks_status add_steps(json_t *rows, const lks__series *runs, size_t n, boo
             all[k] = x;
     if (k > ROWS) {
         chosen = calloc(ROWS + n + 1, sizeof *chosen);
-        if (chosen == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+        LKS__MEMORY(chosen, "to compare runs");
         k = choose(runs, n, evals, end, chosen);
     }
     for (size_t i = 0; i < k; i++) {
@@ -419,7 +418,7 @@ static lks_status add_seeds(json_t *report, const lks__series *runs, size_t n,
     if (how->one_sided)
         json_object_set_new(report, "margin", json_real(how->margin));
     json_object_set_new(report, "alpha", json_real(how->alpha));
-    return made ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+    return made ? LKS_OK : lks__no_memory("to compare runs");
 }
 
 /* Fail if no run has the chosen metric, because it was probably misspelt or the runs aren't done.
@@ -453,7 +452,7 @@ lks_status lks__compare(const lks__series *runs, size_t n, const lks__compare_ho
     if (st == LKS_OK)
         st = add_seeds(report, runs, n, how);
     if (st == LKS_OK && json_object_size(report) != (how->one_sided ? 9 : 8))
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to compare runs");
+        st = lks__no_memory("to compare runs");
     if (st == LKS_OK)
         *report_p = report;
     else

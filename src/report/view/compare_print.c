@@ -311,7 +311,7 @@ lks_status lks__compare_print(FILE *out, const json_t *report, lks__compare_form
     if (p.widths == NULL || p.values == NULL) {
         free(p.widths);
         free(p.values);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a table of %zu runs", p.n);
+        return lks__no_memory("for a table of %zu runs", p.n);
     }
     if (form == LKS__COMPARE_CSV)
         fputs("table,row,run,value\n", out);

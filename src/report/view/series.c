@@ -25,7 +25,7 @@ enum {
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for the numbers of a run");
+    return lks__no_memory("for the numbers of a run");
 }
 
 static lks_status add_point(lks__series *s, const json_t *o, uint64_t iter)

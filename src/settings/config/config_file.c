@@ -393,7 +393,7 @@ lks_status lks__config_file_read(lks__settings *s, unsigned command, const char 
     lks_status st = LKS_OK;
     lks__escape(shown, sizeof shown, path, n_path);
     if (r == NULL) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to read %s", shown);
+        st = lks__no_memory("to read %s", shown);
     } else {
         r->s = s;
         r->command = command;

@@ -208,8 +208,7 @@ static lks_status audit_sample(struct audit *a)
     uint64_t draw;
     LKS__TRY(read_draw(a->s->draw, &draw));
     size_t *order = malloc((n_all + 1) * sizeof *order);
-    if (order == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a sample");
+    LKS__MEMORY(order, "for a sample");
     shuffle(order, n_all, n, draw);
     qsort(order, n, sizeof *order, by_number);
     fprintf(a->out,

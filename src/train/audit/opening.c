@@ -107,8 +107,7 @@ lks_status lks__audit_open(lks__replay *r, uint64_t start, lks__trainer *t)
 {
     lks__settings *s = malloc(sizeof *s);
     int stopped;
-    if (s == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
+    LKS__MEMORY(s, "for an audit");
     lks_status st = lks__audit_settings(r, start, s);
     if (st == LKS_OK)
         st = explain(r, start, lks__trainer_open(s, t, &stopped), s);

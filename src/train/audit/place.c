@@ -41,7 +41,7 @@ struct search {
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to compare the steps of two runs");
+    return lks__no_memory("to compare the steps of two runs");
 }
 
 /* --- two trails ------------------------------------------------------------------------------- */

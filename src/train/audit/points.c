@@ -27,7 +27,7 @@ lks_status lks__points_find(const char *run, const lks__claims *c, lks__points *
         if (entries[i].kind == LKS__ENTRY_CKPT && entries[i].iter > 0 && entries[i].iter < end)
             p->at[p->n++] = entries[i].iter;
     free(entries);
-    return p->at != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
+    return p->at != NULL ? LKS_OK : lks__no_memory("for an audit");
 }
 
 void lks__points_free(lks__points *p)

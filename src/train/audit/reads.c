@@ -27,7 +27,7 @@ struct side {
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to compare data");
+    return lks__no_memory("to compare data");
 }
 
 /* --- a run's data ----------------------------------------------------------------------------- */

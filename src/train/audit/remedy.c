@@ -22,7 +22,7 @@ enum { MOST_WORDS = 64 };
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for a command");
+    return lks__no_memory("for a command");
 }
 
 /* A word that isn't UTF-8 becomes null. */

@@ -320,7 +320,7 @@ lks_status lks__replay_data(const lks__run *run, lks__state *state, const lks__c
     state->eval_done = true;
     if (draws &&
         lks__batch_sampler_eval(state->sampler, state->iter, (int)run->s.eval_iters) == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the samples of an evaluation");
+        return lks__no_memory("for the samples of an evaluation");
     return LKS_OK;
 }
 
@@ -419,8 +419,7 @@ static lks_status replay(lks__replay *r, lks__trainer *t, uint64_t end)
 lks_status lks__replay_steps(lks__replay *r, uint64_t start, uint64_t end)
 {
     lks__trainer *t = calloc(1, sizeof *t);
-    if (t == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for an audit");
+    LKS__MEMORY(t, "for an audit");
     lks_status st = lks__audit_open(r, start, t);
     if (st == LKS_OK) {
         st = lks__leaves_open(r->run, &r->leaves);

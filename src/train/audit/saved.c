@@ -43,8 +43,7 @@ static lks_status compare_tensor(void *ctx, const lks__table_tensor *t, const ch
     char name[64];
     LKS__TRY(lks__state_find(file, x->c->path, t, suffix, &found));
     float *saved = malloc(found->bytes);
-    if (saved == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare a tensor");
+    LKS__MEMORY(saved, "to compare a tensor");
     const lks_status st = lks__st_read(file, found, saved);
     snprintf(name, sizeof name, "%s%s", t->name, suffix);
     if (st == LKS_OK)
@@ -91,9 +90,7 @@ static lks_status compare_sampler(const struct comparison *x, const lks__trainer
     if (both != NULL)
         lks__batch_sampler_state_save(sampler, both);
     lks__batch_sampler_back(sampler);
-    lks_status st = both != NULL && drawn
-                        ? LKS_OK
-                        : lks__fail(LKS_ERR_NOMEM, "no memory to compare generators");
+    lks_status st = both != NULL && drawn ? LKS_OK : lks__no_memory("to compare generators");
     const bool whole = found != NULL && found->bytes == bytes;
     if (st == LKS_OK && whole)
         st = lks__st_read(x->c->optimizer, found, both + bytes);

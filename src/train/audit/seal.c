@@ -98,11 +98,11 @@ static lks_status make_list(const lks__replay *r, char **text_p)
     FILE *list = s != NULL ? open_memstream(text_p, &n) : NULL;
     if (list == NULL) {
         free(s);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the list of a run's files");
+        return lks__no_memory("for the list of a run's files");
     }
     lks_status st = add_all(list, r, s);
     if (fclose(list) != 0 && st == LKS_OK)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of a run's files");
+        st = lks__no_memory("for the list of a run's files");
     free(s);
     if (st != LKS_OK)
         free(*text_p);

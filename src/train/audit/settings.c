@@ -51,8 +51,7 @@ static lks_status from_config(const lks__replay *r, lks__settings *s)
     static const char *const others[] = {
         "kind", "version", "parameters", "trained_parameters", "data_digest", "data_hash"};
     json_t *config = json_deep_copy(r->claims->config);
-    if (config == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a run's settings");
+    LKS__MEMORY(config, "for a run's settings");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         json_object_del(config, others[i]);
     lks_status st = lks__settings_from_json(config, LKS__CMD_TRAIN, LKS__SETTING_CONFIG, where, s);

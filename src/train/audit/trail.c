@@ -22,7 +22,7 @@ struct writer {
 
 static lks_status out_of_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
+    return lks__no_memory("for a trail");
 }
 
 /* --- one entry -------------------------------------------------------------------------------- */

@@ -15,12 +15,11 @@ static lks_status write_entry(void *ctx, const json_t *entry, const lks__st_tens
 {
     lks__trail_file *t = ctx;
     char *text = lks__json_dump(entry, JSON_COMPACT);
-    if (text == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
+    LKS__MEMORY(text, "for a trail");
     const bool written = fprintf(t->file, "%s\n", text) > 0;
     free(text);
     t->complete = lks__trail_entry_is(entry, LKS__TRAIL_END);
-    return written ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
+    return written ? LKS_OK : lks__no_memory("for a trail");
 }
 
 lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
@@ -37,14 +36,14 @@ lks_status lks__trail_file_open(const char *path, lks__trail_file *t)
     if (access(dirname(target), W_OK) != 0) /* now, and not after the steps have been computed */
         return lks__sys_fail("can't write", path);
     t->file = open_memstream(&t->text, &t->bytes);
-    return t->file != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
+    return t->file != NULL ? LKS_OK : lks__no_memory("for a trail");
 }
 
 lks_status lks__trail_file_close(lks__trail_file *t)
 {
     lks_status st = LKS_OK;
     if (t->file != NULL && fclose(t->file) != 0)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for a trail");
+        st = lks__no_memory("for a trail");
     else if (t->complete)
         st = lks__sys_write_file(t->path, t->text, t->bytes);
     free(t->text);

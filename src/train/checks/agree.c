@@ -82,8 +82,7 @@ static lks_status fetch_difference(lks__session *ses, const lks__run_lines *mine
 {
     lks__run_lines *both = calloc(2, sizeof *both);
     lks_status st = LKS_OK;
-    if (both == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to compare the settings of two ranks");
+    LKS__MEMORY(both, "to compare the settings of two ranks");
     for (int i = 0; i < 2 && st == LKS_OK; i++) {
         const int root = i == 0 ? 0 : r;
         if (ses->world.rank == root)
@@ -144,7 +143,7 @@ lks_status lks__agree_settings(lks__session *ses, const lks__settings *s, unsign
             lks__session_same_word(ses, "artifact", s->artifact[0] != '\0' ? "a file" : "none"));
     lks__run_lines *lines = calloc(1, sizeof *lines);
     lks_status st = lines == NULL
-                        ? lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings")
+                        ? lks__no_memory("for the list of settings")
                         : lks__settings_lines(s, command, lines->text, sizeof lines->text);
     st = lks__session_agree(ses, st);
     if (st == LKS_OK)
@@ -208,8 +207,7 @@ static lks_status hash_values(const lks__run *run, const lks__state *state,
     if (bytes == 0)
         return LKS_OK;
     void *sampler = malloc(bytes);
-    if (sampler == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sampler's state");
+    LKS__MEMORY(sampler, "for the sampler's state");
     lks__batch_sampler_state_save(state->sampler, sampler);
     *hash_p = XXH3_64bits_withSeed(sampler, bytes, *hash_p);
     free(sampler);

@@ -11,9 +11,7 @@
 lks_status lks__divergence_open(const lks__run *run, lks__checks *checks)
 {
     checks->divergence.hashes = calloc(run->table.n_tensors, sizeof *checks->divergence.hashes);
-    if (checks->divergence.hashes == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the hashes of %zu tensors",
-                         run->table.n_tensors);
+    LKS__MEMORY(checks->divergence.hashes, "for the hashes of %zu tensors", run->table.n_tensors);
     return LKS_OK;
 }
 

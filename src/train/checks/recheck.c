@@ -70,7 +70,7 @@ static lks_status allocate(const lks__run *run, int W, struct lks__recheck **rec
     }
     return c != NULL && c->hosts != NULL && c->all != NULL && c->hashes != NULL
                ? LKS_OK
-               : lks__fail(LKS_ERR_NOMEM, "no memory to check %d ranks", W);
+               : lks__no_memory("to check %d ranks", W);
 }
 
 /* The ranks of a host follow each other. */

@@ -78,7 +78,7 @@ lks_status lks__eval_sliding(const lks__split_eval *e, lks__split_result *result
     double *values = calloc(n_batches, 2 * sizeof *values);
     lks_status st = lks__mirror_open(e->session->device, e->B * e->T * sizeof(double), &s.losses);
     if (values == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of windows", n_batches);
+        st = lks__no_memory("for %zu batches of windows", n_batches);
     st = lks__session_agree(e->session, st);
     const lks__eval_job job = {e->session, n_batches, 2, batch, &s};
     *result = (lks__split_result){.n_windows = s.n_whole + (s.last > 0)};

@@ -42,7 +42,7 @@ lks_status lks__eval_split(const lks__split_eval *e, lks__split_result *result)
     double *values = calloc(n_batches, 2 * sizeof *values);
     lks_status st = LKS_OK;
     if (values == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu batches of %zu windows", n_batches, e->B);
+        st = lks__no_memory("for %zu batches of %zu windows", n_batches, e->B);
     st = lks__session_agree(e->session, st);
     const lks__eval_job job = {e->session, n_batches, 2, split_batch, &s};
     *result = (lks__split_result){.n_windows = s.n_windows};

@@ -12,7 +12,7 @@ lks_status lks__eval_batches(const lks__eval_job *job, double *values)
     double *mine = calloc(most, sizeof *mine), *all = calloc(most * W, sizeof *all);
     lks_status st = LKS_OK;
     if (mine == NULL || all == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", job->n_batches);
+        st = lks__no_memory("for %zu evaluation batches", job->n_batches);
     for (size_t i = rank, n = 0; i < job->n_batches && st == LKS_OK; i += W, n++) {
         st = lks__session_check_stop(ses);
         if (st == LKS_OK)

@@ -93,7 +93,7 @@ lks_status lks__commands_open(const lks__settings *s, void (*say)(void *ctx, con
     char *absolute = realpath(s->out_dir, NULL), *rest;
     if (c == NULL) {
         free(absolute);
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the commands of exec_on");
+        return lks__no_memory("for the commands of exec_on");
     }
     snprintf(c->text, sizeof c->text, "%s", s->exec_on);
     snprintf(c->out_dir, sizeof c->out_dir, "%s", absolute != NULL ? absolute : s->out_dir);

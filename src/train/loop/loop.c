@@ -184,8 +184,7 @@ static lks_status compute_aside(struct run_loop *r, lks__eval_result *eval)
     lks__batch_sampler *sampler = r->t->state.sampler;
     size_t bytes = lks__state_sampler_bytes(&r->t->state);
     void *state = malloc(bytes + 1);
-    lks_status st =
-        state == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for the generators") : LKS_OK;
+    lks_status st = state == NULL ? lks__no_memory("for the generators") : LKS_OK;
     if (st == LKS_OK && bytes > 0)
         lks__batch_sampler_state_save(sampler, state);
     st = lks__session_agree(&r->t->ses, st);
@@ -280,8 +279,7 @@ static lks_status keep_first_draws(struct run_loop *r)
     if (bytes == 0)
         return LKS_OK;
     r->first_draws = malloc(bytes);
-    if (r->first_draws == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the generators");
+    LKS__MEMORY(r->first_draws, "for the generators");
     lks__batch_sampler_state_save(t->state.sampler, r->first_draws);
     return LKS_OK;
 }

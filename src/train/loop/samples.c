@@ -28,7 +28,7 @@ static lks_status find_prompt(lks__samples *s, const char *start)
     free(s->prompt);
     s->prompt = calloc(1, sizeof *s->prompt);
     s->n_prompt = 1;
-    return s->prompt != NULL ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for the prompt");
+    return s->prompt != NULL ? LKS_OK : lks__no_memory("for the prompt");
 }
 
 static lks_status open_text(lks__samples *s, const lks__run *run, const lks__session *ses,
@@ -50,8 +50,7 @@ lks_status lks__samples_open(const lks__run *run, const lks__session *ses, const
                              lks__samples **samples_p)
 {
     lks__samples *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for samples");
+    LKS__MEMORY(s, "for samples");
     const lks_status st = open_text(s, run, ses, state);
     if (st != LKS_OK) {
         lks__samples_close(s);

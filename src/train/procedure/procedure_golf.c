@@ -43,8 +43,7 @@ static lks_status open_tokenizer(lks__run *run)
 static lks_status open_data(lks__run *run)
 {
     struct lks__golf_run *g = run->golf = calloc(1, sizeof *g);
-    if (g == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the run's data");
+    LKS__MEMORY(g, "for the run's data");
     LKS__TRY(lks__procedure_find_data(run));
     LKS__TRY(lks__procedure_open_meta(run));
     if (run->meta.chars == NULL && !run->meta.is_bpe) { /* open_tokenizer() sets the rest */
@@ -237,7 +236,7 @@ static lks_status write_artifact(const lks__run *run, const lks__state *state, c
         .settings = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG),
         .tokenizer = lks__meta_to_json(&run->meta),
     };
-    lks_status st = lks__fail(LKS_ERR_NOMEM, "no memory to describe the artifact");
+    lks_status st = lks__no_memory("to describe the artifact");
     if (about.settings != NULL && about.tokenizer != NULL)
         st = lks__artifact_write(path, &run->table, state->memory->params.host, &about, stats);
     json_decref((json_t *)about.settings);

@@ -164,7 +164,7 @@ static lks_status evaluate(const lks__run *run, lks__session *ses, const lks__st
                          .offsets = lks__batch_sampler_eval(state->sampler, state->iter, (int)n)};
     lks_status st = LKS_OK;
     if (losses == NULL || e.offsets == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %zu evaluation batches", 2 * n);
+        st = lks__no_memory("for %zu evaluation batches", 2 * n);
     st = lks__session_agree(ses, st);
     lks__eval_job job = {ses, 2 * n, 1, estimate_batch, &e};
     if (st == LKS_OK)

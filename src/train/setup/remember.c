@@ -119,7 +119,7 @@ lks_status lks__remember_settings(lks__session *ses, const char *run_dir, lks__s
     snprintf(where, sizeof where, "%s/metrics.jsonl", run_dir);
     json_t *settings = lks__json_load(text, strlen(text), JSON_REJECT_DUPLICATES, &error);
     if (settings == NULL && text[0] != '\0')
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the settings in %s", where);
+        st = lks__no_memory("for the settings in %s", where);
     else
         st = lks__settings_keep(s, settings, where);
     json_decref(settings);

@@ -31,8 +31,7 @@ static lks_status open_buffers(lks__trainer *t)
     int W = t->ses.world.world_size;
     size_t BT = (size_t)(t->run.s.batch_size * t->run.s.block_size);
     t->work.exchange = calloc((size_t)W + 1, lks__step_message_bytes(t->run.V, t->run.A, W));
-    if (t->work.exchange == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the notes of %d ranks", W);
+    LKS__MEMORY(t->work.exchange, "for the notes of %d ranks", W);
     LKS__TRY(lks__batch_open(t->ses.device, BT, &t->work.batch));
     return lks__mirror_open(t->ses.device, (size_t)t->run.N * sizeof(float), &t->work.losses);
 }
@@ -205,7 +204,7 @@ static lks_status open_arenas(lks__trainer *t)
     int *owners = calloc(t->run.table.n_tensors, sizeof *owners);
     lks_status st = LKS_OK;
     if (owners == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to divide %zu tensors", t->run.table.n_tensors);
+        st = lks__no_memory("to divide %zu tensors", t->run.table.n_tensors);
     if (st == LKS_OK)
         st = lks__optim_assign(lks__optimizer_of(&t->run.s), &t->run.table, t->ses.world.world_size,
                                owners);
@@ -330,7 +329,7 @@ static lks_status open_and_compare(lks__run *run, lks__session *ses, const lks__
     lks__run_lines *given = calloc(2, sizeof *given), *result = given + 1;
     lks_status st = LKS_OK;
     if (given == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the list of settings");
+        st = lks__no_memory("for the list of settings");
     else
         st = lks__agree_lines(run, false, given);
     st = lks__session_agree(ses, st);

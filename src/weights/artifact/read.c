@@ -39,8 +39,7 @@ static lks_status read_head(stream *s, uint64_t length)
     if (length > MAX_HEADER)
         return bad(s, "its header's length is over the limit of 4 MiB");
     char *text = malloc(length + 1);
-    if (!text)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of %s", s->zip.shown);
+    LKS__MEMORY(text, "for the header of %s", s->zip.shown);
     lks_status st = lks__unzip_exactly(&s->zip, text, length);
     if (st == LKS_OK)
         st = lks__st_parse(s->zip.shown, text, length, &s->head);
@@ -103,8 +102,7 @@ static lks_status open_any(const char *path, lks__artifact *a)
 lks_status lks__artifact_open(const char *path, lks__artifact *artifact)
 {
     lks__artifact a = {.stream = calloc(1, sizeof(stream))};
-    if (!a.stream)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open an artifact");
+    LKS__MEMORY(a.stream, "to open an artifact");
     a.stream->zip.fd = -1;
     lks_status st = open_any(path, &a);
     if (st == LKS_OK)
@@ -199,8 +197,7 @@ lks_status lks__artifact_read(lks__artifact *a, const lks__table *table, float *
     if (s->saved)
         return lks__artifact_saved_read(s->saved, table, params);
     char *buffer = malloc(lks__part_room(table));
-    if (!buffer)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to decompress %s", s->zip.shown);
+    LKS__MEMORY(buffer, "to decompress %s", s->zip.shown);
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++) {
         lks__artifact_part_of(&table->tensors[i], &part);
         st = read_part(s, &part, buffer, params);

@@ -44,8 +44,7 @@ static lks_status decompress(lks__unzip *zip, uint64_t start, lks__artifact_save
         room = room * 2 + (1 << 20);
         room = room < most ? room : most;
         unsigned char *data = realloc(s->data, room);
-        if (!data)
-            return lks__fail(LKS_ERR_NOMEM, "no memory to decompress %s", s->shown);
+        LKS__MEMORY(data, "to decompress %s", s->shown);
         s->data = data;
         if (s->bytes == 0) {
             memcpy(s->data, &start, sizeof start);
@@ -87,8 +86,7 @@ static lks_status open_dicts(lks__artifact_saved *s)
 lks_status lks__artifact_saved_open(lks__unzip *zip, uint64_t start, lks__artifact_saved **saved_p)
 {
     lks__artifact_saved *s = calloc(1, sizeof *s);
-    if (!s)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open an artifact");
+    LKS__MEMORY(s, "to open an artifact");
     memcpy(s->shown, zip->shown, sizeof s->shown);
     lks_status st = decompress(zip, start, s);
     if (st == LKS_OK)
@@ -118,7 +116,7 @@ lks_status lks__artifact_object(const char *shown, const char *key, const char *
     json_t *object =
         text ? lks__json_load(text, bytes, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error) : NULL;
     if (text && !object && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the %s of %s", key, shown);
+        return lks__no_memory("for the %s of %s", key, shown);
     if (json_is_object(object)) {
         *object_p = object;
         return LKS_OK;
@@ -257,8 +255,7 @@ lks_status lks__artifact_saved_read(lks__artifact_saved *s, const lks__table *ta
     lks_status st = LKS_OK;
     lks__artifact_part part;
     char *buffer = malloc(lks__part_room(table));
-    if (!buffer)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", s->shown);
+    LKS__MEMORY(buffer, "to read %s", s->shown);
     for (size_t i = 0; i < table->n_tensors && st == LKS_OK; i++) {
         part_of(s, &table->tensors[i], &part);
         st = read_part(s, &part, buffer, params);

@@ -27,7 +27,7 @@ typedef struct writer {
 
 static lks_status no_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to make an artifact");
+    return lks__no_memory("to make an artifact");
 }
 
 lks_status lks__artifact_available(void)

@@ -45,9 +45,7 @@ void lks__export_note(const lks__export_model *e, const char *fmt, ...)
 lks_status lks__export_params(const lks__export_model *e, float **params_p)
 {
     float *params = calloc(e->table.count, sizeof *params);
-    if (!params)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a model of %zu parameters",
-                         e->table.n_params);
+    LKS__MEMORY(params, "for a model of %zu parameters", e->table.n_params);
     lks_status st = lks__weights_read(e->w, &e->config, &e->table, 0, params);
     if (st == LKS_OK)
         *params_p = params;

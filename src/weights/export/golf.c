@@ -57,7 +57,7 @@ static lks_status write_artifact(const lks__export_model *e, uint64_t code_bytes
     const lks__artifact_about about = {e->w->iter, settings, tokenizer};
     lks_status st = LKS_OK;
     if (settings == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the settings of %s", e->w->shown);
+        st = lks__no_memory("for the settings of %s", e->w->shown);
     else
         st = lks__artifact_write(e->s->out, &e->table, params, &about, &stats);
     json_decref(settings);
@@ -89,8 +89,7 @@ static lks_status write_raw(const lks__export_model *e)
     lks__emit pickle = {0};
     float *params;
     uint64_t *bytes = calloc(n + 1, sizeof *bytes);
-    if (!bytes)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the sizes of %zu tensors", n);
+    LKS__MEMORY(bytes, "for the sizes of %zu tensors", n);
     lks_status st = lks__export_params(e, &params);
     if (st != LKS_OK) {
         free(bytes);

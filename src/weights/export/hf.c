@@ -26,8 +26,7 @@ lks_status lks__export_hf_json(const lks__export_model *e, const char *name, jso
     char path[LKS__SETTING_STR + 64];
     char *text = json == NULL ? NULL : json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS);
     json_decref(json);
-    if (text == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", name);
+    LKS__MEMORY(text, "for %s", name);
     const size_t n = strlen(text);
     text[n] = '\n'; /* replaces the 0 byte */
     snprintf(path, sizeof path, "%s/%s", e->s->out, name);
@@ -108,7 +107,7 @@ static lks_status write_weights(const lks__export_model *e)
     lks_status st = LKS_OK;
     snprintf(path, sizeof path, "%s/model.safetensors", e->s->out);
     if (list == NULL || zeros == NULL || scratch == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to write %zu tensors", all.n_tensors);
+        st = lks__no_memory("to write %zu tensors", all.n_tensors);
     if (st == LKS_OK)
         st = lks__export_params(e, &params);
     if (st == LKS_OK) {

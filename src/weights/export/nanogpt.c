@@ -88,7 +88,7 @@ static lks_status find_tensors(struct writer *w)
     w->tensors = calloc(N_KINDS * n + 1, sizeof(void *));
     w->bytes = calloc((N_KINDS + 1) * n + 1, sizeof *w->bytes);
     if (!w->tensors || !w->bytes)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to describe %zu tensors", n);
+        return lks__no_memory("to describe %zu tensors", n);
     for (size_t i = 0; i < n; i++) {
         const lks__table_tensor *t = &w->e->table.tensors[i];
         for (int kind = 0; kind < N_KINDS; kind++)
@@ -100,7 +100,7 @@ static lks_status find_tensors(struct writer *w)
     w->n = w->has_optimizer ? (N_KINDS + 1) * n : n;
     w->now = SIZE_MAX;
     w->buffer = malloc(most * sizeof(float));
-    return w->buffer ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for a tensor");
+    return w->buffer ? LKS_OK : lks__no_memory("for a tensor");
 }
 
 /* ---- the pickle ------------------------------------------------------------------------------ */
@@ -349,8 +349,8 @@ static lks_status write_characters(const lks__export_model *e)
     }
     lks__emit_dict_end(&p);
     lks__emit_stop(&p);
-    const lks_status st = p.failed ? lks__fail(LKS_ERR_NOMEM, "no memory for the characters")
-                                   : lks__sys_write_file(path, p.at, p.n);
+    const lks_status st =
+        p.failed ? lks__no_memory("for the characters") : lks__sys_write_file(path, p.at, p.n);
     free(p.at);
     if (st == LKS_OK)
         lks__export_note(e, "the characters are in %s; nanoGPT's sample.py reads them from data/%s",

@@ -12,8 +12,7 @@ lks_status lks__export_tensors(const char *path, const lks__st_tensor *tensors, 
     char target[PATH_MAX], part[PATH_MAX + 40];
     LKS__TRY(lks__sys_target(path, target));
     json_t *metadata = json_pack("{s:s}", "format", "pt");
-    if (metadata == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the header of a safetensors file");
+    LKS__MEMORY(metadata, "for the header of a safetensors file");
     snprintf(part, sizeof part, "%s.%ld.part", target, (long)getpid());
     lks_status st = lks__st_write(part, tensors, n, metadata);
     json_decref(metadata);
@@ -32,7 +31,7 @@ lks_status lks__export_safetensors(const lks__export_model *e)
     lks__st_tensor *list = calloc(n, sizeof *list);
     lks_status st = LKS_OK;
     if (list == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to list %zu tensors", n);
+        st = lks__no_memory("to list %zu tensors", n);
     for (size_t i = 0; i < n && st == LKS_OK; i++) {
         const lks__table_tensor *t = &e->table.tensors[i];
         list[i] = (lks__st_tensor){.name = t->name,

@@ -28,7 +28,7 @@ lks__weights_tensor *lks__weights_add(lks__weights *w, const char *prefix, const
         const size_t room = w->room == 0 ? 64 : 2 * w->room;
         lks__weights_tensor *more = realloc(w->tensors, room * sizeof *more);
         if (more == NULL) {
-            lks__fail(LKS_ERR_NOMEM, "no memory for the %zu tensors of %s", room, w->shown);
+            lks__no_memory("for the %zu tensors of %s", room, w->shown);
             return NULL;
         }
         w->tensors = more;

@@ -149,8 +149,7 @@ static lks_status open_artifact(lks__weights *w, struct golf *g)
     LKS__TRY(lks__model_table(&config, &g->table));
     LKS__TRY(lks__artifact_check(&g->artifact, &g->table));
     g->params = calloc(g->table.count, sizeof *g->params);
-    if (g->params == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the weights in %s", w->shown);
+    LKS__MEMORY(g->params, "for the weights in %s", w->shown);
     LKS__TRY(lks__artifact_read(&g->artifact, &g->table, g->params));
     snprintf(w->took, sizeof w->took, "an artifact of %s",
              g->artifact.settings != NULL ? "lockstep's" : "parameter-golf's");
@@ -162,8 +161,7 @@ static lks_status open_artifact(lks__weights *w, struct golf *g)
 static lks_status open_any(const lks__weights_want *want, lks__weights *w)
 {
     struct golf *g = calloc(1, sizeof *g);
-    if (g == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
+    LKS__MEMORY(g, "to open %s", w->shown);
     w->source = g;
     return lks__torchfile_looks_like(w->path) ? open_state_dict(w, g) : open_artifact(w, g);
 }

@@ -345,8 +345,7 @@ static lks_status open_model(const lks__weights_want *want, lks__weights *w)
 {
     char folder[LKS__CKPT_PATH];
     struct hf *hf = calloc(1, sizeof *hf);
-    if (hf == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
+    LKS__MEMORY(hf, "to open %s", w->shown);
     w->source = hf;
     memcpy(folder, w->path, sizeof folder);
     LKS__TRY(lks__ends_with(w->path, ".safetensors") ? open_file(hf, w, folder)

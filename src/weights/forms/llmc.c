@@ -114,8 +114,7 @@ static lks_status open_model(const lks__weights_want *want, lks__weights *w)
     struct sizes sizes = {0};
     uint64_t n;
     struct llmc *file = calloc(1, sizeof *file);
-    if (file == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
+    LKS__MEMORY(file, "to open %s", w->shown);
     w->source = file;
     file->fd = lks__sys_open(w->path, O_RDONLY | O_NONBLOCK, 0);
     if (file->fd < 0 || fstat(file->fd, &info) < 0)

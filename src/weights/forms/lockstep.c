@@ -74,8 +74,7 @@ static lks_status open_checkpoint(const lks__weights_want *want, lks__weights *w
 {
     char folder[LKS__CKPT_PATH], took[64];
     lks__ckpt *c = calloc(1, sizeof *c);
-    if (c == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
+    LKS__MEMORY(c, "to open %s", w->shown);
     w->source = c;
     LKS__TRY(lks__which_open(folder_of(w->path, folder) ? folder : w->path, want->which, c, took));
     snprintf(w->took, sizeof w->took, "%s", took);

@@ -122,8 +122,7 @@ static lks_status open_file(const lks__weights_want *want, lks__weights *w)
 {
     struct nanogpt *n = calloc(1, sizeof *n);
     const size_t length = strlen(w->path);
-    if (n == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", w->shown);
+    LKS__MEMORY(n, "to open %s", w->shown);
     w->source = n;
     if (!lks__ends_with(w->path, ".pt") && lks__weights_has(w->path, LKS__NANOGPT_FILE) &&
         length + sizeof LKS__NANOGPT_FILE < sizeof w->path) {

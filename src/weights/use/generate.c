@@ -30,14 +30,14 @@ static lks_status open_memory(lks__generator *g)
     uint64_t context, logits;
     if (!lks__mul((uint64_t)g->most * sizeof(int32_t), g->room, &context) ||
         !lks__mul((uint64_t)g->most * sizeof(float), g->V, &logits))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu samples", g->most);
+        return lks__no_memory("for %zu samples", g->most);
     LKS__TRY(lks__mirror_open(g->device, (size_t)context, &g->context));
     LKS__TRY(lks__mirror_open(g->device, g->most * sizeof(int32_t), &g->newest));
     LKS__TRY(lks__mirror_open(g->device, (size_t)logits, &g->logits));
     g->ended = calloc(g->most, sizeof *g->ended);
     g->work = malloc(lks__draw_work_bytes(g->V));
     if (g->ended == NULL || g->work == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to sample from %zu tokens", g->V);
+        return lks__no_memory("to sample from %zu tokens", g->V);
     return LKS_OK;
 }
 
@@ -46,8 +46,7 @@ lks_status lks__generator_open(const lks__model_config *config, const lks__table
                                lks__device *device, lks__generator **generator_p)
 {
     lks__generator *g = calloc(1, sizeof *g);
-    if (g == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for samples");
+    LKS__MEMORY(g, "for samples");
     g->device = device;
     g->params = params;
     g->V = (size_t)config->vocab_size;

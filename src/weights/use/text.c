@@ -75,8 +75,7 @@ static lks_status open_own(const char *path, lks__text *t, bool *found_p)
     char shown[256];
     const uint32_t have = t->meta->vocab_size;
     lks__meta *own = calloc(1, sizeof *own);
-    if (own == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a vocabulary");
+    LKS__MEMORY(own, "for a vocabulary");
     t->own = own;
     LKS__TRY(lks__byte_tokens_at(path, found_p));
     if (*found_p)
@@ -168,7 +167,7 @@ static lks_status encode_bpe(const lks__text *t, const char *text, size_t bytes,
     lks_status st = LKS_OK;
     *ids_p = malloc((bytes + 1) * sizeof **ids_p);
     if (work == NULL || *ids_p == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for the prompt's tokens");
+        st = lks__no_memory("for the prompt's tokens");
     else if (t->special)
         st = lks__bpe_encode_special(t->bpe, work, text, bytes, *ids_p, n_p);
     else
@@ -226,8 +225,7 @@ bool lks__text_has(const lks__text *t, int32_t id)
 lks_status lks__text_ids(const lks__text *t, size_t V, bool **has_p)
 {
     bool *has = malloc(V * sizeof *has);
-    if (has == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu ids", V);
+    LKS__MEMORY(has, "for %zu ids", V);
     for (size_t i = 0; i < V; i++)
         has[i] = lks__text_has(t, (int32_t)i);
     *has_p = has;

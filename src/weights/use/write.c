@@ -23,8 +23,7 @@ static lks_status keep(struct sample *s, const char *text, size_t bytes)
     if (s->n_kept + bytes > s->room) {
         const size_t room = 2 * (s->n_kept + bytes);
         char *kept = realloc(s->kept, room);
-        if (kept == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for a sample of %zu bytes", room);
+        LKS__MEMORY(kept, "for a sample of %zu bytes", room);
         s->kept = kept;
         s->room = room;
     }
@@ -110,8 +109,7 @@ lks_status lks__write_samples(lks__writer *w, const int32_t *prompt, size_t n, s
 {
     lks_status st = LKS_OK;
     struct sample *list = calloc(at_once, sizeof *list);
-    if (list == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu samples", at_once);
+    LKS__MEMORY(list, "for %zu samples", at_once);
     for (uint64_t i = 0; i < n_samples && st == LKS_OK; i += at_once) {
         const size_t group = n_samples - i < at_once ? (size_t)(n_samples - i) : at_once;
         st = write_group(list, group, w, prompt, n, i, n_whole_p);

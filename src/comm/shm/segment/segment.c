@@ -230,8 +230,7 @@ static lks_status adopt(int fd, int world_size, lks__segment **segment_p)
 {
     const size_t base_bytes = layout_for(world_size).end;
     lks__segment *s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the shared segment's handle");
+    LKS__MEMORY(s, "for the shared segment's handle");
     s->fd = fd;
     (void)fstat(fd, &s->file);
     s->world_size = world_size;

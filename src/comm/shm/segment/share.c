@@ -190,7 +190,7 @@ static lks_status offer(int fd, const lks_world *w, double timeout_s, lks__segme
     int n_served = 1;
     lks_status st = LKS_OK;
     if (served == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %d ranks", w->local_world_size);
+        st = lks__no_memory("for %d ranks", w->local_world_size);
     double say_at = lks__sys_now() + SAY_S;
     while (st == LKS_OK && n_served < w->local_world_size) {
         if (!readable(fd, fmin(fmin(say_at, end) - lks__sys_now(), SLICE_S))) {

@@ -49,8 +49,7 @@ static lks_status grow(lks__docs *d, struct bytes *b, size_t n)
     while (room < n)
         room *= 2;
     char *grown = realloc(b->data, room);
-    if (!grown)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a document of %s", d->name);
+    LKS__MEMORY(grown, "for a document of %s", d->name);
     b->data = grown;
     b->room = room;
     return LKS_OK;
@@ -80,8 +79,7 @@ lks_status lks__docs_open(const lks__texts *texts, size_t first, size_t end, con
                           lks__docs **docs_p)
 {
     lks__docs *d = calloc(1, sizeof *d);
-    if (!d)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open a text");
+    LKS__MEMORY(d, "to open a text");
     *d = (lks__docs){.texts = texts, .first = first, .end = end, .field = field, .fd = -1};
     lks__docs_rewind(d);
     *docs_p = d;
@@ -283,8 +281,7 @@ static lks_status next_jsonl(lks__docs *d, const char **text_p, size_t *bytes_p)
         return LKS_OK;
     d->json = lks__json_load(line, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     if (!d->json && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the document at %s of %s", place(d, where),
-                         d->name);
+        return lks__no_memory("for the document at %s of %s", place(d, where), d->name);
     if (!d->json) {
         char why[JSON_ERROR_TEXT_LENGTH * 4];
         return lks__fail(LKS_ERR_FORMAT, "%s, %s is not a JSON object: %s", d->name,

@@ -15,7 +15,7 @@
 
 static lks_status no_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory to list the input's files");
+    return lks__no_memory("to list the input's files");
 }
 
 static bool is_jsonl(const char *path)
@@ -67,8 +67,7 @@ static lks_status copy_stdin(const char *dir, int to, uint64_t *bytes_p)
 {
     enum { BLOCK = 1 << 20 };
     char *block = malloc(BLOCK);
-    if (block == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read standard input");
+    LKS__MEMORY(block, "to read standard input");
     lks_status st = LKS_OK;
     ssize_t n = 0;
     while (st == LKS_OK && (n = lks__sys_read_some(STDIN_FILENO, block, BLOCK)) > 0) {

@@ -36,7 +36,7 @@ lks_status lks__split_writer_open(lks__staged *staged, uint64_t shard_tokens, ui
     w->hashes = json_object();
     return w->buffer != NULL && w->hash != NULL && w->hashes != NULL
                ? LKS_OK
-               : lks__fail(LKS_ERR_NOMEM, "no memory to write tokens");
+               : lks__no_memory("to write tokens");
 }
 
 void lks__split_writer_close(lks__split_writer *w)
@@ -106,7 +106,7 @@ static lks_status record_hash(const lks__split_writer *w)
     snprintf(text, sizeof text, "%016" PRIx64, XXH3_64bits_digest(w->hash));
     return json_object_set_new(w->hashes, w->name, json_string(text)) == 0
                ? LKS_OK
-               : lks__fail(LKS_ERR_NOMEM, "no memory for the hash of a token file");
+               : lks__no_memory("for the hash of a token file");
 }
 
 static lks_status end_file(lks__split_writer *w)
@@ -200,7 +200,7 @@ static lks_status remove_other(const char *dir, const char *name, void *ctx)
     if ((!is_token_file(name) || lks__staged_has(staged, name)) && !is_left(staged, name))
         return LKS_OK;
     if (asprintf(&path, "%s/%s", dir, name) < 0)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to remove an old token file");
+        return lks__no_memory("to remove an old token file");
     if (lks__sys_unlink(path) < 0)
         st = lks__sys_fail("cannot remove the token file of an earlier preparation", path);
     free(path);

@@ -13,7 +13,7 @@
 
 static lks_status no_memory(const char *name)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for the name of %s", name);
+    return lks__no_memory("for the name of %s", name);
 }
 
 /* Append a file to the list; *from_p: its temporary name. */

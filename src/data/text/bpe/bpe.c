@@ -43,7 +43,7 @@ lks_status lks__bpe_index(lks__bpe *bpe)
     bpe->slots = malloc(n_slots * sizeof *bpe->slots);
     bpe->classes = calloc(0x110000, 1);
     if (bpe->slots == NULL || bpe->classes == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a vocabulary of %u tokens", bpe->n_ids);
+        return lks__no_memory("for a vocabulary of %u tokens", bpe->n_ids);
     for (size_t i = 0; i < n_slots; i++)
         bpe->slots[i].left = UINT32_MAX;
     for (size_t i = 0; i < bpe->n_merges; i++) {
@@ -155,8 +155,7 @@ static bool sooner(const struct pair *a, const struct pair *b)
 
 static lks_status no_room(size_t bytes)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for the tokens of %zu bytes without white space",
-                     bytes);
+    return lks__no_memory("for the tokens of %zu bytes without white space", bytes);
 }
 
 static lks_status make_room(lks__bpe_work *w, size_t bytes)

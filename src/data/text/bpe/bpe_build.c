@@ -87,7 +87,7 @@ lks_status lks__bpe_build_begin(lks__bpe_build *l, const char *where)
     l->special = calloc(LKS__BPE_MAX_IDS, sizeof *l->special);
     l->by_bytes = calloc((size_t)1 << HASH_BITS, sizeof *l->by_bytes);
     if (l->token == NULL || l->special == NULL || l->by_bytes == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read the vocabulary %s", where);
+        return lks__no_memory("to read the vocabulary %s", where);
     return LKS_OK;
 }
 
@@ -120,8 +120,7 @@ lks_status lks__bpe_build_token(lks__bpe_build *l, const char *bytes, size_t n, 
                          "%s: token \"%s\" occurs twice, as id %" PRIu32 " and %lld", l->where,
                          lks__bpe_show(bytes, n, shown), *slot - 1, (long long)id);
     char *token = malloc(sizeof(uint32_t) + n);
-    if (token == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the tokens of %s", l->where);
+    LKS__MEMORY(token, "for the tokens of %s", l->where);
     const uint32_t length = (uint32_t)n;
     memcpy(token, &length, sizeof length);
     memcpy(token + sizeof length, bytes, n);
@@ -136,7 +135,7 @@ lks_status lks__bpe_build_merge(lks__bpe_build *l, uint32_t left, uint32_t right
                                 uint32_t priority)
 {
     if (!lks__list_grow(&l->merges, l->n_merges, &l->room, sizeof *l->merges))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the merges of %s", l->where);
+        return lks__no_memory("for the merges of %s", l->where);
     l->merges[l->n_merges++] = (lks__bpe_merge){left, right, id, priority};
     return LKS_OK;
 }
@@ -206,7 +205,7 @@ static lks_status copy_tokens(const lks__bpe_build *l, lks__bpe *bpe)
     bpe->at = malloc(bytes + 1);
     bpe->special = calloc((size_t)l->n_ids + 1, sizeof *bpe->special);
     if (bpe->start == NULL || bpe->at == NULL || bpe->special == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the tokens of %s", l->where);
+        return lks__no_memory("for the tokens of %s", l->where);
     uint32_t at = 0;
     for (uint32_t i = 0; i < l->n_ids; i++) {
         bpe->start[i] = at;
@@ -224,8 +223,7 @@ static lks_status copy_tokens(const lks__bpe_build *l, lks__bpe *bpe)
 lks_status lks__bpe_build_finish(lks__bpe_build *l, lks__bpe **bpe_p)
 {
     lks__bpe *bpe = calloc(1, sizeof *bpe);
-    if (bpe == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the vocabulary %s", l->where);
+    LKS__MEMORY(bpe, "for the vocabulary %s", l->where);
     lks_status st = check_merges(l);
     for (unsigned c = 0; c < 256 && st == LKS_OK; c++) {
         const char byte = (char)c;
@@ -308,6 +306,5 @@ lks_status lks__bpe_text(const lks__bpe *bpe, char **text_p, size_t *bytes_p, ui
     json_decref(level);
     free(a);
     free(b);
-    return *text_p != NULL ? LKS_OK
-                           : lks__fail(LKS_ERR_NOMEM, "no memory for the vocabulary's text");
+    return *text_p != NULL ? LKS_OK : lks__no_memory("for the vocabulary's text");
 }

@@ -26,8 +26,7 @@ static lks_status add_vocabulary(lks__bpe_build *l, json_t *vocab)
     {
         const size_t n = strlen(key);
         char *bytes = malloc(n + 1);
-        if (bytes == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the tokens of %s", l->where);
+        LKS__MEMORY(bytes, "for the tokens of %s", l->where);
         const size_t made = lks__bpe_unspell(&l->spellings, key, n, bytes);
         lks_status st = LKS_OK;
         if (!json_is_integer(id) || made == 0) {

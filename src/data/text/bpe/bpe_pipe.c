@@ -37,7 +37,7 @@ struct lks__bpe_pipe {
 
 static lks_status no_memory(size_t bytes)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for %zu bytes of text", bytes);
+    return lks__no_memory("for %zu bytes of text", bytes);
 }
 
 /* --- encoding -------------------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ lks_status lks__bpe_pipe_end(lks__bpe_pipe *p)
 {
     struct chunk *c = &p->chunks[p->n_full];
     if (!lks__list_grow(&c->ends, c->n_ends, &c->ends_room, sizeof *c->ends))
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the places of documents");
+        return lks__no_memory("for the places of documents");
     c->ends[c->n_ends++] = c->bytes;
     return c->n_ends < CHUNK_BYTES ? LKS_OK : end_chunk(p); /* many documents, all empty */
 }
@@ -221,7 +221,7 @@ static lks_status open_all(lks__bpe_pipe *p)
     bool ok = p->chunks != NULL && p->work != NULL;
     for (int i = 0; i < n && ok; i++)
         ok = (p->work[i] = lks__bpe_work_open()) != NULL;
-    return ok ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory for %d threads that encode", n);
+    return ok ? LKS_OK : lks__no_memory("for %d threads that encode", n);
 }
 
 lks_status lks__bpe_pipe_open(lks__prep_job *job, const lks__bpe *bpe, lks__bpe_pipe **pipe_p)

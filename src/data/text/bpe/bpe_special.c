@@ -23,8 +23,7 @@ lks_status lks__bpe_index_specials(lks__bpe *bpe)
     for (uint32_t id = 0; id < bpe->n_ids; id++)
         bpe->n_specials += bpe->special[id] && length_of(bpe, id) > 0;
     bpe->specials = malloc((bpe->n_specials + 1) * sizeof *bpe->specials);
-    if (bpe->specials == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %zu special tokens", bpe->n_specials);
+    LKS__MEMORY(bpe->specials, "for %zu special tokens", bpe->n_specials);
     size_t n = 0;
     for (uint32_t id = 0; id < bpe->n_ids; id++)
         if (bpe->special[id] && length_of(bpe, id) > 0) {

@@ -47,7 +47,7 @@ lks_status lks__spm_available(void)
 
 static lks_status no_memory(void)
 {
-    return lks__fail(LKS_ERR_NOMEM, "no memory for SentencePiece");
+    return lks__no_memory("for SentencePiece");
 }
 
 /* ---- models ------------------------------------------------------------------------------ */
@@ -62,7 +62,7 @@ lks_status lks__spm_open_bytes(const char *model, size_t bytes, const char *wher
     lks__spm *spm = calloc(1, sizeof *spm);
     if (!spm) {
         free(plain);
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", where);
+        return lks__no_memory("to open %s", where);
     }
     spm->module = module;
     spm->hash = XXH3_64bits(model, bytes);

@@ -142,8 +142,7 @@ static lks_status keep_user_piece(struct check *c, const struct range *text)
     if (c->n_user == c->max_user) {
         size_t max = 2 * c->max_user + 64;
         struct user_piece *more = realloc(c->user, max * sizeof *more);
-        if (!more)
-            return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", c->where);
+        LKS__MEMORY(more, "to open %s", c->where);
         c->user = more;
         c->max_user = max;
     }
@@ -277,8 +276,7 @@ static lks_status without_samples(const struct check *c, struct range r, char **
 {
     size_t bytes = 0;
     char *plain = malloc(r.end);
-    if (!plain)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to open %s", c->where);
+    LKS__MEMORY(plain, "to open %s", c->where);
     while (r.at < r.end) {
         struct field f;
         lks_status st = get_field(c, &r, &f);

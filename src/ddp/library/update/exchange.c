@@ -41,13 +41,12 @@ lks_status lks__exchange_open(lks_optimizer *o)
         most = floats > most ? floats : most;
     }
     o->exchange = calloc(1, sizeof *o->exchange);
-    if (o->exchange == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the exchange of an optimizer");
+    LKS__MEMORY(o->exchange, "for the exchange of an optimizer");
     o->exchange->all = calloc(W * (most < ROUND ? most : ROUND) + 1, sizeof(float));
     o->exchange->counts = calloc(W, sizeof *o->exchange->counts);
     o->exchange->walks = calloc(W, sizeof *o->exchange->walks);
     if (o->exchange->all == NULL || o->exchange->counts == NULL || o->exchange->walks == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the exchange of an optimizer");
+        return lks__no_memory("for the exchange of an optimizer");
     return LKS_OK;
 }
 

@@ -52,7 +52,7 @@ static lks_status check_apart(const lks_optimizer_param *params, size_t n)
     const char **names = malloc(n * sizeof *names);
     lks_status st = LKS_OK;
     if (ranges == NULL || names == NULL)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to compare %zu parameters", n);
+        st = lks__no_memory("to compare %zu parameters", n);
     for (size_t i = 0; i < n && st == LKS_OK; i++) {
         const lks_optimizer_param *p = &params[i];
         names[i] = p->name;
@@ -118,13 +118,12 @@ static lks_status copy_params(lks_optimizer *o, const lks_optimizer_param *param
     o->params = calloc(n, sizeof *o->params);
     o->n_params = n;
     if (o->params == NULL || lks__table_open(&o->table, n, 1) != LKS_OK)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of %zu parameters", n);
+        return lks__no_memory("for a list of %zu parameters", n);
     for (size_t i = 0; i < n; i++) {
         lks__table_tensor *t = &o->table.tensors[o->table.n_tensors++];
         o->params[i] = params[i];
         o->params[i].name = strdup(params[i].name);
-        if (o->params[i].name == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for the name of parameter %zu", i);
+        LKS__MEMORY(o->params[i].name, "for the name of parameter %zu", i);
         t->n_dims = params[i].cols == 1 ? 1 : 2;
         t->shape[0] = params[i].rows;
         t->shape[1] = params[i].cols;
@@ -150,7 +149,7 @@ static lks_status open_pieces(lks_optimizer *o, const lks__optimizer *rule)
     o->places = calloc(o->optim.n_pieces + 1, sizeof *o->places);
     o->shares = calloc((size_t)o->W, sizeof *o->shares);
     if (o->places == NULL || o->shares == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the parts of an optimizer");
+        return lks__no_memory("for the parts of an optimizer");
     for (size_t i = 0; i < o->optim.n_pieces; i++) {
         const lks__piece *piece = &o->optim.pieces[i];
         const size_t at = piece->first - o->table.tensors[piece->tensor].offset;
@@ -169,12 +168,10 @@ static lks_status open_state(lks_optimizer *o)
 {
     for (int s = 0; s < LKS__OPTIM_STATES; s++) {
         o->state[s] = calloc(o->optim.state_floats[s] + 1, sizeof(float));
-        if (o->state[s] == NULL)
-            return lks__fail(LKS_ERR_NOMEM, "no memory for %zu moments", o->optim.state_floats[s]);
+        LKS__MEMORY(o->state[s], "for %zu moments", o->optim.state_floats[s]);
     }
     o->tensors = calloc(LKS__OPTIM_STATES * o->table.n_tensors + 1, sizeof *o->tensors);
-    if (o->tensors == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for a list of moments");
+    LKS__MEMORY(o->tensors, "for a list of moments");
     o->tensors[o->n_tensors++] =
         (lks_tensor){.name = "optimizer.steps", .dtype = LKS_INT64, .data = &o->steps};
     for (size_t i = 0; i < o->table.n_tensors; i++)
@@ -185,7 +182,7 @@ static lks_status open_state(lks_optimizer *o)
             if (suffix == NULL)
                 continue;
             if (asprintf(&name, "%s%s", o->params[i].name, suffix) < 0)
-                return lks__fail(LKS_ERR_NOMEM, "no memory for the names of moments");
+                return lks__no_memory("for the names of moments");
             o->tensors[o->n_tensors++] = (lks_tensor){
                 name, LKS_FLOAT32, t->n_dims, {t->shape[0], t->shape[1]}, o->state[s] + t->offset};
         }
@@ -256,8 +253,7 @@ lks_status lks_optimizer_open(lks_comm *comm, lks_optimizer_rule rule,
     if (comm != NULL)
         LKS__TRY(lks__comm_check_open(comm, "lks_optimizer_open"));
     lks_optimizer *o = calloc(1, sizeof *o);
-    if (o == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for an optimizer");
+    LKS__MEMORY(o, "for an optimizer");
     o->comm = comm;
     o->W = comm != NULL ? lks_comm_world_size(comm) : 1;
     o->rank = comm != NULL ? lks_comm_rank(comm) : 0;

@@ -47,8 +47,7 @@ static lks_status find_top(lks__torchfile *f)
         if (slash && strcmp(slash, "/data.pkl") == 0) {
             bytes = (size_t)(slash - name) + 1;
             f->top = strndup(name, bytes);
-            if (!f->top)
-                return lks__fail(LKS_ERR_NOMEM, "no memory to read a zip file");
+            LKS__MEMORY(f->top, "to read a zip file");
         }
     }
     if (!f->top)
@@ -208,7 +207,7 @@ static lks_status read_pickle(lks__torchfile *f)
     f->data = malloc(entry->bytes + 1);
     f->checked = calloc(lks__zip_count(f->zip) + 1, 1);
     if (!f->data || !f->checked)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read %s", lks__zip_name(f->zip));
+        return lks__no_memory("to read %s", lks__zip_name(f->zip));
     LKS__TRY(lks__zip_read_all(f->zip, entry, f->data));
     snprintf(where, sizeof where, "%s: entry data.pkl", lks__zip_name(f->zip));
     return lks__pickle_parse(where, f->data, entry->bytes, has_storage, f, &f->pickle);
@@ -219,7 +218,7 @@ static lks_status open_with(lks__zip *zip, lks__torchfile **file_p)
     lks__torchfile *f = calloc(1, sizeof *f);
     if (!f) {
         lks__zip_close(zip);
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read a zip file");
+        return lks__no_memory("to read a zip file");
     }
     f->zip = zip;
     lks_status st = find_top(f);

@@ -75,9 +75,9 @@ static lks_status add_all(archive *a)
 static lks_status write_with(lks__zip_writer *zip, const lks__torchsave_what *what)
 {
     archive a = {.zip = zip, .what = what, .parts = calloc(what->n + 5, sizeof *a.parts)};
-    lks_status st = a.parts ? LKS_OK : lks__fail(LKS_ERR_NOMEM, "no memory to write a zip file");
+    lks_status st = a.parts ? LKS_OK : lks__no_memory("to write a zip file");
     if (st == LKS_OK && what->pickle->failed)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to write a pickle");
+        st = lks__no_memory("to write a pickle");
     if (st == LKS_OK)
         st = add_all(&a);
     if (st == LKS_OK)

@@ -328,8 +328,7 @@ static lks_status write_head(lks__events *e, uint64_t step)
 lks_status lks__events_create(const char *out_dir, uint64_t step, lks__events **events_p)
 {
     lks__events *e = calloc(1, sizeof *e);
-    if (e == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for TensorBoard's events");
+    LKS__MEMORY(e, "for TensorBoard's events");
     e->fd = -1;
     lks_status st = open_next(e, out_dir);
     if (st == LKS_OK)

@@ -29,8 +29,7 @@ struct lks__metrics {
 static lks_status open_file(const char *out_dir, int flags, lks__metrics **metrics_p)
 {
     lks__metrics *m = calloc(1, sizeof *m);
-    if (m == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the metrics");
+    LKS__MEMORY(m, "for the metrics");
     snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", out_dir);
     m->fd = lks__sys_open(m->path, O_RDWR | O_CREAT | O_NOFOLLOW | flags, 0666);
     if (m->fd < 0) {
@@ -143,7 +142,7 @@ static lks_status classify(const struct tail *t, uint64_t end, const char *line,
         return LKS_OK; /* zeros of the file system in place of data that a crash lost */
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
     if (o == NULL && lks__json_no_memory(&error))
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
+        return lks__no_memory("to read a line of the metrics");
     lks_status st = LKS_OK;
     if (json_is_string(json_object_get(o, "kind")))
         *relation_p = classify_object(o, cut);
@@ -196,8 +195,7 @@ static lks_status cut_file(lks__metrics *m, const lks__metrics_cut *cut, bool *e
     uint64_t end;
     LKS__TRY(lks__sys_file_bytes(m->fd, m->path, &end));
     struct tail *t = malloc(sizeof *t);
-    if (t == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
+    LKS__MEMORY(t, "to read the metrics");
     t->m = m;
     t->from = t->n = 0;
     lks_status st = find_cut(m, t, cut, &end, has_line_p);
@@ -243,7 +241,7 @@ static lks_status read_host(const struct tail *t, uint64_t end, const char *line
         return LKS_OK;
     json_t *o = lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error);
     if (o == NULL)
-        return lks__json_no_memory(&error) ? lks__fail(LKS_ERR_NOMEM, "no memory for the metrics")
+        return lks__json_no_memory(&error) ? lks__no_memory("for the metrics")
                                            : bad_line(t, end, "is not a JSON object");
     const char *kind = json_string_value(json_object_get(o, "kind"));
     const json_t *paths = json_object_get(o, "paths");
@@ -276,7 +274,7 @@ static lks_status last_host(const char *out_dir, json_t **host_p)
     lks_status st = LKS_OK;
     *host_p = NULL;
     if (m == NULL || t == NULL) {
-        st = lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
+        st = lks__no_memory("to read the metrics");
     } else {
         snprintf(m->path, sizeof m->path, "%s/metrics.jsonl", out_dir);
         m->fd = lks__sys_open(m->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
@@ -325,7 +323,7 @@ static lks_status find_eval(struct tail *t, uint64_t end, uint64_t iter, json_t 
     json_error_t error;
     json_t *o = v == KEEP ? lks__json_load(line, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
     if (v == KEEP && o == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read a line of the metrics");
+        return lks__no_memory("to read a line of the metrics");
     const char *kind = json_string_value(json_object_get(o, "kind"));
     const json_t *i = json_object_get(o, "iter");
     if (kind != NULL && strcmp(kind, "eval") == 0 && json_integer_value(i) == (json_int_t)iter)
@@ -339,8 +337,7 @@ lks_status lks__metrics_eval_at(const lks__metrics *m, uint64_t iter, json_t **e
     struct tail *t = malloc(sizeof *t);
     struct stat info;
     *eval_p = NULL;
-    if (t == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory to read the metrics");
+    LKS__MEMORY(t, "to read the metrics");
     *t = (struct tail){.m = m};
     lks_status st = fstat(m->fd, &info) == 0 ? find_eval(t, (uint64_t)info.st_size, iter, eval_p)
                                              : lks__sys_fail("can't read", m->path);

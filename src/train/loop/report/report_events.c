@@ -17,8 +17,7 @@ static lks_status write_settings(lks__report *r, const lks__run *run, const lks_
     size_t n = 0;
     const char *key;
     json_t *of_key, *o = lks__settings_to_json(&run->s, LKS__CMD_TRAIN, LKS__SETTING_CONFIG);
-    if (o == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for the settings");
+    LKS__MEMORY(o, "for the settings");
     json_object_foreach(o, key, of_key)
     {
         lks__settings_text(&run->s, lks__setting_find(key), value);

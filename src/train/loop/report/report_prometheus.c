@@ -37,8 +37,7 @@ static lks_status write_file(const lks__report *r, const lks__run *run, const lk
     const lks__newest *n = &r->newest;
     escape(run->s.out_dir, name, sizeof name);
     FILE *out = open_memstream(&text, &bytes);
-    if (out == NULL)
-        return lks__fail(LKS_ERR_NOMEM, "no memory for %s", run->s.prometheus);
+    LKS__MEMORY(out, "for %s", run->s.prometheus);
     gauge(out, "iteration", "Steps that are done.", name, (double)state->iter);
     gauge(out, "loss", "Training loss of the newest step.", name, n->loss);
     gauge(out, "learning_rate", "Learning rate of the newest step.", name, n->lr);
@@ -54,7 +53,7 @@ static lks_status write_file(const lks__report *r, const lks__run *run, const lk
     gauge(out, "updated_seconds", "When this was written, since 1970.", name, lks__sys_wall());
     lks_status st = LKS_OK;
     if (fclose(out) != 0)
-        st = lks__fail(LKS_ERR_NOMEM, "no memory for %s", run->s.prometheus);
+        st = lks__no_memory("for %s", run->s.prometheus);
     if (st == LKS_OK)
         st = lks__sys_write_file(run->s.prometheus, text, bytes);
     free(text);

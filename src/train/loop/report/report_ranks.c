@@ -66,7 +66,7 @@ static lks_status write_ranks(lks__report *r, const lks__run *run, const lks__se
 {
     uint64_t pss = 0;
     char *line = malloc(LINE_BYTES);
-    lks_status st = line == NULL ? lks__fail(LKS_ERR_NOMEM, "no memory for a line about the ranks")
+    lks_status st = line == NULL ? lks__no_memory("for a line about the ranks")
                                  : write_line(run, ses, state, all, line);
     free(line);
     for (int i = 0; i < ses->world.world_size; i++)
