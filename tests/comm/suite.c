@@ -305,6 +305,26 @@ bool suite_reductions(lks_comm *comm)
     return shares(comm);
 }
 
+bool suite_sum(lks_comm *comm, size_t count, struct suite_sum *s)
+{
+    void *common;
+    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, count * sizeof(float), &s->own) == LKS_OK);
+    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, (count + 1) * sizeof(double), &common) == LKS_OK);
+    s->start[0] = 0;
+    s->start[1] = count;
+    s->part = (lks_part){{0, lks_comm_rank(comm)}, s->own};
+    s->r = (lks_reduction){.n_leaves = lks_comm_world_size(comm),
+                           .parts = &s->part,
+                           .n_parts = 1,
+                           .scale = 1,
+                           .count = count,
+                           .block_start = s->start,
+                           .n_blocks = 1,
+                           .block_sumsq = (double *)common + count,
+                           .dst = common};
+    return true;
+}
+
 bool suite_mismatch(lks_comm *comm, lks_status st, const char *a, const char *b)
 {
     CHECK(st == LKS_ERR_ARG);

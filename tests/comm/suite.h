@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "lockstep/comm.h"
+#include "lockstep/reduce.h"
 
 /* All collectives with small and large sizes; `thorough` adds the large ones. */
 bool suite_collectives(lks_comm *comm, bool thorough);
@@ -20,6 +20,16 @@ bool suite_scatter(lks_comm *comm);
 
 /* Reductions in flight over 1 to 16 leaves, divided evenly and unevenly, against a plain sum. */
 bool suite_reductions(lks_comm *comm);
+
+/* A reduction `r` of `count` floats in one block, of one leaf per rank, at `own`. */
+struct suite_sum {
+    void *own;
+    size_t start[2];
+    lks_part part;
+    lks_reduction r;
+};
+/* Allocate its memory and fill it, except the floats at `own`. */
+bool suite_sum(lks_comm *comm, size_t count, struct suite_sum *s);
 
 /* A call that doesn't match the others': all ranks get ERR_ARG with the same text, which contains
  * `a` and `b`, and the group has failed. */

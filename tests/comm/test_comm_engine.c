@@ -102,24 +102,11 @@ static int body_order(void)
 static int body_scale(void)
 {
     lks_comm *comm = ranks_open(60);
-    void *own, *common;
+    struct suite_sum s;
     lks_work *work;
-    size_t start[] = {0, 100};
-    EXPECT(comm != NULL);
-    int rank = lks_comm_rank(comm);
-    EXPECT(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
-    EXPECT(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
-    lks_part part = {{0, rank}, own};
-    lks_reduction r = {.n_leaves = lks_comm_world_size(comm),
-                       .parts = &part,
-                       .n_parts = 1,
-                       .scale = rank < 2 ? 1 : 2,
-                       .count = 100,
-                       .block_start = start,
-                       .n_blocks = 1,
-                       .block_sumsq = (double *)common + 60,
-                       .dst = common};
-    EXPECT(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    EXPECT(comm != NULL && suite_sum(comm, 100, &s));
+    s.r.scale = lks_comm_rank(comm) < 2 ? 1 : 2;
+    EXPECT(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
     EXPECT(lks_work_wait(work) == LKS_ERR_ARG);
     EXPECT(strstr(lks_last_error(),
                   "rank 0 called lks_comm_reduce_start of 100 elements with scale 1,") != NULL);

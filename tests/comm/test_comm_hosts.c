@@ -272,25 +272,13 @@ static bool one_is_late(lks_comm *comm)
  * that share, but must not seem to be the rank's heartbeat. */
 static bool one_is_late_with_its_share(lks_comm *comm)
 {
-    void *own, *common;
     const int rank = lks_comm_rank(comm);
-    const size_t start[] = {0, 64};
-    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 64 * sizeof(float), &own) == LKS_OK);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 80 * sizeof(float), &common) == LKS_OK);
-    const lks_part part = {{0, rank}, own};
-    const lks_reduction r = {.n_leaves = 4,
-                             .parts = &part,
-                             .n_parts = 1,
-                             .scale = 1,
-                             .count = 64,
-                             .block_start = start,
-                             .n_blocks = 1,
-                             .dst = common,
-                             .block_sumsq = (double *)((float *)common + 64)};
+    struct suite_sum s;
     lks_work *work;
+    CHECK(suite_sum(comm, 64, &s));
     if (rank == 3)
         usleep(200 * 1000);
-    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    CHECK(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
     if (rank == 2)
         stand_still(comm);
     CHECK(lks_work_wait(work) == LKS_ERR_TIMEOUT && is_culprit(comm, 2));
@@ -874,24 +862,11 @@ static void test_pieces(void **state)
 
 static bool other_wire(lks_comm *comm)
 {
-    void *own, *common;
-    size_t start[] = {0, 100};
-    int rank = lks_comm_rank(comm);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
-    lks_part part = {{0, rank}, own};
-    lks_reduction r = {.n_leaves = 2,
-                       .parts = &part,
-                       .n_parts = 1,
-                       .scale = 1,
-                       .count = 100,
-                       .block_start = start,
-                       .n_blocks = 1,
-                       .block_sumsq = (double *)common + 60,
-                       .dst = common,
-                       .wire = rank};
+    struct suite_sum s;
     lks_work *work;
-    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    CHECK(suite_sum(comm, 100, &s));
+    s.r.wire = lks_comm_rank(comm);
+    CHECK(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
     return suite_mismatch(comm, lks_work_wait(work), "100 elements",
                           "rank 1 called lks_comm_reduce_start");
 }

@@ -169,25 +169,13 @@ static atomic_bool lied;
 
 static bool lying_descriptor(lks_comm *comm)
 {
-    void *own, *common;
-    size_t start[] = {0, 100};
     int rank = lks_comm_rank(comm);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
-    lks_part part = {{0, rank}, own};
-    lks_reduction r = {.n_leaves = 2,
-                       .parts = &part,
-                       .n_parts = 1,
-                       .scale = 1,
-                       .count = 100,
-                       .block_start = start,
-                       .n_blocks = 1,
-                       .block_sumsq = (double *)common + 60,
-                       .dst = common};
+    struct suite_sum s;
     lks_work *work;
+    CHECK(suite_sum(comm, 100, &s));
     while (rank == 0 && !atomic_load(&lied))
         usleep(100);
-    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    CHECK(lks_comm_reduce_start(comm, &s.r, &work) == LKS_OK);
     if (rank == 1) {
         const struct lks__shm *g = comm->state;
         struct lks__shm_descriptor *desc =
@@ -383,27 +371,15 @@ static void test_one_leaves(void **state)
 /* Time inside lks_work_wait() is counted; reading it resets it. */
 static bool wait_time(lks_comm *comm)
 {
-    void *own, *common;
-    CHECK(lks_comm_alloc(comm, LKS_MEM_OWN, 400, &own) == LKS_OK);
-    CHECK(lks_comm_alloc(comm, LKS_MEM_COMMON, 1000, &common) == LKS_OK);
-    size_t start[] = {0, 100};
     int rank = lks_comm_rank(comm);
-    lks_part part = {{0, rank}, own};
-    lks_reduction r = {.n_leaves = 2,
-                       .parts = &part,
-                       .n_parts = 1,
-                       .scale = 1,
-                       .count = 100,
-                       .block_start = start,
-                       .n_blocks = 1,
-                       .block_sumsq = (double *)common + 50,
-                       .dst = common};
+    struct suite_sum sum;
     lks_work *work;
+    CHECK(suite_sum(comm, 100, &sum));
     CHECK(lks_comm_barrier(comm) == LKS_OK);
     CHECK(lks_comm_take_wait_s(comm) == 0);
     if (rank == 1)
         usleep(100 * 1000);
-    CHECK(lks_comm_reduce_start(comm, &r, &work) == LKS_OK);
+    CHECK(lks_comm_reduce_start(comm, &sum.r, &work) == LKS_OK);
     CHECK(lks_work_wait(work) == LKS_OK);
     double s = lks_comm_take_wait_s(comm);
     CHECK(s >= 0 && (rank == 1 || s > 0.05)); /* rank 0 waited while rank 1 slept */
