@@ -115,7 +115,7 @@ install_packages() {
     apt install -y --no-install-recommends "$@" && return 0
     echo 'The installation failed with the current package lists: fetching new ones.'
     apt update && apt install -y --no-install-recommends "$@" && return 0
-    echo "These packages couldn't be installed. Once, this needs the network, or a mirror that apt can reach: $*"
+    echo "These packages couldn't be installed, which needs the network or a mirror (apt-get's reason is above): $*"
     return 1
 }
 

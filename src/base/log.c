@@ -233,7 +233,8 @@ lks_status lks__log_check(const lks__log *log)
     char shown[512];
     const char *path = log->files[log->file_failed].path;
     if (log->out_errno)
-        return lks__fail(LKS_ERR_IO, "writing to the standard output failed: %s",
+        return lks__fail(LKS_ERR_IO,
+                         "writing to the standard output failed: %s; the files are written",
                          strerror(log->out_errno));
     if (log->file_errno)
         return lks__fail(LKS_ERR_IO, "writing to the log file %s failed: %s",

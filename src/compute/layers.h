@@ -119,7 +119,7 @@ typedef struct lks__work_use {
     size_t n_heads;
     size_t columns;    /* per gradient that is summed over rows */
     size_t params;     /* floats */
-    size_t factors[2]; /* floats of the first and second factor of an update's products */
+    size_t factors[2]; /* floats of the largest first and second factor that products round */
     bool bf16;         /* products round their factors */
 } lks__work_use;
 /* The most bytes of memory that the device's operations allocate for themselves. */

@@ -329,9 +329,7 @@ static lks_status send_table(lks__session *s, char **table_p)
     uint64_t bytes = mine != NULL ? strlen(mine) + 1 : 0;
     LKS__TRY(lks_comm_broadcast(s->comm, &bytes, sizeof bytes, LKS_UINT8, 0));
     char *table = *table_p = calloc(1, (size_t)bytes + 1);
-    const lks_status st = table != NULL ? LKS_OK
-                                        : lks__no_memory("for the table of "
-                                                         "algorithms");
+    const lks_status st = table != NULL ? LKS_OK : lks__no_memory("for the table of algorithms");
     LKS__TRY(lks__session_agree(s, st));
     if (mine != NULL)
         memcpy(table, mine, (size_t)bytes);

@@ -46,9 +46,9 @@ static lks_status choose_threads(lks__session *s, int threads)
     s->threads = threads > 0 ? threads : cores > ranks ? cores / ranks : 1;
     if (s->threads > cores && (long)s->threads * ranks > (long)cores * THREADS_A_CORE)
         return lks__fail(LKS_ERR_CONFIG,
-                         "threads=%d for each rank is more than %d for each core (ranks here: %d, "
-                         "cores: %d): use fewer threads, or --threads=0 for cores / ranks",
-                         s->threads, THREADS_A_CORE, ranks, cores);
+                         "threads=%d for each of %d ranks here is more than %d for each of %d "
+                         "cores: use fewer threads, or --threads=0 for cores / ranks",
+                         s->threads, ranks, THREADS_A_CORE, cores);
     return LKS_OK;
 }
 

@@ -40,7 +40,9 @@ static lks_status fail_value(const lks__setting *d, const char *text, const char
     char range[LKS__SETTING_RANGE], shown[120], suggestion[LKS__SUGGESTION];
     const char *near = lks__suggest_value(d, text, suggestion);
     const bool env = from == LKS__FROM_ENV; /* `where` is the variable */
-    const bool large = *text != '\0' && text[strspn(text, "0123456789")] == '\0';
+    int64_t number;
+    const bool large =
+        *text != '\0' && text[strspn(text, "0123456789")] == '\0' && !lks__parse_int(text, &number);
     return lks__fail(
         LKS_ERR_CONFIG, "%s%s%s must be %s%s, not \"%s\"%s%s%s", where,
         env ? " in the environment" : ": ", env ? "" : d->name, lks__setting_describe(d, range),

@@ -1,4 +1,5 @@
-/* train/work.h - buffers of a step on one rank. Their contents don't outlive the step. */
+/* train/work.h - buffers of a step or an evaluation on one rank. Their contents don't outlive it.
+ */
 #ifndef LKS_TRAIN_WORK_H
 #define LKS_TRAIN_WORK_H
 

@@ -185,7 +185,7 @@ static void test_unshown(void **state)
     assert_null(strstr(evaluate(of_file, length, NULL).out, loss));
     lks_test_result r = evaluate(of_run, (const char *const[]){"--rope_base=60", NULL}, NULL);
     assert_int_equal(r.exit_code, 2);
-    assert_contains(r.err, "rope_base=60 was given, but the model has its own");
+    assert_contains(r.err, "rope_base=60 was given, but the model has rope_base=50");
 }
 
 static void test_limit(void **state)

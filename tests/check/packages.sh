@@ -98,7 +98,7 @@ echo 'E: Temporary failure resolving' >&2
 exit 100
 END
 ! (need no-such-package) >"$work/said" 2>&1 || fail 'a package without network'
-grep -q "^These packages couldn't be installed. Once, this needs the network.*: no-such-package$" "$work/said" ||
+grep -q "^These packages couldn't be installed, which needs the network.*: no-such-package$" "$work/said" ||
     fail "without network: $(cat "$work/said")"
 : >"$work/calls"
 if scripts/novels.sh "$work/novels.txt" >"$work/said" 2>&1; then

@@ -268,9 +268,9 @@ static void test_earlier_checkpoint(void **state)
         lks_test_tool("train", lks_test_text("--out_dir=%s", out),
                       lks_test_text("--dataset=%s", law_data()), "--init_from=resume");
     assert_int_not_equal(r.exit_code, 0);
-    const char *offer = strstr(r.err, "--out_dir=");
+    const char *offer = strstr(r.err, "give its folder, ");
     assert_non_null(offer);
-    offer += strlen("--out_dir=");
+    offer += strlen("give its folder, ");
     const char *name = strstr(offer, "/ckpt-"); /* the text before it may contain blanks */
     assert_non_null(name);
     law_resume("nanogpt",

@@ -184,16 +184,16 @@ static void test_arithmetic(void **state)
 /* Several statements in a line of Python; a text may contain what separates them. */
 static void test_statements(void **state)
 {
-    assert_ok(read_as("a.py",
-                      "import os; from math import pi;n_layer = 2 ;n_head = 1 # ; n_embd = 5\n"
-                      "compile = False; max_iters = 600_000; out_dir = 'a;b';;\n"));
+    assert_ok(read_as(
+        "a.py", "import json, seed; from dataset import pi;n_layer = 2 ;n_head = 1 # ; n_embd = 5\n"
+                "compile = False; max_iters = 600_000; out_dir = 'a;b';;\n"));
     assert_int_equal(s.n_layer, 2);
     assert_int_equal(s.n_head, 1);
     assert_int_equal(s.n_embd, 768);
     assert_int_equal(s.max_iters, 600000);
     assert_string_equal(s.out_dir, "a;b");
     assert_int_equal(args.n_notes, 3);
-    assert_contains(args.notes[1], "a.py:1: from math import pi");
+    assert_contains(args.notes[1], "a.py:1: from dataset import pi");
 }
 
 /* What has no meaning here is listed once; its value may still be used. */

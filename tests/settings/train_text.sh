@@ -169,7 +169,7 @@ until ls o/data.tmp/*.new-* >/dev/null 2>&1; do
 done
 # shellcheck disable=SC2086
 (refused 2 "o is the folder of a run that is still in progress (pid $first " two/text.txt $small --max_iters=1 --out_dir=o) || refused=no
-! lockstep prep char --input=text.txt --out=o/data >"$work/log" 2>&1 || refused=no
+! lockstep prep char --input=text.txt --out=o/data/ >"$work/log" 2>&1 || refused=no
 grep -q "o is the folder of a run that is still in progress (pid $first " "$work/log" || refused=no
 kill -9 $first
 wait $first 2>/dev/null || :

@@ -136,14 +136,20 @@ static lks_status check(const char *name, const lks__prep_kind *kind, const lks_
                : lks__fail(LKS_ERR_CONFIG, "--%s doesn't apply to %s tokens", unused, name);
 }
 
-/* Refuse the folder of a run in progress, and one in it, such as its data. */
+/* Refuse the folder of a run in progress, and one in it, such as its data, which needn't exist. */
 static lks_status check_out(const char *out)
 {
-    char parent[LKS__SETTING_STR];
-    const char *slash = strrchr(out, '/');
-    snprintf(parent, sizeof parent, "%.*s", slash == NULL ? 1 : (int)(slash - out),
-             slash == NULL ? "." : out);
+    char parent[LKS__SETTING_STR + 4];
+    snprintf(parent, sizeof parent, "%s/..", out);
     LKS__TRY(lks__outdir_free(out, true));
+    LKS__TRY(lks__outdir_free(parent, true));
+    size_t n = strlen(out);
+    while (n > 1 && out[n - 1] == '/')
+        n--;
+    while (n > 0 && out[n - 1] != '/')
+        n--;
+    n -= n > 1; /* the slash itself */
+    snprintf(parent, sizeof parent, "%.*s", n > 0 ? (int)n : 1, n > 0 ? out : ".");
     return lks__outdir_free(parent, true);
 }
 

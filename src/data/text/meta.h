@@ -40,7 +40,7 @@ typedef struct lks__meta {
     uint32_t vocab_size;
     uint32_t *chars; /* [vocab_size] code points, ascending; NULL for other kinds */
     bool is_sentencepiece, is_bpe, is_bytes;
-    bool has_other_texts; /* of a meta.pkl, which aren't such characters: left out */
+    bool has_other_texts; /* a meta.pkl has texts that aren't such characters; they are left out */
     uint64_t model_hash;  /* for the first two: hash of the model file's bytes */
 } lks__meta;
 

@@ -161,15 +161,16 @@ static lks_status load_file(const char *dir, const char *name,
     return st;
 }
 
-/* A meta.pkl beside meta.json: prepare.py has written other tokens since, perhaps. */
+/* Compare a meta.pkl next to meta.json: prepare.py may have written other tokens since. One that
+ * can't be read says nothing. */
 static lks_status check_other(const char *dir, const lks__meta *meta)
 {
     char shown[256];
     lks__meta other;
     bool found = false;
-    LKS__TRY(load_file(dir, "meta.pkl", load_pickle, &found, &other));
-    if (!found)
-        return LKS_OK;
+    const lks_status st = load_file(dir, "meta.pkl", load_pickle, &found, &other);
+    if (st != LKS_OK || !found)
+        return st == LKS_ERR_NOMEM ? st : LKS_OK;
     const bool same = other.vocab_size == meta->vocab_size && !lks__meta_differ(meta, &other);
     const uint32_t size = other.vocab_size;
     lks__meta_free(&other);

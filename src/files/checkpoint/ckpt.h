@@ -92,7 +92,7 @@ enum {
 /* Open OUT/latest, or OUT if it is a checkpoint folder. Everything is verified: state.json's own
  * fields, both files' headers and the hash of every tensor (all bytes are read). A torn, truncated
  * or altered checkpoint is ERR_FORMAT. The message contains the file, the reason, and the newest
- * good checkpoint in OUT (`--out_dir=OUT/ckpt-…`), or says that OUT has none. If `latest` is
+ * good checkpoint in OUT, with its folder, or says that OUT has none. If `latest` is
  * missing or its folder is gone, the newest ckpt-* folder is opened; a save that died never leaves
  * one incomplete, so a torn one is an error here, too. ERR_IO if OUT has no checkpoint. Reads only:
  * any number of processes may open it at once. */

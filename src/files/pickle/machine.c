@@ -44,7 +44,8 @@ static lks_status refuse_at(const machine *m, size_t at, const char *why)
 /* `why` NULL: out of memory. */
 static lks_status refuse(const machine *m, const char *why)
 {
-    LKS__MEMORY(why, "for the values of %s", m->pickle->where);
+    if (!why)
+        return lks__no_memory("for the values of %s", m->pickle->where);
     return refuse_at(m, m->op_at, why);
 }
 

@@ -31,8 +31,7 @@ void lks__nodes_post(struct lks__nodes *n, json_t *message)
     json_decref(message);
     lks_status st = text != NULL
                         ? lks__store_post_later(n->say, LKS__NODES_LIST, text, strlen(text))
-                        : lks__no_memory("for a message to the job's "
-                                         "other launchers");
+                        : lks__no_memory("for a message to the job's other launchers");
     free(text);
     keep_error(n, st);
 }

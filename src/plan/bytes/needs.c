@@ -293,7 +293,8 @@ static void find_factors(const lks__table *table, const int *owners, lks__work_u
     enlarge(&use->factors[1], use->factors[0]);
 }
 
-/* What depends on the ranks that update whole matrices: the exchange, and products' factors. */
+/* Find the sizes that depend on the owners of whole matrices: the exchange, and products' factors.
+ */
 static lks_status find_owned(const lks__memory_mode *mode, const lks__settings *s,
                              const lks__table *table, lks__work_use *use, lks__needs *n)
 {

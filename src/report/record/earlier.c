@@ -109,8 +109,7 @@ static lks_status remove_file(const char *dir, const char *name, void *ctx)
 {
     char path[4600];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
-        lks__sys_unlink(path);
+    lks__sys_unlink(path);
     return LKS_OK;
 }
 

@@ -67,8 +67,10 @@ lks_status lks__outdir_free(const char *out_dir, bool lock)
     snprintf(path, sizeof path, "%s/.lock", out_dir);
     int fd = lock ? lks__sys_open(path, O_RDWR | O_NOFOLLOW, 0) : -1;
     if (fd < 0)
-        return LKS_OK; /* taking the lock will report the error */
-    lks_status st = lock_file(out_dir, fd);
+        return LKS_OK; /* taking the lock reports errors */
+    lks_status st = LKS_OK;
+    if (lks__sys_lock(fd) != 0 && errno == EWOULDBLOCK)
+        st = in_use(out_dir, fd);
     lks__sys_close(fd);
     return st;
 }

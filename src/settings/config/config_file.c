@@ -302,16 +302,19 @@ static lks_status read_value(reader *r, const char *key, const char *text, const
                                          : read_number(r, key, text, line);
 }
 
-/* Note an import. It must not be one of settings. */
+/* Note an import. `from MODULE import NAMES` must not be one of settings. */
 static lks_status read_import(reader *r, const char *line)
 {
     static const char ends[] = " \t,()";
-    for (const char *at = line + strcspn(line, ends); *at != '\0';) {
+    const char *names = strncmp(line, "from ", 5) == 0 ? strstr(line, " import ") : NULL;
+    for (const char *at = names != NULL ? names + strlen(" import") : ""; *at != '\0';) {
         char name[LKS__SETTING_KEY];
         at += strspn(at, ends);
         const size_t n = strcspn(at, ends);
         snprintf(name, sizeof name, "%.*s", (int)n, at);
-        if (strcmp(name, "*") == 0 || lks__setting_find(name) >= 0)
+        const int setting = lks__setting_find(name);
+        if (strcmp(name, "*") == 0 ||
+            (setting >= 0 && lks__setting_table[setting].commands & LKS__CMD_TRAIN))
             return lks__fail(LKS_ERR_CONFIG,
                              "%s: lockstep can't import settings: write them into this file, or "
                              "give both files",

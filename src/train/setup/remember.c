@@ -17,8 +17,9 @@ lks_status lks__remembered_data(const char *run_dir, char out[LKS__SETTING_STR])
     bool found;
     out[0] = '\0';
     LKS__TRY(lks__metrics_dataset(run_dir, used, absolute, &found));
-    if (!found && lks__run_has_data(run_dir)) /* the record is lost */
-        snprintf(out, LKS__SETTING_STR, "%s/" LKS__DATA_FOLDER, run_dir);
+    if (!found && lks__run_has_data(run_dir) && /* the record is lost */
+        snprintf(out, LKS__SETTING_STR, "%s/" LKS__DATA_FOLDER, run_dir) >= LKS__SETTING_STR)
+        out[0] = '\0';
     if (!found)
         return LKS_OK;
     const char *path =

@@ -35,16 +35,20 @@ static lks_status given_number(const lks__settings *s, int setting, double given
     const char *name = lks__setting_name(setting);
     if (s->from[setting] == LKS__FROM_DEFAULT || given == *own)
         return LKS_OK;
-    const bool used = lks__family_of(model)->settings & lks__setting_table[setting].flags;
+    const lks__family *family = lks__family_of(model);
+    const bool used = family->settings & lks__setting_table[setting].flags;
     if (used && model->from[setting] == LKS__FROM_DEFAULT) {
         *own = given;
         return LKS_OK;
     }
     if (s->from[setting] != LKS__FROM_ARG) /* the environment is for other models, too */
         return LKS_OK;
-    return lks__fail(LKS_ERR_CONFIG,
-                     "%s=%g was given, but the model has its own: leave the setting out", name,
-                     given);
+    if (!used)
+        return lks__fail(LKS_ERR_CONFIG,
+                         "%s=%g was given, but models of family=%s don't use it: leave it out",
+                         name, given, family->name);
+    return lks__fail(LKS_ERR_CONFIG, "%s=%g was given, but the model has %s=%g: leave it out", name,
+                     given, name, *own);
 }
 
 lks_status lks__given_golf(const lks__settings *s, lks__settings *model)

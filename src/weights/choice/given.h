@@ -16,8 +16,8 @@ lks_status lks__given_alone(const lks__settings *s, int setting);
 /* ERR_CONFIG if the command line has another n_head than the model. */
 lks_status lks__given_heads(const lks__settings *s, const lks__settings *model);
 
-/* Weights of parameter-golf's script don't show rope_base and logit_softcap: use those of `s`.
- * ERR_CONFIG if the command line has others than a model that has its own. */
+/* Weights of parameter-golf's script don't contain rope_base and logit_softcap: use the values in
+ * `s`. ERR_CONFIG if the command line contradicts the model's own values. */
 lks_status lks__given_golf(const lks__settings *s, lks__settings *model);
 
 /* ERR_CONFIG if the ids of `data` (the tokenizer of the tokens, or the vocabulary at `path`) mean

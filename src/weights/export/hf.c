@@ -165,6 +165,6 @@ lks_status lks__export_hf(const lks__export_model *e)
     if (st == LKS_OK)
         st = write_config(e, end_of_text);
     if (st != LKS_OK)
-        lks__fail(st, "%s; the folder is no complete model now: export again", lks_last_error());
+        lks__fail(st, "%s; the folder is incomplete now: export again", lks_last_error());
     return st;
 }

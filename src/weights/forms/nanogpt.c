@@ -109,7 +109,8 @@ static lks_status find_dataset(lks__weights *w, const lks__pickle_value *config)
     if (name == NULL || bytes > 200 || !is_plain(name, bytes))
         return LKS_OK;
     snprintf(folder, sizeof folder, "data/%.*s", (int)bytes, name);
-    LKS__TRY(lks__meta_load(folder, &found, &meta));
+    if (lks__meta_load(folder, &found, &meta) == LKS_ERR_NOMEM)
+        return LKS_ERR_NOMEM;
     if (found && meta.vocab_size == (uint32_t)w->model.vocab_size) {
         snprintf(w->vocabulary, sizeof w->vocabulary, "%s", folder);
         snprintf(w->took, sizeof w->took, "nanoGPT's ckpt.pt, with the tokens of %.100s", folder);
