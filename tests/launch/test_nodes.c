@@ -648,6 +648,11 @@ static void test_spare_node(void **state)
     struct node c = START(port, script, n, two, restarts);
     wait_for_connections(port, connected);
     usleep((useconds_t)(0.3e6 * lks_test_patience()));
+    struct node other = START(port, "echo never", n, two, restarts); /* a job of its own */
+    const lks_test_result refused = end_of(&other);
+    assert_int_equal(refused.exit_code, 2);
+    assert_contains(refused.err, "the job at this address has all its nodes, and runs `sh -c ");
+    assert_contains(refused.err, ", not `sh -c echo never`: another job needs another port");
     assert_int_equal(system(lks_test_text("kill -9 $(cat \"%s\"/0-3-4)", folder)), 0);
     lks_test_result r[3] = {end_of(&a), end_of(&b), end_of(&c)};
     for (int rank = 0; rank < 4; rank++)

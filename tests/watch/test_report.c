@@ -532,6 +532,10 @@ static void test_folder(void **state)
     assert_int_equal(r.exit_code, 0);
     assert_contains(lks_test_read(lks_test_text("%s/page.html", base), NULL),
                     "[\"lr=1\",\"run2\",\"run10\"]");
+    r = tool("watch", lks_test_text("--html=%s/x/metrics.jsonl", base),
+             (const char *const[]){base, NULL});
+    assert_int_equal(r.exit_code, 2);
+    assert_contains(r.err, "metrics.jsonl: the name must end in .html");
 }
 
 /* More runs than a command line can name. */

@@ -121,6 +121,8 @@ static void test_page(void **state)
     assert_contains(page, "\r\nCross-Origin-Resource-Policy: same-origin\r\n");
     assert_contains(page, "</html>");
     assert_contains(get(&s, "GET", "/", lks_test_text("localhost:%d", s.port)), " 200 OK");
+    assert_contains(get(&s, "GET", "/", "localhost:1"), " 200 OK"); /* through a tunnel */
+    assert_contains(get(&s, "GET", "/", "[::1]:7000"), " 200 OK");
     assert_contains(get(&s, "HEAD", "/", own), " 200 OK");
     assert_contains(get(&s, "HEAD", "/events", own), " 404 Not Found"); /* it would never end */
     /* Only these two, only to be read, and not for other sites. */
@@ -132,25 +134,32 @@ static void test_page(void **state)
     static const char *const methods[] = {"POST", "PUT", "DELETE", "OPTIONS", "PATCH", "LOCK"};
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
         assert_contains(get(&s, methods[i], "/", own), " 405 ");
-    static const char *const hosts[] = {
-        "example.org", "127.0.0.1.example.org", "127.0.0.1:1", "localhost.", "", "[::1",
-        "localhost:x"};
+    static const char *const hosts[] = {"example.org",
+                                        "127.0.0.1.example.org",
+                                        "192.0.2.7",
+                                        "localhost.",
+                                        "",
+                                        "[::1",
+                                        "::1",
+                                        "[127.0.0.1]",
+                                        "[::1]x",
+                                        "localhost:x",
+                                        "localhost:1:2"};
     for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++)
         assert_contains(get(&s, "GET", "/events", hosts[i]), " 403 ");
     stop(&s);
 }
 
-/* On all addresses the server may be asked for by any number, but by no other name. */
+/* On all addresses the server may be asked for by any number and the host's name, but no other. */
 static void test_any_address(void **state)
 {
     const char *dir = fake_run("run", 1, 20, 1.5, "\"n_layer\":2");
     struct served s = serve((const char *const[]){"--address=0.0.0.0", dir, NULL});
-    static const char *const hosts[] = {"192.0.2.7:%d", "localhost:%d", "[2001:db8::1]:%d"};
-    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
-        char host[40];
-        snprintf(host, sizeof host, hosts[i], s.port);
-        assert_contains(get(&s, "GET", "/", host), " 200 OK");
-    }
+    char own[65] = "";
+    gethostname(own, sizeof own - 1);
+    const char *const hosts[] = {"192.0.2.7", "localhost", "[2001:db8::1]", own};
+    for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++)
+        assert_contains(get(&s, "GET", "/", lks_test_text("%s:%d", hosts[i], s.port)), " 200 OK");
     assert_contains(get(&s, "GET", "/", lks_test_text("example.org:%d", s.port)), " 403 ");
     stop(&s);
 }

@@ -97,9 +97,18 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
     }
 }
 
+void lks__nodes_command(const struct lks__nodes *n, char out[LKS__NODES_COMMAND])
+{
+    char line[LKS__NODES_COMMAND] = "";
+    size_t at = 0;
+    for (char *const *word = n->job->options->argv; *word != NULL && at < sizeof line; word++)
+        at += (size_t)snprintf(line + at, sizeof line - at, "%s%s", at > 0 ? " " : "", *word);
+    lks__escape(out, LKS__NODES_COMMAND, line, strlen(line));
+}
+
 static lks_status connect_both(struct lks__nodes *n)
 {
-    char run_id[LKS__NODES_RUN_ID];
+    char run_id[LKS__NODES_RUN_ID], command[LKS__NODES_COMMAND];
     char will[96], range[32], restarts[16], address[64];
     LKS__TRY(connect_to_first(n, &n->say));
     LKS__TRY(connect_to_first(n, &n->hear));
@@ -113,12 +122,14 @@ static lks_status connect_both(struct lks__nodes *n)
     snprintf(restarts, sizeof restarts, "%d", n->job->options->max_restarts);
     /* The id may be any bytes, but JSON has only text. */
     lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
+    lks__nodes_command(n, command);
     /* Ranks find each other at the coordinator's address, because it has the first ranks. */
-    lks__nodes_post(
-        n, json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s}", "is", "hello", "key", n->key,
-                     "host", n->job->host, "nproc", n->job->options->nproc, "rank",
-                     n->coordinator ? 0 : n->job->options->node_rank, "version", LKS_VERSION_TEXT,
-                     "nnodes", range, "run_id", run_id, "max_restarts", restarts));
+    lks__nodes_post(n,
+                    json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s}", "is", "hello",
+                              "key", n->key, "host", n->job->host, "nproc", n->job->options->nproc,
+                              "rank", n->coordinator ? 0 : n->job->options->node_rank, "version",
+                              LKS_VERSION_TEXT, "nnodes", range, "run_id", run_id, "max_restarts",
+                              restarts, "command", command));
     return lks__nodes_ask_next(n);
 }
 

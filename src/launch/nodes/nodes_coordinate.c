@@ -27,7 +27,8 @@ double lks__nodes_join_s(const struct lks__nodes *n)
 bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks__job_node *node,
                     char why[600])
 {
-    char theirs[128], ours[128], range[32], run_id[LKS__NODES_RUN_ID];
+    char theirs[LKS__NODES_COMMAND], ours[128], range[32], run_id[LKS__NODES_RUN_ID];
+    char command[LKS__NODES_COMMAND];
     snprintf(range, sizeof range, "%d:%d", n->min, n->max);
     snprintf(ours, sizeof ours, "%d", n->job->options->max_restarts);
     lks__escape(run_id, sizeof run_id, n->job->given_id, strlen(n->job->given_id));
@@ -62,7 +63,18 @@ bool lks__nodes_fit(struct lks__nodes *n, const json_t *hello, const struct lks_
                      node->wanted_rank, n->nodes[i].host, node->host);
             return false;
         }
-    return true;
+    /* Two jobs at one address: the second would wait as a spare, and do nothing. */
+    lks__nodes_command(n, command);
+    if (!n->running || lks__nodes_here(n) <= n->max ||
+        strcmp(lks__nodes_text(hello, "command"), command) == 0)
+        return true;
+    lks__nodes_copy(theirs, sizeof theirs, hello, "command");
+    snprintf(
+        why, 600,
+        "the job at this address has all its nodes, and runs `%s`, not `%s`: another job needs "
+        "another port (--master-port)",
+        command, theirs);
+    return false;
 }
 
 /* The node for group rank `g`: the one that asks for it, else the first without a preference. */

@@ -14,7 +14,10 @@
 #define LKS__NODES_LIST  "lockstep/launch"
 #define LKS__NODES_ALIVE "lockstep/alive/%d" /* node's number: a count that grows while it runs */
 
-enum { LKS__NODES_RUN_ID = 4 * LKS__RUN_ID + 1 }; /* size of a job's id, escaped */
+enum {
+    LKS__NODES_RUN_ID = 4 * LKS__RUN_ID + 1, /* size of a job's id, escaped */
+    LKS__NODES_COMMAND = 200,                /* of the program and its arguments, cut to fit */
+};
 enum {
     LKS__SETTLE_S = 10,     /* from the first failure to every node's verdict */
     LKS__LEAST_STILL_S = 5, /* minimal time for which a launcher may hang */
@@ -81,6 +84,9 @@ struct lks__nodes {
     struct lks__verdict verdict;
     char *tail, *table;
 };
+
+/* The program that this node starts, with its arguments, as text for people. */
+void lks__nodes_command(const struct lks__nodes *n, char out[LKS__NODES_COMMAND]);
 
 /* --- nodes_list.c ------------------------------------------------------------------------- */
 /* A member's text, "" if it has none. Use it only for comparing: it comes from another host. */

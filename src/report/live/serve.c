@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/system/module.h"
 #include "base/system/sys.h"
@@ -23,7 +24,6 @@ struct site {
     size_t n;
     int n_readers;
     const char *address;
-    int port;
 };
 
 struct reader {
@@ -98,30 +98,30 @@ static size_t read_reader(void *p, char *out, size_t room)
     return n;
 }
 
-/* Refuse other host names: a web site could let its own name resolve to this address, and its pages
- * could then read the runs. */
+/* Refuse other host names than this host's: a web site could let its own name resolve to this
+ * address, and its pages could then read the runs. The port may be a tunnel's. */
 static bool host_ok(void *ctx, const char *host)
 {
-    struct site *site = ctx;
-    char with_port[80];
-    const char *const names[] = {"localhost", site->address, "127.0.0.1", "::1"};
+    const struct site *site = ctx;
+    char own[65] = "", bare[80];
+    const char *const names[] = {"localhost", site->address, "127.0.0.1", "::1", own};
     const bool any = strcmp(site->address, "0.0.0.0") == 0 || strcmp(site->address, "::") == 0;
-    struct in_addr v4;
-    char bare[80];
+    const bool v6 = host != NULL && host[0] == '[';
+    struct in6_addr number;
     if (host == NULL || strlen(host) >= sizeof bare)
         return false;
-    pthread_mutex_lock(&site->lock);
-    const int port = site->port;
-    pthread_mutex_unlock(&site->lock);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const bool v6 = strchr(names[i], ':') != NULL;
-        snprintf(with_port, sizeof with_port, v6 ? "[%.60s]:%d" : "%.60s:%d", names[i], port);
-        if (strcasecmp(host, with_port) == 0 || (!v6 && strcasecmp(host, names[i]) == 0))
+    const size_t n = strcspn(host + v6, v6 ? "]" : ":");
+    const char *port = host + v6 + n + (v6 && host[v6 + n] == ']');
+    if ((v6 && host[v6 + n] != ']') || (*port != '\0' && *port != ':') ||
+        (*port == ':' && port[1 + strspn(port + 1, "0123456789")] != '\0'))
+        return false;
+    snprintf(bare, sizeof bare, "%.*s", (int)n, host + v6);
+    gethostname(own, sizeof own - 1);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (n > 0 && strcasecmp(bare, names[i]) == 0 && v6 == (strchr(names[i], ':') != NULL))
             return true;
-    }
-    /* A server on all addresses accepts any numeric address, but only these names. */
-    snprintf(bare, sizeof bare, "%.*s", (int)strcspn(host, ":"), host);
-    return any && (inet_pton(AF_INET, bare, &v4) == 1 || host[0] == '[');
+    /* A server on all addresses accepts any of them. */
+    return any && inet_pton(v6 ? AF_INET6 : AF_INET, bare, &number) == 1;
 }
 
 /* --- the server ------------------------------------------------------------------------------- */
@@ -159,7 +159,7 @@ static lks_status follow(struct site *site)
 lks_status lks__serve(lks__series *runs, size_t n, const char *address, int port,
                       void (*ready)(const char *url), bool (*asked)(void))
 {
-    struct site site = {.runs = runs, .n = n, .address = address, .port = port};
+    struct site site = {.runs = runs, .n = n, .address = address};
     const lks__http_app app = {.ctx = &site,
                                .page = lks__page,
                                .page_bytes = lks__page_bytes,
@@ -178,12 +178,9 @@ lks_status lks__serve(lks__series *runs, size_t n, const char *address, int port
                          "can't serve on %s, port %d: %s; give another --port, or 0 for a free one",
                          address, port, why);
     }
-    pthread_mutex_lock(&site.lock);
-    site.port = module->port(server);
-    pthread_mutex_unlock(&site.lock);
     snprintf(url, sizeof url,
              strchr(address, ':') != NULL ? "http://[%.60s]:%d/" : "http://%.60s:%d/", address,
-             site.port);
+             module->port(server));
     ready(url);
     lks_status st = LKS_OK;
     while (st == LKS_OK && !asked()) {
