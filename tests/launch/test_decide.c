@@ -33,7 +33,9 @@ static lks__store *connect_to(const struct job *j)
 
 static void open_job(struct job *j, int n, bool coordinator)
 {
-    *j = (struct job){.options = {.nproc = 1, .min_nodes = n, .max_nodes = n, .self = "test"}};
+    static char *const argv[] = {"true", NULL};
+    *j = (struct job){
+        .options = {.nproc = 1, .argv = argv, .min_nodes = n, .max_nodes = n, .self = "test"}};
     j->job = (struct lks__job){.options = &j->options,
                                .signals = -1,
                                .given_id = "none",
