@@ -825,6 +825,19 @@ static void test_waits_here(void **state)
         const lks_test_result r = end_of(&nodes[i]);
         assert_true(r.exit_code == 128 + SIGTERM || r.signal == SIGTERM);
     }
+    /* another program has the port */
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    struct node late = START(ntohs(at.sin_port), "true", "--nnodes=2");
+    lks_test_wait_for_text(late.child.err_path, "; this node isn't the first: can't listen on ");
+    lks_test_wait_for_text(late.child.err_path, "; choose another port");
+    assert_int_equal(kill(late.child.pid, SIGTERM), 0);
+    end_of(&late);
+    close(fd);
 }
 
 static void test_wrong_options(void **state)

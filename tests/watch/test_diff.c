@@ -456,6 +456,11 @@ static void test_state(void **state)
     EXPECT(last, altered, 3, "can change bits   data_shift 0 | 7\n",
            "The same tensors, but a resume from them can differ.\n");
     assert_non_null(lks_test_member(report(last, altered), "state.0.name"));
+    /* an outcome differs, but is no cause */
+    poison_state(out, "best_val_loss", json_real(1.5));
+    assert_null(strstr(lks_test_tool("diff", last, altered).out, "best_val_loss"));
+    assert_string_equal(json_string_value(lks_test_member(report(last, altered), "state.1.name")),
+                        "best_val_loss");
 }
 
 /* A damaged checkpoint is no difference: the comparison fails. */

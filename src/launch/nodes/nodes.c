@@ -88,8 +88,10 @@ static lks_status connect_to_first(struct lks__nodes *n, lks__store **store_p)
             end_by(n, sig);
         say_full(n);
         if (!said && waited > PATIENCE_S)
-            lks__say_here(n->job, "host %s waits up to %.0f s for the first node: %s%s",
+            lks__say_here(n->job, "host %s waits up to %.0f s for the first node: %s%s%s%s",
                           n->job->host, CONNECT_S, lks_last_error(),
+                          n->not_first[0] != '\0' ? "; this node isn't the first: " : "",
+                          n->not_first,
                           n->job->options->endpoint_host == NULL
                               ? "; if it is on another machine, give its address with --master-addr"
                               : "");
@@ -150,6 +152,8 @@ lks_status lks__nodes_open(struct lks__job *job, struct lks__nodes **nodes_p)
             job->store_port = lks__store_port(job->store);
         else if (st != LKS_ERR_SUPPORT || o->node_rank == 0)
             return st;
+        else
+            snprintf(n->not_first, sizeof n->not_first, "%s", lks_last_error());
         n->coordinator = st == LKS_OK;
     }
     return connect_both(n);

@@ -65,6 +65,7 @@ struct lks__nodes {
     bool running, ended, again;
     double gather_since, joined_at, end_by;
     bool said_what, said_full;
+    char not_first[300]; /* why this node can't be the first one; "": it wasn't tried */
 
     /* Time since which the coordinator's store owes an answer (0: it doesn't), and time of our last
      * check. */

@@ -54,8 +54,9 @@ static void add_member(json_t *rows, const char *name, const json_t *a, const js
 
 static lks_status compare_checkpoints(const char *a, const char *b, json_t *report)
 {
-    static const char *const members[] = {"iter",    "data_digest", "data_shift",    "init_hash",
-                                          "segment", "eval_done",   "best_val_loss", "nonfinite"};
+    static const char *const causes[] = {"iter",      "data_digest", "data_shift",
+                                         "init_hash", "segment",     "nonfinite"};
+    static const char *const outcomes[] = {"eval_done", "best_val_loss"};
     lks__ckpt both[2] = {{.iter = 0}, {.iter = 0}};
     json_t *weights = json_object_get(report, "weights"), *rows = json_array();
     lks_status st = open_both(a, b, both);
@@ -64,10 +65,13 @@ static lks_status compare_checkpoints(const char *a, const char *b, json_t *repo
         const lks__history a_settings = {.settings = json_object_get(x, "settings")};
         const lks__history b_settings = {.settings = json_object_get(y, "settings")};
         lks__facts_add(report, &a_settings, &b_settings);
-        for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
-            add_member(rows, members[i], json_object_get(x, members[i]),
-                       json_object_get(y, members[i]));
+        for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
+            add_member(rows, causes[i], json_object_get(x, causes[i]),
+                       json_object_get(y, causes[i]));
         json_array_extend(json_object_get(report, "can_change_bits"), rows);
+        for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++)
+            add_member(rows, outcomes[i], json_object_get(x, outcomes[i]),
+                       json_object_get(y, outcomes[i]));
         st = compare_open(&both[0], &both[1], weights);
     }
     if (json_array_size(rows) > 0)
